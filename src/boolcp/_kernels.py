@@ -7,11 +7,23 @@ BLOCK = 16
 
 
 @njit(cache=True)
+def asymmetry(C):
+    """Return the largest |C[i, j] - C[j, i]|, visiting C in tiles."""
+    d, tile, largest = len(C), 64, 0.0
+    for top in range(0, d, tile):
+        for left in range(0, top + 1, tile):
+            for i in range(top, min(top + tile, d)):
+                for j in range(left, min(left + tile, d)):
+                    largest = max(largest, abs(C[i, j] - C[j, i]))
+    return largest
+
+
+@njit(cache=True)
 def mixing_sweep(A, V, momentum, G):
     """Move each row of V (n, k) in place toward its best point; return the gain in <A, VV'>.
 
-    A (n, n) is symmetric with a zero diagonal and G (BLOCK, k) is scratch. Rows are visited in blocks: the
-    product with V is one matrix-matrix product per block, then corrected for the rows moved inside it.
+    A (n, n) is symmetric, its diagonal has no effect, and G (BLOCK, k) is scratch. Rows are visited in blocks:
+    one matrix-matrix product with V per block, then corrected for the rows that moved inside it.
     """
     n, k = V.shape
     gain = 0.0
@@ -19,27 +31,32 @@ def mixing_sweep(A, V, momentum, G):
         stop = min(start + BLOCK, n)
         np.dot(A[start:stop], V, G[: stop - start])
         for i in range(start, stop):
-            gain += _move_row(V[i], G[i - start], momentum)
+            step = G[i - start]
+            for c in range(k):
+                step[c] -= A[i, i] * V[i, c]
+            gain += _move_row(V[i], step, momentum)
             for j in range(i + 1, stop):
                 for c in range(k):
-                    G[j - start, c] += A[j, i] * G[i - start, c]
+                    G[j - start, c] += A[j, i] * step[c]
     return gain
 
 
 @njit(cache=True)
 def _move_row(v, g, momentum):
     """Move the unit vector v to g/|g| and beyond by momentum; return the gain. g becomes the step."""
-    norm = np.sqrt(np.sum(g * g))
+    squared, along = 0.0, 0.0
+    for c in range(len(g)):
+        squared += g[c] * g[c]
+        along += g[c] * v[c]
+    norm = np.sqrt(squared)
     if norm == 0:
         return 0.0
-    target = (1 + momentum) * g / norm - momentum * v
-    target /= np.sqrt(np.sum(target * target))
-    gain = 0.0
+    ahead = (1 + momentum) / norm
+    scale = 1 / np.sqrt((1 + momentum) ** 2 + momentum**2 - 2 * ahead * momentum * along)
     for c in range(len(g)):
-        step = target[c] - v[c]
-        gain += 2 * g[c] * step
-        v[c], g[c] = target[c], step
-    return gain
+        v_new = scale * (ahead * g[c] - momentum * v[c])
+        g[c], v[c] = v_new - v[c], v_new
+    return 2 * (scale * (ahead * squared - momentum * along) - along)
 
 
 @njit(cache=True)

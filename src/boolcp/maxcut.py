@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg.lapack import dpotrf
+from scipy.sparse.linalg import eigsh
 
-from boolcp._kernels import BLOCK, flip_search, mixing_sweep
+from boolcp._kernels import BLOCK, asymmetry, flip_search, mixing_sweep
 
 EXHAUSTIVE = 20
 EFFORTS = ("quick", "default", "thorough")
@@ -111,23 +112,22 @@ def _maximize_rayleigh(C, rng, *, starts=None, certify=True, effort="default"):
 
 
 def _maximize(C, rng, starts, certify, effort, is_ratio):
-    """Drop zero rows, scale by a power of two, solve, and undo both."""
+    """Drop zero rows, scale extreme entries by a power of two, solve, and undo both."""
     d = len(C)
-    active = np.flatnonzero(np.abs(C).max(axis=1))
+    active = np.flatnonzero(C.any(axis=1))
     if active.size == 0:
         return _result(d, np.array([0]), 0.0, 0.0 if certify else None)
     if active.size < d:
         C = C[np.ix_(active, active)]
         starts = None if starts is None else starts[:, active]
-    exponent = int(np.frexp(np.abs(C).max())[1])
-    C = np.ldexp(np.ascontiguousarray(C), -exponent)
-    if len(C) <= EXHAUSTIVE:
-        z, value, bound = enumerate_all(C, is_ratio)
-    else:
-        z, value, bound = _search(C, rng, starts, certify, effort, is_ratio)
+    exponent = int(np.frexp(max(C.max(), -C.min()))[1])
+    exponent = 0 if abs(exponent) < 200 else exponent
+    C = np.ldexp(C, -exponent) if exponent else np.ascontiguousarray(C)
+    solve = _search if len(C) > EXHAUSTIVE else _enumerate
+    z, value, bound = solve(C, rng, starts, certify, effort, is_ratio)
     if bound is not None:
         bound = float(np.ldexp(max(bound, value), exponent))
-    return _result(d, active[z], float(np.ldexp(value, exponent)), bound if certify else None)
+    return _result(d, active[z], float(np.ldexp(value, exponent)), bound)
 
 
 def _result(d, on, value, bound):
@@ -139,23 +139,18 @@ def _result(d, on, value, bound):
 
 
 def _search(C, rng, starts, certify, effort, is_ratio):
-    """Return z, its objective and the bound (None unless asked for and proved), for d > EXHAUSTIVE."""
+    """Return z, its objective and the bound (None unless asked for and proved)."""
     d = len(C)
-    values, vectors = leading_eigenpairs(C, rng)
-    pool = local_search(C, spectral_starts(C, values, vectors, rng, starts, is_ratio), is_ratio)
+    pool = local_search(C, spectral_starts(C, rng, starts, is_ratio), is_ratio)
     bound = None
-    if is_ratio and certify:
-        bound = eigenvalue_bound(C, values[-1])
     if effort != "quick" or (certify and not is_ratio):
-        t = pool[0][0] if is_ratio else 0.0
-        A = lift(C - t * np.eye(d) if is_ratio else C)
-        V = solve_sdp(A, rng)
+        A = lift(C, pool[0][0] if is_ratio else 0.0)
+        V = solve_sdp(A, rng, tol=1e-6 if certify and not is_ratio else 1e-4)
         pool = merge(pool, local_search(C, round_hyperplanes(V, rng, 12), is_ratio))
-        if certify and not is_ratio:
-            bound = sdp_bound(A, V, rng)
-    if bound is None or pool[0][0] < bound * (1 - 1e-9):
-        if effort != "quick":
-            pool = merge(pool, local_search(C, [z for _, z in pool[:3]], is_ratio, n_idle=2 * d))
+    if certify:
+        bound = eigenvalue_bound(C, pool[0][1]) if is_ratio else sdp_bound(A, V)
+    if effort != "quick" and (bound is None or pool[0][0] < bound * (1 - 1e-9)):
+        pool = merge(pool, local_search(C, np.array([z for _, z in pool[:3]]), is_ratio, n_idle=2 * d))
         if effort == "thorough":
             pool = recombine(C, pool, rng, is_ratio)
     z = pool[0][1]
@@ -164,31 +159,33 @@ def _search(C, rng, starts, certify, effort, is_ratio):
 
 def objective(C, z, is_ratio=False):
     """Return z'Cz, or z'Cz / |z|^2."""
-    on = np.flatnonzero(z)
-    return C[np.ix_(on, on)].sum() / (len(on) if is_ratio else 1)
+    value = z @ C @ z
+    return value / np.sum(z) if is_ratio else value
 
 
-def enumerate_all(C, is_ratio=False):
+def _enumerate(C, rng, starts, certify, effort, is_ratio):
     """Return the best of all 2^d - 1 nonzero vectors, its objective, and that plus a rounding margin.
 
-    The bits are split in two halves, so that all values are one matrix: a'Ca + b'Cb + 2 a'Cb.
+    The bits are split in two halves, so that all values are one matrix: a'Ca + b'Cb + 2 a'Cb. Of vectors
+    equal up to rounding, the one with the fewest ones is taken.
     """
     d = len(C)
     half = d // 2
     low, high = _all_bits(half), _all_bits(d - half)
-    C_low, C_high = C[:half, :half], C[half:, half:]
     values = 2 * low @ C[:half, half:] @ high.T
-    values += ((low @ C_low) * low).sum(axis=1)[:, None] + ((high @ C_high) * high).sum(axis=1)
+    values += ((low @ C[:half, :half]) * low).sum(axis=1)[:, None]
+    values += ((high @ C[half:, half:]) * high).sum(axis=1)
+    ones = low.sum(axis=1)[:, None] + high.sum(axis=1)
+    ones[0, 0] = 1
     if is_ratio:
-        ones = low.sum(axis=1)[:, None] + high.sum(axis=1)
-        values /= np.maximum(ones, 1)
+        values /= ones
     values[0, 0] = -np.inf
     margin = 4 * d * EPSILON * np.abs(C).sum()
-    ties = np.argwhere(values >= values.max() - margin)
-    candidates = np.hstack([low[ties[:, 0]], high[ties[:, 1]]]).astype(bool)
-    z = candidates[np.argmin(candidates.sum(axis=1))]
+    ties = np.flatnonzero(values >= values.max() - margin)
+    best = ties[ones.ravel()[ties].argmin()]
+    z = np.concatenate([low[best // len(high)], high[best % len(high)]]).astype(bool)
     value = objective(C, z, is_ratio)
-    return z, value, value + 2 * margin
+    return z, value, value + 2 * margin if certify else None
 
 
 def _all_bits(n_bits):
@@ -196,71 +193,56 @@ def _all_bits(n_bits):
     return (np.arange(2**n_bits)[:, None] >> np.arange(n_bits) & 1).astype(float)
 
 
-def leading_eigenpairs(C, rng, n_steps=24, n_pairs=6):
-    """Return approximate largest eigenvalues (ascending) and eigenvectors of C by the Lanczos method."""
-    d = len(C)
-    n_steps = min(n_steps, d)
-    Q = np.zeros((n_steps + 1, d))
-    Q[0] = rng.standard_normal(d)
-    Q[0] /= np.linalg.norm(Q[0])
-    T = np.zeros((n_steps + 1, n_steps + 1))
-    for k in range(n_steps):
-        q = C @ Q[k]
-        for _ in range(2):  # orthogonal to working precision
-            overlap = Q[: k + 1] @ q
-            q -= overlap @ Q[: k + 1]
-            T[k, k] += overlap[k]
-        norm = np.linalg.norm(q)
-        if norm < 1e-12:
-            n_steps = k + 1
-            break
-        T[k, k + 1] = T[k + 1, k] = norm
-        Q[k + 1] = q / norm
-    values, U = np.linalg.eigh(T[:n_steps, :n_steps])
-    return values[-n_pairs:], Q[:n_steps].T @ U[:, -n_pairs:]
+def leading_directions(C, rng, width=6, depth=3):
+    """Return the approximate leading eigenvectors of C, one per column, from a block Krylov space."""
+    blocks = [rng.standard_normal((len(C), width))]
+    for _ in range(depth):
+        block = C @ blocks[-1]
+        blocks.append(block / np.linalg.norm(block, axis=0))
+    Q = np.linalg.qr(np.hstack(blocks[1:]))[0]
+    values, U = np.linalg.eigh(Q.T @ C @ Q)
+    return values[-width:], Q @ U[:, -width:]
 
 
-def spectral_starts(C, values, vectors, rng, starts, is_ratio, n_random=6, n_rounds=3):
-    """Return Boolean starts, one per row: best prefixes of sorted directions, improved by z <- best response.
+def spectral_starts(C, rng, starts, is_ratio, n_mixtures=6, n_rounds=2):
+    """Return Boolean starts, one per row, from leading eigenvectors and random mixtures of them, both signs.
 
-    The directions are the leading eigenvectors in both signs and random mixtures of them.
+    The warm starts, all bits and the bit of the largest diagonal entry join them; then all are replaced a few
+    times by their best response.
     """
     d = len(C)
-    mixtures = vectors @ (
-        np.sqrt(np.maximum(values, 0))[:, None] * rng.standard_normal((len(values), n_random))
-    )
-    directions = np.hstack([vectors, -vectors, mixtures, -mixtures])
-    Z = best_response(directions, is_ratio)
-    if starts is not None:
-        Z = np.vstack([Z, starts])
-    Z = np.vstack([Z, np.ones((1, d), dtype=bool), np.arange(d)[None, :] == np.diag(C).argmax()])
-    Z[~Z.any(axis=1), np.diag(C).argmax()] = True
+    values, vectors = leading_directions(C, rng)
+    spread = np.sqrt(np.maximum(values / np.abs(values).max(), 0))
+    mixtures = vectors * spread @ rng.standard_normal((len(values), n_mixtures))
+    Z = best_response(np.hstack([vectors, -vectors, mixtures, -mixtures]).T, is_ratio)
+    single = np.arange(d) == C.diagonal().argmax()
+    Z = np.vstack([Z, np.ones_like(single), single, *([] if starts is None else [starts])])
     for _ in range(n_rounds):
-        Z = np.unique(Z, axis=0)
-        new = best_response(C @ Z.T, is_ratio)
-        new[~new.any(axis=1)] = Z[~new.any(axis=1)]
-        Z = new
-    return Z
+        Z = best_response(Z @ C, is_ratio)
+    return np.vstack([Z, single])
 
 
-def best_response(A, is_ratio):
-    """Return, per column a of A, the z with the largest a'z, or the largest (a'z)^2 / |z|^2 over prefixes."""
+def best_response(rows, is_ratio):
+    """Return for each row a the Boolean z with the largest a'z, or with the largest a'z / |z|."""
     if not is_ratio:
-        return A.T > 0
-    rows = np.sort(A.T, axis=1)[:, ::-1]
-    sums = np.cumsum(rows, axis=1)
-    score = np.maximum(sums, 0) ** 2 / np.arange(1, A.shape[0] + 1)
-    cut = rows[np.arange(len(rows)), score.argmax(axis=1)]
-    return A.T >= cut[:, None]
+        return rows > 0
+    ordered = np.sort(rows, axis=1)[:, ::-1]
+    score = np.cumsum(ordered, axis=1) / np.sqrt(np.arange(1, rows.shape[1] + 1))
+    return rows >= np.take_along_axis(ordered, score.argmax(axis=1)[:, None], axis=1)
 
 
-def local_search(C, Z, is_ratio, n_idle=0):
-    """Improve each row of Z by flips; return the distinct local optima with their values, best first."""
-    Z = np.unique(np.asarray(Z, dtype=bool), axis=0)
+def local_search(C, Z, is_ratio, n_best=8, n_idle=0):
+    """Improve the best rows of Z by flips; return the distinct local optima with their values, best first."""
     Z = Z[Z.any(axis=1)]
     products = Z @ C
+    values = (products * Z).sum(axis=1)
+    if is_ratio:
+        values /= Z.sum(axis=1)
+    chosen = {Z[i].tobytes(): i for i in np.argsort(-values, kind="stable")}
     tenure = min(20, len(C) // 4)
-    pool = [(flip_search(C, z, Cz, n_idle, tenure, is_ratio), z) for z, Cz in zip(Z, products, strict=True)]
+    pool = []
+    for i in list(chosen.values())[:n_best]:
+        pool.append((flip_search(C, Z[i], products[i], n_idle, tenure, is_ratio), Z[i]))
     return merge(pool)
 
 
@@ -284,26 +266,29 @@ def recombine(C, pool, rng, is_ratio, n_pool=8, n_rounds=20):
     return pool
 
 
-def lift(C):
-    """Return C~: z'Cz = [1; y]' C~ [1; y] / 4 for y = 2z - 1."""
-    row_sums = C.sum(axis=1)
-    return np.block([[row_sums.sum(), row_sums], [row_sums[:, None], C]])
+def lift(C, t=0.0):
+    """Return C~: z'(C - tI)z = [1; y]' C~ [1; y] / 4 for y = 2z - 1."""
+    A = np.empty((len(C) + 1, len(C) + 1))
+    A[1:, 1:] = C
+    A[1:, 0] = C.sum(axis=1) - t
+    A[0, 1:] = A[1:, 0]
+    A[0, 0] = A[0, 1:].sum()
+    np.fill_diagonal(A[1:, 1:], C.diagonal() - t)
+    return A
 
 
-def solve_sdp(C, rng, *, rank=16, tol=1e-4, max_sweeps=1000, momentum=0.0):
-    """Maximize <C, VV'> over matrices V (n, rank) with unit rows by the mixing method.
+def solve_sdp(A, rng, *, rank=16, tol=1e-4, max_sweeps=1000, momentum=0.6):
+    """Maximize <A, VV'> over matrices V (n, rank) with unit rows by the mixing method.
 
-    Sweeps end when one gains less than tol relative to the objective without the diagonal, which is constant.
+    Sweeps end when one gains less than tol relative to the objective without its constant, the diagonal.
+    Momentum sets in after the first few, which need none.
     """
-    n = len(C)
-    A = np.array(C)
-    np.fill_diagonal(A, 0)
-    V = rng.standard_normal((n, rank))
+    V = rng.standard_normal((len(A), rank))
     V /= np.linalg.norm(V, axis=1, keepdims=True)
     scratch = np.empty((BLOCK, rank))
-    total = np.sum((A @ V) * V)
-    for _ in range(max_sweeps):
-        gain = mixing_sweep(A, V, momentum, scratch)
+    total = np.sum((A @ V) * V) - np.trace(A)
+    for sweep in range(max_sweeps):
+        gain = mixing_sweep(A, V, momentum if sweep > 2 else 0.0, scratch)
         total += gain
         if gain <= tol * abs(total):
             break
@@ -316,40 +301,35 @@ def round_hyperplanes(V, rng, n_roundings):
     return (signs[1:] == signs[0]).T
 
 
-def sdp_bound(A, V, rng):
-    """Return a proved upper bound on x'Ax / 4 over signs x, from the multipliers |A V| of the relaxation."""
-    n = len(A)
-    S = -A
-    np.fill_diagonal(S, 0)
-    y = np.linalg.norm(S @ V, axis=1)
-    weights = 0.5 * (y + y.mean())
-    shift = prove_psd(S, y, weights)
-    if shift is None:
-        return None
-    margin = 64 * EPSILON * np.abs(A).sum() + n * EPSILON * y.sum()
-    return (np.trace(A) + y.sum() + shift * weights.sum() + margin) / 4
+def sdp_bound(A, V):
+    """Return a proved upper bound on x'Ax / 4 over signs x: y = |A V| by rows, shifted to be dual feasible."""
+    n, diagonal = len(A), A.diagonal()
+    y = np.linalg.norm(A @ V - diagonal[:, None] * V, axis=1) + diagonal
+    shift = prove_psd(A, y, np.abs(y).mean())
+    margin = 64 * EPSILON * np.abs(A).sum() + n * EPSILON * np.abs(y).sum()
+    return None if shift is None else (y.sum() + n * shift + margin) / 4
 
 
-def eigenvalue_bound(C, value):
-    """Return a proved upper bound on the largest eigenvalue of C, close to it if `value` is."""
-    ones = np.ones(len(C))
-    shift = prove_psd(-C, value * ones, abs(value) * ones)
-    return None if shift is None else value + shift * abs(value) * (1 + 4 * EPSILON)
+def eigenvalue_bound(C, start):
+    """Return a proved upper bound on the largest eigenvalue of C, which a Lanczos method estimates."""
+    value = eigsh(C, k=1, which="LA", v0=C @ start, tol=1e-3, return_eigenvectors=False)[0]
+    shift = prove_psd(C, np.full(len(C), value), abs(value))
+    return None if shift is None else value + shift * (1 + EPSILON)
 
 
-def prove_psd(S, y, weights, ladder=(1e-6, 1e-4, 4e-4, 1.6e-3, 6.4e-3, 2.5e-2, 0.1, 0.4, 1.6, 6.4)):
-    """Return a small shift for which S + Diag(y + shift weights) is proved positive semidefinite, or None.
+def prove_psd(A, y, scale, ladder=(2e-4, 1e-3, 5e-3, 0.025, 0.1, 0.5, 2.0, 10.0)):
+    """Return a small shift for which Diag(y) + shift I - A is proved positive semidefinite, or None.
 
-    The proof is a Cholesky factorization that runs to its end, with its largest backward error set aside.
+    The proof is a Cholesky factorization that runs to its end, with its largest backward error set aside. The
+    shifts tried are the steps of the ladder times scale.
     """
-    n = len(S)
-    diagonal = np.diag(S)
-    for shift in ladder:
-        trial = np.array(S)
-        entries = diagonal + y + shift * weights
-        np.fill_diagonal(trial, entries - 2 * (n + 2) * EPSILON * np.abs(entries).sum())
-        if dpotrf(trial.T, lower=1, overwrite_a=1, clean=0)[1] == 0:
-            return shift
+    n = len(A)
+    for step in ladder:
+        S = -A
+        entries = y - A.diagonal() + step * scale
+        np.fill_diagonal(S, entries - 2 * (n + 2) * EPSILON * np.abs(entries).sum())
+        if dpotrf(S.T, lower=1, overwrite_a=1, clean=0)[1] == 0:
+            return step * scale
     return None
 
 
@@ -367,12 +347,13 @@ def _check_matrix(C):
         raise TypeError(f"C must be real and numeric, got dtype {C.dtype}; convert it with C.astype(float)")
     if C.ndim != 2 or C.shape[0] != C.shape[1] or C.shape[0] == 0:
         raise ValueError(f"C must be a square matrix with at least one row, got shape {C.shape}")
-    C = C.astype(np.float64, copy=False)
+    C = np.ascontiguousarray(C, dtype=np.float64)
     if not np.isfinite(C).all():
         raise ValueError("C has entries that are NaN or infinite; remove or replace them first")
-    if np.abs(C - C.T).max() > 1e-6 * np.abs(C).max():
-        raise ValueError("C must be symmetric; (C + C.T) / 2 has the same z'Cz")
-    return (C + C.T) / 2
+    gap = asymmetry(C)
+    if gap > 1e-6 * max(C.max(), -C.min()):
+        raise ValueError(f"C must be symmetric, got |C - C.T| up to {gap:.3g}; (C + C.T) / 2 has the same z'Cz")
+    return C if gap == 0 else C / 2 + C.T / 2
 
 
 def _check_starts(starts, d):

@@ -1,0 +1,48 @@
+# Everything a fresh machine with Python >= 3.11 and make needs. `make demo` and `make test` set up .venv by themselves.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SHELL := /bin/bash
+
+.PHONY: demo test test-all lint types bench docs clean
+
+$(VENV)/pip.stamp:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	@touch $@
+
+# the library with its extras
+$(VENV)/all.stamp: $(VENV)/pip.stamp pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[all]"
+	@touch $@
+
+# plus what tests, lint and types need
+$(VENV)/dev.stamp: $(VENV)/all.stamp
+	$(BIN)/python -m pip install --quiet --group dev
+	@touch $@
+
+$(VENV)/bench.stamp: $(VENV)/dev.stamp
+	$(BIN)/python -m pip install --quiet --group bench
+	@touch $@
+
+demo: $(VENV)/all.stamp
+	$(BIN)/python -m boolcp.demo
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest
+
+test-all: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -m "slow or not slow"
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/dev.stamp
+	$(BIN)/mypy
+
+bench: $(VENV)/bench.stamp
+	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist

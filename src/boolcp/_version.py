@@ -1,0 +1,3 @@
+"""The version, read by the build and by boolcp itself."""
+
+__version__ = "0.1.0"

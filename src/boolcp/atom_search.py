@@ -1,0 +1,149 @@
+"""Algorithm 2: the atom of steepest descent."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from boolcp import contractions, maxcut
+from boolcp.atoms import Atom
+from boolcp.relax import cp_als, random_factors
+from boolcp.storage import DenseTensor
+
+MAX_ALTERNATIONS = 30
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An atom with its `descent` <X - W, M> = -<grad F, M> and the value of the score it was chosen by."""
+
+    atom: Atom
+    descent: float
+    value: float
+
+
+def greedy_atom_search(residual, modes, rng, *, atom_rank=1, score="normalized", certify=True):
+    """Return the candidate of steepest descent over all allowed modes, Alg. 2; None if nothing is left to descend."""
+    options = {"atom_rank": atom_rank, "score": score, "certify": certify}
+    candidates = [steepest_atom(residual, mode, rng, **options) for mode in modes]
+    candidates = [candidate for candidate in candidates if candidate is not None]
+    return max(candidates, key=lambda candidate: candidate.value, default=None)  # line 10
+
+
+def steepest_atom(residual, mode, rng, *, atom_rank=1, score="normalized", certify=True):
+    """Return the candidate z (x) V along one mode: z from the Boolean quadratic program, then V, then both in turn."""
+    C = residual.gram(mode)  # lines 4-5, with the sign that makes z'Cz = |G'z|^2
+    if not C.trace() > 0:
+        return None
+    program = maxcut._maximize_rayleigh if score == "normalized" else maxcut._maximize_quadratic
+    solution = program(C, rng, certify=certify)  # line 6
+    z = solution.z
+    V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng)  # line 7
+    if V is None:
+        return None
+    if atom_rank is not None:
+        z, V = alternate(residual, mode, z, V, atom_rank, score, rng)
+    descent = float(projection(residual, mode, V) @ z)
+    value = score_value(descent, z.sum(), score)
+    certificate = float("nan") if solution.bound is None else min(value / solution.bound, 1.0)
+    return Candidate(make_atom(mode, z, V, certificate), descent, value)  # line 8
+
+
+def make_atom(mode, z, V, certificate=float("nan")):
+    """Return the atom z (x) V for a real part given as factors (tuple) or as a block."""
+    parts = {"factors": V} if isinstance(V, tuple) else {"block": V}
+    return Atom(mode, z, certificate=certificate, **parts)
+
+
+def score_value(descent, n_ones, score):
+    """Return z'Cz (published) or z'Cz / |z|^2 (normalized), with |G'z| replaced by what the atom's V reaches."""
+    return descent**2 / n_ones if score == "normalized" else descent**2
+
+
+def alternate(residual, mode, z, V, atom_rank, score, rng):
+    """Return z and V after deciding them in turn until z stays; the score never falls."""
+    for _ in range(MAX_ALTERNATIONS):
+        p = projection(residual, mode, V)
+        new, sign = best_boolean(p, score)
+        if sign < 0:
+            V = (-V[0], *V[1:])
+        if np.array_equal(new, z):
+            break
+        z = new
+        V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng, start=V)
+    return z, V
+
+
+def projection(residual, mode, V):
+    """Return R_n vec(V) (d_n,) for a real part given as factors (tuple) or as a block."""
+    if isinstance(V, tuple):
+        factors = [*V[:mode], np.zeros((residual.shape[mode], V[0].shape[1])), *V[mode:]]
+        return residual.mttkrp(factors, mode).sum(axis=1)
+    return residual.project(mode, V[None])[:, 0]
+
+
+def best_boolean(p, score="normalized"):
+    """Return the z that maximizes (z'p)^2 / |z|^2, or (z'p)^2 if published, and the sign of z'p.
+
+    The best z holds the largest entries of p or the most negative ones: both sorted prefixes are tried.
+    """
+    best_value, best_z, best_sign = -1.0, None, 1
+    for sign in (1, -1):
+        order = np.argsort(-sign * p, kind="stable")
+        sums = np.cumsum(sign * p[order])
+        values = sums * np.abs(sums)
+        if score == "normalized":
+            values = values / np.arange(1, len(p) + 1)
+        size = int(np.argmax(values)) + 1
+        if values[size - 1] > best_value * (1 + 1e-12):
+            z = np.zeros(len(p), dtype=bool)
+            z[order[:size]] = True
+            best_value, best_z, best_sign = values[size - 1], z, sign
+    return best_z, best_sign
+
+
+def real_part(block, atom_rank, rng, start=None):
+    """Return the best V of norm one for <block, V>: dense (None), or of rank L as factors; None if block is zero."""
+    size = np.linalg.norm(block)
+    if not size > 0:
+        return None
+    if block.ndim == 1:
+        return ((block / size)[:, None],)
+    if atom_rank is None:
+        return block / size
+    factors = leading_pairs(block, atom_rank) if block.ndim == 2 else leading_products(block, atom_rank, rng, start)
+    return normalize(factors)
+
+
+def normalize(factors):
+    """Return factors scaled so that the sum of their column products has norm one."""
+    scale = np.sqrt(contractions.gram_product(factors).sum())
+    return (factors[0] / scale, *factors[1:])
+
+
+def leading_pairs(block, rank):
+    """Return the leading `rank` singular pairs of a matrix as two factors (the longer one carries the singular values)."""
+    block = np.asarray(block, dtype=float)
+    if block.shape[0] > block.shape[1]:
+        return leading_pairs(block.T, rank)[::-1]
+    d = len(block)
+    rank = min(rank, d)
+    U = scipy.linalg.eigh(block @ block.T, subset_by_index=[d - rank, d - 1])[1][:, ::-1]
+    return U, block.T @ U
+
+
+def leading_products(block, rank, rng, start=None):
+    """Return a rank-`rank` approximation of a block of order >= 3 as factors, by alternating least squares."""
+    data = DenseTensor(np.ascontiguousarray(block))
+    if start is None:
+        start = singular_start(data, rank) if rank <= min(block.shape) else random_factors(block.shape, rank, rng)
+    return tuple(cp_als(data, list(start), max_iter=100, tol=1e-8)[0])
+
+
+def singular_start(data, rank):
+    """Return the leading eigenvectors of each unfolding's Gram matrix as factors."""
+    factors = []
+    for mode, d in enumerate(data.shape):
+        U = scipy.linalg.eigh(data.gram(mode), subset_by_index=[d - rank, d - 1])[1][:, ::-1]
+        factors.append(U)
+    return factors

@@ -1,0 +1,101 @@
+"""Products of a dense array with vectors, matrices and blocks along its modes, without copying the array.
+
+Every function takes a C-contiguous array and views it as (left, d, right) around one mode.
+"""
+
+import numpy as np
+
+CHUNK = 2**20  # entries of a temporary copy
+
+
+def around(X, mode):
+    """Return X as a view of shape (left, d, right): the modes before, at and after `mode`."""
+    d = X.shape[mode]
+    left = int(np.prod(X.shape[:mode], dtype=np.int64))
+    return X.reshape(left, d, -1)
+
+
+def gram(X, mode):
+    """Return X_n X_n' (d_n, d_n) in float64, X_n the unfolding along `mode`."""
+    Y = around(X, mode)
+    left, d, right = Y.shape
+    if left == 1:
+        return np.asarray(Y[0] @ Y[0].T, dtype=float)
+    if right == 1:
+        return np.asarray(Y[:, :, 0].T @ Y[:, :, 0], dtype=float)
+    total = np.zeros((d, d))
+    step = max(1, CHUNK // (d * right))
+    for start in range(0, left, step):
+        part = Y[start : start + step].transpose(1, 0, 2).reshape(d, -1)
+        total += part @ part.T
+    return total
+
+
+def contract(X, mode, Z):
+    """Return sum_i X[.., i, ..] Z[i, k] as an array (K, other modes), for Z (d_n, K)."""
+    Y = around(X, mode)
+    left, _, right = Y.shape
+    Z = np.asarray(Z, dtype=X.dtype)
+    if left == 1:
+        blocks = Z.T @ Y[0]
+    elif right == 1:
+        blocks = (Y[:, :, 0] @ Z).T
+    else:
+        blocks = np.matmul(Z.T, Y).transpose(1, 0, 2)
+    return blocks.reshape(Z.shape[1], *X.shape[:mode], *X.shape[mode + 1 :])
+
+
+def project(X, mode, blocks):
+    """Return X_n vec(V_k) (d_n, K) for blocks V_k of the other modes, stacked as (K, other modes)."""
+    Y = around(X, mode)
+    left, d, right = Y.shape
+    V = np.asarray(blocks, dtype=X.dtype).reshape(-1, left, right)
+    if left == 1:
+        return Y[0] @ V[:, 0].T
+    if right == 1:
+        return Y[:, :, 0].T @ V[:, :, 0].T
+    total = np.zeros((d, len(V)), dtype=X.dtype)
+    step = max(1, CHUNK // (d * max(right, len(V))))
+    for start in range(0, left, step):
+        part = slice(start, start + step)
+        total += np.matmul(Y[part], V[:, part].transpose(1, 2, 0)).sum(axis=0)
+    return total
+
+
+def khatri_rao(factors):
+    """Return the column-wise Kronecker product (prod d_n, K) of matrices (d_n, K); the last index runs fastest."""
+    product = factors[0]
+    for A in factors[1:]:
+        product = (product[:, None, :] * A[None, :, :]).reshape(-1, A.shape[1])
+    return product
+
+
+def mttkrp(X, factors, mode):
+    """Return X_n (khatri-rao of the factors of the other modes), (d_n, K); ``factors[mode]`` is not read."""
+    others = [A for m, A in enumerate(factors) if m != mode]
+    n_columns = others[0].shape[1]
+    left, d, right = around(X, mode).shape
+    step = max(1, X.size // (4 * (max(left, right) + d * min(left, right))))
+    if n_columns > step:  # keep the intermediate below a quarter of X
+        parts = [slice(start, start + step) for start in range(0, n_columns, step)]
+        return np.hstack([mttkrp(X, [A[:, part] for A in factors], mode) for part in parts])
+    factors = [np.asarray(A, dtype=X.dtype) for A in factors]
+    if right >= left:
+        T = X.reshape(-1, right) @ khatri_rao(factors[mode + 1 :])
+        if left == 1:
+            return T
+        return np.einsum("adk,ak->dk", T.reshape(left, d, -1), khatri_rao(factors[:mode]))
+    T = khatri_rao(factors[:mode]).T @ X.reshape(left, -1)
+    if right == 1:
+        return T.T
+    return np.einsum("kdb,bk->dk", T.reshape(-1, d, right), khatri_rao(factors[mode + 1 :]))
+
+
+def gram_product(factors, mode=None, others=None):
+    """Return the entrywise product over all modes but `mode` of A_m' B_m, (K, K'); B = A by default."""
+    others = factors if others is None else others
+    H = np.ones((factors[0].shape[1], others[0].shape[1]))
+    for m, (A, B) in enumerate(zip(factors, others, strict=True)):
+        if m != mode:
+            H *= A.T @ B
+    return H

@@ -1,0 +1,90 @@
+"""The relaxation of a Boolean CP: a plain CP decomposition by alternating least squares, and its starts."""
+
+import numpy as np
+import scipy.linalg
+
+from boolcp.contractions import gram_product
+
+
+def cp_als(data, factors, *, max_iter=50, tol=1e-8):
+    """Return factors of a CP decomposition improved by alternating least squares, and |X - W|^2.
+
+    Stops when the loss falls by less than `tol` |X|^2 in one sweep. The factors given are not changed.
+    """
+    factors = [np.array(A, dtype=float) for A in factors]
+    previous = np.inf
+    for _ in range(max_iter):
+        for mode in range(data.ndim):
+            P, H = data.mttkrp(factors, mode), gram_product(factors, mode)
+            factors[mode] = solve_rows(H, P)
+            if mode < data.ndim - 1:
+                balance(factors, mode)
+        A = factors[-1]
+        loss = data.squared_norm - 2 * np.sum(P * A) + np.sum(H * (A.T @ A))
+        if previous - loss <= tol * data.squared_norm:
+            break
+        previous = loss
+    return factors, max(float(loss), 0.0)
+
+
+def solve_rows(H, P):
+    """Return A with A H = P for a positive semidefinite H (K, K), by Cholesky or, if H is singular, least norm."""
+    try:
+        factor = scipy.linalg.cho_factor(H, lower=True)
+        if np.diag(factor[0]).min() ** 2 > 1e-12 * np.diag(H).max():
+            return scipy.linalg.cho_solve(factor, P.T).T
+    except np.linalg.LinAlgError:
+        pass
+    return P @ np.linalg.pinv(H, rcond=1e-10, hermitian=True)
+
+
+def balance(factors, mode):
+    """Make the columns of one factor unit vectors in place, their size going to the last factor."""
+    size = np.linalg.norm(factors[mode], axis=0)
+    size[size == 0] = 1.0
+    factors[mode] = factors[mode] / size
+    factors[-1] = factors[-1] * size
+
+
+def random_factors(shape, n_columns, rng):
+    """Return factors with independent normal entries."""
+    return [rng.standard_normal((d, n_columns)) for d in shape]
+
+
+def pencil_start(core, n_columns, rng):
+    """Return CP factors of a three-way core from the eigenvectors of a pencil of two random slices, or None.
+
+    With X = sum_r a_r (x) b_r (x) c_r, two random combinations of the slices along the third mode are
+    A D1 B' and A D2 B', so that the eigenvectors of the first times the inverse of the second are the columns of A.
+    Exact without noise when the columns are no more than the two larger sizes; a good start otherwise.
+    """
+    if len(core.shape) != 3:
+        return None
+    order = np.argsort(core.shape, kind="stable")
+    third, first, second = (int(n) for n in order)
+    if min(core.shape[first], core.shape[second]) < n_columns or core.shape[third] < 2:
+        return None
+    K = n_columns
+    U = scipy.linalg.eigh(core.gram(first), subset_by_index=[core.shape[first] - K, core.shape[first] - 1])[1]
+    V = scipy.linalg.eigh(core.gram(second), subset_by_index=[core.shape[second] - K, core.shape[second] - 1])[1]
+    slices = core.contract(third, rng.standard_normal((core.shape[third], 2)))  # (2, lower mode, higher mode)
+    if first > second:
+        slices = slices.transpose(0, 2, 1)
+    S, T = U.T @ slices[0] @ V, U.T @ slices[1] @ V
+    try:
+        eigenvectors = scipy.linalg.eig(S, T)[1]
+    except np.linalg.LinAlgError:
+        return None
+    # (S - t T) x = 0 has x in the dual basis of B: T x is the column of A that is left
+    A = T @ eigenvectors
+    A = np.where(np.abs(A.imag).max(axis=0) > 1e-9, A.real + A.imag, A.real)  # conjugate pairs span a real plane
+    A = U @ (A / np.maximum(np.linalg.norm(A, axis=0), 1e-300))
+    # given A, each column's remaining matrix is nearly of rank one
+    blocks = core.contract(first, A @ np.linalg.pinv(A.T @ A, hermitian=True))
+    factors = [None, None, None]
+    factors[first] = A
+    pairs = [np.linalg.svd(block, full_matrices=False) for block in blocks]
+    low, high = sorted((second, third))
+    factors[low] = np.stack([p[0][:, 0] for p in pairs], axis=1)
+    factors[high] = np.stack([p[2][0] * p[1][0] for p in pairs], axis=1)
+    return factors

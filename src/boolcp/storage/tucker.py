@@ -1,0 +1,79 @@
+"""A tensor compressed to a small core with an orthonormal basis for each mode: X ~ core x_1 U_1 .. x_N U_N."""
+
+import numpy as np
+import scipy.linalg
+
+from boolcp.storage.dense import DenseTensor, Difference
+
+
+class TuckerTensor:
+    """X^ = core x_n U_n (all modes), which answers like a full tensor at the cost of its core."""
+
+    def __init__(self, core, bases, squared_norm):
+        self.core, self.bases = core, bases
+        self.shape = tuple(len(U) for U in bases)
+        self.dtype = core.dtype
+        self.squared_norm = squared_norm  # of X, not of X^: losses are then comparable with those of X
+
+    @property
+    def ndim(self):
+        """Return the order N."""
+        return len(self.shape)
+
+    def gram(self, mode):
+        """Return X^_n X^_n' (d_n, d_n)."""
+        U = self.bases[mode]
+        return U @ self.core.gram(mode) @ U.T
+
+    def contract(self, mode, Z):
+        """Return sum_i X^[.., i, ..] Z[i, k], (K, other modes)."""
+        blocks = self.core.contract(mode, self.bases[mode].T @ np.asarray(Z, dtype=self.dtype))
+        for at, U in enumerate(U for n, U in enumerate(self.bases) if n != mode):
+            blocks = np.moveaxis(np.tensordot(blocks, U, axes=([1 + at], [1])), -1, 1 + at)
+        return blocks
+
+    def project(self, mode, blocks):
+        """Return X^_n vec(V_k), (d_n, K)."""
+        for at, U in enumerate(U for n, U in enumerate(self.bases) if n != mode):
+            blocks = np.moveaxis(np.tensordot(blocks, U, axes=([1 + at], [0])), -1, 1 + at)
+        return self.bases[mode] @ self.core.project(mode, blocks)
+
+    def mttkrp(self, factors, mode):
+        """Return X^_n times the Khatri-Rao product of the other factors, (d_n, K)."""
+        small = [U.T @ A for U, A in zip(self.bases, factors, strict=True)]
+        return self.bases[mode] @ self.core.mttkrp(small, mode)
+
+    def residual(self, W):
+        """Return the storage of X^ - W."""
+        return Difference(self, W)
+
+
+def compress(data, rank):
+    """Return `data` projected on the leading `rank` left singular vectors of each unfolding, one mode after another.
+
+    The shortest mode goes first, so that the Gram matrices of the long ones are taken of an already small tensor
+    (sequentially truncated higher-order SVD). Returns `data` itself when the core would not be much smaller.
+    """
+    ranks = [min(d, rank) for d in data.shape]
+    if np.prod(ranks, dtype=float) > 0.5 * np.prod(data.shape, dtype=float):
+        return data
+    bases = [np.eye(d) for d in data.shape]
+    core = data
+    for mode in np.argsort(data.shape, kind="stable"):
+        d, r = data.shape[mode], ranks[mode]
+        if r == d:
+            continue
+        bases[mode] = _leading_basis(core, mode, r)
+        core = DenseTensor(np.ascontiguousarray(np.moveaxis(core.contract(mode, bases[mode]), 0, mode)))
+    return TuckerTensor(core, bases, data.squared_norm)
+
+
+def _leading_basis(data, mode, rank):
+    """Return the leading left singular vectors (d_n, rank) of the unfolding, through the smaller Gram matrix."""
+    d = data.shape[mode]
+    n_columns = int(np.prod(data.shape, dtype=np.int64)) // d
+    if d <= n_columns:
+        return scipy.linalg.eigh(data.gram(mode), subset_by_index=[d - rank, d - 1])[1][:, ::-1]
+    unfolding = np.moveaxis(data._array.transpose(np.argsort(data._order)), mode, 0).reshape(d, -1)
+    U = np.linalg.svd(np.asarray(unfolding, dtype=float), full_matrices=False)[0]
+    return U[:, :rank]

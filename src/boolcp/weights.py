@@ -1,0 +1,40 @@
+"""Weight adjustment: least squares over the active atoms, with normal equations that grow (Alg. 1, line 7)."""
+
+import numpy as np
+import scipy.linalg
+
+DEPENDENT = 1e-10  # squared distance to the span of the active atoms, relative to |M|^2, that counts as none
+
+
+class NormalEquations:
+    """G c = b with G_kl = <M_k, M_l> and b_k = <X, M_k>; each atom adds a row to G and to its Cholesky factor."""
+
+    def __init__(self):
+        self.gram = np.zeros((0, 0))
+        self.rhs = np.zeros(0)
+        self._cholesky = np.zeros((0, 0))
+
+    def extend(self, inner, squared_norm, rhs):
+        """Add an atom with <M_k, M> = `inner`, |M|^2 and <X, M>; return False, unchanged, if it is dependent."""
+        L, K = self._cholesky, len(self.rhs)
+        row = scipy.linalg.solve_triangular(L, inner, lower=True) if K else np.zeros(0)
+        distance2 = squared_norm - row @ row
+        if distance2 <= DEPENDENT * squared_norm:
+            return False
+        self._cholesky = np.block([[L, np.zeros((K, 1))], [row[None, :], np.sqrt(distance2)]])
+        self.gram = np.block([[self.gram, inner[:, None]], [inner[None, :], squared_norm]])
+        self.rhs = np.append(self.rhs, rhs)
+        return True
+
+    def solve(self, alpha=0.0):
+        """Return argmin_c |X - sum_k c_k M_k|^2 / 2 + alpha |c|_1 (alpha = 0: closed form)."""
+        if alpha > 0:
+            return solve_lasso(self.gram, self.rhs, alpha)
+        return scipy.linalg.cho_solve((self._cholesky, True), self.rhs)
+
+
+def solve_lasso(gram, rhs, alpha):
+    """Return argmin_c c'Gc / 2 - b'c + alpha |c|_1, by the homotopy of least-angle regression."""
+    from sklearn.linear_model import lars_path_gram
+
+    return lars_path_gram(rhs, gram, n_samples=1, alpha_min=alpha, method="lasso", return_path=False)[2]
