@@ -1,0 +1,6 @@
+"""Tensors with a known answer: random Boolean CP tensors, the paper's Syn0-2, a simulated recording."""
+
+from boolcp.datasets.ecog import Recording, simulate_recording
+from boolcp.datasets.synthetic import Synthetic, load_syn, make_boolean_cp
+
+__all__ = ["Recording", "Synthetic", "load_syn", "make_boolean_cp", "simulate_recording"]

@@ -1,0 +1,184 @@
+"""Random tensors that are Boolean CP decompositions by construction, with noise and missing entries."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from boolcp.atoms import Atom, BooleanCP
+
+SYN_ATOMS = (3, 9, 15)
+
+
+class Synthetic(NamedTuple):
+    """A tensor with a known answer; it unpacks as ``X, clean, truth``.
+
+    Attributes
+    ----------
+    X : ndarray
+        The observed tensor: the clean one plus noise, NaN where missing.
+    clean : ndarray
+        The tensor without noise and with nothing missing, ``truth.to_tensor()``.
+    truth : BooleanCP
+        The decomposition of the clean tensor.
+    """
+
+    X: np.ndarray
+    clean: np.ndarray
+    truth: BooleanCP
+
+
+def make_boolean_cp(
+    shape, n_atoms, *, p=0.5, noise=0.0, missing=0.0, boolean_modes=None, weights=None, random_state=None
+):
+    """Return a random tensor sum_k z_k (x) u_k (x) w_k, z Boolean along one mode, with noise and gaps.
+
+    The bits of z are Bernoulli(p), all other columns standard normal, as in the paper's synthetic data; any
+    order N >= 2 goes. Equal seeds give equal atoms whatever `noise` and `missing` are.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        The sizes d_1 .. d_N of the modes, N >= 2.
+    n_atoms : int or sequence of int
+        The number of atoms, spread over the allowed modes in turn, or the number along each of the N modes.
+    p : float
+        Probability that a bit is on, 0 < p <= 1. An atom without a single bit on gets one at random.
+    noise : float
+        Standard deviation of the normal noise added to the clean tensor.
+    missing : float
+        Share of the entries of X that are set to NaN, 0 <= missing < 1.
+    boolean_modes : sequence of int, optional
+        The modes along which atoms are Boolean, all of them by default. Only for an `n_atoms` in one number.
+    weights : array_like of shape (K,), optional
+        Factors that multiply the sizes of the atoms; not zero. All ones by default.
+    random_state : int, numpy.random.Generator or None
+        Source of randomness.
+
+    Returns
+    -------
+    Synthetic
+        The named tuple (X, clean, truth). The real columns of `truth` have norm one, the sizes of the atoms
+        are its weights, all positive.
+
+    Examples
+    --------
+    >>> from boolcp.datasets import make_boolean_cp
+    >>> X, clean, truth = make_boolean_cp((20, 30, 40), [2, 0, 1], noise=0.1, random_state=0)
+    >>> truth
+    BooleanCP(20 x 30 x 40, 3 atoms: 2 along mode 0, 0 along mode 1, 1 along mode 2)
+    >>> X.shape, round(float((X - clean).std()), 2)
+    ((20, 30, 40), 0.1)
+    """
+    shape = _check_shape(shape)
+    modes = _check_modes(shape, n_atoms, boolean_modes)
+    weights = _check_weights(weights, len(modes))
+    if not 0 < p <= 1:
+        raise ValueError(f"p is the probability that a bit is on and must lie in (0, 1], but it is {p!r}.")
+    if not (noise >= 0 and np.isfinite(noise)):
+        raise ValueError(f"noise is a standard deviation and must be finite and >= 0, but it is {noise!r}.")
+    if not 0 <= missing < 1:
+        raise ValueError(
+            f"missing is the share of missing entries and must lie in [0, 1), but it is {missing!r}."
+        )
+    rng = np.random.default_rng(random_state)
+    drawn = [_draw_atom(shape, mode, factor, p, rng) for mode, factor in zip(modes, weights, strict=True)]
+    truth = BooleanCP(shape, tuple(atom for atom, _ in drawn), np.array([size for _, size in drawn]))
+    clean = truth.to_tensor()
+    X = clean + noise * rng.standard_normal(shape) if noise else clean.copy()
+    n_missing = round(missing * X.size)
+    if n_missing:
+        X.reshape(-1)[rng.choice(X.size, n_missing, replace=False, shuffle=False)] = np.nan
+    return Synthetic(X, clean, truth)
+
+
+def load_syn(which, *, noise=1.0, missing=0.0, random_state=None):
+    """Return the paper's Syn0, Syn1 or Syn2: 150 x 150 x 150 with 3, 9 or 15 atoms, evenly over the modes.
+
+    Parameters
+    ----------
+    which : {0, 1, 2}
+        Which of the three.
+    noise : float
+        Standard deviation of the noise.
+    missing : float
+        Share of the entries of X that are set to NaN.
+    random_state : int, numpy.random.Generator or None
+        Source of randomness: the paper fixes the distribution, not the tensor.
+
+    Returns
+    -------
+    Synthetic
+        The named tuple (X, clean, truth).
+
+    Examples
+    --------
+    >>> from boolcp.datasets import load_syn
+    >>> load_syn(1, random_state=0).truth
+    BooleanCP(150 x 150 x 150, 9 atoms: 3 along mode 0, 3 along mode 1, 3 along mode 2)
+    """
+    if not isinstance(which, int | np.integer) or which not in range(len(SYN_ATOMS)):
+        raise ValueError(f"which must be 0, 1 or 2 for Syn0, Syn1 or Syn2, but it is {which!r}.")
+    return make_boolean_cp(
+        (150,) * 3, SYN_ATOMS[which], noise=noise, missing=missing, random_state=random_state
+    )
+
+
+def _draw_atom(shape, mode, factor, p, rng):
+    """Return a random atom with real columns of norm one, and its size."""
+    z = rng.random(shape[mode]) < p
+    if not z.any():
+        z[rng.integers(len(z))] = True
+    columns = [rng.standard_normal((d, 1)) for n, d in enumerate(shape) if n != mode]
+    sizes = [np.linalg.norm(column) for column in columns]
+    columns = [column / size for column, size in zip(columns, sizes, strict=True)]
+    if factor < 0:
+        columns[-1] = -columns[-1]
+    return Atom(mode, z, tuple(columns)), abs(factor) * float(np.prod(sizes))
+
+
+def _check_shape(shape):
+    if not all(isinstance(d, int | np.integer) and d >= 1 for d in shape) or len(shape) < 2:
+        raise ValueError(f"shape must hold two or more sizes, all integers >= 1, but it is {shape!r}.")
+    return tuple(int(d) for d in shape)
+
+
+def _check_modes(shape, n_atoms, boolean_modes):
+    """Return the Boolean mode of each atom."""
+    if not isinstance(n_atoms, int | np.integer):
+        counts = list(n_atoms)
+        if boolean_modes is not None:
+            raise ValueError(
+                "n_atoms already says how many atoms each mode gets: leave boolean_modes out, "
+                "or give n_atoms as one number."
+            )
+        if len(counts) != len(shape) or not all(
+            isinstance(count, int | np.integer) and count >= 0 for count in counts
+        ):
+            raise ValueError(
+                f"n_atoms must be one number, or one number >= 0 for each of the {len(shape)} modes, "
+                f"but it is {n_atoms!r}."
+            )
+        return [mode for mode, count in enumerate(counts) for _ in range(count)]
+    if n_atoms < 0:
+        raise ValueError(f"n_atoms must be >= 0, but it is {n_atoms!r}.")
+    allowed = list(range(len(shape)) if boolean_modes is None else boolean_modes)
+    if not allowed or not all(
+        isinstance(mode, int | np.integer) and 0 <= mode < len(shape) for mode in allowed
+    ):
+        raise ValueError(
+            f"boolean_modes must list one or more modes from 0 to {len(shape) - 1}, "
+            f"but it is {boolean_modes!r}."
+        )
+    return [int(allowed[k % len(allowed)]) for k in range(n_atoms)]
+
+
+def _check_weights(weights, n_atoms):
+    if weights is None:
+        return np.ones(n_atoms)
+    weights = np.asarray(weights, dtype=float)
+    if weights.shape != (n_atoms,) or not np.isfinite(weights).all() or not weights.all():
+        raise ValueError(
+            f"weights must hold one finite nonzero number for each of the {n_atoms} atoms, "
+            f"but it is {weights!r}."
+        )
+    return weights

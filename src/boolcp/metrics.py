@@ -1,0 +1,151 @@
+"""How far an estimate is from the truth: in values, in bits, in atoms."""
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from boolcp.atoms import BooleanCP
+
+
+def rmse(X, Y):
+    """Return the root-mean-square error |X - Y| / sqrt(number of entries).
+
+    Parameters
+    ----------
+    X, Y : array_like or BooleanCP
+        Two tensors of the same shape. Entries that are NaN in either are left out.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from boolcp.datasets import make_boolean_cp
+    >>> from boolcp.metrics import rmse
+    >>> X, clean, truth = make_boolean_cp((20, 20, 20), 3, noise=0.5, random_state=0)
+    >>> round(rmse(X, truth), 2)
+    0.5
+    """
+    X, Y = (Z.to_tensor() if isinstance(Z, BooleanCP) else np.asarray(Z, dtype=float) for Z in (X, Y))
+    if X.shape != Y.shape:
+        raise ValueError(f"X and Y must have the same shape, but they have {X.shape} and {Y.shape}.")
+    error = X - Y
+    observed = ~np.isnan(error)
+    if not observed.any():
+        raise ValueError("X and Y have no entry in common: every entry is NaN in one of them.")
+    return float(np.sqrt(np.mean(error**2, where=observed)))
+
+
+def hamming_error(estimate, truth):
+    """Return the share of wrong bits, the atoms of each Boolean mode matched so that it is smallest.
+
+    In each mode as many true atoms as possible are matched with estimated atoms that are Boolean along the
+    same mode. A true atom that stays unmatched counts as half wrong, which is what coin flips would reach;
+    estimated atoms in excess do not count.
+
+    Parameters
+    ----------
+    estimate, truth : BooleanCP
+        Two decompositions of tensors of the same shape, of any atom rank.
+
+    Returns
+    -------
+    float
+        Wrong bits divided by the bits of all true atoms, between 0 and 1.
+
+    Examples
+    --------
+    >>> from boolcp.datasets import make_boolean_cp
+    >>> from boolcp.metrics import hamming_error
+    >>> truth = make_boolean_cp((20, 20, 20), 4, random_state=0).truth
+    >>> hamming_error(truth[::-1], truth), hamming_error(truth[:2], truth)
+    (0.0, 0.25)
+    """
+    _check_pair(estimate, truth)
+    n_bits = sum(len(atom.z) for atom in truth.atoms)
+    if n_bits == 0:
+        raise ValueError("truth has no atoms, so there are no bits to compare.")
+    n_wrong = 0.0
+    for mode, d in enumerate(truth.shape):
+        true, found = (
+            np.array([atom.z for atom in W.atoms if atom.mode == mode], dtype=float).reshape(-1, d)
+            for W in (truth, estimate)
+        )
+        distance = true @ (1 - found).T + (1 - true) @ found.T
+        rows, columns = linear_sum_assignment(distance)
+        n_wrong += distance[rows, columns].sum() + (len(true) - len(rows)) * d / 2
+    return float(n_wrong / n_bits)
+
+
+def factor_match_score(estimate, truth, *, consider_weights=False):
+    """Return how well the atoms of two decompositions agree, 1 if they are the same up to order and sign.
+
+    The score of a pair of rank-one atoms is the product over the modes of |cos| of the angle between their
+    columns; the atoms are matched so that the sum of the scores is largest, and the sum is divided by the
+    larger number of atoms, so that an atom without a partner counts as 0. For atoms of higher rank and for
+    block atoms the score of a pair is |cos| of the angle between the two atoms, which is the same thing when
+    both have rank one.
+
+    Parameters
+    ----------
+    estimate, truth : BooleanCP or pair (weights, factors)
+        Two decompositions of tensors of the same shape. A pair is a CP decomposition as TensorLy has it;
+        weights None are ones.
+    consider_weights : bool
+        Multiply the score of a pair by 1 - |a - b| / max(a, b), with a and b the norms of the two terms of
+        the sum (weights included), as tensortools and TLViz do.
+
+    Returns
+    -------
+    float
+        Between 0 and 1.
+
+    Examples
+    --------
+    >>> from boolcp.datasets import make_boolean_cp
+    >>> from boolcp.metrics import factor_match_score
+    >>> truth = make_boolean_cp((20, 20, 20), 4, random_state=0).truth
+    >>> round(factor_match_score(truth[::-1], truth), 6)
+    1.0
+    """
+    if isinstance(estimate, BooleanCP) and isinstance(truth, BooleanCP):
+        _check_pair(estimate, truth)
+        first, second = (np.sqrt(np.diag(W.inner_products())) for W in (estimate, truth))
+        inner = estimate.inner_products(truth.atoms)
+        weights, others = estimate.weights, truth.weights
+    else:
+        (weights, A), (others, B) = _cp_pair(estimate), _cp_pair(truth)
+        if [len(matrix) for matrix in A] != [len(matrix) for matrix in B]:
+            raise ValueError(
+                "estimate and truth must have factor matrices of the same modes with equal sizes."
+            )
+        first, second = (np.prod([np.linalg.norm(matrix, axis=0) for matrix in C], axis=0) for C in (A, B))
+        inner = np.prod([a.T @ b for a, b in zip(A, B, strict=True)], axis=0)
+    if max(inner.shape) == 0:
+        raise ValueError("estimate and truth have no atoms to compare.")
+    size = np.outer(first, second)
+    scores = np.divide(np.abs(inner), size, out=np.zeros(inner.shape), where=size > 0)
+    if consider_weights:
+        a, b = np.abs(weights * first)[:, None], np.abs(others * second)[None, :]
+        larger = np.maximum(a, b)
+        scores *= 1 - np.divide(np.abs(a - b), larger, out=np.zeros(inner.shape), where=larger > 0)
+    rows, columns = linear_sum_assignment(scores, maximize=True)
+    return float(min(scores[rows, columns].sum() / max(scores.shape), 1.0))
+
+
+def _cp_pair(W):
+    """Return weights (K,) and factor matrices of a BooleanCP with rank-one atoms or of a CP pair."""
+    weights, factors = W
+    factors = [np.asarray(A, dtype=float) for A in factors]
+    weights = np.ones(factors[0].shape[1]) if weights is None else np.asarray(weights, dtype=float)
+    return weights, factors
+
+
+def _check_pair(estimate, truth):
+    for name, W in (("estimate", estimate), ("truth", truth)):
+        if not isinstance(W, BooleanCP):
+            raise TypeError(f"{name} must be a BooleanCP, but it is a {type(W).__name__}.")
+    if estimate.shape != truth.shape:
+        raise ValueError(
+            f"estimate and truth must have the same shape, but they have {estimate.shape} and {truth.shape}."
+        )
