@@ -140,19 +140,17 @@ def _result(d, on, value, bound):
 
 def _search(C, rng, starts, certify, effort, is_ratio):
     """Return z, its objective and the bound (None unless asked for and proved)."""
-    d = len(C)
-    pool = local_search(C, spectral_starts(C, rng, starts, is_ratio), is_ratio)
+    pool = local_search(C, first_starts(C, rng, starts, is_ratio), is_ratio)
     bound = None
     if effort != "quick" or (certify and not is_ratio):
         A = lift(C, pool[0][0] if is_ratio else 0.0)
         V = solve_sdp(A, rng, tol=1e-6 if certify and not is_ratio else 1e-4)
-        pool = merge(pool, local_search(C, round_hyperplanes(V, rng, 12), is_ratio))
+        pool = merge(pool, local_search(C, round_hyperplanes(V, rng, 24), is_ratio))
     if certify:
         bound = eigenvalue_bound(C, pool[0][1]) if is_ratio else sdp_bound(A, V)
     if effort != "quick" and (bound is None or pool[0][0] < bound * (1 - 1e-9)):
-        pool = merge(pool, local_search(C, np.array([z for _, z in pool[:3]]), is_ratio, n_idle=2 * d))
-        if effort == "thorough":
-            pool = recombine(C, pool, rng, is_ratio)
+        n_rounds, n_idle = (30, 5 * len(C)) if effort == "thorough" else (8, min(len(C), 1000))
+        pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle)
     z = pool[0][1]
     return z, objective(C, z, is_ratio), bound
 
@@ -193,33 +191,33 @@ def _all_bits(n_bits):
     return (np.arange(2**n_bits)[:, None] >> np.arange(n_bits) & 1).astype(float)
 
 
-def leading_directions(C, rng, width=6, depth=3):
-    """Return the approximate leading eigenvectors of C, one per column, from a block Krylov space."""
-    blocks = [rng.standard_normal((len(C), width))]
-    for _ in range(depth):
-        block = C @ blocks[-1]
-        blocks.append(block / np.linalg.norm(block, axis=0))
-    Q = np.linalg.qr(np.hstack(blocks[1:]))[0]
+def leading_directions(C, rng, width=6):
+    """Return approximate leading eigenvectors of C and random mixtures of them, one per row."""
+    first = C @ rng.standard_normal((len(C), width))
+    first /= np.linalg.norm(first, axis=0)
+    Q = np.linalg.qr(np.hstack([first, C @ first]))[0]
     values, U = np.linalg.eigh(Q.T @ C @ Q)
-    return values[-width:], Q @ U[:, -width:]
+    values, vectors = values[-width:], U[:, -width:].T @ Q.T
+    spread = np.sqrt(np.maximum(values, 0) / np.abs(values).max())
+    return np.vstack([vectors, rng.standard_normal((width, len(values))) * spread @ vectors])
 
 
-def spectral_starts(C, rng, starts, is_ratio, n_mixtures=6, n_rounds=2):
-    """Return Boolean starts, one per row, from leading eigenvectors and random mixtures of them, both signs.
+def first_starts(C, rng, starts, is_ratio, n_rounds=2):
+    """Return cheap Boolean starts, one per row.
 
-    The warm starts, all bits and the bit of the largest diagonal entry join them; then all are replaced a few
-    times by their best response.
+    Responses to leading directions (for z'Cz, to random ones) in both signs, all bits, the bit of the largest
+    diagonal entry and the warm starts; then each is replaced a few times by its best response.
     """
     d = len(C)
-    values, vectors = leading_directions(C, rng)
-    spread = np.sqrt(np.maximum(values / np.abs(values).max(), 0))
-    mixtures = vectors * spread @ rng.standard_normal((len(values), n_mixtures))
-    Z = best_response(np.hstack([vectors, -vectors, mixtures, -mixtures]).T, is_ratio)
+    directions = leading_directions(C, rng) if is_ratio else rng.standard_normal((8, d)) @ C
     single = np.arange(d) == C.diagonal().argmax()
-    Z = np.vstack([Z, np.ones_like(single), single, *([] if starts is None else [starts])])
+    warm = [] if starts is None else [starts]
+    Z = np.vstack(
+        [best_response(np.vstack([directions, -directions]), is_ratio), np.ones_like(single), *warm]
+    )
     for _ in range(n_rounds):
         Z = best_response(Z @ C, is_ratio)
-    return np.vstack([Z, single])
+    return np.vstack([Z, single, *warm])
 
 
 def best_response(rows, is_ratio):
@@ -253,16 +251,13 @@ def merge(*pools):
     return [distinct[bits] for bits in order]
 
 
-def recombine(C, pool, rng, is_ratio, n_pool=8, n_rounds=20):
-    """Return the pool after crossing random pairs: equal bits are kept, the others drawn, tabu follows."""
-    d = len(C)
-    for _ in range(n_rounds):
-        pool = pool[:n_pool]
-        if len(pool) < 2:
-            break
+def recombine(C, pool, rng, is_ratio, n_rounds, n_idle):
+    """Return the best of the pool after tabu searches from each and from crossings of random pairs."""
+    pool = local_search(C, np.array([z for _, z in pool[:8]]), is_ratio, n_idle=n_idle // 3)
+    for _ in range(n_rounds if len(pool) > 1 else 0):
         i, j = rng.choice(len(pool), size=2, replace=False)
-        child = np.where(rng.random(d) < 0.5, pool[i][1], pool[j][1])
-        pool = merge(pool, local_search(C, child[None], is_ratio, n_idle=5 * d))
+        child = np.where(rng.random(len(C)) < 0.5, pool[i][1], pool[j][1])
+        pool = merge(pool, local_search(C, child[None], is_ratio, n_idle=n_idle))[:8]
     return pool
 
 
@@ -352,7 +347,9 @@ def _check_matrix(C):
         raise ValueError("C has entries that are NaN or infinite; remove or replace them first")
     gap = asymmetry(C)
     if gap > 1e-6 * max(C.max(), -C.min()):
-        raise ValueError(f"C must be symmetric, got |C - C.T| up to {gap:.3g}; (C + C.T) / 2 has the same z'Cz")
+        raise ValueError(
+            f"C must be symmetric, got |C - C.T| up to {gap:.3g}; (C + C.T) / 2 has the same z'Cz"
+        )
     return C if gap == 0 else C / 2 + C.T / 2
 
 
