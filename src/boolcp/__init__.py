@@ -1,1 +1,41 @@
-"""boolcp."""
+"""Tensor decomposition with Boolean factors: atoms that are exactly on or off along one mode and real along the others.
+
+>>> import boolcp
+>>> X, clean, truth = boolcp.datasets.load_syn(0, random_state=0)
+>>> decomposition = boolcp.decompose(X, n_atoms=3, random_state=0)
+>>> boolcp.metrics.hamming_error(decomposition, truth)
+0.0
+"""
+
+import importlib
+
+from boolcp._version import __version__
+
+_HOMES = {
+    "BMP": "bmp",
+    "decompose": "bmp",
+    "BooleanCP": "atoms",
+    "Atom": "atoms",
+    "BooleanQuadratic": "maxcut",
+    "maximize_boolean_quadratic": "maxcut",
+    "maximize_boolean_rayleigh": "maxcut",
+}
+_MODULES = ("datasets", "metrics")
+
+__all__ = ["__version__", *_HOMES, *_MODULES]
+
+
+def __getattr__(name):
+    """Import a public name when it is first used, so that `import boolcp` itself is fast."""
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"boolcp.{_HOMES[name]}"), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"boolcp.{name}")
+    else:
+        raise AttributeError(f"module 'boolcp' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted(__all__)

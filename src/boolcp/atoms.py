@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from boolcp import contractions
+from boolcp.labels import Labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +82,8 @@ class BooleanCP:
         The atoms, each with a real part of norm one.
     weights : ndarray of shape (K,)
         The weights c.
-    dims : tuple of str, optional
-        The names of the modes.
+    labels : Labels, optional
+        Names and coordinates of the modes.
     data_norm2 : float, optional
         Squared norm |X|^2 of the decomposed tensor; with `data_inner` it makes shares of variance available.
     data_inner : ndarray of shape (K,), optional
@@ -102,7 +103,7 @@ class BooleanCP:
     shape: tuple[int, ...]
     atoms: tuple[Atom, ...] = ()
     weights: np.ndarray = field(default_factory=lambda: np.zeros(0))
-    dims: tuple[str, ...] | None = None
+    labels: Labels | None = None
     data_norm2: float | None = None
     data_inner: np.ndarray | None = None
 
@@ -130,6 +131,11 @@ class BooleanCP:
         return len(self.shape)
 
     @property
+    def dims(self):
+        """Return the names of the modes, or None."""
+        return None if self.labels is None else self.labels.dims
+
+    @property
     def boolean_mode(self):
         """Return the Boolean mode of each atom, (K,)."""
         return np.array([atom.mode for atom in self.atoms], dtype=int)
@@ -152,7 +158,9 @@ class BooleanCP:
     def rank_one_terms(self):
         """Return the same tensor with atoms of rank one: an atom of rank L becomes L atoms with the same z."""
         if self.is_block:
-            raise ValueError("Block atoms (atom_rank=None) are not sums of products; fit with an integer atom_rank.")
+            raise ValueError(
+                "Block atoms (atom_rank=None) are not sums of products; fit with an integer atom_rank."
+            )
         atoms, weights = [], []
         for atom, weight in zip(self.atoms, self.weights, strict=True):
             for column in range(atom.rank):
@@ -162,7 +170,7 @@ class BooleanCP:
                     parts = tuple((v / size)[:, None] for v, size in zip(vectors, sizes, strict=True))
                     atoms.append(replace(atom, factors=parts))
                     weights.append(weight * np.prod(sizes))
-        return BooleanCP(self.shape, tuple(atoms), np.array(weights), self.dims)
+        return BooleanCP(self.shape, tuple(atoms), np.array(weights), self.labels)
 
     def __getitem__(self, index):
         """Return a part of the atoms as a BooleanCP, for a slice, a list of ints or a Boolean mask.
@@ -248,7 +256,9 @@ class BooleanCP:
                     total += Z @ (blocks.reshape(len(blocks), -1) @ others.reshape(len(others), -1).T) @ Y.T
                 elif m == l:
                     rows = np.moveaxis(blocks, 1 + mode - (mode > m), 0).reshape(d, len(blocks), -1)
-                    total += np.einsum("ikr,jkr->ij", np.einsum("ikr,kl->ilr", rows, Z.T @ Y), rows, optimize=True)
+                    total += np.einsum(
+                        "ikr,jkr->ij", np.einsum("ikr,kl->ilr", rows, Z.T @ Y), rows, optimize=True
+                    )
                 elif l == mode:
                     total += self._cross_gram(m, l, mode)
                 elif m != mode and m < l:
@@ -282,8 +292,11 @@ class BooleanCP:
         Z = np.asarray(Z, dtype=float)
         if not self.is_block:
             coefficients = Z.T @ (self._columns[mode] * self._column_weights)
-            rest = [A for m, A in enumerate(self._columns) if m != mode]
-            return (coefficients @ contractions.khatri_rao(rest).T).reshape(-1, *others)
+            first, *rest = (A for m, A in enumerate(self._columns) if m != mode)
+            if not rest:
+                return coefficients @ first.T
+            product = contractions.khatri_rao(rest).T
+            return np.stack([(first * row) @ product for row in coefficients]).reshape(-1, *others)
         total = np.zeros((Z.shape[1], *others))
         for m, (Y, blocks) in self._groups.items():
             if m == mode:
@@ -365,7 +378,9 @@ class BooleanCP:
 
     def _need_data(self):
         if self.data_norm2 is None or self.data_inner is None:
-            raise ValueError("Shares of variance need the data: only a decomposition that was fitted has them.")
+            raise ValueError(
+                "Shares of variance need the data: only a decomposition that was fitted has them."
+            )
 
     def mode_name(self, mode):
         """Return the name of a mode: its dimension name if there is one, else its index."""
@@ -393,12 +408,20 @@ class BooleanCP:
         return "\n".join([f"{self.n_atoms} atoms of a {self._shape_text()} tensor{total}", *lines])
 
     def _shape_text(self):
-        sizes = [f"{d} {name}" for d, name in zip(self.shape, self.dims, strict=True)] if self.dims else self.shape
+        sizes = (
+            [f"{d} {name}" for d, name in zip(self.shape, self.dims, strict=True)]
+            if self.dims
+            else self.shape
+        )
         return " x ".join(str(size) for size in sizes)
 
     def __repr__(self):
-        counts = [f"{(self.boolean_mode == n).sum()} along mode {self.mode_name(n)}" for n in range(self.ndim)]
-        explained = f", explained {self.explained():.4f}" if self.data_norm2 and self.data_inner is not None else ""
+        counts = [
+            f"{(self.boolean_mode == n).sum()} along mode {self.mode_name(n)}" for n in range(self.ndim)
+        ]
+        explained = (
+            f", explained {self.explained():.4f}" if self.data_norm2 and self.data_inner is not None else ""
+        )
         return f"BooleanCP({self._shape_text()}, {self.n_atoms} atoms: {', '.join(counts)}{explained})"
 
 
@@ -408,7 +431,11 @@ def inner_with_atoms(X, atoms):
     for mode in {atom.mode for atom in atoms}:
         members = [k for k, atom in enumerate(atoms) if atom.mode == mode]
         Z = np.stack([atoms[k].z for k in members], axis=1).astype(float)
-        blocks = contractions.contract(np.ascontiguousarray(X), mode, Z) if isinstance(X, np.ndarray) else X.contract(mode, Z)
+        blocks = (
+            contractions.contract(np.ascontiguousarray(X), mode, Z)
+            if isinstance(X, np.ndarray)
+            else X.contract(mode, Z)
+        )
         for k, block in zip(members, blocks, strict=True):
             inner[k] = np.vdot(block, atoms[k].dense_block())
     return inner

@@ -75,8 +75,8 @@ def mttkrp(X, factors, mode):
     others = [A for m, A in enumerate(factors) if m != mode]
     n_columns = others[0].shape[1]
     left, d, right = around(X, mode).shape
-    step = max(1, X.size // (4 * (max(left, right) + d * min(left, right))))
-    if n_columns > step:  # keep the intermediate below a quarter of X
+    step = max(1, max(X.size // 4, CHUNK) // (max(left, right) + d * min(left, right)))
+    if n_columns > step:  # keep the intermediate below a quarter of a large X
         parts = [slice(start, start + step) for start in range(0, n_columns, step)]
         return np.hstack([mttkrp(X, [A[:, part] for A in factors], mode) for part in parts])
     factors = [np.asarray(A, dtype=X.dtype) for A in factors]

@@ -40,10 +40,24 @@ class Pursuit:
 
 
 def boolean_matching_pursuit(
-    data, n_atoms, modes, rng, *, atom_rank=1, score="normalized", alpha=0.0, tol=1e-6, certify=True, progress=iter
+    data,
+    n_atoms,
+    modes,
+    rng,
+    *,
+    atom_rank=1,
+    score="normalized",
+    alpha=0.0,
+    tol=1e-6,
+    certify=True,
+    progress=iter,
 ):
     """Run Alg. 1 and return the Pursuit: the estimates W^0, .., W^K, one for each number of atoms."""
-    path, history, system = [BooleanCP(data.shape, data_norm2=data.squared_norm, data_inner=np.zeros(0))], [], NormalEquations()
+    path, history, system = (
+        [BooleanCP(data.shape, data_norm2=data.squared_norm, data_inner=np.zeros(0))],
+        [],
+        NormalEquations(),
+    )
     residual, error2 = data.residual(path[0]), data.squared_norm
     stop_reason = "n_atoms" if data.squared_norm > 0 else "zero"
     for _ in progress(range(n_atoms if data.squared_norm > 0 else 0)):
@@ -52,7 +66,9 @@ def boolean_matching_pursuit(
         if error2 <= tol**2 * data.squared_norm:
             stop_reason = "explained"
             break
-        found = greedy_atom_search(residual, modes, rng, atom_rank=atom_rank, score=score, certify=certify)  # lines 5-6
+        found = greedy_atom_search(
+            residual, modes, rng, atom_rank=atom_rank, score=score, certify=certify
+        )  # lines 5-6
         if found is None or not found.descent**2 > tol**2 * data.squared_norm * found.atom.n_ones:
             stop_reason = "no descent"
             break
@@ -63,7 +79,9 @@ def boolean_matching_pursuit(
             stop_reason = "dependent"
             break
         weights = system.solve(alpha)  # line 7
-        W = BooleanCP(data.shape, (*W.atoms, atom), weights, data_norm2=data.squared_norm, data_inner=system.rhs)
+        W = BooleanCP(
+            data.shape, (*W.atoms, atom), weights, data_norm2=data.squared_norm, data_inner=system.rhs
+        )
         residual = data.residual(W)
         error2 = max(data.squared_norm - 2 * weights @ system.rhs + weights @ system.gram @ weights, 0.0)
         path.append(W)  # line 8

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from boolcp._row_kernels import descend_bits
-from boolcp.atom_search import best_boolean
-from boolcp.contractions import gram_product
+from boolcp.atom_search import best_boolean, greedy_atom_search
+from boolcp.atoms import Atom, BooleanCP
 from boolcp.relax import cp_als, pencil_start, random_factors, solve_rows
 from boolcp.storage import TuckerTensor
 
 MAX_JOINT = 10  # Boolean columns of one mode whose 2^K patterns are all tried in each row
+MIN_STARTS = 3  # starts that are always run; more only until two agree on the lowest loss
+SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
 
 
 @dataclass(frozen=True)
@@ -22,17 +24,77 @@ class Factors:
     loss: float
 
 
-def relax(data, factors, **options):
-    """Return the CP decomposition reached from `factors` without the Boolean constraint, on the core if compressed."""
+def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, tol=1e-9):
+    """Return the Factors of lowest loss over several starts of relax - round - polish, finished on the full data.
+
+    Parameters
+    ----------
+    data, small : storage
+        The tensor, and its compressed form on which the starts are run (`data` itself if it is not compressible).
+    W : BooleanCP
+        The pursuit's estimate: the first start, and what the result is never worse than.
+    n_atoms : int
+        Number of atoms K.
+    modes : sequence of int
+        The modes allowed to be Boolean.
+    n_init : int
+        Starts at most; fewer are run when two of them agree on the lowest loss.
+    """
+    best, n_agree = None, 0
+    for n_starts, factors in enumerate(starts(small, W, n_atoms, modes, rng, n_init), 1):
+        candidate = polish(small, *round_factors(relax(small, factors)[0], modes), max_iter=max_iter, tol=tol)
+        candidate = revive(small, candidate, modes, rng)
+        if best is not None and abs(candidate.loss - best.loss) <= SAME_LOSS * data.squared_norm:
+            n_agree += 1
+        if best is None or candidate.loss < best.loss - SAME_LOSS * data.squared_norm:
+            best, n_agree = candidate, 1
+        if n_starts >= MIN_STARTS and n_agree >= 2:
+            break
+    else:
+        best = repair(small, best, modes, rng)
+    best = revive(
+        data, polish(data, best.matrices, best.boolean_mode, max_iter=max_iter, tol=tol), modes, rng
+    )
+    if W.n_atoms == n_atoms:  # never worse than the pursuit
+        floor = data.squared_norm - W.weights @ W.data_inner
+        if best.loss > floor * (1 + 1e-12):
+            best = polish(data, sized_factors(W), W.boolean_mode, max_iter=max_iter, tol=tol)
+    return best
+
+
+def starts(small, W, n_atoms, modes, rng, n_init):
+    """Yield `n_init` CP starts in turn: the pursuit's atoms, eigenvectors of slice pencils, random factors."""
+    core = small.core if isinstance(small, TuckerTensor) else small
+    count = 0
+    if W.n_atoms == n_atoms:
+        yield sized_factors(W)
+        count += 1
+    if small.ndim == 2:
+        n_init = min(n_init, count)
+    while count < n_init:
+        factors = pencil_start(core, n_atoms, rng) if count % 3 == 1 else None
+        yield expand(small, random_factors(core.shape, n_atoms, rng) if factors is None else factors)
+        count += 1
+
+
+def expand(small, factors):
+    """Return factors of the core as factors of the tensor."""
+    if not isinstance(small, TuckerTensor):
+        return factors
+    return [U @ A for U, A in zip(small.bases, factors, strict=True)]
+
+
+def relax(data, factors, *, max_iter=200, tol=1e-8):
+    """Return the CP factors reached from `factors` without the Boolean constraint, and their loss."""
     if not isinstance(data, TuckerTensor):
-        return cp_als(data, factors, **options)
+        return cp_als(data, factors, max_iter=max_iter, tol=tol)
     small = [U.T @ A for U, A in zip(data.bases, factors, strict=True)]
-    small, loss = cp_als(data.core, small, **options)
-    return [U @ A for U, A in zip(data.bases, small, strict=True)], loss + data.squared_norm - data.core.squared_norm
+    small, loss = cp_als(data.core, small, max_iter=max_iter, tol=tol)
+    return expand(data, small), loss + data.squared_norm - data.core.squared_norm
 
 
 def round_factors(factors, modes):
-    """Return factors with one column of each component replaced by the {0, a} column that fits it best.
+    """Return factors in which one column of each component is replaced by the {0, a} column that fits it best.
 
     For each component the allowed mode is taken whose column is closest in angle to a Boolean vector.
     """
@@ -42,15 +104,36 @@ def round_factors(factors, modes):
         fits = []
         for mode in modes:
             a = factors[mode][:, k]
-            z, sign = best_boolean(a)
-            total = sign * a[z].sum()
-            fits.append((total**2 / z.sum() / max(a @ a, 1e-300), mode, z, sign * total / z.sum()))
+            z, _ = best_boolean(a)
+            total = a[z].sum()
+            fits.append((total**2 / z.sum() / max(a @ a, 1e-300), mode, z, total / z.sum()))
         _, mode, z, scale = max(fits, key=lambda fit: fit[0])
         boolean_mode[k] = mode
         factors[mode][:, k] = z
-        real = 0 if mode != 0 else 1
-        factors[real][:, k] *= scale
+        factors[1 if mode == 0 else 0][:, k] *= scale
     return factors, boolean_mode
+
+
+def polish(data, factors, boolean_mode, *, max_iter=50, tol=1e-9):
+    """Return Factors after alternating over the modes, real columns by least squares and Boolean ones bit by bit.
+
+    The loss never rises. Stops when no bit changes and the loss falls by less than `tol` |X|^2 in a sweep.
+    """
+    factors = [np.array(A, dtype=float) for A in factors]
+    previous = np.inf
+    for _ in range(max_iter):
+        changed = False
+        for mode in range(data.ndim):
+            H, P = data.normal_equations(factors, mode)
+            boolean = boolean_mode == mode
+            A = decide_rows(H, P, boolean, factors[mode])
+            changed |= not np.array_equal(A[:, boolean], factors[mode][:, boolean])
+            factors[mode] = A
+        loss = data.squared_norm - 2 * np.sum(P * A) + np.sum((A @ H) * A)
+        if not changed and previous - loss <= tol * data.squared_norm:
+            break
+        previous = loss
+    return Factors(factors, boolean_mode, max(float(loss), 0.0))
 
 
 def decide_rows(H, P, boolean, current):
@@ -59,16 +142,15 @@ def decide_rows(H, P, boolean, current):
     The real columns are eliminated; the remaining quadratic in the bits is minimized over all patterns when they
     are few, else by flips of one and two bits from the current and from the relaxed bits.
     """
-    real = ~boolean
-    A = np.empty_like(P)
     if not boolean.any():
         return solve_rows(H, P)
+    real = ~boolean
     S, Q = H[np.ix_(boolean, boolean)], P[:, boolean]
     if real.any():
         back = solve_rows(H[np.ix_(real, real)], H[np.ix_(boolean, real)])  # H_BR H_RR^-1
         S, Q = S - back @ H[np.ix_(real, boolean)], Q - P[:, real] @ back.T
-    bits = best_bits(S, Q, current[:, boolean])
-    A[:, boolean] = bits
+    A = np.empty_like(P)
+    A[:, boolean] = bits = best_bits(S, Q, current[:, boolean])
     if real.any():
         A[:, real] = solve_rows(H[np.ix_(real, real)], P[:, real] - bits @ H[np.ix_(boolean, real)])
     return A
@@ -81,30 +163,102 @@ def best_bits(S, Q, current):
         patterns = (np.arange(2**K)[:, None] >> np.arange(K) & 1).astype(float)
         costs = np.einsum("pk,pk->p", patterns @ S, patterns) - 2 * Q @ patterns.T
         return patterns[np.argmin(costs, axis=1)]
-    options = [current, (solve_rows(S, Q) > 0.5).astype(float)]
-    costs = []
-    for bits in options:
-        bits = np.ascontiguousarray(bits, dtype=float)
+    found = []
+    for start in (current, solve_rows(S, Q) > 0.5):
+        bits = np.array(start, dtype=float, order="C")
         descend_bits(np.ascontiguousarray(S), np.ascontiguousarray(Q), bits)
-        costs.append((np.einsum("ik,ik->i", bits @ S, bits) - 2 * np.einsum("ik,ik->i", Q, bits), bits))
-    (first, bits), (second, others) = costs
+        found.append((np.einsum("ik,ik->i", bits @ S - 2 * Q, bits), bits))
+    (first, bits), (second, others) = found
     return np.where((second < first)[:, None], others, bits)
 
 
-def polish(data, factors, boolean_mode, *, max_iter=50, tol=1e-10):
-    """Return Factors after alternating over the modes, real columns by least squares and Boolean ones bit by bit."""
-    factors = [np.array(A, dtype=float) for A in factors]
-    previous = np.inf
-    for _ in range(max_iter):
-        changed = False
-        for mode in range(data.ndim):
-            H, P = gram_product(factors, mode), np.asarray(data.mttkrp(factors, mode), dtype=float)
-            boolean = boolean_mode == mode
-            A = decide_rows(H, P, boolean, factors[mode])
-            changed |= not np.array_equal(A[:, boolean], factors[mode][:, boolean])
-            factors[mode] = A
-        loss = data.squared_norm - 2 * np.sum(P * A) + np.sum(H * (A.T @ A))
-        if not changed and previous - loss <= tol * data.squared_norm:
+def is_dead(factors, boolean_mode):
+    """Return which atoms are empty or without size, (K,)."""
+    sizes = np.prod([np.linalg.norm(A, axis=0) for A in factors], axis=0)
+    return sizes <= 1e-12 * max(sizes.max(initial=0.0), 1e-300)
+
+
+def revive(data, solution, modes, rng):
+    """Return the solution with each dead atom replaced by the atom of steepest descent, all polished again."""
+    for _ in range(len(solution.boolean_mode)):
+        dead = is_dead(solution.matrices, solution.boolean_mode)
+        if not dead.any():
             break
-        previous = loss
-    return Factors(factors, boolean_mode, max(float(loss), 0.0))
+        replaced = exchange(data, solution, dead, modes, rng)
+        if replaced is None:
+            break
+        replaced = polish(data, *replaced)
+        if replaced.loss >= solution.loss:
+            break
+        solution = replaced
+    return solution
+
+
+def repair(small, solution, modes, rng, *, n_trials=3):
+    """Return the solution after moves out of known traps, each taken only if the loss falls.
+
+    The atoms most alike (same mode and nearly the same or complementary bits), else the two that matter least, are
+    removed together, found again one by one, and everything is relaxed, rounded and polished.
+    """
+    for _ in range(n_trials):
+        out = np.zeros(len(solution.boolean_mode), dtype=bool)
+        out[most_alike(solution)] = True
+        replaced = exchange(small, solution, out, modes, rng)
+        if replaced is None:
+            break
+        candidate = polish(small, *round_factors(relax(small, replaced[0])[0], modes))
+        if candidate.loss >= solution.loss - SAME_LOSS * small.squared_norm:
+            break
+        solution = candidate
+    return solution
+
+
+def most_alike(solution):
+    """Return the indices of the two atoms with the most similar (or most complementary) factors."""
+    unit = [A / np.maximum(np.linalg.norm(A, axis=0), 1e-300) for A in solution.matrices]
+    alike = np.sort([np.abs(A.T @ A) for A in unit], axis=0)[1:].sum(
+        axis=0
+    )  # all modes but the least similar
+    np.fill_diagonal(alike, -1)
+    return list(np.unravel_index(np.argmax(alike), alike.shape))
+
+
+def exchange(data, solution, out, modes, rng):
+    """Return factors and Boolean modes with the atoms `out` replaced by greedy ones, or None if nothing descends."""
+    atoms = to_decomposition(data.shape, solution, keep=~out)
+    for _ in range(int(out.sum())):
+        found = greedy_atom_search(data.residual(atoms), modes, rng, certify=False)
+        if found is None:
+            return None
+        weights = np.append(atoms.weights, found.descent / found.atom.n_ones)
+        atoms = BooleanCP(data.shape, (*atoms.atoms, found.atom), weights)
+    return sized_factors(atoms), atoms.boolean_mode
+
+
+def sized_factors(W):
+    """Return the factor matrices of rank-one atoms with the weight of each atom in its first real column."""
+    factors = [np.array(A, dtype=float) for A in W.factors]
+    for k, (mode, weight) in enumerate(zip(W.boolean_mode, W.weights, strict=True)):
+        factors[1 if mode == 0 else 0][:, k] *= weight
+    return factors
+
+
+def to_decomposition(shape, solution, keep=None):
+    """Return the BooleanCP of a solution: real columns of norm one, positive weights, dead atoms left out.
+
+    The entry of largest magnitude is positive in every real column but the last one, which takes the sign.
+    """
+    dead = is_dead(solution.matrices, solution.boolean_mode)
+    chosen = ~dead if keep is None else keep & ~dead
+    atoms, weights = [], []
+    for k in np.flatnonzero(chosen):
+        mode = int(solution.boolean_mode[k])
+        vectors = [A[:, k] for n, A in enumerate(solution.matrices) if n != mode]
+        sizes = [np.linalg.norm(v) for v in vectors]
+        vectors = [v / size for v, size in zip(vectors, sizes, strict=True)]
+        for i, v in enumerate(vectors[:-1]):
+            if v[np.argmax(np.abs(v))] < 0:
+                vectors[i], vectors[-1] = -v, -vectors[-1]
+        atoms.append(Atom(mode, solution.matrices[mode][:, k] > 0.5, tuple(v[:, None] for v in vectors)))
+        weights.append(np.prod(sizes))
+    return BooleanCP(shape, tuple(atoms), np.array(weights))

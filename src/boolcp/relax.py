@@ -3,8 +3,6 @@
 import numpy as np
 import scipy.linalg
 
-from boolcp.contractions import gram_product
-
 
 def cp_als(data, factors, *, max_iter=50, tol=1e-8):
     """Return factors of a CP decomposition improved by alternating least squares, and |X - W|^2.
@@ -15,12 +13,12 @@ def cp_als(data, factors, *, max_iter=50, tol=1e-8):
     previous = np.inf
     for _ in range(max_iter):
         for mode in range(data.ndim):
-            P, H = data.mttkrp(factors, mode), gram_product(factors, mode)
+            H, P = data.normal_equations(factors, mode)
             factors[mode] = solve_rows(H, P)
             if mode < data.ndim - 1:
                 balance(factors, mode)
         A = factors[-1]
-        loss = data.squared_norm - 2 * np.sum(P * A) + np.sum(H * (A.T @ A))
+        loss = data.squared_norm - 2 * np.sum(P * A) + np.sum((A @ H) * A)
         if previous - loss <= tol * data.squared_norm:
             break
         previous = loss
@@ -66,7 +64,9 @@ def pencil_start(core, n_columns, rng):
         return None
     K = n_columns
     U = scipy.linalg.eigh(core.gram(first), subset_by_index=[core.shape[first] - K, core.shape[first] - 1])[1]
-    V = scipy.linalg.eigh(core.gram(second), subset_by_index=[core.shape[second] - K, core.shape[second] - 1])[1]
+    V = scipy.linalg.eigh(
+        core.gram(second), subset_by_index=[core.shape[second] - K, core.shape[second] - 1]
+    )[1]
     slices = core.contract(third, rng.standard_normal((core.shape[third], 2)))  # (2, lower mode, higher mode)
     if first > second:
         slices = slices.transpose(0, 2, 1)
@@ -77,7 +77,9 @@ def pencil_start(core, n_columns, rng):
         return None
     # (S - t T) x = 0 has x in the dual basis of B: T x is the column of A that is left
     A = T @ eigenvectors
-    A = np.where(np.abs(A.imag).max(axis=0) > 1e-9, A.real + A.imag, A.real)  # conjugate pairs span a real plane
+    A = np.where(
+        np.abs(A.imag).max(axis=0) > 1e-9, A.real + A.imag, A.real
+    )  # conjugate pairs span a real plane
     A = U @ (A / np.maximum(np.linalg.norm(A, axis=0), 1e-300))
     # given A, each column's remaining matrix is nearly of rank one
     blocks = core.contract(first, A @ np.linalg.pinv(A.T @ A, hermitian=True))

@@ -51,6 +51,10 @@ class DenseTensor:
         """Return X_n times the Khatri-Rao product of the other factors, (d_n, K)."""
         return contractions.mttkrp(self._array, [factors[n] for n in self._order], self._order.index(mode))
 
+    def normal_equations(self, factors, mode):
+        """Return H (K, K) and P (d_n, K): row i of the factor that fits best solves H a = p_i."""
+        return contractions.gram_product(factors, mode), np.asarray(self.mttkrp(factors, mode), dtype=float)
+
     def residual(self, W):
         """Return the storage of X - W."""
         return Difference(self, W)

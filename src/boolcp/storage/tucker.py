@@ -3,6 +3,7 @@
 import numpy as np
 import scipy.linalg
 
+from boolcp.contractions import gram_product
 from boolcp.storage.dense import DenseTensor, Difference
 
 
@@ -42,6 +43,10 @@ class TuckerTensor:
         """Return X^_n times the Khatri-Rao product of the other factors, (d_n, K)."""
         small = [U.T @ A for U, A in zip(self.bases, factors, strict=True)]
         return self.bases[mode] @ self.core.mttkrp(small, mode)
+
+    def normal_equations(self, factors, mode):
+        """Return H (K, K) and P (d_n, K): row i of the factor that fits best solves H a = p_i."""
+        return gram_product(factors, mode), np.asarray(self.mttkrp(factors, mode), dtype=float)
 
     def residual(self, W):
         """Return the storage of X^ - W."""

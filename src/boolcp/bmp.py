@@ -1,0 +1,387 @@
+"""BMP: the door to Boolean matching pursuit, a scikit-learn estimator."""
+
+from dataclasses import replace
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from boolcp import certify, checks
+from boolcp.atoms import BooleanCP, inner_with_atoms
+from boolcp.labels import read_labels
+from boolcp.pursuit import STOP_REASONS, boolean_matching_pursuit, record
+from boolcp.refine import decide_rows, refine, to_decomposition
+from boolcp.storage import DenseTensor, compress
+from boolcp.threads import one_thread
+from boolcp.weights import solve_lasso
+
+EXTRA_RANK = 10  # directions kept in each mode of the compressed tensor beyond the number of atoms
+
+
+class _Score:
+    """`score` is a parameter, as in the paper, and a method, as in scikit-learn: it is set as one and read as the other."""
+
+    def __get__(self, model, owner):
+        return owner._explained if model is None else model._explained
+
+    def __set__(self, model, value):
+        vars(model)["score"] = value
+
+
+class BMP(TransformerMixin, BaseEstimator):
+    """Boolean matching pursuit: a tensor as a sum of atoms that are on or off along one mode and real along the others.
+
+    Parameters
+    ----------
+    n_atoms : int
+        Number of atoms K.
+    boolean_modes : list of int or str, optional
+        The modes allowed to be Boolean (indices, or names of dimensions for an xarray DataArray). None allows all.
+    atom_rank : int, None or "auto"
+        Rank of the real part of each atom. 1: z (x) u (x) w, the Boolean CP of the paper's Eq. (1); an integer L: z times
+        a block of rank L; None: a dense block, Algorithm 2 to the letter; "auto": rank chosen by the noise level.
+    score : {"normalized", "published"}
+        What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
+    alpha : float
+        Weight of the l1 penalty on the weights (the atomic norm of Eq. (3)). The factors do not feel it.
+    refine : bool
+        Correct all factors after the pursuit (relax, round, polish), not only the weights.
+    n_init : int
+        Number of starts of the refinement at most; fewer are used when two of them agree.
+    max_iter : int
+        Sweeps of a polish at most.
+    sigma : float, optional
+        Standard deviation of the noise, for `atom_rank="auto"`; estimated from the data if None.
+    compression : bool
+        Search on a projection to the leading directions of each mode when that is much smaller, and finish on the
+        full tensor.
+    certify : bool
+        Compute the certificate of each atom.
+    tol : float
+        The pursuit stops when |X - W| <= tol |X|.
+    random_state : int, Generator or None
+        Seed. Equal seeds give equal results.
+    verbose : int
+        1 shows a progress bar, in a terminal.
+
+    Attributes
+    ----------
+    decomposition_ : BooleanCP
+        The result.
+    path_ : tuple of BooleanCP
+        The pursuit's estimates W^0 .. W^K, one for each number of atoms.
+    history_ : tuple of AtomRecord
+        For each atom of the path: loss, relative error, mode, number of ones, certificate, seconds.
+    n_iter_ : int
+        Number of steps of the pursuit.
+    converged_ : bool
+        False when the pursuit stopped before the number of atoms asked for without explaining the tensor.
+    stop_reason_ : str
+        Why the pursuit stopped.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
+    >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X)
+    >>> model.decomposition_.n_atoms
+    3
+    >>> boolcp.metrics.hamming_error(model.decomposition_, truth)
+    0.0
+    """
+
+    score = _Score()
+
+    def __init__(
+        self,
+        n_atoms=10,
+        *,
+        boolean_modes=None,
+        atom_rank=1,
+        score="normalized",
+        alpha=0.0,
+        refine=True,
+        n_init=10,
+        max_iter=50,
+        sigma=None,
+        compression=True,
+        certify=True,
+        tol=1e-6,
+        random_state=None,
+        verbose=0,
+    ):
+        self.n_atoms = n_atoms
+        self.boolean_modes = boolean_modes
+        self.atom_rank = atom_rank
+        self.score = score
+        self.alpha = alpha
+        self.refine = refine
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.sigma = sigma
+        self.compression = compression
+        self.certify = certify
+        self.tol = tol
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def get_params(self, deep=True):
+        """Return the parameters, as scikit-learn does."""
+        return super().get_params(deep) | {"score": vars(self)["score"]}
+
+    @classmethod
+    def as_published(cls, n_atoms=10, **options):
+        """Return a BMP that does exactly what the paper prints.
+
+        Published score, block atoms, weights-only correction.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> boolcp.BMP.as_published(5)
+        BMP(atom_rank=None, n_atoms=5, refine=False, score='published')
+        """
+        return cls(n_atoms, atom_rank=None, score="published", refine=False, **options)
+
+    def fit(self, X, y=None, *, mask=None):
+        """Decompose X.
+
+        Parameters
+        ----------
+        X : array-like or xarray.DataArray, shape (d_1, .., d_N), N >= 2
+            The tensor; any real dtype and memory order. It is not changed.
+        y : None
+            Ignored.
+        mask : array-like of bool, optional
+            True where X is observed.
+
+        Returns
+        -------
+        BMP
+            The fitted estimator.
+        """
+        self._check_parameters()
+        X, labels = self._read(X, mask, reset=True)
+        modes = checks.check_modes(self.boolean_modes, X.ndim, None if labels is None else labels.dims)
+        rng = checks.make_generator(self.random_state)
+        data = DenseTensor(X)
+        with one_thread():
+            pursuit, W = self._decompose(data, modes, rng)
+        self.path_ = tuple(replace(estimate, labels=labels) for estimate in pursuit.path)
+        self.history_ = pursuit.history
+        self.decomposition_ = replace(W, labels=labels)
+        self.n_iter_ = len(pursuit.history)
+        self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
+        self.converged_ = pursuit.stop_reason in ("n_atoms", "explained", "zero")
+        if pursuit.stop_reason == "zero":
+            checks.warn_zero()
+        return self
+
+    def _decompose(self, data, modes, rng):
+        """Return the Pursuit and the final BooleanCP."""
+        options = {
+            "atom_rank": self.atom_rank,
+            "score": vars(self)["score"],
+            "tol": max(self.tol, _precision(data.dtype)),
+        }
+        options |= {"progress": self._progress}
+        if not self.refine:
+            pursuit = boolean_matching_pursuit(
+                data, self.n_atoms, modes, rng, alpha=self.alpha, certify=self.certify, **options
+            )
+            return pursuit, pursuit.path[-1]
+        if self.atom_rank != 1 or data.ndim == 2:
+            from boolcp.backfit import block_pursuit
+
+            pursuit = block_pursuit(
+                data, self.n_atoms, modes, rng, sigma=self.sigma, certify=self.certify, **options
+            )
+            return pursuit, penalize(pursuit.path[-1], self.alpha)
+        small = compress(data, self.n_atoms + EXTRA_RANK) if self.compression else data
+        pursuit = boolean_matching_pursuit(
+            small, self.n_atoms, modes, rng, certify=self.certify and small is data, **options
+        )
+        if small is not data:
+            pursuit = on_full_data(pursuit, data, self.certify)
+        W = pursuit.path[-1]
+        if W.n_atoms == 0 or pursuit.stop_reason == "explained":
+            return pursuit, W
+        solution = refine(data, small, W, W.n_atoms, modes, rng, n_init=self.n_init, max_iter=self.max_iter)
+        W = with_data(by_size(to_decomposition(data.shape, solution)), data)
+        if self.certify:
+            W = certify.certify(data, W, certify.left_out_weights(W))
+        return pursuit, penalize(W, self.alpha)
+
+    def transform(self, X, *, mode=0):
+        """Return the factor of new data along one mode, the other factors fixed.
+
+        Parameters
+        ----------
+        X : array-like
+            New data with the fitted sizes in all modes but `mode` (new trials, say).
+        mode : int
+            The mode that is new.
+
+        Returns
+        -------
+        ndarray of shape (X.shape[mode], K)
+            One column for each atom: exactly 0/1 where the atom is Boolean along `mode`, else real. An atom of rank
+            L > 1 that is real along `mode` has L columns.
+        """
+        check_is_fitted(self)
+        X, _ = self._read(X, None, reset=False)
+        mode = checks.check_modes(mode, len(self.decomposition_.shape))[0]
+        self._check_shape(X.shape, mode)
+        blocks, boolean = design(self.decomposition_, mode)
+        if not len(blocks):
+            return np.zeros((X.shape[mode], 0), dtype=X.dtype)
+        with one_thread():
+            P = np.asarray(DenseTensor(X).project(mode, blocks), dtype=float)
+            flat = blocks.reshape(len(blocks), -1)
+            rows = decide_rows(flat @ flat.T, P, boolean, np.zeros_like(P))
+        return rows.astype(X.dtype)
+
+    def fit_transform(self, X, y=None, *, mask=None):
+        """Decompose X and return its factor along mode 0."""
+        return self.fit(X, y, mask=mask).transform(X)
+
+    def inverse_transform(self, X, *, mode=0):
+        """Return the tensor whose factor along `mode` is X, as `transform` gives it."""
+        check_is_fitted(self)
+        X = np.asarray(X)
+        W = self.decomposition_
+        blocks, _ = design(W, mode)
+        if X.ndim != 2 or X.shape[1] != len(blocks):
+            raise ValueError(f"X has shape {X.shape}; a matrix with {len(blocks)} columns is needed.")
+        others = W.shape[:mode] + W.shape[mode + 1 :]
+        return np.moveaxis(np.tensordot(X, blocks.reshape(len(blocks), *others), axes=1), 0, mode)
+
+    def _explained(self, X, y=None):
+        """Return the share of variance of X that is explained when its factor along mode 0 is solved anew.
+
+        This is `model.score(X)`.
+        """
+        X = np.asarray(read_labels(X)[0])
+        estimate = self.inverse_transform(self.transform(X))
+        total = float(np.sum(np.square(X, dtype=float)))
+        return 1 - float(np.sum(np.square(X - estimate, dtype=float))) / total if total > 0 else 1.0
+
+    # help
+
+    def _check_parameters(self):
+        checks.check_integer(self.n_atoms, "n_atoms", 1)
+        checks.check_atom_rank(self.atom_rank)
+        checks.check_score(vars(self)["score"])
+        checks.check_number(self.alpha, "alpha")
+        checks.check_number(self.tol, "tol")
+        checks.check_integer(self.n_init, "n_init", 1)
+        checks.check_integer(self.max_iter, "max_iter", 1)
+        if self.sigma is not None:
+            checks.check_number(self.sigma, "sigma")
+        if self.atom_rank == "auto" and not self.refine:
+            raise ValueError('atom_rank="auto" chooses ranks while back-fitting: it needs refine=True.')
+
+    def _read(self, X, mask, *, reset):
+        given = X
+        X, labels = read_labels(X)
+        X = checks.check_tensor(X, mask)
+        validate_data(self, given if labels is None else X, reset=reset, skip_check_array=True)
+        return X, labels
+
+    def _check_shape(self, shape, mode):
+        fitted = self.decomposition_.shape
+        if len(shape) != len(fitted) or any(
+            a != b for n, (a, b) in enumerate(zip(shape, fitted, strict=True)) if n != mode
+        ):
+            raise ValueError(
+                f"X has shape {tuple(shape)}, but {fitted} was fitted: only mode {mode} may differ."
+            )
+
+    def _progress(self, steps):
+        if not self.verbose:
+            return steps
+        from tqdm import tqdm
+
+        return tqdm(steps, desc="atoms", disable=None)
+
+
+def decompose(X, n_atoms=10, **options):
+    """Return the BooleanCP of X in one call; options are those of BMP, and `mask`.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, random_state=0)
+    >>> boolcp.decompose(X, 2, random_state=0).n_atoms
+    2
+    """
+    mask = options.pop("mask", None)
+    return BMP(n_atoms, **options).fit(X, mask=mask).decomposition_
+
+
+def _precision(dtype):
+    """Return the relative error |X - W| / |X| below which a loss computed from inner products is rounding."""
+    return float(np.sqrt(10 * np.finfo(dtype).eps))
+
+
+def by_size(W):
+    """Return W with its atoms sorted from the largest to the smallest norm."""
+    sizes = W.weights * np.sqrt([atom.n_ones for atom in W.atoms])
+    return W[np.argsort(-sizes, kind="stable")]
+
+
+def with_data(W, data):
+    """Return W with |X|^2 and <X, M_k>, which shares of variance need."""
+    return replace(W, data_norm2=data.squared_norm, data_inner=inner_with_atoms(data, W.atoms))
+
+
+def penalize(W, alpha):
+    """Return W with its weights solved anew under the l1 penalty, atoms of weight zero left out."""
+    if alpha == 0 or W.n_atoms == 0:
+        return W
+    weights = solve_lasso(W.inner_products(), W.data_inner, alpha)
+    return replace(W, weights=weights)[np.flatnonzero(weights)]
+
+
+def on_full_data(pursuit, data, is_certified):
+    """Return a pursuit that was run on compressed data with weights, losses and certificates of the full data."""
+    last = with_data(pursuit.path[-1], data)
+    G, b = last.inner_products(), last.data_inner
+    path, history = [replace(pursuit.path[0], data_norm2=data.squared_norm)], []
+    for k in range(1, last.n_atoms + 1):
+        weights = np.linalg.solve(G[:k, :k], b[:k])
+        path.append(replace(last, atoms=last.atoms[:k], weights=weights, data_inner=b[:k]))
+    if is_certified and last.n_atoms:
+        atoms = certify.certify(data, path[-1], certify.in_turn_weights(path)).atoms
+        path = [replace(W, atoms=atoms[: W.n_atoms]) for W in path]
+    for W, old in zip(path[1:], pursuit.history, strict=True):
+        error2 = max(data.squared_norm - W.weights @ W.data_inner, 0.0)
+        history.append(record(W.atoms[-1], error2, data.squared_norm, old.seconds))
+    return replace(pursuit, path=tuple(path), history=tuple(history))
+
+
+def design(W, mode):
+    """Return the tensors of the other modes that the factor along `mode` multiplies, and which of them take bits.
+
+    An atom that is Boolean along `mode` gives its weighted real part; one that is real there gives one product for
+    each column of its factor along `mode`.
+    """
+    others = W.shape[:mode] + W.shape[mode + 1 :]
+    blocks, boolean = [], []
+    for atom, weight in zip(W.atoms, W.weights, strict=True):
+        if atom.mode == mode:
+            blocks.append(weight * atom.dense_block())
+            boolean.append(True)
+            continue
+        if atom.rank is None:
+            raise ValueError(
+                f"The block atoms are dense along mode {mode}: there is no factor of that mode to solve for. "
+                f"Use an integer atom_rank, or a Boolean mode."
+            )
+        terms = BooleanCP(W.shape, (atom,), [weight]).rank_one_terms()
+        for term, size in zip(terms.atoms, terms.weights, strict=True):
+            one = BooleanCP(W.shape, (term,), [size])
+            column = np.asarray(one.factors[mode][:, 0], dtype=float)
+            blocks.append(one.contract(mode, column[:, None])[0])
+            boolean.append(False)
+    return np.array(blocks).reshape(len(blocks), *others), np.array(boolean, dtype=bool)
