@@ -1,6 +1,7 @@
 """Slow answers that are plainly right."""
 
-from itertools import product
+from functools import reduce
+from itertools import permutations, product
 
 import numpy as np
 
@@ -21,3 +22,67 @@ def sweep(A, V):
         g = sum(A[i, j] * V[j] for j in range(len(A)) if j != i)
         V[i] = g / np.sqrt(sum(x * x for x in g))
     return V
+
+
+def atom(atom):
+    """Return the dense tensor of one atom, a sum of outer products."""
+    if atom.block is not None:
+        V = atom.block
+    else:
+        V = sum(
+            reduce(np.multiply.outer, columns) for columns in zip(*(A.T for A in atom.factors), strict=True)
+        )
+    return np.moveaxis(np.multiply.outer(atom.z.astype(float), V), 0, atom.mode)
+
+
+def tensor(W):
+    """Return the dense tensor of a decomposition, atom by atom."""
+    return sum((c * atom(M) for c, M in zip(W.weights, W.atoms, strict=True)), np.zeros(W.shape))
+
+
+def unfold(X, mode):
+    """Return the matrix (d_n, all other modes) whose rows are the slices of X along `mode`."""
+    return np.array([X.take(i, axis=mode).reshape(-1) for i in range(X.shape[mode])])
+
+
+def contract(X, mode, Z):
+    """Return for each column of Z the sum of the slices of X along `mode`, each times its entry."""
+    slices = [X.take(i, axis=mode) for i in range(X.shape[mode])]
+    return np.array([sum(Z[i, k] * part for i, part in enumerate(slices)) for k in range(Z.shape[1])])
+
+
+def project(X, mode, blocks):
+    """Return the inner product of each slice of X along `mode` with each block."""
+    return np.array([[np.sum(X.take(i, axis=mode) * V) for V in blocks] for i in range(X.shape[mode])])
+
+
+def mttkrp(X, factors, mode):
+    """Return the inner product of each slice of X along `mode` with each outer product of the other columns."""
+    columns = zip(*(A.T for n, A in enumerate(factors) if n != mode), strict=True)
+    return project(X, mode, [reduce(np.multiply.outer, vectors) for vectors in columns])
+
+
+def least_squares(X, atoms):
+    """Return the weights that bring the sum of the atoms closest to X, by dense least squares."""
+    return np.linalg.lstsq(np.stack([atom(M).ravel() for M in atoms], axis=1), X.ravel(), rcond=None)[0]
+
+
+def best_score(R, atom_rank, is_ratio):
+    """Return the largest <R, M> (or <R, M> / |M|) over all modes, all Boolean z and all real parts of norm one."""
+    best = 0.0
+    for mode, d in enumerate(R.shape):
+        for z in np.array(list(product([0, 1], repeat=d))[1:]):
+            V = np.tensordot(z, R, axes=(0, mode))
+            size = np.linalg.norm(V) if atom_rank is None else np.linalg.norm(np.linalg.svd(V)[1][:atom_rank])
+            best = max(best, size / np.sqrt(z.sum()) if is_ratio else size)
+    return best
+
+
+def best_matching(costs):
+    """Return the smallest sum of costs over all ways to give each row its own column (or each column its row)."""
+    costs = costs if costs.shape[0] <= costs.shape[1] else costs.T
+    rows = range(costs.shape[0])
+    return min(
+        sum(costs[i, j] for i, j in zip(rows, order, strict=False))
+        for order in permutations(range(costs.shape[1]))
+    )

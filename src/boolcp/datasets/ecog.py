@@ -145,7 +145,7 @@ def _beta_burst(positions, times, n_trials, rng):
 
 
 def _sustained_shift(positions, times, n_trials, rng):
-    """Return a shift while the stimulus is shown, up on one side and down on the other, weaker every trial."""
+    """Return a shift while the stimulus is shown, up on one side, down on the other, weaker every trial."""
     side = (2 * positions[:, 0] / positions[:, 0].max() - 1) * (1 if rng.random() < 0.5 else -1)
     on = (times >= 0.05) & (times < 0.45)
     fatigue = 1.5 * np.exp(-3 * np.arange(n_trials) / n_trials)
