@@ -29,9 +29,7 @@ def atom(atom):
     if atom.block is not None:
         V = atom.block
     else:
-        V = sum(
-            reduce(np.multiply.outer, columns) for columns in zip(*(A.T for A in atom.factors), strict=True)
-        )
+        V = sum(reduce(np.multiply.outer, columns) for columns in zip(*(A.T for A in atom.factors), strict=True))
     return np.moveaxis(np.multiply.outer(atom.z.astype(float), V), 0, atom.mode)
 
 
@@ -57,7 +55,7 @@ def project(X, mode, blocks):
 
 
 def mttkrp(X, factors, mode):
-    """Return the inner product of each slice of X along `mode` with each outer product of the other columns."""
+    """Return the inner product of each slice of X along `mode` with each product of other columns."""
     columns = zip(*(A.T for n, A in enumerate(factors) if n != mode), strict=True)
     return project(X, mode, [reduce(np.multiply.outer, vectors) for vectors in columns])
 
@@ -68,7 +66,7 @@ def least_squares(X, atoms):
 
 
 def best_score(R, atom_rank, is_ratio):
-    """Return the largest <R, M> (or <R, M> / |M|) over all modes, all Boolean z and all real parts of norm one."""
+    """Return the largest <R, M> (or <R, M> / |M|) over all modes, Boolean z and real parts of norm one."""
     best = 0.0
     for mode, d in enumerate(R.shape):
         for z in np.array(list(product([0, 1], repeat=d))[1:]):
@@ -79,10 +77,9 @@ def best_score(R, atom_rank, is_ratio):
 
 
 def best_matching(costs):
-    """Return the smallest sum of costs over all ways to give each row its own column (or each column its row)."""
+    """Return the smallest sum of costs over all ways to give each row (or column, if fewer) its own partner."""
     costs = costs if costs.shape[0] <= costs.shape[1] else costs.T
     rows = range(costs.shape[0])
     return min(
-        sum(costs[i, j] for i, j in zip(rows, order, strict=False))
-        for order in permutations(range(costs.shape[1]))
+        sum(costs[i, j] for i, j in zip(rows, order, strict=False)) for order in permutations(range(costs.shape[1]))
     )

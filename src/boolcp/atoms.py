@@ -110,8 +110,10 @@ class BooleanCP:
     def __post_init__(self):
         object.__setattr__(self, "shape", tuple(int(d) for d in self.shape))
         object.__setattr__(self, "atoms", tuple(self.atoms))
-        weights = _read_only(np.asarray(self.weights, dtype=float).reshape(-1))
+        weights = _read_only(np.array(self.weights, dtype=float).reshape(-1))
         object.__setattr__(self, "weights", weights)
+        if self.data_inner is not None:
+            object.__setattr__(self, "data_inner", _read_only(np.array(self.data_inner, dtype=float)))
         if len(weights) != len(self.atoms):
             raise ValueError(f"There are {len(self.atoms)} atoms but {len(weights)} weights.")
         for atom in self.atoms:
@@ -145,7 +147,7 @@ class BooleanCP:
         """Return True if some real part is a dense block rather than a sum of products."""
         return any(atom.block is not None for atom in self.atoms)
 
-    @cached_property
+    @property
     def factors(self):
         """Return the list of factor matrices (d_n, K); Boolean columns are exactly 0 and 1. Atoms of rank one only."""
         if any(atom.rank != 1 for atom in self.atoms):
@@ -153,7 +155,7 @@ class BooleanCP:
                 "These atoms are not of rank one, so they have no factor matrices with one column each. "
                 "Use atoms[k].factors or atoms[k].dense_block(), or rank_one_terms() for one column per product."
             )
-        return self._columns
+        return list(self._columns)
 
     def rank_one_terms(self):
         """Return the same tensor with atoms of rank one: an atom of rank L becomes L atoms with the same z."""
@@ -350,6 +352,7 @@ class BooleanCP:
         if isinstance(X, BooleanCP):
             return float(self.weights @ self.inner_products(X.atoms) @ X.weights)
         X = np.asarray(X)
+        X = X if X.dtype.kind == "f" else X.astype(float)  # sums of small integers overflow, of bools saturate
         if X.shape != self.shape:
             raise ValueError(f"X has shape {X.shape}, the decomposition has {self.shape}.")
         return float(self.weights @ inner_with_atoms(X, self.atoms))

@@ -66,7 +66,7 @@ def khatri_rao(factors):
     """Return the column-wise Kronecker product (prod d_n, K) of matrices (d_n, K); the last index runs fastest."""
     product = factors[0]
     for A in factors[1:]:
-        product = (product[:, None, :] * A[None, :, :]).reshape(-1, A.shape[1])
+        product = (product[:, None, :] * A[None, :, :]).reshape(len(product) * len(A), A.shape[1])
     return product
 
 
@@ -80,13 +80,13 @@ def mttkrp(X, factors, mode):
         parts = [slice(start, start + step) for start in range(0, n_columns, step)]
         return np.hstack([mttkrp(X, [A[:, part] for A in factors], mode) for part in parts])
     factors = [np.asarray(A, dtype=X.dtype) for A in factors]
-    if right >= left:
+    if right >= left and mode < X.ndim - 1:
         T = X.reshape(-1, right) @ khatri_rao(factors[mode + 1 :])
-        if left == 1:
+        if mode == 0:
             return T
         return np.einsum("adk,ak->dk", T.reshape(left, d, -1), khatri_rao(factors[:mode]))
     T = khatri_rao(factors[:mode]).T @ X.reshape(left, -1)
-    if right == 1:
+    if mode == X.ndim - 1:
         return T.T
     return np.einsum("kdb,bk->dk", T.reshape(-1, d, right), khatri_rao(factors[mode + 1 :]))
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boolcp.atoms import Atom, BooleanCP
+from boolcp.labels import Labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +100,8 @@ def simulate_recording(n_channels=32, n_times=200, n_trials=60, *, noise=1.0, ra
     }
     dims = ("channel", "time", "trial")
     atoms, weights = zip(*(_unit_atom(mode, columns) for mode, columns in patterns.values()), strict=True)
-    truth = BooleanCP(shape, atoms, np.array(weights), dims=dims)
+    labels = Labels(dims, {"time": times}, {"time": "s"})
+    truth = BooleanCP(shape, atoms, np.array(weights), labels)
     clean = truth.to_tensor()
     X = clean + noise * background(positions, n_times, n_trials, rng)
     return Recording(X, clean, truth, dims, tuple(patterns), times, positions)

@@ -77,9 +77,7 @@ def make_boolean_cp(
     if not (noise >= 0 and np.isfinite(noise)):
         raise ValueError(f"noise is a standard deviation and must be finite and >= 0, but it is {noise!r}.")
     if not 0 <= missing < 1:
-        raise ValueError(
-            f"missing is the share of missing entries and must lie in [0, 1), but it is {missing!r}."
-        )
+        raise ValueError(f"missing is the share of missing entries and must lie in [0, 1), but it is {missing!r}.")
     rng = np.random.default_rng(random_state)
     drawn = [_draw_atom(shape, mode, factor, p, rng) for mode, factor in zip(modes, weights, strict=True)]
     truth = BooleanCP(shape, tuple(atom for atom, _ in drawn), np.array([size for _, size in drawn]))
@@ -118,9 +116,7 @@ def load_syn(which, *, noise=1.0, missing=0.0, random_state=None):
     """
     if not isinstance(which, int | np.integer) or which not in range(len(SYN_ATOMS)):
         raise ValueError(f"which must be 0, 1 or 2 for Syn0, Syn1 or Syn2, but it is {which!r}.")
-    return make_boolean_cp(
-        (150,) * 3, SYN_ATOMS[which], noise=noise, missing=missing, random_state=random_state
-    )
+    return make_boolean_cp((150,) * 3, SYN_ATOMS[which], noise=noise, missing=missing, random_state=random_state)
 
 
 def _draw_atom(shape, mode, factor, p, rng):
@@ -151,9 +147,7 @@ def _check_modes(shape, n_atoms, boolean_modes):
                 "n_atoms already says how many atoms each mode gets: leave boolean_modes out, "
                 "or give n_atoms as one number."
             )
-        if len(counts) != len(shape) or not all(
-            isinstance(count, int | np.integer) and count >= 0 for count in counts
-        ):
+        if len(counts) != len(shape) or not all(isinstance(count, int | np.integer) and count >= 0 for count in counts):
             raise ValueError(
                 f"n_atoms must be one number, or one number >= 0 for each of the {len(shape)} modes, "
                 f"but it is {n_atoms!r}."
@@ -162,12 +156,9 @@ def _check_modes(shape, n_atoms, boolean_modes):
     if n_atoms < 0:
         raise ValueError(f"n_atoms must be >= 0, but it is {n_atoms!r}.")
     allowed = list(range(len(shape)) if boolean_modes is None else boolean_modes)
-    if not allowed or not all(
-        isinstance(mode, int | np.integer) and 0 <= mode < len(shape) for mode in allowed
-    ):
+    if not allowed or not all(isinstance(mode, int | np.integer) and 0 <= mode < len(shape) for mode in allowed):
         raise ValueError(
-            f"boolean_modes must list one or more modes from 0 to {len(shape) - 1}, "
-            f"but it is {boolean_modes!r}."
+            f"boolean_modes must list one or more modes from 0 to {len(shape) - 1}, but it is {boolean_modes!r}."
         )
     return [int(allowed[k % len(allowed)]) for k in range(n_atoms)]
 
@@ -178,7 +169,6 @@ def _check_weights(weights, n_atoms):
     weights = np.asarray(weights, dtype=float)
     if weights.shape != (n_atoms,) or not np.isfinite(weights).all() or not weights.all():
         raise ValueError(
-            f"weights must hold one finite nonzero number for each of the {n_atoms} atoms, "
-            f"but it is {weights!r}."
+            f"weights must hold one finite nonzero number for each of the {n_atoms} atoms, but it is {weights!r}."
         )
     return weights

@@ -1,0 +1,86 @@
+import naive
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boolcp import contractions
+
+
+@st.composite
+def arrays_with_a_mode(draw):
+    """An array of order 2 to 4 (sizes from 1), one of its modes, a number of columns and a generator."""
+    shape = tuple(draw(st.lists(st.integers(1, 5), min_size=2, max_size=4)))
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    dtype = draw(st.sampled_from([np.float32, np.float64]))
+    X = rng.standard_normal(shape).astype(dtype)
+    return X, draw(st.integers(0, len(shape) - 1)), draw(st.integers(1, 4)), rng
+
+
+def close(X, answer, truth):
+    np.testing.assert_allclose(answer, truth, atol=1e-5 if X.dtype == np.float32 else 1e-12)
+
+
+@pytest.fixture(params=[1, 2**20], ids=["small chunks", "one chunk"])
+def chunk(request, monkeypatch):
+    monkeypatch.setattr(contractions, "CHUNK", request.param)
+
+
+@given(arrays_with_a_mode())
+def test_around_is_a_view(sample):
+    X, mode, _, _ = sample
+    Y = contractions.around(X, mode)
+    assert np.shares_memory(X, Y)
+    for i in range(X.shape[mode]):
+        np.testing.assert_array_equal(Y[:, i].ravel(), X.take(i, axis=mode).ravel())
+
+
+def check_all(X, mode, n_columns, rng):
+    d, others = X.shape[mode], X.shape[:mode] + X.shape[mode + 1 :]
+    Z, blocks = rng.standard_normal((d, n_columns)), rng.standard_normal((n_columns, *others))
+    factors = [rng.standard_normal((size, n_columns)) for size in X.shape]
+    factors[mode] = np.full_like(factors[mode], np.nan)  # must not be read
+    before = X.copy()
+    X.flags.writeable = False
+    gram = contractions.gram(X, mode)
+    assert gram.dtype == np.float64
+    close(X, gram, [[row @ other for other in naive.unfold(X, mode)] for row in naive.unfold(X, mode)])
+    close(X, contractions.contract(X, mode, Z), naive.contract(X, mode, Z))
+    close(X, contractions.project(X, mode, blocks), naive.project(X, mode, blocks))
+    close(X, contractions.mttkrp(X, factors, mode), naive.mttkrp(X, factors, mode))
+    assert contractions.contract(X, mode, Z).dtype == contractions.project(X, mode, blocks).dtype == X.dtype
+    np.testing.assert_array_equal(X, before)
+
+
+@given(arrays_with_a_mode())
+def test_products_equal_sums_over_slices(sample):
+    check_all(*sample)
+
+
+def test_products_in_chunks_equal_sums_over_slices(chunk, rng):
+    for shape in [(4, 5, 6), (3, 2, 4, 3)]:
+        for mode in range(len(shape)):
+            check_all(rng.standard_normal(shape), mode, 3, rng)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_mttkrp_of_many_columns_goes_in_parts(mode, rng):
+    X = rng.standard_normal((4, 5, 6))
+    factors = [rng.standard_normal((d, 50)) for d in X.shape]
+    close(X, contractions.mttkrp(X, factors, mode), naive.mttkrp(X, factors, mode))
+
+
+def test_khatri_rao_has_the_outer_products_as_columns(rng):
+    A, B, C = (rng.standard_normal((d, 3)) for d in (2, 4, 3))
+    product = contractions.khatri_rao([A, B, C])
+    for k in range(3):
+        outer = np.multiply.outer(np.multiply.outer(A[:, k], B[:, k]), C[:, k])
+        np.testing.assert_allclose(product[:, k], outer.ravel())
+
+
+def test_gram_product_holds_the_inner_products_of_outer_products(rng):
+    A, B = ([rng.standard_normal((d, n)) for d in (2, 4, 3)] for n in (3, 5))
+    full = contractions.khatri_rao(A).T @ contractions.khatri_rao(B)
+    np.testing.assert_allclose(contractions.gram_product(A, None, B), full)
+    rest = contractions.khatri_rao([A[0], A[2]])
+    np.testing.assert_allclose(contractions.gram_product(A, 1), rest.T @ rest)
