@@ -25,10 +25,10 @@ class DenseTensor:
 
     @cached_property
     def squared_norm(self):
-        """|X|^2, summed in blocks so that float32 keeps its digits."""
-        flat = self._array.reshape(-1)
-        step = contractions.CHUNK
-        return sum(float(np.vdot(part, part)) for part in np.split(flat, range(step, flat.size, step)))
+        """|X|^2, summed in float64, block by block, so that float32 keeps its digits."""
+        flat, step = self._array.reshape(-1), contractions.CHUNK
+        parts = (flat[start : start + step].astype(float, copy=False) for start in range(0, flat.size, step))
+        return sum(float(part @ part) for part in parts)
 
     def gram(self, mode):
         """Return X_n X_n' (d_n, d_n), computed once."""
