@@ -22,8 +22,8 @@ def asymmetry(C):
 def mixing_sweep(A, V, momentum, G):
     """Move each row of V (n, k) in place toward its best point; return the gain in <A, VV'>.
 
-    A (n, n) is symmetric, its diagonal has no effect, and G (BLOCK, k) is scratch. Rows are visited in blocks:
-    one matrix-matrix product with V per block, then corrected for the rows that moved inside it.
+    A (n, n) is symmetric, its diagonal has no effect, and G (BLOCK, k) is scratch. Rows are visited in
+    blocks: one matrix-matrix product with V per block, then corrected for the rows that moved inside it.
     """
     n, k = V.shape
     gain = 0.0

@@ -8,8 +8,8 @@ bound the optimum from above. The ratio z'Cz / |z|^2 is maximized by the same st
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import eigvalsh_tridiagonal
 from scipy.linalg.lapack import dpotrf
-from scipy.sparse.linalg import eigsh
 
 from boolcp._kernels import BLOCK, asymmetry, flip_search, mixing_sweep
 
@@ -147,11 +147,11 @@ def _search(C, rng, starts, certify, effort, is_ratio):
         V = solve_sdp(A, rng, tol=1e-6 if certify and not is_ratio else 1e-4)
         pool = merge(pool, local_search(C, round_hyperplanes(V, rng, 24), is_ratio))
     if certify:
-        bound = eigenvalue_bound(C, pool[0][1]) if is_ratio else sdp_bound(A, V)
+        bound = eigenvalue_bound(C, pool[0][1] + 0.1 * rng.random(len(C))) if is_ratio else sdp_bound(A, V)
     if effort != "quick" and (bound is None or pool[0][0] < bound * (1 - 1e-9)):
         n_rounds, n_idle = (30, 5 * len(C)) if effort == "thorough" else (8, min(len(C), 1000))
         pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle)
-    z = pool[0][1]
+    z = settle(pool)
     return z, objective(C, z, is_ratio), bound
 
 
@@ -212,9 +212,7 @@ def first_starts(C, rng, starts, is_ratio, n_rounds=2):
     directions = leading_directions(C, rng) if is_ratio else rng.standard_normal((8, d)) @ C
     single = np.arange(d) == C.diagonal().argmax()
     warm = [] if starts is None else [starts]
-    Z = np.vstack(
-        [best_response(np.vstack([directions, -directions]), is_ratio), np.ones_like(single), *warm]
-    )
+    Z = np.vstack([best_response(np.vstack([directions, -directions]), is_ratio), np.ones_like(single), *warm])
     for _ in range(n_rounds):
         Z = best_response(Z @ C, is_ratio)
     return np.vstack([Z, single, *warm])
@@ -245,10 +243,16 @@ def local_search(C, Z, is_ratio, n_best=8, n_idle=0):
 
 
 def merge(*pools):
-    """Return the distinct members of the pools, best first; ties go to fewer ones, then to earlier bits."""
+    """Return the distinct members of the pools, best first."""
     distinct = {z.tobytes(): (value, z) for pool in pools for value, z in pool}
-    order = sorted(distinct, key=lambda bits: (-distinct[bits][0], sum(bits), bits[::-1]))
-    return [distinct[bits] for bits in order]
+    return sorted(distinct.values(), key=lambda member: -member[0])
+
+
+def settle(pool):
+    """Return the best z; among equals up to rounding the one with the fewest ones, then with the earliest."""
+    best = pool[0][0]
+    ties = [z for value, z in pool if value >= best - 1e-12 * abs(best)]
+    return min(ties, key=lambda z: (z.sum(), (~z).tobytes()))
 
 
 def recombine(C, pool, rng, is_ratio, n_rounds, n_idle):
@@ -297,34 +301,49 @@ def round_hyperplanes(V, rng, n_roundings):
 
 
 def sdp_bound(A, V):
-    """Return a proved upper bound on x'Ax / 4 over signs x: y = |A V| by rows, shifted to be dual feasible."""
+    """Return a proved upper bound on x'Ax / 4 over signs x from shifted multipliers |A V|, or None."""
     n, diagonal = len(A), A.diagonal()
     y = np.linalg.norm(A @ V - diagonal[:, None] * V, axis=1) + diagonal
-    shift = prove_psd(A, y, np.abs(y).mean())
-    margin = 64 * EPSILON * np.abs(A).sum() + n * EPSILON * np.abs(y).sum()
+    scale = np.abs(y).mean()
+    shift = prove_psd(A, y, scale * np.array([2e-4, 1e-3, 5e-3, 0.025, 0.125, 0.6, 3.0]))
+    margin = 64 * EPSILON * np.abs(A).sum() + n * EPSILON * n * scale
     return None if shift is None else (y.sum() + n * shift + margin) / 4
 
 
 def eigenvalue_bound(C, start):
-    """Return a proved upper bound on the largest eigenvalue of C, which a Lanczos method estimates."""
-    value = eigsh(C, k=1, which="LA", v0=C @ start, tol=1e-3, return_eigenvectors=False)[0]
-    shift = prove_psd(C, np.full(len(C), value), abs(value))
-    return None if shift is None else value + shift * (1 + EPSILON)
+    """Return a proved upper bound on the largest eigenvalue of C, or None."""
+    value = largest_eigenvalue(C, start)
+    shift = prove_psd(C, np.full(len(C), value), abs(value) * np.array([1e-6, 1e-4, 1e-3, 0.01, 0.1, 1.0]))
+    return None if shift is None else value + shift + EPSILON * abs(value)
 
 
-def prove_psd(A, y, scale, ladder=(2e-4, 1e-3, 5e-3, 0.025, 0.1, 0.5, 2.0, 10.0)):
-    """Return a small shift for which Diag(y) + shift I - A is proved positive semidefinite, or None.
+def largest_eigenvalue(C, start, n_steps=24):
+    """Return an estimate of the largest eigenvalue of C by Lanczos steps from a nonzero vector."""
+    q, previous, norm = start / np.linalg.norm(start), 0.0, 0.0
+    diagonal, off_diagonal = [], []
+    for _ in range(n_steps):
+        step = C @ q - norm * previous
+        diagonal.append(q @ step)
+        step -= diagonal[-1] * q
+        norm = float(np.linalg.norm(step))
+        off_diagonal.append(norm)
+        if norm <= 1e-12 * abs(diagonal[-1]):
+            break
+        previous, q = q, step / norm
+    return eigvalsh_tridiagonal(diagonal, off_diagonal[:-1])[-1]
 
-    The proof is a Cholesky factorization that runs to its end, with its largest backward error set aside. The
-    shifts tried are the steps of the ladder times scale.
+
+def prove_psd(A, y, shifts):
+    """Return the first of the shifts for which Diag(y) + shift I - A is proved positive semidefinite, or None.
+
+    The proof is a Cholesky factorization that runs to its end, with its largest backward error set aside.
     """
-    n = len(A)
-    for step in ladder:
+    for shift in shifts:
         S = -A
-        entries = y - A.diagonal() + step * scale
-        np.fill_diagonal(S, entries - 2 * (n + 2) * EPSILON * np.abs(entries).sum())
+        entries = y - A.diagonal() + shift
+        np.fill_diagonal(S, entries - 2 * (len(A) + 2) * EPSILON * np.abs(entries).sum())
         if dpotrf(S.T, lower=1, overwrite_a=1, clean=0)[1] == 0:
-            return step * scale
+            return shift
     return None
 
 
@@ -347,9 +366,7 @@ def _check_matrix(C):
         raise ValueError("C has entries that are NaN or infinite; remove or replace them first")
     gap = asymmetry(C)
     if gap > 1e-6 * max(C.max(), -C.min()):
-        raise ValueError(
-            f"C must be symmetric, got |C - C.T| up to {gap:.3g}; (C + C.T) / 2 has the same z'Cz"
-        )
+        raise ValueError(f"C must be symmetric, got |C - C.T| up to {gap:.3g}; (C + C.T) / 2 has the same z'Cz")
     return C if gap == 0 else C / 2 + C.T / 2
 
 
