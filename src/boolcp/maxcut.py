@@ -351,7 +351,10 @@ def _generator(random_state):
     """Return a numpy Generator from a seed, a Generator or an old-style RandomState."""
     if isinstance(random_state, np.random.RandomState):
         random_state = random_state.randint(2**31)
-    return np.random.default_rng(random_state)
+    try:
+        return np.random.default_rng(random_state)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"random_state must be None, a seed or a Generator, got {random_state!r}") from error
 
 
 def _check_matrix(C):
