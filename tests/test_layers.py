@@ -1,0 +1,117 @@
+"""Who may import whom: a module imports modules of its own layer or of those below, and never in a circle."""
+
+import ast
+import subprocess
+import sys
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import boolcp
+
+ROOT = Path(boolcp.__file__).parent
+LAYERS = [
+    {"_version", "contractions", "_kernels", "_row_kernels", "labels", "threads", "checks", "extras"},
+    {"atoms", "maxcut", "storage", "relax"},
+    {"metrics", "datasets", "plotting", "report", "interop", "io", "identifiability"},  # read results, search nothing
+    {"atom_search", "weights", "certify", "shrinkage"},
+    {"pursuit", "refine", "backfit"},
+    {"bmp"},
+    {"model_selection", "baselines", "experiments", "cli"},
+]
+ALONE = {"contractions", "_kernels", "_row_kernels"}
+EXTRAS = {"matplotlib", "xarray", "tensorly", "dask", "mne", "zarr", "h5py", "netCDF4", "pandas", "pyttb"}
+HEAVY = EXTRAS | {"numba", "sklearn", "scipy"}
+MODULES = {
+    ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+
+
+def imports(tree):
+    """Yield the full names that the import statements among the nodes bring in."""
+    for node in tree:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def at_import(node):
+    """Yield all nodes below `node` that run when the module is imported: functions are left out."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield child
+            yield from at_import(child)
+
+
+def own_module(name):
+    """Return the module of boolcp that a full name lies in, or None."""
+    while name and name not in MODULES:
+        name = name.rpartition(".")[0]
+    return name or None
+
+
+def room(module):
+    """Return the room of a module: the name of the file or folder in boolcp."""
+    return module.split(".")[1]
+
+
+def layer(module):
+    for level, rooms in enumerate(LAYERS):
+        if room(module) in rooms:
+            return level
+    pytest.fail(f"{module} has no layer: give it one in LAYERS")
+
+
+GRAPH = {
+    name: {own_module(used) for used in imports(ast.walk(ast.parse(path.read_text())))} - {None, "boolcp", name}
+    for name, path in MODULES.items()
+    if name != "boolcp"
+}
+
+
+@pytest.mark.parametrize("module", GRAPH)
+def test_imports_never_point_upward(module):
+    for used in GRAPH[module]:
+        assert layer(used) <= layer(module), f"{module} imports {used}"
+    assert layer(module) >= 0
+    if room(module) in ALONE:
+        assert not GRAPH[module], f"{module} imports {GRAPH[module]}, but it stands alone"
+
+
+def test_imports_never_go_in_a_circle():
+    rooms = {}
+    for module, used in GRAPH.items():
+        rooms.setdefault(room(module), set()).update(room(name) for name in used if room(name) != room(module))
+    order = list(TopologicalSorter(rooms).static_order())  # raises CycleError with the circle in its message
+    assert order.index("contractions") < order.index("storage") < order.index("pursuit")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_extras_are_imported_where_they_are_used(module):
+    tree = ast.parse(MODULES[module].read_text())
+    found = {name.split(".")[0] for name in imports(at_import(tree))} & EXTRAS
+    assert not found, f"{module} imports {found} when it is imported: do it inside the function that needs it"
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys, boolcp; print(' '.join(name for name in sys.modules if '.' not in name))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "boolcp" in loaded and not HEAVY & set(loaded)
+
+
+def test_every_public_name_is_there():
+    for name in boolcp.__all__:
+        assert getattr(boolcp, name) is not None
+    assert set(boolcp.__all__) <= set(dir(boolcp))
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = boolcp.no_such_name
+
+
+def test_the_reader_of_imports_reads_them():
+    tree = ast.parse("import a.b\nfrom boolcp.atoms import Atom\nclass C:\n  import d\ndef f():\n  import e")
+    assert set(imports(at_import(tree))) == {"a.b", "boolcp.atoms.Atom", "d"}
+    assert own_module("boolcp.atoms.Atom") == "boolcp.atoms" and own_module("numpy.linalg") is None
