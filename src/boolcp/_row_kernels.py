@@ -1,4 +1,4 @@
-"""Numba kernel of the row-wise Boolean decision; imports numpy and numba only."""
+"""Numba kernels of row-wise decisions and normal equations; imports numpy and numba only."""
 
 import numpy as np
 from numba import njit
@@ -6,7 +6,7 @@ from numba import njit
 
 @njit(cache=True)
 def descend_bits(S, Q, B):
-    """Flip single bits and pairs of bits of the rows of B (d, K) in place while b'Sb - 2 q'b falls; return the fall."""
+    """Flip bits and pairs of bits of the rows of B (d, K) in place while b'S_i b - 2 q_i'b falls; return the fall."""
     d, K = B.shape
     fall = 0.0
     slope = np.empty(K)
@@ -14,17 +14,17 @@ def descend_bits(S, Q, B):
         for k in range(K):
             slope[k] = -2.0 * Q[i, k]
             for l in range(K):
-                slope[k] += 2.0 * S[k, l] * B[i, l]
+                slope[k] += 2.0 * S[i, k, l] * B[i, l]
         while True:
             best, first, second = -1e-13 * (1.0 + np.abs(slope).max()), -1, -1
             for k in range(K):
                 step_k = 1.0 - 2.0 * B[i, k]
-                change_k = step_k * slope[k] + S[k, k]
+                change_k = step_k * slope[k] + S[i, k, k]
                 if change_k < best:
                     best, first, second = change_k, k, -1
                 for l in range(k):
                     step_l = 1.0 - 2.0 * B[i, l]
-                    change = change_k + step_l * slope[l] + S[l, l] + 2.0 * step_k * step_l * S[k, l]
+                    change = change_k + step_l * slope[l] + S[i, l, l] + 2.0 * step_k * step_l * S[i, k, l]
                     if change < best:
                         best, first, second = change, k, l
             if first < 0:
@@ -35,5 +35,18 @@ def descend_bits(S, Q, B):
                     step = 1.0 - 2.0 * B[i, k]
                     B[i, k] += step
                     for l in range(K):
-                        slope[l] += 2.0 * step * S[l, k]
+                        slope[l] += 2.0 * step * S[i, l, k]
     return fall
+
+
+@njit(cache=True)
+def accumulate_rows(products, values, rows, H, P, with_gram):
+    """Add values_e k_e to P[row] and the lower half of k_e k_e' to H[row] for each entry e with product k_e (K,)."""
+    n_entries, K = products.shape
+    for e in range(n_entries):
+        i = rows[e]
+        for k in range(K):
+            P[i, k] += values[e] * products[e, k]
+            if with_gram:
+                for l in range(k + 1):
+                    H[i, k, l] += products[e, k] * products[e, l]

@@ -124,7 +124,7 @@ def normalize(factors):
 
 
 def leading_pairs(block, rank):
-    """Return the leading `rank` singular pairs of a matrix as two factors (the longer one carries the singular values)."""
+    """Return the leading `rank` singular pairs of a matrix as two factors; the longer one has the singular values."""
     block = np.asarray(block, dtype=float)
     if block.shape[0] > block.shape[1]:
         return leading_pairs(block.T, rank)[::-1]

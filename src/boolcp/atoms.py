@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -88,6 +89,11 @@ class BooleanCP:
         Squared norm |X|^2 of the decomposed tensor; with `data_inner` it makes shares of variance available.
     data_inner : ndarray of shape (K,), optional
         Inner products <X, M_k> of the decomposed tensor with the atoms.
+    data_gram : ndarray of shape (K, K), optional
+        Inner products of the atoms over the observed entries, when some are missing.
+    undetermined : mapping of int to ndarray of bool, optional
+        By mode, the slices without any observed entry. Their real entries are unknown: `factors` and `to_tensor`
+        have NaN there, and z is False.
 
     Examples
     --------
@@ -104,8 +110,10 @@ class BooleanCP:
     atoms: tuple[Atom, ...] = ()
     weights: np.ndarray = field(default_factory=lambda: np.zeros(0))
     labels: Labels | None = None
-    data_norm2: float | None = None
-    data_inner: np.ndarray | None = None
+    data_norm2: Any = None
+    data_inner: Any = None
+    data_gram: Any = None
+    undetermined: Any = None
 
     def __post_init__(self):
         object.__setattr__(self, "shape", tuple(int(d) for d in self.shape))
@@ -184,8 +192,9 @@ class BooleanCP:
             return (self.weights, self.factors)[index]
         positions = np.arange(self.n_atoms)[index]
         inner = None if self.data_inner is None else self.data_inner[positions]
+        gram = None if self.data_gram is None else self.data_gram[np.ix_(positions, positions)]
         atoms = tuple(self.atoms[k] for k in positions)
-        return replace(self, atoms=atoms, weights=self.weights[positions], data_inner=inner)
+        return replace(self, atoms=atoms, weights=self.weights[positions], data_inner=inner, data_gram=gram)
 
     def __iter__(self):
         yield self.weights
@@ -234,16 +243,33 @@ class BooleanCP:
         return float(np.sqrt(self.squared_norm))
 
     def to_tensor(self):
-        """Return W as a dense array."""
-        if self.n_atoms == 0:
-            return np.zeros(self.shape)
-        if not self.is_block:
-            first = self._columns[0] * self._column_weights
-            return (first @ contractions.khatri_rao(self._columns[1:]).T).reshape(self.shape)
+        """Return W as a dense array, NaN in slices that no observed entry determines."""
         W = np.zeros(self.shape)
-        for n, (Z, blocks) in self._groups.items():
-            W += np.moveaxis(np.tensordot(Z, blocks, axes=1), 0, n)
+        if self.n_atoms and not self.is_block:
+            first = self._columns[0] * self._column_weights
+            np.matmul(first, contractions.khatri_rao(self._columns[1:]).T, out=W.reshape(self.shape[0], -1))
+        elif self.n_atoms:
+            for n, (Z, blocks) in self._groups.items():
+                W += np.moveaxis(np.tensordot(Z, blocks, axes=1), 0, n)
+        for mode, slices in (self.undetermined or {}).items():
+            np.moveaxis(W, mode, 0)[slices] = np.nan
         return W
+
+    def at(self, indices):
+        """Return the entries of W at the rows of `indices` (n, N), (n,)."""
+        values = np.zeros(len(indices))
+        if not self.is_block:
+            for start in range(0, len(indices), contractions.CHUNK // 8):
+                part = slice(start, start + contractions.CHUNK // 8)
+                products = np.tile(self._column_weights, (len(values[part]), 1))
+                for n, A in enumerate(self._columns):
+                    products *= A[indices[part, n]]
+                values[part] = products.sum(axis=1)
+            return values
+        for atom, weight in zip(self.atoms, self.weights, strict=True):
+            others = tuple(indices[:, n] for n in range(self.ndim) if n != atom.mode)
+            values += weight * atom.z[indices[:, atom.mode]] * atom.dense_block()[others]
+        return values
 
     def gram(self, mode):
         """Return W_n W_n' (d_n, d_n), W_n the unfolding of W along `mode`."""
@@ -360,24 +386,27 @@ class BooleanCP:
     # what a person reads
 
     def explained(self):
-        """Return the share of |X|^2 that the decomposition explains, 1 - |X - W|^2 / |X|^2."""
-        self._need_data()
-        loss = self.data_norm2 - 2 * self.weights @ self.data_inner + self.squared_norm
-        return float(1 - max(loss, 0.0) / self.data_norm2)
+        """Return the share of |X|^2 (over the observed entries) that is explained, 1 - |X - W|^2 / |X|^2."""
+        G = self._observed_gram()
+        loss = self.data_norm2 - 2 * self.weights @ self.data_inner + self.weights @ G @ self.weights
+        return float(1 - max(loss, 0.0) / self.data_norm2) if self.data_norm2 else 1.0
 
     def explained_alone(self):
         """Return for each atom the share of |X|^2 that it would explain alone, (K,)."""
-        self._need_data()
-        return self.data_inner**2 / np.diag(self.inner_products()) / self.data_norm2
+        return self.data_inner**2 / np.diag(self._observed_gram()) / self.data_norm2
 
     def explained_unique(self):
         """Return for each atom the share of |X|^2 lost without it, the other weights solved anew, (K,)."""
-        self._need_data()
-        G = self.inner_products()
+        G = self._observed_gram()
         best = _quadratic_form(G, self.data_inner)
         keep = ~np.eye(self.n_atoms, dtype=bool)
         without = [_quadratic_form(G[np.ix_(k, k)], self.data_inner[k]) for k in keep]
         return np.array([max(best - value, 0.0) for value in without]) / self.data_norm2
+
+    def _observed_gram(self):
+        """Return <M_k, M_l> over the entries of the data, (K, K)."""
+        self._need_data()
+        return self.inner_products() if self.data_gram is None else self.data_gram
 
     def _need_data(self):
         if self.data_norm2 is None or self.data_inner is None:
@@ -407,7 +436,8 @@ class BooleanCP:
             rows.append((str(k), self.mode_name(atom.mode), ones, rank, f"{self.weights[k]:.4g}", *shares))
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-        total = f", {100 * self.explained():.2f} % of the variance explained" if has_data else ""
+        share = "" if self.data_gram is None else " of the observed entries"
+        total = f", {100 * self.explained():.2f} % of the variance{share} explained" if has_data else ""
         return "\n".join([f"{self.n_atoms} atoms of a {self._shape_text()} tensor{total}", *lines])
 
     def _shape_text(self):

@@ -7,19 +7,19 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import certify, checks
-from boolcp.atoms import BooleanCP, inner_with_atoms
+from boolcp.atoms import BooleanCP
 from boolcp.labels import read_labels
 from boolcp.pursuit import STOP_REASONS, boolean_matching_pursuit, record
 from boolcp.refine import decide_rows, refine, to_decomposition
-from boolcp.storage import DenseTensor, compress
+from boolcp.storage import complete_tensor, listed_or_masked, make_storage
 from boolcp.threads import one_thread
-from boolcp.weights import solve_lasso
+from boolcp.weights import atom_system, solve_lasso
 
 EXTRA_RANK = 10  # directions kept in each mode of the compressed tensor beyond the number of atoms
 
 
 class _Score:
-    """`score` is a parameter, as in the paper, and a method, as in scikit-learn: it is set as one and read as the other."""
+    """`score` is a parameter here and a method in scikit-learn: it is set as the one and read as the other."""
 
     def __get__(self, model, owner):
         return owner._explained if model is None else model._explained
@@ -38,8 +38,8 @@ class BMP(TransformerMixin, BaseEstimator):
     boolean_modes : list of int or str, optional
         The modes allowed to be Boolean (indices, or names of dimensions for an xarray DataArray). None allows all.
     atom_rank : int, None or "auto"
-        Rank of the real part of each atom. 1: z (x) u (x) w, the Boolean CP of the paper's Eq. (1); an integer L: z times
-        a block of rank L; None: a dense block, Algorithm 2 to the letter; "auto": rank chosen by the noise level.
+        Rank of the real part of each atom. 1: z (x) u (x) w, the Boolean CP of the paper's Eq. (1); an integer L: z
+        times a block of rank L; None: a dense block, Algorithm 2 to the letter; "auto": chosen by the noise level.
     score : {"normalized", "published"}
         What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
     alpha : float
@@ -161,15 +161,16 @@ class BMP(TransformerMixin, BaseEstimator):
             The fitted estimator.
         """
         self._check_parameters()
-        X, labels = self._read(X, mask, reset=True)
-        modes = checks.check_modes(self.boolean_modes, X.ndim, None if labels is None else labels.dims)
+        data, labels = self._read(X, mask, reset=True)
+        modes = checks.check_modes(self.boolean_modes, data.ndim, None if labels is None else labels.dims)
         rng = checks.make_generator(self.random_state)
-        data = DenseTensor(X)
         with one_thread():
             pursuit, W = self._decompose(data, modes, rng)
-        self.path_ = tuple(replace(estimate, labels=labels) for estimate in pursuit.path)
+        undetermined = find_undetermined(data)
+        checks.warn_undetermined(undetermined, labels)
+        self.path_ = tuple(replace(W_k, labels=labels, undetermined=undetermined) for W_k in pursuit.path)
         self.history_ = pursuit.history
-        self.decomposition_ = replace(W, labels=labels)
+        self.decomposition_ = replace(W, labels=labels, undetermined=undetermined)
         self.n_iter_ = len(pursuit.history)
         self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
         self.converged_ = pursuit.stop_reason in ("n_atoms", "explained", "zero")
@@ -197,14 +198,13 @@ class BMP(TransformerMixin, BaseEstimator):
                 data, self.n_atoms, modes, rng, sigma=self.sigma, certify=self.certify, **options
             )
             return pursuit, penalize(pursuit.path[-1], self.alpha)
-        small = compress(data, self.n_atoms + EXTRA_RANK) if self.compression else data
-        pursuit = boolean_matching_pursuit(
-            small, self.n_atoms, modes, rng, certify=self.certify and small is data, **options
-        )
+        small = complete_tensor(data, self.n_atoms + EXTRA_RANK, self.compression)
+        is_certified = self.certify and small is data
+        pursuit = boolean_matching_pursuit(small, self.n_atoms, modes, rng, certify=is_certified, **options)
         if small is not data:
             pursuit = on_full_data(pursuit, data, self.certify)
         W = pursuit.path[-1]
-        if W.n_atoms == 0 or pursuit.stop_reason == "explained":
+        if W.n_atoms == 0 or (small is data and pursuit.stop_reason == "explained"):
             return pursuit, W
         solution = refine(data, small, W, W.n_atoms, modes, rng, n_init=self.n_init, max_iter=self.max_iter)
         W = with_data(by_size(to_decomposition(data.shape, solution)), data)
@@ -212,7 +212,33 @@ class BMP(TransformerMixin, BaseEstimator):
             W = certify.certify(data, W, certify.left_out_weights(W))
         return pursuit, penalize(W, self.alpha)
 
-    def transform(self, X, *, mode=0):
+    def complete(self, X, *, mask=None):
+        """Return X with its missing entries filled by the decomposition, the observed ones untouched.
+
+        Entries in slices that have no observed entry at all stay NaN.
+
+        Parameters
+        ----------
+        X : array-like or xarray.DataArray
+            The tensor that was fitted, with NaN (or False in `mask`) where entries are missing.
+        mask : array-like of bool, optional
+            True where X is observed.
+
+        Returns
+        -------
+        ndarray or xarray.DataArray
+            A copy of X, filled.
+        """
+        check_is_fitted(self)
+        values, labels = read_labels(X)
+        values, observed = checks.check_tensor(values, mask)
+        self._check_shape(values.shape, None)
+        filled = np.array(values)
+        if observed is not None:
+            filled[~observed] = self.decomposition_.to_tensor()[~observed]
+        return filled if labels is None else X.copy(data=filled)
+
+    def transform(self, X, *, mode=0, mask=None):
         """Return the factor of new data along one mode, the other factors fixed.
 
         Parameters
@@ -221,6 +247,8 @@ class BMP(TransformerMixin, BaseEstimator):
             New data with the fitted sizes in all modes but `mode` (new trials, say).
         mode : int
             The mode that is new.
+        mask : array-like of bool, optional
+            True where X is observed.
 
         Returns
         -------
@@ -229,21 +257,20 @@ class BMP(TransformerMixin, BaseEstimator):
             L > 1 that is real along `mode` has L columns.
         """
         check_is_fitted(self)
-        X, _ = self._read(X, None, reset=False)
+        data, _ = self._read(X, mask, reset=False)
         mode = checks.check_modes(mode, len(self.decomposition_.shape))[0]
-        self._check_shape(X.shape, mode)
+        self._check_shape(data.shape, mode)
         blocks, boolean = design(self.decomposition_, mode)
         if not len(blocks):
-            return np.zeros((X.shape[mode], 0), dtype=X.dtype)
+            return np.zeros((data.shape[mode], 0), dtype=data.dtype)
         with one_thread():
-            P = np.asarray(DenseTensor(X).project(mode, blocks), dtype=float)
-            flat = blocks.reshape(len(blocks), -1)
-            rows = decide_rows(flat @ flat.T, P, boolean, np.zeros_like(P))
-        return rows.astype(X.dtype)
+            H, P = block_equations(data, mode, blocks)
+            rows = decide_rows(H, P, boolean, np.zeros_like(P))
+        return rows.astype(data.dtype)
 
     def fit_transform(self, X, y=None, *, mask=None):
         """Decompose X and return its factor along mode 0."""
-        return self.fit(X, y, mask=mask).transform(X)
+        return self.fit(X, y, mask=mask).transform(X, mask=mask)
 
     def inverse_transform(self, X, *, mode=0):
         """Return the tensor whose factor along `mode` is X, as `transform` gives it."""
@@ -261,10 +288,13 @@ class BMP(TransformerMixin, BaseEstimator):
 
         This is `model.score(X)`.
         """
-        X = np.asarray(read_labels(X)[0])
         estimate = self.inverse_transform(self.transform(X))
-        total = float(np.sum(np.square(X, dtype=float)))
-        return 1 - float(np.sum(np.square(X - estimate, dtype=float))) / total if total > 0 else 1.0
+        values, observed = checks.check_tensor(read_labels(X)[0])
+        error = np.square(values - estimate, dtype=float)
+        total = np.square(values, dtype=float)
+        if observed is not None:
+            error, total = error[observed], total[observed]
+        return 1 - float(error.sum() / total.sum()) if total.any() else 1.0
 
     # help
 
@@ -282,11 +312,14 @@ class BMP(TransformerMixin, BaseEstimator):
             raise ValueError('atom_rank="auto" chooses ranks while back-fitting: it needs refine=True.')
 
     def _read(self, X, mask, *, reset):
+        if checks.is_listed(X):
+            indices, values, shape = checks.check_listed(X)
+            return listed_or_masked(indices, values, shape), None
         given = X
         X, labels = read_labels(X)
-        X = checks.check_tensor(X, mask)
+        X, observed = checks.check_tensor(X, mask)
         validate_data(self, given if labels is None else X, reset=reset, skip_check_array=True)
-        return X, labels
+        return make_storage(X, observed), labels
 
     def _check_shape(self, shape, mode):
         fitted = self.decomposition_.shape
@@ -324,6 +357,24 @@ def _precision(dtype):
     return float(np.sqrt(10 * np.finfo(dtype).eps))
 
 
+def find_undetermined(data):
+    """Return the slices without any observed entry by mode, {mode: (d_n,) bool}, only for modes that have some."""
+    if data.is_complete:
+        return {}
+    empty = {mode: data.n_observed_along(mode) == 0 for mode in range(data.ndim)}
+    return {mode: slices for mode, slices in empty.items() if slices.any()}
+
+
+def block_equations(data, mode, blocks):
+    """Return H and P of the least squares for the factor along `mode` that multiplies given blocks."""
+    P = np.asarray(data.project(mode, blocks), dtype=float)
+    flat = blocks.reshape(len(blocks), -1)
+    if data.is_complete:
+        return flat @ flat.T, P
+    products = np.einsum("kj,lj->klj", flat, flat).reshape(-1, *blocks.shape[1:])
+    return data.observed().project(mode, products).reshape(-1, len(blocks), len(blocks)), P
+
+
 def by_size(W):
     """Return W with its atoms sorted from the largest to the smallest norm."""
     sizes = W.weights * np.sqrt([atom.n_ones for atom in W.atoms])
@@ -331,26 +382,27 @@ def by_size(W):
 
 
 def with_data(W, data):
-    """Return W with |X|^2 and <X, M_k>, which shares of variance need."""
-    return replace(W, data_norm2=data.squared_norm, data_inner=inner_with_atoms(data, W.atoms))
+    """Return W with |X|^2, <X, M_k> and, if entries are missing, <M_k, M_l>, which shares of variance need."""
+    G, b = atom_system(data, W.atoms)
+    return replace(W, data_norm2=data.squared_norm, data_inner=b, data_gram=None if data.is_complete else G)
 
 
 def penalize(W, alpha):
     """Return W with its weights solved anew under the l1 penalty, atoms of weight zero left out."""
     if alpha == 0 or W.n_atoms == 0:
         return W
-    weights = solve_lasso(W.inner_products(), W.data_inner, alpha)
+    weights = solve_lasso(W._observed_gram(), W.data_inner, alpha)
     return replace(W, weights=weights)[np.flatnonzero(weights)]
 
 
 def on_full_data(pursuit, data, is_certified):
     """Return a pursuit that was run on compressed data with weights, losses and certificates of the full data."""
     last = with_data(pursuit.path[-1], data)
-    G, b = last.inner_products(), last.data_inner
+    G, b = last._observed_gram(), last.data_inner
     path, history = [replace(pursuit.path[0], data_norm2=data.squared_norm)], []
     for k in range(1, last.n_atoms + 1):
         weights = np.linalg.solve(G[:k, :k], b[:k])
-        path.append(replace(last, atoms=last.atoms[:k], weights=weights, data_inner=b[:k]))
+        path.append(replace(last[:k], weights=weights))
     if is_certified and last.n_atoms:
         atoms = certify.certify(data, path[-1], certify.in_turn_weights(path)).atoms
         path = [replace(W, atoms=atoms[: W.n_atoms]) for W in path]

@@ -9,15 +9,20 @@ SCORES = ("normalized", "published")
 
 
 def check_tensor(X, mask=None, *, name="X"):
-    """Return X as a real floating-point array of order >= 2, complete and finite, copied only to change its dtype.
+    """Return X as a real floating-point array of order >= 2 and its mask (True = observed), None if it is complete.
 
-    float32 and float64 are kept, integers and Booleans become float64.
+    X is copied only to change its dtype: float32 and float64 are kept, integers and Booleans become float64. NaN is
+    missing; a numpy masked array has its own mask, which is the other way round.
     """
     if np.ma.isMaskedArray(X):
-        mask = ~np.ma.getmaskarray(X) if mask is None else mask
+        own = ~np.ma.getmaskarray(X)
+        mask = own if mask is None else own & check_mask(mask, X.shape)
         X = X.data
-    if hasattr(X, "toarray"):
-        raise TypeError(f"{name} is a sparse matrix; sparse data is not supported: pass {name}.toarray().")
+    if hasattr(X, "toarray") or hasattr(X, "todense"):
+        raise TypeError(
+            f"{name} is a sparse matrix; sparse data is not supported there: pass {name}.toarray(), or the observed "
+            f"entries as (indices, values, shape)."
+        )
     X = np.asarray(X)
     if X.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} is {X.dtype}; pass its real part, or |{name}|.")
@@ -34,8 +39,7 @@ def check_tensor(X, mask=None, *, name="X"):
         )
     if X.dtype not in (np.float32, np.float64):
         X = X.astype(np.float64)
-    check_complete(X, check_mask(mask, X.shape), name)
-    return X
+    return X, find_observed(X, check_mask(mask, X.shape), name)
 
 
 def _empty_text(X):
@@ -74,22 +78,56 @@ def check_mask(mask, shape):
     return mask
 
 
-def check_complete(X, mask, name):
-    """Raise unless every entry is finite and observed."""
+def find_observed(X, mask, name):
+    """Return where X is observed (not NaN, not masked), or None if it is everywhere; infinity there is an error."""
     finite = np.isfinite(X)
     if finite.all() and (mask is None or mask.all()):
-        return
-    if np.isnan(X).all():
-        raise ValueError(f"{name} is NaN everywhere: no entry is observed.")
-    observed = finite | np.isnan(X) if mask is None else finite | ~mask
-    if not observed.all():
+        return None
+    observed = ~np.isnan(X) if mask is None else mask & ~np.isnan(X)
+    if not observed.any():
+        raise ValueError(f"{name} is NaN (or masked) everywhere: no entry is observed.")
+    n_infinite = np.count_nonzero(observed & ~finite)
+    if n_infinite:
+        raise ValueError(f"{name} contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
+    return observed
+
+
+def is_listed(X):
+    """Return True if X is a list of observed entries: (indices, values, shape), or a sparse.COO array."""
+    if isinstance(X, tuple) and len(X) == 3 and np.ndim(X[0]) == 2:
+        return True
+    return type(X).__module__.partition(".")[0] == "sparse" and hasattr(X, "coords") and hasattr(X, "data")
+
+
+def check_listed(X):
+    """Return indices (n, N), values (n,) and shape of a list of observed entries; NaN values are left out."""
+    if isinstance(X, tuple):
+        indices, values, shape = X
+        indices, values = np.asarray(indices), np.asarray(values)
+    else:
+        indices, values, shape = X.coords.T, X.data, X.shape
+    shape = tuple(int(d) for d in shape)
+    if indices.ndim != 2 or indices.shape != (len(values), len(shape)) or values.ndim != 1:
         raise ValueError(
-            f"{name} contains infinity in {np.sum(~observed)} entries; set them to NaN or remove them."
+            f"X lists {len(values)} values with indices of shape {indices.shape} for a tensor of shape {shape}; "
+            f"indices must be (number of values, {len(shape)})."
         )
-    raise ValueError(
-        f"{name} has missing entries (NaN, or False in the mask): not supported yet. Remove or fill the slices that "
-        f"hold them."
-    )
+    if len(shape) < 2:
+        raise ValueError(f"X has shape {shape}; a tensor with at least 2 modes is needed.")
+    if indices.dtype.kind not in "iu" or (indices < 0).any() or (indices >= shape).any():
+        raise ValueError(f"The indices of X must be integers from 0 to the sizes {shape} less one.")
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"The values of X have dtype {values.dtype}; real numbers are needed.")
+    if values.dtype not in (np.float32, np.float64):
+        values = values.astype(np.float64)
+    known = ~np.isnan(values)
+    if not known.any():
+        raise ValueError("X lists no observed entry.")
+    if np.isinf(values).any():
+        raise ValueError(f"X contains infinity in {np.isinf(values).sum()} entries; leave them out.")
+    if len(np.unique(np.ravel_multi_index(tuple(indices.T), shape))) < len(indices):
+        raise ValueError("X lists some entry twice; give each observed entry once.")
+    return indices[known], values[known], shape
 
 
 def check_modes(boolean_modes, ndim, dims=None):
@@ -163,6 +201,18 @@ def make_generator(random_state):
         raise type(error)(
             f"random_state must be None, an integer or a numpy Generator, got {random_state!r}."
         ) from None
+
+
+def warn_undetermined(undetermined, labels):
+    """Warn about slices without any observed entry."""
+    for mode, slices in undetermined.items():
+        name = mode if labels is None else repr(labels.dims[mode])
+        warnings.warn(
+            f"{slices.sum()} slice(s) along mode {name} have no observed entry: their factor entries are undetermined "
+            f"(NaN where real, False where Boolean).",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def warn_zero():

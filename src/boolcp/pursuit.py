@@ -7,7 +7,7 @@ import numpy as np
 
 from boolcp.atom_search import greedy_atom_search
 from boolcp.atoms import BooleanCP
-from boolcp.weights import NormalEquations
+from boolcp.weights import NormalEquations, atom_products
 
 STOP_REASONS = {
     "n_atoms": "the number of atoms asked for was reached",
@@ -53,43 +53,42 @@ def boolean_matching_pursuit(
     progress=iter,
 ):
     """Run Alg. 1 and return the Pursuit: the estimates W^0, .., W^K, one for each number of atoms."""
-    path, history, system = (
-        [BooleanCP(data.shape, data_norm2=data.squared_norm, data_inner=np.zeros(0))],
-        [],
-        NormalEquations(),
-    )
-    residual, error2 = data.residual(path[0]), data.squared_norm
-    stop_reason = "n_atoms" if data.squared_norm > 0 else "zero"
-    for _ in progress(range(n_atoms if data.squared_norm > 0 else 0)):
+    system, history = NormalEquations(), []
+    path = [estimate(data, (), system, np.zeros(0))]
+    norm2 = error2 = data.squared_norm
+    stop_reason = "n_atoms" if norm2 > 0 else "zero"
+    for _ in progress(range(n_atoms if norm2 > 0 else 0)):
         start = time.perf_counter()
         W = path[-1]
-        if error2 <= tol**2 * data.squared_norm:
+        if error2 <= tol**2 * norm2:
             stop_reason = "explained"
             break
-        found = greedy_atom_search(
-            residual, modes, rng, atom_rank=atom_rank, score=score, certify=certify
-        )  # lines 5-6
-        if found is None or not found.descent**2 > tol**2 * data.squared_norm * found.atom.n_ones:
+        residual = data.residual(W)
+        found = greedy_atom_search(residual, modes, rng, atom_rank=atom_rank, score=score, certify=certify)  # lines 5-6
+        if found is None or not found.descent**2 > tol**2 * norm2 * found.atom.n_ones:
             stop_reason = "no descent"
             break
-        atom = found.atom
-        inner = W.inner_products((atom,))[:, 0]
+        inner, size = atom_products(data, W.atoms, found.atom)
         rhs = found.descent + W.weights @ inner  # <X, M> = <X - W, M> + <W, M>
-        if not system.extend(inner, float(atom.n_ones), rhs):
+        if not system.extend(inner, size, rhs):
             stop_reason = "dependent"
             break
         weights = system.solve(alpha)  # line 7
-        W = BooleanCP(
-            data.shape, (*W.atoms, atom), weights, data_norm2=data.squared_norm, data_inner=system.rhs
-        )
-        residual = data.residual(W)
-        error2 = max(data.squared_norm - 2 * weights @ system.rhs + weights @ system.gram @ weights, 0.0)
-        path.append(W)  # line 8
-        history.append(record(atom, error2, data.squared_norm, time.perf_counter() - start))
+        path.append(estimate(data, (*W.atoms, found.atom), system, weights))  # line 8
+        error2 = max(norm2 - 2 * weights @ system.rhs + weights @ system.gram @ weights, 0.0)
+        history.append(record(found.atom, error2, norm2, time.perf_counter() - start))
     return Pursuit(tuple(path), tuple(history), stop_reason)
+
+
+def estimate(data, atoms, system, weights):
+    """Return W = sum_k c_k M_k with what shares of variance need."""
+    gram = None if data.is_complete else system.gram
+    return BooleanCP(
+        data.shape, atoms, weights, data_norm2=data.squared_norm, data_inner=system.rhs, data_gram=gram
+    )
 
 
 def record(atom, error2, squared_norm, seconds):
     """Return the AtomRecord of an atom after which |X - W|^2 = error2."""
     relative_error = float(np.sqrt(error2 / squared_norm))
-    return AtomRecord(error2 / 2, relative_error, atom.mode, atom.n_ones, atom.certificate, seconds)
+    return AtomRecord(float(error2) / 2, relative_error, atom.mode, atom.n_ones, atom.certificate, seconds)

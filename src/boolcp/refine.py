@@ -7,11 +7,12 @@ import numpy as np
 from boolcp._row_kernels import descend_bits
 from boolcp.atom_search import best_boolean, greedy_atom_search
 from boolcp.atoms import Atom, BooleanCP
-from boolcp.relax import cp_als, pencil_start, random_factors, solve_rows
+from boolcp.relax import cp_als, pencil_start, quadratic, random_factors, solve_rows
 from boolcp.storage import TuckerTensor
 
 MAX_JOINT = 10  # Boolean columns of one mode whose 2^K patterns are all tried in each row
 MIN_STARTS = 3  # starts that are always run; more only until two agree on the lowest loss
+ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
 
 
@@ -24,13 +25,14 @@ class Factors:
     loss: float
 
 
-def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, tol=1e-9):
+def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50):
     """Return the Factors of lowest loss over several starts of relax - round - polish, finished on the full data.
 
     Parameters
     ----------
     data, small : storage
-        The tensor, and its compressed form on which the starts are run (`data` itself if it is not compressible).
+        The tensor, and the complete one on which the starts are run: compressed, or `data` itself. Where entries
+        are missing it is the tensor with zeros in their place.
     W : BooleanCP
         The pursuit's estimate: the first start, and what the result is never worse than.
     n_atoms : int
@@ -39,38 +41,61 @@ def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, tol=1
         The modes allowed to be Boolean.
     n_init : int
         Starts at most; fewer are run when two of them agree on the lowest loss.
+    max_iter : int
+        Sweeps of a polish at most.
     """
-    best, n_agree = None, 0
-    for n_starts, factors in enumerate(starts(small, W, n_atoms, modes, rng, n_init), 1):
-        candidate = polish(small, *round_factors(relax(small, factors)[0], modes), max_iter=max_iter, tol=tol)
-        candidate = revive(small, candidate, modes, rng)
-        if best is not None and abs(candidate.loss - best.loss) <= SAME_LOSS * data.squared_norm:
-            n_agree += 1
-        if best is None or candidate.loss < best.loss - SAME_LOSS * data.squared_norm:
-            best, n_agree = candidate, 1
-        if n_starts >= MIN_STARTS and n_agree >= 2:
-            break
-    else:
-        best = repair(small, best, modes, rng)
-    best = revive(
-        data, polish(data, best.matrices, best.boolean_mode, max_iter=max_iter, tol=tol), modes, rng
-    )
-    if W.n_atoms == n_atoms:  # never worse than the pursuit
-        floor = data.squared_norm - W.weights @ W.data_inner
-        if best.loss > floor * (1 + 1e-12):
-            best = polish(data, sized_factors(W), W.boolean_mode, max_iter=max_iter, tol=tol)
+    best = search(small, W, n_atoms, modes, rng, n_init=n_init, max_iter=max_iter)
+    best = revive(data, polish(data, best.matrices, best.boolean_mode, max_iter=max_iter), modes, rng)
+    if not data.is_complete:
+        best = search_observed(data, best, modes, rng, n_init=n_init, max_iter=max_iter)
+    floor = data.squared_norm - W.weights @ W.data_inner
+    if W.n_atoms == n_atoms and best.loss > floor:  # never worse than the pursuit
+        candidate = polish(data, sized_factors(W), W.boolean_mode, max_iter=max_iter)
+        best = min(best, candidate, key=lambda solution: solution.loss)
     return best
 
 
-def starts(small, W, n_atoms, modes, rng, n_init):
+def search(small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50):
+    """Return the Factors of lowest loss over several starts on a complete tensor."""
+    best, n_agree = None, 0
+    for n_starts, factors in enumerate(starts(small, W, n_atoms, rng, n_init), 1):
+        candidate = polish(small, *round_factors(relax(small, factors)[0], modes), max_iter=max_iter)
+        candidate = revive(small, candidate, modes, rng)
+        best, n_agree = compare(best, n_agree, candidate, small.squared_norm)
+        if n_starts >= MIN_STARTS and n_agree >= 2:
+            return best
+    return repair(small, best, modes, rng)
+
+
+def search_observed(data, best, modes, rng, *, n_init, max_iter):
+    """Return the Factors of lowest loss when `best` is relaxed on the observed entries, and from random starts.
+
+    Random starts are made only if relaxing leads elsewhere, and until two solutions agree on the lowest loss.
+    """
+    n_agree, factors = 1, best.matrices
+    for _ in range(n_init):
+        candidate = polish(data, *round_factors(relax(data, factors)[0], modes), max_iter=max_iter)
+        best, n_agree = compare(best, n_agree, revive(data, candidate, modes, rng), data.squared_norm)
+        if n_agree >= 2:
+            break
+        factors = random_factors(data.shape, len(best.boolean_mode), rng)
+    return best
+
+
+def compare(best, n_agree, candidate, squared_norm):
+    """Return the better of two solutions and how many reached its loss so far."""
+    if best is None or candidate.loss < best.loss - SAME_LOSS * squared_norm:
+        return candidate, 1
+    return best, n_agree + (candidate.loss <= best.loss + SAME_LOSS * squared_norm)
+
+
+def starts(small, W, n_atoms, rng, n_init):
     """Yield `n_init` CP starts in turn: the pursuit's atoms, eigenvectors of slice pencils, random factors."""
     core = small.core if isinstance(small, TuckerTensor) else small
     count = 0
     if W.n_atoms == n_atoms:
         yield sized_factors(W)
         count += 1
-    if small.ndim == 2:
-        n_init = min(n_init, count)
     while count < n_init:
         factors = pencil_start(core, n_atoms, rng) if count % 3 == 1 else None
         yield expand(small, random_factors(core.shape, n_atoms, rng) if factors is None else factors)
@@ -117,7 +142,7 @@ def round_factors(factors, modes):
 def polish(data, factors, boolean_mode, *, max_iter=50, tol=1e-9):
     """Return Factors after alternating over the modes, real columns by least squares and Boolean ones bit by bit.
 
-    The loss never rises. Stops when no bit changes and the loss falls by less than `tol` |X|^2 in a sweep.
+    The loss never rises. Stops when no bit changes and a sweep lowers the loss by less than `tol` of it.
     """
     factors = [np.array(A, dtype=float) for A in factors]
     previous = np.inf
@@ -129,8 +154,8 @@ def polish(data, factors, boolean_mode, *, max_iter=50, tol=1e-9):
             A = decide_rows(H, P, boolean, factors[mode])
             changed |= not np.array_equal(A[:, boolean], factors[mode][:, boolean])
             factors[mode] = A
-        loss = data.squared_norm - 2 * np.sum(P * A) + np.sum((A @ H) * A)
-        if not changed and previous - loss <= tol * data.squared_norm:
+        loss = data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A)
+        if not changed and previous - loss <= tol * loss + ROUNDING * data.squared_norm:
             break
         previous = loss
     return Factors(factors, boolean_mode, max(float(loss), 0.0))
@@ -139,35 +164,44 @@ def polish(data, factors, boolean_mode, *, max_iter=50, tol=1e-9):
 def decide_rows(H, P, boolean, current):
     """Return the rows a_i (d, K) that minimize a'Ha - 2 p_i'a with a 0/1 where `boolean`, jointly in all columns.
 
-    The real columns are eliminated; the remaining quadratic in the bits is minimized over all patterns when they
-    are few, else by flips of one and two bits from the current and from the relaxed bits.
+    H is shared (K, K) or one for each row (d, K, K). The real columns are eliminated; the remaining quadratic in the
+    bits is minimized over all patterns when they are few, else by flips of one and two bits from the current and from
+    the relaxed bits.
     """
     if not boolean.any():
         return solve_rows(H, P)
-    real = ~boolean
-    S, Q = H[np.ix_(boolean, boolean)], P[:, boolean]
-    if real.any():
-        back = solve_rows(H[np.ix_(real, real)], H[np.ix_(boolean, real)])  # H_BR H_RR^-1
-        S, Q = S - back @ H[np.ix_(real, boolean)], Q - P[:, real] @ back.T
+    B, R = np.flatnonzero(boolean), np.flatnonzero(~boolean)
     A = np.empty_like(P)
-    A[:, boolean] = bits = best_bits(S, Q, current[:, boolean])
-    if real.any():
-        A[:, real] = solve_rows(H[np.ix_(real, real)], P[:, real] - bits @ H[np.ix_(boolean, real)])
+    S, Q = H[..., B[:, None], B], P[:, B]
+    if len(R):
+        H_RR, H_RB = H[..., R[:, None], R], H[..., R[:, None], B]
+        back = np.linalg.pinv(H_RR, rcond=1e-11, hermitian=True) @ H_RB
+        S, Q = S - np.swapaxes(H_RB, -1, -2) @ back, Q - times(P[:, R], back)
+    A[:, B] = bits = best_bits(S, Q, current[:, B])
+    if len(R):
+        A[:, R] = solve_rows(H_RR, P[:, R] - times(bits, np.swapaxes(H_RB, -1, -2)))
     return A
 
 
+def times(rows, M):
+    """Return the rows (d, K) times a shared matrix (K, L) or each times its own (d, K, L)."""
+    return rows @ M if M.ndim == 2 else np.einsum("ik,ikl->il", rows, M)
+
+
 def best_bits(S, Q, current):
-    """Return 0/1 rows b_i (d, K) that minimize b'Sb - 2 q_i'b."""
-    K = len(S)
+    """Return 0/1 rows b_i (d, K) that minimize b'S_i b - 2 q_i'b, for S (K, K) or (d, K, K)."""
+    d, K = Q.shape
     if K <= MAX_JOINT:
         patterns = (np.arange(2**K)[:, None] >> np.arange(K) & 1).astype(float)
-        costs = np.einsum("pk,pk->p", patterns @ S, patterns) - 2 * Q @ patterns.T
+        products = (patterns[:, :, None] * patterns[:, None, :]).reshape(len(patterns), K * K)
+        costs = np.reshape(S, (-1, K * K)) @ products.T - 2 * Q @ patterns.T
         return patterns[np.argmin(costs, axis=1)]
     found = []
+    each = np.ascontiguousarray(np.broadcast_to(S, (d, K, K)))
     for start in (current, solve_rows(S, Q) > 0.5):
         bits = np.array(start, dtype=float, order="C")
-        descend_bits(np.ascontiguousarray(S), np.ascontiguousarray(Q), bits)
-        found.append((np.einsum("ik,ik->i", bits @ S - 2 * Q, bits), bits))
+        descend_bits(each, np.ascontiguousarray(Q), bits)
+        found.append((np.einsum("ik,ikl,il->i", bits, each, bits) - 2 * np.einsum("ik,ik->i", Q, bits), bits))
     (first, bits), (second, others) = found
     return np.where((second < first)[:, None], others, bits)
 

@@ -18,7 +18,7 @@ def cp_als(data, factors, *, max_iter=50, tol=1e-8):
             if mode < data.ndim - 1:
                 balance(factors, mode)
         A = factors[-1]
-        loss = data.squared_norm - 2 * np.sum(P * A) + np.sum((A @ H) * A)
+        loss = data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A)
         if previous - loss <= tol * data.squared_norm:
             break
         previous = loss
@@ -26,7 +26,12 @@ def cp_als(data, factors, *, max_iter=50, tol=1e-8):
 
 
 def solve_rows(H, P):
-    """Return A with A H = P for a positive semidefinite H (K, K), by Cholesky or, if H is singular, least norm."""
+    """Return the rows a_i with H a_i = p_i for a positive semidefinite H (K, K), or one H_i (d, K, K) for each row.
+
+    By Cholesky or, where H is singular, the solution of least norm.
+    """
+    if H.ndim == 3:
+        return solve_each_row(H, P)
     try:
         factor = scipy.linalg.cho_factor(H, lower=True)
         if np.diag(factor[0]).min() ** 2 > 1e-12 * np.diag(H).max():
@@ -34,6 +39,22 @@ def solve_rows(H, P):
     except np.linalg.LinAlgError:
         pass
     return P @ np.linalg.pinv(H, rcond=1e-10, hermitian=True)
+
+
+def solve_each_row(H, P):
+    """Return the rows a_i with H_i a_i = p_i, of least norm where H_i (d, K, K) is singular."""
+    scale = np.sqrt(np.einsum("ikk->ik", H))
+    scale[scale == 0] = 1.0
+    H = H / scale[:, :, None] / scale[:, None, :]
+    values, vectors = np.linalg.eigh(H)
+    inverse = np.where(values > 1e-11 * values[:, -1:], 1 / np.maximum(values, 1e-300), 0.0)
+    coefficients = np.einsum("ikr,ik->ir", vectors, P / scale) * inverse
+    return np.einsum("ikr,ir->ik", vectors, coefficients) / scale
+
+
+def quadratic(H, A):
+    """Return sum_i a_i' H a_i for a shared H (K, K) or one for each row (d, K, K)."""
+    return float(np.sum((A @ H) * A)) if H.ndim == 2 else float(np.einsum("ik,ikl,il->", A, H, A, optimize=True))
 
 
 def balance(factors, mode):

@@ -3,7 +3,31 @@
 import numpy as np
 import scipy.linalg
 
+from boolcp.atoms import BooleanCP, inner_with_atoms
+
 DEPENDENT = 1e-10  # squared distance to the span of the active atoms, relative to |M|^2, that counts as none
+
+
+def atom_products(data, atoms, atom):
+    """Return <M_k, M> (K,) of `atoms` with a new atom M, and |M|^2, over the entries of `data`."""
+    one = BooleanCP(data.shape, (atom,), np.ones(1))
+    if data.is_complete:
+        return one.inner_products(atoms)[0], float(atom.n_ones)
+    products = inner_with_atoms(data.restrict(one), (*atoms, atom))
+    return products[:-1], float(products[-1])
+
+
+def atom_system(data, atoms):
+    """Return G (K, K) and b (K,) of the weights: <M_k, M_l> and <X, M_k> over the entries of `data`."""
+    b = inner_with_atoms(data, atoms)
+    if data.is_complete:
+        return BooleanCP(data.shape, atoms, np.ones(len(atoms))).inner_products(), b
+    G = np.zeros((len(atoms), len(atoms)))
+    for k, atom in enumerate(atoms):
+        row, size = atom_products(data, atoms[:k], atom)
+        G[k, :k] = G[:k, k] = row
+        G[k, k] = size
+    return G, b
 
 
 class NormalEquations:

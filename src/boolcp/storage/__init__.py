@@ -11,7 +11,35 @@ residual(W)               the storage of X - W
 ========================  =====================================================================
 """
 
+import numpy as np
+
 from boolcp.storage.dense import DenseTensor
+from boolcp.storage.observed import SPARSE, ListedTensor, MaskedTensor
 from boolcp.storage.tucker import TuckerTensor, compress
 
-__all__ = ["DenseTensor", "TuckerTensor", "compress"]
+__all__ = ["DenseTensor", "ListedTensor", "MaskedTensor", "TuckerTensor", "complete_tensor", "compress", "make_storage"]
+
+
+def make_storage(X, observed=None):
+    """Return the storage of an array: dense if complete, masked or, if few entries are observed, listed."""
+    if observed is None:
+        return DenseTensor(X)
+    if np.count_nonzero(observed) >= SPARSE * X.size:
+        return MaskedTensor(X, observed)
+    return ListedTensor(np.argwhere(observed), X[observed], X.shape)
+
+
+def listed_or_masked(indices, values, shape):
+    """Return the storage of a list of observed entries; one that is not sparse becomes an array."""
+    size = np.prod(shape, dtype=float)
+    if len(values) < SPARSE * size:
+        return ListedTensor(indices, values, shape)
+    X, observed = np.zeros(shape, dtype=values.dtype), np.zeros(shape, dtype=bool)
+    X[tuple(indices.T)], observed[tuple(indices.T)] = values, True
+    return make_storage(X, None if observed.all() else observed)
+
+
+def complete_tensor(data, rank, is_compressed=True):
+    """Return the complete tensor on which starts are tried: `data`, zeros filled in if needed, compressed."""
+    full = data if data.is_complete else data.filled()
+    return compress(full, rank) if is_compressed else full

@@ -10,6 +10,8 @@ from boolcp import contractions
 class DenseTensor:
     """A complete array in any memory order, read through C-contiguous views; only a strided array is copied."""
 
+    is_complete = True
+
     def __init__(self, X):
         self.shape = X.shape
         self.dtype = X.dtype

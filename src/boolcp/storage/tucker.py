@@ -10,6 +10,8 @@ from boolcp.storage.dense import DenseTensor, Difference
 class TuckerTensor:
     """X^ = core x_n U_n (all modes), which answers like a full tensor at the cost of its core."""
 
+    is_complete = True
+
     def __init__(self, core, bases, squared_norm):
         self.core, self.bases = core, bases
         self.shape = tuple(len(U) for U in bases)
