@@ -19,9 +19,14 @@ def atom_products(data, atoms, atom):
 
 def atom_system(data, atoms):
     """Return G (K, K) and b (K,) of the weights: <M_k, M_l> and <X, M_k> over the entries of `data`."""
+    W = BooleanCP(data.shape, atoms, np.ones(len(atoms)))
+    if all(atom.rank == 1 for atom in atoms) and atoms:
+        A = W.factors[0]
+        H, P = data.normal_equations(W.factors, 0)
+        return A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A), np.sum(P * A, axis=0)
     b = inner_with_atoms(data, atoms)
     if data.is_complete:
-        return BooleanCP(data.shape, atoms, np.ones(len(atoms))).inner_products(), b
+        return W.inner_products(), b
     G = np.zeros((len(atoms), len(atoms)))
     for k, atom in enumerate(atoms):
         row, size = atom_products(data, atoms[:k], atom)

@@ -5,6 +5,7 @@ from functools import cached_property
 import numpy as np
 
 from boolcp import contractions
+from boolcp.threads import pass_over_data
 
 
 class DenseTensor:
@@ -32,23 +33,27 @@ class DenseTensor:
         parts = (flat[start : start + step].astype(float, copy=False) for start in range(0, flat.size, step))
         return sum(float(part @ part) for part in parts)
 
+    @pass_over_data
     def gram(self, mode):
         """Return X_n X_n' (d_n, d_n), computed once."""
         if mode not in self._grams:
             self._grams[mode] = contractions.gram(self._array, self._order.index(mode))
         return self._grams[mode]
 
+    @pass_over_data
     def contract(self, mode, Z):
         """Return sum_i X[.., i, ..] Z[i, k], (K, other modes)."""
         blocks = contractions.contract(self._array, self._order.index(mode), Z)
         return blocks.transpose(0, *(1 + self._places(mode)))
 
+    @pass_over_data
     def project(self, mode, blocks):
         """Return X_n vec(V_k), (d_n, K)."""
         places = np.argsort(self._places(mode))
         blocks = np.asarray(blocks).transpose(0, *(1 + places))
         return contractions.project(self._array, self._order.index(mode), blocks)
 
+    @pass_over_data
     def mttkrp(self, factors, mode):
         """Return X_n times the Khatri-Rao product of the other factors, (d_n, K)."""
         return contractions.mttkrp(self._array, [factors[n] for n in self._order], self._order.index(mode))

@@ -12,6 +12,7 @@ import scipy.sparse
 from boolcp import contractions
 from boolcp._row_kernels import accumulate_rows
 from boolcp.storage.dense import DenseTensor
+from boolcp.threads import pass_over_data
 
 SPARSE = 0.05  # share of observed entries below which they are listed
 CHUNK = 2**16  # listed entries handled at a time
@@ -36,6 +37,7 @@ class MaskedTensor(DenseTensor):
         at = self._order.index(mode)
         return np.count_nonzero(self._mask, axis=tuple(n for n in range(self.ndim) if n != at))
 
+    @pass_over_data
     def normal_equations(self, factors, mode):
         """Return H (d_n, K, K) and P (d_n, K): row i of the factor that fits best solves H_i a = p_i."""
         ordered, at = [np.asarray(factors[n], dtype=float) for n in self._order], self._order.index(mode)
