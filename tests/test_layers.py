@@ -14,7 +14,7 @@ ROOT = Path(boolcp.__file__).parent
 LAYERS = [
     {"_version", "contractions", "_kernels", "_row_kernels", "labels", "threads", "checks", "extras"},
     {"atoms", "maxcut", "storage", "relax"},
-    {"metrics", "datasets", "plotting", "report", "interop", "io", "identifiability"},  # read results, search nothing
+    {"metrics", "datasets", "plotting", "report", "interop", "io", "identifiability", "rigidity"},  # read results, search nothing
     {"atom_search", "weights", "certify", "shrinkage"},
     {"pursuit", "refine", "backfit"},
     {"bmp"},
