@@ -1,0 +1,15 @@
+"""The methods that the paper compares with, each behind the same door as BMP.
+
+>>> import boolcp
+>>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
+>>> model = boolcp.baselines.CP(2, random_state=0).fit(X)
+>>> model.decomposition_.to_tensor().shape
+(15, 16, 17)
+"""
+
+from boolcp.baselines.cp import CP, RealCP
+from boolcp.baselines.lfm import LFM, LFMmix
+from boolcp.baselines.sustain import SUSTain
+from boolcp.baselines.tucker import Tucker, TuckerForm
+
+__all__ = ["CP", "LFM", "LFMmix", "RealCP", "SUSTain", "Tucker", "TuckerForm"]

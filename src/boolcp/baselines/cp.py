@@ -1,0 +1,176 @@
+"""CP: the canonical polyadic decomposition by alternating least squares, through TensorLy."""
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from boolcp import checks
+from boolcp.baselines._door import impute, read, squared_loss
+from boolcp.contractions import khatri_rao
+from boolcp.extras import load_extra
+from boolcp.relax import cp_als
+from boolcp.storage import DenseTensor, TuckerTensor, compress
+from boolcp.threads import one_thread
+
+EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared
+ROUNDS_OF_STARTS = 3  # rounds of imputation in which all starts are tried, not only the last estimate
+
+
+@dataclass(frozen=True, eq=False)
+class RealCP:
+    """A CP decomposition with real factors, W = sum_k weights_k a_k (x) b_k (x) ..; unpacks as weights, factors.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (K,)
+        The weights.
+    factors : list of ndarray, shapes (d_n, K)
+        The factor matrices.
+    """
+
+    weights: np.ndarray
+    factors: list[np.ndarray]
+
+    @property
+    def shape(self):
+        """Return the shape of the tensor."""
+        return tuple(len(A) for A in self.factors)
+
+    @property
+    def n_atoms(self):
+        """Return the number K of terms."""
+        return len(self.weights)
+
+    def __iter__(self):
+        yield self.weights
+        yield self.factors
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return (self.weights, self.factors)[index]
+
+    def to_tensor(self):
+        """Return W as a dense array."""
+        return ((self.factors[0] * self.weights) @ khatri_rao(self.factors[1:]).T).reshape(self.shape)
+
+
+class CP(BaseEstimator):
+    """Canonical polyadic decomposition: alternating least squares from an SVD start and several random ones.
+
+    The sweeps are those of `tensorly.decomposition.parafac`. With `compression` the starts are compared on the
+    tensor projected to the leading directions of each mode, and the best one is finished on the full tensor.
+    Missing entries are imputed by the estimate after every sweep (expectation maximization, TensorLy's way), whose
+    fixed points are those of least squares over the observed entries.
+
+    Parameters
+    ----------
+    n_atoms : int
+        Number of terms K; it may exceed every size.
+    n_init : int
+        Number of starts: the first from the SVD, the others random. The lowest loss wins.
+    max_iter : int
+        Sweeps from each start at most.
+    tol : float
+        A start is done when |X - W| / |X| changes by less than this in a sweep.
+    compression : bool
+        Compare the starts on a projection of the tensor.
+    random_state : int, Generator or None
+        Seed.
+
+    Attributes
+    ----------
+    decomposition_ : RealCP
+        The result.
+    loss_ : float
+        |X - W|^2 / 2 over the observed entries.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 3, random_state=0)
+    >>> model = boolcp.baselines.CP(3, random_state=0).fit(X)
+    >>> bool(boolcp.metrics.rmse(model.decomposition_.to_tensor(), clean) < 1e-3)
+    True
+    """
+
+    def __init__(self, n_atoms=10, *, n_init=3, max_iter=200, tol=1e-8, compression=True, random_state=None):
+        self.n_atoms = n_atoms
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.compression = compression
+        self.random_state = random_state
+
+    def fit(self, X, y=None, *, mask=None):
+        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed)."""
+        checks.check_integer(self.n_atoms, "n_atoms", 1)
+        checks.check_integer(self.n_init, "n_init", 1)
+        checks.check_integer(self.max_iter, "max_iter", 1)
+        checks.check_number(self.tol, "tol")
+        X, observed, _ = read(X, mask)
+        seeds = checks.make_generator(self.random_state).integers(2**31, size=self.n_init)
+        with one_thread():
+            found = self._compressed(X, observed, seeds) if self.compression else self._plain(X, observed, seeds)
+        self.decomposition_ = found
+        self.loss_ = squared_loss(X, observed, found)
+        return self
+
+    def _plain(self, X, observed, seeds):
+        """Return the best of all starts, each run by TensorLy on the full tensor."""
+        found = [_parafac(X, self.n_atoms, self, observed, seed, start) for seed, start in self._starts(seeds)]
+        return min(found, key=lambda estimate: squared_loss(X, observed, estimate))
+
+    def _compressed(self, X, observed, seeds):
+        """Return the best start on the projected tensor, finished on the full one."""
+        n_rounds = 0
+
+        def step(filled, previous):
+            nonlocal n_rounds
+            data = DenseTensor(filled)
+            small = compress(data, self.n_atoms + EXTRA_RANK)
+            is_small = isinstance(small, TuckerTensor)
+            core = small.core._array.transpose(np.argsort(small.core._order)) if is_small else filled
+            bases = small.bases if is_small else [np.eye(d) for d in filled.shape]
+            starts = list(self._starts(seeds)) if n_rounds < ROUNDS_OF_STARTS else []
+            if previous is not None:
+                first = [U.T @ A for U, A in zip(bases, previous.factors, strict=True)]
+                starts.append((0, (previous.weights, first)))
+            n_rounds += 1
+            found = [_parafac(core, self.n_atoms, self, None, seed, start) for seed, start in starts]
+            best = min(found, key=lambda estimate: squared_loss(core, None, estimate))
+            return RealCP(best.weights, [U @ A for U, A in zip(bases, best.factors, strict=True)])
+
+        best = impute(X, observed, step, max_iter=self.max_iter, tol=1e-7)
+        return _parafac(X, self.n_atoms, self, observed, 0, tuple(best), max_iter=min(self.max_iter, 10))
+
+    def _starts(self, seeds):
+        for i, seed in enumerate(seeds):
+            yield int(seed), "random" if i else "svd"
+
+
+def _parafac(X, rank, settings, observed, seed, start, max_iter=None):
+    """Return the RealCP that TensorLy's ALS reaches from one start; by our own least squares if its systems fail."""
+    parafac = load_extra("tensorly.decomposition", "baselines").parafac
+
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Trying to compute SVD", UserWarning)  # more atoms than a size is fine
+            weights, factors = parafac(
+                X,
+                rank,
+                n_iter_max=settings.max_iter if max_iter is None else max_iter,
+                init=(start[0], [A.copy() for A in start[1]]) if isinstance(start, tuple) else start,
+                tol=settings.tol,
+                random_state=seed,
+                mask=observed,
+            )
+    except np.linalg.LinAlgError:  # TensorLy cannot solve singular systems, which more atoms than needed lead to
+        rng = np.random.default_rng(seed)
+        factors = start[1] if isinstance(start, tuple) else [rng.standard_normal((d, rank)) for d in X.shape]
+        factors = cp_als(DenseTensor(X), factors, max_iter=settings.max_iter, tol=settings.tol)[0]
+        weights = np.ones(rank)
+    return RealCP(np.asarray(weights), [np.asarray(A) for A in factors])

@@ -1,0 +1,176 @@
+"""SUSTain-style decomposition: hierarchical alternating least squares with rounding to Boolean columns."""
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+from boolcp import checks
+from boolcp.atoms import BooleanCP
+from boolcp.baselines._door import impute, read, squared_loss
+from boolcp.refine import Factors, to_decomposition
+from boolcp.storage import DenseTensor, compress
+from boolcp.threads import one_thread
+
+EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared
+
+
+class SUSTain(BaseEstimator):
+    """SUSTain-style hierarchical ALS: one column at a time, the Boolean ones rounded and clipped to 0 and 1.
+
+    This is not SUSTain (Perros et al., 2018) itself, which restricts every mode to bounded integers and the weights to
+    integers of at least one and thus cannot fit signed data. Kept are the hierarchical updates of single columns
+    with a projection on the integers; here only one column of each atom is projected, on {0, 1}, and drawn anew when
+    nothing is left of it, and the others are real. Rounding can raise the loss: the best sweep of the best start
+    is the result. Each atom's Boolean mode is fixed in advance, the allowed modes in turn. Missing entries are filled
+    by the estimate again and again.
+
+    Parameters
+    ----------
+    n_atoms : int
+        Number of atoms K.
+    boolean_modes : list of int or str, optional
+        The modes allowed to be Boolean. None is all.
+    n_init : int
+        Number of starts: the first from the leading singular vectors, the others random. The lowest loss wins.
+    max_iter : int
+        Sweeps from each start at most.
+    tol : float
+        A start is done when its loss changes by less than this times |X|^2 in a sweep.
+    random_state : int, Generator or None
+        Seed.
+
+    Attributes
+    ----------
+    decomposition_ : BooleanCP
+        The result, with atoms of rank one.
+    loss_ : float
+        |X - W|^2 / 2 over the observed entries.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), [1, 0, 0], random_state=0)
+    >>> model = boolcp.baselines.SUSTain(1, boolean_modes=[0], random_state=0).fit(X)
+    >>> boolcp.metrics.hamming_error(model.decomposition_, truth)
+    0.0
+    """
+
+    def __init__(self, n_atoms=10, *, boolean_modes=None, n_init=5, max_iter=100, tol=1e-7, random_state=None):
+        self.n_atoms = n_atoms
+        self.boolean_modes = boolean_modes
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    def fit(self, X, y=None, *, mask=None):
+        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed)."""
+        checks.check_integer(self.n_atoms, "n_atoms", 1)
+        checks.check_integer(self.n_init, "n_init", 1)
+        checks.check_integer(self.max_iter, "max_iter", 1)
+        checks.check_number(self.tol, "tol")
+        X, observed, labels = read(X, mask)
+        modes = checks.check_modes(self.boolean_modes, X.ndim, None if labels is None else labels.dims)
+        boolean_mode = np.array([modes[k % len(modes)] for k in range(self.n_atoms)])
+        rng = checks.make_generator(self.random_state)
+        with one_thread():
+            found = impute(X, observed, lambda filled, last: self._step(filled, last, boolean_mode, rng), **_ROUNDS)
+        W = found.decomposition
+        self.decomposition_ = BooleanCP(W.shape, W.atoms, W.weights, labels)
+        self.loss_ = squared_loss(X, observed, W)
+        return self
+
+    def _step(self, X, last, boolean_mode, rng):
+        """Return the best Estimate of all starts, or the one that goes on from the last."""
+        data = DenseTensor(X)
+        small = compress(data, self.n_atoms + EXTRA_RANK)
+        options = {"max_iter": self.max_iter, "tol": self.tol}
+        if last is None:
+            starts = [singular_start(data, boolean_mode, rng)]
+            starts += [random_start(data, boolean_mode, rng) for _ in range(self.n_init - 1)]
+        else:
+            starts = [last.factors.matrices]
+        found = [hierarchical_als(small, factors, boolean_mode, rng, **options) for factors in starts]
+        best = min(found, key=lambda factors: factors.loss)
+        options["max_iter"] = min(self.max_iter, 5)
+        return Estimate(X.shape, hierarchical_als(data, best.matrices, boolean_mode, rng, **options))
+
+
+_ROUNDS = {"max_iter": 30, "tol": 1e-6}
+
+
+class Estimate:
+    """Factors with the tensor they stand for."""
+
+    def __init__(self, shape, factors):
+        self.factors = factors
+        self.decomposition = to_decomposition(shape, factors)
+
+    def to_tensor(self):
+        """Return W as a dense array."""
+        return self.decomposition.to_tensor()
+
+
+def hierarchical_als(data, factors, boolean_mode, rng, *, max_iter, tol):
+    """Return the Factors of lowest loss met in sweeps over all columns of all modes, those given included."""
+    factors = [np.array(A, dtype=float) for A in factors]
+    best, previous = Factors([A.copy() for A in factors], boolean_mode, _loss(data, factors)), np.inf
+    for _ in range(max_iter):
+        for mode in range(data.ndim):
+            H, P = data.normal_equations(factors, mode)
+            update_columns(factors[mode], H, P, boolean_mode == mode, rng)
+        loss = _loss(data, factors, H, P)
+        if loss < best.loss:
+            best = Factors([A.copy() for A in factors], boolean_mode, loss)
+        if abs(previous - loss) <= tol * data.squared_norm:
+            break
+        previous = loss
+    return best
+
+
+def update_columns(A, H, P, boolean, rng):
+    """Move each column of A (d, K) in place to its least-squares value, rounded to 0 and 1 where `boolean`."""
+    for k in range(A.shape[1]):
+        if not H[k, k] > 0:
+            continue
+        column = A[:, k] + (P[:, k] - A @ H[:, k]) / H[k, k]
+        if boolean[k]:
+            column = np.clip(np.rint(column), 0, 1)
+            if not column.any():
+                column = random_bits(len(column), rng)
+        A[:, k] = column
+
+
+def _loss(data, factors, H=None, P=None):
+    if P is None:
+        H, P = data.normal_equations(factors, data.ndim - 1)
+    A = factors[-1]
+    return max(float(data.squared_norm - 2 * np.sum(P * A) + np.sum((A @ H) * A)), 0.0)
+
+
+def random_bits(d, rng):
+    """Return d fair bits, at least one of them on."""
+    bits = rng.random(d) < 0.5
+    bits[rng.integers(d)] = True
+    return bits.astype(float)
+
+
+def random_start(data, boolean_mode, rng):
+    """Return normal columns with fair bits in the Boolean ones, at the scale of the tensor."""
+    factors = [rng.standard_normal((d, len(boolean_mode))) for d in data.shape]
+    for k, mode in enumerate(boolean_mode):
+        factors[mode][:, k] = random_bits(data.shape[mode], rng)
+    return factors
+
+
+def singular_start(data, boolean_mode, rng):
+    """Return leading singular vectors of each unfolding, the Boolean columns cut at half their largest entry."""
+    factors = random_start(data, boolean_mode, rng)
+    for mode, d in enumerate(data.shape):
+        U = np.linalg.eigh(data.gram(mode))[1][:, ::-1][:, : len(boolean_mode)]
+        U = U * np.where(U.sum(axis=0) < 0, -1, 1)
+        for k in range(U.shape[1]):
+            a = U[:, k]
+            factors[mode][:, k] = (a > a.max() / 2) if boolean_mode[k] == mode else a
+            if not factors[mode][:, k].any():
+                factors[mode][:, k] = random_bits(d, rng)
+    return factors
