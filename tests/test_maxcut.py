@@ -20,6 +20,12 @@ def random_psd(d, rng, n_columns=None):
     return gram(rng.standard_normal((d, n_columns or d)))
 
 
+def centered(d, rng):
+    """Return a Gram matrix whose rows sum to zero, with many local optima."""
+    X = rng.standard_normal((d, d // 2))
+    return gram(X - X.mean(axis=0))
+
+
 def hard_matrices(d, rng):
     """Yield positive semidefinite matrices that differ in rank, scale, sign pattern and support."""
     normal = rng.standard_normal
@@ -27,9 +33,9 @@ def hard_matrices(d, rng):
     yield random_psd(d, rng, 3)
     yield random_psd(d, rng, 2 * d)
     yield np.eye(d) + 0.1 * random_psd(d, rng) / d
-    X = normal((d, d))
-    yield gram(X - X.mean(axis=0))
+    yield centered(d, rng)
     yield gram(normal((d, 4)) * np.exp(3 * normal((d, 1))))
+    X = normal((d, d))
     yield gram(np.vstack([X[: d // 2], -X[: d - d // 2]]))
     yield gram(normal((d, 4)) * (rng.random((d, 1)) < 0.6))
 
@@ -83,15 +89,16 @@ def test_flip_search_ends_where_no_flip_helps(is_ratio, n_idle, rng):
             assert not flipped.any() or value(flipped) <= found + 1e-9
 
 
-def test_tabu_search_leaves_local_optima(rng):
-    gains = []
+def test_resting_bits_let_the_search_leave_local_optima(rng):
+    gains = {-11: 0.0, 10: 0.0}  # with the first tenure no bit ever rests
     for _ in range(20):
         C = random_psd(60, rng, 10)
-        z = rng.random(60) < 0.5
-        ascent = _kernels.flip_search(C, z, C @ z, 0, 10, False)
-        gains.append(_kernels.flip_search(C, z, C @ z, 200, 10, False) - ascent)
-    assert min(gains) >= -1e-9
-    assert sum(gain > 1e-6 for gain in gains) >= 5
+        optimum = rng.random(60) < 0.5
+        ascent = _kernels.flip_search(C, optimum, C @ optimum, 0, 10, False)
+        for tenure in gains:
+            z = optimum.copy()
+            gains[tenure] += _kernels.flip_search(C, z, C @ z, 200, tenure, False) - ascent
+    assert gains[10] > gains[-11] + 1.0
 
 
 def test_flip_search_never_empties_z():
@@ -172,6 +179,18 @@ def test_prove_psd_refuses_what_is_not(rng):
     assert maxcut.prove_psd(C, y, [-1e-6 * top, 1e-9 * top, top]) == 1e-9 * top
 
 
+def test_recombination_improves_local_optima(rng):
+    gains = []
+    for _ in range(10):
+        C = centered(200, rng)
+        pool = maxcut.local_search(C, rng.random((8, 200)) < 0.5, is_ratio=False)
+        crossed = maxcut.recombine(C, pool, rng, False, n_rounds=8, n_idle=30)
+        tabu_only = maxcut.recombine(C, pool, rng, False, n_rounds=0, n_idle=30)
+        assert crossed[0][0] >= pool[0][0] * (1 - 1e-12)
+        gains.append(crossed[0][0] - tabu_only[0][0])
+    assert sum(gain > 1e-6 for gain in gains) >= 2
+
+
 # Both programs
 
 
@@ -205,7 +224,9 @@ def test_search_equals_enumeration_of_twenty_bits(solve, is_ratio, rng, monkeypa
 
 
 @both
-def test_indefinite_matrices_are_allowed(solve, is_ratio, rng, without_enumeration):
+@pytest.mark.parametrize("exhaustive", [3, 20])
+def test_indefinite_matrices_are_allowed(solve, is_ratio, exhaustive, rng, monkeypatch):
+    monkeypatch.setattr(maxcut, "EXHAUSTIVE", exhaustive)
     for seed in range(40):
         C = rng.standard_normal((10, 10)) - seed / 10 * np.eye(10)
         C += C.T
@@ -236,6 +257,21 @@ def test_planted_bits_are_found(solve, is_ratio, rng):
     C = gram(np.outer(2 * z - 1 if not is_ratio else z, v) + 0.1 * rng.standard_normal((80, 500)))
     found = solve(C, random_state=0).z
     assert (found == z).all() or (not is_ratio and (found == ~z).all())
+
+
+@both
+def test_every_stage_of_the_search_counts(solve, is_ratio, rng, monkeypatch):
+    def value(**options):
+        return sum(solve(C, random_state=0, certify=False, **options).value / C.trace() for C in problems)
+
+    problems = [centered(200, rng) for _ in range(5)]
+    best = value()
+    assert value(effort="quick") < best
+    monkeypatch.setattr(maxcut, "recombine", lambda C, pool, *options: pool)
+    without_recombination = value()
+    assert without_recombination < best
+    monkeypatch.setattr(maxcut, "round_hyperplanes", lambda V, rng, n: np.zeros((1, len(V) - 1), dtype=bool))
+    assert value() < without_recombination
 
 
 @both
@@ -277,12 +313,17 @@ def test_equal_seeds_give_equal_results_at_every_scale(solve, is_ratio, d, rng):
 
 
 @both
-def test_ties_go_to_the_fewest_ones(solve, is_ratio, rng):
-    C = np.kron(np.eye(2), np.ones((15, 15)))
-    C[-15:, -15:] *= 1.0 if is_ratio else -1.0
-    z = solve(C, random_state=0).z
-    assert z[:15].all()
-    assert not z[15:].any()
+@pytest.mark.parametrize("d", [3, 16])
+def test_ties_go_to_the_fewest_ones(solve, is_ratio, d):
+    # the first d bits and the other d + 1 have the same value
+    small = np.repeat([True, False], [d, d + 1])
+    C = np.zeros((2 * d + 1, 2 * d + 1))
+    C[np.ix_(small, small)] = 1 / d if is_ratio else 1 / d**2
+    C[np.ix_(~small, ~small)] = 1 / (d + 1) if is_ratio else 1 / (d + 1) ** 2
+    if not is_ratio:
+        C[np.ix_(small, ~small)] = C[np.ix_(~small, small)] = -1 / (d * (d + 1))
+    for seed in range(5):
+        assert (solve(C, random_state=seed).z == small).all()
 
 
 @both
