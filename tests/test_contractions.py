@@ -58,13 +58,13 @@ def test_products_equal_sums_over_slices(sample):
 
 
 def test_products_in_chunks_equal_sums_over_slices(chunk, rng):
-    for shape in [(4, 5, 6), (3, 2, 4, 3)]:
+    for shape in [(4, 5, 6), (3, 2, 4, 3), (1, 4, 5), (5, 4, 1), (1, 4, 1), (1, 1, 4), (4, 1, 1)]:
         for mode in range(len(shape)):
             check_all(rng.standard_normal(shape), mode, 3, rng)
 
 
 @pytest.mark.parametrize("mode", [0, 1, 2])
-def test_mttkrp_of_many_columns_goes_in_parts(mode, rng):
+def test_mttkrp_of_many_columns_goes_in_parts(mode, chunk, rng):
     X = rng.standard_normal((4, 5, 6))
     factors = [rng.standard_normal((d, 50)) for d in X.shape]
     close(X, contractions.mttkrp(X, factors, mode), naive.mttkrp(X, factors, mode))

@@ -393,7 +393,8 @@ class BooleanCP:
 
     def explained_alone(self):
         """Return for each atom the share of |X|^2 that it would explain alone, (K,)."""
-        return self.data_inner**2 / np.diag(self._observed_gram()) / self.data_norm2
+        G = self._observed_gram()
+        return self.data_inner**2 / np.diag(G) / self.data_norm2
 
     def explained_unique(self):
         """Return for each atom the share of |X|^2 lost without it, the other weights solved anew, (K,)."""
