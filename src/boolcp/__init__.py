@@ -17,10 +17,15 @@ _HOMES = {
     "BooleanCP": "atoms",
     "Atom": "atoms",
     "BooleanQuadratic": "maxcut",
+    "select_n_atoms": "model_selection",
+    "stability": "model_selection",
     "maximize_boolean_quadratic": "maxcut",
     "maximize_boolean_rayleigh": "maxcut",
+    "open_tensor": "io",
+    "save": "io",
+    "load": "io",
 }
-_MODULES = ("datasets", "metrics")
+_MODULES = ("baselines", "datasets", "experiments", "identifiability", "interop", "io", "metrics", "prepare")
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 

@@ -441,6 +441,26 @@ class BooleanCP:
         total = f", {100 * self.explained():.2f} % of the variance{share} explained" if has_data else ""
         return "\n".join([f"{self.n_atoms} atoms of a {self._shape_text()} tensor{total}", *lines])
 
+    # files and tables
+
+    def to_xarray(self):
+        """Return the decomposition as an xarray Dataset with the dims and coordinates of its tensor."""
+        from boolcp.labels import to_xarray
+
+        return to_xarray(self)
+
+    def to_dataframe(self):
+        """Return one row for each atom as a pandas DataFrame."""
+        from boolcp.labels import to_dataframe
+
+        return to_dataframe(self)
+
+    def save(self, path, *, overwrite=False):
+        """Save the decomposition in one netCDF file, which `boolcp.load` reads."""
+        from boolcp.io.results import save
+
+        save(self, path, overwrite=overwrite)
+
     def _shape_text(self):
         sizes = (
             [f"{d} {name}" for d, name in zip(self.shape, self.dims, strict=True)]

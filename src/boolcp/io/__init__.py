@@ -1,0 +1,7 @@
+"""Files in and out: open_tensor for data of many formats, save and load for results."""
+
+from boolcp.io.errors import FileError
+from boolcp.io.reading import open_tensor
+from boolcp.io.results import load, load_provenance, save
+
+__all__ = ["FileError", "load", "load_provenance", "open_tensor", "save"]

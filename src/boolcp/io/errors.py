@@ -1,0 +1,75 @@
+"""The error of a file that cannot be used."""
+
+import errno
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class FileError(ValueError):
+    """A file that cannot be read or written: the message names it, says what is wrong and what to do.
+
+    Examples
+    --------
+    >>> from boolcp.io import FileError
+    >>> str(FileError("data.npy", "the file is empty", "Copy it again."))
+    'data.npy: the file is empty. Copy it again.'
+    """
+
+    def __init__(self, path, problem, advice):
+        self.path, self.problem, self.advice = str(path), str(problem), str(advice)
+        super().__init__(" ".join(f"{self.path}: {self.problem}. {self.advice}".split()))
+
+    def __reduce__(self):
+        return type(self), (self.path, self.problem, self.advice)
+
+
+def check_exists(path):
+    """Return the path, or raise a FileError that says why it cannot be opened."""
+    path = Path(path).expanduser()
+    try:
+        if path.is_dir():
+            next(path.iterdir(), None)
+            return path
+        with path.open("rb") as file:
+            is_empty = not file.read(1)
+    except FileNotFoundError:
+        raise FileError(path, "there is no such file", "Check the name and the folder.") from None
+    except PermissionError:
+        raise FileError(path, "permission denied", "Ask its owner for the right to read it.") from None
+    except OSError as error:
+        raise FileError(path, f"cannot be opened ({error.strerror or error})", "Check the file.") from error
+    if is_empty:
+        raise FileError(path, "the file is empty (0 bytes)", "Copy or download it again.")
+    return path
+
+
+@contextmanager
+def reading(path, kind):
+    """Turn whatever a library raises on a damaged file into a FileError."""
+    try:
+        yield
+    except (FileError, ImportError, MemoryError):
+        raise
+    except PermissionError:
+        raise FileError(path, "permission denied", "Ask its owner for the right to read it.") from None
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0][:200].rstrip(".") or type(error).__name__
+        raise FileError(
+            path, f"not a readable {kind} ({reason})", "It may be truncated or damaged: copy or export it again."
+        ) from error
+
+
+@contextmanager
+def writing(path):
+    """Turn what the system raises on a failed write into a FileError."""
+    try:
+        yield
+    except OSError as error:
+        full = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+        if error.errno in full:
+            raise FileError(path, "no space is left on the disk", "Free some, or write elsewhere.") from error
+        if isinstance(error, PermissionError):
+            raise FileError(path, "permission denied", "Write to a folder of your own.") from error
+        if isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise FileError(path, "its folder does not exist", "Make it first.") from error
+        raise FileError(path, f"cannot be written ({error.strerror or error})", "Write elsewhere.") from error

@@ -1,0 +1,41 @@
+"""HDF5 files, by the path of a dataset in them."""
+
+from boolcp.extras import load_extra
+from boolcp.io.errors import FileError, reading
+from boolcp.io.variables import NamedArrays, Variable
+
+
+def read_hdf5(path):
+    """Return the datasets of an HDF5 file by their path, with the names of their dimensions where they have any."""
+    h5py = load_extra("h5py", "files")
+    table = {}
+
+    def visit(name, item):
+        if isinstance(item, h5py.Dataset) and item.shape is not None:
+            dims = tuple(dim.label for dim in item.dims)
+            table[name] = Variable(
+                item.shape,
+                str(item.dtype),
+                item.dtype.kind in "fiub",
+                dims if all(dims) and len(set(dims)) == len(dims) else None,
+            )
+
+    with reading(path, "HDF5 file"), h5py.File(path, "r") as file:
+        file.visititems(visit)
+
+    def read(name):
+        with reading(path, "HDF5 file"), h5py.File(path, "r") as file:
+            return file[name][()]
+
+    return Hdf5Arrays(path, table, read)
+
+
+class Hdf5Arrays(NamedArrays):
+    """Datasets of an HDF5 file; a path may start with a slash."""
+
+    def choose(self, name=None):
+        """Return the path of the dataset that is meant."""
+        name = name if name is None else name.strip("/")
+        if name is not None and any(known.startswith(f"{name}/") for known in self.table):
+            raise FileError(self.path, f"{name!r} is a group, not a dataset", f"It holds {self.listing()}.")
+        return super().choose(name)

@@ -1,0 +1,74 @@
+"""MATLAB's .mat files, v5 and v7.3, through pymatreader."""
+
+import numpy as np
+import scipy.io
+
+from boolcp.extras import load_extra
+from boolcp.io.errors import FileError, reading
+from boolcp.io.variables import NamedArrays, Variable
+
+NUMERIC = ("double", "single", "logical", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+
+
+def read_mat(path):
+    """Return the variables of a .mat file; modes of length one are dropped, fields of a struct are `name.field`."""
+    table = list_variables(path)
+    return NamedArrays(path, table, lambda name: read_variable(path, name))
+
+
+def list_variables(path):
+    """Return name and Variable of what a .mat file holds, without reading it; fields of structs included."""
+    with reading(path, ".mat file"):
+        try:
+            found = scipy.io.whosmat(path)
+        except NotImplementedError:
+            found = _list_hdf5(path)
+    table = {}
+    for name, shape, kind in found:
+        if kind == "struct":
+            table |= _list_fields(name, read_variable(path, name))
+        else:
+            table[name] = Variable(tuple(shape), kind, kind in NUMERIC)
+    return table
+
+
+def read_variable(path, name):
+    """Return one variable, or one field of a struct by its dotted name."""
+    pymatreader = load_extra("pymatreader", "files")
+    top, *fields = name.split(".")
+    with reading(path, ".mat file"):
+        value = pymatreader.read_mat(path, variable_names=[top])
+    for part in (top, *fields):
+        if not isinstance(value, dict) or part not in value:
+            raise FileError(path, f"has no variable {name!r}", "Look at its variables with boolcp info.")
+        value = value[part]
+    return value
+
+
+def _list_hdf5(path):
+    h5py = load_extra("h5py", "files")
+    found = []
+    with h5py.File(path, "r") as file:
+        for name, item in file.items():
+            if name.startswith("#"):
+                continue
+            kind = item.attrs.get("MATLAB_class", b"")
+            kind = kind.decode() if isinstance(kind, bytes) else str(kind)
+            if isinstance(item, h5py.Group):
+                found.append((name, (), kind or "struct"))
+            else:
+                found.append((name, item.shape[::-1], kind or str(item.dtype)))  # MATLAB stores columns first
+    return found
+
+
+def _list_fields(prefix, value):
+    table = {}
+    if not isinstance(value, dict):
+        return {prefix: Variable(np.shape(value), "struct", False)}
+    for name, content in value.items():
+        if isinstance(content, dict):
+            table |= _list_fields(f"{prefix}.{name}", content)
+            continue
+        array = np.asarray(content) if not isinstance(content, list) else np.empty(len(content), dtype=object)
+        table[f"{prefix}.{name}"] = Variable(array.shape, str(array.dtype), array.dtype.kind in "fiub")
+    return table

@@ -1,0 +1,255 @@
+"""open_tensor: from a file of any known format to a labelled array."""
+
+import os
+import zipfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from boolcp.extras import load_extra
+from boolcp.io.errors import FileError, check_exists, reading
+from boolcp.labels import plain_values
+
+MNE_SUFFIXES = (".fif", ".fif.gz", ".edf", ".bdf", ".gdf", ".set", ".vhdr")
+KNOWN = ".npy, .npz, .mat, .nc, .zarr, .h5, .fif, .edf, .bdf, .gdf, .set, .vhdr, a NeuroTycho folder or .zip"
+
+
+def open_tensor(
+    path,
+    *,
+    variable=None,
+    dims=None,
+    coords=None,
+    sampling_rate=None,
+    events=None,
+    bin_ms=None,
+    condition=None,
+    session=None,
+    channels=None,
+    skip_bad=False,
+    electrodes=None,
+    progress=False,
+):
+    """Return the data of a file as an xarray DataArray: the tensor, with its labels where the file has any.
+
+    Parameters
+    ----------
+    path : str or path
+        A file .npy, .npz, .mat (v5 or v7.3), .nc, .zarr, .h5, an EEG or MEG file that MNE reads (.fif, .edf, .bdf,
+        .gdf, .set, .vhdr), or a NeuroTycho recording, as a folder or .zip. Nothing is ever unpickled.
+    variable : str, optional
+        Which array of the file. It can be left out if only one has two or more modes.
+    dims : sequence of str, optional
+        Names of the modes, for files that have none: ("channel", "time").
+    coords : dict, optional
+        Coordinates by the name of the mode: values, or the name of a variable of the file.
+    sampling_rate : float, optional
+        Samples per second along the mode "time"; read from the file if it is there.
+    events : tuple of three str, optional
+        Names of three vectors, unit, time (ms) and trial of each event (a spike, say): they are counted in bins of
+        `bin_ms` and give a tensor unit x time x trial.
+    bin_ms : float, optional
+        Length of the bins in which `events` are counted.
+    condition : str, optional
+        Only this condition of a recording (a label of a NeuroTycho recording, an annotation or event name of MNE).
+    session : int or str, optional
+        Only this session of a NeuroTycho recording.
+    channels : sequence, optional
+        Only these channels of a recording, by number or name.
+    skip_bad : bool
+        Go on without the channels that cannot be read, with a warning.
+    electrodes : str or path, optional
+        Table (.csv) or map (.mat) of the positions of the electrodes, for a NeuroTycho recording.
+    progress : bool
+        Show a progress bar in a terminal while a recording is read.
+
+    Returns
+    -------
+    xarray.DataArray
+        The tensor, of a real dtype, with at least two modes. Large .npy files stay on the disk (memory map).
+
+    Raises
+    ------
+    boolcp.io.FileError
+        If the file cannot be used: its message names the file, says what is wrong and what to do.
+
+    Examples
+    --------
+    >>> import boolcp, numpy as np, pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "recording.npz"
+    >>> np.savez(path, data=np.zeros((4, 500)), fs=250.0)
+    >>> X = boolcp.open_tensor(path, dims=("channel", "time"))
+    >>> dict(X.sizes), float(X["time"][-1])
+    ({'channel': 4, 'time': 500}, 1.996)
+    """
+    path = check_exists(path)
+    naming = {"variable": variable, "dims": dims, "coords": coords, "sampling_rate": sampling_rate}
+    recording = {"condition": condition, "session": session, "channels": channels, "skip_bad": skip_bad}
+    kind = format_of(path)
+    if events is not None:
+        return _finish(_count(path, events, bin_ms), path)
+    if kind == "neurotycho":
+        from boolcp.io.neurotycho import read_neurotycho
+
+        X = read_neurotycho(path, sampling_rate=sampling_rate, electrodes=electrodes, progress=progress, **recording)
+        return _finish(X, path)
+    if kind == "mne":
+        from boolcp.io.mne_files import read_mne
+
+        return _finish(read_mne(path, condition=condition, channels=channels), path)
+    X = read_arrays(path)
+    if hasattr(X, "data_vars"):
+        from boolcp.io.xarray_files import labelled
+
+        X = labelled(X, path, **naming)
+    else:
+        X = X.labelled(**naming)
+    return _finish(_select(X, path, condition, channels, session), path)
+
+
+def format_of(path):
+    """Return the family of a file: npy, npz, mat, netcdf, zarr, hdf5, mne or neurotycho."""
+    name = path.name.lower()
+    if path.is_dir():
+        if name.endswith(".zarr") or any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zarray")):
+            return "zarr"
+        return "neurotycho"
+    families = {".npy": "npy", ".npz": "npz", ".mat": "mat", ".nc": "netcdf", ".nc4": "netcdf", ".cdf": "netcdf"}
+    families |= {".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".zip": "neurotycho"}
+    families |= dict.fromkeys(MNE_SUFFIXES, "mne")
+    for suffix, family in families.items():
+        if name.endswith(suffix):
+            return family
+    advice = f"Known are {KNOWN}."
+    if name.endswith((".pkl", ".pickle")):
+        advice = f"Pickles are never read because they can run code. {advice}"
+    raise FileError(path, f"the ending {path.suffix or '(none)'} is not a known format", advice)
+
+
+def read_arrays(path):
+    """Return what an array file holds: NamedArrays, or an xarray Dataset if it has labels."""
+    path, kind = check_exists(path), format_of(Path(path))
+    if kind == "npy":
+        from boolcp.io.numpy_files import read_npy
+
+        return read_npy(path)
+    if kind == "npz":
+        from boolcp.io.numpy_files import read_npz
+
+        return read_npz(path)
+    if kind == "mat":
+        from boolcp.io.matlab import read_mat
+
+        return read_mat(path)
+    if kind == "hdf5":
+        from boolcp.io.hdf5 import read_hdf5
+
+        return read_hdf5(path)
+    from boolcp.io import xarray_files
+
+    return xarray_files.read_zarr(path) if kind == "zarr" else xarray_files.read_netcdf(path)
+
+
+def _count(path, events, bin_ms):
+    """Return the tensor unit x time x trial of events that a file lists."""
+    from boolcp.prepare import count_events
+
+    if len(events) != 3 or bin_ms is None:
+        raise FileError(path, "events need three names and bins", "Give unit, time, trial (--events) and --bin-ms.")
+    arrays = read_arrays(path)
+    if hasattr(arrays, "data_vars"):
+        missing = [name for name in events if name not in arrays]
+        vectors = [] if missing else [arrays[name].values for name in events]
+    else:
+        missing = [name for name in events if name not in arrays.table]
+        vectors = [] if missing else [np.ravel(arrays.read(name)) for name in events]
+    if missing:
+        raise FileError(path, f"has no variable {missing[0]!r}", "Look at its variables with boolcp info.")
+    try:
+        return count_events(*vectors, bin_ms=bin_ms)
+    except ValueError as error:
+        raise FileError(path, str(error).rstrip("."), "Check the three vectors.") from error
+
+
+def _select(X, path, condition, channels, session):
+    """Apply the choices that recordings have to a labelled array."""
+    from boolcp import prepare
+
+    if session is not None:
+        raise FileError(path, "has no sessions", "Leave session= (--session) out.")
+    try:
+        if condition is not None:
+            X = prepare.select_condition(X, condition)
+        if channels is not None:
+            X = prepare.select(X, "channel", channels)
+    except ValueError as error:
+        raise FileError(path, str(error).rstrip("."), "Check the request against boolcp info.") from error
+    return X
+
+
+def _finish(X, path):
+    """Return X once its numbers and labels are such as a decomposition needs."""
+    if X.dtype.kind == "c":
+        raise FileError(path, f"holds complex numbers ({X.dtype})", "Save the real part or the absolute values.")
+    if X.dtype.kind not in "fiub":
+        raise FileError(path, f"holds {X.dtype}, not numbers", "Save the data as an array of numbers.")
+    if X.ndim < 2:
+        shape = " x ".join(map(str, X.shape)) or "a scalar"
+        raise FileError(path, f"is {shape}: a tensor needs two or more modes", "Reshape it, or choose --variable.")
+    if X.size == 0:
+        raise FileError(path, f"is empty: {' x '.join(map(str, X.shape))}", "Export it again with all its modes.")
+    for dim in X.dims:
+        if dim not in X.coords or X.coords[dim].dtype.kind == "f":
+            continue
+        repeated = [value for value, count in Counter(plain_values(X.coords[dim].values).tolist()).items() if count > 1]
+        if repeated and "segment" not in X.coords:
+            problem = f"the label {repeated[0]!r} of mode {dim!r} appears more than once"
+            raise FileError(path, problem, "Rename or remove one of the two.")
+    X.attrs["source"] = os.path.basename(os.path.abspath(path))
+    return X
+
+
+def refuse_unsafe(path):
+    """Raise a FileError if a zip is damaged, empty, encrypted, or has names that lead out of it."""
+    with reading(path, ".zip file"), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+    if not members:
+        raise FileError(path, "the zip is empty", "Download it again.")
+    for member in members:
+        name = member.filename.replace("\\", "/")
+        if name.startswith("/") or ".." in name.split("/") or ":" in name.split("/")[0]:
+            raise FileError(path, f"refused: its member {member.filename!r} leads out of the zip", "Do not trust it.")
+        if member.flag_bits & 1:
+            raise FileError(path, f"its member {member.filename!r} is encrypted", "Unpack it with its password.")
+
+
+def describe(path):
+    """Return what is in a file as lines of text, without reading its numbers."""
+    path = check_exists(path)
+    kind = format_of(path)
+    if kind == "neurotycho":
+        from boolcp.io.neurotycho import describe_recording
+
+        return describe_recording(path)
+    if kind == "mne":
+        X = open_tensor(path)
+        return [f"{dim}: {size}" for dim, size in X.sizes.items()] + [_range_text(X, dim) for dim in X.dims]
+    arrays = read_arrays(path)
+    if hasattr(arrays, "data_vars"):
+        lines = [
+            f"{name}: {' x '.join(f'{size} {dim}' for dim, size in v.sizes.items()) or 'scalar'} {v.dtype}"
+            for name, v in arrays.data_vars.items()
+        ]
+        return lines + [_range_text(arrays, name) for name in arrays.coords]
+    return [f"{name}: {variable}" for name, variable in arrays.table.items()]
+
+
+def _range_text(X, name):
+    """Return the first and last of a coordinate as text."""
+    load_extra("xarray", "labels")
+    if name not in X.coords or X.coords[name].ndim != 1 or X.coords[name].size == 0:
+        return f"  {name}: no coordinates"
+    values = X.coords[name].values
+    unit = X.coords[name].attrs.get("units", "")
+    return f"  {name}: {values[0]} .. {values[-1]} {unit}".rstrip()

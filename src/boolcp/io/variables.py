@@ -1,0 +1,115 @@
+"""Files of named arrays without labels (npz, mat, HDF5): which one is meant, and what its modes are called."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from boolcp.extras import load_extra
+from boolcp.io.errors import FileError
+
+RATE_NAMES = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What is known of an array before it is read: its shape, and what its numbers are."""
+
+    shape: tuple[int, ...]
+    kind: str
+    is_numeric: bool = True
+    dims: tuple[str, ...] | None = None
+
+    def __str__(self):
+        return f"{' x '.join(map(str, self.shape)) or 'scalar'} {self.kind}"
+
+
+@dataclass(frozen=True)
+class NamedArrays:
+    """A file of named arrays: what is in it, and a function that reads one of them."""
+
+    path: Any
+    table: dict[str, Variable]
+    read: Any
+
+    def choose(self, name=None):
+        """Return the name of the array that is meant: the given one, or the only one with two or more modes."""
+        if name is not None:
+            if name not in self.table:
+                raise FileError(self.path, f"has no variable {name!r}", f"It holds {self.listing()}.")
+            if not self.table[name].is_numeric:
+                problem = f"the variable {name!r} is not an array of numbers ({self.table[name].kind})"
+                raise FileError(self.path, problem, f"It holds {self.listing()}.")
+            return name
+        if not self.table:
+            raise FileError(self.path, "holds no arrays", "Export the data again.")
+        tensors = [n for n, v in self.table.items() if v.is_numeric and sum(size > 1 for size in v.shape) >= 2]
+        if len(tensors) == 1:
+            return tensors[0]
+        if not tensors:
+            problem = "holds no numeric array with two or more modes"
+            raise FileError(self.path, problem, f"It holds {self.listing()}.")
+        problem = f"holds {len(tensors)} arrays that could be meant"
+        raise FileError(self.path, problem, f"Choose one by variable= (--variable): {self.listing(tensors)}.")
+
+    def listing(self, names=None):
+        """Return the names with shapes as text."""
+        names = list(self.table if names is None else names)
+        shown = ", ".join(f"{name} ({self.table[name]})" for name in names[:12])
+        return (shown or "nothing") + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+    def labelled(self, variable=None, dims=None, coords=None, sampling_rate=None):
+        """Return the chosen array as a DataArray, with coordinates from other arrays of the file."""
+        name = self.choose(variable)
+        array = np.asarray(self.read(name))
+        dims = self.table[name].dims if dims is None else dims
+        taken = {dim: np.ravel(self._coordinate(source)) for dim, source in (coords or {}).items()}
+        if sampling_rate is None and "time" in (dims or ()) and "time" not in taken:
+            sampling_rate = self._sampling_rate()
+        return label(array, self.path, dims, taken, sampling_rate, name=name)
+
+    def _coordinate(self, source):
+        """Return the array of that name, or the given values."""
+        if not isinstance(source, str):
+            return source
+        if source not in self.table:
+            raise FileError(self.path, f"has no variable {source!r} for a coordinate", f"It holds {self.listing()}.")
+        return self.read(source)
+
+    def _sampling_rate(self):
+        for name, variable in self.table.items():
+            if name.lower() in RATE_NAMES and variable.is_numeric and np.prod(variable.shape) == 1:
+                return float(np.ravel(self.read(name))[0])
+        return None
+
+
+def label(array, path, dims=None, coords=None, sampling_rate=None, *, name=None):
+    """Return a DataArray with the given names of modes and coordinates, times in seconds from the sampling rate."""
+    xarray = load_extra("xarray", "labels")
+    dims = tuple(f"mode{n}" for n in range(array.ndim)) if dims is None else tuple(dims)
+    if len(dims) != array.ndim:
+        shape = " x ".join(map(str, array.shape))
+        problem = f"is {shape}, which is {array.ndim} modes, but {len(dims)} names were given ({', '.join(dims)})"
+        raise FileError(path, problem, "Give one name for each mode (dims=, --dims).")
+    if len(set(dims)) != len(dims):
+        raise FileError(path, f"two modes have the same name ({', '.join(dims)})", "Give each its own (--dims).")
+    coords = dict(coords or {})
+    for dim, values in coords.items():
+        if dim not in dims:
+            raise FileError(path, f"has no mode {dim!r} for that coordinate", f"Its modes are {', '.join(dims)}.")
+        size = array.shape[dims.index(dim)]
+        if len(values) != size:
+            problem = f"the coordinate of {dim!r} has {len(values)} values, but the mode has {size}"
+            raise FileError(path, problem, "Give one value for each.")
+    if sampling_rate is not None:
+        if "time" not in dims:
+            problem = f"a sampling rate was given, but none of the modes {', '.join(dims)} is called time"
+            raise FileError(path, problem, "Name the modes (dims=, --dims), for instance channel,time.")
+        if not (np.isfinite(sampling_rate) and sampling_rate > 0):
+            raise FileError(path, f"the sampling rate {sampling_rate} is not a positive number", "Give it in Hz.")
+        coords.setdefault("time", np.arange(array.shape[dims.index("time")]) / sampling_rate)
+    X = xarray.DataArray(array, coords, dims, name=name)
+    if sampling_rate is not None:
+        X.attrs["sampling_rate"] = float(sampling_rate)
+        X["time"].attrs["units"] = "s"
+    return X

@@ -1,0 +1,64 @@
+"""netCDF files and zarr stores, through xarray: labels are kept."""
+
+import numpy as np
+
+from boolcp.extras import load_extra
+from boolcp.io.errors import FileError, reading
+from boolcp.io.variables import NamedArrays, Variable, label
+
+
+def read_netcdf(path):
+    """Return the Dataset of a netCDF file; its values are read when they are used."""
+    xarray = load_extra("xarray", "labels")
+    with path.open("rb") as file:
+        is_classic = file.read(3) == b"CDF"
+    if not is_classic:
+        load_extra("h5netcdf", "files")
+    with reading(path, "netCDF file"):
+        return xarray.open_dataset(path, engine="scipy" if is_classic else "h5netcdf")
+
+
+def read_zarr(path):
+    """Return the Dataset of a zarr store, or its plain arrays if it has no labels."""
+    zarr, xarray = load_extra("zarr", "files"), load_extra("xarray", "labels")
+    with reading(path, "zarr store"):
+        store = zarr.open(path, mode="r")
+        if isinstance(store, zarr.Array):
+            arrays = {"array": store}
+        else:
+            arrays = {name: array for name, array in store.arrays()}
+            if arrays and all(_has_dims(array) for array in arrays.values()):
+                return xarray.open_zarr(path)
+    table = {n: Variable(a.shape, str(a.dtype), np.dtype(a.dtype).kind in "fiub") for n, a in arrays.items()}
+    return NamedArrays(path, table, lambda name: arrays[name][...])
+
+
+def labelled(dataset, path, variable=None, dims=None, coords=None, sampling_rate=None):
+    """Return one variable of a Dataset as a DataArray in memory."""
+    shapes = {str(n): Variable(v.shape, str(v.dtype), v.dtype.kind in "fiub") for n, v in dataset.data_vars.items()}
+    name = NamedArrays(path, shapes, None).choose(variable)
+    with reading(path, "netCDF or zarr file"):
+        X = dataset[name].load()
+    if dims is not None:
+        if len(dims) != X.ndim:
+            problem = f"{name} has {X.ndim} modes ({', '.join(map(str, X.dims))}), but {len(dims)} names were given"
+            raise FileError(path, problem, "Give one name for each mode, or none to keep its own.")
+        X = X.rename({old: new for old, new in zip(X.dims, dims, strict=True) if old != new})
+    given = dict(coords or {})
+    for dim, source in given.items():
+        if isinstance(source, str) and source not in dataset.variables:
+            names = ", ".join(map(str, dataset.variables))
+            raise FileError(path, f"has no variable {source!r} for a coordinate", f"It holds {names}.")
+        values = np.ravel(dataset[source].values) if isinstance(source, str) else np.ravel(source)
+        if X.sizes.get(dim) != len(values):
+            problem = f"the coordinate of {dim!r} has {len(values)} values, but the mode has {X.sizes.get(dim)}"
+            raise FileError(path, problem, "Give one value for each.")
+        X = X.assign_coords({dim: values})
+    if sampling_rate is not None and "time" not in X.coords:
+        times = label(X.values, path, tuple(map(str, X.dims)), None, sampling_rate)
+        X = X.assign_coords(time=times["time"]).assign_attrs(sampling_rate=float(sampling_rate))
+    return X
+
+
+def _has_dims(array):
+    return bool(getattr(array.metadata, "dimension_names", None)) or "_ARRAY_DIMENSIONS" in array.attrs

@@ -1,0 +1,67 @@
+"""What the steps share."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from boolcp.labels import is_labelled
+
+
+def sampling_rate(X):
+    """Return the number of samples per second along "time".
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> prepare.sampling_rate(xr.DataArray(np.zeros(4), {"time": np.arange(4) / 250}, ("time",)))
+    250.0
+    """
+    need_mode(X, "time", "this step")
+    if "sampling_rate" in X.attrs:
+        return float(X.attrs["sampling_rate"])
+    if "time" not in X.coords or X.sizes["time"] < 2:
+        raise ValueError("The sampling rate is not known: give it (sampling_rate=, --sampling-rate).")
+    steps = np.diff(X["time"].values.astype(float))
+    step = np.median(steps)
+    if not step > 0 or np.mean(np.abs(steps - step) > 0.01 * step) > 0.01:
+        raise ValueError("The times are not evenly spaced and increasing, so there is no sampling rate.")
+    return float(round(1 / step, 6))
+
+
+def segments(X):
+    """Return the stretches of X without a gap in time."""
+    need_mode(X, "time", "this step")
+    if "segment" not in X.coords:
+        return [X]
+    segment = X["segment"].values
+    borders = [0, *(np.flatnonzero(segment[1:] != segment[:-1]) + 1), len(segment)]
+    return [X.isel(time=slice(a, b)) for a, b in pairwise(borders)]
+
+
+def labels_of(X, dim):
+    """Return the coordinates of a mode, or its positions if it has none."""
+    return X.coords[dim].values if dim in X.coords else np.arange(X.sizes[dim])
+
+
+def need_mode(X, dim, what):
+    """Raise unless X is labelled and has the mode."""
+    if not is_labelled(X):
+        raise TypeError(f"{what} needs an xarray DataArray with named modes, got {type(X).__name__}.")
+    if dim not in X.dims:
+        names = ", ".join(map(str, X.dims))
+        raise ValueError(f"The mode {dim!r} is needed for {what}; the modes are {names}. Name them (dims=, --dims).")
+
+
+def floating(X):
+    """Return X in floating point, so that differences of int16 do not overflow."""
+    return X if X.dtype in (np.float32, np.float64) else X.astype(np.float32 if X.dtype.itemsize <= 2 else np.float64)
+
+
+def noted(result, X, step):
+    """Return the result with the attributes of X and the step added to its preparation."""
+    attrs = {name: value for name, value in X.attrs.items() if name != "preparation"}
+    result = result.assign_attrs(attrs)
+    result.attrs["preparation"] = [*map(str, np.atleast_1d(X.attrs.get("preparation", []))), step]
+    result.name = X.name
+    return result

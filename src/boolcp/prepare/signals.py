@@ -1,0 +1,262 @@
+"""What is done to the signals of a recording: reference, filters, envelope, scale."""
+
+from fractions import Fraction
+
+import numpy as np
+from scipy import fft, signal
+
+from boolcp.extras import load_extra
+from boolcp.prepare.common import floating, labels_of, need_mode, noted, sampling_rate, segments
+from boolcp.prepare.trials import join
+
+
+def common_average(X):
+    """Return X minus the mean over its channels at each moment.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> X = xr.DataArray(np.array([[1.0, 2.0], [3.0, 6.0]]), dims=("channel", "time"))
+    >>> prepare.common_average(X).values.tolist()
+    [[-1.0, -2.0], [1.0, 2.0]]
+    """
+    need_mode(X, "channel", "re-referencing")
+    X = floating(X)
+    return noted(X - X.mean("channel"), X, "common average reference")
+
+
+def bipolar(X, pairs):
+    """Return the differences of pairs of channels; a pair is named "a-b" and lies at the midpoint of its electrodes.
+
+    Parameters
+    ----------
+    X : DataArray
+        The recording; its coordinates "x" and "y" (positions) and "area" are carried over where they exist.
+    pairs : sequence of pairs
+        Labels of the two channels of each pair, as `read_pairs` gives them. Pairs with a channel that X does not have
+        are left out.
+
+    Returns
+    -------
+    DataArray
+        One channel for each pair.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> X = xr.DataArray(np.array([[1, 2], [3, 6]], dtype="int16"), {"channel": [7, 8]}, ("channel", "time"))
+    >>> prepare.bipolar(X, [(8, 7)]).to_series().tolist()
+    [2.0, 4.0]
+    """
+    need_mode(X, "channel", "re-referencing")
+    known = {str(value): n for n, value in enumerate(labels_of(X, "channel"))}
+    used = [(known[str(a)], known[str(b)]) for a, b in pairs if str(a) in known and str(b) in known]
+    if not used:
+        raise ValueError("None of the pairs has both of its channels in the data.")
+    plus, minus = (X.isel(channel=list(positions)) for positions in zip(*used, strict=True))
+    names = [f"{a}-{b}" for a, b in zip(labels_of(plus, "channel"), labels_of(minus, "channel"), strict=True)]
+    values = floating(plus).values - floating(minus).values
+    coords = {"channel": ("channel", names)}
+    for name in ("x", "y"):
+        if name in X.coords and X.coords[name].dims == ("channel",):
+            coords[name] = "channel", (plus[name].values + minus[name].values) / 2
+    if "area" in X.coords and X.coords["area"].dims == ("channel",):
+        coords["area"] = "channel", plus["area"].values
+    result = plus.drop_vars([n for n, c in plus.coords.items() if "channel" in c.dims]).copy(data=values)
+    return noted(result.assign_coords(coords), X, f"bipolar reference, {len(used)} of {len(list(pairs))} pairs")
+
+
+def band_pass(X, low, high, *, order=4):
+    """Return X filtered along time to the band from low to high (Hz), forward and backward, so without delay.
+
+    Parameters
+    ----------
+    X : DataArray
+        The recording.
+    low, high : float or None
+        The edges of the band; None leaves that side open.
+    order : int
+        Order of the Butterworth filter.
+
+    Returns
+    -------
+    DataArray
+        The filtered recording.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> time = np.arange(1000) / 100
+    >>> wave = np.sin(2 * np.pi * 10 * time) + np.sin(2 * np.pi * 40 * time)
+    >>> X = xr.DataArray(wave[None], {"time": time}, ("channel", "time"))
+    >>> round(float(prepare.band_pass(X, 5, 15).std() ** 2), 2)
+    0.5
+    """
+    rate = sampling_rate(X)
+    edges = [edge for edge in (low, high) if edge is not None]
+    if not edges or not all(0 < edge < rate / 2 for edge in edges) or (len(edges) == 2 and not low < high):
+        raise ValueError(f"The band {low} to {high} Hz must lie between 0 and half the sampling rate, {rate / 2:g} Hz.")
+    kind = "bandpass" if len(edges) == 2 else ("highpass" if high is None else "lowpass")
+    sos = signal.butter(order, edges if len(edges) == 2 else edges[0], kind, fs=rate, output="sos")
+    result = _along_time(X, lambda x: signal.sosfiltfilt(sos, x, padlen=min(len(x) - 1, int(3 * rate / edges[0]))))
+    return noted(result, X, f"band-pass {low} to {high} Hz, Butterworth of order {order}, zero phase")
+
+
+def notch(X, frequency, *, width=2.0):
+    """Return X without a narrow band (Hz) around the frequency of the power line.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> time = np.arange(4000) / 1000
+    >>> X = xr.DataArray(np.sin(2 * np.pi * 50 * time)[None], {"time": time}, ("channel", "time"))
+    >>> float(abs(prepare.notch(X, 50)).isel(time=slice(1000, 3000)).max()) < 0.02
+    True
+    """
+    rate = sampling_rate(X)
+    if not 0 < frequency < rate / 2:
+        raise ValueError(
+            f"The frequency {frequency} Hz must lie between 0 and half the sampling rate, {rate / 2:g} Hz."
+        )
+    b, a = signal.iirnotch(frequency, frequency / width, fs=rate)
+    result = _along_time(X, lambda x: signal.filtfilt(b, a, x, padlen=min(len(x) - 1, int(rate))))
+    return noted(result, X, f"notch {frequency} Hz")
+
+
+def envelope(X, kind="amplitude"):
+    """Return the envelope of X along time, |x + i Hilbert(x)|: its amplitude, its square "power", or its "log".
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> time = np.arange(1000) / 100
+    >>> X = xr.DataArray(3 * np.sin(2 * np.pi * 10 * time)[None], {"time": time}, ("channel", "time"))
+    >>> float(prepare.envelope(X).median().round(2))
+    3.0
+    """
+    if kind not in ("amplitude", "power", "log"):
+        raise ValueError(f'kind must be "amplitude", "power" or "log", got {kind!r}.')
+    last = {"amplitude": np.asarray, "power": np.square, "log": _safe_log10}[kind]
+
+    def amplitude(x):
+        return last(np.abs(signal.hilbert(x, fft.next_fast_len(len(x)))[: len(x)]))
+
+    return noted(_along_time(X, amplitude), X, f"envelope ({kind})")
+
+
+def resample(X, rate):
+    """Return X at another sampling rate (Hz), by polyphase filtering (without aliasing).
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> X = xr.DataArray(np.ones((2, 3000)), {"time": np.arange(3000) / 1000}, ("channel", "time"))
+    >>> prepare.resample(X, 100).shape
+    (2, 300)
+    """
+    old = sampling_rate(X)
+    if not 0 < rate < np.inf:
+        raise ValueError(f"The sampling rate must be a positive number of Hz, got {rate}.")
+    ratio = Fraction(rate / old).limit_denominator(10_000)
+
+    def change(x):
+        return signal.resample_poly(x, ratio.numerator, ratio.denominator, padtype="line")
+
+    pieces = []
+    for piece in segments(X):
+        values = _map_rows(piece, change)
+        n_times = values.shape[piece.dims.index("time")]
+        coords = {name: coord for name, coord in piece.coords.items() if "time" not in coord.dims}
+        coords["time"] = "time", float(piece["time"][0]) + np.arange(n_times) / rate, piece["time"].attrs
+        if "segment" in piece.coords:
+            coords["segment"] = "time", np.full(n_times, piece["segment"].values[0])
+        pieces.append(load_extra("xarray", "labels").DataArray(values, coords, piece.dims, name=X.name))
+    result = noted(join(pieces, "time"), X, f"resample {old:g} to {rate:g} Hz")
+    result.attrs["sampling_rate"] = float(rate)
+    return result
+
+
+def log10(X):
+    """Return the decimal logarithm of X, whose entries must be positive (spectra, say).
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> prepare.log10(xr.DataArray(np.array([[1.0, 100.0]]))).values.tolist()
+    [[0.0, 2.0]]
+    """
+    n_bad = int((X <= 0).sum())
+    if n_bad:
+        raise ValueError(f"A logarithm needs positive entries, but {n_bad} are zero or negative.")
+    return noted(np.log10(floating(X)), X, "log10")
+
+
+def center(X, dim):
+    """Return X minus its mean along one mode: centering along "state" leaves what differs between states.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> prepare.center(xr.DataArray(np.array([[1.0, 3.0]]), dims=("channel", "state")), "state").values.tolist()
+    [[-1.0, 1.0]]
+    """
+    need_mode(X, dim, "centering")
+    X = floating(X)
+    return noted(X - X.mean(dim), X, f"center along {dim}")
+
+
+def zscore(X, dim="channel"):
+    """Return X with mean zero and standard deviation one for each label of a mode, missing entries left out.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> prepare.zscore(xr.DataArray(np.array([[1.0, 3.0]]), dims=("channel", "time"))).values.tolist()
+    [[-1.0, 1.0]]
+    """
+    need_mode(X, dim, "standardizing")
+    X = floating(X)
+    others = [name for name in X.dims if name != dim]
+    mean, deviation = X.mean(others, dtype=np.float64), X.std(others, dtype=np.float64)
+    flat = np.flatnonzero(~(deviation.values > 0))
+    if len(flat):
+        names = ", ".join(str(labels_of(X, dim)[n]) for n in flat[:5])
+        raise ValueError(f"{len(flat)} of mode {dim!r} are constant and have no scale ({names}): drop them.")
+    result = (X - mean.astype(X.dtype)) / deviation.astype(X.dtype)
+    return noted(result, X, f"z-score per {dim}")
+
+
+def _along_time(X, change):
+    """Return X with each of its time series changed, segment by segment."""
+    sampling_rate(X)
+    pieces = [piece.copy(data=_map_rows(piece, change)) for piece in segments(X)]
+    return join(pieces, "time")
+
+
+def _map_rows(X, change):
+    """Return the changed time series of X as an array, one at a time so that no second copy is in double precision."""
+    position = X.dims.index("time")
+    rows = np.moveaxis(X.values, position, -1)
+    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
+    result = None
+    for index in np.ndindex(rows.shape[:-1]):
+        row = np.asarray(change(rows[index].astype(np.float64)))
+        if result is None:
+            result = np.empty((*rows.shape[:-1], len(row)), dtype)
+        result[index] = row
+    return np.moveaxis(result, -1, position)
+
+
+def _safe_log10(x):
+    """Return log10 x, with exact zeros (a silent stretch) set to the smallest positive value."""
+    positive = x[x > 0]
+    return np.log10(np.maximum(x, positive.min() if len(positive) else 1.0))
