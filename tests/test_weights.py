@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import KINDS, random_decomposition
 
-from boolcp.weights import NormalEquations, solve_lasso
+from boolcp.storage import DenseTensor
+from boolcp.weights import NormalEquations, atom_products, atom_system, solve_lasso
 
 
 def grow(X, atoms):
@@ -26,6 +27,18 @@ def test_weights_are_those_of_dense_least_squares(kind, rng):
     np.testing.assert_allclose(c, naive.least_squares(X, W.atoms), rtol=1e-8)
     residual = X - sum(weight * M for weight, M in zip(c, atoms, strict=True))
     assert max(abs(np.sum(residual * M)) for M in atoms) < 1e-10 * np.linalg.norm(X)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_system_of_the_atoms_holds_dense_inner_products(kind, rng):
+    W = random_decomposition((4, 5, 6), kind, rng)
+    X = rng.standard_normal(W.shape)
+    dense = np.array([naive.atom(M).ravel() for M in W.atoms])
+    G, b = atom_system(DenseTensor(X), W.atoms)
+    np.testing.assert_allclose(G, dense @ dense.T, atol=1e-12)
+    np.testing.assert_allclose(b, dense @ X.ravel(), atol=1e-12)
+    inner, size = atom_products(DenseTensor(X), W.atoms[:-1], W.atoms[-1])
+    np.testing.assert_allclose([*inner, size], dense @ dense[-1], atol=1e-12)
 
 
 def test_the_equations_grow_by_a_row(rng):
