@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boolcp.atom_search import best_boolean, greedy_atom_search, make_atom, real_part, steepest_atom
+from boolcp import maxcut
+from boolcp.atom_search import best_boolean, make_atom, real_part
 from boolcp.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.contractions import khatri_rao
 from boolcp.pursuit import Pursuit, record
@@ -22,8 +23,8 @@ from boolcp.relax import solve_rows
 from boolcp.shrinkage import noise_level, shrink_block, signal_subspaces
 
 N_SWEEPS = 3
-N_PASSES = 2
 N_ALTERNATIONS = 10
+DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 
 
 class Term(NamedTuple):
@@ -50,9 +51,8 @@ class Rule:
         """Return 2 sigma^2 (degrees of freedom); zero unless the rank is chosen by the noise."""
         return 2 * self.sigma**2 * sum(term.dof for term in terms)
 
-    def fit(self, B, term, rng):
-        """Return `term` with the block that fits B = R x_n z best, |R - z (x) V|^2 + penalty; None if V vanishes."""
-        n_ones = float(term.z.sum())
+    def fit(self, B, term, rng, n_ones):
+        """Return `term` with the V that fits B = R x_n z best, n_ones |V|^2 - 2 <B, V> + penalty; None if none does."""
         if self.atom_rank == "auto":
             sizes = self.sizes[: term.mode] + self.sizes[term.mode + 1 :]
             fitted = shrink_block(B / np.sqrt(n_ones), self.sigma, sizes, rng)
@@ -170,57 +170,74 @@ class Run:
 
     def __init__(self, data, modes, rule, rng, *, score, tol, certify):
         self.data, self.modes, self.rule, self.rng = data, modes, rule, rng
-        self.search = {"score": score, "certify": certify}
+        self.score, self.certify = score, certify
         self.min_gain = tol**2 * data.squared_norm
-        self.terms = []
-        self.is_over = False
+        self.terms, self.criterion = [], data.squared_norm
 
     def advance(self):
         """Add an atom and back-fit; return False when no atom lowers the criterion any more."""
-        n_terms = len(self.terms) + 1
-        while len(self.terms) < n_terms and not self.is_over:
-            term = self.find()
-            if term is None:
-                self.is_over = True
-                break
-            self.terms = self.backfit([*self.terms, term])  # an atom may vanish on the way: then find another
-        return not self.is_over
-
-    def find(self):
-        """Return the greedy term of the residual, Alg. 2; None if there is none with a gain."""
-        residual = self.data.residual(assemble(self.data.shape, self.terms))
-        if self.rule.atom_rank == "auto":
-            return self.find_auto(residual)
-        found = greedy_atom_search(residual, self.modes, self.rng, atom_rank=self.rule.atom_rank, **self.search)
-        if found is None or not found.descent**2 > self.min_gain * found.atom.n_ones:
-            return None
-        atom = found.atom
-        size = found.descent / atom.n_ones
-        factors = None if atom.factors is None else (size * atom.factors[0], *atom.factors[1:])
-        return Term(atom.mode, atom.z, size * atom.dense_block(), factors, 0.0, atom.certificate)
-
-    def find_auto(self, residual):
-        """Return the term with the largest gain minus penalty over the modes; z and V are decided in turn."""
-        best, best_value = None, self.min_gain
-        for mode in self.modes:
-            found = steepest_atom(residual, mode, self.rng, atom_rank=None, **self.search)
-            if found is None:
+        for is_joint in (True, False):
+            terms = self.extend(is_joint)
+            if len(terms) <= len(self.terms):
                 continue
-            term = Term(mode, found.atom.z, found.atom.dense_block(), certificate=found.atom.certificate)
-            for _ in range(N_ALTERNATIONS):
-                B = _float(residual.contract(mode, term.z[:, None].astype(float)))[0]
-                fitted = self.rule.fit(B, term, self.rng)
-                if fitted is None:
-                    break
-                value = 2 * np.vdot(B, fitted.V) - term.z.sum() * np.vdot(fitted.V, fitted.V)
-                value -= self.rule.penalty([fitted])
-                if value > best_value:
-                    best, best_value = fitted, value
-                z, sign = best_boolean(residual.project(mode, fitted.V[None])[:, 0], self.search["score"])
-                if sign < 0 or np.array_equal(z, term.z):
-                    break
-                term = fitted._replace(z=z, certificate=float("nan"))
+            residual = self.data.residual(assemble(self.data.shape, terms))
+            criterion = residual.squared_norm + self.rule.penalty(terms)
+            if criterion < self.criterion:
+                self.terms, self.criterion = terms, criterion
+                return True
+        return False
+
+    def extend(self, is_joint):
+        """Return the terms with one more, back-fitted. An atom may vanish on the way: then another is found."""
+        terms = self.terms
+        for _ in range(N_SWEEPS):
+            term = self.find(terms, is_joint)
+            if term is None:
+                break
+            terms = self.backfit([*terms, term])
+            if len(terms) > len(self.terms):
+                break
+        return terms
+
+    def find(self, terms, is_joint):
+        """Return the term with the largest gain minus penalty over the modes (Alg. 2, line 10); None without gain."""
+        residual = self.data.residual(assemble(self.data.shape, terms))
+        best, best_gain = None, self.min_gain
+        for mode in self.modes:
+            own = [term for term in terms if term.mode == mode] if is_joint else []
+            term, gain = self.find_along(residual, mode, own)
+            if gain > best_gain:
+                best, best_gain = term, gain
         return best
+
+    def find_along(self, residual, mode, own):
+        """Return the term along one mode and its gain when the blocks of `own` terms are refitted with it.
+
+        With P the projection that removes the bits of `own`, the gain of z with a dense block is z'PCPz / z'Pz.
+        """
+        P = np.eye(self.data.shape[mode])
+        if own:
+            P -= _bits(own) @ np.linalg.pinv(_bits(own))
+        z, bound = best_code(P @ residual.gram(mode) @ P, P, self.rng, self.score, self.certify)
+        best, best_gain = None, 0.0
+        for _ in range(N_ALTERNATIONS):
+            n_ones = z @ P @ z
+            B = _float(residual.contract(mode, (P @ z)[:, None]))[0]
+            fitted = self.rule.fit(B, Term(mode, z, B), self.rng, n_ones) if n_ones > DEPENDENT * z.sum() else None
+            if fitted is None:
+                break
+            descent, size2 = np.vdot(B, fitted.V), np.vdot(fitted.V, fitted.V)
+            gain = 2 * descent - n_ones * size2 - self.rule.penalty([fitted])
+            if gain <= best_gain:
+                break
+            certificate = float("nan") if bound is None else min(descent**2 / (size2 * n_ones * bound), 1.0)
+            best, best_gain = fitted._replace(certificate=float(certificate)), gain
+            if self.rule.atom_rank is None:
+                break
+            z, sign = best_boolean(P @ residual.project(mode, fitted.V[None])[:, 0], self.score)
+            if sign < 0 or np.array_equal(z, best.z):
+                break
+        return best, best_gain
 
     def backfit(self, terms):
         """Return the terms after sweeps over the modes; the criterion never rises."""
@@ -240,17 +257,14 @@ class Run:
         residual = self.data.residual(assemble(self.data.shape, [term for term in terms if term.mode != mode]))
         B = _float(residual.contract(mode, _bits(own)))
         before = self.cost(B, own)
-        fitted = self.refit(B, own)
-        options = [(before, own), (self.cost(B, fitted), fitted)]
-        moved = decide_bits(residual, mode, fitted)
-        if any(new is not old for new, old in zip(moved, fitted, strict=True)):
+        after, own = min([(before, own), *self.refits(B, own)], key=lambda option: option[0])
+        moved = decide_bits(residual, mode, own)
+        if any(new is not old for new, old in zip(moved, own, strict=True)):
             alive = [k for k, term in enumerate(moved) if term is not None]
             B = np.zeros_like(B)
             if alive:
                 B[alive] = residual.contract(mode, _bits([moved[k] for k in alive]))
-            moved = self.refit(B, moved)
-            options.append((self.cost(B, moved), moved))
-        after, own = min(options, key=lambda option: option[0])
+            after, own = min([(after, own), *self.refits(B, moved)], key=lambda option: option[0])
         terms = list(terms)
         for place, term in zip(places, own, strict=True):
             terms[place] = term
@@ -265,30 +279,76 @@ class Run:
         Z, V = _bits(terms), _blocks(terms)
         return float(np.sum((Z.T @ Z) * (V @ V.T)) - 2 * np.vdot(B[alive], V)) + self.rule.penalty(terms)
 
-    def refit(self, B, terms):
-        """Return the terms of one mode with their blocks fitted to B_k = R x_n z_k; None where a block vanished.
+    def refits(self, B, terms):
+        """Return pairs (cost, terms) of one mode with blocks fitted to B_k = R x_n z_k; None where a block vanished.
 
-        Dense blocks are solved for jointly, (Z'Z) V = B. Blocks of bounded rank are fitted one after another.
+        Dense blocks are solved for jointly, (Z'Z) V = B. Blocks of bounded rank are fitted one after another, once from
+        the blocks as they are and once from the dense solution.
         """
-        fitted = list(terms)
         alive = [k for k, term in enumerate(terms) if term is not None]
         if not alive:
-            return fitted
-        Z = _bits([terms[k] for k in alive])
-        G = Z.T @ Z
+            return [(0.0, list(terms))]
+        own = [terms[k] for k in alive]
+        Z = _bits(own)
+        dense = solve_rows(Z.T @ Z, B[alive].reshape(len(alive), -1).T).T
         if self.rule.atom_rank is None:
-            V = solve_rows(G, B[alive].reshape(len(alive), -1).T).T
-            for k, block in zip(alive, V, strict=True):
-                fitted[k] = terms[k]._replace(V=block.reshape(B.shape[1:]))
-            return fitted
-        V = _blocks([terms[k] for k in alive])
-        for _ in range(N_PASSES if len(alive) > 1 else 1):
-            for i, k in enumerate(alive):
-                if fitted[k] is not None:
-                    others = (G[i] @ V - G[i, i] * V[i]).reshape(B.shape[1:])
-                    fitted[k] = self.rule.fit(B[k] - others, fitted[k], self.rng)
-                    V[i] = 0.0 if fitted[k] is None else fitted[k].V.ravel()
+            options = [[term._replace(V=V.reshape(B.shape[1:])) for term, V in zip(own, dense, strict=True)]]
+        else:
+            starts = [_blocks(own), dense] if len(alive) > 1 else [dense]
+            options = [self.refit_in_turn(B[alive], Z.T @ Z, own, start) for start in starts]
+        results = []
+        for option in options:
+            fitted = [None] * len(terms)
+            for k, term in zip(alive, option, strict=True):
+                fitted[k] = term
+            results.append((self.cost(B, fitted), fitted))
+        return results
+
+    def refit_in_turn(self, B, G, terms, V):
+        """Return the terms with one block after another fitted, given the others; V (K, .) are the first blocks."""
+        fitted, V = [], V.copy()
+        for k, term in enumerate(terms):
+            others = (G[k] @ V - G[k, k] * V[k]).reshape(B.shape[1:])
+            fitted.append(self.rule.fit(B[k] - others, term, self.rng, G[k, k]))
+            V[k] = 0.0 if fitted[k] is None else fitted[k].V.ravel()
         return fitted
+
+
+def best_code(C, P, rng, score, certify):
+    """Return the z that maximizes z'Cz / z'Pz (or z'Cz if published), and a bound on its score (None if not proved).
+
+    P is a projection and C = PCP, so the largest eigenvalue of C bounds the ratio. The ratio is maximized by flips
+    from the z with the largest z'Cz / z'z and from that with the largest z'Cz.
+    """
+    published = maxcut._maximize_quadratic(C, rng, certify=certify and score == "published")
+    if score == "published":
+        return published.z, published.bound
+    normalized = maxcut._maximize_rayleigh(C, rng, certify=certify)
+    _, z = max((climb_ratio(C, P, start.z) for start in (normalized, published)), key=lambda found: found[0])
+    return z, normalized.bound
+
+
+def climb_ratio(C, P, z):
+    """Return the ratio z'Cz / z'Pz and z after single flips, the best one each time, until none raises the ratio."""
+    z = np.array(z, dtype=float)
+    Cz, Pz = C @ z, P @ z
+    ratio = _ratio(z @ Cz, z @ Pz, z.sum())
+    for _ in range(10 * len(z)):
+        side = 1 - 2 * z
+        tops, bottoms = z @ Cz + 2 * side * Cz + C.diagonal(), z @ Pz + 2 * side * Pz + P.diagonal()
+        ratios = _ratio(tops, bottoms, z.sum() + side)
+        i = int(np.argmax(ratios))
+        if not ratios[i] > ratio * (1 + 1e-9):
+            break
+        z[i], ratio = 1 - z[i], ratios[i]
+        Cz, Pz = Cz + side[i] * C[i], Pz + side[i] * P[i]
+    return float(ratio), z.astype(bool)
+
+
+def _ratio(top, bottom, n_ones):
+    """Return top / bottom, or zero where bottom is a rounding error of n_ones."""
+    is_new = bottom > DEPENDENT * np.maximum(n_ones, 1)
+    return np.where(is_new, top / np.where(is_new, bottom, 1.0), 0.0)
 
 
 def decide_bits(residual, mode, terms):
