@@ -10,7 +10,7 @@ from boolcp import certify, checks
 from boolcp.atoms import BooleanCP
 from boolcp.labels import read_labels
 from boolcp.pursuit import STOP_REASONS, boolean_matching_pursuit, record
-from boolcp.refine import decide_rows, refine, to_decomposition
+from boolcp.refine import decide_rows, refine, refine_path, to_decomposition
 from boolcp.storage import complete_tensor, listed_or_masked, make_storage
 from boolcp.threads import one_thread
 from boolcp.weights import atom_system, solve_lasso
@@ -212,6 +212,25 @@ class BMP(TransformerMixin, BaseEstimator):
             W = certify.certify(data, W, certify.left_out_weights(W))
         return pursuit, penalize(W, self.alpha)
 
+    def fit_path(self, X, *, mask=None):
+        """Return the refined estimates with 0, 1, .., n_atoms atoms, each corrected in all factors.
+
+        Where `path_` holds the steps of the pursuit, this refines every number of atoms in turn, starting from the
+        one before: what `select_n_atoms` compares. The estimator itself is not changed.
+        """
+        self._check_parameters()
+        data, labels = self._read(X, mask, reset=True)
+        modes = checks.check_modes(self.boolean_modes, data.ndim, None if labels is None else labels.dims)
+        rng = checks.make_generator(self.random_state)
+        with one_thread():
+            if not self.refine or self.atom_rank != 1 or data.ndim == 2:
+                path = self._decompose(data, modes, rng)[0].path
+            else:
+                small = complete_tensor(data, self.n_atoms + EXTRA_RANK, self.compression)
+                steps = self._progress(range(1, self.n_atoms + 1))
+                path = refine_path(data, small, steps, modes, rng)
+        return tuple(replace(W, labels=labels) for W in path)
+
     def complete(self, X, *, mask=None):
         """Return X with its missing entries filled by the decomposition, the observed ones untouched.
 
@@ -301,7 +320,7 @@ class BMP(TransformerMixin, BaseEstimator):
     def _check_parameters(self):
         checks.check_integer(self.n_atoms, "n_atoms", 1)
         checks.check_atom_rank(self.atom_rank)
-        checks.check_score(vars(self)["score"])
+        checks.check_choice(vars(self)["score"], "score", checks.SCORES)
         checks.check_number(self.alpha, "alpha")
         checks.check_number(self.tol, "tol")
         checks.check_integer(self.n_init, "n_init", 1)

@@ -183,10 +183,10 @@ def check_atom_rank(atom_rank):
     check_integer(atom_rank, "atom_rank", 1)
 
 
-def check_score(score):
-    """Raise unless the score is a known one."""
-    if score not in SCORES:
-        raise ValueError(f"score must be one of {SCORES}, got {score!r}.")
+def check_choice(value, name, choices):
+    """Raise unless value is one of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
 def make_generator(random_state):

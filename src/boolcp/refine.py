@@ -55,11 +55,27 @@ def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50):
     return best
 
 
-def search(small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50):
+def refine_path(data, small, steps, modes, rng, *, n_init=3, max_iter=20):
+    """Return the refined decompositions with 0, 1, 2, .. atoms; each starts from the one before and a greedy atom."""
+    path = [BooleanCP(data.shape)]
+    found = path[0]  # on the small tensor
+    for n_atoms in steps:
+        start = add_greedy(small, found, 1, modes, rng)
+        if start is None:
+            break
+        best = search(small, start, n_atoms, modes, rng, n_init=n_init, max_iter=max_iter, n_relax=50)
+        found = to_decomposition(data.shape, best)
+        best = revive(data, polish(data, best.matrices, best.boolean_mode, max_iter=max_iter), modes, rng)
+        path.append(to_decomposition(data.shape, best))
+    return path
+
+
+def search(small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, n_relax=200):
     """Return the Factors of lowest loss over several starts on a complete tensor."""
     best, n_agree = None, 0
     for n_starts, factors in enumerate(starts(small, W, n_atoms, rng, n_init), 1):
-        candidate = polish(small, *round_factors(relax(small, factors)[0], modes), max_iter=max_iter)
+        relaxed = relax(small, factors, max_iter=n_relax)[0]
+        candidate = polish(small, *round_factors(relaxed, modes), max_iter=max_iter)
         candidate = revive(small, candidate, modes, rng)
         best, n_agree = compare(best, n_agree, candidate, small.squared_norm)
         if n_starts >= MIN_STARTS and n_agree >= 2:
@@ -259,14 +275,19 @@ def most_alike(solution):
 
 def exchange(data, solution, out, modes, rng):
     """Return factors and Boolean modes with the atoms `out` replaced by greedy ones, or None if nothing descends."""
-    atoms = to_decomposition(data.shape, solution, keep=~out)
-    for _ in range(int(out.sum())):
-        found = greedy_atom_search(data.residual(atoms), modes, rng, certify=False)
+    W = add_greedy(data, to_decomposition(data.shape, solution, keep=~out), int(out.sum()), modes, rng)
+    return None if W is None else (sized_factors(W), W.boolean_mode)
+
+
+def add_greedy(data, W, n_atoms, modes, rng):
+    """Return W with `n_atoms` more atoms of steepest descent, or None if nothing descends."""
+    for _ in range(n_atoms):
+        found = greedy_atom_search(data.residual(W), modes, rng, certify=False)
         if found is None:
             return None
-        weights = np.append(atoms.weights, found.descent / found.atom.n_ones)
-        atoms = BooleanCP(data.shape, (*atoms.atoms, found.atom), weights)
-    return sized_factors(atoms), atoms.boolean_mode
+        weights = np.append(W.weights, found.descent / found.atom.n_ones)
+        W = BooleanCP(data.shape, (*W.atoms, found.atom), weights)
+    return W
 
 
 def sized_factors(W):
