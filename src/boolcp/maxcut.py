@@ -126,7 +126,7 @@ def _maximize(C, rng, starts, certify, effort, is_ratio):
     solve = _search if len(C) > EXHAUSTIVE else _enumerate
     z, value, bound = solve(C, rng, starts, certify, effort, is_ratio)
     if bound is not None:
-        bound = float(np.ldexp(max(bound, value), exponent))
+        bound = float(np.ldexp(bound, exponent))
     return _result(d, active[z], float(np.ldexp(value, exponent)), bound)
 
 
@@ -149,7 +149,7 @@ def _search(C, rng, starts, certify, effort, is_ratio):
     if certify:
         bound = eigenvalue_bound(C, pool[0][1] + 0.1 * rng.random(len(C))) if is_ratio else sdp_bound(A, V)
     if effort != "quick" and (bound is None or pool[0][0] < bound * (1 - 1e-9)):
-        n_rounds, n_idle = (30, 5 * len(C)) if effort == "thorough" else (8, min(len(C), 1000))
+        n_rounds, n_idle = (30, 5 * len(C)) if effort == "thorough" else (12, min(len(C), 1000))
         pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle)
     z = settle(pool)
     return z, objective(C, z, is_ratio), bound
@@ -173,15 +173,15 @@ def _enumerate(C, rng, starts, certify, effort, is_ratio):
     values = 2 * low @ C[:half, half:] @ high.T
     values += ((low @ C[:half, :half]) * low).sum(axis=1)[:, None]
     values += ((high @ C[half:, half:]) * high).sum(axis=1)
-    ones = low.sum(axis=1)[:, None] + high.sum(axis=1)
-    ones[0, 0] = 1
+    n_low, n_high = low.sum(axis=1), high.sum(axis=1)
     if is_ratio:
-        values /= ones
+        values /= np.maximum(np.add.outer(n_low, n_high), 1)
     values[0, 0] = -np.inf
     margin = 4 * d * EPSILON * np.abs(C).sum()
     ties = np.flatnonzero(values >= values.max() - margin)
-    best = ties[ones.ravel()[ties].argmin()]
-    z = np.concatenate([low[best // len(high)], high[best % len(high)]]).astype(bool)
+    rows, columns = np.divmod(ties, len(high))
+    fewest = np.argmin(n_low[rows] + n_high[columns])
+    z = np.concatenate([low[rows[fewest]], high[columns[fewest]]]).astype(bool)
     value = objective(C, z, is_ratio)
     return z, value, value + 2 * margin if certify else None
 
