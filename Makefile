@@ -26,7 +26,7 @@ $(VENV)/bench.stamp: $(VENV)/dev.stamp
 	@touch $@
 
 demo: $(VENV)/all.stamp
-	$(BIN)/python -m boolcp.demo
+	$(BIN)/boolcp demo --force
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest

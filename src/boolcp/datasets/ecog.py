@@ -1,11 +1,30 @@
-"""A simulated recording of brain activity, channels x time x trials, with patterns that are known."""
+"""Simulated recordings of brain activity, channels x time x trials, with patterns that are known."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from boolcp.atoms import Atom, BooleanCP
+from boolcp.extras import load_extra
 from boolcp.labels import Labels
+
+AREAS = {  # of a schematic cortex: share of 128 electrodes, and where the area lies
+    "MP": (10, (1.0, 9.0)),
+    "LP": (18, (2.0, 4.5)),
+    "PM": (14, (6.0, 9.5)),
+    "MS": (22, (8.5, 5.0)),
+    "PC": (16, (12.5, 9.5)),
+    "TC": (14, (8.0, 0.5)),
+    "HV": (10, (14.0, 2.0)),
+    "LV": (24, (16.5, 6.0)),
+}
+CONDITIONS = {  # label in files, frequency of its rhythm in Hz, strength of its patterns
+    "rest": ("AwakeEyesClosed", 10.0, 1.0),
+    "anesthesia": ("Anesthetized", 2.0, 1.6),
+    "recovery": ("RecoveryEyesClosed", 5.0, 1.2),
+}
+SCALE = 30.0  # microvolts of one standard deviation of the background
+LEAD = 500  # samples before and after a condition
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,3 +185,165 @@ def _unit_atom(mode, columns):
     sizes = [np.linalg.norm(column) for column in real]
     factors = tuple((column / size)[:, None] for column, size in zip(real, sizes, strict=True))
     return Atom(mode, columns[mode], factors), float(np.prod(sizes))
+
+
+@dataclass(frozen=True, eq=False)
+class EcogSimulation:
+    """A simulated ECoG recording with a known answer for each condition.
+
+    Attributes
+    ----------
+    sessions : dict of str to DataArray
+        The voltages (channel x time, microvolts) by the name of the condition, with coordinates "x", "y" and "area".
+    truth : dict of str to BooleanCP
+        The patterns of each condition, of the tensor channel x time x trial that `tensor` gives.
+    patterns : tuple of str
+        The name of each pattern, in the order of the atoms.
+    trial_ms : float
+        Length of a trial.
+    """
+
+    sessions: dict
+    truth: dict
+    patterns: tuple[str, ...]
+    trial_ms: float
+
+    def tensor(self, condition):
+        """Return the recording under one condition, cut into trials: channel x time x trial."""
+        from boolcp import prepare
+
+        label = CONDITIONS[condition][0]
+        return prepare.cut_trials(prepare.select_condition(self.sessions[condition], label), self.trial_ms)
+
+    def write_neurotycho(self, folder, *, overwrite=False):
+        """Write the recording as a NeuroTycho folder, one session for each condition."""
+        from boolcp.io.writing import write_neurotycho
+
+        write_neurotycho(self.sessions.values(), folder, overwrite=overwrite)
+
+    def __repr__(self):
+        sizes = next(iter(self.truth.values())).shape
+        return (
+            f"EcogSimulation({sizes[0]} channels, {sizes[2]} trials of {self.trial_ms:g} ms: {', '.join(self.truth)})"
+        )
+
+
+def simulate_ecog(n_channels=128, n_trials=20, *, trial_ms=3000, noise=1.0, reference=1.5, random_state=None):
+    """Return a simulated ECoG recording at 1 kHz under rest, anesthesia and recovery, with known patterns.
+
+    Electrodes lie in eight areas of a schematic cortex. Under each condition three patterns repeat in all trials:
+
+    - *area rhythm* (Boolean in space): an oscillation that two areas share in equal strength, and no other electrode,
+      its size and sign different in each trial;
+    - *up state* (Boolean in time): a shift that is on in a part of each trial, different in strength over the cortex;
+    - *slow wave* (Boolean in trials): a wave around one electrode, in some of the trials.
+
+    The background has a 1/f spectrum and is shared by neighbors; all channels carry the activity of a common reference,
+    which `boolcp.prepare.common_average` removes.
+
+    Parameters
+    ----------
+    n_channels : int
+        Number of electrodes, at least 8.
+    n_trials : int
+        Number of trials under each condition.
+    trial_ms : int
+        Length of a trial in ms, at least 100.
+    noise : float
+        Size of the background.
+    reference : float
+        Size of the activity of the common reference.
+    random_state : int, numpy.random.Generator or None
+        Source of randomness.
+
+    Returns
+    -------
+    EcogSimulation
+        With `sessions`, `truth`, `tensor(condition)` and `write_neurotycho(folder)`.
+
+    Examples
+    --------
+    >>> from boolcp.datasets import simulate_ecog
+    >>> simulation = simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0)
+    >>> simulation
+    EcogSimulation(16 channels, 4 trials of 500 ms: rest, anesthesia, recovery)
+    >>> dict(simulation.tensor("rest").sizes)
+    {'channel': 16, 'time': 500, 'trial': 4}
+    """
+    for name, size, least in (("n_channels", n_channels, 8), ("n_trials", n_trials, 2), ("trial_ms", trial_ms, 100)):
+        if not isinstance(size, int | np.integer) or size < least:
+            raise ValueError(f"{name} must be an integer >= {least}, but it is {size!r}.")
+    rng = np.random.default_rng(random_state)
+    positions, areas = cortex(n_channels)
+    times = np.arange(trial_ms) / 1000
+    sessions, truth = {}, {}
+    for condition, (label, frequency, strength) in CONDITIONS.items():
+        patterns = _ecog_patterns(positions, areas, times, n_trials, SCALE * strength, frequency, rng)
+        atoms, weights = zip(*(_unit_atom(mode, columns) for mode, columns in patterns.values()), strict=True)
+        labels = _ecog_labels(positions, areas, times, n_trials)
+        truth[condition] = BooleanCP((n_channels, trial_ms, n_trials), atoms, np.array(weights), labels)
+        sessions[condition] = _ecog_session(truth[condition], label, noise, reference, rng)
+    return EcogSimulation(sessions, truth, tuple(patterns), trial_ms)
+
+
+def cortex(n_channels):
+    """Return positions (n_channels, 2) of electrodes on a schematic cortex, and the area of each."""
+    total = sum(count for count, _ in AREAS.values())
+    ends = np.rint(np.cumsum([count for count, _ in AREAS.values()]) * n_channels / total).astype(int)
+    positions, areas = [], []
+    for (name, (_, center)), size in zip(AREAS.items(), np.diff(ends, prepend=0), strict=True):
+        order = np.arange(size) + 0.5
+        angle = np.pi * (3 - np.sqrt(5)) * order  # a sunflower: even spacing on a disk
+        positions.append(
+            np.array(center) + 0.55 * np.sqrt(order)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        )
+        areas += [name] * int(size)
+    return np.concatenate(positions), np.array(areas)
+
+
+def _ecog_patterns(positions, areas, times, n_trials, strength, frequency, rng):
+    """Return mode and columns of the three patterns of one condition, by name."""
+    length = times[-1] + 1e-3
+    present = np.unique(areas)
+    pair = rng.choice(present, 2, replace=False)
+    rhythm = np.sin(2 * np.pi * frequency * times) * np.exp(-(((times / length - 0.5) / 0.25) ** 2))
+    start = rng.uniform(0.1, 0.5) * length
+    up = (times >= start) & (times < start + 0.35 * length)
+    slope = positions @ rng.standard_normal(2)
+    slope = (slope - slope.mean()) / slope.std()
+    focus = 3 * _bump(positions[rng.integers(len(positions))][None], positions, 2.5)[0]
+    phase = rng.uniform(0.2, 0.4) * length
+    wave = np.exp(-(((times - phase) / (0.08 * length)) ** 2)) - 0.7 * np.exp(
+        -(((times - 1.8 * phase) / (0.12 * length)) ** 2)
+    )
+    sizes = rng.uniform(0.5, 1.5, n_trials) * rng.permutation(np.resize([1, -1], n_trials))
+    on = np.zeros(n_trials, dtype=bool)
+    on[rng.permutation(n_trials)[: max(round(0.4 * n_trials), 1)]] = True
+    return {
+        "area rhythm": (0, [np.isin(areas, pair), 1.5 * strength * rhythm, sizes]),
+        "up state": (1, [0.6 * strength * slope, up, np.linspace(1.5, 0.5, n_trials)]),
+        "slow wave": (2, [strength * focus, wave, on]),
+    }
+
+
+def _ecog_session(W, label, noise, reference, rng):
+    """Return a session: the patterns in consecutive trials, background and common reference, with LEAD around them."""
+    xarray = load_extra("xarray", "labels")
+    clean = W.to_tensor().transpose(0, 2, 1).reshape(W.shape[0], -1)
+    n_times = clean.shape[1] + 2 * LEAD
+    places = np.stack([W.labels.extra["x"][1], W.labels.extra["y"][1]], axis=1)
+    voltage = SCALE * noise * background(places, n_times, 1, rng)[:, :, 0]
+    voltage += SCALE * reference * background(np.zeros((1, 2)), n_times, 1, rng)[0, :, 0]
+    voltage[:, LEAD:-LEAD] += clean
+    times = (np.arange(n_times) + 1) / 1000
+    coords = {"channel": np.arange(1, W.shape[0] + 1), "time": ("time", times, {"units": "s"})} | W.labels.extra
+    X = xarray.DataArray(voltage.astype(np.float32), coords, ("channel", "time"), name="ECoG")
+    X.attrs = {"units": "uV", "sampling_rate": 1000.0, "condition_label": [label]}
+    X.attrs |= {"condition_start": [float(times[LEAD])], "condition_stop": [float(times[-LEAD])]}
+    return X
+
+
+def _ecog_labels(positions, areas, times, n_trials):
+    coords = {"channel": np.arange(1, len(areas) + 1), "time": times, "trial": np.arange(n_trials)}
+    extra = {"x": ("channel", positions[:, 0]), "y": ("channel", positions[:, 1]), "area": ("channel", areas)}
+    return Labels(("channel", "time", "trial"), coords, {"time": "s"}, extra, "ECoG")

@@ -9,7 +9,7 @@ from boolcp.io.errors import FileError, writing
 
 
 @contextmanager
-def replacing(path, *, overwrite=False):
+def replacing(path, *, overwrite=False, is_durable=True):
     """Give a temporary path beside `path`; what is written there takes its place at the end, unless something fails."""
     path = Path(path)
     check_free(path, overwrite=overwrite)
@@ -18,8 +18,9 @@ def replacing(path, *, overwrite=False):
         os.close(descriptor)
         try:
             yield Path(name)
-            with open(name, "rb") as file:
-                os.fsync(file.fileno())
+            if is_durable:  # on the disk before the name points to it
+                with open(name, "rb") as file:
+                    os.fsync(file.fileno())
             os.chmod(name, 0o666 & ~_umask())  # mkstemp makes files that only their owner may read
             os.replace(name, path)
         except BaseException:
@@ -27,9 +28,9 @@ def replacing(path, *, overwrite=False):
             raise
 
 
-def write_bytes(path, content, *, overwrite=False):
+def write_bytes(path, content, *, overwrite=False, is_durable=True):
     """Write bytes, completely or not at all."""
-    with replacing(path, overwrite=overwrite) as temporary:
+    with replacing(path, overwrite=overwrite, is_durable=is_durable) as temporary:
         temporary.write_bytes(content)
 
 

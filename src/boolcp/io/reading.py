@@ -1,14 +1,13 @@
 """open_tensor: from a file of any known format to a labelled array."""
 
 import os
-import zipfile
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 
 from boolcp.extras import load_extra
-from boolcp.io.errors import FileError, check_exists, reading
+from boolcp.io.errors import FileError, check_exists
 from boolcp.labels import plain_values
 
 MNE_SUFFIXES = (".fif", ".fif.gz", ".edf", ".bdf", ".gdf", ".set", ".vhdr")
@@ -208,20 +207,6 @@ def _finish(X, path):
             raise FileError(path, problem, "Rename or remove one of the two.")
     X.attrs["source"] = os.path.basename(os.path.abspath(path))
     return X
-
-
-def refuse_unsafe(path):
-    """Raise a FileError if a zip is damaged, empty, encrypted, or has names that lead out of it."""
-    with reading(path, ".zip file"), zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-    if not members:
-        raise FileError(path, "the zip is empty", "Download it again.")
-    for member in members:
-        name = member.filename.replace("\\", "/")
-        if name.startswith("/") or ".." in name.split("/") or ":" in name.split("/")[0]:
-            raise FileError(path, f"refused: its member {member.filename!r} leads out of the zip", "Do not trust it.")
-        if member.flag_bits & 1:
-            raise FileError(path, f"its member {member.filename!r} is encrypted", "Unpack it with its password.")
 
 
 def describe(path):

@@ -1,12 +1,15 @@
-"""Writing a labelled tensor to a file."""
+"""Writing data: a labelled tensor to one file, a recording in the layout of NeuroTycho."""
 
+import csv
+import io
 from pathlib import Path
 
 import numpy as np
+import scipy.io
 
 from boolcp.extras import load_extra
 from boolcp.io import atomic
-from boolcp.io.errors import FileError
+from boolcp.io.errors import FileError, writing
 
 
 def write_tensor(X, path, *, overwrite=False):
@@ -46,6 +49,76 @@ def write_tensor(X, path, *, overwrite=False):
     X.attrs = {name: value for name, value in X.attrs.items() if np.size(value)}
     with atomic.replacing(path, overwrite=overwrite) as temporary:
         X.rename(X.name or "tensor").to_netcdf(temporary, engine="h5netcdf")
+
+
+def write_neurotycho(sessions, folder, *, overwrite=False):
+    """Write recordings as a NeuroTycho folder: Session1 .. with one MATLAB file per channel, times and conditions.
+
+    Parameters
+    ----------
+    sessions : sequence of DataArray
+        Recordings channel x time in microvolts; they are rounded to int16, as the originals are. Their conditions are
+        those of `boolcp.prepare.list_conditions`, their electrodes the coordinates "x", "y" and "area".
+    folder : str or path
+        Where to write; it is made if it does not exist.
+    overwrite : bool
+        Replace existing files.
+
+    Returns
+    -------
+    None
+
+    Examples
+    --------
+    >>> import boolcp, pathlib, tempfile
+    >>> from boolcp.io.writing import write_neurotycho
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> simulation = boolcp.datasets.simulate_ecog(n_channels=8, n_trials=2, trial_ms=200, random_state=0)
+    >>> write_neurotycho(simulation.sessions.values(), folder)
+    >>> boolcp.open_tensor(folder, condition="Anesthetized").shape
+    (8, 400)
+    """
+    from boolcp.prepare import list_conditions
+
+    folder = Path(folder)
+    for number, X in enumerate(sessions, start=1):
+        path = folder / f"Session{number}"
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+        X = X.transpose("channel", "time")
+        times = X["time"].values.astype(float)
+        for channel, row in enumerate(X.values, start=1):
+            signal = np.clip(np.rint(row), -(2**15), 2**15 - 1).astype(np.int16)
+            _write_mat(path / f"ECoG_ch{channel}.mat", {f"ECoGData_ch{channel}": signal[None]}, overwrite)
+        _write_mat(path / "ECoGTime.mat", {"ECoGTime": times[None]}, overwrite)
+        labels, index = [], []
+        for label, start, stop in list_conditions(X):
+            labels += [f"{label}-Start", f"{label}-End"]
+            index += [np.searchsorted(times, start) + 1, np.searchsorted(times, stop)]  # from 1, the end included
+        content = {
+            "ConditionLabel": np.array([labels], dtype=object),
+            "ConditionIndex": np.array([index], dtype=float),
+            "ConditionTime": (np.array([index], dtype=float) - 1) / 1000,
+        }
+        _write_mat(path / "Condition.mat", content, overwrite)
+        if {"x", "y"} <= set(X.coords):
+            atomic.write_text(path / "electrodes.csv", _electrode_table(X), overwrite=overwrite)
+
+
+def _write_mat(path, content, overwrite):
+    buffer = io.BytesIO()
+    scipy.io.savemat(buffer, content)
+    atomic.write_bytes(path, buffer.getvalue(), overwrite=overwrite, is_durable=False)
+
+
+def _electrode_table(X):
+    table = io.StringIO()
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow(["channel", "x", "y", "area"])
+    areas = X["area"].values if "area" in X.coords else [""] * X.sizes["channel"]
+    for number, (x, y, area) in enumerate(zip(X["x"].values, X["y"].values, areas, strict=True), start=1):
+        writer.writerow([number, x, y, area])
+    return table.getvalue()
 
 
 def _plain(value):

@@ -1,0 +1,6 @@
+"""Run the command by `python -m boolcp`."""
+
+from boolcp.cli import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,51 @@
+"""The `boolcp` command: from a file to a saved decomposition without writing code.
+
+Only typer is imported here; the commands import the rest when they run, so that ``boolcp --help`` answers at once.
+"""
+
+import os
+import sys
+
+WRONG_INPUT, BUG, INTERRUPTED = 2, 1, 130
+
+
+def main(arguments=None):
+    """Run the command and return its exit code: 0 done, 1 a bug, 2 wrong input, 130 stopped by Ctrl-C."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    is_debug = "--debug" in arguments  # taken at any place, before or after the name of the command
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        from boolcp.cli.commands import app
+    except ImportError as error:
+        return _fail(f"the command needs the package {error.name!r}: pip install 'boolcp[cli]'", WRONG_INPUT)
+    try:
+        app(arguments, prog_name="boolcp")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except KeyboardInterrupt:
+        return _fail("stopped; nothing was written", INTERRUPTED)
+    except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
+        if is_debug:
+            raise
+        return _fail(str(error) or type(error).__name__, WRONG_INPUT)
+    except Exception as error:
+        if is_debug:
+            raise
+        text = f"unexpected {type(error).__name__}: {error}. Run it again with --debug and report what it shows"
+        return _fail(text, BUG)
+    return 0
+
+
+def run():
+    """Run the command and leave with its exit code: the entry point of the script `boolcp`."""
+    code = main()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:  # `boolcp info FILE | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def _fail(text, code):
+    print(f"boolcp: {' '.join(text.split())}", file=sys.stderr)
+    return code

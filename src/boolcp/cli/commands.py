@@ -1,0 +1,158 @@
+"""The commands: each is a door to a function of the library."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from boolcp._version import __version__
+from boolcp.cli.data import DataOptions, load_data, takes_data
+
+FIT = "Fit"
+EXAMPLES = """Decompose a tensor into atoms that are exactly on or off along one mode.
+
+\b
+  boolcp demo                                     a simulated recording, the whole way
+  boolcp info data.mat                            what is in a file
+  boolcp fit data.npy -k 10 -o result             decompose it
+  boolcp fit recording.zip --condition Anesthetized --reference average --resample 100 --bin-ms 3000 -k 10
+  boolcp info result/decomposition.nc             what was found
+
+Exit codes: 0 done, 1 a bug, 2 wrong input, 130 stopped by Ctrl-C.
+"""
+
+app = typer.Typer(
+    help=EXAMPLES,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+)
+
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the result.", show_default=False)]
+Force = Annotated[bool, typer.Option("--force", help="Replace results that exist.", show_default=False)]
+Seed = Annotated[int, typer.Option("--seed", help="Equal seeds give equal results.")]
+
+
+def _version(is_asked):
+    if is_asked:
+        typer.echo(f"boolcp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def boolcp(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the full traceback of an error.")] = False,
+):
+    """Take the options of all commands; --debug is handled in `main`."""
+
+
+@app.command()
+def info(file: Annotated[Path, typer.Argument(help="A data file, a recording, or a result.", show_default=False)]):
+    """Tell what is in a data file, a recording or a saved result."""
+    from boolcp.cli.show import describe
+
+    for line in describe(file):
+        typer.echo(line)
+
+
+@app.command()
+@takes_data
+def fit(
+    data: DataOptions,
+    n_atoms: Annotated[int, typer.Option("--n-atoms", "-k", help="Number of atoms.", rich_help_panel=FIT)] = 10,
+    out: Out = None,
+    boolean_modes: Annotated[
+        str | None, typer.Option("--boolean-modes", help="Modes allowed to be Boolean, e.g. trial,channel.")
+    ] = None,
+    atom_rank: Annotated[
+        str, typer.Option("--atom-rank", help="Rank of the real part: a number, auto, or block.")
+    ] = "1",
+    score: Annotated[str, typer.Option("--score", help="normalized, or published as in the paper.")] = "normalized",
+    refine: Annotated[bool, typer.Option(help="Correct all factors after the pursuit.")] = True,
+    n_init: Annotated[int, typer.Option("--n-init", help="Starts of the refinement at most.")] = 10,
+    seed: Seed = 0,
+    force: Force = False,
+):
+    r"""Decompose the data and save the result in a folder.
+
+    The folder gets decomposition.nc (the result, for boolcp.load and xarray), summary.csv (one row for each atom) and
+    fit.log (parameters and versions). Ctrl-C stops after the atom that is being searched and saves the atoms so far.
+
+    \b
+    Examples:
+      boolcp fit data.npy -k 10 -o result
+      boolcp fit eeg.mat -v y --dims time,channel --sampling-rate 250 --bin-ms 3000 -k 5
+      boolcp fit awake.npz asleep.npz -v psd --dims channel,freq --join state --log --center state -k 4
+      boolcp fit spikes.npz --events neuron,time,trial --bin-ms 20 -k 8
+    """
+    from boolcp.cli.fitting import run_fit
+
+    parameters = {
+        "n_atoms": n_atoms,
+        "boolean_modes": boolean_modes,
+        "atom_rank": atom_rank,
+        "score": score,
+        "refine": refine,
+        "n_init": n_init,
+        "random_state": seed,
+    }
+    raise typer.Exit(run_fit(data, parameters, out, is_forced=force))
+
+
+@app.command()
+@takes_data
+def convert(
+    data: DataOptions,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The new file, .nc or .npy.", show_default=False)],
+    force: Force = False,
+):
+    r"""Read and prepare data and write the tensor to one file, .nc (with labels) or .npy.
+
+    \b
+    Example:
+      boolcp convert recording.zip --condition Anesthetized --reference average --bin-ms 3000 -o anesthetized.nc
+    """
+    from boolcp.cli.show import shape_text
+    from boolcp.io.atomic import check_free
+    from boolcp.io.writing import write_tensor
+
+    check_free(out, overwrite=force)
+    X = load_data(data)
+    write_tensor(X, out, overwrite=force)
+    typer.echo(f"{out}: {shape_text(X)}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the demo.")] = Path("boolcp-demo"),
+    seed: Seed = 0,
+    force: Force = False,
+):
+    """Simulate a recording, write it as files, read them, prepare, decompose, save and draw."""
+    from boolcp.cli.demo import run_demo
+
+    run_demo(out, seed=seed, is_forced=force)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[
+        str, typer.Argument(help="Which experiment of the paper, e.g. fig1_synthetic.", show_default=False)
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="Smaller, in minutes.", show_default=False)] = False,
+    seeds: Annotated[int | None, typer.Option("--seeds", help="Number of repetitions.", show_default=False)] = None,
+    out: Out = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes.")] = 1,
+    recording: Annotated[
+        Path | None, typer.Option("--recording", help="A NeuroTycho folder or zip, else simulated.", show_default=False)
+    ] = None,
+):
+    """Compute an experiment of the paper anew and draw its figure."""
+    from boolcp import experiments
+
+    experiments.reproduce(name, quick=quick, seeds=seeds, out=out, jobs=jobs, recording=recording)

@@ -1,0 +1,33 @@
+"""What the commands print."""
+
+import json
+from pathlib import Path
+
+
+def describe(path):
+    """Return what is in a data file, a recording or a result, as lines of text."""
+    from boolcp.io import load, load_provenance, reading
+    from boolcp.io.results import is_result
+
+    path = Path(path)
+    if path.is_dir() and (path / "decomposition.nc").exists():
+        path = path / "decomposition.nc"
+    if path.suffix == ".nc" and path.is_file() and is_result(path):
+        return [load(path).summary(), "", *provenance_lines(load_provenance(path))]
+    return [str(path), *reading.describe(path)]
+
+
+def provenance_lines(provenance):
+    """Return where a result comes from, one line for each entry."""
+    lines = []
+    for name, value in provenance.items():
+        if name == "history":
+            value = " ".join(f"{step['relative_error']:.4f}" for step in value)
+            name = "relative error after each atom"
+        lines.append(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
+    return lines
+
+
+def shape_text(X):
+    """Return sizes and names of the modes of a DataArray as text."""
+    return " x ".join(f"{size} {dim}" for dim, size in X.sizes.items())

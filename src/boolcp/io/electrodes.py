@@ -1,0 +1,114 @@
+"""Tables of electrodes: where they lie, in which area, and which pairs are subtracted from each other."""
+
+import csv
+from dataclasses import dataclass
+
+import numpy as np
+
+from boolcp.io.errors import FileError, check_exists, reading
+
+NO_GROUP = "NG"  # marks the filler pairs in the published tables
+
+
+@dataclass(frozen=True)
+class Electrode:
+    """Position of one electrode, in the units of its table, and its area if known."""
+
+    x: float
+    y: float
+    area: str = ""
+
+
+def read_electrodes(path):
+    r"""Return the electrodes of a map by their number: {channel: Electrode}.
+
+    Parameters
+    ----------
+    path : str or path
+        A .csv with columns channel, x.., y.. and maybe area.., or a NeuroTycho map (.mat with X and Y, one row for each
+        channel from 1).
+
+    Returns
+    -------
+    dict of int to Electrode
+        The electrodes.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from boolcp.io.electrodes import read_electrodes
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "electrodes.csv"
+    >>> _ = path.write_text("channel,x_px,y_px,area8\n1,519.4,770.2,PC\n")
+    >>> read_electrodes(path)
+    {1: Electrode(x=519.4, y=770.2, area='PC')}
+    """
+    path = check_exists(path)
+    if path.suffix.lower() == ".mat":
+        from boolcp.io.matlab import read_variable
+
+        x, y = (np.ravel(read_variable(path, name)).astype(float) for name in ("X", "Y"))
+        if len(x) != len(y):
+            raise FileError(path, f"has {len(x)} values X but {len(y)} values Y", "Use the original map.")
+        return {n + 1: Electrode(float(a), float(b)) for n, (a, b) in enumerate(zip(x, y, strict=True))}
+    rows = _read_table(path)
+    names = {kind: _column(path, rows[0], kind) for kind in ("channel", "x", "y")}
+    area = next((name for name in rows[0] if name.lower().startswith("area")), None)
+    with reading(path, "table of electrodes"):
+        return {
+            int(row[names["channel"]]): Electrode(
+                float(row[names["x"]]), float(row[names["y"]]), "" if area is None else row[area].strip()
+            )
+            for row in rows
+        }
+
+
+def read_pairs(path):
+    r"""Return the pairs (plus, minus) of a bipolar reference; rows marked NG (no group) are fillers and left out.
+
+    Parameters
+    ----------
+    path : str or path
+        A .csv with columns ch_plus and ch_minus, or with the two channels in its first two columns.
+
+    Returns
+    -------
+    list of (str, str)
+        Labels of the two channels of each pair.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from boolcp.io.electrodes import read_pairs
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "pairs.csv"
+    >>> _ = path.write_text("pair,ch_plus,ch_minus,group\n1,63,64,MB\n2,51,62,NG\n")
+    >>> read_pairs(path)
+    [('63', '64')]
+    """
+    path = check_exists(path)
+    rows = _read_table(path)
+    columns = list(rows[0])
+    if {"ch_plus", "ch_minus"} <= set(columns):
+        plus, minus = "ch_plus", "ch_minus"
+    elif len(columns) >= 2:
+        plus, minus = columns[:2]
+    else:
+        raise FileError(path, "has one column only", "A table of pairs needs the columns ch_plus and ch_minus.")
+    pairs = [(row[plus].strip(), row[minus].strip()) for row in rows if NO_GROUP not in row.values()]
+    if not pairs:
+        raise FileError(path, "holds no pairs", "A table of pairs needs the columns ch_plus and ch_minus.")
+    return pairs
+
+
+def _read_table(path):
+    with reading(path, ".csv table"), path.open(newline="", encoding="utf-8-sig") as file:
+        rows = [row for row in csv.DictReader(file, restval="") if any(row.values())]
+    if not rows:
+        raise FileError(path, "the table has no rows", "It needs a header and one row for each electrode or pair.")
+    return rows
+
+
+def _column(path, row, kind):
+    for name in row:
+        if name is not None and (name.lower() == kind or name.lower().startswith(f"{kind}_")):
+            return name
+    raise FileError(path, f"has no column {kind!r}", f"Its columns are {', '.join(map(str, row))}.")
