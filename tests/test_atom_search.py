@@ -107,6 +107,12 @@ def test_best_boolean_is_the_best_of_all_vectors(p, score):
     assert sign == np.sign(total)
 
 
+def test_best_boolean_breaks_ties_in_favor_of_plus():
+    for score in SCORES:
+        z, sign = best_boolean(np.array([-1.0, 1.0, 0.0]), score)
+        assert sign == 1 and z.tolist() == [False, True, False]
+
+
 def test_best_boolean_of_zero_is_not_empty():
     for score in SCORES:
         assert best_boolean(np.zeros(4), score)[0].sum() == 1
@@ -120,7 +126,11 @@ def test_alternation_never_lowers_the_score(shape, atom_rank, score, rng):
         z = rng.random(shape[mode]) < 0.5
         z[0] = True
         V = real_part(naive.contract(R, mode, z[:, None])[0], atom_rank, rng)
-        y, U = alternate(DenseTensor(R), mode, z, V, atom_rank, score, rng)
+        start = V if k % 2 else (-V[0], *V[1:])  # the sign is found too
+        y, U = alternate(DenseTensor(R), mode, z, start, atom_rank, score, rng)
+        if k % 4 == 0:  # where it has ended, only the sign is left to find
+            z, V = y, U
+            y, U = alternate(DenseTensor(R), mode, z, (-V[0], *V[1:]), atom_rank, score, rng)
 
         def value(z, V, R=R, mode=mode):
             descent = np.sum(R * np.moveaxis(np.multiply.outer(z.astype(float), dense_block(V)), 0, mode))
