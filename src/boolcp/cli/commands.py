@@ -32,6 +32,7 @@ app = typer.Typer(
 
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder of the result.", show_default=False)]
 Force = Annotated[bool, typer.Option("--force", help="Replace results that exist.", show_default=False)]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes.")]
 Seed = Annotated[int, typer.Option("--seed", help="Equal seeds give equal results.")]
 
 
@@ -106,6 +107,49 @@ def fit(
 
 @app.command()
 @takes_data
+def select(
+    data: DataOptions,
+    max_atoms: Annotated[int, typer.Option("--max-atoms", help="Largest number tried.")] = 10,
+    splits: Annotated[int, typer.Option("--splits", help="Random splits.")] = 5,
+    scheme: Annotated[str, typer.Option("--scheme", help="Hold out entries, or slabs of the last mode.")] = "entries",
+    jobs: Jobs = 1,
+    seed: Seed = 0,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the table, .csv.", show_default=False)] = None,
+    force: Force = False,
+):
+    r"""Choose the number of atoms by the error on held-out data.
+
+    \b
+    Example:
+      boolcp select data.nc --max-atoms 15 --jobs 4 -o errors.csv
+    """
+    from boolcp.cli.fitting import run_select
+
+    run_select(data, out, is_forced=force, max_atoms=max_atoms, splits=splits, scheme=scheme, n_jobs=jobs, seed=seed)
+
+
+@app.command()
+@takes_data
+def complete(
+    data: DataOptions,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The filled tensor, .nc or .npy.", show_default=False)],
+    n_atoms: Annotated[int, typer.Option("--n-atoms", "-k", help="Number of atoms.")] = 10,
+    seed: Seed = 0,
+    force: Force = False,
+):
+    r"""Fill the missing entries (NaN) of a tensor by its decomposition; the others are not touched.
+
+    \b
+    Example:
+      boolcp complete gaps.npy -k 5 -o filled.npy
+    """
+    from boolcp.cli.fitting import run_complete
+
+    run_complete(data, out, n_atoms=n_atoms, seed=seed, is_forced=force)
+
+
+@app.command()
+@takes_data
 def convert(
     data: DataOptions,
     out: Annotated[Path, typer.Option("--out", "-o", help="The new file, .nc or .npy.", show_default=False)],
@@ -142,12 +186,12 @@ def demo(
 @app.command()
 def reproduce(
     name: Annotated[
-        str, typer.Argument(help="Which experiment of the paper, e.g. fig1_synthetic.", show_default=False)
+        str, typer.Argument(help="Which experiment of the paper, fig1 to fig4 or theory.", show_default=False)
     ],
     quick: Annotated[bool, typer.Option("--quick", help="Smaller, in minutes.", show_default=False)] = False,
     seeds: Annotated[int | None, typer.Option("--seeds", help="Number of repetitions.", show_default=False)] = None,
     out: Out = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes.")] = 1,
+    jobs: Jobs = 1,
     recording: Annotated[
         Path | None, typer.Option("--recording", help="A NeuroTycho folder or zip, else simulated.", show_default=False)
     ] = None,
@@ -155,4 +199,6 @@ def reproduce(
     """Compute an experiment of the paper anew and draw its figure."""
     from boolcp import experiments
 
-    experiments.reproduce(name, quick=quick, seeds=seeds, out=out, jobs=jobs, recording=recording)
+    done = experiments.reproduce(name, quick=quick, seeds=seeds, out=out, jobs=jobs, recording=recording)
+    for path in (done.table, *done.figures):
+        typer.echo(path)

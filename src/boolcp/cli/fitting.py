@@ -1,6 +1,5 @@
 """The work of `boolcp fit`: read, fit, save, and stop on Ctrl-C with the atoms so far."""
 
-import contextlib
 import json
 import shlex
 import signal
@@ -26,17 +25,72 @@ def run_fit(data, parameters, out, *, is_forced=False):
 
     model = BMP(**parse_parameters(parameters), verbose=1)
     start = time.perf_counter()
-    with stopping(model) as was_stopped:
-        model.fit(X)
+    is_partial = fit_until_stopped(model, X)
     seconds = time.perf_counter() - start
-    is_partial = was_stopped.is_set() and model.decomposition_.n_atoms < model.n_atoms
     write_result(model, X, out, seconds=seconds, is_partial=is_partial, is_forced=is_forced)
     print(model.decomposition_.summary())
     print(f"{seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}")
     if is_partial:
-        print(f"Stopped by Ctrl-C: a valid result with {model.decomposition_.n_atoms} of {model.n_atoms} atoms.")
+        atoms = f"{model.decomposition_.n_atoms} of {parameters['n_atoms']} atoms"
+        print(f"Stopped by Ctrl-C: a valid but partial result, {atoms}{'' if model.refine else ', not refined'}.")
         return INTERRUPTED
     return 0
+
+
+def fit_until_stopped(model, X):
+    """Fit the model and return True if Ctrl-C made the result partial.
+
+    Ctrl-C in the pursuit ends it after the present atom, and the atoms so far are refined. Ctrl-C in the refinement, or
+    a second one, gives the atoms of the pursuit without refinement.
+    """
+    n_atoms, stopper = model.n_atoms, Stopper(model)
+    try:
+        with stopper:
+            model.fit(X)
+    except KeyboardInterrupt:
+        if stopper.n_done == 0 or not model.refine:
+            raise
+        print("\nLeaving the refinement: the atoms of the pursuit are saved.", file=sys.stderr, flush=True)
+        model.set_params(refine=False, certify=False, n_atoms=stopper.n_done).fit(X)
+        return True
+    return stopper.is_stopped and model.decomposition_.n_atoms < n_atoms
+
+
+class Stopper:
+    """While it is entered, Ctrl-C asks the pursuit of a model to end; once that is over, it interrupts as usual."""
+
+    def __init__(self, model):
+        self.model = model
+        self.n_done, self.is_stopped, self.is_over = 0, False, False
+
+    def __enter__(self):
+        self.show = self.model._progress
+        self.model._progress = self.steps
+        self.is_main = threading.current_thread() is threading.main_thread()
+        self.before = signal.signal(signal.SIGINT, self.stop) if self.is_main else None
+        return self
+
+    def __exit__(self, *error):
+        del self.model._progress
+        if self.is_main:
+            signal.signal(signal.SIGINT, self.before)
+
+    def steps(self, steps):
+        """Yield the steps of the pursuit until it is stopped."""
+        for step in self.show(steps):
+            if self.is_stopped:
+                break
+            yield step
+            self.n_done += 1
+        self.is_over = True
+
+    def stop(self, number, frame):
+        """Handle Ctrl-C."""
+        if self.is_stopped or self.is_over:
+            raise KeyboardInterrupt
+        self.is_stopped = True
+        text = "Stopping after this atom; the atoms so far will be refined and saved. Ctrl-C again: now."
+        print(f"\n{text}", file=sys.stderr, flush=True)
 
 
 def check_folder(out, *, is_forced=False):
@@ -60,34 +114,6 @@ def parse_parameters(parameters):
     return parameters
 
 
-@contextlib.contextmanager
-def stopping(model):
-    """Let the first Ctrl-C end the pursuit after the present atom, and the second end everything."""
-    was_stopped = threading.Event()
-    show = model._progress
-
-    def until_stopped(steps):
-        for step in show(steps):
-            if was_stopped.is_set():
-                return
-            yield step
-
-    def stop(number, frame):
-        was_stopped.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        print("\nStopping: the atoms so far will be saved. Ctrl-C again gives up.", file=sys.stderr, flush=True)
-
-    model._progress = until_stopped
-    is_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, stop) if is_main else None
-    try:
-        yield was_stopped
-    finally:
-        del model._progress
-        if is_main:
-            signal.signal(signal.SIGINT, before)
-
-
 def write_result(model, X, out, *, seconds, is_partial=False, is_forced=False):
     """Write the three files of a result."""
     from boolcp.io import save
@@ -103,3 +129,42 @@ def write_result(model, X, out, *, seconds, is_partial=False, is_forced=False):
     provenance = make_provenance(model, data=X, notes=notes)
     log = "\n".join([model.decomposition_.summary(), "", json.dumps(provenance, indent=2), ""])
     write_text(out / LOG, log, overwrite=is_forced)
+
+
+def run_select(data, out, *, is_forced=False, seed=0, **options):
+    """Print the held-out error for each number of atoms, and write it as a table if asked."""
+    from boolcp.io.atomic import check_free, write_text
+
+    if out is not None:
+        check_free(out, overwrite=is_forced)
+    X = load_data(data)
+    print(f"{data.files[0]}: {shape_text(X)}", flush=True)
+    from boolcp.model_selection import select_n_atoms
+
+    selection = select_n_atoms(X, random_state=seed, verbose=1, **options)
+    print(selection.summary())
+    print(f"{selection.n_atoms} atoms (rule {selection.rule})")
+    if out is not None:
+        rows = enumerate(zip(selection.mean, selection.standard_error, strict=True))
+        lines = ["n_atoms,rmse,standard_error,is_chosen"]
+        lines += [f"{k},{mean:.10g},{error:.10g},{int(k == selection.n_atoms)}" for k, (mean, error) in rows]
+        write_text(out, "\n".join([*lines, ""]), overwrite=is_forced)
+
+
+def run_complete(data, out, *, n_atoms, seed=0, is_forced=False):
+    """Write the tensor with its missing entries filled."""
+    from boolcp.io.atomic import check_free
+    from boolcp.io.writing import write_tensor
+
+    check_free(out, overwrite=is_forced)
+    X = load_data(data)
+    n_missing = int(X.isnull().sum())
+    print(f"{data.files[0]}: {shape_text(X)}, {n_missing} entries missing", flush=True)
+    if n_missing == 0:
+        raise ValueError(f"{data.files[0]}: no entry is missing (NaN), there is nothing to complete.")
+    from boolcp.bmp import BMP
+
+    model = BMP(n_atoms, random_state=seed, verbose=1).fit(X)
+    write_tensor(model.complete(X), out, overwrite=is_forced)
+    print(model.decomposition_.summary())
+    print(f"{out}: {n_missing} entries filled")
