@@ -163,7 +163,12 @@ class BooleanCP:
                 "These atoms are not of rank one, so they have no factor matrices with one column each. "
                 "Use atoms[k].factors or atoms[k].dense_block(), or rank_one_terms() for one column per product."
             )
-        return list(self._columns)
+        if not self.undetermined:
+            return list(self._columns)
+        factors = [np.array(A) for A in self._columns]
+        for mode, slices in self.undetermined.items():
+            factors[mode][np.ix_(slices, self.boolean_mode != mode)] = np.nan
+        return [_read_only(A) for A in factors]
 
     def rank_one_terms(self):
         """Return the same tensor with atoms of rank one: an atom of rank L becomes L atoms with the same z."""

@@ -129,6 +129,12 @@ class BMP(TransformerMixin, BaseEstimator):
         """Return the parameters, as scikit-learn does."""
         return super().get_params(deep) | {"score": vars(self)["score"]}
 
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.three_d_array = True
+        return tags
+
     @classmethod
     def as_published(cls, n_atoms=10, **options):
         """Return a BMP that does exactly what the paper prints.

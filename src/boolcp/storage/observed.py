@@ -84,7 +84,7 @@ def _products(before, after, size):
     """Yield (slices, rows) of the Khatri-Rao product of `before` and `after` in parts of about `size` rows."""
     if len(before) == 1:
         for start in range(0, len(after), size):
-            yield (slice(None), slice(start, start + size)), after[start : start + size]
+            yield (slice(None), slice(start, start + size)), before * after[start : start + size]
         return
     step = max(1, size // len(after))
     for start in range(0, len(before), step):

@@ -1,0 +1,284 @@
+import subprocess
+import sys
+
+import naive
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import boolcp
+from boolcp.bmp import BMP, decompose
+from boolcp.datasets import make_boolean_cp
+from boolcp.metrics import hamming_error, rmse
+
+
+def sample(shape=(20, 24, 28), n_atoms=3, noise=0.3, seed=0):
+    return make_boolean_cp(shape, n_atoms, noise=noise, random_state=seed)
+
+
+@parametrize_with_checks([BMP(n_atoms=2, n_init=2, random_state=0), BMP.as_published(2, random_state=0)])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+def test_score_is_a_parameter_and_a_method():
+    X = sample().X
+    model = BMP(3, score="published", refine=False, atom_rank=None, boolean_modes=[0], random_state=0)
+    assert model.get_params()["score"] == "published"
+    assert clone(model).get_params()["score"] == "published"
+    assert model.set_params(score="normalized").get_params()["score"] == "normalized"
+    model.fit(X)
+    assert 0 < model.score(X) <= 1
+
+
+def test_as_published_is_algorithm_2_to_the_letter():
+    X = sample().X
+    model = BMP.as_published(4, random_state=0).fit(X)
+    W = model.decomposition_
+    assert W.is_block and W.n_atoms == 4
+    assert (model.atom_rank, model.get_params()["score"], model.refine) == (None, "published", False)
+    for k, atom in enumerate(W.atoms):  # v is the normalized gradient times z, before the atom was added
+        R = X - naive.tensor(model.path_[k])
+        block = np.tensordot(atom.z.astype(float), np.moveaxis(R, atom.mode, 0), axes=1)
+        np.testing.assert_allclose(atom.block, block / np.linalg.norm(block), atol=1e-10)
+        assert np.sum(-R * naive.atom(atom)) < 0
+
+
+def test_fit_sets_what_it_promises():
+    X, _, truth = sample()
+    before = X.copy()
+    model = BMP(3, random_state=0).fit(X)
+    np.testing.assert_array_equal(X, before)
+    assert model.n_iter_ == 3 and model.converged_ and "number of atoms" in model.stop_reason_
+    assert len(model.path_) == 4 and len(model.history_) == 3
+    W = model.decomposition_
+    assert hamming_error(W, truth) == 0
+    for n in range(3):
+        assert set(np.unique(W.factors[n][:, W.boolean_mode == n])) <= {0.0, 1.0}
+    assert W.explained() == pytest.approx(1 - np.sum((X - W.to_tensor()) ** 2) / np.sum(X**2))
+    assert W.explained() >= model.path_[-1].explained()
+    for record, W_k in zip(model.history_, model.path_[1:], strict=True):
+        assert record.loss == pytest.approx(np.sum((X - naive.tensor(W_k)) ** 2) / 2)
+        assert 0 < record.certificate <= 1
+    sizes = W.weights * np.sqrt([atom.n_ones for atom in W.atoms])
+    assert (np.diff(sizes) <= 0).all() and (W.weights > 0).all()
+
+
+def test_certificates_are_ratios_to_a_bound_over_all_boolean_vectors(rng):
+    X = make_boolean_cp((7, 30, 32), [2, 1, 1], noise=1.0, random_state=rng).X
+    W = BMP(4, random_state=0).fit(X).decomposition_
+    for k, atom in enumerate(W.atoms):
+        R = naive.unfold(X - naive.tensor(W[np.arange(W.n_atoms) != k]), atom.mode)
+        value = np.sum((X - naive.tensor(W[np.arange(W.n_atoms) != k])) * naive.atom(atom)) ** 2 / atom.n_ones
+        assert atom.certificate <= value / np.linalg.eigvalsh(R @ R.T)[-1] * (1 + 1e-9)
+        assert atom.certificate >= value / np.linalg.eigvalsh(R @ R.T)[-1] * 0.99
+        if atom.mode == 0:
+            best = naive.best_boolean(R @ R.T, is_ratio=True)[0]
+            assert atom.certificate <= value / best + 1e-9
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int16, np.uint8, bool])
+def test_any_real_dtype(dtype):
+    X, _, truth = sample(noise=0.1)
+    scaled = X if dtype is np.float32 else np.round(20 * X + 100)
+    X = (scaled > 100) if dtype is bool else scaled.astype(dtype)
+    model = BMP(3, random_state=0).fit(X)
+    assert model.decomposition_.n_atoms == 3
+    if dtype is np.float32:
+        assert hamming_error(model.decomposition_, truth) == 0
+
+
+def test_memory_order_and_read_only_change_nothing(tmp_path):
+    X = sample().X
+    want = BMP(3, random_state=0).fit(X).decomposition_
+    mapped = np.memmap(tmp_path / "x", dtype=float, mode="w+", shape=X.shape)
+    mapped[:] = X
+    frozen = X.copy()
+    frozen.flags.writeable = False
+    strided = np.repeat(X, 2, axis=1)[:, ::2]
+    for variant in (np.asfortranarray(X), frozen, strided, mapped, X.transpose(1, 0, 2).copy().transpose(1, 0, 2)):
+        W = BMP(3, random_state=0).fit(variant).decomposition_
+        assert hamming_error(W, want) == 0
+        np.testing.assert_allclose(W.to_tensor(), want.to_tensor(), atol=1e-6)
+
+
+def test_permuting_the_modes_permutes_the_result():
+    X = sample((16, 20, 24), 4).X
+    W = BMP(4, random_state=0).fit(X).decomposition_
+    permuted = BMP(4, random_state=0).fit(X.transpose(2, 0, 1)).decomposition_
+    np.testing.assert_allclose(permuted.to_tensor(), W.to_tensor().transpose(2, 0, 1), atol=1e-3)
+
+
+def test_scaling_scales_the_weights():
+    X = sample().X
+    W, scaled = (BMP(3, random_state=0).fit(Y).decomposition_ for Y in (X, 1e-6 * X))
+    assert hamming_error(W, scaled) == 0
+    np.testing.assert_allclose(scaled.weights, 1e-6 * W.weights, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(30, 40), (12, 14, 10, 11)])
+def test_matrices_and_four_way_tensors(shape):
+    X, clean, _ = sample(shape, 2, noise=0.05, seed=1)
+    W = BMP(2, random_state=0).fit(X).decomposition_
+    assert rmse(W, clean) < 0.05
+
+
+def test_equal_seeds_give_equal_results():
+    X = sample((15, 15, 15), 5, noise=2.0).X
+    first, second = (decompose(X, 5, random_state=7) for _ in range(2))
+    np.testing.assert_array_equal(first.to_tensor(), second.to_tensor())
+
+
+def test_boolean_modes_restrict():
+    X = sample((15, 16, 17), 3).X
+    W = decompose(X, 3, boolean_modes=[-1], random_state=0)
+    assert set(W.boolean_mode) == {2}
+
+
+def test_labelled_input_names_the_modes():
+    xr = pytest.importorskip("xarray")
+    X = sample((10, 12, 14), 2).X
+    labelled = xr.DataArray(X, dims=("channel", "time", "trial"))
+    W = BMP(2, boolean_modes=["trial", "channel"], random_state=0).fit(labelled).decomposition_
+    assert W.dims == ("channel", "time", "trial") and set(W.boolean_mode) <= {0, 2}
+    assert "channel" in W.summary() or "trial" in W.summary()
+    with pytest.raises(ValueError, match=r"'place'.*not among"):
+        BMP(2, boolean_modes=["place"]).fit(labelled)
+
+
+def test_l1_penalty_shrinks_and_drops():
+    X = sample((12, 13, 14), 4, noise=1.0).X
+    free = decompose(X, 4, random_state=0)
+    alpha = 0.5 * np.abs(free.data_inner).max()
+    for refine in (True, False):
+        W = decompose(X, 4, alpha=alpha, refine=refine, random_state=0)
+        assert np.abs(W.weights).sum() < np.abs(free.weights).sum()
+        gradient = W.data_inner - W.inner_products() @ W.weights
+        active = W.weights != 0
+        np.testing.assert_allclose(np.abs(gradient[active]), alpha, rtol=1e-6)
+
+
+def test_zero_tensor_has_no_atoms():
+    with pytest.warns(UserWarning, match="zero everywhere"):
+        model = BMP(3).fit(np.zeros((4, 5, 6)))
+    assert model.decomposition_.n_atoms == 0 and model.stop_reason_ == "the tensor is zero"
+    np.testing.assert_array_equal(model.decomposition_.to_tensor(), np.zeros((4, 5, 6)))
+
+
+def test_more_atoms_than_the_data_hold_stops_early():
+    X = sample((9, 10, 11), 1, noise=0.0).X
+    for options in ({"refine": False}, {}):
+        model = BMP(8, random_state=0, **options).fit(X)
+        assert model.decomposition_.n_atoms < 8
+        assert "nothing is left" in model.stop_reason_ or "no atom" in model.stop_reason_
+        np.testing.assert_allclose(model.decomposition_.to_tensor(), X, atol=1e-4 * np.abs(X).max())
+
+
+def test_transform_of_the_training_data_gives_the_factor_back():
+    X = sample((20, 24, 28), 6).X
+    model = BMP(6, random_state=0).fit(X)
+    W = model.decomposition_
+    for mode in range(3):
+        T = model.transform(X, mode=mode)
+        boolean = W.boolean_mode == mode
+        np.testing.assert_array_equal(T[:, boolean], W.factors[mode][:, boolean])
+        np.testing.assert_allclose(T[:, ~boolean], W.factors[mode][:, ~boolean], atol=1e-4)
+        np.testing.assert_allclose(model.inverse_transform(T, mode=mode), W.to_tensor(), atol=1e-2)
+
+
+def test_transform_of_new_trials_is_the_best_over_all_bits():
+    X, _, _ = sample((6, 20, 22), 4)
+    model = BMP(4, boolean_modes=[0], random_state=0).fit(X)
+    new = sample((5, 20, 22), 4, seed=3).X
+    T = model.transform(new)
+    assert T.shape == (5, 4) and set(np.unique(T)) <= {0.0, 1.0}
+    patterns = (np.arange(16)[:, None] >> np.arange(4) & 1).astype(float)
+    errors = [np.sum((new - model.inverse_transform(np.tile(b, (5, 1)))) ** 2, axis=(1, 2)) for b in patterns]
+    best = np.min(errors, axis=0)
+    np.testing.assert_allclose(np.sum((new - model.inverse_transform(T)) ** 2, axis=(1, 2)), best)
+
+
+def test_transform_with_rank_two_atoms():
+    X = sample((12, 13, 14), 2).X
+    model = BMP(2, atom_rank=2, boolean_modes=[0, 1], random_state=0).fit(X)
+    T = model.transform(X)
+    n_columns = sum(1 if atom.mode == 0 else atom.rank for atom in model.decomposition_.atoms)
+    assert T.shape == (12, n_columns)
+    assert model.score(X) >= model.decomposition_.explained() - 1e-9
+
+
+def test_grid_search_and_pipeline():
+    X = sample((18, 10, 12), 2).X
+    grid = GridSearchCV(BMP(random_state=0, n_init=2), {"n_atoms": [1, 2]}, cv=2).fit(X)
+    assert grid.best_params_ == {"n_atoms": 2}
+    Z = make_pipeline(StandardScaler(), BMP(3, random_state=0)).fit_transform(sample((30, 12), 2).X)
+    assert Z.shape == (30, 3)
+
+
+BAD = {
+    "empty": (np.zeros((0, 3, 3)), {}, ValueError, "X is empty"),
+    "one mode": (np.zeros(5), {}, ValueError, "at least 2 is needed"),
+    "object": (np.array([[{}, {}], [{}, {}]], dtype=object), {}, TypeError, "X has dtype object"),
+    "text": (np.array([["a", "b"], ["c", "d"]]), {}, ValueError, "X has dtype <U1"),
+    "complex": (np.ones((3, 3)) * 1j, {}, ValueError, "Complex data not supported"),
+    "infinite": (np.array([[1.0, np.inf], [1, 2]]), {}, ValueError, "infinity in 1 entries"),
+    "all NaN": (np.full((3, 3), np.nan), {}, ValueError, "no entry is observed"),
+    "n_atoms 0": (np.ones((3, 3)), {"n_atoms": 0}, ValueError, "n_atoms must be at least 1, got 0"),
+    "n_atoms 2.5": (np.ones((3, 3)), {"n_atoms": 2.5}, TypeError, "n_atoms must be an integer"),
+    "mode 7": (np.ones((3, 3)), {"boolean_modes": [7]}, ValueError, "boolean_modes holds 7"),
+    "no modes": (np.ones((3, 3)), {"boolean_modes": []}, ValueError, "boolean_modes is empty"),
+    "named mode": (np.ones((3, 3)), {"boolean_modes": ["time"]}, ValueError, "no dimension names"),
+    "mode 1.5": (np.ones((3, 3)), {"boolean_modes": [1.5]}, TypeError, "boolean_modes holds 1.5"),
+    "score": (np.ones((3, 3)), {"score": "best"}, ValueError, "score must be one of"),
+    "rank 0": (np.ones((3, 3)), {"atom_rank": 0}, ValueError, "atom_rank must be at least 1"),
+    "rank text": (np.ones((3, 3)), {"atom_rank": "full"}, ValueError, "atom_rank must be an integer, None"),
+    "alpha": (np.ones((3, 3)), {"alpha": -1}, ValueError, "alpha must be finite and at least 0"),
+    "tol": (np.ones((3, 3)), {"tol": np.nan}, ValueError, "tol must be finite"),
+    "seed": (np.ones((3, 3)), {"random_state": "x"}, (TypeError, ValueError), "random_state must be"),
+    "auto alone": (np.ones((3, 3)), {"atom_rank": "auto", "refine": False}, ValueError, "needs refine=True"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_named(name):
+    X, options, error, message = BAD[name]
+    with pytest.raises(error, match=message):
+        BMP(**options).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (np.ones((2, 3), bool), "mask has shape"),
+        (np.zeros((3, 3), bool), "False everywhere"),
+        (np.full((3, 3), 2), "Boolean"),
+    ],
+)
+def test_bad_masks_are_named(mask, message):
+    with pytest.raises(ValueError, match=message):
+        BMP(1).fit(np.ones((3, 3)), mask=mask)
+
+
+def test_wrong_shapes_after_the_fit_are_named():
+    model = BMP(2, random_state=0).fit(sample((8, 9, 10), 2).X)
+    with pytest.raises(ValueError, match="only mode 0 may differ"):
+        model.transform(np.ones((4, 9, 11)))
+    with pytest.raises(ValueError, match="2 columns"):
+        model.inverse_transform(np.ones((4, 3)))
+    block = BMP.as_published(2, boolean_modes=[1]).fit(sample((8, 9, 10), 2).X)
+    with pytest.raises(ValueError, match="dense along mode 0"):
+        block.transform(np.ones((4, 9, 10)))
+
+
+def test_import_is_light():
+    code = "import sys, boolcp; print(sorted({'numba', 'sklearn', 'scipy', 'matplotlib', 'xarray'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+    assert set(boolcp.__all__) <= set(dir(boolcp))
+    for name in boolcp.__all__:
+        assert getattr(boolcp, name) is not None
+    with pytest.raises(AttributeError, match="nothing"):
+        boolcp.nothing  # noqa: B018
