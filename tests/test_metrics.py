@@ -129,6 +129,4 @@ def test_metrics_say_what_does_not_fit(rng):
     with pytest.raises(ValueError, match="equal sizes"):
         factor_match_score((None, [np.ones((2, 1))] * 3), W)
     with pytest.raises(ValueError, match="not of rank one"):
-        factor_match_score(
-            (None, [np.ones((d, 1)) for d in SHAPE]), random_decomposition(SHAPE, "block", rng)
-        )
+        factor_match_score((None, [np.ones((d, 1)) for d in SHAPE]), random_decomposition(SHAPE, "block", rng))

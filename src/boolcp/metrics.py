@@ -116,9 +116,7 @@ def factor_match_score(estimate, truth, *, consider_weights=False):
     else:
         (weights, A), (others, B) = _cp_pair(estimate), _cp_pair(truth)
         if [len(matrix) for matrix in A] != [len(matrix) for matrix in B]:
-            raise ValueError(
-                "estimate and truth must have factor matrices of the same modes with equal sizes."
-            )
+            raise ValueError("estimate and truth must have factor matrices of the same modes with equal sizes.")
         first, second = (np.prod([np.linalg.norm(matrix, axis=0) for matrix in C], axis=0) for C in (A, B))
         inner = np.prod([a.T @ b for a, b in zip(A, B, strict=True)], axis=0)
     if max(inner.shape) == 0:
