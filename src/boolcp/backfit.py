@@ -9,6 +9,7 @@ everything is chosen by Stein's estimate of the risk, |X - W|^2 + 2 sigma^2 (deg
 
 import time
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,9 @@ from boolcp.refine import best_bits
 from boolcp.relax import solve_rows
 from boolcp.shrinkage import noise_level, shrink_block, signal_subspaces
 
-N_SWEEPS = 3
+MAX_SWEEPS = 50
+SETTLED = 1e-3  # fall of the criterion in a sweep, relative to it, that ends back-fitting
+MAX_TRIALS = 3
 N_ALTERNATIONS = 10
 DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 
@@ -50,6 +53,13 @@ class Rule:
     def penalty(self, terms):
         """Return 2 sigma^2 (degrees of freedom); zero unless the rank is chosen by the noise."""
         return 2 * self.sigma**2 * sum(term.dof for term in terms)
+
+    def stands_out(self, B):
+        """Return True if a block chosen by its bits is larger than noise can make it, sigma sum_n sqrt(d_n)."""
+        return (
+            self.atom_rank != "auto"
+            or np.linalg.norm(B, 2 if B.ndim == 2 else None) > self.sigma * np.sqrt(self.sizes).sum()
+        )
 
     def fit(self, B, term, rng, n_ones):
         """Return `term` with the V that fits B = R x_n z best, n_ones |V|^2 - 2 <B, V> + penalty; None if none does."""
@@ -180,8 +190,7 @@ class Run:
             terms = self.extend(is_joint)
             if len(terms) <= len(self.terms):
                 continue
-            residual = self.data.residual(assemble(self.data.shape, terms))
-            criterion = residual.squared_norm + self.rule.penalty(terms)
+            criterion = self.measure(terms)
             if criterion < self.criterion:
                 self.terms, self.criterion = terms, criterion
                 return True
@@ -190,14 +199,45 @@ class Run:
     def extend(self, is_joint):
         """Return the terms with one more, back-fitted. An atom may vanish on the way: then another is found."""
         terms = self.terms
-        for _ in range(N_SWEEPS):
+        for _ in range(MAX_TRIALS):
             term = self.find(terms, is_joint)
             if term is None:
                 break
-            terms = self.backfit([*terms, term])
+            terms = self.recode(self.backfit([*terms, term]))
             if len(terms) > len(self.terms):
                 break
         return terms
+
+    def recode(self, terms):
+        """Return the terms, the last and the one most like it replaced by a better code of the same slices, if any.
+
+        Two atoms of one mode tell three kinds of slices: V, V' and V + V'. Any two of the three may be the blocks, and
+        back-fitting does not lead from one choice to another. The slice that fits worst may be a kind of its own.
+        """
+        last = terms[-1]
+        partners = [term for term in terms[:-1] if term.mode == last.mode]
+        if not partners:
+            return terms
+        first = max(partners, key=lambda term: (term.z & last.z).sum() / np.sqrt(term.z.sum()))
+        rest = [term for term in terms if term is not first and term is not last]
+        residual = self.data.residual(assemble(self.data.shape, rest))
+        left = self.data.residual(assemble(self.data.shape, terms)).gram(last.mode).diagonal()
+        worst = np.arange(len(left)) == np.argmax(left)
+        kinds = [z for z in (first.z & ~last.z, last.z & ~first.z, first.z & last.z, worst) if z.any()]
+        blocks = _float(residual.contract(last.mode, np.stack(kinds, axis=1).astype(float)))
+        fits = [self.rule.fit(B, Term(last.mode, z, B), self.rng, z.sum()) for B, z in zip(blocks, kinds, strict=True)]
+        best, criterion = terms, self.measure(terms)
+        for pair in combinations([term for term in fits if term is not None], 2):
+            found = [*rest, *(term for term in decide_bits(residual, last.mode, pair) if term is not None)]
+            if len(found) == len(terms):
+                found = self.backfit_mode(found, last.mode)[0]
+            if len(found) == len(terms) and self.measure(found) < criterion:
+                best, criterion = found, self.measure(found)
+        return terms if best is terms else self.backfit(best)
+
+    def measure(self, terms):
+        """Return the criterion: |X - W|^2 + penalty."""
+        return self.data.residual(assemble(self.data.shape, terms)).squared_norm + self.rule.penalty(terms)
 
     def find(self, terms, is_joint):
         """Return the term with the largest gain minus penalty over the modes (Alg. 2, line 10); None without gain."""
@@ -224,7 +264,7 @@ class Run:
             n_ones = z @ P @ z
             B = _float(residual.contract(mode, (P @ z)[:, None]))[0]
             fitted = self.rule.fit(B, Term(mode, z, B), self.rng, n_ones) if n_ones > DEPENDENT * z.sum() else None
-            if fitted is None:
+            if fitted is None or not self.rule.stands_out(B / np.sqrt(n_ones)):
                 break
             descent, size2 = np.vdot(B, fitted.V), np.vdot(fitted.V, fitted.V)
             gain = 2 * descent - n_ones * size2 - self.rule.penalty([fitted])
@@ -241,12 +281,13 @@ class Run:
 
     def backfit(self, terms):
         """Return the terms after sweeps over the modes; the criterion never rises."""
-        for _ in range(N_SWEEPS):
-            fall = 0.0
+        criterion = self.measure(terms)
+        for _ in range(MAX_SWEEPS):
+            previous = criterion
             for mode in sorted({term.mode for term in terms}):
-                terms, change = self.backfit_mode(terms, mode)
-                fall += change
-            if fall <= 1e-6 * self.data.squared_norm:
+                terms, fall = self.backfit_mode(terms, mode)
+                criterion -= fall
+            if previous - criterion <= SETTLED * previous or criterion <= self.min_gain:
                 break
         return terms if self.rule.atom_rank == "auto" else reweight(self.data, terms)
 
@@ -292,7 +333,9 @@ class Run:
         Z = _bits(own)
         dense = solve_rows(Z.T @ Z, B[alive].reshape(len(alive), -1).T).T
         if self.rule.atom_rank is None:
-            options = [[term._replace(V=V.reshape(B.shape[1:])) for term, V in zip(own, dense, strict=True)]]
+            options = [
+                [term._replace(V=V.reshape(B.shape[1:]), factors=None) for term, V in zip(own, dense, strict=True)]
+            ]
         else:
             starts = [_blocks(own), dense] if len(alive) > 1 else [dense]
             options = [self.refit_in_turn(B[alive], Z.T @ Z, own, start) for start in starts]

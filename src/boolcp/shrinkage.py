@@ -100,13 +100,13 @@ def shrink_matrix(B, sigma, sizes):
     if rank == 0:
         return None
     U = U[:, ::-1][:, :rank]
-    return (U * (f / s)[:rank], B.T @ U), spectral_dof(s, f, slope, long - short)
+    return (U * (f[:rank] / s[:rank]), B.T @ U), spectral_dof(s, f, slope, long - short)
 
 
 def shrink_values(s, sigma, long, short):
     """Return the shrunk singular values f(s) of a (long, short) matrix and the slope f'(s); zero below the edge."""
     scale, ratio = sigma * np.sqrt(long), short / long
-    is_signal = s > max(sigma * (np.sqrt(long) + np.sqrt(short)), SMALLEST * s[0])
+    is_signal = s > max(sigma * noise_edge(long, short), SMALLEST * s[0])
     y = np.where(is_signal, s, np.inf) / scale
     f, slope = np.zeros_like(s), np.zeros_like(s)
     y2 = y[is_signal] ** 2
@@ -114,6 +114,15 @@ def shrink_values(s, sigma, long, short):
     f[is_signal] = root / y[is_signal] * scale
     slope[is_signal] = 2 * (y2 - ratio - 1) / root - root / y2
     return f, slope
+
+
+def noise_edge(long, short):
+    """Return what the largest singular value of a (long, short) matrix of unit noise stays below in 99 % of cases.
+
+    Its square is (sqrt(long) + sqrt(short))^2 plus a fluctuation that follows the Tracy-Widom law.
+    """
+    edge = np.sqrt(long) + np.sqrt(short)
+    return np.sqrt(edge**2 + 2.02 * edge * (1 / np.sqrt(long) + 1 / np.sqrt(short)) ** (1 / 3))
 
 
 def spectral_dof(s, f, slope, excess):
