@@ -160,7 +160,10 @@ def from_mne(inst, *, picks="data"):
     """
     load_extra("mne", "mne")
     xarray = load_extra("xarray", "labels")
-    inst = inst.copy().pick(picks, verbose="ERROR")
+    inst = inst.copy()
+    if hasattr(inst, "event_id"):
+        inst.load_data()
+    inst.pick(picks, verbose="ERROR")
     coords = {"channel": ("channel", np.array(inst.ch_names))} | _positions(inst)
     coords["time"] = "time", np.asarray(inst.times), {"units": "s"}
     rate = float(inst.info["sfreq"])
@@ -180,7 +183,7 @@ def from_mne(inst, *, picks="data"):
     X.attrs = {"units": "SI", "sampling_rate": rate}
     lasting = [(a["description"], a["onset"], a["duration"]) for a in inst.annotations if a["duration"] > 0]
     if lasting:
-        onset = 0.0 if inst.info["meas_date"] is None else inst.first_samp / rate
+        onset = inst.first_time  # MNE counts from the start of the acquisition
         X.attrs["condition_label"] = [str(label) for label, _, _ in lasting]
         X.attrs["condition_start"] = [float(start - onset) for _, start, _ in lasting]
         X.attrs["condition_stop"] = [float(start - onset + length) for _, start, length in lasting]

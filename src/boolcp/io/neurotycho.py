@@ -230,7 +230,9 @@ def read_conditions(path, times=None):
         samples = np.atleast_1d(read_variable(path, names["conditionindex"])).astype(float).round().astype(int) - 1
     else:
         seconds = np.atleast_1d(read_variable(path, names["conditiontime"])).astype(float)
-        samples = seconds if times is None else np.searchsorted(times - times[0], seconds)
+        samples = (
+            seconds if times is None else np.searchsorted(times - times[0], seconds - np.median(np.diff(times)) / 2)
+        )
     if len(labels) != len(samples):
         raise FileError(path, f"has {len(labels)} labels but {len(samples)} moments", "Use the original file.")
     return labels, samples.tolist()

@@ -18,6 +18,8 @@ def read_npy(path):
         dtype = _header(file)[1]
     if dtype.hasobject:
         raise FileError(path, OBJECTS, SAVE_AGAIN)
+    if dtype.kind not in "fiubc":
+        raise FileError(path, f"holds {dtype}, not numbers", SAVE_AGAIN)
     with reading(path, ".npy file"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     return NamedArrays(path, {"array": _variable(array.shape, array.dtype)}, lambda name: array)

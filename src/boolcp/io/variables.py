@@ -44,8 +44,9 @@ class NamedArrays:
         if not self.table:
             raise FileError(self.path, "holds no arrays", "Export the data again.")
         tensors = [n for n, v in self.table.items() if v.is_numeric and sum(size > 1 for size in v.shape) >= 2]
-        if len(tensors) == 1:
-            return tensors[0]
+        numeric = [n for n, v in self.table.items() if v.is_numeric]
+        if len(tensors) == 1 or len(numeric) == len(self.table) == 1:
+            return (tensors or numeric)[0]
         if not tensors:
             problem = "holds no numeric array with two or more modes"
             raise FileError(self.path, problem, f"It holds {self.listing()}.")

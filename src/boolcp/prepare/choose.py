@@ -42,7 +42,8 @@ def select_condition(X, condition):
     """Return the part of a recording under one condition.
 
     A condition is a value of the coordinate "condition" along some mode (trials of MNE epochs, states), or a stretch of
-    time listed in ``attrs`` (NeuroTycho recordings, MNE annotations). Case does not matter.
+    time listed in ``attrs`` (NeuroTycho recordings, MNE annotations). Case does not matter, and of a label with tags
+    such as "go/left" one tag is enough.
 
     Parameters
     ----------
@@ -68,14 +69,14 @@ def select_condition(X, condition):
     if "condition" in X.coords and X.coords["condition"].ndim == 1:
         (dim,) = X.coords["condition"].dims
         known = [str(label) for label in X.coords["condition"].values]
-        positions = [n for n, label in enumerate(known) if label.lower() == condition.lower()]
+        positions = [n for n, label in enumerate(known) if is_condition(label, condition)]
         if not positions:
             raise ValueError(f"There is no condition {condition!r}; there are {', '.join(sorted(set(known)))}.")
         return noted(X.isel({dim: positions}), X, step)
     stretches = list_conditions(X)
     if not stretches:
         raise ValueError(f"No conditions are known, so {condition!r} cannot be selected.")
-    chosen = [(start, stop) for label, start, stop in stretches if label.lower() == condition.lower()]
+    chosen = [(start, stop) for label, start, stop in stretches if is_condition(label, condition)]
     if not chosen:
         known = sorted({label for label, _, _ in stretches})
         raise ValueError(f"There is no condition {condition!r}; there are {', '.join(known)}.")
@@ -88,6 +89,12 @@ def select_condition(X, condition):
     for name in ("condition_label", "condition_start", "condition_stop"):
         selected.attrs.pop(name, None)
     return selected
+
+
+def is_condition(label, condition):
+    """Return True if a label is the condition, or has it as one of its tags."""
+    label, condition = label.lower(), condition.lower()
+    return condition == label or condition in label.split("/")
 
 
 def list_conditions(X):

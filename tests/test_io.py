@@ -1,0 +1,192 @@
+import h5py
+import mne
+import numpy as np
+import pytest
+import scipy.io
+import xarray as xr
+import zarr
+
+import boolcp
+from boolcp.io import FileError, reading
+from boolcp.io.electrodes import read_electrodes, read_pairs
+from boolcp.io.writing import write_tensor
+
+
+@pytest.fixture
+def X(rng):
+    return rng.standard_normal((3, 4, 5))
+
+
+def labelled(X):
+    coords = {"channel": ["Fz", "Cz", "Pz"], "time": ("time", np.arange(4) / 100, {"units": "s"})}
+    coords["area"] = "channel", ["F", "C", "P"]
+    return xr.DataArray(X, coords, ("channel", "time", "trial"), name="voltage", attrs={"units": "uV"})
+
+
+def write_mat73(path, X):
+    """Write an array as MATLAB v7.3 does: HDF5 behind a header of 512 bytes, the modes reversed."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file["X"] = X.T
+        file["X"].attrs["MATLAB_class"] = np.bytes_("double")
+    header = b"MATLAB 7.3 MAT-file, Platform: GLNXA64, Created on: Mon Jan  1 00:00:00 2024 HDF5 schema 1.00 ."
+    with path.open("r+b") as file:
+        file.write(header.ljust(124) + b"\x00\x02IM")
+
+
+def write_hdf5(path, X):
+    with h5py.File(path, "w") as file:
+        file["group/X"] = X
+
+
+WRITERS = {
+    "data.npy": np.save,
+    "data.npz": lambda path, X: np.savez(path, X=X, note="text"),
+    "v5.mat": lambda path, X: scipy.io.savemat(path, {"X": X, "note": "text", "rate": 5.0}),
+    "v73.mat": write_mat73,
+    "data.h5": write_hdf5,
+    "data.nc": lambda path, X: xr.DataArray(X).to_netcdf(path, engine="h5netcdf"),
+    "classic.nc": lambda path, X: xr.DataArray(X).to_netcdf(path, engine="scipy"),
+    "data.zarr": lambda path, X: zarr.save(str(path), X),
+}
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_numbers_of_each_format_come_back(name, tmp_path, X):
+    WRITERS[name](tmp_path / name, X)
+    read = boolcp.open_tensor(tmp_path / name)
+    np.testing.assert_array_equal(read.values, X)
+    assert read.attrs["source"] == name
+    assert any("3 x 4 x 5" in line or "3 dim_0 x 4 dim_1" in line for line in reading.describe(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["data.nc", "data.zarr"])
+def test_labels_of_xarray_files_are_kept(name, tmp_path, X):
+    if name.endswith(".nc"):
+        labelled(X).to_netcdf(tmp_path / name, engine="h5netcdf")
+    else:
+        labelled(X).to_dataset().to_zarr(tmp_path / name, zarr_format=2)
+    read = boolcp.open_tensor(tmp_path / name)
+    xr.testing.assert_equal(read, labelled(X))
+    assert read["time"].attrs["units"] == "s" and read.name == "voltage"
+
+
+@pytest.mark.parametrize("dtype", ["int16", "float32", "bool", "uint8", ">f8"])
+def test_dtypes_are_kept(dtype, tmp_path, X):
+    np.save(tmp_path / "a.npy", (100 * X).astype(dtype))
+    assert boolcp.open_tensor(tmp_path / "a.npy").dtype == np.dtype(dtype)
+
+
+def test_a_large_npy_is_mapped_and_not_read(tmp_path, X):
+    np.save(tmp_path / "a.npy", X)
+    array = boolcp.open_tensor(tmp_path / "a.npy").variable._data
+    while not isinstance(array, np.memmap) and getattr(array, "base", None) is not None:
+        array = array.base
+    assert isinstance(array, np.memmap)
+
+
+def test_names_coordinates_and_rate(tmp_path, X):
+    np.savez(tmp_path / "a.npz", data=X, fs=200.0, freqs=np.array([1.0, 2.0, 3.0]))
+    read = boolcp.open_tensor(tmp_path / "a.npz", dims=("freq", "time", "trial"), coords={"freq": "freqs"})
+    assert read["freq"].values.tolist() == [1, 2, 3]
+    np.testing.assert_allclose(read["time"], np.arange(4) / 200)
+    assert boolcp.prepare.sampling_rate(read) == 200
+
+
+def test_a_field_of_a_struct(tmp_path, X):
+    scipy.io.savemat(tmp_path / "a.mat", {"s": {"X": X, "inner": {"Y": 2 * X}}})
+    np.testing.assert_array_equal(boolcp.open_tensor(tmp_path / "a.mat", variable="s.inner.Y"), 2 * X)
+
+
+def test_hdf5_paths_may_start_with_a_slash_and_labels_are_used(tmp_path, X):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["g/X"] = X
+        for n, name in enumerate(("channel", "time", "trial")):
+            file["g/X"].dims[n].label = name
+    assert boolcp.open_tensor(tmp_path / "a.h5", variable="/g/X").dims == ("channel", "time", "trial")
+
+
+def test_missing_entries_come_through(tmp_path, X):
+    X[0, 0, 0] = np.nan
+    np.save(tmp_path / "a.npy", X)
+    assert np.isnan(boolcp.open_tensor(tmp_path / "a.npy").values).sum() == 1
+
+
+def test_events_are_counted(tmp_path):
+    np.savez(tmp_path / "a.npz", unit=[1, 1, 2], ms=[0.0, 12.0, 19.0], trial=[0, 0, 3])
+    X = boolcp.open_tensor(tmp_path / "a.npz", events=("unit", "ms", "trial"), bin_ms=10)
+    assert X.dims == ("unit", "time", "trial") and X.shape == (2, 2, 2)
+    assert X.sel(unit=1, trial=0).values.tolist() == [1, 1] and X.sel(unit=2, trial=3).values.tolist() == [0, 1]
+
+
+def test_nothing_is_unpickled(tmp_path):
+    class Bomb:
+        def __reduce__(self):
+            return (tmp_path / "exploded").touch, ()
+
+    np.save(tmp_path / "a.npy", np.array([[Bomb()]], dtype=object), allow_pickle=True)
+    np.savez(tmp_path / "a.npz", x=np.array([[Bomb()]], dtype=object))
+    for name in ("a.npy", "a.npz"):
+        with pytest.raises(FileError):
+            boolcp.open_tensor(tmp_path / name)
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize("name", ["out.nc", "out.npy"])
+def test_a_tensor_is_written_and_read(name, tmp_path, X):
+    L = labelled(X).assign_attrs(preparation=["one step"], left_out=[], condition_label=["rest"])
+    write_tensor(L, tmp_path / name)
+    read = boolcp.open_tensor(tmp_path / name)
+    np.testing.assert_array_equal(read.values, X)
+    if name == "out.nc":
+        xr.testing.assert_equal(read, L)
+        assert np.atleast_1d(read.attrs["preparation"]).tolist() == ["one step"]
+    with pytest.raises(FileError, match="exists already"):
+        write_tensor(L, tmp_path / name)
+
+
+def raw_recording(rng, n_channels=4, rate=100.0, seconds=6):
+    info = mne.create_info([f"E{n}" for n in range(n_channels)], rate, "eeg")
+    raw = mne.io.RawArray(1e-5 * rng.standard_normal((n_channels, int(rate * seconds))), info, verbose="ERROR")
+    raw.set_annotations(mne.Annotations([1.0, 4.0], [2.0, 1.0], ["rest", "rest"]))
+    return raw
+
+
+@pytest.mark.parametrize("suffix", ["_raw.fif", ".edf", ".vhdr"])
+def test_continuous_files_through_mne(suffix, tmp_path, rng):
+    raw = raw_recording(rng)
+    path = tmp_path / f"a{suffix}"
+    if suffix == "_raw.fif":
+        raw.save(path, verbose="ERROR")
+    else:
+        mne.export.export_raw(path, raw, verbose="ERROR")
+    X = boolcp.open_tensor(path)
+    assert X.dims == ("channel", "time") and X["channel"].values.tolist() == raw.ch_names
+    np.testing.assert_allclose(X.values, raw.get_data(), atol=2e-8)
+    rest = boolcp.open_tensor(path, condition="rest", channels=["E2"])
+    assert rest.shape == (1, 300), "2 s and 1 s"
+    assert boolcp.prepare.cut_trials(rest, 500).sizes["trial"] == 6
+
+
+def test_epochs_through_mne(tmp_path, rng):
+    events = np.array([[100, 0, 1], [250, 0, 2], [400, 0, 1]])
+    epochs = mne.Epochs(
+        raw_recording(rng), events, {"go": 1, "stop": 2}, 0, 0.5, baseline=None, preload=True, verbose="ERROR"
+    )
+    epochs.save(tmp_path / "a-epo.fif", verbose="ERROR")
+    X = boolcp.open_tensor(tmp_path / "a-epo.fif")
+    assert X.dims == ("channel", "time", "trial") and X["condition"].values.tolist() == ["go", "stop", "go"]
+    np.testing.assert_allclose(X.values, epochs.get_data(copy=True).transpose(1, 2, 0), rtol=1e-5, atol=1e-12)
+    assert boolcp.open_tensor(tmp_path / "a-epo.fif", condition="GO").sizes["trial"] == 2
+    with pytest.raises(FileError, match="no condition 'wait'; there are go, stop"):
+        boolcp.open_tensor(tmp_path / "a-epo.fif", condition="wait")
+
+
+def test_tables_of_electrodes_and_pairs(tmp_path):
+    table = tmp_path / "electrodes.csv"
+    table.write_text("channel,x_px,y_px,area8\n1,1.5,2,PC\n2,3,4,TC\n")
+    assert read_electrodes(table)[2].area == "TC" and read_electrodes(table)[1].x == 1.5
+    scipy.io.savemat(tmp_path / "Map.mat", {"X": np.array([[1.0], [2.0]]), "Y": np.array([[3.0], [4.0]])})
+    assert read_electrodes(tmp_path / "Map.mat")[2].y == 4
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("a,b\n1,2\n3,4\n")
+    assert read_pairs(pairs) == [("1", "2"), ("3", "4")]

@@ -1,0 +1,302 @@
+"""Every file that cannot be used gives one line: the file, what is wrong, what to do."""
+
+import errno
+import os
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+import scipy.io
+import xarray as xr
+import zarr
+
+import boolcp
+from boolcp.cli import main
+from boolcp.io import FileError, atomic
+
+CUBE = np.arange(24.0).reshape(2, 3, 4)
+
+
+def write_bytes(path, content):
+    path.write_bytes(content)
+    return path
+
+
+def truncated(path, share=0.5):
+    content = path.read_bytes()
+    return write_bytes(path, content[: int(len(content) * share)])
+
+
+def npy(folder, array=CUBE, **options):
+    np.save(folder / "data.npy", array, **options)
+    return folder / "data.npy"
+
+
+def npz(folder, **arrays):
+    np.savez(folder / "data.npz", **arrays)
+    return folder / "data.npz"
+
+
+def mat(folder, **arrays):
+    scipy.io.savemat(folder / "data.mat", arrays)
+    return folder / "data.mat"
+
+
+def netcdf(folder, array=None, name="data.nc"):
+    array = xr.DataArray(CUBE, dims=("channel", "time", "trial")) if array is None else array
+    array.to_netcdf(folder / name, engine="h5netcdf")
+    return folder / name
+
+
+def hdf5(folder, **arrays):
+    with h5py.File(folder / "data.h5", "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
+    return folder / "data.h5"
+
+
+def recording(folder, lengths=(100, 100), times=100, condition=None):
+    """Write a small NeuroTycho folder by hand."""
+    path = folder / "recording"
+    path.mkdir()
+    for n, length in enumerate(lengths, start=1):
+        scipy.io.savemat(path / f"ECoG_ch{n}.mat", {f"ECoGData_ch{n}": np.ones((1, length), np.int16)})
+    if times is not None:
+        times = np.arange(times) / 1000 if np.ndim(times) == 0 else times
+        scipy.io.savemat(path / "ECoGTime.mat", {"ECoGTime": times[None]})
+    if condition is not None:
+        scipy.io.savemat(path / "Condition.mat", condition)
+    return path
+
+
+def zipped(folder, members, name="recording.zip"):
+    with zipfile.ZipFile(folder / name, "w") as archive:
+        for member, content in members.items():
+            archive.writestr(member, content)
+    return folder / name
+
+
+def zarr_array(folder, array):
+    zarr.save(str(folder / "data.zarr"), array)
+    return folder / "data.zarr"
+
+
+def bad_channel(folder):
+    path = recording(folder)
+    truncated(path / "ECoG_ch2.mat")
+    return path
+
+
+def bad_member(folder):
+    """A zip whose second channel has a wrong checksum."""
+    source = recording(folder)
+    path = zipped(folder, {f"S1/{item.name}": item.read_bytes() for item in sorted(source.iterdir())})
+    content = bytearray(path.read_bytes())
+    content[content.rfind(b"ECoG_ch2.mat", 0, content.find(b"ECoG_ch2.mat") + 12) + 260] ^= 255
+    return write_bytes(path, bytes(content))
+
+
+def denied(folder):
+    path = npy(folder)
+    path.chmod(0)
+    return path
+
+
+def condition(labels, index):
+    return {"ConditionLabel": np.array([labels], dtype=object), "ConditionIndex": np.array([index], dtype=float)}
+
+
+def evil_pickle(folder):
+    return write_bytes(folder / "data.pkl", pickle.dumps(CUBE))
+
+
+def duplicated(folder):
+    return netcdf(folder, xr.DataArray(CUBE[:, :2], {"time": ["a", "a"]}, ("channel", "time", "trial")))
+
+
+def table_of(folder, text):
+    (folder / "electrodes.csv").write_text(text)
+    return recording(folder)
+
+
+# name: how to make it, options of open_tensor, words of the message
+MALFORMED = {
+    "missing file": (lambda d: d / "nothing.npy", {}, "no such file"),
+    "0 bytes": (lambda d: write_bytes(d / "data.npy", b""), {}, "empty (0 bytes)"),
+    "unknown ending": (lambda d: write_bytes(d / "data.xyz", b"1"), {}, "not a known format"),
+    "pickle": (evil_pickle, {}, "never read"),
+    "text as npy": (lambda d: write_bytes(d / "data.npy", b"1,2,3\n4,5,6\n"), {}, "not a readable .npy"),
+    "truncated npy": (lambda d: truncated(npy(d)), {}, "not a readable .npy"),
+    "npy cut in its header": (lambda d: truncated(npy(d), 0.1), {}, "not a readable .npy"),
+    "npy of objects": (lambda d: npy(d, np.array([["a", 1]], dtype=object)), {}, "Python objects"),
+    "npy of text": (lambda d: npy(d, np.array([["a", "b"]])), {}, "not numbers"),
+    "complex npy": (lambda d: npy(d, CUBE * 1j), {}, "complex"),
+    "npy vector": (lambda d: npy(d, np.ones(5)), {}, "two or more modes"),
+    "npy without entries": (lambda d: npy(d, np.ones((0, 3))), {}, "is empty"),
+    "npz of objects": (lambda d: npz(d, x=np.array([[1, None]])), {"variable": "x"}, "object"),
+    "npz with several arrays": (lambda d: npz(d, a=CUBE, b=CUBE), {}, "Choose one"),
+    "npz without the variable": (lambda d: npz(d, a=CUBE), {"variable": "b"}, "no variable 'b'"),
+    "truncated npz": (lambda d: truncated(npz(d, a=CUBE)), {}, "not a readable .npz"),
+    "npz that is a text": (lambda d: write_bytes(d / "data.npz", b"hello"), {}, "not a readable .npz"),
+    "mat without the variable": (lambda d: mat(d, a=CUBE), {"variable": "X"}, "no variable 'X'"),
+    "mat of text": (lambda d: mat(d, a="hello"), {}, "no numeric array"),
+    "mat of two vectors": (lambda d: mat(d, a=np.ones(4), b=np.ones(4)), {}, "no numeric array"),
+    "truncated mat": (lambda d: truncated(mat(d, a=CUBE)), {}, "not a readable .mat"),
+    "mat that is a text": (lambda d: write_bytes(d / "data.mat", b"hello" * 40), {}, "not a readable .mat"),
+    "HDF5 without the dataset": (lambda d: hdf5(d, a=CUBE), {"variable": "g/b"}, "no variable 'g/b'"),
+    "HDF5 group": (lambda d: hdf5(d, **{"g/a": CUBE}), {"variable": "/g"}, "is a group"),
+    "HDF5 without datasets": (lambda d: hdf5(d), {}, "holds no arrays"),
+    "truncated HDF5": (lambda d: truncated(hdf5(d, a=CUBE)), {}, "not a readable HDF5"),
+    "truncated netCDF": (lambda d: truncated(netcdf(d)), {}, "not a readable netCDF"),
+    "text as netCDF": (lambda d: write_bytes(d / "data.nc", b"hello" * 9), {}, "not a readable netCDF"),
+    "netCDF without times": (netcdf, {"condition": "rest"}, "No conditions"),
+    "netCDF with duplicate labels": (duplicated, {}, "more than once"),
+    "wrong number of names": (npy, {"dims": ("a", "b")}, "one name for each mode"),
+    "names given twice": (npy, {"dims": ("a", "b", "a")}, "same name"),
+    "rate without time": (npy, {"sampling_rate": 100.0}, "called time"),
+    "rate not positive": (npy, {"dims": ("a", "time", "b"), "sampling_rate": -1.0}, "positive"),
+    "coordinate of another length": (
+        lambda d: npz(d, x=CUBE, t=np.arange(5)),
+        {"variable": "x", "dims": ("a", "b", "c"), "coords": {"a": "t"}},
+        "5 values",
+    ),
+    "folder without a recording": (lambda d: d, {}, "not a NeuroTycho recording"),
+    "zarr vector": (lambda d: zarr_array(d, np.ones(4)), {}, "two or more modes"),
+    "events of different lengths": (
+        lambda d: npz(d, u=np.arange(3), t=np.arange(4.0), k=np.arange(3)),
+        {"events": ("u", "t", "k"), "bin_ms": 5},
+        "one length",
+    ),
+    "channels of different lengths": (lambda d: recording(d, (100, 90)), {}, "90 samples"),
+    "wrong time file": (lambda d: recording(d, times=120), {}, "time file has 120"),
+    "times that go back": (lambda d: recording(d, times=np.arange(100.0)[::-1]), {}, "do not increase"),
+    "no time file": (lambda d: recording(d, times=None), {}, "no time file"),
+    "corrupt channel": (bad_channel, {}, "ECoG_ch2.mat: not a readable"),
+    "unknown condition": (
+        lambda d: recording(d, condition=condition(["A-Start", "A-End"], [1, 50])),
+        {"condition": "B"},
+        "conditions are A",
+    ),
+    "conditions without labels": (
+        lambda d: recording(d, condition={"x": np.ones(3)}),
+        {"condition": "A"},
+        "has no conditions",
+    ),
+    "unknown session": (recording, {"session": 7}, "no session"),
+    "unknown channel": (recording, {"channels": [9]}, "no channel 9"),
+    "electrodes without positions": (
+        lambda d: table_of(d, "channel,area\n1,MP\n"),
+        {"electrodes": "electrodes.csv"},
+        "no column 'x'",
+    ),
+    "empty zip": (lambda d: zipped(d, {}), {}, "zip is empty"),
+    "zip that is a text": (lambda d: write_bytes(d / "data.zip", b"hello" * 9), {}, "not a readable .zip"),
+    "path traversal in a zip": (lambda d: zipped(d, {"../ECoG_ch1.mat": b"x"}), {}, "leads out of the zip"),
+    "absolute path in a zip": (lambda d: zipped(d, {"/etc/ECoG_ch1.mat": b"x"}), {}, "leads out of the zip"),
+    "zip without a recording": (lambda d: zipped(d, {"readme.txt": b"x"}), {}, "not a NeuroTycho recording"),
+    "corrupt member of a zip": (bad_member, {}, "ECoG_ch2.mat"),
+    "EDF that is a text": (lambda d: write_bytes(d / "data.edf", b"hello"), {}, "not a readable .edf"),
+    "EEGLAB that is a text": (lambda d: write_bytes(d / "data.set", b"hello" * 40), {}, "not a readable .set"),
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_file_gives_one_line(name, tmp_path):
+    make, options, words = MALFORMED[name]
+    path = make(tmp_path)
+    if "electrodes" in options:
+        options = {"electrodes": tmp_path / options["electrodes"]}
+    with pytest.raises(FileError) as caught:
+        boolcp.open_tensor(path, **options)
+    message = str(caught.value)
+    assert words in message, message
+    assert "\n" not in message and message.endswith(".") and len(message) < 700, message
+    assert path.name in message or path.name in caught.value.path or str(tmp_path) in message
+
+
+@pytest.mark.parametrize(
+    "name", ["0 bytes", "truncated npy", "channels of different lengths", "path traversal in a zip"]
+)
+def test_the_command_shows_the_line_and_no_traceback(name, tmp_path, capsys):
+    path = MALFORMED[name][0](tmp_path)
+    assert main(["fit", str(path), "-o", str(tmp_path / "out")]) == 2
+    shown = capsys.readouterr()
+    assert shown.err.startswith("boolcp: ") and shown.err.count("\n") == 1 and "Traceback" not in shown.err
+    assert MALFORMED[name][2] in shown.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    with pytest.raises(FileError):
+        main(["fit", str(tmp_path / "nothing.npy"), "--debug"])
+
+
+@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may read everything")
+def test_permission_denied(tmp_path):
+    with pytest.raises(FileError, match="permission denied"):
+        boolcp.open_tensor(denied(tmp_path))
+
+
+def test_permission_denied_by_the_system(tmp_path, monkeypatch):
+    path = npy(tmp_path)
+
+    def refuse(*arguments, **options):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(type(path), "open", refuse)
+    with pytest.raises(FileError, match="permission denied"):
+        boolcp.open_tensor(path)
+
+
+def test_a_corrupt_channel_can_be_skipped(tmp_path):
+    with pytest.warns(UserWarning, match="Channel 2 is left out"):
+        X = boolcp.open_tensor(bad_channel(tmp_path), skip_bad=True)
+    assert X["channel"].values.tolist() == [1] and X.attrs["left_out"] == [2]
+
+
+def full_disk(*arguments, **options):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_leaves_the_old_result(tmp_path, monkeypatch, rng):
+    path = tmp_path / "result.nc"
+    boolcp.BooleanCP((2, 3, 4)).save(path)
+    before = path.read_bytes()
+    monkeypatch.setattr(type(path), "write_bytes", full_disk)
+    with pytest.raises(FileError, match="no space is left"):
+        boolcp.BooleanCP((2, 3, 4)).save(path, overwrite=True)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    assert [item.name for item in tmp_path.iterdir()] == ["result.nc"], "the temporary file is gone"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are POSIX")
+def test_a_real_limit_of_the_size_of_files(tmp_path):
+    code = (
+        "import resource, boolcp; W = boolcp.BooleanCP((50, 60, 70));"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000));"
+        "from boolcp.io import FileError\n"
+        "try: W.save('result.nc')\n"
+        "except FileError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert "result.nc: no space is left on the disk" in done.stdout, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_writing_into_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(FileError, match="its folder does not exist"):
+        atomic.write_text(tmp_path / "a" / "b.txt", "x")
+
+
+def test_nothing_is_overwritten_unless_asked(tmp_path):
+    path = tmp_path / "a.txt"
+    atomic.write_text(path, "one")
+    with pytest.raises(FileError, match="exists already"):
+        atomic.write_text(path, "two")
+    atomic.write_text(path, "two", overwrite=True)
+    assert path.read_text() == "two"
