@@ -19,8 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from boolcp.maxcut import EFFORTS, lift, maximize_boolean_quadratic, maximize_boolean_rayleigh
 
-SEED = 20260115
-TABU_MILLISECONDS = (20, 100, 1000)
+SEED = 20270301
+TABU_MILLISECONDS = (20, 100, 500)
 RESULTS = Path(__file__).parent / "results" / "maxcut.md"
 
 
@@ -89,9 +89,21 @@ def timed(function, repeats=1):
     return result, 1e3 * min(times)
 
 
+def slowdown(seconds=0.05):
+    """Return wall-clock over processor time right now: 1 on an idle machine, more on a shared one."""
+    start, spent = time.perf_counter(), time.process_time()
+    while time.perf_counter() - start < seconds:
+        pass
+    return seconds / max(time.process_time() - spent, 0.1 * seconds)
+
+
 def tabu(C, milliseconds):
-    """Return the value found by the tabu search of dwave-samplers and its time."""
+    """Return the value found by the tabu search of dwave-samplers and its processor time.
+
+    Its time limit is wall-clock time, so it is stretched by the slowdown of the moment.
+    """
     model = dimod.BinaryQuadraticModel(-C, "BINARY")
+    milliseconds = int(milliseconds * slowdown())
     samples, spent = timed(lambda: TabuSampler().sample(model, timeout=milliseconds, num_reads=1, seed=1))
     z = samples.record.sample[0][np.argsort(samples.variables)].astype(bool)
     return z @ C @ z, spent
@@ -186,15 +198,16 @@ def main():
         "Made by `python benchmarks/bench_maxcut.py`; all methods in one run, one BLAS thread,",
         f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, {libraries}.",
         "The best value is the best that any method of the table found. Times are processor time,",
-        "the least of a few repeats; the time limit of tabu is wall-clock time",
-        f"(wall-clock / processor time of the whole run: {(time.perf_counter() - start) / time.process_time():.2f}).",
+        "the least of a few repeats. Tabu stops by wall-clock time; its limit is stretched by the momentary slowdown",
+        "of the machine, and its time includes reading the matrix. Wall-clock / processor time of the whole run:",
+        f"{(time.perf_counter() - start) / time.process_time():.2f} (1 when nothing else runs).",
         "",
         "## max z'Cz",
         "",
         *header,
         *quadratic,
         "",
-        "Tabu is `TabuSampler` of dwave-samplers with the given time limit and one read.",
+        "Tabu is `TabuSampler` of dwave-samplers with one read and the given limit of processor time, approximately.",
         "",
         "## max z'Cz / |z|^2 (positive semidefinite matrices only)",
         "",
