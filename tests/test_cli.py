@@ -263,3 +263,11 @@ def test_the_demo_goes_the_whole_way(tmp_path, monkeypatch, capsys):
     assert run(capsys, *command[1:])[0] == 0
     first, second = (boolcp.load(f"{folder}/decomposition.nc") for folder in ("boolcp-demo", "result"))
     np.testing.assert_array_equal(first.to_tensor(), second.to_tensor())
+
+
+def test_in_a_terminal_the_variable_is_asked_for(tmp_path, monkeypatch, rng):
+    X = rng.standard_normal((3, 4, 5))
+    np.savez(tmp_path / "a.npz", a=X, b=2 * X)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.prompt", lambda *arguments, **given: "b")
+    np.testing.assert_array_equal(load_data(options(tmp_path / "a.npz")), 2 * X)

@@ -131,7 +131,7 @@ def test_zscore_ignores_missing_entries_and_names_flat_channels(rng):
 def test_log_and_center():
     X = xr.DataArray(np.array([[1.0, 10.0, 100.0]]), dims=("channel", "state"))
     assert prepare.center(prepare.log10(X), "state").values.tolist() == [[-1, 0, 1]]
-    with pytest.raises(ValueError, match="1 are zero or negative"):
+    with pytest.raises(ValueError, match="but 1 are not"):
         prepare.log10(X - 1)
 
 

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import sys
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -117,11 +118,24 @@ def load_data(options):
 
 
 def _read(path, options):
+    """Return the data of a file; in a terminal, ask which array is meant if that is not clear."""
+    from boolcp.io.errors import ChoiceError
+
+    try:
+        return _open(path, options, options.variable)
+    except ChoiceError as error:
+        if not sys.stdin.isatty():
+            raise
+        typer.echo(f"{path} {error.problem}: {', '.join(error.choices)}", err=True)
+        return _open(path, options, typer.prompt("Which one", default=error.choices[0], err=True))
+
+
+def _open(path, options, variable):
     from boolcp.io import open_tensor
 
     return open_tensor(
         path,
-        variable=options.variable,
+        variable=variable,
         dims=_names(options.dims),
         coords=dict(_pair(text, "--coord") for text in options.coord) or None,
         sampling_rate=options.sampling_rate,

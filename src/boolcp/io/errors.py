@@ -23,6 +23,14 @@ class FileError(ValueError):
         return type(self), (self.path, self.problem, self.advice)
 
 
+class ChoiceError(FileError):
+    """A file with several arrays that could be meant: their names are `choices`."""
+
+    def __init__(self, path, problem, advice, choices=()):
+        super().__init__(path, problem, advice)
+        self.choices = tuple(choices)
+
+
 def check_exists(path):
     """Return the path, or raise a FileError that says why it cannot be opened."""
     path = Path(path).expanduser()

@@ -23,7 +23,7 @@ def list_variables(path):
             found = scipy.io.whosmat(path)
         except NotImplementedError:
             found = _list_hdf5(path)
-    table = {}
+    table: dict[str, Variable] = {}
     for name, shape, kind in found:
         if kind == "struct":
             table |= _list_fields(name, read_variable(path, name))
@@ -62,7 +62,7 @@ def _list_hdf5(path):
 
 
 def _list_fields(prefix, value):
-    table = {}
+    table: dict[str, Variable] = {}
     if not isinstance(value, dict):
         return {prefix: Variable(np.shape(value), "struct", False)}
     for name, content in value.items():

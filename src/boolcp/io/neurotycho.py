@@ -251,7 +251,8 @@ def _read_channels(path, parts, wanted, skip_bad, progress):
     numbers = known if wanted is None else [_number(path, item, known) for item in wanted]
     n_samples = sum(s.stop - s.start for _, _, slices in parts for s in slices)
     values = np.empty((len(numbers), n_samples), np.float32)
-    good, bad = [], []
+    good: list[int] = []
+    bad: list[int] = []
     for number in _bar(numbers, progress):
         try:
             _read_row(values[len(good)], number, parts)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.extras import load_extra
-from boolcp.io.errors import FileError
+from boolcp.io.errors import ChoiceError, FileError
 
 RATE_NAMES = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate")
 
@@ -51,7 +51,8 @@ class NamedArrays:
             problem = "holds no numeric array with two or more modes"
             raise FileError(self.path, problem, f"It holds {self.listing()}.")
         problem = f"holds {len(tensors)} arrays that could be meant"
-        raise FileError(self.path, problem, f"Choose one by variable= (--variable): {self.listing(tensors)}.")
+        advice = f"Choose one by variable= (--variable): {self.listing(tensors)}."
+        raise ChoiceError(self.path, problem, advice, tensors)
 
     def listing(self, names=None):
         """Return the names with shapes as text."""

@@ -141,12 +141,14 @@ def envelope(X, kind="amplitude"):
     """
     if kind not in ("amplitude", "power", "log"):
         raise ValueError(f'kind must be "amplitude", "power" or "log", got {kind!r}.')
-    last = {"amplitude": np.asarray, "power": np.square, "log": _safe_log10}[kind]
 
-    def amplitude(x):
-        return last(np.abs(signal.hilbert(x, fft.next_fast_len(len(x)))[: len(x)]))
+    def change(x):
+        amplitude = np.abs(signal.hilbert(x, fft.next_fast_len(len(x)))[: len(x)])
+        if kind == "log":
+            return _safe_log10(amplitude)
+        return amplitude**2 if kind == "power" else amplitude
 
-    return noted(_along_time(X, amplitude), X, f"envelope ({kind})")
+    return noted(_along_time(X, change), X, f"envelope ({kind})")
 
 
 def resample(X, rate):
@@ -194,7 +196,9 @@ def log10(X):
     """
     n_bad = int((X <= 0).sum())
     if n_bad:
-        raise ValueError(f"A logarithm needs positive entries, but {n_bad} are zero or negative.")
+        raise ValueError(
+            f"A logarithm needs positive entries, but {n_bad} are not (for an envelope use --envelope log)."
+        )
     return noted(np.log10(floating(X)), X, "log10")
 
 
@@ -247,10 +251,10 @@ def _map_rows(X, change):
     position = X.dims.index("time")
     rows = np.moveaxis(X.values, position, -1)
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
-    result = None
+    result = np.empty(0, dtype)
     for index in np.ndindex(rows.shape[:-1]):
         row = np.asarray(change(rows[index].astype(np.float64)))
-        if result is None:
+        if result.size == 0:
             result = np.empty((*rows.shape[:-1], len(row)), dtype)
         result[index] = row
     return np.moveaxis(result, -1, position)
