@@ -68,6 +68,12 @@ def test_nothing_is_overwritten_without_force(data, capsys):
     assert boolcp.load("out/decomposition.nc").n_atoms == 2
 
 
+def test_what_exists_is_seen_before_any_work(data, capsys, monkeypatch):
+    run(capsys, "fit", "data.npy", "-k", 1, "-o", "out")
+    monkeypatch.setattr("boolcp.cli.fitting.load_data", lambda options: pytest.fail("the data was read"))
+    assert run(capsys, "fit", "data.npy", "-o", "out")[0] == WRONG_INPUT
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -78,6 +78,11 @@ def test_bipolar_pairs_lie_at_the_midpoint(X):
         prepare.bipolar(X, [(8, 9)])
 
 
+def test_the_difference_of_two_int16_does_not_overflow():
+    X = recording(np.array([[30000], [-30000]], dtype=np.int16).repeat(5, axis=1))
+    assert (prepare.bipolar(X, [(1, 2)]).values == 60000).all()
+
+
 def test_band_pass_keeps_the_band_without_delay():
     X = recording(sine(10) + sine(40) + 3)
     Y = prepare.band_pass(X, 5, 20)
