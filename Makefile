@@ -29,10 +29,10 @@ demo: $(VENV)/all.stamp
 	$(BIN)/boolcp demo --force
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --doctest-modules tests src/boolcp
 
 test-all: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -m "slow or not slow"
+	$(BIN)/python -m pytest --doctest-modules tests src/boolcp -m "slow or not slow"
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .

@@ -1,0 +1,84 @@
+"""The README is true: its Python runs as it stands, its commands and names exist, its links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import boolcp
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = PAGES[0].read_text(encoding="utf-8")
+
+
+def blocks(text, language):
+    """Return the fenced code blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(text):
+    """Return the anchors of the headings of a page, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("code", blocks(README, "python"), ids=lambda code: code.splitlines()[-1][:40])
+def test_python_runs_as_it_stands(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})
+
+
+def test_there_is_python_to_run():
+    assert len(blocks(README, "python")) >= 4
+
+
+def test_what_the_first_lines_say_is_so(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+    exec(blocks(README, "python")[0], names)
+    assert "\n0.0\n" in capsys.readouterr().out
+    assert names["z"].dtype == bool and names["W"].atoms[2].mode == 2
+    assert names["recording"].X.shape == (32, 200, 60)
+
+
+def test_commands_exist():
+    from typer.main import get_command
+
+    from boolcp.cli.commands import app
+
+    commands = get_command(app).commands
+    lines = [line for block in blocks(README, "console") for line in block.splitlines()]
+    used = re.findall(r"boolcp (\w+) ", "\n".join([*lines, *re.findall(r"`(boolcp [^`]*)`", README)]))
+    assert len(used) >= 5 and set(used) <= set(commands)
+    targets = re.findall(r"make (\w+)", "\n".join(lines))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert targets and all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
+
+
+def test_the_table_names_what_there_is():
+    table = README.partition("## What is in the box")[2].partition("\n## ")[0]
+    homes = [boolcp, boolcp.BMP, boolcp.BooleanCP, *(getattr(boolcp, name) for name in boolcp._MODULES)]
+    cells = [line.split("|")[2] for line in table.splitlines() if line.startswith("|")][2:]
+    names = [name for cell in cells for name in re.findall(r"`([^`]*)`", cell) if not name.startswith("boolcp ")]
+    assert len(names) > 30
+    for name in names:
+        first, *rest = name.partition("(")[0].split(".")
+        found = [getattr(home, first) for home in homes if hasattr(home, first)]
+        fields = boolcp.BooleanCP.__dataclass_fields__
+        assert found or first in fields, name
+        for part in rest:
+            assert any(hasattr(one, part) for one in found), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        linked = page.parent / path if path else page
+        assert linked.exists(), target
+        if anchor:
+            assert anchor in anchors(linked.read_text(encoding="utf-8")), target
