@@ -106,12 +106,12 @@ def measure(seeds):
         clean = load()
         errors[name], seconds[name] = {}, {}
         for method, run in METHODS.items():
-            found, begin = [], time.perf_counter()
+            found, begin = [], time.process_time()
             for seed in seeds:
                 noise = np.random.default_rng([seed, 0]).standard_normal(clean.shape)
                 found.append(run(clean + noise, clean, np.random.default_rng([seed, 1])))
             errors[name][method] = np.array(found)
-            seconds[name][method] = (time.perf_counter() - begin) / len(seeds)
+            seconds[name][method] = (time.process_time() - begin) / len(seeds)
             print(f"{name:14s} {method:42s} {errors[name][method].mean(axis=0).round(4)}", file=sys.stderr, flush=True)
     return errors, seconds
 
@@ -123,7 +123,7 @@ def tables(errors, seconds, seeds, command):
         "",
         "RMSE to the clean tensor after unit noise was added to standardized data, mean +- standard deviation over the",
         f"noise seeds {', '.join(map(str, seeds))}, and in parentheses the ratio of means to the lowest in the column.",
-        "Seconds are those of the whole path (all four numbers of atoms, all modes and starts) on one thread.",
+        "Seconds are processor time on one thread for the whole row (all numbers of atoms, modes and starts).",
         "",
     ]
     ours, lost = next(iter(METHODS)), []
@@ -144,9 +144,9 @@ def tables(errors, seconds, seeds, command):
         lost += [f"{name} at {k} ({r:.3f})" for k, r in zip(N_ATOMS, ratios, strict=True) if r > 1.02]
     n_cells = len(errors) * len(N_ATOMS)
     verdict = f"Lowest or within 2 % of the lowest in {n_cells - len(lost)} of {n_cells} cells"
-    versions = (
-        f"boolcp {__version__}, TensorLy {tensorly.__version__}, numpy {np.__version__}, scipy {scipy.__version__}"
-    )
+    libraries = {"boolcp": __version__, "TensorLy": tensorly.__version__, "numpy": np.__version__}
+    libraries |= {"scipy": scipy.__version__, "numba": numba.__version__, "Python": platform.python_version()}
+    versions = ", ".join(f"{name} {version}" for name, version in libraries.items())
     lines += [
         f"`{ours}`: {verdict}" + (f"; not in {', '.join(lost)}." if lost else "."),
         "",

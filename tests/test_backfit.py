@@ -1,10 +1,12 @@
 """Block and rank-L atoms with back-fitting."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
 from boolcp.atoms import Atom, BooleanCP
-from boolcp.backfit import block_pursuit, climb_ratio
+from boolcp.backfit import Rule, Run, Term, assemble, block_pursuit, climb_ratio, decide_bits
 from boolcp.shrinkage import noise_level, shrink_matrix
 from boolcp.storage import DenseTensor, TuckerTensor
 
@@ -29,8 +31,8 @@ def pursue(X, n_atoms, rng, modes=None, **options):
     return block_pursuit(DenseTensor(X), n_atoms, modes or range(X.ndim), rng, **options)
 
 
-@pytest.mark.parametrize("atom_rank", [None, 1, 3])
-@pytest.mark.parametrize("shape", [(14, 30), (12, 10, 11), (6, 5, 7, 4)])
+@pytest.mark.parametrize("atom_rank", [None, 1, 2])
+@pytest.mark.parametrize("shape", [(14, 30), (12, 10, 11), (6, 5, 6, 4)])
 def test_loss_falls_along_the_path(rng, shape, atom_rank):
     X = rng.standard_normal(shape)
     pursuit = pursue(X, 4, rng, atom_rank=atom_rank)
@@ -42,8 +44,6 @@ def test_loss_falls_along_the_path(rng, shape, atom_rank):
 
 @pytest.mark.parametrize("atom_rank", [None, 2, "auto"])
 def test_criterion_never_rises_in_a_sweep(rng, atom_rank):
-    from boolcp.backfit import Rule, Run, assemble
-
     X = make_blocks((15, 14, 13), (0, 0, 1), (2, 2, 2), rng)[0] + rng.standard_normal((15, 14, 13))
     data = DenseTensor(X)
     run = Run(data, (0, 1, 2), Rule(atom_rank, 1.0, X.shape), rng, score="normalized", tol=1e-6, certify=False)
@@ -66,6 +66,41 @@ def test_criterion_never_rises_in_a_sweep(rng, atom_rank):
     assert values[-1] < values[0]
 
 
+def test_a_refit_that_raises_the_loss_is_refused(rng, monkeypatch):
+    X, _ = make_blocks((12, 10, 11), (0,), (2,), rng)
+    run = Run(DenseTensor(X), (0,), Rule(2), rng, score="normalized", tol=1e-6, certify=False)
+    assert run.advance()
+
+    def halve(self, B, terms):
+        halved = [term._replace(V=term.V / 2) for term in terms]
+        return [(self.cost(B, halved), halved)]
+
+    monkeypatch.setattr(Run, "refits", halve)
+    terms, fall = run.backfit_mode(run.terms, 0)
+    assert fall == 0
+    np.testing.assert_array_equal(terms[0].V, run.terms[0].V)
+
+
+def test_each_row_of_bits_is_the_best_of_all_patterns(rng):
+    terms = [Term(0, rng.random(9) < 0.5, rng.standard_normal((6, 5))) for _ in range(3)]
+    X = assemble((9, 6, 5), [term._replace(z=rng.random(9) < 0.5) for term in terms]).to_tensor()
+    X += 3 * rng.standard_normal(X.shape)
+    decided = decide_bits(DenseTensor(X), 0, terms)
+    assert all(term is not None for term in decided)
+    patterns = np.array(list(product([0, 1], repeat=3)))
+    V = np.stack([term.V for term in terms])
+    for i in range(9):
+        costs = [np.sum((X[i] - np.tensordot(pattern, V, 1)) ** 2) for pattern in patterns]
+        assert [int(term.z[i]) for term in decided] == patterns[np.argmin(costs)].tolist()
+
+
+def test_an_atom_without_bits_is_given_up(rng):
+    V = rng.standard_normal((6, 5))
+    X = np.stack([V] * 7)
+    kept, gone = decide_bits(DenseTensor(X), 0, [Term(0, np.arange(7) < 3, V), Term(0, np.arange(7) < 2, -V)])
+    assert kept.z.all() and gone is None
+
+
 @pytest.mark.parametrize("atom_rank", [None, 2, "auto"])
 def test_bits_are_exact_and_real_parts_have_norm_one(rng, atom_rank):
     X = make_blocks((20, 15, 12), (0, 1), (2, 2), rng)[0] + rng.standard_normal((20, 15, 12))
@@ -85,8 +120,9 @@ def test_residual_is_orthogonal_to_every_atom(rng, atom_rank):
 
 
 def test_residual_vanishes_on_the_bits_of_dense_blocks(rng):
-    X = rng.standard_normal((12, 10, 11))
-    W = pursue(X, 4, rng, modes=(1,), atom_rank=None).path[-1]
+    X = make_blocks((12, 20, 11), (1, 1, 1), (2, 2, 2), rng)[0] + rng.standard_normal((12, 20, 11))
+    W = pursue(X, 3, rng, modes=(1,), atom_rank=None).path[-1]
+    assert any((first.z & second.z).any() for first in W.atoms for second in W.atoms if first is not second)
     R = X - W.to_tensor()
     for atom in W.atoms:
         np.testing.assert_allclose(R[:, atom.z].sum(axis=1), 0, atol=1e-9)
@@ -217,7 +253,7 @@ def test_shrinkage_beats_truncation(rng):
     (A, Y), _ = shrink_matrix(B, 3.0, B.shape)
     U, s, T = np.linalg.svd(B, full_matrices=False)
     truncated = U[:, : A.shape[1]] * s[: A.shape[1]] @ T[: A.shape[1]]
-    assert np.sum((A @ Y.T - clean) ** 2) < np.sum((truncated - clean) ** 2)
+    assert np.sum((A @ Y.T - clean) ** 2) < 0.95 * np.sum((truncated - clean) ** 2)
 
 
 def test_climbing_the_ratio_ends_where_no_flip_helps(rng):

@@ -9,6 +9,7 @@ everything is chosen by Stein's estimate of the risk, |X - W|^2 + 2 sigma^2 (deg
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ import numpy as np
 from boolcp import maxcut
 from boolcp.atom_search import best_boolean, make_atom, real_part
 from boolcp.atoms import Atom, BooleanCP, inner_with_atoms
-from boolcp.contractions import khatri_rao
+from boolcp.contractions import gram_product, khatri_rao
 from boolcp.pursuit import Pursuit, record
 from boolcp.refine import best_bits
 from boolcp.relax import solve_rows
@@ -54,12 +55,12 @@ class Rule:
         """Return 2 sigma^2 (degrees of freedom); zero unless the rank is chosen by the noise."""
         return 2 * self.sigma**2 * sum(term.dof for term in terms)
 
-    def stands_out(self, B):
-        """Return True if a block chosen by its bits is larger than noise can make it, sigma sum_n sqrt(d_n)."""
-        return (
-            self.atom_rank != "auto"
-            or np.linalg.norm(B, 2 if B.ndim == 2 else None) > self.sigma * np.sqrt(self.sizes).sum()
-        )
+    def stands_out(self, B, term, n_ones):
+        """Return True if the leading product of a block whose bits were chosen exceeds noise, sigma sum_n sqrt(d_n)."""
+        if self.atom_rank != "auto":
+            return True
+        size2 = np.linalg.norm(B, 2) ** 2 / n_ones if B.ndim < 3 else n_ones * gram_product(term.factors).max()
+        return size2 > (self.sigma * np.sqrt(self.sizes).sum()) ** 2
 
     def fit(self, B, term, rng, n_ones):
         """Return `term` with the V that fits B = R x_n z best, n_ones |V|^2 - 2 <B, V> + penalty; None if none does."""
@@ -77,23 +78,12 @@ class Rule:
             return None
         block = _sum_products(V) if isinstance(V, tuple) else V
         size = np.vdot(B, block) / n_ones
-        if isinstance(V, tuple):
-            return term._replace(V=size * block, factors=(size * V[0], *V[1:]))
-        return term._replace(V=size * block)
+        factors = (size * V[0], *V[1:]) if isinstance(V, tuple) else None
+        return term._replace(V=size * block, factors=factors)
 
 
 def block_pursuit(
-    data,
-    n_atoms,
-    modes,
-    rng,
-    *,
-    atom_rank,
-    score="normalized",
-    sigma=None,
-    tol=1e-6,
-    certify=True,
-    progress=iter,
+    data, n_atoms, modes, rng, *, atom_rank, score="normalized", sigma=None, tol=1e-6, certify=True, progress=iter
 ):
     """Run Alg. 1 with back-fitting: after each atom a few sweeps refit the real blocks and re-decide the bits.
 
@@ -211,8 +201,8 @@ class Run:
     def recode(self, terms):
         """Return the terms, the last and the one most like it replaced by a better code of the same slices, if any.
 
-        Two atoms of one mode tell three kinds of slices: V, V' and V + V'. Any two of the three may be the blocks, and
-        back-fitting does not lead from one choice to another. The slice that fits worst may be a kind of its own.
+        Two atoms of one mode tell three kinds of slices, V, V' and V + V'. Any two may be the blocks, and back-fitting
+        does not lead from one choice to another. The slice that fits worst may be a kind of its own.
         """
         last = terms[-1]
         partners = [term for term in terms[:-1] if term.mode == last.mode]
@@ -264,7 +254,7 @@ class Run:
             n_ones = z @ P @ z
             B = _float(residual.contract(mode, (P @ z)[:, None]))[0]
             fitted = self.rule.fit(B, Term(mode, z, B), self.rng, n_ones) if n_ones > DEPENDENT * z.sum() else None
-            if fitted is None or not self.rule.stands_out(B / np.sqrt(n_ones)):
+            if fitted is None or not self.rule.stands_out(B, fitted, n_ones):
                 break
             descent, size2 = np.vdot(B, fitted.V), np.vdot(fitted.V, fitted.V)
             gain = 2 * descent - n_ones * size2 - self.rule.penalty([fitted])
@@ -333,19 +323,14 @@ class Run:
         Z = _bits(own)
         dense = solve_rows(Z.T @ Z, B[alive].reshape(len(alive), -1).T).T
         if self.rule.atom_rank is None:
-            options = [
-                [term._replace(V=V.reshape(B.shape[1:]), factors=None) for term, V in zip(own, dense, strict=True)]
-            ]
+            blocks = dense.reshape(-1, *B.shape[1:])
+            options = [[term._replace(V=V, factors=None) for term, V in zip(own, blocks, strict=True)]]
         else:
             starts = [_blocks(own), dense] if len(alive) > 1 else [dense]
             options = [self.refit_in_turn(B[alive], Z.T @ Z, own, start) for start in starts]
-        results = []
-        for option in options:
-            fitted = [None] * len(terms)
-            for k, term in zip(alive, option, strict=True):
-                fitted[k] = term
-            results.append((self.cost(B, fitted), fitted))
-        return results
+        by_place = [dict(zip(alive, option, strict=True)) for option in options]
+        results = [[fitted.get(k) for k in range(len(terms))] for fitted in by_place]
+        return [(self.cost(B, fitted), fitted) for fitted in results]
 
     def refit_in_turn(self, B, G, terms, V):
         """Return the terms with one block after another fitted, given the others; V (K, .) are the first blocks."""
@@ -460,5 +445,4 @@ def _sum_products(factors):
     return khatri_rao(factors).sum(axis=1).reshape([len(A) for A in factors])
 
 
-def _float(array):
-    return np.asarray(array, dtype=float)
+_float = partial(np.asarray, dtype=float)
