@@ -40,13 +40,24 @@ def descend_bits(S, Q, B):
 
 
 @njit(cache=True)
-def accumulate_rows(products, values, rows, H, P, with_gram):
-    """Add values_e k_e to P[row] and the lower half of k_e k_e' to H[row] for each entry e with product k_e (K,)."""
-    n_entries, K = products.shape
+def accumulate_rows(indices, values, stacked, mode, H, P, with_gram):
+    """Add x_e k_e to P[i] and the lower half of k_e k_e' to H[i] for each entry e of slice i along `mode`.
+
+    k_e is the product over the other modes n of row indices[e, n] of stacked[n], which holds factors (N, max d, K).
+    """
+    n_entries, n_modes = indices.shape
+    K = P.shape[1]
+    product = np.empty(K)
     for e in range(n_entries):
-        i = rows[e]
+        product[:] = 1.0
+        for n in range(n_modes):
+            if n != mode:
+                row = stacked[n, indices[e, n]]
+                for k in range(K):
+                    product[k] *= row[k]
+        i = indices[e, mode]
         for k in range(K):
-            P[i, k] += values[e] * products[e, k]
+            P[i, k] += values[e] * product[k]
             if with_gram:
                 for l in range(k + 1):
-                    H[i, k, l] += products[e, k] * products[e, l]
+                    H[i, k, l] += product[k] * product[l]

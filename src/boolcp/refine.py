@@ -7,11 +7,12 @@ import numpy as np
 from boolcp._row_kernels import descend_bits
 from boolcp.atom_search import best_boolean, greedy_atom_search
 from boolcp.atoms import Atom, BooleanCP
-from boolcp.relax import cp_als, pencil_start, quadratic, random_factors, solve_rows
+from boolcp.relax import cp_als, pencil_start, pseudo_inverse, quadratic, random_factors, solve_rows
 from boolcp.storage import TuckerTensor
 
 MAX_JOINT = 10  # Boolean columns of one mode whose 2^K patterns are all tried in each row
 MIN_STARTS = 3  # starts that are always run; more only until two agree on the lowest loss
+MAX_OBSERVED_STARTS = 4  # starts on observed entries, which are not compressed
 ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
 
@@ -89,8 +90,9 @@ def search_observed(data, best, modes, rng, *, n_init, max_iter):
     Random starts are made only if relaxing leads elsewhere, and until two solutions agree on the lowest loss.
     """
     n_agree, factors = 1, best.matrices
-    for _ in range(n_init):
-        candidate = polish(data, *round_factors(relax(data, factors)[0], modes), max_iter=max_iter)
+    for _ in range(min(n_init, MAX_OBSERVED_STARTS)):
+        relaxed = relax(data, factors, max_iter=50, tol=1e-6)[0]
+        candidate = polish(data, *round_factors(relaxed, modes), max_iter=max_iter)
         best, n_agree = compare(best, n_agree, revive(data, candidate, modes, rng), data.squared_norm)
         if n_agree >= 2:
             break
@@ -170,11 +172,26 @@ def polish(data, factors, boolean_mode, *, max_iter=50, tol=1e-9):
             A = decide_rows(H, P, boolean, factors[mode])
             changed |= not np.array_equal(A[:, boolean], factors[mode][:, boolean])
             factors[mode] = A
+            if mode < data.ndim - 1:
+                balance_real(factors, boolean_mode, mode)
         loss = data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A)
+        if not np.isfinite(loss):  # too few observed entries to hold the factors
+            return Factors(factors, boolean_mode, np.inf)
         if not changed and previous - loss <= tol * loss + ROUNDING * data.squared_norm:
             break
         previous = loss
     return Factors(factors, boolean_mode, max(float(loss), 0.0))
+
+
+def balance_real(factors, boolean_mode, mode):
+    """Make the real columns of one factor unit vectors in place; their size goes to the last real factor."""
+    last = np.where(boolean_mode == len(factors) - 1, len(factors) - 2, len(factors) - 1)
+    moved = (boolean_mode != mode) & (last != mode)
+    size = np.where(moved, np.linalg.norm(factors[mode], axis=0), 1.0)
+    size[size == 0] = 1.0
+    factors[mode] = factors[mode] / size
+    for n in set(last[moved].tolist()):
+        factors[n] = factors[n] * np.where(last == n, size, 1.0)
 
 
 def decide_rows(H, P, boolean, current):
@@ -191,7 +208,7 @@ def decide_rows(H, P, boolean, current):
     S, Q = H[..., B[:, None], B], P[:, B]
     if len(R):
         H_RR, H_RB = H[..., R[:, None], R], H[..., R[:, None], B]
-        back = np.linalg.pinv(H_RR, rcond=1e-11, hermitian=True) @ H_RB
+        back = pseudo_inverse(H_RR) @ H_RB
         S, Q = S - np.swapaxes(H_RB, -1, -2) @ back, Q - times(P[:, R], back)
     A[:, B] = bits = best_bits(S, Q, current[:, B])
     if len(R):
@@ -266,9 +283,7 @@ def repair(small, solution, modes, rng, *, n_trials=3):
 def most_alike(solution):
     """Return the indices of the two atoms with the most similar (or most complementary) factors."""
     unit = [A / np.maximum(np.linalg.norm(A, axis=0), 1e-300) for A in solution.matrices]
-    alike = np.sort([np.abs(A.T @ A) for A in unit], axis=0)[1:].sum(
-        axis=0
-    )  # all modes but the least similar
+    alike = np.sort([np.abs(A.T @ A) for A in unit], axis=0)[1:].sum(axis=0)  # all modes but the least similar
     np.fill_diagonal(alike, -1)
     return list(np.unravel_index(np.argmax(alike), alike.shape))
 

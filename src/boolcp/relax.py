@@ -4,6 +4,9 @@ import numpy as np
 import scipy.linalg
 
 
+SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
+
+
 def cp_als(data, factors, *, max_iter=50, tol=1e-8):
     """Return factors of a CP decomposition improved by alternating least squares, and |X - W|^2.
 
@@ -38,18 +41,24 @@ def solve_rows(H, P):
             return scipy.linalg.cho_solve(factor, P.T).T
     except np.linalg.LinAlgError:
         pass
-    return P @ np.linalg.pinv(H, rcond=1e-10, hermitian=True)
+    return P @ pseudo_inverse(H)
 
 
 def solve_each_row(H, P):
-    """Return the rows a_i with H_i a_i = p_i, of least norm where H_i (d, K, K) is singular."""
-    scale = np.sqrt(np.einsum("ikk->ik", H))
-    scale[scale == 0] = 1.0
-    H = H / scale[:, :, None] / scale[:, None, :]
-    values, vectors = np.linalg.eigh(H)
-    inverse = np.where(values > 1e-11 * values[:, -1:], 1 / np.maximum(values, 1e-300), 0.0)
-    coefficients = np.einsum("ikr,ik->ir", vectors, P / scale) * inverse
-    return np.einsum("ikr,ir->ik", vectors, coefficients) / scale
+    """Return the rows a_i with H_i a_i = p_i, of least norm where H_i (d, K, K) is nearly singular."""
+    return np.einsum("ikl,il->ik", pseudo_inverse(H), P)
+
+
+def pseudo_inverse(H):
+    """Return the pseudo-inverse of H (K, K) or of each H_i (d, K, K), its columns brought to one scale first.
+
+    A row that the observed entries hardly determine is not blown up: what its equations know less than a part
+    SINGULAR of what they know best counts as unknown.
+    """
+    scale = np.sqrt(np.einsum("...kk->...k", H).reshape(-1, H.shape[-1]).mean(axis=0))
+    scale = np.where(scale > 0, scale, 1.0)
+    inverse = np.linalg.pinv(H / (scale[:, None] * scale), rcond=SINGULAR, hermitian=True)
+    return inverse / (scale[:, None] * scale)
 
 
 def quadratic(H, A):
@@ -85,9 +94,7 @@ def pencil_start(core, n_columns, rng):
         return None
     K = n_columns
     U = scipy.linalg.eigh(core.gram(first), subset_by_index=[core.shape[first] - K, core.shape[first] - 1])[1]
-    V = scipy.linalg.eigh(
-        core.gram(second), subset_by_index=[core.shape[second] - K, core.shape[second] - 1]
-    )[1]
+    V = scipy.linalg.eigh(core.gram(second), subset_by_index=[core.shape[second] - K, core.shape[second] - 1])[1]
     slices = core.contract(third, rng.standard_normal((core.shape[third], 2)))  # (2, lower mode, higher mode)
     if first > second:
         slices = slices.transpose(0, 2, 1)
@@ -98,9 +105,7 @@ def pencil_start(core, n_columns, rng):
         return None
     # (S - t T) x = 0 has x in the dual basis of B: T x is the column of A that is left
     A = T @ eigenvectors
-    A = np.where(
-        np.abs(A.imag).max(axis=0) > 1e-9, A.real + A.imag, A.real
-    )  # conjugate pairs span a real plane
+    A = np.where(np.abs(A.imag).max(axis=0) > 1e-9, A.real + A.imag, A.real)  # conjugate pairs span a real plane
     A = U @ (A / np.maximum(np.linalg.norm(A, axis=0), 1e-300))
     # given A, each column's remaining matrix is nearly of rank one
     blocks = core.contract(first, A @ np.linalg.pinv(A.T @ A, hermitian=True))

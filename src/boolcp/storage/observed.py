@@ -15,7 +15,6 @@ from boolcp.storage.dense import DenseTensor
 from boolcp.threads import pass_over_data
 
 SPARSE = 0.05  # share of observed entries below which they are listed
-CHUNK = 2**16  # listed entries handled at a time
 
 
 class MaskedTensor(DenseTensor):
@@ -105,7 +104,7 @@ class ListedTensor:
 
     def __init__(self, indices, values, shape):
         self.shape = tuple(int(d) for d in shape)
-        self.indices, self.values = indices, values
+        self.indices, self.values = np.ascontiguousarray(indices, dtype=np.int64), np.ascontiguousarray(values)
         self.dtype = values.dtype
         self._orders = {}
 
@@ -168,13 +167,10 @@ class ListedTensor:
     def _accumulate(self, factors, mode, with_gram):
         d, K = self.shape[mode], factors[0].shape[1]
         H, P = np.zeros((d, K, K) if with_gram else (1, K, K)), np.zeros((d, K))
-        for start in range(0, self.n_observed, CHUNK):
-            part = slice(start, start + CHUNK)
-            products = np.ones((len(self.values[part]), K))
-            for n, A in enumerate(factors):
-                if n != mode:
-                    products *= A[self.indices[part, n]]
-            accumulate_rows(products, self.values[part], self.indices[part, mode], H, P, with_gram)
+        stacked = np.zeros((self.ndim, max(self.shape), K))
+        for n, A in enumerate(factors):
+            stacked[n, : len(A)] = A
+        accumulate_rows(self.indices, self.values, stacked, mode, H, P, with_gram)
         return (np.tril(H) + np.tril(H, -1).transpose(0, 2, 1) if with_gram else H), P
 
     def residual(self, W):

@@ -1,0 +1,54 @@
+"""What the benchmarks share: versions, timing, markdown tables."""
+
+import os
+import platform
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import numpy as np
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def environment(*packages):
+    """Return one line with cores, Python and library versions."""
+    found = []
+    for name in ("boolcp", "numpy", "scipy", "numba", *packages):
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            found.append(f"{name} absent")
+    return f"{os.cpu_count()} cores, Python {platform.python_version()}, {', '.join(found)}"
+
+
+def timed(function, *args, **options):
+    """Return the result of a call and its seconds."""
+    start = time.perf_counter()
+    result = function(*args, **options)
+    return result, time.perf_counter() - start
+
+
+def best_time(function, n_repeats=3):
+    """Return the shortest of several runs, in seconds."""
+    return min(timed(function)[1] for _ in range(n_repeats))
+
+
+def spread(values, digits=3):
+    """Return mean and standard deviation as text."""
+    values = np.asarray(values, dtype=float)
+    return f"{values.mean():.{digits}g} ± {values.std(ddof=1):.1g}" if len(values) > 1 else f"{values[0]:.{digits}g}"
+
+
+def table(head, rows):
+    """Return a markdown table."""
+    lines = ["| " + " | ".join(map(str, row)) + " |" for row in [head, ["---"] * len(head), *rows]]
+    return "\n".join(lines)
+
+
+def write(name, command, parts, *packages):
+    """Write and print a results page made of text parts."""
+    page = "\n\n".join([f"Made by `{command}` ({environment(*packages)}).", *parts]) + "\n"
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / name).write_text(page)
+    print(page)
