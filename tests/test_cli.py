@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -194,21 +195,29 @@ def test_ctrl_c_in_the_refinement_keeps_the_atoms_of_the_pursuit(data, monkeypat
     assert "Leaving the refinement" in capsys.readouterr().err
 
 
-def test_ctrl_c_before_the_first_atom_writes_nothing(data, monkeypatch):
+def test_ctrl_c_before_the_first_atom_writes_nothing(data, tmp_path, monkeypatch, capsys):
     def stop(*arguments, **options):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("boolcp.pursuit.greedy_atom_search", stop)
     with pytest.raises(KeyboardInterrupt):
         fit_until_stopped(boolcp.BMP(3), data.X)
-    assert main(["fit", "data.npy", "-o", "out"]) == INTERRUPTED
-    assert not list(data_files("out"))
+    code, _, err = run(capsys, "fit", "data.npy", "-o", "out")
+    assert code == INTERRUPTED and "no result was written" in err
+    assert not (tmp_path / "out").exists()
 
 
-def data_files(folder):
-    from pathlib import Path
+def test_reproduce_calls_the_experiment_and_says_where_it_is(capsys, monkeypatch):
+    given = {}
 
-    return Path(folder).glob("*")
+    def reproduce(name, **options):
+        given.update(options, name=name)
+        return SimpleNamespace(table="fig1.csv", figures=("fig1.svg", "fig1.png"))
+
+    monkeypatch.setattr(boolcp, "experiments", SimpleNamespace(reproduce=reproduce), raising=False)
+    code, out, _ = run(capsys, "reproduce", "fig1", "--quick", "--seeds", 2, "-j", 3)
+    assert code == 0 and out.split() == ["fig1.csv", "fig1.svg", "fig1.png"]
+    assert given == {"name": "fig1", "quick": True, "seeds": 2, "out": None, "jobs": 3, "recording": None}
 
 
 def test_the_handler_of_ctrl_c_is_put_back(data):

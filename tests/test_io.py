@@ -165,6 +165,7 @@ def test_continuous_files_through_mne(suffix, tmp_path, rng):
     rest = boolcp.open_tensor(path, condition="rest", channels=["E2"])
     assert rest.shape == (1, 300), "2 s and 1 s"
     assert boolcp.prepare.cut_trials(rest, 500).sizes["trial"] == 6
+    assert any(line.endswith("rest: 1.00 to 3.00 s") for line in reading.describe(path))
 
 
 def test_epochs_through_mne(tmp_path, rng):
@@ -177,6 +178,9 @@ def test_epochs_through_mne(tmp_path, rng):
     assert X.dims == ("channel", "time", "trial") and X["condition"].values.tolist() == ["go", "stop", "go"]
     np.testing.assert_allclose(X.values, epochs.get_data(copy=True).transpose(1, 2, 0), rtol=1e-5, atol=1e-12)
     assert boolcp.open_tensor(tmp_path / "a-epo.fif", condition="GO").sizes["trial"] == 2
+    assert {"4 channel x 51 time x 3 trial", "  go: 2 trials", "  stop: 1 trials"} <= set(
+        reading.describe(tmp_path / "a-epo.fif")
+    )
     with pytest.raises(FileError, match="no condition 'wait'; there are go, stop"):
         boolcp.open_tensor(tmp_path / "a-epo.fif", condition="wait")
 

@@ -21,9 +21,9 @@ def main(arguments=None):
     try:
         app(arguments, prog_name="boolcp")
     except SystemExit as stop:
+        if isinstance(getattr(stop.__context__, "__cause__", None), KeyboardInterrupt):  # typer catches it
+            return _fail("stopped by Ctrl-C; no result was written", INTERRUPTED)
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except KeyboardInterrupt:
-        return _fail("stopped; nothing was written", INTERRUPTED)
     except (ValueError, TypeError, OSError, ImportError, MemoryError) as error:
         if is_debug:
             raise

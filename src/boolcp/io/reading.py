@@ -219,7 +219,8 @@ def describe(path):
         return describe_recording(path)
     if kind == "mne":
         X = open_tensor(path)
-        return [f"{dim}: {size}" for dim, size in X.sizes.items()] + [_range_text(X, dim) for dim in X.dims]
+        lines = [" x ".join(f"{size} {dim}" for dim, size in X.sizes.items())]
+        return lines + [_range_text(X, dim) for dim in X.dims] + _condition_lines(X)
     arrays = read_arrays(path)
     if hasattr(arrays, "data_vars"):
         lines = [
@@ -228,6 +229,17 @@ def describe(path):
         ]
         return lines + [_range_text(arrays, name) for name in arrays.coords]
     return [f"{name}: {variable}" for name, variable in arrays.table.items()]
+
+
+def _condition_lines(X):
+    """Return the conditions of a recording as lines of text."""
+    from boolcp.prepare import list_conditions
+
+    lines = [f"  {label}: {start:.2f} to {stop:.2f} s" for label, start, stop in list_conditions(X)]
+    if "condition" in X.coords:
+        counts = Counter(X.coords["condition"].values.tolist())
+        lines += [f"  {label}: {count} {X.coords['condition'].dims[0]}s" for label, count in counts.items()]
+    return lines
 
 
 def _range_text(X, name):
