@@ -17,7 +17,7 @@ LAYERS = [
     # these prepare data or read results, and search nothing
     {"metrics", "datasets", "prepare", "io", "interop", "plotting", "report", "identifiability", "rigidity"},
     {"atom_search", "weights", "certify", "shrinkage"},
-    {"pursuit", "refine", "backfit"},
+    {"pursuit", "refine", "backfit", "imputation"},
     {"bmp"},
     {"model_selection", "baselines", "experiments", "cli", "__main__"},
 ]

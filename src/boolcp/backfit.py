@@ -23,6 +23,7 @@ from boolcp.pursuit import Pursuit, record
 from boolcp.refine import best_bits
 from boolcp.relax import solve_rows
 from boolcp.shrinkage import noise_level, shrink_block, signal_subspaces
+from boolcp.weights import atom_system
 
 MAX_SWEEPS = 50
 SETTLED = 1e-3  # fall of the criterion in a sweep, relative to it, that ends back-fitting
@@ -429,8 +430,10 @@ def finish(data, terms):
         V = (V[:, None],) if isinstance(V, np.ndarray) and V.ndim == 1 else V
         atoms.append(make_atom(term.mode, term.z, V, term.certificate))
         weights.append(size)
-    inner = inner_with_atoms(data, atoms)
-    return BooleanCP(data.shape, tuple(atoms), np.array(weights), data_norm2=data.squared_norm, data_inner=inner)
+    gram, inner = atom_system(data, tuple(atoms))
+    gram = None if data.is_complete else gram
+    data_parts = {"data_norm2": data.squared_norm, "data_inner": inner, "data_gram": gram}
+    return BooleanCP(data.shape, tuple(atoms), np.array(weights), **data_parts)
 
 
 def _bits(terms):

@@ -8,6 +8,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import certify, checks
 from boolcp.atoms import BooleanCP
+from boolcp.backfit import block_pursuit
+from boolcp.imputation import observed_block_pursuit
 from boolcp.labels import read_labels
 from boolcp.pursuit import STOP_REASONS, boolean_matching_pursuit, record
 from boolcp.refine import decide_rows, refine, refine_path, to_decomposition
@@ -198,11 +200,8 @@ class BMP(TransformerMixin, BaseEstimator):
             )
             return pursuit, pursuit.path[-1]
         if self.atom_rank != 1 or data.ndim == 2:
-            from boolcp.backfit import block_pursuit
-
-            pursuit = block_pursuit(
-                data, self.n_atoms, modes, rng, sigma=self.sigma, certify=self.certify, **options
-            )
+            search = block_pursuit if data.is_complete else observed_block_pursuit
+            pursuit = search(data, self.n_atoms, modes, rng, sigma=self.sigma, certify=self.certify, **options)
             return pursuit, penalize(pursuit.path[-1], self.alpha)
         small = complete_tensor(data, self.n_atoms + EXTRA_RANK, self.compression)
         is_certified = self.certify and small is data
@@ -351,9 +350,7 @@ class BMP(TransformerMixin, BaseEstimator):
         if len(shape) != len(fitted) or any(
             a != b for n, (a, b) in enumerate(zip(shape, fitted, strict=True)) if n != mode
         ):
-            raise ValueError(
-                f"X has shape {tuple(shape)}, but {fitted} was fitted: only mode {mode} may differ."
-            )
+            raise ValueError(f"X has shape {tuple(shape)}, but {fitted} was fitted: only mode {mode} may differ.")
 
     def _progress(self, steps):
         if not self.verbose:

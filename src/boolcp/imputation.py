@@ -1,0 +1,89 @@
+"""Block atoms when entries are missing: back-fitting on the tensor completed by the current estimate.
+
+For the real block of one atom the exact least squares over observed entries has no small normal equations when its rank
+is bounded. Filling the missing entries with the estimate itself and fitting that complete tensor never raises the loss
+over the observed entries (a majorization: what is filled in agrees with the estimate at the start), and its fixed points
+are those of the exact problem.
+"""
+
+import numpy as np
+
+from boolcp.backfit import Run, Term, _starts, block_pursuit, finish
+from boolcp.pursuit import Pursuit, estimate, record
+from boolcp.shrinkage import noise_level
+from boolcp.storage import DenseTensor, ListedTensor
+from boolcp.weights import NormalEquations
+
+MAX_ROUNDS = 20
+SETTLED = 1e-4  # fall of the loss in a round, relative to it, that ends the rounds
+MAX_ENTRIES = 2**28  # of a tensor that may be filled in memory
+
+
+def observed_block_pursuit(data, n_atoms, modes, rng, *, atom_rank, sigma=None, **options):
+    """Return the Pursuit of block atoms over the observed entries; parameters as in `block_pursuit`.
+
+    The pursuit is run on the tensor with zeros filled in and, for a rank chosen by the noise, once more on the
+    tensor filled by its result; then each estimate of the path is back-fitted, filled in and back-fitted again.
+    """
+    size = int(np.prod(data.shape, dtype=np.int64))
+    if isinstance(data, ListedTensor) and size > MAX_ENTRIES:
+        raise ValueError(
+            f"X has {size} entries of which few are observed: atoms with atom_rank={atom_rank!r} have dense blocks, for "
+            f"which the missing entries are filled in memory. Use atom_rank=1."
+        )
+    filled = DenseTensor(to_array(data.filled()))
+    pursuit = block_pursuit(filled, n_atoms, modes, rng, atom_rank=atom_rank, sigma=sigma, **options)
+    if atom_rank == "auto" and sigma is None:
+        full = fill(data, pursuit.path[-1])
+        sigma = noise_level(full) * np.sqrt(size / data.n_observed)  # the entries filled in carry no noise
+        pursuit = block_pursuit(full, n_atoms, modes, rng, atom_rank=atom_rank, sigma=sigma, **options)
+    norm2 = data.squared_norm
+    path, history = [estimate(data, (), NormalEquations(), np.zeros(0))], []
+    for W, old in zip(pursuit.path[1:], pursuit.history, strict=True):
+        W, loss = settle(data, W, modes, rng, atom_rank, sigma, options)
+        path.append(W)
+        history.append(record(W.atoms[-1], loss, norm2, old.seconds))
+    return Pursuit(tuple(path), tuple(history), pursuit.stop_reason)
+
+
+def settle(data, W, modes, rng, atom_rank, sigma, options):
+    """Return the estimate after rounds of filling in and back-fitting, and its loss over the observed entries."""
+    keep = {name: options[name] for name in ("score", "tol", "certify")}
+    best, best_loss = None, np.inf
+    for _ in range(MAX_ROUNDS):
+        full = fill(data, W)
+        storage, _, rule = _starts(full, tuple(modes), atom_rank, sigma)[0]
+        terms = Run(storage, modes, rule, rng, **keep).backfit(terms_of(W))
+        if not terms:
+            break
+        W = finish(data, terms)
+        loss = data.residual(W).squared_norm
+        if loss < best_loss:
+            is_settled = best_loss - loss <= SETTLED * loss
+            best, best_loss = W, loss
+        if loss > best_loss or is_settled:
+            break
+    return (W, data.residual(W).squared_norm) if best is None else (best, best_loss)
+
+
+def fill(data, W):
+    """Return the complete tensor with the missing entries taken from W."""
+    return DenseTensor(to_array(data.residual(W)) + W.to_tensor())
+
+
+def to_array(data):
+    """Return a masked or listed tensor as an array with zeros in the missing places."""
+    if isinstance(data, ListedTensor):
+        X = np.zeros(data.shape)
+        X[tuple(data.indices.T)] = data.values
+        return X
+    return data._array.transpose(np.argsort(data._order)).astype(float)
+
+
+def terms_of(W):
+    """Return the atoms of a decomposition as terms for back-fitting, each with its size in V."""
+    terms = []
+    for atom, weight in zip(W.atoms, W.weights, strict=True):
+        factors = None if atom.factors is None else (weight * atom.factors[0], *atom.factors[1:])
+        terms.append(Term(atom.mode, atom.z, weight * atom.dense_block(), factors, 0.0, atom.certificate))
+    return terms
