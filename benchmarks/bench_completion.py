@@ -147,7 +147,7 @@ def large():
     error = float(np.sqrt(np.mean((model.decomposition_.at(probe) - truth.at(probe)) ** 2)))
     wrong = hamming_error(model.decomposition_, truth)
     return (
-        f"1000^3, 10^6 observed entries with sigma = 1 (a list of entries), 9 atoms: {seconds:.0f} s, largest resident "
+        f"1000^3, 10^6 listed entries with sigma = 1, 9 atoms: {seconds:.0f} s, largest resident "
         f"set {peak / 1024:.0f} MB (before the fit {before / 1024:.0f} MB), {100 * wrong:.2g} % wrong bits, RMSE on random "
         f"entries {error:.3f}."
     )

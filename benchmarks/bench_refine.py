@@ -190,8 +190,9 @@ def peak_memory():
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     size = X.nbytes / 1024
     return (
-        f"Peak memory of a fit of 300^3 ({size / 1024:.0f} MiB, 9 atoms): {(max(after, before) - current) / size:.2f} times "
-        f"the tensor beyond the tensor itself and the libraries (an upper bound: the largest resident set of the process)."
+        f"Peak memory of a fit of 300^3 ({size / 1024:.0f} MiB, 9 atoms): {1 + (after - current) / size:.2f} times the "
+        f"tensor, itself included, beyond the libraries (largest resident set of the process; before the fit it was "
+        f"{before / size:.2f} times)."
     )
 
 

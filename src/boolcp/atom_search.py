@@ -111,9 +111,7 @@ def real_part(block, atom_rank, rng, start=None):
         return ((block / size)[:, None],)
     if atom_rank is None:
         return block / size
-    factors = (
-        leading_pairs(block, atom_rank) if block.ndim == 2 else leading_products(block, atom_rank, rng, start)
-    )
+    factors = leading_pairs(block, atom_rank) if block.ndim == 2 else leading_products(block, atom_rank, rng, start)
     return normalize(factors)
 
 
@@ -138,9 +136,7 @@ def leading_products(block, rank, rng, start=None):
     """Return a rank-`rank` approximation of a block of order >= 3 as factors, by alternating least squares."""
     data = DenseTensor(np.ascontiguousarray(block))
     if start is None:
-        start = (
-            singular_start(data, rank) if rank <= min(block.shape) else random_factors(block.shape, rank, rng)
-        )
+        start = singular_start(data, rank) if rank <= min(block.shape) else random_factors(block.shape, rank, rng)
     return tuple(cp_als(data, list(start), max_iter=100, tol=1e-8)[0])
 
 

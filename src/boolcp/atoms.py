@@ -30,8 +30,8 @@ class Atom:
 
     mode: int
     z: np.ndarray
-    factors: tuple[np.ndarray, ...] | None = None
-    block: np.ndarray | None = None
+    factors: Any = None
+    block: Any = None
     certificate: float = float("nan")
 
     def __post_init__(self):
@@ -108,7 +108,7 @@ class BooleanCP:
 
     shape: tuple[int, ...]
     atoms: tuple[Atom, ...] = ()
-    weights: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    weights: Any = field(default_factory=lambda: np.zeros(0))
     labels: Labels | None = None
     data_norm2: Any = None
     data_inner: Any = None
@@ -173,9 +173,7 @@ class BooleanCP:
     def rank_one_terms(self):
         """Return the same tensor with atoms of rank one: an atom of rank L becomes L atoms with the same z."""
         if self.is_block:
-            raise ValueError(
-                "Block atoms (atom_rank=None) are not sums of products; fit with an integer atom_rank."
-            )
+            raise ValueError("Block atoms (atom_rank=None) are not sums of products; fit with an integer atom_rank.")
         atoms, weights = [], []
         for atom, weight in zip(self.atoms, self.weights, strict=True):
             for column in range(atom.rank):
@@ -289,9 +287,7 @@ class BooleanCP:
                     total += Z @ (blocks.reshape(len(blocks), -1) @ others.reshape(len(others), -1).T) @ Y.T
                 elif m == l:
                     rows = np.moveaxis(blocks, 1 + mode - (mode > m), 0).reshape(d, len(blocks), -1)
-                    total += np.einsum(
-                        "ikr,jkr->ij", np.einsum("ikr,kl->ilr", rows, Z.T @ Y), rows, optimize=True
-                    )
+                    total += np.einsum("ikr,jkr->ij", np.einsum("ikr,kl->ilr", rows, Z.T @ Y), rows, optimize=True)
                 elif l == mode:
                     total += self._cross_gram(m, l, mode)
                 elif m != mode and m < l:
@@ -416,9 +412,7 @@ class BooleanCP:
 
     def _need_data(self):
         if self.data_norm2 is None or self.data_inner is None:
-            raise ValueError(
-                "Shares of variance need the data: only a decomposition that was fitted has them."
-            )
+            raise ValueError("Shares of variance need the data: only a decomposition that was fitted has them.")
 
     def mode_name(self, mode):
         """Return the name of a mode: its dimension name if there is one, else its index."""
@@ -467,20 +461,12 @@ class BooleanCP:
         save(self, path, overwrite=overwrite)
 
     def _shape_text(self):
-        sizes = (
-            [f"{d} {name}" for d, name in zip(self.shape, self.dims, strict=True)]
-            if self.dims
-            else self.shape
-        )
+        sizes = [f"{d} {name}" for d, name in zip(self.shape, self.dims, strict=True)] if self.dims else self.shape
         return " x ".join(str(size) for size in sizes)
 
     def __repr__(self):
-        counts = [
-            f"{(self.boolean_mode == n).sum()} along mode {self.mode_name(n)}" for n in range(self.ndim)
-        ]
-        explained = (
-            f", explained {self.explained():.4f}" if self.data_norm2 and self.data_inner is not None else ""
-        )
+        counts = [f"{(self.boolean_mode == n).sum()} along mode {self.mode_name(n)}" for n in range(self.ndim)]
+        explained = f", explained {self.explained():.4f}" if self.data_norm2 and self.data_inner is not None else ""
         return f"BooleanCP({self._shape_text()}, {self.n_atoms} atoms: {', '.join(counts)}{explained})"
 
 

@@ -52,12 +52,8 @@ def _to_numbers(X, name):
             return X.astype(np.float64)
         except (TypeError, ValueError) as error:
             what = "argument must be a string or a real number"
-            raise type(error)(
-                f"{name} has dtype object and entries that are not numbers ({error}; {what})."
-            ) from None
-    raise ValueError(
-        f"{name} has dtype {X.dtype}; numbers are needed. Convert it, e.g. {name}.astype(float)."
-    )
+            raise type(error)(f"{name} has dtype object and entries that are not numbers ({error}; {what}).") from None
+    raise ValueError(f"{name} has dtype {X.dtype}; numbers are needed. Convert it, e.g. {name}.astype(float).")
 
 
 def check_mask(mask, shape):
@@ -66,9 +62,7 @@ def check_mask(mask, shape):
         return None
     mask = np.asarray(mask)
     if mask.shape != tuple(shape):
-        raise ValueError(
-            f"mask has shape {mask.shape} but X has {tuple(shape)}; give one Boolean for each entry of X."
-        )
+        raise ValueError(f"mask has shape {mask.shape} but X has {tuple(shape)}; give one Boolean for each entry of X.")
     if mask.dtype != bool:
         if not np.isin(mask, (0, 1)).all():
             raise ValueError("mask must be Boolean, True where an entry of X is observed.")
@@ -145,9 +139,7 @@ def check_modes(boolean_modes, ndim, dims=None):
 def _mode_index(mode, ndim, dims):
     if isinstance(mode, str):
         if dims is None:
-            raise ValueError(
-                f"boolean_modes names {mode!r} but X has no dimension names; use indices 0..{ndim - 1}."
-            )
+            raise ValueError(f"boolean_modes names {mode!r} but X has no dimension names; use indices 0..{ndim - 1}.")
         if mode not in dims:
             raise ValueError(f"boolean_modes names {mode!r}, which is not among the dimensions {dims} of X.")
         return dims.index(mode)
@@ -170,7 +162,7 @@ def check_number(value, name, *, positive=False):
     """Raise unless value is a finite real number >= 0 (> 0 if `positive`)."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, got {value!r}.")
-    if not np.isfinite(value) or value < 0 or (positive and value == 0):
+    if not np.isfinite(float(value)) or value < 0 or (positive and value == 0):
         raise ValueError(f"{name} must be finite and {'above' if positive else 'at least'} 0, got {value}.")
 
 

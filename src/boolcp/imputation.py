@@ -1,9 +1,9 @@
 """Block atoms when entries are missing: back-fitting on the tensor completed by the current estimate.
 
-For the real block of one atom the exact least squares over observed entries has no small normal equations when its rank
-is bounded. Filling the missing entries with the estimate itself and fitting that complete tensor never raises the loss
-over the observed entries (a majorization: what is filled in agrees with the estimate at the start), and its fixed points
-are those of the exact problem.
+For the real block of one atom the exact least squares over observed entries has no small normal equations when its
+rank is bounded. Filling the missing entries with the estimate itself and fitting that complete tensor never raises
+the loss over the observed entries (a majorization: what is filled in agrees with the estimate at the start), and its
+fixed points are those of the exact problem.
 """
 
 import numpy as np
@@ -28,8 +28,8 @@ def observed_block_pursuit(data, n_atoms, modes, rng, *, atom_rank, sigma=None, 
     size = int(np.prod(data.shape, dtype=np.int64))
     if isinstance(data, ListedTensor) and size > MAX_ENTRIES:
         raise ValueError(
-            f"X has {size} entries of which few are observed: atoms with atom_rank={atom_rank!r} have dense blocks, for "
-            f"which the missing entries are filled in memory. Use atom_rank=1."
+            f"X has {size} entries of which few are observed: with atom_rank={atom_rank!r} the missing ones would be "
+            f"filled in memory. Use atom_rank=1."
         )
     filled = DenseTensor(to_array(data.filled()))
     pursuit = block_pursuit(filled, n_atoms, modes, rng, atom_rank=atom_rank, sigma=sigma, **options)

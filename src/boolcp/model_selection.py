@@ -50,7 +50,8 @@ class Selection:
             f"{k:5d}  {mean:12.6g}  {error:10.2g}{'  <- chosen' if k == self.n_atoms else ''}"
             for k, (mean, error) in enumerate(zip(self.mean, self.standard_error, strict=True))
         ]
-        return "\n".join([f"held-out error ({self.scheme}, {len(self.errors)} splits)", "atoms          rmse        s.e.", *rows])
+        title = f"held-out error ({self.scheme}, {len(self.errors)} splits)"
+        return "\n".join([title, "atoms          rmse        s.e.", *rows])
 
     def plot(self, ax=None):
         """Draw the held-out error against the number of atoms and return the Axes."""
@@ -59,7 +60,8 @@ class Selection:
         return plot_selection(self, ax=ax)
 
     def __repr__(self):
-        return f"Selection(n_atoms={self.n_atoms} of at most {len(self.mean) - 1}, {self.scheme}, {len(self.errors)} splits)"
+        most = len(self.mean) - 1
+        return f"Selection(n_atoms={self.n_atoms} of at most {most}, {self.scheme}, {len(self.errors)} splits)"
 
 
 def select_n_atoms(
@@ -238,9 +240,8 @@ class Stability:
             p = self.bit_probability[k]
             sure = np.mean((p <= 0.05) | (p >= 0.95)) if np.isfinite(p).any() else np.nan
             name = self.decomposition.mode_name(atom.mode)
-            rows.append(
-                f"{k:4d}  {name:>4}  {100 * self.recurrence[k]:7.0f} %  {self.similarity[:, k].mean():10.3f}  {100 * sure:7.1f} %"
-            )
+            came_back, alike = f"{100 * self.recurrence[k]:7.0f} %", f"{self.similarity[:, k].mean():10.3f}"
+            rows.append(f"{k:4d}  {name:>4}  {came_back}  {alike}  {100 * sure:7.1f} %")
         return "\n".join([f"stability over {len(self.similarity)} fits ({self.scheme})", *rows])
 
     def plot(self, atom=0, ax=None):
@@ -310,13 +311,13 @@ def stability(
     fits = run_all(fit_slices, tasks, n_jobs, verbose, "fits")
     matches = [match_atoms(reference, W, mode, places, threshold) for W, places in zip(fits, draws, strict=True)]
     similarity = np.array([[s for s, _ in match] for match in matches]).reshape(len(fits), reference.n_atoms)
-    recurrence = np.array([[z is not None for _, z in match] for match in matches]).reshape(similarity.shape).mean(axis=0)
+    came_back = np.array([[z is not None for _, z in match] for match in matches]).reshape(similarity.shape)
     bits = tuple(
         bit_probability(atom, mode, [(match[k][1], places) for match, places in zip(matches, draws, strict=True)])
         for k, atom in enumerate(reference.atoms)
     )
     reference = replace(reference, labels=labels)
-    return Stability(reference, similarity, recurrence, bits, scheme, threshold)
+    return Stability(reference, similarity, came_back.mean(axis=0), bits, scheme, threshold)
 
 
 def draw_slices(d, scheme, rng):
@@ -338,7 +339,8 @@ def fit_slices(model, values, observed, mode, places, rng):
 def match_atoms(reference, W, mode, places, threshold):
     """Return for each reference atom its similarity in W and, if it came back, the bits it has there (else None)."""
     atoms = [take_slices(atom, mode, places) for atom in reference.atoms]
-    table = np.array([[similarity_of(atom, other) for other in W.atoms] for atom in atoms]).reshape(len(atoms), W.n_atoms)
+    table = np.array([[similarity_of(atom, other) for other in W.atoms] for atom in atoms])
+    table = table.reshape(len(atoms), W.n_atoms)
     rows, columns = linear_sum_assignment(-table)
     matched = [(0.0, None)] * len(atoms)
     for row, column in zip(rows, columns, strict=True):

@@ -1,8 +1,8 @@
-"""Pictures, one Axes each: a function draws given numbers and returns the Axes; figures are composed by their caller."""
+"""Pictures, one Axes each: a function draws given numbers and returns the Axes; the caller composes figures."""
 
 import numpy as np
 
-BLUE, ORANGE, GREEN, GRAY = "#0072B2", "#E69F00", "#009E73", "#666666"  # of the Okabe-Ito palette, safe for the colorblind
+BLUE, ORANGE = "#0072B2", "#E69F00"  # of the Okabe-Ito palette, safe for the colorblind
 
 
 def _axes(ax, **size):

@@ -83,9 +83,7 @@ def boolean_matching_pursuit(
 def estimate(data, atoms, system, weights):
     """Return W = sum_k c_k M_k with what shares of variance need."""
     gram = None if data.is_complete else system.gram
-    return BooleanCP(
-        data.shape, atoms, weights, data_norm2=data.squared_norm, data_inner=system.rhs, data_gram=gram
-    )
+    return BooleanCP(data.shape, atoms, weights, data_norm2=data.squared_norm, data_inner=system.rhs, data_gram=gram)
 
 
 def record(atom, error2, squared_norm, seconds):

@@ -3,7 +3,6 @@
 import numpy as np
 import scipy.linalg
 
-
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
 
 
@@ -109,7 +108,7 @@ def pencil_start(core, n_columns, rng):
     A = U @ (A / np.maximum(np.linalg.norm(A, axis=0), 1e-300))
     # given A, each column's remaining matrix is nearly of rank one
     blocks = core.contract(first, A @ np.linalg.pinv(A.T @ A, hermitian=True))
-    factors = [None, None, None]
+    factors: list = [None, None, None]
     factors[first] = A
     pairs = [np.linalg.svd(block, full_matrices=False) for block in blocks]
     low, high = sorted((second, third))

@@ -89,9 +89,7 @@ class Difference:
         if W.n_atoms == 0:
             return 0.0
         if W.is_block:
-            return sum(
-                float(np.vdot(self.data.contract(mode, Z), blocks)) for mode, (Z, blocks) in W._groups.items()
-            )
+            return sum(float(np.vdot(self.data.contract(mode, Z), blocks)) for mode, (Z, blocks) in W._groups.items())
         A = W._columns
         return float(np.sum(self.data.mttkrp(A, 0) * (A[0] * W._column_weights)))
 
