@@ -1,0 +1,82 @@
+"""The paper's experiments: each module says what is to be computed (`plan`), computes it (`run`) and shows it (`draw`).
+
+`plan` lists jobs, `run` yields the rows of one job, one number each, and `draw` makes the figure from the table of
+all rows. `reproduce` puts them together.
+"""
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from boolcp.experiments._table import collect
+
+EXPERIMENTS = {
+    "fig1": "fig1_synthetic",
+    "fig2": "fig2_ecog",
+    "fig3": "fig3_electrodes",
+    "fig4": "fig4_boolean_maps",
+    "theory": "theory",
+}
+
+__all__ = ["EXPERIMENTS", "Reproduced", "reproduce"]
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """Where an experiment was written: the table (CSV) and the figures (SVG and PNG)."""
+
+    name: str
+    table: Path
+    figures: tuple[Path, ...]
+
+
+def reproduce(name, *, quick=False, seeds=None, out=None, jobs=1, recording=None):
+    """Run one of the paper's experiments, write its table and draw its figure.
+
+    Rows that the table already has are not computed again, so that an interrupted run goes on where it stopped and
+    more seeds cost only what they add. The numbers do not depend on the number of jobs.
+
+    Parameters
+    ----------
+    name : {"fig1", "fig2", "fig3", "fig4", "theory"}
+        Which experiment.
+    quick : bool
+        A smaller version that ends within two minutes; its files have ``_quick`` in their names.
+    seeds : int, optional
+        Number of repetitions; None takes the experiment's own.
+    out : path, optional
+        The folder to write to, ``reproduction`` by default.
+    jobs : int
+        Number of processes.
+    recording : path, optional
+        A NeuroTycho folder or zip, or another file that `boolcp.open_tensor` reads, for fig2, fig3 and fig4, in place of the simulated
+        recording.
+
+    Returns
+    -------
+    Reproduced
+        With the paths of the `table` and of the `figures`.
+
+    Examples
+    --------
+    >>> from boolcp.experiments import reproduce
+    >>> done = reproduce("fig3", quick=True, out="reproduction")  # doctest: +SKIP
+    >>> done.table.name  # doctest: +SKIP
+    'fig3_quick.csv'
+    """
+    if name not in EXPERIMENTS:
+        raise ValueError(f"name must be one of {', '.join(EXPERIMENTS)}, got {name!r}.")
+    module = importlib.import_module(f"boolcp.experiments.{EXPERIMENTS[name]}")
+    options = {} if recording is None else {"recording": str(recording)}
+    if options and name in ("fig1", "theory"):
+        raise ValueError(f"{name} is about synthetic tensors: it takes no recording.")
+    folder = Path("reproduction" if out is None else out)
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{name}{'_quick' if quick else ''}{'_recording' if options else ''}"
+    table = collect(module.run, module.plan(quick=quick, seeds=seeds, **options), folder / f"{stem}.csv", n_jobs=jobs)
+    figure = module.draw(table)
+    paths = []
+    for kind in ("svg", "png"):
+        paths.append(folder / f"{stem}.{kind}")
+        figure.savefig(paths[-1], metadata={"Date": None} if kind == "svg" else None)
+    return Reproduced(name, folder / f"{stem}.csv", tuple(paths))

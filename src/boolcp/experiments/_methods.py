@@ -1,0 +1,52 @@
+"""The methods that the figures compare, by their names in the legend, each asked for several numbers of atoms."""
+
+from collections.abc import Callable
+
+from boolcp import baselines
+from boolcp.atoms import BooleanCP
+from boolcp.bmp import BMP
+
+PUBLISHED = "BMP as published"
+PUBLISHED_RANK_ONE = "BMP as published, rank one"
+DEFAULT = "BMP (default)"
+BLOCKS = "BMP (blocks)"
+
+PATHS: dict[str, Callable] = {  # one fit gives the estimates for all smaller numbers of atoms
+    PUBLISHED: BMP.as_published,
+    PUBLISHED_RANK_ONE: lambda n_atoms, **options: BMP(
+        n_atoms, atom_rank=1, score="published", refine=False, **options
+    ),
+    BLOCKS: lambda n_atoms, **options: BMP(n_atoms, atom_rank="auto", **options),
+    "LFMmix": baselines.LFMmix,
+}
+FITS: dict[str, Callable] = {  # a fit for each number of atoms
+    DEFAULT: BMP,
+    "Tucker": baselines.Tucker,
+    "CP": baselines.CP,
+    "SUSTain": baselines.SUSTain,
+}
+NAMES = (PUBLISHED, PUBLISHED_RANK_ONE, DEFAULT, BLOCKS, "LFM", "LFMmix", "Tucker", "CP", "SUSTain")
+
+
+def estimates(method, X, numbers, seed, mask=None):
+    """Yield (n_atoms, candidates) for each of the numbers of atoms; only LFM has several candidates, one per mode.
+
+    The paper reports the best mode of LFM, best by the error that is plotted: whoever asks takes the best candidate.
+    """
+    if method in FITS:
+        for n_atoms in numbers:
+            yield n_atoms, [FITS[method](n_atoms, random_state=seed).fit(X, mask=mask).decomposition_]
+        return
+    if method == "LFM":
+        models = [baselines.LFM(max(numbers), mode=mode, random_state=seed) for mode in range(X.ndim)]
+    else:
+        options = {} if method == "LFMmix" else {"certify": False}
+        models = [PATHS[method](max(numbers), random_state=seed, **options)]
+    paths = [model.fit(X, mask=mask).path_ for model in models]
+    for n_atoms in numbers:
+        yield n_atoms, [path[min(n_atoms, len(path) - 1)] for path in paths]
+
+
+def has_boolean_factors(candidates):
+    """Return True if the candidates have Boolean factors to compare."""
+    return all(isinstance(W, BooleanCP) for W in candidates)

@@ -1,0 +1,104 @@
+"""How the figures look: Okabe-Ito colors that color-blind readers tell apart, one marker per method, print sizes."""
+
+from typing import Any
+
+from boolcp.experiments import _methods
+from boolcp.extras import load_extra
+
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE, GRAY = (
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#F0E442",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+    "#8C8C8C",
+)
+LOOKS: dict[str, dict[str, Any]] = {
+    _methods.DEFAULT: {"color": VERMILION, "marker": "o", "linewidth": 1.8, "zorder": 5},
+    _methods.BLOCKS: {"color": ORANGE, "marker": "D", "linewidth": 1.8, "zorder": 4.5},
+    _methods.PUBLISHED: {"color": BLACK, "marker": "s", "linestyle": "-"},
+    _methods.PUBLISHED_RANK_ONE: {"color": GRAY, "marker": "s", "linestyle": "--", "markerfacecolor": "white"},
+    "LFM": {"color": SKY, "marker": "^", "linestyle": "-"},
+    "LFMmix": {"color": SKY, "marker": "v", "linestyle": "--", "markerfacecolor": "white"},
+    "Tucker": {"color": GREEN, "marker": "P", "linestyle": "-"},
+    "CP": {"color": BLUE, "marker": "X", "linestyle": "-"},
+    "SUSTain": {"color": PURPLE, "marker": "*", "linestyle": "-."},
+}
+LABELS = {"SUSTain": "SUSTain-style"}
+PAGE = 7.2  # inches: two columns of a journal
+SETTINGS = {
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7.5,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "boolcp",
+    "savefig.dpi": 150,
+    "figure.dpi": 100,
+}
+
+
+def figure(n_rows, n_columns, width, height, **options):
+    """Return a Figure in the house style and its Axes as a 2-D array; it belongs to no window."""
+    matplotlib = load_extra("matplotlib", "experiments")
+    load_extra("matplotlib.figure", "experiments")
+    with matplotlib.rc_context(SETTINGS):
+        canvas = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
+        return canvas, canvas.subplots(n_rows, n_columns, squeeze=False, **options)
+
+
+def styled(draw):
+    """Let a draw function run, and its figure be saved, with the house's settings."""
+
+    def wrapped(table):
+        matplotlib = load_extra("matplotlib", "experiments")
+        with matplotlib.rc_context(SETTINGS):
+            canvas = draw(table)
+        save = canvas.savefig
+
+        def savefig(*args, **options):
+            with matplotlib.rc_context(SETTINGS):
+                save(*args, **options)
+
+        canvas.savefig = savefig
+        return canvas
+
+    wrapped.__doc__ = draw.__doc__
+    return wrapped
+
+
+def curves(axes, rows, x="n_atoms", floor=None):
+    """Draw for each method the mean over seeds against x, with a band from the lowest to the highest seed."""
+    for method, look in LOOKS.items():
+        part = rows[rows["method"] == method]
+        if part.empty:
+            continue
+        values = part.groupby(x)["value"]
+        mean, low, high = (getattr(values, how)().clip(lower=floor) for how in ("mean", "min", "max"))
+        axes.plot(mean.index, mean.to_numpy(), label=LABELS.get(method, method), **look)
+        axes.fill_between(mean.index, low, high, color=look["color"], alpha=0.15, linewidth=0)
+
+
+def legend_below(canvas, axes, n_columns):
+    """Put one legend for all panels below them, with an entry for every label that some panel has."""
+    found: dict[str, Any] = {}
+    for one in axes.flat:
+        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    canvas.legend(list(found.values()), list(found), loc="outside lower center", ncols=n_columns)
+
+
+def note(canvas, text):
+    """Write what the reader must know about this run under the title line."""
+    canvas.suptitle(text, fontsize=7, x=0.01, ha="left", color="0.3")

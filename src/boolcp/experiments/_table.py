@@ -1,0 +1,87 @@
+"""One row per number in one CSV file, computed job by job, in parallel, and never twice."""
+
+import os
+import zlib
+
+from tqdm import tqdm
+
+from boolcp.extras import load_extra
+from boolcp.threads import one_thread
+
+
+def seed_of(*words):
+    """Return a seed that depends on nothing but the words, so that a row is the same in whatever run it is made."""
+    return zlib.crc32("|".join(str(word) for word in words).encode())
+
+
+def collect(run, plan, path, *, n_jobs=1):
+    """Return the table of the rows that `run` yields for each job of the plan, kept in a CSV file on the way.
+
+    Parameters
+    ----------
+    run : callable
+        Takes a job (a dict of plain values) and yields rows (dicts); a row of the table is the job plus such a row.
+    plan : list of dict
+        The jobs, all with the same keys. A job is done when the file has rows with its values.
+    path : Path
+        The file. It is replaced as a whole after each job, so that no job is ever half there.
+    n_jobs : int
+        Number of processes.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The rows of the plan, in its order; the file also keeps rows of other plans.
+    """
+    pandas, joblib = load_extra("pandas", "experiments"), load_extra("joblib", "experiments")
+    keys = list(plan[0])
+    done = _read(pandas, path, keys)
+    todo = [job for job in plan if _name(job, keys) not in done]
+    parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
+    results = parallel(joblib.delayed(_rows)(run, job) for job in todo)
+    for name, rows in tqdm(results, total=len(todo), desc=path.stem, disable=None):
+        done[name] = rows
+        _write(pandas, path, plan, keys, done)
+    if not todo and not path.exists():
+        _write(pandas, path, plan, keys, done)
+    wanted = {_name(job, keys) for job in plan}
+    table = pandas.read_csv(path, dtype={key: str for key in keys})
+    table = table[[_name(row, keys) in wanted for row in table[keys].to_dict("records")]].reset_index(drop=True)
+    for key in keys:
+        if all(isinstance(job[key], int) for job in plan):
+            table[key] = table[key].astype(int)
+    return table
+
+
+def _rows(run, job):
+    """Return the name of a job and its rows, computed with one BLAS thread whatever the number of processes."""
+    with one_thread():
+        labels = {key: str(value) for key, value in job.items()}  # as text, which a file gives back unchanged
+        return _name(job, list(job)), [{**labels, **row} for row in run(job)]
+
+
+def _name(job, keys):
+    return tuple(str(job[key]) for key in keys)
+
+
+def _read(pandas, path, keys):
+    """Return {job: rows} of the file, empty if there is none or if it belongs to another version of the experiment."""
+    if not path.exists():
+        return {}
+    table = pandas.read_csv(path, dtype=str, keep_default_na=False)
+    if not set(keys) <= set(table.columns):
+        raise ValueError(f"{path} is the table of another experiment or version: remove it, or write elsewhere.")
+    done: dict[tuple, list] = {}
+    for row in table.to_dict("records"):
+        done.setdefault(_name(row, keys), []).append(row)
+    return done
+
+
+def _write(pandas, path, plan, keys, done):
+    """Write all rows, the jobs of the plan first and in its order, and replace the file in one step."""
+    order = [name for name in (_name(job, keys) for job in plan) if name in done]
+    order += sorted(set(done) - set(order))
+    table = pandas.DataFrame([row for name in order for row in done[name]])
+    part = path.with_suffix(".part")
+    table.to_csv(part, index=False, float_format="%.8g")
+    os.replace(part, path)

@@ -1,0 +1,107 @@
+"""Figure 1: denoising, Boolean factors and completion on the synthetic tensors Syn0, Syn1 and Syn2."""
+
+import numpy as np
+
+from boolcp.datasets import make_boolean_cp
+from boolcp.datasets.synthetic import SYN_ATOMS
+from boolcp.experiments import _style
+from boolcp.experiments._methods import BLOCKS, NAMES, estimates, has_boolean_factors
+from boolcp.experiments._table import seed_of
+from boolcp.metrics import hamming_error, rmse
+
+METHODS = tuple(name for name in NAMES if name != BLOCKS)
+NUMBERS = (1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 20)
+QUICK_NUMBERS = (1, 2, 3, 5, 9, 12, 15)
+MISSING = 0.1
+FLOOR = 1e-5  # completion errors below are drawn here
+PANELS = (
+    ("denoise", "rmse", "denoising RMSE"),
+    ("denoise", "hamming", "Hamming error (share of bits)"),
+    ("complete", "rmse", "completion RMSE"),
+)
+
+
+def plan(*, quick=False, seeds=None, size=None):
+    """Return the jobs: dataset x task x seed x method, at size 150 (quick: 40) in each mode."""
+    seeds = (2 if quick else 5) if seeds is None else seeds
+    size = (40 if quick else 150) if size is None else size
+    return [
+        {"dataset": f"Syn{which}", "size": size, "task": task, "seed": seed, "method": method}
+        for seed in range(seeds)
+        for which in range(len(SYN_ATOMS))
+        for task in ("denoise", "complete")
+        for method in METHODS
+    ]
+
+
+def run(job):
+    """Yield the errors of one method on one tensor for each number of atoms.
+
+    Denoising: unit noise, RMSE to the clean tensor over all entries, and the Hamming error of the Boolean factors.
+    Completion: no noise, a tenth of the entries removed, RMSE over all entries and over the removed ones.
+    """
+    which, size = int(job["dataset"][-1]), job["size"]
+    is_noisy = job["task"] == "denoise"
+    X, clean, truth = make_boolean_cp(
+        (size,) * 3,
+        SYN_ATOMS[which],
+        noise=1.0 if is_noisy else 0.0,
+        missing=0.0 if is_noisy else MISSING,
+        random_state=seed_of(job["dataset"], size, job["seed"]),
+    )
+    gaps = np.isnan(X)
+    numbers = [number for number in (NUMBERS if size >= 150 else QUICK_NUMBERS) if 2 * number <= size]
+    seed = seed_of(*job.values())
+    for n_atoms, candidates in estimates(job["method"], X, numbers, seed):
+        tensors = [W.to_tensor() for W in candidates]
+        errors = {"rmse": min(rmse(W, clean) for W in tensors)}
+        if is_noisy and has_boolean_factors(candidates):
+            errors["hamming"] = min(hamming_error(W, truth) for W in candidates)
+        if not is_noisy:
+            errors["rmse_missing"] = min(rmse(W[gaps], clean[gaps]) for W in tensors)
+        for metric, value in errors.items():
+            yield {"n_atoms": n_atoms, "metric": metric, "value": value}
+
+
+def limit(size, n_true):
+    """Return the RMSE that least squares has with the true Boolean factors, sigma sqrt(parameters / entries).
+
+    Each atom has 2 (d - 1) + 1 free real parameters.
+    """
+    return np.sqrt(n_true * (2 * size - 1) / size**3)
+
+
+@_style.styled
+def draw(table):
+    """Return the figure of nine panels: a row for each task and metric, a column for each dataset."""
+    datasets = sorted(table["dataset"].unique())
+    size, n_seeds = int(table["size"].max()), table["seed"].nunique()
+    canvas, axes = _style.figure(len(PANELS), len(datasets), _style.PAGE, 7.6, sharex=True, sharey="row")
+    for row, (task, metric, label) in enumerate(PANELS):
+        for column, dataset in enumerate(datasets):
+            ax = axes[row, column]
+            n_true = SYN_ATOMS[int(dataset[-1])]
+            rows = table[(table["dataset"] == dataset) & (table["task"] == task) & (table["metric"] == metric)]
+            _style.curves(ax, rows, floor=FLOOR if task == "complete" else None)
+            ax.axvline(n_true, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
+            if metric == "rmse":
+                ax.set_yscale("log")
+            if task == "denoise" and metric == "rmse":
+                best = limit(size, n_true)
+                ax.axhline(best, color="0.3", linewidth=0.8, linestyle="--", zorder=0, label="limit with known bits")
+            if row == 0:
+                ax.set_title(f"{dataset} ({n_true} true atoms)")
+            if row == len(PANELS) - 1:
+                ax.set_xlabel("number of atoms")
+                ax.xaxis.get_major_locator().set_params(integer=True)
+            if column == 0:
+                ax.set_ylabel(label)
+    _style.legend_below(canvas, axes, 4)
+    kind = "Quick run: " if size < 150 else ""
+    _style.note(
+        canvas,
+        f"{kind}{size} x {size} x {size}, mean over {n_seeds} seeds, bands from lowest to highest seed. Dotted: true "
+        f"number of atoms.\nCompletion: {MISSING:.0%} of the entries removed, no noise; values below {FLOOR:g} are "
+        f"drawn there.",
+    )
+    return canvas

@@ -1,0 +1,93 @@
+"""Figure 2: denoising and completion of recordings, one column for each condition."""
+
+import numpy as np
+
+from boolcp.experiments import _recordings, _style
+from boolcp.experiments._methods import NAMES, estimates
+from boolcp.experiments._table import seed_of
+from boolcp.metrics import rmse
+
+NUMBERS = (1, 2, 3, 5, 7, 10)
+QUICK_NUMBERS = (1, 3, 5)
+MISSING = 0.1
+TASKS = {"denoise": "denoising RMSE (s.d.)", "complete": "completion RMSE (s.d.)"}
+
+
+def plan(*, quick=False, seeds=None, recording=None):
+    """Return the jobs: recording and condition x task x seed x method; quick has 64 electrodes and one seed."""
+    seeds = (1 if quick else 3) if seeds is None else seeds
+    return [
+        {
+            "group": group,
+            "condition": condition,
+            "size": 64 if quick else 128,
+            "task": task,
+            "seed": seed,
+            "method": method,
+        }
+        for seed in range(seeds)
+        for group, condition in _recordings.sources(
+            recording, real_names=_recordings.REAL_NAMES[2:3] if quick else _recordings.REAL_NAMES
+        )
+        for task in TASKS
+        for method in NAMES
+    ]
+
+
+def run(job):
+    """Yield the errors of one method on one recording for each number of atoms.
+
+    As on the synthetic tensors: unit noise is added to the standardized recording and the error is that to the
+    recording without it; or a tenth of the entries is removed, and the error is that of the removed ones ("missing")
+    and of all. Nothing tells noise from signal within the recording itself.
+    """
+    clean = np.ascontiguousarray(_recordings.load(job["group"], job["condition"], job["size"]).to_numpy(), dtype=float)
+    rng = np.random.default_rng(seed_of("fig2", job["condition"], job["task"], job["seed"]))
+    is_noisy = job["task"] == "denoise"
+    if is_noisy:
+        X, mask = clean + rng.standard_normal(clean.shape), None
+    else:
+        X, mask = clean, rng.random(clean.shape) >= MISSING
+    numbers = QUICK_NUMBERS if job["size"] < 128 else NUMBERS
+    for n_atoms, candidates in estimates(job["method"], X, numbers, seed_of(*job.values()), mask=mask):
+        tensors = [W.to_tensor() for W in candidates]
+        yield {"n_atoms": n_atoms, "metric": "rmse", "value": min(rmse(W, clean) for W in tensors)}
+        if mask is not None:
+            value = min(rmse(W[~mask], clean[~mask]) for W in tensors)
+            yield {"n_atoms": n_atoms, "metric": "rmse_missing", "value": value}
+
+
+@_style.styled
+def draw(table):
+    """Return the figure: for each kind of recording a row of denoising and one of completion panels."""
+    groups = list(dict.fromkeys(table["group"]))
+    columns = {group: list(dict.fromkeys(table[table["group"] == group]["condition"])) for group in groups}
+    width = max(len(names) for names in columns.values())
+    canvas, axes = _style.figure(
+        2 * len(groups), width, _style.PAGE, 1.2 + 3.2 * len(groups), sharex=True, sharey="row"
+    )
+    for i, (group, names) in enumerate(columns.items()):
+        for j, (task, label) in enumerate(TASKS.items()):
+            row = axes[2 * i + j]
+            metric = "rmse" if task == "denoise" else "rmse_missing"
+            for ax, name in zip(row, names, strict=False):
+                part = table[(table["group"] == group) & (table["condition"] == name) & (table["task"] == task)]
+                _style.curves(ax, part[part["metric"] == metric])
+                if j == 0:
+                    ax.set_title(f"{group.partition(':')[0]}: {name}")
+                ax.set_xticks(sorted(part["n_atoms"].unique()))
+            row[0].set_ylabel(label)
+            for ax in row[len(names) :]:
+                ax.set_axis_off()
+    for ax in axes[-1]:
+        ax.set_xlabel("number of atoms")
+    _style.legend_below(canvas, axes, 4)
+    size, n_seeds = int(table["size"].max()), table["seed"].nunique()
+    kind = f"Quick run: simulated recording of {size} electrodes, " if size < 128 else ""
+    missing = "" if len(groups) > 1 else " Real recordings: set BOOLCP_DATA to their folder."
+    _style.note(
+        canvas,
+        f"{kind}{n_seeds} seed(s), mean and range; s.d.: standard deviations of the recording.\n"
+        f"Denoising: unit noise added to standardized data. Completion: error of the {MISSING:.0%} removed.{missing}",
+    )
+    return canvas

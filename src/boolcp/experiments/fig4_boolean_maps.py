@@ -1,0 +1,112 @@
+"""Figure 4: Boolean factors of atoms on the electrodes, one column for each condition."""
+
+import numpy as np
+
+from boolcp.bmp import BMP
+from boolcp.experiments import _recordings, _style
+from boolcp.experiments._table import seed_of
+from boolcp.experiments.fig3_electrodes import given_electrodes
+
+ON, OFF = _style.YELLOW, _style.BLUE
+N_ATOMS = 3
+METHODS = {
+    "BMP": {},
+    "BMP as published": {"atom_rank": None, "score": "published", "refine": False},
+}
+
+
+def plan(*, quick=False, seeds=None, recording=None):
+    """Return one job for each condition and method; quick simulates 64 electrodes."""
+    groups = _recordings.sources(recording, real_names=())
+    jobs = [
+        {"group": group, "condition": condition, "size": 64 if quick else 128, "method": method}
+        for group, condition in groups
+        for method in METHODS
+    ]
+    if recording is None and _recordings.spectra() is not None and not quick:
+        jobs += [{"group": "spectra", "condition": name, "size": 127, "method": "BMP"} for name in _recordings.STATES]
+    return jobs
+
+
+def run(job):
+    """Yield the bits of the first atoms along the electrodes, in the order of their sizes, and the true ones if known.
+
+    Simulated and given recordings: channel x time x trial, every mode may be Boolean, and the atoms that are so along
+    the channels are shown (of the printed algorithm: with channels as the only Boolean mode, as it rarely takes
+    them otherwise). Spectra: channel x frequency of one state, centered over the states, Boolean along the channels.
+    """
+    if job["group"] == "spectra":
+        X = _recordings.spectra()[:, :, list(_recordings.STATES).index(job["condition"])]
+        x, y, _ = (np.delete(values, 62) for values in _recordings.electrodes()[_recordings.REAL])
+    else:
+        X = _recordings.load(job["group"], job["condition"], job["size"])
+        x, y = positions(X, job)
+        X = np.ascontiguousarray(X.to_numpy(), dtype=float)
+    options = METHODS[job["method"]]
+    is_free = X.ndim > 2 and job["method"] == "BMP"
+    model = BMP(N_ATOMS, boolean_modes=None if is_free else [0], random_state=seed_of(*job.values()), **options)
+    W = model.fit(X).decomposition_
+    spatial = [atom for atom in W.atoms if atom.mode == 0]
+    order = np.argsort([-abs(c) for c, atom in zip(W.weights, W.atoms, strict=True) if atom.mode == 0], kind="stable")
+    maps = {f"atom {rank}": spatial[k].z for rank, k in enumerate(order[:2], 1)}
+    if job["group"] == _recordings.SIMULATED:
+        maps["truth"] = _recordings.true_bits(job["size"], job["condition"])
+    for atom, z in maps.items():
+        for n, bit in enumerate(z):
+            yield {"atom": atom, "electrode": n + 1, "x": float(x[n]), "y": float(y[n]), "value": int(bit)}
+
+
+def positions(X, job):
+    """Return where the channels of a tensor lie."""
+    if "x" in X.coords:
+        return X.coords["x"].to_numpy(), X.coords["y"].to_numpy()
+    return given_electrodes(job["group"].partition(": ")[2])[:2]
+
+
+def wrong_bits(table):
+    """Return the wrong bits of the best of the shown atoms for each condition and method of the simulated recording."""
+    rows = table[table["group"] == _recordings.SIMULATED]
+    found = {}
+    for (condition, method), part in rows.groupby(["condition", "method"], sort=False):
+        bits = {atom: group["value"].to_numpy() for atom, group in part.groupby("atom")}
+        wrong = [int(np.sum(z != bits["truth"])) for atom, z in bits.items() if atom != "truth"]
+        found[condition, method] = min(wrong, default=len(bits["truth"]))
+    return found
+
+
+@_style.styled
+def draw(table):
+    """Return the figure: a row for the truth and for each atom shown, a column for each condition."""
+    rows = []
+    for group in dict.fromkeys(table["group"]):
+        part = table[table["group"] == group]
+        if group == _recordings.SIMULATED:
+            rows.append((group, "BMP", "truth", "simulated:\ntrue area rhythm"))
+        for method in dict.fromkeys(part["method"]):
+            atoms = ("atom 1",) if group == _recordings.SIMULATED else ("atom 1", "atom 2")
+            rows += [(group, method, atom, f"{group.partition(':')[0]}:\n{method}, {atom}") for atom in atoms]
+    conditions = {group: list(dict.fromkeys(table[table["group"] == group]["condition"])) for group, *_ in rows}
+    width = max(len(names) for names in conditions.values())
+    canvas, axes = _style.figure(len(rows), width, _style.PAGE, 0.5 + 1.45 * len(rows))
+    for line, (group, method, atom, label) in zip(axes, rows, strict=True):
+        for ax, condition in zip(line, conditions[group], strict=False):
+            part = table[(table["group"] == group) & (table["condition"] == condition) & (table["method"] == method)]
+            draw_map(ax, part[part["atom"] == atom])
+            ax.set_title(condition)
+        line[0].text(-0.12, 0.5, label, transform=line[0].transAxes, rotation=90, ha="center", va="center", fontsize=7)
+        for ax in line:
+            ax.set_axis_off()
+    for color, text in ((ON, "1 (on)"), (OFF, "0 (off)")):
+        axes[0, 0].scatter([], [], color=color, edgecolor="0.25", linewidth=0.4, s=16, label=text)
+    _style.legend_below(canvas, axes, 2)
+    return canvas
+
+
+def draw_map(ax, part):
+    """Draw one Boolean vector on the electrodes, yellow for 1 and blue for 0."""
+    if part.empty:
+        ax.text(0.5, 0.5, "no atom along the electrodes", transform=ax.transAxes, ha="center", fontsize=7)
+        return
+    colors = np.where(part["value"] == 1, ON, OFF)
+    ax.scatter(part["x"], part["y"], c=colors, edgecolor="0.25", linewidth=0.4, s=14)
+    ax.set_aspect("equal")

@@ -1,0 +1,221 @@
+"""Theorems 1 to 4, measured: bounds along the path, recovery against identifiability, error against sample size."""
+
+import numpy as np
+
+from boolcp.atoms import Atom, BooleanCP
+from boolcp.bmp import BMP
+from boolcp.datasets import make_boolean_cp
+from boolcp.experiments import _style
+from boolcp.experiments._methods import DEFAULT, PATHS, PUBLISHED, PUBLISHED_RANK_ONE
+from boolcp.experiments._table import seed_of
+from boolcp.identifiability import is_rigid, kruskal_condition
+from boolcp.metrics import hamming_error
+
+CASES = {  # whether Kruskal's condition and rigidity hold
+    "both hold": (True, True),
+    "rigid only": (False, True),
+    "Kruskal only": (True, False),
+    "neither holds": (False, False),
+}
+SWEEPS = {
+    "samples": (1, 2, 4, 8, 16, 32),
+    "sigma": (0.25, 0.5, 1.0, 2.0, 4.0),
+    "atoms": (1, 2, 4, 6, 8, 12),
+    "size": (15, 20, 30, 40, 60),
+}
+EXPECTED = {"samples": -1, "sigma": 2, "freedom": 1}
+SIZE, N_TRUE = 30, 3  # of the tensors of Theorem 4, unless swept
+
+
+def plan(*, quick=False, seeds=None):
+    """Return the jobs of the theorems; quick halves sizes and seeds."""
+    convergence, recovery, error = (2, 10, 3) if quick else (3, 40, 10)
+    if seeds is not None:
+        convergence, recovery, error = seeds, seeds, seeds
+    size = 30 if quick else 60
+    jobs = [
+        {"theorem": "1 and 2", "case": method, "size": size, "x": 5, "seed": seed}
+        for method in (PUBLISHED, PUBLISHED_RANK_ONE)
+        for seed in range(convergence)
+    ]
+    jobs += [
+        {"theorem": "3", "case": case, "size": 16, "x": 4, "seed": seed} for case in CASES for seed in range(recovery)
+    ]
+    jobs += [
+        {"theorem": "4", "case": sweep, "size": int(value) if sweep == "size" else SIZE, "x": value, "seed": seed}
+        for sweep, values in SWEEPS.items()
+        for value in values[: -1 if quick else None]
+        for seed in range(error)
+    ]
+    return jobs
+
+
+def run(job):
+    """Yield the numbers of one job: a path with its bounds, one recovery, or one error."""
+    if job["theorem"] == "1 and 2":
+        return run_convergence(job)
+    return run_recovery(job) if job["theorem"] == "3" else run_error(job)
+
+
+def run_convergence(job):
+    """Yield F(W^k) - F(W*) without noise, where F(W*) = 0, and the bounds of Theorems 1 and 2 for each k.
+
+    Atoms have |M|^2 = |z|^2 <= d, so that the smoothness in the atomic norm is beta = d. |W*|_A is at most the sum of
+    the true weights, gamma is the smallest eigenvalue of the Gram matrix of the true atoms, and mu is what the
+    certificates prove for this very path, at least.
+    """
+    d, n_true = job["size"], job["x"]
+    X, _, truth = make_boolean_cp((d,) * 3, n_true, random_state=seed_of("path", d, job["seed"]))
+    model = PATHS[job["case"]](6 * n_true, random_state=seed_of(*job.values())).fit(X)
+    mu2 = min(record.certificate for record in model.history_)
+    atomic_norm = truth.weights.sum()
+    gamma = np.linalg.eigvalsh(truth.inner_products())[0]
+    yield {"method": job["case"], "k": 0, "metric": "mu", "value": np.sqrt(mu2)}
+    for k, record in enumerate(model.history_, 1):
+        values = {
+            "gap": record.loss,
+            "bound 1": 2 * d * atomic_norm**2 / mu2 / k,
+            "bound 2": 2 * d * np.sum(X**2) / (gamma * mu2) * n_true / k,
+        }
+        for metric, value in values.items():
+            yield {"method": job["case"], "k": k, "metric": metric, "value": value}
+
+
+def run_recovery(job):
+    """Yield for each method whether it finds all bits of a noiseless tensor, Boolean along its first mode."""
+    truth = draw_case(job["case"], job["size"], job["x"], np.random.default_rng(seed_of(*job.values())))
+    X = truth.to_tensor()
+    options = {"boolean_modes": [0], "random_state": seed_of(*job.values())}
+    for method in (DEFAULT, PUBLISHED_RANK_ONE, PUBLISHED):
+        model = BMP(truth.n_atoms, **options) if method == DEFAULT else PATHS[method](truth.n_atoms, **options)
+        W = model.fit(X).decomposition_
+        yield {"method": method, "k": truth.n_atoms, "metric": "recovered", "value": float(not hamming_error(W, truth))}
+        error = np.linalg.norm(X - W.to_tensor()) / np.linalg.norm(X)
+        yield {"method": method, "k": truth.n_atoms, "metric": "explained", "value": float(error < 1e-4)}
+
+
+def draw_case(case, d, n_atoms, rng):
+    """Return a random BooleanCP (d, d + 1, d + 2), Boolean along mode 0, whose conditions hold or fail as asked.
+
+    A column that all atoms share along mode 1 breaks Kruskal's condition; two disjoint Boolean vectors, whose sum is
+    Boolean, break rigidity.
+    """
+    has_kruskal, has_rigidity = CASES[case]
+    while True:
+        Z = rng.random((d, n_atoms)) < 0.5
+        if not has_rigidity:
+            Z[:, 1] &= ~Z[:, 0]
+        U, V = rng.standard_normal((d + 1, n_atoms)), rng.standard_normal((d + 2, n_atoms))
+        if not has_kruskal:
+            U[:] = U[:, :1]
+        parts = [
+            Atom(0, z, ((u / np.linalg.norm(u))[:, None], (v / np.linalg.norm(v))[:, None]))
+            for z, u, v in zip(Z.T, U.T, V.T, strict=True)
+            if z.any()
+        ]
+        W = BooleanCP((d, d + 1, d + 2), tuple(parts), np.full(len(parts), float(d)))
+        if W.n_atoms == n_atoms and (bool(kruskal_condition(W)), bool(is_rigid(Z))) == CASES[case]:
+            return W
+
+
+def run_error(job):
+    """Yield |W - W*|^2 of the mean of S noisy samples, and sigma^2 R (d_1 + d_2 + d_3) / S beside it."""
+    settings = {"samples": 1, "sigma": 1.0, "atoms": N_TRUE, "size": SIZE} | {job["case"]: job["x"]}
+    d, n_atoms, n_samples = int(settings["size"]), int(settings["atoms"]), int(settings["samples"])
+    seed = seed_of(*job.values())
+    _, clean, _ = make_boolean_cp((d,) * 3, n_atoms, random_state=seed)
+    rng = np.random.default_rng(seed + 1)
+    X = clean + settings["sigma"] * np.mean([rng.standard_normal(clean.shape) for _ in range(n_samples)], axis=0)
+    W = BMP(n_atoms, random_state=seed).fit(X).decomposition_.to_tensor()
+    bound = settings["sigma"] ** 2 * n_atoms * 3 * d / n_samples
+    for metric, value in {"squared error": np.sum((W - clean) ** 2), "sigma2 R sum d / S": bound}.items():
+        yield {"method": DEFAULT, "k": n_atoms, "metric": metric, "value": float(value)}
+
+
+def slopes(table):
+    """Return the fitted exponents of the squared error in S, sigma and R (d_1 + d_2 + d_3) as (slope, half width).
+
+    The half width is two standard errors of the least-squares line through the logarithms.
+    """
+    found = {}
+    for name, rows in error_sweeps(table).items():
+        x, y = np.log(rows["x"].to_numpy(float)), np.log(rows["value"].to_numpy(float))
+        design = np.stack([x, np.ones_like(x)], axis=1)
+        line, *_ = np.linalg.lstsq(design, y, rcond=None)
+        variance = np.sum((y - design @ line) ** 2) / (len(y) - 2) / np.sum((x - x.mean()) ** 2)
+        found[name] = float(line[0]), float(2 * np.sqrt(variance))
+    return found
+
+
+def error_sweeps(table):
+    """Return the rows of Theorem 4 by what is varied, x being S, sigma or R (d_1 + d_2 + d_3)."""
+    rows = table[(table["theorem"].astype(str) == "4") & (table["metric"] == "squared error")].copy()
+    rows["x"] = rows["x"].astype(float)
+    freedom = rows[rows["case"].isin(["atoms", "size"])].copy()
+    freedom["x"] = 3 * freedom["k"].astype(float) * freedom["size"].astype(float)
+    return {
+        "samples": rows[rows["case"] == "samples"],
+        "sigma": rows[rows["case"] == "sigma"],
+        "freedom": freedom,
+    }
+
+
+@_style.styled
+def draw(table):
+    """Return the figure: Theorems 1 and 2 for block and rank-one atoms, Theorem 3, Theorem 4 in three variables."""
+    canvas, axes = _style.figure(2, 3, _style.PAGE, 5.4)
+    rows = table[table["theorem"].astype(str) == "1 and 2"]
+    for ax, method in zip(axes[0, :2], (PUBLISHED, PUBLISHED_RANK_ONE), strict=True):
+        draw_convergence(ax, rows[rows["case"] == method])
+    axes[0, 0].set_title("Theorems 1, 2: block atoms")
+    axes[0, 1].set_title("Theorems 1, 2: rank-one atoms")
+    axes[0, 0].set_ylabel("loss above the optimum")
+    draw_recovery(axes[0, 2], table[(table["theorem"].astype(str) == "3") & (table["metric"] == "recovered")])
+    fitted = slopes(table)
+    labels = {
+        "samples": "samples S",
+        "sigma": r"noise $\sigma$",
+        "freedom": r"$R\,(d_1+d_2+d_3)$",
+    }
+    for ax, (name, part) in zip(axes[1], error_sweeps(table).items(), strict=True):
+        ax.plot(part["x"], part["value"], ".", color=_style.BLUE, markersize=4, alpha=0.7)
+        mean = part.groupby("x")["value"].mean()
+        line = mean.iloc[0] * (mean.index / mean.index[0]) ** EXPECTED[name]
+        ax.plot(mean.index, line, color="0.4", linewidth=0.9, linestyle="--")
+        ax.set(xscale="log", yscale="log", xlabel=labels[name])
+        ticks = (100, 200, 400, 800) if name == "freedom" else mean.index
+        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.xaxis.minorticks_off()
+        slope, width = fitted[name]
+        ax.set_title(f"slope {slope:.2f} ± {width:.2f} (theory {EXPECTED[name]})")
+    axes[1, 0].set_ylabel(r"Theorem 4: $\|\hat W - W^*\|_F^2$")
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    bars, methods = axes[0, 2].get_legend_handles_labels()
+    canvas.legend(handles + bars, names + methods, loc="outside lower center", ncols=3)
+    return canvas
+
+
+def draw_convergence(ax, rows):
+    """Draw the measured gap and the two bounds against the number of atoms."""
+    looks = {
+        "gap": ("measured gap", _style.VERMILION, "-"),
+        "bound 1": ("bound of Theorem 1", _style.BLUE, "--"),
+        "bound 2": ("bound of Theorem 2", _style.GREEN, ":"),
+    }
+    for metric, (label, color, style) in looks.items():
+        for seed, part in rows[rows["metric"] == metric].groupby("seed"):
+            ax.plot(part["k"], part["value"], color=color, linestyle=style, label=label if seed == 0 else None)
+    ax.set(xscale="log", yscale="log", xlabel="atoms k")
+
+
+def draw_recovery(ax, rows):
+    """Draw the share of tensors whose bits are all found, a group of bars for each case."""
+    colors = {DEFAULT: _style.VERMILION, PUBLISHED_RANK_ONE: _style.GRAY, PUBLISHED: _style.BLACK}
+    for i, (method, color) in enumerate(colors.items()):
+        rates = [rows[(rows["case"] == case) & (rows["method"] == method)]["value"].mean() for case in CASES]
+        places = np.arange(len(CASES)) + 0.27 * (i - 1)
+        ax.bar(places, rates, width=0.25, color=color, label=method)
+        for x, rate in zip(places, rates, strict=True):
+            ax.text(x, rate + 0.02, f"{100 * rate:.0f}", ha="center", fontsize=6)
+    ax.set_xticks(range(len(CASES)), [case.replace(" ", "\n") for case in CASES])
+    ax.set(ylim=(0, 1.1), ylabel="share of tensors recovered", title="Theorem 3 (labels in %)")
