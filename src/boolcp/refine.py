@@ -12,7 +12,6 @@ from boolcp.storage import TuckerTensor
 
 MAX_JOINT = 10  # Boolean columns of one mode whose 2^K patterns are all tried in each row
 MIN_STARTS = 3  # starts that are always run; more only until two agree on the lowest loss
-MAX_OBSERVED_STARTS = 4  # starts on observed entries, which are not compressed
 ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
 
@@ -46,8 +45,9 @@ def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50):
         Sweeps of a polish at most.
     """
     best = search(small, W, n_atoms, modes, rng, n_init=n_init, max_iter=max_iter)
-    best = revive(data, polish(data, best.matrices, best.boolean_mode, max_iter=max_iter), modes, rng)
-    if not data.is_complete:
+    if data.is_complete:
+        best = revive(data, polish(data, best.matrices, best.boolean_mode, max_iter=max_iter), modes, rng)
+    else:
         best = search_observed(data, best, modes, rng, n_init=n_init, max_iter=max_iter)
     floor = data.squared_norm - W.weights @ W.data_inner
     if W.n_atoms == n_atoms and best.loss > floor:  # never worse than the pursuit
@@ -84,20 +84,42 @@ def search(small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, n_relax=200
     return repair(small, best, modes, rng)
 
 
-def search_observed(data, best, modes, rng, *, n_init, max_iter):
-    """Return the Factors of lowest loss when `best` is relaxed on the observed entries, and from random starts.
+def search_observed(data, start, modes, rng, *, n_init, max_iter):
+    """Return the Factors of lowest loss over the observed entries, from `start` and from what it lacks.
 
-    Random starts are made only if relaxing leads elsewhere, and until two solutions agree on the lowest loss.
+    Two candidates are polished: `start` as it is, and relaxed. As long as no two agree on the lowest loss, the two atoms
+    of the best that are most alike are drawn anew at random and everything is relaxed again.
     """
-    n_agree, factors = 1, best.matrices
-    for _ in range(min(n_init, MAX_OBSERVED_STARTS)):
-        relaxed = relax(data, factors, max_iter=50, tol=1e-6)[0]
+    first = polish(data, start.matrices, start.boolean_mode, max_iter=max_iter)
+    best, n_agree = revive(data, first, modes, rng), 1
+    factors = start.matrices
+    for _ in range(n_init):
+        relaxed = relax_observed(data, factors)
         candidate = polish(data, *round_factors(relaxed, modes), max_iter=max_iter)
         best, n_agree = compare(best, n_agree, revive(data, candidate, modes, rng), data.squared_norm)
         if n_agree >= 2:
             break
-        factors = random_factors(data.shape, len(best.boolean_mode), rng)
+        factors = redraw(best, rng)
     return best
+
+
+def relax_observed(data, factors):
+    """Return CP factors fitted to the observed entries with a ridge that fades, so that poor starts do not blow up."""
+    for ridge, max_iter in ((1e-1, 10), (1e-2, 30), (1e-3, 10)):
+        factors, _ = cp_als(data, factors, max_iter=max_iter, tol=1e-5, ridge=ridge)
+    return factors
+
+
+def redraw(solution, rng):
+    """Return the factors with the two most similar atoms replaced by random columns of the mean size."""
+    factors = [A / np.maximum(np.linalg.norm(A, axis=0), 1e-300) for A in solution.matrices]
+    sizes = np.prod([np.linalg.norm(A, axis=0) for A in solution.matrices], axis=0)
+    for k in most_alike(solution):
+        for A in factors:
+            A[:, k] = rng.standard_normal(len(A)) / np.sqrt(len(A))
+        sizes[k] = np.median(sizes)
+    factors[-1] = factors[-1] * sizes
+    return factors
 
 
 def compare(best, n_agree, candidate, squared_norm):

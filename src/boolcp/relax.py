@@ -6,17 +6,19 @@ import scipy.linalg
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
 
 
-def cp_als(data, factors, *, max_iter=50, tol=1e-8):
+def cp_als(data, factors, *, max_iter=50, tol=1e-8, ridge=0.0):
     """Return factors of a CP decomposition improved by alternating least squares, and |X - W|^2.
 
-    Stops when the loss falls by less than `tol` |X|^2 in one sweep. The factors given are not changed.
+    Stops when the loss falls by less than `tol` |X|^2 in one sweep. The factors given are not changed. A `ridge` adds
+    that part of their mean diagonal to the normal equations, which keeps rows with few observed entries in bounds.
     """
     factors = [np.array(A, dtype=float) for A in factors]
     previous = np.inf
     for _ in range(max_iter):
         for mode in range(data.ndim):
             H, P = data.normal_equations(factors, mode)
-            factors[mode] = solve_rows(H, P)
+            scale = np.mean(np.einsum("...kk->...", H)) / H.shape[-1]
+            factors[mode] = solve_rows(H + ridge * scale * np.eye(H.shape[-1]) if ridge else H, P)
             if mode < data.ndim - 1:
                 balance(factors, mode)
         A = factors[-1]
