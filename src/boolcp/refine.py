@@ -87,34 +87,50 @@ def search(small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, n_relax=200
 def search_observed(data, start, modes, rng, *, n_init, max_iter):
     """Return the Factors of lowest loss over the observed entries, from `start` and from what it lacks.
 
-    Two candidates are polished: `start` as it is, and relaxed. As long as no two agree on the lowest loss, the two atoms
-    of the best that are most alike are drawn anew at random and everything is relaxed again.
+    Two candidates are polished: `start` as it is, and relaxed. Unless they agree and the Boolean constraint costs no
+    more than noise would explain, half of the atoms of the best are drawn anew at random and everything is relaxed
+    again, until four candidates agree on the lowest loss.
     """
     first = polish(data, start.matrices, start.boolean_mode, max_iter=max_iter)
     best, n_agree = revive(data, first, modes, rng), 1
-    factors = start.matrices
+    factors, least = start.matrices, np.inf
     for _ in range(n_init):
-        relaxed = relax_observed(data, factors)
+        relaxed, loss = relax_observed(data, factors)
+        least = min(least, loss)
         candidate = polish(data, *round_factors(relaxed, modes), max_iter=max_iter)
-        best, n_agree = compare(best, n_agree, revive(data, candidate, modes, rng), data.squared_norm)
-        if n_agree >= 2:
+        best, n_agree = compare(best, n_agree, revive(data, candidate, modes, rng), 10 * data.squared_norm)
+        if n_agree >= 4 or (n_agree >= 2 and is_free(data, best, least)):
             break
         factors = redraw(best, rng)
     return best
 
 
 def relax_observed(data, factors):
-    """Return CP factors fitted to the observed entries with a ridge that fades, so that poor starts do not blow up."""
-    for ridge, max_iter in ((1e-1, 10), (1e-2, 30), (1e-3, 10)):
-        factors, _ = cp_als(data, factors, max_iter=max_iter, tol=1e-5, ridge=ridge)
-    return factors
+    """Return CP factors fitted to the observed entries, and their loss.
+
+    A ridge that fades keeps poor starts from blowing up.
+    """
+    for ridge, max_iter in ((1e-1, 10), (1e-2, 30), (0.0, 10)):
+        factors, loss = cp_als(data, factors, max_iter=max_iter, tol=1e-5, ridge=ridge)
+    return factors, loss
+
+
+def is_free(data, solution, relaxed_loss):
+    """Return True if the Boolean constraint raises the loss by no more than noise does, three times over.
+
+    Noise of variance s^2 lowers the loss of the relaxed fit by about s^2 for each entry that the constraint fixes.
+    """
+    n_bits = sum(data.shape[mode] for mode in solution.boolean_mode)
+    n_free = len(solution.boolean_mode) * sum(data.shape)
+    variance = relaxed_loss / max(data.n_observed - n_free, 1)
+    return solution.loss - relaxed_loss <= 3 * n_bits * variance + 1e-10 * data.squared_norm
 
 
 def redraw(solution, rng):
-    """Return the factors with the two most similar atoms replaced by random columns of the mean size."""
+    """Return the factors with half of the atoms, at least one, replaced by random columns of the median size."""
     factors = [A / np.maximum(np.linalg.norm(A, axis=0), 1e-300) for A in solution.matrices]
     sizes = np.prod([np.linalg.norm(A, axis=0) for A in solution.matrices], axis=0)
-    for k in most_alike(solution):
+    for k in rng.choice(len(sizes), max(1, len(sizes) // 2), replace=False):
         for A in factors:
             A[:, k] = rng.standard_normal(len(A)) / np.sqrt(len(A))
         sizes[k] = np.median(sizes)
