@@ -282,3 +282,9 @@ def test_import_is_light():
         assert getattr(boolcp, name) is not None
     with pytest.raises(AttributeError, match="nothing"):
         boolcp.nothing  # noqa: B018
+
+
+def test_block_atoms_are_scored_as_they_are():
+    X = sample((8, 9, 10), 2).X
+    model = BMP.as_published(2, random_state=0).fit(X)
+    assert model.score(X) == pytest.approx(model.decomposition_.explained())

@@ -194,3 +194,22 @@ BAD_LISTS = [
 def test_bad_lists_are_named(listed, message):
     with pytest.raises(ValueError, match=message):
         BMP(1).fit(listed)
+
+
+def test_only_fit_and_transform_take_a_list():
+    X = make_boolean_cp((8, 9, 10), 1, missing=0.5, random_state=0).X
+    observed = ~np.isnan(X)
+    model = BMP(1, random_state=0).fit((np.argwhere(observed), X[observed], X.shape))
+    with pytest.raises(TypeError, match="list of observed entries"):
+        model.complete((np.argwhere(observed), X[observed], X.shape))
+
+
+def test_few_entries_of_a_large_tensor_without_a_spectral_start():
+    # the zero-filled tensor shows none of these atoms; the fading ridge finds them
+    rng = np.random.default_rng(5)
+    shape, n_entries = (200, 200, 200), 60000
+    truth = make_boolean_cp((200, 200, 200), 4, random_state=rng).truth
+    indices = np.stack(np.unravel_index(np.sort(rng.choice(8000000, n_entries, replace=False)), shape), axis=1)
+    values = truth.at(indices) + rng.standard_normal(n_entries)
+    W = BMP(4, certify=False, random_state=0).fit((indices, values, shape)).decomposition_
+    assert hamming_error(W, truth) == 0

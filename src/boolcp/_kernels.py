@@ -73,6 +73,7 @@ def flip_search(C, z, Cz, n_idle, tenure, is_ratio):
     rest, score = np.zeros(d, np.int64), np.empty(d)
     count, total = np.sum(z), np.sum(Cz * z)
     t = total / count if is_ratio else 0.0
+    rounding = 1e-13 * (np.abs(Cz).max() + np.abs(diagonal).max())  # total may be zero: drift is no improvement
     best, step, last = total - t * count, 0, 0
     while step - last <= n_idle:
         step += 1
@@ -89,7 +90,7 @@ def flip_search(C, z, Cz, n_idle, tenure, is_ratio):
             Cz[j] += side[i] * C[i, j]
         side[i] = -side[i]
         rest[i] = step + tenure + (7 * step) % 11
-        if total - t * count > best + 1e-12 * abs(total):
+        if total - t * count > best + max(1e-12 * abs(total), rounding):
             last = step
             t = total / count if is_ratio else 0.0
             best = total - t * count

@@ -310,10 +310,16 @@ class BMP(TransformerMixin, BaseEstimator):
     def _explained(self, X, y=None):
         """Return the share of variance of X that is explained when its factor along mode 0 is solved anew.
 
-        This is `model.score(X)`.
+        This is `model.score(X)`. Block atoms that are dense along mode 0 are judged as they are, and only on data of
+        the fitted shape.
         """
-        estimate = self.inverse_transform(self.transform(X))
+        check_is_fitted(self)
         values, observed = checks.check_tensor(read_labels(X)[0])
+        W = self.decomposition_
+        if values.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
+            estimate = W.to_tensor()  # dense blocks have no factor along mode 0 to solve for
+        else:
+            estimate = self.inverse_transform(self.transform(X))
         error = np.square(values - estimate, dtype=float)
         total = np.square(values, dtype=float)
         if observed is not None:

@@ -14,6 +14,11 @@ def check_tensor(X, mask=None, *, name="X"):
     X is copied only to change its dtype: float32 and float64 are kept, integers and Booleans become float64. NaN is
     missing; a numpy masked array has its own mask, which is the other way round.
     """
+    if is_listed(X):
+        raise TypeError(
+            f"{name} is a list of observed entries, which only `fit` and `transform` take; pass an array with NaN where "
+            f"entries are missing."
+        )
     if np.ma.isMaskedArray(X):
         own = ~np.ma.getmaskarray(X)
         mask = own if mask is None else own & check_mask(mask, X.shape)

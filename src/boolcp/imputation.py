@@ -49,7 +49,7 @@ def observed_block_pursuit(data, n_atoms, modes, rng, *, atom_rank, sigma=None, 
 def settle(data, W, modes, rng, atom_rank, sigma, options):
     """Return the estimate after rounds of filling in and back-fitting, and its loss over the observed entries."""
     keep = {name: options[name] for name in ("score", "tol", "certify")}
-    best, best_loss = None, np.inf
+    best, best_loss, is_settled = None, np.inf, False
     for _ in range(MAX_ROUNDS):
         full = fill(data, W)
         storage, _, rule = _starts(full, tuple(modes), atom_rank, sigma)[0]
@@ -61,7 +61,7 @@ def settle(data, W, modes, rng, atom_rank, sigma, options):
         if loss < best_loss:
             is_settled = best_loss - loss <= SETTLED * loss
             best, best_loss = W, loss
-        if loss > best_loss or is_settled:
+        if not loss <= best_loss or is_settled:
             break
     return (W, data.residual(W).squared_norm) if best is None else (best, best_loss)
 
@@ -85,5 +85,7 @@ def terms_of(W):
     terms = []
     for atom, weight in zip(W.atoms, W.weights, strict=True):
         factors = None if atom.factors is None else (weight * atom.factors[0], *atom.factors[1:])
-        terms.append(Term(atom.mode, atom.z, weight * atom.dense_block(), factors, 0.0, atom.certificate))
+        V = weight * atom.dense_block()
+        dof = float(V.size if atom.rank is None else min(atom.rank * sum(V.shape), V.size))
+        terms.append(Term(atom.mode, atom.z, V, factors, dof, atom.certificate))
     return terms

@@ -79,7 +79,7 @@ def fit(
     seed: Seed = 0,
     force: Force = False,
 ):
-    r"""Decompose the data and save the result in a folder.
+    """Decompose the data and save the result in a folder.
 
     The folder gets decomposition.nc (the result, for boolcp.load and xarray), summary.csv (one row for each atom) and
     fit.log (parameters and versions). Ctrl-C stops after the atom that is being searched and saves the atoms so far.
@@ -90,7 +90,7 @@ def fit(
       boolcp fit eeg.mat -v y --dims time,channel --sampling-rate 250 --bin-ms 3000 -k 5
       boolcp fit awake.npz asleep.npz -v psd --dims channel,freq --join state --log --center state -k 4
       boolcp fit spikes.npz --events neuron,time,trial --bin-ms 20 -k 8
-    """
+    """  # noqa: D301
     from boolcp.cli.fitting import run_fit
 
     parameters = {
@@ -117,12 +117,12 @@ def select(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the table, .csv.", show_default=False)] = None,
     force: Force = False,
 ):
-    r"""Choose the number of atoms by the error on held-out data.
+    """Choose the number of atoms by the error on held-out data.
 
     \b
     Example:
       boolcp select data.nc --max-atoms 15 --jobs 4 -o errors.csv
-    """
+    """  # noqa: D301
     from boolcp.cli.fitting import run_select
 
     run_select(data, out, is_forced=force, max_atoms=max_atoms, splits=splits, scheme=scheme, n_jobs=jobs, seed=seed)
@@ -137,12 +137,12 @@ def complete(
     seed: Seed = 0,
     force: Force = False,
 ):
-    r"""Fill the missing entries (NaN) of a tensor by its decomposition; the others are not touched.
+    """Fill the missing entries (NaN) of a tensor by its decomposition; the others are not touched.
 
     \b
     Example:
       boolcp complete gaps.npy -k 5 -o filled.npy
-    """
+    """  # noqa: D301
     from boolcp.cli.fitting import run_complete
 
     run_complete(data, out, n_atoms=n_atoms, seed=seed, is_forced=force)
@@ -155,12 +155,12 @@ def convert(
     out: Annotated[Path, typer.Option("--out", "-o", help="The new file, .nc or .npy.", show_default=False)],
     force: Force = False,
 ):
-    r"""Read and prepare data and write the tensor to one file, .nc (with labels) or .npy.
+    """Read and prepare data and write the tensor to one file, .nc (with labels) or .npy.
 
     \b
     Example:
       boolcp convert recording.zip --condition Anesthetized --reference average --bin-ms 3000 -o anesthetized.nc
-    """
+    """  # noqa: D301
     from boolcp.cli.show import shape_text
     from boolcp.io.atomic import check_free
     from boolcp.io.writing import write_tensor

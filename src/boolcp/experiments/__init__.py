@@ -49,8 +49,8 @@ def reproduce(name, *, quick=False, seeds=None, out=None, jobs=1, recording=None
     jobs : int
         Number of processes.
     recording : path, optional
-        A NeuroTycho folder or zip, or another file that `boolcp.open_tensor` reads, for fig2, fig3 and fig4, in place of the simulated
-        recording.
+        A NeuroTycho folder or zip, or another file that `boolcp.open_tensor` reads, for fig2, fig3 and fig4 in place
+        of the simulated recording.
 
     Returns
     -------

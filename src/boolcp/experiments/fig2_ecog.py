@@ -76,6 +76,7 @@ def draw(table):
                 if j == 0:
                     ax.set_title(f"{group.partition(':')[0]}: {name}")
                 ax.set_xticks(sorted(part["n_atoms"].unique()))
+                ax.tick_params(labelbottom=task == "complete")
             row[0].set_ylabel(label)
             for ax in row[len(names) :]:
                 ax.set_axis_off()
