@@ -70,7 +70,14 @@ def main():
     write(
         "bmp.md",
         COMMAND,
-        ["## An atom against the Grams it needs", atoms_against_grams(), "## Growth", growth(), import_time()],
+        [
+            "# The pursuit, atom by atom",
+            "## An atom against the Grams it needs",
+            atoms_against_grams(),
+            "## Growth",
+            growth(),
+            import_time(),
+        ],
     )
 
 

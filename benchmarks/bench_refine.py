@@ -6,7 +6,6 @@ The seeds here (0, 1, ..) were not used in development. A case is solved when no
 
 import argparse
 import resource
-import sys
 
 import numpy as np
 from common import best_time, spread, table, timed, write
@@ -196,24 +195,23 @@ def peak_memory():
     )
 
 
+PARTS = {
+    "time": ("Time of a refined fit", lambda options: [times()]),
+    "synthetic": ("Syn0, Syn1, Syn2 at the true number of atoms", lambda options: [synthetic(options.seeds)]),
+    "battery": ("Harder cases", lambda options: [battery(options.battery_seeds)]),
+    "growth": ("Growth with size and number of atoms", lambda options: [peak_memory(), scaling()]),
+}
+
+
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="parts to run, all by default")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--battery-seeds", type=int, default=5)
     options = parser.parse_args()
-    memory = peak_memory() if sys.platform == "linux" else ""
-    parts = [
-        "## Time",
-        times(),
-        "## Syn0, Syn1, Syn2",
-        synthetic(options.seeds),
-        "## Harder cases",
-        battery(options.battery_seeds),
-        "## Growth",
-        scaling(),
-        memory,
-    ]
-    write("refine.md", COMMAND, parts, "tensorly")
+    for part in options.parts or PARTS:
+        title, run = PARTS[part]
+        write(f"refine_{part}.md", f"{COMMAND} {part}", [f"# {title}", *run(options)], "tensorly")
 
 
 if __name__ == "__main__":

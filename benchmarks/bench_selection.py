@@ -35,7 +35,7 @@ def main():
         rows.append([f"Syn{which}", K, 2 * K, f"{right} of {options.seeds}", counts, f"{np.median(seconds):.1f}"])
     head = ["data (sigma = 1)", "true number", "tried up to", "chosen rightly", "choices", "median s"]
     text = f"{options.splits} splits of 10 % held-out entries, one-standard-error rule, {options.jobs} processes."
-    write("selection.md", COMMAND, [text, table(head, rows)])
+    write("selection.md", COMMAND, ["# The number of atoms by held-out entries", text, table(head, rows)])
 
 
 if __name__ == "__main__":

@@ -48,7 +48,8 @@ def table(head, rows):
 
 def write(name, command, parts, *packages):
     """Write and print a results page made of text parts."""
-    page = "\n\n".join([f"Made by `{command}` ({environment(*packages)}).", *parts]) + "\n"
+    title, *rest = parts
+    page = "\n\n".join([title, f"Made by `{command}` ({environment(*packages)}).", *rest]) + "\n"
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / name).write_text(page)
     print(page)
