@@ -25,6 +25,10 @@ $(VENV)/bench.stamp: $(VENV)/dev.stamp
 	$(BIN)/python -m pip install --quiet --group bench
 	@touch $@
 
+$(VENV)/docs.stamp: $(VENV)/all.stamp
+	$(BIN)/python -m pip install --quiet --group docs
+	@touch $@
+
 demo: $(VENV)/all.stamp
 	$(BIN)/boolcp demo --force
 
@@ -44,5 +48,11 @@ types: $(VENV)/dev.stamp
 bench: $(VENV)/bench.stamp
 	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
 
+# always from scratch, so that no page of a name that is gone is left
+docs: $(VENV)/docs.stamp
+	rm -rf docs/_build docs/api
+	$(BIN)/python -m sphinx --fail-on-warning --quiet -b html -d docs/_build/doctrees docs docs/_build/html
+	@echo "The pages are in docs/_build/html/index.html"
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist docs/_build docs/api

@@ -71,6 +71,26 @@ def test_the_table_names_what_there_is():
             assert any(hasattr(one, part) for one in found), name
 
 
+def test_the_api_page_lists_all_that_is_public():
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    listed, modules = set(), set(re.findall(r"automodule:: boolcp\.(\w+)", page))
+    for block in blocks(page, "{eval-rst}"):
+        home, _, names = block.partition(".. autosummary::")
+        module = re.search(r"module:: ([\w.]+)", home)[1]
+        listed |= {f"{module}.{name}" for name in re.findall(r"^   ([\w.]+)$", names, flags=re.MULTILINE)}
+    public = {f"boolcp.{name}" for name in boolcp._HOMES}
+    for name in boolcp._MODULES:
+        module = getattr(boolcp, name)
+        names = getattr(module, "__all__", None) or [
+            one
+            for one, value in vars(module).items()
+            if one[0] != "_" and value.__class__.__name__ == "function" and value.__module__ == module.__name__
+        ]
+        public |= {f"boolcp.{name}.{one}" for one in names if one not in boolcp._HOMES}
+    assert modules == set(boolcp._MODULES)
+    assert public <= listed, public - listed
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")
