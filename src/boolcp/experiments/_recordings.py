@@ -19,9 +19,9 @@ STATES = {"rest": "1_EyesClosed", "anesthesia": "2_Anes", "recovery": "3_RecEyes
 
 
 def data_folder():
-    """Return the folder of real recordings that BOOLCP_DATA names, or None if it is not there."""
-    folder = Path(os.environ.get("BOOLCP_DATA", "../shared/data"))
-    return folder if folder.is_dir() else None
+    """Return the folder of real recordings that BOOLCP_DATA names, or None without one."""
+    folder = os.environ.get("BOOLCP_DATA")
+    return Path(folder) if folder and Path(folder).is_dir() else None
 
 
 def sources(recording=None, *, real_names=REAL_NAMES):
