@@ -106,27 +106,23 @@ def real_data():
         rng = np.random.default_rng(0)
         X = X / np.nanstd(X)
         observed = np.flatnonzero(~np.isnan(X))
-        results = {"boolcp": [], "boolcp, auto rank": [], "TensorLy": [], "tensortools": []}
-        for rank in (1, 2, 3, 4, 6):
-            errors = {key: [] for key in results}
-            for seed in range(3):
-                test = rng.choice(observed, len(observed) // 10, replace=False)
-                train = X.copy()
-                train.flat[test] = np.nan
-                estimates = {
-                    "boolcp": BMP(rank, random_state=seed).fit(train).decomposition_.to_tensor(),
-                    "boolcp, auto rank": BMP(rank, atom_rank="auto", random_state=seed)
-                    .fit(train)
-                    .decomposition_.to_tensor(),
-                    "TensorLy": with_tensorly(train, rank, seed),
-                    "tensortools": with_tensortools(train, rank, seed),
-                }
-                for key, estimate in estimates.items():
-                    errors[key].append(np.sqrt(np.mean((estimate.flat[test] - X.flat[test]) ** 2)))
-            for key, values in errors.items():
-                results[key].append(np.mean(values))
-        for key, values in results.items():
-            rows.append([name, key, *(f"{value:.3f}" for value in values)])
+        methods = {
+            "boolcp": lambda train, rank, seed: BMP(rank, random_state=seed).fit(train).decomposition_.to_tensor(),
+            "TensorLy": with_tensorly,
+            "tensortools": with_tensortools,
+        }
+        splits = [rng.choice(observed, len(observed) // 10, replace=False) for _ in range(3)]
+        for key, method in methods.items():
+            means = []
+            for rank in (1, 2, 3, 4, 6):
+                errors = []
+                for seed, test in enumerate(splits):
+                    train = X.copy()
+                    train.flat[test] = np.nan
+                    estimate = method(train, rank, seed)
+                    errors.append(np.sqrt(np.mean((estimate.flat[test] - X.flat[test]) ** 2)))
+                means.append(np.mean(errors))
+            rows.append([name, key, *(f"{value:.3f}" for value in means)])
             print(rows[-1], flush=True)
     return table(["data (scaled to unit deviation)", "method", *(f"K = {k}" for k in (1, 2, 3, 4, 6))], rows)
 
