@@ -274,6 +274,7 @@ def test_the_demo_goes_the_whole_way(tmp_path, monkeypatch, capsys):
     assert code == 0 and out.count("found with 0 wrong bits") == 3 and "The result is in boolcp-demo" in out
     assert boolcp.load("boolcp-demo/decomposition.nc").n_atoms == 3
     assert (tmp_path / "boolcp-demo" / "atoms.png").stat().st_size > 10_000
+    assert "boolcp-demo/report.html" in out and (tmp_path / "boolcp-demo" / "report.html").exists()
     command = out.strip().splitlines()[-1].split()
     assert run(capsys, *command[1:])[0] == 0
     first, second = (boolcp.load(f"{folder}/decomposition.nc") for folder in ("boolcp-demo", "result"))

@@ -21,9 +21,10 @@ LAYERS = [
     {"bmp"},
     {"model_selection", "baselines", "experiments", "cli", "__main__"},
 ]
-HANDLES = {("atoms", "io")}  # BooleanCP.save: a method that fetches, when called, what lies above
+# BooleanCP.save, plot, report: methods that fetch, when called, what lies above
+HANDLES = {("atoms", "io"), ("atoms", "plotting"), ("atoms", "report")}
 ALONE = {"contractions", "_kernels", "_row_kernels"}
-EXTRAS = {"matplotlib", "xarray", "tensorly", "dask", "mne", "zarr", "h5py", "netCDF4", "pandas", "pyttb"}
+EXTRAS = {"matplotlib", "xarray", "tensorly", "dask", "mne", "zarr", "h5py", "netCDF4", "pandas", "pyttb", "jinja2"}
 HEAVY = EXTRAS | {"numba", "sklearn", "scipy"}
 MODULES = {
     ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path

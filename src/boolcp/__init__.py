@@ -25,7 +25,18 @@ _HOMES = {
     "save": "io",
     "load": "io",
 }
-_MODULES = ("baselines", "datasets", "experiments", "identifiability", "interop", "io", "metrics", "prepare")
+_MODULES = (
+    "baselines",
+    "datasets",
+    "experiments",
+    "identifiability",
+    "interop",
+    "io",
+    "metrics",
+    "plotting",
+    "prepare",
+    "report",
+)
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 

@@ -460,6 +460,18 @@ class BooleanCP:
 
         save(self, path, overwrite=overwrite)
 
+    def plot(self, atoms=None):
+        """Draw all atoms, or those listed, and return the matplotlib Figure: one row for each, one column per mode."""
+        from boolcp.plotting import plot_atoms
+
+        return plot_atoms(self, atoms)
+
+    def report(self, path, *, force=False):
+        """Write one self-contained HTML page on the decomposition."""
+        from boolcp.report import write_report
+
+        write_report(self, path, force=force)
+
     def _shape_text(self):
         sizes = [f"{d} {name}" for d, name in zip(self.shape, self.dims, strict=True)] if self.dims else self.shape
         return " x ".join(str(size) for size in sizes)

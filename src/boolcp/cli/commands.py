@@ -17,6 +17,7 @@ EXAMPLES = """Decompose a tensor into atoms that are exactly on or off along one
   boolcp fit data.npy -k 10 -o result             decompose it
   boolcp fit recording.zip --condition Anesthetized --reference average --resample 100 --bin-ms 3000 -k 10
   boolcp info result/decomposition.nc             what was found
+  boolcp report result                            the same as a page with pictures
 
 Exit codes: 0 done, 1 a bug, 2 wrong input, 130 stopped by Ctrl-C.
 """
@@ -172,12 +173,30 @@ def convert(
 
 
 @app.command()
+def report(
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="A folder that fit wrote, or a saved result, .nc.", show_default=False)
+    ],
+    force: Force = False,
+):
+    """Write a saved result as one HTML page with pictures, report.html in its folder; it opens offline.
+
+    \b
+    Example:
+      boolcp report result
+    """  # noqa: D301
+    from boolcp.cli.fitting import run_report
+
+    typer.echo(run_report(out, is_forced=force))
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the demo.")] = Path("boolcp-demo"),
     seed: Seed = 0,
     force: Force = False,
 ):
-    """Simulate a recording, write it as files, read them, prepare, decompose, save and draw."""
+    """Simulate a recording, write it as files, read them, prepare, decompose, save, draw and report."""
     from boolcp.cli.demo import run_demo
 
     run_demo(out, seed=seed, is_forced=force)

@@ -1,21 +1,23 @@
-"""The work of `boolcp demo`: a simulated recording goes the whole way, from files to a saved result and a figure."""
+"""The work of `boolcp demo`: a simulated recording goes the whole way, from files to a result and a page."""
 
 import time
 
 import numpy as np
 
-from boolcp.cli.fitting import LOG, RESULT, SUMMARY, check_folder, write_result
+from boolcp.cli.fitting import LOG, REPORT, RESULT, SUMMARY, check_folder, run_report, write_result
 from boolcp.cli.show import shape_text
 
 CONDITION, LABEL, RATE, N_ATOMS = "anesthesia", "Anesthetized", 100, 3
 
 
 def run_demo(out, *, seed=0, is_forced=False):
-    """Simulate, write, read, prepare, fit, save, draw, and say on the terminal what was done and found."""
+    """Simulate, write, read, prepare, fit, save, draw, report, and say on the terminal what was done and found."""
     import boolcp
     from boolcp import prepare
+    from boolcp.io.atomic import check_free
 
     check_folder(out, is_forced=is_forced)
+    check_free(out / REPORT, overwrite=is_forced)
     start = time.perf_counter()
     say = _Clock(start).say
     simulation = boolcp.datasets.simulate_ecog(n_trials=12, random_state=seed)
@@ -34,7 +36,9 @@ def run_demo(out, *, seed=0, is_forced=False):
     for name, line in compare(W, simulation.truth[CONDITION], simulation.patterns).items():
         print(f"  {name}: {line}")
     draw(W, out / "atoms.png")
+    page = run_report(out, is_forced=is_forced)
     print(f"\nThe result is in {out}: {RESULT}, {SUMMARY}, {LOG}, atoms.png")
+    print(f"Open {page} in a browser: the report, one page with pictures.")
     print(f"In Python: boolcp.load('{out / RESULT}'). The same from the command:")
     options = f"--condition {LABEL} --reference average --resample {RATE} --bin-ms {simulation.trial_ms}"
     print(f"  boolcp fit {out / 'recording'} {options} -k {N_ATOMS} --seed {seed} -o result")
@@ -63,29 +67,12 @@ def compare(W, truth, names):
 
 
 def draw(W, path):
-    """Draw one row for each atom, one column for each mode, and save the figure."""
+    """Draw the atoms and save the figure."""
     from boolcp.extras import load_extra
     from boolcp.io.atomic import replacing
 
     load_extra("matplotlib", "plot").use("Agg")
-    pyplot = load_extra("matplotlib.pyplot", "plot")
-    figure, rows = pyplot.subplots(
-        W.n_atoms, W.ndim, figsize=(11, 2.2 * W.n_atoms), squeeze=False, layout="constrained"
-    )
-    coords = {} if W.labels is None else W.labels.coords
-    for k, (atom, axes) in enumerate(zip(W.atoms, rows, strict=True)):
-        for mode, ax in enumerate(axes):
-            values = W.factors[mode][:, k] * (1 if mode == atom.mode else np.sqrt(W.shape[mode]))
-            at = coords.get(W.mode_name(mode), np.arange(W.shape[mode]))
-            if mode == atom.mode:
-                ax.fill_between(at, values, step="mid", color="tab:orange")
-            else:
-                ax.plot(at, values, color="tab:blue", linewidth=1)
-                ax.axhline(0, color="0.8", linewidth=0.5, zorder=0)
-            if mode == 0:
-                ax.set_ylabel(f"atom {k}")
-            if k == W.n_atoms - 1:
-                ax.set_xlabel(W.mode_name(mode))
+    figure = W.plot()
     with replacing(path, overwrite=True) as temporary:
         figure.savefig(temporary, dpi=120)
-    pyplot.close(figure)
+    load_extra("matplotlib.pyplot", "plot").close(figure)

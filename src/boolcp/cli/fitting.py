@@ -12,7 +12,7 @@ from boolcp.cli import INTERRUPTED
 from boolcp.cli.data import load_data
 from boolcp.cli.show import shape_text
 
-RESULT, SUMMARY, LOG = "decomposition.nc", "summary.csv", "fit.log"
+RESULT, SUMMARY, LOG, REPORT = "decomposition.nc", "summary.csv", "fit.log", "report.html"
 
 
 def run_fit(data, parameters, out, *, is_forced=False):
@@ -129,6 +129,25 @@ def write_result(model, X, out, *, seconds, is_partial=False, is_forced=False):
     provenance = make_provenance(model, data=X, notes=notes)
     log = "\n".join([model.decomposition_.summary(), "", json.dumps(provenance, indent=2), ""])
     write_text(out / LOG, log, overwrite=is_forced)
+
+
+def run_report(out, *, is_forced=False):
+    """Write the report of a result, a folder or a file, and return its path."""
+    from boolcp.io import load, load_provenance
+    from boolcp.io.atomic import check_free
+    from boolcp.io.errors import FileError, check_exists
+
+    out = check_exists(out)
+    if out.is_dir() and not (out / RESULT).exists():
+        raise FileError(out, f"has no {RESULT}", "Name a folder that boolcp fit wrote, or the file of a result.")
+    result = out / RESULT if out.is_dir() else out
+    page = result.with_name(REPORT) if result.name == RESULT else result.with_suffix(".html")
+    check_free(page, overwrite=is_forced)
+    W, provenance = load(result), load_provenance(result)
+    from boolcp.report import write_report
+
+    write_report(W, page, provenance=provenance, force=is_forced)
+    return page
 
 
 def run_select(data, out, *, is_forced=False, seed=0, **options):

@@ -1,0 +1,228 @@
+"""The report: one page that holds all it shows, with the numbers of the decomposition."""
+
+import base64
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import boolcp
+from boolcp.atoms import Atom, BooleanCP
+from boolcp.cli import WRONG_INPUT, main
+from boolcp.io import FileError
+from boolcp.labels import Labels
+
+pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
+
+from boolcp import report
+
+VOID = {"meta", "img", "br", "link"}
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, the cells of the last table, and whether every tag is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.rows, self.words = [], [], [], []
+        self.feed(text)
+        assert not self.open, f"{self.open} are not closed"
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.rows = []
+        elif tag == "tr":
+            self.rows.append([])
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, text):
+        self.words.append(text)
+        if "tr" in self.open and text.strip():
+            self.rows[-1].append(text)
+
+    def attributes(self, name):
+        return [attributes for tag, attributes in self.tags if tag == name]
+
+
+def written(W, tmp_path, **options):
+    path = tmp_path / "report.html"
+    report.write_report(W, path, **options)
+    return Page(path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def model():
+    X, _, _ = boolcp.datasets.make_boolean_cp((12, 14, 16), 3, noise=0.3, random_state=0)
+    return boolcp.BMP(3, random_state=7).fit(X)
+
+
+@pytest.fixture(scope="module")
+def page(model, tmp_path_factory):
+    return written(model, tmp_path_factory.mktemp("page"))
+
+
+def test_the_table_has_the_numbers_of_the_atoms_sorted_by_share(model, tmp_path):
+    W = model.decomposition_[[2, 0, 1]]
+    page = written(W, tmp_path)
+    head, *rows = page.rows
+    assert head == ["atom", "Boolean along", "on", "rank", "weight", "alone", "unique", "certificate"]
+    shares = W.explained_alone()
+    assert [int(row[0].split()[1]) for row in rows] == np.argsort(-shares).tolist()
+    for row in rows:
+        k = int(row[0].split()[1])
+        atom = W.atoms[k]
+        assert row[1:4] == [f"mode {atom.mode}", f"{atom.n_ones} of {len(atom.z)}", "1"]
+        assert float(row[4]) == pytest.approx(W.weights[k], rel=1e-3)
+        percents = [float(cell.split()[0]) / 100 for cell in row[5:]]
+        assert percents == pytest.approx([shares[k], W.explained_unique()[k], atom.certificate], abs=6e-4)
+
+
+def test_the_page_is_self_contained_and_its_pictures_have_texts(page):
+    tags = {tag for tag, _ in page.tags}
+    assert not tags & {"script", "link", "iframe", "object", "base"}
+    for _, attributes in page.tags:
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("src", "href", "srcset", "action"):
+            assert attributes.get(name, "#").startswith(("#", "data:image/svg+xml;base64,"))
+    images = page.attributes("img")
+    assert len(images) == 2 + 3 * 3 and all(image["alt"] for image in images)
+    for image in images:
+        picture = ElementTree.fromstring(base64.b64decode(image["src"].partition(",")[2]))
+        assert picture.tag == "{http://www.w3.org/2000/svg}svg"
+        for element in picture.iter():
+            addresses = [value for name, value in element.items() if name.endswith(("href", "src"))]
+            assert all(address.startswith(("#", "data:")) for address in addresses)
+    style = "".join(page.words)
+    assert "prefers-color-scheme: dark" in style and "url(" not in style and "@import" not in style
+    targets = {attributes.get("id") for _, attributes in page.tags}
+    assert all(a["href"][1:] in targets for a in page.attributes("a"))
+
+
+def test_a_fitted_model_brings_its_origin(model, page):
+    text = "".join(page.words)
+    code = next(word for word in page.words if word.startswith("boolcp.BMP("))
+    assert "random_state=7" in code and "n_atoms=3" in code and code.endswith(".fit(X)")
+    again = eval(code.removesuffix(".fit(X)"), {"boolcp": boolcp})
+    assert again.get_params() == model.get_params()
+    assert f"{100 * model.decomposition_.explained():.2f} %" in text and np.__version__ in text
+    assert ", ".join(f"{step.relative_error:.4f}" for step in model.history_) in page.attributes("img")[0]["alt"]
+    assert "These atoms are identifiable" in text
+
+
+def test_labels_are_text(tmp_path, rng):
+    evil = "<script>alert(1)</script>"
+    names = np.array([evil, '"><img src=x>', "$\\frac$", "a & b"])
+    labels = Labels((evil, "time", "c"), {evil: names}, {"time": "<b>"}, {evil: ("c", np.arange(5))}, evil)
+    vectors = tuple(rng.standard_normal((d, 1)) for d in (6, 5))
+    W = BooleanCP((4, 6, 5), (Atom(0, [1, 0, 1, 0], vectors),), [1.0], labels)
+    page = written(W, tmp_path, provenance={"command": f"boolcp fit '{evil}'", evil: evil, "versions": {evil: evil}})
+    assert not page.attributes("script") and not page.attributes("b")
+    assert all(image["src"].startswith("data:") for image in page.attributes("img"))
+    words = "".join(page.words)
+    assert f"boolcp fit '{evil}'" in words and f"On along {evil}: {evil}, $\\frac$" in words
+
+
+@pytest.mark.parametrize(
+    ("shape", "atom_rank"),
+    [((8, 9), 1), ((8, 9), None), ((6, 7, 8), 2), ((6, 7, 8), None), ((5, 6, 4, 3), None)],
+)
+def test_any_order_and_rank(shape, atom_rank, tmp_path):
+    X, _, _ = boolcp.datasets.make_boolean_cp(shape, 1, noise=0.1, random_state=0)
+    W = boolcp.BMP(1, atom_rank=atom_rank, random_state=0).fit(X).decomposition_
+    page = written(W, tmp_path)
+    assert len(page.attributes("article")) == 1
+    captions = [image["alt"] for image in page.attributes("img") if "real part, " in image["alt"]]
+    has_image = len(shape) > 2 and atom_rank != 1
+    assert len([alt for alt in captions if " by " in alt]) == int(has_image)
+
+
+def test_missing_entries_and_slices_without_data(tmp_path):
+    X, _, _ = boolcp.datasets.make_boolean_cp((10, 11, 12), 2, noise=0.1, missing=0.3, random_state=0)
+    X[:, 4] = np.nan
+    with pytest.warns(UserWarning):
+        W = boolcp.BMP(2, random_state=0).fit(X).decomposition_
+    words = "".join(written(W, tmp_path).words)
+    assert "some; the fit is over the observed ones" in words
+    assert "Without any data, mode 14" in words and "nan" not in words
+
+
+def test_truths_and_empty_decompositions_have_a_page(tmp_path):
+    truth = boolcp.datasets.make_boolean_cp((5, 6, 7), 2, random_state=0).truth
+    assert [row[5:] for row in written(truth, tmp_path).rows[1:]] == [["-"] * 3] * 2
+    assert "There are none." in "".join(written(BooleanCP((2, 3)), tmp_path, force=True).words)
+
+
+def test_a_page_of_a_large_decomposition_is_small(tmp_path, rng):
+    shape = (128, 3000, 100)
+    x, y = rng.standard_normal((2, 128))
+    labels = Labels(("channel", "time", "trial"), extra={"x": ("channel", x), "y": ("channel", y)})
+    atoms = []
+    for k in range(10):
+        mode = k % 3
+        others = [d for n, d in enumerate(shape) if n != mode]
+        z = rng.random(shape[mode]) < 0.5
+        if k < 5:
+            real = {"factors": tuple(rng.standard_normal((d, 1)) for d in others)}
+        else:
+            real = {"block": rng.standard_normal(others)}
+        atoms.append(Atom(mode, z, **real))
+    W = BooleanCP(shape, tuple(atoms), np.ones(10), labels)
+    written(W, tmp_path)
+    assert (tmp_path / "report.html").stat().st_size < 10e6
+
+
+def test_where_an_atom_is_on_is_told_in_runs():
+    z = np.array([1, 1, 1, 0, 1, 0, 0, 1, 1], dtype=bool)
+    labels = Labels(("time", "c"), {"time": np.arange(9) / 10}, {"time": "s"})
+    W = BooleanCP((9, 2), (Atom(0, z, (np.ones((2, 1)),)),), [1.0], labels)
+    assert report.on_text(W, 0) == "0 to 0.2, 0.4, 0.7, 0.8 s"
+    assert report.on_text(replace(W, atoms=(replace(W.atoms[0], z=z | True),)), 0) == "all 9 entries"
+    assert report.on_text(replace(W, atoms=(replace(W.atoms[0], z=z & False),)), 0) == "no entry"
+
+
+def test_equal_decompositions_have_equal_pages_and_pages_are_not_lost(model, tmp_path):
+    path = tmp_path / "report.html"
+    model.decomposition_.report(path)
+    first = path.read_bytes()
+    with pytest.raises(FileError, match="exists already"):
+        model.decomposition_.report(path)
+    with pytest.raises(TypeError, match="BooleanCP"):
+        report.write_report(3, path, force=True)
+    assert path.read_bytes() == first
+    model.decomposition_.report(path, force=True)
+    assert path.read_bytes() == first and [p.name for p in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_the_command_writes_the_page_beside_the_result(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    X, _, _ = boolcp.datasets.make_boolean_cp((6, 7, 8), 2, noise=0.1, random_state=0)
+    np.save("data.npy", X)
+    assert main(["fit", "data.npy", "-k", "2", "-o", "out"]) == 0
+    capsys.readouterr()
+    assert main(["report", "out"]) == 0 and capsys.readouterr().out.split() == ["out/report.html"]
+    page = Page((tmp_path / "out" / "report.html").read_text())
+    words = "".join(page.words)
+    assert boolcp.io.load_provenance("out/decomposition.nc")["data"]["fingerprint"] in words
+    assert re.search(r"By the command\s+boolcp ", words)
+    model.decomposition_.save("other.nc")
+    assert main(["report", "other.nc"]) == 0 and (tmp_path / "other.html").exists()
+    capsys.readouterr()
+    for arguments, message in (
+        (["out"], "exists already"),
+        (["nothing"], "there is no such file"),
+        (["data.npy"], "data.npy"),
+        ([str(tmp_path)], "has no decomposition.nc"),
+    ):
+        assert main(["report", *arguments]) == WRONG_INPUT
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
+    assert main(["report", "out", "--force"]) == 0
