@@ -136,6 +136,16 @@ def test_strips_of_uneven_or_unordered_coordinates_are_labelled(coords, rng):
         assert [float(tick.get_text()) for tick in ax.get_xticklabels()] == coords
 
 
+def test_octaves_are_drawn_on_a_logarithmic_axis(rng):
+    frequencies = 2.0 ** np.arange(5)
+    W = rank_one((4, 5), 1, rng, labels=Labels(("a", "frequency"), {"frequency": frequencies}))
+    ax = plotting.plot_real(W, 0, 1)
+    assert ax.get_xscale() == "log" and ax.get_xlim() == pytest.approx((2**-0.5, 2**4.5))
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), frequencies)
+    W = replace(W, labels=Labels(("a", "time"), {"time": np.arange(5) + 1e3}))
+    assert plotting.plot_real(W, 0, 1).get_xscale() == "linear"
+
+
 def test_slices_without_data_are_gaps(rng):
     empty = np.array([False, True, False, False, False, False])
     W = rank_one((6, 7, 8), 2, rng, undetermined={0: empty})

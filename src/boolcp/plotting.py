@@ -21,7 +21,7 @@ LINES = (BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 ON, OFF, UNKNOWN = YELLOW, BLUE, "#BBBBBB"
 DIVERGING = "RdBu_r"
 LONG = 1000  # a line with more points is an image in vector formats
-MAX_TICKS, MAX_LETTERS = 24, 14
+MAX_TICKS, MAX_TICKS_UPWARD, MAX_LETTERS = 20, 8, 14
 MAX_SWEEPS = 200
 
 
@@ -229,7 +229,7 @@ def plot_certificates(W, ax=None):
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.spines[["top", "right"]].set_visible(False)
     if np.isfinite(values).any():
-        ax.legend(frameon=False, fontsize=8, title="Boolean along", title_fontsize=8, loc="lower right", framealpha=0.8)
+        _legend_above(ax, title="Boolean along")
     return ax
 
 
@@ -261,8 +261,8 @@ def plot_atoms(W, atoms=None, figure=None):
     chosen = range(W.n_atoms) if atoms is None else [range(W.n_atoms)[k] for k in atoms]
     panels = {k: atom_panels(W, k) for k in chosen}
     n_columns = W.ndim + any(len(row) > W.ndim for row in panels.values())
-    is_map = any(_positions(W, n) is not None for n in range(W.ndim))
-    height = 2.3 if is_map else 1.8
+    is_plain = W.labels is None or all(_positions(W, n) is None and _has_places(W, n) for n in range(W.ndim))
+    height = 1.8 if is_plain else 2.3
     if figure is None:
         pyplot = load_extra("matplotlib.pyplot", "plot")
         size = (2.9 * n_columns, height * max(len(panels), 1) + 0.5)
@@ -343,12 +343,12 @@ def relative_error(step):
     return float(getattr(step, "relative_error", step))
 
 
-def coordinate_text(W, mode):
+def coordinate_text(W, mode, digits=6):
     """Return the coordinates along a mode as text, their index where there are none."""
     values = _coords(W, mode)
     if values is None:
         return [str(i) for i in range(W.shape[mode])]
-    return [f"{value:.6g}" if values.dtype.kind == "f" else str(value) for value in values]
+    return [f"{value:.{digits}g}" if values.dtype.kind == "f" else str(value) for value in values]
 
 
 def _leading_patterns(block):
@@ -391,12 +391,19 @@ def _draw_lines(W, k, mode, columns, ax):
             look = {"color": LINES[n % len(LINES)], "linewidth": 1.0, "marker": marker, "markersize": 4}
             ax.plot(places, column, rasterized=len(column) > LONG, label=f"product {n}", **look)
         if 1 < columns.shape[1] <= 4:
-            ax.legend(frameon=False, fontsize=7)
+            _legend_above(ax)
     ax.axhline(0, color="0.8", linewidth=0.6, zorder=0)
     ax.set_ylabel(_size_label(W, k, mode), fontsize=8)
     ax.spines[["top", "right"]].set_visible(False)
-    step = abs(places[-1] - places[0]) / max(len(places) - 1, 1) or 1.0
-    ax.set_xlim(min(places[0], places[-1]) - step / 2, max(places[0], places[-1]) + step / 2)
+    low, high = min(places[0], places[-1]), max(places[0], places[-1])
+    if _is_geometric(places):
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:g}")
+        ratio = (high / low) ** (0.5 / (len(places) - 1))
+        ax.set_xlim(low / ratio, high * ratio)
+    else:
+        step = (high - low) / max(len(places) - 1, 1) or 1.0
+        ax.set_xlim(low - step / 2, high + step / 2)
     _label_mode(ax, W, mode, None if _line_places(W, mode) is None else places)
     return ax
 
@@ -420,6 +427,11 @@ def _draw_image(W, k, modes, ax):
     _label_mode(ax, W, modes[0], y_places, is_vertical=True)
     _draw_scale(ax, picture, _value_text(W))
     return ax
+
+
+def _legend_above(ax, **options):
+    look = {"frameon": False, "fontsize": 7, "title_fontsize": 7, "handlelength": 1.2, "columnspacing": 1.0}
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, borderaxespad=0.2, **look, **options)
 
 
 def _diverging():
@@ -473,6 +485,19 @@ def _line_places(W, mode):
     return values.astype(float) if (steps > 0).all() or (steps < 0).all() else None
 
 
+def _has_places(W, mode):
+    return _coords(W, mode) is None or _even_places(W, mode)[0] is not None
+
+
+def _is_geometric(places):
+    """Return True for three or more places with a constant ratio, such as frequencies by octaves."""
+    if len(places) < 3 or places.min() <= 0:
+        return False
+    ratios = places[1:] / places[:-1]
+    is_even = np.allclose(np.diff(places), places[1] - places[0], rtol=0.01, atol=0)
+    return bool(np.allclose(ratios, ratios[0], rtol=0.01)) and not is_even
+
+
 def _even_places(W, mode):
     """Return places along a mode, None if they are indices, and the two ends of an image of it."""
     places = _line_places(W, mode)
@@ -488,11 +513,11 @@ def _label_mode(ax, W, mode, places, *, is_vertical=False):
     axis = ax.yaxis if is_vertical else ax.xaxis
     axis.set_label_text(_plain_text(_mode_label(W, mode)), fontsize=8)
     if places is None and _coords(W, mode) is not None:
-        names = [_plain_text(_short(text)) for text in coordinate_text(W, mode)]
-        ticks = np.arange(0, len(names), -(-len(names) // MAX_TICKS))
+        names = [_plain_text(_short(text)) for text in coordinate_text(W, mode, digits=3)]
+        ticks = np.arange(0, len(names), -(-len(names) // (MAX_TICKS_UPWARD if is_vertical else MAX_TICKS)))
         is_long = max(len(names[i]) for i in ticks) > 2 and not is_vertical
         axis.set_ticks(ticks, [names[i] for i in ticks], fontsize=7, rotation=90 if is_long else 0)
-    else:
+    elif axis.get_scale() == "linear":
         axis.get_major_locator().set_params(integer=places is None or bool(np.all(places == np.rint(places))))
 
 
