@@ -73,7 +73,8 @@ class BMP(TransformerMixin, BaseEstimator):
     path_ : tuple of BooleanCP
         The pursuit's estimates W^0 .. W^K, one for each number of atoms.
     history_ : tuple of AtomRecord
-        For each atom of the path: loss, relative error, mode, number of ones, certificate, seconds.
+        For each atom of the path: loss, relative error, mode, number of ones, certificate, seconds. The refined fit of
+        a tensor with missing entries leaves these certificates out (NaN) and has those of `decomposition_` only.
     n_iter_ : int
         Number of steps of the pursuit.
     converged_ : bool
@@ -431,7 +432,7 @@ def on_full_data(pursuit, data, is_certified):
     for k in range(1, last.n_atoms + 1):
         weights = np.linalg.solve(G[:k, :k], b[:k])
         path.append(replace(last[:k], weights=weights))
-    if is_certified and last.n_atoms:
+    if is_certified and last.n_atoms and data.is_complete:  # with missing entries each step would cost a Gram
         atoms = certify.certify(data, path[-1], certify.in_turn_weights(path)).atoms
         path = [replace(W, atoms=atoms[: W.n_atoms]) for W in path]
     for W, old in zip(path[1:], pursuit.history, strict=True):

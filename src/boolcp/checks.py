@@ -16,8 +16,8 @@ def check_tensor(X, mask=None, *, name="X"):
     """
     if is_listed(X):
         raise TypeError(
-            f"{name} is a list of observed entries, which only `fit` and `transform` take; pass an array with NaN where "
-            f"entries are missing."
+            f"{name} is a list of observed entries, which only `fit` and `transform` take; pass an array with NaN "
+            f"where entries are missing."
         )
     if np.ma.isMaskedArray(X):
         own = ~np.ma.getmaskarray(X)

@@ -12,6 +12,8 @@ from boolcp.storage import TuckerTensor
 
 MAX_JOINT = 10  # Boolean columns of one mode whose 2^K patterns are all tried in each row
 MIN_STARTS = 3  # starts that are always run; more only until two agree on the lowest loss
+EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
+PLENTY = 100  # observed entries for each free parameter that make traps rare
 ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
 
@@ -87,13 +89,19 @@ def search(small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, n_relax=200
 def search_observed(data, start, modes, rng, *, n_init, max_iter):
     """Return the Factors of lowest loss over the observed entries, from `start` and from what it lacks.
 
-    Two candidates are polished: `start` as it is, and relaxed. Unless they agree and the Boolean constraint costs no
-    more than noise would explain, half of the atoms of the best are drawn anew at random and everything is relaxed
-    again, until four candidates agree on the lowest loss.
+    `start` is polished, and taken if entries are plenty and the Boolean constraint costs no more than noise would
+    explain. Else it is relaxed first, as another candidate. Unless two agree and the constraint is free, half of the
+    atoms of the best are drawn anew at random and everything is relaxed again, until four candidates agree.
     """
     first = polish(data, start.matrices, start.boolean_mode, max_iter=max_iter)
     best, n_agree = revive(data, first, modes, rng), 1
-    factors, least = start.matrices, np.inf
+    if best.loss <= EXACT * data.squared_norm:
+        return best
+    least = cp_als(data, best.matrices, max_iter=3, tol=0.0)[1]
+    is_plenty = data.n_observed >= PLENTY * len(best.boolean_mode) * sum(data.shape)
+    if is_plenty and is_free(data, best, least):
+        return best
+    factors = start.matrices
     for _ in range(n_init):
         relaxed, loss = relax_observed(data, factors)
         least = min(least, loss)
@@ -123,7 +131,7 @@ def is_free(data, solution, relaxed_loss):
     n_bits = sum(data.shape[mode] for mode in solution.boolean_mode)
     n_free = len(solution.boolean_mode) * sum(data.shape)
     variance = relaxed_loss / max(data.n_observed - n_free, 1)
-    return solution.loss - relaxed_loss <= 3 * n_bits * variance + 1e-10 * data.squared_norm
+    return solution.loss - relaxed_loss <= 3 * n_bits * variance + EXACT * data.squared_norm
 
 
 def redraw(solution, rng):

@@ -14,6 +14,7 @@ from boolcp._row_kernels import accumulate_rows
 from boolcp.storage.dense import DenseTensor
 from boolcp.threads import pass_over_data
 
+FEW_MISSING = 0.7  # share of observed entries from which the missing ones are subtracted instead
 SPARSE = 0.05  # share of observed entries below which they are listed
 
 
@@ -39,6 +40,21 @@ class MaskedTensor(DenseTensor):
     @pass_over_data
     def normal_equations(self, factors, mode):
         """Return H (d_n, K, K) and P (d_n, K): row i of the factor that fits best solves H_i a = p_i."""
+        P = np.asarray(self.mttkrp(factors, mode), dtype=float)
+        if self.n_observed >= FEW_MISSING * self._mask.size:
+            H = contractions.gram_product(factors, mode) - self._missing.normal_equations(factors, mode)[0]
+            H[self.n_observed_along(mode) == 0] = 0  # rounding is all that is left of such rows
+            return H, P
+        return self._row_grams(factors, mode), P
+
+    @cached_property
+    def _missing(self):
+        """The list of missing entries, with values that are not used."""
+        indices = np.argwhere(~self._mask)[:, np.argsort(self._order)]
+        return ListedTensor(indices, np.zeros(len(indices)), self.shape)
+
+    def _row_grams(self, factors, mode):
+        """Return H (d_n, K, K): H_i is the Gram of the other factors' products at the observed entries of row i."""
         ordered, at = [np.asarray(factors[n], dtype=float) for n in self._order], self._order.index(mode)
         K = ordered[0].shape[1]
         rows, columns = np.tril_indices(K)
@@ -52,7 +68,7 @@ class MaskedTensor(DenseTensor):
             lower += _columns(mask, part).astype(float) @ squares
         H = np.empty((d, K, K))
         H[:, rows, columns] = H[:, columns, rows] = lower
-        return H, np.asarray(self.mttkrp(factors, mode), dtype=float)
+        return H
 
     def residual(self, W):
         """Return the tensor of X - W on the observed entries, zero elsewhere."""
