@@ -15,7 +15,7 @@ COMMAND = "python benchmarks/bench_selection.py"
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--splits", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     rows = []

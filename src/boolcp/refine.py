@@ -58,7 +58,7 @@ def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50):
     return best
 
 
-def refine_path(data, small, steps, modes, rng, *, n_init=3, max_iter=20):
+def refine_path(data, small, steps, modes, rng, *, n_init=1, max_iter=3):
     """Return the refined decompositions with 0, 1, 2, .. atoms; each starts from the one before and a greedy atom."""
     path = [BooleanCP(data.shape)]
     found = path[0]  # on the small tensor
@@ -66,14 +66,14 @@ def refine_path(data, small, steps, modes, rng, *, n_init=3, max_iter=20):
         start = add_greedy(small, found, 1, modes, rng)
         if start is None:
             break
-        best = search(small, start, n_atoms, modes, rng, n_init=n_init, max_iter=max_iter, n_relax=50)
+        best = search(small, start, n_atoms, modes, rng, n_init=n_init, max_iter=10, n_relax=30, is_repaired=False)
         found = to_decomposition(data.shape, best)
-        best = revive(data, polish(data, best.matrices, best.boolean_mode, max_iter=max_iter), modes, rng)
+        best = polish(data, best.matrices, best.boolean_mode, max_iter=max_iter)
         path.append(to_decomposition(data.shape, best))
     return path
 
 
-def search(small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, n_relax=200):
+def search(small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, n_relax=200, is_repaired=True):
     """Return the Factors of lowest loss over several starts on a complete tensor."""
     best, n_agree = None, 0
     for n_starts, factors in enumerate(starts(small, W, n_atoms, rng, n_init), 1):
@@ -83,7 +83,7 @@ def search(small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, n_relax=200
         best, n_agree = compare(best, n_agree, candidate, small.squared_norm)
         if n_starts >= MIN_STARTS and n_agree >= 2:
             return best
-    return repair(small, best, modes, rng)
+    return repair(small, best, modes, rng) if is_repaired else best
 
 
 def search_observed(data, start, modes, rng, *, n_init, max_iter):
