@@ -438,7 +438,7 @@ class BooleanCP:
         lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
         share = "" if self.data_gram is None else " of the observed entries"
         total = f", {100 * self.explained():.2f} % of the variance{share} explained" if has_data else ""
-        return "\n".join([f"{self.n_atoms} atoms of a {self._shape_text()} tensor{total}", *lines])
+        return "\n".join([f"{self._count_text()} of a {self._shape_text()} tensor{total}", *lines])
 
     # files and tables
 
@@ -472,6 +472,9 @@ class BooleanCP:
 
         write_report(self, path, force=force)
 
+    def _count_text(self):
+        return "1 atom" if self.n_atoms == 1 else f"{self.n_atoms} atoms"
+
     def _shape_text(self):
         sizes = [f"{d} {name}" for d, name in zip(self.shape, self.dims, strict=True)] if self.dims else self.shape
         return " x ".join(str(size) for size in sizes)
@@ -479,7 +482,7 @@ class BooleanCP:
     def __repr__(self):
         counts = [f"{(self.boolean_mode == n).sum()} along mode {self.mode_name(n)}" for n in range(self.ndim)]
         explained = f", explained {self.explained():.4f}" if self.data_norm2 and self.data_inner is not None else ""
-        return f"BooleanCP({self._shape_text()}, {self.n_atoms} atoms: {', '.join(counts)}{explained})"
+        return f"BooleanCP({self._shape_text()}, {self._count_text()}: {', '.join(counts)}{explained})"
 
 
 def inner_with_atoms(X, atoms):
