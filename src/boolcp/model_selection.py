@@ -130,8 +130,8 @@ def select_n_atoms(
     model = BMP(max_atoms, **({"certify": False} | options))
     split = hold_out_entries if scheme == "entries" else hold_out_slabs
     seeds = checks.make_generator(random_state).spawn(splits)
-    tasks = [(split, model, values, observed, mode, held_out, rng) for rng in seeds]
-    errors = np.array(run_all(held_out_errors, tasks, n_jobs, verbose, "splits"))
+    tasks = [(model, values, observed, mode, held_out, rng) for rng in seeds]
+    errors = np.array(run_all(split, tasks, n_jobs, verbose, "splits"))
     return Selection(choose(errors, rule), errors, scheme, rule)
 
 
@@ -143,11 +143,6 @@ def choose(errors, rule):
         return best
     limit = mean[best] + errors[:, best].std(ddof=1) / np.sqrt(len(errors))
     return int(np.flatnonzero(mean <= limit)[0])
-
-
-def held_out_errors(split, model, values, observed, mode, held_out, rng):
-    """Return the held-out root mean square error (max_atoms + 1,) of one split for 0 .. max_atoms atoms."""
-    return split(model, values, observed, mode, held_out, rng)
 
 
 def hold_out_entries(model, values, observed, mode, held_out, rng):

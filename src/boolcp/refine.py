@@ -285,7 +285,7 @@ def best_bits(S, Q, current):
     return np.where((second < first)[:, None], others, bits)
 
 
-def is_dead(factors, boolean_mode):
+def is_dead(factors):
     """Return which atoms are empty or without size, (K,)."""
     sizes = np.prod([np.linalg.norm(A, axis=0) for A in factors], axis=0)
     return sizes <= 1e-12 * max(sizes.max(initial=0.0), 1e-300)
@@ -294,7 +294,7 @@ def is_dead(factors, boolean_mode):
 def revive(data, solution, modes, rng):
     """Return the solution with each dead atom replaced by the atom of steepest descent, all polished again."""
     for _ in range(len(solution.boolean_mode)):
-        dead = is_dead(solution.matrices, solution.boolean_mode)
+        dead = is_dead(solution.matrices)
         if not dead.any():
             break
         replaced = exchange(data, solution, dead, modes, rng)
@@ -364,7 +364,7 @@ def to_decomposition(shape, solution, keep=None):
 
     The entry of largest magnitude is positive in every real column but the last one, which takes the sign.
     """
-    dead = is_dead(solution.matrices, solution.boolean_mode)
+    dead = is_dead(solution.matrices)
     chosen = ~dead if keep is None else keep & ~dead
     atoms, weights = [], []
     for k in np.flatnonzero(chosen):
