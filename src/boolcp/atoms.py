@@ -26,6 +26,16 @@ class Atom:
         The real part of a block atom (`atom_rank=None`), dense. None if `factors` is given.
     certificate : float
         The score that z reached divided by an upper bound on the score of any z; nan when it was not computed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from boolcp import Atom
+    >>> atom = Atom(0, [True, False, True], (np.array([[0.6], [0.8]]), np.array([[1.0]])))
+    >>> atom
+    Atom(mode=0, 2 of 3 on, rank 1)
+    >>> atom.z.tolist(), atom.rank
+    ([True, False, True], 1)
     """
 
     mode: int
@@ -57,7 +67,15 @@ class Atom:
         return int(self.z.sum())
 
     def dense_block(self):
-        """Return the real part V as an array over the other modes."""
+        """Return the real part V as an array over the other modes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from boolcp import Atom
+        >>> Atom(0, [True, False], (np.array([[0.6], [0.8]]), np.array([[1.0]]))).dense_block().tolist()
+        [[0.6], [0.8]]
+        """
         if self.block is not None:
             return self.block
         shape = [len(A) for A in self.factors]
@@ -171,7 +189,16 @@ class BooleanCP:
         return [_read_only(A) for A in factors]
 
     def rank_one_terms(self):
-        """Return the same tensor with atoms of rank one: an atom of rank L becomes L atoms with the same z."""
+        """Return the same tensor with atoms of rank one: an atom of rank L becomes L atoms with the same z.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).X
+        >>> W = boolcp.decompose(X, 1, atom_rank=2, random_state=0)
+        >>> W.n_atoms, W.rank_one_terms().n_atoms
+        (1, 2)
+        """
         if self.is_block:
             raise ValueError("Block atoms (atom_rank=None) are not sums of products; fit with an integer atom_rank.")
         atoms, weights = [], []
@@ -242,11 +269,29 @@ class BooleanCP:
         return max(float(self.weights @ self.inner_products() @ self.weights), 0.0)
 
     def norm(self):
-        """Return the Frobenius norm |W|."""
+        """Return the Frobenius norm |W|.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> bool(abs(truth.norm() - (truth.to_tensor() ** 2).sum() ** 0.5) < 1e-12)
+        True
+        """
         return float(np.sqrt(self.squared_norm))
 
     def to_tensor(self):
-        """Return W as a dense array, NaN in slices that no observed entry determines."""
+        """Return W as a dense array, NaN in slices that no observed entry determines.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> truth.to_tensor().shape
+        (8, 9, 10)
+        >>> truth[[0]].to_tensor().shape  # one atom alone
+        (8, 9, 10)
+        """
         W = np.zeros(self.shape)
         if self.n_atoms and not self.is_block:
             first = self._columns[0] * self._column_weights
@@ -259,7 +304,16 @@ class BooleanCP:
         return W
 
     def at(self, indices):
-        """Return the entries of W at the rows of `indices` (n, N), (n,)."""
+        """Return the entries of W at the rows of `indices` (n, N), (n,).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> bool(abs(truth.at([[1, 2, 3]])[0] - truth.to_tensor()[1, 2, 3]) < 1e-12)
+        True
+        """
+        indices = np.asarray(indices)
         values = np.zeros(len(indices))
         if not self.is_block:
             for start in range(0, len(indices), contractions.CHUNK // 8):
@@ -275,7 +329,15 @@ class BooleanCP:
         return values
 
     def gram(self, mode):
-        """Return W_n W_n' (d_n, d_n), W_n the unfolding of W along `mode`."""
+        """Return W_n W_n' (d_n, d_n), W_n the unfolding of W along `mode`.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> truth.gram(1).shape
+        (9, 9)
+        """
         if not self.is_block:
             A = self._columns[mode] * self._column_weights
             return A @ contractions.gram_product(self._columns, mode) @ A.T
@@ -316,7 +378,15 @@ class BooleanCP:
         return np.einsum("ikrl,jlrk->ij", left, right, optimize=True)
 
     def contract(self, mode, Z):
-        """Return sum_i W[.., i, ..] Z[i, k], (K', other modes), for Z (d_n, K')."""
+        """Return sum_i W[.., i, ..] Z[i, k], (K', other modes), for Z (d_n, K').
+
+        Examples
+        --------
+        >>> import numpy as np, boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> truth.contract(0, np.ones((8, 1))).shape  # the sum over mode 0
+        (1, 9, 10)
+        """
         others = self.shape[:mode] + self.shape[mode + 1 :]
         Z = np.asarray(Z, dtype=float)
         if not self.is_block:
@@ -336,7 +406,15 @@ class BooleanCP:
         return total
 
     def project(self, mode, blocks):
-        """Return W_n vec(V_k) (d_n, K') for blocks V_k of the other modes, (K', other modes)."""
+        """Return W_n vec(V_k) (d_n, K') for blocks V_k of the other modes, (K', other modes).
+
+        Examples
+        --------
+        >>> import numpy as np, boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> truth.project(0, np.ones((1, 9, 10))).shape
+        (8, 1)
+        """
         blocks = np.asarray(blocks, dtype=float)
         if not self.is_block:
             rest = [A for m, A in enumerate(self._columns) if m != mode]
@@ -354,7 +432,15 @@ class BooleanCP:
         return total
 
     def mttkrp(self, factors, mode):
-        """Return W_n (khatri-rao of `factors` without `mode`), (d_n, K')."""
+        """Return W_n (khatri-rao of `factors` without `mode`), (d_n, K').
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> truth.mttkrp(truth.factors, 0).shape
+        (8, 2)
+        """
         if self.is_block:
             rest = [A for m, A in enumerate(factors) if m != mode]
             shape = [len(A) for A in rest]
@@ -363,7 +449,15 @@ class BooleanCP:
         return (self._columns[mode] * self._column_weights) @ inner
 
     def inner_products(self, atoms=None):
-        """Return <M_k, M_l> (K, K') between the atoms of this decomposition and `atoms` (its own by default)."""
+        """Return <M_k, M_l> (K, K') between the atoms of this decomposition and `atoms` (its own by default).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> truth.inner_products().round(2).tolist()  # the diagonal has the numbers of ones
+        [[3.0, -0.1], [-0.1, 3.0]]
+        """
         own = atoms is None
         atoms = self.atoms if own else tuple(atoms)
         if not atoms or not self.atoms:
@@ -375,7 +469,15 @@ class BooleanCP:
         return _sum_groups(_sum_groups(H, [a.rank for a in self.atoms]).T, [a.rank for a in atoms]).T
 
     def inner(self, X):
-        """Return <W, X> for an array or another BooleanCP."""
+        """Return <W, X> for an array or another BooleanCP.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> bool(abs(truth.inner(truth) - truth.norm() ** 2) < 1e-9)
+        True
+        """
         if isinstance(X, BooleanCP):
             return float(self.weights @ self.inner_products(X.atoms) @ X.weights)
         X = np.asarray(X)
@@ -387,18 +489,45 @@ class BooleanCP:
     # what a person reads
 
     def explained(self):
-        """Return the share of |X|^2 (over the observed entries) that is explained, 1 - |X - W|^2 / |X|^2."""
+        """Return the share of |X|^2 (over the observed entries) that is explained, 1 - |X - W|^2 / |X|^2.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> round(W.explained(), 2)
+        0.99
+        """
         G = self._observed_gram()
         loss = self.data_norm2 - 2 * self.weights @ self.data_inner + self.weights @ G @ self.weights
         return float(1 - max(loss, 0.0) / self.data_norm2) if self.data_norm2 else 1.0
 
     def explained_alone(self):
-        """Return for each atom the share of |X|^2 that it would explain alone, (K,)."""
+        """Return for each atom the share of |X|^2 that it would explain alone, (K,).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> W.explained_alone().round(2).tolist()
+        [0.68, 0.28]
+        """
         G = self._observed_gram()
         return self.data_inner**2 / np.diag(G) / self.data_norm2
 
     def explained_unique(self):
-        """Return for each atom the share of |X|^2 lost without it, the other weights solved anew, (K,)."""
+        """Return for each atom the share of |X|^2 lost without it, the other weights solved anew, (K,).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> W.explained_unique().round(2).tolist()
+        [0.71, 0.31]
+        """
         G = self._observed_gram()
         best = _quadratic_form(G, self.data_inner)
         keep = ~np.eye(self.n_atoms, dtype=bool)
@@ -415,7 +544,15 @@ class BooleanCP:
             raise ValueError("Shares of variance need the data: only a decomposition that was fitted has them.")
 
     def mode_name(self, mode):
-        """Return the name of a mode: its dimension name if there is one, else its index."""
+        """Return the name of a mode: its dimension name if there is one, else its index.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X = boolcp.datasets.simulate_ecog(16, 4, trial_ms=200, random_state=0).tensor("rest")
+        >>> boolcp.decompose(X, 1, random_state=0).mode_name(0)
+        'channel'
+        """
         return str(self.dims[mode]) if self.dims else str(mode)
 
     def summary(self):
@@ -423,6 +560,17 @@ class BooleanCP:
 
         *alone* is the share of variance that the atom explains by itself, *unique* the share that is lost
         without it, and *certificate* says which part of the best possible score its z is proved to reach.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> print(W.summary())
+        2 atoms of a 8 x 9 x 10 tensor, 98.70 % of the variance explained
+        atom  mode  ones  rank  weight   alone  unique  certificate
+           0     1   3/9     1   11.26  67.6 %  71.0 %       99.8 %
+           1     0   3/8     1   7.451  27.7 %  31.1 %       99.5 %
         """
         has_data = self.data_norm2 is not None and self.data_inner is not None and self.n_atoms > 0
         alone = self.explained_alone() if has_data else np.full(self.n_atoms, np.nan)
@@ -443,31 +591,82 @@ class BooleanCP:
     # files and tables
 
     def to_xarray(self):
-        """Return the decomposition as an xarray Dataset with the dims and coordinates of its tensor."""
+        """Return the decomposition as an xarray Dataset with the dims and coordinates of its tensor.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> sorted(W.to_xarray().data_vars)[:3]
+        ['alone', 'boolean_mode', 'certificate']
+        >>> W.to_xarray()["factor_mode0"].shape
+        (8, 2)
+        """
         from boolcp.labels import to_xarray
 
         return to_xarray(self)
 
     def to_dataframe(self):
-        """Return one row for each atom as a pandas DataFrame."""
+        """Return one row for each atom as a pandas DataFrame.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> W.to_dataframe().columns.tolist()
+        ['boolean_mode', 'n_ones', 'size', 'rank', 'weight', 'certificate', 'alone', 'unique']
+        """
         from boolcp.labels import to_dataframe
 
         return to_dataframe(self)
 
     def save(self, path, *, overwrite=False):
-        """Save the decomposition in one netCDF file, which `boolcp.load` reads."""
+        """Save the decomposition in one netCDF file, which `boolcp.load` reads.
+
+        Examples
+        --------
+        >>> import tempfile, boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     W.save(f"{folder}/result.nc")
+        ...     boolcp.load(f"{folder}/result.nc")
+        BooleanCP(8 x 9 x 10, 2 atoms: 1 along mode 0, 1 along mode 1, 0 along mode 2, explained 0.9870)
+        """
         from boolcp.io.results import save
 
         save(self, path, overwrite=overwrite)
 
     def plot(self, atoms=None):
-        """Draw all atoms, or those listed, and return the matplotlib Figure: one row for each, one column per mode."""
+        """Draw all atoms, or those listed, and return the matplotlib Figure: one row for each, one column per mode.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> len(W.plot().axes) >= 6  # two atoms, three modes
+        True
+        """
         from boolcp.plotting import plot_atoms
 
         return plot_atoms(self, atoms)
 
     def report(self, path, *, force=False):
-        """Write one self-contained HTML page on the decomposition."""
+        """Write one self-contained HTML page on the decomposition.
+
+        Examples
+        --------
+        >>> import tempfile, boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     W.report(f"{folder}/report.html")
+        ...     "<html" in open(f"{folder}/report.html", encoding="utf-8").read()
+        True
+        """
         from boolcp.report import write_report
 
         write_report(self, path, force=force)

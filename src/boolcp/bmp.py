@@ -129,7 +129,14 @@ class BMP(TransformerMixin, BaseEstimator):
         self.verbose = verbose
 
     def get_params(self, deep=True):
-        """Return the parameters, as scikit-learn does."""
+        """Return the parameters, as scikit-learn does.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> boolcp.BMP(5).get_params()["n_atoms"]
+        5
+        """
         return super().get_params(deep) | {"score": vars(self)["score"]}
 
     def __sklearn_tags__(self):
@@ -168,6 +175,13 @@ class BMP(TransformerMixin, BaseEstimator):
         -------
         BMP
             The fitted estimator.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
+        >>> boolcp.BMP(n_atoms=3, random_state=0).fit(X).decomposition_
+        BooleanCP(20 x 25 x 30, 3 atoms: 1 along mode 0, 1 along mode 1, 1 along mode 2, explained 0.9903)
         """
         self._check_parameters()
         data, labels = self._read(X, mask, reset=True)
@@ -223,6 +237,14 @@ class BMP(TransformerMixin, BaseEstimator):
 
         Where `path_` holds the steps of the pursuit, this refines every number of atoms in turn, starting from the
         one before: what `select_n_atoms` compares. The estimator itself is not changed.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
+        >>> path = boolcp.BMP(n_atoms=3, random_state=0).fit_path(X)
+        >>> [round(boolcp.metrics.rmse(W, clean), 2) for W in path]
+        [1.01, 0.76, 0.51, 0.01]
         """
         self._check_parameters()
         data, labels = self._read(X, mask, reset=True)
@@ -253,6 +275,14 @@ class BMP(TransformerMixin, BaseEstimator):
         -------
         ndarray or xarray.DataArray
             A copy of X, filled.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, missing=0.3, random_state=0)
+        >>> filled = boolcp.BMP(n_atoms=2, random_state=0).fit(X).complete(X)
+        >>> bool(boolcp.metrics.rmse(filled, clean) < 1e-6)
+        True
         """
         check_is_fitted(self)
         values, labels = read_labels(X)
@@ -280,6 +310,14 @@ class BMP(TransformerMixin, BaseEstimator):
         ndarray of shape (X.shape[mode], K)
             One column for each atom: exactly 0/1 where the atom is Boolean along `mode`, else real. An atom of rank
             L > 1 that is real along `mode` has L columns.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
+        >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X[:, :, :20])
+        >>> model.transform(X[:, :, 20:], mode=2).shape  # ten new slices along mode 2
+        (10, 3)
         """
         check_is_fitted(self)
         data, _ = self._read(X, mask, reset=False)
@@ -294,11 +332,28 @@ class BMP(TransformerMixin, BaseEstimator):
         return rows.astype(data.dtype)
 
     def fit_transform(self, X, y=None, *, mask=None):
-        """Decompose X and return its factor along mode 0."""
+        """Decompose X and return its factor along mode 0.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
+        >>> boolcp.BMP(n_atoms=3, random_state=0).fit_transform(X).shape
+        (20, 3)
+        """
         return self.fit(X, y, mask=mask).transform(X, mask=mask)
 
     def inverse_transform(self, X, *, mode=0):
-        """Return the tensor whose factor along `mode` is X, as `transform` gives it."""
+        """Return the tensor whose factor along `mode` is X, as `transform` gives it.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
+        >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X)
+        >>> model.inverse_transform(model.transform(X)).shape
+        (20, 25, 30)
+        """
         check_is_fitted(self)
         X = np.asarray(X)
         W = self.decomposition_

@@ -36,6 +36,14 @@ class KruskalRank(int):
         Upper bound; equal to the number itself when that is exact.
     witness : tuple of int or None
         Columns that are dependent, one more than `upper`; None if all columns are independent or none were found.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from boolcp.identifiability import kruskal_rank
+    >>> rank = kruskal_rank(np.eye(3))
+    >>> int(rank), rank.is_exact, rank.witness
+    (3, True, None)
     """
 
     upper: int
@@ -65,6 +73,14 @@ class KruskalCondition:
         Number R of terms.
     holds : bool or None
         None when the bounds of the ranks do not decide it.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> truth = boolcp.datasets.make_boolean_cp((20, 20, 20), 4, random_state=0).truth
+    >>> condition = boolcp.identifiability.kruskal_condition(truth)
+    >>> condition.holds, condition.needed
+    (True, 10)
     """
 
     ranks: tuple[KruskalRank, ...]
@@ -99,6 +115,14 @@ class Diagnosis:
         One for each atom: "identifiable", "not identifiable" or "not guaranteed".
     reasons : tuple of str
         Why, for each atom.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> truth = boolcp.datasets.make_boolean_cp((20, 20, 20), 4, random_state=0).truth
+    >>> diagnosis = boolcp.identifiability.diagnose(truth)
+    >>> diagnosis.is_identifiable.tolist()
+    [True, True, True, True]
     """
 
     kruskal: KruskalCondition | None

@@ -30,6 +30,14 @@ class BooleanQuadratic:
         Its objective: z'Cz, or z'Cz / |z|^2 for the ratio.
     bound : float or None
         Proved upper bound on the objective of every Boolean vector; None when not asked for or not proved.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import boolcp
+    >>> C = np.array([[2.0, 1.0, -1.0], [1.0, 2.0, -1.0], [-1.0, -1.0, 1.0]])
+    >>> boolcp.maximize_boolean_rayleigh(C)
+    BooleanQuadratic(z: 2 of 3 bits, value=3, bound=3, ratio=1.0000)
     """
 
     z: np.ndarray
@@ -71,6 +79,15 @@ def maximize_boolean_quadratic(C, *, random_state=None, starts=None, certify=Tru
     -------
     BooleanQuadratic
         With `z`, `value`, `bound` and `ratio`. Bits whose row of C is zero stay off.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import boolcp
+    >>> C = np.array([[2.0, 1.0, -1.0], [1.0, 2.0, -1.0], [-1.0, -1.0, 1.0]])
+    >>> best = boolcp.maximize_boolean_quadratic(C)
+    >>> best.z.tolist(), best.value
+    ([True, True, False], 6.0)
     """
     C = _check_matrix(C)
     starts = _check_starts(starts, len(C))
@@ -94,6 +111,15 @@ def maximize_boolean_rayleigh(C, *, random_state=None, starts=None, certify=True
     -------
     BooleanQuadratic
         With `z`, `value` (the ratio), `bound` (the largest eigenvalue of C, proved) and `ratio`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import boolcp
+    >>> C = np.array([[2.0, 1.0, -1.0], [1.0, 2.0, -1.0], [-1.0, -1.0, 1.0]])
+    >>> best = boolcp.maximize_boolean_rayleigh(C)
+    >>> best.z.tolist(), best.value, round(best.bound, 3)  # the bound is the largest eigenvalue
+    ([True, True, False], 3.0, 3.0)
     """
     C = _check_matrix(C)
     starts = _check_starts(starts, len(C))

@@ -27,6 +27,16 @@ class Selection:
         Root mean square error on the held-out entries of each split, for 0, 1, .., max_atoms atoms.
     scheme, rule : str
         How entries were held out, and how the choice was made.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
+    >>> selection = boolcp.select_n_atoms(X, 3, splits=2, random_state=0)
+    >>> selection
+    Selection(n_atoms=2 of at most 3, entries, 2 splits)
+    >>> selection.errors.shape
+    (2, 4)
     """
 
     n_atoms: int
@@ -45,7 +55,21 @@ class Selection:
         return self.errors.std(axis=0, ddof=1) / np.sqrt(len(self.errors)) if len(self.errors) > 1 else 0 * self.mean
 
     def summary(self):
-        """Return the table as text: number of atoms, mean held-out error, standard error."""
+        """Return the table as text: number of atoms, mean held-out error, standard error.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
+        >>> selection = boolcp.select_n_atoms(X, 3, splits=2, random_state=0)
+        >>> print(selection.summary())
+        held-out error (entries, 2 splits)
+        atoms          rmse        s.e.
+            0      0.874882      0.0087
+            1      0.681576       0.025
+            2      0.493994      0.0019  <- chosen
+            3      0.501986      0.0021
+        """
         rows = [
             f"{k:5d}  {mean:12.6g}  {error:10.2g}{'  <- chosen' if k == self.n_atoms else ''}"
             for k, (mean, error) in enumerate(zip(self.mean, self.standard_error, strict=True))
@@ -54,7 +78,17 @@ class Selection:
         return "\n".join([title, "atoms          rmse        s.e.", *rows])
 
     def plot(self, ax=None):
-        """Draw the held-out error against the number of atoms and return the Axes."""
+        """Draw the held-out error against the number of atoms and return the Axes.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
+        >>> selection = boolcp.select_n_atoms(X, 3, splits=2, random_state=0)
+        >>> ax = selection.plot()
+        >>> ax.get_xlabel()
+        'number of atoms'
+        """
         from boolcp.plotting import plot_selection
 
         return plot_selection(self, ax=ax)
@@ -219,6 +253,16 @@ class Stability:
         What differed between the fits.
     threshold : float
         The similarity that counts as coming back.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
+    >>> result = boolcp.stability(X, 2, n_runs=2, random_state=0)
+    >>> result
+    Stability(seeds, 2 fits; atoms come back in 100 %, 100 %)
+    >>> [len(p) for p in result.bit_probability]
+    [20, 25]
     """
 
     decomposition: BooleanCP
@@ -229,7 +273,19 @@ class Stability:
     threshold: float
 
     def summary(self):
-        """Return a table as text: how often each atom came back, how similar, and how many of its bits are sure."""
+        """Return a table as text: how often each atom came back, how similar, and how many of its bits are sure.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
+        >>> result = boolcp.stability(X, 2, n_runs=2, random_state=0)
+        >>> print(result.summary())
+        stability over 2 fits (seeds)
+        atom  mode  came back  similarity  sure bits
+           0     0      100 %       1.000    100.0 %
+           1     1      100 %       1.000    100.0 %
+        """
         rows = ["atom  mode  came back  similarity  sure bits"]
         for k, atom in enumerate(self.decomposition.atoms):
             p = self.bit_probability[k]
@@ -240,7 +296,17 @@ class Stability:
         return "\n".join([f"stability over {len(self.similarity)} fits ({self.scheme})", *rows])
 
     def plot(self, atom=0, ax=None):
-        """Draw the probability of each bit of one atom and return the Axes."""
+        """Draw the probability of each bit of one atom and return the Axes.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
+        >>> result = boolcp.stability(X, 2, n_runs=2, random_state=0)
+        >>> ax = result.plot(atom=0)
+        >>> ax.get_ylabel()
+        'probability of on'
+        """
         from boolcp.plotting import plot_bit_probability
 
         return plot_bit_probability(self, atom, ax=ax)

@@ -22,6 +22,14 @@ class Rigidity:
         A Boolean vector of the span that is not a column (all False if the columns are dependent).
     coefficients : ndarray of shape (K,) or None
         The combination of columns that gives it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from boolcp.identifiability import is_rigid
+    >>> rigidity = is_rigid(np.array([[1, 1], [1, 0], [0, 1]]))
+    >>> bool(rigidity), rigidity.holds
+    (True, True)
     """
 
     holds: bool | None

@@ -28,6 +28,14 @@ class RealCP:
         The weights.
     factors : list of ndarray, shapes (d_n, K)
         The factor matrices.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
+    >>> weights, factors = boolcp.baselines.CP(2, random_state=0).fit(X).decomposition_
+    >>> weights.shape, [A.shape for A in factors]
+    ((2,), [(15, 2), (16, 2), (17, 2)])
     """
 
     weights: np.ndarray
@@ -54,7 +62,15 @@ class RealCP:
         return (self.weights, self.factors)[index]
 
     def to_tensor(self):
-        """Return W as a dense array."""
+        """Return W as a dense array.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from boolcp.baselines import RealCP
+        >>> RealCP(np.array([2.0]), [np.ones((2, 1)), np.ones((3, 1))]).to_tensor().tolist()
+        [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
+        """
         return ((self.factors[0] * self.weights) @ khatri_rao(self.factors[1:]).T).reshape(self.shape)
 
 
@@ -106,7 +122,15 @@ class CP(BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X, y=None, *, mask=None):
-        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed)."""
+        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
+        >>> boolcp.baselines.CP(2, random_state=0).fit(X).decomposition_.to_tensor().shape
+        (15, 16, 17)
+        """
         checks.check_integer(self.n_atoms, "n_atoms", 1)
         checks.check_integer(self.n_init, "n_init", 1)
         checks.check_integer(self.max_iter, "max_iter", 1)

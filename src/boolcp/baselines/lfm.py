@@ -68,6 +68,13 @@ class LFM(BaseEstimator):
         """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
 
         With missing entries the real rows solve the least squares over the observed ones exactly, column by column.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
+        >>> boolcp.baselines.LFM(2, random_state=0).fit(X).decomposition_.to_tensor().shape
+        (15, 16, 17)
         """
         checks.check_integer(self.n_atoms, "n_atoms", 1)
         checks.check_number(self.alpha, "alpha")
@@ -140,7 +147,15 @@ class LFMmix(BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X, y=None, *, mask=None):
-        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed)."""
+        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
+        >>> boolcp.baselines.LFMmix(2, random_state=0).fit(X).decomposition_.to_tensor().shape
+        (15, 16, 17)
+        """
         checks.check_integer(self.n_atoms, "n_atoms", 1)
         checks.check_integer(self.max_iter, "max_iter", 1)
         checks.check_number(self.tol, "tol")

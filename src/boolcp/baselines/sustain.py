@@ -63,7 +63,15 @@ class SUSTain(BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X, y=None, *, mask=None):
-        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed)."""
+        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
+        >>> boolcp.baselines.SUSTain(2, random_state=0).fit(X).decomposition_.to_tensor().shape
+        (15, 16, 17)
+        """
         checks.check_integer(self.n_atoms, "n_atoms", 1)
         checks.check_integer(self.n_init, "n_init", 1)
         checks.check_integer(self.max_iter, "max_iter", 1)

@@ -21,6 +21,14 @@ class TuckerForm:
         The core.
     factors : list of ndarray, shapes (d_n, r_n)
         One basis for each mode.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
+    >>> core, factors = boolcp.baselines.Tucker(2).fit(X).decomposition_
+    >>> core.shape, [U.shape for U in factors]
+    ((2, 2, 2), [(15, 2), (16, 2), (17, 2)])
     """
 
     core: np.ndarray
@@ -42,7 +50,15 @@ class TuckerForm:
         return (self.core, self.factors)[index]
 
     def to_tensor(self):
-        """Return W as a dense array."""
+        """Return W as a dense array.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from boolcp.baselines import TuckerForm
+        >>> TuckerForm(np.array([[2.0]]), [np.ones((2, 1)), np.ones((3, 1))]).to_tensor().tolist()
+        [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
+        """
         W = self.core
         for mode, U in enumerate(self.factors):
             W = np.moveaxis(np.tensordot(U, W, axes=([1], [mode])), 0, mode)
@@ -89,7 +105,15 @@ class Tucker(BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X, y=None, *, mask=None):
-        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed)."""
+        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
+        >>> boolcp.baselines.Tucker(2).fit(X).decomposition_.to_tensor().shape
+        (15, 16, 17)
+        """
         checks.check_integer(self.n_atoms, "n_atoms", 1)
         checks.check_integer(self.max_iter, "max_iter", 0)
         checks.check_number(self.tol, "tol")

@@ -47,6 +47,13 @@ class Recording:
         Seconds from the onset of the stimulus.
     positions : ndarray of shape (channels, 2)
         Where the electrodes lie, in units of their distance.
+
+    Examples
+    --------
+    >>> from boolcp.datasets import simulate_recording
+    >>> recording = simulate_recording(random_state=0)
+    >>> recording.X.shape, recording.positions.shape, recording.labels
+    ((32, 200, 60), (32, 2), ('evoked response', 'beta burst', 'sustained shift'))
     """
 
     X: np.ndarray
@@ -201,6 +208,15 @@ class EcogSimulation:
         The name of each pattern, in the order of the atoms.
     trial_ms : float
         Length of a trial.
+
+    Examples
+    --------
+    >>> from boolcp.datasets import simulate_ecog
+    >>> simulation = simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0)
+    >>> simulation.patterns
+    ('area rhythm', 'up state', 'slow wave')
+    >>> simulation.truth["rest"].shape
+    (16, 500, 4)
     """
 
     sessions: dict
@@ -209,14 +225,32 @@ class EcogSimulation:
     trial_ms: float
 
     def tensor(self, condition):
-        """Return the recording under one condition, cut into trials: channel x time x trial."""
+        """Return the recording under one condition, cut into trials: channel x time x trial.
+
+        Examples
+        --------
+        >>> from boolcp.datasets import simulate_ecog
+        >>> simulation = simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0)
+        >>> simulation.tensor("anesthesia").dims
+        ('channel', 'time', 'trial')
+        """
         from boolcp import prepare
 
         label = CONDITIONS[condition][0]
         return prepare.cut_trials(prepare.select_condition(self.sessions[condition], label), self.trial_ms)
 
     def write_neurotycho(self, folder, *, overwrite=False):
-        """Write the recording as a NeuroTycho folder, one session for each condition."""
+        """Write the recording as a NeuroTycho folder, one session for each condition.
+
+        Examples
+        --------
+        >>> import tempfile, boolcp
+        >>> simulation = boolcp.datasets.simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     simulation.write_neurotycho(f"{folder}/recording")
+        ...     boolcp.open_tensor(f"{folder}/recording", condition="Anesthetized").sizes["channel"]
+        16
+        """
         from boolcp.io.writing import write_neurotycho
 
         write_neurotycho(self.sessions.values(), folder, overwrite=overwrite)

@@ -20,6 +20,14 @@ class Synthetic(NamedTuple):
         The tensor without noise and with nothing missing, ``truth.to_tensor()``.
     truth : BooleanCP
         The decomposition of the clean tensor.
+
+    Examples
+    --------
+    >>> from boolcp.datasets import make_boolean_cp
+    >>> data = make_boolean_cp((5, 6, 7), 2, noise=0.1, random_state=0)
+    >>> X, clean, truth = data
+    >>> data.X is X, truth.n_atoms
+    (True, 2)
     """
 
     X: np.ndarray

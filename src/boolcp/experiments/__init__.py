@@ -23,7 +23,15 @@ __all__ = ["EXPERIMENTS", "Reproduced", "reproduce"]
 
 @dataclass(frozen=True)
 class Reproduced:
-    """Where an experiment was written: the table (CSV) and the figures (SVG and PNG)."""
+    """Where an experiment was written: the table (CSV) and the figures (SVG and PNG).
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from boolcp.experiments import Reproduced
+    >>> Reproduced("fig3", Path("fig3.csv"), (Path("fig3.svg"), Path("fig3.png"))).table.name
+    'fig3.csv'
+    """
 
     name: str
     table: Path

@@ -1,0 +1,51 @@
+"""Every public name has a docstring with an example; `make test` runs the examples."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import boolcp
+
+API = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+def listed_names():
+    """Return the names of the API page, with the module they are listed under."""
+    names = []
+    for block in re.findall(r"^```{eval-rst}\n(.*?)^```", API, flags=re.DOTALL | re.MULTILINE):
+        home, _, listed = block.partition(".. autosummary::")
+        module = re.search(r"module:: ([\w.]+)", home)[1]
+        names += [f"{module}.{name}" for name in re.findall(r"^   ([\w.]+)$", listed, flags=re.MULTILINE)]
+    return names
+
+
+def public_objects():
+    """Yield the name and the object of all listed functions and classes, and of the public methods of the classes."""
+    for name in listed_names():
+        value = boolcp
+        for part in name.split(".")[1:]:
+            value = getattr(value, part)
+        if inspect.isclass(value):
+            for method, member in vars(value).items():
+                member = getattr(member, "__func__", member)
+                if method[0] != "_" and inspect.isfunction(member):
+                    yield f"{name}.{method}", member
+        if callable(value):
+            yield name, value
+
+
+OBJECTS = dict(public_objects())
+OWED = {"boolcp.plotting.plot_selection", "boolcp.plotting.plot_bit_probability"}
+
+
+def test_there_is_something_to_look_at():
+    assert len(OBJECTS) > 110 and {"boolcp.BMP.fit", "boolcp.BMP.as_published", "boolcp.metrics.rmse"} <= set(OBJECTS)
+
+
+@pytest.mark.parametrize("name", sorted(set(OBJECTS) - OWED))
+def test_has_an_example(name):
+    text = OBJECTS[name].__doc__ or ""
+    assert re.search(r"^\s*Examples\n\s*--------\n\s*>>> ", text, flags=re.MULTILINE), f"{name} has no example"
+    assert text.strip().splitlines()[0].endswith("."), f"the first line of {name} is no sentence"
