@@ -189,7 +189,7 @@ def test_ctrl_c_in_the_refinement_keeps_the_atoms_of_the_pursuit(data, monkeypat
         signal.raise_signal(signal.SIGINT)
 
     model = boolcp.BMP(3, random_state=0)
-    monkeypatch.setattr("boolcp.bmp.refine", stop)
+    monkeypatch.setattr("boolcp.pipeline.refine", stop)
     assert fit_until_stopped(model, data.X) is True
     assert model.decomposition_.n_atoms == 3 and not model.refine
     assert "Leaving the refinement" in capsys.readouterr().err

@@ -18,7 +18,7 @@ LAYERS = [
     {"metrics", "datasets", "prepare", "io", "interop", "plotting", "report", "identifiability", "rigidity"},
     {"atom_search", "weights", "certify", "shrinkage"},
     {"pursuit", "refine", "backfit", "imputation"},
-    {"bmp"},
+    {"bmp", "pipeline"},
     {"model_selection", "baselines", "experiments", "cli", "__main__"},
 ]
 # BooleanCP.save, plot, report: methods that fetch, when called, what lies above
