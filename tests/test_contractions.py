@@ -84,3 +84,14 @@ def test_gram_product_holds_the_inner_products_of_outer_products(rng):
     np.testing.assert_allclose(contractions.gram_product(A, None, B), full)
     rest = contractions.khatri_rao([A[0], A[2]])
     np.testing.assert_allclose(contractions.gram_product(A, 1), rest.T @ rest)
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (4, 5, 6), (3, 2, 4, 3)])
+def test_column_mttkrp_finishes_what_a_contraction_began(shape, rng):
+    X, factors = rng.standard_normal(shape), [rng.standard_normal((d, 3)) for d in shape]
+    for first in range(len(shape)):
+        others = [n for n in range(len(shape)) if n != first]
+        T = naive.contract(X, first, factors[first])
+        for at, mode in enumerate(others):
+            found = contractions.column_mttkrp(T, [factors[n] for n in others], at)
+            close(X, found, naive.mttkrp(X, factors, mode))

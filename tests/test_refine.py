@@ -21,6 +21,7 @@ from boolcp.refine import (
     round_factors,
     search,
     sized_factors,
+    sweep,
     to_decomposition,
 )
 from boolcp.relax import cp_als, pencil_start, random_factors, solve_rows
@@ -124,6 +125,38 @@ def test_polish_never_raises_the_loss_and_the_truth_is_a_fixed_point(rng):
     assert final.loss < 1e-12 * np.sum(clean**2)
     assert hamming_error(to_decomposition(X.shape, final), truth) == 0
     assert polish(data, start, modes).loss == pytest.approx(loss_of(X, polish(data, start, modes).matrices))
+
+
+@pytest.mark.parametrize("shape", [(6, 7, 8), (8, 7, 8), (5, 9, 6), (4, 6, 5, 3), (5, 9)])
+@pytest.mark.parametrize("kind", ["dense", "compressed"])
+def test_a_sweep_decides_one_factor_after_another_from_the_longest_mode_on(shape, kind, rng):
+    X = make_boolean_cp(shape, 3, noise=0.3, random_state=rng).X
+    data = DenseTensor(X) if kind == "dense" else compress(DenseTensor(X), 3)
+    if kind == "compressed":
+        X = data.contract(0, np.eye(shape[0]))
+    start, boolean_mode = round_factors(random_factors(shape, 3, rng), range(len(shape)))
+    found = [A.copy() for A in start]
+    loss = sweep(data, found, boolean_mode)[1]
+    longest = shape.index(max(shape))
+    expected = [A.copy() for A in start]
+    for mode in [longest, *(n for n in range(len(shape)) if n != longest)]:
+        H, P = gram_product(expected, mode), naive.mttkrp(X, expected, mode)
+        expected[mode] = decide_rows(H, P, boolean_mode == mode, expected[mode])
+    product = (khatri_rao(found[1:]), khatri_rao(expected[1:]))
+    for k in range(3):  # sizes may stand elsewhere
+        outer = [np.outer(A[0][:, k], B[:, k]) for A, B in zip((found, expected), product, strict=True)]
+        np.testing.assert_allclose(outer[0], outer[1], atol=1e-9 * np.linalg.norm(X))
+    assert loss - data.squared_norm == pytest.approx(loss_of(X, expected) - np.sum(X**2))
+
+
+def test_a_sweep_reads_complete_data_twice_at_most(rng):
+    X, _, truth = make_boolean_cp((8, 9, 10), 3, noise=0.3, random_state=rng)
+    data, asked = DenseTensor(X), []
+    for name in ("mttkrp", "contract"):
+        question = getattr(data, name)
+        setattr(data, name, lambda *args, name=name, question=question: asked.append(name) or question(*args))
+    sweep(data, sized_factors(truth), truth.boolean_mode)
+    assert asked == ["mttkrp", "contract"]
 
 
 def test_rounding_keeps_what_is_boolean(rng):

@@ -91,6 +91,21 @@ def mttkrp(X, factors, mode):
     return np.einsum("kdb,bk->dk", T.reshape(-1, d, right), khatri_rao(factors[mode + 1 :]))
 
 
+def column_mttkrp(T, factors, at):
+    """Return T_k times the k-th columns of the factors of all its modes but `at`, (d, K).
+
+    T (K, other modes) is an array already contracted along one mode with the k-th column of that mode's factor;
+    ``factors`` are those of its modes, and ``factors[at]`` is not read.
+    """
+    factors = [np.asarray(A, dtype=T.dtype) for A in factors]
+    K = len(T)
+    for A in factors[:at:-1]:  # the modes after, from the last
+        T = np.matmul(T.reshape(K, -1, len(A)), A.T[:, :, None])
+    for A in factors[:at]:  # the modes before, from the first
+        T = np.matmul(A.T[:, None, :], T.reshape(K, len(A), -1))
+    return T.reshape(K, -1).T
+
+
 def gram_product(factors, mode=None, others=None):
     """Return the entrywise product over all modes but `mode` of A_m' B_m, (K, K'); B = A by default."""
     others = factors if others is None else others

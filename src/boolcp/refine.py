@@ -1,12 +1,14 @@
 """Beyond the paper: relax, round, polish. All factors of rank-one atoms are corrected, not only their weights."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from boolcp._row_kernels import descend_bits
 from boolcp.atom_search import best_boolean, greedy_atom_search
 from boolcp.atoms import Atom, BooleanCP
+from boolcp.contractions import gram_product
 from boolcp.relax import cp_als, pencil_start, pseudo_inverse, quadratic, random_factors, solve_rows
 from boolcp.storage import TuckerTensor
 
@@ -211,16 +213,7 @@ def polish(data, factors, boolean_mode, *, max_iter=50, tol=1e-9):
     factors = [np.array(A, dtype=float) for A in factors]
     previous = np.inf
     for _ in range(max_iter):
-        changed = False
-        for mode in range(data.ndim):
-            H, P = data.normal_equations(factors, mode)
-            boolean = boolean_mode == mode
-            A = decide_rows(H, P, boolean, factors[mode])
-            changed |= not np.array_equal(A[:, boolean], factors[mode][:, boolean])
-            factors[mode] = A
-            if mode < data.ndim - 1:
-                balance_real(factors, boolean_mode, mode)
-        loss = data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A)
+        changed, loss = sweep(data, factors, boolean_mode)
         if not np.isfinite(loss):  # too few observed entries to hold the factors
             return Factors(factors, boolean_mode, np.inf)
         if not changed and previous - loss <= tol * loss + ROUNDING * data.squared_norm:
@@ -229,15 +222,51 @@ def polish(data, factors, boolean_mode, *, max_iter=50, tol=1e-9):
     return Factors(factors, boolean_mode, max(float(loss), 0.0))
 
 
-def balance_real(factors, boolean_mode, mode):
-    """Make the real columns of one factor unit vectors in place; their size goes to the last real factor."""
-    last = np.where(boolean_mode == len(factors) - 1, len(factors) - 2, len(factors) - 1)
+def sweep(data, factors, boolean_mode):
+    """Decide the factor of each mode once, in place; return whether a bit changed, and |X - W|^2.
+
+    Complete data is read for one mode only, the longest, which goes first: contracted with the factor found, it is
+    small and has all that the other modes need.
+    """
+    order, changed, source = sweep_order(data), False, data
+    for mode in order:
+        boolean = boolean_mode == mode
+        if data.is_complete and source is data:
+            H = gram_product(factors, mode)
+            A, source = data.update(factors, mode, partial(decide_rows, H, boolean=boolean))
+        else:
+            H, P = source.normal_equations(factors, mode)
+            A = decide_rows(H, P, boolean, factors[mode])
+        changed |= not np.array_equal(A[:, boolean], factors[mode][:, boolean])
+        factors[mode] = A
+        if mode != order[-1]:
+            sizes = balance_real(factors, boolean_mode, mode, order)
+            if mode == order[0] and source is not data:
+                source = source.scaled(1 / sizes)
+    return changed, data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A)
+
+
+def sweep_order(data):
+    """Return the modes in the order of a sweep: of complete data the longest (the first of them) goes first."""
+    modes = list(range(data.ndim))
+    if data.is_complete:
+        modes.insert(0, modes.pop(int(np.argmax(data.shape))))
+    return modes
+
+
+def balance_real(factors, boolean_mode, mode, order):
+    """Make the real columns of one factor unit vectors in place, and return the sizes (K,) that were taken out.
+
+    They go to the factor of the last mode in `order` that is real.
+    """
+    last = np.where(boolean_mode == order[-1], order[-2], order[-1])
     moved = (boolean_mode != mode) & (last != mode)
-    size = np.where(moved, np.linalg.norm(factors[mode], axis=0), 1.0)
-    size[size == 0] = 1.0
-    factors[mode] = factors[mode] / size
+    sizes = np.where(moved, np.linalg.norm(factors[mode], axis=0), 1.0)
+    sizes[sizes == 0] = 1.0
+    factors[mode] = factors[mode] / sizes
     for n in set(last[moved].tolist()):
-        factors[n] = factors[n] * np.where(last == n, size, 1.0)
+        factors[n] = factors[n] * np.where(last == n, sizes, 1.0)
+    return sizes
 
 
 def decide_rows(H, P, boolean, current):

@@ -7,6 +7,7 @@ contract(mode, Z)         X times the columns of Z along one mode, (K, other mod
 project(mode, blocks)     X_n vec(V_k) for blocks V_k of the other modes, (d_n, K)
 mttkrp(factors, mode)     X_n times the Khatri-Rao product of the other factors, (d_n, K)
 normal_equations(..)      H and P of the least squares for one factor, given the others
+update(factors, mode, f)  complete data: A = f(P, current), decided row by row, and X contracted with A
 residual(W)               the storage of X - W
 ========================  =====================================================================
 """

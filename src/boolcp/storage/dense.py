@@ -62,6 +62,11 @@ class DenseTensor:
         """Return H (K, K) and P (d_n, K): row i of the factor that fits best solves H a = p_i."""
         return contractions.gram_product(factors, mode), np.asarray(self.mttkrp(factors, mode), dtype=float)
 
+    def update(self, factors, mode, decide):
+        """Return the factor A = decide(P, current) of one mode, and X contracted with it."""
+        A = decide(np.asarray(self.mttkrp(factors, mode), dtype=float), current=factors[mode])
+        return A, Contracted(self.contract(mode, A), mode)
+
     def residual(self, W):
         """Return the storage of X - W."""
         return Difference(self, W)
@@ -70,6 +75,30 @@ class DenseTensor:
         """Return where the other modes, in their own order, stand in the array without `mode`."""
         rest = [n for n in self._order if n != mode]
         return np.array([rest.index(n) for n in range(self.ndim) if n != mode], dtype=int)
+
+
+class Contracted:
+    """X contracted along one mode with its factor, T_k with column k: all that the other modes' factors need of X.
+
+    With `bases`, T is that of a core, and those of all modes lead from it to the full sizes.
+    """
+
+    def __init__(self, T, mode, bases=None):
+        self.T, self.mode, self.bases = np.ascontiguousarray(T), mode, bases
+
+    def scaled(self, sizes):
+        """Return the same for the factor with its columns times `sizes` (K,)."""
+        sizes = np.asarray(sizes, dtype=self.T.dtype).reshape(-1, *[1] * (self.T.ndim - 1))
+        return Contracted(self.T * sizes, self.mode, self.bases)
+
+    def normal_equations(self, factors, mode):
+        """Return H (K, K) and P (d_n, K) for one of the other modes: row i of its best factor solves H a = p_i."""
+        others = [n for n in range(len(factors)) if n != self.mode]
+        matrices = [factors[n] if self.bases is None else self.bases[n].T @ factors[n] for n in others]
+        P = contractions.column_mttkrp(self.T, matrices, others.index(mode))
+        if self.bases is not None:
+            P = self.bases[mode] @ P
+        return contractions.gram_product(factors, mode), np.asarray(P, dtype=float)
 
 
 class Difference:

@@ -4,7 +4,7 @@ import numpy as np
 import scipy.linalg
 
 from boolcp.contractions import gram_product
-from boolcp.storage.dense import DenseTensor, Difference
+from boolcp.storage.dense import Contracted, DenseTensor, Difference
 
 
 class TuckerTensor:
@@ -49,6 +49,11 @@ class TuckerTensor:
     def normal_equations(self, factors, mode):
         """Return H (K, K) and P (d_n, K): row i of the factor that fits best solves H a = p_i."""
         return gram_product(factors, mode), np.asarray(self.mttkrp(factors, mode), dtype=float)
+
+    def update(self, factors, mode, decide):
+        """Return the factor A = decide(P, current) of one mode, and X^ contracted with it, as that of the core."""
+        A = decide(np.asarray(self.mttkrp(factors, mode), dtype=float), current=factors[mode])
+        return A, Contracted(self.core.contract(mode, self.bases[mode].T @ A), mode, self.bases)
 
     def residual(self, W):
         """Return the storage of X^ - W."""
