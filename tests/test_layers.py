@@ -16,7 +16,7 @@ LAYERS = [
     {"atoms", "maxcut", "storage", "relax"},
     # these prepare data or read results, and search nothing
     {"metrics", "datasets", "prepare", "io", "interop", "plotting", "report", "identifiability", "rigidity"},
-    {"atom_search", "weights", "certify", "shrinkage"},
+    {"atom_search", "weights", "certify", "shrinkage", "residuals"},
     {"pursuit", "refine", "backfit", "imputation"},
     {"bmp", "pipeline"},
     {"model_selection", "baselines", "experiments", "cli", "__main__"},

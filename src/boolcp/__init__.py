@@ -36,6 +36,7 @@ _MODULES = (
     "plotting",
     "prepare",
     "report",
+    "residuals",
 )
 
 __all__ = ["__version__", *_HOMES, *_MODULES]

@@ -1,0 +1,44 @@
+"""Pictures, one Axes each: a function draws given numbers and returns the Axes; the caller composes figures.
+
+Pictures read the labels of a decomposition. Units of coordinates go to the axes, and three further coordinates along a
+mode are known by name: `x` and `y` (numbers) are the positions of electrodes, and `condition` is the state or stimulus.
+"""
+
+from boolcp.plotting._block import plot_block
+from boolcp.plotting._conditions import ConditionMeans as ConditionMeans
+from boolcp.plotting._conditions import condition_means, plot_conditions
+from boolcp.plotting._electrodes import plot_electrodes
+from boolcp.plotting._figure import atom_panels as atom_panels
+from boolcp.plotting._figure import atom_title as atom_title
+from boolcp.plotting._figure import plot_atoms
+from boolcp.plotting._figure import plot_panel as plot_panel
+from boolcp.plotting._fit import plot_certificates, plot_error_path, plot_explained_path, plot_selection
+from boolcp.plotting._fit import relative_error as relative_error
+from boolcp.plotting._look import OFF as OFF
+from boolcp.plotting._look import ON as ON
+from boolcp.plotting._look import ORANGE as ORANGE
+from boolcp.plotting._maps import plot_boolean_map
+from boolcp.plotting._modes import coordinate_text as coordinate_text
+from boolcp.plotting._modes import mode_text as mode_text
+from boolcp.plotting._parts import plot_boolean, plot_real
+from boolcp.plotting._patterns import real_columns as real_columns
+from boolcp.plotting._residual import plot_residual
+from boolcp.plotting._stability import plot_bit_probability, plot_stability
+
+__all__ = [
+    "condition_means",
+    "plot_atoms",
+    "plot_bit_probability",
+    "plot_block",
+    "plot_boolean",
+    "plot_boolean_map",
+    "plot_certificates",
+    "plot_conditions",
+    "plot_electrodes",
+    "plot_error_path",
+    "plot_explained_path",
+    "plot_real",
+    "plot_residual",
+    "plot_selection",
+    "plot_stability",
+]

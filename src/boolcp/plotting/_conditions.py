@@ -1,0 +1,203 @@
+"""Conditions along a mode (states, stimuli): their colors, and which atom is on in which."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from boolcp.plotting._look import ORANGE, bare, legend_above, make_axes, make_patch, plain_text, shortened
+from boolcp.plotting._modes import condition_of, mode_index, mode_text
+from boolcp.plotting._patterns import leading_column
+
+COLORS = (ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#8C8C8C")  # neither on nor off
+SMALL = 0.01  # a bar of height zero is drawn this high, so that it is seen
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionMeans:
+    """What each atom does along one mode under each condition.
+
+    Attributes
+    ----------
+    conditions : tuple of str
+        The conditions, in the order of their first entry.
+    counts : ndarray of shape (C,)
+        Entries of each.
+    mean : ndarray of shape (K, C)
+        Share of ones of a Boolean atom; mean of the factor of a real one, scaled to a largest entry of one.
+    spread : ndarray of shape (K, C)
+        Standard deviation of the factor; NaN for Boolean atoms.
+    is_boolean : ndarray of bool, shape (K,)
+        Whether the atom is Boolean along the mode.
+    """
+
+    conditions: tuple[str, ...]
+    counts: np.ndarray
+    mean: np.ndarray
+    spread: np.ndarray
+    is_boolean: np.ndarray
+
+
+def read_conditions(W, mode, condition):
+    """Return the condition of each entry along a mode, given by the name of a coordinate or as labels."""
+    if isinstance(condition, str):
+        found = condition_of(W, mode, condition)
+        if found is None:
+            known = (
+                [] if W.labels is None else [name for name, (dim, _) in W.labels.extra.items() if dim == W.dims[mode]]
+            )
+            raise ValueError(
+                f"condition names the coordinate {condition!r}, but {mode_text(W, mode)} has "
+                f"{', '.join(known) or 'no further coordinates'}: pass one of its names, or one label for each entry."
+            )
+        return found
+    found = np.array([str(value) for value in condition])
+    if len(found) != W.shape[mode]:
+        raise ValueError(f"condition has {len(found)} labels, but {mode_text(W, mode)} has {W.shape[mode]} entries.")
+    return found
+
+
+def condition_means(W, mode, condition="condition"):
+    """Return what each atom does along a mode under each condition, as ConditionMeans; unknown entries are left out.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.plotting import condition_means
+    >>> truth = boolcp.datasets.make_boolean_cp((6, 7, 8), 2, random_state=0).truth
+    >>> means = condition_means(truth, 0, ["rest"] * 3 + ["task"] * 3)
+    >>> means.conditions, means.mean.shape
+    (('rest', 'task'), (2, 2))
+    """
+    mode = mode_index(W, mode)
+    labels = read_conditions(W, mode, condition)
+    names = tuple(dict.fromkeys(labels.tolist()))
+    known = ~np.asarray((W.undetermined or {}).get(mode, np.zeros(W.shape[mode], dtype=bool)))
+    mean, spread = np.full((2, W.n_atoms, len(names)), np.nan)
+    for k, atom in enumerate(W.atoms):
+        values = atom.z.astype(float) if atom.mode == mode else leading_column(W, k, mode)
+        for c, name in enumerate(names):
+            part = values[(labels == name) & known]
+            if len(part):
+                mean[k, c] = part.mean()
+                spread[k, c] = np.nan if atom.mode == mode else part.std()
+    counts = np.array([np.sum(labels == name) for name in names], dtype=int)
+    return ConditionMeans(names, counts, mean, spread, W.boolean_mode == mode)
+
+
+def plot_conditions(W, mode, condition="condition", *, atoms=None, ax=None):
+    """Draw for each atom what it does along a mode under each condition: which atom is on in which state.
+
+    Bars are the share of ones of atoms that are Boolean along the mode. Points are the mean of the factor of the
+    others, scaled to a largest entry of one, and their lines reach one standard deviation to each side.
+
+    Parameters
+    ----------
+    W : BooleanCP
+        The decomposition.
+    mode : int or str
+        The mode, by index or name: trials, say, or states.
+    condition : str or sequence
+        The name of a coordinate along the mode, or one label for each entry.
+    atoms : list of int, optional
+        The atoms to draw, all by default.
+    ax : matplotlib Axes, optional
+        The Axes, new ones by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        With one container of bars or points for each condition and kind.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.plotting import plot_conditions
+    >>> truth = boolcp.datasets.make_boolean_cp((6, 7, 8), 3, random_state=0).truth
+    >>> ax = plot_conditions(truth, 0, ["rest"] * 3 + ["task"] * 3)
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['rest (3)', 'task (3)']
+    """
+    mode = mode_index(W, mode)
+    means = condition_means(W, mode, condition)
+    chosen = np.arange(W.n_atoms)[slice(None) if atoms is None else np.array(atoms, dtype=int)]
+    ax = make_axes(ax, width=max(3.35, 0.12 * len(chosen) * len(means.conditions) + 1), height=2.4)
+    n = len(means.conditions)
+    width = 0.8 / n
+    boolean = means.is_boolean[chosen]
+    for c in range(n):
+        color = COLORS[c % len(COLORS)]
+        at = np.arange(len(chosen)) + (c - (n - 1) / 2) * width
+        mean, spread = means.mean[chosen, c], means.spread[chosen, c]
+        if boolean.any():
+            heights = np.where(mean[boolean] == 0, SMALL, mean[boolean])
+            ax.bar(at[boolean], heights, 0.9 * width, color=color, edgecolor="0.25", linewidth=0.4)
+        if not boolean.all():
+            look = {"fmt": "o", "color": color, "markersize": 3.5, "capsize": 1.5, "linewidth": 1.0}
+            ax.errorbar(at[~boolean], mean[~boolean], spread[~boolean], **look)
+    for edge in np.arange(1, len(chosen)) - 0.5:
+        ax.axvline(edge, color="0.9", linewidth=0.6, zorder=0)
+    ax.axhline(0, color="0.6", linewidth=0.6, zorder=0)
+    has_room = len(chosen) <= 30
+    ax.set_xticks(np.arange(len(chosen)), chosen if has_room else ["" for _ in chosen])
+    low = np.nanmin(means.mean[chosen] - np.nan_to_num(means.spread[chosen]), initial=0.0)
+    ax.set(xlim=(-0.5, max(len(chosen), 1) - 0.5), ylim=(min(1.05 * low, 0.0), 1.05))
+    ax.set_xlabel("atom", fontsize=8)
+    ax.set_ylabel(means_label(boolean, plain_text(shortened(mode_text(W, mode), 20))), fontsize=8)
+    ax.tick_params(labelsize=7)
+    bare(ax)
+    texts = [f"{shortened(name, 20)} ({count})" for name, count in zip(means.conditions, means.counts, strict=True)]
+    handles = [make_patch(COLORS[c % len(COLORS)], text) for c, text in enumerate(texts)]
+    legend_above(ax, ncols=3, handles=handles)
+    return ax
+
+
+def means_label(boolean, name):
+    """Return what the heights are, for the kinds of atoms there are."""
+    if boolean.all():
+        return f"share of {name} on"
+    real = f"mean along {name}\n(± s.d., largest = 1)"
+    return f"bars: share on; points:\n{real}" if boolean.any() else real
+
+
+def condition_colors(W, mode):
+    """Return the color of each condition along a mode, {condition: color}; empty without, or with too many, of them."""
+    labels = condition_of(W, mode)
+    names = [] if labels is None else list(dict.fromkeys(labels.tolist()))
+    return dict(zip(names, COLORS, strict=False)) if len(names) <= len(COLORS) else {}
+
+
+def condition_patches(W, mode):
+    """Return the legend entries of the conditions along a mode."""
+    return [make_patch(color, shortened(name, 20)) for name, color in condition_colors(W, mode).items()]
+
+
+def draw_conditions(ax, W, mode, places, *, is_strip=False):
+    """Draw a band of the colors of the conditions, if the mode has such, at the bottom of the Axes."""
+    colors = condition_colors(W, mode)
+    if not colors:
+        return
+    labels = condition_of(W, mode)
+    places = np.arange(len(labels), dtype=float) if places is None else places
+    if ax.get_xscale() == "log":
+        ends = np.exp(middles(np.log(places)))
+    else:
+        ends = middles(places)
+    changes = np.flatnonzero(labels[1:] != labels[:-1]) + 1
+    runs = np.concatenate([[0], changes, [len(labels)]])
+    if is_strip:
+        ax.set_ylim(-0.3, 1)
+    for name, color in colors.items():
+        spans = [(ends[start], ends[stop] - ends[start]) for start, stop in pairwise(runs) if labels[start] == name]
+        band = {"transform": ax.get_xaxis_transform(), "facecolors": color, "linewidth": 0, "zorder": 3}
+        ax.broken_barh(spans, (0, 0.18 if is_strip else 0.05), **band)
+    if ax.get_legend() is None:
+        legend_above(ax, handles=condition_patches(W, mode), ncols=3)
+
+
+def middles(places):
+    """Return the ends of the cells around places, (n + 1,)."""
+    if len(places) == 1:
+        return places[0] + np.array([-0.5, 0.5])
+    inner = (places[1:] + places[:-1]) / 2
+    return np.concatenate([[2 * places[0] - inner[0]], inner, [2 * places[-1] - inner[-1]]])

@@ -1,0 +1,184 @@
+"""Electrodes: where they lie, in which area, and a value on each."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from boolcp.plotting._look import (
+    EDGE,
+    LINES,
+    OFF,
+    ON,
+    UNKNOWN,
+    diverging,
+    draw_scale,
+    legend_below,
+    make_axes,
+    on_off_patches,
+    plain_text,
+    shortened,
+    symmetric,
+)
+
+AREAS = {  # of the paper's Figure 3
+    "MP": ("medial prefrontal", "#000000"),
+    "LP": ("lateral prefrontal", "#E69F00"),
+    "PM": ("premotor", "#56B4E9"),
+    "MS": ("motor and somatosensory", "#009E73"),
+    "PC": ("parietal", "#F0E442"),
+    "TC": ("temporal", "#0072B2"),
+    "HV": ("higher visual", "#D55E00"),
+    "LV": ("lower visual", "#CC79A7"),
+}
+MARKERS = "osD^vP"  # areas beyond the colors differ in shape
+
+
+def plot_electrodes(
+    positions, values=None, *, areas=None, image=None, pairs=(), label="value", legend=True, size=None, ax=None
+):
+    """Draw electrodes: by area, or with a value on each, real (red to blue) or Boolean (yellow 1, blue 0).
+
+    Parameters
+    ----------
+    positions : array-like of shape (n, 2), or dict of int to Electrode
+        Where the electrodes lie, in any unit, or what `boolcp.io.electrodes.read_electrodes` returns, which may bring
+        the areas along. Electrodes without a position (NaN) are left out.
+    values : array-like of shape (n,), optional
+        Booleans, or numbers; NaN and masked ones are gray.
+    areas : sequence of str, optional
+        The area of each electrode. Without values it is the color; with values the areas are shaded and named.
+    image : array-like, optional
+        A picture of the brain; positions are then pixels from its upper left corner.
+    pairs : sequence of (int, int)
+        Electrodes to join, by index: pairs of a bipolar reference.
+    label : str
+        What real values are, with unit, for their scale.
+    legend : bool
+        Add legend or scale.
+    size : float, optional
+        Area of a point in square points; by default from the number of electrodes.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure of column width if None.
+
+    Returns
+    -------
+    matplotlib Axes
+        The last of its `collections` holds the points (one collection for each area without values).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from boolcp.datasets.ecog import cortex
+    >>> from boolcp.plotting import plot_electrodes
+    >>> positions, areas = cortex(128)
+    >>> len(plot_electrodes(positions, areas=areas).collections)
+    8
+    >>> ax = plot_electrodes(positions, areas == "LV")
+    >>> len(ax.collections[-1].get_offsets())
+    128
+    """
+    positions, areas = read_positions(positions, areas)
+    if values is not None and len(values) != len(positions):
+        raise ValueError(f"values has {len(values)} entries, but there are {len(positions)} positions.")
+    ax = make_axes(ax, height=2.8)
+    if image is not None:
+        ax.imshow(image, cmap="gray", aspect="equal")
+    for first, second in pairs:
+        ax.plot(*positions[[first, second]].T, color="0.75", linewidth=2.5, zorder=1)
+    size = min(40.0, 22 * np.sqrt(120 / max(len(positions), 1))) if size is None else size
+    if values is None:
+        draw_areas(ax, positions, areas, size, legend)
+    else:
+        if areas is not None and image is None:
+            shade_areas(ax, positions, areas)
+        draw_values(ax, positions, values, size, label if legend else None)
+    finish_map(ax, is_free=image is None)
+    return ax
+
+
+def read_positions(positions, areas=None):
+    """Return positions (n, 2) as numbers and the areas, if any, of an array or a table of electrodes."""
+    if isinstance(positions, Mapping):
+        table = [positions[n] for n in sorted(positions)]
+        own = [one.area for one in table]
+        areas = own if areas is None and any(own) else areas
+        positions = [(one.x, one.y) for one in table]
+    positions = np.asarray(positions, dtype=float).reshape(len(positions), -1)
+    if len(positions) and positions.shape[1] != 2:
+        raise ValueError(f"positions must have two columns, x and y, but its shape is {positions.shape}.")
+    if areas is not None and len(areas) != len(positions):
+        raise ValueError(f"areas has {len(areas)} entries, but there are {len(positions)} positions.")
+    return positions.reshape(-1, 2), None if areas is None else np.array([str(area) for area in areas])
+
+
+def area_look(areas):
+    """Return text, color and marker of each area, {area: (text, color, marker)}."""
+    looks = {}
+    for n, area in enumerate(dict.fromkeys([*(name for name in AREAS if name in areas), *areas])):
+        name, color = AREAS.get(area, ("", LINES[n % len(LINES)]))
+        marker = "o" if area in AREAS else MARKERS[n // len(LINES) % len(MARKERS)]
+        looks[area] = f"{area}: {name}" if name else area or "no area", color, marker
+    return looks
+
+
+def draw_areas(ax, positions, areas, size, legend):
+    """Draw electrodes colored by area, all in one color without areas."""
+    if areas is None:
+        ax.scatter(*positions.T, s=size, color=LINES[0], zorder=2, **EDGE)
+        return
+    for area, (text, color, marker) in area_look(areas).items():
+        label = plain_text(shortened(text, 40))
+        part = positions[areas == area].T
+        ax.scatter(*part, s=size, color=color, marker=marker, label=label, zorder=2, **EDGE)
+    if legend:
+        legend_below(ax, ax.get_legend_handles_labels()[0], ncols=2)
+
+
+def shade_areas(ax, positions, areas):
+    """Shade each area behind its electrodes and name it above."""
+    for area in dict.fromkeys(areas):
+        points = positions[(areas == area) & np.isfinite(positions).all(axis=1)]
+        if area and len(points):
+            outline = hull(points)
+            shade = {"facecolor": "0.9", "edgecolor": "0.9", "linewidth": 11, "joinstyle": "round", "zorder": 0}
+            ax.fill(*outline.T, **shade)
+            top = points[np.argmax(points[:, 1])]
+            place = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center", "va": "bottom"}
+            ax.annotate(plain_text(shortened(area)), (points[:, 0].mean(), top[1]), fontsize=6, color="0.35", **place)
+
+
+def hull(points):
+    """Return the corners of the convex hull of points (n, 2), in order."""
+    from scipy.spatial import ConvexHull, QhullError
+
+    try:
+        return points[ConvexHull(points).vertices]
+    except (QhullError, ValueError):  # fewer than three, or on a line
+        return points[np.lexsort(points.T)][[0, -1]]
+
+
+def draw_values(ax, positions, values, size, label):
+    """Draw one value on each electrode, with a scale or legend unless `label` is None."""
+    values = np.ma.asarray(values)
+    unknown = np.ma.getmaskarray(values)
+    look = {"s": size, "zorder": 2, **EDGE}
+    if values.dtype.kind == "b":
+        colors = np.where(unknown, UNKNOWN, np.where(values.data, ON, OFF))
+        ax.scatter(*positions.T, color=colors, **look)
+        if label is not None:
+            legend_below(ax, on_off_patches(unknown.any()), ncols=3)
+        return
+    numbers = np.where(unknown, np.nan, values.data.astype(float))
+    look |= {"cmap": diverging(), "plotnonfinite": True, **symmetric(numbers)}
+    points = ax.scatter(*positions.T, c=numbers, **look)
+    if label is not None:
+        draw_scale(ax, points, plain_text(label))
+
+
+def finish_map(ax, *, is_free=True):
+    """Give a map equal scales and no frame."""
+    ax.set_aspect("equal")
+    if is_free:
+        ax.margins(0.06)
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)

@@ -1,0 +1,154 @@
+"""Numbers of a whole fit: error path, certificates, selection, stability."""
+
+import numpy as np
+
+from boolcp.plotting._look import BLUE, LINES, ORANGE, bare, legend_above, make_axes
+from boolcp.plotting._modes import mode_text
+
+
+def plot_error_path(history, ax=None):
+    """Draw the relative error |X - W^k| / |X| of the pursuit against the number k of atoms.
+
+    Parameters
+    ----------
+    history : sequence
+        `BMP.history_`, the history in the provenance of a result file, or the relative errors for 1, 2, .. atoms.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure if None.
+
+    Returns
+    -------
+    matplotlib Axes
+        The Axes drawn on.
+
+    Examples
+    --------
+    >>> from boolcp.plotting import plot_error_path
+    >>> ax = plot_error_path([0.8, 0.5, 0.4])
+    >>> [float(error) for error in ax.lines[0].get_ydata()]
+    [0.8, 0.5, 0.4]
+    """
+    ax = make_axes(ax)
+    errors = [relative_error(step) for step in history]
+    draw_path(ax, np.arange(1, len(errors) + 1), errors)
+    ax.set(ylabel="relative error", xlim=(0.5, max(len(errors), 1) + 0.5))
+    ax.set_ylim(0, 1.05 * max([e for e in errors if np.isfinite(e)], default=1.0) or 1.0)
+    return ax
+
+
+def plot_explained_path(history, ax=None):
+    """Draw the share of variance that the pursuit explains, in percent, against the number of atoms.
+
+    Parameters
+    ----------
+    history : sequence
+        As in `plot_error_path`.
+    ax : matplotlib Axes, optional
+        Those to draw on; new ones by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        With one line, which starts at no atoms.
+
+    Examples
+    --------
+    >>> from boolcp.plotting import plot_explained_path
+    >>> ax = plot_explained_path([0.8, 0.6])
+    >>> [round(float(share)) for share in ax.lines[0].get_ydata()]
+    [0, 36, 64]
+    """
+    ax = make_axes(ax)
+    shares = [0.0] + [100 * (1 - relative_error(step) ** 2) for step in history]
+    draw_path(ax, np.arange(len(shares)), shares)
+    ax.set(ylabel="variance explained (%)", xlim=(-0.5, len(shares) - 0.5), ylim=(min(0.0, *shares, 0.0), 102))
+    return ax
+
+
+def draw_path(ax, numbers, values):
+    """Draw values against the number of atoms."""
+    ax.plot(numbers, values, color=BLUE, marker="o", markersize=4)
+    ax.set_xlabel("number of atoms")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    bare(ax)
+
+
+def relative_error(step):
+    """Return the relative error of a step of a history: a record, a dict or the number itself."""
+    if isinstance(step, dict):
+        return float(step["relative_error"])
+    return float(getattr(step, "relative_error", step))
+
+
+def plot_certificates(W, ax=None):
+    """Draw the certificate of each atom in percent, colored by its Boolean mode; an atom without one has a dash.
+
+    Parameters
+    ----------
+    W : BooleanCP
+        The decomposition.
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure if None.
+
+    Returns
+    -------
+    matplotlib Axes
+        The Axes drawn on.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.plotting import plot_certificates
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0)
+    >>> len(plot_certificates(boolcp.decompose(X, 2, random_state=0)).patches)
+    2
+    """
+    ax = make_axes(ax)
+    values = 100 * np.array([atom.certificate for atom in W.atoms], dtype=float)
+    for n in sorted(set(W.boolean_mode.tolist())):
+        members = np.flatnonzero((W.boolean_mode == n) & np.isfinite(values))
+        if len(members):
+            ax.bar(members, values[members], width=0.7, color=LINES[n % len(LINES)], label=mode_text(W, n))
+    for k in np.flatnonzero(np.isnan(values)):
+        ax.text(k, 1, "-", ha="center")
+    ax.set(xlabel="atom", ylabel="certificate (%)", ylim=(0, 105), xlim=(-0.6, max(W.n_atoms, 1) - 0.4))
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    bare(ax)
+    if np.isfinite(values).any():
+        legend_above(ax, title="Boolean along")
+    return ax
+
+
+def plot_selection(selection, ax=None):
+    """Draw the mean held-out error with its standard error against the number of atoms, the choice marked.
+
+    Parameters
+    ----------
+    selection : Selection
+        What `boolcp.select_n_atoms` returned.
+    ax : matplotlib Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        With the errors as one line.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.plotting import plot_selection
+    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 1, noise=0.5, random_state=0).X
+    >>> ax = plot_selection(boolcp.select_n_atoms(X, 2, splits=2, random_state=0))
+    >>> ax.get_ylabel()
+    'held-out RMSE'
+    """
+    ax = make_axes(ax)
+    numbers = np.arange(len(selection.mean))
+    ax.errorbar(numbers, selection.mean, selection.standard_error, color=BLUE, marker="o", markersize=4, capsize=2)
+    ax.axvline(selection.n_atoms, color=ORANGE, linestyle="--", label=f"chosen: {selection.n_atoms}")
+    ax.set(xlabel="number of atoms", ylabel="held-out RMSE")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    bare(ax)
+    ax.legend(frameon=False, fontsize=8)
+    return ax

@@ -1,0 +1,83 @@
+"""How pictures look: colors, scales, legends and texts."""
+
+import numpy as np
+
+from boolcp.extras import load_extra
+
+# of the Okabe-Ito palette, safe for the colorblind
+BLUE, ORANGE, YELLOW = "#0072B2", "#E69F00", "#F0E442"
+LINES = (BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+ON, OFF, UNKNOWN = YELLOW, BLUE, "#BBBBBB"
+DIVERGING = "RdBu_r"
+LONG = 1000  # a line with more points is an image in vector formats
+MAX_TICKS, MAX_TICKS_UPWARD, MAX_LETTERS = 20, 8, 14
+COLUMN = 8.5 / 2.54  # inches: one column of a journal
+EDGE = {"edgecolor": "0.25", "linewidth": 0.4}
+
+
+def make_axes(ax, width=COLUMN, height=2.4):
+    """Return the given Axes, or those of a new figure of this size in inches."""
+    if ax is not None:
+        return ax
+    pyplot = load_extra("matplotlib.pyplot", "plot")
+    return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
+
+
+def bare(ax):
+    """Take away the upper and the right frame of a chart."""
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def legend_above(ax, ncols=4, **options):
+    """Put the legend above the Axes, where it hides nothing."""
+    look = {"frameon": False, "fontsize": 7, "title_fontsize": 7, "handlelength": 1.2, "columnspacing": 1.0}
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=ncols, borderaxespad=0.2, **look, **options)
+
+
+def legend_below(ax, handles, ncols=4):
+    """Put a legend of given handles below the Axes, outside of it."""
+    look = {"frameon": False, "fontsize": 7, "handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 1.0}
+    ax.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=ncols, **look)
+
+
+def diverging():
+    """Return the colormap of real values, zero in the middle, gray where unknown."""
+    return load_extra("matplotlib", "plot").colormaps[DIVERGING].with_extremes(bad=UNKNOWN)
+
+
+def two_colors():
+    """Return the colormap of Boolean values: blue 0, yellow 1, gray where unknown."""
+    return load_extra("matplotlib.colors", "plot").ListedColormap([OFF, ON], bad=UNKNOWN)
+
+
+def draw_scale(ax, picture, label):
+    """Draw a colorbar beside the Axes."""
+    scale = ax.figure.colorbar(picture, ax=ax, shrink=0.9)
+    scale.set_label(label, fontsize=8)
+    scale.ax.tick_params(labelsize=7)
+
+
+def symmetric(values):
+    """Return the limits of a scale with zero in the middle."""
+    top = float(np.nanmax(np.abs(values), initial=0.0)) if np.isfinite(values).any() else 0.0
+    return {"vmin": -(top or 1.0), "vmax": top or 1.0}
+
+
+def shortened(text, letters=MAX_LETTERS):
+    """Return a text cut to a number of letters."""
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
+
+
+def plain_text(text):
+    """Return a text that is never taken for a formula."""
+    return str(text).replace("$", r"\$")
+
+
+def make_patch(color, label):
+    """Return a legend entry: a colored field."""
+    return load_extra("matplotlib.patches", "plot").Patch(facecolor=color, label=plain_text(label), **EDGE)
+
+
+def on_off_patches(has_unknown=False):
+    """Return the legend entries of Boolean values."""
+    return [make_patch(ON, "on"), make_patch(OFF, "off")] + ([make_patch(UNKNOWN, "no data")] if has_unknown else [])

@@ -1,0 +1,158 @@
+"""Boolean factors of several atoms side by side, one column for each condition."""
+
+import textwrap
+from collections.abc import Mapping
+
+import numpy as np
+
+from boolcp.atoms import BooleanCP
+from boolcp.plotting._conditions import read_conditions
+from boolcp.plotting._electrodes import draw_values
+from boolcp.plotting._look import COLUMN, legend_below, make_axes, on_off_patches, plain_text, two_colors
+from boolcp.plotting._modes import condition_of, mode_index, mode_text, positions_of
+
+GAP = 0.08  # between the fields, as a share of their size
+ORDINALS = ("1st", "2nd", "3rd")
+
+
+def plot_boolean_map(W, mode=0, *, condition=None, positions=None, n_atoms=None, ax=None):
+    """Draw where atoms are on, a row for each atom, a column for each condition: yellow 1, blue 0.
+
+    Several decompositions, one for each condition: the atoms that are Boolean along the mode, in the order of their
+    weights. One decomposition: its atoms that are Boolean along the mode, the entries (trials, say) of each condition
+    in a column of their own. A field is a map of the electrodes if their positions are known and not divided by
+    condition, else a strip.
+
+    Parameters
+    ----------
+    W : BooleanCP, or dict of str to BooleanCP or to array-like of bool, shape (K, d)
+        The decomposition, or one for each condition; bits may be given as they are.
+    mode : int or str
+        The Boolean mode, by index or name.
+    condition : str or sequence, optional
+        For one decomposition, the name of a coordinate along the mode, or one label for each entry; by default the
+        coordinate "condition", if there is one.
+    positions : array-like of shape (d, 2), optional
+        Where the entries lie; those of the labels by default.
+    n_atoms : int, optional
+        The most rows to draw.
+    ax : matplotlib Axes, optional
+        The Axes; by default of a new figure whose size fits.
+
+    Returns
+    -------
+    matplotlib Axes
+        With an image for each strip or a collection of points for each map, row by row.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.plotting import plot_boolean_map
+    >>> truth = boolcp.datasets.simulate_ecog(16, 4, trial_ms=500, random_state=0).truth
+    >>> ax = plot_boolean_map(truth)
+    >>> [text.get_text() for text in ax.get_xticklabels()]
+    ['rest', 'anesthesia', 'recovery']
+    >>> bool((truth["rest"].atoms[0].z == (ax.collections[0].get_facecolors()[:, 2] < 0.5)).all())
+    True
+    """
+    fields, names = one_decomposition(W, mode, condition) if isinstance(W, BooleanCP) else several(W, mode)
+    first = W if isinstance(W, BooleanCP) else next(iter(W.values()), None)
+    is_divided = isinstance(W, BooleanCP) and len(fields) > 1
+    if positions is None and isinstance(first, BooleanCP) and not is_divided:
+        positions = positions_of(first, mode_index(first, mode))
+    n_rows = max((len(bits) for bits in fields.values()), default=0)
+    n_rows = n_rows if n_atoms is None else min(n_rows, n_atoms)
+    is_map = positions is not None and not is_divided
+    width = max(COLUMN, (1.3 if is_map else 1.0) * len(fields) + 0.5)
+    ax = make_axes(ax, width=width, height=(1.0 if is_map else 0.28) * n_rows + 0.9)
+    if n_rows == 0:
+        ax.text(0.5, 0.5, "no atom is Boolean along this mode", ha="center", fontsize=8, transform=ax.transAxes)
+        ax.set_axis_off()
+        return ax
+    sizes = [bits.shape[1] if is_divided else 1.0 for bits in fields.values()]
+    lefts, widths = columns(sizes)
+    for row in range(n_rows):
+        for bits, left, wide in zip(fields.values(), lefts, widths, strict=True):
+            if row < len(bits):
+                draw_field(ax, bits[row], (left, wide, row), np.asarray(positions, dtype=float) if is_map else None)
+    title_fields(ax, fields, lefts + widths / 2, [names[row] for row in range(n_rows)], is_divided)
+    what = plain_text(mode_text(first, mode_index(first, mode))) if isinstance(first, BooleanCP) else ""
+    if what and not is_map:
+        size = next(iter(fields.values())).shape[1]
+        ax.set_xlabel(f"{what} (by condition)" if is_divided else f"{what} (all {size} in each field)", fontsize=8)
+    has_unknown = any(np.ma.getmaskarray(bits).any() for bits in fields.values())
+    legend_below(ax, on_off_patches(has_unknown), ncols=3)
+    if ax.get_xlabel():
+        ax.get_legend().set_bbox_to_anchor((0.5, -0.02 - 0.25 / max(n_rows * 0.28, 0.28)))
+    return ax
+
+
+def several(decompositions, mode):
+    """Return the bits (K, d) by condition, and the name of each row."""
+    if not isinstance(decompositions, Mapping):
+        raise TypeError(f"W must be a BooleanCP or a dict of them, got {type(decompositions).__name__}.")
+    fields = {}
+    for name, W in decompositions.items():
+        if isinstance(W, BooleanCP):
+            n = mode_index(W, mode)
+            order = [k for k in np.argsort(-np.abs(W.weights), kind="stable") if W.atoms[k].mode == n]
+            fields[str(name)] = bits_of(W, n, order)
+        else:
+            fields[str(name)] = np.ma.atleast_2d(np.ma.asarray(W)).astype(bool)
+    most = max((len(bits) for bits in fields.values()), default=0)
+    return fields, [f"{ORDINALS[k] if k < 3 else f'{k + 1}th'} atom" for k in range(most)]
+
+
+def one_decomposition(W, mode, condition):
+    """Return the bits (K, entries) of each condition, and the name of each row."""
+    mode = mode_index(W, mode)
+    members = np.flatnonzero(W.boolean_mode == mode)
+    bits, names = bits_of(W, mode, members), [f"atom {k}" for k in members]
+    labels = condition_of(W, mode) if condition is None else read_conditions(W, mode, condition)
+    if labels is None:
+        return {"": bits}, names
+    return {name: bits[:, labels == name] for name in dict.fromkeys(labels.tolist())}, names
+
+
+def bits_of(W, mode, atoms):
+    """Return the Boolean vectors of some atoms, (K, d), masked where undetermined."""
+    bits = np.array([W.atoms[k].z for k in atoms], dtype=bool).reshape(len(atoms), W.shape[mode])
+    unknown = (W.undetermined or {}).get(mode, np.zeros(W.shape[mode], dtype=bool))
+    return np.ma.masked_array(bits, np.broadcast_to(unknown, bits.shape))
+
+
+def columns(sizes):
+    """Return the left ends and widths of columns whose widths go with their sizes, one on average."""
+    widths = np.array(sizes, dtype=float)
+    widths *= len(widths) / widths.sum()
+    return np.concatenate([[0], np.cumsum(widths + GAP)[:-1]]), widths
+
+
+def draw_field(ax, bits, place, positions):
+    """Draw one Boolean vector at (left, width, row): as a map where positions are given, else as a strip."""
+    left, width, row = place
+    if positions is None:
+        look = {"cmap": two_colors(), "vmin": 0, "vmax": 1, "interpolation_stage": "rgba", "aspect": "auto"}
+        ax.imshow(bits[None, :].astype(float), extent=(left, left + width, row + 1 - GAP, row), **look)
+        return
+    low, high = np.nanmin(positions, axis=0), np.nanmax(positions, axis=0)
+    scale = (1 - 2 * GAP) / max(np.max(high - low), 1e-12)  # both directions alike
+    middle = np.array([left + width / 2, row + 0.5])
+    flat = (positions - (low + high) / 2) * scale * [1, -1]  # rows count downward, positions upward
+    draw_values(ax, middle + flat, bits, min(14.0, 14 * 128 / len(bits)), None)
+
+
+def title_fields(ax, fields, centers, names, is_divided):
+    """Write the conditions above the columns and the atoms beside the rows."""
+    n_letters = max(8, 48 // len(fields))
+    titles = [
+        plain_text("\n".join(textwrap.wrap(name, n_letters, max_lines=2, placeholder="…")))
+        + (f"\n({bits.shape[1]})" if is_divided else "")
+        for name, bits in fields.items()
+    ]
+    ax.set(xlim=(-GAP, 2 * centers[-1] - (centers[-1] - 0.5) + GAP), ylim=(len(names), -GAP))
+    ax.xaxis.tick_top()
+    ax.set_xticks(centers, titles, fontsize=7)
+    ax.set_yticks(np.arange(len(names)) + 0.5 - GAP / 2, names, fontsize=7)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)

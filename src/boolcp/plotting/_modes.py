@@ -1,0 +1,143 @@
+"""What a mode brings to a picture: its name, unit, coordinates, positions and conditions."""
+
+import numpy as np
+
+from boolcp.checks import check_modes
+from boolcp.extras import load_extra
+from boolcp.plotting._look import MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened
+
+POSITIONS, CONDITION = ("x", "y"), "condition"  # names of the further coordinates that pictures know
+
+
+def mode_index(W, mode):
+    """Return a mode given by index or name as an index."""
+    return check_modes(mode, W.ndim, W.dims)[0]
+
+
+def mode_text(W, mode):
+    """Return what to call a mode in a text: its name, or mode 0, mode 1, .."""
+    return W.mode_name(mode) if W.dims else f"mode {mode}"
+
+
+def mode_label(W, mode):
+    """Return name and unit of a mode."""
+    name = shortened(mode_text(W, mode), 30)
+    unit = unit_of(W, mode)
+    return plain_text(f"{name} ({unit})" if unit else name)
+
+
+def unit_of(W, mode):
+    """Return the unit of the coordinates along a mode, nothing if unknown; time differences are in seconds."""
+    values = coordinates_of(W, mode)
+    if values is not None and values.dtype.kind == "m":
+        return "s"
+    return "" if W.labels is None else W.labels.units.get(W.labels.dims[mode], "")
+
+
+def coordinate_text(W, mode, digits=6):
+    """Return the coordinates along a mode as text, their index where there are none."""
+    values = coordinates_of(W, mode)
+    if values is None:
+        return [str(i) for i in range(W.shape[mode])]
+    if values.dtype.kind == "m":
+        values = values / np.timedelta64(1, "s")
+    return [f"{value:.{digits}g}" if values.dtype.kind == "f" else str(value) for value in values]
+
+
+def value_text(W):
+    """Return what the numbers of the tensor are called."""
+    name = None if W.labels is None else W.labels.name
+    return plain_text(shortened(name)) if name else "size"
+
+
+def coordinates_of(W, mode):
+    """Return the coordinates along a mode, None if there are none."""
+    return None if W.labels is None else W.labels.coords.get(W.labels.dims[mode])
+
+
+def further_of(W, mode, name):
+    """Return a further coordinate along a mode by its name, None if the mode has no such."""
+    if W.labels is None:
+        return None
+    dim, values = W.labels.extra.get(name, (None, None))
+    return np.asarray(values) if dim == W.labels.dims[mode] else None
+
+
+def positions_of(W, mode):
+    """Return the coordinates x and y along a mode if there are such, (d, 2), else None."""
+    found = [further_of(W, mode, name) for name in POSITIONS]
+    if any(values is None or values.dtype.kind not in "fiu" for values in found):
+        return None
+    positions = np.stack([values.astype(float) for values in found], axis=1)
+    return positions if np.isfinite(positions).all(axis=1).any() else None
+
+
+def condition_of(W, mode, name=CONDITION):
+    """Return the condition of each entry along a mode as text: a further coordinate, or the coordinate itself."""
+    values = further_of(W, mode, name)
+    if values is None and W.labels is not None and W.labels.dims[mode] == name:
+        values = W.labels.coords.get(name)
+    return None if values is None else np.array([str(value) for value in values])
+
+
+def line_places(W, mode):
+    """Return the coordinates along a mode if they are numbers or dates in order, else None; dates count days."""
+    values = coordinates_of(W, mode)
+    if values is None or values.dtype.kind not in "fiumM" or (values.dtype.kind in "mM" and np.isnat(values).any()):
+        return None
+    if values.dtype.kind == "M":
+        values = np.asarray(load_extra("matplotlib.dates", "plot").date2num(values))
+    elif values.dtype.kind == "m":
+        values = values / np.timedelta64(1, "s")
+    values = values.astype(float)
+    steps = np.diff(values)
+    is_ordered = np.isfinite(values).all() and ((steps > 0).all() or (steps < 0).all())
+    return values if is_ordered else None
+
+
+def has_places(W, mode):
+    """Return True if the coordinates along a mode need no names at the ticks."""
+    return coordinates_of(W, mode) is None or even_places(W, mode)[0] is not None
+
+
+def is_date(W, mode):
+    """Return True if the coordinates along a mode are dates."""
+    values = coordinates_of(W, mode)
+    return values is not None and values.dtype.kind == "M"
+
+
+def is_geometric(places):
+    """Return True for three or more places with a constant ratio, such as frequencies by octaves."""
+    if len(places) < 3 or places.min() <= 0:
+        return False
+    ratios = places[1:] / places[:-1]
+    is_even = np.allclose(np.diff(places), places[1] - places[0], rtol=0.01, atol=0)
+    return bool(np.allclose(ratios, ratios[0], rtol=0.01)) and not is_even
+
+
+def even_places(W, mode):
+    """Return places along a mode, None if they are indices, and the two ends of an image of it."""
+    places = line_places(W, mode)
+    if places is not None and len(places) > 1:
+        step = (places[-1] - places[0]) / (len(places) - 1)
+        if np.allclose(np.diff(places), step, rtol=0.01, atol=0):
+            return places, (places[0] - step / 2, places[-1] + step / 2)
+    return None, (-0.5, W.shape[mode] - 0.5)
+
+
+def label_mode(ax, W, mode, places, *, is_vertical=False):
+    """Write name and unit of a mode at an axis, and its coordinates where the places are indices."""
+    axis = ax.yaxis if is_vertical else ax.xaxis
+    axis.set_label_text(mode_label(W, mode), fontsize=8)
+    if places is None and coordinates_of(W, mode) is not None:
+        names = [plain_text(shortened(text)) for text in coordinate_text(W, mode, digits=3)]
+        ticks = np.arange(0, len(names), -(-len(names) // (MAX_TICKS_UPWARD if is_vertical else MAX_TICKS)))
+        is_long = max(len(names[i]) for i in ticks) > 2 and not is_vertical
+        axis.set_ticks(ticks, [names[i] for i in ticks], fontsize=7, rotation=90 if is_long else 0)
+    elif places is not None and is_date(W, mode):
+        dates = load_extra("matplotlib.dates", "plot")
+        locator = dates.AutoDateLocator(minticks=2, maxticks=5)
+        axis.set_major_locator(locator)
+        axis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    elif axis.get_scale() == "linear":
+        axis.get_major_locator().set_params(integer=places is None or bool(np.all(places == np.rint(places))))

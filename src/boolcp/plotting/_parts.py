@@ -1,0 +1,188 @@
+"""One part of an atom, Boolean or real."""
+
+import numpy as np
+
+from boolcp.atoms import BooleanCP
+from boolcp.plotting._conditions import draw_conditions
+from boolcp.plotting._electrodes import plot_electrodes
+from boolcp.plotting._look import (
+    BLUE,
+    LINES,
+    LONG,
+    bare,
+    diverging,
+    draw_scale,
+    legend_above,
+    make_axes,
+    plain_text,
+    symmetric,
+    two_colors,
+)
+from boolcp.plotting._modes import (
+    coordinates_of,
+    even_places,
+    is_geometric,
+    label_mode,
+    line_places,
+    mode_text,
+    positions_of,
+    value_text,
+)
+from boolcp.plotting._patterns import block_image, carrier_mode, real_columns
+
+
+def plot_boolean(W, k=0, ax=None):
+    """Draw where atom k is on: an electrode map if its mode has positions, else a strip; yellow on, blue off.
+
+    Positions are further coordinates `x` and `y` along the mode; a further coordinate `condition` is drawn as a band of
+    colors below the strip. Slices without any observed entry are gray.
+
+    Parameters
+    ----------
+    W : BooleanCP or Atom
+        The decomposition; a single atom has no labels.
+    k : int
+        Which atom.
+    ax : matplotlib Axes, optional
+        Those to draw on, new ones by default.
+
+    Returns
+    -------
+    matplotlib Axes
+        With an image of one row, or with points.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.plotting import plot_boolean
+    >>> truth = boolcp.datasets.make_boolean_cp((6, 7, 8), 2, random_state=0).truth
+    >>> ax = plot_boolean(truth, 0)
+    >>> bool((ax.images[0].get_array()[0] == truth.atoms[0].z).all())
+    True
+    """
+    W = W if isinstance(W, BooleanCP) else as_decomposition(W)
+    mode, z = W.atoms[k].mode, W.atoms[k].z
+    unknown = (W.undetermined or {}).get(mode, np.zeros(len(z), dtype=bool))
+    positions = positions_of(W, mode)
+    bits = np.ma.masked_array(z, unknown)
+    if positions is not None:
+        ax = plot_electrodes(positions, bits, legend=False, ax=ax)
+        ax.set_xlabel(plain_text(mode_text(W, mode)), fontsize=8)
+        return ax
+    ax = make_axes(ax, 6, 1.4)
+    places, extent = even_places(W, mode)
+    look = {"cmap": two_colors(), "vmin": 0, "vmax": 1, "interpolation_stage": "rgba"}  # thin lines fade, none is lost
+    ax.imshow(bits[None, :].astype(float), aspect="auto", extent=(*extent, 0, 1), **look)
+    ax.set(yticks=[], xlim=extent)
+    label_mode(ax, W, mode, places)
+    draw_conditions(ax, W, mode, places, is_strip=True)
+    return ax
+
+
+def plot_real(W, k, mode, ax=None):
+    """Draw the real part of atom k along one mode as a line, or over a pair of modes as an image.
+
+    The columns of all real modes are scaled to a largest entry of one, except along the longest, which carries the
+    size: where the atom is on, its entries are the products of what is shown. An atom of rank L has L lines. Of a
+    block, the line is its leading pattern (that of its best approximation of rank one), and the image is the block
+    with its weight; of a block over more than two modes, the others are contracted with their leading patterns.
+    A mode with positions `x` and `y` is drawn as an electrode map, one with a coordinate `condition` has a band of
+    colors.
+
+    Parameters
+    ----------
+    W : BooleanCP
+        The decomposition.
+    k : int
+        The number of the atom.
+    mode : int or pair of int
+        The mode, or the two modes of an image (vertical and horizontal axis).
+    ax : matplotlib Axes, optional
+        Where to draw; a new figure if None.
+
+    Returns
+    -------
+    matplotlib Axes
+        The Axes drawn on.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.plotting import plot_real
+    >>> truth = boolcp.datasets.make_boolean_cp((6, 7, 8), 2, random_state=0).truth
+    >>> float(abs(plot_real(truth, 0, 1).lines[0].get_ydata()).max())
+    1.0
+    >>> plot_real(truth, 0, (1, 2)).images[0].get_array().shape
+    (7, 8)
+    """
+    modes = tuple(int(m) for m in np.atleast_1d(mode))
+    if len(set(modes)) != len(modes) or len(modes) > 2 or not all(0 <= m < W.ndim for m in modes):
+        raise ValueError(f"mode must be one of 0 to {W.ndim - 1} or two of them, but it is {mode!r}.")
+    if W.atoms[k].mode in modes:
+        raise ValueError(f"Atom {k} is Boolean along mode {W.atoms[k].mode}: use plot_boolean.")
+    if len(modes) == 2:
+        return draw_image(W, k, modes, make_axes(ax, 4.5, 3))
+    columns = real_columns(W, k)[modes[0]]
+    positions = positions_of(W, modes[0])
+    if positions is not None and columns.shape[1] == 1:
+        label = size_label(W, k, modes[0])
+        ax = plot_electrodes(positions, np.ma.masked_invalid(columns[:, 0]), label=label, ax=ax)
+        ax.set_xlabel(plain_text(mode_text(W, modes[0])), fontsize=8)
+        return ax
+    return draw_lines(W, k, modes[0], columns, make_axes(ax, 4.5, 2.5))
+
+
+def draw_lines(W, k, mode, columns, ax):
+    """Draw the columns along a mode: bars if it has names and there is one column, else lines."""
+    places = line_places(W, mode)
+    has_names = places is None and coordinates_of(W, mode) is not None
+    places = np.arange(len(columns)) if places is None else places
+    if has_names and columns.shape[1] == 1:
+        ax.bar(places, columns[:, 0], width=0.8, color=BLUE, rasterized=len(columns) > LONG)
+    else:
+        marker = "." if len(columns) <= 60 else None
+        for n, column in enumerate(columns.T):
+            look = {"color": LINES[n % len(LINES)], "linewidth": 1.0, "marker": marker, "markersize": 4}
+            ax.plot(places, column, rasterized=len(column) > LONG, label=f"product {n}", **look)
+        if 1 < columns.shape[1] <= 4:
+            legend_above(ax)
+    ax.axhline(0, color="0.8", linewidth=0.6, zorder=0)
+    ax.set_ylabel(size_label(W, k, mode), fontsize=8)
+    bare(ax)
+    low, high = min(places[0], places[-1]), max(places[0], places[-1])
+    if is_geometric(places):
+        ax.set_xscale("log")
+        ax.xaxis.set_major_formatter("{x:g}")
+        ratio = (high / low) ** (0.5 / (len(places) - 1))
+        ax.set_xlim(low / ratio, high * ratio)
+    else:
+        step = (high - low) / max(len(places) - 1, 1) or 1.0
+        ax.set_xlim(low - step / 2, high + step / 2)
+    places = None if line_places(W, mode) is None else places
+    label_mode(ax, W, mode, places)
+    draw_conditions(ax, W, mode, places)
+    return ax
+
+
+def draw_image(W, k, modes, ax):
+    """Draw the real part with its weight over two modes, the first vertical."""
+    image = block_image(W, k, modes)
+    (y_places, y_extent), (x_places, x_extent) = (even_places(W, n) for n in modes)
+    extent = (*x_extent, y_extent[1], y_extent[0])
+    picture = ax.imshow(image, aspect="auto", extent=extent, cmap=diverging(), **symmetric(image))
+    label_mode(ax, W, modes[1], x_places)
+    label_mode(ax, W, modes[0], y_places, is_vertical=True)
+    draw_scale(ax, picture, value_text(W))
+    return ax
+
+
+def size_label(W, k, mode):
+    """Return what the numbers along a mode are: those of the tensor, or relative to the largest."""
+    return value_text(W) if mode == carrier_mode(W, k) else "relative size"
+
+
+def as_decomposition(atom):
+    """Return an atom as a decomposition without labels."""
+    shape = list(atom.block.shape if atom.factors is None else [len(A) for A in atom.factors])
+    shape.insert(atom.mode, len(atom.z))
+    return BooleanCP(tuple(shape), (atom,), np.ones(1))

@@ -1,0 +1,85 @@
+"""Numbers of an atom as pictures show them: its columns along each real mode."""
+
+import numpy as np
+
+MAX_SWEEPS = 200
+
+
+def real_columns(W, k):
+    """Return the columns of atom k by real mode, {mode: (d, L)}, as `plot_real` draws them; NaN where undetermined."""
+    atom = W.atoms[k]
+    modes = [n for n in range(W.ndim) if n != atom.mode]
+    factors = [np.array(A, dtype=float) for A in atom.factors or leading_patterns(atom.block)]
+    unknown = [(W.undetermined or {}).get(n, np.zeros(W.shape[n], dtype=bool)) for n in modes]
+    for A, slices in zip(factors, unknown, strict=True):
+        A[slices] = 0
+    carrier = modes.index(carrier_mode(W, k))
+    sizes = np.full(factors[0].shape[1], float(W.weights[k]))
+    for n, A in enumerate(factors):
+        if n != carrier:
+            peaks = A[np.argmax(np.abs(A), axis=0), np.arange(A.shape[1])]
+            A /= np.where(peaks == 0, 1.0, peaks)
+            sizes *= peaks
+    factors[carrier] *= sizes
+    for A, slices in zip(factors, unknown, strict=True):
+        A[slices] = np.nan
+    return dict(zip(modes, factors, strict=True))
+
+
+def carrier_mode(W, k):
+    """Return the real mode that carries the size of an atom: the longest."""
+    return max((n for n in range(W.ndim) if n != W.atoms[k].mode), key=lambda n: W.shape[n])
+
+
+def leading_patterns(block):
+    """Return the columns of the best product u (x) w (x) .. of a block, found by alternating projections, with size."""
+    # from the fibers through the largest entry
+    start = np.unravel_index(int(np.argmax(np.abs(block))), block.shape)
+    vectors = [block[(*start[:n], slice(None), *start[n + 1 :])].astype(float) for n in range(block.ndim)]
+    vectors = [v / (np.linalg.norm(v) or 1.0) for v in vectors]
+    size = 0.0
+    for _ in range(MAX_SWEEPS):
+        before = size
+        for n in range(block.ndim):
+            v = contract_others(block, vectors, (n,))
+            size = float(np.linalg.norm(v))
+            vectors[n] = v / (size or 1.0)
+        if size - before <= 1e-12 * size:
+            break
+    vectors[0] = vectors[0] * size
+    return [v[:, None] for v in vectors]
+
+
+def contract_others(block, vectors, keep):
+    """Return the block contracted with vectors along all modes but those to keep."""
+    for n in reversed(range(block.ndim)):
+        if n not in keep:
+            block = np.tensordot(block, vectors[n], axes=([n], [0]))
+    return block
+
+
+def leading_column(W, k, mode):
+    """Return the column of atom k (of its leading pattern if L > 1) along a mode, scaled to a largest entry of one."""
+    atom = W.atoms[k]
+    factors = atom.factors if atom.rank == 1 else leading_patterns(atom.dense_block())
+    column = np.array(factors[mode - (mode > atom.mode)][:, 0], dtype=float)
+    peak = column[np.argmax(np.abs(column))]
+    return column / (peak or 1.0)
+
+
+def block_image(W, k, modes):
+    """Return the real part of atom k with its weight over two modes (rows, columns); NaN where undetermined.
+
+    Further modes are contracted with their leading patterns.
+    """
+    atom = W.atoms[k]
+    others = [n for n in range(W.ndim) if n != atom.mode]
+    block = atom.dense_block()
+    if block.ndim > 2:
+        vectors = [v[:, 0] / (np.linalg.norm(v) or 1.0) for v in leading_patterns(block)]
+        block = contract_others(block, vectors, [others.index(n) for n in modes])
+    image = W.weights[k] * (block if modes[0] < modes[1] else block.T)
+    for n, slices in (W.undetermined or {}).items():
+        if n in modes:
+            image[(slice(None),) * modes.index(n) + (slices,)] = np.nan
+    return image
