@@ -13,12 +13,6 @@ pyplot, colors = (pytest.importorskip(f"matplotlib.{name}") for name in ("pyplot
 pyplot.switch_backend("Agg")
 
 
-@pytest.fixture(autouse=True)
-def close_figures():
-    yield
-    pyplot.close("all")
-
-
 def rank_one(shape, n_atoms, rng, **options):
     """Return atoms of rank one, Boolean along the modes in turn."""
     atoms = []
