@@ -207,7 +207,7 @@ def test_the_summary_is_a_table_of_what_is_known(rng):
     atoms = [random_atom(X.shape, 2, "block", rng), random_atom(X.shape, 0, "rank two", rng)]
     atoms[1] = dataclasses.replace(atoms[1], certificate=0.987)
     W = fitted(X, tuple(atoms), dims=("channel", "time", "trial"))
-    head, names, first, second = W.summary().split("\n")
+    head, names, first, second, verdict = W.summary().split("\n")
     assert (
         head.startswith("2 atoms of a 4 channel x 5 time x 6 trial tensor") and f"{100 * W.explained():.2f} %" in head
     )
@@ -217,6 +217,18 @@ def test_the_summary_is_a_table_of_what_is_known(rng):
     assert float(second.split()[4]) == pytest.approx(W.weights[1], rel=1e-3)
     assert float(second.split()[5]) == pytest.approx(100 * W.explained_alone()[1], abs=0.06)
     assert float(second.split()[7]) == pytest.approx(100 * W.explained_unique()[1], abs=0.06)
+    assert verdict == "Identifiable: 0 of 2 atoms. For 2, no condition proves or refutes it."
+
+
+def test_the_summary_gives_a_verdict_where_it_is_cheap():
+    for n_atoms, lines in ((1, ["This atom is"]), (3, ["These atoms are"]), (11, [])):
+        W = make_boolean_cp((30, 31, 32), n_atoms, random_state=0).truth
+        found = W.summary().split("\n")[2 + n_atoms :]
+        assert len(found) == len(lines) and all(
+            text.startswith(start) for text, start in zip(found, lines, strict=True)
+        )
+    twice = dataclasses.replace(W[:2], atoms=(W.atoms[0], W.atoms[0]))
+    assert "other atoms are known" in twice.summary()
 
 
 def test_the_repr_says_what_it_is(rng):

@@ -13,7 +13,7 @@ import boolcp
 ROOT = Path(boolcp.__file__).parent
 LAYERS = [
     {"_version", "contractions", "_kernels", "_row_kernels", "labels", "threads", "checks", "extras"},
-    {"atoms", "maxcut", "storage", "relax"},
+    {"atoms", "atom_sums", "summaries", "maxcut", "storage", "relax"},
     # these prepare data or read results, and search nothing
     {"metrics", "datasets", "prepare", "io", "interop", "plotting", "report", "identifiability", "rigidity"},
     {"atom_search", "weights", "certify", "shrinkage", "residuals"},
@@ -21,8 +21,8 @@ LAYERS = [
     {"bmp", "pipeline"},
     {"model_selection", "baselines", "experiments", "cli", "__main__"},
 ]
-# BooleanCP.save, plot, report: methods that fetch, when called, what lies above
-HANDLES = {("atoms", "io"), ("atoms", "plotting"), ("atoms", "report")}
+# BooleanCP.save, plot, report, summary: methods that fetch, when called, what lies above
+HANDLES = {("summaries", "identifiability"), ("atoms", "io"), ("atoms", "plotting"), ("atoms", "report")}
 ALONE = {"contractions", "_kernels", "_row_kernels"}
 EXTRAS = {"matplotlib", "xarray", "tensorly", "dask", "mne", "zarr", "h5py", "netCDF4", "pandas", "pyttb", "jinja2"}
 HEAVY = EXTRAS | {"numba", "sklearn", "scipy"}

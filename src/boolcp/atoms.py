@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from boolcp import contractions
+from boolcp import atom_sums, contractions, summaries
+from boolcp.atom_sums import inner_with_atoms as inner_with_atoms
 from boolcp.labels import Labels
 
 
@@ -280,268 +281,16 @@ class BooleanCP:
         """
         return float(np.sqrt(self.squared_norm))
 
-    def to_tensor(self):
-        """Return W as a dense array, NaN in slices that no observed entry determines.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.to_tensor().shape
-        (8, 9, 10)
-        >>> truth[[0]].to_tensor().shape  # one atom alone
-        (8, 9, 10)
-        """
-        W = np.zeros(self.shape)
-        if self.n_atoms and not self.is_block:
-            first = self._columns[0] * self._column_weights
-            np.matmul(first, contractions.khatri_rao(self._columns[1:]).T, out=W.reshape(self.shape[0], -1))
-        elif self.n_atoms:
-            for n, (Z, blocks) in self._groups.items():
-                W += np.moveaxis(np.tensordot(Z, blocks, axes=1), 0, n)
-        for mode, slices in (self.undetermined or {}).items():
-            np.moveaxis(W, mode, 0)[slices] = np.nan
-        return W
-
-    def at(self, indices):
-        """Return the entries of W at the rows of `indices` (n, N), (n,).
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> bool(abs(truth.at([[1, 2, 3]])[0] - truth.to_tensor()[1, 2, 3]) < 1e-12)
-        True
-        """
-        indices = np.asarray(indices)
-        values = np.zeros(len(indices))
-        if not self.is_block:
-            for start in range(0, len(indices), contractions.CHUNK // 8):
-                part = slice(start, start + contractions.CHUNK // 8)
-                products = np.tile(self._column_weights, (len(values[part]), 1))
-                for n, A in enumerate(self._columns):
-                    products *= A[indices[part, n]]
-                values[part] = products.sum(axis=1)
-            return values
-        for atom, weight in zip(self.atoms, self.weights, strict=True):
-            others = tuple(indices[:, n] for n in range(self.ndim) if n != atom.mode)
-            values += weight * atom.z[indices[:, atom.mode]] * atom.dense_block()[others]
-        return values
-
-    def gram(self, mode):
-        """Return W_n W_n' (d_n, d_n), W_n the unfolding of W along `mode`.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.gram(1).shape
-        (9, 9)
-        """
-        if not self.is_block:
-            A = self._columns[mode] * self._column_weights
-            return A @ contractions.gram_product(self._columns, mode) @ A.T
-        d, groups = self.shape[mode], self._groups
-        total = np.zeros((d, d))
-        for m, (Z, blocks) in groups.items():
-            for l, (Y, others) in groups.items():
-                if m == l == mode:
-                    total += Z @ (blocks.reshape(len(blocks), -1) @ others.reshape(len(others), -1).T) @ Y.T
-                elif m == l:
-                    rows = np.moveaxis(blocks, 1 + mode - (mode > m), 0).reshape(d, len(blocks), -1)
-                    total += np.einsum("ikr,jkr->ij", np.einsum("ikr,kl->ilr", rows, Z.T @ Y), rows, optimize=True)
-                elif l == mode:
-                    total += self._cross_gram(m, l, mode)
-                elif m != mode and m < l:
-                    cross = self._cross_gram(m, l, mode)
-                    total += cross + cross.T
-        if mode in groups:  # the transposes of the pairs (m, mode)
-            for m in groups:
-                if m != mode:
-                    total += self._cross_gram(m, mode, mode).T
-        return total
-
-    def _cross_gram(self, m, l, mode):
-        """Return the product of the unfoldings along `mode` of the atoms of Boolean modes m and l, m != l."""
-        (Z, blocks), (Y, others) = self._groups[m], self._groups[l]
-        V = np.tensordot(blocks, Y, axes=([1 + l - (l > m)], [0]))  # (K_m, rest without m and l, K_l)
-        U = np.tensordot(others, Z, axes=([1 + m - (m > l)], [0]))  # (K_l, rest without l and m, K_m)
-        rest = [n for n in range(self.ndim) if n not in (m, l)]
-        if mode == l:
-            # the pair meets in the modes of `rest`; mode l stays open in V's place through `blocks`
-            open_blocks = np.moveaxis(blocks, 1 + l - (l > m), 0).reshape(self.shape[l], -1)
-            kernel = np.moveaxis(U, -1, 0).reshape(Z.shape[1], Y.shape[1], -1).transpose(0, 2, 1)
-            return open_blocks @ kernel.reshape(-1, Y.shape[1]) @ Y.T
-        at = 1 + rest.index(mode)
-        left = np.moveaxis(V, at, 0).reshape(self.shape[mode], V.shape[0], -1, V.shape[-1])
-        right = np.moveaxis(U, at, 0).reshape(self.shape[mode], U.shape[0], -1, U.shape[-1])
-        return np.einsum("ikrl,jlrk->ij", left, right, optimize=True)
-
-    def contract(self, mode, Z):
-        """Return sum_i W[.., i, ..] Z[i, k], (K', other modes), for Z (d_n, K').
-
-        Examples
-        --------
-        >>> import numpy as np, boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.contract(0, np.ones((8, 1))).shape  # the sum over mode 0
-        (1, 9, 10)
-        """
-        others = self.shape[:mode] + self.shape[mode + 1 :]
-        Z = np.asarray(Z, dtype=float)
-        if not self.is_block:
-            coefficients = Z.T @ (self._columns[mode] * self._column_weights)
-            first, *rest = (A for m, A in enumerate(self._columns) if m != mode)
-            if not rest:
-                return coefficients @ first.T
-            product = contractions.khatri_rao(rest).T
-            return np.stack([(first * row) @ product for row in coefficients]).reshape(-1, *others)
-        total = np.zeros((Z.shape[1], *others))
-        for m, (Y, blocks) in self._groups.items():
-            if m == mode:
-                total += np.tensordot(Z.T @ Y, blocks, axes=1)
-            else:
-                part = np.tensordot(Z.T, blocks, axes=([1], [1 + mode - (mode > m)]))  # (K', K_m, rest)
-                total += np.moveaxis(np.tensordot(part, Y, axes=([1], [1])), -1, 1 + m - (m > mode))
-        return total
-
-    def project(self, mode, blocks):
-        """Return W_n vec(V_k) (d_n, K') for blocks V_k of the other modes, (K', other modes).
-
-        Examples
-        --------
-        >>> import numpy as np, boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.project(0, np.ones((1, 9, 10))).shape
-        (8, 1)
-        """
-        blocks = np.asarray(blocks, dtype=float)
-        if not self.is_block:
-            rest = [A for m, A in enumerate(self._columns) if m != mode]
-            inner = contractions.khatri_rao(rest).T @ blocks.reshape(len(blocks), -1).T
-            return (self._columns[mode] * self._column_weights) @ inner
-        total = np.zeros((self.shape[mode], len(blocks)))
-        for m, (Y, own) in self._groups.items():
-            if m == mode:
-                total += Y @ (own.reshape(len(own), -1) @ blocks.reshape(len(blocks), -1).T)
-            else:
-                part = np.tensordot(Y, blocks, axes=([0], [1 + m - (m > mode)]))  # (K_m, K', rest)
-                own = np.moveaxis(own, 1 + mode - (mode > m), 0).reshape(self.shape[mode], -1)
-                part = np.moveaxis(part, 1, -1).reshape(-1, len(blocks))
-                total += own @ part
-        return total
-
-    def mttkrp(self, factors, mode):
-        """Return W_n (khatri-rao of `factors` without `mode`), (d_n, K').
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.mttkrp(truth.factors, 0).shape
-        (8, 2)
-        """
-        if self.is_block:
-            rest = [A for m, A in enumerate(factors) if m != mode]
-            shape = [len(A) for A in rest]
-            return self.project(mode, contractions.khatri_rao(rest).T.reshape(-1, *shape))
-        inner = contractions.gram_product(self._columns, mode, factors)
-        return (self._columns[mode] * self._column_weights) @ inner
-
-    def inner_products(self, atoms=None):
-        """Return <M_k, M_l> (K, K') between the atoms of this decomposition and `atoms` (its own by default).
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.inner_products().round(2).tolist()  # the diagonal has the numbers of ones
-        [[3.0, -0.1], [-0.1, 3.0]]
-        """
-        own = atoms is None
-        atoms = self.atoms if own else tuple(atoms)
-        if not atoms or not self.atoms:
-            return np.zeros((self.n_atoms, len(atoms)))
-        if self.is_block or any(atom.block is not None for atom in atoms):
-            return np.array([[_inner(first, second) for second in atoms] for first in self.atoms])
-        second = self if own else BooleanCP(self.shape, atoms, np.ones(len(atoms)))
-        H = contractions.gram_product(self._columns, None, second._columns)
-        return _sum_groups(_sum_groups(H, [a.rank for a in self.atoms]).T, [a.rank for a in atoms]).T
-
-    def inner(self, X):
-        """Return <W, X> for an array or another BooleanCP.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> bool(abs(truth.inner(truth) - truth.norm() ** 2) < 1e-9)
-        True
-        """
-        if isinstance(X, BooleanCP):
-            return float(self.weights @ self.inner_products(X.atoms) @ X.weights)
-        X = np.asarray(X)
-        X = X if X.dtype.kind == "f" else X.astype(float)  # sums of small integers overflow, of bools saturate
-        if X.shape != self.shape:
-            raise ValueError(f"X has shape {X.shape}, the decomposition has {self.shape}.")
-        return float(self.weights @ inner_with_atoms(X, self.atoms))
+    to_tensor, at = atom_sums.to_tensor, atom_sums.at
+    gram, contract, project, mttkrp = atom_sums.gram, atom_sums.contract, atom_sums.project, atom_sums.mttkrp
+    inner_products, inner = atom_sums.inner_products, atom_sums.inner
 
     # what a person reads
 
-    def explained(self):
-        """Return the share of |X|^2 (over the observed entries) that is explained, 1 - |X - W|^2 / |X|^2.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
-        >>> round(W.explained(), 2)
-        0.99
-        """
-        G = self._observed_gram()
-        loss = self.data_norm2 - 2 * self.weights @ self.data_inner + self.weights @ G @ self.weights
-        return float(1 - max(loss, 0.0) / self.data_norm2) if self.data_norm2 else 1.0
-
-    def explained_alone(self):
-        """Return for each atom the share of |X|^2 that it would explain alone, (K,).
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
-        >>> W.explained_alone().round(2).tolist()
-        [0.68, 0.28]
-        """
-        G = self._observed_gram()
-        return self.data_inner**2 / np.diag(G) / self.data_norm2
-
-    def explained_unique(self):
-        """Return for each atom the share of |X|^2 lost without it, the other weights solved anew, (K,).
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
-        >>> W.explained_unique().round(2).tolist()
-        [0.71, 0.31]
-        """
-        G = self._observed_gram()
-        best = _quadratic_form(G, self.data_inner)
-        keep = ~np.eye(self.n_atoms, dtype=bool)
-        without = [_quadratic_form(G[np.ix_(k, k)], self.data_inner[k]) for k in keep]
-        return np.array([max(best - value, 0.0) for value in without]) / self.data_norm2
-
-    def _observed_gram(self):
-        """Return <M_k, M_l> over the entries of the data, (K, K)."""
-        self._need_data()
-        return self.inner_products() if self.data_gram is None else self.data_gram
-
-    def _need_data(self):
-        if self.data_norm2 is None or self.data_inner is None:
-            raise ValueError("Shares of variance need the data: only a decomposition that was fitted has them.")
+    explained, explained_alone = summaries.explained, summaries.explained_alone
+    explained_unique, summary = summaries.explained_unique, summaries.summary
+    __repr__ = summaries.repr_text
+    _observed_gram, _shape_text = summaries.observed_gram, summaries.shape_text
 
     def mode_name(self, mode):
         """Return the name of a mode: its dimension name if there is one, else its index.
@@ -554,39 +303,6 @@ class BooleanCP:
         'channel'
         """
         return str(self.dims[mode]) if self.dims else str(mode)
-
-    def summary(self):
-        """Return a table as text: mode, ones, weight, explained and unique share, certificate of each atom.
-
-        *alone* is the share of variance that the atom explains by itself, *unique* the share that is lost
-        without it, and *certificate* says which part of the best possible score its z is proved to reach.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
-        >>> print(W.summary())
-        2 atoms of a 8 x 9 x 10 tensor, 98.70 % of the variance explained
-        atom  mode  ones  rank  weight   alone  unique  certificate
-           0     1   3/9     1   11.26  67.6 %  71.0 %       99.8 %
-           1     0   3/8     1   7.451  27.7 %  31.1 %       99.5 %
-        """
-        has_data = self.data_norm2 is not None and self.data_inner is not None and self.n_atoms > 0
-        alone = self.explained_alone() if has_data else np.full(self.n_atoms, np.nan)
-        unique = self.explained_unique() if has_data else np.full(self.n_atoms, np.nan)
-        head = ("atom", "mode", "ones", "rank", "weight", "alone", "unique", "certificate")
-        rows = [head]
-        for k, atom in enumerate(self.atoms):
-            rank = "block" if atom.rank is None else str(atom.rank)
-            ones = f"{atom.n_ones}/{len(atom.z)}"
-            shares = [_percent(alone[k]), _percent(unique[k]), _percent(atom.certificate)]
-            rows.append((str(k), self.mode_name(atom.mode), ones, rank, f"{self.weights[k]:.4g}", *shares))
-        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-        lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-        share = "" if self.data_gram is None else " of the observed entries"
-        total = f", {100 * self.explained():.2f} % of the variance{share} explained" if has_data else ""
-        return "\n".join([f"{self._count_text()} of a {self._shape_text()} tensor{total}", *lines])
 
     # files and tables
 
@@ -670,58 +386,6 @@ class BooleanCP:
         from boolcp.report import write_report
 
         write_report(self, path, force=force)
-
-    def _count_text(self):
-        return "1 atom" if self.n_atoms == 1 else f"{self.n_atoms} atoms"
-
-    def _shape_text(self):
-        sizes = [f"{d} {name}" for d, name in zip(self.shape, self.dims, strict=True)] if self.dims else self.shape
-        return " x ".join(str(size) for size in sizes)
-
-    def __repr__(self):
-        counts = [f"{(self.boolean_mode == n).sum()} along mode {self.mode_name(n)}" for n in range(self.ndim)]
-        explained = f", explained {self.explained():.4f}" if self.data_norm2 and self.data_inner is not None else ""
-        return f"BooleanCP({self._shape_text()}, {self._count_text()}: {', '.join(counts)}{explained})"
-
-
-def inner_with_atoms(X, atoms):
-    """Return <X, M_k> (K,) for a dense array or anything that answers `contract`."""
-    inner = np.empty(len(atoms))
-    for mode in {atom.mode for atom in atoms}:
-        members = [k for k, atom in enumerate(atoms) if atom.mode == mode]
-        Z = np.stack([atoms[k].z for k in members], axis=1).astype(float)
-        blocks = (
-            contractions.contract(np.ascontiguousarray(X), mode, Z)
-            if isinstance(X, np.ndarray)
-            else X.contract(mode, Z)
-        )
-        for k, block in zip(members, blocks, strict=True):
-            inner[k] = np.vdot(block, atoms[k].dense_block())
-    return inner
-
-
-def _inner(first, second):
-    """Return <M, M'> of two atoms through their dense blocks."""
-    V, U = first.dense_block(), second.dense_block()
-    if first.mode == second.mode:
-        return float(first.z @ second.z.astype(float)) * float(np.vdot(V, U))
-    V = np.tensordot(V, second.z.astype(float), axes=([second.mode - (second.mode > first.mode)], [0]))
-    U = np.tensordot(U, first.z.astype(float), axes=([first.mode - (first.mode > second.mode)], [0]))
-    return float(np.vdot(V, U))
-
-
-def _sum_groups(H, sizes):
-    """Return H with consecutive groups of rows summed."""
-    return np.add.reduceat(H, np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int), axis=0)
-
-
-def _quadratic_form(G, b):
-    """Return b' G^+ b."""
-    return float(b @ np.linalg.lstsq(G, b, rcond=None)[0]) if len(b) else 0.0
-
-
-def _percent(share):
-    return "-" if np.isnan(share) else f"{100 * share:.1f} %"
 
 
 def _read_only(array):

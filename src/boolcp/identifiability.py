@@ -20,10 +20,12 @@ __all__ = [
     "is_rigid",
     "kruskal_condition",
     "kruskal_rank",
+    "verdict",
 ]
 
 TOL = 1e-8  # smallest singular value of unit columns that still counts as independent
 MAX_SUBSETS = 200_000  # sets of columns that kruskal_rank looks at before it settles for bounds
+CHEAP_ATOMS, CHEAP_NUMBERS = 10, 5_000_000  # beyond, a diagnosis may take minutes
 CHUNK = 2**20  # numbers held at a time
 
 
@@ -287,6 +289,43 @@ def diagnose(decomposition):
     doubt = _doubt(W, kruskal, rigidity)
     verdicts = tuple("not identifiable" if k in exchanges else "not guaranteed" for k in range(W.n_atoms))
     return Diagnosis(kruskal, rigidity, verdicts, tuple(exchanges.get(k, doubt) for k in range(W.n_atoms)), names)
+
+
+def verdict(W):
+    """Return in one sentence whether the decomposition is the only one; nothing where that takes long to tell.
+
+    Up to 10 atoms, without slices that no entry determines.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.identifiability import verdict
+    >>> verdict(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth)
+    'These atoms are identifiable: no other 2 atoms sum to the same tensor.'
+    """
+    diagnosis = cheap_diagnosis(W)
+    if diagnosis is None:
+        return ""
+    n_proved = int(diagnosis.is_identifiable.sum())
+    n_refuted = diagnosis.verdicts.count("not identifiable")
+    if n_proved == W.n_atoms:
+        others = "atom is" if W.n_atoms == 1 else f"{W.n_atoms} atoms sum to"
+        who = "This atom is" if W.n_atoms == 1 else "These atoms are"
+        return f"{who} identifiable: no other {others} the same tensor."
+    words = f"Identifiable: {n_proved} of {W.n_atoms} atoms."
+    if n_refuted:
+        words += f" For {n_refuted}, other atoms are known that sum to the same tensor: read them with care."
+    if n_proved + n_refuted < W.n_atoms:
+        words += f" For {W.n_atoms - n_proved - n_refuted}, no condition proves or refutes it."
+    return words
+
+
+def cheap_diagnosis(W):
+    """Return the diagnosis if it takes little time and all entries are determined, else None."""
+    numbers = np.prod(W.shape, dtype=float) / max(min(W.shape), 1) * W.n_atoms
+    if not 0 < W.n_atoms <= CHEAP_ATOMS or numbers > CHEAP_NUMBERS or W.undetermined:
+        return None
+    return diagnose(W)
 
 
 def _exchanges(W, kruskal, rigidity):

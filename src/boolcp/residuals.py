@@ -40,6 +40,14 @@ class ResidualCheck:
         noise of equal variance exceeds in one of a hundred cases: above 1 there is structure left.
     mode_names : tuple of str
         The modes.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.residuals import residual_check
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
+    >>> print(str(residual_check(X, truth)).split(",")[0])
+    Residual: no structure above white noise; root mean square 0.4997
     """
 
     rms: float
@@ -58,7 +66,15 @@ class ResidualCheck:
         return max(self.structure) <= 1
 
     def plot(self, ax=None):
-        """Draw the quantiles against those of normal noise, the numbers beside them, and return the Axes."""
+        """Draw the quantiles against those of normal noise, the numbers beside them, and return the Axes.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
+        >>> boolcp.residuals.residual_check(X, truth).plot().get_xlabel()
+        'normal quantile'
+        """
         from boolcp.plotting import plot_residual
 
         return plot_residual(self, ax=ax)
@@ -114,10 +130,10 @@ def residual_check(X, W, *, mask=None, max_entries=100_000, random_state=0):
     places = sample_places(values, observed, max_entries, rng)
     sample = differences(values, W, places) / (rms or 1.0) * (not is_exact)
     probabilities = quantile_levels(len(sample))
-    structure = [
-        0.0 if is_exact else top_singular(rest, mode) / (rms * edge(observed, W.shape, mode)) for mode in range(W.ndim)
-    ]
-    lags = [0.0 if is_exact else lag_correlation(values, observed, W, places, mode) for mode in range(W.ndim)]
+    structure, lags = [0.0] * W.ndim, [0.0] * W.ndim
+    if not is_exact:
+        structure = [top_singular(rest, mode) / (rms * edge(observed, W.shape, mode)) for mode in range(W.ndim)]
+        lags = [lag_correlation(values, observed, W, places, mode) for mode in range(W.ndim)]
     return ResidualCheck(
         rms,
         n_entries,
