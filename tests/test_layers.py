@@ -13,7 +13,7 @@ import boolcp
 ROOT = Path(boolcp.__file__).parent
 LAYERS = [
     {"_version", "contractions", "_kernels", "_row_kernels", "labels", "threads", "checks", "extras"},
-    {"atoms", "atom_sums", "summaries", "maxcut", "storage", "relax"},
+    {"atoms", "atom_sums", "summaries", "maxcut", "thin_maxcut", "storage", "relax"},
     # these prepare data or read results, and search nothing
     {"metrics", "datasets", "prepare", "io", "interop", "plotting", "report", "identifiability", "rigidity"},
     {"atom_search", "weights", "certify", "shrinkage", "residuals"},

@@ -60,16 +60,76 @@ def _move_row(v, g, momentum):
 
 
 @njit(cache=True)
-def flip_search(C, z, Cz, n_idle, tenure, is_ratio):
+def thin_mixing_sweep(G, V, S, t, momentum):
+    """Move each row of V (n, k) in place toward its best point for A = GG' - t BB'; return the gain in <A, VV'>.
+
+    G (n, p), S = G'V is kept up to date, and BB' = [n - 1, 1'; 1, I]. The diagonal of A has no effect.
+    """
+    n, p = G.shape
+    k = V.shape[1]
+    gain, step, others = 0.0, np.empty(k), np.sum(V[1:], axis=0)
+    for i in range(n):
+        squared = 0.0
+        for c in range(k):
+            step[c] = -t * (others[c] if i == 0 else V[0, c])
+        for q in range(p):
+            squared += G[i, q] * G[i, q]
+            for c in range(k):
+                step[c] += G[i, q] * S[q, c]
+        for c in range(k):
+            step[c] -= squared * V[i, c]
+        gain += _move_row(V[i], step, momentum)
+        for q in range(p):
+            for c in range(k):
+                S[q, c] += G[i, q] * step[c]
+        if i > 0:
+            others += step
+    return gain
+
+
+@njit(cache=True)
+def flip_sweeps(F, z, is_ratio):
+    """Improve the bits z (d,) in place by sweeps over all of them until no flip helps; return s = F'z.
+
+    A flip is taken when it raises |s|^2, or |s|^2 / |z|^2 if is_ratio. The last bit is never taken away.
+    """
+    d, p = F.shape
+    s = np.empty(p)
+    changed = True
+    while changed:
+        changed = False
+        s[:] = 0.0
+        for i in range(d):
+            if z[i]:
+                s += F[i]
+        count, total = np.sum(z), np.sum(s * s)
+        for i in range(d):
+            side = -1.0 if z[i] else 1.0
+            along, squared = 0.0, 0.0
+            for q in range(p):
+                along += F[i, q] * s[q]
+                squared += F[i, q] * F[i, q]
+            gain = 2 * side * along + squared
+            t = total / count if is_ratio else 0.0
+            if gain - t * side > 1e-13 * total and count + side > 0:
+                z[i], changed = side > 0, True
+                count += int(side)
+                total += gain
+                for q in range(p):
+                    s[q] += side * F[i, q]
+    return s
+
+
+@njit(cache=True)
+def flip_search(C, z, Cz, diagonal, n_idle, tenure, is_ratio, is_thin):
     """Improve the bits z (d,) in place by steepest single flips; return z'Cz, or z'Cz / |z|^2 if is_ratio.
 
-    Cz (d,) is the product C z, spoiled. At a local optimum the search goes on for n_idle steps without
+    C (d, d) is given, or F (d, p) with C = FF' if is_thin, and the diagonal of C. Cz (d,) is the product C z, spoiled. At a local optimum the search goes on for n_idle steps without
     improvement (tabu: a flipped bit rests for about tenure steps) and ends with the best z seen. A ratio is
     maximized as z'Cz - t |z|^2 with t the best ratio so far (Dinkelbach). The last bit is never taken away.
     """
     d = len(z)
     side = np.where(z, -1.0, 1.0)  # change of |z|^2 by a flip
-    diagonal = np.diag(C).copy()
     rest, score = np.zeros(d, np.int64), np.empty(d)
     count, total = np.sum(z), np.sum(Cz * z)
     t = total / count if is_ratio else 0.0
@@ -86,8 +146,9 @@ def flip_search(C, z, Cz, n_idle, tenure, is_ratio):
             break
         total += score[i] + t * side[i]
         count += int(side[i])
+        row = np.dot(C, C[i]) if is_thin else C[i]
         for j in range(d):
-            Cz[j] += side[i] * C[i, j]
+            Cz[j] += side[i] * row[j]
         side[i] = -side[i]
         rest[i] = step + tenure + (7 * step) % 11
         if total - t * count > best + max(1e-12 * abs(total), rounding):

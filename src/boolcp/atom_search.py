@@ -9,6 +9,9 @@ from boolcp import contractions, maxcut
 from boolcp.atoms import Atom
 from boolcp.relax import cp_als, random_factors
 from boolcp.storage import DenseTensor
+from boolcp.storage.thin import gram_factor, is_long
+from boolcp.storage.tucker import leading_basis
+from boolcp.thin_maxcut import maximize_thin
 
 MAX_ALTERNATIONS = 30
 
@@ -32,21 +35,37 @@ def greedy_atom_search(residual, modes, rng, *, atom_rank=1, score="normalized",
 
 def steepest_atom(residual, mode, rng, *, atom_rank=1, score="normalized", certify=True):
     """Return the candidate z (x) V along one mode: z from the Boolean quadratic program, then V, then both in turn."""
-    C = residual.gram(mode)  # lines 4-5, with the sign that makes z'Cz = |G'z|^2
-    if not C.trace() > 0:
+    solution, is_exact = boolean_program(residual, mode, rng, score, certify)  # lines 4-6
+    if solution is None:
         return None
-    program = maxcut._maximize_rayleigh if score == "normalized" else maxcut._maximize_quadratic
-    solution = program(C, rng, certify=certify)  # line 6
     z = solution.z
     V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng)  # line 7
     if V is None:
         return None
-    if atom_rank is not None:
+    if atom_rank is not None or not is_exact:
         z, V = alternate(residual, mode, z, V, atom_rank, score, rng)
     descent = float(projection(residual, mode, V) @ z)
     value = score_value(descent, z.sum(), score)
     certificate = float("nan") if solution.bound is None else min(value / solution.bound, 1.0)
     return Candidate(make_atom(mode, z, V, certificate), descent, value)  # line 8
+
+
+def boolean_program(residual, mode, rng, score, certify=True):
+    """Return the solution of the Boolean quadratic program of C = R_n R_n' (None if R = 0) and if C was not cut short.
+
+    The sign is that which makes z'Cz = |G'z|^2. A long mode has C = FF' with a thin F, which may hold only the leading
+    directions: then there is no bound, and z is a start.
+    """
+    if is_long(residual.shape[mode]):
+        F, is_exact = gram_factor(residual, mode)
+        if not F.any():
+            return None, is_exact
+        return maximize_thin(F, rng, certify=certify and is_exact, is_ratio=score == "normalized"), is_exact
+    C = residual.gram(mode)
+    if not C.trace() > 0:
+        return None, True
+    program = maxcut._maximize_rayleigh if score == "normalized" else maxcut._maximize_quadratic
+    return program(C, rng, certify=certify), True
 
 
 def make_atom(mode, z, V, certificate=float("nan")):
@@ -66,7 +85,7 @@ def alternate(residual, mode, z, V, atom_rank, score, rng):
         p = projection(residual, mode, V)
         new, sign = best_boolean(p, score)
         if sign < 0:
-            V = (-V[0], *V[1:])
+            V = (-V[0], *V[1:]) if isinstance(V, tuple) else -V
         if np.array_equal(new, z):
             break
         z = new
@@ -144,6 +163,8 @@ def singular_start(data, rank):
     """Return the leading eigenvectors of each unfolding's Gram matrix as factors."""
     factors = []
     for mode, d in enumerate(data.shape):
-        U = scipy.linalg.eigh(data.gram(mode), subset_by_index=[d - rank, d - 1])[1][:, ::-1]
-        factors.append(U)
+        if is_long(d):
+            factors.append(leading_basis(data, mode, rank))
+        else:
+            factors.append(scipy.linalg.eigh(data.gram(mode), subset_by_index=[d - rank, d - 1])[1][:, ::-1])
     return factors

@@ -248,9 +248,11 @@ def best_response(rows, is_ratio):
     """Return for each row a the Boolean z with the largest a'z, or with the largest a'z / |z|."""
     if not is_ratio:
         return rows > 0
-    ordered = np.sort(rows, axis=1)[:, ::-1]
-    score = np.cumsum(ordered, axis=1) / np.sqrt(np.arange(1, rows.shape[1] + 1))
-    return rows >= np.take_along_axis(ordered, score.argmax(axis=1)[:, None], axis=1)
+    Z, sizes = np.empty(rows.shape, dtype=bool), np.sqrt(np.arange(1, rows.shape[1] + 1))
+    for row, z in zip(rows, Z, strict=True):
+        ordered = np.sort(row)[::-1]
+        np.greater_equal(row, ordered[np.argmax(np.cumsum(ordered) / sizes)], out=z)
+    return Z
 
 
 def local_search(C, Z, is_ratio, n_best=8, n_idle=0):
@@ -261,11 +263,18 @@ def local_search(C, Z, is_ratio, n_best=8, n_idle=0):
     if is_ratio:
         values /= Z.sum(axis=1)
     chosen = {Z[i].tobytes(): i for i in np.argsort(-values, kind="stable")}
-    tenure = min(20, len(C) // 4)
+    options = {"n_idle": n_idle, "tenure": min(20, len(C) // 4), "is_ratio": is_ratio}
     pool = []
     for i in list(chosen.values())[:n_best]:
-        pool.append((flip_search(C, Z[i], products[i], n_idle, tenure, is_ratio), Z[i]))
+        pool.append((climb(C, Z[i], products[i], **options), Z[i]))
     return merge(pool)
+
+
+def climb(C, z, Cz, *, n_idle, tenure, is_ratio):
+    """Improve z in place by flips and return its value; a C that is not an array climbs in its own way."""
+    if isinstance(C, np.ndarray):
+        return flip_search(C, z, Cz, C.diagonal().copy(), n_idle, tenure, is_ratio, False)
+    return C.climb(z, n_idle, tenure, is_ratio)
 
 
 def merge(*pools):

@@ -5,6 +5,7 @@ import scipy.linalg
 
 from boolcp.contractions import gram_product
 from boolcp.storage.dense import Contracted, DenseTensor, Difference
+from boolcp.storage.thin import is_long, leading_directions, n_columns, short_gram, square_root, unfold
 
 
 class TuckerTensor:
@@ -27,6 +28,21 @@ class TuckerTensor:
         """Return X^_n X^_n' (d_n, d_n)."""
         U = self.bases[mode]
         return U @ self.core.gram(mode) @ U.T
+
+    def gram_factor(self, mode, W=None):
+        """Return F (d_n, p) with FF' the Gram matrix of X^ - W along one mode, for a sum W of rank-one terms.
+
+        With X^_n = U G and W_n = A B' the unfolding of X^ - W is [U A] [G' -B]'.
+        """
+        U, M = self.bases[mode], self.core.gram(mode)
+        if W is None or W.n_atoms == 0:
+            return U @ square_root(M)
+        columns, r = W._columns, U.shape[1]
+        cross = np.asarray(self.core.mttkrp([Q.T @ A for Q, A in zip(self.bases, columns, strict=True)], mode))
+        scale = np.append(np.ones(r), W._column_weights)
+        M = np.block([[M, -cross], [-cross.T, gram_product(columns, mode)]]) * scale * scale[:, None]
+        T = square_root(M)
+        return U @ T[:r] + columns[mode] @ T[r:]
 
     def contract(self, mode, Z):
         """Return sum_i X^[.., i, ..] Z[i, k], (K, other modes)."""
@@ -69,23 +85,30 @@ def compress(data, rank):
     ranks = [min(d, rank) for d in data.shape]
     if np.prod(ranks, dtype=float) > 0.5 * np.prod(data.shape, dtype=float):
         return data
-    bases = [np.eye(d) for d in data.shape]
+    bases = [np.eye(d) if r == d else None for r, d in zip(ranks, data.shape, strict=True)]
     core = data
     for mode in np.argsort(data.shape, kind="stable"):
         d, r = data.shape[mode], ranks[mode]
         if r == d:
             continue
-        bases[mode] = _leading_basis(core, mode, r)
+        bases[mode] = leading_basis(core, mode, r)
         core = DenseTensor(np.ascontiguousarray(np.moveaxis(core.contract(mode, bases[mode]), 0, mode)))
     return TuckerTensor(core, bases, data.squared_norm)
 
 
-def _leading_basis(data, mode, rank):
-    """Return the leading left singular vectors (d_n, rank) of the unfolding, through the smaller Gram matrix."""
-    d = data.shape[mode]
-    n_columns = int(np.prod(data.shape, dtype=np.int64)) // d
-    if d <= n_columns:
+def leading_basis(data, mode, rank):
+    """Return the leading left singular vectors (d_n, rank) of the unfolding.
+
+    A long mode never gets its Gram matrix: that of the columns takes its place if they are few, else power iterations.
+    """
+    d, c = data.shape[mode], n_columns(data, mode)
+    if is_long(d):
+        if is_long(c) or not isinstance(data, DenseTensor):
+            return leading_directions(data, mode, rank)
+        Q = scipy.linalg.eigh(short_gram(data, mode), subset_by_index=[max(c - rank, 0), c - 1])[1][:, ::-1]
+        others = [n for m, n in enumerate(data.shape) if m != mode]
+        products = np.asarray(data.project(mode, Q.T.reshape(-1, *others)), dtype=float)
+        return scipy.linalg.qr(products, mode="economic")[0]
+    if d <= c:
         return scipy.linalg.eigh(data.gram(mode), subset_by_index=[d - rank, d - 1])[1][:, ::-1]
-    unfolding = np.moveaxis(data._array.transpose(np.argsort(data._order)), mode, 0).reshape(d, -1)
-    U = np.linalg.svd(np.asarray(unfolding, dtype=float), full_matrices=False)[0]
-    return U[:, :rank]
+    return np.linalg.svd(unfold(data, mode), full_matrices=False)[0][:, :rank]
