@@ -124,9 +124,10 @@ def flip_sweeps(F, z, is_ratio):
 def flip_search(C, z, Cz, diagonal, n_idle, tenure, is_ratio, is_thin):
     """Improve the bits z (d,) in place by steepest single flips; return z'Cz, or z'Cz / |z|^2 if is_ratio.
 
-    C (d, d) is given, or F (d, p) with C = FF' if is_thin, and the diagonal of C. Cz (d,) is the product C z, spoiled. At a local optimum the search goes on for n_idle steps without
-    improvement (tabu: a flipped bit rests for about tenure steps) and ends with the best z seen. A ratio is
-    maximized as z'Cz - t |z|^2 with t the best ratio so far (Dinkelbach). The last bit is never taken away.
+    C (d, d) is given, or F (d, p) with C = FF' if is_thin, and the diagonal of C. Cz (d,) is the product C z,
+    spoiled. At a local optimum the search goes on for n_idle steps without improvement (tabu: a flipped bit rests
+    for about tenure steps) and ends with the best z seen. A ratio is maximized as z'Cz - t |z|^2 with t the best
+    ratio so far (Dinkelbach). The last bit is never taken away.
     """
     d = len(z)
     side = np.where(z, -1.0, 1.0)  # change of |z|^2 by a flip

@@ -106,19 +106,22 @@ def best_boolean(p, score="normalized"):
 
     The best z holds the largest entries of p or the most negative ones: both sorted prefixes are tried.
     """
-    best_value, best_z, best_sign = -1.0, None, 1
+    increasing = np.sort(p)
+    best_value, best = -1.0, (1, 1, increasing[-1])
     for sign in (1, -1):
-        order = np.argsort(-sign * p, kind="stable")
-        sums = np.cumsum(sign * p[order])
+        ordered = increasing[::-1] if sign > 0 else -increasing
+        sums = np.cumsum(ordered)
         values = sums * np.abs(sums)
         if score == "normalized":
             values = values / np.arange(1, len(p) + 1)
         size = int(np.argmax(values)) + 1
         if values[size - 1] > best_value * (1 + 1e-12):
-            z = np.zeros(len(p), dtype=bool)
-            z[order[:size]] = True
-            best_value, best_z, best_sign = values[size - 1], z, sign
-    return best_z, best_sign
+            best_value, best = values[size - 1], (sign, size, ordered[size - 1])
+    sign, size, smallest = best
+    z = sign * p > smallest
+    ties = np.flatnonzero(sign * p == smallest)  # the first of equal entries are taken
+    z[ties[: size - np.count_nonzero(z)]] = True
+    return z, sign
 
 
 def real_part(block, atom_rank, rng, start=None):
@@ -161,10 +164,4 @@ def leading_products(block, rank, rng, start=None):
 
 def singular_start(data, rank):
     """Return the leading eigenvectors of each unfolding's Gram matrix as factors."""
-    factors = []
-    for mode, d in enumerate(data.shape):
-        if is_long(d):
-            factors.append(leading_basis(data, mode, rank))
-        else:
-            factors.append(scipy.linalg.eigh(data.gram(mode), subset_by_index=[d - rank, d - 1])[1][:, ::-1])
-    return factors
+    return [leading_basis(data, mode, rank) for mode in range(data.ndim)]

@@ -127,7 +127,10 @@ def contract(W, mode, Z):
         if not rest:
             return coefficients @ first.T
         product = contractions.khatri_rao(rest).T
-        return np.stack([(first * row) @ product for row in coefficients]).reshape(-1, *others)
+        blocks = np.empty((len(coefficients), len(first), product.shape[1]))
+        for row, block in zip(coefficients, blocks, strict=True):
+            np.matmul(first * row, product, out=block)
+        return blocks.reshape(-1, *others)
     total = np.zeros((Z.shape[1], *others))
     for m, (Y, blocks) in W._groups.items():
         if m == mode:

@@ -8,7 +8,7 @@ import numpy as np
 from boolcp._row_kernels import descend_bits
 from boolcp.atom_search import best_boolean, greedy_atom_search
 from boolcp.atoms import Atom, BooleanCP
-from boolcp.contractions import gram_product
+from boolcp.contractions import CHUNK, gram_product
 from boolcp.relax import cp_als, pencil_start, pseudo_inverse, quadratic, random_factors, solve_rows
 from boolcp.storage import TuckerTensor
 
@@ -299,6 +299,10 @@ def times(rows, M):
 def best_bits(S, Q, current):
     """Return 0/1 rows b_i (d, K) that minimize b'S_i b - 2 q_i'b, for S (K, K) or (d, K, K)."""
     d, K = Q.shape
+    step = max(1, CHUNK // 2 ** min(K, MAX_JOINT))
+    if d > step:  # the costs of all patterns in all rows of a long mode would be a large array
+        rows = [slice(start, start + step) for start in range(0, d, step)]
+        return np.concatenate([best_bits(S if S.ndim == 2 else S[i], Q[i], current[i]) for i in rows])
     if K <= MAX_JOINT:
         patterns = (np.arange(2**K)[:, None] >> np.arange(K) & 1).astype(float)
         products = (patterns[:, :, None] * patterns[:, None, :]).reshape(len(patterns), K * K)

@@ -3,6 +3,8 @@
 import numpy as np
 import scipy.linalg
 
+from boolcp.storage.tucker import leading_basis
+
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
 
 
@@ -94,8 +96,7 @@ def pencil_start(core, n_columns, rng):
     if min(core.shape[first], core.shape[second]) < n_columns or core.shape[third] < 2:
         return None
     K = n_columns
-    U = scipy.linalg.eigh(core.gram(first), subset_by_index=[core.shape[first] - K, core.shape[first] - 1])[1]
-    V = scipy.linalg.eigh(core.gram(second), subset_by_index=[core.shape[second] - K, core.shape[second] - 1])[1]
+    U, V = leading_basis(core, first, K)[:, ::-1], leading_basis(core, second, K)[:, ::-1]
     slices = core.contract(third, rng.standard_normal((core.shape[third], 2)))  # (2, lower mode, higher mode)
     if first > second:
         slices = slices.transpose(0, 2, 1)

@@ -64,7 +64,7 @@ def _search(F, rng, certify, is_ratio):
     The relaxation is left out if it is not needed for the bound and all starts climb to the same z.
     """
     C, bound = ThinGram(F), None
-    pool = maxcut.local_search(C, maxcut.first_starts(C, rng, None, is_ratio), is_ratio)
+    pool = maxcut.local_search(C, first_starts(F, rng, is_ratio), is_ratio)
     is_dual = certify and not is_ratio
     if is_dual or len(pool) > 1:
         G = np.vstack([F.sum(axis=0), F])  # the lifted matrix is GG'
@@ -77,6 +77,36 @@ def _search(F, rng, certify, is_ratio):
     z = maxcut.settle(pool)
     s = F[z].sum(axis=0)
     return z, float(s @ s) / (z.sum() if is_ratio else 1), bound
+
+
+def first_starts(F, rng, is_ratio, *, n_best=8, n_rounds=2):
+    """Return Boolean starts, one per row: best responses to directions F u, then the best of them some steps further.
+
+    The directions are leading eigenvectors and random mixtures of them (for z'Cz, random ones) in both signs. All bits
+    and the bit of the largest diagonal entry are added.
+    """
+    values, vectors = np.linalg.eigh(F.T @ F)
+    spread = np.sqrt(np.maximum(values, 0))
+    if is_ratio:
+        leading = vectors[:, -6:].T
+        U = np.vstack([leading, rng.standard_normal((6, len(leading))) @ leading])
+    else:
+        U = (rng.standard_normal((8, len(values))) * spread) @ vectors.T
+    Z = respond(F, np.vstack([U, -U]), is_ratio)
+    Z = np.vstack([Z, np.ones((1, len(F)), dtype=bool)])
+    for _ in range(n_rounds):
+        S = Z @ F
+        values = np.einsum("kp,kp->k", S, S) / (Z.sum(axis=1) if is_ratio else 1)
+        order = np.argsort(-values, kind="stable")
+        order = order[np.append(True, np.diff(values[order]) != 0)][:n_best]
+        Z = respond(F, S[order], is_ratio)
+    single = np.arange(len(F)) == np.einsum("ip,ip->i", F, F).argmax()
+    return np.vstack([Z, single])
+
+
+def respond(F, U, is_ratio):
+    """Return the best Boolean response to each direction F u, one row after another to save memory."""
+    return np.vstack([maxcut.best_response((F @ u)[None], is_ratio) for u in U])
 
 
 def solve_sdp(G, rng, *, t=0.0, rank=16, tol=1e-4, max_sweeps=1000, momentum=0.6):

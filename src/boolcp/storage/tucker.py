@@ -97,18 +97,18 @@ def compress(data, rank):
 
 
 def leading_basis(data, mode, rank):
-    """Return the leading left singular vectors (d_n, rank) of the unfolding.
+    """Return the leading left singular vectors (d_n, rank) of the unfolding, through the smaller Gram matrix.
 
-    A long mode never gets its Gram matrix: that of the columns takes its place if they are few, else power iterations.
+    A long mode with many columns has no small one: power iterations take its place.
     """
     d, c = data.shape[mode], n_columns(data, mode)
-    if is_long(d):
-        if is_long(c) or not isinstance(data, DenseTensor):
-            return leading_directions(data, mode, rank)
-        Q = scipy.linalg.eigh(short_gram(data, mode), subset_by_index=[max(c - rank, 0), c - 1])[1][:, ::-1]
-        others = [n for m, n in enumerate(data.shape) if m != mode]
-        products = np.asarray(data.project(mode, Q.T.reshape(-1, *others)), dtype=float)
-        return scipy.linalg.qr(products, mode="economic")[0]
-    if d <= c:
+    if not is_long(d) and (d <= c or not isinstance(data, DenseTensor)):
         return scipy.linalg.eigh(data.gram(mode), subset_by_index=[d - rank, d - 1])[1][:, ::-1]
-    return np.linalg.svd(unfold(data, mode), full_matrices=False)[0][:, :rank]
+    if not is_long(d):
+        return np.linalg.svd(unfold(data, mode), full_matrices=False)[0][:, :rank]
+    if is_long(c) or c < rank:
+        return leading_directions(data, mode, rank)
+    Q = scipy.linalg.eigh(short_gram(data, mode), subset_by_index=[c - rank, c - 1])[1][:, ::-1]
+    others = [n for m, n in enumerate(data.shape) if m != mode]
+    products = np.asarray(data.project(mode, Q.T.reshape(-1, *others)), dtype=float)
+    return scipy.linalg.qr(products, mode="economic")[0]
