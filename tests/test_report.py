@@ -1,6 +1,7 @@
 """The report: one page that holds all it shows, with the numbers of the decomposition."""
 
 import base64
+import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -15,20 +16,21 @@ from boolcp.cli import WRONG_INPUT, main
 from boolcp.io import FileError
 from boolcp.labels import Labels
 
-pytest.importorskip("jinja2")
-pytest.importorskip("matplotlib")
+for package in ("jinja2", "matplotlib", "plotly", "itables"):
+    pytest.importorskip(package)
 
 from boolcp import report
+from boolcp.report import assets, words
 
-VOID = {"meta", "img", "br", "link"}
+VOID = {"meta", "img", "br", "link", "input"}
 
 
 class Page(HTMLParser):
-    """Tags with their attributes, the cells of the last table, and whether every tag is closed."""
+    """Tags with their attributes, tables, words, styles and scripts, and whether every tag is closed."""
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.open, self.rows, self.words = [], [], [], []
+        self.tags, self.open, self.tables, self.words, self.styles, self.scripts = [], [], [], [], [], []
         self.feed(text)
         assert not self.open, f"{self.open} are not closed"
 
@@ -37,17 +39,37 @@ class Page(HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
         if tag == "table":
-            self.rows = []
+            self.tables.append([])
         elif tag == "tr":
-            self.rows.append([])
+            self.tables[-1].append([])
+        elif tag == "script":
+            self.scripts.append("")
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
     def handle_data(self, text):
-        self.words.append(text)
+        if self.open[-1:] == ["script"]:
+            self.scripts[-1] += text
+        else:
+            (self.styles if self.open[-1:] == ["style"] else self.words).append(text)
         if "tr" in self.open and text.strip():
-            self.rows[-1].append(text)
+            self.tables[-1][-1].append(text)
+
+    @property
+    def rows(self):
+        """The table of atoms."""
+        return self.tables[1]
+
+    def charts(self):
+        """The charts that Plotly is given."""
+        kinds = [attributes for tag, attributes in self.tags if tag == "script"]
+        assert len(kinds) == len(self.scripts)
+        return [
+            json.loads(text)
+            for attributes, text in zip(kinds, self.scripts, strict=True)
+            if attributes.get("type") == "application/json" and "id" not in attributes
+        ]
 
     def attributes(self, name):
         return [attributes for tag, attributes in self.tags if tag == name]
@@ -57,6 +79,13 @@ def written(W, tmp_path, **options):
     path = tmp_path / "report.html"
     report.write_report(W, path, **options)
     return Page(path.read_text(encoding="utf-8"))
+
+
+def plotly_reads(chart):
+    """Let Plotly check every property of a chart; it raises at what it does not know."""
+    from plotly import graph_objects
+
+    return bool(graph_objects.Figure(chart).data)
 
 
 @pytest.fixture(scope="module")
@@ -89,21 +118,28 @@ def test_the_table_has_the_numbers_of_the_atoms_sorted_by_share(model, tmp_path)
 
 def test_the_page_is_self_contained_and_its_pictures_have_texts(page):
     tags = {tag for tag, _ in page.tags}
-    assert not tags & {"script", "link", "iframe", "object", "base"}
+    assert not tags & {"link", "iframe", "object", "base"}
+    assert not any("src" in attributes for attributes in page.attributes("script"))
     for _, attributes in page.tags:
         assert not any(name.startswith("on") for name in attributes)
         for name in ("src", "href", "srcset", "action"):
             assert attributes.get(name, "#").startswith(("#", "data:image/svg+xml;base64,"))
     images = page.attributes("img")
-    assert len(images) == 2 + 3 * 3 and all(image["alt"] for image in images)
+    assert len(images) == 3 + 3 * 3 and all(image["alt"] for image in images)
+    assert all(
+        plot["role"] == "img" and plot["aria-label"] for plot in page.attributes("div") if plot.get("class") == "plot"
+    )
     for image in images:
         picture = ElementTree.fromstring(base64.b64decode(image["src"].partition(",")[2]))
         assert picture.tag == "{http://www.w3.org/2000/svg}svg"
         for element in picture.iter():
             addresses = [value for name, value in element.items() if name.endswith(("href", "src"))]
             assert all(address.startswith(("#", "data:")) for address in addresses)
-    style = "".join(page.words)
-    assert "prefers-color-scheme: dark" in style and "url(" not in style and "@import" not in style
+    style = "".join(page.styles)
+    assert "prefers-color-scheme: dark" in style and "@import" not in style
+    assert all(address.startswith("data:") for address in re.findall(r"url\(['\"]?(.{5})", style))
+    policy = page.attributes("meta")[3]["content"]
+    assert policy.startswith("default-src 'none'") and assets.script_hash(page.scripts[-1]) in policy
     targets = {attributes.get("id") for _, attributes in page.tags}
     assert all(a["href"][1:] in targets for a in page.attributes("a"))
 
@@ -126,10 +162,11 @@ def test_labels_are_text(tmp_path, rng):
     vectors = tuple(rng.standard_normal((d, 1)) for d in (6, 5))
     W = BooleanCP((4, 6, 5), (Atom(0, [1, 0, 1, 0], vectors),), [1.0], labels)
     page = written(W, tmp_path, provenance={"command": f"boolcp fit '{evil}'", evil: evil, "versions": {evil: evil}})
-    assert not page.attributes("script") and not page.attributes("b")
+    assert len(page.attributes("script")) == len(page.charts()) + 3 and not page.attributes("b")
+    assert evil not in "".join(page.scripts) and "&lt;script&gt;" in json.dumps(page.charts())
     assert all(image["src"].startswith("data:") for image in page.attributes("img"))
-    words = "".join(page.words)
-    assert f"boolcp fit '{evil}'" in words and f"On along {evil}: {evil}, $\\frac$" in words
+    text = "".join(page.words)
+    assert f"boolcp fit '{evil}'" in text and f"On along {evil}: {evil}, $\\frac$" in text
 
 
 @pytest.mark.parametrize(
@@ -144,6 +181,7 @@ def test_any_order_and_rank(shape, atom_rank, tmp_path):
     captions = [image["alt"] for image in page.attributes("img") if "real part, " in image["alt"]]
     has_image = len(shape) > 2 and atom_rank != 1
     assert len([alt for alt in captions if " by " in alt]) == int(has_image)
+    assert all(plotly_reads(chart) for chart in page.charts())
 
 
 def test_missing_entries_and_slices_without_data(tmp_path):
@@ -151,9 +189,9 @@ def test_missing_entries_and_slices_without_data(tmp_path):
     X[:, 4] = np.nan
     with pytest.warns(UserWarning):
         W = boolcp.BMP(2, random_state=0).fit(X).decomposition_
-    words = "".join(written(W, tmp_path).words)
-    assert "some; the fit is over the observed ones" in words
-    assert "Without any data, mode 14" in words and "nan" not in words
+    text = "".join(written(W, tmp_path).words)
+    assert "some; the fit is over the observed ones" in text
+    assert "Without any data, mode 14" in text and "nan" not in text
 
 
 def test_truths_and_empty_decompositions_have_a_page(tmp_path):
@@ -166,22 +204,22 @@ def test_a_page_of_a_large_decomposition_is_small(tmp_path, rng):
     shape = (128, 3000, 100)
     x, y = rng.standard_normal((2, 128))
     labels = Labels(("channel", "time", "trial"), extra={"x": ("channel", x), "y": ("channel", y)})
-    vectors = tuple(rng.standard_normal((d, 1)) for d in shape[:2])
-    atoms = (
-        Atom(2, rng.random(100) < 0.5, vectors),
-        Atom(0, rng.random(128) < 0.5, block=rng.standard_normal(shape[1:])),
-    )
-    written(BooleanCP(shape, atoms, np.ones(2), labels), tmp_path)
-    assert (tmp_path / "report.html").stat().st_size < 2e6  # ten atoms stay below 10 MB
+    atoms = [Atom(0, rng.random(128) < 0.5, block=rng.standard_normal(shape[1:])) for _ in range(5)]
+    for n in (0, 1, 1, 2, 2):
+        others = tuple(rng.standard_normal((d, 1)) for m, d in enumerate(shape) if m != n)
+        atoms.append(Atom(n, rng.random(shape[n]) < 0.5, others))
+    W = BooleanCP(shape, tuple(atoms), np.ones(10), labels)
+    written(W, tmp_path)
+    assert (tmp_path / "report.html").stat().st_size < 10e6
 
 
 def test_where_an_atom_is_on_is_told_in_runs():
     z = np.array([1, 1, 1, 0, 1, 0, 0, 1, 1], dtype=bool)
     labels = Labels(("time", "c"), {"time": np.arange(9) / 10}, {"time": "s"})
     W = BooleanCP((9, 2), (Atom(0, z, (np.ones((2, 1)),)),), [1.0], labels)
-    assert report.on_text(W, 0) == "0 to 0.2, 0.4, 0.7, 0.8 s"
-    assert report.on_text(replace(W, atoms=(replace(W.atoms[0], z=z | True),)), 0) == "all 9 entries"
-    assert report.on_text(replace(W, atoms=(replace(W.atoms[0], z=z & False),)), 0) == "no entry"
+    assert words.on_text(W, 0) == "0 to 0.2, 0.4, 0.7, 0.8 s"
+    assert words.on_text(replace(W, atoms=(replace(W.atoms[0], z=z | True),)), 0) == "all 9 entries"
+    assert words.on_text(replace(W, atoms=(replace(W.atoms[0], z=z & False),)), 0) == "no entry"
 
 
 def test_equal_decompositions_have_equal_pages_and_pages_are_not_lost(tmp_path):

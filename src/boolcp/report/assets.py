@@ -1,0 +1,82 @@
+"""The libraries of the page, and JSON and labels that stay text within it."""
+
+import base64
+import hashlib
+import json
+import re
+from importlib import resources
+
+import numpy as np
+
+from boolcp.extras import load_extra
+
+DIGITS = 8  # of numbers written as text
+
+
+def own_file(name):
+    """Return a file of this room as text."""
+    return resources.files("boolcp.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def plotly_source():
+    """Return the source of plotly.js, which draws the charts."""
+    return load_extra("plotly.offline", "report").get_plotlyjs()
+
+
+def datatables_files():
+    """Return script and style of DataTables, which sorts and filters the table, as the package itables bundles it."""
+    folder = resources.files(load_extra("itables", "report")).joinpath("html")
+    return tuple(folder.joinpath(f"dt_bundle.{ending}").read_text(encoding="utf-8") for ending in ("js", "css"))
+
+
+def held_script(source):
+    """Return type and text of an element that holds a script: as it is, or as JSON if HTML would read it."""
+    is_safe = not re.search(r"<!--|</?script", source, re.IGNORECASE)
+    return ("text/plain", source) if is_safe else ("application/json", to_json(source))
+
+
+def script_hash(source):
+    """Return the hash by which the page allows this inline script, and no other."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
+
+
+def to_json(value):
+    r"""Return JSON that cannot end the element it stands in; arrays are written as typed arrays of Plotly.
+
+    Examples
+    --------
+    >>> from boolcp.report.assets import to_json
+    >>> to_json({"name": "</script>", "size": 0.5})
+    '{"name":"\\u003c/script\\u003e","size":0.5}'
+    """
+    text = json.dumps(_compact(value), separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def plain(text):
+    """Return a label that Plotly shows as it is, although it reads some tags of HTML and templates in texts."""
+    text = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace("%{", "&#37;{")
+
+
+def _compact(value):
+    """Return the value with arrays as typed arrays and other numbers rounded."""
+    if isinstance(value, dict):
+        return {name: _compact(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_compact(part) for part in value]
+    if isinstance(value, np.ndarray):
+        return _typed(value)
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.{DIGITS}g}")
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _typed(array):
+    """Return an array as Plotly reads it: base64 of small numbers, with the shape if it is not a vector."""
+    kind = {"b": "u1", "i": "i4", "u": "i4"}.get(array.dtype.kind, "f4")
+    if kind == "f4" and array.size and np.nanmax(np.abs(array)) > 1e3 * np.ptp(array):
+        kind = "f8"  # times far from zero, say: seven digits would blur them
+    array = np.ascontiguousarray(array, dtype=f"<{kind}")
+    shape = {} if array.ndim == 1 else {"shape": ", ".join(map(str, array.shape))}
+    return {"dtype": kind, "bdata": base64.b64encode(array.tobytes()).decode()} | shape

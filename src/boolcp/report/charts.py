@@ -1,0 +1,304 @@
+"""Interactive charts as Plotly reads them: a dict of traces and a layout, with labels and values on hover."""
+
+from typing import Any
+
+import numpy as np
+
+from boolcp import plotting
+from boolcp.report.assets import plain
+from boolcp.report.words import leading_column, result_error, unit_of
+
+MAX_POINTS = 20_000  # of a line; beyond, the least and the largest of each stretch stay
+MAX_CELLS = 25_000  # of an image; beyond, neighbors are averaged
+MAX_NAMED_TICKS = 20
+MAX_MARKERS = 60
+LINES = (*plotting.LINES[:6], "#8A8A8A")  # the same without black, which a dark page would hide
+OUTLINE, ZERO = "#6B6B6B", "#9A9A9A"
+BITS = [[0, plotting.OFF], [0.5, plotting.UNKNOWN], [1, plotting.ON]]
+DIVERGING = [[0, "#2166AC"], [0.25, "#92C5DE"], [0.5, "#F7F7F7"], [0.75, "#F4A582"], [1, "#B2182B"]]
+
+
+def boolean_chart(W, k, stability=None):
+    """Return where an atom is on: a map of electrodes if its mode has positions, else a strip."""
+    atom = W.atoms[k]
+    unknown = (W.undetermined or {}).get(atom.mode, np.zeros(len(atom.z), dtype=bool))
+    states = np.where(unknown, "no data", np.where(atom.z, "on", "off"))
+    texts = [f"{label}: {state}" for label, state in zip(hover_labels(W, atom.mode), states, strict=True)]
+    if stability is not None:
+        texts = [text + _chance(p) for text, p in zip(texts, stability.bit_probability[k], strict=True)]
+    positions = plotting._positions(W, atom.mode)
+    if positions is not None:
+        colors = np.where(unknown, plotting.UNKNOWN, np.where(atom.z, plotting.ON, plotting.OFF)).tolist()
+        return _map(W, atom.mode, positions, texts, {"color": colors})
+    values = np.where(unknown, 0.5, atom.z)[None, :]
+    trace = _bits(values, texts) | _span(W, atom.mode, "x")
+    layout = _layout(xaxis=_axis(W, atom.mode, is_even=True), yaxis={"visible": False, "fixedrange": True})
+    return {"data": [trace], "layout": layout}
+
+
+def real_chart(W, k, mode):
+    """Return the real part of an atom along one mode: a map of electrodes, bars for names, or lines."""
+    columns = plotting.real_columns(W, k)[mode]
+    label = plain(plotting._size_label(W, k, mode))
+    texts = hover_labels(W, mode)
+    positions = plotting._positions(W, mode)
+    if positions is not None and columns.shape[1] == 1:
+        texts = [f"{text}: {value:.4g}" for text, value in zip(texts, columns[:, 0], strict=True)]
+        scale = {"colorscale": DIVERGING, "colorbar": _bar(label), **_symmetric(columns)}
+        return _map(W, mode, positions, texts, {"color": columns[:, 0], **scale})
+    has_names = plotting._line_places(W, mode) is None and plotting._coords(W, mode) is not None
+    layout = _layout(xaxis=_axis(W, mode), yaxis={"title": {"text": label}})
+    if has_names and columns.shape[1] == 1:
+        trace = {"type": "bar", "y": columns[:, 0], "marker": {"color": plotting.BLUE}, "hovertext": texts}
+        return {"data": [trace | _hover("%{hovertext}: %{y:.4g}")], "layout": layout}
+    names = [f"product {n}" for n in range(columns.shape[1])] if columns.shape[1] > 1 else [""]
+    traces = [line(W, mode, columns[:, n], LINES[n % len(LINES)], name, texts) for n, name in enumerate(names)]
+    if 1 < len(traces) <= 4:
+        layout |= {"showlegend": True, "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}}
+    return {"data": traces, "layout": layout}
+
+
+def image_chart(W, k, modes):
+    """Return the real part of an atom over two modes, the first vertical, and whether neighbors were averaged."""
+    image = real_image(W, k, modes)
+    steps = _image_steps(image.shape)
+    small = _averaged(image, steps)
+    trace = {"type": "heatmap", "z": small, "colorscale": DIVERGING, "colorbar": _bar(plain(plotting._value_text(W)))}
+    trace |= {"zmin": _symmetric(image)["cmin"], "zmax": _symmetric(image)["cmax"]}
+    for name, mode, step in zip("yx", modes, steps, strict=True):
+        trace |= _span(W, mode, name, step)
+    y, x = (plain(plotting.mode_text(W, mode)) for mode in modes)
+    units = [plain(unit_of(W, mode)) for mode in modes]
+    place = f"{x} %{{x:.6~g}} {units[1]}, {y} %{{y:.6~g}} {units[0]}"
+    if steps == (1, 1) and small.size <= MAX_CELLS // 4 and any(_has_names(W, mode) for mode in modes):
+        rows, columns = (hover_labels(W, mode) for mode in modes)
+        trace["text"], place = [[f"{column}, {row}" for column in columns] for row in rows], "%{text}"
+    layout = _layout(xaxis=_axis(W, modes[1], is_even=True), yaxis=_axis(W, modes[0], is_even=True, is_upward=True))
+    return {"data": [trace | _hover(f"{place}: %{{z:.4g}}")], "layout": layout}, steps != (1, 1)
+
+
+def path_chart(W, errors):
+    """Return the relative error after each atom of the pursuit, and that of the result."""
+    steps = {"type": "scatter", "mode": "lines+markers", "x": list(range(1, len(errors) + 1)), "y": errors}
+    traces = [steps | {"line": {"color": plotting.BLUE}} | _hover("pursuit, %{x} atoms: %{y:.4f}")]
+    result = result_error(W)
+    if result is not None:
+        marker = {"color": "rgba(0,0,0,0)", "size": 13, "line": {"color": plotting.ORANGE, "width": 2}}
+        point = {"type": "scatter", "mode": "markers", "x": [W.n_atoms], "y": [result], "marker": marker}
+        traces.append(point | _hover("result, %{x} atoms: %{y:.4f}"))
+    steps = {"dtick": 1} if max(len(errors), W.n_atoms) <= 20 else {}
+    layout = _layout(
+        xaxis={"title": {"text": "number of atoms"}, **steps},
+        yaxis={"title": {"text": "relative error"}, "rangemode": "tozero"},
+    )
+    return {"data": traces, "layout": layout}
+
+
+def share_chart(W, names, values, label):
+    """Return one bar for each atom, colored by its Boolean mode; values are shares, NaN where unknown."""
+    traces = [
+        {
+            "type": "bar",
+            "x": [names[k]],
+            "y": [None if np.isnan(values[k]) else 100 * float(values[k])],
+            "marker": {"color": LINES[W.atoms[k].mode % len(LINES)]},
+            "meta": {"atom": int(k)},
+        }
+        | _hover(f"{names[k]}, Boolean along {plain(plotting.mode_text(W, W.atoms[k].mode))}: %{{y:.1f}} %")
+        for k in range(W.n_atoms)
+    ]
+    axis = {"title": {"text": f"{label} (%)"}, "rangemode": "tozero"}
+    return {"data": traces, "layout": _layout(xaxis={"type": "category"}, yaxis=axis)}
+
+
+def together_charts(W, mode):
+    """Return what all atoms are along one mode: strips of those that are Boolean, lines of those that are real."""
+    texts, charts = hover_labels(W, mode), {}
+    unknown = (W.undetermined or {}).get(mode, np.zeros(W.shape[mode], dtype=bool))
+    boolean = [k for k in range(W.n_atoms) if W.atoms[k].mode == mode]
+    real = [k for k in range(W.n_atoms) if W.atoms[k].mode != mode]
+    if boolean:
+        traces = []
+        for row, k in enumerate(boolean):
+            states = np.where(unknown, 0.5, W.atoms[k].z)[None, :]
+            words = [f"atom {k}, {text}: {'on' if z else 'off'}" for text, z in zip(texts, W.atoms[k].z, strict=True)]
+            place = _span(W, mode, "x") | {"y0": row, "dy": 1, "ygap": 3}
+            traces.append(_bits(states, words) | place | {"meta": {"atom": k}})
+        ticks = {"tickvals": list(range(len(boolean))), "ticktext": [f"atom {k}" for k in boolean]}
+        rows = {"range": [len(boolean) - 0.5, -0.5], "fixedrange": True, "showgrid": False, "zeroline": False} | ticks
+        charts["boolean"] = {"data": traces, "layout": _layout(xaxis=_axis(W, mode, is_even=True), yaxis=rows)}
+    if real:
+        traces = []
+        for k in real:
+            column = leading_column(W, k, mode)
+            trace = line(W, mode, column, LINES[k % len(LINES)], f"atom {k}", texts)
+            traces.append(trace | {"meta": {"atom": k}})
+        axis = {"title": {"text": "relative size"}}
+        charts["real"] = {"data": traces, "layout": _layout(xaxis=_axis(W, mode), yaxis=axis)}
+    return charts
+
+
+def groups_chart(W, group, values, is_boolean):
+    """Return one line of dots for each atom over the groups of a coordinate: share of ones, or mean of the factor."""
+    traces = []
+    for k, row in values.items():
+        text = "%{y:.1f} % on" if is_boolean else "mean %{y:.3g}"
+        trace = {"type": "scatter", "mode": "lines+markers", "x": [plain(name) for name in group.names], "y": row}
+        color = LINES[k % len(LINES)]
+        look = {"line": {"color": color, "width": 1.5}, "marker": {"size": 9}, "name": f"atom {k}", "meta": {"atom": k}}
+        traces.append(trace | look | _hover(f"atom {k}, %{{x}}: {text}"))
+    label = "on (%)" if is_boolean else "mean relative size"
+    axis = {"title": {"text": label}, **({"range": [-4, 104]} if is_boolean else {})}
+    return {"data": traces, "layout": _layout(xaxis={"type": "category"}, yaxis=axis)}
+
+
+def line(W, mode, column, color, name, texts):
+    """Return one line over a mode; a very long one keeps the least and the largest of each stretch."""
+    places = plotting._line_places(W, mode)
+    kept = kept_points(column)
+    x = np.arange(len(column)) if places is None else places
+    start = {"x": x[kept]} if len(kept) < len(column) or not _is_even(x) else {"x0": float(x[0]), "dx": _step(x)}
+    look = {"mode": "lines+markers" if len(kept) <= MAX_MARKERS else "lines", "line": {"color": color, "width": 1.3}}
+    who = f"{plain(name)}, " if name else ""
+    if _has_names(W, mode):
+        hover = {"text": [texts[i] for i in kept]} | _hover(f"{who}%{{text}}: %{{y:.4g}}")
+    else:
+        hover = _hover(f"{who}{plain(plotting.mode_text(W, mode))} %{{x:.6~g}} {plain(unit_of(W, mode))}: %{{y:.4g}}")
+    return {"type": "scatter", "y": column[kept], "name": name, "marker": {"size": 4}} | start | look | hover
+
+
+def kept_points(column):
+    """Return which points of a line are drawn: all, or the least and the largest of each stretch of a very long one."""
+    if len(column) <= MAX_POINTS:
+        return np.arange(len(column))
+    stretches = np.array_split(np.arange(len(column)), MAX_POINTS // 2)
+    filled = np.nan_to_num(column)
+    ends = [(part[np.argmin(filled[part])], part[np.argmax(filled[part])]) for part in stretches]
+    return np.unique(ends)
+
+
+def real_image(W, k, modes):
+    """Return the real part with its weight over two modes (d, d'), others contracted with leading patterns."""
+    atom = W.atoms[k]
+    others = [n for n in range(W.ndim) if n != atom.mode]
+    block = atom.dense_block()
+    if block.ndim > 2:
+        vectors = [v[:, 0] / (np.linalg.norm(v) or 1.0) for v in plotting._leading_patterns(block)]
+        block = plotting._contract_others(block, vectors, [others.index(n) for n in modes])
+    image = W.weights[k] * (block if modes[0] < modes[1] else block.T)
+    for n, slices in (W.undetermined or {}).items():
+        if n in modes:
+            image[(slice(None),) * modes.index(n) + (slices,)] = np.nan
+    return image
+
+
+def hover_labels(W, mode):
+    """Return what to call each entry of a mode on hover: its coordinate with unit, and its further coordinates."""
+    unit = unit_of(W, mode)
+    name = plotting.mode_text(W, mode)
+    labels = [f"{name} {text} {unit}".rstrip() for text in plotting.coordinate_text(W, mode)]
+    extra = {} if W.labels is None else W.labels.extra
+    for further, (dim, values) in extra.items():
+        if dim == W.labels.dims[mode] and further not in ("x", "y"):
+            values = np.asarray(values)
+            texts = [f"{v:.6g}" if values.dtype.kind == "f" else str(v) for v in values]
+            labels = [f"{label}, {further} {text}" for label, text in zip(labels, texts, strict=True)]
+    return [plain(label) for label in labels]
+
+
+def _chance(p):
+    return "" if np.isnan(p) else f", on in {100 * p:.0f} % of the fits"
+
+
+def _bits(values, texts):
+    look = {"colorscale": BITS, "zmin": 0, "zmax": 1, "showscale": False}
+    return {"type": "heatmap", "z": values, "text": [texts]} | look | _hover("%{text}")
+
+
+def _map(W, mode, positions, texts, colors):
+    """Return entries of a mode at their positions."""
+    x, y = positions
+    marker = {"size": float(np.clip(14 * np.sqrt(60 / len(x)), 5, 14)), "line": {"color": OUTLINE, "width": 1}} | colors
+    trace = {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": marker, "text": texts}
+    hidden = {"visible": False}
+    layout = _layout(xaxis=hidden, yaxis=hidden | {"scaleanchor": "x"}, margin={"l": 8, "r": 8, "t": 8, "b": 8})
+    return {"data": [trace | _hover("%{text}")], "layout": layout}
+
+
+def _layout(**parts):
+    """Return the layout of all charts: no background, so that light and dark pages show through."""
+    clear = "rgba(0,0,0,0)"
+    axis = {"automargin": True, "zeroline": True, "zerolinecolor": ZERO, "gridcolor": "rgba(128,128,128,0.2)"}
+    parts["xaxis"] = axis | {"zeroline": False, "showgrid": False} | parts["xaxis"]
+    parts["yaxis"] = axis | parts["yaxis"]
+    font = {"family": "system-ui, sans-serif", "size": 12}
+    margin = {"l": 48, "r": 8, "t": 8, "b": 40}
+    look = {"paper_bgcolor": clear, "plot_bgcolor": clear, "font": font, "margin": margin, "showlegend": False}
+    return look | {"hovermode": "closest", "hoverlabel": {"align": "left", "namelength": -1}, "bargap": 0.15} | parts
+
+
+def _axis(W, mode, *, is_even=False, is_upward=False):
+    """Return the axis of a mode: its name and unit, and names as ticks where it has no numbers."""
+    axis: dict[str, Any] = {"title": {"text": plain(plotting._mode_label(W, mode))}}
+    places = plotting._even_places(W, mode)[0] if is_even else plotting._line_places(W, mode)
+    if places is None and plotting._coords(W, mode) is not None:
+        names = [plain(plotting._short(text)) for text in plotting.coordinate_text(W, mode, digits=3)]
+        step = -(-len(names) // (plotting.MAX_TICKS_UPWARD if is_upward else MAX_NAMED_TICKS))
+        axis |= {"tickvals": list(range(0, len(names), step)), "ticktext": names[::step]}
+    elif places is not None and not is_even and plotting._is_geometric(places):
+        axis["type"] = "log"
+    return axis
+
+
+def _span(W, mode, name, step=1):
+    """Return where the cells of an image lie along a mode."""
+    places = plotting._even_places(W, mode)[0]
+    start, width = (0.0, 1.0) if places is None else (float(places[0]), _step(places))
+    return {f"{name}0": start + width * (step - 1) / 2, f"d{name}": width * step}
+
+
+def _has_names(W, mode):
+    """Return True if numbers alone do not tell the entries of a mode apart: names, or further coordinates."""
+    has_coords = plotting._coords(W, mode) is not None and plotting._line_places(W, mode) is None
+    extra = {} if W.labels is None else W.labels.extra
+    return has_coords or any(dim == W.labels.dims[mode] for dim, _ in extra.values())
+
+
+def _image_steps(shape):
+    """Return how many rows and columns are averaged into one cell."""
+    steps = [1, 1]
+    while np.prod([-(-d // s) for d, s in zip(shape, steps, strict=True)]) > MAX_CELLS:
+        longest = int(np.argmax([-(-d // s) for d, s in zip(shape, steps, strict=True)]))
+        steps[longest] += 1
+    return tuple(steps)
+
+
+def _averaged(image, steps):
+    """Return the means of blocks of an image; those at the end may be smaller."""
+    for axis, step in enumerate(steps):
+        if step > 1:
+            starts = np.arange(0, image.shape[axis], step)
+            sizes = np.diff([*starts, image.shape[axis]])
+            image = np.add.reduceat(image, starts, axis=axis) / np.expand_dims(sizes, 1 - axis)
+    return image
+
+
+def _symmetric(values):
+    top = float(np.nanmax(np.abs(values), initial=0.0)) if np.isfinite(values).any() else 0.0
+    return {"cmin": -(top or 1.0), "cmax": top or 1.0}
+
+
+def _bar(label):
+    return {"title": {"text": label, "side": "right"}, "thickness": 10, "outlinewidth": 0}
+
+
+def _hover(template):
+    return {"hovertemplate": f"{template}<extra></extra>"}
+
+
+def _is_even(x):
+    return len(x) > 1 and np.allclose(np.diff(x), _step(x), rtol=1e-6, atol=0)
+
+
+def _step(x):
+    return float((x[-1] - x[0]) / max(len(x) - 1, 1))

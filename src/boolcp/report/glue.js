@@ -1,0 +1,96 @@
+// Joins the table (DataTables), the charts (Plotly) and the cards: one selected atom, one filter, one order.
+const root = document.documentElement;
+const shown = { selected: null, atoms: null };
+const cards = document.getElementById("cards");
+const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+const isTouch = matchMedia("(pointer: coarse)").matches;
+const scheme = matchMedia("(prefers-color-scheme: dark)");
+
+function addressOf(id) {
+  const { type, textContent } = document.getElementById(id);
+  const source = type === "application/json" ? JSON.parse(textContent) : textContent;
+  return URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+}
+
+// a chart takes the place of its still picture when it comes near the window
+const observer = new IntersectionObserver((entries) => {
+  for (const { target } of entries.filter((entry) => entry.isIntersecting)) {
+    observer.unobserve(target);
+    const { data, layout } = JSON.parse(target.querySelector("script").textContent);
+    const plot = target.querySelector(".plot");
+    target.classList.add("live");
+    Plotly.newPlot(plot, data, { ...layout, dragmode: isTouch ? false : "zoom" }, options).then(() => {
+      plot.on("plotly_click", ({ points }) => points[0].data.meta && select(points[0].data.meta.atom));
+      paint(plot);
+    });
+  }
+}, { rootMargin: "400px" });
+
+// in charts of several atoms, the filtered ones go and those that are not selected fade
+function paint(plot) {
+  const atoms = plot.data.map((trace) => trace.meta?.atom);
+  if (atoms[0] === undefined) return;
+  const opacity = atoms.map((k) => (shown.selected === null || shown.selected === k ? 1 : 0.15));
+  const visible = atoms.map((k) => shown.atoms === null || shown.atoms.includes(k));
+  Plotly.restyle(plot, { opacity, visible });
+}
+
+function paintAll() {
+  document.querySelectorAll(".js-plotly-plot").forEach(paint);
+}
+
+function select(atom) {
+  shown.selected = shown.selected === atom ? null : atom;
+  for (const element of document.querySelectorAll("[data-atom]")) {
+    const isSelected = Number(element.dataset.atom) === shown.selected;
+    element.classList.toggle("selected", isSelected);
+    element.querySelectorAll("button.pick").forEach((button) => button.setAttribute("aria-pressed", isSelected));
+  }
+  const words = shown.selected === null ? "No atom is selected." : `Atom ${shown.selected} is selected.`;
+  document.getElementById("status").textContent = words;
+  paintAll();
+}
+
+function follow(grid) {
+  shown.atoms = grid.rows({ search: "applied", order: "applied" }).nodes().toArray().map((row) => Number(row.dataset.atom));
+  for (const element of document.querySelectorAll("[data-atom]:not(#table-of-atoms tr)")) {
+    element.hidden = !shown.atoms.includes(Number(element.dataset.atom));
+  }
+  shown.atoms.forEach((k) => cards.append(document.getElementById(`atom-${k}`)));
+  paintAll();
+}
+
+function joinTable(DataTable) {
+  const layout = { topStart: null, topEnd: null, bottomStart: "info", bottomEnd: null };
+  const language = { info: "_TOTAL_ of _MAX_ atoms", infoEmpty: "no atom of _MAX_", infoFiltered: "" };
+  const grid = new DataTable("#table-of-atoms", { paging: false, order: [], layout, language, autoWidth: false });
+  grid.on("draw", () => follow(grid));
+  const [modes, words] = ["boolean-mode", "find"].map((id) => document.getElementById(id));
+  modes.addEventListener("change", () => {
+    grid.column(1).search(modes.value, { exact: modes.value !== "" }).draw();
+  });
+  words.addEventListener("input", () => grid.column(0).search(words.value).draw());
+}
+
+document.addEventListener("click", ({ target }) => {
+  if (target.closest("button.pick, tr[data-atom]") && !target.closest("a")) {
+    select(Number(target.closest("[data-atom]").dataset.atom));
+  }
+});
+document.addEventListener("keydown", ({ key }) => {
+  if (key === "Escape" && shown.selected !== null) select(shown.selected);
+});
+const followScheme = () => root.classList.toggle("dark", scheme.matches);
+scheme.addEventListener("change", followScheme);
+followScheme();
+root.classList.add("js");
+addEventListener("load", async () => {
+  if (document.getElementById("table-of-atoms")) joinTable((await import(addressOf("datatables"))).default);
+  const script = document.createElement("script");
+  script.src = addressOf("plotly");
+  script.addEventListener("load", () => {
+    document.querySelectorAll("figure.chart").forEach((figure) => observer.observe(figure));
+    root.classList.add("ready");
+  });
+  document.head.append(script);
+});
