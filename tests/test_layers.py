@@ -25,6 +25,7 @@ LAYERS = [
 HANDLES = {("summaries", "identifiability"), ("atoms", "io"), ("atoms", "plotting"), ("atoms", "report")}
 ALONE = {"contractions", "_kernels", "_row_kernels"}
 EXTRAS = {"matplotlib", "xarray", "tensorly", "dask", "mne", "zarr", "h5py", "netCDF4", "pandas", "pyttb", "jinja2"}
+EXTRAS |= {"plotly", "itables"}
 HEAVY = EXTRAS | {"numba", "sklearn", "scipy"}
 MODULES = {
     ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path

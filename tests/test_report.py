@@ -16,8 +16,10 @@ from boolcp.cli import WRONG_INPUT, main
 from boolcp.io import FileError
 from boolcp.labels import Labels
 
-for package in ("jinja2", "matplotlib", "plotly", "itables"):
-    pytest.importorskip(package)
+pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
+pytest.importorskip("plotly")
+pytest.importorskip("itables")
 
 from boolcp import report
 from boolcp.report import assets, words
@@ -126,9 +128,8 @@ def test_the_page_is_self_contained_and_its_pictures_have_texts(page):
             assert attributes.get(name, "#").startswith(("#", "data:image/svg+xml;base64,"))
     images = page.attributes("img")
     assert len(images) == 3 + 3 * 3 and all(image["alt"] for image in images)
-    assert all(
-        plot["role"] == "img" and plot["aria-label"] for plot in page.attributes("div") if plot.get("class") == "plot"
-    )
+    plots = [attributes for attributes in page.attributes("div") if attributes.get("class") == "plot"]
+    assert len(plots) == len(page.charts()) and all(plot["role"] == "img" and plot["aria-label"] for plot in plots)
     for image in images:
         picture = ElementTree.fromstring(base64.b64decode(image["src"].partition(",")[2]))
         assert picture.tag == "{http://www.w3.org/2000/svg}svg"
@@ -260,3 +261,5 @@ def test_the_command_writes_the_page_beside_the_result(tmp_path, monkeypatch, ca
         error = capsys.readouterr().err
         assert message in error and error.count("\n") == 1
     assert main(["report", "out", "--force"]) == 0
+    assert main(["fit", "data.npy", "-k", "1", "-o", "out", "--force"]) == 0
+    assert not (tmp_path / "out" / "report.html").exists()

@@ -18,6 +18,7 @@ FLAGS = (
     "--no-sandbox --headless --disable-gpu --disable-background-networking --disable-component-update "
     "--disable-sync --no-first-run"
 ).split()
+MINUS = "\N{MINUS SIGN}"
 EVIL = "<script>alert(1)</script>"
 PATIENCE = 20_000  # milliseconds until a wait fails; the machine may be busy
 
@@ -135,7 +136,7 @@ def test_hover_shows_label_and_value(page):
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     text = plot.locator(".hoverlayer .hovertext text").first.text_content()
     value = decomposition(np.random.default_rng(0)).atoms[1].factors[1][:, 0]
-    assert text == f"trial 0, condition awake: {value[0] / value[np.abs(value).argmax()]:.4g}".replace("-", "−")
+    assert text == f"trial 0, condition awake: {value[0] / value[np.abs(value).argmax()]:.4g}".replace("-", MINUS)
     plot = live(page, "#atom-0 figure:nth-child(1)")  # electrodes
     box = plot.locator(".scatterlayer .point").first.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)

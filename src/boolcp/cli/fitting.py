@@ -124,6 +124,8 @@ def write_result(model, X, out, *, seconds, is_partial=False, is_forced=False):
     notes = {"command": shlex.join(["boolcp", *sys.argv[1:]]), "seconds": round(seconds, 3), "is_partial": is_partial}
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
+        if is_forced:
+            (out / REPORT).unlink(missing_ok=True)  # that of the result that is replaced
     save(model, out / RESULT, data=X, notes=notes, overwrite=is_forced)
     write_text(out / SUMMARY, model.decomposition_.to_dataframe().to_csv(), overwrite=is_forced)
     provenance = make_provenance(model, data=X, notes=notes)

@@ -4,17 +4,28 @@ from typing import Any
 
 import numpy as np
 
-from boolcp import plotting
+from boolcp.plotting._look import BLUE, LINES, MAX_TICKS, MAX_TICKS_UPWARD, OFF, ON, ORANGE, UNKNOWN, shortened
+from boolcp.plotting._modes import (
+    coordinate_text,
+    coordinates_of,
+    even_places,
+    is_date,
+    is_geometric,
+    line_places,
+    mode_text,
+    positions_of,
+    unit_of,
+)
+from boolcp.plotting._patterns import block_image, carrier_mode, leading_column, real_columns
 from boolcp.report.assets import plain
-from boolcp.report.words import leading_column, result_error, unit_of
+from boolcp.report.words import result_error, value_label
 
 MAX_POINTS = 20_000  # of a line; beyond, the least and the largest of each stretch stay
 MAX_CELLS = 25_000  # of an image; beyond, neighbors are averaged
-MAX_NAMED_TICKS = 20
 MAX_MARKERS = 60
-LINES = (*plotting.LINES[:6], "#8A8A8A")  # the same without black, which a dark page would hide
+COLORS = (*LINES[:6], "#8A8A8A")  # without black, which a dark page would hide
 OUTLINE, ZERO = "#6B6B6B", "#9A9A9A"
-BITS = [[0, plotting.OFF], [0.5, plotting.UNKNOWN], [1, plotting.ON]]
+BITS = [[0, OFF], [0.5, UNKNOWN], [1, ON]]
 DIVERGING = [[0, "#2166AC"], [0.25, "#92C5DE"], [0.5, "#F7F7F7"], [0.75, "#F4A582"], [1, "#B2182B"]]
 
 
@@ -26,9 +37,9 @@ def boolean_chart(W, k, stability=None):
     texts = [f"{label}: {state}" for label, state in zip(hover_labels(W, atom.mode), states, strict=True)]
     if stability is not None:
         texts = [text + _chance(p) for text, p in zip(texts, stability.bit_probability[k], strict=True)]
-    positions = plotting._positions(W, atom.mode)
+    positions = positions_of(W, atom.mode)
     if positions is not None:
-        colors = np.where(unknown, plotting.UNKNOWN, np.where(atom.z, plotting.ON, plotting.OFF)).tolist()
+        colors = np.where(unknown, UNKNOWN, np.where(atom.z, ON, OFF)).tolist()
         return _map(W, atom.mode, positions, texts, {"color": colors})
     values = np.where(unknown, 0.5, atom.z)[None, :]
     trace = _bits(values, texts) | _span(W, atom.mode, "x")
@@ -38,21 +49,21 @@ def boolean_chart(W, k, stability=None):
 
 def real_chart(W, k, mode):
     """Return the real part of an atom along one mode: a map of electrodes, bars for names, or lines."""
-    columns = plotting.real_columns(W, k)[mode]
-    label = plain(plotting._size_label(W, k, mode))
+    columns = real_columns(W, k)[mode]
+    label = plain(size_label(W, k, mode))
     texts = hover_labels(W, mode)
-    positions = plotting._positions(W, mode)
+    positions = positions_of(W, mode)
     if positions is not None and columns.shape[1] == 1:
         texts = [f"{text}: {value:.4g}" for text, value in zip(texts, columns[:, 0], strict=True)]
         scale = {"colorscale": DIVERGING, "colorbar": _bar(label), **_symmetric(columns)}
         return _map(W, mode, positions, texts, {"color": columns[:, 0], **scale})
-    has_names = plotting._line_places(W, mode) is None and plotting._coords(W, mode) is not None
+    has_names = places_of(W, mode) is None and coordinates_of(W, mode) is not None
     layout = _layout(xaxis=_axis(W, mode), yaxis={"title": {"text": label}})
     if has_names and columns.shape[1] == 1:
-        trace = {"type": "bar", "y": columns[:, 0], "marker": {"color": plotting.BLUE}, "hovertext": texts}
+        trace = {"type": "bar", "y": columns[:, 0], "marker": {"color": BLUE}, "hovertext": texts}
         return {"data": [trace | _hover("%{hovertext}: %{y:.4g}")], "layout": layout}
     names = [f"product {n}" for n in range(columns.shape[1])] if columns.shape[1] > 1 else [""]
-    traces = [line(W, mode, columns[:, n], LINES[n % len(LINES)], name, texts) for n, name in enumerate(names)]
+    traces = [line(W, mode, columns[:, n], COLORS[n % len(COLORS)], name, texts) for n, name in enumerate(names)]
     if 1 < len(traces) <= 4:
         layout |= {"showlegend": True, "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}}
     return {"data": traces, "layout": layout}
@@ -60,14 +71,14 @@ def real_chart(W, k, mode):
 
 def image_chart(W, k, modes):
     """Return the real part of an atom over two modes, the first vertical, and whether neighbors were averaged."""
-    image = real_image(W, k, modes)
+    image = block_image(W, k, modes)
     steps = _image_steps(image.shape)
     small = _averaged(image, steps)
-    trace = {"type": "heatmap", "z": small, "colorscale": DIVERGING, "colorbar": _bar(plain(plotting._value_text(W)))}
+    trace = {"type": "heatmap", "z": small, "colorscale": DIVERGING, "colorbar": _bar(plain(value_label(W)))}
     trace |= {"zmin": _symmetric(image)["cmin"], "zmax": _symmetric(image)["cmax"]}
     for name, mode, step in zip("yx", modes, steps, strict=True):
         trace |= _span(W, mode, name, step)
-    y, x = (plain(plotting.mode_text(W, mode)) for mode in modes)
+    y, x = (plain(mode_text(W, mode)) for mode in modes)
     units = [plain(unit_of(W, mode)) for mode in modes]
     place = f"{x} %{{x:.6~g}} {units[1]}, {y} %{{y:.6~g}} {units[0]}"
     if steps == (1, 1) and small.size <= MAX_CELLS // 4 and any(_has_names(W, mode) for mode in modes):
@@ -80,10 +91,10 @@ def image_chart(W, k, modes):
 def path_chart(W, errors):
     """Return the relative error after each atom of the pursuit, and that of the result."""
     steps = {"type": "scatter", "mode": "lines+markers", "x": list(range(1, len(errors) + 1)), "y": errors}
-    traces = [steps | {"line": {"color": plotting.BLUE}} | _hover("pursuit, %{x} atoms: %{y:.4f}")]
+    traces = [steps | {"line": {"color": BLUE}} | _hover("pursuit, %{x} atoms: %{y:.4f}")]
     result = result_error(W)
     if result is not None:
-        marker = {"color": "rgba(0,0,0,0)", "size": 13, "line": {"color": plotting.ORANGE, "width": 2}}
+        marker = {"color": "rgba(0,0,0,0)", "size": 13, "line": {"color": ORANGE, "width": 2}}
         point = {"type": "scatter", "mode": "markers", "x": [W.n_atoms], "y": [result], "marker": marker}
         traces.append(point | _hover("result, %{x} atoms: %{y:.4f}"))
     steps = {"dtick": 1} if max(len(errors), W.n_atoms) <= 20 else {}
@@ -101,10 +112,10 @@ def share_chart(W, names, values, label):
             "type": "bar",
             "x": [names[k]],
             "y": [None if np.isnan(values[k]) else 100 * float(values[k])],
-            "marker": {"color": LINES[W.atoms[k].mode % len(LINES)]},
+            "marker": {"color": COLORS[W.atoms[k].mode % len(COLORS)]},
             "meta": {"atom": int(k)},
         }
-        | _hover(f"{names[k]}, Boolean along {plain(plotting.mode_text(W, W.atoms[k].mode))}: %{{y:.1f}} %")
+        | _hover(f"{names[k]}, Boolean along {plain(mode_text(W, W.atoms[k].mode))}: %{{y:.1f}} %")
         for k in range(W.n_atoms)
     ]
     axis = {"title": {"text": f"{label} (%)"}, "rangemode": "tozero"}
@@ -131,30 +142,36 @@ def together_charts(W, mode):
         traces = []
         for k in real:
             column = leading_column(W, k, mode)
-            trace = line(W, mode, column, LINES[k % len(LINES)], f"atom {k}", texts)
+            trace = line(W, mode, column, COLORS[k % len(COLORS)], f"atom {k}", texts)
             traces.append(trace | {"meta": {"atom": k}})
         axis = {"title": {"text": "relative size"}}
         charts["real"] = {"data": traces, "layout": _layout(xaxis=_axis(W, mode), yaxis=axis)}
     return charts
 
 
-def groups_chart(W, group, values, is_boolean):
-    """Return one line of dots for each atom over the groups of a coordinate: share of ones, or mean of the factor."""
+def groups_chart(means, is_boolean):
+    """Return a line of dots for each atom over the groups of ConditionMeans: share of ones, or mean of the factor."""
     traces = []
-    for k, row in values.items():
-        text = "%{y:.1f} % on" if is_boolean else "mean %{y:.3g}"
-        trace = {"type": "scatter", "mode": "lines+markers", "x": [plain(name) for name in group.names], "y": row}
-        color = LINES[k % len(LINES)]
-        look = {"line": {"color": color, "width": 1.5}, "marker": {"size": 9}, "name": f"atom {k}", "meta": {"atom": k}}
-        traces.append(trace | look | _hover(f"atom {k}, %{{x}}: {text}"))
-    label = "on (%)" if is_boolean else "mean relative size"
-    axis = {"title": {"text": label}, **({"range": [-4, 104]} if is_boolean else {})}
+    text, factor = ("%{y:.1f} % on", 100) if is_boolean else ("mean %{y:.3g}", 1)
+    for k in np.flatnonzero(means.is_boolean == is_boolean).tolist():
+        values = [None if np.isnan(value) else factor * value for value in means.mean[k]]
+        trace = {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "x": [plain(name) for name in means.conditions],
+            "y": values,
+        }
+        look = {"line": {"color": COLORS[k % len(COLORS)], "width": 1.5}, "marker": {"size": 9}}
+        traces.append(trace | look | {"name": f"atom {k}", "meta": {"atom": k}} | _hover(f"atom {k}, %{{x}}: {text}"))
+    axis = (
+        {"title": {"text": "on (%)"}, "range": [-4, 104]} if is_boolean else {"title": {"text": "mean relative size"}}
+    )
     return {"data": traces, "layout": _layout(xaxis={"type": "category"}, yaxis=axis)}
 
 
 def line(W, mode, column, color, name, texts):
     """Return one line over a mode; a very long one keeps the least and the largest of each stretch."""
-    places = plotting._line_places(W, mode)
+    places = places_of(W, mode)
     kept = kept_points(column)
     x = np.arange(len(column)) if places is None else places
     start = {"x": x[kept]} if len(kept) < len(column) or not _is_even(x) else {"x0": float(x[0]), "dx": _step(x)}
@@ -163,7 +180,7 @@ def line(W, mode, column, color, name, texts):
     if _has_names(W, mode):
         hover = {"text": [texts[i] for i in kept]} | _hover(f"{who}%{{text}}: %{{y:.4g}}")
     else:
-        hover = _hover(f"{who}{plain(plotting.mode_text(W, mode))} %{{x:.6~g}} {plain(unit_of(W, mode))}: %{{y:.4g}}")
+        hover = _hover(f"{who}{plain(mode_text(W, mode))} %{{x:.6~g}} {plain(unit_of(W, mode))}: %{{y:.4g}}")
     return {"type": "scatter", "y": column[kept], "name": name, "marker": {"size": 4}} | start | look | hover
 
 
@@ -177,26 +194,32 @@ def kept_points(column):
     return np.unique(ends)
 
 
-def real_image(W, k, modes):
-    """Return the real part with its weight over two modes (d, d'), others contracted with leading patterns."""
-    atom = W.atoms[k]
-    others = [n for n in range(W.ndim) if n != atom.mode]
-    block = atom.dense_block()
-    if block.ndim > 2:
-        vectors = [v[:, 0] / (np.linalg.norm(v) or 1.0) for v in plotting._leading_patterns(block)]
-        block = plotting._contract_others(block, vectors, [others.index(n) for n in modes])
-    image = W.weights[k] * (block if modes[0] < modes[1] else block.T)
-    for n, slices in (W.undetermined or {}).items():
-        if n in modes:
-            image[(slice(None),) * modes.index(n) + (slices,)] = np.nan
-    return image
+def places_of(W, mode):
+    """Return the coordinates along a mode if they are numbers in order, else None; dates are told by their names."""
+    return None if is_date(W, mode) else line_places(W, mode)
+
+
+def even_places_of(W, mode):
+    """Return the coordinates along a mode if they are evenly spaced numbers, else None."""
+    return None if is_date(W, mode) else even_places(W, mode)[0]
+
+
+def mode_label(W, mode):
+    """Return name and unit of a mode."""
+    unit = unit_of(W, mode)
+    return f"{mode_text(W, mode)} ({unit})" if unit else mode_text(W, mode)
+
+
+def size_label(W, k, mode):
+    """Return what the numbers of an atom along a mode are: those of the tensor, or relative to the largest."""
+    return value_label(W) if mode == carrier_mode(W, k) else "relative size"
 
 
 def hover_labels(W, mode):
     """Return what to call each entry of a mode on hover: its coordinate with unit, and its further coordinates."""
     unit = unit_of(W, mode)
-    name = plotting.mode_text(W, mode)
-    labels = [f"{name} {text} {unit}".rstrip() for text in plotting.coordinate_text(W, mode)]
+    name = mode_text(W, mode)
+    labels = [f"{name} {text} {unit}".rstrip() for text in coordinate_text(W, mode)]
     extra = {} if W.labels is None else W.labels.extra
     for further, (dim, values) in extra.items():
         if dim == W.labels.dims[mode] and further not in ("x", "y"):
@@ -217,7 +240,7 @@ def _bits(values, texts):
 
 def _map(W, mode, positions, texts, colors):
     """Return entries of a mode at their positions."""
-    x, y = positions
+    x, y = positions.T
     marker = {"size": float(np.clip(14 * np.sqrt(60 / len(x)), 5, 14)), "line": {"color": OUTLINE, "width": 1}} | colors
     trace = {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": marker, "text": texts}
     hidden = {"visible": False}
@@ -239,27 +262,27 @@ def _layout(**parts):
 
 def _axis(W, mode, *, is_even=False, is_upward=False):
     """Return the axis of a mode: its name and unit, and names as ticks where it has no numbers."""
-    axis: dict[str, Any] = {"title": {"text": plain(plotting._mode_label(W, mode))}}
-    places = plotting._even_places(W, mode)[0] if is_even else plotting._line_places(W, mode)
-    if places is None and plotting._coords(W, mode) is not None:
-        names = [plain(plotting._short(text)) for text in plotting.coordinate_text(W, mode, digits=3)]
-        step = -(-len(names) // (plotting.MAX_TICKS_UPWARD if is_upward else MAX_NAMED_TICKS))
+    axis: dict[str, Any] = {"title": {"text": plain(mode_label(W, mode))}}
+    places = even_places_of(W, mode) if is_even else places_of(W, mode)
+    if places is None and coordinates_of(W, mode) is not None:
+        names = [plain(shortened(text)) for text in coordinate_text(W, mode, digits=3)]
+        step = -(-len(names) // (MAX_TICKS_UPWARD if is_upward else MAX_TICKS))
         axis |= {"tickvals": list(range(0, len(names), step)), "ticktext": names[::step]}
-    elif places is not None and not is_even and plotting._is_geometric(places):
+    elif places is not None and not is_even and is_geometric(places):
         axis["type"] = "log"
     return axis
 
 
 def _span(W, mode, name, step=1):
     """Return where the cells of an image lie along a mode."""
-    places = plotting._even_places(W, mode)[0]
+    places = even_places_of(W, mode)
     start, width = (0.0, 1.0) if places is None else (float(places[0]), _step(places))
     return {f"{name}0": start + width * (step - 1) / 2, f"d{name}": width * step}
 
 
 def _has_names(W, mode):
     """Return True if numbers alone do not tell the entries of a mode apart: names, or further coordinates."""
-    has_coords = plotting._coords(W, mode) is not None and plotting._line_places(W, mode) is None
+    has_coords = coordinates_of(W, mode) is not None and places_of(W, mode) is None
     extra = {} if W.labels is None else W.labels.extra
     return has_coords or any(dim == W.labels.dims[mode] for dim, _ in extra.values())
 

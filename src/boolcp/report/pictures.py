@@ -1,4 +1,4 @@
-"""The figures of the page: a still picture with its text, for print and without scripts, and the chart that replaces it."""
+"""The figures of the page: a chart, and its still picture and text for print, for readers and without scripts."""
 
 import base64
 import io
@@ -9,10 +9,10 @@ from boolcp import plotting
 from boolcp.extras import load_extra
 from boolcp.report import charts
 from boolcp.report.assets import to_json
-from boolcp.report.words import find_groups, group_values, has_shares, on_text, percent, result_error, unit_of
+from boolcp.report.words import find_groups, has_shares, on_text, percent, result_error, unit_of
 
 PANEL, IMAGE = (3.4, 2.3), (4.2, 2.3)  # inches
-DPI, IMAGE_DPI = 150, 100  # of what is an image within the vector pictures; images of noise are large
+DPI, IMAGE_DPI = 150, 75  # of what is an image within the vector pictures; images of noise are large
 SETTINGS = {
     "font.size": 8,
     "axes.linewidth": 0.6,
@@ -96,19 +96,20 @@ def together_figures(W):
 def group_parts(W):
     """Return for each coordinate with a few groups a table and charts of the atoms in them."""
     parts = []
-    for group in find_groups(W):
-        boolean, real = group_values(W, group)
-        rows = [(k, [_text(value, "{:.0f} %") for value in boolean[k]], "share of ones") for k in boolean]
-        rows += [(k, [_text(value, "{:.3g}") for value in real[k]], "mean") for k in real]
-        mode = plotting.mode_text(W, group.mode)
-        figures = []
-        for values, what in ((boolean, "share that is on"), (real, "mean of the real part, largest entry one")):
-            if values:
-                chart = charts.groups_chart(W, group, values, values is boolean)
-                figures.append(figure(chart, f"{what} by {group.name}; the numbers are in the table", what))
-        title = f"By {group.name}" if mode == group.name else f"By {group.name} along {mode}"
-        sizes = np.bincount(group.member, minlength=len(group.names)).tolist()
-        heads = list(zip(group.names, sizes, strict=True))
+    for mode, name in find_groups(W):
+        means = plotting.condition_means(W, mode, name)
+        rows, figures = [], []
+        for is_boolean, what in ((True, "share of ones"), (False, "mean of the real part")):
+            members = np.flatnonzero(means.is_boolean == is_boolean).tolist()
+            pattern = "{:.0%}" if is_boolean else "{:.3g}"
+            cells = {k: ["-" if np.isnan(v) else pattern.format(v) for v in means.mean[k]] for k in members}
+            rows += [(k, cells[k], what) for k in members]
+            if members:
+                chart = charts.groups_chart(means, is_boolean)
+                figures.append(figure(chart, f"{what} by {name}; the numbers are in the table", f"{what} by {name}"))
+        place = plotting.mode_text(W, mode)
+        title = f"By {name}" if place == name else f"By {name} along {place}"
+        heads = list(zip(means.conditions, means.counts.tolist(), strict=True))
         parts.append({"title": title, "heads": heads, "rows": rows, "figures": figures})
     return parts
 
@@ -144,12 +145,8 @@ def draw_path(W, errors, ax):
 
 def draw_shares(W, values, label, ax):
     """Draw one bar for each atom, colored by its Boolean mode."""
-    colors = [charts.LINES[atom.mode % len(charts.LINES)] for atom in W.atoms]
+    colors = [charts.COLORS[atom.mode % len(charts.COLORS)] for atom in W.atoms]
     ax.bar(np.arange(W.n_atoms), 100 * np.nan_to_num(values), width=0.7, color=colors)
     ax.set(xlabel="atom", ylabel=f"{label} (%)")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.spines[["top", "right"]].set_visible(False)
-
-
-def _text(value, pattern):
-    return "-" if value is None else pattern.format(value)

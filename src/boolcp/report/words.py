@@ -1,12 +1,12 @@
 """What the page says in words and numbers: data, fit, atoms, origin."""
 
 import json
-from dataclasses import dataclass
 
 import numpy as np
 
 from boolcp import plotting
 from boolcp.identifiability import diagnose
+from boolcp.plotting._modes import unit_of
 
 MAX_DIAGNOSED_ATOMS, MAX_DIAGNOSED_NUMBERS = 10, 5_000_000  # beyond, a verdict may take minutes
 MAX_NAMES = 60
@@ -128,18 +128,8 @@ def stability_text(stability, k):
     return f"{text}, {percent(np.nanmean((p <= SURE) | (p >= 1 - SURE)))} of its bits sure"
 
 
-@dataclass(frozen=True, eq=False)
-class Group:
-    """A coordinate that sorts the entries of a mode into a few groups: the condition of each trial, say."""
-
-    mode: int
-    name: str
-    names: tuple[str, ...]
-    member: np.ndarray  # (d_n,) index of the group
-
-
 def find_groups(W):
-    """Return the coordinates that sort the entries of a mode into a few groups, as Groups.
+    """Return the coordinates that sort the entries of a mode into a few groups, as pairs of mode and name.
 
     Conditions of trials and areas of channels are such; so is a mode that is itself a few named states.
     """
@@ -151,32 +141,11 @@ def find_groups(W):
         further = {name: values for name, (where, values) in W.labels.extra.items() if where == dim}
         for name, values in (own | further).items():
             values = np.asarray(values)
-            names, first, member = np.unique(values.astype(str), return_index=True, return_inverse=True)
-            top = MAX_STATES if len(names) == len(values) else MAX_GROUPS
-            if values.dtype.kind not in "UTSbO" or not 2 <= len(names) <= top:
-                continue
-            order = np.argsort(first)  # as they come, not by the alphabet
-            found.append(Group(n, name, tuple(map(str, names[order])), np.argsort(order)[member.ravel()]))
+            n_groups = len({str(value) for value in values})
+            top = MAX_STATES if n_groups == len(values) else MAX_GROUPS
+            if values.dtype.kind in "USb" and 2 <= n_groups <= top:
+                found.append((n, name))
     return found
-
-
-def group_values(W, group):
-    """Return by atom what it is in each group: share of ones in percent of Boolean atoms, mean of the column of real ones."""
-    boolean, real = {}, {}
-    unknown = (W.undetermined or {}).get(group.mode, np.zeros(W.shape[group.mode], dtype=bool))
-    places = [np.flatnonzero((group.member == g) & ~unknown) for g in range(len(group.names))]
-    for k, atom in enumerate(W.atoms):
-        is_boolean = atom.mode == group.mode
-        values = 100.0 * atom.z if is_boolean else leading_column(W, k, group.mode)
-        (boolean if is_boolean else real)[k] = [float(values[p].mean()) if len(p) else None for p in places]
-    return boolean, real
-
-
-def leading_column(W, k, mode):
-    """Return the first column of an atom along a real mode, scaled to a largest entry of one."""
-    column = plotting.real_columns(W, k)[mode][:, 0]
-    top = np.nanmax(np.abs(column), initial=0.0) if np.isfinite(column).any() else 0.0
-    return column / (top or 1.0)
 
 
 def on_text(W, k):
@@ -252,9 +221,10 @@ def title_of(W):
     return f"{W.n_atoms} {'atom' if W.n_atoms == 1 else 'atoms'} of {name}"
 
 
-def unit_of(W, mode):
-    """Return the unit of the coordinates of a mode, or nothing."""
-    return "" if W.labels is None else W.labels.units.get(W.labels.dims[mode], "")
+def value_label(W):
+    """Return what the numbers of the tensor are, with their unit if it is known."""
+    name = None if W.labels is None else W.labels.name
+    return f"{name or 'size'} (arbitrary units)"
 
 
 def _listing(names):
