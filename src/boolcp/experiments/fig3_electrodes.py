@@ -3,17 +3,8 @@
 import numpy as np
 
 from boolcp.experiments import _recordings, _style
+from boolcp.plotting import plot_electrodes
 
-AREAS = {
-    "MP": ("medial prefrontal", _style.BLACK),
-    "LP": ("lateral prefrontal", _style.ORANGE),
-    "PM": ("premotor", _style.SKY),
-    "MS": ("motor and somatosensory", _style.GREEN),
-    "PC": ("parietal", _style.YELLOW),
-    "TC": ("temporal", _style.BLUE),
-    "HV": ("higher visual", _style.VERMILION),
-    "LV": ("lower visual", _style.PURPLE),
-}
 TITLES = {_recordings.SIMULATED: "simulated array", _recordings.REAL: "128-electrode array, bipolar pairs"}
 
 
@@ -57,15 +48,10 @@ def draw(table):
     canvas, axes = _style.figure(1, len(maps), _style.PAGE, 3.6)
     for ax, name in zip(axes[0], maps, strict=True):
         rows = table[table["map"] == name].set_index("electrode")
-        for _, row in rows[rows["partner"] > 0].iterrows():
-            other = rows.loc[row["partner"]]
-            ax.plot([row["x"], other["x"]], [row["y"], other["y"]], color="0.75", linewidth=2.5, zorder=1)
-        for area, part in rows.groupby("area"):
-            label, color = AREAS.get(str(area), (str(area), "0.5"))
-            style = {"s": 16, "color": color, "edgecolor": "0.25", "linewidth": 0.4, "zorder": 2}
-            ax.scatter(part["x"], part["y"], label=f"{area}: {label}", **style)
+        place = {electrode: n for n, electrode in enumerate(rows.index)}
+        pairs = [(place[one], place[other]) for one, other in rows["partner"].items() if other > 0]
+        areas = rows["area"].fillna("").to_numpy()
+        plot_electrodes(rows[["x", "y"]], areas=areas, pairs=pairs, legend=False, size=16, ax=ax)
         ax.set_title(TITLES.get(name, name))
-        ax.set_aspect("equal")
-        ax.set_axis_off()
     _style.legend_below(canvas, axes, 4)
     return canvas

@@ -6,8 +6,8 @@ from boolcp.bmp import BMP
 from boolcp.experiments import _recordings, _style
 from boolcp.experiments._table import seed_of
 from boolcp.experiments.fig3_electrodes import given_electrodes
+from boolcp.plotting import OFF, ON, plot_electrodes
 
-ON, OFF = _style.YELLOW, _style.BLUE
 N_ATOMS = 3
 METHODS = {
     "BMP": {},
@@ -91,7 +91,11 @@ def draw(table):
     for line, (group, method, atom, label) in zip(axes, rows, strict=True):
         for ax, condition in zip(line, conditions[group], strict=False):
             part = table[(table["group"] == group) & (table["condition"] == condition) & (table["method"] == method)]
-            draw_map(ax, part[part["atom"] == atom])
+            part = part[part["atom"] == atom]
+            if part.empty:
+                ax.text(0.5, 0.5, "no atom along the electrodes", transform=ax.transAxes, ha="center", fontsize=7)
+            else:
+                plot_electrodes(part[["x", "y"]], part["value"] == 1, legend=False, size=14, ax=ax)
             ax.set_title(condition)
         line[0].text(-0.12, 0.5, label, transform=line[0].transAxes, rotation=90, ha="center", va="center", fontsize=7)
         for ax in line:
@@ -100,13 +104,3 @@ def draw(table):
         axes[0, 0].scatter([], [], color=color, edgecolor="0.25", linewidth=0.4, s=16, label=text)
     _style.legend_below(canvas, axes, 2)
     return canvas
-
-
-def draw_map(ax, part):
-    """Draw one Boolean vector on the electrodes, yellow for 1 and blue for 0."""
-    if part.empty:
-        ax.text(0.5, 0.5, "no atom along the electrodes", transform=ax.transAxes, ha="center", fontsize=7)
-        return
-    colors = np.where(part["value"] == 1, ON, OFF)
-    ax.scatter(part["x"], part["y"], c=colors, edgecolor="0.25", linewidth=0.4, s=14)
-    ax.set_aspect("equal")

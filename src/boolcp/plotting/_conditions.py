@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from boolcp.plotting._look import ORANGE, bare, legend_above, make_axes, make_patch, plain_text, shortened
+from boolcp.plotting._look import ORANGE, finish, legend_above, make_axes, make_patch, plain_text, shortened
 from boolcp.plotting._modes import condition_of, mode_index, mode_text
 from boolcp.plotting._patterns import leading_column
 
@@ -140,22 +140,20 @@ def plot_conditions(W, mode, condition="condition", *, atoms=None, ax=None):
     ax.axhline(0, color="0.6", linewidth=0.6, zorder=0)
     has_room = len(chosen) <= 30
     ax.set_xticks(np.arange(len(chosen)), chosen if has_room else ["" for _ in chosen])
-    low = np.nanmin(means.mean[chosen] - np.nan_to_num(means.spread[chosen]), initial=0.0)
-    ax.set(xlim=(-0.5, max(len(chosen), 1) - 0.5), ylim=(min(1.05 * low, 0.0), 1.05))
-    ax.set_xlabel("atom", fontsize=8)
-    ax.set_ylabel(means_label(boolean, plain_text(shortened(mode_text(W, mode), 20))), fontsize=8)
-    ax.tick_params(labelsize=7)
-    bare(ax)
+    mean, spread = means.mean[chosen], np.nan_to_num(means.spread[chosen])
+    low, high = np.nanmin(mean - spread, initial=0.0), np.nanmax(mean + spread, initial=1.0)
+    ax.set(xlim=(-0.5, max(len(chosen), 1) - 0.5), ylim=(1.05 * low, 1.05 * high))
+    finish(ax, "atom", means_label(boolean, plain_text(shortened(mode_text(W, mode), 20))))
     texts = [f"{shortened(name, 20)} ({count})" for name, count in zip(means.conditions, means.counts, strict=True)]
     handles = [make_patch(COLORS[c % len(COLORS)], text) for c, text in enumerate(texts)]
-    legend_above(ax, ncols=3, handles=handles)
+    legend_above(ax, handles)
     return ax
 
 
 def means_label(boolean, name):
     """Return what the heights are, for the kinds of atoms there are."""
     if boolean.all():
-        return f"share of {name} on"
+        return f"share of ones along {name}"
     real = f"mean along {name}\n(± s.d., largest = 1)"
     return f"bars: share on; points:\n{real}" if boolean.any() else real
 
@@ -185,14 +183,15 @@ def draw_conditions(ax, W, mode, places, *, is_strip=False):
         ends = middles(places)
     changes = np.flatnonzero(labels[1:] != labels[:-1]) + 1
     runs = np.concatenate([[0], changes, [len(labels)]])
-    if is_strip:
-        ax.set_ylim(-0.3, 1)
+    low, high = (0, 1) if is_strip else ax.get_ylim()
+    share = 0.18 if is_strip else 0.06
+    ax.set_ylim(low - share * 1.3 * (high - low), high)  # the band lies below the numbers
     for name, color in colors.items():
         spans = [(ends[start], ends[stop] - ends[start]) for start, stop in pairwise(runs) if labels[start] == name]
         band = {"transform": ax.get_xaxis_transform(), "facecolors": color, "linewidth": 0, "zorder": 3}
-        ax.broken_barh(spans, (0, 0.18 if is_strip else 0.05), **band)
+        ax.broken_barh(spans, (0, share), **band)
     if ax.get_legend() is None:
-        legend_above(ax, handles=condition_patches(W, mode), ncols=3)
+        legend_above(ax, condition_patches(W, mode))
 
 
 def middles(places):

@@ -16,6 +16,7 @@ from boolcp.plotting._look import (
     make_axes,
     on_off_patches,
     plain_text,
+    points_wide,
     shortened,
     symmetric,
 )
@@ -30,6 +31,7 @@ AREAS = {  # of the paper's Figure 3
     "HV": ("higher visual", "#D55E00"),
     "LV": ("lower visual", "#CC79A7"),
 }
+SMALLEST, LARGEST = 5.0, 40.0  # points, in square points
 MARKERS = "osD^vP"  # areas beyond the colors differ in shape
 
 
@@ -85,7 +87,7 @@ def plot_electrodes(
         ax.imshow(image, cmap="gray", aspect="equal")
     for first, second in pairs:
         ax.plot(*positions[[first, second]].T, color="0.75", linewidth=2.5, zorder=1)
-    size = min(40.0, 22 * np.sqrt(120 / max(len(positions), 1))) if size is None else size
+    size = point_size(points_wide(ax), positions) if size is None else size
     if values is None:
         draw_areas(ax, positions, areas, size, legend)
     else:
@@ -109,6 +111,19 @@ def read_positions(positions, areas=None):
     if areas is not None and len(areas) != len(positions):
         raise ValueError(f"areas has {len(areas)} entries, but there are {len(positions)} positions.")
     return positions.reshape(-1, 2), None if areas is None else np.array([str(area) for area in areas])
+
+
+def point_size(room, positions):
+    """Return the area of a point, in square points, so that it is large and overlaps no other in (width, height)."""
+    positions = positions[np.isfinite(positions).all(axis=1)]
+    extent = np.ptp(positions, axis=0) if len(positions) else np.zeros(2)
+    if len(positions) < 2 or not extent.any():
+        return LARGEST
+    from scipy.spatial import cKDTree
+
+    spacing = np.median(cKDTree(positions).query(positions, k=2)[0][:, 1])
+    scale = min(0.75 * side / length for side, length in zip(room, extent, strict=True) if length > 0)
+    return float(np.clip((0.8 * spacing * scale) ** 2, SMALLEST, LARGEST))
 
 
 def area_look(areas):
@@ -135,16 +150,25 @@ def draw_areas(ax, positions, areas, size, legend):
 
 
 def shade_areas(ax, positions, areas):
-    """Shade each area behind its electrodes and name it above."""
+    """Shade each area behind its electrodes, and name it."""
     for area in dict.fromkeys(areas):
         points = positions[(areas == area) & np.isfinite(positions).all(axis=1)]
         if area and len(points):
             outline = hull(points)
             shade = {"facecolor": "0.9", "edgecolor": "0.9", "linewidth": 11, "joinstyle": "round", "zorder": 0}
             ax.fill(*outline.T, **shade)
-            top = points[np.argmax(points[:, 1])]
-            place = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center", "va": "bottom"}
-            ax.annotate(plain_text(shortened(area)), (points[:, 0].mean(), top[1]), fontsize=6, color="0.35", **place)
+            look = {"fontsize": 6.5, "color": "0.3", "ha": "center", "va": "center"}
+            ax.text(*free_place(points, positions), plain_text(shortened(area)), zorder=3, **look)
+
+
+def free_place(points, positions):
+    """Return the place above, below, left or right of an area that is farthest from all electrodes."""
+    low, high, middle = points.min(axis=0), points.max(axis=0), points.mean(axis=0)
+    step = 0.06 * np.nanmax(np.nanmax(positions, axis=0) - np.nanmin(positions, axis=0))
+    sides = np.array([(middle[0], high[1] + step), (middle[0], low[1] - step), (low[0] - step, middle[1])])
+    sides = np.vstack([sides, (high[0] + step, middle[1])])
+    distances = np.nanmin(np.linalg.norm(sides[:, None] - positions[None], axis=2), axis=1)
+    return sides[np.argmax(distances.round(9))]
 
 
 def hull(points):
@@ -177,7 +201,7 @@ def draw_values(ax, positions, values, size, label):
 
 def finish_map(ax, *, is_free=True):
     """Give a map equal scales and no frame."""
-    ax.set_aspect("equal")
+    ax.set_aspect("equal", adjustable="datalim")  # the Axes keep their size, so that legends have room
     if is_free:
         ax.margins(0.06)
     ax.set(xticks=[], yticks=[])

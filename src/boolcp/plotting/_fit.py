@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from boolcp.plotting._look import BLUE, LINES, ORANGE, bare, legend_above, make_axes
+from boolcp.plotting._look import BLUE, LINES, ORANGE, finish, legend_above, make_axes
 from boolcp.plotting._modes import mode_text
 
 
@@ -31,7 +31,8 @@ def plot_error_path(history, ax=None):
     ax = make_axes(ax)
     errors = [relative_error(step) for step in history]
     draw_path(ax, np.arange(1, len(errors) + 1), errors)
-    ax.set(ylabel="relative error", xlim=(0.5, max(len(errors), 1) + 0.5))
+    finish(ax, "number of atoms", "relative error")
+    ax.set(xlim=(0.5, max(len(errors), 1) + 0.5))
     ax.set_ylim(0, 1.05 * max([e for e in errors if np.isfinite(e)], default=1.0) or 1.0)
     return ax
 
@@ -61,16 +62,15 @@ def plot_explained_path(history, ax=None):
     ax = make_axes(ax)
     shares = [0.0] + [100 * (1 - relative_error(step) ** 2) for step in history]
     draw_path(ax, np.arange(len(shares)), shares)
-    ax.set(ylabel="variance explained (%)", xlim=(-0.5, len(shares) - 0.5), ylim=(min(0.0, *shares, 0.0), 102))
+    finish(ax, "number of atoms", "variance explained (%)")
+    ax.set(xlim=(-0.5, len(shares) - 0.5), ylim=(min(0.0, *shares, 0.0), 102))
     return ax
 
 
 def draw_path(ax, numbers, values):
     """Draw values against the number of atoms."""
     ax.plot(numbers, values, color=BLUE, marker="o", markersize=4)
-    ax.set_xlabel("number of atoms")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    bare(ax)
 
 
 def relative_error(step):
@@ -111,9 +111,9 @@ def plot_certificates(W, ax=None):
             ax.bar(members, values[members], width=0.7, color=LINES[n % len(LINES)], label=mode_text(W, n))
     for k in np.flatnonzero(np.isnan(values)):
         ax.text(k, 1, "-", ha="center")
-    ax.set(xlabel="atom", ylabel="certificate (%)", ylim=(0, 105), xlim=(-0.6, max(W.n_atoms, 1) - 0.4))
+    finish(ax, "atom", "certificate (%)")
+    ax.set(ylim=(0, 105), xlim=(-0.6, max(W.n_atoms, 1) - 0.4))
     ax.xaxis.get_major_locator().set_params(integer=True)
-    bare(ax)
     if np.isfinite(values).any():
         legend_above(ax, title="Boolean along")
     return ax
@@ -147,8 +147,7 @@ def plot_selection(selection, ax=None):
     numbers = np.arange(len(selection.mean))
     ax.errorbar(numbers, selection.mean, selection.standard_error, color=BLUE, marker="o", markersize=4, capsize=2)
     ax.axvline(selection.n_atoms, color=ORANGE, linestyle="--", label=f"chosen: {selection.n_atoms}")
-    ax.set(xlabel="number of atoms", ylabel="held-out RMSE")
+    finish(ax, "number of atoms", "held-out RMSE")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    bare(ax)
-    ax.legend(frameon=False, fontsize=8)
+    ax.legend(frameon=False, fontsize=7)
     return ax

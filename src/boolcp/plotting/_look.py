@@ -23,21 +23,37 @@ def make_axes(ax, width=COLUMN, height=2.4):
     return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
 
 
-def bare(ax):
-    """Take away the upper and the right frame of a chart."""
+def finish(ax, xlabel=None, ylabel=None):
+    """Label a chart, at sizes that can be read in a column, without the upper and the right frame."""
+    for axis, label in ((ax.xaxis, xlabel), (ax.yaxis, ylabel)):
+        if label is not None:
+            axis.set_label_text(label, fontsize=8)
+    ax.tick_params(labelsize=7)
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def legend_above(ax, ncols=4, **options):
-    """Put the legend above the Axes, where it hides nothing."""
+def points_wide(ax):
+    """Return width and height of the Axes in points, before their labels are laid out."""
+    box = ax.get_window_extent()
+    return box.width * 72 / ax.figure.dpi, box.height * 72 / ax.figure.dpi
+
+
+def legend_above(ax, handles=None, **options):
+    """Put the legend above the Axes, where it hides nothing, in as many columns as fit."""
+    handles = ax.get_legend_handles_labels()[0] if handles is None else handles
+    widest = 18 + 3.6 * max((len(handle.get_label()) for handle in handles), default=0)
+    ncols = max(1, min(len(handles), int(points_wide(ax)[0] // widest)))
     look = {"frameon": False, "fontsize": 7, "title_fontsize": 7, "handlelength": 1.2, "columnspacing": 1.0}
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=ncols, borderaxespad=0.2, **look, **options)
+    place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
+    ax.legend(handles=handles, ncols=ncols, **place, **look, **options)
 
 
-def legend_below(ax, handles, ncols=4):
-    """Put a legend of given handles below the Axes, outside of it."""
+def legend_below(ax, handles, ncols=4, down=0):
+    """Put a legend of given handles below the Axes, `down` points lower if there is text between."""
+    shift = load_extra("matplotlib.transforms", "plot").ScaledTranslation(0, -down / 72, ax.figure.dpi_scale_trans)
     look = {"frameon": False, "fontsize": 7, "handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 1.0}
-    ax.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=ncols, **look)
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "bbox_transform": ax.transAxes + shift}
+    ax.legend(handles=handles, ncols=ncols, **place, **look)
 
 
 def diverging():

@@ -7,8 +7,8 @@ import numpy as np
 
 from boolcp.atoms import BooleanCP
 from boolcp.plotting._conditions import read_conditions
-from boolcp.plotting._electrodes import draw_values
-from boolcp.plotting._look import COLUMN, legend_below, make_axes, on_off_patches, plain_text, two_colors
+from boolcp.plotting._electrodes import draw_values, point_size
+from boolcp.plotting._look import COLUMN, legend_below, make_axes, on_off_patches, plain_text, points_wide, two_colors
 from boolcp.plotting._modes import condition_of, mode_index, mode_text, positions_of
 
 GAP = 0.08  # between the fields, as a share of their size
@@ -60,31 +60,42 @@ def plot_boolean_map(W, mode=0, *, condition=None, positions=None, n_atoms=None,
     is_divided = isinstance(W, BooleanCP) and len(fields) > 1
     if positions is None and isinstance(first, BooleanCP) and not is_divided:
         positions = positions_of(first, mode_index(first, mode))
-    n_rows = max((len(bits) for bits in fields.values()), default=0)
-    n_rows = n_rows if n_atoms is None else min(n_rows, n_atoms)
     is_map = positions is not None and not is_divided
-    width = max(COLUMN, (1.3 if is_map else 1.0) * len(fields) + 0.5)
-    ax = make_axes(ax, width=width, height=(1.0 if is_map else 0.28) * n_rows + 0.9)
-    if n_rows == 0:
+    positions = np.asarray(positions, dtype=float) if is_map else None
+    n_rows = max((len(bits) for bits in fields.values()), default=0)
+    names = names[: n_rows if n_atoms is None else n_atoms]
+    height = map_height(positions) if is_map else 1.0
+    inches = 1.15 if is_map else 0.28
+    ax = make_axes(ax, max(COLUMN, 1.15 * len(fields) + 0.5), inches * height * len(names) + 0.8)
+    if not names:
         ax.text(0.5, 0.5, "no atom is Boolean along this mode", ha="center", fontsize=8, transform=ax.transAxes)
         ax.set_axis_off()
         return ax
-    sizes = [bits.shape[1] if is_divided else 1.0 for bits in fields.values()]
-    lefts, widths = columns(sizes)
-    for row in range(n_rows):
-        for bits, left, wide in zip(fields.values(), lefts, widths, strict=True):
+    lefts, widths = columns([bits.shape[1] if is_divided else 1.0 for bits in fields.values()])
+    wide, high = points_wide(ax)
+    size = point_size((wide / len(fields), high / len(names)), positions) if is_map else 0.0
+    for row in range(len(names)):
+        for bits, left, width in zip(fields.values(), lefts, widths, strict=True):
             if row < len(bits):
-                draw_field(ax, bits[row], (left, wide, row), np.asarray(positions, dtype=float) if is_map else None)
-    title_fields(ax, fields, lefts + widths / 2, [names[row] for row in range(n_rows)], is_divided)
-    what = plain_text(mode_text(first, mode_index(first, mode))) if isinstance(first, BooleanCP) else ""
-    if what and not is_map:
-        size = next(iter(fields.values())).shape[1]
-        ax.set_xlabel(f"{what} (by condition)" if is_divided else f"{what} (all {size} in each field)", fontsize=8)
+                draw_field(ax, bits[row], (left, width, row * height, height), positions, size)
+    titles = field_titles(fields, int(wide / len(fields) / 4.5), is_divided)
+    label_fields(ax, (lefts + widths / 2, titles), (np.arange(len(names)) * height, height, names))
+    ax.set_xlim(-GAP, lefts[-1] + widths[-1] + GAP)
+    if is_map:
+        ax.set_aspect("equal")
+    elif isinstance(first, BooleanCP):
+        n = mode_index(first, mode)
+        each = "by condition" if is_divided else f"all {first.shape[n]} in each field"
+        ax.set_xlabel(f"{plain_text(mode_text(first, n))} ({each})", fontsize=8)
     has_unknown = any(np.ma.getmaskarray(bits).any() for bits in fields.values())
-    legend_below(ax, on_off_patches(has_unknown), ncols=3)
-    if ax.get_xlabel():
-        ax.get_legend().set_bbox_to_anchor((0.5, -0.02 - 0.25 / max(n_rows * 0.28, 0.28)))
+    legend_below(ax, on_off_patches(has_unknown), ncols=3, down=14 if ax.get_xlabel() else 0)
     return ax
+
+
+def map_height(positions):
+    """Return the height of a map of electrodes that is one wide, with a margin."""
+    width, height = np.nanmax(positions, axis=0) - np.nanmin(positions, axis=0)
+    return float(np.clip(height / width if width > 0 else 1.0, 0.3, 1.0)) + GAP
 
 
 def several(decompositions, mode):
@@ -128,31 +139,33 @@ def columns(sizes):
     return np.concatenate([[0], np.cumsum(widths + GAP)[:-1]]), widths
 
 
-def draw_field(ax, bits, place, positions):
-    """Draw one Boolean vector at (left, width, row): as a map where positions are given, else as a strip."""
-    left, width, row = place
+def draw_field(ax, bits, place, positions, size):
+    """Draw one Boolean vector at (left, width, top, height): a map where positions are given, else a strip."""
+    left, width, top, height = place
     if positions is None:
         look = {"cmap": two_colors(), "vmin": 0, "vmax": 1, "interpolation_stage": "rgba", "aspect": "auto"}
-        ax.imshow(bits[None, :].astype(float), extent=(left, left + width, row + 1 - GAP, row), **look)
+        ax.imshow(bits[None, :].astype(float), extent=(left, left + width, top + (1 - GAP) * height, top), **look)
         return
     low, high = np.nanmin(positions, axis=0), np.nanmax(positions, axis=0)
     scale = (1 - 2 * GAP) / max(np.max(high - low), 1e-12)  # both directions alike
-    middle = np.array([left + width / 2, row + 0.5])
     flat = (positions - (low + high) / 2) * scale * [1, -1]  # rows count downward, positions upward
-    draw_values(ax, middle + flat, bits, min(14.0, 14 * 128 / len(bits)), None)
+    draw_values(ax, np.array([left + width / 2, top + height / 2]) + flat, bits, size, None)
 
 
-def title_fields(ax, fields, centers, names, is_divided):
+def field_titles(fields, n_letters, is_divided):
+    """Return the conditions on at most two lines each, with their numbers of entries where they differ."""
+    look = {"width": max(n_letters, 6), "max_lines": 2, "placeholder": "…"}
+    titles = [plain_text("\n".join(textwrap.wrap(name, **look))) for name in fields]
+    counts = [f"\n({bits.shape[1]})" if is_divided else "" for bits in fields.values()]
+    return [title + count for title, count in zip(titles, counts, strict=True)]
+
+
+def label_fields(ax, columns, rows):
     """Write the conditions above the columns and the atoms beside the rows."""
-    n_letters = max(8, 48 // len(fields))
-    titles = [
-        plain_text("\n".join(textwrap.wrap(name, n_letters, max_lines=2, placeholder="…")))
-        + (f"\n({bits.shape[1]})" if is_divided else "")
-        for name, bits in fields.items()
-    ]
-    ax.set(xlim=(-GAP, 2 * centers[-1] - (centers[-1] - 0.5) + GAP), ylim=(len(names), -GAP))
+    (centers, titles), (tops, height, names) = columns, rows
     ax.xaxis.tick_top()
     ax.set_xticks(centers, titles, fontsize=7)
-    ax.set_yticks(np.arange(len(names)) + 0.5 - GAP / 2, names, fontsize=7)
+    ax.set_yticks(tops + height * (1 - GAP) / 2, names, fontsize=7)
+    ax.set_ylim(tops[-1] + height, tops[0] - GAP * height)
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)

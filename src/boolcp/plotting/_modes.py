@@ -4,7 +4,7 @@ import numpy as np
 
 from boolcp.checks import check_modes
 from boolcp.extras import load_extra
-from boolcp.plotting._look import MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened
+from boolcp.plotting._look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened
 
 POSITIONS, CONDITION = ("x", "y"), "condition"  # names of the further coordinates that pictures know
 
@@ -130,10 +130,13 @@ def label_mode(ax, W, mode, places, *, is_vertical=False):
     axis = ax.yaxis if is_vertical else ax.xaxis
     axis.set_label_text(mode_label(W, mode), fontsize=8)
     if places is None and coordinates_of(W, mode) is not None:
-        names = [plain_text(shortened(text)) for text in coordinate_text(W, mode, digits=3)]
+        names = coordinate_text(W, mode, digits=3)
         ticks = np.arange(0, len(names), -(-len(names) // (MAX_TICKS_UPWARD if is_vertical else MAX_TICKS)))
         is_long = max(len(names[i]) for i in ticks) > 2 and not is_vertical
-        axis.set_ticks(ticks, [names[i] for i in ticks], fontsize=7, rotation=90 if is_long else 0)
+        has_room = len(ticks) <= 6
+        turn = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if has_room else {"rotation": 90}
+        names = [plain_text(shortened(names[i], MAX_LETTERS + 4 * has_room)) for i in ticks]
+        axis.set_ticks(ticks, names, fontsize=7, **(turn if is_long else {}))
     elif places is not None and is_date(W, mode):
         dates = load_extra("matplotlib.dates", "plot")
         locator = dates.AutoDateLocator(minticks=2, maxticks=5)

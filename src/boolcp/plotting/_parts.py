@@ -9,9 +9,9 @@ from boolcp.plotting._look import (
     BLUE,
     LINES,
     LONG,
-    bare,
     diverging,
     draw_scale,
+    finish,
     legend_above,
     make_axes,
     plain_text,
@@ -75,6 +75,7 @@ def plot_boolean(W, k=0, ax=None):
     ax.imshow(bits[None, :].astype(float), aspect="auto", extent=(*extent, 0, 1), **look)
     ax.set(yticks=[], xlim=extent)
     label_mode(ax, W, mode, places)
+    ax.tick_params(labelsize=7)
     draw_conditions(ax, W, mode, places, is_strip=True)
     return ax
 
@@ -140,15 +141,15 @@ def draw_lines(W, k, mode, columns, ax):
     if has_names and columns.shape[1] == 1:
         ax.bar(places, columns[:, 0], width=0.8, color=BLUE, rasterized=len(columns) > LONG)
     else:
-        marker = "." if len(columns) <= 60 else None
+        marker, is_sum = "." if len(columns) <= 60 else None, columns.shape[1] > 1
         for n, column in enumerate(columns.T):
             look = {"color": LINES[n % len(LINES)], "linewidth": 1.0, "marker": marker, "markersize": 4}
-            ax.plot(places, column, rasterized=len(column) > LONG, label=f"product {n}", **look)
-        if 1 < columns.shape[1] <= 4:
+            ax.plot(places, column, rasterized=len(column) > LONG, label=f"product {n}" if is_sum else None, **look)
+        if is_sum and columns.shape[1] <= 4:
             legend_above(ax)
     ax.axhline(0, color="0.8", linewidth=0.6, zorder=0)
     ax.set_ylabel(size_label(W, k, mode), fontsize=8)
-    bare(ax)
+    finish(ax)
     low, high = min(places[0], places[-1]), max(places[0], places[-1])
     if is_geometric(places):
         ax.set_xscale("log")
@@ -172,6 +173,7 @@ def draw_image(W, k, modes, ax):
     picture = ax.imshow(image, aspect="auto", extent=extent, cmap=diverging(), **symmetric(image))
     label_mode(ax, W, modes[1], x_places)
     label_mode(ax, W, modes[0], y_places, is_vertical=True)
+    ax.tick_params(labelsize=7)
     draw_scale(ax, picture, value_text(W))
     return ax
 

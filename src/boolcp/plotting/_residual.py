@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from boolcp.plotting._look import BLUE, bare, make_axes, plain_text, shortened
+from boolcp.plotting._look import BLUE, finish, make_axes, plain_text, shortened
 
 
 def plot_residual(check, ax=None):
@@ -37,13 +37,10 @@ def plot_residual(check, ax=None):
     ends = np.array([x[0], x[-1]])
     ax.plot(ends, ends, color="0.5", linestyle="--", linewidth=1.0)
     ax.plot(x, y, color=BLUE, marker="o", markersize=2.5, linewidth=0.8)
-    ax.set_xlabel("normal quantile", fontsize=8)
-    ax.set_ylabel("residual / root mean square", fontsize=8)
-    ax.tick_params(labelsize=7)
-    bare(ax)
+    finish(ax, "normal quantile", "residual / root mean square")
     names = [plain_text(shortened(name, 12)) for name in check.mode_names]
     rows = zip(names, check.structure, check.lag_correlation, strict=True)
-    lines = [f"{name}: {ratio:.2f}, {lag:+.2f}" for name, ratio, lag in rows]
+    lines = [f"{name}: {ratio:.2f}, {round(lag, 2) + 0.0:+.2f}" for name, ratio, lag in rows]
     head = "largest singular value / noise edge,\ncorrelation of neighbors"
     ax.text(0.03, 0.98, "\n".join([head, *lines]), transform=ax.transAxes, va="top", fontsize=6.5)
     verdict = "no structure above white noise" if check.is_noise else "structure is left"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from boolcp.plotting._look import BLUE, LONG, ORANGE, bare, legend_above, make_axes, make_patch
+from boolcp.plotting._look import BLUE, LONG, ORANGE, finish, legend_above, make_axes, make_patch
 from boolcp.plotting._modes import even_places, label_mode
 
 SPREAD = 0.7  # of the bits of one atom over its place on the axis
@@ -50,16 +50,13 @@ def plot_stability(stability, ax=None):
     similarity = 100 * stability.similarity.mean(axis=0)
     ax.scatter(numbers, similarity, s=18, color=ORANGE, marker="D", edgecolor="0.25", linewidth=0.4, zorder=3)
     ax.set(xlim=(-0.6, max(W.n_atoms, 1) - 0.4), ylim=(0, 104))
-    ax.set_xlabel("atom", fontsize=8)
-    ax.set_ylabel(f"% of {len(stability.similarity)} fits ({stability.scheme})", fontsize=8)
+    finish(ax, "atom", f"% of {len(stability.similarity)} fits ({stability.scheme})")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    ax.tick_params(labelsize=7)
-    bare(ax)
     labels = ("bits that agree", "mean similarity")
     handles = [make_patch("0.88", "came back"), *ax.collections]
     for points, label in zip(ax.collections, labels, strict=True):
         points.set_label(label)
-    legend_above(ax, handles=handles, ncols=3)
+    legend_above(ax, handles)
     return ax
 
 
@@ -96,10 +93,10 @@ def plot_bit_probability(stability, atom=0, ax=None):
     ax.bar(np.arange(len(p)) if places is None else places, p, width=width, color=np.where(one.z, BLUE, ORANGE))
     ax.set(ylim=(0, 1.02), xlim=extent)
     label_mode(ax, W, one.mode, places)
-    ax.set_ylabel("probability of on", fontsize=8)
-    ax.tick_params(labelsize=7)
-    bare(ax)
-    legend_above(ax, handles=[make_patch(BLUE, "on in the reference"), make_patch(ORANGE, "off")])
-    came_back = f"came back in {100 * stability.recurrence[atom]:.0f} % of {len(stability.similarity)} fits"
-    ax.set_title(f"atom {atom}: {came_back}", fontsize=8, pad=16)
+    finish(ax, ylabel="probability of on")
+    if not np.isfinite(p).any():
+        words = {"ha": "center", "fontsize": 7, "transform": ax.transAxes}
+        ax.text(0.5, 0.5, "never came back: nothing is known of its bits", **words)
+    title = f"atom {atom}: came back in {100 * stability.recurrence[atom]:.0f} % of {len(stability.similarity)} fits"
+    legend_above(ax, [make_patch(BLUE, "on in the reference"), make_patch(ORANGE, "off")], title=title)
     return ax
