@@ -49,10 +49,11 @@ bench: $(VENV)/bench.stamp
 	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
 
 # always from scratch, so that no page of a name that is gone is left
+GALLERY ?= 1
 docs: $(VENV)/docs.stamp
-	rm -rf docs/_build docs/api
-	$(BIN)/python -m sphinx --fail-on-warning --quiet -b html -d docs/_build/doctrees docs docs/_build/html
+	rm -rf docs/_build docs/api docs/auto_examples
+	MPLBACKEND=agg $(BIN)/python -m sphinx --fail-on-warning --quiet -D plot_gallery=$(GALLERY) -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo "The pages are in docs/_build/html/index.html"
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist docs/_build docs/api
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist docs/_build docs/api docs/auto_examples docs/sg_execution_times.rst

@@ -1,5 +1,6 @@
 """Settings of Sphinx, which builds these pages: `make docs`."""
 
+import os
 import re
 
 import boolcp
@@ -9,8 +10,17 @@ author = "The boolcp maintainers"
 copyright = author
 version = release = boolcp.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.mathjax", "numpydoc"]
-exclude_patterns = ["_build"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "numpydoc",
+    "sphinx_design",
+    "sphinx_copybutton",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "auto_examples/*.ipynb", "auto_examples/*.py", "sg_execution_times.rst"]
 templates_path = ["_templates"]
 default_role = "py:obj"  # `name` in a docstring is code, and a link if it is public
 smartquotes = False  # the prime of z'Cz is no apostrophe
@@ -20,12 +30,49 @@ myst_enable_extensions = ["amsmath", "dollarmath"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
 
+# the recordings are not part of the library: examples on them are left out where BOOLCP_DATA does not name their folder
+has_recordings = os.path.isdir(os.environ.get("BOOLCP_DATA", ""))
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"/plot_",
+    "ignore_pattern": r"__init__\.py" if has_recordings else r"_recorded_",
+    "within_subsection_order": "FileNameSortKey",
+    "doc_module": ("boolcp",),
+    "reference_url": {"boolcp": None},
+    "backreferences_dir": None,
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "min_reported_time": 1,
+    "matplotlib_animations": False,
+    "capture_repr": ("_repr_html_", "__repr__"),
+    "ignore_repr_types": r"matplotlib|Figure|Axes|list|tuple",
+    "abort_on_example_error": True,
+}
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "  # copied without prompts and output
+copybutton_prompt_is_regexp = True
+
 autodoc_typehints = "none"  # types stand in the docstrings
 numpydoc_show_class_members = False  # they are in _templates/autosummary/class.rst
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"boolcp {release}"
 html_copy_source = False
+html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["boolcp.css"]
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_prev_next": False,
+    "show_toc_level": 2,
+    "header_links_before_dropdown": 6,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+    "secondary_sidebar_items": ["page-toc"],
+}
 
 
 def keep_bars(app, what, name, obj, options, lines):

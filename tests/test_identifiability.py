@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
@@ -150,6 +151,30 @@ def test_diagnose_atoms_that_differ_along_one_mode_only(rng):
     assert diagnosis.verdicts == ("not identifiable", "not guaranteed", "not identifiable")
     assert "atoms 0 and 2 differ along one mode" in diagnosis.reasons[0]
     assert not diagnosis
+
+
+@pytest.mark.parametrize("weights", [(1.0, 2.0), (1.0, 1.0), (1.0, -1.0), (2.0, -1.0)])
+def test_atoms_with_one_real_part_are_exchangeable_if_other_bits_give_the_same_sum(weights, rng):
+    """Pairs of Boolean vectors of length 4 against all others: does another pair, with any weights, have the sum?"""
+    vectors = (np.arange(1, 16)[:, None] >> np.arange(4) & 1).astype(float)
+    pairs = list(combinations(range(15), 2))
+    part = random_atom((4, 5, 6), 0, "rank one", rng).factors
+    for i, j in pairs:
+        x = weights[0] * vectors[i] + weights[1] * vectors[j]
+        fits = [np.linalg.lstsq(vectors[list(pair)].T, x, rcond=None)[0] for pair in pairs if pair != (i, j)]
+        sums = [c @ vectors[list(pair)] for c, pair in zip(fits, [p for p in pairs if p != (i, j)], strict=True)]
+        has_other = any(np.allclose(y, x) for y in sums)
+        atoms = tuple(Atom(0, vectors[k], part) for k in (i, j))
+        is_known = "not identifiable" in diagnose(BooleanCP((4, 5, 6), atoms, weights)).verdicts
+        assert is_known == has_other, (vectors[i], vectors[j])
+
+
+def test_rigidity_is_told_by_the_numbers_of_the_atoms(rng):
+    a, b = np.array([[1, 1, 0, 0, 0, 0], [0, 0, 1, 1, 0, 0]], dtype=bool)
+    first, last = (replace(random_atom((6, 5, 4), 0, "rank one", rng), z=z) for z in (a, b))
+    other = random_atom((6, 5, 4), 1, "rank one", rng)
+    text = str(diagnose(BooleanCP((6, 5, 4), (first, other, last), [1.0, 1.0, 1.0])))
+    assert "Mode 0 is not rigid: z_0 + z_2 is Boolean as well" in text
 
 
 def test_diagnose_blocks(rng):

@@ -77,6 +77,24 @@ def test_similarity(rng):
     np.testing.assert_array_equal(take_slices(first, 0, places).z, first.z[places])
 
 
+def test_modes_may_be_named():
+    import xarray as xr
+
+    X, _, _ = make_boolean_cp((12, 13, 14), 1, noise=0.1, boolean_modes=[1], random_state=0)
+    named = xr.DataArray(X, dims=("channel", "time", "trial"))
+    options = {"boolean_modes": ["time"], "mode": "trial", "random_state": 0}
+    result = stability(named, 1, n_runs=2, scheme="split-half", **options)
+    assert result.recurrence.tolist() == [1.0] and result.decomposition.boolean_mode.tolist() == [1]
+    chosen = select_n_atoms(named, 2, splits=2, **options)
+    plain = select_n_atoms(X, 2, splits=2, boolean_modes=[1], mode=2, random_state=0)
+    np.testing.assert_array_equal(chosen.errors, plain.errors)
+
+
+def test_an_atom_that_never_came_back_has_no_sure_bits(rng):
+    text = stability(rng.standard_normal((10, 11, 12)), 2, n_runs=1, scheme="split-half", random_state=0).summary()
+    assert "nan" not in text and text.rstrip().endswith("-")
+
+
 def test_bad_arguments_are_named():
     X = sample().X
     for options, message in [

@@ -1,6 +1,6 @@
 """When is a decomposition the only one? Kruskal's condition, rigidity of Boolean factors, and a verdict in words."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from math import comb
 
@@ -247,8 +247,9 @@ def diagnose(decomposition):
     rank and blocks, they are when all are Boolean along one mode, their Boolean vectors are rigid and their real
     parts independent: the span of the unfolding then holds no other Boolean vectors. They are proved not to be
     when an exchange is known: a block atom whose z takes part in another Boolean vector of the span, or two
-    rank-one atoms that differ along one mode only. These are statements on the exact decomposition of the tensor
-    that the atoms sum to, whatever the noise of the data was.
+    rank-one atoms that differ along one mode only (unless this is their Boolean mode and their bits and weights tell
+    them apart). These are statements on the exact decomposition of the tensor that the atoms sum to, whatever the
+    noise of the data was.
 
     Parameters
     ----------
@@ -276,7 +277,7 @@ def diagnose(decomposition):
         raise TypeError(f"decomposition must be a BooleanCP, but it is a {type(W).__name__}.")
     kruskal = kruskal_condition(W) if W.n_atoms and all(atom.rank == 1 for atom in W.atoms) else None
     modes = sorted(set(W.boolean_mode.tolist()))
-    rigidity = {mode: is_rigid(_boolean_columns(W, mode)) for mode in modes}
+    rigidity = {mode: _rigidity_along(W, mode) for mode in modes}
     names = tuple(W.mode_name(mode) for mode in range(W.ndim))
     if kruskal:
         return Diagnosis(
@@ -335,7 +336,7 @@ def _exchanges(W, kruskal, rigidity):
         unit = [A / np.linalg.norm(A, axis=0) for A in W.factors]
         parallel = np.array([np.abs(A.T @ A) > 1 - TOL for A in unit])
         for k, l in combinations(range(W.n_atoms), 2):
-            if parallel[:, k, l].sum() >= W.ndim - 1:
+            if parallel[:, k, l].sum() >= W.ndim - 1 and not _are_told_apart(W, k, l):
                 found[k] = found[l] = f"atoms {k} and {l} differ along one mode at most"
         return found
     for mode, rigid in rigidity.items():
@@ -347,6 +348,19 @@ def _exchanges(W, kruskal, rigidity):
                 text = combination_text(rigid.coefficients, members)
                 found[int(k)] = f"{text} is {'Boolean as well' if rigid.witness.any() else 'zero'}"
     return found
+
+
+def _are_told_apart(W, k, l):
+    """Return True if two atoms with the same real part are the only Boolean vectors with their sum.
+
+    The sum has the values c, c' and c + c'. If all three occur and differ, no other weights give them: bits that
+    overlap without one holding the other, and weights of different size.
+    """
+    first, second = W.atoms[k], W.atoms[l]
+    if first.mode != second.mode or not is_rigid(np.stack([first.z, second.z], axis=1)):
+        return False
+    sizes = np.abs(W.weights[[k, l]])
+    return bool(abs(sizes[0] - sizes[1]) > 1e-6 * sizes.max())
 
 
 def _doubt(W, kruskal, rigidity):
@@ -361,8 +375,11 @@ def _doubt(W, kruskal, rigidity):
     return "the Boolean vectors are not rigid" if not all(rigidity.values()) else "the real parts are dependent"
 
 
-def _boolean_columns(W, mode):
-    return np.stack([atom.z for atom in W.atoms if atom.mode == mode], axis=1)
+def _rigidity_along(W, mode):
+    """Return the Rigidity of the Boolean vectors along one mode, called by the numbers of their atoms."""
+    members = np.flatnonzero(W.boolean_mode == mode).tolist()
+    rigidity = is_rigid(np.stack([W.atoms[k].z for k in members], axis=1))
+    return replace(rigidity, names=tuple(members))
 
 
 def _has_independent_parts(W):

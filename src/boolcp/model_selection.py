@@ -160,13 +160,21 @@ def select_n_atoms(
     values, labels = read_labels(X)
     values, observed = checks.check_tensor(values, mask)
     observed = np.ones(values.shape, dtype=bool) if observed is None else observed
-    mode = checks.check_modes(mode, values.ndim, None if labels is None else labels.dims)[0]
-    model = BMP(max_atoms, **({"certify": False} | options))
+    dims = None if labels is None else labels.dims
+    mode = checks.check_modes(mode, values.ndim, dims)[0]
+    model = make_model(max_atoms, options, values.ndim, dims)
     split = hold_out_entries if scheme == "entries" else hold_out_slabs
     seeds = checks.make_generator(random_state).spawn(splits)
     tasks = [(model, values, observed, mode, held_out, rng) for rng in seeds]
     errors = np.array(run_all(split, tasks, n_jobs, verbose, "splits"))
     return Selection(choose(errors, rule), errors, scheme, rule)
+
+
+def make_model(n_atoms, options, ndim, dims):
+    """Return the BMP to fit, its Boolean modes as indices: the parts of X that it sees have no names."""
+    modes = options.get("boolean_modes")
+    modes = None if modes is None else checks.check_modes(modes, ndim, dims)
+    return BMP(n_atoms, **({"certify": False} | options | {"boolean_modes": modes}))
 
 
 def choose(errors, rule):
@@ -292,7 +300,8 @@ class Stability:
             sure = np.mean((p <= 0.05) | (p >= 0.95)) if np.isfinite(p).any() else np.nan
             name = self.decomposition.mode_name(atom.mode)
             came_back, alike = f"{100 * self.recurrence[k]:7.0f} %", f"{self.similarity[:, k].mean():10.3f}"
-            rows.append(f"{k:4d}  {name:>4}  {came_back}  {alike}  {100 * sure:7.1f} %")
+            sure_text = "        -" if np.isnan(sure) else f"{100 * sure:7.1f} %"
+            rows.append(f"{k:4d}  {name:>4}  {came_back}  {alike}  {sure_text}")
         return "\n".join([f"stability over {len(self.similarity)} fits ({self.scheme})", *rows])
 
     def plot(self, atom=0, ax=None):
@@ -362,8 +371,9 @@ def stability(
     checks.check_number(threshold, "threshold", positive=True)
     values, labels = read_labels(X)
     values, observed = checks.check_tensor(values, mask)
-    mode = checks.check_modes(mode, values.ndim, None if labels is None else labels.dims)[0]
-    model = BMP(n_atoms, **({"certify": False} | options))
+    dims = None if labels is None else labels.dims
+    mode = checks.check_modes(mode, values.ndim, dims)[0]
+    model = make_model(n_atoms, options, values.ndim, dims)
     rng, *seeds = checks.make_generator(random_state).spawn(1 + n_runs)
     reference = clone(model).set_params(random_state=rng).fit(values, mask=observed).decomposition_
     draws = [places for seed in seeds for places in draw_slices(values.shape[mode], scheme, seed)]

@@ -22,6 +22,8 @@ class Rigidity:
         A Boolean vector of the span that is not a column (all False if the columns are dependent).
     coefficients : ndarray of shape (K,) or None
         The combination of columns that gives it.
+    names : tuple of int or None
+        What the columns are called in the text, from 0 if None.
 
     Examples
     --------
@@ -35,6 +37,7 @@ class Rigidity:
     holds: bool | None
     witness: np.ndarray | None = None
     coefficients: np.ndarray | None = None
+    names: tuple[int, ...] | None = None
 
     def __bool__(self):
         return self.holds is True
@@ -44,7 +47,7 @@ class Rigidity:
             return "rigid: the span holds no other Boolean vector"
         if self.coefficients is None or self.witness is None:
             return "not decided: too many atoms to go through all combinations"
-        terms = combination_text(self.coefficients)
+        terms = combination_text(self.coefficients, self.names)
         return f"not rigid: {terms} is {'Boolean as well' if self.witness.any() else 'zero'}"
 
 

@@ -1,0 +1,35 @@
+"""The written pages are true: the Python of each runs from top to bottom and prints what the page shows."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [DOCS / "index.md", DOCS / "getting_started.md", *sorted((DOCS / "guide").glob("*.md"))]
+PAGES = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
+
+
+def test_there_are_pages_to_run():
+    assert len(PAGES) >= 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_python_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib").use("agg")
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text(encoding="utf-8")
+    names = {"__name__": "__main__"}
+    for language, block in re.findall(r"^```(python|text)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE):
+        if language == "python":
+            exec(compile(block, str(page), "exec"), names)
+        else:
+            assert capsys.readouterr().out == block
+
+
+def test_every_page_of_the_guide_is_listed():
+    index = (DOCS / "guide" / "index.md").read_text(encoding="utf-8")
+    for page in (DOCS / "guide").glob("*.md"):
+        if page.stem != "index":
+            assert f"({page.name})" in index and re.search(rf"^{page.stem}$", index, flags=re.MULTILINE), page.name
