@@ -38,8 +38,8 @@ def main():
         rows.append(row)
     head = ["method", *(f"{int(np.sum(parts))} atoms" for parts in SYN_ATOMS)]
     text = (
-        f"Noisy tensors of {' x '.join(map(str, SHAPE))}, sigma = 1, seeds 0 to {options.seeds - 1}: runs without a wrong "
-        "bit (mean denoising RMSE). The SUSTain-style baseline is told which modes are Boolean, in turn."
+        f"Noisy tensors of {' x '.join(map(str, SHAPE))}, sigma = 1, seeds 0 to {options.seeds - 1}: runs without a "
+        "wrong bit (mean denoising RMSE). The SUSTain-style baseline is told which modes are Boolean, in turn."
     )
     write("baselines.md", COMMAND, ["# One start and several", text, table(head, rows)])
 
