@@ -9,13 +9,18 @@ from boolcp.io.errors import FileError, writing
 
 
 @contextmanager
-def replacing(path, *, overwrite=False, is_durable=True):
-    """Give a temporary path beside `path`; what is written there takes its place at the end, unless something fails."""
+def replacing(path, *, overwrite=False, is_durable=True, temporary=None):
+    """Give a temporary path beside `path`; what is written there takes its place at the end, unless something fails.
+
+    A file that is written again and again names its `temporary`, so that a killed process leaves no more than one.
+    """
     path = Path(path)
     check_free(path, overwrite=overwrite)
     with writing(path):
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
-        os.close(descriptor)
+        name = temporary
+        if temporary is None:
+            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
+            os.close(descriptor)
         try:
             yield Path(name)
             if is_durable:  # on the disk before the name points to it
