@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from boolcp.atoms import Atom, BooleanCP
-from boolcp.backfit import Rule, Run, Term, assemble, block_pursuit, climb_ratio, decide_bits
+from boolcp.backfit import Rule, Run, block_pursuit
+from boolcp.records import Term
 from boolcp.shrinkage import noise_level, shrink_matrix
 from boolcp.storage import DenseTensor, TuckerTensor
+from boolcp.terms import assemble, climb_ratio, decide_bits
 
 
 def make_blocks(shape, modes, ranks, rng, share=0.5, size=1.0):

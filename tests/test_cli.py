@@ -14,6 +14,7 @@ from boolcp.cli import INTERRUPTED, WRONG_INPUT, main
 from boolcp.cli.data import DataOptions, label_list, load_data
 from boolcp.cli.fitting import Stopper, fit_until_stopped
 from boolcp.io import load_provenance
+from boolcp.steps import Steps
 
 
 @pytest.fixture
@@ -168,31 +169,77 @@ def test_labels_of_channels_as_text():
     assert label_list("1-3, 7,Fz") == ["1", "2", "3", "7", "Fz"] and label_list("A-1") == ["A-1"]
 
 
-def test_ctrl_c_in_the_pursuit_keeps_the_atoms_so_far(data, monkeypatch, capsys):
-    model = boolcp.BMP(3, random_state=0)
-    show = model._progress
+def interrupt_at(monkeypatch, stage, step, times=1):
+    """Make the process get Ctrl-C when a fit has done a step, before its callback is asked."""
+    report = Steps.report
 
-    def interrupted(steps):
-        for step in show(steps):
-            yield step
-            if step == 1:
+    def interrupted(self, name, n_done, *arguments):
+        if (name, n_done) == (stage, step):
+            for _ in range(times):
                 signal.raise_signal(signal.SIGINT)
+        report(self, name, n_done, *arguments)
 
-    model._progress = interrupted
+    monkeypatch.setattr(Steps, "report", interrupted)
+
+
+def test_ctrl_c_in_the_pursuit_refines_the_atoms_so_far(data, monkeypatch, capsys):
+    interrupt_at(monkeypatch, "pursuit", 2)
+    model = boolcp.BMP(3, random_state=0)
     assert fit_until_stopped(model, data.X) is True
-    assert model.decomposition_.n_atoms == 2 and model.refine
+    assert model.decomposition_.n_atoms == 2 and len(model.history_) == 2
+    assert model.decomposition_.explained() > model.path_[-1].explained() + 1e-6
     assert "Stopping after this atom" in capsys.readouterr().err
 
 
-def test_ctrl_c_in_the_refinement_keeps_the_atoms_of_the_pursuit(data, monkeypatch, capsys):
-    def stop(*arguments, **options):
-        signal.raise_signal(signal.SIGINT)
-
+def test_ctrl_c_twice_in_the_pursuit_leaves_the_refinement_out(data, monkeypatch, capsys):
+    interrupt_at(monkeypatch, "pursuit", 2, times=2)
     model = boolcp.BMP(3, random_state=0)
-    monkeypatch.setattr("boolcp.pipeline.refine", stop)
     assert fit_until_stopped(model, data.X) is True
-    assert model.decomposition_.n_atoms == 3 and not model.refine
-    assert "Leaving the refinement" in capsys.readouterr().err
+    assert model.decomposition_.n_atoms == 2
+    np.testing.assert_array_equal(model.decomposition_.weights, model.path_[-1].weights)
+    assert "best result so far" in capsys.readouterr().err
+
+
+def test_ctrl_c_in_the_refinement_keeps_what_was_refined(data, monkeypatch):
+    searches = []
+    search = boolcp.pursuit.greedy_atom_search
+    monkeypatch.setattr("boolcp.pursuit.greedy_atom_search", lambda *a, **k: searches.append(1) or search(*a, **k))
+    interrupt_at(monkeypatch, "search", 1)
+    model = boolcp.BMP(3, random_state=0)
+    assert fit_until_stopped(model, data.X) is True
+    assert model.decomposition_.n_atoms == 3 and len(searches) == 3  # the pursuit is not run again
+    assert model.decomposition_.explained() > model.path_[-1].explained() + 1e-6
+
+
+def test_the_third_ctrl_c_interrupts_as_usual(data, monkeypatch):
+    interrupt_at(monkeypatch, "search", 1, times=2)
+    with pytest.raises(KeyboardInterrupt):
+        fit_until_stopped(boolcp.BMP(3, random_state=0), data.X)
+
+
+def test_a_checkpoint_is_gone_on_from(data, tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, "pursuit", 2, times=2)
+        arguments = ("fit", "data.npy", "-k", 3, "--checkpoint", "steps.npz", "-o")
+        code, out, _ = run(capsys, *arguments, "out")
+    assert code == INTERRUPTED and "goes on from steps.npz" in out
+    searches = []
+    search = boolcp.pursuit.greedy_atom_search
+    monkeypatch.setattr("boolcp.pursuit.greedy_atom_search", lambda *a, **k: searches.append(1) or search(*a, **k))
+    assert run(capsys, *arguments, "out", "--resume", "--force")[0] == 0
+    assert len(searches) == 1
+    assert run(capsys, "fit", "data.npy", "-k", 3, "-o", "whole")[0] == 0
+    a, b = (boolcp.load(tmp_path / name / "decomposition.nc") for name in ("out", "whole"))
+    np.testing.assert_array_equal(a.to_tensor(), b.to_tensor())
+    code, _, err = run(capsys, "fit", "data.npy", "-k", 4, "--checkpoint", "steps.npz", "-o", "other")
+    assert code == WRONG_INPUT and "n_atoms (3 there, 4 here)" in err
+
+
+def test_resuming_needs_a_checkpoint(data, tmp_path, capsys):
+    code, _, err = run(capsys, "fit", "data.npy", "--resume", "-o", "out")
+    assert code == WRONG_INPUT and "--checkpoint PATH" in err
+    code, _, err = run(capsys, "fit", "data.npy", "--resume", "--checkpoint", "none.npz", "-o", "out")
+    assert code == WRONG_INPUT and "no such checkpoint" in err and not (tmp_path / "out").exists()
 
 
 def test_ctrl_c_before_the_first_atom_writes_nothing(data, tmp_path, monkeypatch, capsys):
@@ -222,10 +269,9 @@ def test_reproduce_calls_the_experiment_and_says_where_it_is(capsys, monkeypatch
 
 def test_the_handler_of_ctrl_c_is_put_back(data):
     before = signal.getsignal(signal.SIGINT)
-    model = boolcp.BMP(1)
-    with Stopper(model):
+    with Stopper():
         assert signal.getsignal(signal.SIGINT) is not before
-    assert signal.getsignal(signal.SIGINT) is before and "_progress" not in vars(model)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_real_ctrl_c_leaves_a_valid_result(tmp_path):

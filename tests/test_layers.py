@@ -16,9 +16,9 @@ LAYERS = [
     {"atoms", "atom_sums", "summaries", "maxcut", "thin_maxcut", "storage", "relax"},
     # these prepare data or read results, and search nothing
     {"metrics", "datasets", "prepare", "io", "interop", "plotting", "report", "identifiability", "rigidity"},
-    {"atom_search", "weights", "certify", "shrinkage", "residuals"},
-    {"pursuit", "refine", "backfit", "imputation"},
-    {"bmp", "pipeline"},
+    {"records", "checkpoint", "steps", "atom_search", "weights", "certify", "shrinkage", "residuals"},
+    {"pursuit", "polish", "refine", "terms", "backfit", "imputation"},
+    {"bmp", "pipeline", "resuming"},
     {"model_selection", "baselines", "experiments", "cli", "__main__"},
 ]
 # BooleanCP.save, plot, report, summary: methods that fetch, when called, what lies above

@@ -5,6 +5,7 @@ import pytest
 from boolcp.atoms import BooleanCP
 from boolcp.datasets import make_boolean_cp
 from boolcp.pursuit import STOP_REASONS, boolean_matching_pursuit
+from boolcp.steps import Steps
 from boolcp.storage import DenseTensor, compress
 
 SHAPES = [(12, 14), (8, 9, 10), (5, 6, 4, 7)]
@@ -151,19 +152,14 @@ def test_more_atoms_than_the_data_hold_stop_early(rng):
 
 
 def test_every_stop_reason_has_words():
-    assert set(STOP_REASONS) == {"n_atoms", "explained", "no descent", "dependent", "zero"}
+    assert set(STOP_REASONS) == {"n_atoms", "explained", "no descent", "dependent", "zero", "stopped"}
 
 
-def test_the_steps_go_through_the_progress_given(rng):
+def test_each_atom_is_told_with_its_error(rng):
     seen = []
-
-    def progress(steps):
-        for step in steps:
-            seen.append(step)
-            yield step
-
-    pursue(noisy((5, 6, 7), rng), 3, progress=progress)
-    assert seen == [0, 1, 2]
+    pursuit = pursue(noisy((5, 6, 7), rng), 3, steps=Steps(callbacks=[seen.append]))
+    assert [(p.stage, p.step, p.n_steps) for p in seen] == [("pursuit", k, 3) for k in (1, 2, 3)]
+    assert [p.relative_error for p in seen] == [step.relative_error for step in pursuit.history]
 
 
 def test_a_compressed_tensor_takes_the_same_path(rng):

@@ -8,20 +8,17 @@ from boolcp.bmp import BMP
 from boolcp.contractions import gram_product, khatri_rao
 from boolcp.datasets import load_syn, make_boolean_cp
 from boolcp.metrics import hamming_error, rmse
+from boolcp.polish import best_bits, decide_rows, polish, sweep
 from boolcp.pursuit import boolean_matching_pursuit
+from boolcp.records import Factors
 from boolcp.refine import (
-    Factors,
-    best_bits,
-    decide_rows,
     exchange,
-    polish,
     refine,
     repair,
     revive,
     round_factors,
     search,
     sized_factors,
-    sweep,
     to_decomposition,
 )
 from boolcp.relax import cp_als, pencil_start, random_factors, solve_rows

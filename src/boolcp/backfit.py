@@ -11,36 +11,35 @@ import time
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
-from boolcp import maxcut
-from boolcp.atom_search import best_boolean, make_atom, real_part
-from boolcp.atoms import Atom, BooleanCP, inner_with_atoms
-from boolcp.contractions import gram_product, khatri_rao
-from boolcp.pursuit import Pursuit, record
-from boolcp.refine import best_bits
+from boolcp.atom_search import best_boolean, real_part
+from boolcp.atoms import BooleanCP
+from boolcp.contractions import gram_product
+from boolcp.pursuit import record
+from boolcp.records import Pursuit, Term
 from boolcp.relax import solve_rows
 from boolcp.shrinkage import noise_level, shrink_block, signal_subspaces
-from boolcp.weights import atom_system
+from boolcp.steps import Steps
+from boolcp.terms import (
+    DEPENDENT,
+    as_float,
+    assemble,
+    best_code,
+    bits_of,
+    blocks_of,
+    decide_bits,
+    finish,
+    reweight,
+    sum_products,
+    terms_of,
+)
 
 MAX_SWEEPS = 50
 SETTLED = 1e-3  # fall of the criterion in a sweep, relative to it, that ends back-fitting
 MAX_TRIALS = 3
 N_ALTERNATIONS = 10
-DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
-
-
-class Term(NamedTuple):
-    """c z (x) V of one atom: V with its size, as an array over the other modes and, unless dense, as factors."""
-
-    mode: int
-    z: np.ndarray
-    V: np.ndarray
-    factors: tuple[np.ndarray, ...] | None = None
-    dof: float = 0.0
-    certificate: float = float("nan")
 
 
 @dataclass(frozen=True)
@@ -72,19 +71,30 @@ class Rule:
                 return None
             factors, dof = fitted
             factors = (factors[0] / np.sqrt(n_ones), *factors[1:])
-            return term._replace(V=_sum_products(factors), factors=factors, dof=dof)
+            return term._replace(V=sum_products(factors), factors=factors, dof=dof)
         start = term.factors if B.ndim > 2 else None
         V = real_part(B, self.atom_rank, rng, start=start)
         if V is None:
             return None
-        block = _sum_products(V) if isinstance(V, tuple) else V
+        block = sum_products(V) if isinstance(V, tuple) else V
         size = np.vdot(B, block) / n_ones
         factors = (size * V[0], *V[1:]) if isinstance(V, tuple) else None
         return term._replace(V=size * block, factors=factors)
 
 
 def block_pursuit(
-    data, n_atoms, modes, rng, *, atom_rank, score="normalized", sigma=None, tol=1e-6, certify=True, progress=iter
+    data,
+    n_atoms,
+    modes,
+    rng,
+    *,
+    atom_rank,
+    score="normalized",
+    sigma=None,
+    tol=1e-6,
+    certify=True,
+    steps=None,
+    start=None,
 ):
     """Run Alg. 1 with back-fitting: after each atom a few sweeps refit the real blocks and re-decide the bits.
 
@@ -108,8 +118,10 @@ def block_pursuit(
         The pursuit ends when norm of X - W falls below `tol` times that of X.
     certify : bool
         Whether to bound the score of each greedy step.
-    progress : callable
-        Wraps the iterable of steps, such as ``tqdm.tqdm``.
+    steps : Steps, optional
+        What remembers and tells each atom.
+    start : Pursuit, optional
+        A pursuit with fewer atoms that is continued; not for "auto".
 
     Returns
     -------
@@ -117,6 +129,7 @@ def block_pursuit(
         ``path[k]`` is the back-fitted estimate with k atoms. For None and integers the loss falls along the path,
         for "auto" the estimated risk does, and the path ends ("no descent") where no further atom lowers it.
     """
+    steps = Steps() if steps is None else steps
     norm2 = data.squared_norm
     path, history = [BooleanCP(data.shape, data_norm2=norm2, data_inner=np.zeros(0))], []
     if not norm2 > 0:
@@ -125,20 +138,37 @@ def block_pursuit(
     starts = _starts(data, tuple(modes), atom_rank, sigma)
     runs = [Run(storage, choice, rule, rng, **options) for storage, choice, rule in starts]
     risk, stop_reason = norm2, "n_atoms"
-    for _ in progress(range(n_atoms)):
-        begin = time.perf_counter()
+    if start is not None and start.history:
+        path, history = list(start.path), list(start.history)
+        risk = runs[0].begin(terms_of(path[-1]))
+    for k in range(len(history), n_atoms):
         if path[-1].explained() >= 1 - tol**2:
             stop_reason = "explained"
             break
-        found = [_assess(data, run) for run in runs if run.advance()]
-        best = min(found, key=lambda result: result[0], default=None)
+        best, seconds, states = steps.do(f"atom {k}", partial(_advance, data, runs), rng)
+        steps.shrink(f"atom {k - 1}", lambda value: (*value[:2], None))  # states of the runs: only the last are needed
+        if states is not None:
+            for run, state in zip(runs, states, strict=True):
+                run.terms, run.criterion = state
         if best is None or not best[0] < risk:
             stop_reason = "no descent"
             break
         risk, error2, W = best
         path.append(W)
-        history.append(record(W.atoms[-1], error2, norm2, time.perf_counter() - begin))
+        history.append(record(W.atoms[-1], error2, norm2, seconds))
+        steps.report("pursuit", k + 1, n_atoms, error2, norm2)
+        if steps.is_cut:
+            stop_reason = "stopped"
+            break
     return Pursuit(tuple(path), tuple(history), stop_reason)
+
+
+def _advance(data, runs):
+    """Return the best estimate with one atom more (risk, loss, W), seconds, and the states of all runs."""
+    begin = time.perf_counter()
+    found = [_assess(data, run) for run in runs if run.advance()]
+    best = min(found, key=lambda result: result[0], default=None)
+    return best, time.perf_counter() - begin, [(run.terms, run.criterion) for run in runs]
 
 
 def _starts(data, modes, atom_rank, sigma):
@@ -174,6 +204,11 @@ class Run:
         self.score, self.certify = score, certify
         self.min_gain = tol**2 * data.squared_norm
         self.terms, self.criterion = [], data.squared_norm
+
+    def begin(self, terms):
+        """Go on from given terms; return their criterion."""
+        self.terms, self.criterion = terms, self.measure(terms)
+        return self.criterion
 
     def advance(self):
         """Add an atom and back-fit; return False when no atom lowers the criterion any more."""
@@ -215,7 +250,7 @@ class Run:
         left = self.data.residual(assemble(self.data.shape, terms)).gram(last.mode).diagonal()
         worst = np.arange(len(left)) == np.argmax(left)
         kinds = [z for z in (first.z & ~last.z, last.z & ~first.z, first.z & last.z, worst) if z.any()]
-        blocks = _float(residual.contract(last.mode, np.stack(kinds, axis=1).astype(float)))
+        blocks = as_float(residual.contract(last.mode, np.stack(kinds, axis=1).astype(float)))
         fits = [self.rule.fit(B, Term(last.mode, z, B), self.rng, z.sum()) for B, z in zip(blocks, kinds, strict=True)]
         best, criterion = terms, self.measure(terms)
         for pair in combinations([term for term in fits if term is not None], 2):
@@ -248,12 +283,12 @@ class Run:
         """
         P = np.eye(self.data.shape[mode])
         if own:
-            P -= _bits(own) @ np.linalg.pinv(_bits(own))
+            P -= bits_of(own) @ np.linalg.pinv(bits_of(own))
         z, bound = best_code(P @ residual.gram(mode) @ P, P, self.rng, self.score, self.certify)
         best, best_gain = None, 0.0
         for _ in range(N_ALTERNATIONS):
             n_ones = z @ P @ z
-            B = _float(residual.contract(mode, (P @ z)[:, None]))[0]
+            B = as_float(residual.contract(mode, (P @ z)[:, None]))[0]
             fitted = self.rule.fit(B, Term(mode, z, B), self.rng, n_ones) if n_ones > DEPENDENT * z.sum() else None
             if fitted is None or not self.rule.stands_out(B, fitted, n_ones):
                 break
@@ -287,7 +322,7 @@ class Run:
         places = [k for k, term in enumerate(terms) if term.mode == mode]
         own = [terms[k] for k in places]
         residual = self.data.residual(assemble(self.data.shape, [term for term in terms if term.mode != mode]))
-        B = _float(residual.contract(mode, _bits(own)))
+        B = as_float(residual.contract(mode, bits_of(own)))
         before = self.cost(B, own)
         after, own = min([(before, own), *self.refits(B, own)], key=lambda option: option[0])
         moved = decide_bits(residual, mode, own)
@@ -295,7 +330,7 @@ class Run:
             alive = [k for k, term in enumerate(moved) if term is not None]
             B = np.zeros_like(B)
             if alive:
-                B[alive] = residual.contract(mode, _bits([moved[k] for k in alive]))
+                B[alive] = residual.contract(mode, bits_of([moved[k] for k in alive]))
             after, own = min([(after, own), *self.refits(B, moved)], key=lambda option: option[0])
         terms = list(terms)
         for place, term in zip(places, own, strict=True):
@@ -308,7 +343,7 @@ class Run:
         if not alive:
             return 0.0
         terms = [terms[k] for k in alive]
-        Z, V = _bits(terms), _blocks(terms)
+        Z, V = bits_of(terms), blocks_of(terms)
         return float(np.sum((Z.T @ Z) * (V @ V.T)) - 2 * np.vdot(B[alive], V)) + self.rule.penalty(terms)
 
     def refits(self, B, terms):
@@ -321,13 +356,13 @@ class Run:
         if not alive:
             return [(0.0, list(terms))]
         own = [terms[k] for k in alive]
-        Z = _bits(own)
+        Z = bits_of(own)
         dense = solve_rows(Z.T @ Z, B[alive].reshape(len(alive), -1).T).T
         if self.rule.atom_rank is None:
             blocks = dense.reshape(-1, *B.shape[1:])
             options = [[term._replace(V=V, factors=None) for term, V in zip(own, blocks, strict=True)]]
         else:
-            starts = [_blocks(own), dense] if len(alive) > 1 else [dense]
+            starts = [blocks_of(own), dense] if len(alive) > 1 else [dense]
             options = [self.refit_in_turn(B[alive], Z.T @ Z, own, start) for start in starts]
         by_place = [dict(zip(alive, option, strict=True)) for option in options]
         results = [[fitted.get(k) for k in range(len(terms))] for fitted in by_place]
@@ -341,111 +376,3 @@ class Run:
             fitted.append(self.rule.fit(B[k] - others, term, self.rng, G[k, k]))
             V[k] = 0.0 if fitted[k] is None else fitted[k].V.ravel()
         return fitted
-
-
-def best_code(C, P, rng, score, certify):
-    """Return the z that maximizes z'Cz / z'Pz (or z'Cz if published), and a bound on its score (None if not proved).
-
-    P is a projection and C = PCP, so the largest eigenvalue of C bounds the ratio. The ratio is maximized by flips
-    from the z with the largest z'Cz / z'z and from that with the largest z'Cz.
-    """
-    published = maxcut._maximize_quadratic(C, rng, certify=certify and score == "published")
-    if score == "published":
-        return published.z, published.bound
-    normalized = maxcut._maximize_rayleigh(C, rng, certify=certify)
-    _, z = max((climb_ratio(C, P, start.z) for start in (normalized, published)), key=lambda found: found[0])
-    return z, normalized.bound
-
-
-def climb_ratio(C, P, z):
-    """Return the ratio z'Cz / z'Pz and z after single flips, the best one each time, until none raises the ratio."""
-    z = np.array(z, dtype=float)
-    Cz, Pz = C @ z, P @ z
-    ratio = _ratio(z @ Cz, z @ Pz, z.sum())
-    for _ in range(10 * len(z)):
-        side = 1 - 2 * z
-        tops, bottoms = z @ Cz + 2 * side * Cz + C.diagonal(), z @ Pz + 2 * side * Pz + P.diagonal()
-        ratios = _ratio(tops, bottoms, z.sum() + side)
-        i = int(np.argmax(ratios))
-        if not ratios[i] > ratio * (1 + 1e-9):
-            break
-        z[i], ratio = 1 - z[i], ratios[i]
-        Cz, Pz = Cz + side[i] * C[i], Pz + side[i] * P[i]
-    return float(ratio), z.astype(bool)
-
-
-def _ratio(top, bottom, n_ones):
-    """Return top / bottom, or zero where bottom is a rounding error of n_ones."""
-    is_new = bottom > DEPENDENT * np.maximum(n_ones, 1)
-    return np.where(is_new, top / np.where(is_new, bottom, 1.0), 0.0)
-
-
-def decide_bits(residual, mode, terms):
-    """Return the terms of one mode with each row of bits decided jointly; None for a term without any bit."""
-    alive = [k for k, term in enumerate(terms) if term is not None]
-    if not alive:
-        return list(terms)
-    V = np.stack([terms[k].V for k in alive])
-    Q = _float(residual.project(mode, V))
-    V = V.reshape(len(alive), -1)
-    bits = best_bits(V @ V.T, Q, _bits([terms[k] for k in alive])).astype(bool)
-    decided = list(terms)
-    for z, k in zip(bits.T, alive, strict=True):
-        if not z.any():
-            decided[k] = None
-        elif not np.array_equal(z, terms[k].z):
-            decided[k] = terms[k]._replace(z=z, certificate=float("nan"))
-    return decided
-
-
-def reweight(data, terms):
-    """Return the terms with their sizes solved for jointly (Alg. 1, line 7): the residual is orthogonal to each."""
-    W = assemble(data.shape, terms)
-    gram, rhs = W.inner_products(), inner_with_atoms(data, W.atoms)
-    scales = solve_rows(gram, rhs[None])[0]
-    if not 2 * (scales - 1) @ rhs - scales @ gram @ scales + gram.sum() > 0:
-        return terms
-    return [scale_term(term, scale) for term, scale in zip(terms, scales, strict=True)]
-
-
-def scale_term(term, scale):
-    """Return the term times a number."""
-    factors = None if term.factors is None else (scale * term.factors[0], *term.factors[1:])
-    return term._replace(V=scale * term.V, factors=factors)
-
-
-def assemble(shape, terms):
-    """Return the sum of the terms as block atoms that carry their size, with weights one."""
-    atoms = tuple(Atom(term.mode, term.z, block=term.V) for term in terms)
-    return BooleanCP(shape, atoms, np.ones(len(atoms)))
-
-
-def finish(data, terms):
-    """Return the sum of the terms as a decomposition of `data`: atoms of norm one in their real part, and weights."""
-    atoms, weights = [], []
-    for term in terms:
-        size = np.linalg.norm(term.V)
-        unit = scale_term(term, 1 / size) if size > 0 else term
-        V = unit.factors if unit.factors is not None else unit.V
-        V = (V[:, None],) if isinstance(V, np.ndarray) and V.ndim == 1 else V
-        atoms.append(make_atom(term.mode, term.z, V, term.certificate))
-        weights.append(size)
-    gram, inner = atom_system(data, tuple(atoms))
-    gram = None if data.is_complete else gram
-    data_parts = {"data_norm2": data.squared_norm, "data_inner": inner, "data_gram": gram}
-    return BooleanCP(data.shape, tuple(atoms), np.array(weights), **data_parts)
-
-
-def _bits(terms):
-    return np.stack([term.z for term in terms], axis=1).astype(float)
-
-
-def _blocks(terms):
-    return np.stack([term.V.ravel() for term in terms])
-
-
-def _sum_products(factors):
-    return khatri_rao(factors).sum(axis=1).reshape([len(A) for A in factors])
-
-
-_float = partial(np.asarray, dtype=float)

@@ -1,6 +1,7 @@
 """BMP: the door to Boolean matching pursuit, a scikit-learn estimator."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -9,8 +10,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from boolcp import checks
 from boolcp.labels import read_labels
 from boolcp.pipeline import block_equations, compressed, design, find_undetermined, run
+from boolcp.polish import decide_rows
 from boolcp.pursuit import STOP_REASONS
-from boolcp.refine import decide_rows, refine_path
+from boolcp.refine import refine_path
+from boolcp.resuming import describe_fit, fitted_before, read_parameters
+from boolcp.steps import Bars, Steps, open_steps
 from boolcp.storage import listed_or_masked, make_storage
 from boolcp.threads import one_thread
 
@@ -58,8 +62,11 @@ class BMP(TransformerMixin, BaseEstimator):
         The pursuit stops when |X - W| <= tol |X|.
     random_state : int, Generator or None
         Seed. Equal seeds give equal results.
+    warm_start : bool
+        Let `fit`, called again on the same data with a larger `n_atoms`, add atoms to those found before instead of
+        starting over. Not with ``atom_rank="auto"``.
     verbose : int
-        1 shows a progress bar, in a terminal.
+        1 shows a progress bar for each stage, in a terminal.
 
     Attributes
     ----------
@@ -75,7 +82,7 @@ class BMP(TransformerMixin, BaseEstimator):
     converged_ : bool
         False when the pursuit stopped before the number of atoms asked for without explaining the tensor.
     stop_reason_ : str
-        Why the pursuit stopped.
+        Why the pursuit stopped, or that the callback stopped the fit.
 
     Examples
     --------
@@ -106,6 +113,7 @@ class BMP(TransformerMixin, BaseEstimator):
         certify=True,
         tol=1e-6,
         random_state=None,
+        warm_start=False,
         verbose=0,
     ):
         self.n_atoms = n_atoms
@@ -121,6 +129,7 @@ class BMP(TransformerMixin, BaseEstimator):
         self.certify = certify
         self.tol = tol
         self.random_state = random_state
+        self.warm_start = warm_start
         self.verbose = verbose
 
     def get_params(self, deep=True):
@@ -154,7 +163,7 @@ class BMP(TransformerMixin, BaseEstimator):
         """
         return cls(n_atoms, atom_rank=None, score="published", refine=False, **options)
 
-    def fit(self, X, y=None, *, mask=None):
+    def fit(self, X, y=None, *, mask=None, checkpoint=None, callback=None):
         """Decompose X.
 
         Parameters
@@ -165,6 +174,16 @@ class BMP(TransformerMixin, BaseEstimator):
             Ignored.
         mask : array-like of bool, optional
             True where X is observed.
+        checkpoint : str or path, optional
+            A file that is written after each step (atom, start, sweep over the full data), at most once a second or
+            as often as takes a tenth of the time, and at the end of each stage. If it exists, from a fit of the same
+            data with the same parameters, the fit goes on from there and gives what it would have given without the
+            interruption; a finished one gives its result. That of another fit is an error. The file before it stays as
+            ``<checkpoint>.previous``.
+        callback : callable, optional
+            Called as ``callback(progress)`` with a `Progress` after each step. If it returns True, or raises
+            KeyboardInterrupt, the fit ends with the best result so far; "refine" ends the pursuit only, and its
+            atoms are refined.
 
         Returns
         -------
@@ -177,13 +196,22 @@ class BMP(TransformerMixin, BaseEstimator):
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
         >>> boolcp.BMP(n_atoms=3, random_state=0).fit(X).decomposition_
         BooleanCP(20 x 25 x 30, 3 atoms: 1 along mode 0, 1 along mode 1, 1 along mode 2, explained 0.9903)
+
+        Stop when the error is small enough:
+
+        >>> model = boolcp.BMP(n_atoms=3, random_state=0)
+        >>> model.fit(X, callback=lambda progress: progress.relative_error < 0.8).decomposition_.n_atoms
+        1
+        >>> model.stop_reason_
+        'stopped by the callback: this is the best result so far'
         """
         self._check_parameters()
         data, labels = self._read(X, mask, reset=True)
         modes = checks.check_modes(self.boolean_modes, data.ndim, None if labels is None else labels.dims)
         rng = checks.make_generator(self.random_state)
-        with one_thread():
-            pursuit, W = run(self, data, modes, rng, self._progress)
+        with one_thread(), self._steps(callback, checkpoint, data, modes, rng) as steps:
+            start = steps.do("start", partial(fitted_before, self, data))
+            pursuit, W = steps.do("result", partial(run, self, data, modes, rng, steps, start), rng)
         undetermined = find_undetermined(data)
         checks.warn_undetermined(undetermined, labels)
         self.path_ = tuple(replace(W_k, labels=labels, undetermined=undetermined) for W_k in pursuit.path)
@@ -192,9 +220,41 @@ class BMP(TransformerMixin, BaseEstimator):
         self.n_iter_ = len(pursuit.history)
         self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
         self.converged_ = pursuit.stop_reason in ("n_atoms", "explained", "zero")
+        self._fitted_parameters = self.get_params()
         if pursuit.stop_reason == "zero":
             checks.warn_zero()
         return self
+
+    @classmethod
+    def resume(cls, path, X, mask=None, *, callback=None, verbose=0):
+        """Return the BMP that goes on from a checkpoint of `fit`, with its parameters and its random state.
+
+        The result is the one of a fit that was never interrupted, to the last bit if machine, versions and memory
+        order of X are the same.
+
+        Parameters
+        ----------
+        path : str or path
+            The file that was given as `checkpoint`. If it is damaged, the one before it is used.
+        X, mask
+            The data of that fit; other data are refused.
+        callback : callable, optional
+            As in `fit`; steps that the checkpoint holds are not told again.
+        verbose : int
+            1 shows progress bars.
+
+        Examples
+        --------
+        >>> import boolcp, pathlib, tempfile
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "fit.npz"
+        >>> stop = boolcp.BMP(3, random_state=0).fit(X, checkpoint=path, callback=lambda progress: True)
+        >>> stop.decomposition_.n_atoms
+        1
+        >>> boolcp.BMP.resume(path, X).decomposition_.n_atoms
+        3
+        """
+        return cls(**read_parameters(path), verbose=verbose).fit(X, mask=mask, checkpoint=path, callback=callback)
 
     def fit_path(self, X, *, mask=None):
         """Return the refined estimates with 0, 1, .., n_atoms atoms, each corrected in all factors.
@@ -214,13 +274,11 @@ class BMP(TransformerMixin, BaseEstimator):
         data, labels = self._read(X, mask, reset=True)
         modes = checks.check_modes(self.boolean_modes, data.ndim, None if labels is None else labels.dims)
         rng = checks.make_generator(self.random_state)
-        with one_thread():
+        with one_thread(), self._steps() as steps:
             if not self.refine or self.atom_rank != 1 or data.ndim == 2:
-                path = run(self, data, modes, rng, self._progress)[0].path
+                path = run(self, data, modes, rng, steps)[0].path
             else:
-                small = compressed(self, data)
-                steps = self._progress(range(1, self.n_atoms + 1))
-                path = refine_path(data, small, steps, modes, rng)
+                path = refine_path(data, compressed(self, data, steps), self.n_atoms, modes, rng, steps=steps)
         return tuple(replace(W, labels=labels) for W in path)
 
     def complete(self, X, *, mask=None):
@@ -378,12 +436,13 @@ class BMP(TransformerMixin, BaseEstimator):
         ):
             raise ValueError(f"X has shape {tuple(shape)}, but {fitted} was fitted: only mode {mode} may differ.")
 
-    def _progress(self, steps):
-        if not self.verbose:
-            return steps
-        from tqdm import tqdm
-
-        return tqdm(steps, desc="atoms", disable=None)
+    def _steps(self, callback=None, checkpoint=None, data=None, modes=None, rng=None):
+        """Return the Steps of a fit; those of a checkpoint if it is given."""
+        callbacks = [Bars()] if self.verbose else []
+        callbacks += [] if callback is None else [callback]
+        if checkpoint is None:
+            return Steps(callbacks=callbacks)
+        return open_steps(checkpoint, describe_fit(self, data, modes, rng), rng, callbacks)
 
 
 def decompose(X, n_atoms=10, **options):

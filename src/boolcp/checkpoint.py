@@ -53,7 +53,9 @@ class Checkpoint:
                 continue
             self._is_good = path == self.path
             if problems:
-                warnings.warn(f"{problems[0]}: going on from {path.name}, the one before it.", UserWarning, stacklevel=5)
+                warnings.warn(
+                    f"{problems[0]}: going on from {path.name}, the one before it.", UserWarning, stacklevel=5
+                )
             return found
         raise FileError(
             self.path,
@@ -201,7 +203,7 @@ def describe_data(data):
     Data in memory gives its fingerprint. A storage that says `is_lazy` is not read once more: it gives |X|^2 and the
     Gram matrix of its shortest mode, which the first pass of a fit computes anyway.
     """
-    known = {"shape": list(data.shape), "dtype": str(data.dtype)}
+    known: dict = {"shape": list(data.shape), "dtype": str(data.dtype)}
     if not data.is_complete:
         known["number of observed entries"] = int(data.n_observed)
     if getattr(data, "is_lazy", False):

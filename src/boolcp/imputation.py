@@ -6,48 +6,73 @@ the loss over the observed entries (a majorization: what is filled in agrees wit
 fixed points are those of the exact problem.
 """
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 
-from boolcp.backfit import Run, Term, _starts, block_pursuit, finish
-from boolcp.pursuit import Pursuit, estimate, record
+from boolcp.backfit import Run, _starts, block_pursuit
+from boolcp.pursuit import estimate, record
+from boolcp.records import Pursuit
+from boolcp.relax import solve_rows
 from boolcp.shrinkage import noise_level
+from boolcp.steps import Steps
 from boolcp.storage import DenseTensor, ListedTensor
-from boolcp.weights import NormalEquations
+from boolcp.terms import finish, terms_of
+from boolcp.weights import NormalEquations, atom_system
 
 MAX_ROUNDS = 20
 SETTLED = 1e-4  # fall of the loss in a round, relative to it, that ends the rounds
 MAX_ENTRIES = 2**28  # of a tensor that may be filled in memory
 
 
-def observed_block_pursuit(data, n_atoms, modes, rng, *, atom_rank, sigma=None, **options):
+def observed_block_pursuit(data, n_atoms, modes, rng, *, atom_rank, sigma=None, steps=None, start=None, **options):
     """Return the Pursuit of block atoms over the observed entries; parameters as in `block_pursuit`.
 
     The pursuit is run on the tensor with zeros filled in and, for a rank chosen by the noise, once more on the
     tensor filled by its result; then each estimate of the path is back-fitted, filled in and back-fitted again.
+    A `start` is continued on the tensor filled by its last estimate.
     """
+    steps = Steps() if steps is None else steps
     size = int(np.prod(data.shape, dtype=np.int64))
     if isinstance(data, ListedTensor) and size > MAX_ENTRIES:
         raise ValueError(
             f"X has {size} entries of which few are observed: with atom_rank={atom_rank!r} the missing ones would be "
             f"filled in memory. Use atom_rank=1."
         )
-    filled = DenseTensor(to_array(data.filled()))
-    pursuit = block_pursuit(filled, n_atoms, modes, rng, atom_rank=atom_rank, sigma=sigma, **options)
+    is_new = start is None or not start.history
+    filled = DenseTensor(to_array(data.filled())) if is_new else fill(data, start.path[-1])
+    search = partial(block_pursuit, n_atoms=n_atoms, modes=modes, rng=rng, atom_rank=atom_rank, steps=steps, **options)
+    pursuit = steps.do("filled", partial(search, filled, sigma=sigma, start=start), rng)
     if atom_rank == "auto" and sigma is None:
         full = fill(data, pursuit.path[-1])
         sigma = noise_level(full) * np.sqrt(size / data.n_observed)  # the entries filled in carry no noise
-        pursuit = block_pursuit(full, n_atoms, modes, rng, atom_rank=atom_rank, sigma=sigma, **options)
+        if not steps.is_cut:
+            pursuit = steps.do("filled again", partial(search, full, sigma=sigma), rng)
     norm2 = data.squared_norm
     path, history = [estimate(data, (), NormalEquations(), np.zeros(0))], []
-    for W, old in zip(pursuit.path[1:], pursuit.history, strict=True):
-        W, loss = settle(data, W, modes, rng, atom_rank, sigma, options)
+    if not is_new:
+        path, history = list(start.path), list(start.history)
+    for k in range(len(history), len(pursuit.history)):
+        found = steps.do(
+            f"settle {k}", partial(settle, data, pursuit.path[k + 1], modes, rng, atom_rank, sigma, options, steps), rng
+        )
+        W, loss = found
         path.append(W)
-        history.append(record(W.atoms[-1], loss, norm2, old.seconds))
+        history.append(record(W.atoms[-1], loss, norm2, pursuit.history[k].seconds))
+        steps.report("settle", k + 1, len(pursuit.history), loss, norm2)
     return Pursuit(tuple(path), tuple(history), pursuit.stop_reason)
 
 
-def settle(data, W, modes, rng, atom_rank, sigma, options):
-    """Return the estimate after rounds of filling in and back-fitting, and its loss over the observed entries."""
+def settle(data, W, modes, rng, atom_rank, sigma, options, steps):
+    """Return the estimate after rounds of filling in and back-fitting, and its loss over the observed entries.
+
+    If `steps` is stopped, there are no rounds: only the weights are fitted to the observed entries.
+    """
+    if steps.is_stopped:
+        G, b = atom_system(data, W.atoms)
+        W = replace(W, weights=solve_rows(G, b[None])[0], data_norm2=data.squared_norm, data_inner=b, data_gram=G)
+        return W, data.residual(W).squared_norm
     keep = {name: options[name] for name in ("score", "tol", "certify")}
     best, best_loss, is_settled = None, np.inf, False
     for _ in range(MAX_ROUNDS):
@@ -78,14 +103,3 @@ def to_array(data):
         X[tuple(data.indices.T)] = data.values
         return X
     return data._array.transpose(np.argsort(data._order)).astype(float)
-
-
-def terms_of(W):
-    """Return the atoms of a decomposition as terms for back-fitting, each with its size in V."""
-    terms = []
-    for atom, weight in zip(W.atoms, W.weights, strict=True):
-        factors = None if atom.factors is None else (weight * atom.factors[0], *atom.factors[1:])
-        V = weight * atom.dense_block()
-        dof = float(V.size if atom.rank is None else min(atom.rank * sum(V.shape), V.size))
-        terms.append(Term(atom.mode, atom.z, V, factors, dof, atom.certificate))
-    return terms

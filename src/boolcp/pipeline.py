@@ -1,6 +1,7 @@
 """The way from a storage to the pursuit and the refined decomposition, and back to the full data."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -9,48 +10,83 @@ from boolcp.atoms import BooleanCP
 from boolcp.backfit import block_pursuit
 from boolcp.imputation import observed_block_pursuit
 from boolcp.pursuit import boolean_matching_pursuit, record
-from boolcp.refine import refine, to_decomposition
-from boolcp.storage import complete_tensor
+from boolcp.refine import add_greedy, refine, to_decomposition
+from boolcp.relax import solve_rows
+from boolcp.storage import TuckerTensor, complete_tensor
 from boolcp.weights import atom_system, solve_lasso
 
 EXTRA_RANK = 10  # directions kept in each mode of the compressed tensor beyond the number of atoms
 
 
-def run(model, data, modes, rng, progress):
-    """Return the Pursuit and the final BooleanCP that the parameters of a BMP ask for."""
+def run(model, data, modes, rng, steps, start=None):
+    """Return the Pursuit and the final BooleanCP that the parameters of a BMP ask for.
+
+    `start` holds those of a fit with fewer atoms to go on from. If `steps` is stopped, they are the best so far.
+    """
+    earlier, fitted = (None, None) if start is None else start
     options = {
         "atom_rank": model.atom_rank,
         "score": vars(model)["score"],
         "tol": max(model.tol, _precision(data.dtype)),
-        "progress": progress,
+        "steps": steps,
+        "start": earlier,
     }
     if not model.refine:
         pursuit = boolean_matching_pursuit(
             data, model.n_atoms, modes, rng, alpha=model.alpha, certify=model.certify, **options
         )
-        return pursuit, pursuit.path[-1]
-    if model.atom_rank != 1 or data.ndim == 2:
+        W = pursuit.path[-1]
+    elif model.atom_rank != 1 or data.ndim == 2:
         search = block_pursuit if data.is_complete else observed_block_pursuit
         pursuit = search(data, model.n_atoms, modes, rng, sigma=model.sigma, certify=model.certify, **options)
-        return pursuit, penalize(pursuit.path[-1], model.alpha)
-    small = compressed(model, data)
-    is_certified = model.certify and small is data
-    pursuit = boolean_matching_pursuit(small, model.n_atoms, modes, rng, certify=is_certified, **options)
+        W = penalize(pursuit.path[-1], model.alpha)
+    else:
+        pursuit, W = run_refined(model, data, modes, rng, steps, fitted, options)
+    return replace(pursuit, stop_reason="stopped") if steps.is_cut else pursuit, W
+
+
+def run_refined(model, data, modes, rng, steps, fitted, options):
+    """Return the Pursuit of rank-one atoms and the BooleanCP refined in all factors."""
+    small = compressed(model, data, steps)
+    options = options | {"certify": model.certify and small is data}
+    pursuit = steps.do("pursuit", partial(boolean_matching_pursuit, small, model.n_atoms, modes, rng, **options), rng)
     if small is not data:
-        pursuit = on_full_data(pursuit, data, model.certify)
+        pursuit = steps.do("path", partial(on_full_data, pursuit, data, model.certify and not steps.is_stopped))
     W = pursuit.path[-1]
     if W.n_atoms == 0 or (small is data and pursuit.stop_reason == "explained"):
         return pursuit, W
-    solution = refine(data, small, W, W.n_atoms, modes, rng, n_init=model.n_init, max_iter=model.max_iter)
+    if steps.is_stopped:
+        return pursuit, penalize(W, model.alpha)
+    if fitted is not None:
+        W = steps.do("extended", partial(extend, data, small, fitted, W.n_atoms, modes, rng), rng)
+    limits = {"n_init": model.n_init, "max_iter": model.max_iter}
+    solution = refine(data, small, W, W.n_atoms, modes, rng, steps=steps, **limits)
     W = with_data(by_size(to_decomposition(data.shape, solution)), data)
     if model.certify:
         W = certify.certify(data, W, certify.left_out_weights(W))
     return pursuit, penalize(W, model.alpha)
 
 
-def compressed(model, data):
+def compressed(model, data, steps):
     """Return the complete tensor on which the parameters of a BMP ask the search to be done."""
-    return complete_tensor(data, model.n_atoms + EXTRA_RANK, model.compression)
+
+    def compute():
+        small = complete_tensor(data, model.n_atoms + EXTRA_RANK, model.compression)
+        return small if isinstance(small, TuckerTensor) else None
+
+    small = steps.do("core", compute)
+    return complete_tensor(data, 0, False) if small is None else small
+
+
+def extend(data, small, W, n_atoms, modes, rng):
+    """Return W with greedy atoms of `small` added, as long as they descend, and the weights that fit `data` best."""
+    for _ in range(n_atoms - W.n_atoms):
+        longer = add_greedy(small, W, 1, modes, rng)
+        if longer is None:
+            break
+        W = longer
+    G, b = atom_system(data, W.atoms)
+    return with_system(replace(W, weights=solve_rows(G, b[None])[0]), data, G, b)
 
 
 def _precision(dtype):
@@ -84,7 +120,11 @@ def by_size(W):
 
 def with_data(W, data):
     """Return W with |X|^2, <X, M_k> and, if entries are missing, <M_k, M_l>, which shares of variance need."""
-    G, b = atom_system(data, W.atoms)
+    return with_system(W, data, *atom_system(data, W.atoms))
+
+
+def with_system(W, data, G, b):
+    """Return W with the inner products <M_k, M_l> and <X, M_k> of its atoms over the entries of `data`."""
     return replace(W, data_norm2=data.squared_norm, data_inner=b, data_gram=None if data.is_complete else G)
 
 

@@ -1,35 +1,23 @@
 """Beyond the paper: relax, round, polish. All factors of rank-one atoms are corrected, not only their weights."""
 
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from boolcp._row_kernels import descend_bits
 from boolcp.atom_search import best_boolean, greedy_atom_search
 from boolcp.atoms import Atom, BooleanCP
-from boolcp.contractions import CHUNK, gram_product
-from boolcp.relax import cp_als, pencil_start, pseudo_inverse, quadratic, random_factors, solve_rows
+from boolcp.polish import polish
+from boolcp.relax import cp_als, pencil_start, random_factors
+from boolcp.steps import Steps
 from boolcp.storage import TuckerTensor
 
-MAX_JOINT = 10  # Boolean columns of one mode whose 2^K patterns are all tried in each row
 MIN_STARTS = 3  # starts that are always run; more only until two agree on the lowest loss
 EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
 PLENTY = 100  # observed entries for each free parameter that make traps rare
-ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
 
 
-@dataclass(frozen=True)
-class Factors:
-    """Factor matrices (d_n, K) with the size of each atom in its real columns, Boolean modes (K,) and |X - W|^2."""
-
-    matrices: list
-    boolean_mode: np.ndarray
-    loss: float
-
-
-def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50):
+def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, steps=None):
     """Return the Factors of lowest loss over several starts of relax - round - polish, finished on the full data.
 
     Parameters
@@ -47,81 +35,112 @@ def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50):
         Starts at most; fewer are run when two of them agree on the lowest loss.
     max_iter : int
         Sweeps of a polish at most.
+    steps : Steps, optional
+        What remembers the starts and sweeps. If it is stopped, the best so far gets a last sweep over the full data.
     """
-    best = search(small, W, n_atoms, modes, rng, n_init=n_init, max_iter=max_iter)
-    if data.is_complete:
-        best = revive(data, polish(data, best.matrices, best.boolean_mode, max_iter=max_iter), modes, rng)
+    steps = Steps() if steps is None else steps
+    options = {"max_iter": max_iter, "steps": steps}
+    best = steps.do("search", partial(search, small, W, n_atoms, modes, rng, n_init=n_init, **options), rng)
+    if steps.is_stopped:
+        best = polish(data, best.matrices, best.boolean_mode, max_iter=1)
+    elif data.is_complete:
+        best = steps.do("polish", partial(polish, data, best.matrices, best.boolean_mode, **options), rng)
+        best = steps.do("revive", partial(revive, data, best, modes, rng, steps=steps), rng)
     else:
-        best = search_observed(data, best, modes, rng, n_init=n_init, max_iter=max_iter)
+        compute = partial(search_observed, data, best, modes, rng, n_init=n_init, **options)
+        best = steps.do("observed", compute, rng)
     floor = data.squared_norm - W.weights @ W.data_inner
     if W.n_atoms == n_atoms and best.loss > floor:  # never worse than the pursuit
-        candidate = polish(data, sized_factors(W), W.boolean_mode, max_iter=max_iter)
+        candidate = steps.do("pursued", partial(polish, data, sized_factors(W), W.boolean_mode, **options), rng)
         best = min(best, candidate, key=lambda solution: solution.loss)
     return best
 
 
-def refine_path(data, small, steps, modes, rng, *, n_init=1, max_iter=3):
+def refine_path(data, small, n_atoms, modes, rng, *, n_init=1, max_iter=3, steps=None):
     """Return the refined decompositions with 0, 1, 2, .. atoms; each starts from the one before and a greedy atom."""
+    steps = Steps() if steps is None else steps
     path = [BooleanCP(data.shape)]
     found = path[0]  # on the small tensor
-    for n_atoms in steps:
+    for k in range(1, n_atoms + 1):
         start = add_greedy(small, found, 1, modes, rng)
         if start is None:
             break
-        best = search(small, start, n_atoms, modes, rng, n_init=n_init, max_iter=10, n_relax=30, is_repaired=False)
+        best = search(small, start, k, modes, rng, n_init=n_init, max_iter=10, n_relax=30, is_repaired=False)
         found = to_decomposition(data.shape, best)
         best = polish(data, best.matrices, best.boolean_mode, max_iter=max_iter)
         path.append(to_decomposition(data.shape, best))
+        steps.report("path", k, n_atoms, best.loss, data.squared_norm)
     return path
 
 
-def search(small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, n_relax=200, is_repaired=True):
+def search(small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, n_relax=200, is_repaired=True, steps=None):
     """Return the Factors of lowest loss over several starts on a complete tensor."""
-    best, n_agree = None, 0
-    for n_starts, factors in enumerate(starts(small, W, n_atoms, rng, n_init), 1):
-        relaxed = relax(small, factors, max_iter=n_relax)[0]
+    steps = Steps() if steps is None else steps
+    n_starts, best, n_agree = steps.begin("best", (0, None, 0), rng)
+    while n_starts < n_init and not (n_starts >= MIN_STARTS and n_agree >= 2):
+        relaxed = relax(small, make_start(small, W, n_atoms, rng, n_starts), max_iter=n_relax)[0]
         candidate = polish(small, *round_factors(relaxed, modes), max_iter=max_iter)
         candidate = revive(small, candidate, modes, rng)
         best, n_agree = compare(best, n_agree, candidate, small.squared_norm)
-        if n_starts >= MIN_STARTS and n_agree >= 2:
+        n_starts, best, n_agree = steps.keep("best", (n_starts + 1, best, n_agree), rng)
+        steps.report("search", n_starts, n_init, best.loss, small.squared_norm)
+        if steps.is_stopped:
             return best
-    return repair(small, best, modes, rng) if is_repaired else best
+    is_agreed = n_starts >= MIN_STARTS and n_agree >= 2
+    return repair(small, best, modes, rng) if is_repaired and not is_agreed else best
 
 
-def search_observed(data, start, modes, rng, *, n_init, max_iter):
+def search_observed(data, start, modes, rng, *, n_init, max_iter, steps=None):
     """Return the Factors of lowest loss over the observed entries, from `start` and from what it lacks.
 
     `start` is polished, and taken if entries are plenty and the Boolean constraint costs no more than noise would
     explain. Else it is relaxed first, as another candidate. Unless two agree and the constraint is free, half of the
     atoms of the best are drawn anew at random and everything is relaxed again, until four candidates agree.
     """
-    first = polish(data, start.matrices, start.boolean_mode, max_iter=max_iter)
-    best, n_agree = revive(data, first, modes, rng), 1
-    if best.loss <= EXACT * data.squared_norm:
+    steps = Steps() if steps is None else steps
+    options = {"max_iter": max_iter, "steps": steps}
+    first = partial(polish_and_revive, data, start.matrices, start.boolean_mode, modes, rng, **options)
+    best = steps.do("first", first, rng)
+    if steps.is_stopped or best.loss <= EXACT * data.squared_norm:
         return best
-    least = cp_als(data, best.matrices, max_iter=3, tol=0.0)[1]
+    least = steps.do("least", lambda: cp_als(data, best.matrices, max_iter=3, tol=0.0, steps=steps)[1])
     is_plenty = data.n_observed >= PLENTY * len(best.boolean_mode) * sum(data.shape)
-    if is_plenty and is_free(data, best, least):
+    if steps.is_stopped or (is_plenty and is_free(data, best, least)):
         return best
-    factors = start.matrices
-    for _ in range(n_init):
-        relaxed, loss = relax_observed(data, factors)
-        least = min(least, loss)
-        candidate = polish(data, *round_factors(relaxed, modes), max_iter=max_iter)
-        best, n_agree = compare(best, n_agree, revive(data, candidate, modes, rng), 10 * data.squared_norm)
-        if n_agree >= 4 or (n_agree >= 2 and is_free(data, best, least)):
+    n_done, best, n_agree, least = steps.begin("best", (0, best, 1, least), rng)
+    while n_done < n_init and not (n_agree >= 4 or (n_done and n_agree >= 2 and is_free(data, best, least))):
+        factors = start.matrices if n_done == 0 else redraw(best, rng)
+        compute = partial(search_from, data, factors, modes, rng, **options)
+        candidate, loss = steps.do(f"candidate {n_done}", compute, rng)
+        best, n_agree = compare(best, n_agree, candidate, 10 * data.squared_norm)
+        if steps.is_stopped:
             break
-        factors = redraw(best, rng)
+        state = n_done + 1, best, n_agree, min(least, loss)
+        n_done, best, n_agree, least = steps.keep("best", state, rng, instead_of=f"candidate {n_done}")
     return best
 
 
-def relax_observed(data, factors):
+def search_from(data, factors, modes, rng, *, max_iter, steps):
+    """Return the Factors that a start leads to over the observed entries, and the loss of the relaxed ones."""
+    relaxed, loss = steps.do("relax", partial(relax_observed, data, factors, steps))
+    rounded, boolean_mode = round_factors(relaxed, modes)
+    return polish_and_revive(data, rounded, boolean_mode, modes, rng, max_iter=max_iter, steps=steps), loss
+
+
+def polish_and_revive(data, factors, boolean_mode, modes, rng, *, max_iter, steps):
+    """Return the Factors after a polish and the revival of dead atoms."""
+    solution = steps.do("polish", partial(polish, data, factors, boolean_mode, max_iter=max_iter, steps=steps))
+    return revive(data, solution, modes, rng, steps=steps)
+
+
+def relax_observed(data, factors, steps):
     """Return CP factors fitted to the observed entries, and their loss.
 
     A ridge that fades keeps poor starts from blowing up.
     """
     for ridge, max_iter in ((1e-1, 10), (1e-2, 30), (0.0, 10)):
-        factors, loss = cp_als(data, factors, max_iter=max_iter, tol=1e-5, ridge=ridge)
+        compute = partial(cp_als, data, factors, max_iter=max_iter, tol=1e-5, ridge=ridge, steps=steps)
+        factors, loss = steps.do(f"ridge {ridge}", compute)
     return factors, loss
 
 
@@ -155,17 +174,13 @@ def compare(best, n_agree, candidate, squared_norm):
     return best, n_agree + (candidate.loss <= best.loss + SAME_LOSS * squared_norm)
 
 
-def starts(small, W, n_atoms, rng, n_init):
-    """Yield `n_init` CP starts in turn: the pursuit's atoms, eigenvectors of slice pencils, random factors."""
+def make_start(small, W, n_atoms, rng, count):
+    """Return the CP start number `count`: the pursuit's atoms, eigenvectors of slice pencils, or random factors."""
+    if count == 0 and W.n_atoms == n_atoms:
+        return sized_factors(W)
     core = small.core if isinstance(small, TuckerTensor) else small
-    count = 0
-    if W.n_atoms == n_atoms:
-        yield sized_factors(W)
-        count += 1
-    while count < n_init:
-        factors = pencil_start(core, n_atoms, rng) if count % 3 == 1 else None
-        yield expand(small, random_factors(core.shape, n_atoms, rng) if factors is None else factors)
-        count += 1
+    factors = pencil_start(core, n_atoms, rng) if count % 3 == 1 else None
+    return expand(small, random_factors(core.shape, n_atoms, rng) if factors is None else factors)
 
 
 def expand(small, factors):
@@ -205,135 +220,23 @@ def round_factors(factors, modes):
     return factors, boolean_mode
 
 
-def polish(data, factors, boolean_mode, *, max_iter=50, tol=1e-9):
-    """Return Factors after alternating over the modes, real columns by least squares and Boolean ones bit by bit.
-
-    The loss never rises. Stops when no bit changes and a sweep lowers the loss by less than `tol` of it.
-    """
-    factors = [np.array(A, dtype=float) for A in factors]
-    previous = np.inf
-    for _ in range(max_iter):
-        changed, loss = sweep(data, factors, boolean_mode)
-        if not np.isfinite(loss):  # too few observed entries to hold the factors
-            return Factors(factors, boolean_mode, np.inf)
-        if not changed and previous - loss <= tol * loss + ROUNDING * data.squared_norm:
-            break
-        previous = loss
-    return Factors(factors, boolean_mode, max(float(loss), 0.0))
-
-
-def sweep(data, factors, boolean_mode):
-    """Decide the factor of each mode once, in place; return whether a bit changed, and |X - W|^2.
-
-    Complete data is read for one mode only, the longest, which goes first: contracted with the factor found, it is
-    small and has all that the other modes need.
-    """
-    order, changed, source = sweep_order(data), False, data
-    for mode in order:
-        boolean = boolean_mode == mode
-        if data.is_complete and source is data:
-            H = gram_product(factors, mode)
-            A, source = data.update(factors, mode, partial(decide_rows, H, boolean=boolean))
-        else:
-            H, P = source.normal_equations(factors, mode)
-            A = decide_rows(H, P, boolean, factors[mode])
-        changed |= not np.array_equal(A[:, boolean], factors[mode][:, boolean])
-        factors[mode] = A
-        if mode != order[-1]:
-            sizes = balance_real(factors, boolean_mode, mode, order)
-            if mode == order[0] and source is not data:
-                source = source.scaled(1 / sizes)
-    return changed, data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A)
-
-
-def sweep_order(data):
-    """Return the modes in the order of a sweep: of complete data the longest (the first of them) goes first."""
-    modes = list(range(data.ndim))
-    if data.is_complete:
-        modes.insert(0, modes.pop(int(np.argmax(data.shape))))
-    return modes
-
-
-def balance_real(factors, boolean_mode, mode, order):
-    """Make the real columns of one factor unit vectors in place, and return the sizes (K,) that were taken out.
-
-    They go to the factor of the last mode in `order` that is real.
-    """
-    last = np.where(boolean_mode == order[-1], order[-2], order[-1])
-    moved = (boolean_mode != mode) & (last != mode)
-    sizes = np.where(moved, np.linalg.norm(factors[mode], axis=0), 1.0)
-    sizes[sizes == 0] = 1.0
-    factors[mode] = factors[mode] / sizes
-    for n in set(last[moved].tolist()):
-        factors[n] = factors[n] * np.where(last == n, sizes, 1.0)
-    return sizes
-
-
-def decide_rows(H, P, boolean, current):
-    """Return the rows a_i (d, K) that minimize a'Ha - 2 p_i'a with a 0/1 where `boolean`, jointly in all columns.
-
-    H is shared (K, K) or one for each row (d, K, K). The real columns are eliminated; the remaining quadratic in the
-    bits is minimized over all patterns when they are few, else by flips of one and two bits from the current and from
-    the relaxed bits.
-    """
-    if not boolean.any():
-        return solve_rows(H, P)
-    B, R = np.flatnonzero(boolean), np.flatnonzero(~boolean)
-    A = np.empty_like(P)
-    S, Q = H[..., B[:, None], B], P[:, B]
-    if len(R):
-        H_RR, H_RB = H[..., R[:, None], R], H[..., R[:, None], B]
-        back = pseudo_inverse(H_RR) @ H_RB
-        S, Q = S - np.swapaxes(H_RB, -1, -2) @ back, Q - times(P[:, R], back)
-    A[:, B] = bits = best_bits(S, Q, current[:, B])
-    if len(R):
-        A[:, R] = solve_rows(H_RR, P[:, R] - times(bits, np.swapaxes(H_RB, -1, -2)))
-    return A
-
-
-def times(rows, M):
-    """Return the rows (d, K) times a shared matrix (K, L) or each times its own (d, K, L)."""
-    return rows @ M if M.ndim == 2 else np.einsum("ik,ikl->il", rows, M)
-
-
-def best_bits(S, Q, current):
-    """Return 0/1 rows b_i (d, K) that minimize b'S_i b - 2 q_i'b, for S (K, K) or (d, K, K)."""
-    d, K = Q.shape
-    step = max(1, CHUNK // 2 ** min(K, MAX_JOINT))
-    if d > step:  # the costs of all patterns in all rows of a long mode would be a large array
-        rows = [slice(start, start + step) for start in range(0, d, step)]
-        return np.concatenate([best_bits(S if S.ndim == 2 else S[i], Q[i], current[i]) for i in rows])
-    if K <= MAX_JOINT:
-        patterns = (np.arange(2**K)[:, None] >> np.arange(K) & 1).astype(float)
-        products = (patterns[:, :, None] * patterns[:, None, :]).reshape(len(patterns), K * K)
-        costs = np.reshape(S, (-1, K * K)) @ products.T - 2 * Q @ patterns.T
-        return patterns[np.argmin(costs, axis=1)]
-    found = []
-    each = np.ascontiguousarray(np.broadcast_to(S, (d, K, K)))
-    for start in (current, solve_rows(S, Q) > 0.5):
-        bits = np.array(start, dtype=float, order="C")
-        descend_bits(each, np.ascontiguousarray(Q), bits)
-        found.append((np.einsum("ik,ikl,il->i", bits, each, bits) - 2 * np.einsum("ik,ik->i", Q, bits), bits))
-    (first, bits), (second, others) = found
-    return np.where((second < first)[:, None], others, bits)
-
-
 def is_dead(factors):
     """Return which atoms are empty or without size, (K,)."""
     sizes = np.prod([np.linalg.norm(A, axis=0) for A in factors], axis=0)
     return sizes <= 1e-12 * max(sizes.max(initial=0.0), 1e-300)
 
 
-def revive(data, solution, modes, rng):
+def revive(data, solution, modes, rng, *, steps=None):
     """Return the solution with each dead atom replaced by the atom of steepest descent, all polished again."""
-    for _ in range(len(solution.boolean_mode)):
+    for n_tries in range(len(solution.boolean_mode)):
         dead = is_dead(solution.matrices)
-        if not dead.any():
+        if not dead.any() or (steps is not None and steps.is_stopped):
             break
         replaced = exchange(data, solution, dead, modes, rng)
         if replaced is None:
             break
-        replaced = polish(data, *replaced)
+        compute = partial(polish, data, *replaced, steps=steps)
+        replaced = compute() if steps is None else steps.do(f"revive {n_tries}", compute)
         if replaced.loss >= solution.loss:
             break
         solution = replaced

@@ -8,15 +8,19 @@ from boolcp.storage.tucker import leading_basis
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
 
 
-def cp_als(data, factors, *, max_iter=50, tol=1e-8, ridge=0.0):
+def cp_als(data, factors, *, max_iter=50, tol=1e-8, ridge=0.0, steps=None):
     """Return factors of a CP decomposition improved by alternating least squares, and |X - W|^2.
 
-    Stops when the loss falls by less than `tol` |X|^2 in one sweep. The factors given are not changed. A `ridge` adds
-    that part of their mean diagonal to the normal equations, which keeps rows with few observed entries in bounds.
+    Stops when the loss falls by less than `tol` |X|^2 in one sweep, or when `steps`, which remembers every sweep, is
+    stopped. The factors given are not changed. A `ridge` adds that part of their mean diagonal to the normal equations,
+    which keeps rows with few observed entries in bounds.
     """
-    factors = [np.array(A, dtype=float) for A in factors]
-    previous = np.inf
-    for _ in range(max_iter):
+    state = 0, [np.array(A, dtype=float) for A in factors], float("inf"), False
+    if steps is not None:
+        state = steps.begin("sweep", state)
+    n_sweeps, factors, loss, is_settled = state
+    while n_sweeps < max_iter and not is_settled:
+        previous = loss
         for mode in range(data.ndim):
             H, P = data.normal_equations(factors, mode)
             scale = np.mean(np.einsum("...kk->...", H)) / H.shape[-1]
@@ -25,9 +29,13 @@ def cp_als(data, factors, *, max_iter=50, tol=1e-8, ridge=0.0):
                 balance(factors, mode)
         A = factors[-1]
         loss = data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A)
-        if previous - loss <= tol * data.squared_norm:
-            break
-        previous = loss
+        n_sweeps += 1
+        is_settled = bool(previous - loss <= tol * data.squared_norm)
+        if steps is not None:
+            n_sweeps, factors, loss, is_settled = steps.keep("sweep", (n_sweeps, factors, float(loss), is_settled))
+            steps.report("relax", n_sweeps, max_iter, loss, data.squared_norm)
+            if steps.is_stopped:
+                break
     return factors, max(float(loss), 0.0)
 
 

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -51,13 +52,22 @@ class Steps:
     random generator in is restored. A step may be made of steps; those are forgotten when it is done.
     """
 
-    def __init__(self, checkpoint=None, header=None, callback=None):
-        self.checkpoint, self.header, self.callback = checkpoint, header, callback
+    def __init__(self, checkpoint=None, header=None, callbacks=()):
+        self.checkpoint, self.header, self.callbacks = checkpoint, header, callbacks
         self.is_stopped = False  # end everything as soon as there is a result
         self.is_cut = False  # the pursuit was ended early: what follows belongs to no full fit
         self._values, self._scope = {}, []
         self._is_restored = self._is_dirty = False
         self._next_write = 0.0
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        for callback in self.callbacks:
+            if isinstance(callback, Bars):
+                callback.close()
+        self.flush()
 
     def do(self, name, compute, rng=None):
         """Return the value of a step, from the checkpoint or computed (and then remembered)."""
@@ -77,31 +87,35 @@ class Steps:
         key = self._key(name)
         return self._restore(key, rng) if key in self._values else through_file(first)
 
-    def keep(self, name, state, rng=None):
-        """Remember the state of a loop instead of the one before; return it, to go on with."""
+    def keep(self, name, state, rng=None, *, instead_of=None):
+        """Remember the state of a loop instead of the one before, and of a step; return it, to go on with."""
         state = through_file(state)
+        if not self.is_cut and instead_of is not None:
+            self._values.pop(self._key(instead_of), None)
         self._remember(self._key(name), state, rng)
         return state
 
-    def shrink(self, name, value):
-        """Replace the value of a step by one that holds only what is still needed."""
+    def shrink(self, name, shorten):
+        """Replace the value of a step, if it is remembered, by `shorten` of it, which holds what is still needed."""
         key = self._key(name)
         if key in self._values:
-            self._values[key] = value, self._values[key][1]
+            value, state = self._values[key]
+            self._values[key] = shorten(value), state
 
     def report(self, stage, step, n_steps, loss, squared_norm):
         """Tell the callback about a step that was computed just now, and do as it answers."""
-        if self.callback is None or self._is_restored:
+        if not self.callbacks or self._is_restored or self.is_stopped:
             return
         relative_error = float(np.sqrt(max(loss, 0.0) / squared_norm)) if squared_norm > 0 else 0.0
-        try:
-            answer = self.callback(Progress(stage, step, n_steps, relative_error))
-        except KeyboardInterrupt:
-            answer = True
-        if answer is True or (isinstance(answer, np.bool_) and answer):
-            self.is_stopped = self.is_cut = True
-        elif isinstance(answer, str) and answer == "refine":
-            self.is_cut = True
+        for callback in self.callbacks:
+            try:
+                answer = callback(Progress(stage, step, n_steps, relative_error))
+            except KeyboardInterrupt:
+                answer = True
+            if isinstance(answer, bool | np.bool_) and answer:
+                self.is_stopped = self.is_cut = True
+            elif stage == "pursuit" and isinstance(answer, str) and answer == "refine":
+                self.is_cut = True
 
     def flush(self):
         """Write what is not written yet."""
@@ -134,14 +148,37 @@ class Steps:
             self.flush()
 
 
-def open_steps(path, identity, rng, callback=None):
+class Bars:
+    """A callback that shows a progress bar for each stage, in a terminal."""
+
+    def __init__(self):
+        self.stage = None
+        self.bar: Any = None
+
+    def __call__(self, progress):
+        """Show where the fit stands."""
+        if progress.stage != self.stage or progress.step < self.bar.n:
+            from tqdm import tqdm
+
+            self.close()
+            self.stage, self.bar = progress.stage, tqdm(desc=progress.stage, total=progress.n_steps, disable=None)
+        self.bar.set_postfix(error=f"{progress.relative_error:.4g}", refresh=False)
+        self.bar.update(progress.step - self.bar.n)
+
+    def close(self):
+        """End the bar that is shown."""
+        if self.bar is not None:
+            self.bar.close()
+
+
+def open_steps(path, identity, rng, callbacks=()):
     """Return the Steps of a fit with its checkpoint: those in the file if there is one, of the same fit.
 
     `identity` holds the parameters, the data and the random state that the fit begins with.
     """
     checkpoint = Checkpoint(path)
     check_free(checkpoint.path, overwrite=True)
-    steps = Steps(checkpoint, identity, callback)
+    steps = Steps(checkpoint, identity, callbacks)
     found = checkpoint.load()
     if found is not None:
         header, values = found

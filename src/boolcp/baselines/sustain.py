@@ -6,7 +6,8 @@ from sklearn.base import BaseEstimator
 from boolcp import checks
 from boolcp.atoms import BooleanCP
 from boolcp.baselines._door import impute, read, squared_loss
-from boolcp.refine import Factors, to_decomposition
+from boolcp.records import Factors
+from boolcp.refine import to_decomposition
 from boolcp.storage import DenseTensor, compress
 from boolcp.threads import one_thread
 

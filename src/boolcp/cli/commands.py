@@ -78,12 +78,20 @@ def fit(
     refine: Annotated[bool, typer.Option(help="Correct all factors after the pursuit.")] = True,
     n_init: Annotated[int, typer.Option("--n-init", help="Starts of the refinement at most.")] = 10,
     seed: Seed = 0,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option("--checkpoint", help="File of the steps done; if it exists, go on from it.", show_default=False),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Fail if there is no checkpoint to go on from.", show_default=False)
+    ] = False,
     force: Force = False,
 ):
     """Decompose the data and save the result in a folder.
 
     The folder gets decomposition.nc (the result, for boolcp.load and xarray), summary.csv (one row for each atom) and
-    fit.log (parameters and versions). Ctrl-C stops after the atom that is being searched and saves the atoms so far.
+    fit.log (parameters and versions). Ctrl-C stops after the atom that is being searched and saves the atoms so far;
+    in the refinement it saves the best so far.
 
     \b
     Examples:
@@ -91,6 +99,7 @@ def fit(
       boolcp fit eeg.mat -v y --dims time,channel --sampling-rate 250 --bin-ms 3000 -k 5
       boolcp fit awake.npz asleep.npz -v psd --dims channel,freq --join state --log --center state -k 4
       boolcp fit spikes.npz --events neuron,time,trial --bin-ms 20 -k 8
+      boolcp fit large.npy -k 40 -o result --checkpoint large.ckpt
     """  # noqa: D301
     from boolcp.cli.fitting import run_fit
 
@@ -103,7 +112,8 @@ def fit(
         "n_init": n_init,
         "random_state": seed,
     }
-    raise typer.Exit(run_fit(data, parameters, out, is_forced=force))
+    kept = {"checkpoint": checkpoint, "is_resumed": resume}
+    raise typer.Exit(run_fit(data, parameters, out, is_forced=force, **kept))
 
 
 @app.command()

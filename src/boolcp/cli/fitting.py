@@ -15,81 +15,99 @@ from boolcp.cli.show import shape_text
 RESULT, SUMMARY, LOG, REPORT = "decomposition.nc", "summary.csv", "fit.log", "report.html"
 
 
-def run_fit(data, parameters, out, *, is_forced=False):
+def run_fit(data, parameters, out, *, is_forced=False, checkpoint=None, is_resumed=False):
     """Fit a BMP to the data and save result, table and log in the folder `out`; return the exit code."""
     out = Path(f"{data.files[0].name.partition('.')[0]}-boolcp") if out is None else out
     check_folder(out, is_forced=is_forced)
+    check_checkpoint(checkpoint, is_resumed=is_resumed)
     X = load_data(data)
     print(f"{data.files[0]}: {shape_text(X)}", flush=True)
     from boolcp.bmp import BMP
 
     model = BMP(**parse_parameters(parameters), verbose=1)
     start = time.perf_counter()
-    is_partial = fit_until_stopped(model, X)
+    try:
+        is_partial = fit_until_stopped(model, X, checkpoint=checkpoint)
+    except KeyboardInterrupt:
+        if checkpoint is not None:
+            print(f"\nThe same command goes on from {checkpoint}.", file=sys.stderr, flush=True)
+        raise
     seconds = time.perf_counter() - start
     write_result(model, X, out, seconds=seconds, is_partial=is_partial, is_forced=is_forced)
     print(model.decomposition_.summary())
     print(f"{seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}")
     if is_partial:
         atoms = f"{model.decomposition_.n_atoms} of {parameters['n_atoms']} atoms"
-        print(f"Stopped by Ctrl-C: a valid but partial result, {atoms}{'' if model.refine else ', not refined'}.")
+        print(f"Stopped by Ctrl-C: a valid but partial result, {atoms}.")
+        if checkpoint is not None:
+            print(f"The same command with --force goes on from {checkpoint}.")
         return INTERRUPTED
     return 0
 
 
-def fit_until_stopped(model, X):
+def check_checkpoint(checkpoint, *, is_resumed=False):
+    """Raise an error if a fit is to be resumed and there is nothing to go on from."""
+    if not is_resumed:
+        return
+    if checkpoint is None:
+        raise ValueError("--resume needs --checkpoint PATH, the file to go on from.")
+    from boolcp.checkpoint import Checkpoint
+    from boolcp.io.errors import FileError
+
+    files = Checkpoint(checkpoint)
+    if not (files.path.exists() or files.previous.exists()):
+        raise FileError(checkpoint, "there is no such checkpoint", "Leave out --resume to begin one.")
+
+
+def fit_until_stopped(model, X, *, checkpoint=None):
     """Fit the model and return True if Ctrl-C made the result partial.
 
-    Ctrl-C in the pursuit ends it after the present atom, and the atoms so far are refined. Ctrl-C in the refinement, or
-    a second one, gives the atoms of the pursuit without refinement.
+    Ctrl-C in the pursuit ends it after the present atom, and the atoms so far are refined. Ctrl-C in the refinement
+    ends it after the present start or sweep with the best so far. Once more leaves at once, without a result.
     """
-    n_atoms, stopper = model.n_atoms, Stopper(model)
-    try:
-        with stopper:
-            model.fit(X)
-    except KeyboardInterrupt:
-        if stopper.n_done == 0 or not model.refine:
-            raise
-        print("\nLeaving the refinement: the atoms of the pursuit are saved.", file=sys.stderr, flush=True)
-        model.set_params(refine=False, certify=False, n_atoms=stopper.n_done).fit(X)
-        return True
-    return stopper.is_stopped and model.decomposition_.n_atoms < n_atoms
+    from boolcp.pursuit import STOP_REASONS
+
+    with Stopper() as stopper:
+        model.fit(X, checkpoint=checkpoint, callback=stopper.answer)
+    return model.stop_reason_ == STOP_REASONS["stopped"]
 
 
 class Stopper:
-    """While it is entered, Ctrl-C asks the pursuit of a model to end; once that is over, it interrupts as usual."""
+    """While it is entered, Ctrl-C makes `answer`, the callback of a fit, end the pursuit, then everything.
 
-    def __init__(self, model):
-        self.model = model
-        self.n_done, self.is_stopped, self.is_over = 0, False, False
+    One more Ctrl-C interrupts as usual.
+    """
+
+    def __init__(self):
+        self.is_asked = self.is_refining = self.is_stopped = False
 
     def __enter__(self):
-        self.show = self.model._progress
-        self.model._progress = self.steps
         self.is_main = threading.current_thread() is threading.main_thread()
         self.before = signal.signal(signal.SIGINT, self.stop) if self.is_main else None
         return self
 
     def __exit__(self, *error):
-        del self.model._progress
         if self.is_main:
             signal.signal(signal.SIGINT, self.before)
 
-    def steps(self, steps):
-        """Yield the steps of the pursuit until it is stopped."""
-        for step in self.show(steps):
-            if self.is_stopped:
-                break
-            yield step
-            self.n_done += 1
-        self.is_over = True
+    def answer(self, progress):
+        """Return what a fit is to do after a step: go on (None), refine the atoms so far, or stop (True)."""
+        if self.is_stopped:
+            return True
+        is_over = progress.stage != "pursuit" or progress.step == progress.n_steps
+        self.is_refining = is_over or self.is_asked
+        return "refine" if self.is_asked and not is_over else None
 
     def stop(self, number, frame):
         """Handle Ctrl-C."""
-        if self.is_stopped or self.is_over:
+        if self.is_stopped:
             raise KeyboardInterrupt
-        self.is_stopped = True
-        text = "Stopping after this atom; the atoms so far will be refined and saved. Ctrl-C again: now."
+        if self.is_asked or self.is_refining:
+            self.is_stopped = True
+            text = "Stopping after this step; the best result so far will be saved. Ctrl-C again: now, no result."
+        else:
+            self.is_asked = True
+            text = "Stopping after this atom; the atoms so far will be refined and saved. Ctrl-C again: not refined."
         print(f"\n{text}", file=sys.stderr, flush=True)
 
 
