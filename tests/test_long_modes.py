@@ -6,7 +6,7 @@ import pytest
 from samples import random_decomposition
 
 import boolcp
-from boolcp import certify
+from boolcp import certify, shrinkage
 from boolcp.atom_search import greedy_atom_search, steepest_atom
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
@@ -143,6 +143,10 @@ FITS = [
     {"score": "published", "refine": False},
     {"atom_rank": None, "refine": False},
     {"alpha": 0.1},
+    {"atom_rank": 2, "boolean_modes": [1]},
+    {"atom_rank": None, "boolean_modes": [0, 1]},
+    {"atom_rank": None, "boolean_modes": [1], "score": "published"},
+    {"atom_rank": "auto", "boolean_modes": [1]},
 ]
 
 
@@ -179,6 +183,35 @@ def test_fit_of_a_tensor_of_order_four(long_modes):
     X, _, truth = sample((5, 50, 6, 4), noise=0.1)
     for options in ({}, {"refine": False}):
         assert hamming_error(BMP(3, random_state=0, **options).fit(X).decomposition_, truth) == 0
+
+
+@pytest.mark.parametrize("boolean_modes", [[0], [1], None])
+def test_fit_of_a_long_matrix(boolean_modes, request):
+    X = sample((8, 90), noise=0.1).X
+    options = {"random_state": 0, "boolean_modes": boolean_modes}
+    expected = BMP(3, **options).fit(X)
+    request.getfixturevalue("long_modes")
+    assert_same(BMP(3, **options).fit(X), expected, 1e-6)
+
+
+def test_signal_subspaces_of_long_modes_are_the_same(request):
+    data = DenseTensor(sample().X)
+    expected = shrinkage.signal_subspaces(data, 0.3)
+    request.getfixturevalue("long_modes")
+    found = shrinkage.signal_subspaces(data, 0.3)
+    assert [sizes for _, sizes in found] == [sizes for _, sizes in expected]
+    for U, V in zip(found[-1][0].bases, expected[-1][0].bases, strict=True):
+        np.testing.assert_allclose(U @ U.T, V @ V.T, atol=1e-6)
+    assert shrinkage.noise_level(data) == pytest.approx(0.3, rel=0.1)
+
+
+@pytest.mark.parametrize("method", ["SUSTain", "LFMmix", "LFM"])
+def test_baselines_of_long_modes(method, request):
+    X = sample(noise=0.1).X
+    expected = getattr(boolcp.baselines, method)(3, random_state=0).fit(X).decomposition_
+    request.getfixturevalue("long_modes")
+    found = getattr(boolcp.baselines, method)(3, random_state=0).fit(X).decomposition_
+    np.testing.assert_allclose(found.to_tensor(), expected.to_tensor(), atol=1e-3)
 
 
 # Certificates

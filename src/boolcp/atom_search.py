@@ -5,13 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from boolcp import contractions, maxcut
+from boolcp import contractions
 from boolcp.atoms import Atom
 from boolcp.relax import cp_als, random_factors
 from boolcp.storage import DenseTensor
 from boolcp.storage.thin import gram_factor, is_long
 from boolcp.storage.tucker import leading_basis
-from boolcp.thin_maxcut import maximize_thin
+from boolcp.thin_maxcut import ThinGram, maximize
 
 MAX_ALTERNATIONS = 30
 
@@ -56,16 +56,18 @@ def boolean_program(residual, mode, rng, score, certify=True):
     The sign is that which makes z'Cz = |G'z|^2. A long mode has C = FF' with a thin F, which may hold only the leading
     directions: then there is no bound, and z is a start.
     """
-    if is_long(residual.shape[mode]):
-        F, is_exact = gram_factor(residual, mode)
-        if not F.any():
-            return None, is_exact
-        return maximize_thin(F, rng, certify=certify and is_exact, is_ratio=score == "normalized"), is_exact
-    C = residual.gram(mode)
-    if not C.trace() > 0:
-        return None, True
-    program = maxcut._maximize_rayleigh if score == "normalized" else maxcut._maximize_quadratic
-    return program(C, rng, certify=certify), True
+    C, is_exact = residual_gram(residual, mode)
+    if not C.diagonal().sum() > 0:
+        return None, is_exact
+    return maximize(C, rng, certify=certify and is_exact, is_ratio=score == "normalized"), is_exact
+
+
+def residual_gram(residual, mode):
+    """Return R_n R_n', as a ThinGram for a long mode, and whether that is exact."""
+    if not is_long(residual.shape[mode]):
+        return residual.gram(mode), True
+    F, is_exact = gram_factor(residual, mode)
+    return ThinGram(F), is_exact
 
 
 def make_atom(mode, z, V, certificate=float("nan")):

@@ -14,7 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
-from boolcp.atom_search import best_boolean, real_part
+from boolcp.atom_search import best_boolean, real_part, residual_gram
 from boolcp.atoms import BooleanCP
 from boolcp.contractions import gram_product
 from boolcp.pursuit import record
@@ -31,6 +31,7 @@ from boolcp.terms import (
     blocks_of,
     decide_bits,
     finish,
+    projected_gram,
     reweight,
     sum_products,
     terms_of,
@@ -247,7 +248,7 @@ class Run:
         first = max(partners, key=lambda term: (term.z & last.z).sum() / np.sqrt(term.z.sum()))
         rest = [term for term in terms if term is not first and term is not last]
         residual = self.data.residual(assemble(self.data.shape, rest))
-        left = self.data.residual(assemble(self.data.shape, terms)).gram(last.mode).diagonal()
+        left = residual_gram(self.data.residual(assemble(self.data.shape, terms)), last.mode)[0].diagonal()
         worst = np.arange(len(left)) == np.argmax(left)
         kinds = [z for z in (first.z & ~last.z, last.z & ~first.z, first.z & last.z, worst) if z.any()]
         blocks = as_float(residual.contract(last.mode, np.stack(kinds, axis=1).astype(float)))
@@ -281,10 +282,8 @@ class Run:
 
         With P the projection that removes the bits of `own`, the gain of z with a dense block is z'PCPz / z'Pz.
         """
-        P = np.eye(self.data.shape[mode])
-        if own:
-            P -= bits_of(own) @ np.linalg.pinv(bits_of(own))
-        z, bound = best_code(P @ residual.gram(mode) @ P, P, self.rng, self.score, self.certify)
+        P, C, is_exact = projected_gram(residual, mode, own)
+        z, bound = best_code(C, P, self.rng, self.score, self.certify and is_exact)
         best, best_gain = None, 0.0
         for _ in range(N_ALTERNATIONS):
             n_ones = z @ P @ z

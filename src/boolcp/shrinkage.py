@@ -17,6 +17,8 @@ import scipy.linalg
 from boolcp.atom_search import leading_products
 from boolcp.contractions import gram_product, khatri_rao
 from boolcp.storage import DenseTensor, TuckerTensor
+from boolcp.storage.thin import is_long
+from boolcp.storage.tucker import leading_basis
 
 SMALLEST = 1e-7  # singular values below this share of the largest are rounding errors of the Gram matrix
 
@@ -33,9 +35,9 @@ def noise_level(data):
         left_out = size - np.prod(data.core.shape, dtype=float)
         return max(np.sqrt(max(data.squared_norm - data.core.squared_norm, 0.0) / max(left_out, 1.0)), floor)
     levels = []
-    for mode, d in enumerate(data.shape):
+    for mode, d in sorted(enumerate(data.shape), key=lambda pair: pair[1]):  # short modes first, a long one alone
         n_columns = size / d
-        if d <= n_columns:
+        if d <= n_columns and not (is_long(d) and levels):
             median = max(np.median(np.linalg.eigvalsh(data.gram(mode))), 0.0)
             levels.append(np.sqrt(median / n_columns / marchenko_pastur_median(d / n_columns)))
     return float(max(min(levels), floor))
@@ -60,9 +62,7 @@ def signal_subspaces(data, sigma):
     bases = []
     for mode, d in enumerate(data.shape):
         n_columns = np.prod(data.shape, dtype=float) / d
-        values, U = scipy.linalg.eigh(data.gram(mode))
-        edge2 = sigma**2 * (np.sqrt(d) + np.sqrt(n_columns)) ** 2
-        bases.append(U[:, values > max(edge2, SMALLEST**2 * values[-1])])
+        bases.append(directions_above(data, mode, sigma * (np.sqrt(d) + np.sqrt(n_columns))))
     ranks = tuple(U.shape[1] for U in bases)
     if min(ranks) == 0 or ranks == data.shape:
         return [(data, data.shape)]
@@ -70,6 +70,25 @@ def signal_subspaces(data, sigma):
     for mode in np.argsort(np.array(ranks) / np.array(data.shape), kind="stable"):
         core = DenseTensor(np.ascontiguousarray(np.moveaxis(core.contract(mode, bases[mode]), 0, mode)))
     return [(data, data.shape), (TuckerTensor(core, bases, data.squared_norm), ranks)]
+
+
+def directions_above(data, mode, edge):
+    """Return the left singular vectors of an unfolding with singular values above an edge.
+
+    A long mode has nearly leading directions, more and more of them until one is below the edge.
+    """
+    d, rank = data.shape[mode], 32
+    n_columns = int(np.prod(data.shape, dtype=np.int64)) // d
+    if not is_long(d):
+        values, U = scipy.linalg.eigh(data.gram(mode))
+        return U[:, values > max(edge**2, SMALLEST**2 * values[-1])]
+    while True:
+        U = leading_basis(data, mode, min(rank, n_columns))
+        values = np.square(np.asarray(data.contract(mode, U), dtype=float)).reshape(U.shape[1], -1).sum(axis=1)
+        is_above = values > max(edge**2, SMALLEST**2 * values.max())
+        if not is_above.all() or U.shape[1] < rank:
+            return U[:, is_above]
+        rank *= 2
 
 
 def shrink_block(B, sigma, sizes, rng):

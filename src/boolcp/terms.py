@@ -4,16 +4,31 @@ from functools import partial
 
 import numpy as np
 
-from boolcp import maxcut
-from boolcp.atom_search import make_atom
+from boolcp.atom_search import make_atom, residual_gram
 from boolcp.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.contractions import khatri_rao
 from boolcp.polish import best_bits
 from boolcp.records import Term
 from boolcp.relax import solve_rows
+from boolcp.thin_maxcut import Complement, ThinGram, maximize
 from boolcp.weights import atom_system
 
+MAX_CLIMB = 2e8  # multiplications for the flips of a code of a long mode; its bits are decided again later
 DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
+
+
+def projected_gram(residual, mode, own):
+    """Return the projection P that removes the bits of `own` terms, PCP for C = R_n R_n', and if that is exact.
+
+    For a long mode both are thin (`thin_maxcut`), and PCP may hold only the leading directions of C.
+    """
+    C, is_exact = residual_gram(residual, mode)
+    bits = bits_of(own) if own else np.zeros((len(C), 0))
+    if isinstance(C, ThinGram):
+        complement = Complement(bits)
+        return complement, ThinGram(complement @ C.F), is_exact
+    P = np.eye(len(C)) - bits @ np.linalg.pinv(bits)
+    return P, P @ C @ P, is_exact
 
 
 def best_code(C, P, rng, score, certify):
@@ -22,10 +37,10 @@ def best_code(C, P, rng, score, certify):
     P is a projection and C = PCP, so the largest eigenvalue of C bounds the ratio. The ratio is maximized by flips
     from the z with the largest z'Cz / z'z and from that with the largest z'Cz.
     """
-    published = maxcut._maximize_quadratic(C, rng, certify=certify and score == "published")
+    published = maximize(C, rng, certify=certify and score == "published", is_ratio=False)
     if score == "published":
         return published.z, published.bound
-    normalized = maxcut._maximize_rayleigh(C, rng, certify=certify)
+    normalized = maximize(C, rng, certify=certify, is_ratio=True)
     _, z = max((climb_ratio(C, P, start.z) for start in (normalized, published)), key=lambda found: found[0])
     return z, normalized.bound
 
@@ -35,9 +50,10 @@ def climb_ratio(C, P, z):
     z = np.array(z, dtype=float)
     Cz, Pz = C @ z, P @ z
     ratio = _ratio(z @ Cz, z @ Pz, z.sum())
-    for _ in range(10 * len(z)):
+    C_ii, P_ii = C.diagonal(), P.diagonal()
+    for _ in range(10 * len(z) if isinstance(C, np.ndarray) else int(MAX_CLIMB // C.F.size)):
         side = 1 - 2 * z
-        tops, bottoms = z @ Cz + 2 * side * Cz + C.diagonal(), z @ Pz + 2 * side * Pz + P.diagonal()
+        tops, bottoms = z @ Cz + 2 * side * Cz + C_ii, z @ Pz + 2 * side * Pz + P_ii
         ratios = _ratio(tops, bottoms, z.sum() + side)
         i = int(np.argmax(ratios))
         if not ratios[i] > ratio * (1 + 1e-9):

@@ -42,6 +42,39 @@ class ThinGram:
         return float(s @ s) / (z.sum() if is_ratio else 1)
 
 
+class Complement:
+    """The projection I - QQ' on what is orthogonal to the columns of B (d, k), Q their orthonormal basis."""
+
+    __array_ufunc__ = None
+
+    def __init__(self, B):
+        U, sizes, _ = np.linalg.svd(B, full_matrices=False)
+        self.Q = U[:, sizes > 1e-10 * sizes.max(initial=0.0)]
+
+    def __matmul__(self, Z):
+        return Z - self.Q @ (self.Q.T @ Z)
+
+    def __rmatmul__(self, Z):
+        return Z - (Z @ self.Q) @ self.Q.T
+
+    def __getitem__(self, i):
+        row = -(self.Q @ self.Q[i])
+        row[i] += 1
+        return row
+
+    def diagonal(self):
+        """Return the diagonal, 1 - |Q_i|^2."""
+        return 1 - np.einsum("ik,ik->i", self.Q, self.Q)
+
+
+def maximize(C, rng, *, certify=True, is_ratio=True):
+    """Maximize z'Cz, or z'Cz / |z|^2 if is_ratio, for a matrix or a ThinGram; return a BooleanQuadratic."""
+    if isinstance(C, ThinGram):
+        return maximize_thin(C.F, rng, certify=certify, is_ratio=is_ratio)
+    program = maxcut._maximize_rayleigh if is_ratio else maxcut._maximize_quadratic
+    return program(C, rng, certify=certify)
+
+
 def maximize_thin(F, rng, *, certify=True, is_ratio=True):
     """Maximize z'FF'z, or z'FF'z / |z|^2 if is_ratio, over z in {0,1}^d, z != 0; return a BooleanQuadratic."""
     d = len(F)

@@ -3,10 +3,11 @@
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from boolcp import checks, maxcut
+from boolcp import checks
+from boolcp.atom_search import boolean_program
 from boolcp.atoms import Atom, BooleanCP
 from boolcp.baselines._door import read, squared_loss
-from boolcp.contractions import gram
+from boolcp.storage import DenseTensor
 from boolcp.threads import one_thread
 
 NOTHING_LEFT = 1e-12  # squared residual relative to |X|^2 at which the search ends
@@ -182,10 +183,9 @@ def latent_feature_path(Y, n_atoms, rng, *, observed=None, alpha=0.0, ridge=0.0,
     Z, V = np.zeros((len(Y), 0)), np.zeros((0, Y.shape[1]))
     path, residual, total = [(Z, V)], Y, np.vdot(Y, Y)
     for _ in range(n_atoms):
-        C = residual @ residual.T
-        if not np.trace(C) > NOTHING_LEFT * total:
+        if not np.vdot(residual, residual) > NOTHING_LEFT * total:
             break
-        z = _best_boolean(C, score, rng).z.astype(float)
+        z = _best_boolean(residual, 0, score, rng).z.astype(float)
         if np.linalg.norm(z @ residual) <= alpha:
             break
         Z = np.column_stack([Z, z])
@@ -245,7 +245,7 @@ def mixture_path(X, n_atoms, modes, rng, *, observed=None, score="published", ma
     for _ in range(n_atoms):
         if not np.vdot(residual, residual) > NOTHING_LEFT * total:
             break
-        solutions = [_best_boolean(gram(residual, mode), score, rng) for mode in modes]
+        solutions = [_best_boolean(residual, mode, score, rng) for mode in modes]
         mode, found = max(zip(modes, solutions, strict=True), key=lambda pair: pair[1].value)
         features[mode] = np.column_stack([features[mode], found.z.astype(float)])
         for _ in range(1 if observed is None else max_iter):
@@ -285,9 +285,8 @@ def mixture_terms(X, features):
     return terms
 
 
-def _best_boolean(C, score, rng):
-    program = maxcut._maximize_rayleigh if score == "normalized" else maxcut._maximize_quadratic
-    return program(C, rng, certify=False)
+def _best_boolean(residual, mode, score, rng):
+    return boolean_program(DenseTensor(residual), mode, rng, score, certify=False)[0]
 
 
 def _unfold(X, mode):

@@ -9,6 +9,7 @@ from boolcp.baselines._door import impute, read, squared_loss
 from boolcp.records import Factors
 from boolcp.refine import to_decomposition
 from boolcp.storage import DenseTensor, compress
+from boolcp.storage.tucker import leading_basis
 from boolcp.threads import one_thread
 
 EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared
@@ -175,7 +176,7 @@ def singular_start(data, boolean_mode, rng):
     """Return leading singular vectors of each unfolding, the Boolean columns cut at half their largest entry."""
     factors = random_start(data, boolean_mode, rng)
     for mode, d in enumerate(data.shape):
-        U = np.linalg.eigh(data.gram(mode))[1][:, ::-1][:, : len(boolean_mode)]
+        U = leading_basis(data, mode, min(d, len(boolean_mode)))
         U = U * np.where(U.sum(axis=0) < 0, -1, 1)
         for k in range(U.shape[1]):
             a = U[:, k]
