@@ -34,7 +34,7 @@ def noise_level(data):
     if isinstance(data, TuckerTensor):
         left_out = size - np.prod(data.core.shape, dtype=float)
         return max(np.sqrt(max(data.squared_norm - data.core.squared_norm, 0.0) / max(left_out, 1.0)), floor)
-    levels = []
+    levels: list[float] = []
     for mode, d in sorted(enumerate(data.shape), key=lambda pair: pair[1]):  # short modes first, a long one alone
         n_columns = size / d
         if d <= n_columns and not (is_long(d) and levels):
