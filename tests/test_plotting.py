@@ -112,6 +112,7 @@ def test_axes_have_coordinates_units_and_names(rng):
     assert plotting.plot_boolean(W, 1).images[0].get_extent()[:2] == pytest.approx((-0.05, 0.55))
     texts = [tick.get_text() for tick in plotting.plot_boolean(W, 0).get_xticklabels()]
     assert texts[:2] == ["Fz", r"\$Cz\$"] and texts[3] == "<script>" and len(texts[2]) <= 18
+    assert texts[2] == "a very lo…nel name"
     bars = plotting.plot_real(W, 1, 0).patches
     np.testing.assert_allclose([bar.get_height() for bar in bars], plotting.real_columns(W, 1)[0][:, 0])
     W.plot().canvas.draw()  # no text is taken for a formula

@@ -290,7 +290,7 @@ class BooleanCP:
     explained, explained_alone = summaries.explained, summaries.explained_alone
     explained_unique, summary = summaries.explained_unique, summaries.summary
     __repr__ = summaries.repr_text
-    _observed_gram, _shape_text = summaries.observed_gram, summaries.shape_text
+    _observed_gram = summaries.observed_gram
 
     def mode_name(self, mode):
         """Return the name of a mode: its dimension name if there is one, else its index.

@@ -138,6 +138,22 @@ class Diagnosis:
         """Return which atoms are proved to be identifiable, (K,)."""
         return np.array([verdict == "identifiable" for verdict in self.verdicts], dtype=bool)
 
+    @property
+    def words(self):
+        """Return the verdict on all atoms in a sentence or three."""
+        n_atoms, n_proved = len(self.verdicts), int(self.is_identifiable.sum())
+        n_refuted = self.verdicts.count("not identifiable")
+        if n_proved == n_atoms == 1:
+            return "This atom is identifiable: no other atom is the same tensor."
+        if n_proved == n_atoms:
+            return f"These atoms are identifiable: no other {n_atoms} atoms sum to the same tensor."
+        words = f"Identifiable: {n_proved} of {n_atoms} atoms."
+        if n_refuted:
+            words += f" For {n_refuted}, other atoms are known that sum to the same tensor: read them with care."
+        if n_proved + n_refuted < n_atoms:
+            words += f" For {n_atoms - n_proved - n_refuted}, no condition proves or refutes it."
+        return words
+
     def __bool__(self):
         return all(self.is_identifiable)
 
@@ -305,20 +321,7 @@ def verdict(W):
     'These atoms are identifiable: no other 2 atoms sum to the same tensor.'
     """
     diagnosis = cheap_diagnosis(W)
-    if diagnosis is None:
-        return ""
-    n_proved = int(diagnosis.is_identifiable.sum())
-    n_refuted = diagnosis.verdicts.count("not identifiable")
-    if n_proved == W.n_atoms:
-        others = "atom is" if W.n_atoms == 1 else f"{W.n_atoms} atoms sum to"
-        who = "This atom is" if W.n_atoms == 1 else "These atoms are"
-        return f"{who} identifiable: no other {others} the same tensor."
-    words = f"Identifiable: {n_proved} of {W.n_atoms} atoms."
-    if n_refuted:
-        words += f" For {n_refuted}, other atoms are known that sum to the same tensor: read them with care."
-    if n_proved + n_refuted < W.n_atoms:
-        words += f" For {W.n_atoms - n_proved - n_refuted}, no condition proves or refutes it."
-    return words
+    return "" if diagnosis is None else diagnosis.words
 
 
 def cheap_diagnosis(W):

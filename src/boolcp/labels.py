@@ -22,6 +22,7 @@ class Labels:
         Units of the coordinates, by the name of the mode or of the further coordinate.
     extra : mapping of str to (str, ndarray)
         Further coordinates along one mode by their own name, with the name of the mode: the area of each channel, say.
+        Pictures know three by name: "x" and "y", the positions of electrodes, and "condition", the state or stimulus.
     name : str, optional
         What the numbers of the tensor are.
     """

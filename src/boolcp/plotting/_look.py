@@ -84,6 +84,11 @@ def shortened(text, letters=MAX_LETTERS):
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
+def shortened_inside(text, letters=MAX_LETTERS):
+    """Return a text cut in its middle: names in a row often differ at their ends."""
+    return text if len(text) <= letters else f"{text[: letters // 2]}…{text[len(text) - (letters - 1) // 2 :]}"
+
+
 def plain_text(text):
     """Return a text that is never taken for a formula."""
     return str(text).replace("$", r"\$")

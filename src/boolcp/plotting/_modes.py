@@ -4,7 +4,7 @@ import numpy as np
 
 from boolcp.checks import check_modes
 from boolcp.extras import load_extra
-from boolcp.plotting._look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened
+from boolcp.plotting._look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened, shortened_inside
 
 POSITIONS, CONDITION = ("x", "y"), "condition"  # names of the further coordinates that pictures know
 
@@ -135,12 +135,13 @@ def label_mode(ax, W, mode, places, *, is_vertical=False):
         is_long = max(len(names[i]) for i in ticks) > 2 and not is_vertical
         has_room = len(ticks) <= 6
         turn = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if has_room else {"rotation": 90}
-        names = [plain_text(shortened(names[i], MAX_LETTERS + 4 * has_room)) for i in ticks]
+        names = [plain_text(shortened_inside(names[i], MAX_LETTERS + 4 * has_room)) for i in ticks]
         axis.set_ticks(ticks, names, fontsize=7, **(turn if is_long else {}))
     elif places is not None and is_date(W, mode):
         dates = load_extra("matplotlib.dates", "plot")
         locator = dates.AutoDateLocator(minticks=2, maxticks=5)
         axis.set_major_locator(locator)
         axis.set_major_formatter(dates.ConciseDateFormatter(locator))
+        axis.get_offset_text().set_fontsize(7)
     elif axis.get_scale() == "linear":
         axis.get_major_locator().set_params(integer=places is None or bool(np.all(places == np.rint(places))))

@@ -7,6 +7,7 @@ import numpy as np
 from boolcp._version import __version__
 from boolcp.atoms import BooleanCP
 from boolcp.extras import load_extra
+from boolcp.identifiability import cheap_diagnosis
 from boolcp.io import atomic
 from boolcp.io.results import make_provenance
 from boolcp.report import assets, pictures, words
@@ -73,7 +74,7 @@ def render(W, provenance, history, stability=None):
     template = environment.from_string(assets.own_file("page.html.jinja"))
     datatables, datatables_style = assets.datatables_files()
     glue = assets.own_file("glue.js")
-    diagnosis = words.diagnosis_of(W)
+    diagnosis = cheap_diagnosis(W)
     with matplotlib.rc_context(pictures.SETTINGS):
         atoms = words.describe_atoms(W, diagnosis, stability)
         return template.render(
@@ -88,7 +89,7 @@ def render(W, provenance, history, stability=None):
             has_stability=stability is not None,
             together=pictures.together_figures(W) if W.n_atoms > 1 else [],
             groups=pictures.group_parts(W) if W.n_atoms else [],
-            verdict=words.verdict(W, diagnosis),
+            verdict=words.verdict(diagnosis),
             origin=words.describe_origin(provenance),
             command=provenance.get("command", ""),
             code=words.python_code(provenance),

@@ -5,10 +5,9 @@ import json
 import numpy as np
 
 from boolcp import plotting
-from boolcp.identifiability import diagnose
 from boolcp.plotting._modes import unit_of
+from boolcp.summaries import shape_text
 
-MAX_DIAGNOSED_ATOMS, MAX_DIAGNOSED_NUMBERS = 10, 5_000_000  # beyond, a verdict may take minutes
 MAX_NAMES = 60
 MAX_GROUPS, MAX_STATES = 12, 6  # groups of a coordinate; entries of a mode that are each a group
 SURE = 0.05  # a bit is sure if it differs in at most this share of the fits
@@ -39,7 +38,7 @@ def describe_modes(W):
 
 def describe_data(W, provenance):
     """Return what is known of the decomposed tensor, as pairs of a name and a text."""
-    pairs = [("Shape", W._shape_text())]
+    pairs = [("Shape", shape_text(W))]
     if W.labels is not None and W.labels.name:
         pairs.append(("Quantity", W.labels.name))
     if W.data_norm2 is not None:
@@ -164,22 +163,11 @@ def on_text(W, k):
     return f"{_listing(runs)} {unit_of(W, atom.mode)}".rstrip()
 
 
-def verdict(W, diagnosis):
+def verdict(diagnosis):
     """Return in words whether the decomposition is the only one, or nothing where that is too costly to tell."""
     if diagnosis is None:
         return ""
-    n_proved = int(diagnosis.is_identifiable.sum())
-    n_refuted = diagnosis.verdicts.count("not identifiable")
-    if n_proved == W.n_atoms:
-        return (
-            f"These atoms are identifiable: no other {W.n_atoms} atoms sum to the same tensor. {diagnosis.reasons[0]}."
-        )
-    words = f"Identifiable: {n_proved} of {W.n_atoms} atoms."
-    if n_refuted:
-        words += f" For {n_refuted}, other atoms are known that sum to the same tensor: read them with care."
-    if n_proved + n_refuted < W.n_atoms:
-        words += f" For {W.n_atoms - n_proved - n_refuted}, no condition proves or refutes it."
-    return words
+    return f"{diagnosis.words} {diagnosis.reasons[0]}." if diagnosis else diagnosis.words
 
 
 def describe_origin(provenance):
@@ -200,14 +188,6 @@ def python_code(provenance):
         return ""
     options = ", ".join(f"{name}={value!r}" for name, value in parameters.items() if name != "verbose")
     return f"boolcp.{provenance['method']}({options}).fit(X)"
-
-
-def diagnosis_of(W):
-    """Return the verdict on the atoms if it is cheap and all entries are determined, else None."""
-    numbers = np.prod(W.shape, dtype=float) / max(min(W.shape), 1) * W.n_atoms
-    if not 0 < W.n_atoms <= MAX_DIAGNOSED_ATOMS or numbers > MAX_DIAGNOSED_NUMBERS or W.undetermined:
-        return None
-    return diagnose(W)
 
 
 def has_shares(W):
