@@ -27,6 +27,7 @@ FORMAT, FORMAT_VERSION = "boolcp checkpoint", 1
 HEADER = "checkpoint.json"
 N_DIGEST = 64  # characters of a SHA-256
 SAME = 1e-6  # relative difference of |X|^2 and Gram matrices, computed twice in parts, that counts as none
+SMALL = 200  # rows of a Gram matrix that is kept to know lazy data by
 TYPES = {kind.__name__: kind for kind in (Atom, BooleanCP, AtomRecord, Pursuit, Factors, Term, TuckerTensor)}
 PARTS = {TuckerTensor: ("core", "bases", "squared_norm")}
 
@@ -200,15 +201,17 @@ def to_array(data):
 def describe_data(data):
     """Return what tells one tensor from another, as a dict that JSON can hold.
 
-    Data in memory gives its fingerprint. A storage that says `is_lazy` is not read once more: it gives |X|^2 and the
-    Gram matrix of its shortest mode, which the first pass of a fit computes anyway.
+    Data in memory gives its fingerprint. A storage that is read in passes is not read once more: its `facts`, which
+    the first pass of a fit brings anyway, give |X|^2, the observed entries of each slice and small Gram matrices.
     """
     known: dict = {"shape": list(data.shape), "dtype": str(data.dtype)}
     if not data.is_complete:
         known["number of observed entries"] = int(data.n_observed)
-    if getattr(data, "is_lazy", False):
-        gram = np.asarray(data.gram(int(np.argmin(data.shape))), dtype=float)
-        return known | {"|X|^2": float(data.squared_norm), "Gram matrix": gram.tolist()}
+    facts = getattr(data, "facts", None)
+    if facts is not None:
+        grams = {mode: G for mode, G in facts.grams.items() if isinstance(mode, int) and len(G) <= SMALL}
+        known |= {f"Gram matrix of mode {mode}": np.asarray(G, dtype=float).tolist() for mode, G in grams.items()}
+        return known | {"|X|^2": float(facts.squared_norm)}
     if isinstance(data, ListedTensor):
         return known | {"indices": fingerprint(data.indices), "values": fingerprint(data.values)}
     known["values"] = fingerprint(to_array(data))

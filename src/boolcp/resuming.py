@@ -10,7 +10,16 @@ from boolcp.io.errors import check_exists
 from boolcp.records import Pursuit
 from boolcp.steps import get_state, set_state
 
-FREE = {"n_atoms", "n_init", "max_iter", "certify", "compression", "random_state", "verbose"}  # may change when warm
+FREE = {
+    "n_atoms",
+    "n_init",
+    "max_iter",
+    "certify",
+    "compression",
+    "random_state",
+    "verbose",
+    "max_memory",
+}  # may change when warm
 SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none
 
 
