@@ -26,7 +26,7 @@ default_role = "py:obj"  # `name` in a docstring is code, and a link if it is pu
 smartquotes = False  # the prime of z'Cz is no apostrophe
 
 # the pages are written for GitHub too: $..$, blocks of math, anchors of headings
-myst_enable_extensions = ["amsmath", "dollarmath"]
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
 
@@ -45,7 +45,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "show_memory": False,
     "show_signature": False,
-    "min_reported_time": 1,
+    "thumbnail_size": (480, 320),
     "matplotlib_animations": False,
     "capture_repr": ("_repr_html_", "__repr__"),
     "ignore_repr_types": r"matplotlib|Figure|Axes|list|tuple",
@@ -64,6 +64,7 @@ html_copy_source = False
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["boolcp.css"]
+html_sidebars = {page: [] for page in ("getting_started", "faq", "comparison", "reproduction", "benchmarks", "changes")}
 html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": False,

@@ -6,6 +6,8 @@ A recording is a block of numbers: channel x time x trial. We look for *atoms*: 
 along one of these modes and real along the others. Here the recording is simulated, so we know what there is to find.
 """
 
+# sphinx_gallery_thumbnail_number = 2
+
 # %%
 # The recording
 # -------------

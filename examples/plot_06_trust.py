@@ -6,6 +6,8 @@ Three questions, three tools. Is this the best choice of bits for the data (cert
 data (stability)? Could other atoms give the same tensor (identifiability)?
 """
 
+# sphinx_gallery_thumbnail_number = 2
+
 # %%
 # A simulated recording has three patterns. We ask for four atoms, so one has to be made of the background.
 
@@ -48,7 +50,6 @@ print(stability.summary())
 figure, axes = plt.subplots(2, 1, figsize=(7, 4.8), layout="constrained")
 for ax, atom in zip(axes, (1, 0), strict=True):
     stability.plot(atom=atom, ax=ax)
-    ax.set_title(f"atom {atom}, which came back in {100 * stability.recurrence[atom]:.0f} % of the fits")
 
 # %%
 # Identifiability
