@@ -6,8 +6,6 @@ A recording is a block of numbers: channel x time x trial. We look for *atoms*: 
 along one of these modes and real along the others. Here the recording is simulated, so we know what there is to find.
 """
 
-# sphinx_gallery_thumbnail_number = 2
-
 # %%
 # The recording
 # -------------
@@ -15,6 +13,7 @@ along one of these modes and real along the others. Here the recording is simula
 # as they are: an evoked response that comes in some trials only, a burst on some electrodes only, and a shift that is
 # there only while the stimulus is shown.
 
+# sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
 import xarray as xr
 

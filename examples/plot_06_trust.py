@@ -6,11 +6,10 @@ Three questions, three tools. Is this the best choice of bits for the data (cert
 data (stability)? Could other atoms give the same tensor (identifiability)?
 """
 
-# sphinx_gallery_thumbnail_number = 2
-
 # %%
 # A simulated recording has three patterns. We ask for four atoms, so one has to be made of the background.
 
+# sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
 import numpy as np
 
