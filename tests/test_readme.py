@@ -102,3 +102,15 @@ def test_links_lead_somewhere(page):
         assert linked.exists(), target
         if anchor:
             assert anchor in anchors(linked.read_text(encoding="utf-8")), target
+
+
+def test_every_page_is_in_a_table_of_contents():
+    """Else `make docs` stops with a warning."""
+    docs = ROOT / "docs"
+    listed = {docs / "index.md"}
+    for page in PAGES[3:]:
+        for block in blocks(page.read_text(encoding="utf-8"), "{toctree}"):
+            entries = [line for line in block.splitlines() if line and not line.startswith(":")]
+            listed |= {(page.parent / f"{entry}.md").resolve() for entry in entries}
+    missing = [page.name for page in PAGES[3:] if page.resolve() not in {one.resolve() for one in listed}]
+    assert not missing, f"{missing} need a line in docs/guide/index.md, docs/how.md or docs/index.md"
