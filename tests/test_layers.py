@@ -12,7 +12,7 @@ import boolcp
 
 ROOT = Path(boolcp.__file__).parent
 LAYERS = [
-    {"_version", "contractions", "_kernels", "_row_kernels", "labels", "threads", "checks", "extras"},
+    {"_version", "contractions", "_kernels", "_row_kernels", "labels", "threads", "checks", "extras", "memory"},
     {"atoms", "atom_sums", "summaries", "maxcut", "thin_maxcut", "storage", "relax"},
     # these prepare data or read results, and search nothing
     {"metrics", "datasets", "prepare", "io", "interop", "plotting", "report", "identifiability", "rigidity"},

@@ -9,13 +9,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
 from boolcp.labels import read_labels
-from boolcp.pipeline import block_equations, compressed, design, find_undetermined, run
+from boolcp.memory import read_memory
+from boolcp.pipeline import block_equations, compressed, design, explained_share, find_undetermined, open_lazy, run
 from boolcp.polish import decide_rows
 from boolcp.pursuit import STOP_REASONS
 from boolcp.refine import refine_path
 from boolcp.resuming import describe_fit, fitted_before, read_parameters
 from boolcp.steps import Bars, Steps, open_steps
-from boolcp.storage import listed_or_masked, make_storage
+from boolcp.storage import listed_or_masked, make_storage, stays_out
+from boolcp.storage.lazy import filled_array, look_at, make_source
+from boolcp.storage.sources import load
 from boolcp.threads import one_thread
 
 
@@ -67,6 +70,9 @@ class BMP(TransformerMixin, BaseEstimator):
         starting over. Not with ``atom_rank="auto"``.
     verbose : int
         1 shows a progress bar for each stage, in a terminal.
+    max_memory : int, str or None
+        Memory that a fit of a lazy array may take: bytes, or a text such as "3GB"; None is what is available. A fit
+        that needs more is refused with an estimate. A memory map of more than half of it is read in slabs.
 
     Attributes
     ----------
@@ -79,6 +85,8 @@ class BMP(TransformerMixin, BaseEstimator):
         a tensor with missing entries leaves these certificates out (NaN) and has those of `decomposition_` only.
     n_iter_ : int
         Number of steps of the pursuit.
+    n_passes_ : int
+        Number of passes over a lazy array; 0 for one in memory.
     converged_ : bool
         False when the pursuit stopped before the number of atoms asked for without explaining the tensor.
     stop_reason_ : str
@@ -115,6 +123,7 @@ class BMP(TransformerMixin, BaseEstimator):
         random_state=None,
         warm_start=False,
         verbose=0,
+        max_memory=None,
     ):
         self.n_atoms = n_atoms
         self.boolean_modes = boolean_modes
@@ -131,6 +140,7 @@ class BMP(TransformerMixin, BaseEstimator):
         self.random_state = random_state
         self.warm_start = warm_start
         self.verbose = verbose
+        self.max_memory = max_memory
 
     def get_params(self, deep=True):
         """Return the parameters, as scikit-learn does.
@@ -169,7 +179,8 @@ class BMP(TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like or xarray.DataArray, shape (d_1, .., d_N), N >= 2
-            The tensor; any real dtype and memory order. It is not changed.
+            The tensor; any real dtype and memory order. It is not changed. A lazy array (of dask, zarr or h5py, or a
+            large memory map) is read in slabs and never loaded as a whole.
         y : None
             Ignored.
         mask : array-like of bool, optional
@@ -219,6 +230,7 @@ class BMP(TransformerMixin, BaseEstimator):
         self.decomposition_ = replace(W, labels=labels, undetermined=undetermined)
         self.n_iter_ = len(pursuit.history)
         self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
+        self.n_passes_ = getattr(data, "n_passes", 0)
         self.converged_ = pursuit.stop_reason in ("n_atoms", "explained", "zero")
         self._fitted_parameters = self.get_params()
         if pursuit.stop_reason == "zero":
@@ -296,7 +308,7 @@ class BMP(TransformerMixin, BaseEstimator):
         Returns
         -------
         ndarray or xarray.DataArray
-            A copy of X, filled.
+            A copy of X, filled. Of a lazy X a dask array, filled block by block when it is computed.
 
         Examples
         --------
@@ -308,6 +320,11 @@ class BMP(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         values, labels = read_labels(X)
+        if stays_out(values, self.max_memory):
+            checks.check_lazy(values, mask)
+            self._check_shape(values.shape, None)
+            filled = filled_array(values, mask, self.decomposition_)
+            return filled if labels is None else X.copy(data=filled)
         values, observed = checks.check_tensor(values, mask)
         self._check_shape(values.shape, None)
         filled = np.array(values)
@@ -392,8 +409,12 @@ class BMP(TransformerMixin, BaseEstimator):
         the fitted shape.
         """
         check_is_fitted(self)
-        values, observed = checks.check_tensor(read_labels(X)[0])
         W = self.decomposition_
+        if stays_out(read_labels(X)[0], self.max_memory):
+            data, _ = self._read(X, None, reset=False)
+            self._check_shape(data.shape, 0)
+            return explained_share(data, W)
+        values, observed = checks.check_tensor(read_labels(X)[0])
         if values.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
             estimate = W.to_tensor()  # dense blocks have no factor along mode 0 to solve for
         else:
@@ -416,6 +437,7 @@ class BMP(TransformerMixin, BaseEstimator):
         checks.check_integer(self.max_iter, "max_iter", 1)
         if self.sigma is not None:
             checks.check_number(self.sigma, "sigma")
+        read_memory(self.max_memory)
         if self.atom_rank == "auto" and not self.refine:
             raise ValueError('atom_rank="auto" chooses ranks while back-fitting: it needs refine=True.')
 
@@ -425,9 +447,23 @@ class BMP(TransformerMixin, BaseEstimator):
             return listed_or_masked(indices, values, shape), None
         given = X
         X, labels = read_labels(X)
+        if stays_out(X, self.max_memory):
+            data = self._read_lazy(X, mask, labels, reset=reset)
+            if data is not None:
+                return data, labels
+            X = load(X)
         X, observed = checks.check_tensor(X, mask)
         validate_data(self, given if labels is None else X, reset=reset, skip_check_array=True)
         return make_storage(X, observed), labels
+
+    def _read_lazy(self, X, mask, labels, *, reset):
+        """Return the storage of a lazy array, or None if these parameters need it in memory."""
+        checks.check_lazy(X, mask)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        if not reset:
+            return look_at(make_source(X, mask, self.max_memory), read_memory(self.max_memory))
+        checks.check_modes(self.boolean_modes, X.ndim, None if labels is None else labels.dims)
+        return open_lazy(self, X, mask)
 
     def _check_shape(self, shape, mode):
         fitted = self.decomposition_.shape

@@ -36,19 +36,19 @@ def in_turn_weights(path):
 def residual_bounds(data, W, weights):
     """Return lambda_max(R_n R_n') along each atom's mode for R = X - sum_j weights[k, j] M_j, from above, (K,).
 
-    A long mode n whose unfolding has more than THIN columns takes the smallest lambda_max(R_m R_m') over the short
-    modes m, which no atom of rank one can exceed either: <R, z (x) u (x) w> / |z| is at most the norm of every
-    unfolding of R. NaN if there is no short mode, or no proof.
+    A long mode n whose unfolding has more than THIN columns, or a mode whose Gram matrix a lazy tensor does not have,
+    takes the smallest lambda_max(R_m R_m') over the short modes m, which no atom of rank one can exceed either:
+    <R, z (x) u (x) w> / |z| is at most the norm of every unfolding of R. NaN if there is no short mode, or no proof.
     """
     bounds = np.full(W.n_atoms, np.nan)
+    short = [m for m, d in enumerate(data.shape) if not is_long(d) and data.has_gram(m)]
     for mode in set(W.boolean_mode.tolist()):
         members = np.flatnonzero(W.boolean_mode == mode)
-        if not is_long(data.shape[mode]):
+        if mode in short:
             bounds[members] = bounds_along(data, W, weights, mode, members)
         elif n_columns(data, mode) <= THIN:
             bounds[members] = thin_bounds(data, W, weights, mode, members)
         else:
-            short = [m for m, d in enumerate(data.shape) if not is_long(d)]
             found = [bounds_along(data, W, weights, m, members) for m in short]
             bounds[members] = np.fmin.reduce(found) if found else np.nan
     return bounds
@@ -70,6 +70,9 @@ def thin_bounds(data, W, weights, mode, members):
 
 def residual_grams(data, W, weights, mode):
     """Yield R_n R_n' of R = X - sum_j c_j M_j for each row c of `weights`."""
+    if hasattr(data, "residual_grams"):
+        yield from data.residual_grams(W, weights, mode)
+        return
     if not data.is_complete:
         for row in weights:
             yield data.residual(replace(W, weights=row)).gram(mode)

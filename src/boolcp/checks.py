@@ -33,11 +33,7 @@ def check_tensor(X, mask=None, *, name="X"):
         raise ValueError(f"Complex data not supported: {name} is {X.dtype}; pass its real part, or |{name}|.")
     if X.dtype.kind not in "fiub":
         X = _to_numbers(X, name)
-    if X.ndim < 2:
-        raise ValueError(
-            f"{name} has {X.ndim} dimension(s); a tensor with at least 2 is needed. Reshape your data, for instance "
-            f"to (channels, time, trials)."
-        )
+    check_order(X, name)
     if X.size == 0:
         raise ValueError(
             f"{name} is empty: {_empty_text(X)} (shape={X.shape}) while a minimum of 1 is required in each mode."
@@ -45,6 +41,43 @@ def check_tensor(X, mask=None, *, name="X"):
     if X.dtype not in (np.float32, np.float64):
         X = X.astype(np.float64)
     return X, find_observed(X, check_mask(mask, X.shape), name)
+
+
+def is_lazy(X):
+    """Return True if X is an array that is not in memory: of dask, zarr or h5py. None of them is imported."""
+    room = type(X).__module__.partition(".")[0]
+    return room in ("dask", "zarr", "h5py") and hasattr(X, "chunks") and hasattr(X, "dtype")
+
+
+def check_lazy(X, mask=None, *, name="X"):
+    """Raise unless a lazy X is of a real dtype and of order >= 2, and its mask of its shape; nothing is computed."""
+    if X.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: {name} is {X.dtype}; pass its real part, or |{name}|.")
+    if X.dtype.kind not in "fiub":
+        raise ValueError(f"{name} has dtype {X.dtype}; numbers are needed. Convert it, e.g. {name}.astype(float).")
+    check_order(X, name)
+    if any(np.isnan(d) for d in X.shape):
+        raise ValueError(f"{name} has unknown sizes {X.shape}; call {name}.compute_chunk_sizes() first.")
+    if 0 in X.shape:
+        raise ValueError(
+            f"{name} is empty: {_empty_text(X)} (shape={X.shape}) while a minimum of 1 is required in each mode."
+        )
+    if mask is not None and not is_lazy(mask):
+        check_mask(mask, X.shape)
+    elif mask is not None and (mask.shape != X.shape or mask.dtype != bool):
+        raise ValueError(
+            f"mask has shape {mask.shape} and dtype {mask.dtype} but {name} has shape {X.shape}; give one Boolean for "
+            f"each entry of {name}."
+        )
+
+
+def check_order(X, name):
+    """Raise unless X has at least two modes."""
+    if X.ndim < 2:
+        raise ValueError(
+            f"{name} has {X.ndim} dimension(s); a tensor with at least 2 is needed. Reshape your data, for instance "
+            f"to (channels, time, trials)."
+        )
 
 
 def _empty_text(X):

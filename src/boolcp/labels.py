@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from boolcp.checks import is_lazy
 from boolcp.extras import load_extra
 
 
@@ -40,7 +41,7 @@ def is_labelled(X):
 
 
 def read_labels(X):
-    """Return the array of X and its Labels: those of an xarray DataArray, else None.
+    """Return the array of X and its Labels: those of an xarray DataArray, else None. A dask array stays one.
 
     Examples
     --------
@@ -67,7 +68,9 @@ def read_labels(X):
             continue
         if "units" in coord.attrs:
             units[name] = str(coord.attrs["units"])
-    return X.values, Labels(dims, coords, units, extra, None if X.name is None else str(X.name))
+    return (X.data if is_lazy(X.data) else X.values), Labels(
+        dims, coords, units, extra, None if X.name is None else str(X.name)
+    )
 
 
 def plain_values(values):

@@ -1,5 +1,6 @@
 """The way from a storage to the pursuit and the refined decomposition, and back to the full data."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -9,10 +10,15 @@ from boolcp import certify
 from boolcp.atoms import BooleanCP
 from boolcp.backfit import block_pursuit
 from boolcp.imputation import observed_block_pursuit
+from boolcp.memory import check_memory, read_memory
+from boolcp.polish import decide_rows
 from boolcp.pursuit import boolean_matching_pursuit, record
 from boolcp.refine import add_greedy, refine, to_decomposition
-from boolcp.relax import solve_rows
+from boolcp.relax import quadratic, solve_rows
 from boolcp.storage import TuckerTensor, complete_tensor
+from boolcp.storage.lazy import check_fit, look_at, make_source
+from boolcp.storage.thin import is_long
+from boolcp.storage.tucker import first_gram, is_compressible
 from boolcp.weights import atom_system, solve_lasso
 
 EXTRA_RANK = 10  # directions kept in each mode of the compressed tensor beyond the number of atoms
@@ -67,6 +73,39 @@ def run_refined(model, data, modes, rng, steps, fitted, options):
     return pursuit, penalize(W, model.alpha)
 
 
+def open_lazy(model, X, mask):
+    """Return the storage of a lazy array that the parameters of a BMP ask for, or None if it has to be loaded.
+
+    Raises a MemoryError with an estimate, before anything is read, if the memory is too small for the one or the other.
+    """
+    limit, rank = read_memory(model.max_memory), model.n_atoms + EXTRA_RANK
+    if is_few_passes(model, X.shape):
+        asked = (
+            range(X.ndim) if model.certify else [int(np.argmin(X.shape))]
+        )  # the shortest tells one tensor from another
+        wanted = [n for n in asked if not is_long(X.shape[n])]
+        source = make_source(X, mask, model.max_memory)
+        check_fit(source, limit, model.n_atoms, rank, wanted)
+        data = look_at(source, limit, first=first_gram(X.shape, rank), wanted=wanted)
+        if not data.is_complete:
+            check_fit(source, limit, model.n_atoms, rank, wanted, is_complete=False)
+        return data
+    advice = (
+        "A tensor is left where it is with atom_rank=1, refine=True, compression=True and three or more modes, not all "
+        "of them short; otherwise it is loaded. Change these parameters, or raise max_memory."
+    )
+    needed = 3 * math.prod(X.shape) * max(X.dtype.itemsize, 4)
+    check_memory({"the tensor in memory, with copies": needed}, limit, advice)
+    return None
+
+
+def is_few_passes(model, shape):
+    """Return True if a fit reads a tensor that is not in memory only a few times."""
+    is_default = model.refine and model.atom_rank == 1 and model.compression
+    is_small = not is_long(max(shape)) and max(shape) ** 2 > math.prod(shape)  # one short mode, and less of all others
+    return is_default and len(shape) > 2 and not is_small and is_compressible(shape, model.n_atoms + EXTRA_RANK)
+
+
 def compressed(model, data, steps):
     """Return the complete tensor on which the parameters of a BMP ask the search to be done."""
 
@@ -110,6 +149,18 @@ def block_equations(data, mode, blocks):
         return flat @ flat.T, P
     products = np.einsum("kj,lj->klj", flat, flat).reshape(-1, *blocks.shape[1:])
     return data.observed().project(mode, products).reshape(-1, len(blocks), len(blocks)), P
+
+
+def explained_share(data, W):
+    """Return the share of |X|^2 that W explains when its factor along mode 0 is solved anew, from small answers."""
+    if data.squared_norm == 0:
+        return 1.0
+    if data.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
+        return 1 - data.residual(W).squared_norm / data.squared_norm
+    blocks, boolean = design(W, 0)
+    H, P = block_equations(data, 0, blocks)
+    A = decide_rows(H, P, boolean, np.zeros_like(P))
+    return float((2 * np.sum(P * A) - quadratic(H, A)) / data.squared_norm)
 
 
 def by_size(W):

@@ -45,7 +45,7 @@ def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, steps
         best = polish(data, best.matrices, best.boolean_mode, max_iter=1)
     elif data.is_complete:
         best = steps.do("polish", partial(polish, data, best.matrices, best.boolean_mode, **options), rng)
-        best = steps.do("revive", partial(revive, data, best, modes, rng, steps=steps), rng)
+        best = steps.do("revive", partial(revive, data, best, modes, rng, small=small, steps=steps), rng)
     else:
         compute = partial(search_observed, data, best, modes, rng, n_init=n_init, **options)
         best = steps.do("observed", compute, rng)
@@ -226,13 +226,16 @@ def is_dead(factors):
     return sizes <= 1e-12 * max(sizes.max(initial=0.0), 1e-300)
 
 
-def revive(data, solution, modes, rng, *, steps=None):
-    """Return the solution with each dead atom replaced by the atom of steepest descent, all polished again."""
+def revive(data, solution, modes, rng, *, small=None, steps=None):
+    """Return the solution with each dead atom replaced by the atom of steepest descent, all polished again.
+
+    It is searched on `small`, if that is given, else on the data.
+    """
     for n_tries in range(len(solution.boolean_mode)):
         dead = is_dead(solution.matrices)
         if not dead.any() or (steps is not None and steps.is_stopped):
             break
-        replaced = exchange(data, solution, dead, modes, rng)
+        replaced = exchange(data if small is None else small, solution, dead, modes, rng)
         if replaced is None:
             break
         compute = partial(polish, data, *replaced, steps=steps)

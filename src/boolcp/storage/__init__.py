@@ -14,8 +14,11 @@ residual(W)               the storage of X - W
 
 import numpy as np
 
+from boolcp.checks import is_lazy
+from boolcp.memory import read_memory
 from boolcp.storage.dense import DenseTensor
 from boolcp.storage.observed import SPARSE, ListedTensor, MaskedTensor
+from boolcp.storage.sources import find_map
 from boolcp.storage.tucker import TuckerTensor, compress
 
 __all__ = ["DenseTensor", "ListedTensor", "MaskedTensor", "TuckerTensor", "complete_tensor", "compress", "make_storage"]
@@ -28,6 +31,11 @@ def make_storage(X, observed=None):
     if np.count_nonzero(observed) >= SPARSE * X.size:
         return MaskedTensor(X, observed)
     return ListedTensor(np.argwhere(observed), X[observed], X.shape)
+
+
+def stays_out(X, max_memory=None):
+    """Return True if an array is read in slabs: it is lazy, or a memory map of more than half of the memory."""
+    return is_lazy(X) or (find_map(X) is not None and 2 * X.nbytes > read_memory(max_memory))
 
 
 def listed_or_masked(indices, values, shape):

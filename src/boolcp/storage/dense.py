@@ -40,6 +40,10 @@ class DenseTensor:
             self._grams[mode] = contractions.gram(self._array, self._order.index(mode))
         return self._grams[mode]
 
+    def has_gram(self, mode):
+        """Return True: the Gram matrix can always be computed."""
+        return True
+
     @pass_over_data
     def contract(self, mode, Z):
         """Return sum_i X[.., i, ..] Z[i, k], (K, other modes)."""
@@ -66,6 +70,10 @@ class DenseTensor:
         """Return the factor A = decide(P, current) of one mode, and X contracted with it."""
         A = decide(np.asarray(self.mttkrp(factors, mode), dtype=float), current=factors[mode])
         return A, Contracted(self.contract(mode, A), mode)
+
+    def reduced(self, mode, U):
+        """Return the tensor contracted with the columns of U along one mode, which stays in its place."""
+        return DenseTensor(np.ascontiguousarray(np.moveaxis(self.contract(mode, U), 0, mode)))
 
     def residual(self, W):
         """Return the storage of X - W."""

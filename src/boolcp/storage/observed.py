@@ -149,6 +149,10 @@ class ListedTensor:
         sizes = tuple(self.shape[n] for n in others)
         return np.ravel_multi_index(tuple(self.indices[:, n] for n in others), sizes), sizes
 
+    def has_gram(self, mode):
+        """Return True: the Gram matrix can always be computed."""
+        return True
+
     def gram(self, mode):
         """Return X_n X_n' (d_n, d_n)."""
         flat, sizes = self._others(mode)
@@ -164,6 +168,10 @@ class ListedTensor:
         rows = self.indices[:, mode]
         blocks = [np.bincount(flat, self.values * column[rows], minlength=size) for column in Z.T]
         return np.stack(blocks).reshape(-1, *sizes)
+
+    def reduced(self, mode, U):
+        """Return the tensor contracted with the columns of U along one mode, which stays in its place."""
+        return DenseTensor(np.ascontiguousarray(np.moveaxis(self.contract(mode, U), 0, mode)))
 
     def project(self, mode, blocks):
         """Return X_n vec(V_k), (d_n, K)."""

@@ -62,6 +62,8 @@ def unfold(data, mode):
 
 def short_gram(data, mode):
     """Return X_n'X_n in float64, (columns, columns), part by part."""
+    if hasattr(data, "column_gram"):
+        return data.column_gram(mode)
     if not isinstance(data, DenseTensor):
         X = unfold(data, mode)
         return X.T @ X

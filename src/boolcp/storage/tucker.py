@@ -76,6 +76,22 @@ class TuckerTensor:
         return Difference(self, W)
 
 
+def is_compressible(shape, rank):
+    """Return True if a core with at most `rank` directions per mode has at most half of the entries."""
+    return np.prod([min(d, rank) for d in shape], dtype=float) <= 0.5 * np.prod(shape, dtype=float)
+
+
+def by_length(shape):
+    """Return the modes from the shortest to the longest."""
+    return np.argsort(shape, kind="stable").tolist()
+
+
+def first_gram(shape, rank):
+    """Return the mode whose Gram matrix `compress` asks first, None if it asks for none."""
+    first = next((n for n in by_length(shape) if shape[n] > rank), None)
+    return None if first is None or is_long(shape[first]) else first
+
+
 def compress(data, rank):
     """Return `data` projected on the leading `rank` left singular vectors of each unfolding, one mode after another.
 
@@ -83,16 +99,16 @@ def compress(data, rank):
     (sequentially truncated higher-order SVD). Returns `data` itself when the core would not be much smaller.
     """
     ranks = [min(d, rank) for d in data.shape]
-    if np.prod(ranks, dtype=float) > 0.5 * np.prod(data.shape, dtype=float):
+    if not is_compressible(data.shape, rank):
         return data
     bases = [np.eye(d) if r == d else None for r, d in zip(ranks, data.shape, strict=True)]
     core = data
-    for mode in np.argsort(data.shape, kind="stable"):
+    for mode in by_length(data.shape):
         d, r = data.shape[mode], ranks[mode]
         if r == d:
             continue
         bases[mode] = leading_basis(core, mode, r)
-        core = DenseTensor(np.ascontiguousarray(np.moveaxis(core.contract(mode, bases[mode]), 0, mode)))
+        core = core.reduced(mode, bases[mode])
     return TuckerTensor(core, bases, data.squared_norm)
 
 

@@ -1,0 +1,73 @@
+"""How much memory there is, and an error with an estimate before an allocation that cannot fit."""
+
+import os
+import re
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def read_memory(size, name="max_memory"):
+    """Return a size in bytes: that of a number or of a text such as "3GB", "500 MiB"; None is what is available.
+
+    Examples
+    --------
+    >>> from boolcp.memory import read_memory
+    >>> read_memory("1.5GB"), read_memory("2 KiB"), read_memory(100)
+    (1500000000, 2048, 100)
+    """
+    if size is None:
+        return available_memory()
+    if isinstance(size, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgt]?i?)b?\s*", size.lower())
+        if match is None or match[2] not in UNITS:
+            raise ValueError(f'{name} must be a number of bytes or a text such as "3GB" or "500MiB", got {size!r}.')
+        size = float(match[1]) * UNITS[match[2]]
+    elif isinstance(size, bool) or (not hasattr(size, "__index__") and not isinstance(size, float)):
+        raise TypeError(f'{name} must be None, a number of bytes or a text such as "3GB", got {size!r}.')
+    if not size > 0 or size == float("inf"):
+        raise ValueError(f"{name} must be above 0 and finite, got {size!r}.")
+    return int(size)
+
+
+def available_memory():
+    """Return the bytes that a process can still take: of the machine, or of its control group if that is less."""
+    try:
+        import psutil
+
+        free = psutil.virtual_memory().available
+    except ImportError:  # of the machine as a whole
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        with open("/sys/fs/cgroup/memory.max") as limit, open("/sys/fs/cgroup/memory.current") as used:
+            free = min(free, int(limit.read()) - int(used.read()))
+    except (OSError, ValueError):  # no such group, or one without a limit
+        pass
+    return max(int(free), 0)
+
+
+def memory_text(n_bytes):
+    """Return a number of bytes as text.
+
+    Examples
+    --------
+    >>> from boolcp.memory import memory_text
+    >>> memory_text(2_500_000_000), memory_text(800)
+    ('2.5 GB', '800 bytes')
+    """
+    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= size:
+            return f"{n_bytes / size:.3g} {unit}"
+    return f"{int(n_bytes)} bytes"
+
+
+def check_memory(needs, limit, advice):
+    """Raise a MemoryError with the estimate if what is needed, bytes by name, is more than the limit."""
+    total = sum(needs.values())
+    if total <= limit:
+        return
+    parts = sorted(needs.items(), key=lambda item: -item[1])
+    listing = ", ".join(f"{name} {memory_text(size)}" for name, size in parts if size > 0.01 * total)
+    raise MemoryError(
+        f"This fit needs about {memory_text(total)} of memory ({listing}), and max_memory is {memory_text(limit)}. "
+        f"{advice}"
+    )

@@ -1,0 +1,351 @@
+"""A tensor that is not in memory: every answer is the sum, or the join, of those of its slabs, in one pass."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from boolcp import contractions
+from boolcp.memory import check_memory, read_memory
+from boolcp.storage import questions
+from boolcp.storage.dense import Contracted, DenseTensor, Difference
+from boolcp.storage.slabs import SPLIT, View, part_of, run_pass
+from boolcp.storage.sources import Source
+
+RECHUNK = (
+    "Rechunk X to be short along mode {mode} and whole along the others, as in X.rechunk({{{mode}: {rows}}}), or store "
+    "it as zarr; or raise max_memory."
+)
+
+
+@dataclass
+class Passes:
+    """A count of passes over the data, shared by all tensors that are made of it."""
+
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one look at all entries tells: |X|^2, the observed entries of each slice, Gram matrices; the passes made."""
+
+    squared_norm: float
+    n_observed_along: list
+    grams: dict
+    passes: Passes
+
+
+class LazyTensor:
+    """A complete tensor that is read in slabs, one pass over all of them for each question."""
+
+    is_complete = True
+    is_lazy = True
+
+    def __init__(self, source, facts, limit, view=None, shape=None):
+        self.source, self.facts, self.limit = source, facts, limit
+        self.shape, self.dtype = tuple(source.shape if shape is None else shape), source.dtype
+        self.view = View() if view is None else view
+        self.wanted: tuple[int, ...] = ()  # Gram matrices that the next pass along another mode shall bring
+        self._grams: dict[Any, Any] = facts.grams
+        self._products: tuple[Any, Any] = ((), None)
+
+    @property
+    def ndim(self):
+        """Return the order N."""
+        return len(self.shape)
+
+    @cached_property
+    def squared_norm(self):
+        """|X|^2 over the observed entries."""
+        return self.facts.squared_norm
+
+    @property
+    def n_passes(self):
+        """Return the number of passes made over the data so far."""
+        return self.facts.passes.count
+
+    @property
+    def nbytes(self):
+        """Return the size of the whole tensor in memory."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def direction(self, avoid=None):
+        """Return the mode along which it is cut: the longest (the first of them) that is not the one to avoid.
+
+        Modes that a slab is contracted along before it is asked are whole.
+        """
+        whole = {avoid, *(n for n, _ in self.view.bases)}
+        sizes = [-1 if n in whole else d for n, d in enumerate(self.source.shape)]
+        return int(np.argmax(sizes))
+
+    def _pass(self, mode, question, constants=(), along=()):
+        check_slabs(self.source, mode, self.limit)
+        self.facts.passes.count += 1
+        return run_pass(self.source, mode, self.view, question, constants, along)
+
+    def gram(self, mode):
+        """Return X_n X_n' (d_n, d_n), computed once."""
+        if mode not in self._grams:
+            self._grams[mode] = self._pass(self.direction(avoid=mode), questions.ask_grams, ((mode,),))[0][0]
+        return self._grams[mode]
+
+    def column_gram(self, mode):
+        """Return X_n'X_n (columns, columns) of a mode with few columns, computed once."""
+        if ("columns", mode) not in self._grams:
+            cut = self.direction()
+            if mode != cut:
+                raise ValueError(f"The columns of mode {mode} are cut: only those of mode {cut} can be multiplied.")
+            self._grams["columns", mode] = self._pass(cut, questions.ask_column_gram, (mode,))[0][0]
+        return self._grams["columns", mode]
+
+    def has_gram(self, mode):
+        """Return True if the Gram matrix of a mode is known, or can be computed within the limit."""
+        return mode in self._grams or fits(self.source, self.direction(avoid=mode), self.limit)
+
+    def contract(self, mode, Z):
+        """Return sum_i X[.., i, ..] Z[i, k], (K, other modes); brings a Gram matrix along that is still wanted."""
+        Z = np.asarray(Z, dtype=self.dtype)
+        pending = [n for n in self.wanted if n not in self._grams]
+        cut = self.direction(avoid=pending[0] if pending else None)
+        if pending and not fits(self.source, cut, self.limit):
+            pending, cut = [], self.direction()
+        if mode == cut:
+            sums, _ = self._pass(cut, questions.ask_contract_cut, (mode, pending), (Z,))
+            blocks, grams = sums[0], sums[1:]
+        else:
+            at = 1 + cut - (cut > mode)
+            grams, rows = self._pass(cut, questions.ask_contract, (mode, Z, at, pending))
+            blocks = np.moveaxis(rows[0], 0, at)
+        self._grams |= dict(zip(pending, grams, strict=True))
+        return blocks
+
+    def reduced(self, mode, U):
+        """Return the tensor contracted with the columns of U along one mode, which stays in its place.
+
+        It is in memory if it takes no more than a quarter of what there is, or only one mode is left to be cut along.
+        """
+        shape = tuple(U.shape[1] if n == mode else d for n, d in enumerate(self.shape))
+        is_last = mode == self.direction() or self.ndim - len(self.view.bases) <= 2
+        if is_last or 4 * np.prod(shape, dtype=float) * self.dtype.itemsize <= self.limit:
+            return DenseTensor(np.ascontiguousarray(np.moveaxis(self.contract(mode, U), 0, mode)))
+        view = replace(self.view, bases=(*self.view.bases, (mode, np.asarray(U, dtype=self.dtype))))
+        return LazyTensor(self.source, replace(self.facts, grams={}), self.limit, view, shape)
+
+    def project(self, mode, blocks):
+        """Return X_n vec(V_k), (d_n, K)."""
+        blocks = np.asarray(blocks, dtype=self.dtype)
+        cut = self.direction()
+        if mode == cut:
+            return self._pass(cut, questions.ask_project_cut, (mode, blocks))[1][0]
+        at = 1 + cut - (cut > mode)
+        return self._pass(cut, questions.ask_project, (mode, at), (np.moveaxis(blocks, at, 0),))[0][0]
+
+    def mttkrp(self, factors, mode):
+        """Return X_n times the Khatri-Rao product of the other factors, (d_n, K).
+
+        One pass answers for all modes, and the answers for the last factors are kept.
+        """
+        known, products = self._products
+        if len(known) != len(factors) or not all(map(np.array_equal, known, factors)):
+            cut = self.direction()
+            others = [None if n == cut else A for n, A in enumerate(factors)]
+            sums, rows = self._pass(cut, questions.ask_mttkrp, (cut, others), (factors[cut],))
+            products = [*sums[:cut], rows[0], *sums[cut:]]
+            self._products = [np.array(A) for A in factors], products
+        return products[mode]
+
+    def normal_equations(self, factors, mode):
+        """Return H (K, K) and P (d_n, K): row i of the factor that fits best solves H a = p_i."""
+        return contractions.gram_product(factors, mode), self.mttkrp(factors, mode)
+
+    def update(self, factors, mode, decide):
+        """Return the factor A = decide(P, current) of one mode, and X contracted with it.
+
+        Slab by slab if that is the mode along which the tensor is cut: the rows that were decided are used at once.
+        """
+        if mode != self.direction():
+            A = decide(self.mttkrp(factors, mode), current=factors[mode])
+            return A, Contracted(self.contract(mode, A), mode)
+        others = [None if n == mode else A for n, A in enumerate(factors)]
+        sums, rows = self._pass(mode, questions.ask_update, (mode, others, decide), (factors[mode],))
+        return rows[0], Contracted(sums[0], mode)
+
+    def residual(self, W):
+        """Return the storage of X - W."""
+        return Difference(self, W)
+
+    def load(self):
+        """Return the whole array in memory, NaN where entries are missing."""
+        cut = self.direction()
+        self.facts.passes.count += 1
+        return np.moveaxis(run_pass(self.source, cut, View(), questions.ask_entries, (cut,))[1][0], 0, cut)
+
+
+class ObservedLazyTensor(LazyTensor):
+    """A lazy tensor with missing entries: answers of one pass each, those of the observed entries as in memory."""
+
+    is_complete = False
+
+    def __init__(self, source, facts, limit):
+        super().__init__(source, facts, limit, View("observed"))
+        self.n_observed = int(facts.n_observed_along[0].sum())
+
+    def n_observed_along(self, mode):
+        """Return the number of observed entries in each slice along `mode`, (d_n,)."""
+        return self.facts.n_observed_along[mode]
+
+    def normal_equations(self, factors, mode):
+        """Return H (d_n, K, K) and P (d_n, K): row i of the factor that fits best solves H_i a = p_i."""
+        cut = self.direction()
+        others = [None if n == cut else A for n, A in enumerate(factors)]
+        sums, rows = self._pass(cut, questions.ask_equations, (cut, mode, others), (factors[cut],))
+        return tuple(rows if mode == cut else sums)
+
+    def has_gram(self, mode):
+        """Return True if the Gram matrix of a residual along a mode can be computed within the limit."""
+        return fits(self.source, self.direction(avoid=mode), self.limit)
+
+    def residual_grams(self, W, weights, mode):
+        """Yield R_n R_n' of R = X - sum_j c_j M_j for each row c of `weights`, as many in one pass as fit in memory."""
+        cut = self.direction(avoid=mode)
+        step = max(1, int(self.limit // (32 * (n_threads() + SPLIT) * self.shape[mode] ** 2)))
+        for start in range(0, len(weights), step):
+            constants = (cut, mode, W, weights[start : start + step])
+            yield from self._pass(cut, questions.ask_residual_grams, constants, (np.arange(self.shape[cut]),))[0]
+
+    def residual(self, W):
+        """Return the lazy tensor of X - W on the observed entries, zero elsewhere."""
+        return self if W.n_atoms == 0 else self._derived("residual", W)
+
+    def observed(self):
+        """Return the lazy tensor of ones at the observed entries, zero elsewhere."""
+        return self._derived("mask")
+
+    def restrict(self, W):
+        """Return the lazy tensor of W on the observed entries, zero elsewhere."""
+        return self._derived("restricted", W)
+
+    def filled(self):
+        """Return the complete lazy tensor with zeros in the missing places and the others scaled up for them."""
+        scale = float(self.dtype.type(np.prod(self.shape, dtype=float) / self.n_observed))
+        grams = {key: scale**2 * G for key, G in self._grams.items()}
+        facts = replace(self.facts, squared_norm=scale**2 * self.squared_norm, grams=grams)
+        return LazyTensor(self.source, facts, self.limit, View("zeros", scale))
+
+    def _derived(self, kind, W=None):
+        return DerivedTensor(self.source, replace(self.facts, grams={}), self.limit, View(kind, W=W))
+
+
+class DerivedTensor(LazyTensor):
+    """A lazy tensor made of another one, whose norm is not known before it is asked for."""
+
+    @cached_property
+    def squared_norm(self):
+        """|X|^2, computed once."""
+        return float(self._pass(self.direction(), questions.ask_norm)[0][0])
+
+
+# the door
+
+
+def look_at(source, limit, *, first=None, wanted=(), name="X"):
+    """Return the lazy storage of a Source after one pass over it.
+
+    Parameters
+    ----------
+    source : Source
+        The lazy array.
+    limit : int
+        Bytes of memory that may be used.
+    first : int, optional
+        A mode whose Gram matrix is needed next: the tensor is cut along another one.
+    wanted : sequence of int
+        Modes whose Gram matrices will be needed.
+    """
+    data = LazyTensor(source, Facts(0.0, [], {}, Passes()), limit, View("observed"))
+    cut = data.direction(avoid=first)
+    modes = [n for n in dict.fromkeys([*([] if first is None else [first]), *wanted]) if n != cut]
+    (norm, n_infinite, *counts, grams), rows = data._pass(cut, questions.ask_first, (cut, modes))
+    if n_infinite:
+        raise ValueError(f"{name} contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
+    facts = Facts(
+        float(norm), [*counts[:cut], rows[0], *counts[cut:]], dict(zip(modes, grams, strict=True)), data.facts.passes
+    )
+    n_observed = int(rows[0].sum())
+    if n_observed == 0:
+        raise ValueError(f"{name} is NaN (or masked) everywhere: no entry is observed.")
+    is_complete = n_observed == np.prod(source.shape, dtype=np.int64)
+    data = (LazyTensor if is_complete else ObservedLazyTensor)(source, facts, limit)
+    data.wanted = tuple(wanted)
+    return data
+
+
+def n_threads():
+    """Return the number of slabs that are worked on at a time on this machine."""
+    import dask
+    from dask.system import CPU_COUNT
+
+    return int(dask.config.get("num_workers", None) or CPU_COUNT)
+
+
+def held(source, mode):
+    """Return the bytes of the slabs along `mode` that are in memory at a time: those asked, with a copy, and read."""
+    return 2 * n_threads() * source.held(mode)
+
+
+def fits(source, mode, limit):
+    """Return True if slabs along `mode` can be read within the limit."""
+    return held(source, mode) <= limit
+
+
+def check_slabs(source, mode, limit):
+    """Raise a MemoryError if slabs along `mode` cannot be read within the limit."""
+    advice = RECHUNK.format(mode=mode, rows=source.thickness(mode))
+    check_memory({f"slabs along mode {mode}": held(source, mode)}, limit, advice)
+
+
+def check_fit(source, limit, n_atoms, rank, wanted=(), *, is_complete=True):
+    """Raise a MemoryError if a fit with so many atoms, and so many directions per mode, cannot be done in the limit."""
+    sizes, item = np.array(source.shape, dtype=float), source.dtype.itemsize
+    cut, ranks, n_copies = int(np.argmax(sizes)), np.minimum(sizes, rank), n_threads() + SPLIT
+    others = float(np.prod(np.delete(sizes, cut)))
+    short = 2 * float(np.prod(np.delete(ranks, cut))) * sizes[cut]
+    needs = {
+        f"slabs along mode {cut}": held(source, cut),
+        "bases and factors": 8 * float(np.sum(sizes * (ranks + 8 * n_atoms))),
+        "the tensor compressed along its shorter modes": item * short,
+        "Gram matrices": 8 * n_copies * float(sum(sizes[n] ** 2 for n in wanted)),
+    }
+    if is_complete:
+        needs["the tensor contracted with a factor"] = n_copies * n_atoms * others * item
+    else:
+        needs["normal equations of the rows"] = 16 * float(sizes.max()) * n_atoms**2
+    advice = "Ask for fewer atoms (n_atoms), raise max_memory, or use a machine or a cluster with more."
+    check_memory(needs, limit, advice)
+
+
+def make_source(X, mask=None, max_memory=None):
+    """Return the Source of a lazy array; a `max_memory` that is given makes the slabs small enough for it."""
+    source = Source(X, mask)
+    if max_memory is not None:
+        source.block = max(1, min(source.block, read_memory(max_memory) // (8 * n_threads())))
+    return source
+
+
+def filled_array(X, mask, W):
+    """Return a dask array: X with the values of W where it is NaN or the mask is False."""
+    import dask.array as da
+
+    X = Source(X).lazy()
+    X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
+    observed = ~da.isnan(X) if mask is None else da.asarray(mask).rechunk(X.chunks).astype(bool) & ~da.isnan(X)
+    return da.map_blocks(fill_block, X, observed, W=W, dtype=X.dtype, meta=np.zeros((0,) * X.ndim, dtype=X.dtype))
+
+
+def fill_block(X, observed, W, block_info=None):
+    """Return a block with the values of W where it is not observed."""
+    if observed.all():
+        return X
+    slices = tuple(slice(*bounds) for bounds in block_info[0]["array-location"])
+    return np.where(observed, X, part_of(W, slices).to_tensor().astype(X.dtype))

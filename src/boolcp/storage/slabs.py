@@ -1,0 +1,115 @@
+"""A pass over a lazy array: a question is put to each slab, and the answers are summed or joined in a tree."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from boolcp.atoms import BooleanCP
+from boolcp.extras import load_extra
+from boolcp.storage.dense import DenseTensor
+from boolcp.storage.observed import MaskedTensor
+from boolcp.threads import one_thread
+
+SPLIT = 4  # answers that are added at a time
+
+
+@dataclass(frozen=True)
+class View:
+    """What is made of a slab before it is asked: a storage in memory, and one derived from it.
+
+    `kind` is "complete", or for arrays with NaN "observed" (missing entries), "zeros" (zero there), "mask" (ones at
+    the observed entries), "residual" (X - W there) or "restricted" (W there). `scale` multiplies, and `bases` are
+    the (mode, U) that the slab is then contracted with.
+    """
+
+    kind: str = "complete"
+    scale: float = 1.0
+    W: Any = None
+    bases: tuple = ()
+
+    def open(self, block, mode, rows):
+        """Return the storage of a slab with the given rows along `mode`."""
+        data = self._open(block, mode, rows)
+        if self.scale != 1.0:
+            data = DenseTensor(in_order(data) * data.dtype.type(self.scale))
+        for n, U in self.bases:
+            data = data.reduced(n, U)
+        return data
+
+    def _open(self, block, mode, rows):
+        if self.kind == "complete":
+            return DenseTensor(block)
+        data = MaskedTensor(block, ~np.isnan(block))
+        if self.kind == "zeros":
+            return DenseTensor(in_order(data))
+        if self.kind == "mask":
+            return data.observed()
+        if self.W is None:
+            return data
+        W = part_of(self.W, tuple(rows if n == mode else slice(None) for n in range(block.ndim)))
+        return data.residual(W) if self.kind == "residual" else data.restrict(W)
+
+
+def in_order(data):
+    """Return the array of a DenseTensor with its modes in their own order, a view."""
+    return data._array.transpose(np.argsort(data._order))
+
+
+def part_of(W, slices):
+    """Return the BooleanCP of the entries of W in a box of slices, one for each mode."""
+    atoms = []
+    for atom in W.atoms:
+        others = [s for n, s in enumerate(slices) if n != atom.mode]
+        if atom.block is None:
+            real = {"factors": tuple(A[s] for A, s in zip(atom.factors, others, strict=True))}
+        else:
+            real = {"block": atom.block[tuple(others)]}
+        atoms.append(replace(atom, z=atom.z[slices[atom.mode]], **real))
+    shape = [len(range(*s.indices(d))) for s, d in zip(slices, W.shape, strict=True)]
+    empty = {n: gaps[slices[n]] for n, gaps in (W.undetermined or {}).items()}
+    return BooleanCP(tuple(shape), tuple(atoms), W.weights, undetermined=empty or None)
+
+
+def run_pass(source, mode, view, question, constants=(), along=()):
+    """Return the sums and the joined rows of ``question(storage of a slab, rows of `along`, *constants)``.
+
+    Parameters
+    ----------
+    source : Source
+        The lazy array.
+    mode : int
+        The mode along which it is cut.
+    view : View
+        What a slab is taken for.
+    question : function
+        Gives (sums, rows), two tuples of small arrays: the sums of all slabs are added, the rows joined in order.
+    constants : tuple
+        What each slab is told.
+    along : tuple of ndarray
+        Arrays with one row for each of `mode`; each slab is told its own rows.
+    """
+    dask, bag = load_extra("dask", "dask"), load_extra("dask.bag", "dask")
+    slabs, stops = source.slabs(mode)
+    shared = dask.delayed((view, question, tuple(constants)), name=f"constants-{uuid4().hex}", traverse=False)
+    parts = []
+    for block, start, stop in zip(slabs, [0, *stops], stops, strict=False):
+        rows = tuple(np.ascontiguousarray(A[start:stop]) for A in along)
+        parts.append(dask.delayed(_ask, pure=False)(block, mode, start, stop, rows, shared))
+    total = bag.from_delayed(parts).fold(_add, split_every=SPLIT).to_delayed(optimize_graph=False)
+    with one_thread():
+        sums, rows = dask.compute(total)[0]
+    return sums, [np.concatenate(pieces) for pieces in rows]
+
+
+def _ask(block, mode, start, stop, rows, shared):
+    view, question, constants = shared
+    sums, joined = question(view.open(np.asarray(block), mode, slice(start, stop)), rows, *constants)
+    return [(tuple(sums), tuple([piece] for piece in joined))]
+
+
+def _add(first, second):
+    """Return two answers as one: numbers and arrays added, rows joined."""
+    sums = tuple(a + b for a, b in zip(first[0], second[0], strict=True))
+    return sums, tuple(a + b for a, b in zip(first[1], second[1], strict=True))

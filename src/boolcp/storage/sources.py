@@ -1,0 +1,146 @@
+"""Arrays that are not in memory (dask, zarr, HDF5, memory maps), cut into slabs along one mode."""
+
+import mmap
+from dataclasses import dataclass
+
+import numpy as np
+
+from boolcp.extras import load_extra
+
+BLOCK = 64_000_000  # bytes of a slab at most, unless one row has more
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """A memory map by the name of its file: each block is read anew, so that no pages stay and nothing is sent."""
+
+    filename: str
+    dtype: np.dtype
+    shape: tuple
+    strides: tuple
+    offset: int
+
+    @property
+    def ndim(self):
+        """Return the order N."""
+        return len(self.shape)
+
+    def __getitem__(self, index):
+        raw = np.memmap(self.filename, dtype=np.uint8, mode="r")
+        view = np.ndarray(self.shape, self.dtype, buffer=raw, offset=self.offset, strides=self.strides)
+        return np.array(view[index])
+
+
+@dataclass(frozen=True)
+class Hdf5File:
+    """A dataset of an HDF5 file by its name: the file is opened anew for each block."""
+
+    filename: str
+    name: str
+    dtype: np.dtype
+    shape: tuple
+
+    @property
+    def ndim(self):
+        """Return the order N."""
+        return len(self.shape)
+
+    def __getitem__(self, index):
+        with load_extra("h5py", "files").File(self.filename, "r") as file:
+            return file[self.name][index]
+
+
+def find_map(X):
+    """Return the np.memmap that an array is a view of, or None; a copy-on-write map is not its file."""
+    while isinstance(X, np.ndarray):
+        if isinstance(X, np.memmap) and X.filename is not None and X.mode != "c":
+            return X
+        X = X.base
+    return None
+
+
+def mapped_file(X):
+    """Return the MappedFile of an array that is a view of a memory map."""
+    base = find_map(X)
+    start = np.frombuffer(base._mmap, dtype=np.uint8).__array_interface__["data"][0]
+    offset = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY + X.__array_interface__["data"][0] - start
+    return MappedFile(str(base.filename), X.dtype, X.shape, X.strides, offset)
+
+
+class Source:
+    """A lazy array as slabs of floating-point numbers, NaN where the mask is False.
+
+    Parameters
+    ----------
+    X : dask.array.Array, zarr.Array, h5py.Dataset, or ndarray
+        The array. An ndarray is one that is a view of a memory map.
+    mask : array-like or dask.array.Array of bool, optional
+        True where X is observed.
+    block : int, optional
+        Bytes of a slab at most.
+    """
+
+    def __init__(self, X, mask=None, *, block=None):
+        self.chunks = natural_chunks(X)
+        self.is_dask = type(X).__module__.startswith("dask")
+        if isinstance(X, np.ndarray):
+            X = mapped_file(X)
+        elif type(X).__module__.startswith("h5py"):
+            X = Hdf5File(X.file.filename, X.name, X.dtype, X.shape)
+        self.array, self.mask, self.block = X, mask, BLOCK if block is None else block
+        self._slabs: dict = {}
+        self.shape, self.ndim = tuple(int(d) for d in X.shape), X.ndim
+        self.dtype = np.dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
+
+    @property
+    def nbytes(self):
+        """Return the size of the whole array in memory."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def thickness(self, mode):
+        """Return the rows of a slab: whole chunks where they fit, equal parts of a chunk where they do not."""
+        row, chunk = max(1, self.nbytes // self.shape[mode]), max(1, self.chunks[mode])
+        rows = min(max(1, self.block // row), self.shape[mode])
+        return rows // chunk * chunk if rows >= chunk else -(-chunk // -(-chunk // rows))
+
+    def held(self, mode):
+        """Return the bytes held at a time while one slab along `mode` is put together."""
+        rows = self.thickness(mode)
+        if self.is_dask:  # chunks that are longer than a slab wait for the next ones
+            rows = max(rows, self.chunks[mode] if rows % self.chunks[mode] else 0)
+        return rows * (self.nbytes // self.shape[mode])
+
+    def slabs(self, mode):
+        """Return the slabs along `mode`, one delayed array each, and where they end; made once."""
+        if mode not in self._slabs:
+            X = self._cut(mode)
+            self._slabs[mode] = X.to_delayed().ravel().tolist(), np.cumsum(X.chunks[mode]).tolist()
+        return self._slabs[mode]
+
+    def _cut(self, mode):
+        """Return a dask array with one chunk for each slab along `mode`."""
+        da = load_extra("dask.array", "dask")
+        chunks = tuple(self.thickness(mode) if n == mode else -1 for n in range(self.ndim))
+        X = self.array.rechunk(chunks) if self.is_dask else da.from_array(self.array, chunks=chunks, asarray=False)
+        X = X if X.dtype == self.dtype else X.astype(self.dtype)
+        if self.mask is None:
+            return X
+        return da.where(da.asarray(self.mask).rechunk(X.chunks), X, self.dtype.type(np.nan))
+
+    def lazy(self):
+        """Return the array as it is as a dask array, for results as large as itself."""
+        da = load_extra("dask.array", "dask")
+        return self.array if self.is_dask else da.from_array(self.array, asarray=False)
+
+
+def natural_chunks(X):
+    """Return the largest size of a chunk along each mode, one where there are no chunks."""
+    chunks = getattr(X, "chunks", None)
+    if chunks is None:
+        return (1,) * X.ndim
+    return tuple(int(max(sizes)) if isinstance(sizes, tuple) else int(sizes) for sizes in chunks)
+
+
+def load(X):
+    """Return a lazy array in memory."""
+    return np.asarray(X.compute() if hasattr(X, "compute") else X[...])

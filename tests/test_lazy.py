@@ -1,0 +1,450 @@
+"""Tensors that are not in memory: the same decomposition in a few passes, whatever holds the numbers."""
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples import random_decomposition
+from test_storage import check_questions
+
+from boolcp import storage
+from boolcp.bmp import BMP
+from boolcp.contractions import gram_product
+from boolcp.datasets import make_boolean_cp
+from boolcp.memory import available_memory, check_memory, read_memory
+from boolcp.storage import make_storage, sources, stays_out
+from boolcp.storage.lazy import LazyTensor, ObservedLazyTensor, look_at, make_source
+from boolcp.storage.slabs import part_of
+
+da = pytest.importorskip("dask.array")
+GB = 10**9
+
+
+@pytest.fixture(autouse=True)
+def small_slabs(monkeypatch):
+    monkeypatch.setattr(sources, "BLOCK", 50_000)
+
+
+def lazy(X, chunks="auto", block=None, **options):
+    source = sources.Source(da.from_array(X, chunks=chunks), block=block)
+    return look_at(source, GB, **options)
+
+
+def same(first, second, *, atol=1e-8):
+    """Assert that two decompositions have the same bits and, to rounding, the same real parts and numbers."""
+    np.testing.assert_array_equal(first.boolean_mode, second.boolean_mode)
+    for one, other in zip(first.atoms, second.atoms, strict=True):
+        np.testing.assert_array_equal(one.z, other.z)
+        for A, B in zip(one.factors, other.factors, strict=True):
+            np.testing.assert_allclose(A, B, rtol=0, atol=atol)
+    np.testing.assert_allclose(first.weights, second.weights, rtol=atol)
+    np.testing.assert_allclose(first.data_inner, second.data_inner, rtol=10 * atol)
+    certificates = [[atom.certificate for atom in W.atoms] for W in (first, second)]
+    np.testing.assert_allclose(*certificates, rtol=10 * atol)
+
+
+class Counted:
+    """An array that counts how often each entry is read."""
+
+    def __init__(self, X):
+        self.X, self.shape, self.dtype, self.ndim = X, X.shape, X.dtype, X.ndim
+        self.count = np.zeros(X.shape, dtype=int)
+
+    def __getitem__(self, index):
+        self.count[index] += 1
+        return self.X[index]
+
+
+# questions
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.integers(1, 6), min_size=2, max_size=4),
+    st.integers(1, 4),
+    st.integers(8, 400),
+    st.sampled_from([0.0, 0.3, 0.9]),
+    st.sampled_from([np.float64, np.float32]),
+    st.integers(0, 2**32 - 1),
+)
+def test_answers_are_those_of_the_array(shape, chunk, block, missing, dtype, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal(shape).astype(dtype)
+    X[rng.random(shape) < missing] = np.nan
+    X[(0,) * X.ndim] = 1.0
+    data = lazy(X, chunk, block, first=0, wanted=range(X.ndim))
+    known = ~np.isnan(X)
+    assert isinstance(data, LazyTensor if known.all() else ObservedLazyTensor) and data.dtype == dtype
+    twin = make_storage(X, None if known.all() else known)
+    zeros = np.where(known, X, 0).astype(float)
+    tolerance = 1e-10 if dtype == np.float64 else 1e-5
+    check_questions(data, zeros, rng, tolerance)
+    assert data.squared_norm == pytest.approx(np.sum(zeros**2), rel=1e-6)
+    factors = [rng.standard_normal((d, 2)) for d in shape]
+    for mode in range(X.ndim):
+        for found, expected in zip(
+            data.normal_equations(factors, mode), twin.normal_equations(factors, mode), strict=True
+        ):
+            np.testing.assert_allclose(found, expected, rtol=0, atol=100 * tolerance * max(np.abs(expected).max(), 1))
+        if not known.all():
+            np.testing.assert_array_equal(data.n_observed_along(mode), twin.n_observed_along(mode))
+    np.testing.assert_array_equal(data.load(), X)
+
+
+def test_what_is_made_of_observed_entries(rng):
+    X = rng.standard_normal((5, 9, 6))
+    known = rng.random(X.shape) < 0.7
+    data = lazy(np.where(known, X, np.nan), 2, 500)
+    W = random_decomposition(X.shape, "mixed", rng)
+    check_questions(data.residual(W), (X - naive.tensor(W)) * known, rng)
+    check_questions(data.restrict(W), naive.tensor(W) * known, rng)
+    check_questions(data.observed(), known.astype(float), rng)
+    check_questions(data.filled(), X * known * X.size / known.sum(), rng)
+    assert data.n_observed == known.sum() and data.observed().squared_norm == pytest.approx(known.sum())
+    assert data.filled().squared_norm == pytest.approx(np.sum((X * known * X.size / known.sum()) ** 2))
+
+
+def test_the_residual_of_complete_data(rng):
+    X = rng.standard_normal((5, 9, 6))
+    W = random_decomposition(X.shape, "rank one", rng)
+    residual = lazy(X, 2, 500).residual(W)
+    check_questions(residual, X - naive.tensor(W), rng)
+    assert residual.squared_norm == pytest.approx(np.sum((X - naive.tensor(W)) ** 2))
+
+
+@pytest.mark.parametrize("kind", ["rank one", "rank two", "block", "mixed"])
+def test_a_part_of_a_decomposition_is_that_part_of_its_tensor(kind, rng):
+    W = random_decomposition((6, 7, 8), kind, rng)
+    slices = slice(2, 5), slice(None), slice(7, 8)
+    np.testing.assert_allclose(part_of(W, slices).to_tensor(), W.to_tensor()[slices], atol=1e-12)
+
+
+def test_an_update_decides_rows_and_contracts_with_them_in_one_pass(rng):
+    X = rng.standard_normal((5, 20, 6))
+    factors = [rng.standard_normal((d, 3)) for d in X.shape]
+    data = lazy(X, 3, 700)
+    H = gram_product(factors, 1)
+    A, contracted = data.update(factors, 1, _halve)
+    assert data.n_passes == 2
+    np.testing.assert_allclose(A, naive.mttkrp(X, factors, 1) / 2 + factors[1])
+    np.testing.assert_allclose(contracted.T, naive.contract(X, 1, A))
+    assert H.shape == (3, 3)
+    A, contracted = data.update(factors, 0, _halve)  # a mode that is whole in each slab
+    np.testing.assert_allclose(A, naive.mttkrp(X, factors, 0) / 2 + factors[0])
+    np.testing.assert_allclose(contracted.T, naive.contract(X, 0, A))
+
+
+def _halve(P, current):
+    return P / 2 + current
+
+
+def test_a_contraction_too_large_for_the_memory_stays_lazy(rng):
+    X = rng.standard_normal((6, 30, 7))
+    data = lazy(X, (6, 1, 7), 400)
+    data.limit = 1_400
+    U = np.linalg.qr(rng.standard_normal((6, 3)))[0]
+    reduced = data.reduced(0, U)
+    assert isinstance(reduced, LazyTensor) and reduced.n_passes == data.n_passes == 1
+    reduced.limit, expected = GB, naive.contract(X, 0, U)
+    check_questions(reduced, expected, rng)
+    assert data.n_passes == reduced.n_passes > 1
+    reduced.limit = 1_400  # with one mode left to be cut along, what is left is loaded
+    again = reduced.reduced(2, np.eye(7)[:, :2])
+    assert not isinstance(again, LazyTensor)
+    check_questions(again, expected[:, :, :2], rng)
+
+
+# fits
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.25])
+@pytest.mark.parametrize("shape", [(12, 60, 20), (24, 24, 24)])
+def test_the_fit_is_the_same_for_all_chunks(shape, missing):
+    X = make_boolean_cp(shape, 3, noise=0.5, missing=missing, random_state=1).X
+    before = X.copy()
+    model = BMP(3, random_state=0)
+    expected = model.fit(X).decomposition_
+    assert model.n_passes_ == 0
+    for chunks in (9, (4, 17, 20)):
+        same(model.fit(da.from_array(X, chunks=chunks)).decomposition_, expected)
+        assert model.n_passes_ > 4
+    np.testing.assert_array_equal(X, before)
+
+
+def stored(X, kind, folder):
+    """Return X as it is read from a file of some kind."""
+    if kind == "zarr":
+        zarr = pytest.importorskip("zarr")
+        array = zarr.create_array(folder / "X.zarr", shape=X.shape, chunks=(6, 20, 10), dtype=X.dtype)
+        array[...] = X
+        return zarr.open_array(folder / "X.zarr", mode="r")
+    if kind in ("hdf5", "chunked hdf5"):
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(folder / "X.h5", "w") as file:
+            file.create_dataset("group/X", data=X, chunks=(4, 8, 5) if kind == "chunked hdf5" else None)
+        return h5py.File(folder / "X.h5", "r")["group/X"]
+    if kind == "xarray":
+        xarray = pytest.importorskip("xarray")
+        return xarray.DataArray(da.from_array(X, chunks=7), dims=("a", "b", "c"))
+    if kind == "part of a map":
+        np.save(folder / "X.npy", np.pad(X, 1))
+        return np.load(folder / "X.npy", mmap_mode="r")[1:-1, 1:-1, 1:-1]
+    np.save(folder / "X.npy", np.asfortranarray(X) if kind == "Fortran map" else X)
+    return np.load(folder / "X.npy", mmap_mode="r")
+
+
+KINDS = ["zarr", "hdf5", "chunked hdf5", "xarray", "map", "Fortran map", "part of a map"]
+
+
+@pytest.mark.parametrize(("kind", "missing"), [*((kind, 0.0) for kind in KINDS), ("zarr", 0.25), ("map", 0.25)])
+def test_the_fit_is_the_same_from_all_files(kind, missing, tmp_path, monkeypatch):
+    X = make_boolean_cp((12, 60, 20), 3, noise=0.5, missing=missing, random_state=1).X
+    expected = BMP(3, random_state=0).fit(X).decomposition_
+    array = stored(X, kind, tmp_path)
+    monkeypatch.setattr(storage, "read_memory", lambda size: 1000)  # all maps are large
+    model = BMP(3, random_state=0)
+    found = model.fit(array).decomposition_
+    assert model.n_passes_ > 4
+    same(found, expected)
+    assert found.dims == (("a", "b", "c") if kind == "xarray" else None)
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.uint8, bool, ">f8", np.float32])
+def test_other_dtypes(dtype):
+    X = make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X
+    X = X > 0.5 if dtype is bool else (X if dtype is np.float32 else 10 * X + 100).astype(dtype)
+    expected = BMP(3, random_state=0).fit(X).decomposition_
+    found = BMP(3, random_state=0).fit(da.from_array(X, chunks=7)).decomposition_
+    same(found, expected, atol=1e-4 if dtype == np.float32 else 1e-8)
+
+
+def test_a_mask_of_dask_or_numpy_is_that_of_the_entries():
+    X = make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X
+    mask = np.random.default_rng(0).random(X.shape) < 0.8
+    expected = BMP(3, random_state=0).fit(X, mask=mask).decomposition_
+    spoiled = da.from_array(np.where(mask, X, np.inf), chunks=7)  # what is under the mask is not looked at
+    same(BMP(3, random_state=0).fit(spoiled, mask=mask).decomposition_, expected)
+    same(BMP(3, random_state=0).fit(spoiled, mask=da.from_array(mask, chunks=5)).decomposition_, expected)
+
+
+@pytest.mark.parametrize("n_atoms", [2, 5])
+def test_the_passes_are_counted_and_few(n_atoms):
+    X = make_boolean_cp((18, 60, 20), n_atoms, noise=0.1, random_state=1).X
+    counted = Counted(X)
+    array = da.from_array(counted, chunks=(-1, 10, -1), asarray=False)
+    model = BMP(n_atoms, random_state=0, max_iter=1).fit(array)
+    assert (
+        model.n_passes_ == 5
+    )  # norm and Gram matrices, core, weights of the pursuit, one sweep, weights and certificates
+    np.testing.assert_array_equal(counted.count, 5)
+    assert np.isfinite([atom.certificate for atom in model.decomposition_.atoms]).all()
+    three = BMP(n_atoms, random_state=0).fit(da.from_array(Counted(X), chunks=(-1, 10, -1), asarray=False))
+    assert three.n_passes_ <= 10
+
+
+def test_a_cube_is_cut_along_two_modes():
+    X = make_boolean_cp((30, 30, 30), 3, noise=0.1, random_state=1).X
+    model = BMP(3, random_state=0, max_iter=1).fit(da.from_array(X, chunks=10))
+    assert model.n_passes_ == 5
+    same(model.decomposition_, BMP(3, random_state=0, max_iter=1).fit(X).decomposition_)
+
+
+def test_equal_seeds_give_equal_results():
+    array = da.from_array(make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X, chunks=7)
+    first, second = (BMP(3, random_state=0).fit(array).decomposition_ for _ in range(2))
+    np.testing.assert_array_equal(first.to_tensor(), second.to_tensor())
+
+
+def test_fit_path_is_the_same():
+    X = make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X
+    model = BMP(3, random_state=0)
+    for found, expected in zip(model.fit_path(da.from_array(X, chunks=7)), model.fit_path(X), strict=True):
+        np.testing.assert_allclose(found.to_tensor(), expected.to_tensor(), atol=1e-8)
+
+
+@pytest.mark.parametrize("options", [{"atom_rank": 2}, {"atom_rank": None}, {"refine": False}, {"compression": False}])
+def test_other_parameters_load_the_array_if_it_fits(options):
+    X = make_boolean_cp((12, 30, 10), 2, noise=0.5, random_state=1).X
+    array = da.from_array(X, chunks=7)
+    model = BMP(2, random_state=0, **options)
+    np.testing.assert_allclose(
+        model.fit(array).decomposition_.to_tensor(), model.fit(X).decomposition_.to_tensor(), atol=1e-8
+    )
+    with pytest.raises(MemoryError, match=r"the tensor in memory.*max_memory is 50 kB.*atom_rank=1"):
+        model.set_params(max_memory="50kB").fit(array)
+
+
+def test_matrices_are_loaded():
+    X = make_boolean_cp((12, 30), 2, noise=0.5, random_state=1).X
+    model = BMP(2, random_state=0)
+    np.testing.assert_allclose(
+        model.fit(da.from_array(X, chunks=7)).decomposition_.to_tensor(), model.fit(X).decomposition_.to_tensor()
+    )
+
+
+# what a model does with new data
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.25])
+@pytest.mark.parametrize("mode", [0, 1])
+def test_transform_and_score(mode, missing):
+    X = make_boolean_cp((12, 60, 20), 3, noise=0.5, missing=missing, random_state=1).X
+    model = BMP(3, random_state=0).fit(X)
+    array = da.from_array(X, chunks=7)
+    np.testing.assert_allclose(model.transform(array, mode=mode), model.transform(X, mode=mode), atol=1e-9)
+    assert model.score(array) == pytest.approx(model.score(X))
+
+
+def test_score_of_block_atoms():
+    X = make_boolean_cp((12, 30, 10), 2, noise=0.5, random_state=1).X
+    model = BMP.as_published(3, random_state=0).fit(X)
+    assert model.score(da.from_array(X, chunks=7)) == pytest.approx(model.score(X))
+
+
+def test_complete_gives_a_lazy_array():
+    X = make_boolean_cp((12, 60, 20), 3, missing=0.25, random_state=1).X
+    X[3] = np.nan
+    with pytest.warns(UserWarning, match="no observed entry"):
+        model = BMP(3, random_state=0).fit(X)
+    filled = model.complete(da.from_array(X, chunks=7))
+    assert isinstance(filled, da.Array)
+    np.testing.assert_allclose(filled.compute(), model.complete(X), atol=1e-12)
+    mask = np.ones(X.shape, dtype=bool)
+    mask[:, 2] = False
+    np.testing.assert_allclose(
+        model.complete(da.from_array(X, chunks=7), mask=mask).compute(), model.complete(X, mask=mask), atol=1e-12
+    )
+
+
+def test_complete_keeps_labels():
+    xarray = pytest.importorskip("xarray")
+    X = xarray.DataArray(make_boolean_cp((12, 60, 20), 2, missing=0.2, random_state=1).X, dims=("a", "b", "c"))
+    model = BMP(2, random_state=0).fit(X)
+    filled = model.complete(X.chunk(7))
+    assert filled.dims == X.dims and isinstance(filled.data, da.Array)
+    np.testing.assert_allclose(filled.values, model.complete(X).values)
+
+
+# memory
+
+
+def test_memory_is_read_from_numbers_and_texts():
+    assert read_memory("3GB") == 3 * GB and read_memory("1.5 MiB") == 1.5 * 2**20 and read_memory(17) == 17
+    assert 0 < available_memory() == pytest.approx(read_memory(None), rel=0.5)
+    for wrong in ("3 apples", "-1GB", -1, 0, float("inf")):
+        with pytest.raises(ValueError, match="max_memory"):
+            read_memory(wrong)
+    for wrong in ([], True):
+        with pytest.raises(TypeError, match="max_memory"):
+            BMP(2, max_memory=wrong).fit(np.ones((3, 3, 3)))
+
+
+def test_a_refusal_names_what_takes_the_memory():
+    with pytest.raises(MemoryError, match=r"about 3 GB of memory \(slabs 2 GB, core 1 GB\).*is 2\.5 GB\. Do this\."):
+        check_memory({"core": 1 * GB, "slabs": 2 * GB, "dust": 10}, int(2.5 * GB), "Do this.")
+    check_memory({"core": GB}, GB, "")
+
+
+def test_a_fit_that_cannot_fit_is_refused_before_anything_is_read():
+    huge = da.zeros((3000, 10**6, 2000), chunks=(3000, 10, 2000), dtype=np.float32)
+    with pytest.raises(MemoryError, match=r"needs about .* GB .*the tensor contracted with a factor.*is 1 GB"):
+        BMP(20, max_memory="1GB").fit(huge)
+    counted = Counted(np.ones((10, 200, 20)))
+    with pytest.raises(MemoryError, match="slabs along mode 1"):
+        BMP(2, max_memory=20_000).fit(da.from_array(counted, chunks=(-1, 1, -1), asarray=False).rechunk(-1))
+    assert counted.count.max() <= 1  # dask looks at one entry to learn the kind of array
+    with pytest.raises(MemoryError, match=r"Rechunk X to be short along mode 1"):
+        look_at(make_source(da.ones((10, 200, 20), chunks=-1)), 20_000)
+
+
+def test_without_a_gram_matrix_certificates_come_from_the_other_modes():
+    X = make_boolean_cp((18, 60, 20), 3, noise=0.1, random_state=1).X
+    array = da.from_array(X, chunks=(-1, 1, -1))
+    limit = 650_000  # slabs along mode 1 are small; those along another need all chunks at once
+    found = BMP(3, random_state=0, max_memory=limit).fit(array).decomposition_
+    expected = BMP(3, random_state=0).fit(X).decomposition_
+    assert (found.boolean_mode == 1).any()
+    for one, other in zip(found.atoms, expected.atoms, strict=True):
+        assert one.mode == other.mode and 0.5 < one.certificate <= 1
+        assert (one.certificate == pytest.approx(other.certificate)) == (one.mode != 1)
+
+
+def test_a_small_memory_map_stays_as_it_is(tmp_path):
+    np.save(tmp_path / "X.npy", np.ones((4, 5, 6)))
+    X = np.load(tmp_path / "X.npy", mmap_mode="r")
+    assert not stays_out(X) and stays_out(X, X.nbytes) and not stays_out(np.ones((4, 5, 6)), 10)
+    assert not stays_out(np.load(tmp_path / "X.npy", mmap_mode="c"), 10)  # its changes are not in the file
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("array", "error", "text"),
+    [
+        (da.zeros((3, 4, 5), dtype=complex), ValueError, "Complex data not supported: X is complex128"),
+        (da.zeros((3, 4, 5), dtype="U3"), ValueError, "X has dtype <U3"),
+        (da.zeros(5), ValueError, "X has 1 dimension"),
+        (da.zeros((3, 0, 5)), ValueError, "X is empty"),
+        (da.full((12, 60, 20), np.nan), ValueError, "X is NaN .* everywhere"),
+        (da.full((12, 60, 20), np.inf), ValueError, "X contains infinity in 14400 entries"),
+    ],
+)
+def test_errors_are_those_of_arrays(array, error, text):
+    with pytest.raises(error, match=text):
+        BMP(2).fit(array)
+
+
+def test_errors_of_sizes_and_masks():
+    X = da.random.random((12, 60, 20), chunks=7)
+    with pytest.raises(ValueError, match="X has unknown sizes"):
+        BMP(2).fit(X[X[:, 0, 0] > 0.5])
+    with pytest.raises(ValueError, match="mask has shape"):
+        BMP(2).fit(X, mask=np.ones((3, 4), dtype=bool))
+    with pytest.raises(ValueError, match="mask has shape"):
+        BMP(2).fit(X, mask=da.ones((3, 4), dtype=bool))
+    with pytest.raises(ValueError, match="only mode 0 may differ"):
+        BMP(2, random_state=0).fit(X).transform(X[:, :, :5])
+
+
+def test_a_zero_tensor():
+    with pytest.warns(UserWarning, match="X is zero"):
+        model = BMP(2).fit(da.zeros((12, 60, 20), chunks=7))
+    assert model.decomposition_.n_atoms == 0
+
+
+# clusters
+
+
+def test_the_fit_is_the_same_on_a_cluster_of_threads(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    X = make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X
+    expected = BMP(3, random_state=0).fit(X).decomposition_
+    with distributed.Client(processes=False, n_workers=1, threads_per_worker=2, dashboard_address=None) as client:
+        assert client.ncores()
+        same(BMP(3, random_state=0).fit(stored(X, "hdf5", tmp_path)).decomposition_, expected)
+        same(BMP(3, random_state=0).fit(da.from_array(X, chunks=11)).decomposition_, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", [0.0, 0.25])
+def test_the_fit_is_the_same_on_a_cluster_of_processes(missing, tmp_path):
+    distributed = pytest.importorskip("distributed")
+    X = make_boolean_cp((12, 60, 20), 3, noise=0.5, missing=missing, random_state=1).X
+    expected = BMP(3, random_state=0).fit(X).decomposition_
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with cluster, distributed.Client(cluster) as client:
+        assert client.ncores()
+        same(BMP(3, random_state=0).fit(stored(X, "zarr", tmp_path)).decomposition_, expected)
+
+
+def test_a_fit_of_a_lazy_array_is_resumed(tmp_path):
+    array = da.from_array(make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X, chunks=7)
+    expected = BMP(3, random_state=0).fit(array)
+    stopped = BMP(3, random_state=0).fit(
+        array, checkpoint=tmp_path / "fit.nc", callback=lambda progress: progress.stage == "polish"
+    )
+    assert "callback" in stopped.stop_reason_
+    resumed = BMP.resume(tmp_path / "fit.nc", array)
+    np.testing.assert_array_equal(resumed.decomposition_.to_tensor(), expected.decomposition_.to_tensor())
