@@ -38,13 +38,14 @@ def run(model, data, modes, rng, steps, start=None):
         "start": earlier,
     }
     if not model.refine:
-        pursuit = boolean_matching_pursuit(
-            data, model.n_atoms, modes, rng, alpha=model.alpha, certify=model.certify, **options
-        )
+        options |= {"alpha": model.alpha, "certify": model.certify}
+        pursue = partial(boolean_matching_pursuit, data, model.n_atoms, modes, rng, **options)
+        pursuit = steps.do("pursuit", pursue, rng)
         W = pursuit.path[-1]
     elif model.atom_rank != 1 or data.ndim == 2:
         search = block_pursuit if data.is_complete else observed_block_pursuit
-        pursuit = search(data, model.n_atoms, modes, rng, sigma=model.sigma, certify=model.certify, **options)
+        options |= {"sigma": model.sigma, "certify": model.certify}
+        pursuit = steps.do("pursuit", partial(search, data, model.n_atoms, modes, rng, **options), rng)
         W = penalize(pursuit.path[-1], model.alpha)
     else:
         pursuit, W = run_refined(model, data, modes, rng, steps, fitted, options)
