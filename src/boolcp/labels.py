@@ -26,6 +26,8 @@ class Labels:
         Pictures know three by name: "x" and "y", the positions of electrodes, and "condition", the state or stimulus.
     name : str, optional
         What the numbers of the tensor are.
+    value_unit : str, optional
+        Their unit.
     """
 
     dims: tuple[str, ...]
@@ -33,6 +35,7 @@ class Labels:
     units: Mapping[str, str] = field(default_factory=dict)
     extra: Mapping[str, tuple[str, np.ndarray]] = field(default_factory=dict)
     name: str | None = None
+    value_unit: str | None = None
 
 
 def is_labelled(X):
@@ -68,9 +71,8 @@ def read_labels(X):
             continue
         if "units" in coord.attrs:
             units[name] = str(coord.attrs["units"])
-    return (X.data if is_lazy(X.data) else X.values), Labels(
-        dims, coords, units, extra, None if X.name is None else str(X.name)
-    )
+    name, unit = (None if text is None else str(text) for text in (X.name, X.attrs.get("units")))
+    return (X.data if is_lazy(X.data) else X.values), Labels(dims, coords, units, extra, name, unit)
 
 
 def plain_values(values):

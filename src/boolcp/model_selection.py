@@ -337,6 +337,7 @@ def stability(
     n_jobs=1,
     random_state=None,
     verbose=0,
+    reference=None,
     **options,
 ):
     """Return how often each atom comes back in repeated fits and how stable each of its bits is, as a Stability.
@@ -356,6 +357,8 @@ def stability(
     threshold : float
         Similarity from which an atom counts as having come back. The similarity of two atoms that are Boolean along
         the same mode is the overlap of their bits (Jaccard) times the |cosine| of their real parts.
+    reference : BooleanCP, optional
+        The decomposition of X whose atoms are looked for in the other fits; a fit of its own if None.
     mask, n_jobs, random_state, verbose, **options
         As in `select_n_atoms`.
 
@@ -375,7 +378,10 @@ def stability(
     mode = checks.check_modes(mode, values.ndim, dims)[0]
     model = make_model(n_atoms, options, values.ndim, dims)
     rng, *seeds = checks.make_generator(random_state).spawn(1 + n_runs)
-    reference = clone(model).set_params(random_state=rng).fit(values, mask=observed).decomposition_
+    if reference is None:
+        reference = clone(model).set_params(random_state=rng).fit(values, mask=observed).decomposition_
+    elif reference.shape != values.shape:
+        raise ValueError(f"reference has shape {reference.shape}, but X has shape {values.shape}: pass a fit of X.")
     draws = [places for seed in seeds for places in draw_slices(values.shape[mode], scheme, seed)]
     rngs = [child for seed in seeds for child in seed.spawn(len(draws) // n_runs)]
     tasks = [(model, values, observed, mode, places, child) for places, child in zip(draws, rngs, strict=True)]

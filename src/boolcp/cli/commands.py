@@ -77,6 +77,10 @@ def fit(
     score: Annotated[str, typer.Option("--score", help="normalized, or published as in the paper.")] = "normalized",
     refine: Annotated[bool, typer.Option(help="Correct all factors after the pursuit.")] = True,
     n_init: Annotated[int, typer.Option("--n-init", help="Starts of the refinement at most.")] = 10,
+    stability: Annotated[
+        int,
+        typer.Option("--stability", help="Fits to bootstrap samples of the last mode that test the atoms; 0: none."),
+    ] = 0,
     seed: Seed = 0,
     checkpoint: Annotated[
         Path | None,
@@ -112,7 +116,7 @@ def fit(
         "n_init": n_init,
         "random_state": seed,
     }
-    kept = {"checkpoint": checkpoint, "is_resumed": resume}
+    kept = {"checkpoint": checkpoint, "is_resumed": resume, "n_stability": stability}
     raise typer.Exit(run_fit(data, parameters, out, is_forced=force, **kept))
 
 

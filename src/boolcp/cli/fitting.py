@@ -12,10 +12,11 @@ from boolcp.cli import INTERRUPTED
 from boolcp.cli.data import load_data
 from boolcp.cli.show import shape_text
 
+OWN_PARAMETERS = ("n_atoms", "random_state", "verbose", "certify")  # of the fit itself, not of those that test it
 RESULT, SUMMARY, LOG, REPORT = "decomposition.nc", "summary.csv", "fit.log", "report.html"
 
 
-def run_fit(data, parameters, out, *, is_forced=False, checkpoint=None, is_resumed=False):
+def run_fit(data, parameters, out, *, n_stability=0, is_forced=False, checkpoint=None, is_resumed=False):
     """Fit a BMP to the data and save result, table and log in the folder `out`; return the exit code."""
     out = Path(f"{data.files[0].name.partition('.')[0]}-boolcp") if out is None else out
     check_folder(out, is_forced=is_forced)
@@ -33,7 +34,10 @@ def run_fit(data, parameters, out, *, is_forced=False, checkpoint=None, is_resum
             print(f"\nThe same command goes on from {checkpoint}.", file=sys.stderr, flush=True)
         raise
     seconds = time.perf_counter() - start
-    write_result(model, X, out, seconds=seconds, is_partial=is_partial, is_forced=is_forced)
+    notes = {"is_partial": is_partial}
+    if n_stability and not is_partial:
+        notes["stability"] = find_stability(model, X, n_stability)
+    write_result(model, X, out, seconds=seconds, notes=notes, is_forced=is_forced)
     print(model.decomposition_.summary())
     print(f"{seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}")
     if is_partial:
@@ -132,21 +136,57 @@ def parse_parameters(parameters):
     return parameters
 
 
-def write_result(model, X, out, *, seconds, is_partial=False, is_forced=False):
+def find_stability(model, X, n_runs):
+    """Return how often the atoms come back in fits to bootstrap samples of the last mode, as JSON can hold it."""
+    import numpy as np
+
+    from boolcp.model_selection import stability
+
+    options = {name: value for name, value in model.get_params().items() if name not in OWN_PARAMETERS}
+    if options["boolean_modes"] is not None:
+        modes = np.atleast_1d(np.array(options["boolean_modes"], dtype=object))
+        options["boolean_modes"] = [X.dims.index(m) if isinstance(m, str) else m for m in modes]
+    W, seed = model.decomposition_, model.random_state
+    found = stability(
+        X, W.n_atoms, n_runs=n_runs, scheme="bootstrap", reference=W, random_state=seed, verbose=1, **options
+    )
+    bits = [[None if np.isnan(p) else round(float(p), 4) for p in row] for row in found.bit_probability]
+    scheme = f"bootstrap along {X.dims[-1]}"
+    return {
+        "recurrence": [float(share) for share in found.recurrence],
+        "bit_probability": bits,
+        "n_fits": len(found.similarity),
+        "scheme": scheme,
+    }
+
+
+def check_residual(model, X):
+    """Return the numbers of the residual check, as JSON can hold them."""
+    from boolcp.residuals import residual_check
+
+    numbers = vars(residual_check(X, model.decomposition_))
+    rounded = {name: [float(f"{q:.5g}") for q in numbers[name]] for name in ("normal_quantiles", "quantiles")}
+    return numbers | rounded
+
+
+def write_result(model, X, out, *, seconds, notes=None, is_forced=False):
     """Write the three files of a result."""
     from boolcp.io import save
     from boolcp.io.atomic import write_text
     from boolcp.io.errors import writing
     from boolcp.io.results import make_provenance
 
-    notes = {"command": shlex.join(["boolcp", *sys.argv[1:]]), "seconds": round(seconds, 3), "is_partial": is_partial}
+    command = shlex.join(["boolcp", *sys.argv[1:]])
+    notes = {"command": command, "seconds": round(seconds, 3), "is_partial": False, **(notes or {})}
+    notes["residual_check"] = check_residual(model, X)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         if is_forced:
             (out / REPORT).unlink(missing_ok=True)  # that of the result that is replaced
     save(model, out / RESULT, data=X, notes=notes, overwrite=is_forced)
     write_text(out / SUMMARY, model.decomposition_.to_dataframe().to_csv(), overwrite=is_forced)
-    provenance = make_provenance(model, data=X, notes=notes)
+    short = {name: value for name, value in notes.items() if name not in ("residual_check", "stability")}
+    provenance = make_provenance(model, data=X, notes=short)
     log = "\n".join([model.decomposition_.summary(), "", json.dumps(provenance, indent=2), ""])
     write_text(out / LOG, log, overwrite=is_forced)
 

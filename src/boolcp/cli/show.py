@@ -21,7 +21,15 @@ def provenance_lines(provenance):
     """Return where a result comes from, one line for each entry."""
     lines = []
     for name, value in provenance.items():
-        if name == "history":
+        if name == "stability":
+            value = ", ".join(f"{100 * share:.0f} %" for share in value["recurrence"])
+            name = "each atom came back in"
+        elif name == "residual_check":
+            value = ", ".join(
+                f"{name} {edge:.2f}" for name, edge in zip(value["mode_names"], value["structure"], strict=True)
+            )
+            name = "residual, singular value over the edge of noise"
+        elif name == "history":
             value = " ".join(f"{step['relative_error']:.4f}" for step in value)
             name = "relative error after each atom"
         lines.append(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")

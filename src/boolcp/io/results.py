@@ -66,7 +66,8 @@ def save(result, path, *, data=None, notes=None, overwrite=False):
         "boolcp_version": __version__,
         "dims": json.dumps(mode_names(W)),
         "is_labelled": int(W.labels is not None),
-        "tensor_name": "" if W.labels is None or W.labels.name is None else W.labels.name,
+        "tensor_name": "" if W.labels is None else W.labels.name or "",
+        "tensor_unit": "" if W.labels is None else W.labels.value_unit or "",
         "provenance": json.dumps(provenance, default=_plain),
     }
     if W.data_norm2 is not None:
@@ -136,6 +137,13 @@ def fingerprint(X):
     return digest.hexdigest()
 
 
+def n_missing(X):
+    """Return the number of entries that are missing (NaN)."""
+    if X.dtype.kind not in "fc":
+        return 0
+    return sum(int(np.count_nonzero(np.isnan(part))) for part in np.atleast_1d(X))  # X may be a memory map
+
+
 def make_provenance(result, *, data=None, notes=None):
     """Return where a result comes from, as a dict that JSON can hold."""
     provenance: dict[str, Any] = {
@@ -158,6 +166,7 @@ def make_provenance(result, *, data=None, notes=None):
             "fingerprint": fingerprint(array),
             "shape": array.shape,
             "dtype": str(array.dtype),
+            "n_missing": n_missing(array),
             "source": str(data.attrs.get("source", "")) if is_labelled(data) else "",
             "preparation": list(np.atleast_1d(data.attrs.get("preparation", []))) if is_labelled(data) else [],
         }
@@ -233,7 +242,8 @@ def _labels(dataset, dims):
         if name not in dims and coord.ndim == 1 and coord.dims[0] in dims:
             extra[str(name)] = str(coord.dims[0]), plain_values(coord.values)
     units = {str(n): str(c.attrs["units"]) for n, c in dataset.coords.items() if "units" in c.attrs}
-    return Labels(dims, coords, units, extra, dataset.attrs["tensor_name"] or None)
+    name, unit = dataset.attrs["tensor_name"] or None, dataset.attrs.get("tensor_unit") or None
+    return Labels(dims, coords, units, extra, name, unit)
 
 
 def _plain(value):

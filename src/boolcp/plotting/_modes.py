@@ -45,9 +45,11 @@ def coordinate_text(W, mode, digits=6):
 
 
 def value_text(W):
-    """Return what the numbers of the tensor are called."""
-    name = None if W.labels is None else W.labels.name
-    return plain_text(shortened(name)) if name else "size"
+    """Return what the numbers of the tensor are called, with their unit where it is known."""
+    if W.labels is None or not (W.labels.name or W.labels.value_unit):
+        return "size"
+    name, unit = shortened(W.labels.name or "size"), W.labels.value_unit
+    return plain_text(f"{name} ({shortened(unit, 20)})" if unit else name)
 
 
 def coordinates_of(W, mode):

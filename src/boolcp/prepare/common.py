@@ -58,9 +58,14 @@ def floating(X):
     return X if X.dtype in (np.float32, np.float64) else X.astype(np.float32 if X.dtype.itemsize <= 2 else np.float64)
 
 
-def noted(result, X, step):
-    """Return the result with the attributes of X and the step added to its preparation."""
+def noted(result, X, step, unit=None):
+    """Return the result with the attributes of X, the step added to its preparation, and its unit where that is new.
+
+    `unit` has a place for the unit of X, as in "log10 {}"; it is left out where that is not known.
+    """
     attrs = {name: value for name, value in X.attrs.items() if name != "preparation"}
+    if unit is not None and ("units" in attrs or "{" not in unit):
+        attrs["units"] = unit.format(attrs.get("units"))
     result = result.assign_attrs(attrs)
     result.attrs["preparation"] = [*map(str, np.atleast_1d(X.attrs.get("preparation", []))), step]
     result.name = X.name

@@ -148,7 +148,8 @@ def envelope(X, kind="amplitude"):
             return _safe_log10(amplitude)
         return amplitude**2 if kind == "power" else amplitude
 
-    return noted(_along_time(X, change), X, f"envelope ({kind})")
+    unit = {"amplitude": "{}", "power": "{}²", "log": "log10 {}"}[kind]
+    return noted(_along_time(X, change), X, f"envelope ({kind})", unit)
 
 
 def resample(X, rate):
@@ -199,7 +200,7 @@ def log10(X):
         raise ValueError(
             f"A logarithm needs positive entries, but {n_bad} are not (for an envelope use --envelope log)."
         )
-    return noted(np.log10(floating(X)), X, "log10")
+    return noted(np.log10(floating(X)), X, "log10", "log10 {}")
 
 
 def center(X, dim):
@@ -236,7 +237,7 @@ def zscore(X, dim="channel"):
         names = ", ".join(str(labels_of(X, dim)[n]) for n in flat[:5])
         raise ValueError(f"{len(flat)} of mode {dim!r} are constant and have no scale ({names}): drop them.")
     result = (X - mean.astype(X.dtype)) / deviation.astype(X.dtype)
-    return noted(result, X, f"z-score per {dim}")
+    return noted(result, X, f"z-score per {dim}", "standard deviations")
 
 
 def _along_time(X, change):

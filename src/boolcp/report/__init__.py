@@ -17,7 +17,7 @@ __all__ = ["write_report"]
 COLUMNS = ("ones", "rank", "weight", "alone", "unique", "certificate")
 
 
-def write_report(W, path, *, provenance=None, history=None, stability=None, force=False):
+def write_report(W, path, *, provenance=None, history=None, stability=None, residual=None, force=False):
     """Write one HTML page on a decomposition: data, fit, table of atoms, a card with charts for each, and origin.
 
     The page loads nothing from elsewhere. Labels and values show on hover, the table sorts and filters, and a selected
@@ -36,6 +36,8 @@ def write_report(W, path, *, provenance=None, history=None, stability=None, forc
         The steps of the pursuit, `BMP.history_`; those of the provenance if None.
     stability : Stability, optional
         How often the atoms come back in other fits, of the same decomposition; that of the provenance if None.
+    residual : ResidualCheck, optional
+        What `boolcp.residuals.residual_check` says of the residual; that of the provenance if None.
     force : bool
         Replace an existing file.
 
@@ -60,11 +62,14 @@ def write_report(W, path, *, provenance=None, history=None, stability=None, forc
     if not isinstance(W, BooleanCP):
         raise TypeError(f"write_report takes a BooleanCP or a fitted model, got {type(W).__name__}.")
     history = provenance.get("history", ()) if history is None else history
-    page = render(W, provenance, history, read_stability(W, stability, provenance))
+    if residual is None and provenance.get("residual_check"):
+        stored = provenance["residual_check"]
+        residual = SimpleNamespace(**stored, is_noise=max(stored["structure"]) <= 1)
+    page = render(W, provenance, history, read_stability(W, stability, provenance), residual)
     atomic.write_text(path, page, overwrite=force)
 
 
-def render(W, provenance, history, stability=None):
+def render(W, provenance, history, stability=None, residual=None):
     """Return the page as text."""
     jinja2 = load_extra("jinja2", "report")
     matplotlib = load_extra("matplotlib", "report")
@@ -82,8 +87,8 @@ def render(W, provenance, history, stability=None):
             version=__version__,
             modes=words.describe_modes(W),
             data=words.describe_data(W, provenance),
-            fit=words.describe_fit(W, provenance),
-            figures=pictures.fit_figures(W, history),
+            fit=[*words.describe_fit(W, provenance), *words.describe_residual(residual)],
+            figures=pictures.fit_figures(W, history, residual),
             atoms=[atom | {"figures": pictures.atom_figures(W, atom["number"], stability)} for atom in atoms],
             columns=COLUMNS if stability is None else (*COLUMNS, "stability"),
             has_stability=stability is not None,

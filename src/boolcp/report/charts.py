@@ -105,6 +105,21 @@ def path_chart(W, errors):
     return {"data": traces, "layout": layout}
 
 
+def residual_chart(check):
+    """Return the quantiles of the residual against those of normal noise."""
+    ends = [float(check.normal_quantiles[0]), float(check.normal_quantiles[-1])]
+    diagonal = {"type": "scatter", "mode": "lines", "x": ends, "y": ends, "hoverinfo": "skip"}
+    points = {"type": "scatter", "mode": "markers", "x": check.normal_quantiles, "y": check.quantiles}
+    traces = [
+        diagonal | {"line": {"color": ZERO, "width": 1, "dash": "dash"}},
+        points | {"marker": {"color": BLUE, "size": 5}} | _hover("normal %{x:.2f}, residual %{y:.2f}"),
+    ]
+    layout = _layout(
+        xaxis={"title": {"text": "normal quantile"}}, yaxis={"title": {"text": "quantile of the residual"}}
+    )
+    return {"data": traces, "layout": layout}
+
+
 def share_chart(W, names, values, label):
     """Return one bar for each atom, colored by its Boolean mode; values are shares, NaN where unknown."""
     traces = [

@@ -23,8 +23,8 @@ SETTINGS = {
 }
 
 
-def fit_figures(W, history):
-    """Return the figures of the whole fit: error path, shares of variance, certificates."""
+def fit_figures(W, history, residual=None):
+    """Return the figures of the whole fit: error path, shares of variance, certificates, residual."""
     figures = []
     names = [f"atom {k}" for k in range(W.n_atoms)]
     errors = [plotting.relative_error(step) for step in history]
@@ -41,6 +41,11 @@ def fit_figures(W, history):
     certificates = np.array([atom.certificate for atom in W.atoms], dtype=float)
     if np.isfinite(certificates).any():
         figures.append(_share_figure(W, names, certificates, "Certificate of each atom", "certificate"))
+    if residual is not None:
+        caption = "Quantiles of the residual against normal noise (dashed)"
+        alt = f"{caption}, from {residual.quantiles[0]:.2f} to {residual.quantiles[-1]:.2f} root mean squares"
+        chart = charts.residual_chart(residual)
+        figures.append(figure(chart, alt, caption, lambda ax: plotting.plot_residual(residual, ax)))
     return figures
 
 

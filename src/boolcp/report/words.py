@@ -40,7 +40,7 @@ def describe_data(W, provenance):
     """Return what is known of the decomposed tensor, as pairs of a name and a text."""
     pairs = [("Shape", shape_text(W))]
     if W.labels is not None and W.labels.name:
-        pairs.append(("Quantity", W.labels.name))
+        pairs.append(("Quantity", value_label(W)))
     if W.data_norm2 is not None:
         n_entries = int(np.prod(W.shape, dtype=object))
         n_missing = 0 if W.data_gram is None else provenance.get("data", {}).get("n_missing")
@@ -58,6 +58,21 @@ def describe_data(W, provenance):
     pairs += [("Type", data["dtype"])] if data.get("dtype") else []
     pairs += [("SHA-256", data["fingerprint"])] if data.get("fingerprint") else []
     return pairs
+
+
+def describe_residual(check):
+    """Return what is left over, as pairs of a name and a text."""
+    if check is None:
+        return []
+    edges = ", ".join(f"{name} {edge:.2f}" for name, edge in zip(check.mode_names, check.structure, strict=True))
+    lags = ", ".join(f"{name} {lag:+.2f}" for name, lag in zip(check.mode_names, check.lag_correlation, strict=True))
+    return [
+        ("Residual", "no structure above white noise" if check.is_noise else "structure is left"),
+        ("Residual, root mean square", f"{check.rms:.4g}"),
+        ("Residual, excess kurtosis", f"{check.kurtosis:.2f}"),
+        ("Residual, largest singular value by mode (white noise: at most 1)", edges),
+        ("Residual, correlation of neighbors by mode (white noise: 0)", lags),
+    ]
 
 
 def missing_text(n_missing, n_entries):
@@ -203,8 +218,8 @@ def title_of(W):
 
 def value_label(W):
     """Return what the numbers of the tensor are, with their unit if it is known."""
-    name = None if W.labels is None else W.labels.name
-    return f"{name or 'size'} (arbitrary units)"
+    name, unit = (None, None) if W.labels is None else (W.labels.name, W.labels.value_unit)
+    return f"{name or 'size'} ({unit or 'arbitrary units'})"
 
 
 def _listing(names):
