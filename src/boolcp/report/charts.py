@@ -125,7 +125,7 @@ def share_chart(W, names, values, label):
     traces = [
         {
             "type": "bar",
-            "x": [names[k]],
+            "x": [str(k)],
             "y": [None if np.isnan(values[k]) else 100 * float(values[k])],
             "marker": {"color": COLORS[W.atoms[k].mode % len(COLORS)]},
             "meta": {"atom": int(k)},
@@ -134,7 +134,7 @@ def share_chart(W, names, values, label):
         for k in range(W.n_atoms)
     ]
     axis = {"title": {"text": f"{label} (%)"}, "rangemode": "tozero"}
-    return {"data": traces, "layout": _layout(xaxis={"type": "category"}, yaxis=axis)}
+    return {"data": traces, "layout": _layout(xaxis={"type": "category", "title": {"text": "atom"}}, yaxis=axis)}
 
 
 def together_charts(W, mode):
@@ -165,23 +165,22 @@ def together_charts(W, mode):
 
 
 def groups_chart(means, is_boolean):
-    """Return a line of dots for each atom over the groups of ConditionMeans: share of ones, or mean of the factor."""
+    """Return a row of squares for each atom, one for each group of ConditionMeans, colored by share of ones or mean."""
+    members = np.flatnonzero(means.is_boolean == is_boolean)
+    names = [plain(name) for name in means.conditions]
+    unit, text = ("on (%)", "%{marker.color:.1f} % on") if is_boolean else ("mean", "mean %{marker.color:.3g}")
+    values = (100 if is_boolean else 1) * means.mean
+    scale = {"colorscale": DIVERGING, **_symmetric(values[members])}
+    if is_boolean:
+        scale = {"colorscale": [[0, OFF], [1, ON]], "cmin": 0, "cmax": 100}
+    look = {"symbol": "square", "size": 18, "line": {"color": OUTLINE, "width": 1}, "colorbar": _bar(unit)} | scale
     traces = []
-    text, factor = ("%{y:.1f} % on", 100) if is_boolean else ("mean %{y:.3g}", 1)
-    for k in np.flatnonzero(means.is_boolean == is_boolean).tolist():
-        values = [None if np.isnan(value) else factor * value for value in means.mean[k]]
-        trace = {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "x": [plain(name) for name in means.conditions],
-            "y": values,
-        }
-        look = {"line": {"color": COLORS[k % len(COLORS)], "width": 1.5}, "marker": {"size": 9}}
-        traces.append(trace | look | {"name": f"atom {k}", "meta": {"atom": k}} | _hover(f"atom {k}, %{{x}}: {text}"))
-    axis = (
-        {"title": {"text": "on (%)"}, "range": [-4, 104]} if is_boolean else {"title": {"text": "mean relative size"}}
-    )
-    return {"data": traces, "layout": _layout(xaxis={"type": "category"}, yaxis=axis)}
+    for row, k in enumerate(members.tolist()):
+        marker = look | {"color": values[k], "showscale": row == 0}
+        trace = {"type": "scatter", "mode": "markers", "x": names, "y": [f"atom {k}"] * len(names), "marker": marker}
+        traces.append(trace | {"meta": {"atom": k}} | _hover(f"atom {k}, %{{x}}: {text}"))
+    rows = {"type": "category", "autorange": "reversed", "showgrid": False, "zeroline": False}
+    return {"data": traces, "layout": _layout(xaxis={"type": "category"}, yaxis=rows)}
 
 
 def line(W, mode, column, color, name, texts):
@@ -283,6 +282,8 @@ def _axis(W, mode, *, is_even=False, is_upward=False):
         names = [plain(shortened(text)) for text in coordinate_text(W, mode, digits=3)]
         step = -(-len(names) // (MAX_TICKS_UPWARD if is_upward else MAX_TICKS))
         axis |= {"tickvals": list(range(0, len(names), step)), "ticktext": names[::step]}
+        if not is_upward and max(map(len, names)) > 3:
+            axis |= {"tickangle": -90 if len(names) > 8 else -35, "ticklabeloverflow": "allow"}
     elif places is not None and not is_even and is_geometric(places):
         axis["type"] = "log"
     return axis

@@ -106,8 +106,8 @@ def group_parts(W):
         rows, figures = [], []
         for is_boolean, what in ((True, "share of ones"), (False, "mean of the real part")):
             members = np.flatnonzero(means.is_boolean == is_boolean).tolist()
-            pattern = "{:.0%}" if is_boolean else "{:.3g}"
-            cells = {k: ["-" if np.isnan(v) else pattern.format(v) for v in means.mean[k]] for k in members}
+            write = _whole_percent if is_boolean else "{:.3g}".format
+            cells = {k: ["-" if np.isnan(v) else write(v) for v in means.mean[k]] for k in members}
             rows += [(k, cells[k], what) for k in members]
             if members:
                 chart = charts.groups_chart(means, is_boolean)
@@ -155,3 +155,7 @@ def draw_shares(W, values, label, ax):
     ax.set(xlabel="atom", ylabel=f"{label} (%)")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.spines[["top", "right"]].set_visible(False)
+
+
+def _whole_percent(share):
+    return f"{100 * share:.0f} %"
