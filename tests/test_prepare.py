@@ -50,8 +50,16 @@ def test_every_step_keeps_labels_notes_itself_and_leaves_its_input(name, X):
     Y = STEPS[name](X)
     xr.testing.assert_identical(X, before)
     assert Y.attrs["preparation"][0] == "before" and len(Y.attrs["preparation"]) == 2
-    assert Y.attrs["units"] == "uV" and Y.name == "voltage"
+    assert Y.attrs["units"] == ("standard deviations" if name == "zscore" else "uV") and Y.name == "voltage"
     assert Y["x"].dims == ("channel",) and len(Y["x"]) == Y.sizes["channel"]
+
+
+def test_units_change_with_the_numbers(X):
+    positive = X.copy(data=abs(X.values) + 1)
+    assert prepare.log10(positive).attrs["units"] == prepare.envelope(X, "log").attrs["units"] == "log10 uV"
+    assert prepare.envelope(X, "power").attrs["units"] == "uV²"
+    del positive.attrs["units"]
+    assert "units" not in prepare.log10(positive).attrs
 
 
 @pytest.mark.parametrize("name", ["band_pass", "notch", "envelope", "resample", "zscore", "common_average"])

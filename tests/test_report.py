@@ -22,7 +22,7 @@ pytest.importorskip("plotly")
 pytest.importorskip("itables")
 
 from boolcp import report
-from boolcp.report import assets, words
+from boolcp.report import assets, charts, words
 
 VOID = {"meta", "img", "br", "link", "input"}
 
@@ -214,6 +214,91 @@ def test_a_page_of_a_large_decomposition_is_small(tmp_path, rng):
     assert (tmp_path / "report.html").stat().st_size < 10e6
 
 
+def test_json_and_labels_stay_text():
+    held = json.loads(assets.to_json({"</script>": ["<!--", 1 / 3, np.float32(2), np.int64(3), True, None]}))
+    assert held == {"</script>": ["<!--", 0.33333333, 2, 3, True, None]} and "<" not in assets.to_json("</script>")
+    assert assets.held_script("1 < 2") == ("text/plain", "1 < 2")
+    kind, text = assets.held_script('"<SCRIPT>"')
+    assert kind == "application/json" and "<" not in text and json.loads(text) == '"<SCRIPT>"'
+    assert assets.plain("<b>%{x}&</b>") == "&lt;b&gt;&#37;{x}&amp;&lt;/b&gt;"
+
+
+@pytest.mark.parametrize("values", [np.array([[1.5, np.nan], [2, -3]]), np.arange(4), np.array([True, False])])
+def test_typed_arrays_hold_the_numbers(values):
+    held = json.loads(assets.to_json(values))
+    back = np.frombuffer(base64.b64decode(held["bdata"]), dtype=f"<{held['dtype']}")
+    assert np.array_equal(back, values.ravel(), equal_nan=values.dtype.kind == "f")
+    assert held.get("shape") == (", ".join(map(str, values.shape)) if values.ndim > 1 else None)
+
+
+def test_times_far_from_zero_keep_their_digits():
+    times = 1.6e9 + np.arange(5) / 1000
+    held = json.loads(assets.to_json(times))
+    assert np.array_equal(np.frombuffer(base64.b64decode(held["bdata"]), dtype=f"<{held['dtype']}"), times)
+
+
+def test_very_long_lines_keep_their_extremes_and_the_page_says_so(tmp_path, rng):
+    column = rng.standard_normal(50_001)
+    kept = charts.kept_points(column)
+    assert len(kept) <= charts.MAX_POINTS and {column.argmin(), column.argmax()} <= set(kept.tolist())
+    assert (np.diff(kept) > 0).all() and len(charts.kept_points(column[:20_000])) == 20_000
+    W = BooleanCP((3, 50_001), (Atom(0, [1, 0, 1], (column[:, None],)),), [1.0])
+    assert "mode 1: real part (least and largest of each 6 points)" in written(W, tmp_path).words
+
+
+def test_large_images_are_means_of_neighbors(rng):
+    image = rng.standard_normal((101, 700))
+    steps = charts._image_steps(image.shape)
+    small = charts._averaged(image, steps)
+    assert small.size <= charts.MAX_CELLS < image.size
+    naive = [
+        [image[i : i + steps[0], j : j + steps[1]].mean() for j in range(0, 700, steps[1])]
+        for i in range(0, 101, steps[0])
+    ]
+    assert np.allclose(small, naive)
+
+
+def test_conditions_areas_and_states_are_compared(tmp_path, rng):
+    labels = Labels(
+        ("channel", "state", "trial"),
+        {"state": np.array(["awake", "asleep"]), "channel": np.array([f"c{i}" for i in range(20)])},
+        extra={"condition": ("trial", np.array(["b", "a", "b", "b"])), "onset": ("trial", np.arange(4.0))},
+    )
+    assert words.find_groups(BooleanCP((20, 2, 4), labels=labels)) == [(1, "state"), (2, "condition")]
+    factors = (rng.standard_normal((20, 1)), np.array([[1.0], [-0.5]]))
+    page = written(BooleanCP((20, 2, 4), (Atom(2, [1, 0, 0, 1], factors),), [1.0], labels), tmp_path)
+    assert page.tables[2] == [
+        ["atom", "what", "awake (1)", "asleep (1)"],
+        ["atom 0", "mean of the real part", "1", "-0.5"],
+    ]
+    assert page.tables[3] == [["atom", "what", "b (3)", "a (1)"], ["atom 0", "share of ones", "67 %", "0 %"]]
+
+
+def test_units_missing_entries_residual_and_stability_are_shown(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    X, _, _ = boolcp.datasets.make_boolean_cp((12, 13, 14), 2, noise=0.5, missing=0.1, random_state=0)
+    X = xarray.DataArray(X, dims=("channel", "time", "trial"), name="ECoG", attrs={"units": "uV"})
+    model = boolcp.BMP(2, random_state=0).fit(X)
+    check = boolcp.residuals.residual_check(X, model.decomposition_)
+    stability = boolcp.stability(X, 2, n_runs=2, random_state=0, reference=model.decomposition_)
+    assert stability.decomposition.atoms == model.decomposition_.atoms
+    boolcp.save(model, tmp_path / "result.nc", data=X)
+    W, provenance = boolcp.load(tmp_path / "result.nc"), boolcp.io.load_provenance(tmp_path / "result.nc")
+    page = written(W, tmp_path, provenance=provenance, residual=check, stability=stability)
+    n_missing = int(np.isnan(X.values).sum())
+    text = "".join(page.words)
+    assert f"{n_missing} of {X.size} ({100 * n_missing / X.size:.1f} %)" in text and "ECoG (uV)" in text
+    assert f"{np.sqrt(np.nanmean(X.values**2)):.4g}" in page.words
+    assert "no structure above white noise" in text and f"channel {check.structure[0]:.2f}, time " in text
+    assert page.rows[0][-1] == "came back" and [row[-1] for row in page.rows[1:]] == ["100.0 %"] * 2
+    assert "came back in 100.0 % of 2 fits (seeds)" in text and "on in 100 % of the fits" in "".join(page.scripts)
+    assert all(plotly_reads(chart) for chart in page.charts())
+    with pytest.raises(ValueError, match="another decomposition"):
+        report.write_report(W[[1, 0]], tmp_path / "other.html", stability=stability)
+    with pytest.raises(ValueError, match="reference has shape"):
+        boolcp.stability(X[:, :5], 2, reference=W)
+
+
 def test_where_an_atom_is_on_is_told_in_runs():
     z = np.array([1, 1, 1, 0, 1, 0, 0, 1, 1], dtype=bool)
     labels = Labels(("time", "c"), {"time": np.arange(9) / 10}, {"time": "s"})
@@ -241,13 +326,14 @@ def test_the_command_writes_the_page_beside_the_result(tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     X, _, _ = boolcp.datasets.make_boolean_cp((6, 7, 8), 1, noise=0.1, random_state=0)
     np.save("data.npy", X)
-    assert main(["fit", "data.npy", "-k", "1", "-o", "out"]) == 0
+    assert main(["fit", "data.npy", "-k", "1", "-o", "out", "--stability", "2"]) == 0
     capsys.readouterr()
     assert main(["report", "out"]) == 0 and capsys.readouterr().out.split() == ["out/report.html"]
     page = Page((tmp_path / "out" / "report.html").read_text())
-    words = "".join(page.words)
-    assert boolcp.io.load_provenance("out/decomposition.nc")["data"]["fingerprint"] in words
-    assert re.search(r"By the command\s+boolcp ", words)
+    text = "".join(page.words)
+    assert boolcp.io.load_provenance("out/decomposition.nc")["data"]["fingerprint"] in text
+    assert re.search(r"By the command\s+boolcp ", text)
+    assert "came back in 100.0 % of 2 fits (bootstrap along mode2)" in text and "Residual, root mean square" in text
     boolcp.datasets.make_boolean_cp((4, 5), 1, random_state=0).truth.save("other.nc")
     assert main(["report", "other.nc"]) == 0 and (tmp_path / "other.html").exists()
     capsys.readouterr()

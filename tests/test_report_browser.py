@@ -175,6 +175,8 @@ def test_a_selected_atom_stands_out_everywhere(page):
     lines = opacities(page, ".together figure:nth-child(2) .plot")
     assert {atom: opacity for atom, opacity, _ in lines} == {1: 0.15, 2: 0.15, 3: 1}
     assert page.locator("#status").inner_text() == "Atom 3 is selected."
+    colors = [f"getComputedStyle(document.querySelector('tr[data-atom=\"{k}\"] a')).color" for k in (3, 0)]
+    assert page.evaluate(colors[0]) == page.evaluate(colors[1])  # no pale link on a pale row
     page.keyboard.press("Escape")
     assert page.locator(".selected").count() == 0
 
