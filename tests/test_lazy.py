@@ -10,8 +10,11 @@ from test_storage import check_questions
 
 from boolcp import storage
 from boolcp.bmp import BMP
+from boolcp.cli import main
 from boolcp.contractions import gram_product
 from boolcp.datasets import make_boolean_cp
+from boolcp.io import FileError, open_tensor, variables
+from boolcp.io import load as load_result
 from boolcp.memory import available_memory, check_memory, read_memory
 from boolcp.storage import make_storage, sources, stays_out
 from boolcp.storage.lazy import LazyTensor, ObservedLazyTensor, look_at, make_source
@@ -448,3 +451,50 @@ def test_a_fit_of_a_lazy_array_is_resumed(tmp_path):
     assert "callback" in stopped.stop_reason_
     resumed = BMP.resume(tmp_path / "fit.nc", array)
     np.testing.assert_array_equal(resumed.decomposition_.to_tensor(), expected.decomposition_.to_tensor())
+
+
+# files
+
+
+@pytest.mark.parametrize("kind", ["npy", "zarr", "labelled zarr", "h5", "nc"])
+def test_open_tensor_leaves_large_files_where_they_are(kind, tmp_path, monkeypatch):
+    xarray = pytest.importorskip("xarray")
+    X = make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X
+    path = tmp_path / f"X.{kind.rpartition(' ')[2]}"
+    if kind == "npy":
+        np.save(path, X)
+    elif kind == "h5":
+        stored(X, "hdf5", tmp_path)
+    elif kind == "zarr":
+        stored(X, "zarr", tmp_path)
+    else:
+        labelled = xarray.DataArray(X, dims=("a", "b", "c"), name="X").to_dataset()
+        labelled.to_netcdf(path, engine="h5netcdf") if kind == "nc" else labelled.to_zarr(path)
+    assert isinstance(open_tensor(path).data, np.ndarray)
+    lazy_X = open_tensor(path, lazy=True)
+    assert isinstance(lazy_X.data, da.Array)
+    np.testing.assert_array_equal(lazy_X.values, X)
+    monkeypatch.setattr(variables, "available_memory", lambda: 10)
+    assert isinstance(open_tensor(path).data, da.Array) and isinstance(open_tensor(path, lazy=False).data, np.ndarray)
+    if kind in ("npy", "h5"):
+        same(BMP(3, random_state=0).fit(lazy_X).decomposition_, BMP(3, random_state=0).fit(X).decomposition_)
+
+
+def test_open_tensor_names_files_that_must_be_loaded(tmp_path):
+    np.savez(tmp_path / "X.npz", X=np.ones((3, 4, 5)))
+    with pytest.raises(FileError, match=r"X\.npz.* can only be loaded as a whole"):
+        open_tensor(tmp_path / "X.npz", lazy=True)
+    with pytest.raises(ValueError, match="lazy must be True, False or"):
+        open_tensor(tmp_path / "X.npz", lazy="maybe")
+
+
+def test_the_command_fits_files_larger_than_memory(tmp_path, monkeypatch, capsys):
+    X = make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X
+    stored(X, "chunked hdf5", tmp_path)
+    monkeypatch.setattr(variables, "available_memory", lambda: 10)
+    fit = ["fit", str(tmp_path / "X.h5"), "-k", "3", "-o", str(tmp_path / "out")]
+    assert main([*fit, "--max-memory", "100kB"]) == 2
+    assert "max_memory is 100 kB" in capsys.readouterr().err and not (tmp_path / "out").exists()
+    assert main([*fit, "--max-memory", "1GB"]) == 0
+    same(load_result(tmp_path / "out" / "decomposition.nc"), BMP(3, random_state=0).fit(X).decomposition_)
+    assert main(["info", str(tmp_path / "X.h5")]) == 0

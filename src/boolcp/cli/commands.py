@@ -81,6 +81,10 @@ def fit(
         int,
         typer.Option("--stability", help="Fits to bootstrap samples of the last mode that test the atoms; 0: none."),
     ] = 0,
+    max_memory: Annotated[
+        str | None,
+        typer.Option("--max-memory", help="Memory for data that is not loaded, e.g. 3GB.", show_default=False),
+    ] = None,
     seed: Seed = 0,
     checkpoint: Annotated[
         Path | None,
@@ -114,6 +118,7 @@ def fit(
         "score": score,
         "refine": refine,
         "n_init": n_init,
+        "max_memory": max_memory,
         "random_state": seed,
     }
     kept = {"checkpoint": checkpoint, "is_resumed": resume, "n_stability": stability}

@@ -3,6 +3,7 @@
 from boolcp.extras import load_extra
 from boolcp.io.errors import FileError, reading
 from boolcp.io.variables import NamedArrays, Variable
+from boolcp.storage.sources import Source
 
 
 def read_hdf5(path):
@@ -27,7 +28,11 @@ def read_hdf5(path):
         with reading(path, "HDF5 file"), h5py.File(path, "r") as file:
             return file[name][()]
 
-    return Hdf5Arrays(path, table, read)
+    def read_lazy(name):
+        with reading(path, "HDF5 file"), h5py.File(path, "r") as file:
+            return Source(file[name]).lazy()
+
+    return Hdf5Arrays(path, table, read, read_lazy)
 
 
 class Hdf5Arrays(NamedArrays):

@@ -7,6 +7,7 @@ from numpy.lib import format as npy_format
 
 from boolcp.io.errors import FileError, reading
 from boolcp.io.variables import NamedArrays, Variable
+from boolcp.storage.sources import Source
 
 OBJECTS = "holds Python objects, which are never read because they can run code"
 SAVE_AGAIN = "Save it again as an array of numbers, e.g. np.save(path, x.astype(float))."
@@ -22,7 +23,8 @@ def read_npy(path):
         raise FileError(path, f"holds {dtype}, not numbers", SAVE_AGAIN)
     with reading(path, ".npy file"):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    return NamedArrays(path, {"array": _variable(array.shape, array.dtype)}, lambda name: array)
+    table = {"array": _variable(array.shape, array.dtype)}
+    return NamedArrays(path, table, lambda name: array, lambda name: Source(array).lazy())
 
 
 def read_npz(path):

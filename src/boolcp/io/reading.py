@@ -8,6 +8,7 @@ import numpy as np
 
 from boolcp.extras import load_extra
 from boolcp.io.errors import FileError, check_exists
+from boolcp.io.variables import not_lazy
 from boolcp.labels import plain_values
 
 MNE_SUFFIXES = (".fif", ".fif.gz", ".edf", ".bdf", ".gdf", ".set", ".vhdr")
@@ -29,6 +30,7 @@ def open_tensor(
     skip_bad=False,
     electrodes=None,
     progress=False,
+    lazy="auto",
 ):
     """Return the data of a file as an xarray DataArray: the tensor, with its labels where the file has any.
 
@@ -62,6 +64,9 @@ def open_tensor(
         Table (.csv) or map (.mat) of the positions of the electrodes, for a NeuroTycho recording.
     progress : bool
         Show a progress bar in a terminal while a recording is read.
+    lazy : bool or "auto"
+        Leave the numbers of a .npy, .zarr, .h5 or .nc file where they are, in a dask array, which `BMP` reads in slabs.
+        "auto" does so with an array of more than half of the available memory.
 
     Returns
     -------
@@ -83,9 +88,13 @@ def open_tensor(
     ({'channel': 4, 'time': 500}, 1.996)
     """
     path = check_exists(path)
+    if lazy not in (True, False, "auto"):
+        raise ValueError(f'lazy must be True, False or "auto", got {lazy!r}.')
     naming = {"variable": variable, "dims": dims, "coords": coords, "sampling_rate": sampling_rate}
     recording = {"condition": condition, "session": session, "channels": channels, "skip_bad": skip_bad}
     kind = format_of(path)
+    if lazy is True and (events is not None or kind in ("neurotycho", "mne")):
+        raise not_lazy(path)
     if events is not None:
         return _finish(_count(path, events, bin_ms), path)
     if kind == "neurotycho":
@@ -101,9 +110,9 @@ def open_tensor(
     if hasattr(X, "data_vars"):
         from boolcp.io.xarray_files import labelled
 
-        X = labelled(X, path, **naming)
+        X = labelled(X, path, **naming, lazy=lazy)
     else:
-        X = X.labelled(**naming)
+        X = X.labelled(**naming, lazy=lazy)
     return _finish(_select(X, path, condition, channels, session), path)
 
 

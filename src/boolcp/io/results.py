@@ -12,10 +12,11 @@ import numpy as np
 
 from boolcp._version import __version__
 from boolcp.atoms import Atom, BooleanCP
+from boolcp.checks import is_lazy
 from boolcp.extras import load_extra
 from boolcp.io import atomic
 from boolcp.io.errors import FileError, check_exists, reading
-from boolcp.labels import Labels, is_labelled, mode_names, plain_values, to_xarray
+from boolcp.labels import Labels, is_labelled, mode_names, plain_values, read_labels, to_xarray
 
 FORMAT = "boolcp decomposition"
 FORMAT_VERSION = 1
@@ -161,9 +162,10 @@ def make_provenance(result, *, data=None, notes=None):
             "history": [asdict(step) for step in getattr(result, "history_", ())],
         }
     if data is not None:
-        array = data.values if is_labelled(data) else np.asarray(data)
+        array = read_labels(data)[0]
+        array = array if is_lazy(array) else np.asarray(array)
         provenance["data"] = {
-            "fingerprint": fingerprint(array),
+            "fingerprint": "" if is_lazy(array) else fingerprint(array),  # a lazy array is not read once more for it
             "shape": array.shape,
             "dtype": str(array.dtype),
             "n_missing": n_missing(array),

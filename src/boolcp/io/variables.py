@@ -1,5 +1,6 @@
 """Files of named arrays without labels (npz, mat, HDF5): which one is meant, and what its modes are called."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from boolcp.extras import load_extra
 from boolcp.io.errors import ChoiceError, FileError
+from boolcp.memory import available_memory
 
 RATE_NAMES = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate")
 
@@ -26,11 +28,12 @@ class Variable:
 
 @dataclass(frozen=True)
 class NamedArrays:
-    """A file of named arrays: what is in it, and a function that reads one of them."""
+    """A file of named arrays: what is in it, and functions that read one of them or, if there is one, leave it there."""
 
     path: Any
     table: dict[str, Variable]
     read: Any
+    read_lazy: Any = None
 
     def choose(self, name=None):
         """Return the name of the array that is meant: the given one, or the only one with two or more modes."""
@@ -60,10 +63,15 @@ class NamedArrays:
         shown = ", ".join(f"{name} ({self.table[name]})" for name in names[:12])
         return (shown or "nothing") + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
-    def labelled(self, variable=None, dims=None, coords=None, sampling_rate=None):
+    def labelled(self, variable=None, dims=None, coords=None, sampling_rate=None, *, lazy=False):
         """Return the chosen array as a DataArray, with coordinates from other arrays of the file."""
         name = self.choose(variable)
-        array = np.asarray(self.read(name))
+        if lazy is True and self.read_lazy is None:
+            raise not_lazy(self.path)
+        if self.read_lazy is not None and is_left(self.table[name].shape, self.table[name].kind, lazy):
+            array = self.read_lazy(name)
+        else:
+            array = np.asarray(self.read(name))
         dims = self.table[name].dims if dims is None else dims
         taken = {dim: np.ravel(self._coordinate(source)) for dim, source in (coords or {}).items()}
         if sampling_rate is None and "time" in (dims or ()) and "time" not in taken:
@@ -83,6 +91,20 @@ class NamedArrays:
             if name.lower() in RATE_NAMES and variable.is_numeric and np.prod(variable.shape) == 1:
                 return float(np.ravel(self.read(name))[0])
         return None
+
+
+def is_left(shape, dtype, lazy):
+    """Return True if an array stays in its file: it shall, or it has more than half of the memory that is available."""
+    if lazy != "auto":
+        return bool(lazy)
+    return 2 * math.prod(shape) * np.dtype(dtype).itemsize > available_memory()
+
+
+def not_lazy(path):
+    """Return the error for a file that has to be loaded."""
+    return FileError(
+        path, "can only be loaded as a whole", "Leave lazy= (--lazy) out, or store it as .npy, .zarr or .h5."
+    )
 
 
 def label(array, path, dims=None, coords=None, sampling_rate=None, *, name=None):

@@ -4,7 +4,8 @@ import numpy as np
 
 from boolcp.extras import load_extra
 from boolcp.io.errors import FileError, reading
-from boolcp.io.variables import NamedArrays, Variable, label
+from boolcp.io.variables import NamedArrays, Variable, is_left, label
+from boolcp.storage.sources import Source
 
 
 def read_netcdf(path):
@@ -30,15 +31,20 @@ def read_zarr(path):
             if arrays and all(_has_dims(array) for array in arrays.values()):
                 return xarray.open_zarr(path)
     table = {n: Variable(a.shape, str(a.dtype), np.dtype(a.dtype).kind in "fiub") for n, a in arrays.items()}
-    return NamedArrays(path, table, lambda name: arrays[name][...])
+    return NamedArrays(path, table, lambda name: arrays[name][...], lambda name: Source(arrays[name]).lazy())
 
 
-def labelled(dataset, path, variable=None, dims=None, coords=None, sampling_rate=None):
-    """Return one variable of a Dataset as a DataArray in memory."""
+def labelled(dataset, path, variable=None, dims=None, coords=None, sampling_rate=None, *, lazy=False):
+    """Return one variable of a Dataset as a DataArray, in memory or left where it is."""
     shapes = {str(n): Variable(v.shape, str(v.dtype), v.dtype.kind in "fiub") for n, v in dataset.data_vars.items()}
     name = NamedArrays(path, shapes, None).choose(variable)
     with reading(path, "netCDF or zarr file"):
-        X = dataset[name].load()
+        X = dataset[name]
+        if is_left(X.shape, X.dtype, lazy):
+            load_extra("dask.array", "dask")
+            X = X.chunk() if X.chunks is not None else X.chunk("auto")
+        else:
+            X = X.load()
     if dims is not None:
         if len(dims) != X.ndim:
             problem = f"{name} has {X.ndim} modes ({', '.join(map(str, X.dims))}), but {len(dims)} names were given"
@@ -55,7 +61,7 @@ def labelled(dataset, path, variable=None, dims=None, coords=None, sampling_rate
             raise FileError(path, problem, "Give one value for each.")
         X = X.assign_coords({dim: values})
     if sampling_rate is not None and "time" not in X.coords:
-        times = label(X.values, path, tuple(map(str, X.dims)), None, sampling_rate)
+        times = label(X.data, path, tuple(map(str, X.dims)), None, sampling_rate)
         X = X.assign_coords(time=times["time"]).assign_attrs(sampling_rate=float(sampling_rate))
     return X
 

@@ -130,7 +130,10 @@ class Source:
     def lazy(self):
         """Return the array as it is as a dask array, for results as large as itself."""
         da = load_extra("dask.array", "dask")
-        return self.array if self.is_dask else da.from_array(self.array, asarray=False)
+        if self.is_dask:
+            return self.array
+        chunks = "auto" if max(self.chunks) == 1 else self.chunks
+        return da.from_array(self.array, chunks=chunks, asarray=False)
 
 
 def natural_chunks(X):
