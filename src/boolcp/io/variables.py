@@ -28,7 +28,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class NamedArrays:
-    """A file of named arrays: what is in it, and functions that read one of them or, if there is one, leave it there."""
+    """A file of named arrays: what is in it, and functions that read one of them or, if they can, leave it there."""
 
     path: Any
     table: dict[str, Variable]
