@@ -550,3 +550,21 @@ def test_a_fit_killed_three_times_ends_with_the_same_bits(tmp_path):
 @pytest.mark.slow
 def test_a_fit_killed_twenty_times_ends_with_the_same_bits(tmp_path):
     kill_and_resume(tmp_path, 20, 2.0)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_a_fit_of_lazy_data_is_resumed(share, snapshots, tmp_path, monkeypatch):
+    dask_array = pytest.importorskip("dask.array")
+    X = with_gaps(tensor((20, 22, 40)), share)
+    lazy = dask_array.from_array(X, chunks=(20, 22, 10))
+    whole = BMP(3, random_state=0).fit(lazy)
+    assert whole.n_passes_ > 0
+    kept = BMP(3, random_state=0).fit(lazy, checkpoint=tmp_path / "fit.npz")
+    assert_identical(kept, whole)
+    assert kept.n_passes_ == whole.n_passes_  # to know the data takes none
+    copies = list(snapshots)
+    monkeypatch.setattr("boolcp.steps.INTERVAL", 60.0)
+    for i in (0, len(copies) // 2):
+        assert_identical(BMP.resume(copies[i], lazy), whole)
+    with pytest.raises(FileError, match=r"\|X\|\^2"):
+        BMP.resume(copies[1], 2 * lazy)
