@@ -154,11 +154,11 @@ def separation(W, conditions, first, second):
 
 def spectrum_text(W, k):
     """Return where the spectrum of an atom is highest and lowest, in dB at the electrode that has most of it."""
-    column = real_columns(W, k)[1][:, 0]
-    channel = np.abs(real_columns(W, k)[0][:, 0]).max()
+    channels, column = (real_columns(W, k)[mode][:, 0] for mode in (0, 1))
+    column = column * channels[np.argmax(np.abs(channels))]
     frequency = W.labels.coords["frequency"]
     ends = (int(np.argmax(column)), int(np.argmin(column)))
-    return ", ".join(f"{column[i] * channel:+.1f} dB at {frequency[i]:.0f} Hz" for i in ends)
+    return ", ".join(f"{column[i]:+.1f} dB at {frequency[i]:.0f} Hz" for i in ends)
 
 
 def atom_rows(W, name_entries=False, stability=None):
