@@ -44,7 +44,7 @@ print(stability.summary())
 # may be noise, or need more data.
 #
 # Each bit has a probability, too: in how many of the fits that found the atom it was on. Bits in between are not
-# sure: of atom 0, those at the edges of its time.
+# sure: of atom 0, some moments in its second half.
 
 figure, axes = plt.subplots(2, 1, figsize=(7, 4.8), layout="constrained")
 for ax, atom in zip(axes, (1, 0), strict=True):

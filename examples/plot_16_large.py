@@ -81,7 +81,7 @@ for ax, atom, truth, name in zip(
     ax.plot(times, truth, color="black", linestyle="--", linewidth=1, label="simulated")
     ax.set(ylabel="relative size", title=name)
 axes[1].set_xlabel("time (s)")
-axes[0].legend(frameon=False, ncols=2, loc="lower right")
+axes[1].legend(frameon=False, loc="upper right")
 
 # %%
 # ``max_memory="2GB"`` sets a limit: a fit that cannot keep it is refused before anything is read, with a list of what
