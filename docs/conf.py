@@ -23,6 +23,8 @@ extensions = [
 exclude_patterns = ["_build", "auto_examples/*.ipynb", "auto_examples/*.py", "sg_execution_times.rst"]
 templates_path = ["_templates"]
 default_role = "py:obj"  # `name` in a docstring is code, and a link if it is public
+nitpicky = True
+nitpick_ignore_regex = [("py:obj", r".*")]  # .. and plain code if it is not: names of arguments, say
 smartquotes = False  # the prime of z'Cz is no apostrophe
 
 # the pages are written for GitHub too: $..$, blocks of math, anchors of headings

@@ -112,5 +112,6 @@ def test_every_page_is_in_a_table_of_contents():
         for block in blocks(page.read_text(encoding="utf-8"), "{toctree}"):
             entries = [line for line in block.splitlines() if line and not line.startswith(":")]
             listed |= {(page.parent / f"{entry}.md").resolve() for entry in entries}
+            assert len(entries) == len(set(entries)), f"{page.name} lists a page twice"
     missing = [page.name for page in PAGES[3:] if page.resolve() not in {one.resolve() for one in listed}]
     assert not missing, f"{missing} need a line in docs/guide/index.md, docs/how.md or docs/index.md"
