@@ -1,10 +1,11 @@
 """Reports on three real recordings, their screenshots, and numbers on what the bits mean: docs/reports.md.
 
-    BOOLCP_DATA=../shared/data python benchmarks/real_reports.py --out reports
+    BOOLCP_DATA=folder/of/recordings python benchmarks/real_reports.py --out reports
 
 All three tensors are channel x frequency x time: power in dB relative to its mean over time, for each channel and
-frequency. Atoms are Boolean along time (when a pattern is on) and real along channel and frequency. Nothing is chosen
-by looking at the states: six atoms and seed 0; three for five states, whose differences span only four dimensions.
+frequency. Atoms are Boolean along time (when a pattern is on) and real along channel and frequency. Six atoms, seed 0;
+three for five states, whose differences span only four dimensions. The fits do not use the labels of the states;
+real_reports.md says which choices were made after a first look.
 """
 
 import argparse
