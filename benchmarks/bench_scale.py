@@ -1,0 +1,430 @@
+"""Larger than memory: equality across storages, a tensor on disk, scaling, faults, and a mode of 100 000 entries.
+
+`python benchmarks/bench_scale.py [equality disk scaling faults long] [--small]` writes one table for each part.
+"""
+
+import argparse
+import json
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import psutil
+from common import table, write
+from scale_data import difference, forget, reading_time, write_npy
+from task_graphs import BANDWIDTH, LATENCY, OVERHEAD, Recorder, simulate, typical
+
+import boolcp
+from boolcp.metrics import hamming_error
+
+COMMAND = "python benchmarks/bench_scale.py"
+PACKAGES = ("dask", "distributed", "zarr")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=list(PARTS), help=f"any of {', '.join(PARTS)}")
+    parser.add_argument("--small", action="store_true", help="a trial run that writes no tables")
+    parser.add_argument("--folder", help="where the large files go; a temporary folder by default")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        run_child(json.loads(options.child))
+        return
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        for part in options.parts:
+            title, *texts = PARTS[part](Path(folder), options.small)
+            if options.small:
+                print("\n\n".join([title, *texts]))
+            else:
+                write(f"scale_{part}.md", f"{COMMAND} {part}", [title, *texts], *PACKAGES)
+
+
+# a fit in a process of its own, whose memory is its own
+
+
+def child_command(**job):
+    return [sys.executable, __file__, "--child", json.dumps(job)]
+
+
+def child(**job):
+    """Run a fit in a fresh process and return what it measured."""
+    done = subprocess.run(child_command(**job), capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_child(job):
+    """Fit as the job says; print passes, seconds and peak memory."""
+    X = boolcp.open_tensor(job["path"], lazy=job.get("lazy", True))
+    if job.get("load"):
+        X = np.load(job["path"])
+    before = peak_memory()
+    options = {"max_memory": job["max_memory"]} if job.get("max_memory") else {}
+    model = boolcp.BMP(job["n_atoms"], random_state=0, boolean_modes=job.get("modes"), **options)
+    start, busy = time.perf_counter(), time.process_time()
+    if job.get("checkpoint"):
+        model.fit(X, checkpoint=job["checkpoint"])
+    else:
+        model.fit(X)
+    measured = {
+        "seconds": time.perf_counter() - start,
+        "busy": time.process_time() - busy,
+        "before": before,
+        "peak": peak_memory(),
+        "passes": getattr(model, "n_passes_", None),
+        "error": model.decomposition_.relative_error if hasattr(model.decomposition_, "relative_error") else None,
+    }
+    model.decomposition_.save(job["result"], overwrite=True)
+    print(json.dumps(measured))
+
+
+def peak_memory():
+    """Return the largest resident memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+# 1. equality
+
+
+def equality(folder, small):
+    """Return the table of differences between storages and chunkings, with and without missing entries."""
+    import dask
+    import dask.array as da
+    import zarr
+    from distributed import Client, LocalCluster
+
+    shape, n_atoms = ((60, 70, 80), 3) if small else ((120, 400, 100), 6)
+    rows = []
+    for missing in (0.0, 0.1):
+        path = folder / f"equal{missing}.npy"
+        write_npy(path, shape, n_atoms, missing=missing)
+        X = np.load(path)
+        reference = fit_default(X, n_atoms)
+
+        def compare(name, X, reference=reference, missing=missing, n_atoms=n_atoms):
+            model = fit_default(X, n_atoms)
+            bits, reals = difference(model.decomposition_, reference.decomposition_)
+            share = f"{missing:.0%}"
+            rows.append([name, share, bits, f"{reals:.1e}", getattr(model, "n_passes_", "")])
+            print(*rows[-1], flush=True)
+
+        compare("memory map", np.load(path, mmap_mode="r"))
+        compare("file of its own (.npy)", boolcp.open_tensor(path, lazy=True))
+        array = zarr.create_array(folder / f"equal{missing}.zarr", shape=shape, dtype=float, chunks=(40, 100, 25))
+        array[:] = X
+        compare("zarr, chunks 40 x 100 x 25", array)
+        chunkings = [shape, (17, *shape[1:]), (shape[0], 33, shape[2]), (50, 50, 50)]
+        for chunks in chunkings:
+            name = " x ".join(map(str, chunks))
+            compare(f"dask threads, chunks {name}", da.from_array(X, chunks=chunks))
+        with dask.config.set(scheduler="synchronous"):
+            compare("dask synchronous, chunks 50 x 50 x 50", da.from_array(X, chunks=50))
+        with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
+            for chunks in chunkings[1:]:
+                name = " x ".join(map(str, chunks))
+                compare(f"2-worker cluster, chunks {name}", da.from_array(X, chunks=chunks))
+    size = " x ".join(map(str, shape))
+    text = (
+        f"{size}, {n_atoms} atoms, refined: each storage against the numpy array. Bits that differ, and the largest "
+        "difference of weights and real factors relative to the largest entry of each."
+    )
+    head = ["storage", "missing", "bits", "reals", "passes"]
+    return "# The same decomposition from every storage", text, table(head, rows)
+
+
+def fit_default(X, n_atoms, **options):
+    return boolcp.BMP(n_atoms, random_state=0, **options).fit(X)
+
+
+# 2. a tensor on disk
+
+
+def disk(folder, small):
+    """Return the table of a fit of 10^9 numbers on disk within 3 GB."""
+    shape, n_atoms = ((200, 200, 200), 4) if small else ((1000, 1000, 1000), 10)
+    path, result = folder / "disk.npy", folder / "disk.nc"
+    truth = write_npy(path, shape, n_atoms)
+    once = min(reading_time(path) for _ in range(2))
+    forget(path)
+    measured = child(path=str(path), n_atoms=n_atoms, max_memory="3GB", result=str(result))
+    wrong = hamming_error(boolcp.load(result), truth)
+    path.unlink()
+    size = np.prod(shape, dtype=float) * 8
+    rows = [
+        ["size of the file", f"{size / 1e9:.2f} GB"],
+        ["atoms, refined", n_atoms],
+        ["share of wrong bits", f"{wrong:g}"],
+        ["largest resident memory", f"{measured['peak'] / 1e9:.2f} GB"],
+        ["of which before the fit (libraries)", f"{measured['before'] / 1e9:.2f} GB"],
+        ["passes over the data", measured["passes"]],
+        ["seconds of the fit", f"{measured['seconds']:.0f}"],
+        ["processor seconds of the fit", f"{measured['busy']:.0f}"],
+        ["seconds of reading the file once from disk", f"{once:.1f}"],
+        ["fit / reading once", f"{measured['seconds'] / once:.1f}"],
+        ["fit / (passes x reading once)", f"{measured['seconds'] / once / measured['passes']:.1f}"],
+    ]
+    text = f'{" x ".join(map(str, shape))} float64, noise as large as the signal of one atom, `max_memory="3GB"`.'
+    return "# A tensor on disk", text, table(["", ""], rows)
+
+
+# 3. weak scaling
+
+
+def scaling(folder, small):
+    """Return the tables of weak scaling, measured on 1 and 2 workers and simulated on more."""
+    size, n_atoms = (100 if small else 400), 5
+    measured, recorded = [], None
+    for n_workers in (1, 2):
+        path = folder / f"scaling{n_workers}.npy"
+        shape = (2 * size * n_workers, size, size)
+        write_npy(path, shape, n_atoms)
+        measured.append([f"{n_workers}", " x ".join(map(str, shape)), *measure_cluster(path, n_atoms, n_workers)])
+        if n_workers == 1:
+            recorded = record_passes(path, n_atoms)
+        path.unlink()
+    costs = typical(recorded[-2])  # a sweep: the pass before the last, which is for shares of variance
+    rows = []
+    for n_workers in (1, 2, 4, 8, 16, 32, 64):
+        graph = tiny_graph(folder, n_workers * count_slabs(recorded[-2]))
+        seconds, moved = simulate(graph, n_workers, costs)
+        if n_workers == 1:
+            alone = seconds
+        data = 8 * 2.0 * size**3 * n_workers
+        rows.append(
+            [n_workers, f"{data / 1e9:.1f} GB", f"{seconds:.2f}", f"{alone / seconds:.2f}", f"{moved / data:.1e}"]
+        )
+    head = ["workers", "tensor", "s", "passes", "s / pass", "efficiency", "bytes moved / pass", "of the tensor"]
+    one, two = (float(row[4]) for row in measured)
+    for row, efficiency in zip(measured, (1.0, one / two), strict=True):
+        row.insert(5, f"{efficiency:.2f}")
+    texts = [
+        f"**Measured.** A local cluster of workers with one thread each, {n_atoms} atoms; the tensor grows with the "
+        "workers. Efficiency: seconds per pass on one worker over those here. Both workers share the disk and the "
+        "memory of one machine.",
+        table(head, measured),
+        "**Simulated.** The task graph of one sweep with as many slabs, each task with the time and size measured "
+        f"above, transfers at {BANDWIDTH / 1e9:g} GB/s and {LATENCY * 1e3:g} ms, and {OVERHEAD * 1e3:g} ms of the "
+        "scheduler for each task, one after another; every worker has a disk of its own.",
+        table(["workers", "tensor", "s / sweep", "efficiency", "bytes moved / tensor"], rows),
+    ]
+    return "# Weak scaling", *texts
+
+
+def measure_cluster(path, n_atoms, n_workers):
+    """Return seconds, passes, seconds per pass and bytes moved per pass of a fit on a local cluster."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        X = boolcp.open_tensor(path, lazy=True)
+        client.run(lambda: __import__("boolcp").BMP)  # imports are not timed
+        start = time.perf_counter()
+        model = fit_default(X, n_atoms)
+        seconds = time.perf_counter() - start
+        moved = sum(client.run(sent_bytes).values()) / model.n_passes_
+    size = path.stat().st_size
+    return [
+        f"{seconds:.1f}",
+        model.n_passes_,
+        f"{seconds / model.n_passes_:.2f}",
+        f"{moved:.2g}",
+        f"{moved / size:.1e}",
+    ]
+
+
+def sent_bytes(dask_worker):
+    """Return the bytes that a worker has sent, to other workers and to the one who asked."""
+    return sum(entry["total"] for entry in dask_worker.transfer_outgoing_log)
+
+
+def record_passes(path, n_atoms):
+    """Return the task graphs of a fit, one for each pass, with the time and size of each task."""
+    import dask
+
+    with Recorder() as recorder, dask.config.set(scheduler="synchronous"):
+        fit_default(boolcp.open_tensor(path, lazy=True), n_atoms)
+    return recorder.graphs
+
+
+def count_slabs(graph):
+    return sum(task.kind == "ask" for task in graph.values())
+
+
+def tiny_graph(folder, n_slabs):
+    """Return the task graph of a sweep over a tiny tensor with so many slabs."""
+    from boolcp.storage import sources
+
+    path, shape = folder / "tiny.npy", (max(4 * n_slabs, 64), 24, 24)
+    write_npy(path, shape, 1, noise=0.1)
+    before, sources.BLOCK = sources.BLOCK, 8 * shape[0] // n_slabs * 24 * 24
+    try:
+        graph = record_passes(path, 1)[-2]
+    finally:
+        sources.BLOCK = before
+    assert count_slabs(graph) == n_slabs
+    return graph
+
+
+# 5. a long mode
+
+
+def long(folder, small):
+    """Return the table of a tensor whose Boolean mode has 100 000 entries."""
+    shape, n_atoms = ((50, 10000, 10), 3) if small else ((200, 100000, 50), 5)
+    path, result = folder / "long.npy", folder / "long.nc"
+    truth = write_npy(path, shape, n_atoms, modes=[1])
+    once = reading_time(path)
+    rows = []
+    for name, options in {
+        "from disk": {"max_memory": "3GB"},
+        "in memory": {"load": True, "lazy": False},
+    }.items():
+        forget(path)
+        measured = child(path=str(path), n_atoms=n_atoms, modes=[1], result=str(result), **options)
+        rows.append(
+            [
+                name,
+                f"{hamming_error(boolcp.load(result), truth):g}",
+                f"{measured['seconds']:.0f}",
+                f"{measured['busy']:.0f}",
+                f"{measured['seconds'] / once:.1f}",
+                f"{measured['peak'] / 1e9:.2f} GB",
+                measured["passes"],
+            ]
+        )
+    path.unlink()
+    size = np.prod(shape, dtype=float) * 8
+    text = (
+        f"{' x '.join(map(str, shape))} float64 ({size / 1e9:.1f} GB), {n_atoms} atoms, Boolean along the mode of "
+        f"{shape[1]} entries. A Gram matrix of that mode would have {8 * shape[1] ** 2 / 1e9:.0f} GB."
+    )
+    head = [
+        "data",
+        "share of wrong bits",
+        "s",
+        "processor s",
+        "fit / reading once",
+        "largest resident memory",
+        "passes",
+    ]
+    return "# A long Boolean mode", text, table(head, rows)
+
+
+# 4. faults
+
+
+def faults(folder, small):
+    """Return the tables of killed workers, killed processes and truncated checkpoints."""
+    return (
+        "# Faults",
+        killed_workers(folder, small),
+        killed_processes(folder, small),
+        truncated_checkpoints(folder, small),
+    )
+
+
+def killed_workers(folder, small):
+    """Return the text on a fit in whose middle workers are killed twice."""
+    from distributed import Client, LocalCluster
+
+    shape = (200, 200, 200) if small else (400, 400, 400)
+    path = folder / "workers.npy"
+    write_npy(path, shape, 5)
+    rows = []
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
+        X = boolcp.open_tensor(path, lazy=True)
+        start = time.perf_counter()
+        reference = fit_default(X, 5)
+        seconds = time.perf_counter() - start
+        for trial in range(3):
+            killed = []
+
+            def kill(killed=killed, trial=trial):
+                for wait in (0.3, 0.4):
+                    time.sleep(wait * seconds)
+                    workers = [worker for worker in cluster.workers.values() if worker.status.name == "running"]
+                    process = psutil.Process(workers[(trial + len(killed)) % len(workers)].pid)
+                    process.send_signal(signal.SIGKILL)
+                    killed.append(process.pid)
+
+            killer = threading.Thread(target=kill)
+            killer.start()
+            model = fit_default(X, 5)
+            killer.join()
+            bits, reals = difference(model.decomposition_, reference.decomposition_)
+            rows.append([trial, len(set(killed)), bits, f"{reals:.1e}"])
+    path.unlink()
+    head = ["fit", "workers killed", "bits", "reals"]
+    return (
+        f"**Workers.** {' x '.join(map(str, shape))} on disk, 5 atoms, 2 workers; two are killed by SIGKILL in the "
+        f"middle of the fit, and the difference to the undisturbed fit is in the table.\n\n{table(head, rows)}"
+    )
+
+
+def killed_processes(folder, small):
+    """Return the text on a fit that is killed 20 times and resumed each time."""
+    shape, n_kills = ((60, 70, 80), 3) if small else ((150, 150, 150), 20)
+    path, checkpoint, result = folder / "killed.npy", folder / "killed.checkpoint", folder / "killed.nc"
+    write_npy(path, shape, 9, noise=2.0)
+    job = {"path": str(path), "n_atoms": 9, "result": str(result)}
+    undisturbed = child(**job)
+    reference = boolcp.load(result)
+    rng = np.random.default_rng(0)
+    n_killed, n_ended = 0, 0
+    while n_killed < n_kills:
+        process = subprocess.Popen(
+            child_command(**job, checkpoint=str(checkpoint)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            process.wait(timeout=rng.uniform(0.5, 1.0) * (6 + undisturbed["seconds"] * n_killed / n_kills))
+            checkpoint.unlink(missing_ok=True)  # it ended before it was killed: once more from the beginning
+            n_ended += 1
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            n_killed += 1
+    child(**job, checkpoint=str(checkpoint))
+    bits, reals = difference(boolcp.load(result), reference)
+    return (
+        f"**The process.** {' x '.join(map(str, shape))}, 9 atoms: killed by SIGKILL {n_killed} times at random "
+        f"moments and resumed each time (fits that ended before they were killed: {n_ended}). Difference to the undisturbed fit: {bits} bits, "
+        f"{reals:.1e} in the reals."
+    )
+
+
+def truncated_checkpoints(folder, small):
+    """Return the text on checkpoints cut at every tenth of their length."""
+    path, result = folder / "cut.npy", folder / "cut.nc"
+    write_npy(path, (60, 70, 80), 4)
+    job = {"path": str(path), "n_atoms": 4, "result": str(result)}
+    child(**job)
+    reference = boolcp.load(result)
+    base = folder / "whole.checkpoint"
+    child(**job, checkpoint=str(base))
+    whole = {file.name.removeprefix(base.name): file.read_bytes() for file in folder.glob(base.name + "*")}
+    rows = []
+    for tenth in range(0, 10):
+        cut = folder / f"cut{tenth}.checkpoint"
+        for suffix, content in whole.items():
+            length = len(content) * tenth // 10 if suffix == "" else len(content)
+            Path(str(cut) + suffix).write_bytes(content[:length])
+        model = boolcp.BMP.resume(cut, np.load(path))
+        bits, reals = difference(model.decomposition_, reference)
+        rows.append([f"{tenth}/10", bits, f"{reals:.1e}"])
+    return "**Truncated checkpoints.** Resumed from the one before.\n\n" + table(["length", "bits", "reals"], rows)
+
+
+PARTS = {"equality": equality, "disk": disk, "scaling": scaling, "faults": faults, "long": long}
+
+if __name__ == "__main__":
+    main()
