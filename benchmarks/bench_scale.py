@@ -397,8 +397,8 @@ def killed_processes(folder, small):
     bits, reals = difference(boolcp.load(result), reference)
     return (
         f"**The process.** {' x '.join(map(str, shape))}, 9 atoms: killed by SIGKILL {n_killed} times at random "
-        f"moments and resumed each time (fits that ended before they were killed: {n_ended}). Difference to the undisturbed fit: {bits} bits, "
-        f"{reals:.1e} in the reals."
+        f"moments and resumed each time (fits that ended before they were killed: {n_ended}). Difference to the "
+        f"undisturbed fit: {bits} bits, {reals:.1e} in the reals."
     )
 
 

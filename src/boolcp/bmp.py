@@ -52,6 +52,7 @@ class BMP(TransformerMixin, BaseEstimator):
         Correct all factors after the pursuit (relax, round, polish), not only the weights.
     n_init : int
         Number of starts of the refinement at most; fewer are used when two of them agree.
+        Three times as many where fewer than 10 entries are observed for each free parameter.
     max_iter : int
         Sweeps of a polish at most.
     sigma : float, optional

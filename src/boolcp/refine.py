@@ -14,6 +14,7 @@ from boolcp.storage import TuckerTensor
 MIN_STARTS = 3  # starts that are always run; more only until two agree on the lowest loss
 EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
 PLENTY = 100  # observed entries for each free parameter that make traps rare
+FEW = 10  # observed entries for each free parameter below which traps are many, and three times as many starts tried
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
 
 
@@ -104,11 +105,12 @@ def search_observed(data, start, modes, rng, *, n_init, max_iter, steps=None):
     if steps.is_stopped or best.loss <= EXACT * data.squared_norm:
         return best
     least = steps.do("least", lambda: cp_als(data, best.matrices, max_iter=3, tol=0.0, steps=steps)[1])
-    is_plenty = data.n_observed >= PLENTY * len(best.boolean_mode) * sum(data.shape)
-    if steps.is_stopped or (is_plenty and is_free(data, best, least)):
+    share = data.n_observed / (len(best.boolean_mode) * sum(data.shape))
+    if steps.is_stopped or (share >= PLENTY and is_free(data, best, least)):
         return best
     n_done, best, n_agree, least = steps.begin("best", (0, best, 1, least), rng)
-    while n_done < n_init and not (n_agree >= 4 or (n_done and n_agree >= 2 and is_free(data, best, least))):
+    n_tries = n_init if share >= FEW else 3 * n_init
+    while n_done < n_tries and not (n_agree >= 4 or (n_done and n_agree >= 2 and is_free(data, best, least))):
         factors = start.matrices if n_done == 0 else redraw(best, rng)
         compute = partial(search_from, data, factors, modes, rng, **options)
         candidate, loss = steps.do(f"candidate {n_done}", compute, rng)
