@@ -250,9 +250,15 @@ def sent_bytes(dask_worker):
 def record_passes(path, n_atoms):
     """Return the task graphs of a fit, one for each pass, with the time and size of each task."""
     import dask
+    import dask.array as da
 
+    from boolcp.storage import sources
+
+    mapped = np.load(path, mmap_mode="r")
+    rows = sources.BLOCK // mapped[0].nbytes
+    X = da.from_array(sources.mapped_file(mapped), chunks=(rows, -1, -1), asarray=False)
     with Recorder() as recorder, dask.config.set(scheduler="synchronous"):
-        fit_default(boolcp.open_tensor(path, lazy=True), n_atoms)
+        fit_default(X, n_atoms)
     return recorder.graphs
 
 

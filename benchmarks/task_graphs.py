@@ -31,7 +31,8 @@ class Recorder(Callback):
 
     def _begin(self, dsk, state):
         self.graphs.append({})
-        self._needs = {key: tuple(needs) for key, needs in state["dependencies"].items()}
+        given = set(state["cache"])  # constants, which no task makes
+        self._needs = {key: tuple(needs - given) for key, needs in state["dependencies"].items()}
 
     def _before(self, key, dsk, state):
         self._start = time.perf_counter()
