@@ -498,3 +498,13 @@ def test_the_command_fits_files_larger_than_memory(tmp_path, monkeypatch, capsys
     assert main([*fit, "--max-memory", "1GB"]) == 0
     same(load_result(tmp_path / "out" / "decomposition.nc"), BMP(3, random_state=0).fit(X).decomposition_)
     assert main(["info", str(tmp_path / "X.h5")]) == 0
+
+
+def test_a_file_opened_lazily_is_read_in_thin_slabs(tmp_path, rng):
+    np.save(tmp_path / "cube.npy", rng.standard_normal((30, 30, 30)))
+    X = open_tensor(tmp_path / "cube.npy", lazy=True)
+    source = sources.Source(X.data, block=2 * 30 * 30 * 8)
+    assert [source.thickness(mode) for mode in range(3)] == [2, 2, 2]
+    assert not source.is_dask
+    np.testing.assert_array_equal(source.slabs(1)[0][1].compute(), X.values[:, 2:4])
+    assert sources.Source(X.data + 1).is_dask

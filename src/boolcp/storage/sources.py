@@ -8,6 +8,7 @@ import numpy as np
 from boolcp.extras import load_extra
 
 BLOCK = 64_000_000  # bytes of a slab at most, unless one row has more
+ORIGINS: dict = {}  # (array on disk, its chunks) behind the dask arrays that were made here, by their names
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Source:
     """
 
     def __init__(self, X, mask=None, *, block=None):
-        self.chunks = natural_chunks(X)
+        X, self.chunks = ORIGINS.get(getattr(X, "name", None), (X, natural_chunks(X)))
         self.is_dask = type(X).__module__.startswith("dask")
         if isinstance(X, np.ndarray):
             X = mapped_file(X)
