@@ -134,7 +134,9 @@ class Source:
         if self.is_dask:
             return self.array
         chunks = "auto" if max(self.chunks) == 1 else self.chunks
-        return da.from_array(self.array, chunks=chunks, asarray=False)
+        X = da.from_array(self.array, chunks=chunks, asarray=False)
+        ORIGINS[X.name] = self.array, self.chunks  # whoever gets X back reads the slabs of the file itself
+        return X
 
 
 def natural_chunks(X):
