@@ -508,3 +508,31 @@ def test_a_file_opened_lazily_is_read_in_thin_slabs(tmp_path, rng):
     assert not source.is_dask
     np.testing.assert_array_equal(source.slabs(1)[0][1].compute(), X.values[:, 2:4])
     assert sources.Source(X.data + 1).is_dask
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("short_run", [1, 10**9])
+def test_boxes_of_a_file_are_those_of_the_array(order, short_run, tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(sources, "SHORT_RUN", short_run)
+    X = np.asarray(rng.standard_normal((5, 6, 7)), order=order)
+    np.save(tmp_path / "X.npy", X)
+    file = sources.mapped_file(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    boxes = [
+        np.s_[:, :, :],
+        np.s_[1:3, :, :],
+        np.s_[:, 2:5, :],
+        np.s_[:, :, 3:4],
+        np.s_[1:2, 2:4, 0:7],
+        np.s_[0:5, 1:2, 2:6],
+    ]
+    for box in boxes:
+        np.testing.assert_array_equal(file[box], X[box])
+
+
+def test_a_file_that_was_cut_short_is_named(tmp_path):
+    np.save(tmp_path / "X.npy", np.zeros((50, 10, 10)))
+    file = sources.mapped_file(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    with open(tmp_path / "X.npy", "r+b") as handle:
+        handle.truncate(2000)
+    with pytest.raises(OSError, match=r"X.npy ended before all entries were read"):
+        file[40:50, :, :]

@@ -8,6 +8,7 @@ import numpy as np
 from boolcp.extras import load_extra
 
 BLOCK = 64_000_000  # bytes of a slab at most, unless one row has more
+SHORT_RUN = 1024  # bytes in one place below which a memory map is faster than reading
 ORIGINS: dict = {}  # (array on disk, its chunks) behind the dask arrays that were made here, by their names
 
 
@@ -27,9 +28,41 @@ class MappedFile:
         return len(self.shape)
 
     def __getitem__(self, index):
+        for shape, strides, order in ((self.shape, self.strides, 1), (self.shape[::-1], self.strides[::-1], -1)):
+            if strides == c_strides(shape, self.dtype.itemsize):
+                block = read_runs(self.filename, self.dtype, shape, self.offset, index[::order])
+                if block is not None:
+                    return block if order == 1 else block.T
         raw = np.memmap(self.filename, dtype=np.uint8, mode="r")
         view = np.ndarray(self.shape, self.dtype, buffer=raw, offset=self.offset, strides=self.strides)
         return np.array(view[index])
+
+
+def c_strides(shape, itemsize):
+    """Return the strides of an array in C order."""
+    return tuple(int(itemsize * np.prod(shape[n + 1 :], dtype=np.int64)) for n in range(len(shape)))
+
+
+def read_runs(filename, dtype, shape, offset, index):
+    """Return a box of an array in C order, read run by run, or None if the runs are too short for that.
+
+    Pages of a memory map would stay resident, and the system may map many more of them than are asked for.
+    """
+    ranges = [range(*part.indices(d)) for part, d in zip(index, shape, strict=True)]
+    sizes = [len(r) for r in ranges]
+    cut = max((n for n, d in enumerate(shape) if sizes[n] < d), default=0)  # from here on entries are neighbors
+    block = np.empty(sizes, dtype=dtype)
+    runs = block.reshape(int(np.prod(sizes[:cut], dtype=np.int64)), -1)
+    if any(r.step != 1 for r in ranges) or (len(runs) > 1 and runs[:1].nbytes < SHORT_RUN):
+        return None
+    strides = c_strides(shape, dtype.itemsize)
+    starts = offset + sum(r.start * stride for r, stride in zip(ranges, strides, strict=True))
+    with open(filename, "rb", buffering=0) as file:
+        for run, place in zip(runs, np.ndindex(*sizes[:cut]), strict=True):
+            file.seek(starts + int(np.dot(place, strides[:cut])))
+            if file.readinto(run.view(np.uint8).data) != run.nbytes:
+                raise OSError(f"{filename} ended before all entries were read: it has been cut short.")
+    return block
 
 
 @dataclass(frozen=True)
