@@ -16,6 +16,7 @@ from boolcp.datasets import make_boolean_cp
 from boolcp.io import FileError, open_tensor, variables
 from boolcp.io import load as load_result
 from boolcp.memory import available_memory, check_memory, read_memory
+from boolcp.metrics import hamming_error
 from boolcp.storage import make_storage, sources, stays_out
 from boolcp.storage.lazy import LazyTensor, ObservedLazyTensor, look_at, make_source
 from boolcp.storage.slabs import part_of
@@ -536,3 +537,18 @@ def test_a_file_that_was_cut_short_is_named(tmp_path):
         handle.truncate(2000)
     with pytest.raises(OSError, match=r"X.npy ended before all entries were read"):
         file[40:50, :, :]
+
+
+def test_a_labelled_lazy_array_is_never_loaded_as_a_whole(tmp_path, monkeypatch):
+    X, _, truth = make_boolean_cp((20, 60, 25), 2, noise=0.1, random_state=0)
+    np.save(tmp_path / "X.npy", X)
+    labelled = open_tensor(tmp_path / "X.npy", dims=("channel", "time", "trial"), lazy=True)
+
+    def refuse(self, *args, **options):
+        raise AssertionError("the whole array was computed")
+
+    monkeypatch.setattr(da.Array, "__array__", refuse)
+    monkeypatch.setattr(da.Array, "compute", refuse)
+    W = BMP(2, random_state=0).fit(labelled).decomposition_
+    assert W.labels.dims == ("channel", "time", "trial")
+    assert hamming_error(W, truth) == 0

@@ -40,7 +40,7 @@ class Labels:
 
 def is_labelled(X):
     """Return True for an xarray DataArray, without importing xarray."""
-    return type(X).__module__.startswith("xarray") and hasattr(X, "dims") and hasattr(X, "values")
+    return type(X).__module__.startswith("xarray") and hasattr(type(X), "dims") and hasattr(type(X), "values")
 
 
 def read_labels(X):
