@@ -427,7 +427,7 @@ def truncated_checkpoints(folder, small):
         for suffix, content in whole.items():
             length = len(content) * tenth // 10 if suffix == "" else len(content)
             Path(str(cut) + suffix).write_bytes(content[:length])
-        model = boolcp.BMP.resume(cut, np.load(path))
+        model = boolcp.BMP.resume(cut, boolcp.open_tensor(path, lazy=True))
         bits, reals = difference(model.decomposition_, reference)
         rows.append([f"{tenth}/10", bits, f"{reals:.1e}"])
     return "**Truncated checkpoints.** Resumed from the one before.\n\n" + table(["length", "bits", "reals"], rows)

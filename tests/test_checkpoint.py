@@ -568,3 +568,11 @@ def test_a_fit_of_lazy_data_is_resumed(share, snapshots, tmp_path, monkeypatch):
         assert_identical(BMP.resume(copies[i], lazy), whole)
     with pytest.raises(FileError, match=r"\|X\|\^2"):
         BMP.resume(copies[1], 2 * lazy)
+
+
+def test_a_checkpoint_of_lazy_data_is_refused_by_name_for_an_array_in_memory(tmp_path):
+    da = pytest.importorskip("dask.array")
+    X = make_boolean_cp((30, 40, 25), 2, noise=0.1, random_state=0)[0]
+    BMP(2, random_state=0).fit(da.from_array(X, chunks=20), checkpoint=tmp_path / "fit.npz")
+    with pytest.raises(FileError, match=r"checkpoint of another fit: different data, namely .*\|X\|\^2"):
+        BMP(2, random_state=0).fit(X, checkpoint=tmp_path / "fit.npz")
