@@ -270,9 +270,9 @@ def tiny_graph(folder, n_slabs):
     """Return the task graph of a sweep over a tiny tensor with so many slabs."""
     from boolcp.storage import sources
 
-    path, shape = folder / "tiny.npy", (max(4 * n_slabs, 64), 24, 24)
+    path, shape = folder / "tiny.npy", (max(n_slabs, 64), 40, 40)
     write_npy(path, shape, 1, noise=0.1)
-    before, sources.BLOCK = sources.BLOCK, 8 * shape[0] // n_slabs * 24 * 24
+    before, sources.BLOCK = sources.BLOCK, 8 * (shape[0] // n_slabs) * 40 * 40
     try:
         graph = record_passes(path, 1)[-2]
     finally:
