@@ -101,6 +101,9 @@ def equality(folder, small):
     import zarr
     from distributed import Client, LocalCluster
 
+    from boolcp.storage import sources
+
+    sources.BLOCK = 2_000_000  # many slabs of this small tensor
     shape, n_atoms = ((60, 70, 80), 3) if small else ((120, 400, 100), 6)
     rows = []
     for missing in (0.0, 0.1):
@@ -133,8 +136,8 @@ def equality(folder, small):
                 compare(f"2-worker cluster, chunks {name}", da.from_array(X, chunks=chunks))
     size = " x ".join(map(str, shape))
     text = (
-        f"{size}, {n_atoms} atoms, refined: each storage against the numpy array. Bits that differ, and the largest "
-        "difference of weights and real factors relative to the largest entry of each."
+        f"{size}, {n_atoms} atoms, refined, in slabs of 2 MB: each storage against the numpy array. Bits that differ, "
+        "and the largest difference of weights and real factors relative to the largest entry of each."
     )
     head = ["storage", "missing", "bits", "reals", "passes"]
     return "# The same decomposition from every storage", text, table(head, rows)
