@@ -225,9 +225,13 @@ def test_conditions_are_bands_of_color_in_every_panel(rng):
 def test_any_coordinates_are_drawn(values, rng):
     shape = (6, 7, 5)
     W = labelled(shape, rng, coords={"time": values}, n_atoms=3)
-    W.plot([0, 1]).canvas.draw()
+    figure = W.plot([0, 1])
+    figure.canvas.draw()
+    assert len(figure.axes) >= 6  # two atoms, three modes
     block = replace(random_decomposition(shape, "block", rng, n_atoms=1), labels=W.labels)
-    plotting.plot_block(block, 0).figure.canvas.draw()
+    ax = plotting.plot_block(block, 0)
+    ax.figure.canvas.draw()
+    assert ax.has_data()
 
 
 def test_dates_are_an_axis_of_time(rng):

@@ -7,7 +7,7 @@ import numpy as np
 from boolcp._row_kernels import descend_bits
 from boolcp.contractions import CHUNK, gram_product
 from boolcp.records import Factors
-from boolcp.relax import pseudo_inverse, quadratic, solve_rows
+from boolcp.relax import begin_sweeps, pseudo_inverse, quadratic, solve_rows
 
 MAX_JOINT = 10  # Boolean columns of one mode whose 2^K patterns are all tried in each row
 ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
@@ -19,10 +19,7 @@ def polish(data, factors, boolean_mode, *, max_iter=50, tol=1e-9, steps=None):
     The loss never rises. Stops when no bit changes and a sweep lowers the loss by less than `tol` of it, or when
     `steps`, which remembers every sweep, is stopped.
     """
-    state = 0, [np.array(A, dtype=float) for A in factors], float("inf"), False
-    if steps is not None:
-        state = steps.begin("sweep", state)
-    n_sweeps, factors, loss, is_settled = state
+    n_sweeps, factors, loss, is_settled = begin_sweeps(factors, steps)
     while n_sweeps < max_iter and not is_settled:
         previous = loss
         changed, loss = sweep(data, factors, boolean_mode)

@@ -8,6 +8,12 @@ from boolcp.storage.tucker import leading_basis
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
 
 
+def begin_sweeps(factors, steps=None):
+    """Return sweeps done, factors (copied), loss, and whether it is settled, or what `steps` remembers of them."""
+    state = 0, [np.array(A, dtype=float) for A in factors], float("inf"), False
+    return state if steps is None else steps.begin("sweep", state)
+
+
 def cp_als(data, factors, *, max_iter=50, tol=1e-8, ridge=0.0, steps=None):
     """Return factors of a CP decomposition improved by alternating least squares, and |X - W|^2.
 
@@ -15,10 +21,7 @@ def cp_als(data, factors, *, max_iter=50, tol=1e-8, ridge=0.0, steps=None):
     stopped. The factors given are not changed. A `ridge` adds that part of their mean diagonal to the normal equations,
     which keeps rows with few observed entries in bounds.
     """
-    state = 0, [np.array(A, dtype=float) for A in factors], float("inf"), False
-    if steps is not None:
-        state = steps.begin("sweep", state)
-    n_sweeps, factors, loss, is_settled = state
+    n_sweeps, factors, loss, is_settled = begin_sweeps(factors, steps)
     while n_sweeps < max_iter and not is_settled:
         previous = loss
         for mode in range(data.ndim):
