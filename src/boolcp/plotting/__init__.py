@@ -14,16 +14,16 @@ from boolcp.plotting._figure import plot_atoms
 from boolcp.plotting._figure import plot_panel as plot_panel
 from boolcp.plotting._fit import plot_certificates, plot_error_path, plot_explained_path, plot_selection
 from boolcp.plotting._fit import relative_error as relative_error
-from boolcp.plotting._look import OFF as OFF
-from boolcp.plotting._look import ON as ON
-from boolcp.plotting._look import ORANGE as ORANGE
 from boolcp.plotting._maps import plot_boolean_map
-from boolcp.plotting._modes import coordinate_text as coordinate_text
-from boolcp.plotting._modes import mode_text as mode_text
 from boolcp.plotting._parts import plot_boolean, plot_real
-from boolcp.plotting._patterns import real_columns as real_columns
 from boolcp.plotting._residual import plot_residual
 from boolcp.plotting._stability import plot_bit_probability, plot_stability
+from boolcp.plotting.look import OFF as OFF
+from boolcp.plotting.look import ON as ON
+from boolcp.plotting.look import ORANGE as ORANGE
+from boolcp.plotting.mode_labels import coordinate_text as coordinate_text
+from boolcp.plotting.mode_labels import mode_text as mode_text
+from boolcp.plotting.patterns import real_columns as real_columns
 
 __all__ = [
     "condition_means",

@@ -3,10 +3,10 @@
 import numpy as np
 
 from boolcp.plotting._figure import image_modes
-from boolcp.plotting._look import LINES, LONG, legend_above, make_axes
-from boolcp.plotting._modes import even_places, mode_index
 from boolcp.plotting._parts import plot_real
-from boolcp.plotting._patterns import block_image
+from boolcp.plotting.look import LINES, LONG, legend_above, make_axes
+from boolcp.plotting.mode_labels import even_places, mode_index
+from boolcp.plotting.patterns import block_image
 
 
 def plot_block(W, k, modes=None, *, n_patterns=2, ax=None):

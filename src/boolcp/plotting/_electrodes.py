@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from boolcp.plotting._look import (
+from boolcp.plotting.look import (
     EDGE,
     LINES,
     OFF,

@@ -2,9 +2,9 @@
 
 from boolcp.extras import load_extra
 from boolcp.plotting._conditions import condition_patches
-from boolcp.plotting._look import on_off_patches, plain_text
-from boolcp.plotting._modes import has_places, mode_text, positions_of
 from boolcp.plotting._parts import plot_boolean, plot_real
+from boolcp.plotting.look import on_off_patches, plain_text
+from boolcp.plotting.mode_labels import has_places, mode_text, positions_of
 
 
 def plot_atoms(W, atoms=None, figure=None):

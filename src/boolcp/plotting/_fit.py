@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from boolcp.plotting._look import BLUE, LINES, ORANGE, finish, legend_above, make_axes
-from boolcp.plotting._modes import mode_text
+from boolcp.plotting.look import BLUE, LINES, ORANGE, finish, legend_above, make_axes
+from boolcp.plotting.mode_labels import mode_text
 
 
 def plot_error_path(history, ax=None):

@@ -5,7 +5,7 @@ import numpy as np
 from boolcp.atoms import BooleanCP
 from boolcp.plotting._conditions import draw_conditions
 from boolcp.plotting._electrodes import plot_electrodes
-from boolcp.plotting._look import (
+from boolcp.plotting.look import (
     BLUE,
     LINES,
     LONG,
@@ -18,7 +18,7 @@ from boolcp.plotting._look import (
     symmetric,
     two_colors,
 )
-from boolcp.plotting._modes import (
+from boolcp.plotting.mode_labels import (
     coordinates_of,
     even_places,
     is_geometric,
@@ -28,7 +28,7 @@ from boolcp.plotting._modes import (
     positions_of,
     value_text,
 )
-from boolcp.plotting._patterns import block_image, carrier_mode, real_columns
+from boolcp.plotting.patterns import block_image, carrier_mode, real_columns
 
 
 def plot_boolean(W, k=0, ax=None):

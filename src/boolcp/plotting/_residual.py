@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from boolcp.plotting._look import BLUE, finish, make_axes, plain_text, shortened
+from boolcp.plotting.look import BLUE, finish, make_axes, plain_text, shortened
 
 
 def plot_residual(check, ax=None):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from boolcp.plotting._look import BLUE, LONG, ORANGE, finish, legend_above, make_axes, make_patch
-from boolcp.plotting._modes import even_places, label_mode
+from boolcp.plotting.look import BLUE, LONG, ORANGE, finish, legend_above, make_axes, make_patch
+from boolcp.plotting.mode_labels import even_places, label_mode
 
 SPREAD = 0.7  # of the bits of one atom over its place on the axis
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.plotting._look import BLUE, LINES, MAX_TICKS, MAX_TICKS_UPWARD, OFF, ON, ORANGE, UNKNOWN, shortened
-from boolcp.plotting._modes import (
+from boolcp.plotting.look import BLUE, LINES, MAX_TICKS, MAX_TICKS_UPWARD, OFF, ON, ORANGE, UNKNOWN, shortened
+from boolcp.plotting.mode_labels import (
     coordinate_text,
     coordinates_of,
     even_places,
@@ -16,7 +16,7 @@ from boolcp.plotting._modes import (
     positions_of,
     unit_of,
 )
-from boolcp.plotting._patterns import block_image, carrier_mode, leading_column, real_columns
+from boolcp.plotting.patterns import block_image, carrier_mode, leading_column, real_columns
 from boolcp.report.assets import plain
 from boolcp.report.words import result_error, value_label
 

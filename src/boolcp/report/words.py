@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from boolcp import plotting
-from boolcp.plotting._modes import unit_of
+from boolcp.plotting.mode_labels import unit_of
 from boolcp.summaries import shape_text
 
 MAX_NAMES = 60

@@ -4,7 +4,7 @@ import numpy as np
 
 from boolcp.checks import check_modes
 from boolcp.extras import load_extra
-from boolcp.plotting._look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened, shortened_inside
+from boolcp.plotting.look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened, shortened_inside
 
 POSITIONS, CONDITION = ("x", "y"), "condition"  # names of the further coordinates that pictures know
 
