@@ -263,10 +263,21 @@ def test_bad_masks_are_named(mask, message):
         BMP(1).fit(np.ones((3, 3)), mask=mask)
 
 
+def test_modes_of_new_data_count_from_the_end_too():
+    X = sample((8, 9, 10), 2).X
+    model = BMP(2, random_state=0).fit(X)
+    factor = model.transform(X, mode=-1)
+    assert np.array_equal(factor, model.transform(X, mode=2))
+    estimate = model.inverse_transform(factor, mode=-1)
+    assert np.array_equal(estimate, model.inverse_transform(factor, mode=2)) and estimate.shape == X.shape
+
+
 def test_wrong_shapes_after_the_fit_are_named():
     model = BMP(2, random_state=0).fit(sample((8, 9, 10), 2).X)
     with pytest.raises(ValueError, match="only mode 0 may differ"):
         model.transform(np.ones((4, 9, 11)))
+    with pytest.raises(ValueError, match="was fitted: give data of that shape"):
+        model.complete(np.ones((7, 9, 10)))
     with pytest.raises(ValueError, match="2 columns"):
         model.inverse_transform(np.ones((4, 3)))
     block = BMP.as_published(2, boolean_modes=[1]).fit(sample((8, 9, 10), 2).X)

@@ -3,22 +3,14 @@
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
 
-from boolcp import checks
-from boolcp.labels import read_labels
-from boolcp.memory import read_memory
-from boolcp.pipeline import block_equations, compressed, design, explained_share, find_undetermined, open_lazy, run
-from boolcp.polish import decide_rows
+from boolcp import applying, checks, inputs
+from boolcp.pipeline import compressed, find_undetermined, run
 from boolcp.pursuit import STOP_REASONS
 from boolcp.refine import refine_path
 from boolcp.resuming import describe_fit, fitted_before, read_parameters
 from boolcp.steps import Bars, Steps, open_steps
-from boolcp.storage import listed_or_masked, make_storage, stays_out
-from boolcp.storage.lazy import filled_array, look_at, make_source
-from boolcp.storage.sources import load
 from boolcp.threads import one_thread
 
 
@@ -217,8 +209,8 @@ class BMP(TransformerMixin, BaseEstimator):
         >>> model.stop_reason_
         'stopped by the callback: this is the best result so far'
         """
-        self._check_parameters()
-        data, labels = self._read(X, mask, reset=True)
+        inputs.check_parameters(self)
+        data, labels = inputs.read_tensor(self, X, mask, reset=True)
         modes = checks.check_modes(self.boolean_modes, data.ndim, None if labels is None else labels.dims)
         rng = checks.make_generator(self.random_state)
         with one_thread(), self._steps(callback, checkpoint, data, modes, rng) as steps:
@@ -283,8 +275,8 @@ class BMP(TransformerMixin, BaseEstimator):
         >>> [round(boolcp.metrics.rmse(W, clean), 2) for W in path]
         [1.01, 0.76, 0.51, 0.01]
         """
-        self._check_parameters()
-        data, labels = self._read(X, mask, reset=True)
+        inputs.check_parameters(self)
+        data, labels = inputs.read_tensor(self, X, mask, reset=True)
         modes = checks.check_modes(self.boolean_modes, data.ndim, None if labels is None else labels.dims)
         rng = checks.make_generator(self.random_state)
         with one_thread(), self._steps() as steps:
@@ -294,184 +286,8 @@ class BMP(TransformerMixin, BaseEstimator):
                 path = refine_path(data, compressed(self, data, steps), self.n_atoms, modes, rng, steps=steps)
         return tuple(replace(W, labels=labels) for W in path)
 
-    def complete(self, X, *, mask=None):
-        """Return X with its missing entries filled by the decomposition, the observed ones untouched.
-
-        Entries in slices that have no observed entry at all stay NaN.
-
-        Parameters
-        ----------
-        X : array-like or xarray.DataArray
-            The tensor that was fitted, with NaN (or False in `mask`) where entries are missing.
-        mask : array-like of bool, optional
-            True where X is observed.
-
-        Returns
-        -------
-        ndarray or xarray.DataArray
-            A copy of X, filled. Of a lazy X a dask array, filled block by block when it is computed.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, missing=0.3, random_state=0)
-        >>> filled = boolcp.BMP(n_atoms=2, random_state=0).fit(X).complete(X)
-        >>> bool(boolcp.metrics.rmse(filled, clean) < 1e-6)
-        True
-        """
-        check_is_fitted(self)
-        values, labels = read_labels(X)
-        if stays_out(values, self.max_memory):
-            checks.check_lazy(values, mask)
-            self._check_shape(values.shape, None)
-            filled = filled_array(values, mask, self.decomposition_)
-            return filled if labels is None else X.copy(data=filled)
-        values, observed = checks.check_tensor(values, mask)
-        self._check_shape(values.shape, None)
-        filled = np.array(values)
-        if observed is not None:
-            filled[~observed] = self.decomposition_.to_tensor()[~observed]
-        return filled if labels is None else X.copy(data=filled)
-
-    def transform(self, X, *, mode=0, mask=None):
-        """Return the factor of new data along one mode, the other factors fixed.
-
-        Parameters
-        ----------
-        X : array-like
-            New data with the fitted sizes in all modes but `mode` (new trials, say).
-        mode : int
-            The mode that is new.
-        mask : array-like of bool, optional
-            True where X is observed.
-
-        Returns
-        -------
-        ndarray of shape (X.shape[mode], K)
-            One column for each atom: exactly 0/1 where the atom is Boolean along `mode`, else real. An atom of rank
-            L > 1 that is real along `mode` has L columns.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X[:, :, :20])
-        >>> model.transform(X[:, :, 20:], mode=2).shape  # ten new slices along mode 2
-        (10, 3)
-        """
-        check_is_fitted(self)
-        data, _ = self._read(X, mask, reset=False)
-        mode = checks.check_modes(mode, len(self.decomposition_.shape))[0]
-        self._check_shape(data.shape, mode)
-        blocks, boolean = design(self.decomposition_, mode)
-        if not len(blocks):
-            return np.zeros((data.shape[mode], 0), dtype=data.dtype)
-        with one_thread():
-            H, P = block_equations(data, mode, blocks)
-            rows = decide_rows(H, P, boolean, np.zeros_like(P))
-        return rows.astype(data.dtype)
-
-    def fit_transform(self, X, y=None, *, mask=None):
-        """Decompose X and return its factor along mode 0.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> boolcp.BMP(n_atoms=3, random_state=0).fit_transform(X).shape
-        (20, 3)
-        """
-        return self.fit(X, y, mask=mask).transform(X, mask=mask)
-
-    def inverse_transform(self, X, *, mode=0):
-        """Return the tensor whose factor along `mode` is X, as `transform` gives it.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X)
-        >>> model.inverse_transform(model.transform(X)).shape
-        (20, 25, 30)
-        """
-        check_is_fitted(self)
-        X = np.asarray(X)
-        W = self.decomposition_
-        blocks, _ = design(W, mode)
-        if X.ndim != 2 or X.shape[1] != len(blocks):
-            raise ValueError(f"X has shape {X.shape}; a matrix with {len(blocks)} columns is needed.")
-        others = W.shape[:mode] + W.shape[mode + 1 :]
-        return np.moveaxis(np.tensordot(X, blocks.reshape(len(blocks), *others), axes=1), 0, mode)
-
-    def _explained(self, X, y=None):
-        """Return the share of variance of X that is explained when its factor along mode 0 is solved anew.
-
-        This is `model.score(X)`. Block atoms that are dense along mode 0 are judged as they are, and only on data of
-        the fitted shape.
-        """
-        check_is_fitted(self)
-        W = self.decomposition_
-        if stays_out(read_labels(X)[0], self.max_memory):
-            data, _ = self._read(X, None, reset=False)
-            self._check_shape(data.shape, 0)
-            return explained_share(data, W)
-        values, observed = checks.check_tensor(read_labels(X)[0])
-        if values.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
-            estimate = W.to_tensor()  # dense blocks have no factor along mode 0 to solve for
-        else:
-            estimate = self.inverse_transform(self.transform(X))
-        error = np.square(values - estimate, dtype=float)
-        total = np.square(values, dtype=float)
-        if observed is not None:
-            error, total = error[observed], total[observed]
-        return 1 - float(error.sum() / total.sum()) if total.any() else 1.0
-
-    # help
-
-    def _check_parameters(self):
-        checks.check_integer(self.n_atoms, "n_atoms", 1)
-        checks.check_atom_rank(self.atom_rank)
-        checks.check_choice(vars(self)["score"], "score", checks.SCORES)
-        checks.check_number(self.alpha, "alpha")
-        checks.check_number(self.tol, "tol")
-        checks.check_integer(self.n_init, "n_init", 1)
-        checks.check_integer(self.max_iter, "max_iter", 1)
-        if self.sigma is not None:
-            checks.check_number(self.sigma, "sigma")
-        read_memory(self.max_memory)
-        if self.atom_rank == "auto" and not self.refine:
-            raise ValueError('atom_rank="auto" chooses ranks while back-fitting: it needs refine=True.')
-
-    def _read(self, X, mask, *, reset):
-        if checks.is_listed(X):
-            indices, values, shape = checks.check_listed(X)
-            return listed_or_masked(indices, values, shape), None
-        given = X
-        X, labels = read_labels(X)
-        if stays_out(X, self.max_memory):
-            data = self._read_lazy(X, mask, labels, reset=reset)
-            if data is not None:
-                return data, labels
-            X = load(X)
-        X, observed = checks.check_tensor(X, mask)
-        validate_data(self, given if labels is None else X, reset=reset, skip_check_array=True)
-        return make_storage(X, observed), labels
-
-    def _read_lazy(self, X, mask, labels, *, reset):
-        """Return the storage of a lazy array, or None if these parameters need it in memory."""
-        checks.check_lazy(X, mask)
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        if not reset:
-            return look_at(make_source(X, mask, self.max_memory), read_memory(self.max_memory))
-        checks.check_modes(self.boolean_modes, X.ndim, None if labels is None else labels.dims)
-        return open_lazy(self, X, mask)
-
-    def _check_shape(self, shape, mode):
-        fitted = self.decomposition_.shape
-        if len(shape) != len(fitted) or any(
-            a != b for n, (a, b) in enumerate(zip(shape, fitted, strict=True)) if n != mode
-        ):
-            raise ValueError(f"X has shape {tuple(shape)}, but {fitted} was fitted: only mode {mode} may differ.")
+    complete, transform, fit_transform = applying.complete, applying.transform, applying.fit_transform
+    inverse_transform, _explained = applying.inverse_transform, applying.explained_anew
 
     def _steps(self, callback=None, checkpoint=None, data=None, modes=None, rng=None):
         """Return the Steps of a fit; those of a checkpoint if it is given."""
