@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from boolcp.atoms import Atom, BooleanCP
-from boolcp.backfit import Rule, Run, block_pursuit
+from boolcp.backfit import Run, block_pursuit
+from boolcp.block_rules import BlockRule
 from boolcp.records import Term
 from boolcp.shrinkage import noise_level, shrink_matrix
 from boolcp.storage import DenseTensor, TuckerTensor
@@ -48,7 +49,7 @@ def test_loss_falls_along_the_path(rng, shape, atom_rank):
 def test_criterion_never_rises_in_a_sweep(rng, atom_rank):
     X = make_blocks((15, 14, 13), (0, 0, 1), (2, 2, 2), rng)[0] + rng.standard_normal((15, 14, 13))
     data = DenseTensor(X)
-    run = Run(data, (0, 1, 2), Rule(atom_rank, 1.0, X.shape), rng, score="normalized", tol=1e-6, certify=False)
+    run = Run(data, (0, 1, 2), BlockRule(atom_rank, 1.0, X.shape), rng, score="normalized", tol=1e-6, certify=False)
     for _ in range(3):
         assert run.advance()
     terms, values = [], []
@@ -70,7 +71,7 @@ def test_criterion_never_rises_in_a_sweep(rng, atom_rank):
 
 def test_a_refit_that_raises_the_loss_is_refused(rng, monkeypatch):
     X, _ = make_blocks((12, 10, 11), (0,), (2,), rng)
-    run = Run(DenseTensor(X), (0,), Rule(2), rng, score="normalized", tol=1e-6, certify=False)
+    run = Run(DenseTensor(X), (0,), BlockRule(2), rng, score="normalized", tol=1e-6, certify=False)
     assert run.advance()
 
     def halve(self, B, terms):

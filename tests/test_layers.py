@@ -13,16 +13,16 @@ import boolcp
 ROOT = Path(boolcp.__file__).parent
 LAYERS = [
     {"_version", "contractions", "_kernels", "_row_kernels", "labels", "threads", "checks", "extras", "memory"},
-    {"atoms", "atom_sums", "summaries", "maxcut", "thin_maxcut", "storage", "relax"},
+    {"atoms", "atom_sums", "summaries", "exports", "maxcut", "thin_maxcut", "storage", "relax"},
     # these prepare data or read results, and search nothing
-    {"metrics", "datasets", "prepare", "io", "interop", "plotting", "report", "identifiability", "rigidity"},
+    {"metrics", "datasets", "prepare", "io", "interop", "plotting", "report", "identifiability", "kruskal", "rigidity"},
     {"records", "checkpoint", "steps", "atom_search", "weights", "certify", "shrinkage", "residuals"},
-    {"pursuit", "polish", "refine", "terms", "backfit", "imputation"},
-    {"bmp", "pipeline", "resuming"},
-    {"model_selection", "baselines", "experiments", "cli", "__main__"},
+    {"pursuit", "polish", "refine", "terms", "block_rules", "backfit", "imputation"},
+    {"bmp", "inputs", "applying", "pipeline", "resuming"},
+    {"repeated_fits", "model_selection", "atom_stability", "baselines", "experiments", "cli", "__main__"},
 ]
 # BooleanCP.save, plot, report, summary: methods that fetch, when called, what lies above
-HANDLES = {("summaries", "identifiability"), ("atoms", "io"), ("atoms", "plotting"), ("atoms", "report")}
+HANDLES = {("summaries", "identifiability"), ("exports", "io"), ("exports", "plotting"), ("exports", "report")}
 ALONE = {"contractions", "_kernels", "_row_kernels"}
 EXTRAS = {"matplotlib", "xarray", "tensorly", "dask", "mne", "zarr", "h5py", "netCDF4", "pandas", "pyttb", "jinja2"}
 EXTRAS |= {"plotly", "itables"}

@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
+from boolcp.atom_stability import similarity_of, stability, take_slices
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.model_selection import Selection, choose, select_n_atoms, similarity_of, stability, take_slices
+from boolcp.model_selection import Selection, choose, select_n_atoms
 
 
 def sample(noise=0.5, n_atoms=3, shape=(20, 22, 24), seed=1):

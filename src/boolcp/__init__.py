@@ -18,7 +18,7 @@ _HOMES = {
     "Atom": "atoms",
     "BooleanQuadratic": "maxcut",
     "select_n_atoms": "model_selection",
-    "stability": "model_selection",
+    "stability": "atom_stability",
     "maximize_boolean_quadratic": "maxcut",
     "maximize_boolean_rayleigh": "maxcut",
     "open_tensor": "io",

@@ -11,7 +11,8 @@ from functools import partial
 
 import numpy as np
 
-from boolcp.backfit import Run, _starts, block_pursuit
+from boolcp.backfit import Run, block_pursuit
+from boolcp.block_rules import competing_starts
 from boolcp.pursuit import estimate, record
 from boolcp.records import Pursuit
 from boolcp.relax import solve_rows
@@ -77,7 +78,7 @@ def settle(data, W, modes, rng, atom_rank, sigma, options, steps):
     best, best_loss, is_settled = None, np.inf, False
     for _ in range(MAX_ROUNDS):
         full = fill(data, W)
-        storage, _, rule = _starts(full, tuple(modes), atom_rank, sigma)[0]
+        storage, _, rule = competing_starts(full, tuple(modes), atom_rank, sigma)[0]
         terms = Run(storage, modes, rule, rng, **keep).backfit(terms_of(W))
         if not terms:
             break

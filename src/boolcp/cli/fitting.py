@@ -140,7 +140,7 @@ def find_stability(model, X, n_runs):
     """Return how often the atoms come back in fits to bootstrap samples of the last mode, as JSON can hold it."""
     import numpy as np
 
-    from boolcp.model_selection import stability
+    from boolcp.atom_stability import stability
 
     options = {name: value for name, value in model.get_params().items() if name not in OWN_PARAMETERS}
     if options["boolean_modes"] is not None:
