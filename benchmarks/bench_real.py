@@ -22,9 +22,9 @@ import tensorly
 from tensorly.decomposition import parafac, tucker
 from threadpoolctl import threadpool_limits
 
-from boolcp import maxcut
 from boolcp._version import __version__
 from boolcp.backfit import block_pursuit
+from boolcp.maxcut import solve_program
 from boolcp.pursuit import boolean_matching_pursuit
 from boolcp.storage import DenseTensor
 
@@ -53,7 +53,6 @@ def as_printed(X, clean, rng):
 
 def lfm(X, clean, rng, is_ratio=False):
     """Return the errors of Boolean features of one unfolding with rows refitted by least squares; best mode each."""
-    program = maxcut._maximize_rayleigh if is_ratio else maxcut._maximize_quadratic
     errors = []
     for mode, d in enumerate(X.shape):
         unfolding, truth = (np.moveaxis(T, mode, 0).reshape(d, -1) for T in (X, clean))
@@ -61,7 +60,8 @@ def lfm(X, clean, rng, is_ratio=False):
         for k in range(1, max(N_ATOMS) + 1):
             P = np.eye(d) - Z @ np.linalg.pinv(Z)
             residual_gram = P @ C @ P
-            Z = np.column_stack([Z, program((residual_gram + residual_gram.T) / 2, rng, certify=False).z])
+            symmetric = (residual_gram + residual_gram.T) / 2
+            Z = np.column_stack([Z, solve_program(symmetric, rng, is_ratio=is_ratio, certify=False).z])
             if k in N_ATOMS:
                 found.append(rmse(Z @ (np.linalg.pinv(Z) @ unfolding), truth))
         errors.append(found)

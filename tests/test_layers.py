@@ -13,7 +13,8 @@ import boolcp
 ROOT = Path(boolcp.__file__).parent
 LAYERS = [
     {"_version", "contractions", "_kernels", "_row_kernels", "labels", "threads", "checks", "extras", "memory"},
-    {"atoms", "atom_sums", "summaries", "exports", "maxcut", "thin_maxcut", "storage", "relax"},
+    {"atoms", "atom_sums", "summaries", "exports", "storage", "relax"}
+    | {"maxcut", "thin_maxcut", "bit_search", "upper_bounds"},
     # these prepare data or read results, and search nothing
     {"metrics", "datasets", "prepare", "io", "interop", "plotting", "report", "identifiability", "kruskal", "rigidity"},
     {"records", "checkpoint", "steps", "atom_search", "weights", "certify", "shrinkage", "residuals"},
@@ -99,6 +100,14 @@ def test_imports_never_go_in_a_circle():
         rooms.setdefault(room(module), set()).update(r for r in others if (room(module), r) not in HANDLES)
     order = list(TopologicalSorter(rooms).static_order())  # raises CycleError with the circle in its message
     assert order.index("contractions") < order.index("storage") < order.index("pursuit")
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_names_with_an_underscore_stay_in_their_package(module):
+    for name in imports(ast.walk(ast.parse(MODULES[module].read_text()))):
+        home, _, private = name.partition("._")
+        is_free = not private or not name.startswith("boolcp.") or module == home or module.startswith(f"{home}.")
+        assert is_free, f"{module} imports {name}, which belongs to {home}: name it without an underscore"
 
 
 @pytest.mark.parametrize("module", MODULES)

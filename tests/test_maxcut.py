@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boolcp import _kernels, maxcut
+from boolcp import _kernels, bit_search, maxcut, upper_bounds
 from boolcp.maxcut import maximize_boolean_quadratic, maximize_boolean_rayleigh
 
 SOLVERS = [(maximize_boolean_quadratic, False), (maximize_boolean_rayleigh, True)]
@@ -41,7 +41,7 @@ def hard_matrices(d, rng):
 
 
 def flips(C, z, n_idle, tenure, is_ratio):
-    return maxcut.climb(C, z, C @ z, n_idle=n_idle, tenure=tenure, is_ratio=is_ratio)
+    return bit_search.climb(C, z, C @ z, n_idle=n_idle, tenure=tenure, is_ratio=is_ratio)
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_sdp_equals_a_general_solver(rng):
     )
     V = maxcut.solve_sdp(A, rng, tol=1e-10)
     assert np.sum(A * (V @ V.T)) == pytest.approx(expected, rel=1e-5)
-    assert expected / 4 * (1 - 1e-6) <= maxcut.sdp_bound(A, V) <= expected / 4 * (1 + 1e-3)
+    assert expected / 4 * (1 - 1e-6) <= upper_bounds.sdp_bound(A, V) <= expected / 4 * (1 + 1e-3)
 
 
 def test_roundings_of_a_rank_one_solution_return_its_bits(rng):
@@ -162,7 +162,7 @@ def test_roundings_of_a_rank_one_solution_return_its_bits(rng):
 
 def test_best_response_to_a_ratio_is_the_best_of_all_vectors(rng):
     for a in rng.standard_normal((20, 8)):
-        z = maxcut.best_response(a[None], is_ratio=True)[0]
+        z = bit_search.best_response(a[None], is_ratio=True)[0]
         positive = a * (a > 0)
         best, _ = naive.best_boolean(np.outer(positive, positive), is_ratio=True)
         assert (a @ z) ** 2 / z.sum() == pytest.approx(best)
@@ -171,25 +171,25 @@ def test_best_response_to_a_ratio_is_the_best_of_all_vectors(rng):
 def test_largest_eigenvalue_is_estimated_and_bounded(rng):
     for C in hard_matrices(40, rng):
         exact = np.linalg.eigvalsh(C)[-1]
-        assert maxcut.largest_eigenvalue(C, rng.random(40)) == pytest.approx(exact, rel=1e-3)
-        assert exact <= maxcut.eigenvalue_bound(C, rng.random(40)) <= exact * (1 + 1e-3)
+        assert upper_bounds.largest_eigenvalue(C, rng.random(40)) == pytest.approx(exact, rel=1e-3)
+        assert exact <= upper_bounds.eigenvalue_bound(C, rng.random(40)) <= exact * (1 + 1e-3)
 
 
 def test_prove_psd_refuses_what_is_not(rng):
     C = random_psd(30, rng)
     top = np.linalg.eigvalsh(C)[-1]
     y = np.full(30, top)
-    assert maxcut.prove_psd(C, y, [-1e-6 * top, -1e-9 * top]) is None
-    assert maxcut.prove_psd(C, y, [-1e-6 * top, 1e-9 * top, top]) == 1e-9 * top
+    assert upper_bounds.prove_psd(C, y, [-1e-6 * top, -1e-9 * top]) is None
+    assert upper_bounds.prove_psd(C, y, [-1e-6 * top, 1e-9 * top, top]) == 1e-9 * top
 
 
 def test_recombination_improves_local_optima(rng):
     gains = []
     for _ in range(10):
         C = centered(200, rng)
-        pool = maxcut.local_search(C, rng.random((8, 200)) < 0.5, is_ratio=False)
-        crossed = maxcut.recombine(C, pool, rng, False, n_rounds=8, n_idle=30)
-        tabu_only = maxcut.recombine(C, pool, rng, False, n_rounds=0, n_idle=30)
+        pool = bit_search.local_search(C, rng.random((8, 200)) < 0.5, is_ratio=False)
+        crossed = bit_search.recombine(C, pool, rng, False, n_rounds=8, n_idle=30)
+        tabu_only = bit_search.recombine(C, pool, rng, False, n_rounds=0, n_idle=30)
         assert crossed[0][0] >= pool[0][0] * (1 - 1e-12)
         gains.append(crossed[0][0] - tabu_only[0][0])
     assert sum(gain > 1e-6 for gain in gains) >= 2

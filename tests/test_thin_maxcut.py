@@ -109,7 +109,7 @@ def test_the_best_of_all_vectors_is_found(d, is_ratio, rng, monkeypatch):
 def test_thin_and_dense_programs_reach_the_same_value(d, is_ratio):
     for seed in range(3 if d < 1000 else 1):
         for F in residual_factors(d, seed):
-            dense = maxcut._maximize(F @ F.T, np.random.default_rng(1), None, False, "default", is_ratio)
+            dense = maxcut.solve_program(F @ F.T, np.random.default_rng(1), is_ratio=is_ratio, certify=False)
             thin = maximize_thin(F, np.random.default_rng(1), is_ratio=is_ratio)
             assert thin.value == pytest.approx(dense.value, rel=1e-6)
             assert thin.value <= thin.bound

@@ -8,14 +8,14 @@ bound the optimum from above. The ratio z'Cz / |z|^2 is maximized by the same st
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import eigvalsh_tridiagonal
-from scipy.linalg.lapack import dpotrf
 
-from boolcp._kernels import BLOCK, asymmetry, flip_search, mixing_sweep
+from boolcp import checks
+from boolcp._kernels import BLOCK, asymmetry, mixing_sweep
+from boolcp.bit_search import first_starts, local_search, merge, recombine, settle
+from boolcp.upper_bounds import EPSILON, eigenvalue_bound, sdp_bound
 
 EXHAUSTIVE = 20
 EFFORTS = ("quick", "default", "thorough")
-EPSILON = np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +89,7 @@ def maximize_boolean_quadratic(C, *, random_state=None, starts=None, certify=Tru
     >>> best.z.tolist(), best.value
     ([True, True, False], 6.0)
     """
-    C = _check_matrix(C)
-    starts = _check_starts(starts, len(C))
-    _check_effort(effort)
-    return _maximize_quadratic(C, _generator(random_state), starts=starts, certify=certify, effort=effort)
+    return _checked(C, random_state, starts, certify, effort, is_ratio=False)
 
 
 def maximize_boolean_rayleigh(C, *, random_state=None, starts=None, certify=True, effort="default"):
@@ -121,42 +118,43 @@ def maximize_boolean_rayleigh(C, *, random_state=None, starts=None, certify=True
     >>> best.z.tolist(), best.value, round(best.bound, 3)  # the bound is the largest eigenvalue
     ([True, True, False], 3.0, 3.0)
     """
+    return _checked(C, random_state, starts, certify, effort, is_ratio=True)
+
+
+def _checked(C, random_state, starts, certify, effort, is_ratio):
+    """Check what the two doors are given and solve the program."""
     C = _check_matrix(C)
     starts = _check_starts(starts, len(C))
-    _check_effort(effort)
-    return _maximize_rayleigh(C, _generator(random_state), starts=starts, certify=certify, effort=effort)
+    checks.check_choice(effort, "effort", EFFORTS)
+    rng = checks.make_generator(random_state)
+    return solve_program(C, rng, is_ratio=is_ratio, starts=starts, certify=certify, effort=effort)
 
 
-def _maximize_quadratic(C, rng, *, starts=None, certify=True, effort="default"):
-    """Maximize z'Cz without checks: C (d, d) float64 and symmetric, rng a Generator, starts (s, d) bool."""
-    return _maximize(C, rng, starts, certify, effort, is_ratio=False)
+def solve_program(C, rng, *, is_ratio, starts=None, certify=True, effort="default"):
+    """Maximize z'Cz, or z'Cz / |z|^2 if is_ratio, without checks: C (d, d) float64 and symmetric, starts (s, d) bool.
 
-
-def _maximize_rayleigh(C, rng, *, starts=None, certify=True, effort="default"):
-    """Maximize z'Cz / |z|^2 without checks; arguments as in `_maximize_quadratic`."""
-    return _maximize(C, rng, starts, certify, effort, is_ratio=True)
-
-
-def _maximize(C, rng, starts, certify, effort, is_ratio):
-    """Drop zero rows, scale extreme entries by a power of two, solve, and undo both."""
+    Zero rows are dropped and extreme entries scaled by a power of two; both are undone in the answer.
+    """
     d = len(C)
     active = np.flatnonzero(C.any(axis=1))
     if active.size == 0:
-        return _result(d, np.array([0]), 0.0, 0.0 if certify else None)
+        return make_result(d, np.array([0]), 0.0, 0.0 if certify else None)
     if active.size < d:
         C = C[np.ix_(active, active)]
         starts = None if starts is None else starts[:, active]
     exponent = int(np.frexp(max(C.max(), -C.min()))[1])
     exponent = 0 if abs(exponent) < 200 else exponent
     C = np.ldexp(C, -exponent) if exponent else np.ascontiguousarray(C)
-    solve = _search if len(C) > EXHAUSTIVE else _enumerate
-    z, value, bound = solve(C, rng, starts, certify, effort, is_ratio)
+    if len(C) > EXHAUSTIVE:
+        z, value, bound = _search(C, rng, starts, certify, effort, is_ratio)
+    else:
+        z, value, bound = enumerate_all(C, certify, is_ratio)
     if bound is not None:
         bound = float(np.ldexp(bound, exponent))
-    return _result(d, active[z], float(np.ldexp(value, exponent)), bound)
+    return make_result(d, active[z], float(np.ldexp(value, exponent)), bound)
 
 
-def _result(d, on, value, bound):
+def make_result(d, on, value, bound):
     """Return the frozen result with the bits `on`."""
     z = np.zeros(d, dtype=bool)
     z[on] = True
@@ -187,7 +185,7 @@ def objective(C, z, is_ratio=False):
     return value / np.sum(z) if is_ratio else value
 
 
-def _enumerate(C, rng, starts, certify, effort, is_ratio):
+def enumerate_all(C, certify, is_ratio):
     """Return the best of all 2^d - 1 nonzero vectors, its objective, and that plus a rounding margin.
 
     The bits are split in two halves, so that all values are one matrix: a'Ca + b'Cb + 2 a'Cb. Of vectors
@@ -215,89 +213,6 @@ def _enumerate(C, rng, starts, certify, effort, is_ratio):
 def _all_bits(n_bits):
     """Return all 2^n_bits Boolean vectors as rows of floats."""
     return (np.arange(2**n_bits)[:, None] >> np.arange(n_bits) & 1).astype(float)
-
-
-def leading_directions(C, rng, width=6):
-    """Return approximate leading eigenvectors of C and random mixtures of them, one per row."""
-    first = C @ rng.standard_normal((len(C), width))
-    first /= np.linalg.norm(first, axis=0)
-    Q = np.linalg.qr(np.hstack([first, C @ first]))[0]
-    values, U = np.linalg.eigh(Q.T @ C @ Q)
-    values, vectors = values[-width:], U[:, -width:].T @ Q.T
-    spread = np.sqrt(np.maximum(values, 0) / np.abs(values).max())
-    return np.vstack([vectors, rng.standard_normal((width, len(values))) * spread @ vectors])
-
-
-def first_starts(C, rng, starts, is_ratio, n_rounds=2):
-    """Return cheap Boolean starts, one per row.
-
-    Responses to leading directions (for z'Cz, to random ones) in both signs, all bits, the bit of the largest
-    diagonal entry and the warm starts; then each is replaced a few times by its best response.
-    """
-    d = len(C)
-    directions = leading_directions(C, rng) if is_ratio else rng.standard_normal((8, d)) @ C
-    single = np.arange(d) == C.diagonal().argmax()
-    warm = [] if starts is None else [starts]
-    Z = np.vstack([best_response(np.vstack([directions, -directions]), is_ratio), np.ones_like(single), *warm])
-    for _ in range(n_rounds):
-        Z = best_response(Z @ C, is_ratio)
-    return np.vstack([Z, single, *warm])
-
-
-def best_response(rows, is_ratio):
-    """Return for each row a the Boolean z with the largest a'z, or with the largest a'z / |z|."""
-    if not is_ratio:
-        return rows > 0
-    Z, sizes = np.empty(rows.shape, dtype=bool), np.sqrt(np.arange(1, rows.shape[1] + 1))
-    for row, z in zip(rows, Z, strict=True):
-        ordered = np.sort(row)[::-1]
-        np.greater_equal(row, ordered[np.argmax(np.cumsum(ordered) / sizes)], out=z)
-    return Z
-
-
-def local_search(C, Z, is_ratio, n_best=8, n_idle=0):
-    """Improve the best rows of Z by flips; return the distinct local optima with their values, best first."""
-    Z = Z[Z.any(axis=1)]
-    products = Z @ C
-    values = (products * Z).sum(axis=1)
-    if is_ratio:
-        values /= Z.sum(axis=1)
-    chosen = {Z[i].tobytes(): i for i in np.argsort(-values, kind="stable")}
-    options = {"n_idle": n_idle, "tenure": min(20, len(C) // 4), "is_ratio": is_ratio}
-    pool = []
-    for i in list(chosen.values())[:n_best]:
-        pool.append((climb(C, Z[i], products[i], **options), Z[i]))
-    return merge(pool)
-
-
-def climb(C, z, Cz, *, n_idle, tenure, is_ratio):
-    """Improve z in place by flips and return its value; a C that is not an array climbs in its own way."""
-    if isinstance(C, np.ndarray):
-        return flip_search(C, z, Cz, C.diagonal().copy(), n_idle, tenure, is_ratio, False)
-    return C.climb(z, n_idle, tenure, is_ratio)
-
-
-def merge(*pools):
-    """Return the distinct members of the pools, best first."""
-    distinct = {z.tobytes(): (value, z) for pool in pools for value, z in pool}
-    return sorted(distinct.values(), key=lambda member: -member[0])
-
-
-def settle(pool):
-    """Return the best z; among equals up to rounding the one with the fewest ones, then with the earliest."""
-    best = pool[0][0]
-    ties = [z for value, z in pool if value >= best - 1e-12 * abs(best)]
-    return min(ties, key=lambda z: (z.sum(), (~z).tobytes()))
-
-
-def recombine(C, pool, rng, is_ratio, n_rounds, n_idle):
-    """Return the best of the pool after tabu searches from each and from crossings of random pairs."""
-    pool = local_search(C, np.array([z for _, z in pool[:8]]), is_ratio, n_idle=n_idle // 3)
-    for _ in range(n_rounds if len(pool) > 1 else 0):
-        i, j = rng.choice(len(pool), size=2, replace=False)
-        child = np.where(rng.random(len(C)) < 0.5, pool[i][1], pool[j][1])
-        pool = merge(pool, local_search(C, child[None], is_ratio, n_idle=n_idle))[:8]
-    return pool
 
 
 def lift(C, t=0.0):
@@ -335,63 +250,6 @@ def round_hyperplanes(V, rng, n_roundings):
     return (signs[1:] == signs[0]).T
 
 
-def sdp_bound(A, V):
-    """Return a proved upper bound on x'Ax / 4 over signs x from shifted multipliers |A V|, or None."""
-    n, diagonal = len(A), A.diagonal()
-    y = np.linalg.norm(A @ V - diagonal[:, None] * V, axis=1) + diagonal
-    scale = np.abs(y).mean()
-    shift = prove_psd(A, y, scale * np.array([2e-4, 1e-3, 5e-3, 0.025, 0.125, 0.6, 3.0]))
-    margin = 64 * EPSILON * np.abs(A).sum() + n * EPSILON * n * scale
-    return None if shift is None else (y.sum() + n * shift + margin) / 4
-
-
-def eigenvalue_bound(C, start):
-    """Return a proved upper bound on the largest eigenvalue of C, or None."""
-    value = largest_eigenvalue(C, start)
-    shift = prove_psd(C, np.full(len(C), value), abs(value) * np.array([1e-6, 1e-4, 1e-3, 0.01, 0.1, 1.0]))
-    return None if shift is None else value + shift + EPSILON * abs(value)
-
-
-def largest_eigenvalue(C, start, n_steps=24):
-    """Return an estimate of the largest eigenvalue of C by Lanczos steps from a nonzero vector."""
-    q, previous, norm = start / np.linalg.norm(start), 0.0, 0.0
-    diagonal, off_diagonal = [], []
-    for _ in range(n_steps):
-        step = C @ q - norm * previous
-        diagonal.append(q @ step)
-        step -= diagonal[-1] * q
-        norm = float(np.linalg.norm(step))
-        off_diagonal.append(norm)
-        if norm <= 1e-12 * abs(diagonal[-1]):
-            break
-        previous, q = q, step / norm
-    return eigvalsh_tridiagonal(diagonal, off_diagonal[:-1])[-1]
-
-
-def prove_psd(A, y, shifts):
-    """Return the first of the shifts for which Diag(y) + shift I - A is proved positive semidefinite, or None.
-
-    The proof is a Cholesky factorization that runs to its end, with its largest backward error set aside.
-    """
-    for shift in shifts:
-        S = -A
-        entries = y - A.diagonal() + shift
-        np.fill_diagonal(S, entries - 2 * (len(A) + 2) * EPSILON * np.abs(entries).sum())
-        if dpotrf(S.T, lower=1, overwrite_a=1, clean=0)[1] == 0:
-            return shift
-    return None
-
-
-def _generator(random_state):
-    """Return a numpy Generator from a seed, a Generator or an old-style RandomState."""
-    if isinstance(random_state, np.random.RandomState):
-        random_state = random_state.randint(2**31)
-    try:
-        return np.random.default_rng(random_state)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"random_state must be None, a seed or a Generator, got {random_state!r}") from error
-
-
 def _check_matrix(C):
     """Return C as a float64 array after checking that it is a finite, real, symmetric matrix."""
     C = np.asarray(C)
@@ -418,9 +276,3 @@ def _check_starts(starts, d):
     if not np.isin(starts, (0, 1)).all():
         raise ValueError("starts must hold only 0 and 1 (or False and True)")
     return starts.astype(bool)
-
-
-def _check_effort(effort):
-    """Refuse an unknown effort."""
-    if effort not in EFFORTS:
-        raise ValueError(f"effort must be one of {EFFORTS}, got {effort!r}")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from boolcp import maxcut
+from boolcp import bit_search, maxcut, upper_bounds
 from boolcp._kernels import flip_search, flip_sweeps, thin_mixing_sweep
 
 MAX_IDLE_COST = 2e7  # multiplications that a search may spend without improvement beyond a local optimum
@@ -71,8 +71,7 @@ def maximize(C, rng, *, certify=True, is_ratio=True):
     """Maximize z'Cz, or z'Cz / |z|^2 if is_ratio, for a matrix or a ThinGram; return a BooleanQuadratic."""
     if isinstance(C, ThinGram):
         return maximize_thin(C.F, rng, certify=certify, is_ratio=is_ratio)
-    program = maxcut._maximize_rayleigh if is_ratio else maxcut._maximize_quadratic
-    return program(C, rng, certify=certify)
+    return maxcut.solve_program(C, rng, is_ratio=is_ratio, certify=certify)
 
 
 def maximize_thin(F, rng, *, certify=True, is_ratio=True):
@@ -80,15 +79,15 @@ def maximize_thin(F, rng, *, certify=True, is_ratio=True):
     d = len(F)
     active = np.flatnonzero(F.any(axis=1))
     if active.size == 0:
-        return maxcut._result(d, np.array([0]), 0.0, 0.0 if certify else None)
+        return maxcut.make_result(d, np.array([0]), 0.0, 0.0 if certify else None)
     exponent = int(np.frexp(np.abs(F).max())[1])
     F = np.ldexp(np.ascontiguousarray(F if active.size == d else F[active]), -exponent)
     if len(F) <= maxcut.EXHAUSTIVE:
-        z, value, bound = maxcut._enumerate(F @ F.T, rng, None, certify, "default", is_ratio)
+        z, value, bound = maxcut.enumerate_all(F @ F.T, certify, is_ratio)
     else:
         z, value, bound = _search(F, rng, certify, is_ratio)
     bound = None if bound is None else float(np.ldexp(bound, 2 * exponent))
-    return maxcut._result(d, active[z], float(np.ldexp(value, 2 * exponent)), bound)
+    return maxcut.make_result(d, active[z], float(np.ldexp(value, 2 * exponent)), bound)
 
 
 def _search(F, rng, certify, is_ratio):
@@ -97,17 +96,17 @@ def _search(F, rng, certify, is_ratio):
     The relaxation is left out if it is not needed for the bound and all starts climb to the same z.
     """
     C, bound = ThinGram(F), None
-    pool = maxcut.local_search(C, first_starts(F, rng, is_ratio), is_ratio)
+    pool = bit_search.local_search(C, first_starts(F, rng, is_ratio), is_ratio)
     is_dual = certify and not is_ratio
     if is_dual or len(pool) > 1:
         G = np.vstack([F.sum(axis=0), F])  # the lifted matrix is GG'
         V = solve_sdp(G, rng, t=pool[0][0] if is_ratio else 0.0, tol=1e-6 if is_dual else 1e-4)
-        pool = maxcut.merge(pool, maxcut.local_search(C, maxcut.round_hyperplanes(V, rng, 24), is_ratio))
+        pool = bit_search.merge(pool, bit_search.local_search(C, maxcut.round_hyperplanes(V, rng, 24), is_ratio))
     if certify:
         bound = thin_eigenvalue_bound(F) if is_ratio else sdp_bound(G, V)
     if bound is None or pool[0][0] < bound * (1 - 1e-9):
-        pool = maxcut.recombine(C, pool, rng, is_ratio, 12, min(len(F), 1000))
-    z = maxcut.settle(pool)
+        pool = bit_search.recombine(C, pool, rng, is_ratio, 12, min(len(F), 1000))
+    z = bit_search.settle(pool)
     s = F[z].sum(axis=0)
     return z, float(s @ s) / (z.sum() if is_ratio else 1), bound
 
@@ -139,7 +138,7 @@ def first_starts(F, rng, is_ratio, *, n_best=8, n_rounds=2):
 
 def respond(F, U, is_ratio):
     """Return the best Boolean response to each direction F u, one row after another to save memory."""
-    return np.vstack([maxcut.best_response((F @ u)[None], is_ratio) for u in U])
+    return np.vstack([bit_search.best_response((F @ u)[None], is_ratio) for u in U])
 
 
 def solve_sdp(G, rng, *, t=0.0, rank=16, tol=1e-4, max_sweeps=1000, momentum=0.6):
@@ -171,7 +170,7 @@ def sdp_bound(G, V):
     y = np.linalg.norm(G @ (G.T @ V) - diagonal[:, None] * V, axis=1) + diagonal
     y = np.maximum(y, 1e-12 * y.max())
     scale = _scaled_bound(G, y)
-    return None if scale is None else scale * y.sum() * (1 + len(y) * maxcut.EPSILON) / 4
+    return None if scale is None else scale * y.sum() * (1 + len(y) * upper_bounds.EPSILON) / 4
 
 
 def _scaled_bound(F, y):
@@ -180,5 +179,5 @@ def _scaled_bound(F, y):
     The rounding errors of that product are at most its number of terms times epsilon times its trace.
     """
     S = F.T @ (F / y[:, None])
-    bound = maxcut.eigenvalue_bound((S + S.T) / 2, S.sum(axis=0) + S.diagonal())
-    return None if bound is None else bound + 2 * (len(F) + 2) * maxcut.EPSILON * np.trace(S)
+    bound = upper_bounds.eigenvalue_bound((S + S.T) / 2, S.sum(axis=0) + S.diagonal())
+    return None if bound is None else bound + 2 * (len(F) + 2) * upper_bounds.EPSILON * np.trace(S)
