@@ -22,6 +22,7 @@ from boolcp.storage.lazy import LazyTensor, ObservedLazyTensor, look_at, make_so
 from boolcp.storage.slabs import part_of
 
 da = pytest.importorskip("dask.array")
+Callback = pytest.importorskip("dask.callbacks").Callback
 GB = 10**9
 
 
@@ -507,8 +508,34 @@ def test_a_file_opened_lazily_is_read_in_thin_slabs(tmp_path, rng):
     source = sources.Source(X.data, block=2 * 30 * 30 * 8)
     assert [source.thickness(mode) for mode in range(3)] == [2, 2, 2]
     assert not source.is_dask
-    np.testing.assert_array_equal(source.slabs(1)[0][1].compute(), X.values[:, 2:4])
+    np.testing.assert_array_equal(source.slabs(1)[0].blocks[0, 1].compute(), X.values[:, 2:4])
     assert sources.Source(X.data + 1).is_dask
+
+
+@pytest.mark.parametrize("storage", ["map", "zarr", "hdf5", "dask"])
+def test_a_slab_is_read_and_asked_in_one_task(storage, tmp_path, rng):
+    X = rng.standard_normal((48, 6, 5))
+    array = da.from_array(X, chunks=(6, -1, -1)) + 0 if storage == "dask" else stored(X, storage, tmp_path)
+    sizes = []
+    callback = Callback(posttask=lambda key, value, *_: sizes.append(getattr(value, "size", 0)))
+    with callback:
+        data = look_at(sources.Source(array, block=X[:6].nbytes), 10**9)
+    assert len(sizes) == 8 + 2 + 1  # the slabs, and a tree of their sums
+    assert max(sizes) < X[:6].size  # no slab leaves its task
+    assert data.squared_norm == pytest.approx(np.sum(X**2))
+
+
+@pytest.mark.parametrize("name", ["cube.npy", "cube.h5"])
+def test_a_file_opened_lazily_can_be_indexed_like_any_array(name, tmp_path, rng):
+    cube = rng.standard_normal((7, 8, 9))
+    if name == "cube.npy":
+        np.save(tmp_path / name, cube)
+    else:
+        with pytest.importorskip("h5py").File(tmp_path / name, "w") as file:
+            file["X"] = cube
+    X = open_tensor(tmp_path / name, lazy=True)
+    for index in (2, (slice(None), -1), (1, 2, 3), (slice(None, None, 3), slice(4, 1, -1)), ([0, 4],), (..., 5), ()):
+        np.testing.assert_array_equal(X[index].values, cube[index])
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

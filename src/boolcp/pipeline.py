@@ -85,7 +85,7 @@ def open_lazy(model, X, mask):
             range(X.ndim) if model.certify else [int(np.argmin(X.shape))]
         )  # the shortest tells one tensor from another
         wanted = [n for n in asked if not is_long(X.shape[n])]
-        source = make_source(X, mask, model.max_memory)
+        source = make_source(X, mask, model.max_memory, model.n_atoms)
         check_fit(source, limit, model.n_atoms, rank, wanted)
         data = look_at(source, limit, first=first_gram(X.shape, rank), wanted=wanted)
         if not data.is_complete:

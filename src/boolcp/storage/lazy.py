@@ -13,6 +13,8 @@ from boolcp.storage.dense import Contracted, DenseTensor, Difference
 from boolcp.storage.slabs import SPLIT, View, part_of, run_pass
 from boolcp.storage.sources import Source
 
+ROWS_PER_ATOM = 8  # rows of a slab for each atom, if that is not too many
+MAX_BLOCKS = 4  # how much larger than usual a slab may be for that
 RECHUNK = (
     "Rechunk X to be short along mode {mode} and whole along the others, as in X.rechunk({{{mode}: {rows}}}), or store "
     "it as zarr; or raise max_memory."
@@ -325,11 +327,16 @@ def check_fit(source, limit, n_atoms, rank, wanted=(), *, is_complete=True):
     check_memory(needs, limit, advice)
 
 
-def make_source(X, mask=None, max_memory=None):
-    """Return the Source of a lazy array; a `max_memory` that is given makes the slabs small enough for it."""
+def make_source(X, mask=None, max_memory=None, n_atoms=0):
+    """Return the Source of a lazy array; a `max_memory` that is given makes the slabs small enough for it.
+
+    A slab has several rows for each atom if it can, so that what is summed over the slabs is smaller than they are.
+    """
     source = Source(X, mask)
-    if max_memory is not None:
-        source.block = max(1, min(source.block, read_memory(max_memory) // (8 * n_threads())))
+    row = source.nbytes // max(source.shape)
+    wanted = min(max(source.block, ROWS_PER_ATOM * n_atoms * row), MAX_BLOCKS * source.block)
+    least = source.block if max_memory is None else 1
+    source.block = min(wanted, max(least, read_memory(max_memory) // (8 * n_threads())))
     return source
 
 

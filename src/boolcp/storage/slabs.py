@@ -1,6 +1,7 @@
 """A pass over a lazy array: a question is put to each slab, and the answers are summed or joined in a tree."""
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 from uuid import uuid4
 
@@ -90,26 +91,46 @@ def run_pass(source, mode, view, question, constants=(), along=()):
     along : tuple of ndarray
         Arrays with one row for each of `mode`; each slab is told its own rows.
     """
-    dask, bag = load_extra("dask", "dask"), load_extra("dask.bag", "dask")
-    slabs, stops = source.slabs(mode)
-    shared = dask.delayed((view, question, tuple(constants)), name=f"constants-{uuid4().hex}", traverse=False)
-    parts = []
-    for block, start, stop in zip(slabs, [0, *stops], stops, strict=False):
-        rows = tuple(np.ascontiguousarray(A[start:stop]) for A in along)
-        parts.append(dask.delayed(_ask, pure=False)(block, mode, start, stop, rows, shared))
-    total = bag.from_delayed(parts).fold(_add, split_every=SPLIT).to_delayed(optimize_graph=False)
+    dask, da = load_extra("dask", "dask"), load_extra("dask.array", "dask")
+    X, stops = source.slabs(mode)
+    shared, token = (
+        (view, question, tuple(constants), tuple(map(np.ascontiguousarray, along)), [0, *stops]),
+        uuid4().hex,
+    )
+    shared = dask.delayed(shared, name=f"constants-{token}", traverse=False)
+    nothing = np.empty((0,) * X.ndim, dtype=object)
+    answers = X.map_blocks(_ask, mode, shared, dtype=object, chunks=(1,) * X.ndim, meta=nothing)
+    options = {"axis": mode, "split_every": SPLIT, "dtype": object, "meta": nothing, "concatenate": False}
+    total = da.reduction(answers, _keep, _sum, combine=_sum, name=f"ask-{token}", **options)
     with one_thread():
-        sums, rows = dask.compute(total)[0]
+        sums, rows = dask.compute(total.to_delayed().item())[0]
     return sums, [np.concatenate(pieces) for pieces in rows]
 
 
-def _ask(block, mode, start, stop, rows, shared):
-    view, question, constants = shared
-    sums, joined = question(view.open(np.asarray(block), mode, slice(start, stop)), rows, *constants)
-    return [(tuple(sums), tuple([piece] for piece in joined))]
+def _ask(block, mode, shared, block_id):
+    """Return the answer of one slab, (sums, rows). It is read in the same task, so that it is not sent anywhere."""
+    view, question, constants, along, bounds = shared
+    rows = slice(bounds[block_id[mode]], bounds[block_id[mode] + 1])
+    sums, joined = question(view.open(np.asarray(block), mode, rows), [A[rows] for A in along], *constants)
+    return tuple(sums), tuple([piece] for piece in joined)
+
+
+def _keep(answer, axis, keepdims):
+    return answer
+
+
+def _sum(answers, axis, keepdims):
+    """Return the answers of several slabs, a nested list, as one."""
+    return reduce(_add, flatten(answers))
 
 
 def _add(first, second):
     """Return two answers as one: numbers and arrays added, rows joined."""
     sums = tuple(a + b for a, b in zip(first[0], second[0], strict=True))
     return sums, tuple(a + b for a, b in zip(first[1], second[1], strict=True))
+
+
+def flatten(answers):
+    """Yield the answers of nested lists in their order."""
+    for item in answers:
+        yield from flatten(item) if isinstance(item, list) else [item]

@@ -8,6 +8,7 @@ import numpy as np
 from boolcp.extras import load_extra
 
 BLOCK = 64_000_000  # bytes of a slab at most, unless one row has more
+SMALL_CHUNK = 16  # chunks of a dask array with less than a 16th of a slab are joined
 SHORT_RUN = 1024  # bytes in one place below which a memory map is faster than reading
 ORIGINS: dict = {}  # (array on disk, its chunks) behind the dask arrays that were made here, by their names
 
@@ -28,8 +29,9 @@ class MappedFile:
         return len(self.shape)
 
     def __getitem__(self, index):
+        is_box = isinstance(index, tuple) and len(index) == self.ndim and all(isinstance(i, slice) for i in index)
         for shape, strides, order in ((self.shape, self.strides, 1), (self.shape[::-1], self.strides[::-1], -1)):
-            if strides == c_strides(shape, self.dtype.itemsize):
+            if is_box and strides == c_strides(shape, self.dtype.itemsize):
                 block = read_runs(self.filename, self.dtype, shape, self.offset, index[::order])
                 if block is not None:
                     return block if order == 1 else block.T
@@ -132,10 +134,17 @@ class Source:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def thickness(self, mode):
-        """Return the rows of a slab: whole chunks where they fit, equal parts of a chunk where they do not."""
+        """Return the rows of a slab: whole chunks where they fit, equal parts of a chunk where they do not.
+
+        Chunks of a dask array are joined only if they are small: those joined may have to travel between workers.
+        """
         row, chunk = max(1, self.nbytes // self.shape[mode]), max(1, self.chunks[mode])
         rows = min(max(1, self.block // row), self.shape[mode])
-        return rows // chunk * chunk if rows >= chunk else -(-chunk // -(-chunk // rows))
+        if rows < chunk:
+            return -(-chunk // -(-chunk // rows))
+        if self.is_dask and chunk * row * SMALL_CHUNK >= self.block:
+            return chunk
+        return rows // chunk * chunk
 
     def held(self, mode):
         """Return the bytes held at a time while one slab along `mode` is put together."""
@@ -145,10 +154,10 @@ class Source:
         return rows * (self.nbytes // self.shape[mode])
 
     def slabs(self, mode):
-        """Return the slabs along `mode`, one delayed array each, and where they end; made once."""
+        """Return a dask array with one chunk for each slab along `mode`, and where they end; made once."""
         if mode not in self._slabs:
             X = self._cut(mode)
-            self._slabs[mode] = X.to_delayed().ravel().tolist(), np.cumsum(X.chunks[mode]).tolist()
+            self._slabs[mode] = X, np.cumsum(X.chunks[mode]).tolist()
         return self._slabs[mode]
 
     def _cut(self, mode):
