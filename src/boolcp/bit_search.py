@@ -8,7 +8,7 @@ import numpy as np
 from boolcp._kernels import flip_search
 
 
-def leading_directions(C, rng, width=6):
+def promising_directions(C, rng, width=6):
     """Return approximate leading eigenvectors of C and random mixtures of them, one per row."""
     first = C @ rng.standard_normal((len(C), width))
     first /= np.linalg.norm(first, axis=0)
@@ -26,7 +26,7 @@ def first_starts(C, rng, starts, is_ratio, n_rounds=2):
     diagonal entry and the warm starts; then each is replaced a few times by its best response.
     """
     d = len(C)
-    directions = leading_directions(C, rng) if is_ratio else rng.standard_normal((8, d)) @ C
+    directions = promising_directions(C, rng) if is_ratio else rng.standard_normal((8, d)) @ C
     single = np.arange(d) == C.diagonal().argmax()
     warm = [] if starts is None else [starts]
     Z = np.vstack([best_response(np.vstack([directions, -directions]), is_ratio), np.ones_like(single), *warm])
@@ -74,7 +74,7 @@ def merge(*pools):
     return sorted(distinct.values(), key=lambda member: -member[0])
 
 
-def settle(pool):
+def best_of(pool):
     """Return the best z; among equals up to rounding the one with the fewest ones, then with the earliest."""
     best = pool[0][0]
     ties = [z for value, z in pool if value >= best - 1e-12 * abs(best)]

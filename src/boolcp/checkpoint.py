@@ -227,7 +227,7 @@ def check_same(path, kind, stored, given):
     if not differing:
         return
     shown = [
-        name if is_long(stored.get(name)) else f"{name} ({stored.get(name)!r} there, {given.get(name)!r} here)"
+        name if is_opaque(stored.get(name)) else f"{name} ({stored.get(name)!r} there, {given.get(name)!r} here)"
         for name in differing
     ]
     problem = f"is the checkpoint of another fit: different {kind}, namely {', '.join(shown)}"
@@ -242,7 +242,7 @@ def is_same(a, b, kind):
     return a == b and isinstance(a, bool) == isinstance(b, bool)
 
 
-def is_long(value):
+def is_opaque(value):
     """Return True for what says nothing when it is printed: fingerprints and matrices."""
     return len(str(value)) > 50
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from boolcp import checks
 from boolcp._kernels import BLOCK, asymmetry, mixing_sweep
-from boolcp.bit_search import first_starts, local_search, merge, recombine, settle
+from boolcp.bit_search import best_of, first_starts, local_search, merge, recombine
 from boolcp.upper_bounds import EPSILON, eigenvalue_bound, sdp_bound
 
 EXHAUSTIVE = 20
@@ -175,7 +175,7 @@ def _search(C, rng, starts, certify, effort, is_ratio):
     if effort != "quick" and (bound is None or pool[0][0] < bound * (1 - 1e-9)):
         n_rounds, n_idle = (30, 5 * len(C)) if effort == "thorough" else (12, min(len(C), 1000))
         pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle)
-    z = settle(pool)
+    z = best_of(pool)
     return z, objective(C, z, is_ratio), bound
 
 

@@ -106,7 +106,7 @@ def _search(F, rng, certify, is_ratio):
         bound = thin_eigenvalue_bound(F) if is_ratio else sdp_bound(G, V)
     if bound is None or pool[0][0] < bound * (1 - 1e-9):
         pool = bit_search.recombine(C, pool, rng, is_ratio, 12, min(len(F), 1000))
-    z = bit_search.settle(pool)
+    z = bit_search.best_of(pool)
     s = F[z].sum(axis=0)
     return z, float(s @ s) / (z.sum() if is_ratio else 1), bound
 

@@ -1,7 +1,7 @@
 """CP: the canonical polyadic decomposition by alternating least squares, through TensorLy."""
 
 import warnings
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -18,8 +18,7 @@ EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while
 ROUNDS_OF_STARTS = 3  # rounds of imputation in which all starts are tried, not only the last estimate
 
 
-@dataclass(frozen=True, eq=False)
-class RealCP:
+class RealCP(NamedTuple):
     """A CP decomposition with real factors, W = sum_k weights_k a_k (x) b_k (x) ..; unpacks as weights, factors.
 
     Parameters
@@ -50,16 +49,6 @@ class RealCP:
     def n_atoms(self):
         """Return the number K of terms."""
         return len(self.weights)
-
-    def __iter__(self):
-        yield self.weights
-        yield self.factors
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        return (self.weights, self.factors)[index]
 
     def to_tensor(self):
         """Return W as a dense array.

@@ -1,6 +1,6 @@
 """Tucker: the truncated higher-order SVD, through TensorLy."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -11,8 +11,7 @@ from boolcp.extras import load_extra
 from boolcp.threads import one_thread
 
 
-@dataclass(frozen=True, eq=False)
-class TuckerForm:
+class TuckerForm(NamedTuple):
     """A Tucker decomposition W = core x_1 U_1 .. x_N U_N with orthonormal columns; unpacks as core, factors.
 
     Parameters
@@ -38,16 +37,6 @@ class TuckerForm:
     def shape(self):
         """Return the shape of the tensor."""
         return tuple(len(U) for U in self.factors)
-
-    def __iter__(self):
-        yield self.core
-        yield self.factors
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, index):
-        return (self.core, self.factors)[index]
 
     def to_tensor(self):
         """Return W as a dense array.

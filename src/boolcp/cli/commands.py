@@ -181,14 +181,14 @@ def convert(
     Example:
       boolcp convert recording.zip --condition Anesthetized --reference average --bin-ms 3000 -o anesthetized.nc
     """  # noqa: D301
-    from boolcp.cli.show import shape_text
     from boolcp.io.atomic import check_free
+    from boolcp.io.reading import sizes_text
     from boolcp.io.writing import write_tensor
 
     check_free(out, overwrite=force)
     X = load_data(data)
     write_tensor(X, out, overwrite=force)
-    typer.echo(f"{out}: {shape_text(X)}")
+    typer.echo(f"{out}: {sizes_text(X)}")
 
 
 @app.command()

@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 from boolcp.cli.fitting import LOG, REPORT, RESULT, SUMMARY, check_folder, run_report, write_result
-from boolcp.cli.show import shape_text
+from boolcp.io.reading import sizes_text
 
 CONDITION, LABEL, RATE, N_ATOMS = "anesthesia", "Anesthetized", 100, 3
 
@@ -26,7 +26,7 @@ def run_demo(out, *, seed=0, is_forced=False):
     say(f"wrote {out / 'recording'}, in the layout of a NeuroTycho recording")
     X = boolcp.open_tensor(out / "recording", condition=LABEL, progress=True)
     X = prepare.cut_trials(prepare.resample(prepare.common_average(X), RATE), simulation.trial_ms)
-    say(f"read and prepared {shape_text(X)}: {'; '.join(X.attrs['preparation'])}")
+    say(f"read and prepared {sizes_text(X)}: {'; '.join(X.attrs['preparation'])}")
     before = time.perf_counter()
     model = boolcp.BMP(N_ATOMS, random_state=seed, verbose=1).fit(X)
     say("decomposed")

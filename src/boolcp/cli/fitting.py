@@ -10,7 +10,7 @@ from pathlib import Path
 
 from boolcp.cli import INTERRUPTED
 from boolcp.cli.data import load_data
-from boolcp.cli.show import shape_text
+from boolcp.io.reading import sizes_text
 
 OWN_PARAMETERS = ("n_atoms", "random_state", "verbose", "certify")  # of the fit itself, not of those that test it
 RESULT, SUMMARY, LOG, REPORT = "decomposition.nc", "summary.csv", "fit.log", "report.html"
@@ -22,7 +22,7 @@ def run_fit(data, parameters, out, *, n_stability=0, is_forced=False, checkpoint
     check_folder(out, is_forced=is_forced)
     check_checkpoint(checkpoint, is_resumed=is_resumed)
     X = load_data(data)
-    print(f"{data.files[0]}: {shape_text(X)}", flush=True)
+    print(f"{data.files[0]}: {sizes_text(X)}", flush=True)
     from boolcp.bmp import BMP
 
     model = BMP(**parse_parameters(parameters), verbose=1)
@@ -217,7 +217,7 @@ def run_select(data, out, *, is_forced=False, seed=0, **options):
     if out is not None:
         check_free(out, overwrite=is_forced)
     X = load_data(data)
-    print(f"{data.files[0]}: {shape_text(X)}", flush=True)
+    print(f"{data.files[0]}: {sizes_text(X)}", flush=True)
     from boolcp.model_selection import select_n_atoms
 
     selection = select_n_atoms(X, random_state=seed, verbose=1, **options)
@@ -238,7 +238,7 @@ def run_complete(data, out, *, n_atoms, seed=0, is_forced=False):
     check_free(out, overwrite=is_forced)
     X = load_data(data)
     n_missing = int(X.isnull().sum())
-    print(f"{data.files[0]}: {shape_text(X)}, {n_missing} entries missing", flush=True)
+    print(f"{data.files[0]}: {sizes_text(X)}, {n_missing} entries missing", flush=True)
     if n_missing == 0:
         raise ValueError(f"{data.files[0]}: no entry is missing (NaN), there is nothing to complete.")
     from boolcp.bmp import BMP

@@ -34,8 +34,3 @@ def provenance_lines(provenance):
             name = "relative error after each atom"
         lines.append(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
     return lines
-
-
-def shape_text(X):
-    """Return sizes and names of the modes of a DataArray as text."""
-    return " x ".join(f"{size} {dim}" for dim, size in X.sizes.items())

@@ -63,17 +63,6 @@ def positions(X, job):
     return given_electrodes(job["group"].partition(": ")[2])[:2]
 
 
-def wrong_bits(table):
-    """Return the wrong bits of the best of the shown atoms for each condition and method of the simulated recording."""
-    rows = table[table["group"] == _recordings.SIMULATED]
-    found = {}
-    for (condition, method), part in rows.groupby(["condition", "method"], sort=False):
-        bits = {atom: group["value"].to_numpy() for atom, group in part.groupby("atom")}
-        wrong = [int(np.sum(z != bits["truth"])) for atom, z in bits.items() if atom != "truth"]
-        found[condition, method] = min(wrong, default=len(bits["truth"]))
-    return found
-
-
 @_style.styled
 def draw(table):
     """Return the figure: a row for the truth and for each atom shown, a column for each condition."""

@@ -1,26 +1,16 @@
 """EEG and MEG files, through MNE: epochs, or continuous recordings."""
 
 from boolcp.extras import load_extra
-from boolcp.io.errors import FileError, reading
+from boolcp.io.errors import reading
 
 
-def read_mne(path, *, condition=None, channels=None):
+def read_mne(path):
     """Return epochs as a DataArray channel x time x trial, or a continuous recording as channel x time."""
-    from boolcp import prepare
     from boolcp.interop import from_mne
 
     mne = load_extra("mne", "mne")
     with reading(path, f"{path.suffix} file"), mne.use_log_level("ERROR"):
-        X = from_mne(_open(mne, path))
-    try:
-        if condition is not None:
-            X = prepare.select_condition(X, condition)
-        if channels is not None:
-            X = prepare.select(X, "channel", channels)
-    except ValueError as error:
-        advice = "Conditions are names of events of epochs, or annotations that last; boolcp info lists them."
-        raise FileError(path, str(error).rstrip("."), advice) from error
-    return X
+        return from_mne(_open(mne, path))
 
 
 def _open(mne, path):

@@ -90,30 +90,25 @@ def open_tensor(
     path = check_exists(path)
     if lazy not in (True, False, "auto"):
         raise ValueError(f'lazy must be True, False or "auto", got {lazy!r}.')
-    naming = {"variable": variable, "dims": dims, "coords": coords, "sampling_rate": sampling_rate}
-    recording = {"condition": condition, "session": session, "channels": channels, "skip_bad": skip_bad}
     kind = format_of(path)
+    choice = {"condition": condition, "channels": channels, "session": session}
     if lazy is True and (events is not None or kind in ("neurotycho", "mne")):
         raise not_lazy(path)
     if events is not None:
-        return _finish(_count(path, events, bin_ms), path)
-    if kind == "neurotycho":
+        X = _count(path, events, bin_ms)
+    elif kind == "neurotycho":
         from boolcp.io.neurotycho import read_neurotycho
 
-        X = read_neurotycho(path, sampling_rate=sampling_rate, electrodes=electrodes, progress=progress, **recording)
-        return _finish(X, path)
-    if kind == "mne":
+        options = {"electrodes": electrodes, "skip_bad": skip_bad, "progress": progress}
+        X = read_neurotycho(path, sampling_rate=sampling_rate, **choice, **options)
+    elif kind == "mne":
         from boolcp.io.mne_files import read_mne
 
-        return _finish(read_mne(path, condition=condition, channels=channels), path)
-    X = read_arrays(path)
-    if hasattr(X, "data_vars"):
-        from boolcp.io.xarray_files import labelled
-
-        X = labelled(X, path, **naming, lazy=lazy)
+        X = _select(read_mne(path), path, **choice)
     else:
-        X = X.labelled(**naming, lazy=lazy)
-    return _finish(_select(X, path, condition, channels, session), path)
+        naming = {"variable": variable, "dims": dims, "coords": coords, "sampling_rate": sampling_rate}
+        X = _select(_labelled(path, **naming, lazy=lazy), path, **choice)
+    return _finish(X, path)
 
 
 def format_of(path):
@@ -159,6 +154,16 @@ def read_arrays(path):
     return xarray_files.read_zarr(path) if kind == "zarr" else xarray_files.read_netcdf(path)
 
 
+def _labelled(path, **options):
+    """Return an array of a file as a DataArray with the labels that the file has or the options give."""
+    arrays = read_arrays(path)
+    if hasattr(arrays, "data_vars"):
+        from boolcp.io.xarray_files import labelled
+
+        return labelled(arrays, path, **options)
+    return arrays.labelled(**options)
+
+
 def _count(path, events, bin_ms):
     """Return the tensor unit x time x trial of events that a file lists."""
     from boolcp.prepare import count_events
@@ -192,7 +197,8 @@ def _select(X, path, condition, channels, session):
         if channels is not None:
             X = prepare.select(X, "channel", channels)
     except ValueError as error:
-        raise FileError(path, str(error).rstrip("."), "Check the request against boolcp info.") from error
+        advice = "Check the request against boolcp info, which lists conditions (events or annotations) and channels."
+        raise FileError(path, str(error).rstrip("."), advice) from error
     return X
 
 
@@ -228,16 +234,17 @@ def describe(path):
         return describe_recording(path)
     if kind == "mne":
         X = open_tensor(path)
-        lines = [" x ".join(f"{size} {dim}" for dim, size in X.sizes.items())]
-        return lines + [_range_text(X, dim) for dim in X.dims] + _condition_lines(X)
+        return [sizes_text(X)] + [_range_text(X, dim) for dim in X.dims] + _condition_lines(X)
     arrays = read_arrays(path)
     if hasattr(arrays, "data_vars"):
-        lines = [
-            f"{name}: {' x '.join(f'{size} {dim}' for dim, size in v.sizes.items()) or 'scalar'} {v.dtype}"
-            for name, v in arrays.data_vars.items()
-        ]
+        lines = [f"{name}: {sizes_text(v) or 'scalar'} {v.dtype}" for name, v in arrays.data_vars.items()]
         return lines + [_range_text(arrays, name) for name in arrays.coords]
     return [f"{name}: {variable}" for name, variable in arrays.table.items()]
+
+
+def sizes_text(X):
+    """Return sizes and names of the modes of a DataArray as text."""
+    return " x ".join(f"{size} {dim}" for dim, size in X.sizes.items())
 
 
 def _condition_lines(X):
