@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 
 import naive
 import numpy as np
@@ -8,11 +9,13 @@ from boolcp.bmp import BMP
 from boolcp.contractions import gram_product, khatri_rao
 from boolcp.datasets import load_syn, make_boolean_cp
 from boolcp.metrics import hamming_error, rmse
+from boolcp.pipeline import with_system
 from boolcp.polish import best_bits, decide_rows, polish, sweep
 from boolcp.pursuit import boolean_matching_pursuit
 from boolcp.records import Factors
 from boolcp.refine import (
     exchange,
+    not_worse,
     refine,
     repair,
     revive,
@@ -23,6 +26,7 @@ from boolcp.refine import (
 )
 from boolcp.relax import cp_als, pencil_start, random_factors, solve_rows
 from boolcp.storage import DenseTensor, compress
+from boolcp.weights import atom_system
 
 
 def loss_of(X, matrices):
@@ -246,5 +250,16 @@ def test_search_and_refine_agree_with_the_naive_loss(rng):
     best = refine(data, data, W, 3, (0, 1, 2), rng)
     assert best.loss == pytest.approx(np.sum((X - naive.tensor(to_decomposition(X.shape, best))) ** 2))
     assert best.loss <= search(data, W, 3, (0, 1, 2), rng).loss * (1 + 1e-9)
-    H = gram_product(best.matrices, 1)
-    assert H.shape == (3, 3)
+
+
+def test_the_result_is_not_worse_than_what_it_began_with(rng):
+    X, _, truth = make_boolean_cp((14, 15, 16), 3, noise=0.5, random_state=rng)
+    data = DenseTensor(X)
+    G, b = atom_system(data, truth.atoms)
+    W = with_system(replace(truth, weights=np.linalg.solve(G, b)), data, G, b)
+    good = oracle(X, truth)
+    assert not_worse(data, good, W) is good
+    poor = replace(good, loss=2 * good.loss)
+    better = not_worse(data, poor, W)
+    assert better.loss <= data.squared_norm - W.weights @ W.data_inner
+    assert better.loss == pytest.approx(loss_of(X, better.matrices))

@@ -13,7 +13,7 @@ from boolcp.imputation import observed_block_pursuit
 from boolcp.memory import check_memory, read_memory
 from boolcp.polish import decide_rows
 from boolcp.pursuit import boolean_matching_pursuit, record
-from boolcp.refine import add_greedy, refine, to_decomposition
+from boolcp.refine import add_greedy, not_worse, refine, to_decomposition
 from boolcp.relax import quadratic, solve_rows
 from boolcp.storage import TuckerTensor, complete_tensor
 from boolcp.storage.lazy import check_fit, look_at, make_source
@@ -57,18 +57,26 @@ def run_refined(model, data, modes, rng, steps, fitted, options):
     small = compressed(model, data, steps)
     options = options | {"certify": model.certify and small is data}
     pursuit = steps.do("pursuit", partial(boolean_matching_pursuit, small, model.n_atoms, modes, rng, **options), rng)
-    if small is not data:
-        pursuit = steps.do("path", partial(on_full_data, pursuit, data, model.certify and not steps.is_stopped))
-    W = pursuit.path[-1]
-    if W.n_atoms == 0 or (small is data and pursuit.stop_reason == "explained"):
-        return pursuit, W
+    start = pursuit.path[-1]
+    if start.n_atoms == 0 or steps.is_stopped or not data.is_complete:
+        pursuit = on_data(model, pursuit, data, small, steps)
+        start = pursuit.path[-1]
+    if start.n_atoms == 0 or (small is data and pursuit.stop_reason == "explained"):
+        return pursuit, start
     if steps.is_stopped:
-        return pursuit, penalize(W, model.alpha)
+        return pursuit, penalize(start, model.alpha)
     if fitted is not None:
-        W = steps.do("extended", partial(extend, data, small, fitted, W.n_atoms, modes, rng), rng)
-    limits = {"n_init": model.n_init, "max_iter": model.max_iter}
-    solution = refine(data, small, W, W.n_atoms, modes, rng, steps=steps, **limits)
-    W = with_data(by_size(to_decomposition(data.shape, solution)), data)
+        start = steps.do("extended", partial(extend, data, small, fitted, start.n_atoms, modes, rng), rng)
+    limits = {"max_iter": model.max_iter, "steps": steps}
+    solution = refine(data, small, start, start.n_atoms, modes, rng, n_init=model.n_init, **limits)
+    W = by_size(to_decomposition(data.shape, solution))
+    if small is not data and data.is_complete:  # with the result, so that they share a pass over the data
+        if hasattr(data, "ask_ahead"):
+            data.ask_ahead([W.factors, pursuit.path[-1].factors])
+        pursuit = on_data(model, pursuit, data, small, steps)
+        start = pursuit.path[-1] if fitted is None else start
+    best = not_worse(data, solution, start, **limits)
+    W = with_data(W if best is solution else by_size(to_decomposition(data.shape, best)), data)
     if model.certify:
         W = certify.certify(data, W, certify.left_out_weights(W))
     return pursuit, penalize(W, model.alpha)
@@ -186,6 +194,13 @@ def penalize(W, alpha):
         return W
     weights = solve_lasso(W._observed_gram(), W.data_inner, alpha)
     return replace(W, weights=weights)[np.flatnonzero(weights)]
+
+
+def on_data(model, pursuit, data, small, steps):
+    """Return a pursuit that was run on `small` with weights, losses and certificates of the full data."""
+    if small is data:
+        return pursuit
+    return steps.do("path", partial(on_full_data, pursuit, data, model.certify and not steps.is_stopped))
 
 
 def on_full_data(pursuit, data, is_certified):

@@ -27,7 +27,7 @@ def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, steps
         The tensor, and the complete one on which the starts are run: compressed, or `data` itself. Where entries
         are missing it is the tensor with zeros in their place.
     W : BooleanCP
-        The pursuit's estimate: the first start, and what the result is never worse than.
+        The pursuit's estimate: the first start.
     n_atoms : int
         Number of atoms K.
     modes : sequence of int
@@ -50,11 +50,16 @@ def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, steps
     else:
         compute = partial(search_observed, data, best, modes, rng, n_init=n_init, **options)
         best = steps.do("observed", compute, rng)
-    floor = data.squared_norm - W.weights @ W.data_inner
-    if W.n_atoms == n_atoms and best.loss > floor:  # never worse than the pursuit
-        candidate = steps.do("pursued", partial(polish, data, sized_factors(W), W.boolean_mode, **options), rng)
-        best = min(best, candidate, key=lambda solution: solution.loss)
     return best
+
+
+def not_worse(data, solution, W, *, max_iter=50, steps=None):
+    """Return the Factors, or those polished from W, whose inner products with the data are known, if it is better."""
+    if solution.loss <= data.squared_norm - W.weights @ W.data_inner:
+        return solution
+    steps = Steps() if steps is None else steps
+    compute = partial(polish, data, sized_factors(W), W.boolean_mode, max_iter=max_iter, steps=steps)
+    return min(solution, steps.do("pursued", compute), key=lambda each: each.loss)
 
 
 def refine_path(data, small, n_atoms, modes, rng, *, n_init=1, max_iter=3, steps=None):

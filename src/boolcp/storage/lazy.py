@@ -42,7 +42,6 @@ class LazyTensor:
     """A complete tensor that is read in slabs, one pass over all of them for each question."""
 
     is_complete = True
-    is_lazy = True
 
     def __init__(self, source, facts, limit, view=None, shape=None):
         self.source, self.facts, self.limit = source, facts, limit
@@ -50,7 +49,7 @@ class LazyTensor:
         self.view = View() if view is None else view
         self.wanted: tuple[int, ...] = ()  # Gram matrices that the next pass along another mode shall bring
         self._grams: dict[Any, Any] = facts.grams
-        self._products: tuple[Any, Any] = ((), None)
+        self._products: list[tuple[Any, Any]] = []  # (factors, MTTKRP of each mode) that were asked for last
 
     @property
     def ndim(self):
@@ -148,14 +147,22 @@ class LazyTensor:
 
         One pass answers for all modes, and the answers for the last factors are kept.
         """
-        known, products = self._products
-        if len(known) != len(factors) or not all(map(np.array_equal, known, factors)):
-            cut = self.direction()
-            others = [None if n == cut else A for n, A in enumerate(factors)]
-            sums, rows = self._pass(cut, questions.ask_mttkrp, (cut, others), (factors[cut],))
-            products = [*sums[:cut], rows[0], *sums[cut:]]
-            self._products = [np.array(A) for A in factors], products
-        return products[mode]
+        for known, products in self._products:
+            if len(known) == len(factors) and all(map(np.array_equal, known, factors)):
+                return products[mode]
+        self.ask_ahead([factors])
+        return self._products[0][1][mode]
+
+    def ask_ahead(self, groups):
+        """Make the pass that brings the MTTKRP of all modes for several groups of factors; it is asked for later."""
+        cut = self.direction()
+        joint = [np.hstack(columns) for columns in zip(*groups, strict=True)]
+        others = [None if n == cut else A for n, A in enumerate(joint)]
+        sums, rows = self._pass(cut, questions.ask_mttkrp, (cut, others), (joint[cut],))
+        products = [*sums[:cut], rows[0], *sums[cut:]]
+        ends = np.cumsum([factors[0].shape[1] for factors in groups])[:-1]
+        parts = zip(*(np.split(P, ends, axis=1) for P in products), strict=True)
+        self._products = [([np.array(A) for A in factors], part) for factors, part in zip(groups, parts, strict=True)]
 
     def normal_equations(self, factors, mode):
         """Return H (K, K) and P (d_n, K): row i of the factor that fits best solves H a = p_i."""
