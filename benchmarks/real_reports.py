@@ -197,7 +197,7 @@ def write_page(results, stability):
         "eeg": table([*head, "came back"], atom_rows(model.decomposition_, stability=stability)),
         "states": table(head, atom_rows(results["anesthesia_spectra"][1].decomposition_, name_entries=True)),
         "food": table(head, atom_rows(results["food_tracking"][1].decomposition_)),
-        "environment": environment("plotly", "itables"),
+        "environment": environment("itables"),
     }
     for name, part in parts.items():
         text = text.replace(f"<!-- {name} -->", part)

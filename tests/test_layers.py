@@ -26,7 +26,7 @@ LAYERS = [
 HANDLES = {("summaries", "identifiability"), ("exports", "io"), ("exports", "plotting"), ("exports", "report")}
 ALONE = {"contractions", "_kernels", "_row_kernels"}
 EXTRAS = {"matplotlib", "xarray", "tensorly", "dask", "mne", "zarr", "h5py", "netCDF4", "pandas", "pyttb", "jinja2"}
-EXTRAS |= {"plotly", "itables"}
+EXTRAS |= {"itables"}
 HEAVY = EXTRAS | {"numba", "sklearn", "scipy"}
 MODULES = {
     ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path

@@ -8,7 +8,7 @@ import pytest
 from boolcp.atoms import Atom, BooleanCP
 from boolcp.labels import Labels
 
-for package in ("jinja2", "matplotlib", "plotly", "itables"):
+for package in ("jinja2", "matplotlib", "itables"):
     pytest.importorskip(package)
 sync_api = pytest.importorskip("playwright.sync_api")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
@@ -20,6 +20,8 @@ FLAGS = (
 ).split()
 MINUS = "\N{MINUS SIGN}"
 EVIL = "<script>alert(1)</script>"
+# what Plotly would read in a text: tags, entities, templates
+MARKUP = ("<b>bold</b>", '<a href="javascript:alert(2)">link</a>', "a<br>b", "x<sup>2</sup>", "&lt;i&gt;", "%{x}")
 PATIENCE = 20_000  # milliseconds until a wait fails; the machine may be busy
 
 
@@ -34,8 +36,8 @@ def browser():
 def decomposition(rng):
     """Four atoms along channel, time, trial, trial; shares of variance in the order 2, 0, 3, 1."""
     shape = (12, 40, 10)
-    x, y = rng.standard_normal((2, 12))
-    channels = np.array([EVIL, *(f"C{i}" for i in range(1, 12))])
+    y, x = np.divmod(np.arange(12.0), 4)  # apart, so that the mouse finds each
+    channels = np.array([EVIL, *MARKUP, *(f"C{i}" for i in range(len(MARKUP) + 1, 12))])
     conditions = np.array(["awake"] * 5 + ["<b>drug</b>"] * 5)
     labels = Labels(
         ("channel", "time", "trial"),
@@ -150,11 +152,30 @@ def test_hover_shows_label_and_value(page):
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     text = plot.locator(".hoverlayer .hovertext text").first.text_content()
     value = decomposition(np.random.default_rng(0)).atoms[1].factors[1][:, 0]
-    assert text == f"trial 0, condition awake: {value[0] / value[np.abs(value).argmax()]:.4g}".replace("-", MINUS)
+    size = f"{value[0] / value[np.abs(value).argmax()]:.4g}"
+    assert text.replace(MINUS, "-") == f"trial 0, condition awake: {size}"
     plot = live(page, "#atom-0 figure:nth-child(1)")  # electrodes
     box = plot.locator(".scatterlayer .point").first.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     assert plot.locator(".hoverlayer .hovertext text").first.text_content() == f"channel {EVIL}: on"
+
+
+def test_plotly_reads_no_markup_in_labels(page):
+    plot = live(page, "#atom-0 figure:nth-child(1)")  # electrodes
+    points = plot.locator(".scatterlayer .point")
+    for i, label in enumerate(MARKUP, 1):
+        box = points.nth(i).bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        shown = plot.locator(".hoverlayer .hovertext text").first
+        text = f"channel {label}: {'on' if i < 6 else 'off'}"
+        wait(page, lambda shown=shown, text=text: shown.text_content() == text)
+        assert shown.text_content() == text
+        assert plot.locator(".hoverlayer a, .hoverlayer tspan").count() == 0
+    for selector in (".together figure:nth-child(1)", "section[aria-labelledby=groups] figure:nth-child(1)"):
+        plot = live(page, selector)  # labels as ticks
+        assert plot.locator("a, .xtick tspan, .ytick tspan").count() == 0
+    names = plot.locator(".xtick text").all_text_contents()
+    assert names == ["awake", "<b>drug</b>"]
 
 
 def test_sorting_moves_rows_and_cards(page):

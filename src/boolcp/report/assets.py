@@ -19,8 +19,8 @@ def own_file(name):
 
 
 def plotly_source():
-    """Return the source of plotly.js, which draws the charts."""
-    return load_extra("plotly.offline", "report").get_plotlyjs()
+    """Return the source of plotly.js, which draws the charts, without the kinds of charts that are not used here."""
+    return own_file("plotly/plotly-cartesian.min.js")
 
 
 def datatables_files():

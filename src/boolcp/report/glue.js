@@ -1,7 +1,6 @@
 // Joins the table (DataTables), the charts (Plotly) and the cards: one selected atom, one filter, one order.
 const root = document.documentElement;
 const shown = { selected: null, atoms: null };
-const cards = document.getElementById("cards");
 const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
 const isTouch = matchMedia("(pointer: coarse)").matches;
 const scheme = matchMedia("(prefers-color-scheme: dark)");
@@ -12,19 +11,42 @@ function addressOf(id) {
   return URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
 }
 
-// a chart takes the place of its still picture when it comes near the window
+function loadScript(address) {
+  return new Promise((resolve) => {
+    const script = document.createElement("script");
+    script.addEventListener("load", resolve);
+    script.src = address;
+    document.head.append(script);
+  });
+}
+
+// a chart takes the place of its still picture when it comes near the window, one at a time: the page answers in between
+const waiting = [];
 const observer = new IntersectionObserver((entries) => {
-  for (const { target } of entries.filter((entry) => entry.isIntersecting)) {
-    observer.unobserve(target);
-    const { data, layout } = JSON.parse(target.querySelector("script").textContent);
-    const plot = target.querySelector(".plot");
-    target.classList.add("live");
-    Plotly.newPlot(plot, data, { ...layout, dragmode: isTouch ? false : "zoom" }, options).then(() => {
-      plot.on("plotly_click", ({ points }) => points[0].data.meta && select(points[0].data.meta.atom));
-      paint(plot);
-    });
-  }
+  const near = entries.filter((entry) => entry.isIntersecting).map((entry) => entry.target);
+  near.forEach((figure) => observer.unobserve(figure));
+  if (waiting.push(...near) === near.length && near.length) drawNext();
 }, { rootMargin: "400px" });
+
+function watch() {
+  for (const figure of document.querySelectorAll("figure.chart:not(.watched)")) {
+    figure.classList.add("watched");
+    observer.observe(figure);
+  }
+}
+
+async function drawNext() {
+  const figure = waiting[0];
+  const { data, layout } = JSON.parse(figure.querySelector("script").textContent);
+  const plot = figure.querySelector(".plot");
+  figure.classList.add("live");
+  await Plotly.newPlot(plot, data, { ...layout, dragmode: isTouch ? false : "zoom" }, options);
+  plot.on("plotly_click", ({ points }) => points[0].data.meta && select(points[0].data.meta.atom));
+  paint(plot);
+  figure.classList.add("drawn");
+  waiting.shift();
+  if (waiting.length) setTimeout(drawNext);
+}
 
 // in charts of several atoms, the filtered ones go and those that are not selected fade
 function paint(plot) {
@@ -40,6 +62,7 @@ function paintAll() {
 }
 
 function select(atom) {
+  if (document.readyState === "loading") return; // its card may not be there yet
   shown.selected = shown.selected === atom ? null : atom;
   for (const element of document.querySelectorAll("[data-atom]")) {
     const isSelected = Number(element.dataset.atom) === shown.selected;
@@ -56,6 +79,7 @@ function follow(grid) {
   for (const element of document.querySelectorAll("[data-atom]:not(#table-of-atoms tr)")) {
     element.hidden = !shown.atoms.includes(Number(element.dataset.atom));
   }
+  const cards = document.getElementById("cards");
   shown.atoms.forEach((k) => cards.append(document.getElementById(`atom-${k}`)));
   paintAll();
 }
@@ -84,13 +108,13 @@ const followScheme = () => root.classList.toggle("dark", scheme.matches);
 scheme.addEventListener("change", followScheme);
 followScheme();
 root.classList.add("js");
-addEventListener("load", async () => {
-  if (document.getElementById("table-of-atoms")) joinTable((await import(addressOf("datatables"))).default);
-  const script = document.createElement("script");
-  script.src = addressOf("plotly");
-  script.addEventListener("load", () => {
-    document.querySelectorAll("figure.chart").forEach((figure) => observer.observe(figure));
-    root.classList.add("ready");
-  });
-  document.head.append(script);
+
+// both libraries load while the cards are read; charts above the cards do not wait for them
+const parsed = new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
+const charts = loadScript(addressOf("plotly")).then(watch);
+const tables = document.getElementById("table-of-atoms") && import(addressOf("datatables"));
+const joined = Promise.all([tables, parsed]).then(([library]) => library && joinTable(library.default));
+Promise.all([charts, joined, parsed]).then(() => {
+  watch();
+  root.classList.add("ready");
 });
