@@ -1,5 +1,6 @@
 """The README is true: its Python runs as it stands, its commands and names exist, its links lead somewhere."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -89,6 +90,20 @@ def test_the_api_page_lists_all_that_is_public():
         public |= {f"boolcp.{name}.{one}" for one in names if one not in boolcp._HOMES}
     assert modules == set(boolcp._MODULES)
     assert public <= listed, public - listed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_code_that_pages_name_exists(page):
+    """`module.name`, and `file.py`: `name`, `name`."""
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"`(\w+)\.(\w+)`", text)
+    for stem, names in re.findall(r"`(?:\w+/)*(\w+)\.py`: ((?:`\w+`(?:, )?)+)", text):
+        named += [(stem, name) for name in re.findall(r"\w+", names)]
+    for stem, name in named:
+        files = list(Path(boolcp.__file__).parent.rglob(f"{stem}.py"))
+        modules = [".".join(file.relative_to(ROOT / "src").with_suffix("").parts) for file in files]
+        is_there = name in ("py", "md") or any(hasattr(importlib.import_module(module), name) for module in modules)
+        assert is_there or not modules, f"{stem}.{name}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
