@@ -1,8 +1,11 @@
-"""Random tensors, atoms and decompositions to test on."""
+"""Random tensors, atoms and decompositions to test on, and the comparison of two fits bit by bit."""
+
+from dataclasses import asdict
 
 import numpy as np
 
 from boolcp.atoms import Atom, BooleanCP
+from boolcp.datasets import make_boolean_cp
 
 KINDS = ("rank one", "rank two", "block", "mixed")
 
@@ -26,3 +29,40 @@ def random_decomposition(shape, kind, rng, n_atoms=None):
     kinds = KINDS[:3] if kind == "mixed" else (kind,)
     atoms = [random_atom(shape, k % len(shape), kinds[(k // 2) % len(kinds)], rng) for k in range(n_atoms)]
     return BooleanCP(shape, tuple(atoms), rng.standard_normal(n_atoms))
+
+
+def tensor(shape=(12, 14, 16), n_atoms=3, noise=0.3, seed=0):
+    """Return a noisy Boolean CP tensor."""
+    return make_boolean_cp(shape, n_atoms, noise=noise, random_state=seed).X
+
+
+def with_gaps(X, share, seed=1):
+    """Return a copy of X with NaN in a share of its entries."""
+    X = X.copy()
+    X[np.random.default_rng(seed).random(X.shape) < share] = np.nan
+    return X
+
+
+def listed(X, share=0.04, seed=1):
+    """Return a share of the entries of X as a list of indices, values and shape."""
+    indices = np.argwhere(np.random.default_rng(seed).random(X.shape) < share)
+    return indices, X[tuple(indices.T)], X.shape
+
+
+def parts(W):
+    """Return everything a decomposition is made of, as arrays."""
+    found = [W.weights, W.data_norm2, W.data_inner, np.zeros(0) if W.data_gram is None else W.data_gram]
+    for atom in W.atoms:
+        real = atom.factors if atom.block is None else (atom.block,)
+        found += [atom.mode, atom.z, *real, atom.certificate]
+    return found
+
+
+def assert_identical(a, b):
+    """Two fitted models are equal in every bit, but for the seconds."""
+    for V, W in zip((*a.path_, a.decomposition_), (*b.path_, b.decomposition_), strict=True):
+        for x, y in zip(parts(V), parts(W), strict=True):
+            np.testing.assert_array_equal(x, y)
+    for x, y in zip(a.history_, b.history_, strict=True):
+        np.testing.assert_equal(asdict(x) | {"seconds": 0}, asdict(y) | {"seconds": 0})
+    assert (a.stop_reason_, a.n_iter_, a.converged_) == (b.stop_reason_, b.n_iter_, b.converged_)

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from test_checkpoint import assert_identical, listed, tensor, with_gaps
+from samples import assert_identical, listed, tensor, with_gaps
 
 import boolcp
 from boolcp.atom_search import greedy_atom_search
