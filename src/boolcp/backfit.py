@@ -192,14 +192,23 @@ class Run:
         kinds = [z for z in (first.z & ~last.z, last.z & ~first.z, first.z & last.z, worst) if z.any()]
         blocks = as_float(residual.contract(last.mode, np.stack(kinds, axis=1).astype(float)))
         fits = [self.rule.fit(B, Term(last.mode, z, B), self.rng, z.sum()) for B, z in zip(blocks, kinds, strict=True)]
-        best, criterion = terms, self.measure(terms)
-        for pair in combinations([term for term in fits if term is not None], 2):
-            found = [*rest, *(term for term in decide_bits(residual, last.mode, pair) if term is not None)]
-            if len(found) == len(terms):
-                found = self.backfit_mode(found, last.mode)[0]
-            if len(found) == len(terms) and self.measure(found) < criterion:
-                best, criterion = found, self.measure(found)
-        return terms if best is terms else self.backfit(best)
+        pair = self.best_pair(residual, last.mode, [term for term in fits if term is not None])
+        if pair is None:
+            return terms
+        found = self.backfit_mode([*rest, *pair], last.mode)[0]
+        is_better = len(found) == len(terms) and self.measure(found) < self.measure(terms)
+        return self.backfit(found) if is_better else terms
+
+    def best_pair(self, residual, mode, terms):
+        """Return the two of the terms that fit a residual best, once bits and blocks are decided anew; None if none."""
+        options = []
+        for pair in combinations(terms, 2):
+            decided = decide_bits(residual, mode, pair)
+            if all(term is not None for term in decided):
+                B = as_float(residual.contract(mode, bits_of(decided)))
+                options += self.refits(B, decided)
+        options = [(cost, pair) for cost, pair in options if all(term is not None for term in pair)]
+        return min(options, key=lambda option: option[0], default=(0.0, None))[1]
 
     def measure(self, terms):
         """Return the criterion: |X - W|^2 + penalty."""

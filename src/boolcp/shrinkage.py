@@ -112,7 +112,7 @@ def shrink_matrix(B, sigma, sizes):
         shrunk = shrink_matrix(B.T, sigma, sizes[::-1])
         return None if shrunk is None else (shrunk[0][::-1], shrunk[1])
     long, short = max(sizes), min(sizes)
-    values, U = scipy.linalg.eigh(B @ B.T)
+    values, U = np.linalg.eigh(B @ B.T)
     s = np.sqrt(np.maximum(values[::-1][:short], 0.0))
     f, slope = shrink_values(s, sigma, long, short)
     rank = int(np.sum(f > 0))

@@ -148,7 +148,9 @@ def blocks_of(terms):
 
 def sum_products(factors):
     """Return the sum of the products of columns, as an array."""
-    return khatri_rao(factors).sum(axis=1).reshape([len(A) for A in factors])
+    first, *rest = factors
+    block = first @ khatri_rao(rest).T if rest else first.sum(axis=1)
+    return block.reshape([len(A) for A in factors])
 
 
 as_float = partial(np.asarray, dtype=float)
