@@ -38,6 +38,7 @@ MAX_SWEEPS = 50
 SETTLED = 1e-3  # fall of the criterion in a sweep, relative to it, that ends back-fitting
 MAX_TRIALS = 3
 N_ALTERNATIONS = 10
+FAR_BEHIND = 2  # a run that needs this many atoms more than the best for the same risk is given up
 
 
 def block_pursuit(
@@ -95,23 +96,24 @@ def block_pursuit(
     options = {"score": score, "tol": tol, "certify": certify}
     starts = competing_starts(data, tuple(modes), atom_rank, sigma)
     runs = [Run(storage, choice, rule, rng, **options) for storage, choice, rule in starts]
-    risk, stop_reason = norm2, "n_atoms"
+    risks, stop_reason = [norm2], "n_atoms"
     if start is not None and start.history:
         path, history = list(start.path), list(start.history)
-        risk = runs[0].begin(terms_of(path[-1]))
+        risks = [runs[0].begin(terms_of(path[-1]))]
     for k in range(len(history), n_atoms):
         if path[-1].explained() >= 1 - tol**2:
             stop_reason = "explained"
             break
-        best, seconds, states = steps.do(f"atom {k}", partial(_advance, data, runs), rng)
+        best, seconds, states = steps.do(f"atom {k}", partial(_advance, data, runs, risks), rng)
         steps.shrink(f"atom {k - 1}", lambda value: (*value[:2], None))  # states of the runs: only the last are needed
         if states is not None:
             for run, state in zip(runs, states, strict=True):
-                run.terms, run.criterion = state
-        if best is None or not best[0] < risk:
+                run.terms, run.criterion, run.is_over = state
+        if best is None or not best[0] < risks[-1]:
             stop_reason = "no descent"
             break
         risk, error2, W = best
+        risks.append(risk)
         path.append(W)
         history.append(record(W.atoms[-1], error2, norm2, seconds))
         steps.report("pursuit", k + 1, n_atoms, error2, norm2)
@@ -121,17 +123,25 @@ def block_pursuit(
     return Pursuit(tuple(path), tuple(history), stop_reason)
 
 
-def _advance(data, runs):
-    """Return the best estimate with one atom more (risk, loss, W), seconds, and the states of all runs."""
-    begin = time.perf_counter()
-    found = [_assess(data, run) for run in runs if run.advance()]
+def _advance(data, runs, risks):
+    """Return the best estimate with one atom more (risk, loss, W), seconds, and the states of all runs.
+
+    `risks` are the lowest with 0, 1, .. atoms. A run is over when it finds no atom or is FAR_BEHIND atoms late.
+    """
+    begin, found = time.perf_counter(), []
+    for run in runs:
+        if not run.is_over and run.advance():
+            found.append(_assess(data, run))
+            run.is_over = len(risks) >= FAR_BEHIND and found[-1][0] > risks[-FAR_BEHIND]
+        else:
+            run.is_over = True
     best = min(found, key=lambda result: result[0], default=None)
-    return best, time.perf_counter() - begin, [(run.terms, run.criterion) for run in runs]
+    return best, time.perf_counter() - begin, [(run.terms, run.criterion, run.is_over) for run in runs]
 
 
 def _assess(data, run):
     """Return the estimated risk of a run's terms on the full data (the loss, unless "auto"), their loss, and W."""
-    W = finish(data, run.terms)
+    W = finish(data, run.rule.expand(run.terms))
     error2 = max(W.data_norm2 - 2 * W.weights @ W.data_inner + W.squared_norm, 0.0)
     return error2 + 2 * run.rule.sigma**2 * run.rule.base_dof + run.rule.penalty(run.terms), error2, W
 
@@ -143,7 +153,7 @@ class Run:
         self.data, self.modes, self.rule, self.rng = data, modes, rule, rng
         self.score, self.certify = score, certify
         self.min_gain = tol**2 * data.squared_norm
-        self.terms, self.criterion = [], data.squared_norm
+        self.terms, self.criterion, self.is_over = [], data.squared_norm, False
 
     def begin(self, terms):
         """Go on from given terms; return their criterion."""

@@ -1,6 +1,6 @@
 """How the real block of an atom is fitted: dense, of rank L, or of a rank chosen by the noise (`atom_rank="auto"`)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,12 +12,16 @@ from boolcp.terms import sum_products
 
 @dataclass(frozen=True)
 class BlockRule:
-    """How a block is fitted: its rank, and for "auto" sigma and the effective sizes of the modes."""
+    """How a block is fitted: its rank, and for "auto" sigma and the effective sizes of the modes.
+
+    With `bases` the blocks of a run have the coordinates of these in place of entries.
+    """
 
     atom_rank: int | str | None
     sigma: float = 0.0
     sizes: tuple[int, ...] = ()
     base_dof: float = 0.0
+    bases: tuple[np.ndarray, ...] = ()
 
     def penalty(self, terms):
         """Return 2 sigma^2 (degrees of freedom); zero unless the rank is chosen by the noise."""
@@ -49,6 +53,17 @@ class BlockRule:
         factors = (size * V[0], *V[1:]) if isinstance(V, tuple) else None
         return term._replace(V=size * block, factors=factors)
 
+    def expand(self, terms):
+        """Return the terms of a run with blocks over the entries of the modes."""
+        if not self.bases:
+            return terms
+        expanded = []
+        for term in terms:
+            bases = self.bases[: term.mode] + self.bases[term.mode + 1 :]
+            factors = tuple(U @ A for U, A in zip(bases, term.factors, strict=True))
+            expanded.append(term._replace(V=sum_products(factors), factors=factors))
+        return expanded
+
 
 def competing_starts(data, modes, atom_rank, sigma):
     """Return (data, modes, rule) of the runs whose estimates compete at each number of atoms.
@@ -64,5 +79,19 @@ def competing_starts(data, modes, atom_rank, sigma):
         base_dof = float(sum(r * (d - r) for r, d in zip(sizes, data.shape, strict=True)))
         rule = BlockRule("auto", sigma, sizes, base_dof)
         choices = {modes, *((mode,) for mode in modes)}
-        starts += [(storage, choice, rule) for choice in sorted(choices, key=lambda c: (-len(c), c))]
+        for choice in sorted(choices, key=lambda c: (-len(c), c)):
+            if storage is data or len(choice) > 1:
+                starts.append((storage, choice, rule))
+            else:
+                starts.append((in_coordinates(storage, choice[0]), choice, replace(rule, bases=tuple(storage.bases))))
     return starts
+
+
+def in_coordinates(small, mode):
+    """Return a compressed tensor with the entries of one mode and the coordinates of the bases of all others.
+
+    It is all that a run over one mode alone needs: inner products, norms and singular values are the same.
+    """
+    tensor = small.core.reduced(mode, small.bases[mode].T)
+    tensor.squared_norm = small.squared_norm  # of the full data: losses are then comparable
+    return tensor
