@@ -1,17 +1,18 @@
 """Block and rank-L atoms with back-fitting."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
 from boolcp.atoms import Atom, BooleanCP
-from boolcp.backfit import Run, block_pursuit
-from boolcp.block_rules import BlockRule
+from boolcp.backfit import Run, _advance, block_pursuit
+from boolcp.block_rules import BlockRule, in_coordinates
 from boolcp.records import Term
-from boolcp.shrinkage import noise_level, shrink_matrix
+from boolcp.shrinkage import noise_level, shrink_matrix, signal_subspaces
 from boolcp.storage import DenseTensor, TuckerTensor
-from boolcp.terms import assemble, climb_ratio, decide_bits
+from boolcp.terms import assemble, climb_ratio, decide_bits, sum_products
 
 
 def make_blocks(shape, modes, ranks, rng, share=0.5, size=1.0):
@@ -271,3 +272,40 @@ def test_climbing_the_ratio_ends_where_no_flip_helps(rng):
         flipped[i] = ~flipped[i]
         if flipped @ P @ flipped > 1e-6:
             assert flipped @ C @ flipped / (flipped @ P @ flipped) <= ratio * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_a_run_in_coordinates_is_the_run_on_the_projection(mode):
+    make = np.random.default_rng(11)
+    X = make_blocks((15, 14, 13), (mode, mode), (2, 1), make)[0] + 0.3 * make.standard_normal((15, 14, 13))
+    small, sizes = signal_subspaces(DenseTensor(X), 0.3)[1]
+    rule = BlockRule("auto", 0.3, sizes)
+    options = {"score": "normalized", "tol": 1e-6, "certify": False}
+    run = Run(small, (mode,), rule, np.random.default_rng(0), **options)
+    rule = replace(rule, bases=tuple(small.bases))
+    quick = Run(in_coordinates(small, mode), (mode,), rule, np.random.default_rng(0), **options)
+    assert run.advance() and run.advance() and quick.advance() and quick.advance()
+    np.testing.assert_allclose(quick.criterion, run.criterion, rtol=1e-9)
+    for found, expected in zip(rule.expand(quick.terms), run.terms, strict=True):
+        np.testing.assert_array_equal(found.z, expected.z)
+        np.testing.assert_allclose(found.V, expected.V, atol=1e-8 * np.abs(expected.V).max())
+        np.testing.assert_allclose(sum_products(found.factors), found.V, atol=1e-12)
+
+
+def test_a_run_is_over_when_it_is_two_atoms_late_or_finds_none(rng):
+    X = make_blocks((15, 14, 13), (0,), (1,), rng)[0]
+    run = Run(DenseTensor(X), (0,), BlockRule(1), rng, score="normalized", tol=1e-6, certify=False)
+    risk = _advance(DenseTensor(X), [run], [np.sum(X**2)])[0][0]
+    assert not run.is_over
+    run.terms, run.criterion = [], np.sum(X**2)
+    assert _advance(DenseTensor(X), [run], [risk - 1, risk - 2])[0][0] == pytest.approx(risk, abs=1e-6)
+    assert run.is_over
+    run.is_over = False
+    assert _advance(DenseTensor(X), [run], [np.sum(X**2)])[0] is None  # one atom explains everything
+    assert run.is_over
+
+
+def test_products_are_summed(rng):
+    A, B, C = (rng.standard_normal((d, 2)) for d in (3, 4, 5))
+    np.testing.assert_allclose(sum_products((A, B, C)), np.einsum("ik,jk,lk->ijl", A, B, C))
+    np.testing.assert_allclose(sum_products((A,)), A[:, 0] + A[:, 1])
