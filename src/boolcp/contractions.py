@@ -72,14 +72,23 @@ def khatri_rao(factors):
 
 def mttkrp(X, factors, mode):
     """Return X_n (khatri-rao of the factors of the other modes), (d_n, K); ``factors[mode]`` is not read."""
-    others = [A for m, A in enumerate(factors) if m != mode]
-    n_columns = others[0].shape[1]
+    n_columns = factors[mode - 1].shape[1]
     left, d, right = around(X, mode).shape
-    step = max(1, max(X.size // 4, CHUNK) // (max(left, right) + d * min(left, right)))
+    far = X.ndim - 1 if mode == 0 else 0  # the mode at the other end
+    # at either end, X times the factor of the far end may be shorter than the Khatri-Rao product of all others
+    is_short = X.ndim > 2 and mode in (0, X.ndim - 1) and d < X.shape[far]
+    longest = X.size // X.shape[far] if is_short else max(left, right) + d * min(left, right)
+    step = max(1, max(X.size // 4, CHUNK) // longest)
     if n_columns > step:  # keep the intermediate below a quarter of a large X
         parts = [slice(start, start + step) for start in range(0, n_columns, step)]
         return np.hstack([mttkrp(X, [A[:, part] for A in factors], mode) for part in parts])
     factors = [np.asarray(A, dtype=X.dtype) for A in factors]
+    if is_short and mode == 0:
+        T = X.reshape(-1, X.shape[-1]) @ factors[-1]
+        return np.einsum("dak,ak->dk", T.reshape(d, -1, n_columns), khatri_rao(factors[1:-1]))
+    if is_short:
+        T = factors[0].T @ X.reshape(len(X), -1)
+        return np.einsum("kad,ak->dk", T.reshape(n_columns, -1, d), khatri_rao(factors[1:-1]))
     if right >= left and mode < X.ndim - 1:
         T = X.reshape(-1, right) @ khatri_rao(factors[mode + 1 :])
         if mode == 0:
