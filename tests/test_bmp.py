@@ -226,6 +226,12 @@ BAD = {
     "text": (np.array([["a", "b"], ["c", "d"]]), {}, ValueError, "X has dtype <U1"),
     "complex": (np.ones((3, 3)) * 1j, {}, ValueError, "Complex data not supported"),
     "infinite": (np.array([[1.0, np.inf], [1, 2]]), {}, ValueError, "infinity in 1 entries"),
+    "ragged": ([[1.0, 2.0], [3.0]], {}, ValueError, "X cannot be made an array .* all have the same length"),
+    "path": ("data.npy", {}, TypeError, r"X is the text 'data.npy', not an array; .* boolcp.open_tensor"),
+    "overflow": (np.full((3, 3), 1e80), {}, ValueError, "largest entry of X is 1e[+]80 in size; float64 .* unit"),
+    "overflow 32": (np.full((3, 3), 1e17, np.float32), {}, ValueError, "float32 can be computed with"),
+    "underflow": (np.full((3, 3), -1e-80), {}, ValueError, "largest entry of X is 1e-80"),
+    "underflow 32": (np.full((3, 3), 1e-22, np.float32), {}, ValueError, "largest entry of X is 1e-22"),
     "all NaN": (np.full((3, 3), np.nan), {}, ValueError, "no entry is observed"),
     "n_atoms 0": (np.ones((3, 3)), {"n_atoms": 0}, ValueError, "n_atoms must be at least 1, got 0"),
     "n_atoms 2.5": (np.ones((3, 3)), {"n_atoms": 2.5}, TypeError, "n_atoms must be an integer"),
@@ -261,6 +267,39 @@ def test_bad_input_is_named(name):
 def test_bad_masks_are_named(mask, message):
     with pytest.raises(ValueError, match=message):
         BMP(1).fit(np.ones((3, 3)), mask=mask)
+
+
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float32, 1e-17), (np.float32, 1e13), (float, 1e-69), (float, 1e69)])
+@pytest.mark.parametrize("options", [{}, {"atom_rank": None}, {"atom_rank": 2}])
+def test_the_unit_of_the_data_does_not_matter(dtype, scale, options):
+    X, _, truth = sample((8, 9, 10), 2)
+    X /= np.abs(X).max()
+    for missing in (0, 0.2):
+        X[np.random.default_rng(0).random(X.shape) < missing] = np.nan
+        W = decompose((scale * X).astype(dtype), 2, random_state=0, **options)
+        assert hamming_error(W, truth) == 0
+        assert W.explained() == pytest.approx(decompose(X, 2, random_state=0, **options).explained(), rel=1e-4)
+
+
+def test_infinity_and_large_values_where_nothing_is_observed_do_not_matter():
+    X = sample((8, 9, 10), 2).X
+    mask = np.ones(X.shape, bool)
+    mask[0, 0, :2] = False
+    X[0, 0, :2] = np.inf, 1e200
+    assert decompose(X, 2, mask=mask, random_state=0).explained() > 0.5
+
+
+@pytest.mark.parametrize("options", [{}, {"atom_rank": None}])
+def test_a_mode_of_size_one_is_boolean_only_if_asked_for(options):
+    X = sample((12, 15, 8), 2).X[:, :, :1]
+    assert 2 not in decompose(X, 2, random_state=0, **options).boolean_mode
+    assert set(decompose(X, 2, boolean_modes=[2], random_state=0, **options).boolean_mode) == {2}
+    assert decompose(np.ones((1, 1, 1)), 1, **options).n_atoms == 1
+
+
+def test_a_callback_that_cannot_be_called_is_named():
+    with pytest.raises(TypeError, match="callback must be a function of one argument"):
+        BMP(1).fit(np.ones((3, 3)), callback=3)
 
 
 def test_modes_of_new_data_count_from_the_end_too():

@@ -70,6 +70,12 @@ def test_labels_of_xarray_files_are_kept(name, tmp_path, X):
     assert read["time"].attrs["units"] == "s" and read.name == "voltage"
 
 
+@pytest.mark.filterwarnings("error:Failed to open Zarr store")
+def test_zarr_without_consolidated_metadata_is_read_in_silence(tmp_path, X):
+    labelled(X).to_dataset().to_zarr(tmp_path / "data.zarr", zarr_format=2, consolidated=False)
+    xr.testing.assert_equal(boolcp.open_tensor(tmp_path / "data.zarr"), labelled(X))
+
+
 @pytest.mark.parametrize("dtype", ["int16", "float32", "bool", "uint8", ">f8"])
 def test_dtypes_are_kept(dtype, tmp_path, X):
     np.save(tmp_path / "a.npy", (100 * X).astype(dtype))

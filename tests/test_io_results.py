@@ -107,6 +107,23 @@ def test_a_result_is_not_overwritten_unless_asked(tmp_path):
     W.save(tmp_path / "w.nc", overwrite=True)
 
 
+def test_the_folder_of_a_fit_is_loaded_by_its_name(tmp_path, fitted):
+    folder = tmp_path / "result"
+    folder.mkdir()
+    with pytest.raises(FileError, match=r"is a folder without decomposition\.nc"):
+        boolcp.load(folder)
+    boolcp.save(fitted[1], folder / "decomposition.nc")
+    assert boolcp.load(folder).n_atoms == boolcp.load(folder / "decomposition.nc").n_atoms
+
+
+def test_endings_of_other_formats_are_refused(tmp_path, fitted):
+    with pytest.raises(FileError, match=r"w\.npz: a result is saved as netCDF. Choose a name that ends in \.nc"):
+        boolcp.save(fitted[1], tmp_path / "w.npz")
+    np.save(tmp_path / "x.npy", np.eye(3))
+    with pytest.raises(FileError, match=r"is a \.npy file, not a saved result. Data is read by open_tensor"):
+        boolcp.load(tmp_path / "x.npy")
+
+
 def test_foreign_truncated_and_newer_files(tmp_path, fitted):
     path = tmp_path / "w.nc"
     fitted[0].to_netcdf(path, engine="h5netcdf")

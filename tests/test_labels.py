@@ -105,3 +105,28 @@ def test_dims_named_atom_do_not_collide(rng):
         (4, 5), random_decomposition((4, 5), "rank one", rng).atoms[:2], [1.0, 2.0], Labels(("atom", "x"))
     )
     assert W.to_xarray()["factor_atom"].dims == ("atom", "atom_")
+
+
+def test_modes_are_called_by_name_in_transform_too(X):
+    model = boolcp.BMP(2, random_state=0).fit(X)
+    by_name, by_index = model.transform(X, mode="trial"), model.transform(X.values, mode=2)
+    np.testing.assert_array_equal(by_name, by_index)
+    np.testing.assert_array_equal(
+        model.inverse_transform(by_name, mode="trial"), model.inverse_transform(by_index, mode=-1)
+    )
+    with pytest.raises(ValueError, match="mode names 'area', which is not among"):
+        model.transform(X, mode="area")
+
+
+def test_modes_in_another_order_are_refused(X):
+    model = boolcp.BMP(2, random_state=0).fit(X)
+    turned = X.transpose("trial", "time", "channel")
+    for use in (model.transform, model.complete, model.score):
+        with pytest.raises(ValueError, match="X has the modes trial, time, channel, but channel, time, trial were"):
+            use(turned)
+
+
+def test_a_dataset_is_refused_by_name():
+    data = xr.Dataset({"lfp": (("a", "b"), np.eye(3)), "eye": (("a", "b"), np.eye(3))})
+    with pytest.raises(TypeError, match=r"Dataset, which holds several arrays \('lfp', 'eye'\)"):
+        boolcp.decompose(data, 1)

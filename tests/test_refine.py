@@ -24,7 +24,7 @@ from boolcp.refine import (
     sized_factors,
     to_decomposition,
 )
-from boolcp.relax import cp_als, pencil_start, random_factors, solve_rows
+from boolcp.relax import cp_als, pencil_start, pseudo_inverse, random_factors, solve_rows
 from boolcp.storage import DenseTensor, compress
 from boolcp.weights import atom_system
 
@@ -263,3 +263,9 @@ def test_the_result_is_not_worse_than_what_it_began_with(rng):
     better = not_worse(data, poor, W)
     assert better.loss <= data.squared_norm - W.weights @ W.data_inner
     assert better.loss == pytest.approx(loss_of(X, better.matrices))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_diagonal_that_rounding_made_negative_counts_as_unknown():
+    H = np.diag([4.0, -1e-20])
+    np.testing.assert_allclose(pseudo_inverse(H), np.diag([0.25, 0]))

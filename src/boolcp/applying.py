@@ -40,6 +40,7 @@ def complete(model, X, *, mask=None):
     check_is_fitted(model)
     W = model.decomposition_
     values, labels = read_labels(X)
+    inputs.check_dims(W, labels)
     if stays_out(values, model.max_memory):
         checks.check_lazy(values, mask)
         inputs.check_shape(W, values.shape, None)
@@ -60,8 +61,8 @@ def transform(model, X, *, mode=0, mask=None):
     ----------
     X : array-like
         New data with the fitted sizes in all modes but `mode` (new trials, say).
-    mode : int
-        The mode that is new.
+    mode : int or str
+        The mode that is new: its index, or its name if the fitted data had names.
     mask : array-like of bool, optional
         True where X is observed.
 
@@ -81,7 +82,7 @@ def transform(model, X, *, mode=0, mask=None):
     """
     check_is_fitted(model)
     data, _ = inputs.read_tensor(model, X, mask, reset=False)
-    mode = checks.check_modes(mode, model.decomposition_.ndim)[0]
+    mode = checks.check_mode(mode, model.decomposition_.ndim, model.decomposition_.dims)
     inputs.check_shape(model.decomposition_, data.shape, mode)
     blocks, boolean = design(model.decomposition_, mode)
     if not len(blocks):
@@ -119,7 +120,7 @@ def inverse_transform(model, X, *, mode=0):
     check_is_fitted(model)
     X = np.asarray(X)
     W = model.decomposition_
-    mode = checks.check_modes(mode, W.ndim)[0]
+    mode = checks.check_mode(mode, W.ndim, W.dims)
     blocks, _ = design(W, mode)
     if X.ndim != 2 or X.shape[1] != len(blocks):
         raise ValueError(f"X has shape {X.shape}; a matrix with {len(blocks)} columns is needed.")

@@ -147,8 +147,8 @@ def stability(
     values, labels = read_labels(X)
     values, observed = checks.check_tensor(values, mask)
     dims = None if labels is None else labels.dims
-    mode = checks.check_modes(mode, values.ndim, dims)[0]
-    model = make_model(n_atoms, options, values.ndim, dims)
+    mode = checks.check_mode(mode, values.ndim, dims)
+    model = make_model(n_atoms, options, values.shape, dims)
     rng, *seeds = checks.make_generator(random_state).spawn(1 + n_runs)
     if reference is None:
         reference = clone(model).set_params(random_state=rng).fit(values, mask=observed).decomposition_

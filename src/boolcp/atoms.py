@@ -289,7 +289,7 @@ class BooleanCP:
 
     explained, explained_alone = summaries.explained, summaries.explained_alone
     explained_unique, summary = summaries.explained_unique, summaries.summary
-    __repr__ = summaries.repr_text
+    __repr__, _repr_html_ = summaries.repr_text, summaries.html_text
     _observed_gram = summaries.observed_gram
 
     def mode_name(self, mode):

@@ -32,7 +32,8 @@ class BMP(TransformerMixin, BaseEstimator):
     n_atoms : int
         Number of atoms K.
     boolean_modes : list of int or str, optional
-        The modes allowed to be Boolean (indices, or names of dimensions for an xarray DataArray). None allows all.
+        The modes allowed to be Boolean (indices, or names of dimensions for an xarray DataArray). None allows all
+        that have more than one entry.
     atom_rank : int, None or "auto"
         Rank of the real part of each atom. 1: z (x) u (x) w, the Boolean CP of the paper's Eq. (1); an integer L: z
         times a block of rank L; None: a dense block, Algorithm 2 to the letter; "auto": chosen by the noise level.
@@ -210,8 +211,9 @@ class BMP(TransformerMixin, BaseEstimator):
         'stopped by the callback: this is the best result so far'
         """
         inputs.check_parameters(self)
+        checks.check_callback(callback)
         data, labels = inputs.read_tensor(self, X, mask, reset=True)
-        modes = checks.check_modes(self.boolean_modes, data.ndim, None if labels is None else labels.dims)
+        modes = checks.check_modes(self.boolean_modes, data.shape, None if labels is None else labels.dims)
         rng = checks.make_generator(self.random_state)
         with one_thread(), self._steps(callback, checkpoint, data, modes, rng) as steps:
             start = steps.do("start", partial(fitted_before, self, data))
@@ -277,7 +279,7 @@ class BMP(TransformerMixin, BaseEstimator):
         """
         inputs.check_parameters(self)
         data, labels = inputs.read_tensor(self, X, mask, reset=True)
-        modes = checks.check_modes(self.boolean_modes, data.ndim, None if labels is None else labels.dims)
+        modes = checks.check_modes(self.boolean_modes, data.shape, None if labels is None else labels.dims)
         rng = checks.make_generator(self.random_state)
         with one_thread(), self._steps() as steps:
             if not self.refine or self.atom_rank != 1 or data.ndim == 2:

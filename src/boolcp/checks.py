@@ -2,10 +2,13 @@
 
 import numbers
 import warnings
+from pathlib import PurePath
 
 import numpy as np
 
 SCORES = ("normalized", "published")
+# Largest entries between which the products that a fit forms neither vanish nor overflow, for up to 10^9 entries
+RANGES = {"float32": (1e-18, 1e14), "float64": (1e-70, 1e70)}
 
 
 def check_tensor(X, mask=None, *, name="X"):
@@ -28,7 +31,7 @@ def check_tensor(X, mask=None, *, name="X"):
             f"{name} is a sparse matrix; sparse data is not supported there: pass {name}.toarray(), or the observed "
             f"entries as (indices, values, shape)."
         )
-    X = np.asarray(X)
+    X = _to_array(X, name)
     if X.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} is {X.dtype}; pass its real part, or |{name}|.")
     if X.dtype.kind not in "fiub":
@@ -40,7 +43,21 @@ def check_tensor(X, mask=None, *, name="X"):
         )
     if X.dtype not in (np.float32, np.float64):
         X = X.astype(np.float64)
-    return X, find_observed(X, check_mask(mask, X.shape), name)
+    observed = find_observed(X, check_mask(mask, X.shape), name)
+    check_range(X, observed, name)
+    return X, observed
+
+
+def check_range(X, observed=None, name="X"):
+    """Raise if the largest entry is so large or so small that products of entries overflow or vanish; zero is fine."""
+    known = True if observed is None else observed
+    largest = max(np.fmax.reduce(X, None, initial=0, where=known), -np.fmin.reduce(X, None, initial=0, where=known))
+    low, high = RANGES[str(X.dtype)]
+    if largest and not low <= largest <= high:
+        raise ValueError(
+            f"The largest entry of {name} is {largest:.3g} in size; {X.dtype} can be computed with from {low:g} to "
+            f"{high:g}. Change the unit, e.g. {name} / {largest:.1g}."
+        )
 
 
 def is_lazy(X):
@@ -84,13 +101,28 @@ def _empty_text(X):
     return "0 sample(s)" if X.shape[0] == 0 else "0 feature(s)"
 
 
+def _to_array(X, name):
+    if isinstance(X, str | PurePath):
+        raise TypeError(f"{name} is the text {str(X)!r}, not an array; a file is read by boolcp.open_tensor(path).")
+    try:
+        return np.asarray(X)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} cannot be made an array ({error}); give a list of lists only if all have the same length, NaN "
+            f"where entries are missing."
+        ) from None
+
+
 def _to_numbers(X, name):
     if X.dtype.kind == "O":
         try:
             return X.astype(np.float64)
         except (TypeError, ValueError) as error:
             what = "argument must be a string or a real number"
-            raise type(error)(f"{name} has dtype object and entries that are not numbers ({error}; {what}).") from None
+            raise type(error)(
+                f"{name} has dtype object and entries that are not numbers ({error}; {what}). Give an array of "
+                f"numbers, NaN where entries are missing."
+            ) from None
     raise ValueError(f"{name} has dtype {X.dtype}; numbers are needed. Convert it, e.g. {name}.astype(float).")
 
 
@@ -157,34 +189,39 @@ def check_listed(X):
         raise ValueError("X lists no observed entry.")
     if np.isinf(values).any():
         raise ValueError(f"X contains infinity in {np.isinf(values).sum()} entries; leave them out.")
+    check_range(values[known])
     if len(np.unique(np.ravel_multi_index(tuple(indices.T), shape))) < len(indices):
         raise ValueError("X lists some entry twice; give each observed entry once.")
     return indices[known], values[known], shape
 
 
-def check_modes(boolean_modes, ndim, dims=None):
-    """Return the allowed Boolean modes as a sorted tuple of indices."""
+def check_modes(boolean_modes, shape, dims=None):
+    """Return the allowed Boolean modes as a sorted tuple of indices.
+
+    None allows all modes but those of size one, if there are others: what is on in one of one place is not Boolean.
+    """
     if boolean_modes is None:
-        return tuple(range(ndim))
+        return tuple(n for n, d in enumerate(shape) if d > 1) or tuple(range(len(shape)))
     if isinstance(boolean_modes, str | numbers.Integral):
         boolean_modes = [boolean_modes]
-    modes = [_mode_index(mode, ndim, dims) for mode in boolean_modes]
+    modes = [check_mode(mode, len(shape), dims, name="boolean_modes") for mode in boolean_modes]
     if not modes:
         raise ValueError("boolean_modes is empty; name at least one mode, or None for all.")
     return tuple(sorted(set(modes)))
 
 
-def _mode_index(mode, ndim, dims):
+def check_mode(mode, ndim, dims=None, *, name="mode"):
+    """Return a mode given by index or by name as an index; `name` is what the argument is called."""
     if isinstance(mode, str):
         if dims is None:
-            raise ValueError(f"boolean_modes names {mode!r} but X has no dimension names; use indices 0..{ndim - 1}.")
+            raise ValueError(f"{name} names {mode!r} but X has no dimension names; use indices 0..{ndim - 1}.")
         if mode not in dims:
-            raise ValueError(f"boolean_modes names {mode!r}, which is not among the dimensions {dims} of X.")
+            raise ValueError(f"{name} names {mode!r}, which is not among the dimensions {dims} of X.")
         return dims.index(mode)
     if isinstance(mode, bool) or not isinstance(mode, numbers.Integral):
-        raise TypeError(f"boolean_modes holds {mode!r}; modes are indices (int) or dimension names (str).")
+        raise TypeError(f"{name} holds {mode!r}; modes are indices (int) or dimension names (str).")
     if not -ndim <= mode < ndim:
-        raise ValueError(f"boolean_modes holds {mode}, but X has only the modes 0..{ndim - 1}.")
+        raise ValueError(f"{name} holds {mode}, but X has only the modes 0..{ndim - 1}.")
     return int(mode) % ndim
 
 
@@ -217,6 +254,12 @@ def check_choice(value, name, choices):
     """Raise unless value is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+
+
+def check_callback(callback):
+    """Raise unless callback is None or can be called."""
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be a function of one argument, the Progress of the fit, got {callback!r}.")
 
 
 def make_generator(random_state):

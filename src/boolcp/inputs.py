@@ -34,6 +34,8 @@ def read_tensor(model, X, mask, *, reset):
         return listed_or_masked(indices, values, shape), None
     given = X
     X, labels = read_labels(X)
+    if not reset:
+        check_dims(model.decomposition_, labels)
     if stays_out(X, model.max_memory):
         data = _read_lazy(model, X, mask, labels, reset=reset)
         if data is not None:
@@ -50,8 +52,17 @@ def _read_lazy(model, X, mask, labels, *, reset):
     validate_data(model, X, reset=reset, skip_check_array=True)
     if not reset:
         return look_at(make_source(X, mask, model.max_memory), read_memory(model.max_memory))
-    checks.check_modes(model.boolean_modes, X.ndim, None if labels is None else labels.dims)
+    checks.check_modes(model.boolean_modes, X.shape, None if labels is None else labels.dims)
     return open_lazy(model, X, mask)
+
+
+def check_dims(W, labels):
+    """Raise if new data has names of modes, and others, or in another order, than those that were fitted."""
+    if labels is not None and W.dims is not None and labels.dims != W.dims:
+        raise ValueError(
+            f"X has the modes {', '.join(labels.dims)}, but {', '.join(W.dims)} were fitted: bring them in that order, "
+            f"e.g. X.transpose({', '.join(map(repr, W.dims))})."
+        )
 
 
 def check_shape(W, shape, mode):

@@ -55,6 +55,9 @@ def read_labels(X):
     >>> labels.dims, [str(name) for name in labels.coords["channel"]]
     (('channel', 'time'), ['Fz', 'Cz'])
     """
+    if type(X).__module__.startswith("xarray") and hasattr(type(X), "data_vars"):
+        names = ", ".join(map(repr, X.data_vars)) or "none"
+        raise TypeError(f"X is an xarray Dataset, which holds several arrays ({names}); give one, e.g. X[name].")
     if not is_labelled(X):
         return X, None
     dims = tuple(str(dim) for dim in X.dims)

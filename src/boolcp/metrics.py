@@ -11,7 +11,7 @@ def rmse(X, Y):
 
     Parameters
     ----------
-    X, Y : array_like or BooleanCP
+    X, Y : array_like, or a decomposition with `to_tensor()`
         Two tensors of the same shape. Entries that are NaN in either are left out.
 
     Returns
@@ -26,7 +26,7 @@ def rmse(X, Y):
     >>> round(rmse(X, truth), 2)
     0.5
     """
-    X, Y = (Z.to_tensor() if isinstance(Z, BooleanCP) else np.asarray(Z, dtype=float) for Z in (X, Y))
+    X, Y = (Z.to_tensor() if hasattr(Z, "to_tensor") else np.asarray(Z, dtype=float) for Z in (X, Y))
     if X.shape != Y.shape:
         raise ValueError(f"X and Y must have the same shape, but they have {X.shape} and {Y.shape}.")
     error = X - Y

@@ -160,8 +160,8 @@ def select_n_atoms(
     values, observed = checks.check_tensor(values, mask)
     observed = np.ones(values.shape, dtype=bool) if observed is None else observed
     dims = None if labels is None else labels.dims
-    mode = checks.check_modes(mode, values.ndim, dims)[0]
-    model = make_model(max_atoms, options, values.ndim, dims)
+    mode = checks.check_mode(mode, values.ndim, dims)
+    model = make_model(max_atoms, options, values.shape, dims)
     split = hold_out_entries if scheme == "entries" else hold_out_slabs
     seeds = checks.make_generator(random_state).spawn(splits)
     tasks = [(model, values, observed, mode, held_out, rng) for rng in seeds]

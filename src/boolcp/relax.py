@@ -69,8 +69,8 @@ def pseudo_inverse(H):
     A row that the observed entries hardly determine is not blown up: what its equations know less than a part
     SINGULAR of what they know best counts as unknown.
     """
-    scale = np.sqrt(np.einsum("...kk->...k", H).reshape(-1, H.shape[-1]).mean(axis=0))
-    scale = np.where(scale > 0, scale, 1.0)
+    diagonal = np.einsum("...kk->...k", H).reshape(-1, H.shape[-1]).mean(axis=0)
+    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))  # rounding can make it negative
     inverse = np.linalg.pinv(H / (scale[:, None] * scale), rcond=SINGULAR, hermitian=True)
     return inverse / (scale[:, None] * scale)
 

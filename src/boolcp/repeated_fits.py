@@ -4,10 +4,10 @@ from boolcp import checks
 from boolcp.bmp import BMP
 
 
-def make_model(n_atoms, options, ndim, dims):
+def make_model(n_atoms, options, shape, dims):
     """Return the BMP to fit, its Boolean modes as indices: the parts of X that it sees have no names."""
     modes = options.get("boolean_modes")
-    modes = None if modes is None else checks.check_modes(modes, ndim, dims)
+    modes = None if modes is None else checks.check_modes(modes, shape, dims)
     return BMP(n_atoms, **({"certify": False} | options | {"boolean_modes": modes}))
 
 

@@ -1,5 +1,7 @@
 """What a person reads of a decomposition: shares of variance, summary, one line. Methods of `BooleanCP`."""
 
+from html import escape
+
 import numpy as np
 
 
@@ -82,7 +84,34 @@ def summary(W):
        1     0   3/8     1   7.451  27.7 %  31.1 %       99.5 %
     These atoms are identifiable: no other 2 atoms sum to the same tensor.
     """
-    has_data = W.data_norm2 is not None and W.data_inner is not None and W.n_atoms > 0
+    rows = _table(W)
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([_title(W), *lines, *_verdict_lines(W)])
+
+
+def html_text(W):
+    """Return the summary as a table in HTML, which notebooks show."""
+    head, *rows = ([f"<td>{escape(cell)}</td>" for cell in row] for row in _table(W))
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
+    table = f"<table><thead><tr>{''.join(head).replace('td>', 'th>')}</tr></thead><tbody>{body}</tbody></table>"
+    return "".join([f"<p>{escape(_title(W))}</p>", table, *(f"<p>{escape(line)}</p>" for line in _verdict_lines(W))])
+
+
+def _title(W):
+    """Return number of atoms, shape and, after a fit, the share of variance explained, in one line."""
+    share = "" if W.data_gram is None else " of the observed entries"
+    total = f", {100 * W.explained():.2f} % of the variance{share} explained" if _has_shares(W) else ""
+    return f"{count_text(W)} of a {shape_text(W)} tensor{total}"
+
+
+def _has_shares(W):
+    return W.data_norm2 is not None and W.data_inner is not None and W.n_atoms > 0
+
+
+def _table(W):
+    """Return the head and one row for each atom, as texts."""
+    has_data = _has_shares(W)
     alone = W.explained_alone() if has_data else np.full(W.n_atoms, np.nan)
     unique = W.explained_unique() if has_data else np.full(W.n_atoms, np.nan)
     head = ("atom", "mode", "ones", "rank", "weight", "alone", "unique", "certificate")
@@ -92,11 +121,7 @@ def summary(W):
         ones = f"{atom.n_ones}/{len(atom.z)}"
         shares = [_percent(alone[k]), _percent(unique[k]), _percent(atom.certificate)]
         rows.append((str(k), W.mode_name(atom.mode), ones, rank, f"{W.weights[k]:.4g}", *shares))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-    lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-    share = "" if W.data_gram is None else " of the observed entries"
-    total = f", {100 * W.explained():.2f} % of the variance{share} explained" if has_data else ""
-    return "\n".join([f"{count_text(W)} of a {shape_text(W)} tensor{total}", *lines, *_verdict_lines(W)])
+    return rows
 
 
 def _verdict_lines(W):

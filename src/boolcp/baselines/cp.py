@@ -50,6 +50,9 @@ class RealCP(NamedTuple):
         """Return the number K of terms."""
         return len(self.weights)
 
+    def __repr__(self):
+        return f"RealCP({' x '.join(map(str, self.shape))}, {self.n_atoms} terms)"
+
     def to_tensor(self):
         """Return W as a dense array.
 

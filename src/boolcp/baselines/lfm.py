@@ -82,7 +82,7 @@ class LFM(BaseEstimator):
         checks.check_number(self.ridge, "ridge")
         checks.check_choice(self.score, "score", checks.SCORES)
         X, observed, labels = read(X, mask)
-        modes = checks.check_modes(self.mode, X.ndim, None if labels is None else labels.dims)
+        modes = checks.check_modes(self.mode, X.shape, None if labels is None else labels.dims)
         rng = checks.make_generator(self.random_state)
         options = {"alpha": self.alpha, "ridge": self.ridge, "score": self.score}
         found = []
@@ -162,7 +162,7 @@ class LFMmix(BaseEstimator):
         checks.check_number(self.tol, "tol")
         checks.check_choice(self.score, "score", checks.SCORES)
         X, observed, labels = read(X, mask)
-        modes = checks.check_modes(self.boolean_modes, X.ndim, None if labels is None else labels.dims)
+        modes = checks.check_modes(self.boolean_modes, X.shape, None if labels is None else labels.dims)
         rng = checks.make_generator(self.random_state)
         with one_thread():
             path = mixture_path(

@@ -79,7 +79,7 @@ class SUSTain(BaseEstimator):
         checks.check_integer(self.max_iter, "max_iter", 1)
         checks.check_number(self.tol, "tol")
         X, observed, labels = read(X, mask)
-        modes = checks.check_modes(self.boolean_modes, X.ndim, None if labels is None else labels.dims)
+        modes = checks.check_modes(self.boolean_modes, X.shape, None if labels is None else labels.dims)
         boolean_mode = np.array([modes[k % len(modes)] for k in range(self.n_atoms)])
         rng = checks.make_generator(self.random_state)
         with one_thread():

@@ -38,6 +38,9 @@ class TuckerForm(NamedTuple):
         """Return the shape of the tensor."""
         return tuple(len(U) for U in self.factors)
 
+    def __repr__(self):
+        return f"TuckerForm({' x '.join(map(str, self.shape))}, core {' x '.join(map(str, self.core.shape))})"
+
     def to_tensor(self):
         """Return W as a dense array.
 

@@ -6,6 +6,7 @@ import io
 import json
 import platform
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from boolcp.labels import Labels, is_labelled, mode_names, plain_values, read_la
 
 FORMAT = "boolcp decomposition"
 FORMAT_VERSION = 1
+RESULT = "decomposition.nc"  # its name in a folder that `boolcp fit` wrote
+OTHER_ENDINGS = (".npy", ".npz", ".mat", ".csv", ".txt", ".json", ".pkl", ".html")  # of what a result is not
 
 
 def save(result, path, *, data=None, notes=None, overwrite=False):
@@ -58,6 +61,8 @@ def save(result, path, *, data=None, notes=None, overwrite=False):
     if not isinstance(W, BooleanCP):
         raise TypeError(f"save takes a BooleanCP or a fitted model, got {type(result).__name__}.")
     atomic.check_free(path, overwrite=overwrite)
+    if Path(path).suffix.lower() in OTHER_ENDINGS:
+        raise FileError(path, "a result is saved as netCDF", "Choose a name that ends in .nc.")
     load_extra("h5netcdf", "files")
     dataset = _complete(to_xarray(W), W)
     provenance = make_provenance(result, data=data, notes=notes)
@@ -79,7 +84,7 @@ def save(result, path, *, data=None, notes=None, overwrite=False):
 
 
 def load(path):
-    """Return the BooleanCP that `save` wrote.
+    """Return the BooleanCP that `save` wrote, to a file or, by `boolcp fit`, to decomposition.nc in a folder.
 
     Examples
     --------
@@ -195,7 +200,11 @@ def _open(path):
     xarray = load_extra("xarray", "labels")
     load_extra("h5netcdf", "files")
     if path.is_dir():
-        raise FileError(path, "is a folder", "Name the file of the result in it, decomposition.nc.")
+        if not (path / RESULT).exists():
+            raise FileError(path, f"is a folder without {RESULT}", "Name a folder that boolcp fit wrote, or a file.")
+        path /= RESULT
+    if path.suffix.lower() in OTHER_ENDINGS:
+        raise FileError(path, f"is a {path.suffix} file, not a saved result", "Data is read by open_tensor.")
     with reading(path, "netCDF file"):
         dataset = xarray.load_dataset(path, engine="h5netcdf")
     if dataset.attrs.get("format") != FORMAT:

@@ -1,5 +1,7 @@
 """netCDF files and zarr stores, through xarray: labels are kept."""
 
+import warnings
+
 import numpy as np
 
 from boolcp.extras import load_extra
@@ -29,9 +31,16 @@ def read_zarr(path):
         else:
             arrays = {name: array for name, array in store.arrays()}
             if arrays and all(_has_dims(array) for array in arrays.values()):
-                return xarray.open_zarr(path)
+                return _open_zarr(xarray, path)
     table = {n: Variable(a.shape, str(a.dtype), np.dtype(a.dtype).kind in "fiub") for n, a in arrays.items()}
     return NamedArrays(path, table, lambda name: arrays[name][...], lambda name: Source(arrays[name]).lazy())
+
+
+def _open_zarr(xarray, path):
+    """Return the Dataset of a zarr store; whether its metadata is consolidated is no concern of the reader."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated metadata", RuntimeWarning)
+        return xarray.open_zarr(path)
 
 
 def labelled(dataset, path, variable=None, dims=None, coords=None, sampling_rate=None, *, lazy=False):

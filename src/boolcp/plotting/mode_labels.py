@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from boolcp.checks import check_modes
+from boolcp.checks import check_mode
 from boolcp.extras import load_extra
 from boolcp.plotting.look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened, shortened_inside
 
@@ -11,7 +11,7 @@ POSITIONS, CONDITION = ("x", "y"), "condition"  # names of the further coordinat
 
 def mode_index(W, mode):
     """Return a mode given by index or name as an index."""
-    return check_modes(mode, W.ndim, W.dims)[0]
+    return check_mode(mode, W.ndim, W.dims)
 
 
 def mode_text(W, mode):
