@@ -93,15 +93,12 @@ def run_pass(source, mode, view, question, constants=(), along=()):
     """
     dask, da = load_extra("dask", "dask"), load_extra("dask.array", "dask")
     X, stops = source.slabs(mode)
-    shared, token = (
-        (view, question, tuple(constants), tuple(map(np.ascontiguousarray, along)), [0, *stops]),
-        uuid4().hex,
-    )
-    shared = dask.delayed(shared, name=f"constants-{token}", traverse=False)
+    shared = (view, question, tuple(constants), tuple(map(np.ascontiguousarray, along)), [0, *stops])
+    shared = dask.delayed(shared, name=f"constants-{uuid4().hex}", traverse=False)
     nothing = np.empty((0,) * X.ndim, dtype=object)
     answers = X.map_blocks(_ask, mode, shared, dtype=object, chunks=(1,) * X.ndim, meta=nothing)
     options = {"axis": mode, "split_every": SPLIT, "dtype": object, "meta": nothing, "concatenate": False}
-    total = da.reduction(answers, _keep, _sum, combine=_sum, name=f"ask-{token}", **options)
+    total = da.reduction(answers, _answer, _sum, combine=_sum, **options)
     with one_thread():
         sums, rows = dask.compute(total.to_delayed().item())[0]
     return sums, [np.concatenate(pieces) for pieces in rows]
@@ -115,7 +112,7 @@ def _ask(block, mode, shared, block_id):
     return tuple(sums), tuple([piece] for piece in joined)
 
 
-def _keep(answer, axis, keepdims):
+def _answer(answer, axis, keepdims):
     return answer
 
 
