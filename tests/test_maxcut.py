@@ -416,3 +416,14 @@ def test_random_state_may_be_a_generator_or_an_old_one(solve, is_ratio, rng):
     C = random_psd(30, rng)
     for make in (np.random.default_rng, np.random.RandomState):
         assert (solve(C, random_state=make(4)).z == solve(C, random_state=make(4)).z).all()
+
+
+@pytest.mark.parametrize("d", [1, 2, 15])
+@pytest.mark.parametrize("is_ratio", [True, False])
+def test_all_vectors_are_compared_part_by_part(rng, d, is_ratio):
+    F = rng.integers(-2, 3, (d, 3)).astype(float) + np.arange(d)[:, None] / 100
+    z, value, bound = maxcut.enumerate_all(F @ F.T, True, is_ratio)
+    best, _ = naive.best_boolean(F @ F.T, is_ratio)
+    assert value == pytest.approx(best, rel=1e-12)
+    assert value <= bound <= best * (1 + 1e-9)
+    assert maxcut.objective(F @ F.T, z, is_ratio) == value

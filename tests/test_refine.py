@@ -269,3 +269,12 @@ def test_the_result_is_not_worse_than_what_it_began_with(rng):
 def test_a_diagonal_that_rounding_made_negative_counts_as_unknown():
     H = np.diag([4.0, -1e-20])
     np.testing.assert_allclose(pseudo_inverse(H), np.diag([0.25, 0]))
+
+
+@pytest.mark.parametrize("rank", [6, 3])
+def test_rows_solve_their_equations(rng, rank):
+    F = rng.standard_normal((rank, 6))
+    P = rng.standard_normal((9, 6)) @ F.T @ F  # singular equations too have a solution
+    A = solve_rows(F.T @ F, P)
+    np.testing.assert_allclose(A @ F.T @ F, P, atol=1e-8)
+    assert np.linalg.norm(A) < 1e3

@@ -3,6 +3,8 @@
 Every function takes a C-contiguous array and views it as (left, d, right) around one mode.
 """
 
+import math
+
 import numpy as np
 
 CHUNK = 2**20  # entries of a temporary copy
@@ -11,7 +13,7 @@ CHUNK = 2**20  # entries of a temporary copy
 def around(X, mode):
     """Return X as a view of shape (left, d, right): the modes before, at and after `mode`."""
     d = X.shape[mode]
-    left = int(np.prod(X.shape[:mode], dtype=np.int64))
+    left = math.prod(X.shape[:mode])
     return X.reshape(left, d, -1)
 
 

@@ -194,18 +194,27 @@ def enumerate_all(C, certify, is_ratio):
     d = len(C)
     half = d // 2
     low, high = _all_bits(half), _all_bits(d - half)
-    values = 2 * low @ C[:half, half:] @ high.T
-    values += ((low @ C[:half, :half]) * low).sum(axis=1)[:, None]
-    values += ((high @ C[half:, half:]) * high).sum(axis=1)
     n_low, n_high = low.sum(axis=1), high.sum(axis=1)
-    if is_ratio:
-        values /= np.maximum(np.add.outer(n_low, n_high), 1)
-    values[0, 0] = -np.inf
+    cross, low_values = 2 * low @ C[:half, half:], ((low @ C[:half, :half]) * low).sum(axis=1)
+    high_values = ((high @ C[half:, half:]) * high).sum(axis=1)
+
+    def evaluate(rows):
+        values = cross[rows] @ high.T
+        values += low_values[rows, None]
+        values += high_values
+        if is_ratio:
+            values /= np.maximum(np.add.outer(n_low[rows], n_high), 1)
+        values[rows == 0, 0] = -np.inf
+        return values
+
     margin = 4 * d * EPSILON * np.abs(C).sum()
-    ties = np.flatnonzero(values >= values.max() - margin)
-    rows, columns = np.divmod(ties, len(high))
-    fewest = np.argmin(n_low[rows] + n_high[columns])
-    z = np.concatenate([low[rows[fewest]], high[columns[fewest]]]).astype(bool)
+    parts = np.split(np.arange(len(low)), range(64, len(low), 64))  # a part of the matrix stays in the cache
+    largest = np.concatenate([evaluate(rows).max(axis=1) for rows in parts])
+    rows = np.flatnonzero(largest >= largest.max() - margin)
+    values = evaluate(rows)
+    ties, columns = np.nonzero(values >= values.max() - margin)
+    fewest = np.argmin(n_low[rows[ties]] + n_high[columns])
+    z = np.concatenate([low[rows[ties[fewest]]], high[columns[fewest]]]).astype(bool)
     value = objective(C, z, is_ratio)
     return z, value, value + 2 * margin if certify else None
 

@@ -96,7 +96,7 @@ def decide_rows(H, P, boolean, current):
     S, Q = H[..., B[:, None], B], P[:, B]
     if len(R):
         H_RR, H_RB = H[..., R[:, None], R], H[..., R[:, None], B]
-        back = pseudo_inverse(H_RR) @ H_RB
+        back = solve_rows(H_RR, H_RB.T).T if H.ndim == 2 else pseudo_inverse(H_RR) @ H_RB
         S, Q = S - np.swapaxes(H_RB, -1, -2) @ back, Q - times(P[:, R], back)
     A[:, B] = bits = best_bits(S, Q, current[:, B])
     if len(R):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import scipy.linalg
+from scipy.linalg.lapack import dpotrf, dpotrs
 
 from boolcp.storage.tucker import leading_basis
 
@@ -49,12 +50,9 @@ def solve_rows(H, P):
     """
     if H.ndim == 3:
         return solve_each_row(H, P)
-    try:
-        factor = scipy.linalg.cho_factor(H, lower=True)
-        if np.diag(factor[0]).min() ** 2 > 1e-12 * np.diag(H).max():
-            return scipy.linalg.cho_solve(factor, P.T).T
-    except np.linalg.LinAlgError:
-        pass
+    L, failed = dpotrf(H, lower=1, clean=0)  # LAPACK itself: for a small H the checks of scipy.linalg take longer
+    if not failed and L.diagonal().min() ** 2 > 1e-12 * H.diagonal().max():
+        return dpotrs(L, P.T, lower=1)[0].T
     return P @ pseudo_inverse(H)
 
 
