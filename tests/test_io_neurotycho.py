@@ -5,7 +5,7 @@ import pytest
 import scipy.io
 
 import boolcp
-from boolcp.io import FileError, neurotycho, reading
+from boolcp.io import FileError, neurotycho_files, reading
 
 
 @pytest.fixture
@@ -103,8 +103,10 @@ def test_sessions_and_a_condition_in_two_of_them(is_zip, tmp_path, channels):
 
 def test_channels_are_read_once_each_and_only_the_wanted_ones(tmp_path, channels, monkeypatch):
     folder = write_session(tmp_path / "rec", channels)
-    opened, read = [], neurotycho.read_variable
-    monkeypatch.setattr(neurotycho, "read_variable", lambda path, name: opened.append(path.name) or read(path, name))
+    opened, read = [], neurotycho_files.read_variable
+    monkeypatch.setattr(
+        neurotycho_files, "read_variable", lambda path, name: opened.append(path.name) or read(path, name)
+    )
     boolcp.open_tensor(folder, channels=[2, 4])
     assert opened == ["ECoGTime.mat", "ECoG_ch2.mat", "ECoG_ch4.mat"]
 

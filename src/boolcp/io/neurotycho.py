@@ -1,14 +1,8 @@
-"""NeuroTycho recordings: a folder or zip of sessions, each with one MATLAB file per channel."""
+"""NeuroTycho recordings: a folder or zip of sessions, each with one MATLAB file per channel, or one for all."""
 
-import re
-import shutil
-import tempfile
 import warnings
-import zipfile
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -16,23 +10,15 @@ from boolcp.extras import load_extra
 from boolcp.io.electrodes import read_electrodes
 from boolcp.io.errors import FileError
 from boolcp.io.matlab import list_variables, read_variable
-from boolcp.io.zips import refuse_unsafe
-
-CHANNEL = re.compile(r"ECoG_ch(\d+)\.mat", re.IGNORECASE)
-TIMES = ("ecogtime.mat", "ecog_time.mat")
-MAPS = re.compile(r"(electrodes.*\.csv|.*map\.mat)", re.IGNORECASE)
-DEPTH = 4  # folders searched below the one given
-
-
-@dataclass(frozen=True)
-class Session:
-    """The files of one session; the paths lie in a folder or in a zip."""
-
-    name: str
-    channels: dict[int, Any]
-    time: Any = None
-    condition: Any = None
-    electrodes: Any = None
+from boolcp.io.neurotycho_files import (
+    matrix_shape,
+    read_event_times,
+    read_events,
+    read_matrix,
+    read_trials,
+    read_vector,
+)
+from boolcp.io.neurotycho_sessions import choose_session, find_sessions, first_channel, on_disk, opened
 
 
 @dataclass(frozen=True)
@@ -80,25 +66,30 @@ def read_neurotycho(
     -------
     DataArray
         Voltages with channel numbers, times (s), and positions and areas where known; `attrs` list the conditions.
+        Channels that are cut into trials give channel x time x trial. The signal of an Event.mat, or of the last row
+        of a matrix of all channels, is the coordinate "event" along time.
     """
     with opened(path) as root:
-        sessions = _choose(path, find_sessions(path, root), session)
+        sessions = choose_session(path, find_sessions(path, root), session)
         if condition is None and len(sessions) > 1:
             names = "; ".join(f"{item.name} ({_labels_text(item)})" for item in sessions)
             raise FileError(path, "has several sessions", f"Choose a session or a condition of {names}.")
+        _check_trials(path, sessions, condition)
+        matrices = {item.name: on_disk(first_channel(item), read_matrix) for item in sessions if item.is_matrix}
         times = [_read_times(item, sampling_rate) for item in sessions]
         stretches = [_read_stretches(item, t) for item, t in zip(sessions, times, strict=True)]
-        parts = [
-            (item, len(t), _slices(s, condition, len(t))) for item, t, s in zip(sessions, times, stretches, strict=True)
-        ]
-        if condition is not None and not any(slices for _, _, slices in parts):
-            known = sorted({s.label for group in stretches for s in group}) or ["none at all"]
-            raise FileError(path, f"has no condition {condition!r}", f"Its conditions are {', '.join(known)}.")
-        values, numbers, bad = _read_channels(path, parts, channels, skip_bad, progress)
+        parts = _find_parts(path, sessions, times, stretches, condition)
+        values, numbers, bad = _read_channels(path, parts, channels, skip_bad, progress, matrices)
         found = electrodes if electrodes is not None else next((s.electrodes for s in sessions if s.electrodes), None)
-        places = {} if found is None else _on_disk(found, read_electrodes)
-    coords = _time_coords(parts, times, is_split=condition is not None) | _channel_coords(numbers, places)
-    X = load_extra("xarray", "labels").DataArray(values, coords, ("channel", "time"), name="ECoG")
+        coords = _channel_coords(numbers, {} if found is None else on_disk(found, read_electrodes))
+        dims = ["channel", "time"]
+        if sessions[0].trials is None:
+            coords |= _time_coords(parts, times, is_split=condition is not None) | _event_coord(parts, matrices)
+        else:
+            values = values.reshape(len(values), *sessions[0].trials).transpose(0, 2, 1)
+            coords |= {"time": ("time", times[0], {"units": "s"}), "trial": ("trial", np.arange(values.shape[2]))}
+            dims.append("trial")
+    X = load_extra("xarray", "labels").DataArray(values, coords, dims, name="ECoG")
     X.attrs = {"units": "uV", "sampling_rate": sampling_rate or _rate(path, times[0]), "left_out": bad}
     if condition is None:
         X.attrs |= _condition_attrs(stretches[0], times[0])
@@ -107,70 +98,57 @@ def read_neurotycho(
     return X
 
 
-@contextmanager
-def opened(path):
-    """Give the root of a recording: the folder, or the inside of a zip."""
-    path = Path(path)
-    if path.is_dir():
-        yield path
-        return
-    refuse_unsafe(path)
-    with zipfile.ZipFile(path) as archive:
-        yield zipfile.Path(archive)
+def _find_parts(path, sessions, times, stretches, condition):
+    """Return for each session its number of samples and the slices of them that are wanted."""
+    parts = []
+    for session, t, s in zip(sessions, times, stretches, strict=True):
+        n_samples = _n_samples(session, t)
+        parts.append((session, n_samples, _slices(s, condition, n_samples)))
+    if not any(slices for _, _, slices in parts):
+        known = sorted({s.label for group in stretches for s in group}) or ["none at all"]
+        raise FileError(path, f"has no condition {condition!r}", f"Its conditions are {', '.join(known)}.")
+    return parts
 
 
-def find_sessions(path, root):
-    """Return the sessions below a folder, sorted by the numbers in their names."""
-    sessions = list(_walk(root, DEPTH))
-    if not sessions:
-        advice = "A recording has files ECoG_ch1.mat, ECoG_ch2.mat, .., in it or in folders of sessions."
-        raise FileError(path, "is not a NeuroTycho recording", advice)
-    return sorted(sessions, key=lambda item: [int(n) for n in re.findall(r"\d+", item.name)] or [0])
+def _check_trials(path, sessions, condition):
+    if condition is not None and any(item.trials is not None for item in sessions):
+        raise FileError(path, "is cut into trials and has no conditions", "Leave condition= (--condition) out.")
 
 
-def _walk(folder, depth):
-    files = {item.name: item for item in folder.iterdir()}
-    lower = {name.lower(): item for name, item in files.items()}
-    numbers = {name: CHANNEL.fullmatch(name) for name in files}
-    channels = {int(match[1]): files[name] for name, match in numbers.items() if match}
-    if channels:
-        time = next((lower[name] for name in TIMES if name in lower), None)
-        maps = sorted(name for name in files if MAPS.fullmatch(name))
-        place = files[maps[0]] if maps else None
-        yield Session(
-            folder.name or "recording", dict(sorted(channels.items())), time, lower.get("condition.mat"), place
-        )
-    if depth:
-        for name in sorted(files):
-            if files[name].is_dir() and not name.startswith((".", "__MACOSX")):
-                yield from _walk(files[name], depth - 1)
-
-
-def _choose(path, sessions, wanted):
-    if wanted is None:
-        return sessions
-    names = [item.name for item in sessions]
-    text = str(wanted).lower()
-    chosen = [item for item in sessions if item.name.lower() in (text, f"session{text}")]
-    if not chosen and text.isdigit() and 1 <= int(text) <= len(sessions):
-        chosen = [sessions[int(text) - 1]]
-    if not chosen:
-        raise FileError(path, f"has no session {wanted!r}", f"Its sessions are {', '.join(names)}.")
-    return chosen
+def _n_samples(session, times):
+    """Return how many numbers a channel of a session has."""
+    if session.trials is None:
+        return len(times)
+    if len(times) != session.trials[1]:
+        problem = f"has {len(times)} samples, but the trials have {session.trials[1]}"
+        raise FileError(session.time, problem, "The two are not of one session: use the original files.")
+    return session.trials[0] * session.trials[1]
 
 
 def _read_times(session, sampling_rate):
     """Return the times of the samples of a session, in seconds."""
-    if session.time is None:
-        first = next(iter(session.channels.values()))
+    file, times = session.time, None
+    if file is not None:
+        times = np.asarray(on_disk(file, read_vector), dtype=float)
+    elif session.event is not None and session.trials is None:
+        file, times = session.event, on_disk(session.event, read_event_times)
+    if times is None:
         if sampling_rate is None:
             advice = "Copy ECoGTime.mat beside it, or give the sampling rate (sampling_rate=, --sampling-rate)."
-            raise FileError(first, "has no time file beside it", advice)
-        return np.arange(len(_on_disk(first, _read_vector))) / sampling_rate
-    times = np.asarray(_on_disk(session.time, _read_vector), dtype=float)
+            raise FileError(first_channel(session), "has no time file beside it", advice)
+        return np.arange(_count(session)) / sampling_rate
     if len(times) < 2 or not np.all(np.diff(times) > 0):
-        raise FileError(session.time, "its times do not increase", "It is not a time file: use the original one.")
+        raise FileError(file, "its times do not increase", "It is not a time file: use the original one.")
     return times
+
+
+def _count(session):
+    """Return the number of samples of a session without times, of one trial if it is cut into trials."""
+    if session.trials is not None:
+        return session.trials[1]
+    if session.is_matrix:
+        return on_disk(first_channel(session), matrix_shape)[1]
+    return len(on_disk(first_channel(session), read_vector))
 
 
 def _rate(path, times):
@@ -180,27 +158,11 @@ def _rate(path, times):
     return float(round((len(times) - 1) / (times[-1] - times[0]), 3))
 
 
-def _read_vector(path):
-    """Return the one numeric array of a MATLAB file, without modes of length one."""
-    table = list_variables(path)
-    numeric = [name for name, variable in table.items() if variable.is_numeric]
-    if len(numeric) != 1:
-        named = [name for name in numeric if name.lower().startswith("ecog")]
-        if len(named) != 1:
-            names = ", ".join(table) or "nothing"
-            raise FileError(path, "does not hold one array of numbers", f"It holds {names}: use the original file.")
-        numeric = named
-    value = np.squeeze(np.asarray(read_variable(path, numeric[0])))
-    if value.ndim != 1:
-        raise FileError(path, f"is {' x '.join(map(str, value.shape))}, not one row", "Use open_tensor on that file.")
-    return value
-
-
 def _read_stretches(session, times):
     """Return the conditions of a session as stretches of samples, clipped to the recording."""
-    if session.condition is None:
+    if session.condition is None or session.trials is not None:
         return []
-    labels, starts = _on_disk(session.condition, lambda path: read_conditions(path, times))
+    labels, starts = on_disk(session.condition, lambda path: read_conditions(path, times))
     open_at, stretches = {}, []
     for label, sample in zip(labels, starts, strict=True):
         name, _, side = label.rpartition("-")
@@ -244,7 +206,7 @@ def _slices(stretches, condition, n_times):
     return [slice(s.start, s.stop) for s in stretches if s.label.lower() == condition.lower()]
 
 
-def _read_channels(path, parts, wanted, skip_bad, progress):
+def _read_channels(path, parts, wanted, skip_bad, progress, matrices):
     """Return the wanted samples of all channels in one array (channels, samples), their numbers, and the bad ones."""
     parts = [part for part in parts if part[2]]
     known = sorted(set.intersection(*(set(session.channels) for session, _, _ in parts)))
@@ -255,7 +217,7 @@ def _read_channels(path, parts, wanted, skip_bad, progress):
     bad: list[int] = []
     for number in _bar(numbers, progress):
         try:
-            _read_row(values[len(good)], number, parts)
+            _read_row(values[len(good)], number, parts, matrices)
             good.append(number)
         except FileError as error:
             if not skip_bad:
@@ -268,12 +230,17 @@ def _read_channels(path, parts, wanted, skip_bad, progress):
     return values[: len(good)], good, bad
 
 
-def _read_row(row, number, parts):
+def _read_row(row, number, parts, matrices):
     """Fill one row with the wanted samples of one channel."""
     position = 0
     for session, n_times, slices in parts:
         file = session.channels[number]
-        signal = _on_disk(file, _read_vector)
+        if session.is_matrix:
+            signal = matrices[session.name][0][number - 1]
+        elif session.trials is not None:
+            signal = np.ravel(on_disk(file, partial(read_trials, shape=session.trials)))
+        else:
+            signal = on_disk(file, read_vector)
         if len(signal) != n_times:
             problem = f"has {len(signal)} samples, but the time file has {n_times}"
             raise FileError(file, problem, "The two are not of one session: use the original files.")
@@ -300,22 +267,6 @@ def _number(path, item, known):
     return int(text)
 
 
-def _on_disk(file, read):
-    """Return read(path) for a file in a folder, or for the unpacked copy of one in a zip."""
-    if not isinstance(file, zipfile.Path):
-        return read(Path(file))
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, "member" + Path(file.name).suffix)
-        try:
-            with file.open("rb") as source, copy.open("wb") as target:
-                shutil.copyfileobj(source, target)
-            return read(copy)
-        except FileError as error:
-            raise FileError(file, error.problem, error.advice) from error
-        except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-            raise FileError(file, f"is damaged in the zip ({error})", "Download the zip again.") from error
-
-
 def _time_coords(parts, times, is_split):
     pieces = [(t, part, item.name) for (item, _, slices), t in zip(parts, times, strict=True) for part in slices]
     coords = {"time": ("time", np.concatenate([t[part] for t, part, _ in pieces]), {"units": "s"})}
@@ -323,6 +274,20 @@ def _time_coords(parts, times, is_split):
         sizes = [part.stop - part.start for _, part, _ in pieces]
         coords["segment"] = "time", np.repeat(np.arange(len(pieces)), sizes), {}
     return coords
+
+
+def _event_coord(parts, matrices):
+    """Return the event signal along time, if every session has one."""
+    signals = []
+    for session, n_times, slices in parts:
+        if session.is_matrix:
+            signal = matrices[session.name][1]
+        elif session.event is not None:
+            signal = on_disk(session.event, partial(read_events, n_times=n_times))
+        else:
+            return {}
+        signals += [signal[part] for part in slices]
+    return {"event": ("time", np.concatenate(signals))}
 
 
 def _channel_coords(numbers, places):
@@ -347,7 +312,7 @@ def _condition_attrs(stretches, times):
 
 
 def _labels_text(session):
-    if session.condition is None:
+    if session.condition is None or session.trials is not None:
         return f"{len(session.channels)} channels"
     stretches = _read_stretches(session, _read_times(session, 1000.0))
     return ", ".join(dict.fromkeys(s.label for s in stretches)) or "no conditions"
@@ -358,9 +323,15 @@ def describe_recording(path):
     lines = []
     with opened(path) as root:
         for session in find_sessions(path, root):
+            if session.trials is not None:
+                n_trials, size = session.trials
+                lines.append(f"{session.name}: {len(session.channels)} channels, {n_trials} trials of {size} samples")
+                continue
             times = _read_times(session, 1000.0)
             span = times[-1] - times[0]
             lines.append(f"{session.name}: {len(session.channels)} channels, {len(times)} samples, {span:.1f} s")
+            if session.event is not None or session.is_matrix:
+                lines.append("  with an event signal")
             for s in _read_stretches(session, times):
                 start, stop = times[s.start] - times[0], times[s.stop - 1] - times[0]
                 lines.append(f"  {s.label}: {start:.2f} to {stop:.2f} s")
