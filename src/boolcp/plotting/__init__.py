@@ -9,7 +9,6 @@ from boolcp.plotting._conditions import ConditionMeans as ConditionMeans
 from boolcp.plotting._conditions import condition_means, plot_conditions
 from boolcp.plotting._electrodes import plot_electrodes
 from boolcp.plotting._figure import atom_panels as atom_panels
-from boolcp.plotting._figure import atom_title as atom_title
 from boolcp.plotting._figure import plot_atoms
 from boolcp.plotting._figure import plot_panel as plot_panel
 from boolcp.plotting._fit import plot_certificates, plot_error_path, plot_explained_path, plot_selection
