@@ -32,7 +32,7 @@ TEXT = Path(__file__).parent / "real_reports.md"  # the words of the page, with 
 COMMAND = "python benchmarks/real_reports.py"
 N_ATOMS, N_STATE_ATOMS, SEED, N_FITS, N_PERMUTATIONS = 6, 3, 0, 10, 10_000
 STATES = {"0_EyesOpen": "eyes open", "1_EyesClosed": "eyes closed", "2_Anes": "anesthetized"}
-STATES |= {"3_RecEyesClosed": "recovery, closed", "4_RecEyesOpen": "recovery, open"}
+STATES |= {"3_RecEyesClosed": "recovery closed", "4_RecEyesOpen": "recovery open"}
 FLAGS = "--no-sandbox --headless --disable-gpu --disable-background-networking --disable-sync --no-first-run".split()
 
 

@@ -1,7 +1,12 @@
 """Settings of Sphinx, which builds these pages: `make docs`."""
 
+import contextlib
 import os
 import re
+import unicodedata
+
+import latex2mathml.converter
+from docutils import nodes
 
 import boolcp
 
@@ -14,7 +19,6 @@ extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "numpydoc",
     "sphinx_design",
     "sphinx_copybutton",
@@ -60,6 +64,7 @@ copybutton_prompt_is_regexp = True
 autodoc_typehints = "none"  # types stand in the docstrings
 numpydoc_show_class_members = False  # they are in _templates/autosummary/class.rst
 
+html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_title = f"boolcp {release}"
 html_copy_source = False
@@ -92,7 +97,27 @@ def skip_fields(app, what, name, obj, skip, options):
     return True if (getattr(obj, "__doc__", None) or "").startswith("Alias for field number") else None
 
 
+def styled_letter(found):
+    """Return a bold, script or double-struck letter as the character that it is: browsers do not style letters."""
+    style, letter = found[1].upper().replace("-", " "), found[2]
+    name = unicodedata.name(letter).removeprefix("LATIN ").replace(" LETTER", "")  # CAPITAL X, DIGIT ONE
+    for full in (f"MATHEMATICAL {style} {name}", f"{style} {name}", f"{found[1].upper()} {name}"):
+        with contextlib.suppress(KeyError):
+            return f">{unicodedata.lookup(full)}<"
+    return found[0]
+
+
+def write_formula(translator, node):
+    """Write a formula as MathML, which browsers show by themselves: without a network, and without scripts."""
+    kind = "block" if isinstance(node, nodes.math_block) else "inline"
+    text = latex2mathml.converter.convert(node.astext(), display=kind)
+    text = text.replace("<mo>&#x02016;", '<mo stretchy="false">&#x02016;')  # the bars of a norm are a pair
+    translator.body.append(re.sub(r' mathvariant="(bold|bold-italic|script|double-struck)">(\w)<', styled_letter, text))
+    raise nodes.SkipNode
+
+
 def setup(app):
     """Connect what is done here to Sphinx; the bars come after numpydoc."""
+    app.add_html_math_renderer("mathml", (write_formula, None), (write_formula, None))
     app.connect("autodoc-process-docstring", keep_bars, priority=900)
     app.connect("autodoc-skip-member", skip_fields)

@@ -31,7 +31,7 @@ X = xr.DataArray(
     coords={
         "channel": np.arange(1, 129),
         "frequency": ("frequency", np.arange(1, 200), {"units": "Hz"}),
-        "state": ["eyes open", "eyes closed", "propofol", "recovery, closed", "recovery, open"],
+        "state": ["eyes open", "eyes closed", "propofol", "recovery closed", "recovery open"],
         "x": ("channel", electrodes["x_px"]),
         "y": ("channel", -electrodes["y_px"]),
         "area": ("channel", electrodes["area8"]),

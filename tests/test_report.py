@@ -299,7 +299,7 @@ def test_units_missing_entries_residual_and_stability_are_shown(tmp_path):
     n_missing = int(np.isnan(X.values).sum())
     text = "".join(page.words)
     assert f"{n_missing} of {X.size} ({100 * n_missing / X.size:.1f} %)" in text and "ECoG (uV)" in text
-    assert f"{np.sqrt(np.nanmean(X.values**2)):.4g}" in page.words
+    assert f"{np.sqrt(np.nanmean(X.values**2)):.4g} uV" in page.words
     assert "no structure above white noise" in text and f"channel {check.structure[0]:.2f}, time " in text
     assert page.rows[0][-1] == "came back" and [row[-1] for row in page.rows[1:]] == ["100.0 %"] * 2
     assert "came back in 100.0 % of 2 fits (seeds)" in text and "on in 100 % of the fits" in "".join(page.scripts)

@@ -87,7 +87,7 @@ def render(W, provenance, history, stability=None, residual=None):
             version=__version__,
             modes=words.describe_modes(W),
             data=words.describe_data(W, provenance),
-            fit=[*words.describe_fit(W, provenance), *words.describe_residual(residual)],
+            fit=[*words.describe_fit(W, provenance), *words.describe_residual(W, residual)],
             figures=pictures.fit_figures(W, history, residual),
             atoms=[atom | {"figures": pictures.atom_figures(W, atom["number"], stability)} for atom in atoms],
             columns=COLUMNS if stability is None else (*COLUMNS, "stability"),

@@ -23,6 +23,7 @@ from boolcp.report.words import result_error, value_label
 MAX_POINTS = 20_000  # of a line; beyond, the least and the largest of each stretch stay
 MAX_CELLS = 25_000  # of an image; beyond, neighbors are averaged
 MAX_MARKERS = 60
+FEW, LETTERS = 8, 20  # so many names have room for so many letters
 COLORS = (*LINES[:6], "#8A8A8A")  # without black, which a dark page would hide
 OUTLINE, ZERO = "#6B6B6B", "#9A9A9A"
 BITS = [[0, OFF], [0.5, UNKNOWN], [1, ON]]
@@ -180,7 +181,8 @@ def groups_chart(means, is_boolean):
         trace = {"type": "scatter", "mode": "markers", "x": names, "y": [f"atom {k}"] * len(names), "marker": marker}
         traces.append(trace | {"meta": {"atom": k}} | _hover(f"atom {k}, %{{x}}: {text}"))
     rows = {"type": "category", "autorange": "reversed", "showgrid": False, "zeroline": False}
-    return {"data": traces, "layout": _layout(xaxis={"type": "category"}, yaxis=rows)}
+    columns = {"type": "category"} | ({"tickangle": -35} if max(map(len, names)) > LETTERS // 2 else {})
+    return {"data": traces, "layout": _layout(xaxis=columns, yaxis=rows)}
 
 
 def line(W, mode, column, color, name, texts):
@@ -279,11 +281,12 @@ def _axis(W, mode, *, is_even=False, is_upward=False):
     axis: dict[str, Any] = {"title": {"text": plain(mode_label(W, mode))}}
     places = even_places_of(W, mode) if is_even else places_of(W, mode)
     if places is None and coordinates_of(W, mode) is not None:
-        names = [plain(shortened(text)) for text in coordinate_text(W, mode, digits=3)]
+        texts = coordinate_text(W, mode, digits=3)
+        names = [plain(shortened(text, LETTERS) if len(texts) <= FEW else shortened(text)) for text in texts]
         step = -(-len(names) // (MAX_TICKS_UPWARD if is_upward else MAX_TICKS))
         axis |= {"tickvals": list(range(0, len(names), step)), "ticktext": names[::step]}
-        if not is_upward and max(map(len, names)) > 3:
-            axis |= {"tickangle": -90 if len(names) > 8 else -35, "ticklabeloverflow": "allow"}
+        if not is_upward and (len(names) > FEW or max(map(len, names)) > 3):
+            axis |= {"tickangle": -90 if len(names) > FEW else -35, "ticklabeloverflow": "allow"}
     elif places is not None and not is_even and is_geometric(places):
         axis["type"] = "log"
     return axis

@@ -4,6 +4,7 @@ const shown = { selected: null, atoms: null };
 const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
 const isTouch = matchMedia("(pointer: coarse)").matches;
 const scheme = matchMedia("(prefers-color-scheme: dark)");
+const parsed = new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
 
 function addressOf(id) {
   const { type, textContent } = document.getElementById(id);
@@ -42,7 +43,7 @@ async function drawNext() {
   figure.classList.add("live");
   await Plotly.newPlot(plot, data, { ...layout, dragmode: isTouch ? false : "zoom" }, options);
   plot.on("plotly_click", ({ points }) => points[0].data.meta && select(points[0].data.meta.atom));
-  paint(plot);
+  if (shown.selected !== null || shown.atoms !== null) paint(plot);
   figure.classList.add("drawn");
   waiting.shift();
   if (waiting.length) setTimeout(drawNext);
@@ -88,7 +89,7 @@ function joinTable(DataTable) {
   const layout = { topStart: null, topEnd: null, bottomStart: "info", bottomEnd: null };
   const language = { info: "_TOTAL_ of _MAX_ atoms", infoEmpty: "no atom of _MAX_", infoFiltered: "" };
   const grid = new DataTable("#table-of-atoms", { paging: false, order: [], layout, language, autoWidth: false });
-  grid.on("draw", () => follow(grid));
+  grid.on("draw", () => parsed.then(() => follow(grid)));
   const [modes, words] = ["boolean-mode", "find"].map((id) => document.getElementById(id));
   modes.addEventListener("change", () => {
     grid.column(1).search(modes.value, { exact: modes.value !== "" }).draw();
@@ -109,11 +110,10 @@ scheme.addEventListener("change", followScheme);
 followScheme();
 root.classList.add("js");
 
-// both libraries load while the cards are read; charts above the cards do not wait for them
-const parsed = new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
+// both libraries load while the cards are read; the table and the charts above the cards do not wait for them
 const charts = loadScript(addressOf("plotly")).then(watch);
 const tables = document.getElementById("table-of-atoms") && import(addressOf("datatables"));
-const joined = Promise.all([tables, parsed]).then(([library]) => library && joinTable(library.default));
+const joined = tables?.then((library) => joinTable(library.default));
 Promise.all([charts, joined, parsed]).then(() => {
   watch();
   root.classList.add("ready");

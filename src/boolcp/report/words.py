@@ -28,12 +28,18 @@ def describe_modes(W):
                 "number": n,
                 "name": plotting.mode_text(W, n),
                 "size": size,
-                "range": f"{labels[0]} to {labels[-1]} {unit_of(W, n)}".strip() if has_coords and size else "-",
+                "range": _range_text(labels, unit_of(W, n)) if has_coords and size else "-",
                 "further": ", ".join(further) or "-",
                 "n_atoms": int(np.sum(W.boolean_mode == n)),
             }
         )
     return rows
+
+
+def _range_text(labels, unit):
+    """Return the first and the last label of a mode, or all of a few."""
+    text = ", ".join(labels) if len(labels) <= MAX_STATES else f"{labels[0]} to {labels[-1]}"
+    return f"{text} {unit}".strip()
 
 
 def describe_data(W, provenance):
@@ -46,7 +52,7 @@ def describe_data(W, provenance):
         n_missing = 0 if W.data_gram is None else provenance.get("data", {}).get("n_missing")
         if n_missing is not None:
             size = np.sqrt(W.data_norm2 / max(n_entries - n_missing, 1))
-            pairs.append(("Scale (root mean square)", f"{size:.4g}"))
+            pairs.append(("Scale (root mean square)", _with_unit(W, f"{size:.4g}")))
         pairs.append(("Missing entries", missing_text(n_missing, n_entries)))
     for n, slices in (W.undetermined or {}).items():
         names = [text for text, is_empty in zip(plotting.coordinate_text(W, n), slices, strict=True) if is_empty]
@@ -60,7 +66,7 @@ def describe_data(W, provenance):
     return pairs
 
 
-def describe_residual(check):
+def describe_residual(W, check):
     """Return what is left over, as pairs of a name and a text."""
     if check is None:
         return []
@@ -68,7 +74,7 @@ def describe_residual(check):
     lags = ", ".join(f"{name} {lag:+.2f}" for name, lag in zip(check.mode_names, check.lag_correlation, strict=True))
     return [
         ("Residual", "no structure above white noise" if check.is_noise else "structure is left"),
-        ("Residual, root mean square", f"{check.rms:.4g}"),
+        ("Residual, root mean square", _with_unit(W, f"{check.rms:.4g}")),
         ("Residual, excess kurtosis", f"{check.kurtosis:.2f}"),
         ("Residual, largest singular value by mode (white noise: at most 1)", edges),
         ("Residual, correlation of neighbors by mode (white noise: 0)", lags),
@@ -220,6 +226,10 @@ def value_label(W):
     """Return what the numbers of the tensor are, with their unit if it is known."""
     name, unit = (None, None) if W.labels is None else (W.labels.name, W.labels.value_unit)
     return f"{name or 'size'} ({unit or 'arbitrary units'})"
+
+
+def _with_unit(W, number):
+    return number if W.labels is None else f"{number} {W.labels.value_unit or ''}".rstrip()
 
 
 def _listing(names):
