@@ -66,7 +66,7 @@ def real_chart(W, k, mode):
     names = [f"product {n}" for n in range(columns.shape[1])] if columns.shape[1] > 1 else [""]
     traces = [line(W, mode, columns[:, n], COLORS[n % len(COLORS)], name, texts) for n, name in enumerate(names)]
     if 1 < len(traces) <= 4:
-        layout |= {"showlegend": True, "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom"}}
+        layout |= _legend()
     return {"data": traces, "layout": layout}
 
 
@@ -161,7 +161,8 @@ def together_charts(W, mode):
             trace = line(W, mode, column, COLORS[k % len(COLORS)], f"atom {k}", texts)
             traces.append(trace | {"meta": {"atom": k}})
         axis = {"title": {"text": "relative size"}}
-        charts["real"] = {"data": traces, "layout": _layout(xaxis=_axis(W, mode), yaxis=axis)}
+        layout = _layout(xaxis=_axis(W, mode), yaxis=axis)
+        charts["real"] = {"data": traces, "layout": layout | (_legend() if 1 < len(traces) <= len(COLORS) else {})}
     return charts
 
 
@@ -328,6 +329,12 @@ def _averaged(image, steps):
 def _symmetric(values):
     top = float(np.nanmax(np.abs(values), initial=0.0)) if np.isfinite(values).any() else 0.0
     return {"cmin": -(top or 1.0), "cmax": top or 1.0}
+
+
+def _legend():
+    """Return a legend above the chart; what is shown is chosen in the table, not there."""
+    place = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
+    return {"showlegend": True, "legend": place | {"itemclick": False, "itemdoubleclick": False}}
 
 
 def _bar(label):
