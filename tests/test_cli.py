@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -333,3 +334,22 @@ def test_in_a_terminal_the_variable_is_asked_for(tmp_path, monkeypatch, rng):
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("typer.prompt", lambda *arguments, **given: "b")
     np.testing.assert_array_equal(load_data(options(tmp_path / "a.npz")), 2 * X)
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_shown_without_the_line_of_code(data, capsys):
+    np.save("zeros.npy", np.zeros((3, 4, 5)))
+    code, _, err = run(capsys, "fit", "zeros.npy", "-k", 1, "-o", "out")
+    assert code == 0 and "boolcp: warning: X is zero everywhere: the decomposition has no atoms.\n" in err
+    assert ".py" not in err
+
+
+def test_a_fit_says_how_to_see_pictures_and_a_table_how_to_be_read(data, capsys):
+    assert "Pictures: boolcp report 'my result'" in run(capsys, "fit", "data.npy", "-k", 1, "-o", "my result")[1]
+    Path("table.csv").write_text("1,2\n3,4\n")
+    code, _, err = run(capsys, "info", "table.csv")
+    assert code == WRONG_INPUT and "np.save('data.npy', array)" in err
+
+
+def test_the_help_of_each_command_fits_in_its_line(capsys):
+    assert "..." not in run(capsys, "--help")[1].partition("Commands:")[2]

@@ -192,3 +192,21 @@ def test_given_axes_are_drawn_on_and_wrong_modes_refused(rng):
     for mode in (3, (1, 1), (-1, 1)):
         with pytest.raises(ValueError, match="mode must be"):
             plotting.plot_real(W, 0, mode)
+
+
+def test_pictures_say_what_they_are_drawn_from(rng):
+    W = rank_one((4, 5, 6), 3, rng)
+    wants = {"plot_stability": "a Stability, boolcp.stability", "plot_bit_probability": "a Stability, boolcp.stability"}
+    wants |= {"plot_selection": "a Selection, boolcp.select_n_atoms", "plot_residual": "a ResidualCheck, boolcp.resid"}
+    wants |= {"plot_error_path": r"history of a fit, model\.history_"}
+    for name, words in wants.items():
+        with pytest.raises(TypeError, match=f"drawn from .*{words}.*, got"):
+            getattr(plotting, name)(W)
+    for draw in (plotting.plot_atoms, plotting.plot_certificates):
+        with pytest.raises(TypeError, match="drawn from a BooleanCP, got Atom"):
+            draw(W.atoms[0])
+
+
+def test_one_atom_is_drawn_by_its_number(rng):
+    W = rank_one((4, 5, 6), 3, rng)
+    assert len(plotting.plot_atoms(W, 1).axes) == len(plotting.plot_atoms(W, [1]).axes) == 3

@@ -5,6 +5,7 @@ Only typer is imported here; the commands import the rest when they run, so that
 
 import os
 import sys
+import warnings
 
 WRONG_INPUT, BUG, INTERRUPTED = 2, 1, 130
 
@@ -19,7 +20,9 @@ def main(arguments=None):
     except ImportError as error:
         return _fail(f"the command needs the package {error.name!r}: pip install 'boolcp[cli]'", WRONG_INPUT)
     try:
-        app(arguments, prog_name="boolcp")
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            app(arguments, prog_name="boolcp")
     except SystemExit as stop:
         if isinstance(getattr(stop.__context__, "__cause__", None), KeyboardInterrupt):  # typer catches it
             return _fail("stopped by Ctrl-C; no result was written", INTERRUPTED)
@@ -44,6 +47,11 @@ def run():
     except BrokenPipeError:  # `boolcp info FILE | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None):
+    """Show a warning as the user can act on it, without the line of code that it comes from."""
+    print(f"boolcp: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _fail(text, code):

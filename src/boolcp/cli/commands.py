@@ -16,7 +16,7 @@ EXAMPLES = """Decompose a tensor into atoms that are exactly on or off along one
   boolcp info data.mat                            what is in a file
   boolcp fit data.npy -k 10 -o result             decompose it
   boolcp fit recording.zip --condition Anesthetized --reference average --resample 100 --bin-ms 3000 -k 10
-  boolcp info result/decomposition.nc             what was found
+  boolcp info result                              what was found
   boolcp report result                            the same as a page with pictures
 
 Exit codes: 0 done, 1 a bug, 2 wrong input, 130 stopped by Ctrl-C.
@@ -148,7 +148,7 @@ def select(
     run_select(data, out, is_forced=force, max_atoms=max_atoms, splits=splits, scheme=scheme, n_jobs=jobs, seed=seed)
 
 
-@app.command()
+@app.command(short_help="Fill the missing entries (NaN) of a tensor.")
 @takes_data
 def complete(
     data: DataOptions,
@@ -168,7 +168,7 @@ def complete(
     run_complete(data, out, n_atoms=n_atoms, seed=seed, is_forced=force)
 
 
-@app.command()
+@app.command(short_help="Read, prepare and write a tensor to one file.")
 @takes_data
 def convert(
     data: DataOptions,
@@ -191,7 +191,7 @@ def convert(
     typer.echo(f"{out}: {sizes_text(X)}")
 
 
-@app.command()
+@app.command(short_help="Write a saved result as one HTML page.")
 def report(
     out: Annotated[
         Path, typer.Argument(metavar="OUT", help="A folder that fit wrote, or a saved result, .nc.", show_default=False)
@@ -209,7 +209,7 @@ def report(
     typer.echo(run_report(out, is_forced=force))
 
 
-@app.command()
+@app.command(short_help="Simulate a recording and go the whole way.")
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the demo.")] = Path("boolcp-demo"),
     seed: Seed = 0,

@@ -39,7 +39,8 @@ def run_fit(data, parameters, out, *, n_stability=0, is_forced=False, checkpoint
         notes["stability"] = find_stability(model, X, n_stability)
     write_result(model, X, out, seconds=seconds, notes=notes, is_forced=is_forced)
     print(model.decomposition_.summary())
-    print(f"{seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}")
+    pictures = shlex.join(["boolcp", "report", str(out)])
+    print(f"{seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}. Pictures: {pictures}")
     if is_partial:
         atoms = f"{model.decomposition_.n_atoms} of {parameters['n_atoms']} atoms"
         print(f"Stopped by Ctrl-C: a valid but partial result, {atoms}.")

@@ -127,6 +127,8 @@ def format_of(path):
     advice = f"Known are {KNOWN}."
     if name.endswith((".pkl", ".pickle")):
         advice = f"Pickles are never read because they can run code. {advice}"
+    if name.endswith((".csv", ".tsv", ".txt", ".xlsx")):
+        advice = f"Read a table with numpy or pandas and save its numbers: np.save('data.npy', array). {advice}"
     raise FileError(path, f"the ending {path.suffix or '(none)'} is not a known format", advice)
 
 

@@ -1,9 +1,11 @@
 """All atoms of a decomposition in one figure."""
 
+import numbers
+
 from boolcp.extras import load_extra
 from boolcp.plotting._conditions import condition_patches
 from boolcp.plotting._parts import plot_boolean, plot_real
-from boolcp.plotting.look import on_off_patches, plain_text
+from boolcp.plotting.look import need, on_off_patches, plain_text
 from boolcp.plotting.mode_labels import has_places, mode_text, positions_of
 
 
@@ -14,7 +16,7 @@ def plot_atoms(W, atoms=None, figure=None):
     ----------
     W : BooleanCP
         The decomposition, of any order.
-    atoms : list of int, optional
+    atoms : int or list of int, optional
         The atoms to draw; all if None.
     figure : matplotlib Figure or SubFigure, optional
         Where to draw; a new figure of a fitting size if None.
@@ -32,6 +34,8 @@ def plot_atoms(W, atoms=None, figure=None):
     >>> len(plot_atoms(truth, [0, 2]).axes)
     8
     """
+    need(W, "atoms", "a BooleanCP")
+    atoms = [atoms] if isinstance(atoms, numbers.Integral) else atoms
     chosen = range(W.n_atoms) if atoms is None else [range(W.n_atoms)[k] for k in atoms]
     panels = {k: atom_panels(W, k) for k in chosen}
     n_columns = W.ndim + any(len(row) > W.ndim for row in panels.values())

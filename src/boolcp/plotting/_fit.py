@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from boolcp.plotting.look import BLUE, LINES, ORANGE, finish, legend_above, make_axes
+from boolcp.plotting.look import BLUE, LINES, ORANGE, finish, legend_above, make_axes, need
 from boolcp.plotting.mode_labels import mode_text
 
 
@@ -77,7 +77,10 @@ def relative_error(step):
     """Return the relative error of a step of a history: a record, a dict or the number itself."""
     if isinstance(step, dict):
         return float(step["relative_error"])
-    return float(getattr(step, "relative_error", step))
+    step = getattr(step, "relative_error", step)
+    if np.ndim(step) or isinstance(step, str):
+        raise TypeError(f"A path is drawn from the history of a fit, model.history_, got {type(step).__name__}.")
+    return float(step)
 
 
 def plot_certificates(W, ax=None):
@@ -103,6 +106,7 @@ def plot_certificates(W, ax=None):
     >>> len(plot_certificates(boolcp.decompose(X, 2, random_state=0)).patches)
     2
     """
+    need(W, "atoms", "a BooleanCP")
     ax = make_axes(ax)
     values = 100 * np.array([atom.certificate for atom in W.atoms], dtype=float)
     for n in sorted(set(W.boolean_mode.tolist())):
@@ -143,6 +147,7 @@ def plot_selection(selection, ax=None):
     >>> ax.get_ylabel()
     'held-out RMSE'
     """
+    need(selection, "standard_error", "a Selection, boolcp.select_n_atoms(X)")
     ax = make_axes(ax)
     numbers = np.arange(len(selection.mean))
     ax.errorbar(numbers, selection.mean, selection.standard_error, color=BLUE, marker="o", markersize=4, capsize=2)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from boolcp.plotting.look import BLUE, finish, make_axes, plain_text, shortened
+from boolcp.plotting.look import BLUE, finish, make_axes, need, plain_text, shortened
 
 
 def plot_residual(check, ax=None):
@@ -32,6 +32,7 @@ def plot_residual(check, ax=None):
     >>> ax.get_ylabel()
     'residual / root mean square'
     """
+    need(check, "normal_quantiles", "a ResidualCheck, boolcp.residuals.residual_check(X, W)")
     ax = make_axes(ax, height=2.8)
     x, y = check.normal_quantiles, check.quantiles
     ends = np.array([x[0], x[-1]])

@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from boolcp.plotting.look import BLUE, LONG, ORANGE, finish, legend_above, make_axes, make_patch
+from boolcp.plotting.look import BLUE, LONG, ORANGE, finish, legend_above, make_axes, make_patch, need
 from boolcp.plotting.mode_labels import even_places, label_mode
+
+STABILITY = "a Stability, boolcp.stability(X, n_atoms)"
 
 SPREAD = 0.7  # of the bits of one atom over its place on the axis
 
@@ -36,6 +38,7 @@ def plot_stability(stability, ax=None):
     >>> [round(bar.get_height()) for bar in ax.patches]
     [100, 100]
     """
+    need(stability, "bit_probability", STABILITY)
     W = stability.decomposition
     ax = make_axes(ax, width=max(3.35, 0.3 * W.n_atoms + 0.6))
     numbers = np.arange(W.n_atoms)
@@ -85,6 +88,7 @@ def plot_bit_probability(stability, atom=0, ax=None):
     >>> len(plot_bit_probability(boolcp.stability(X, 2, n_runs=2, random_state=0)).patches)
     9
     """
+    need(stability, "bit_probability", STABILITY)
     ax = make_axes(ax, height=2.0)
     W = stability.decomposition
     one, p = W.atoms[atom], stability.bit_probability[atom]

@@ -102,3 +102,9 @@ def make_patch(color, label):
 def on_off_patches(has_unknown=False):
     """Return the legend entries of Boolean values."""
     return [make_patch(ON, "on"), make_patch(OFF, "off")] + ([make_patch(UNKNOWN, "no data")] if has_unknown else [])
+
+
+def need(value, attribute, what):
+    """Raise unless a value has what a picture draws; `what` says what to pass."""
+    if not hasattr(value, attribute):
+        raise TypeError(f"This picture is drawn from {what}, got {type(value).__name__}.")
