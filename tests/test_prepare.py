@@ -1,3 +1,6 @@
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -233,3 +236,8 @@ def test_what_cannot_be_done_is_said(step, words, X):
 def test_plain_arrays_are_refused():
     with pytest.raises(TypeError, match="xarray DataArray"):
         prepare.common_average(np.ones((2, 3)))
+
+
+def test_filters_are_fetched_when_they_are_used():
+    code = "import sys, boolcp.prepare; print('scipy.signal' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

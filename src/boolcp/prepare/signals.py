@@ -3,7 +3,6 @@
 from fractions import Fraction
 
 import numpy as np
-from scipy import fft, signal
 
 from boolcp.extras import load_extra
 from boolcp.prepare.common import floating, labels_of, need_mode, noted, sampling_rate, segments
@@ -100,6 +99,8 @@ def band_pass(X, low, high, *, order=4):
     if not edges or not all(0 < edge < rate / 2 for edge in edges) or (len(edges) == 2 and not low < high):
         raise ValueError(f"The band {low} to {high} Hz must lie between 0 and half the sampling rate, {rate / 2:g} Hz.")
     kind = "bandpass" if len(edges) == 2 else ("highpass" if high is None else "lowpass")
+    from scipy import signal  # slow to import, and most files are read without a filter
+
     sos = signal.butter(order, edges if len(edges) == 2 else edges[0], kind, fs=rate, output="sos")
     result = _along_time(X, lambda x: signal.sosfiltfilt(sos, x, padlen=min(len(x) - 1, int(3 * rate / edges[0]))))
     return noted(result, X, f"band-pass {low} to {high} Hz, Butterworth of order {order}, zero phase")
@@ -122,6 +123,8 @@ def notch(X, frequency, *, width=2.0):
         raise ValueError(
             f"The frequency {frequency} Hz must lie between 0 and half the sampling rate, {rate / 2:g} Hz."
         )
+    from scipy import signal
+
     b, a = signal.iirnotch(frequency, frequency / width, fs=rate)
     result = _along_time(X, lambda x: signal.filtfilt(b, a, x, padlen=min(len(x) - 1, int(rate))))
     return noted(result, X, f"notch {frequency} Hz")
@@ -141,6 +144,7 @@ def envelope(X, kind="amplitude"):
     """
     if kind not in ("amplitude", "power", "log"):
         raise ValueError(f'kind must be "amplitude", "power" or "log", got {kind!r}.')
+    from scipy import fft, signal
 
     def change(x):
         amplitude = np.abs(signal.hilbert(x, fft.next_fast_len(len(x)))[: len(x)])
@@ -167,6 +171,7 @@ def resample(X, rate):
     if not 0 < rate < np.inf:
         raise ValueError(f"The sampling rate must be a positive number of Hz, got {rate}.")
     ratio = Fraction(rate / old).limit_denominator(10_000)
+    from scipy import signal
 
     def change(x):
         return signal.resample_poly(x, ratio.numerator, ratio.denominator, padtype="line")
