@@ -67,14 +67,14 @@ class Complement:
         return 1 - np.einsum("ik,ik->i", self.Q, self.Q)
 
 
-def maximize(C, rng, *, certify=True, is_ratio=True):
+def maximize(C, rng, *, certify=True, is_ratio=True, effort="default"):
     """Maximize z'Cz, or z'Cz / |z|^2 if is_ratio, for a matrix or a ThinGram; return a BooleanQuadratic."""
     if isinstance(C, ThinGram):
-        return maximize_thin(C.F, rng, certify=certify, is_ratio=is_ratio)
-    return maxcut.solve_program(C, rng, is_ratio=is_ratio, certify=certify)
+        return maximize_thin(C.F, rng, certify=certify, is_ratio=is_ratio, effort=effort)
+    return maxcut.solve_program(C, rng, is_ratio=is_ratio, certify=certify, effort=effort)
 
 
-def maximize_thin(F, rng, *, certify=True, is_ratio=True):
+def maximize_thin(F, rng, *, certify=True, is_ratio=True, effort="default"):
     """Maximize z'FF'z, or z'FF'z / |z|^2 if is_ratio, over z in {0,1}^d, z != 0; return a BooleanQuadratic."""
     d = len(F)
     active = np.flatnonzero(F.any(axis=1))
@@ -85,26 +85,26 @@ def maximize_thin(F, rng, *, certify=True, is_ratio=True):
     if len(F) <= maxcut.EXHAUSTIVE:
         z, value, bound = maxcut.enumerate_all(F @ F.T, certify, is_ratio)
     else:
-        z, value, bound = _search(F, rng, certify, is_ratio)
+        z, value, bound = _search(F, rng, certify, is_ratio, effort)
     bound = None if bound is None else float(np.ldexp(bound, 2 * exponent))
     return maxcut.make_result(d, active[z], float(np.ldexp(value, 2 * exponent)), bound)
 
 
-def _search(F, rng, certify, is_ratio):
+def _search(F, rng, certify, is_ratio, effort):
     """Return z, its objective and the bound (None unless asked for and proved).
 
-    The relaxation is left out if it is not needed for the bound and all starts climb to the same z.
+    The relaxation is left out if it is not needed for the bound and all starts climb to the same z, or if quick.
     """
     C, bound = ThinGram(F), None
     pool = bit_search.local_search(C, first_starts(F, rng, is_ratio), is_ratio)
     is_dual = certify and not is_ratio
-    if is_dual or len(pool) > 1:
+    if is_dual or (effort != "quick" and len(pool) > 1):
         G = np.vstack([F.sum(axis=0), F])  # the lifted matrix is GG'
         V = solve_sdp(G, rng, t=pool[0][0] if is_ratio else 0.0, tol=1e-6 if is_dual else 1e-4)
         pool = bit_search.merge(pool, bit_search.local_search(C, maxcut.round_hyperplanes(V, rng, 24), is_ratio))
     if certify:
         bound = thin_eigenvalue_bound(F) if is_ratio else sdp_bound(G, V)
-    if bound is None or pool[0][0] < bound * (1 - 1e-9):
+    if effort != "quick" and (bound is None or pool[0][0] < bound * (1 - 1e-9)):
         pool = bit_search.recombine(C, pool, rng, is_ratio, 12, min(len(F), 1000))
     z = bit_search.best_of(pool)
     s = F[z].sum(axis=0)
