@@ -13,7 +13,7 @@ from boolcp.relax import solve_rows
 from boolcp.thin_maxcut import Complement, ThinGram, maximize
 from boolcp.weights import atom_system
 
-MAX_CLIMB = 2e8  # multiplications for the flips of a code of a long mode; its bits are decided again later
+MAX_CLIMB = 2e7  # multiplications for the flips of a code of a long mode; its bits are decided again later
 DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 
 
@@ -41,7 +41,8 @@ def best_code(C, P, rng, score, certify):
         published = maximize(C, rng, certify=certify, is_ratio=False)
         return published.z, published.bound
     published = maximize(C, rng, certify=False, is_ratio=False, effort="quick")  # only a start
-    normalized = maximize(C, rng, certify=certify, is_ratio=True)
+    effort = "quick" if isinstance(C, ThinGram) else "default"  # bits of a long mode are decided again later
+    normalized = maximize(C, rng, certify=certify, is_ratio=True, effort=effort)
     _, z = max((climb_ratio(C, P, start.z) for start in (normalized, published)), key=lambda found: found[0])
     return z, normalized.bound
 
