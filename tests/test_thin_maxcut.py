@@ -152,3 +152,13 @@ def test_scale_and_zero_rows_do_not_matter(is_ratio, scale, rng):
     assert not found.z[[3, 7, 20]].any()
     assert found.ratio == pytest.approx(plain.ratio)
     assert not maximize_thin(0 * F, rng, is_ratio=is_ratio).value
+
+
+@pytest.mark.parametrize("is_ratio", [True, False])
+def test_a_quick_search_leaves_the_relaxation_out(rng, is_ratio, monkeypatch):
+    F = rng.standard_normal((40, 3))
+    best = maximize_thin(F, rng, is_ratio=is_ratio)
+    monkeypatch.setattr(thin_maxcut, "solve_sdp", None)
+    quick = maximize_thin(F, rng, is_ratio=is_ratio, certify=is_ratio, effort="quick")
+    assert quick.value == pytest.approx(np.sum(F[quick.z].sum(axis=0) ** 2) / (quick.z.sum() if is_ratio else 1))
+    assert 0.9 * best.value <= quick.value <= best.bound
