@@ -52,10 +52,15 @@ def check_range(X, observed=None, name="X"):
     """Raise if the largest entry is so large or so small that products of entries overflow or vanish; zero is fine."""
     known = True if observed is None else observed
     largest = max(np.fmax.reduce(X, None, initial=0, where=known), -np.fmin.reduce(X, None, initial=0, where=known))
-    low, high = RANGES[str(X.dtype)]
+    check_largest(largest, X.dtype, name)
+
+
+def check_largest(largest, dtype, name="X"):
+    """Raise if the size of the largest entry is one that entries of a dtype cannot be computed with; zero is fine."""
+    low, high = RANGES[str(dtype)]
     if largest and not low <= largest <= high:
         raise ValueError(
-            f"The largest entry of {name} is {largest:.3g} in size; {X.dtype} can be computed with from {low:g} to "
+            f"The largest entry of {name} is {largest:.3g} in size; {dtype} can be computed with from {low:g} to "
             f"{high:g}. Change the unit, e.g. {name} / {largest:.1g}."
         )
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from boolcp import contractions
+from boolcp.checks import check_largest
 from boolcp.memory import check_memory, read_memory
 from boolcp.storage import questions
 from boolcp.storage.dense import Contracted, DenseTensor, Difference
@@ -278,6 +279,7 @@ def look_at(source, limit, *, first=None, wanted=(), name="X"):
     (norm, n_infinite, *counts, grams), rows = data._pass(cut, questions.ask_first, (cut, modes))
     if n_infinite:
         raise ValueError(f"{name} contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
+    check_largest(rows[1].max(), source.dtype, name)
     facts = Facts(
         float(norm), [*counts[:cut], rows[0], *counts[cut:]], dict(zip(modes, grams, strict=True)), data.facts.passes
     )

@@ -9,13 +9,14 @@ from boolcp.storage.thin import short_gram
 
 
 def ask_first(data, rows, cut, modes):
-    """Return |X|^2, the number of infinities and of observed entries along each mode, and Gram matrices."""
-    n_infinite = int(np.isinf(data._array).sum())
+    """Return |X|^2, the infinities, the observed entries along each mode, Gram matrices; and the largest entry."""
+    largest = np.array([max(data._array.max(), -data._array.min())])
+    n_infinite = int(np.isinf(data._array).sum()) if np.isinf(largest[0]) else 0
     counts = [data.n_observed_along(n) for n in range(data.ndim)]
     grams = [] if n_infinite else [data.gram(n) for n in modes]
     norm = np.inf if n_infinite else data.squared_norm
     sums = [norm, n_infinite, *(count for n, count in enumerate(counts) if n != cut), Terms(grams)]
-    return sums, [counts[cut]]
+    return sums, [counts[cut], largest]
 
 
 class Terms(list):
