@@ -86,11 +86,12 @@ def check_lazy(X, mask=None, *, name="X"):
         )
     if mask is not None and not is_lazy(mask):
         check_mask(mask, X.shape)
-    elif mask is not None and (mask.shape != X.shape or mask.dtype != bool):
+    elif mask is not None and mask.shape != X.shape:
         raise ValueError(
-            f"mask has shape {mask.shape} and dtype {mask.dtype} but {name} has shape {X.shape}; give one Boolean for "
-            f"each entry of {name}."
+            f"mask has shape {mask.shape} but {name} has shape {X.shape}; give one Boolean for each entry of {name}."
         )
+    elif mask is not None and mask.dtype != bool:
+        raise ValueError(f"mask has dtype {mask.dtype}; a lazy one must be Boolean, e.g. mask.astype(bool).")
 
 
 def check_order(X, name):

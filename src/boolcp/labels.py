@@ -58,6 +58,9 @@ def read_labels(X):
     if type(X).__module__.startswith("xarray") and hasattr(type(X), "data_vars"):
         names = ", ".join(map(repr, X.data_vars)) or "none"
         raise TypeError(f"X is an xarray Dataset, which holds several arrays ({names}); give one, e.g. X[name].")
+    if type(X).__module__.partition(".")[0] in ("zarr", "h5py") and not hasattr(X, "shape"):
+        names = ", ".join(map(repr, X)) or "nothing"
+        raise TypeError(f"X is a group of arrays ({names}), not an array; give one of them, e.g. X[name].")
     if not is_labelled(X):
         return X, None
     dims = tuple(str(dim) for dim in X.dims)

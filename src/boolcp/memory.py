@@ -1,9 +1,13 @@
 """How much memory there is, and an error with an estimate before an allocation that cannot fit."""
 
+import math
 import os
 import re
+from pathlib import Path, PurePosixPath
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+GROUP_FILES = ("memory.max", "memory.current", "")  # limit, use, and what the names of its parts begin with
+OLD_GROUP_FILES = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
 
 
 def read_memory(size, name="max_memory"):
@@ -29,20 +33,57 @@ def read_memory(size, name="max_memory"):
     return int(size)
 
 
+def float_bytes(shape, dtype):
+    """Return the bytes of an array as it is worked with: float32 stays, all other numbers become float64.
+
+    Examples
+    --------
+    >>> from boolcp.memory import float_bytes
+    >>> float_bytes((10, 10), "int16"), float_bytes((10, 10), "float32")
+    (800, 400)
+    """
+    return math.prod(shape) * (4 if str(dtype) == "float32" else 8)
+
+
 def available_memory():
-    """Return the bytes that a process can still take: of the machine, or of its control group if that is less."""
+    """Return the bytes that a process can still take: of the machine, or of its control groups if that is less."""
     try:
         import psutil
 
         free = psutil.virtual_memory().available
     except ImportError:  # of the machine as a whole
         free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(int(min(free, group_memory())), 0)
+
+
+def group_memory(root="/sys/fs/cgroup", membership="/proc/self/cgroup"):
+    """Return the bytes that the control groups of this process, of version 2 or 1, leave; infinity without a limit.
+
+    A container has one, and so has a job of a scheduler, below others whose limits hold as well.
+    """
     try:
-        with open("/sys/fs/cgroup/memory.max") as limit, open("/sys/fs/cgroup/memory.current") as used:
-            free = min(free, int(limit.read()) - int(used.read()))
+        lines = Path(membership).read_text().splitlines()
+    except OSError:  # not Linux
+        return math.inf
+    free = math.inf
+    for line in lines:
+        kinds, path = line.split(":", 2)[1:]
+        if kinds in ("", "memory"):
+            base, files = (Path(root), GROUP_FILES) if kinds == "" else (Path(root, "memory"), OLD_GROUP_FILES)
+            own = PurePosixPath(path)
+            free = min(free, *(_left(base / str(group).lstrip("/"), *files) for group in (own, *own.parents)))
+    return free
+
+
+def _left(folder, limit, used, prefix):
+    """Return the bytes that one group leaves; files that are cached give way, as those of the machine do."""
+    try:
+        size, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+        known = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        cached = sum(int(known.get(f"{prefix}{kind}_file", 0)) for kind in ("active", "inactive"))
     except (OSError, ValueError):  # no such group, or one without a limit
-        pass
-    return max(int(free), 0)
+        return math.inf
+    return size - taken + cached
 
 
 def memory_text(n_bytes):

@@ -10,7 +10,7 @@ from boolcp import certify
 from boolcp.atoms import BooleanCP
 from boolcp.backfit import block_pursuit
 from boolcp.imputation import observed_block_pursuit
-from boolcp.memory import check_memory, read_memory
+from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.polish import decide_rows
 from boolcp.pursuit import boolean_matching_pursuit, record
 from boolcp.refine import add_greedy, not_worse, refine, to_decomposition
@@ -103,7 +103,7 @@ def open_lazy(model, X, mask):
         "A tensor is left where it is with atom_rank=1, refine=True, compression=True and three or more modes, not all "
         "of them short; otherwise it is loaded. Change these parameters, or raise max_memory."
     )
-    needed = 3 * math.prod(X.shape) * max(X.dtype.itemsize, 4)
+    needed = 3 * float_bytes(X.shape, X.dtype)
     check_memory({"the tensor in memory, with copies": needed}, limit, advice)
     return None
 

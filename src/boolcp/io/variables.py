@@ -1,6 +1,5 @@
 """Files of named arrays without labels (npz, mat, HDF5): which one is meant, and what its modes are called."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from boolcp.extras import load_extra
 from boolcp.io.errors import ChoiceError, FileError
-from boolcp.memory import available_memory
+from boolcp.memory import available_memory, float_bytes
 
 RATE_NAMES = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate")
 
@@ -97,7 +96,7 @@ def is_left(shape, dtype, lazy):
     """Return True if an array stays in its file: it shall, or it has more than half of the memory that is available."""
     if lazy != "auto":
         return bool(lazy)
-    return 2 * math.prod(shape) * np.dtype(dtype).itemsize > available_memory()
+    return 2 * float_bytes(shape, dtype) > available_memory()
 
 
 def not_lazy(path):

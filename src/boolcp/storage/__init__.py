@@ -15,7 +15,7 @@ residual(W)               the storage of X - W
 import numpy as np
 
 from boolcp.checks import is_lazy
-from boolcp.memory import read_memory
+from boolcp.memory import float_bytes, read_memory
 from boolcp.storage.dense import DenseTensor
 from boolcp.storage.observed import SPARSE, ListedTensor, MaskedTensor
 from boolcp.storage.sources import find_map
@@ -35,7 +35,7 @@ def make_storage(X, observed=None):
 
 def stays_out(X, max_memory=None):
     """Return True if an array is read in slabs: it is lazy, or a memory map of more than half of the memory."""
-    return is_lazy(X) or (find_map(X) is not None and 2 * X.nbytes > read_memory(max_memory))
+    return is_lazy(X) or (find_map(X) is not None and 2 * float_bytes(X.shape, X.dtype) > read_memory(max_memory))
 
 
 def listed_or_masked(indices, values, shape):

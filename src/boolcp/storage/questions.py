@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from boolcp.checks import RANGES
 from boolcp.storage.slabs import in_order, part_of
 from boolcp.storage.thin import short_gram
 
@@ -13,8 +14,9 @@ def ask_first(data, rows, cut, modes):
     largest = np.array([max(data._array.max(), -data._array.min())])
     n_infinite = int(np.isinf(data._array).sum()) if np.isinf(largest[0]) else 0
     counts = [data.n_observed_along(n) for n in range(data.ndim)]
-    grams = [] if n_infinite else [data.gram(n) for n in modes]
-    norm = np.inf if n_infinite else data.squared_norm
+    is_usable = largest[0] <= RANGES[str(data.dtype)][1]  # else products overflow, and X is refused
+    grams = [data.gram(n) for n in modes] if is_usable else []
+    norm = data.squared_norm if is_usable else np.inf
     sums = [norm, n_infinite, *(count for n, count in enumerate(counts) if n != cut), Terms(grams)]
     return sums, [counts[cut], largest]
 

@@ -93,7 +93,8 @@ def run_pass(source, mode, view, question, constants=(), along=()):
     """
     dask, da = load_extra("dask", "dask"), load_extra("dask.array", "dask")
     X, stops = source.slabs(mode)
-    shared = (view, question, tuple(constants), tuple(map(np.ascontiguousarray, along)), [0, *stops])
+    form = source.shape, source.dtype
+    shared = (view, question, tuple(constants), tuple(map(np.ascontiguousarray, along)), [0, *stops], form)
     shared = dask.delayed(shared, name=f"constants-{uuid4().hex}", traverse=False)
     nothing = np.empty((0,) * X.ndim, dtype=object)
     answers = X.map_blocks(_ask, mode, shared, dtype=object, chunks=(1,) * X.ndim, meta=nothing)
@@ -106,10 +107,27 @@ def run_pass(source, mode, view, question, constants=(), along=()):
 
 def _ask(block, mode, shared, block_id):
     """Return the answer of one slab, (sums, rows). It is read in the same task, so that it is not sent anywhere."""
-    view, question, constants, along, bounds = shared
+    view, question, constants, along, bounds, form = shared
     rows = slice(bounds[block_id[mode]], bounds[block_id[mode] + 1])
-    sums, joined = question(view.open(np.asarray(block), mode, rows), [A[rows] for A in along], *constants)
+    block = as_said(block, mode, rows.stop - rows.start, *form)
+    sums, joined = question(view.open(block, mode, rows), [A[rows] for A in along], *constants)
     return tuple(sums), tuple([piece] for piece in joined)
+
+
+def as_said(block, mode, n_rows, shape, dtype):
+    """Return a slab as an array of the dtype that is said; another shape than is said is an error.
+
+    A function of the user's, given to dask's map_blocks or delayed, may give other blocks than were promised for it.
+    """
+    said = tuple(n_rows if n == mode else d for n, d in enumerate(shape))
+    if block.shape != said:
+        raise ValueError(
+            f"A part of X has shape {block.shape} when it is computed, but its chunks say {said}: tell dask the chunks "
+            f"that it really has (chunks= of map_blocks, shape= of from_delayed), or call X.compute_chunk_sizes()."
+        )
+    if np.ma.isMaskedArray(block):
+        block = np.ma.filled(block.astype(dtype), np.nan)
+    return np.asarray(block, dtype=dtype)
 
 
 def _answer(answer, axis, keepdims):

@@ -103,6 +103,16 @@ def mapped_file(X):
     return MappedFile(str(base.filename), X.dtype, X.shape, X.strides, offset)
 
 
+def hdf5_file(X):
+    """Return the Hdf5File of a dataset, or the dataset itself if no file on the disk gives it by its name."""
+    file = Hdf5File(X.file.filename, X.name, X.dtype, X.shape)
+    try:
+        with load_extra("h5py", "files").File(file.filename, "r") as opened:
+            return file if opened[file.name].id == X.id else X
+    except (OSError, KeyError, TypeError):  # a file in memory, a dataset without a name or behind several links
+        return X
+
+
 class Source:
     """A lazy array as slabs of floating-point numbers, NaN where the mask is False.
 
@@ -119,14 +129,16 @@ class Source:
     def __init__(self, X, mask=None, *, block=None):
         X, self.chunks = ORIGINS.get(getattr(X, "name", None), (X, natural_chunks(X)))
         self.is_dask = type(X).__module__.startswith("dask")
+        self.dtype = np.dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
+        if self.is_dask and np.ma.isMaskedArray(X._meta):  # before chunks are joined, which would lose their masks
+            X = load_extra("dask.array", "dask").ma.filled(X.astype(self.dtype), np.nan)
         if isinstance(X, np.ndarray):
             X = mapped_file(X)
         elif type(X).__module__.startswith("h5py"):
-            X = Hdf5File(X.file.filename, X.name, X.dtype, X.shape)
+            X = hdf5_file(X)
         self.array, self.mask, self.block = X, mask, BLOCK if block is None else block
         self._slabs: dict = {}
         self.shape, self.ndim = tuple(int(d) for d in X.shape), X.ndim
-        self.dtype = np.dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
 
     @property
     def nbytes(self):
@@ -190,5 +202,5 @@ def natural_chunks(X):
 
 
 def load(X):
-    """Return a lazy array in memory."""
-    return np.asarray(X.compute() if hasattr(X, "compute") else X[...])
+    """Return a lazy array in memory; numpy's masked arrays stay such."""
+    return np.asanyarray(X.compute() if hasattr(X, "compute") else X[...])
