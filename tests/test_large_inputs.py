@@ -11,8 +11,10 @@ from boolcp.datasets import make_boolean_cp
 from boolcp.io import variables
 from boolcp.memory import available_memory, float_bytes, group_memory
 from boolcp.storage import sources, stays_out
+from boolcp.storage.lazy import Facts, LazyTensor, Passes
 
 da = pytest.importorskip("dask.array")
+_pass = LazyTensor._pass
 SHAPE = (14, 16, 40)
 
 
@@ -148,6 +150,30 @@ def test_integers_take_the_memory_of_the_floats_they_become(tmp_path, monkeypatc
     array = da.ones(SHAPE, dtype=np.int8)
     with pytest.raises(MemoryError, match=f"the tensor in memory, with copies {3 * needed / 1000:.3g} kB"):
         BMP(2, refine=False, max_memory=3 * needed - 1).fit(array)
+
+
+@pytest.mark.parametrize(
+    ("chunks", "limit", "cut"), [((5, 5, 7), 10**9, 1), ((-1, -1, 40), 10**9, 1), ((1, 20, 45), 80_000, 0)]
+)
+def test_a_contraction_is_joined_rather_than_summed(chunks, limit, cut, rng, monkeypatch):
+    X, Z = rng.standard_normal((20, 20, 45)), rng.standard_normal((20, 3))
+    monkeypatch.setattr("boolcp.storage.lazy.n_threads", lambda: 1)
+    source = sources.Source(da.from_array(X, chunks=chunks), block=8_000)
+    data = LazyTensor(source, Facts(np.sum(X**2), [], {}, Passes()), limit)
+    data.wanted, cuts = (2,), []
+    monkeypatch.setattr(LazyTensor, "_pass", lambda self, mode, *rest: cuts.append(mode) or _pass(self, mode, *rest))
+    np.testing.assert_allclose(data.contract(0, Z), np.einsum("ijk,il->ljk", X, Z))
+    np.testing.assert_allclose(data.gram(2), np.einsum("ijk,ijl->kl", X, X))
+    assert cuts == [cut]  # not 0, unless slabs along 1 do not fit
+
+
+def test_a_refusal_for_gram_matrices_says_what_needs_them():
+    array = da.ones((60, 60, 2000), chunks=(60, 60, 10))
+    with pytest.raises(MemoryError, match="certify=False leaves all of them out"):
+        BMP(2, max_memory="40MB").fit(array)
+    with pytest.raises(MemoryError) as refusal:
+        BMP(2, max_memory="1MB", certify=False).fit(array)
+    assert "certify=False" not in str(refusal.value)
 
 
 def make_group(folder, limit, used, parts, *, is_old=False):

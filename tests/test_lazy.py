@@ -246,7 +246,7 @@ def test_the_passes_are_counted_and_few(n_atoms):
     assert three.n_passes_ <= 9
 
 
-def test_a_cube_is_cut_along_two_modes():
+def test_a_cube_is_cut_along_all_modes():
     X = make_boolean_cp((30, 30, 30), 3, noise=0.1, random_state=1).X
     model = BMP(3, random_state=0, max_iter=1).fit(da.from_array(X, chunks=10))
     assert model.n_passes_ == 4

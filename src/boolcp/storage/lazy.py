@@ -72,14 +72,19 @@ class LazyTensor:
         """Return the size of the whole tensor in memory."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
-    def direction(self, avoid=None):
-        """Return the mode along which it is cut: the longest (the first of them) that is not the one to avoid.
+    def direction(self, avoid=None, rather_not=None):
+        """Return the mode along which it is cut: the longest that is not the one to avoid.
 
-        Modes that a slab is contracted along before it is asked are whole.
+        Of several that are the longest it is the first, but `rather_not` one. Modes that a slab is contracted along
+        before it is asked are whole.
         """
         whole = {avoid, *(n for n, _ in self.view.bases)}
         sizes = [-1 if n in whole else d for n, d in enumerate(self.source.shape)]
-        return int(np.argmax(sizes))
+        return max(range(self.ndim), key=lambda n: (sizes[n], n != rather_not, -n))
+
+    def _fits(self, mode):
+        """Return True if slabs along `mode` can be read within the limit."""
+        return held(self.source, mode) <= self.limit
 
     def _pass(self, mode, question, constants=(), along=()):
         check_slabs(self.source, mode, self.limit)
@@ -103,15 +108,16 @@ class LazyTensor:
 
     def has_gram(self, mode):
         """Return True if the Gram matrix of a mode is known, or can be computed within the limit."""
-        return mode in self._grams or fits(self.source, self.direction(avoid=mode), self.limit)
+        return mode in self._grams or self._fits(self.direction(avoid=mode))
 
     def contract(self, mode, Z):
         """Return sum_i X[.., i, ..] Z[i, k], (K, other modes); brings a Gram matrix along that is still wanted."""
         Z = np.asarray(Z, dtype=self.dtype)
         pending = [n for n in self.wanted if n not in self._grams]
-        cut = self.direction(avoid=pending[0] if pending else None)
-        if pending and not fits(self.source, cut, self.limit):
-            pending, cut = [], self.direction()
+        avoid = pending[0] if pending else None
+        # answers of slabs along another mode are joined; those along `mode` itself are summed, each as large as the sum
+        cuts = [cut for cut in (self.direction(avoid, mode), self.direction(avoid)) if self._fits(cut)]
+        pending, cut = (pending, cuts[0]) if cuts else ([], self.direction())
         if mode == cut:
             sums, _ = self._pass(cut, questions.ask_contract_cut, (mode, pending), (Z,))
             blocks, grams = sums[0], sums[1:]
@@ -214,7 +220,7 @@ class ObservedLazyTensor(LazyTensor):
 
     def has_gram(self, mode):
         """Return True if the Gram matrix of a residual along a mode can be computed within the limit."""
-        return fits(self.source, self.direction(avoid=mode), self.limit)
+        return self._fits(self.direction(avoid=mode))
 
     def residual_grams(self, W, weights, mode):
         """Yield R_n R_n' of R = X - sum_j c_j M_j for each row c of `weights`, as many in one pass as fit in memory."""
@@ -305,11 +311,6 @@ def held(source, mode):
     return 2 * n_threads() * source.held(mode)
 
 
-def fits(source, mode, limit):
-    """Return True if slabs along `mode` can be read within the limit."""
-    return held(source, mode) <= limit
-
-
 def check_slabs(source, mode, limit):
     """Raise a MemoryError if slabs along `mode` cannot be read within the limit."""
     advice = RECHUNK.format(mode=mode, rows=source.thickness(mode))
@@ -333,6 +334,8 @@ def check_fit(source, limit, n_atoms, rank, wanted=(), *, is_complete=True):
     else:
         needs["normal equations of the rows"] = 16 * float(sizes.max()) * n_atoms**2
     advice = "Ask for fewer atoms (n_atoms), raise max_memory, or use a machine or a cluster with more."
+    if 2 * needs["Gram matrices"] > sum(needs.values()) and len(wanted) > 1:
+        advice = "Gram matrices are for certificates: certify=False leaves all of them out but the smallest. " + advice
     check_memory(needs, limit, advice)
 
 
