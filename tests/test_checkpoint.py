@@ -10,7 +10,7 @@ import pytest
 from samples import assert_identical, parts, random_decomposition, tensor
 
 from boolcp.bmp import BMP
-from boolcp.checkpoint import Checkpoint, read_archive, through_file
+from boolcp.checkpoint import Checkpoint, read_archive, through_file, write_archive
 from boolcp.io import FileError
 from boolcp.records import Factors, Term
 from boolcp.steps import Steps
@@ -128,6 +128,25 @@ def test_a_failed_write_leaves_the_file_before(two_files, monkeypatch):
     with pytest.raises(FileError, match="no space"):
         BMP.resume(two_files.path, two_files.X)
     assert two_files.path.read_bytes() == content
+
+
+@pytest.mark.parametrize("n_written", [1, 2, 4])
+def test_a_disk_that_becomes_full_costs_no_result(n_written, tmp_path, monkeypatch):
+    X, path, count = tensor(), tmp_path / "fit.npz", iter(range(100))
+
+    def write(*arguments):
+        if next(count) >= n_written:
+            raise OSError(28, "No space left on device")
+        write_archive(*arguments)
+
+    expected = BMP(2, random_state=0).fit(X).decomposition_
+    with monkeypatch.context() as patch:
+        patch.setattr("boolcp.checkpoint.write_archive", write)
+        with pytest.warns(UserWarning, match=r"no space is left on the disk.*The fit goes on"):
+            found = BMP(2, random_state=0).fit(X, checkpoint=path).decomposition_
+    assert next(count) > n_written + 1  # it was tried again
+    for W in (found, BMP.resume(path, X).decomposition_):
+        np.testing.assert_array_equal(W.to_tensor(), expected.to_tensor())
 
 
 # the pieces

@@ -61,7 +61,7 @@ class Checkpoint:
         raise FileError(
             self.path,
             f"no whole checkpoint is left: {'; '.join(problems)}",
-            "Delete it to start anew, or name another file.",
+            "Name another file or, if that was a checkpoint, delete it to start anew.",
         )
 
     def save(self, header, steps):

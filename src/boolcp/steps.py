@@ -1,6 +1,7 @@
 """The steps of a fit: remembered in a checkpoint, told to a callback, and ended early when it asks for that."""
 
 import time
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from boolcp.checkpoint import Checkpoint, check_same, through_file
 from boolcp.io.atomic import check_free
+from boolcp.io.errors import FileError
 
 INTERVAL = 1.0  # seconds between two writes of a checkpoint within a stage, at least
 SHARE = 0.1  # of the time of a stage that writing may take
@@ -57,7 +59,7 @@ class Steps:
         self.is_stopped = False  # end everything as soon as there is a result
         self.is_cut = False  # the pursuit was ended early: what follows belongs to no full fit
         self._values, self._scope = {}, []
-        self._is_restored = self._is_dirty = False
+        self._is_restored = self._is_dirty = self._is_written = False
         self._next_write = 0.0
 
     def __enter__(self):
@@ -118,11 +120,16 @@ class Steps:
                 self.is_cut = True
 
     def flush(self):
-        """Write what is not written yet."""
+        """Write what is not written yet. A disk that is full by now is a warning: it shall not cost the result."""
         if self._is_dirty and self.checkpoint is not None:
             start = time.monotonic()
-            self.checkpoint.save(self.header, self._values)
-            self._is_dirty = False
+            try:
+                self.checkpoint.save(self.header, self._values)
+                self._is_dirty, self._is_written = False, True
+            except FileError as error:
+                if not self._is_written:  # it never worked: the name is wrong, and little is lost yet
+                    raise
+                warnings.warn(f"{error} The fit goes on; it is tried again later.", UserWarning, stacklevel=2)
             now = time.monotonic()
             self._next_write = now + max(INTERVAL, (now - start) / SHARE)
 
