@@ -8,7 +8,7 @@ import pytest
 
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.io import variables
+from boolcp.io import open_tensor, variables
 from boolcp.memory import available_memory, float_bytes, group_memory
 from boolcp.storage import sources, stays_out
 from boolcp.storage.lazy import Facts, LazyTensor, Passes
@@ -122,6 +122,57 @@ def test_datasets_that_no_file_gives_by_name(make, X, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     dataset = make(pytest.importorskip("h5py"), X)
     np.testing.assert_allclose(fitted(dataset), fitted(X), atol=1e-6)
+
+
+def write_hdf5(X):
+    with pytest.importorskip("h5py").File("data.h5", "w") as file:
+        file["X"] = X
+
+
+def write_zarr(X):
+    pytest.importorskip("zarr").create_array("data.zarr", data=X, chunks=(7, 16, 10))
+
+
+def write_zarr_group(X):
+    pytest.importorskip("zarr").open_group("data.zarr", mode="w").create_array("X", data=X, chunks=(7, 16, 10))
+
+
+def write_labelled_zarr(X):
+    pytest.importorskip("xarray").DataArray(X, dims=("a", "b", "c"), name="X").to_dataset().to_zarr("data.zarr")
+
+
+@pytest.mark.parametrize("write", [write_hdf5, write_zarr, write_zarr_group, write_labelled_zarr])
+def test_the_name_of_a_file_holds_in_other_folders(write, X, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(X)
+    opened = open_tensor("data.h5" if write is write_hdf5 else "data.zarr", lazy=True)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    np.testing.assert_array_equal(opened.values, X)
+
+
+def test_arrays_and_masks_of_zarr_hold_in_other_folders(X, tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr")
+    monkeypatch.chdir(tmp_path)
+    array = zarr.create_array("data.zarr", data=X, chunks=(7, 16, 10))
+    mask = zarr.create_array("mask.zarr", data=X > 0, chunks=(7, 16, 10))
+    source = sources.Source(array, mask)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    np.testing.assert_array_equal(source.slabs(2)[0].compute(), np.where(X > 0, X, np.nan))
+    with pytest.raises(FileNotFoundError, match=r"data\.zarr"):
+        BMP(2).fit(array)  # zarr itself would read zeros now
+
+
+def test_origins_do_not_pile_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "N_ORIGINS", 3)
+    monkeypatch.setattr(sources, "ORIGINS", {})
+    arrays = []
+    for size in range(2, 8):
+        np.save(tmp_path / f"{size}.npy", np.ones((size, 2, 2)))
+        arrays.append(open_tensor(tmp_path / f"{size}.npy", lazy=True).data)
+    assert len(sources.ORIGINS) == 3
+    assert [sources.Source(array).is_dask for array in arrays] == [True] * 3 + [False] * 3
 
 
 def test_groups_are_refused_by_name(tmp_path, X):

@@ -31,7 +31,7 @@ def read_zarr(path):
         else:
             arrays = {name: array for name, array in store.arrays()}
             if arrays and all(_has_dims(array) for array in arrays.values()):
-                return _open_zarr(xarray, path)
+                return _open_zarr(xarray, path.absolute())
     table = {n: Variable(a.shape, str(a.dtype), np.dtype(a.dtype).kind in "fiub") for n, a in arrays.items()}
     return NamedArrays(path, table, lambda name: arrays[name][...], lambda name: Source(arrays[name]).lazy())
 

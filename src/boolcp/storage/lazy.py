@@ -356,7 +356,8 @@ def filled_array(X, mask, W):
     """Return a dask array: X with the values of W where it is NaN or the mask is False."""
     import dask.array as da
 
-    X = Source(X).lazy()
+    source = Source(X, mask)
+    X, mask = source.lazy(), source.mask
     X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
     observed = ~da.isnan(X) if mask is None else da.asarray(mask).rechunk(X.chunks).astype(bool) & ~da.isnan(X)
     return da.map_blocks(fill_block, X, observed, W=W, dtype=X.dtype, meta=np.zeros((0,) * X.ndim, dtype=X.dtype))

@@ -1,7 +1,9 @@
 """Arrays that are not in memory (dask, zarr, HDF5, memory maps), cut into slabs along one mode."""
 
 import mmap
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +13,7 @@ BLOCK = 64_000_000  # bytes of a slab at most, unless one row has more
 SMALL_CHUNK = 16  # chunks of a dask array with less than a 16th of a slab are joined
 SHORT_RUN = 1024  # bytes in one place below which a memory map is faster than reading
 ORIGINS: dict = {}  # (array on disk, its chunks) behind the dask arrays that were made here, by their names
+N_ORIGINS = 100  # how many are remembered
 
 
 @dataclass(frozen=True)
@@ -105,12 +108,23 @@ def mapped_file(X):
 
 def hdf5_file(X):
     """Return the Hdf5File of a dataset, or the dataset itself if no file on the disk gives it by its name."""
-    file = Hdf5File(X.file.filename, X.name, X.dtype, X.shape)
+    file = Hdf5File(os.path.abspath(X.file.filename), X.name, X.dtype, X.shape)  # workers may be in other folders
     try:
         with load_extra("h5py", "files").File(file.filename, "r") as opened:
             return file if opened[file.name].id == X.id else X
     except (OSError, KeyError, TypeError):  # a file in memory, a dataset without a name or behind several links
         return X
+
+
+def at_its_place(X):
+    """Return a zarr array by the absolute name of its folder, anything else as it is.
+
+    In another working folder, that of a worker say, zarr would find no chunks, and missing chunks are zeros to it.
+    """
+    root = getattr(getattr(X, "store", None), "root", None)
+    if not isinstance(root, Path) or root.is_absolute():
+        return X
+    return load_extra("zarr", "files").open_array(root.absolute(), path=X.path, mode="r")
 
 
 class Source:
@@ -136,6 +150,7 @@ class Source:
             X = mapped_file(X)
         elif type(X).__module__.startswith("h5py"):
             X = hdf5_file(X)
+        X, mask = at_its_place(X), at_its_place(mask)
         self.array, self.mask, self.block = X, mask, BLOCK if block is None else block
         self._slabs: dict = {}
         self.shape, self.ndim = tuple(int(d) for d in X.shape), X.ndim
@@ -190,6 +205,8 @@ class Source:
         chunks = "auto" if max(self.chunks) == 1 else self.chunks
         X = da.from_array(self.array, chunks=chunks, asarray=False)
         ORIGINS[X.name] = self.array, self.chunks  # whoever gets X back reads the slabs of the file itself
+        while len(ORIGINS) > N_ORIGINS:  # an array without its origin is one of dask's, no more
+            del ORIGINS[next(iter(ORIGINS))]
         return X
 
 
