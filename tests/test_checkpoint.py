@@ -10,7 +10,7 @@ import pytest
 from samples import assert_identical, parts, random_decomposition, tensor
 
 from boolcp.bmp import BMP
-from boolcp.checkpoint import Checkpoint, read_archive, through_file, write_archive
+from boolcp.checkpoint import Checkpoint, check_same, read_archive, through_file, write_archive
 from boolcp.io import FileError
 from boolcp.records import Factors, Term
 from boolcp.steps import Steps
@@ -150,6 +150,17 @@ def test_a_disk_that_becomes_full_costs_no_result(n_written, tmp_path, monkeypat
 
 
 # the pieces
+
+
+def test_lazy_data_is_known_to_the_precision_of_its_numbers():
+    known = {"shape": [2, 2, 9], "|X|^2": 5.0, "Gram matrix of mode 0": [[3.0, 1.0], [1.0, 2.0]]}
+    other = known | {"Gram matrix of mode 0": [[3.0, 1.0], [1.0, 2.00001]]}  # float32, summed in other parts
+    check_same("fit.npz", "data", known | {"dtype": "float32"}, other | {"dtype": "float32"})
+    with pytest.raises(FileError, match="different data, namely Gram matrix of mode 0"):
+        check_same("fit.npz", "data", known | {"dtype": "float64"}, other | {"dtype": "float64"})
+    another = known | {"Gram matrix of mode 0": [[3.0, 1.0], [1.0, 2.001]], "dtype": "float32"}
+    with pytest.raises(FileError, match="different data"):
+        check_same("fit.npz", "data", known | {"dtype": "float32"}, another)
 
 
 def test_values_come_back_as_they_were(rng, tmp_path):

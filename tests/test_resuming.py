@@ -273,9 +273,9 @@ def test_lazy_data_are_told_apart_without_reading_them_once_more():
     gram = known["Gram matrix of mode 0"]
     assert known["|X|^2"] == np.sum(X**2) and np.shape(gram) == (12, 12)
     rounded = (np.array(gram) * (1 + 1e-12)).tolist()
-    assert is_same(gram, rounded, "data") and is_same(1.0, 1.0 + 1e-12, "data")
+    assert is_same(gram, rounded, 1e-6) and is_same(1.0, 1.0 + 1e-12, 1e-6)
     rounded[3][4] += 1e-3 * rounded[3][3]
-    assert not is_same(gram, rounded, "data") and not is_same([10**7], [10**7 + 1], "data")
+    assert not is_same(gram, rounded, 1e-6) and not is_same([10**7], [10**7 + 1], 1e-6)
 
 
 # killed for good

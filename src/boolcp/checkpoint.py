@@ -26,7 +26,8 @@ from boolcp.storage import DenseTensor, ListedTensor, TuckerTensor
 FORMAT, FORMAT_VERSION = "boolcp checkpoint", 1
 HEADER = "checkpoint.json"
 N_DIGEST = 64  # characters of a SHA-256
-SAME = 1e-6  # relative difference of |X|^2 and Gram matrices, computed twice in parts, that counts as none
+# relative difference of |X|^2 and Gram matrices, computed twice in other parts, that counts as none
+SAME = {"float32": 1e-5, "float64": 1e-6}
 SMALL = 200  # rows of a Gram matrix that is kept to know lazy data by
 TYPES = {kind.__name__: kind for kind in (Atom, BooleanCP, AtomRecord, Pursuit, Factors, Term, TuckerTensor)}
 PARTS = {TuckerTensor: ("core", "bases", "squared_norm")}
@@ -223,7 +224,8 @@ def describe_data(data):
 def check_same(path, kind, stored, given):
     """Raise a FileError that names what differs between two descriptions of parameters or data."""
     stored, given = (json.loads(json.dumps(known, default=plain)) for known in (stored, given))
-    differing = [name for name in {**stored, **given} if not is_same(stored.get(name), given.get(name), kind)]
+    precision = SAME[given["dtype"]] if kind == "data" else None
+    differing = [name for name in {**stored, **given} if not is_same(stored.get(name), given.get(name), precision)]
     if not differing:
         return
     shown = [
@@ -234,11 +236,11 @@ def check_same(path, kind, stored, given):
     raise FileError(path, problem, "Name another file, or delete this one; nothing was overwritten.")
 
 
-def is_same(a, b, kind):
-    """Return True if two plain values are equal; numbers that describe lazy data, up to rounding."""
+def is_same(a, b, precision=None):
+    """Return True if two plain values are equal; numbers that describe lazy data, up to a relative precision."""
     is_rounded = isinstance(a, float) or (isinstance(a, list) and isinstance(a[0], list))
-    if kind == "data" and is_rounded and b is not None and np.shape(a) == np.shape(b):
-        return bool(np.allclose(a, b, rtol=SAME, atol=SAME * np.abs(a).max()))
+    if precision is not None and is_rounded and b is not None and np.shape(a) == np.shape(b):
+        return bool(np.allclose(a, b, rtol=precision, atol=precision * np.abs(a).max()))
     return a == b and isinstance(a, bool) == isinstance(b, bool)
 
 
