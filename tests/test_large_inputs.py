@@ -159,7 +159,7 @@ def test_arrays_and_masks_of_zarr_hold_in_other_folders(X, tmp_path, monkeypatch
     source = sources.Source(array, mask)
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
-    np.testing.assert_array_equal(source.slabs(2)[0].compute(), np.where(X > 0, X, np.nan))
+    np.testing.assert_array_equal(source.stretches(2)[0].compute(), np.where(X > 0, X, np.nan))
     with pytest.raises(FileNotFoundError, match=r"data\.zarr"):
         BMP(2).fit(array)  # zarr itself would read zeros now
 

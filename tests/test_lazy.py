@@ -19,7 +19,7 @@ from boolcp.memory import available_memory, check_memory, read_memory
 from boolcp.metrics import hamming_error
 from boolcp.storage import make_storage, sources, stays_out
 from boolcp.storage.lazy import LazyTensor, ObservedLazyTensor, look_at, make_source
-from boolcp.storage.slabs import part_of
+from boolcp.storage.slabs import View, part_of
 
 da = pytest.importorskip("dask.array")
 Callback = pytest.importorskip("dask.callbacks").Callback
@@ -251,6 +251,20 @@ def test_a_cube_is_cut_along_all_modes():
     model = BMP(3, random_state=0, max_iter=1).fit(da.from_array(X, chunks=10))
     assert model.n_passes_ == 4
     same(model.decomposition_, BMP(3, random_state=0, max_iter=1).fit(X).decomposition_)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_no_file_is_cut_along_its_innermost_mode(order, tmp_path, monkeypatch):
+    X = make_boolean_cp((30, 30, 30), 3, noise=0.1, random_state=1).X
+    np.save(tmp_path / "X.npy", np.asarray(X, order=order))
+    monkeypatch.setattr(sources, "BLOCK", 2 * 900 * 8)
+    monkeypatch.setattr(sources, "SHORT_RUN", 100)
+    monkeypatch.setattr("boolcp.storage.lazy.MAX_BLOCKS", 1)
+    cuts, passed = [], LazyTensor._pass
+    monkeypatch.setattr(LazyTensor, "_pass", lambda data, mode, *args: cuts.append(mode) or passed(data, mode, *args))
+    model = BMP(3, random_state=0).fit(open_tensor(tmp_path / "X.npy", lazy=True))
+    assert len(cuts) == model.n_passes_ and (2 if order == "C" else 0) not in cuts
+    same(model.decomposition_, BMP(3, random_state=0).fit(X).decomposition_)
 
 
 def test_equal_seeds_give_equal_results():
@@ -508,7 +522,9 @@ def test_a_file_opened_lazily_is_read_in_thin_slabs(tmp_path, rng):
     source = sources.Source(X.data, block=2 * 30 * 30 * 8)
     assert [source.thickness(mode) for mode in range(3)] == [2, 2, 2]
     assert not source.is_dask
-    np.testing.assert_array_equal(source.slabs(1)[0].blocks[0, 1].compute(), X.values[:, 2:4])
+    stretch, stops = source.stretches(1)
+    assert stops == list(range(2, 31, 2))
+    np.testing.assert_array_equal(next(stretch.to_delayed()[0, 1, 0].compute().slabs()), X.values[:, 2:4])
     assert sources.Source(X.data + 1).is_dask
 
 
@@ -523,6 +539,21 @@ def test_a_slab_is_read_and_asked_in_one_task(storage, tmp_path, rng):
     assert len(sizes) == 8 + 2 + 1  # the slabs, and a tree of their sums
     assert max(sizes) < X[:6].size  # no slab leaves its task
     assert data.squared_norm == pytest.approx(np.sum(X**2))
+
+
+@pytest.mark.parametrize("kind", ["map", "zarr", "hdf5"])
+def test_slabs_of_a_file_are_summed_in_stretches_that_are_never_read_at_once(kind, tmp_path, rng, monkeypatch):
+    X = rng.standard_normal((100, 6, 5)).astype(np.float32)
+    source = sources.Source(stored(X, kind, tmp_path), block=X[:6].nbytes)
+    monkeypatch.setattr(sources, "N_STRETCHES", 4)
+    assert source.stretches(0)[1] == [24, 48, 72, 96, 100]
+    sizes = []
+    opened = View.open
+    monkeypatch.setattr(View, "open", lambda *args: sizes.append(args[1].shape[0]) or opened(*args))
+    data = look_at(source, 10**9, wanted=[1])
+    assert sorted(sizes) == [4, *[6] * 16]
+    np.testing.assert_allclose(data.gram(1), np.einsum("iaj,ibj->ab", X, X), rtol=1e-4)
+    np.testing.assert_allclose(data.contract(2, np.eye(5))[3], X[:, :, 3], rtol=1e-5)  # rows in their order
 
 
 @pytest.mark.parametrize("name", ["cube.npy", "cube.h5"])

@@ -73,14 +73,14 @@ class LazyTensor:
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def direction(self, avoid=None, rather_not=None):
-        """Return the mode along which it is cut: the longest that is not the one to avoid.
+        """Return the mode along which it is cut: the longest that is neither the one to avoid nor `rather_not`.
 
-        Of several that are the longest it is the first, but `rather_not` one. Modes that a slab is contracted along
-        before it is asked are whole.
+        Modes along which a file would be read in short pieces are the last resort. Modes that a slab is contracted
+        along before it is asked are whole.
         """
         whole = {avoid, *(n for n, _ in self.view.bases)}
-        sizes = [-1 if n in whole else d for n, d in enumerate(self.source.shape)]
-        return max(range(self.ndim), key=lambda n: (sizes[n], n != rather_not, -n))
+        modes = [n for n in range(self.ndim) if n not in whole] or range(self.ndim)
+        return min(modes, key=lambda n: (self.source.is_scattered(n), n == rather_not, -self.source.shape[n]))
 
     def _fits(self, mode):
         """Return True if slabs along `mode` can be read within the limit."""
@@ -100,10 +100,7 @@ class LazyTensor:
     def column_gram(self, mode):
         """Return X_n'X_n (columns, columns) of a mode with few columns, computed once."""
         if ("columns", mode) not in self._grams:
-            cut = self.direction()
-            if mode != cut:
-                raise ValueError(f"The columns of mode {mode} are cut: only those of mode {cut} can be multiplied.")
-            self._grams["columns", mode] = self._pass(cut, questions.ask_column_gram, (mode,))[0][0]
+            self._grams["columns", mode] = self._pass(mode, questions.ask_column_gram, (mode,))[0][0]
         return self._grams["columns", mode]
 
     def has_gram(self, mode):
@@ -117,7 +114,7 @@ class LazyTensor:
         avoid = pending[0] if pending else None
         # answers of slabs along another mode are joined; those along `mode` itself are summed, each as large as the sum
         cuts = [cut for cut in (self.direction(avoid, mode), self.direction(avoid)) if self._fits(cut)]
-        pending, cut = (pending, cuts[0]) if cuts else ([], self.direction())
+        pending, cut = (pending, cuts[0]) if cuts and pending else ([], self.direction())
         if mode == cut:
             sums, _ = self._pass(cut, questions.ask_contract_cut, (mode, pending), (Z,))
             blocks, grams = sums[0], sums[1:]

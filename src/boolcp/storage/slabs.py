@@ -11,6 +11,7 @@ from boolcp.atoms import BooleanCP
 from boolcp.extras import load_extra
 from boolcp.storage.dense import DenseTensor
 from boolcp.storage.observed import MaskedTensor
+from boolcp.storage.sources import Stretch
 from boolcp.threads import one_thread
 
 SPLIT = 4  # answers that are added at a time
@@ -92,7 +93,7 @@ def run_pass(source, mode, view, question, constants=(), along=()):
         Arrays with one row for each of `mode`; each slab is told its own rows.
     """
     dask, da = load_extra("dask", "dask"), load_extra("dask.array", "dask")
-    X, stops = source.slabs(mode)
+    X, stops = source.stretches(mode)
     form = source.shape, source.dtype
     shared = (view, question, tuple(constants), tuple(map(np.ascontiguousarray, along)), [0, *stops], form)
     shared = dask.delayed(shared, name=f"constants-{uuid4().hex}", traverse=False)
@@ -106,12 +107,21 @@ def run_pass(source, mode, view, question, constants=(), along=()):
 
 
 def _ask(block, mode, shared, block_id):
-    """Return the answer of one slab, (sums, rows). It is read in the same task, so that it is not sent anywhere."""
-    view, question, constants, along, bounds, form = shared
-    rows = slice(bounds[block_id[mode]], bounds[block_id[mode] + 1])
-    block = as_said(block, mode, rows.stop - rows.start, *form)
-    sums, joined = question(view.open(block, mode, rows), [A[rows] for A in along], *constants)
-    return tuple(sums), tuple([piece] for piece in joined)
+    """Return the answer of a slab, or a Stretch of them. It is read in the same task, so that it is sent nowhere."""
+    *_, bounds, form = shared
+    start, stop = bounds[block_id[mode]], bounds[block_id[mode] + 1]
+    slabs = block.slabs() if isinstance(block, Stretch) else [as_said(block, mode, stop - start, *form)]
+    return reduce(_add, _answers(slabs, mode, start, shared))
+
+
+def _answers(slabs, mode, start, shared):
+    """Yield the answer (sums, rows) of each slab, the first of which begins at row `start`."""
+    view, question, constants, along, *_ = shared
+    for slab in slabs:
+        rows = slice(start, start + slab.shape[mode])
+        sums, joined = question(view.open(slab, mode, rows), [A[rows] for A in along], *constants)
+        yield tuple(sums), tuple([piece] for piece in joined)
+        start = rows.stop
 
 
 def as_said(block, mode, n_rows, shape, dtype):

@@ -4,6 +4,7 @@ import mmap
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from boolcp.extras import load_extra
 
 BLOCK = 64_000_000  # bytes of a slab at most, unless one row has more
 SMALL_CHUNK = 16  # chunks of a dask array with less than a 16th of a slab are joined
+N_STRETCHES, MAX_SLABS = 16, 8  # tasks of a pass over a file, at least, and slabs of each, at most
 SHORT_RUN = 1024  # bytes in one place below which a memory map is faster than reading
 ORIGINS: dict = {}  # (array on disk, its chunks) behind the dask arrays that were made here, by their names
 N_ORIGINS = 100  # how many are remembered
@@ -127,6 +129,46 @@ def at_its_place(X):
     return load_extra("zarr", "files").open_array(root.absolute(), path=X.path, mode="r")
 
 
+@dataclass(frozen=True)
+class Stretches:
+    """An array on disk, `rows` of it at a time: a part of it is not read when it is taken, but while it is asked."""
+
+    array: Any
+    dtype: np.dtype
+    mode: int
+    rows: int
+
+    @property
+    def shape(self):
+        """Return the sizes of the array."""
+        return self.array.shape
+
+    @property
+    def ndim(self):
+        """Return the order N."""
+        return len(self.shape)
+
+    def __getitem__(self, index):
+        return Stretch(self, index)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part of an array on disk."""
+
+    whole: Stretches
+    index: tuple
+
+    def slabs(self):
+        """Yield the slabs one after another."""
+        array, mode = self.whole.array, self.whole.mode
+        begin, end, _ = self.index[mode].indices(array.shape[mode])
+        for start in range(begin, end, self.whole.rows):
+            rows = slice(start, min(start + self.whole.rows, end))
+            block = array[tuple(rows if n == mode else part for n, part in enumerate(self.index))]
+            yield np.asarray(block, dtype=self.whole.dtype)
+
+
 class Source:
     """A lazy array as slabs of floating-point numbers, NaN where the mask is False.
 
@@ -152,7 +194,7 @@ class Source:
             X = hdf5_file(X)
         X, mask = at_its_place(X), at_its_place(mask)
         self.array, self.mask, self.block = X, mask, BLOCK if block is None else block
-        self._slabs: dict = {}
+        self._stretches: dict = {}
         self.shape, self.ndim = tuple(int(d) for d in X.shape), X.ndim
 
     @property
@@ -173,6 +215,11 @@ class Source:
             return chunk
         return rows // chunk * chunk
 
+    def is_scattered(self, mode):
+        """Return True if a slab along `mode` is in short pieces all over a file, so that all of it is read for each."""
+        strides = getattr(self.array, "strides", None)
+        return strides is not None and abs(strides[mode]) * self.thickness(mode) < SHORT_RUN
+
     def held(self, mode):
         """Return the bytes held at a time while one slab along `mode` is put together."""
         rows = self.thickness(mode)
@@ -180,17 +227,25 @@ class Source:
             rows = max(rows, self.chunks[mode] if rows % self.chunks[mode] else 0)
         return rows * (self.nbytes // self.shape[mode])
 
-    def slabs(self, mode):
-        """Return a dask array with one chunk for each slab along `mode`, and where they end; made once."""
-        if mode not in self._slabs:
+    def stretches(self, mode):
+        """Return a dask array with one chunk for each task of a pass along `mode`, and where they end; made once.
+
+        Chunks are slabs, or the Stretch of several slabs of a file, whose answers are summed where they are read.
+        """
+        if mode not in self._stretches:
             X = self._cut(mode)
-            self._slabs[mode] = X, np.cumsum(X.chunks[mode]).tolist()
-        return self._slabs[mode]
+            self._stretches[mode] = X, np.cumsum(X.chunks[mode]).tolist()
+        return self._stretches[mode]
 
     def _cut(self, mode):
-        """Return a dask array with one chunk for each slab along `mode`."""
-        da = load_extra("dask.array", "dask")
-        chunks = tuple(self.thickness(mode) if n == mode else -1 for n in range(self.ndim))
+        da, rows = load_extra("dask.array", "dask"), self.thickness(mode)
+        if not self.is_dask and self.mask is None:
+            n_slabs = max(1, min(self.shape[mode] // rows // N_STRETCHES, MAX_SLABS))
+            chunks = tuple(n_slabs * rows if n == mode else -1 for n in range(self.ndim))
+            nothing = np.empty((0,) * self.ndim, dtype=self.dtype)
+            named = Stretches(self.array, self.dtype, mode, rows)
+            return da.from_array(named, chunks=chunks, asarray=False, meta=nothing)
+        chunks = tuple(rows if n == mode else -1 for n in range(self.ndim))
         X = self.array.rechunk(chunks) if self.is_dask else da.from_array(self.array, chunks=chunks, asarray=False)
         X = X if X.dtype == self.dtype else X.astype(self.dtype)
         if self.mask is None:

@@ -82,8 +82,8 @@ def is_compressible(shape, rank):
 
 
 def by_length(shape):
-    """Return the modes from the shortest to the longest."""
-    return np.argsort(shape, kind="stable").tolist()
+    """Return the modes from the shortest to the longest, of equal ones the last first, along which no file is cut."""
+    return sorted(range(len(shape)), key=lambda n: (shape[n], -n))
 
 
 def first_gram(shape, rank):
