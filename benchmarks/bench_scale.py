@@ -300,9 +300,9 @@ def count_slabs(graph):
 
 def tiny_graph(folder, n_slabs):
     """Return the task graph of a sweep over a tiny tensor with so many slabs."""
-    path, shape = folder / "tiny.npy", (max(n_slabs, 64), 40, 40)
-    write_npy(path, shape, 1, noise=0.1)
-    with slabs_of(8 * (shape[0] // n_slabs) * 40 * 40):
+    path, rows = folder / "tiny.npy", -(-64 // n_slabs)
+    write_npy(path, (n_slabs * rows, 40, 40), 1, noise=0.1)
+    with slabs_of(8 * rows * 40 * 40):
         graph = record_passes(path, 1)[-2]
     assert count_slabs(graph) == n_slabs
     return graph

@@ -149,7 +149,7 @@ def encode(value, arrays, memo):
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, DenseTensor):
-        return {"dense": encode(to_array(value), arrays, memo)}
+        return {"dense": encode(value.to_array(), arrays, memo)}
     if isinstance(value, list):
         return [encode(item, arrays, memo) for item in value]
     if type(value) is tuple:
@@ -194,11 +194,6 @@ def through_file(value):
     return decode(tree, [np.array(array, order="C") for array in arrays])
 
 
-def to_array(data):
-    """Return the array of a dense storage in the order of its modes."""
-    return data._array.transpose(np.argsort(data._order))
-
-
 def describe_data(data):
     """Return what tells one tensor from another, as a dict that JSON can hold.
 
@@ -215,9 +210,9 @@ def describe_data(data):
         return known | {"|X|^2": float(facts.squared_norm)}
     if isinstance(data, ListedTensor):
         return known | {"indices": fingerprint(data.indices), "values": fingerprint(data.values)}
-    known["values"] = fingerprint(to_array(data))
+    known["values"] = fingerprint(data.to_array())
     if not data.is_complete:
-        known["mask"] = fingerprint(data._mask.transpose(np.argsort(data._order)))
+        known["mask"] = fingerprint(data._in_place(data._mask))
     return known
 
 

@@ -42,7 +42,7 @@ def observed_block_pursuit(data, n_atoms, modes, rng, *, atom_rank, sigma=None, 
             f"filled in memory. Use atom_rank=1."
         )
     is_new = start is None or not start.history
-    filled = DenseTensor(to_array(data.filled())) if is_new else fill(data, start.path[-1])
+    filled = DenseTensor(as_array(data.filled())) if is_new else fill(data, start.path[-1])
     search = partial(block_pursuit, n_atoms=n_atoms, modes=modes, rng=rng, atom_rank=atom_rank, steps=steps, **options)
     pursuit = steps.do("filled", partial(search, filled, sigma=sigma, start=start), rng)
     if atom_rank == "auto" and sigma is None:
@@ -94,13 +94,13 @@ def settle(data, W, modes, rng, atom_rank, sigma, options, steps):
 
 def fill(data, W):
     """Return the complete tensor with the missing entries taken from W."""
-    return DenseTensor(to_array(data.residual(W)) + W.to_tensor())
+    return DenseTensor(as_array(data.residual(W)) + W.to_tensor())
 
 
-def to_array(data):
+def as_array(data):
     """Return a masked or listed tensor as an array with zeros in the missing places."""
     if isinstance(data, ListedTensor):
         X = np.zeros(data.shape)
         X[tuple(data.indices.T)] = data.values
         return X
-    return data._array.transpose(np.argsort(data._order)).astype(float)
+    return data.to_array().astype(float)

@@ -149,7 +149,7 @@ class CP(BaseEstimator):
             data = DenseTensor(filled)
             small = compress(data, self.n_atoms + EXTRA_RANK)
             is_small = isinstance(small, TuckerTensor)
-            core = small.core._array.transpose(np.argsort(small.core._order)) if is_small else filled
+            core = small.core.to_array() if is_small else filled
             bases = small.bases if is_small else [np.eye(d) for d in filled.shape]
             starts = list(self._starts(seeds)) if n_rounds < ROUNDS_OF_STARTS else []
             if previous is not None:

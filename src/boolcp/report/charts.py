@@ -41,7 +41,7 @@ def boolean_chart(W, k, stability=None):
     positions = positions_of(W, atom.mode)
     if positions is not None:
         colors = np.where(unknown, UNKNOWN, np.where(atom.z, ON, OFF)).tolist()
-        return _map(W, atom.mode, positions, texts, {"color": colors})
+        return _map(positions, texts, {"color": colors})
     values = np.where(unknown, 0.5, atom.z)[None, :]
     trace = _bits(values, texts) | _span(W, atom.mode, "x")
     layout = _layout(xaxis=_axis(W, atom.mode, is_even=True), yaxis={"visible": False, "fixedrange": True})
@@ -57,7 +57,7 @@ def real_chart(W, k, mode):
     if positions is not None and columns.shape[1] == 1:
         texts = [f"{text}: {value:.4g}" for text, value in zip(texts, columns[:, 0], strict=True)]
         scale = {"colorscale": DIVERGING, "colorbar": _bar(label), **_symmetric(columns)}
-        return _map(W, mode, positions, texts, {"color": columns[:, 0], **scale})
+        return _map(positions, texts, {"color": columns[:, 0], **scale})
     has_names = places_of(W, mode) is None and coordinates_of(W, mode) is not None
     layout = _layout(xaxis=_axis(W, mode), yaxis={"title": {"text": label}})
     if has_names and columns.shape[1] == 1:
@@ -255,7 +255,7 @@ def _bits(values, texts):
     return {"type": "heatmap", "z": values, "text": [texts]} | look | _hover("%{text}")
 
 
-def _map(W, mode, positions, texts, colors):
+def _map(positions, texts, colors):
     """Return entries of a mode at their positions."""
     x, y = positions.T
     marker = {"size": float(np.clip(14 * np.sqrt(60 / len(x)), 5, 14)), "line": {"color": OUTLINE, "width": 1}} | colors

@@ -26,6 +26,14 @@ class DenseTensor:
         """Return the order N."""
         return len(self.shape)
 
+    def to_array(self):
+        """Return the array with its modes in their own order, a view."""
+        return self._in_place(self._array)
+
+    def _in_place(self, array):
+        """Return an array whose modes stand as those of `_array` with its modes in their own order, a view."""
+        return array.transpose(np.argsort(self._order))
+
     @cached_property
     def squared_norm(self):
         """|X|^2, summed in float64, block by block, so that float32 keeps its digits."""

@@ -77,22 +77,22 @@ class MaskedTensor(DenseTensor):
         R = np.ascontiguousarray(W.to_tensor().transpose(self._order), dtype=self.dtype)
         np.subtract(self._array, R, out=R)
         R *= self._mask
-        return DenseTensor(R.transpose(np.argsort(self._order)))
+        return DenseTensor(self._in_place(R))
 
     def observed(self):
         """Return the tensor of ones at the observed entries, zero elsewhere."""
-        return DenseTensor(self._mask.astype(float).transpose(np.argsort(self._order)))
+        return DenseTensor(self._in_place(self._mask.astype(float)))
 
     def restrict(self, W):
         """Return the tensor of W on the observed entries, zero elsewhere."""
         values = np.ascontiguousarray(W.to_tensor().transpose(self._order))
         values *= self._mask
-        return DenseTensor(values.transpose(np.argsort(self._order)))
+        return DenseTensor(self._in_place(values))
 
     def filled(self):
         """Return the complete tensor with zeros in the missing places and the others scaled up to make up for them."""
         scale = self.dtype.type(self._array.size / self.n_observed)
-        return DenseTensor((self._array * scale).transpose(np.argsort(self._order)))
+        return DenseTensor(self._in_place(self._array * scale))
 
 
 def _products(before, after, size):
@@ -122,7 +122,6 @@ class ListedTensor:
         self.shape = tuple(int(d) for d in shape)
         self.indices, self.values = np.ascontiguousarray(indices, dtype=np.int64), np.ascontiguousarray(values)
         self.dtype = values.dtype
-        self._orders = {}
 
     @property
     def ndim(self):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from boolcp.checks import RANGES
-from boolcp.storage.slabs import in_order, part_of
+from boolcp.storage.slabs import part_of
 from boolcp.storage.thin import short_gram
 
 
@@ -91,7 +91,7 @@ def ask_update(data, rows, mode, factors, decide):
 
 def ask_entries(data, rows, cut):
     """Return the entries of a slab, the mode of the cut first."""
-    return [], [np.ascontiguousarray(np.moveaxis(in_order(data), cut, 0))]
+    return [], [np.ascontiguousarray(np.moveaxis(data.to_array(), cut, 0))]
 
 
 def with_rows(factors, cut, rows):

@@ -35,7 +35,7 @@ class View:
         """Return the storage of a slab with the given rows along `mode`."""
         data = self._open(block, mode, rows)
         if self.scale != 1.0:
-            data = DenseTensor(in_order(data) * data.dtype.type(self.scale))
+            data = DenseTensor(data.to_array() * data.dtype.type(self.scale))
         for n, U in self.bases:
             data = data.reduced(n, U)
         return data
@@ -45,18 +45,13 @@ class View:
             return DenseTensor(block)
         data = MaskedTensor(block, ~np.isnan(block))
         if self.kind == "zeros":
-            return DenseTensor(in_order(data))
+            return DenseTensor(data.to_array())
         if self.kind == "mask":
             return data.observed()
         if self.W is None:
             return data
         W = part_of(self.W, tuple(rows if n == mode else slice(None) for n in range(block.ndim)))
         return data.residual(W) if self.kind == "residual" else data.restrict(W)
-
-
-def in_order(data):
-    """Return the array of a DenseTensor with its modes in their own order, a view."""
-    return data._array.transpose(np.argsort(data._order))
 
 
 def part_of(W, slices):

@@ -48,8 +48,7 @@ def n_columns(data, mode):
 def unfold(data, mode):
     """Return X_n (d_n, columns) in float64, a copy."""
     if isinstance(data, DenseTensor):
-        array = data._array.transpose(np.argsort(data._order))
-        return np.array(np.moveaxis(array, mode, 0), dtype=float, order="C").reshape(data.shape[mode], -1)
+        return np.array(np.moveaxis(data.to_array(), mode, 0), dtype=float, order="C").reshape(data.shape[mode], -1)
     others = [d for n, d in enumerate(data.shape) if n != mode]
     blocks = np.eye(n_columns(data, mode)).reshape(-1, *others)
     if not isinstance(data, Difference):
@@ -67,7 +66,7 @@ def short_gram(data, mode):
     if not isinstance(data, DenseTensor):
         X = unfold(data, mode)
         return X.T @ X
-    array = np.moveaxis(data._array.transpose(np.argsort(data._order)), mode, 0)
+    array = np.moveaxis(data.to_array(), mode, 0)
     c = n_columns(data, mode)
     total, step = np.zeros((c, c)), max(1, CHUNK // c)
     for start in range(0, len(array), step):
