@@ -157,7 +157,7 @@ def tables(errors, seconds, seeds, command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[3, 4, 5], help="0 to 2 were looked at in development")
     parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     if reason := real_data.missing_reason():
