@@ -4,21 +4,16 @@
 """
 
 import argparse
-import json
-import resource
-import signal
-import subprocess
-import sys
 import tempfile
-import threading
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import psutil
 from common import table, write
+from scale_child import child
 from scale_data import difference, forget, reading_time, write_npy
+from scale_faults import faults
 from task_graphs import BANDWIDTH, LATENCY, OVERHEAD, Recorder, simulate, typical
 
 import boolcp
@@ -34,11 +29,7 @@ def main():
     parser.add_argument("parts", nargs="*", default=list(PARTS), help=f"any of {', '.join(PARTS)}")
     parser.add_argument("--small", action="store_true", help="a trial run that writes no tables")
     parser.add_argument("--folder", help="where the large files go; a temporary folder by default")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.child:
-        run_child(json.loads(options.child))
-        return
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for part in options.parts:
             with slabs_of(2_000_000 if options.small else sources.BLOCK):
@@ -49,13 +40,6 @@ def main():
                 write(f"scale_{part}.md", f"{COMMAND} {part}", [title, *texts], *PACKAGES)
 
 
-# a fit in a process of its own, whose memory is its own
-
-
-def child_command(**job):
-    return [sys.executable, __file__, "--child", json.dumps(job)]
-
-
 @contextmanager
 def slabs_of(n_bytes):
     """Make slabs of so many bytes the usual ones within a `with` block."""
@@ -64,44 +48,6 @@ def slabs_of(n_bytes):
         yield
     finally:
         sources.BLOCK = before
-
-
-def child(**job):
-    """Run a fit in a fresh process and return what it measured."""
-    done = subprocess.run(child_command(**job), capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(done.stderr[-2000:])
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def run_child(job):
-    """Fit as the job says; print passes, seconds and peak memory."""
-    X = boolcp.open_tensor(job["path"], lazy=job.get("lazy", True))
-    if job.get("load"):
-        X = np.load(job["path"])
-    before = peak_memory()
-    options = {"max_memory": job["max_memory"]} if job.get("max_memory") else {}
-    model = boolcp.BMP(job["n_atoms"], random_state=0, boolean_modes=job.get("modes"), **options)
-    start, busy = time.perf_counter(), time.process_time()
-    if job.get("checkpoint"):
-        model.fit(X, checkpoint=job["checkpoint"])
-    else:
-        model.fit(X)
-    measured = {
-        "seconds": time.perf_counter() - start,
-        "busy": time.process_time() - busy,
-        "before": before,
-        "peak": peak_memory(),
-        "passes": getattr(model, "n_passes_", None),
-        "error": model.decomposition_.relative_error if hasattr(model.decomposition_, "relative_error") else None,
-    }
-    model.decomposition_.save(job["result"], overwrite=True)
-    print(json.dumps(measured))
-
-
-def peak_memory():
-    """Return the largest resident memory of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 # 1. equality
@@ -325,7 +271,7 @@ def long(folder, small):
     for shape in shapes:
         truth = write_npy(path, shape, n_atoms, modes=[1])
         once = min(reading_time(path) for _ in range(2))
-        for place, options in {"disk": {"max_memory": "4GB"}, "memory": {"load": True, "lazy": False}}.items():
+        for place, options in {"disk": {"max_memory": "4GB"}, "memory": {"load": True}}.items():
             forget(path)
             measured = child(path=str(path), n_atoms=n_atoms, modes=[1], result=str(result), **options)
             rows.append(
@@ -347,113 +293,6 @@ def long(folder, small):
     )
     head = ["tensor", "in", "wrong bits", "s", "processor s", "fit / reading once", "resident memory", "passes"]
     return "# Long Boolean modes", text, table(head, rows)
-
-
-# 4. faults
-
-
-def faults(folder, small):
-    """Return the tables of killed workers, killed processes and truncated checkpoints."""
-    return (
-        "# Faults",
-        killed_workers(folder, small),
-        killed_processes(folder, small),
-        truncated_checkpoints(folder, small),
-    )
-
-
-def killed_workers(folder, small):
-    """Return the text on a fit in whose middle workers are killed twice."""
-    from distributed import Client, LocalCluster
-
-    shape = (200, 200, 200) if small else (400, 400, 400)
-    path = folder / "workers.npy"
-    write_npy(path, shape, 5)
-    rows = []
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
-        X = boolcp.open_tensor(path, lazy=True)
-        start = time.perf_counter()
-        reference = fit_default(X, 5)
-        seconds = time.perf_counter() - start
-        for trial in range(3):
-            killed = []
-
-            def kill(killed=killed, trial=trial):
-                for wait in (0.3, 0.4):
-                    time.sleep(wait * seconds)
-                    workers = [worker for worker in cluster.workers.values() if worker.status.name == "running"]
-                    process = psutil.Process(workers[(trial + len(killed)) % len(workers)].pid)
-                    process.send_signal(signal.SIGKILL)
-                    killed.append(process.pid)
-
-            killer = threading.Thread(target=kill)
-            killer.start()
-            model = fit_default(X, 5)
-            killer.join()
-            bits, reals = difference(model.decomposition_, reference.decomposition_)
-            rows.append([trial, len(set(killed)), bits, f"{reals:.1e}"])
-    path.unlink()
-    head = ["fit", "workers killed", "bits", "reals"]
-    return (
-        f"**Workers.** {' x '.join(map(str, shape))} on disk, 5 atoms, 2 workers; two are killed by SIGKILL in the "
-        f"middle of the fit, and the difference to the undisturbed fit is in the table.\n\n{table(head, rows)}"
-    )
-
-
-def killed_processes(folder, small):
-    """Return the text on a fit that is killed 20 times and resumed each time."""
-    shape, n_kills = ((60, 70, 80), 3) if small else ((150, 150, 150), 20)
-    path, checkpoint, result = folder / "killed.npy", folder / "killed.checkpoint", folder / "killed.nc"
-    write_npy(path, shape, 9, noise=2.0)
-    job = {"path": str(path), "n_atoms": 9, "result": str(result)}
-    child(**job)
-    start = time.perf_counter()
-    child(**job)
-    seconds = time.perf_counter() - start  # of the whole process, imports included
-    reference = boolcp.load(result)
-    rng = np.random.default_rng(0)
-    n_killed, n_ended = 0, 0
-    while n_killed < n_kills:
-        process = subprocess.Popen(
-            child_command(**job, checkpoint=str(checkpoint)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        try:
-            process.wait(timeout=rng.uniform(0.4, 1.0) * seconds)
-            checkpoint.unlink(missing_ok=True)  # it ended before it was killed: once more from the beginning
-            n_ended += 1
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            n_killed += 1
-    child(**job, checkpoint=str(checkpoint))
-    bits, reals = difference(boolcp.load(result), reference)
-    return (
-        f"**The process.** {' x '.join(map(str, shape))}, 9 atoms: killed by SIGKILL {n_killed} times at random "
-        f"moments and resumed each time (fits that ended before they were killed: {n_ended}). Difference to the "
-        f"undisturbed fit: {bits} bits, {reals:.1e} in the reals."
-    )
-
-
-def truncated_checkpoints(folder, small):
-    """Return the text on checkpoints cut at every tenth of their length."""
-    path, result = folder / "cut.npy", folder / "cut.nc"
-    write_npy(path, (60, 70, 80), 4)
-    job = {"path": str(path), "n_atoms": 4, "result": str(result)}
-    child(**job)
-    reference = boolcp.load(result)
-    base = folder / "whole.checkpoint"
-    child(**job, checkpoint=str(base))
-    whole = {file.name.removeprefix(base.name): file.read_bytes() for file in folder.glob(base.name + "*")}
-    rows = []
-    for tenth in range(0, 10):
-        cut = folder / f"cut{tenth}.checkpoint"
-        for suffix, content in whole.items():
-            length = len(content) * tenth // 10 if suffix == "" else len(content)
-            Path(str(cut) + suffix).write_bytes(content[:length])
-        model = boolcp.BMP.resume(cut, boolcp.open_tensor(path, lazy=True))
-        bits, reals = difference(model.decomposition_, reference)
-        rows.append([f"{tenth}/10", bits, f"{reals:.1e}"])
-    return "**Truncated checkpoints.** Resumed from the one before.\n\n" + table(["length", "bits", "reals"], rows)
 
 
 PARTS = {"equality": equality, "disk": disk, "scaling": scaling, "faults": faults, "long": long}

@@ -141,16 +141,10 @@ def _answer(answer, axis, keepdims):
 
 def _sum(answers, axis, keepdims):
     """Return the answers of several slabs, a nested list, as one."""
-    return reduce(_add, flatten(answers))
+    return reduce(_add, load_extra("dask.core", "dask").flatten(answers))
 
 
 def _add(first, second):
     """Return two answers as one: numbers and arrays added, rows joined."""
     sums = tuple(a + b for a, b in zip(first[0], second[0], strict=True))
     return sums, tuple(a + b for a, b in zip(first[1], second[1], strict=True))
-
-
-def flatten(answers):
-    """Yield the answers of nested lists in their order."""
-    for item in answers:
-        yield from flatten(item) if isinstance(item, list) else [item]
