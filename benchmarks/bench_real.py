@@ -23,9 +23,9 @@ from tensorly.decomposition import parafac, tucker
 from threadpoolctl import threadpool_limits
 
 from boolcp._version import __version__
-from boolcp.backfit import block_pursuit
-from boolcp.maxcut import solve_program
-from boolcp.pursuit import boolean_matching_pursuit
+from boolcp.fit.blocks import block_pursuit
+from boolcp.fit.pursuit import boolean_matching_pursuit
+from boolcp.program.maxcut import solve_program
 from boolcp.storage import DenseTensor
 
 N_ATOMS = (1, 3, 5, 10)

@@ -12,9 +12,9 @@ from tensorly.decomposition import parafac
 
 from boolcp import BMP
 from boolcp.datasets import load_syn, make_boolean_cp
+from boolcp.fit.polish import polish
+from boolcp.fit.starts import sized_factors, to_decomposition
 from boolcp.metrics import hamming_error, rmse
-from boolcp.polish import polish
-from boolcp.refine import sized_factors, to_decomposition
 from boolcp.storage import DenseTensor
 
 COMMAND = "python benchmarks/bench_refine.py"

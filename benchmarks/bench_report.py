@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from common import table, timed, write
 
-from boolcp.atoms import Atom, BooleanCP
-from boolcp.labels import Labels
 from boolcp.report import write_report
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.labels import Labels
 
 SHAPE, N_OPENED = (128, 3000, 100), 5
 FLAGS = "--no-sandbox --headless --disable-gpu --disable-background-networking --disable-sync --no-first-run".split()

@@ -25,7 +25,7 @@ from boolcp.baselines import CP
 from boolcp.io.results import make_provenance
 from boolcp.plotting import real_columns
 from boolcp.report import write_report
-from boolcp.residuals import residual_check
+from boolcp.trust.residuals import residual_check
 
 DOCS = Path(__file__).parents[1] / "docs"
 TEXT = Path(__file__).parent / "real_reports.md"  # the words of the page, with places for the tables

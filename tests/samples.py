@@ -4,8 +4,8 @@ from dataclasses import asdict
 
 import numpy as np
 
-from boolcp.atoms import Atom, BooleanCP
 from boolcp.datasets import make_boolean_cp
+from boolcp.result.atoms import Atom, BooleanCP
 
 KINDS = ("rank one", "rank two", "block", "mixed")
 

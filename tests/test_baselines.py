@@ -3,12 +3,12 @@ import pytest
 from sklearn.base import clone
 
 from boolcp import BMP
-from boolcp.atoms import BooleanCP
 from boolcp.baselines import CP, LFM, LFMmix, SUSTain, Tucker
 from boolcp.baselines.lfm import latent_feature_path, mixture_terms, project_out, real_rows
 from boolcp.baselines.sustain import hierarchical_als, random_start, update_columns
 from boolcp.datasets import make_boolean_cp
 from boolcp.metrics import hamming_error, rmse
+from boolcp.result.atoms import BooleanCP
 from boolcp.storage import DenseTensor
 
 SHAPE = (12, 13, 14)

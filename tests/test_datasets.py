@@ -2,8 +2,8 @@ import naive
 import numpy as np
 import pytest
 
-from boolcp.atoms import BooleanCP
 from boolcp.datasets import load_syn, make_boolean_cp, simulate_recording
+from boolcp.result.atoms import BooleanCP
 
 
 def columns_have_norm_one(W):

@@ -1,12 +1,11 @@
 """Every public name has a docstring with an example; `make test` runs the examples."""
 
 import inspect
+import pydoc
 import re
 from pathlib import Path
 
 import pytest
-
-import boolcp
 
 API = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
 
@@ -24,9 +23,7 @@ def listed_names():
 def public_objects():
     """Yield the name and the object of all listed functions and classes, and of the public methods of the classes."""
     for name in listed_names():
-        value = boolcp
-        for part in name.split(".")[1:]:
-            value = getattr(value, part)
+        value = pydoc.locate(name)
         if inspect.isclass(value):
             for method, member in vars(value).items():
                 member = getattr(member, "__func__", member)

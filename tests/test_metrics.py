@@ -6,9 +6,9 @@ import pytest
 from samples import random_atom, random_decomposition
 
 from boolcp import baselines
-from boolcp.atoms import Atom, BooleanCP
 from boolcp.datasets import make_boolean_cp
 from boolcp.metrics import factor_match_score, hamming_error, rmse
+from boolcp.result.atoms import Atom, BooleanCP
 
 SHAPE = (6, 7, 8)
 

@@ -14,30 +14,33 @@ from boolcp._version import __version__
 _HOMES = {
     "BMP": "bmp",
     "decompose": "bmp",
-    "BooleanCP": "atoms",
-    "Atom": "atoms",
-    "BooleanQuadratic": "maxcut",
-    "select_n_atoms": "model_selection",
-    "stability": "atom_stability",
-    "maximize_boolean_quadratic": "maxcut",
-    "maximize_boolean_rayleigh": "maxcut",
+    "BooleanCP": "result.atoms",
+    "Atom": "result.atoms",
+    "BooleanQuadratic": "program.maxcut",
+    "Progress": "fit.steps",
+    "Selection": "trust.selection",
+    "Stability": "trust.stability",
+    "select_n_atoms": "trust.selection",
+    "stability": "trust.stability",
+    "maximize_boolean_quadratic": "program.maxcut",
+    "maximize_boolean_rayleigh": "program.maxcut",
     "open_tensor": "io",
     "save": "io",
     "load": "io",
 }
-_MODULES = (
-    "baselines",
-    "datasets",
-    "experiments",
-    "identifiability",
-    "interop",
-    "io",
-    "metrics",
-    "plotting",
-    "prepare",
-    "report",
-    "residuals",
-)
+_MODULES = {
+    "baselines": "baselines",
+    "datasets": "datasets",
+    "experiments": "experiments",
+    "identifiability": "trust.identifiability",
+    "interop": "interop",
+    "io": "io",
+    "metrics": "metrics",
+    "plotting": "plotting",
+    "prepare": "prepare",
+    "report": "report",
+    "residuals": "trust.residuals",
+}
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
@@ -47,7 +50,7 @@ def __getattr__(name):
     if name in _HOMES:
         value = getattr(importlib.import_module(f"boolcp.{_HOMES[name]}"), name)
     elif name in _MODULES:
-        value = importlib.import_module(f"boolcp.{name}")
+        value = importlib.import_module(f"boolcp.{_MODULES[name]}")
     else:
         raise AttributeError(f"module 'boolcp' has no attribute {name!r}")
     globals()[name] = value

@@ -4,9 +4,9 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from boolcp import checks, inputs
-from boolcp.labels import read_labels
-from boolcp.pipeline import block_equations, design, explained_share
-from boolcp.polish import decide_rows
+from boolcp.fit.plan import block_equations, design, explained_share
+from boolcp.fit.polish import decide_rows
+from boolcp.result.labels import read_labels
 from boolcp.storage import stays_out
 from boolcp.storage.lazy import filled_array
 from boolcp.threads import one_thread

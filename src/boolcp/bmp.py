@@ -6,11 +6,11 @@ from functools import partial
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from boolcp import applying, checks, inputs
-from boolcp.pipeline import compressed, find_undetermined, run
-from boolcp.pursuit import STOP_REASONS
-from boolcp.refine import refine_path
-from boolcp.resuming import describe_fit, fitted_before, read_parameters
-from boolcp.steps import Bars, Steps, open_steps
+from boolcp.fit.plan import compressed, find_undetermined, run
+from boolcp.fit.pursuit import STOP_REASONS
+from boolcp.fit.resuming import describe_fit, fitted_before, read_parameters
+from boolcp.fit.starts import refine_path
+from boolcp.fit.steps import Bars, Steps, open_steps
 from boolcp.threads import one_thread
 
 

@@ -3,9 +3,9 @@
 from sklearn.utils.validation import validate_data
 
 from boolcp import checks
-from boolcp.labels import read_labels
+from boolcp.fit.plan import open_lazy
 from boolcp.memory import read_memory
-from boolcp.pipeline import open_lazy
+from boolcp.result.labels import read_labels
 from boolcp.storage import listed_or_masked, make_storage, stays_out
 from boolcp.storage.lazy import look_at, make_source
 from boolcp.storage.sources import load

@@ -8,8 +8,8 @@ import html
 
 import numpy as np
 
-from boolcp.atoms import Atom, BooleanCP
 from boolcp.extras import load_extra
+from boolcp.result.atoms import Atom, BooleanCP
 
 CHUNK_SECONDS = 60  # of a continuous MNE recording read at a time
 

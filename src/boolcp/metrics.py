@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from boolcp.atoms import BooleanCP
+from boolcp.result.atoms import BooleanCP
 
 
 def rmse(X, Y):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from boolcp import checks
-from boolcp.labels import read_labels
+from boolcp.result.labels import read_labels
 
 
 def read(X, mask):

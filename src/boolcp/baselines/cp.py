@@ -10,7 +10,7 @@ from boolcp import checks
 from boolcp.baselines._door import impute, read, squared_loss
 from boolcp.contractions import khatri_rao
 from boolcp.extras import load_extra
-from boolcp.relax import cp_als
+from boolcp.fit.relax import cp_als
 from boolcp.storage import DenseTensor, TuckerTensor, compress
 from boolcp.threads import one_thread
 

@@ -4,9 +4,9 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from boolcp import checks
-from boolcp.atom_search import boolean_program
-from boolcp.atoms import Atom, BooleanCP
 from boolcp.baselines._door import read, squared_loss
+from boolcp.fit.atom_search import boolean_program
+from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage import DenseTensor
 from boolcp.threads import one_thread
 

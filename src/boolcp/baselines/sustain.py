@@ -4,10 +4,10 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from boolcp import checks
-from boolcp.atoms import BooleanCP
 from boolcp.baselines._door import impute, read, squared_loss
-from boolcp.records import Factors
-from boolcp.refine import to_decomposition
+from boolcp.fit.starts import to_decomposition
+from boolcp.fit.state import Factors
+from boolcp.result.atoms import BooleanCP
 from boolcp.storage import DenseTensor, compress
 from boolcp.storage.tucker import leading_basis
 from boolcp.threads import one_thread

@@ -56,7 +56,7 @@ def check_checkpoint(checkpoint, *, is_resumed=False):
         return
     if checkpoint is None:
         raise ValueError("--resume needs --checkpoint PATH, the file to go on from.")
-    from boolcp.checkpoint import Checkpoint
+    from boolcp.fit.checkpoint import Checkpoint
     from boolcp.io.errors import FileError
 
     files = Checkpoint(checkpoint)
@@ -70,7 +70,7 @@ def fit_until_stopped(model, X, *, checkpoint=None):
     Ctrl-C in the pursuit ends it after the present atom, and the atoms so far are refined. Ctrl-C in the refinement
     ends it after the present start or sweep with the best so far. Once more leaves at once, without a result.
     """
-    from boolcp.pursuit import STOP_REASONS
+    from boolcp.fit.pursuit import STOP_REASONS
 
     with Stopper() as stopper:
         model.fit(X, checkpoint=checkpoint, callback=stopper.answer)
@@ -141,7 +141,7 @@ def find_stability(model, X, n_runs):
     """Return how often the atoms come back in fits to bootstrap samples of the last mode, as JSON can hold it."""
     import numpy as np
 
-    from boolcp.atom_stability import stability
+    from boolcp.trust.stability import stability
 
     options = {name: value for name, value in model.get_params().items() if name not in OWN_PARAMETERS}
     if options["boolean_modes"] is not None:
@@ -163,7 +163,7 @@ def find_stability(model, X, n_runs):
 
 def check_residual(model, X):
     """Return the numbers of the residual check, as JSON can hold them."""
-    from boolcp.residuals import residual_check
+    from boolcp.trust.residuals import residual_check
 
     numbers = vars(residual_check(X, model.decomposition_))
     rounded = {name: [float(f"{q:.5g}") for q in numbers[name]] for name in ("normal_quantiles", "quantiles")}
@@ -219,7 +219,7 @@ def run_select(data, out, *, is_forced=False, seed=0, **options):
         check_free(out, overwrite=is_forced)
     X = load_data(data)
     print(f"{data.files[0]}: {sizes_text(X)}", flush=True)
-    from boolcp.model_selection import select_n_atoms
+    from boolcp.trust.selection import select_n_atoms
 
     selection = select_n_atoms(X, random_state=seed, verbose=1, **options)
     print(selection.summary())

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boolcp.atoms import Atom, BooleanCP
 from boolcp.extras import load_extra
-from boolcp.labels import Labels
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.labels import Labels
 
 AREAS = {  # of a schematic cortex: share of 128 electrodes, and where the area lies
     "MP": (10, (1.0, 9.0)),

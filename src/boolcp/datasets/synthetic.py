@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boolcp.atoms import Atom, BooleanCP
+from boolcp.result.atoms import Atom, BooleanCP
 
 SYN_ATOMS = (3, 9, 15)
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from boolcp import baselines
-from boolcp.atoms import BooleanCP
 from boolcp.bmp import BMP
+from boolcp.result.atoms import BooleanCP
 
 PUBLISHED = "BMP as published"
 PUBLISHED_RANK_ONE = "BMP as published, rank one"

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from boolcp.atoms import Atom, BooleanCP
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.experiments import _style
 from boolcp.experiments._methods import DEFAULT, PATHS, PUBLISHED, PUBLISHED_RANK_ONE
 from boolcp.experiments._table import seed_of
-from boolcp.identifiability import is_rigid, kruskal_condition
 from boolcp.metrics import hamming_error
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.trust.identifiability import is_rigid, kruskal_condition
 
 CASES = {  # whether Kruskal's condition and rigidity hold
     "both hold": (True, True),

@@ -9,7 +9,7 @@ import numpy as np
 from boolcp.extras import load_extra
 from boolcp.io.errors import FileError, check_exists
 from boolcp.io.variables import not_lazy
-from boolcp.labels import plain_values
+from boolcp.result.labels import plain_values
 
 MNE_SUFFIXES = (".fif", ".fif.gz", ".edf", ".bdf", ".gdf", ".set", ".vhdr")
 KNOWN = ".npy, .npz, .mat, .nc, .zarr, .h5, .fif, .edf, .bdf, .gdf, .set, .vhdr, a NeuroTycho folder or .zip"

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from boolcp._version import __version__
-from boolcp.atoms import Atom, BooleanCP
 from boolcp.checks import is_lazy
 from boolcp.extras import load_extra
 from boolcp.io import atomic
 from boolcp.io.errors import FileError, check_exists, reading
-from boolcp.labels import Labels, is_labelled, mode_names, plain_values, read_labels, to_xarray
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.labels import Labels, is_labelled, mode_names, plain_values, read_labels, to_xarray
 
 FORMAT = "boolcp decomposition"
 FORMAT_VERSION = 1

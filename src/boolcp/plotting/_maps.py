@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from boolcp.atoms import BooleanCP
 from boolcp.plotting._conditions import read_conditions
 from boolcp.plotting._electrodes import draw_values, point_size
 from boolcp.plotting.look import COLUMN, legend_below, make_axes, on_off_patches, plain_text, points_wide, two_colors
 from boolcp.plotting.mode_labels import condition_of, mode_index, mode_text, positions_of
+from boolcp.result.atoms import BooleanCP
 
 GAP = 0.08  # between the fields, as a share of their size
 ORDINALS = ("1st", "2nd", "3rd")

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from boolcp.atoms import BooleanCP
 from boolcp.plotting._conditions import draw_conditions
 from boolcp.plotting._electrodes import plot_electrodes
 from boolcp.plotting.look import (
@@ -29,6 +28,7 @@ from boolcp.plotting.mode_labels import (
     value_text,
 )
 from boolcp.plotting.patterns import block_image, carrier_mode, real_columns
+from boolcp.result.atoms import BooleanCP
 
 
 def plot_boolean(W, k=0, ax=None):

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from boolcp.labels import is_labelled
+from boolcp.result.labels import is_labelled
 
 
 def sampling_rate(X):

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 
 from boolcp._version import __version__
-from boolcp.atoms import BooleanCP
 from boolcp.extras import load_extra
-from boolcp.identifiability import cheap_diagnosis
 from boolcp.io import atomic
 from boolcp.io.results import make_provenance
 from boolcp.report import assets, pictures, words
+from boolcp.result.atoms import BooleanCP
+from boolcp.trust.identifiability import cheap_diagnosis
 
 __all__ = ["write_report"]
 

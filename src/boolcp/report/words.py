@@ -6,7 +6,7 @@ import numpy as np
 
 from boolcp import plotting
 from boolcp.plotting.mode_labels import unit_of
-from boolcp.summaries import shape_text
+from boolcp.result.summary import shape_text
 
 MAX_NAMES = 60
 MAX_GROUPS, MAX_STATES = 12, 6  # groups of a coordinate; entries of a mode that are each a group

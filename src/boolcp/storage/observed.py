@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 
 from boolcp import contractions
-from boolcp._row_kernels import accumulate_rows
+from boolcp.storage._row_kernels import accumulate_rows
 from boolcp.storage.dense import DenseTensor
 from boolcp.threads import pass_over_data
 

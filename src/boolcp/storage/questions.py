@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from boolcp.checks import RANGES
+from boolcp.storage.long import short_gram
 from boolcp.storage.slabs import part_of
-from boolcp.storage.thin import short_gram
 
 
 def ask_first(data, rows, cut, modes):

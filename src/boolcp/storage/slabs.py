@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import numpy as np
 
-from boolcp.atoms import BooleanCP
 from boolcp.extras import load_extra
+from boolcp.result.atoms import BooleanCP
 from boolcp.storage.dense import DenseTensor
 from boolcp.storage.observed import MaskedTensor
 from boolcp.storage.sources import Stretch

@@ -5,7 +5,7 @@ import scipy.linalg
 
 from boolcp.contractions import gram_product
 from boolcp.storage.dense import Contracted, DenseTensor, Difference
-from boolcp.storage.thin import is_long, leading_directions, n_columns, short_gram, square_root, unfold
+from boolcp.storage.long import is_long, leading_directions, n_columns, short_gram, square_root, unfold
 
 
 class TuckerTensor:

@@ -1,0 +1,169 @@
+"""Algorithm 2: the atom of steepest descent."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from boolcp import contractions
+from boolcp.fit.relax import cp_als, random_factors
+from boolcp.program.grams import ThinGram, maximize
+from boolcp.result.atoms import Atom
+from boolcp.storage import DenseTensor
+from boolcp.storage.long import gram_factor, is_long
+from boolcp.storage.tucker import leading_basis
+
+MAX_ALTERNATIONS = 30
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An atom with its `descent` <X - W, M> = -<grad F, M> and the value of the score it was chosen by."""
+
+    atom: Atom
+    descent: float
+    value: float
+
+
+def greedy_atom_search(residual, modes, rng, *, atom_rank=1, score="normalized", certify=True):
+    """Return the candidate of steepest descent over all allowed modes, Alg. 2; None if nothing is left to descend."""
+    options = {"atom_rank": atom_rank, "score": score, "certify": certify}
+    candidates = [steepest_atom(residual, mode, rng, **options) for mode in modes]
+    candidates = [candidate for candidate in candidates if candidate is not None]
+    return max(candidates, key=lambda candidate: candidate.value, default=None)  # line 10
+
+
+def steepest_atom(residual, mode, rng, *, atom_rank=1, score="normalized", certify=True):
+    """Return the candidate z (x) V along one mode: z from the Boolean quadratic program, then V, then both in turn."""
+    solution, is_exact = boolean_program(residual, mode, rng, score, certify)  # lines 4-6
+    if solution is None:
+        return None
+    z = solution.z
+    V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng)  # line 7
+    if V is None:
+        return None
+    if atom_rank is not None or not is_exact:
+        z, V = alternate(residual, mode, z, V, atom_rank, score, rng)
+    descent = float(projection(residual, mode, V) @ z)
+    value = score_value(descent, z.sum(), score)
+    certificate = float("nan") if solution.bound is None else min(value / solution.bound, 1.0)
+    return Candidate(make_atom(mode, z, V, certificate), descent, value)  # line 8
+
+
+def boolean_program(residual, mode, rng, score, certify=True):
+    """Return the solution of the Boolean quadratic program of C = R_n R_n' (None if R = 0) and if C was not cut short.
+
+    The sign is that which makes z'Cz = |G'z|^2. A long mode has C = FF' with a thin F, which may hold only the leading
+    directions: then there is no bound, and z is a start.
+    """
+    C, is_exact = residual_gram(residual, mode)
+    if not C.diagonal().sum() > 0:
+        return None, is_exact
+    return maximize(C, rng, certify=certify and is_exact, is_ratio=score == "normalized"), is_exact
+
+
+def residual_gram(residual, mode):
+    """Return R_n R_n', as a ThinGram for a long mode, and whether that is exact."""
+    if not is_long(residual.shape[mode]):
+        return residual.gram(mode), True
+    F, is_exact = gram_factor(residual, mode)
+    return ThinGram(F), is_exact
+
+
+def make_atom(mode, z, V, certificate=float("nan")):
+    """Return the atom z (x) V for a real part given as factors (tuple) or as a block."""
+    parts = {"factors": V} if isinstance(V, tuple) else {"block": V}
+    return Atom(mode, z, certificate=certificate, **parts)
+
+
+def score_value(descent, n_ones, score):
+    """Return z'Cz (published) or z'Cz / |z|^2 (normalized), with |G'z| replaced by what the atom's V reaches."""
+    return descent**2 / n_ones if score == "normalized" else descent**2
+
+
+def alternate(residual, mode, z, V, atom_rank, score, rng):
+    """Return z and V after deciding them in turn until z stays; the score never falls."""
+    for _ in range(MAX_ALTERNATIONS):
+        p = projection(residual, mode, V)
+        new, sign = best_boolean(p, score)
+        if sign < 0:
+            V = (-V[0], *V[1:]) if isinstance(V, tuple) else -V
+        if np.array_equal(new, z):
+            break
+        z = new
+        V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng, start=V)
+    return z, V
+
+
+def projection(residual, mode, V):
+    """Return R_n vec(V) (d_n,) for a real part given as factors (tuple) or as a block."""
+    if isinstance(V, tuple):
+        factors = [*V[:mode], np.zeros((residual.shape[mode], V[0].shape[1])), *V[mode:]]
+        return residual.mttkrp(factors, mode).sum(axis=1)
+    return residual.project(mode, V[None])[:, 0]
+
+
+def best_boolean(p, score="normalized"):
+    """Return the z that maximizes (z'p)^2 / |z|^2, or (z'p)^2 if published, and the sign of z'p.
+
+    The best z holds the largest entries of p or the most negative ones: both sorted prefixes are tried.
+    """
+    increasing = np.sort(p)
+    best_value, best = -1.0, (1, 1, increasing[-1])
+    for sign in (1, -1):
+        ordered = increasing[::-1] if sign > 0 else -increasing
+        sums = np.cumsum(ordered)
+        values = sums * np.abs(sums)
+        if score == "normalized":
+            values = values / np.arange(1, len(p) + 1)
+        size = int(np.argmax(values)) + 1
+        if values[size - 1] > best_value * (1 + 1e-12):
+            best_value, best = values[size - 1], (sign, size, ordered[size - 1])
+    sign, size, smallest = best
+    z = sign * p > smallest
+    ties = np.flatnonzero(sign * p == smallest)  # the first of equal entries are taken
+    z[ties[: size - np.count_nonzero(z)]] = True
+    return z, sign
+
+
+def real_part(block, atom_rank, rng, start=None):
+    """Return the best V of norm one for <block, V>: dense (None), or of rank L as factors; None if block is zero."""
+    size = np.linalg.norm(block)
+    if not size > 0:
+        return None
+    if block.ndim == 1:
+        return ((block / size)[:, None],)
+    if atom_rank is None:
+        return block / size
+    factors = leading_pairs(block, atom_rank) if block.ndim == 2 else leading_products(block, atom_rank, rng, start)
+    return normalize(factors)
+
+
+def normalize(factors):
+    """Return factors scaled so that the sum of their column products has norm one."""
+    scale = np.sqrt(contractions.gram_product(factors).sum())
+    return (factors[0] / scale, *factors[1:])
+
+
+def leading_pairs(block, rank):
+    """Return the leading `rank` singular pairs of a matrix as two factors; the longer one has the singular values."""
+    block = np.asarray(block, dtype=float)
+    if block.shape[0] > block.shape[1]:
+        return leading_pairs(block.T, rank)[::-1]
+    d = len(block)
+    rank = min(rank, d)
+    U = scipy.linalg.eigh(block @ block.T, subset_by_index=[d - rank, d - 1])[1][:, ::-1]
+    return U, block.T @ U
+
+
+def leading_products(block, rank, rng, start=None):
+    """Return a rank-`rank` approximation of a block of order >= 3 as factors, by alternating least squares."""
+    data = DenseTensor(np.ascontiguousarray(block))
+    if start is None:
+        start = singular_start(data, rank) if rank <= min(block.shape) else random_factors(block.shape, rank, rng)
+    return tuple(cp_als(data, list(start), max_iter=100, tol=1e-8)[0])
+
+
+def singular_start(data, rank):
+    """Return the leading eigenvectors of each unfolding's Gram matrix as factors."""
+    return [leading_basis(data, mode, rank) for mode in range(data.ndim)]

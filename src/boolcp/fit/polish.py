@@ -1,0 +1,131 @@
+"""Beyond the paper: all factors of rank-one atoms corrected in turn, real columns by least squares, bits row by row."""
+
+from functools import partial
+
+import numpy as np
+
+from boolcp.contractions import CHUNK, gram_product
+from boolcp.fit._kernels import descend_bits
+from boolcp.fit.relax import begin_sweeps, pseudo_inverse, quadratic, solve_rows
+from boolcp.fit.state import Factors
+
+MAX_JOINT = 10  # Boolean columns of one mode whose 2^K patterns are all tried in each row
+ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
+
+
+def polish(data, factors, boolean_mode, *, max_iter=50, tol=1e-9, steps=None):
+    """Return Factors after alternating over the modes, real columns by least squares and Boolean ones bit by bit.
+
+    The loss never rises. Stops when no bit changes and a sweep lowers the loss by less than `tol` of it, or when
+    `steps`, which remembers every sweep, is stopped.
+    """
+    n_sweeps, factors, loss, is_settled = begin_sweeps(factors, steps)
+    while n_sweeps < max_iter and not is_settled:
+        previous = loss
+        changed, loss = sweep(data, factors, boolean_mode)
+        if not np.isfinite(loss):  # too few observed entries to hold the factors
+            return Factors(factors, boolean_mode, np.inf)
+        n_sweeps += 1
+        is_settled = not changed and previous - loss <= tol * loss + ROUNDING * data.squared_norm
+        if steps is not None:
+            n_sweeps, factors, loss, is_settled = steps.keep("sweep", (n_sweeps, factors, loss, is_settled))
+            steps.report("polish", n_sweeps, max_iter, loss, data.squared_norm)
+            if steps.is_stopped:
+                break
+    return Factors(factors, boolean_mode, max(float(loss), 0.0))
+
+
+def sweep(data, factors, boolean_mode):
+    """Decide the factor of each mode once, in place; return whether a bit changed, and |X - W|^2.
+
+    Complete data is read for one mode only, the longest, which goes first: contracted with the factor found, it is
+    small and has all that the other modes need.
+    """
+    order, changed, source = sweep_order(data), False, data
+    for mode in order:
+        boolean = boolean_mode == mode
+        if data.is_complete and source is data:
+            H = gram_product(factors, mode)
+            A, source = data.update(factors, mode, partial(decide_rows, H, boolean=boolean))
+        else:
+            H, P = source.normal_equations(factors, mode)
+            A = decide_rows(H, P, boolean, factors[mode])
+        changed |= not np.array_equal(A[:, boolean], factors[mode][:, boolean])
+        factors[mode] = A
+        if mode != order[-1]:
+            sizes = balance_real(factors, boolean_mode, mode, order)
+            if mode == order[0] and source is not data:
+                source = source.scaled(1 / sizes)
+    return changed, data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A)
+
+
+def sweep_order(data):
+    """Return the modes in the order of a sweep: of complete data the longest (the first of them) goes first."""
+    modes = list(range(data.ndim))
+    if data.is_complete:
+        modes.insert(0, modes.pop(int(np.argmax(data.shape))))
+    return modes
+
+
+def balance_real(factors, boolean_mode, mode, order):
+    """Make the real columns of one factor unit vectors in place, and return the sizes (K,) that were taken out.
+
+    They go to the factor of the last mode in `order` that is real.
+    """
+    last = np.where(boolean_mode == order[-1], order[-2], order[-1])
+    moved = (boolean_mode != mode) & (last != mode)
+    sizes = np.where(moved, np.linalg.norm(factors[mode], axis=0), 1.0)
+    sizes[sizes == 0] = 1.0
+    factors[mode] = factors[mode] / sizes
+    for n in set(last[moved].tolist()):
+        factors[n] = factors[n] * np.where(last == n, sizes, 1.0)
+    return sizes
+
+
+def decide_rows(H, P, boolean, current):
+    """Return the rows a_i (d, K) that minimize a'Ha - 2 p_i'a with a 0/1 where `boolean`, jointly in all columns.
+
+    H is shared (K, K) or one for each row (d, K, K). The real columns are eliminated; the remaining quadratic in the
+    bits is minimized over all patterns when they are few, else by flips of one and two bits from the current and from
+    the relaxed bits.
+    """
+    if not boolean.any():
+        return solve_rows(H, P)
+    B, R = np.flatnonzero(boolean), np.flatnonzero(~boolean)
+    A = np.empty_like(P)
+    S, Q = H[..., B[:, None], B], P[:, B]
+    if len(R):
+        H_RR, H_RB = H[..., R[:, None], R], H[..., R[:, None], B]
+        back = solve_rows(H_RR, H_RB.T).T if H.ndim == 2 else pseudo_inverse(H_RR) @ H_RB
+        S, Q = S - np.swapaxes(H_RB, -1, -2) @ back, Q - times(P[:, R], back)
+    A[:, B] = bits = best_bits(S, Q, current[:, B])
+    if len(R):
+        A[:, R] = solve_rows(H_RR, P[:, R] - times(bits, np.swapaxes(H_RB, -1, -2)))
+    return A
+
+
+def times(rows, M):
+    """Return the rows (d, K) times a shared matrix (K, L) or each times its own (d, K, L)."""
+    return rows @ M if M.ndim == 2 else np.einsum("ik,ikl->il", rows, M)
+
+
+def best_bits(S, Q, current):
+    """Return 0/1 rows b_i (d, K) that minimize b'S_i b - 2 q_i'b, for S (K, K) or (d, K, K)."""
+    d, K = Q.shape
+    step = max(1, CHUNK // 2 ** min(K, MAX_JOINT))
+    if d > step:  # the costs of all patterns in all rows of a long mode would be a large array
+        rows = [slice(start, start + step) for start in range(0, d, step)]
+        return np.concatenate([best_bits(S if S.ndim == 2 else S[i], Q[i], current[i]) for i in rows])
+    if K <= MAX_JOINT:
+        patterns = (np.arange(2**K)[:, None] >> np.arange(K) & 1).astype(float)
+        products = (patterns[:, :, None] * patterns[:, None, :]).reshape(len(patterns), K * K)
+        costs = np.reshape(S, (-1, K * K)) @ products.T - 2 * Q @ patterns.T
+        return patterns[np.argmin(costs, axis=1)]
+    found = []
+    each = np.ascontiguousarray(np.broadcast_to(S, (d, K, K)))
+    for start in (current, solve_rows(S, Q) > 0.5):
+        bits = np.array(start, dtype=float, order="C")
+        descend_bits(each, np.ascontiguousarray(Q), bits)
+        found.append((np.einsum("ik,ikl,il->i", bits, each, bits) - 2 * np.einsum("ik,ik->i", Q, bits), bits))
+    (first, bits), (second, others) = found
+    return np.where((second < first)[:, None], others, bits)

@@ -1,0 +1,181 @@
+"""Blocks in noise: the noise level, the subspaces that stand out of it, and the shrinkage of a block's singular values.
+
+For a matrix (m, n) of noise with standard deviation sigma the largest singular value is close to the edge
+sigma (sqrt(m) + sqrt(n)). What is above it is shrunk as is optimal in squared error [1]_, and the degrees of freedom of
+the result are its divergence [2]_.
+
+References
+----------
+.. [1] M. Gavish, D. L. Donoho, "Optimal shrinkage of singular values", IEEE Trans. Inf. Theory 63 (2017).
+.. [2] E. J. Candes, C. A. Sing-Long, J. D. Trzasko, "Unbiased risk estimates for singular value thresholding and
+   spectral estimators", IEEE Trans. Signal Process. 61 (2013).
+"""
+
+import numpy as np
+import scipy.linalg
+
+from boolcp.contractions import gram_product, khatri_rao
+from boolcp.fit.atom_search import leading_products
+from boolcp.storage import DenseTensor, TuckerTensor
+from boolcp.storage.long import is_long
+from boolcp.storage.tucker import leading_basis
+
+SMALLEST = 1e-7  # singular values below this share of the largest are rounding errors of the Gram matrix
+
+
+def noise_level(data):
+    """Return an estimate of the standard deviation of the noise.
+
+    It is the square root of the median eigenvalue of X_n X_n' over that of pure noise (the Marchenko-Pastur law), the
+    smallest over the modes. For compressed data it is the root mean square of what the compression left out.
+    """
+    size = float(np.prod(data.shape, dtype=float))
+    floor = 1e-12 * np.sqrt(data.squared_norm / size)
+    if isinstance(data, TuckerTensor):
+        left_out = size - np.prod(data.core.shape, dtype=float)
+        return max(np.sqrt(max(data.squared_norm - data.core.squared_norm, 0.0) / max(left_out, 1.0)), floor)
+    levels: list[float] = []
+    for mode, d in sorted(enumerate(data.shape), key=lambda pair: pair[1]):  # short modes first, a long one alone
+        n_columns = size / d
+        if d <= n_columns and not (is_long(d) and levels):
+            median = max(np.median(np.linalg.eigvalsh(data.gram(mode))), 0.0)
+            levels.append(np.sqrt(median / n_columns / marchenko_pastur_median(d / n_columns)))
+    return float(max(min(levels), floor))
+
+
+def marchenko_pastur_median(ratio):
+    """Return the median of the Marchenko-Pastur law with unit variance and ratio d / n <= 1."""
+    low, high = (1 - np.sqrt(ratio)) ** 2, (1 + np.sqrt(ratio)) ** 2
+    x = np.linspace(low, high, 20001)[1:-1]
+    mass = np.cumsum(np.sqrt((high - x) * (x - low)) / x)
+    return float(x[np.searchsorted(mass, mass[-1] / 2)])
+
+
+def signal_subspaces(data, sigma):
+    """Return the storages to work on, each with its sizes: the data, and their projection out of the noise.
+
+    The projection keeps the singular vectors of each unfolding above the edge of the noise. It is left out where
+    it keeps everything or nothing, or where the data are compressed already.
+    """
+    if isinstance(data, TuckerTensor):
+        return [(data, data.core.shape)]
+    bases = []
+    for mode, d in enumerate(data.shape):
+        n_columns = np.prod(data.shape, dtype=float) / d
+        bases.append(directions_above(data, mode, sigma * (np.sqrt(d) + np.sqrt(n_columns))))
+    ranks = tuple(U.shape[1] for U in bases)
+    if min(ranks) == 0 or ranks == data.shape:
+        return [(data, data.shape)]
+    core = data
+    for mode in np.argsort(np.array(ranks) / np.array(data.shape), kind="stable"):
+        core = DenseTensor(np.ascontiguousarray(np.moveaxis(core.contract(mode, bases[mode]), 0, mode)))
+    return [(data, data.shape), (TuckerTensor(core, bases, data.squared_norm), ranks)]
+
+
+def directions_above(data, mode, edge):
+    """Return the left singular vectors of an unfolding with singular values above an edge.
+
+    A long mode has nearly leading directions, more and more of them until one is below the edge.
+    """
+    d, rank = data.shape[mode], 32
+    n_columns = int(np.prod(data.shape, dtype=np.int64)) // d
+    if not is_long(d):
+        values, U = scipy.linalg.eigh(data.gram(mode))
+        return U[:, values > max(edge**2, SMALLEST**2 * values[-1])]
+    while True:
+        U = leading_basis(data, mode, min(rank, n_columns))
+        values = np.square(np.asarray(data.contract(mode, U), dtype=float)).reshape(U.shape[1], -1).sum(axis=1)
+        is_above = values > max(edge**2, SMALLEST**2 * values.max())
+        if not is_above.all() or U.shape[1] < rank:
+            return U[:, is_above]
+        rank *= 2
+
+
+def shrink_block(B, sigma, sizes, rng):
+    """Return the factors and the degrees of freedom of the shrunk block; None if nothing stands out of the noise.
+
+    Parameters
+    ----------
+    B : ndarray
+        A block with independent noise of standard deviation `sigma`.
+    sizes : sequence of int
+        The dimensions of the subspaces in which the block and its noise lie, at most ``B.shape``.
+    """
+    if B.ndim == 2:
+        return shrink_matrix(B, sigma, sizes)
+    return shrink_products(B, sigma, sizes, rng)
+
+
+def shrink_matrix(B, sigma, sizes):
+    """Return the two factors of a matrix with optimally shrunk singular values, and its degrees of freedom."""
+    if B.shape[0] > B.shape[1]:
+        shrunk = shrink_matrix(B.T, sigma, sizes[::-1])
+        return None if shrunk is None else (shrunk[0][::-1], shrunk[1])
+    long, short = max(sizes), min(sizes)
+    values, U = np.linalg.eigh(B @ B.T)
+    s = np.sqrt(np.maximum(values[::-1][:short], 0.0))
+    f, slope = shrink_values(s, sigma, long, short)
+    rank = int(np.sum(f > 0))
+    if rank == 0:
+        return None
+    U = U[:, ::-1][:, :rank]
+    return (U * (f[:rank] / s[:rank]), B.T @ U), spectral_dof(s, f, slope, long - short)
+
+
+def shrink_values(s, sigma, long, short):
+    """Return the shrunk singular values f(s) of a (long, short) matrix and the slope f'(s); zero below the edge."""
+    scale, ratio = sigma * np.sqrt(long), short / long
+    is_signal = s > max(sigma * noise_edge(long, short), SMALLEST * s[0])
+    y = np.where(is_signal, s, np.inf) / scale
+    f, slope = np.zeros_like(s), np.zeros_like(s)
+    y2 = y[is_signal] ** 2
+    root = np.sqrt((y2 - ratio - 1) ** 2 - 4 * ratio)
+    f[is_signal] = root / y[is_signal] * scale
+    slope[is_signal] = 2 * (y2 - ratio - 1) / root - root / y2
+    return f, slope
+
+
+def noise_edge(long, short):
+    """Return what the largest singular value of a (long, short) matrix of unit noise stays below in 99 % of cases.
+
+    Its square is (sqrt(long) + sqrt(short))^2 plus a fluctuation that follows the Tracy-Widom law.
+    """
+    edge = np.sqrt(long) + np.sqrt(short)
+    return np.sqrt(edge**2 + 2.02 * edge * (1 / np.sqrt(long) + 1 / np.sqrt(short)) ** (1 / 3))
+
+
+def spectral_dof(s, f, slope, excess):
+    """Return the divergence of B -> U f(s) V' for a matrix whose longer side exceeds the shorter by `excess`."""
+    s2 = s[:, None] ** 2 - s[None, :] ** 2
+    is_tie = np.abs(s2) <= 1e-9 * s[0] ** 2
+    limit = (f + s * slope) / (2 * np.maximum(s, 1e-300))
+    pairs = np.where(is_tie, limit[:, None], ((s * f)[:, None] - (s * f)[None, :]) / np.where(is_tie, 1.0, s2))
+    np.fill_diagonal(pairs, 0.0)
+    return float(slope.sum() + excess * np.sum(f / np.maximum(s, 1e-300)) + pairs.sum())
+
+
+def shrink_products(B, sigma, sizes, rng):
+    """Return a vector or a block of order >= 3 as shrunk products of columns, and its degrees of freedom.
+
+    Products are added while the next one stands out of the noise, whose edge is sigma times the sum of sqrt(d_m);
+    all are then fitted anew. Each is shrunk like a vector of as many dimensions as it has free parameters.
+    """
+    edge = sigma * sum(np.sqrt(d) for d in sizes)
+    n_free = sum(sizes) - (len(sizes) - 1)
+    factors, left = None, B
+    while factors is None or (B.ndim > 1 and factors[0].shape[1] < min(B.shape)):
+        product = leading_products(left, 1, rng) if B.ndim > 1 else (B[:, None],)
+        if not np.sqrt(gram_product(product)[0, 0]) > max(edge, SMALLEST * np.linalg.norm(B)):
+            break
+        if factors is None:
+            factors = product
+        else:
+            start = [np.hstack(pair) for pair in zip(factors, product, strict=True)]
+            factors = leading_products(B, start[0].shape[1], rng, start=start)
+        left = B - khatri_rao(factors).sum(axis=1).reshape(B.shape)
+    if factors is None:
+        return None
+    s2 = np.maximum(np.diag(gram_product(factors)), 1e-300)
+    shares = np.maximum(1 - sigma**2 * n_free / s2, 0.0)
+    dof = np.sum((n_free - 1) * shares + np.where(shares > 0, 2 - shares, 0.0))
+    return (factors[0] * shares, *factors[1:]), float(dof)

@@ -1,0 +1,197 @@
+"""Names, coordinates and units of the modes: they travel beside the array, never through the algorithm."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from boolcp.checks import is_lazy
+from boolcp.extras import load_extra
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """Names of the modes with, where known, the coordinates along them and their units.
+
+    Parameters
+    ----------
+    dims : tuple of str
+        One name for each mode.
+    coords : mapping of str to ndarray
+        Coordinates (d_n,) by the name of the mode; a mode may have none.
+    units : mapping of str to str
+        Units of the coordinates, by the name of the mode or of the further coordinate.
+    extra : mapping of str to (str, ndarray)
+        Further coordinates along one mode by their own name, with the name of the mode: the area of each channel, say.
+        Pictures know three by name: "x" and "y", the positions of electrodes, and "condition", the state or stimulus.
+    name : str, optional
+        What the numbers of the tensor are.
+    value_unit : str, optional
+        Their unit.
+    """
+
+    dims: tuple[str, ...]
+    coords: Mapping[str, np.ndarray] = field(default_factory=dict)
+    units: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, tuple[str, np.ndarray]] = field(default_factory=dict)
+    name: str | None = None
+    value_unit: str | None = None
+
+
+def is_labelled(X):
+    """Return True for an xarray DataArray, without importing xarray."""
+    return type(X).__module__.startswith("xarray") and hasattr(type(X), "dims") and hasattr(type(X), "values")
+
+
+def read_labels(X):
+    """Return the array of X and its Labels: those of an xarray DataArray, else None. A dask array stays one.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp.result.labels import read_labels
+    >>> X = xr.DataArray(np.eye(2), {"channel": ["Fz", "Cz"]}, ("channel", "time"))
+    >>> array, labels = read_labels(X)
+    >>> labels.dims, [str(name) for name in labels.coords["channel"]]
+    (('channel', 'time'), ['Fz', 'Cz'])
+    """
+    if type(X).__module__.startswith("xarray") and hasattr(type(X), "data_vars"):
+        names = ", ".join(map(repr, X.data_vars)) or "none"
+        raise TypeError(f"X is an xarray Dataset, which holds several arrays ({names}); give one, e.g. X[name].")
+    if type(X).__module__.partition(".")[0] in ("zarr", "h5py") and not hasattr(X, "shape"):
+        names = ", ".join(map(repr, X)) or "nothing"
+        raise TypeError(f"X is a group of arrays ({names}), not an array; give one of them, e.g. X[name].")
+    if not is_labelled(X):
+        return X, None
+    dims = tuple(str(dim) for dim in X.dims)
+    coords, units, extra = {}, {}, {}
+    for name, coord in X.coords.items():
+        name = str(name)
+        if coord.ndim != 1:
+            continue
+        if name in dims:
+            coords[name] = plain_values(coord.values)
+        elif str(coord.dims[0]) in dims:
+            extra[name] = str(coord.dims[0]), plain_values(coord.values)
+        else:
+            continue
+        if "units" in coord.attrs:
+            units[name] = str(coord.attrs["units"])
+    name, unit = (None if text is None else str(text) for text in (X.name, X.attrs.get("units")))
+    return (X.data if is_lazy(X.data) else X.values), Labels(dims, coords, units, extra, name, unit)
+
+
+def plain_values(values):
+    """Return coordinates as numbers, dates or strings: objects become strings, unless all are numbers."""
+    values = np.asarray(values)
+    if values.dtype.kind != "O":
+        return values
+    if all(isinstance(value, int | float | np.number) for value in values):
+        return values.astype(float)
+    return np.array([str(value) for value in values])
+
+
+def mode_names(W):
+    """Return one name for each mode of a decomposition: its dimension, or mode0, mode1, ..
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.result.labels import mode_names
+    >>> mode_names(boolcp.BooleanCP((2, 3)))
+    ('mode0', 'mode1')
+    """
+    return tuple(W.dims) if W.dims else tuple(f"mode{n}" for n in range(W.ndim))
+
+
+def to_xarray(W):
+    """Return a decomposition as an xarray Dataset with the dims and coordinates of its tensor.
+
+    It holds `weight`, `boolean_mode`, `n_ones`, `certificate` and, after a fit, `alone` and `unique` (shares of
+    variance) for each atom, and the factor matrices `factor_<mode>`; a Boolean column is exactly 0 and 1. Atoms of rank
+    one have one column each, along the dimension `atom`. Otherwise the columns run along `term`, and `term_atom` says
+    to which atom each belongs. A block atom has one term, its Boolean vector (nan in the other modes), and its real
+    part is `block_<atom>`. Entries that no observed entry of the tensor determines are nan.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
+    >>> dict(truth.to_xarray()["factor_mode1"].sizes)
+    {'mode1': 5, 'atom': 2}
+    """
+    xarray = load_extra("xarray", "labels")
+    dims = mode_names(W)
+    atom_dim, term_dim = (_free_name(name, dims) for name in ("atom", "term"))
+    ranks = [1 if atom.rank is None else atom.rank for atom in W.atoms]
+    column_dim = atom_dim if all(rank == 1 for rank in ranks) else term_dim
+    variables = {name: (atom_dim, values) for name, values in atom_table(W).items()}
+    if column_dim == term_dim:
+        variables["term_atom"] = term_dim, np.repeat(np.arange(W.n_atoms), ranks)
+    for n, dim in enumerate(dims):
+        columns = [_columns(atom, n, W.shape[n]) for atom in W.atoms]
+        matrix = np.hstack(columns) if columns else np.zeros((W.shape[n], 0))
+        if n in (W.undetermined or {}):
+            real = np.repeat(W.boolean_mode != n, ranks)
+            matrix[np.ix_(W.undetermined[n], real)] = np.nan
+        variables[f"factor_{dim}"] = (dim, column_dim), matrix
+    for k, atom in enumerate(W.atoms):
+        if atom.block is not None:
+            variables[f"block_{k}"] = tuple(dim for n, dim in enumerate(dims) if n != atom.mode), atom.block
+    coords = {atom_dim: np.arange(W.n_atoms)} | _coords(W.labels)
+    return xarray.Dataset(variables, coords)
+
+
+def to_dataframe(W):
+    """Return one row for each atom as a pandas DataFrame: mode, ones, rank, weight, shares of variance, certificate.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
+    >>> [str(name) for name in truth.to_dataframe()["boolean_mode"]]
+    ['mode0', 'mode1']
+    """
+    pandas = load_extra("pandas", "labels")
+    table = atom_table(W)
+    ranks = ["block" if atom.rank is None else atom.rank for atom in W.atoms]
+    sizes = [W.shape[atom.mode] for atom in W.atoms]
+    columns = {"boolean_mode": table.pop("boolean_mode"), "n_ones": table.pop("n_ones"), "size": sizes, "rank": ranks}
+    return pandas.DataFrame(columns | table, index=pandas.RangeIndex(W.n_atoms, name="atom"))
+
+
+def atom_table(W):
+    """Return what is known of each atom, one array (K,) by name."""
+    dims = mode_names(W)
+    table = {
+        "weight": np.asarray(W.weights),
+        "boolean_mode": np.array([dims[atom.mode] for atom in W.atoms], dtype=str),
+        "n_ones": np.array([atom.n_ones for atom in W.atoms], dtype=int),
+        "certificate": np.array([atom.certificate for atom in W.atoms], dtype=float),
+    }
+    if W.data_norm2 and W.data_inner is not None and W.n_atoms:
+        table |= {"alone": W.explained_alone(), "unique": W.explained_unique()}
+    return table
+
+
+def _columns(atom, mode, size):
+    """Return the columns of one atom along a mode, (d_n, rank); nan where a block atom has none."""
+    n_columns = 1 if atom.rank is None else atom.rank
+    if mode == atom.mode:
+        return np.repeat(atom.z[:, None].astype(float), n_columns, axis=1)
+    if atom.factors is None:
+        return np.full((size, 1), np.nan)
+    return atom.factors[mode - (mode > atom.mode)]
+
+
+def _coords(labels):
+    """Return the coordinates of Labels as xarray takes them."""
+    if labels is None:
+        return {}
+    along = {name: (name, values) for name, values in labels.coords.items()} | dict(labels.extra)
+    attrs = {name: {"units": unit} for name, unit in labels.units.items()}
+    return {name: (dim, values, attrs.get(name, {})) for name, (dim, values) in along.items()}
+
+
+def _free_name(name, dims):
+    return name if name not in dims else _free_name(f"{name}_", dims)

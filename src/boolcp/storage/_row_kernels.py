@@ -1,0 +1,28 @@
+"""Compiled inner loop of normal equations over listed entries: arrays in, no checks."""
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True)
+def accumulate_rows(indices, values, stacked, mode, H, P, with_gram):
+    """Add x_e k_e to P[i] and the lower half of k_e k_e' to H[i] for each entry e of slice i along `mode`.
+
+    k_e is the product over the other modes n of row indices[e, n] of stacked[n], which holds factors (N, max d, K).
+    """
+    n_entries, n_modes = indices.shape
+    K = P.shape[1]
+    product = np.empty(K)
+    for e in range(n_entries):
+        product[:] = 1.0
+        for n in range(n_modes):
+            if n != mode:
+                row = stacked[n, indices[e, n]]
+                for k in range(K):
+                    product[k] *= row[k]
+        i = indices[e, mode]
+        for k in range(K):
+            P[i, k] += values[e] * product[k]
+            if with_gram:
+                for l in range(k + 1):
+                    H[i, k, l] += product[k] * product[l]

@@ -1,0 +1,181 @@
+"""Rigidity: whether the span of Boolean vectors contains other Boolean vectors."""
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import scipy.linalg
+
+MAX_ATOMS = 24  # Boolean columns whose 2^K combinations is_rigid goes through
+CHUNK = 2**20  # combinations held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Rigidity:
+    """Whether the span of Boolean columns contains another Boolean vector; true in an `if` when it is proved not to.
+
+    Attributes
+    ----------
+    holds : bool or None
+        None when there were too many columns to decide.
+    witness : ndarray of bool, shape (d,), or None
+        A Boolean vector of the span that is not a column (all False if the columns are dependent).
+    coefficients : ndarray of shape (K,) or None
+        The combination of columns that gives it.
+    names : tuple of int or None
+        What the columns are called in the text, from 0 if None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from boolcp.trust.identifiability import is_rigid
+    >>> rigidity = is_rigid(np.array([[1, 1], [1, 0], [0, 1]]))
+    >>> bool(rigidity), rigidity.holds
+    (True, True)
+    """
+
+    holds: bool | None
+    witness: np.ndarray | None = None
+    coefficients: np.ndarray | None = None
+    names: tuple[int, ...] | None = None
+
+    def __bool__(self):
+        return self.holds is True
+
+    def __str__(self):
+        if self.holds:
+            return "rigid: the span holds no other Boolean vector"
+        if self.coefficients is None or self.witness is None:
+            return "not decided: too many atoms to go through all combinations"
+        terms = combination_text(self.coefficients, self.names)
+        return f"not rigid: {terms} is {'Boolean as well' if self.witness.any() else 'zero'}"
+
+
+def is_rigid(Z, *, max_atoms=MAX_ATOMS):
+    """Return whether the span of Z contains no Boolean vectors but zero and its columns (the rigidity condition).
+
+    A vector of the span is known from its entries in K independent rows of Z. All 2^K Boolean choices of these
+    are completed to vectors of the span, row after row, and dropped at the first entry that is not 0 or 1.
+
+    Parameters
+    ----------
+    Z : array-like of 0 and 1, shape (d, K)
+        Boolean vectors as columns.
+    max_atoms : int
+        Columns up to which all combinations are tried; with more, only sums and differences of pairs are.
+
+    Returns
+    -------
+    Rigidity
+        True in an `if` when Z is rigid, with a `witness` when it is not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from boolcp.trust.identifiability import is_rigid
+    >>> Z = np.array([[1, 0], [1, 0], [0, 1], [0, 0]])
+    >>> print(is_rigid(Z))
+    not rigid: z_0 + z_1 is Boolean as well
+    >>> bool(is_rigid([[1, 0], [1, 1], [0, 1]]))
+    True
+    """
+    Z = read_matrix(Z, "Z")
+    if not np.isin(Z, (0, 1)).all():
+        raise ValueError("Z must hold zeros and ones only.")
+    n_columns = Z.shape[1]
+    if n_columns == 0:
+        return Rigidity(True)
+    rows, rank = _independent_rows(Z)
+    if rank < n_columns:
+        null = np.linalg.svd(Z)[2][-1]
+        return Rigidity(False, np.zeros(len(Z), dtype=bool), _tidy(null / np.abs(null).max()))
+    if n_columns > max_atoms:
+        return _pair_witness(Z)
+    T = scipy.linalg.solve(Z[rows].T, Z.T).T  # a vector of the span is T b, b its entries in `rows`
+    bits = _surviving_bits(T, Z[rows])
+    if bits is None:
+        return Rigidity(True)
+    return Rigidity(False, np.rint(T @ bits).astype(bool), _tidy(np.linalg.solve(Z[rows], bits)))
+
+
+def _independent_rows(Z):
+    """Return rows of Z that are a well-conditioned basis of its row space, and their number."""
+    R, order = scipy.linalg.qr(Z.T, mode="r", pivoting=True)
+    diagonal = np.abs(np.diag(R))
+    rank = int(np.sum(diagonal > 1e-9 * max(diagonal.max(initial=0.0), 1.0)))
+    return order[:rank], rank
+
+
+def _surviving_bits(T, basis):
+    """Return Boolean b, neither zero nor a row of `basis`' columns, with T b Boolean, or None."""
+    n_columns = T.shape[1]
+    rows = np.unique(np.round(T, 9), axis=0)
+    is_unit = (np.abs(rows).sum(axis=1) == 1) & (rows.max(axis=1) == 1)
+    rows = rows[~is_unit & rows.any(axis=1)]
+    rows = rows[np.argsort(-np.count_nonzero(rows, axis=1), kind="stable")]
+    known = {0, *(int(code) for code in basis.T @ 2.0 ** np.arange(n_columns))}
+    for start in range(0, 2**n_columns, CHUNK):
+        codes = np.arange(start, min(start + CHUNK, 2**n_columns))
+        for row in rows:
+            values = _table(row, codes)
+            codes = codes[(np.abs(values) < 1e-6) | (np.abs(values - 1) < 1e-6)]
+            if len(codes) <= 1:
+                break
+        for code in codes.tolist():
+            bits = code >> np.arange(n_columns) & 1
+            values = T @ bits
+            if code not in known and np.all(np.minimum(np.abs(values), np.abs(values - 1)) < 1e-6):
+                return bits.astype(float)
+    return None
+
+
+def _table(row, codes):
+    """Return sum_k row[k] b_k for the bits b of each code, through tables of 12 bits each."""
+    values = np.zeros(len(codes))
+    for low in range(0, len(row), 12):
+        part = row[low : low + 12]
+        sums = (np.arange(2 ** len(part))[:, None] >> np.arange(len(part)) & 1) @ part
+        values += sums[codes >> low & 2 ** len(part) - 1]
+    return values
+
+
+def _pair_witness(Z):
+    """Return a Rigidity with the sum of two disjoint columns or the difference of two nested ones, else undecided."""
+    inner = Z.T @ Z
+    sizes = np.diag(inner)
+    columns = {column.tobytes() for column in Z.T.astype(bool)}
+    for k, l in combinations(range(Z.shape[1]), 2):
+        for sign, size in ((1, 0.0), (-1, min(sizes[k], sizes[l]))):
+            if inner[k, l] == size:
+                coefficients = np.zeros(Z.shape[1])
+                coefficients[k], coefficients[l] = (1, sign) if sizes[k] >= sizes[l] or sign > 0 else (-1, 1)
+                witness = (Z @ coefficients).astype(bool)
+                if witness.tobytes() not in columns:
+                    return Rigidity(False, witness, coefficients)
+    return Rigidity(None)
+
+
+def _tidy(coefficients):
+    """Return coefficients with what is rounding error set to zero and integers made exact."""
+    rounded = np.rint(coefficients)
+    return np.where(np.abs(coefficients - rounded) < 1e-7, rounded, coefficients) + 0.0
+
+
+def combination_text(coefficients, names=None):
+    """Return the text of a combination such as `z_0 - z_2 + 0.5 z_3`."""
+    names = range(len(coefficients)) if names is None else names
+    text = ""
+    for name, c in zip(names, coefficients, strict=True):
+        if c:
+            size = "" if abs(c) == 1 else f"{abs(c):.3g} "
+            sign = ("-" if c < 0 else "") if not text else (" - " if c < 0 else " + ")
+            text += f"{sign}{size}z_{name}"
+    return text
+
+
+def read_matrix(A, name):
+    """Return A as a matrix of floats after checking that it is one, and finite."""
+    A = np.asarray(A, dtype=float)
+    if A.ndim != 2 or not np.isfinite(A).all():
+        raise ValueError(f"{name} must be a matrix of finite numbers, got shape {A.shape}.")
+    return A

@@ -1,0 +1,224 @@
+"""How many atoms: the error on held-out entries or slabs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.base import clone
+
+from boolcp import checks
+from boolcp.result.labels import read_labels
+from boolcp.trust.repeated_fits import make_model, run_all
+from boolcp.trust.stability import stability as stability
+
+SELECTION_SCHEMES = ("entries", "slabs")
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """Held-out error for each number of atoms, and the number chosen.
+
+    Attributes
+    ----------
+    n_atoms : int
+        The choice.
+    errors : ndarray of shape (n_splits, max_atoms + 1)
+        Root mean square error on the held-out entries of each split, for 0, 1, .., max_atoms atoms.
+    scheme, rule : str
+        How entries were held out, and how the choice was made.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
+    >>> selection = boolcp.select_n_atoms(X, 3, splits=2, random_state=0)
+    >>> selection
+    Selection(n_atoms=2 of at most 3, entries, 2 splits)
+    >>> selection.errors.shape
+    (2, 4)
+    """
+
+    n_atoms: int
+    errors: np.ndarray
+    scheme: str
+    rule: str
+
+    @property
+    def mean(self):
+        """Return the mean error for each number of atoms."""
+        return self.errors.mean(axis=0)
+
+    @property
+    def standard_error(self):
+        """Return the standard error of the mean for each number of atoms."""
+        return self.errors.std(axis=0, ddof=1) / np.sqrt(len(self.errors)) if len(self.errors) > 1 else 0 * self.mean
+
+    def summary(self):
+        """Return the table as text: number of atoms, mean held-out error, standard error.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
+        >>> selection = boolcp.select_n_atoms(X, 3, splits=2, random_state=0)
+        >>> print(selection.summary())
+        held-out error (entries, 2 splits)
+        atoms          rmse        s.e.
+            0      0.874882      0.0087
+            1      0.681576       0.025
+            2      0.493994      0.0019  <- chosen
+            3      0.501986      0.0021
+        """
+        rows = [
+            f"{k:5d}  {mean:12.6g}  {error:10.2g}{'  <- chosen' if k == self.n_atoms else ''}"
+            for k, (mean, error) in enumerate(zip(self.mean, self.standard_error, strict=True))
+        ]
+        title = f"held-out error ({self.scheme}, {len(self.errors)} splits)"
+        return "\n".join([title, "atoms          rmse        s.e.", *rows])
+
+    def plot(self, ax=None):
+        """Draw the held-out error against the number of atoms and return the Axes.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
+        >>> selection = boolcp.select_n_atoms(X, 3, splits=2, random_state=0)
+        >>> ax = selection.plot()
+        >>> ax.get_xlabel()
+        'number of atoms'
+        """
+        from boolcp.plotting import plot_selection
+
+        return plot_selection(self, ax=ax)
+
+    def __repr__(self):
+        most = len(self.mean) - 1
+        return f"Selection(n_atoms={self.n_atoms} of at most {most}, {self.scheme}, {len(self.errors)} splits)"
+
+
+def select_n_atoms(
+    X,
+    max_atoms=10,
+    *,
+    splits=5,
+    scheme="entries",
+    mode=-1,
+    held_out=0.1,
+    rule="one-se",
+    mask=None,
+    n_jobs=1,
+    random_state=None,
+    verbose=0,
+    **options,
+):
+    """Return the number of atoms with the lowest error on held-out data, as a Selection.
+
+    Parameters
+    ----------
+    X : array-like or xarray.DataArray
+        The tensor.
+    max_atoms : int
+        Largest number of atoms tried. Each split is fitted once for the whole path 1 .. max_atoms.
+    splits : int
+        Number of random splits.
+    scheme : {"entries", "slabs"}
+        Hold out single entries, or whole slabs along `mode` (trials, say). The factor of a held-out slab is solved
+        from a random half of its entries and judged on the other half.
+    mode : int
+        The mode of the slabs.
+    held_out : float
+        Share of the observed entries, or of the slabs, that is held out.
+    rule : {"one-se", "min"}
+        The smallest number of atoms within one standard error of the lowest mean error, or the lowest itself.
+    mask : array-like of bool, optional
+        True where X is observed.
+    n_jobs : int
+        Number of processes. The result does not depend on it.
+    random_state : int, Generator or None
+        Seed.
+    verbose : int
+        1 shows a progress bar, in a terminal.
+    **options
+        Parameters of BMP.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
+    >>> boolcp.select_n_atoms(X, 4, splits=3, random_state=0).n_atoms
+    2
+    """
+    checks.check_integer(max_atoms, "max_atoms", 1)
+    checks.check_integer(splits, "splits", 1)
+    checks.check_choice(scheme, "scheme", SELECTION_SCHEMES)
+    checks.check_choice(rule, "rule", ("one-se", "min"))
+    checks.check_number(held_out, "held_out", positive=True)
+    if held_out >= 1:
+        raise ValueError(f"held_out is the share held out: it must be below 1, got {held_out}.")
+    values, labels = read_labels(X)
+    values, observed = checks.check_tensor(values, mask)
+    observed = np.ones(values.shape, dtype=bool) if observed is None else observed
+    dims = None if labels is None else labels.dims
+    mode = checks.check_mode(mode, values.ndim, dims)
+    model = make_model(max_atoms, options, values.shape, dims)
+    split = hold_out_entries if scheme == "entries" else hold_out_slabs
+    seeds = checks.make_generator(random_state).spawn(splits)
+    tasks = [(model, values, observed, mode, held_out, rng) for rng in seeds]
+    errors = np.array(run_all(split, tasks, n_jobs, verbose, "splits"))
+    return Selection(choose(errors, rule), errors, scheme, rule)
+
+
+def choose(errors, rule):
+    """Return the number of atoms: of the lowest mean error, or the smallest within one standard error of it."""
+    mean = errors.mean(axis=0)
+    best = int(np.argmin(mean))
+    if rule == "min" or len(errors) == 1:
+        return best
+    limit = mean[best] + errors[:, best].std(ddof=1) / np.sqrt(len(errors))
+    return int(np.flatnonzero(mean <= limit)[0])
+
+
+def hold_out_entries(model, values, observed, mode, held_out, rng):
+    """Return the errors on a random share of the observed entries, fitted on the others."""
+    places = np.flatnonzero(observed)
+    test = np.sort(rng.choice(places, max(1, int(held_out * len(places))), replace=False))
+    train = observed.copy().reshape(-1)
+    train[test] = False
+    path = fit_path(model, values, train.reshape(values.shape), rng)
+    truth, indices = values.reshape(-1)[test], np.stack(np.unravel_index(test, values.shape), axis=1)
+    return pad([rms(truth - W.at(indices)) for W in path], model.n_atoms)
+
+
+def hold_out_slabs(model, values, observed, mode, held_out, rng):
+    """Return the errors on half of the entries of held-out slabs, whose factors are solved from the other half."""
+    d = values.shape[mode]
+    test = np.sort(rng.choice(d, min(max(1, int(held_out * d)), d - 1), replace=False))
+    train = np.setdiff1d(np.arange(d), test)
+    path = fit_path(model, values.take(train, axis=mode), observed.take(train, axis=mode), rng)
+    slabs, known = values.take(test, axis=mode), observed.take(test, axis=mode)
+    given = known & (rng.random(known.shape) < 0.5)
+    judged = known & ~given
+    errors = []
+    for W in path:
+        fitted = clone(model)
+        fitted.decomposition_ = W
+        factor = fitted.transform(np.where(given, slabs, np.nan), mode=mode)
+        errors.append(rms((slabs - fitted.inverse_transform(factor, mode=mode))[judged]))
+    return pad(errors, model.n_atoms)
+
+
+def fit_path(model, values, observed, rng):
+    """Return the refined estimates with 0, 1, .. atoms of one fit."""
+    fitted = clone(model).set_params(random_state=rng)
+    mask = None if observed.all() else observed
+    return fitted.fit_path(values, mask=mask)
+
+
+def pad(errors, max_atoms):
+    """Return the errors with the last one repeated for numbers of atoms that a path did not reach."""
+    return np.array(errors + [errors[-1]] * (max_atoms + 1 - len(errors)))
+
+
+def rms(differences):
+    """Return the root mean square."""
+    return float(np.sqrt(np.mean(np.square(differences, dtype=float))))

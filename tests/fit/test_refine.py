@@ -1,0 +1,280 @@
+import itertools
+from dataclasses import replace
+
+import naive
+import numpy as np
+import pytest
+
+from boolcp.bmp import BMP
+from boolcp.contractions import gram_product, khatri_rao
+from boolcp.datasets import load_syn, make_boolean_cp
+from boolcp.fit.plan import with_system
+from boolcp.fit.polish import best_bits, decide_rows, polish, sweep
+from boolcp.fit.pursuit import boolean_matching_pursuit
+from boolcp.fit.relax import cp_als, pencil_start, pseudo_inverse, random_factors, solve_rows
+from boolcp.fit.starts import (
+    exchange,
+    not_worse,
+    refine,
+    repair,
+    revive,
+    round_factors,
+    search,
+    sized_factors,
+    to_decomposition,
+)
+from boolcp.fit.state import Factors
+from boolcp.fit.weights import atom_system
+from boolcp.metrics import hamming_error, rmse
+from boolcp.storage import DenseTensor, compress
+
+
+def loss_of(X, matrices):
+    return np.sum((X - (matrices[0] @ khatri_rao(matrices[1:]).T).reshape(X.shape)) ** 2)
+
+
+def oracle(X, truth):
+    """Least squares with the true bits known: polish from the truth."""
+    return polish(DenseTensor(X), sized_factors(truth), truth.boolean_mode)
+
+
+@pytest.mark.parametrize("shape", [(9, 10, 11), (5, 6, 7, 4)])
+def test_als_lowers_the_loss_and_reports_it(shape, rng):
+    X = rng.standard_normal(shape)
+    start = random_factors(shape, 3, rng)
+    losses = [cp_als(DenseTensor(X), start, max_iter=n, tol=0)[1] for n in (1, 2, 5, 20)]
+    assert (np.diff(losses) <= 1e-9).all()
+    factors, loss = cp_als(DenseTensor(X), start, max_iter=20, tol=0)
+    assert loss == pytest.approx(loss_of(X, factors))
+
+
+def test_als_is_stationary(rng):
+    X = make_boolean_cp((10, 11, 12), 3, noise=0.5, random_state=rng).X
+    factors, _ = cp_als(DenseTensor(X), random_factors(X.shape, 3, rng), max_iter=2000, tol=0)
+    residual = X - (factors[0] @ khatri_rao(factors[1:]).T).reshape(X.shape)
+    for mode in range(3):
+        gradient = naive.mttkrp(residual, factors, mode)
+        assert np.abs(gradient).max() < 1e-4 * np.linalg.norm(X)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_pencil_start_is_exact_without_noise(order, rng):
+    truth = [rng.standard_normal((d, 5)) for d in (6, 8, 7)]
+    truth = [truth[n] for n in order]
+    X = (truth[0] @ khatri_rao(truth[1:]).T).reshape([len(A) for A in truth])
+    factors = pencil_start(DenseTensor(X), 5, rng)
+    assert loss_of(X, factors) < 1e-12 * np.sum(X**2)
+
+
+def test_solve_rows_with_singular_and_with_own_matrices(rng):
+    B = rng.standard_normal((4, 3))
+    H, P = B @ B.T, rng.standard_normal((6, 3)) @ B.T
+    np.testing.assert_allclose(solve_rows(H, P) @ H, P, atol=1e-9)
+    each = np.stack([B_i @ B_i.T for B_i in rng.standard_normal((6, 4, 5))])
+    A = solve_rows(each, P)
+    np.testing.assert_allclose(np.einsum("ikl,il->ik", each, A), P, atol=1e-8)
+    each[2] = 0
+    P[2] = 0
+    np.testing.assert_array_equal(solve_rows(each, P)[2], 0)
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("boolean", [[1, 1, 1, 1], [1, 0, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0]])
+def test_rows_are_the_best_over_all_bits(boolean, own, rng):
+    boolean = np.array(boolean, dtype=bool)
+    M = rng.standard_normal((7, 6, 4)) if own else rng.standard_normal((1, 6, 4))
+    H = np.einsum("ijk,ijl->ikl", M, M)
+    P = rng.standard_normal((7, 4)) + 2
+    A = decide_rows(H if own else H[0], P, boolean, np.zeros((7, 4)))
+    assert set(np.unique(A[:, boolean])) <= {0.0, 1.0}
+    for i, (a, p) in enumerate(zip(A, P, strict=True)):
+        H_i = H[i if own else 0]
+        costs = []
+        for bits in itertools.product((0.0, 1.0), repeat=int(boolean.sum())):
+            row = np.zeros(4)
+            row[boolean] = bits
+            free = ~boolean
+            if free.any():
+                row[free] = np.linalg.solve(
+                    H_i[np.ix_(free, free)], p[free] - H_i[np.ix_(free, boolean)] @ row[boolean]
+                )
+            costs.append(row @ H_i @ row - 2 * p @ row)
+        assert a @ H_i @ a - 2 * p @ a == pytest.approx(min(costs))
+
+
+def test_many_bits_cannot_be_improved_by_one_or_two_flips(rng):
+    M = rng.standard_normal((20, 14))
+    S, Q = M.T @ M, 5 * rng.standard_normal((9, 14))
+    bits = best_bits(S, Q, np.zeros((9, 14)))
+    cost = lambda b, q: b @ S @ b - 2 * q @ b  # noqa: E731
+    for b, q in zip(bits, Q, strict=True):
+        for k, l in itertools.product(range(14), repeat=2):
+            flipped = b.copy()
+            flipped[k] = 1 - flipped[k]
+            if l != k:
+                flipped[l] = 1 - flipped[l]
+            assert cost(flipped, q) >= cost(b, q) - 1e-9
+
+
+def test_polish_never_raises_the_loss_and_the_truth_is_a_fixed_point(rng):
+    X, clean, truth = make_boolean_cp((12, 13, 14), 5, noise=1.0, random_state=rng)
+    data = DenseTensor(X)
+    start, modes = round_factors(random_factors(X.shape, 5, rng), (0, 1, 2))
+    losses = [polish(data, start, modes, max_iter=n).loss for n in (1, 2, 3, 5, 10)]
+    assert losses[0] <= loss_of(X, start) and (np.diff(losses) <= 1e-9).all()
+    final = polish(DenseTensor(clean), sized_factors(truth), truth.boolean_mode)
+    assert final.loss < 1e-12 * np.sum(clean**2)
+    assert hamming_error(to_decomposition(X.shape, final), truth) == 0
+    assert polish(data, start, modes).loss == pytest.approx(loss_of(X, polish(data, start, modes).matrices))
+
+
+@pytest.mark.parametrize("shape", [(6, 7, 8), (8, 7, 8), (5, 9, 6), (4, 6, 5, 3), (5, 9)])
+@pytest.mark.parametrize("kind", ["dense", "compressed"])
+def test_a_sweep_decides_one_factor_after_another_from_the_longest_mode_on(shape, kind, rng):
+    X = make_boolean_cp(shape, 3, noise=0.3, random_state=rng).X
+    data = DenseTensor(X) if kind == "dense" else compress(DenseTensor(X), 3)
+    if kind == "compressed":
+        X = data.contract(0, np.eye(shape[0]))
+    start, boolean_mode = round_factors(random_factors(shape, 3, rng), range(len(shape)))
+    found = [A.copy() for A in start]
+    loss = sweep(data, found, boolean_mode)[1]
+    longest = shape.index(max(shape))
+    expected = [A.copy() for A in start]
+    for mode in [longest, *(n for n in range(len(shape)) if n != longest)]:
+        H, P = gram_product(expected, mode), naive.mttkrp(X, expected, mode)
+        expected[mode] = decide_rows(H, P, boolean_mode == mode, expected[mode])
+    product = (khatri_rao(found[1:]), khatri_rao(expected[1:]))
+    for k in range(3):  # sizes may stand elsewhere
+        outer = [np.outer(A[0][:, k], B[:, k]) for A, B in zip((found, expected), product, strict=True)]
+        np.testing.assert_allclose(outer[0], outer[1], atol=1e-9 * np.linalg.norm(X))
+    assert loss - data.squared_norm == pytest.approx(loss_of(X, expected) - np.sum(X**2))
+
+
+def test_a_sweep_reads_complete_data_twice_at_most(rng):
+    X, _, truth = make_boolean_cp((8, 9, 10), 3, noise=0.3, random_state=rng)
+    data, asked = DenseTensor(X), []
+    for name in ("mttkrp", "contract"):
+        question = getattr(data, name)
+        setattr(data, name, lambda *args, name=name, question=question: asked.append(name) or question(*args))
+    sweep(data, sized_factors(truth), truth.boolean_mode)
+    assert asked == ["mttkrp", "contract"]
+
+
+def test_rounding_keeps_what_is_boolean(rng):
+    truth = make_boolean_cp((15, 16, 17), 6, random_state=rng).truth
+    factors = [A * rng.uniform(0.5, 2, 6) * np.where(rng.random(6) < 0.5, -1, 1) for A in sized_factors(truth)]
+    X = (factors[0] @ khatri_rao(factors[1:]).T).reshape(truth.shape)
+    rounded, modes = round_factors(factors, (0, 1, 2))
+    np.testing.assert_array_equal(modes, truth.boolean_mode)
+    assert loss_of(X, rounded) < 1e-20 * np.sum(X**2)
+
+
+@pytest.mark.parametrize(
+    ("shape", "n_atoms", "options"),
+    [
+        ((30, 40, 50), 9, {"noise": 1.0}),
+        ((20, 20, 20), 15, {"noise": 1.0}),
+        ((10, 100, 60), 9, {"noise": 1.0}),
+        ((60, 60, 60), 9, {"noise": 1.0, "p": 0.1}),
+        ((60, 60, 60), 9, {"noise": 1.0, "p": 0.9}),
+        ((12, 12, 12, 12), 8, {"noise": 1.0}),
+        ((40, 40, 40), 12, {"noise": 0.0}),
+    ],
+)
+def test_bits_are_exact_and_the_error_is_that_of_known_bits(shape, n_atoms, options):
+    X, clean, truth = make_boolean_cp(shape, n_atoms, random_state=77, **options)
+    W = BMP(n_atoms, random_state=0).fit(X).decomposition_
+    assert hamming_error(W, truth) == 0
+    assert rmse(W, clean) <= 1.03 * rmse(to_decomposition(shape, oracle(X, truth)), clean) + 1e-6
+
+
+def test_syn2_reaches_the_limit():
+    X, clean, truth = load_syn(2, random_state=4242)
+    W = BMP(15, random_state=0).fit(X).decomposition_
+    assert hamming_error(W, truth) == 0
+    assert rmse(W, clean) <= 1.03 * rmse(to_decomposition(X.shape, oracle(X, truth)), clean)
+
+
+def test_refinement_is_never_worse_than_the_pursuit(rng):
+    X = rng.standard_normal((9, 10, 11))  # nothing to find: traps everywhere
+    for n_atoms in (1, 4, 12):
+        model = BMP(n_atoms, n_init=1, random_state=0).fit(X)
+        assert model.decomposition_.explained() >= model.path_[-1].explained() - 1e-12
+        for n in range(3):
+            Z = model.decomposition_.factors[n][:, model.decomposition_.boolean_mode == n]
+            assert set(np.unique(Z)) <= {0.0, 1.0} and Z.any(axis=0).all()
+
+
+def test_compression_changes_nothing():
+    X, _, _ = make_boolean_cp((50, 60, 70), 4, noise=1.0, random_state=5)
+    fits = [BMP(4, compression=c, random_state=0).fit(X).decomposition_ for c in (True, False)]
+    assert compress(DenseTensor(X), 14) is not DenseTensor(X)
+    assert hamming_error(*fits) == 0
+    np.testing.assert_allclose(fits[0].to_tensor(), fits[1].to_tensor(), atol=1e-3)
+
+
+def test_a_dead_atom_is_revived(rng):
+    X, _, truth = make_boolean_cp((14, 15, 16), 3, noise=0.1, random_state=rng)
+    data = DenseTensor(X)
+    factors = sized_factors(truth)
+    factors[truth.boolean_mode[0]][:, 0] = 0
+    dead = Factors(factors, truth.boolean_mode, loss_of(X, factors))
+    alive = revive(data, dead, (0, 1, 2), rng)
+    assert alive.loss < dead.loss and to_decomposition(X.shape, alive).n_atoms == 3
+    assert alive.loss == pytest.approx(oracle(X, truth).loss, rel=1e-6)
+
+
+def test_repair_leaves_the_trap_of_a_shared_z(rng):
+    X, _, truth = make_boolean_cp((20, 21, 22), [2, 1, 1], noise=0.1, random_state=rng)
+    data = DenseTensor(X)
+    factors = sized_factors(truth)
+    first, second = np.flatnonzero(truth.boolean_mode == 0)
+    union = np.maximum(factors[0][:, first], factors[0][:, second])
+    factors[0][:, first] = factors[0][:, second] = union  # both atoms on where either was
+    trapped = polish(data, factors, truth.boolean_mode, max_iter=1)
+    assert repair(data, trapped, (0, 1, 2), rng).loss <= trapped.loss
+
+
+def test_exchange_replaces_by_greedy_atoms(rng):
+    X, _, truth = make_boolean_cp((14, 15, 16), 3, noise=0.1, random_state=rng)
+    data = DenseTensor(X)
+    solution = oracle(X, truth)
+    factors, modes = exchange(data, solution, np.array([True, False, False]), (0, 1, 2), rng)
+    assert len(modes) == 3 and loss_of(X, factors) < 2 * solution.loss
+
+
+def test_search_and_refine_agree_with_the_naive_loss(rng):
+    X = make_boolean_cp((14, 15, 16), 3, noise=0.5, random_state=rng).X
+    data = DenseTensor(X)
+    W = boolean_matching_pursuit(data, 3, (0, 1, 2), rng).path[-1]
+    best = refine(data, data, W, 3, (0, 1, 2), rng)
+    assert best.loss == pytest.approx(np.sum((X - naive.tensor(to_decomposition(X.shape, best))) ** 2))
+    assert best.loss <= search(data, W, 3, (0, 1, 2), rng).loss * (1 + 1e-9)
+
+
+def test_the_result_is_not_worse_than_what_it_began_with(rng):
+    X, _, truth = make_boolean_cp((14, 15, 16), 3, noise=0.5, random_state=rng)
+    data = DenseTensor(X)
+    G, b = atom_system(data, truth.atoms)
+    W = with_system(replace(truth, weights=np.linalg.solve(G, b)), data, G, b)
+    good = oracle(X, truth)
+    assert not_worse(data, good, W) is good
+    poor = replace(good, loss=2 * good.loss)
+    better = not_worse(data, poor, W)
+    assert better.loss <= data.squared_norm - W.weights @ W.data_inner
+    assert better.loss == pytest.approx(loss_of(X, better.matrices))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_diagonal_that_rounding_made_negative_counts_as_unknown():
+    H = np.diag([4.0, -1e-20])
+    np.testing.assert_allclose(pseudo_inverse(H), np.diag([0.25, 0]))
+
+
+@pytest.mark.parametrize("rank", [6, 3])
+def test_rows_solve_their_equations(rng, rank):
+    F = rng.standard_normal((rank, 6))
+    P = rng.standard_normal((9, 6)) @ F.T @ F  # singular equations too have a solution
+    A = solve_rows(F.T @ F, P)
+    np.testing.assert_allclose(A @ F.T @ F, P, atol=1e-8)
+    assert np.linalg.norm(A) < 1e3

@@ -1,0 +1,105 @@
+import naive
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import KINDS, random_decomposition
+
+from boolcp.fit.weights import NormalEquations, atom_products, atom_system, solve_lasso
+from boolcp.storage import DenseTensor
+
+
+def grow(X, atoms):
+    """Return the normal equations of X over dense atoms, extended one by one."""
+    system = NormalEquations()
+    for k, M in enumerate(atoms):
+        inner = np.array([np.sum(N * M) for N in atoms[:k]])
+        assert system.extend(inner, np.sum(M**2), np.sum(X * M))
+    return system
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_those_of_dense_least_squares(kind, rng):
+    W = random_decomposition((4, 5, 6), kind, rng)
+    X = rng.standard_normal(W.shape)
+    atoms = [naive.atom(M) for M in W.atoms]
+    c = grow(X, atoms).solve()
+    np.testing.assert_allclose(c, naive.least_squares(X, W.atoms), rtol=1e-8)
+    residual = X - sum(weight * M for weight, M in zip(c, atoms, strict=True))
+    assert max(abs(np.sum(residual * M)) for M in atoms) < 1e-10 * np.linalg.norm(X)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_system_of_the_atoms_holds_dense_inner_products(kind, rng):
+    W = random_decomposition((4, 5, 6), kind, rng)
+    X = rng.standard_normal(W.shape)
+    dense = np.array([naive.atom(M).ravel() for M in W.atoms])
+    G, b = atom_system(DenseTensor(X), W.atoms)
+    np.testing.assert_allclose(G, dense @ dense.T, atol=1e-12)
+    np.testing.assert_allclose(b, dense @ X.ravel(), atol=1e-12)
+    inner, size = atom_products(DenseTensor(X), W.atoms[:-1], W.atoms[-1])
+    np.testing.assert_allclose([*inner, size], dense @ dense[-1], atol=1e-12)
+
+
+def test_the_equations_grow_by_a_row(rng):
+    atoms = list(rng.standard_normal((5, 30)))
+    X = rng.standard_normal(30)
+    for k in range(1, 6):
+        system = grow(X, atoms[:k])
+        np.testing.assert_allclose(system.gram, np.array(atoms[:k]) @ np.array(atoms[:k]).T)
+        np.testing.assert_allclose(system.rhs, np.array(atoms[:k]) @ X)
+
+
+def test_a_dependent_atom_is_refused_and_changes_nothing(rng):
+    atoms = list(rng.standard_normal((3, 30)))
+    X = rng.standard_normal(30)
+    system = grow(X, atoms)
+    before = system.solve()
+    for M in (2 * atoms[1], atoms[0] - 3 * atoms[2], atoms[0] + 1e-6 * rng.standard_normal(30)):
+        assert not system.extend(np.array(atoms) @ M, M @ M, X @ M)
+    assert len(system.rhs) == 3
+    np.testing.assert_array_equal(system.solve(), before)
+    nearly = atoms[0] + 1e-3 * rng.standard_normal(30)
+    assert system.extend(np.array(atoms) @ nearly, nearly @ nearly, X @ nearly)
+
+
+def test_dependence_does_not_ask_for_the_scale(rng):
+    atoms = 1e-9 * rng.standard_normal((3, 30))
+    assert len(grow(rng.standard_normal(30), list(atoms)).rhs) == 3
+
+
+def lasso_violation(gram, rhs, c, alpha):
+    """Return by how much c fails the optimality conditions of |X - sum c_k M_k|^2 / 2 + alpha |c|_1."""
+    slope = rhs - gram @ c  # <X - W, M_k> equals alpha sign(c_k), and stays below alpha where c_k = 0
+    off = np.maximum(np.abs(slope) - alpha, 0)
+    return np.max(np.where(c != 0, np.abs(slope - alpha * np.sign(c)), off), initial=0)
+
+
+@given(st.integers(1, 12), st.integers(0, 2**16), st.floats(0.01, 1.2), st.floats(0, 0.95))
+def test_the_penalty_meets_its_optimality_conditions(n_atoms, seed, share, correlation):
+    rng = np.random.default_rng(seed)
+    M = rng.standard_normal((n_atoms, 40)) + 3 * correlation * rng.standard_normal(40)
+    gram, rhs = M @ M.T, M @ rng.standard_normal(40)
+    alpha = share * np.abs(rhs).max()
+    gram_before, rhs_before = gram.copy(), rhs.copy()
+    c = solve_lasso(gram, rhs, alpha)
+    assert lasso_violation(gram, rhs, c, alpha) < 1e-8 * np.abs(rhs).max()
+    np.testing.assert_array_equal(gram, gram_before)
+    np.testing.assert_array_equal(rhs, rhs_before)
+    if share > 1:
+        assert not c.any()
+
+
+def test_the_penalty_shrinks_a_single_atom_by_alpha(rng):
+    M, X = rng.standard_normal(30), 0.1 * rng.standard_normal(30)
+    system = grow(X, [M])
+    plain = (M @ X) / (M @ M)
+    alpha = abs(M @ X) / 3
+    assert alpha < 1
+    assert system.solve(alpha)[0] == pytest.approx(plain * 2 / 3)
+    assert system.solve(0.0)[0] == pytest.approx(plain)
+
+
+def test_a_small_penalty_tends_to_least_squares(rng):
+    system = grow(rng.standard_normal(40), list(rng.standard_normal((6, 40))))
+    np.testing.assert_allclose(system.solve(1e-9), system.solve(), atol=1e-8)

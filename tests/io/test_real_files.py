@@ -1,0 +1,117 @@
+"""Real recordings, from their files to a saved decomposition. They are not part of the project: see BOOLCP_DATA."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+
+import boolcp
+from boolcp import prepare
+from boolcp.cli import main
+from boolcp.io.electrodes import read_electrodes, read_pairs
+from boolcp.io.neurotycho import read_conditions
+
+DATA = Path(os.environ.get("BOOLCP_DATA", Path(__file__).parents[3] / "shared" / "data"))
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real recordings in {DATA} (set BOOLCP_DATA)")
+FOOD, SPECTRA, MAPS = DATA / "neurotycho_food_tracking", DATA / "spectralca_nt", DATA / "neurotycho_maps"
+
+
+def fit(tmp_path, capsys, *arguments, n_atoms=3):
+    """Run the whole command on real files and return the result that it saved."""
+    out = tmp_path / "out"
+    code = main(["fit", *map(str, arguments), "-k", str(n_atoms), "-o", str(out), "--n-init", "2"])
+    assert code == 0, capsys.readouterr().err
+    return boolcp.load(out / "decomposition.nc")
+
+
+def test_channel_files_of_a_neurotycho_recording():
+    X = boolcp.open_tensor(FOOD)
+    assert X["channel"].values.tolist() == [1, 2, 33, 64] and prepare.sampling_rate(X) == 1000
+    assert {"x", "y"} <= set(X.coords) and X.dtype == np.float32
+    for n in (2, 33):
+        original = scipy.io.loadmat(FOOD / f"ECoG_ch{n}.mat")[f"ECoGData_ch{n}"][0]
+        np.testing.assert_array_equal(X.sel(channel=n), original)
+
+
+def test_channel_files_and_the_table_of_all_channels_agree():
+    X = boolcp.open_tensor(FOOD, channels=[33]).isel(time=slice(570_000, 870_000))
+    Y = boolcp.open_tensor(
+        FOOD / "food_tracking_B_64ch_250Hz_300s.npz", dims=("channel", "time"), coords={"channel": "channels"}
+    )
+    assert prepare.sampling_rate(Y) == 250
+    X, Y = (
+        prepare.band_pass(prepare.resample(X, 250), 1, 40).values[0],
+        prepare.band_pass(Y.sel(channel=[33]), 1, 40).values[0],
+    )
+    assert np.corrcoef(X[500:-500], Y[500:-500])[0, 1] > 0.999
+
+
+def test_food_tracking_from_its_channel_files(tmp_path, capsys):
+    options = (
+        "--drop channel=64 --reference average --band 8-13 --envelope log --resample 50 --bin-ms 3000 --n-trials 100"
+    )
+    W = fit(tmp_path, capsys, FOOD, *options.split(), "--zscore")
+    assert W.shape == (3, 150, 100) and W.dims == ("channel", "time", "trial") and 0 < W.explained() < 1
+
+
+def test_food_tracking_from_npz(tmp_path, capsys):
+    options = "-v data --dims channel,time --coord channel=channels --drop channel=64 --reference average --notch 50"
+    options += " --band 8-13 --envelope log --resample 50 --bin-ms 3000 --zscore"
+    W = fit(tmp_path, capsys, FOOD / "food_tracking_B_64ch_250Hz_300s.npz", *options.split())
+    assert W.shape == (63, 150, 100) and 64 not in W.labels.coords["channel"]
+
+
+def test_the_spectra_of_five_states(tmp_path, capsys):
+    options = "-v psd --dims channel,freq --coord freq=f_axis --join state --drop channel=62 --log --center state"
+    W = fit(tmp_path, capsys, *sorted(SPECTRA.glob("nt_lfpca*.npz")), *options.split(), n_atoms=5)
+    assert W.shape == (127, 200, 5) and W.explained() > 0.8
+    assert [name.split("_")[-1] for name in W.labels.coords["state"]][2] == "Anes"
+
+
+def test_propofol_eeg_of_three_states(tmp_path, capsys):
+    files = sorted((DATA / "ness_propofol_eeg").glob("*.mat"))
+    options = "-v y --dims time,channel --join trial --envelope log --resample 50 --bin-ms 3000 --zscore"
+    W = fit(tmp_path, capsys, *files, *options.split())
+    assert W.shape == (64, 150, 30) and len(set(W.labels.extra["part"][1])) == 3
+
+
+def test_eeglab_epochs_through_mne(tmp_path, capsys):
+    W = fit(tmp_path, capsys, DATA / "eeglab_sample" / "eeglab_data_epochs_ica.set", "--zscore")
+    assert W.shape == (30, 384, 80) and "rt" in W.labels.extra["condition"][1][0]
+    continuous = boolcp.open_tensor(DATA / "eeglab_sample" / "eeglab_data.set")
+    assert prepare.cut_trials(continuous, 3000).shape == (32, 384, 79)
+
+
+def test_spike_counts(tmp_path, capsys):
+    file = DATA / "affinewarp_spikes" / "motor_ctx_data.npz"
+    W = fit(tmp_path, capsys, file, "--events", "neuron_ids,spiketimes,trial_ids", "--bin-ms", 50, n_atoms=2)
+    assert W.shape == (30, 40, 1266) and W.dims == ("unit", "time", "trial")
+    with np.load(file) as arrays:
+        X = boolcp.open_tensor(file, events=("neuron_ids", "spiketimes", "trial_ids"), bin_ms=50)
+        assert X.values.sum() == len(arrays["spiketimes"])
+
+
+def test_a_condition_file_in_a_struct():
+    labels, seconds = read_conditions(DATA / "neurotycho_condition_mat" / "Condition.mat")
+    assert dict(zip(labels, seconds, strict=True))["AwakeEyesOpened-End"] == 908.908 and len(labels) == 11
+
+
+@pytest.mark.parametrize(("animal", "n_pairs"), [("Chibi", 62), ("George", 62), ("Kin2", 63), ("Su", 63)])
+def test_maps_and_pairs(animal, n_pairs):
+    electrodes, pairs = read_electrodes(MAPS / f"electrodes_{animal}.csv"), read_pairs(MAPS / f"bipolar_{animal}.csv")
+    assert len(electrodes) == 128 and len(pairs) == n_pairs
+    if (MAPS / f"{animal}Map.mat").exists():
+        official = read_electrodes(MAPS / f"{animal}Map.mat")
+        assert all(abs(official[n].x - electrodes[n].x) < 0.01 for n in electrodes)
+
+
+def test_bipolar_pairs_of_a_simulated_recording_lie_where_the_table_says():
+    simulation = boolcp.datasets.simulate_ecog(n_trials=2, trial_ms=200, random_state=0)
+    X = simulation.sessions["rest"]
+    places = read_electrodes(MAPS / "electrodes_Chibi.csv")
+    X = X.assign_coords(x=("channel", [places[n].x for n in range(1, 129)]))
+    Y = prepare.bipolar(X, read_pairs(MAPS / "bipolar_Chibi.csv"))
+    assert Y.sizes["channel"] == 62 and Y["channel"].values[0] == "63-64"
+    assert abs(float(Y["x"][0]) - 148.546) < 0.01

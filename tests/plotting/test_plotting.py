@@ -1,0 +1,212 @@
+"""Pictures: the numbers read back from the Axes are the numbers given."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from boolcp import plotting
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.labels import Labels
+
+pyplot, colors = (pytest.importorskip(f"matplotlib.{name}") for name in ("pyplot", "colors"))
+pyplot.switch_backend("Agg")
+
+
+def rank_one(shape, n_atoms, rng, **options):
+    """Return atoms of rank one, Boolean along the modes in turn."""
+    atoms = []
+    for k in range(n_atoms):
+        mode = k % len(shape)
+        z = rng.permutation(np.arange(shape[mode]) % 3 == 0)
+        vectors = [rng.standard_normal((d, 1)) for n, d in enumerate(shape) if n != mode]
+        atoms.append(Atom(mode, z, tuple(v / np.linalg.norm(v) for v in vectors), certificate=0.5 + 0.1 * k))
+    return BooleanCP(shape, tuple(atoms), 1.0 + np.arange(n_atoms), **options)
+
+
+def block_atoms(shape, rng, mode=0):
+    others = [d for n, d in enumerate(shape) if n != mode]
+    V = rng.standard_normal(others)
+    return BooleanCP(shape, (Atom(mode, np.arange(shape[mode]) < 2, block=V / np.linalg.norm(V)),), [3.0])
+
+
+def electrodes(shape, rng):
+    extra = {"x": ("channel", rng.standard_normal(shape[0])), "y": ("channel", rng.standard_normal(shape[0]))}
+    coords = {"channel": np.arange(1, shape[0] + 1), "time": np.arange(shape[1]) / 10}
+    return Labels(("channel", "time", "trial"), coords, {"time": "s"}, extra, "ECoG")
+
+
+@pytest.mark.parametrize("shape", [(6, 7), (6, 7, 8), (4, 5, 6, 3)])
+def test_products_of_the_lines_are_the_entries_where_the_atom_is_on(shape, rng):
+    W = rank_one(shape, 3, rng)
+    for k, atom in enumerate(W.atoms):
+        product = np.ones(())
+        for mode in range(W.ndim):
+            ax = plotting.plot_panel(W, k, mode)
+            values = ax.images[0].get_array()[0] if mode == atom.mode else ax.lines[0].get_ydata()
+            product = np.multiply.outer(product, np.asarray(values, dtype=float))
+        np.testing.assert_allclose(product, W[[k]].to_tensor(), atol=1e-12)
+
+
+def test_products_of_a_rank_two_atom_sum_to_its_entries(rng):
+    factors = tuple(rng.standard_normal((d, 2)) for d in (5, 6))
+    V = factors[0] @ factors[1].T
+    atom = Atom(1, [1, 0, 1], (factors[0] / np.linalg.norm(V), factors[1]))
+    W = BooleanCP((5, 3, 6), (atom,), [2.0])
+    columns = [np.array([line.get_ydata() for line in plotting.plot_real(W, 0, n).lines[:-1]]).T for n in (0, 2)]
+    np.testing.assert_allclose(columns[0] @ columns[1].T, 2 * V / np.linalg.norm(V), atol=1e-12)
+    assert len(plotting.plot_atoms(W).axes) == 5  # three modes, the image and its scale
+
+
+def test_a_block_is_an_image_with_its_leading_pattern(rng):
+    W = block_atoms((4, 9, 7), rng)
+    V = 3.0 * W.atoms[0].block
+    np.testing.assert_allclose(plotting.plot_real(W, 0, (1, 2)).images[0].get_array(), V)
+    np.testing.assert_allclose(plotting.plot_real(W, 0, (2, 1)).images[0].get_array(), V.T)
+    U, sizes, _ = np.linalg.svd(V)
+    line = plotting.plot_real(W, 0, 1).lines[0].get_ydata()
+    assert abs(line @ U[:, 0]) == pytest.approx(np.linalg.norm(line), rel=1e-6)
+    columns = plotting.real_columns(W, 0)
+    assert np.linalg.norm(columns[1]) * np.linalg.norm(columns[2]) == pytest.approx(sizes[0], rel=1e-6)
+
+
+def test_an_order_four_block_is_contracted_with_its_pattern(rng):
+    vectors = [rng.standard_normal(d) for d in (5, 6, 7)]
+    V = np.einsum("i,j,k", *vectors)
+    W = BooleanCP((3, 5, 6, 7), (Atom(0, [1, 0, 1], block=V / np.linalg.norm(V)),), [2.0])
+    image = np.asarray(plotting.plot_real(W, 0, (2, 3)).images[0].get_array())
+    expected = np.outer(vectors[1], vectors[2])
+    np.testing.assert_allclose(np.abs(image), 2 * np.abs(expected) / np.linalg.norm(expected), rtol=1e-6)
+    assert plotting.atom_panels(W, 0) == [0, 1, 2, 3, (2, 3)]
+
+
+def test_positions_make_a_map_of_electrodes(rng):
+    shape = (12, 8, 5)
+    W = rank_one(shape, 3, rng, labels=electrodes(shape, rng))
+    points = plotting.plot_boolean(W, 0).collections[0]
+    on = np.all(points.get_facecolors() == colors.to_rgba(plotting.ON), axis=1)
+    np.testing.assert_array_equal(on, W.atoms[0].z)
+    off = np.all(points.get_facecolors() == colors.to_rgba(plotting.OFF), axis=1)
+    np.testing.assert_array_equal(off, ~W.atoms[0].z)
+    np.testing.assert_array_equal(points.get_offsets()[:, 0], W.labels.extra["x"][1])
+    real = plotting.plot_real(W, 1, 0).collections[0]
+    np.testing.assert_array_equal(real.get_array(), plotting.real_columns(W, 1)[0][:, 0])
+
+
+def test_positions_of_another_mode_or_without_numbers_make_a_strip(rng):
+    W = rank_one((4, 5, 6), 2, rng)
+    for values in (np.full(4, np.nan), np.array(list("abcd"))):
+        labels = Labels(("a", "b", "c"), extra={"x": ("a", values), "y": ("a", values)})
+        assert len(plotting.plot_boolean(replace(W, labels=labels), 0).images) == 1
+    assert len(plotting.plot_boolean(replace(W, labels=labels), 1).images) == 1
+
+
+def test_axes_have_coordinates_units_and_names(rng):
+    names = np.array(["Fz", "$Cz$", "a very long channel name", "<script>", "Oz"])
+    coords = {"channel": names, "time": np.arange(6) / 10}
+    labels = Labels(("channel", "time", "trial"), coords, {"time": "s"}, {}, "ECoG")
+    W = rank_one((5, 6, 7), 3, rng, labels=labels)
+    ax = plotting.plot_real(W, 0, 1)
+    assert ax.get_xlabel() == "time (s)"
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), coords["time"])
+    assert plotting.plot_boolean(W, 1).images[0].get_extent()[:2] == pytest.approx((-0.05, 0.55))
+    texts = [tick.get_text() for tick in plotting.plot_boolean(W, 0).get_xticklabels()]
+    assert texts[:2] == ["Fz", r"\$Cz\$"] and texts[3] == "<script>" and len(texts[2]) <= 18
+    assert texts[2] == "a very lo…nel name"
+    bars = plotting.plot_real(W, 1, 0).patches
+    np.testing.assert_allclose([bar.get_height() for bar in bars], plotting.real_columns(W, 1)[0][:, 0])
+    W.plot().canvas.draw()  # no text is taken for a formula
+
+
+@pytest.mark.parametrize("coords", [[1.0, 2.0, 4.0, 8.0], [3.0, 1.0, 2.0, 4.0], [4.0, 3.0, 2.0, 1.0]])
+def test_strips_of_uneven_or_unordered_coordinates_are_labelled(coords, rng):
+    labels = Labels(("f", "g"), {"f": np.array(coords)})
+    W = rank_one((4, 5), 1, rng, labels=labels)
+    ax = plotting.plot_boolean(W, 0)
+    np.testing.assert_array_equal(ax.images[0].get_array()[0], W.atoms[0].z)
+    left, right = ax.images[0].get_extent()[:2]
+    if coords[0] == 4.0:
+        assert (left, right) == (4.5, 0.5)
+    else:
+        assert [float(tick.get_text()) for tick in ax.get_xticklabels()] == coords
+
+
+def test_octaves_are_drawn_on_a_logarithmic_axis(rng):
+    frequencies = 2.0 ** np.arange(5)
+    W = rank_one((4, 5), 1, rng, labels=Labels(("a", "frequency"), {"frequency": frequencies}))
+    ax = plotting.plot_real(W, 0, 1)
+    assert ax.get_xscale() == "log" and ax.get_xlim() == pytest.approx((2**-0.5, 2**4.5))
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), frequencies)
+    W = replace(W, labels=Labels(("a", "time"), {"time": np.arange(5) + 1e3}))
+    assert plotting.plot_real(W, 0, 1).get_xscale() == "linear"
+
+
+def test_slices_without_data_are_gaps(rng):
+    empty = np.array([False, True, False, False, False, False])
+    W = rank_one((6, 7, 8), 2, rng, undetermined={0: empty})
+    np.testing.assert_array_equal(np.ma.getmaskarray(plotting.plot_boolean(W, 0).images[0].get_array())[0], empty)
+    np.testing.assert_array_equal(np.isnan(plotting.plot_real(W, 1, 0).lines[0].get_ydata()), empty)
+    block = replace(block_atoms((6, 7, 8), rng, mode=2), undetermined={0: empty})
+    image = np.ma.filled(plotting.plot_real(block, 0, (0, 1)).images[0].get_array(), np.nan)
+    np.testing.assert_array_equal(np.isnan(image), np.repeat(empty[:, None], 7, axis=1))
+    assert np.isfinite(block.atoms[0].block).all()  # the atom itself is not touched
+    W.plot().canvas.draw()
+
+
+def test_error_path_takes_records_dicts_and_numbers():
+    errors = [0.9, 0.5, 0.25]
+    for history in (errors, [{"relative_error": e} for e in errors]):
+        line = plotting.plot_error_path(history).lines[0]
+        np.testing.assert_array_equal(line.get_ydata(), errors)
+        np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3])
+    plotting.plot_error_path([])
+
+
+def test_certificates_are_bars_and_dashes(rng):
+    W = rank_one((4, 5, 6), 4, rng)
+    W = replace(W, atoms=(*W.atoms[:3], replace(W.atoms[3], certificate=float("nan"))))
+    ax = plotting.plot_certificates(W)
+    heights = {round(bar.get_x() + bar.get_width() / 2): bar.get_height() for bar in ax.patches}
+    assert heights == pytest.approx({0: 50, 1: 60, 2: 70})
+    assert [(text.get_position()[0], text.get_text()) for text in ax.texts] == [(3, "-")]
+
+
+@pytest.mark.parametrize("shape", [(6, 7), (6, 7, 8), (4, 5, 6, 3)])
+def test_figures_of_any_order(shape, rng):
+    W = rank_one(shape, 3, rng)
+    assert len(W.plot().axes) == 3 * W.ndim
+    assert len(W.plot([-1]).axes) == W.ndim
+    figure = pyplot.figure(layout="constrained")
+    assert plotting.plot_atoms(W, [0], figure) is figure and len(figure.axes) == W.ndim
+    plotting.plot_atoms(block_atoms(shape, rng)).canvas.draw()
+    assert not BooleanCP(shape).plot().axes
+
+
+def test_given_axes_are_drawn_on_and_wrong_modes_refused(rng):
+    W = rank_one((6, 7, 8), 1, rng)
+    ax = pyplot.figure().subplots()
+    assert plotting.plot_boolean(W.atoms[0], ax=ax) is ax and len(ax.images) == 1
+    for mode in (0, (0, 1)):
+        with pytest.raises(ValueError, match="is Boolean along mode 0"):
+            plotting.plot_real(W, 0, mode)
+    for mode in (3, (1, 1), (-1, 1)):
+        with pytest.raises(ValueError, match="mode must be"):
+            plotting.plot_real(W, 0, mode)
+
+
+def test_pictures_say_what_they_are_drawn_from(rng):
+    W = rank_one((4, 5, 6), 3, rng)
+    wants = {"plot_stability": "a Stability, boolcp.stability", "plot_bit_probability": "a Stability, boolcp.stability"}
+    wants |= {"plot_selection": "a Selection, boolcp.select_n_atoms", "plot_residual": "a ResidualCheck, boolcp.resid"}
+    wants |= {"plot_error_path": r"history of a fit, model\.history_"}
+    for name, words in wants.items():
+        with pytest.raises(TypeError, match=f"drawn from .*{words}.*, got"):
+            getattr(plotting, name)(W)
+    for draw in (plotting.plot_atoms, plotting.plot_certificates):
+        with pytest.raises(TypeError, match="drawn from a BooleanCP, got Atom"):
+            draw(W.atoms[0])
+
+
+def test_one_atom_is_drawn_by_its_number(rng):
+    W = rank_one((4, 5, 6), 3, rng)
+    assert len(plotting.plot_atoms(W, 1).axes) == len(plotting.plot_atoms(W, [1]).axes) == 3

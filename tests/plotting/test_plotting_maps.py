@@ -1,0 +1,332 @@
+"""Pictures of electrodes, conditions, stability and residuals: the numbers are those given, whatever the labels."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from samples import random_decomposition
+
+from boolcp import plotting
+from boolcp.datasets import make_boolean_cp, simulate_ecog
+from boolcp.datasets.ecog import cortex
+from boolcp.io.electrodes import Electrode
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.labels import Labels
+from boolcp.trust.residuals import residual_check
+from boolcp.trust.selection import Stability
+
+pyplot, colors = (pytest.importorskip(f"matplotlib.{name}") for name in ("pyplot", "colors"))
+pyplot.switch_backend("Agg")
+DIMS = ("channel", "time", "trial")
+
+
+def is_color(points, color):
+    return np.all(points.get_facecolors() == colors.to_rgba(color), axis=1)
+
+
+def labelled(shape, rng, *, coords=None, condition=None, **options):
+    """Return a decomposition with positions along mode 0 and, if given, conditions along mode 2."""
+    extra = {name: ("channel", rng.standard_normal(shape[0])) for name in ("x", "y")}
+    if condition is not None:
+        extra["condition"] = "trial", np.array(condition)
+    labels = Labels(DIMS, coords or {}, {"time": "s"}, extra, "ECoG")
+    return replace(random_decomposition(shape, "rank one", rng, **options), labels=labels)
+
+
+# electrodes
+
+
+def test_electrodes_have_the_colors_of_their_areas():
+    positions, areas = cortex(64)
+    ax = plotting.plot_electrodes(positions, areas=areas)
+    found = np.concatenate([points.get_offsets() for points in ax.collections])
+    assert sorted(map(tuple, found)) == sorted(map(tuple, positions))
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert len(texts) == 8 and texts[0] == "MP: medial prefrontal"
+    table = {n + 1: Electrode(x, y, area) for n, ((x, y), area) in enumerate(zip(positions, areas, strict=True))}
+    assert len(plotting.plot_electrodes(table).collections) == 8
+    many = [f"area {n % 12}" for n in range(64)]
+    looks = {
+        (points.get_paths()[0].vertices.tobytes(), tuple(points.get_facecolors()[0]))
+        for points in plotting.plot_electrodes(positions, areas=many).collections
+    }
+    assert len(looks) == 12  # no two areas look alike
+
+
+def test_electrode_maps_of_booleans_and_numbers(rng):
+    positions = rng.standard_normal((20, 2))
+    bits = np.ma.masked_array(rng.random(20) < 0.5, np.arange(20) == 3)
+    points = plotting.plot_electrodes(positions, bits).collections[-1]
+    np.testing.assert_array_equal(is_color(points, plotting.ON), bits.filled(False))
+    np.testing.assert_array_equal(is_color(points, "#BBBBBB"), np.arange(20) == 3)
+    values = rng.standard_normal(20)
+    values[4] = np.nan
+    ax = plotting.plot_electrodes(positions, values, label="power ($dB$)")
+    np.testing.assert_array_equal(ax.collections[-1].get_array().filled(np.nan), values)
+    low, high = ax.collections[-1].get_clim()
+    assert low == -high == pytest.approx(-np.nanmax(np.abs(values)))
+    assert ax.figure.axes[1].get_ylabel() == r"power (\$dB\$)"
+
+
+def test_an_image_lies_under_the_electrodes_and_pairs_are_joined(rng):
+    positions = rng.uniform(0, 50, (6, 2))
+    ax = plotting.plot_electrodes(positions, image=np.zeros((50, 60, 3)), pairs=[(0, 5)])
+    assert ax.images[0].get_array().shape == (50, 60, 3) and ax.get_ylim()[0] > ax.get_ylim()[1]
+    np.testing.assert_array_equal(ax.lines[0].get_xydata(), positions[[0, 5]])
+
+
+def test_bad_maps_are_refused(rng):
+    positions = rng.standard_normal((5, 2))
+    with pytest.raises(ValueError, match="values has 4 entries"):
+        plotting.plot_electrodes(positions, np.ones(4))
+    with pytest.raises(ValueError, match="areas has 3 entries"):
+        plotting.plot_electrodes(positions, areas=list("abc"))
+    with pytest.raises(ValueError, match="two columns"):
+        plotting.plot_electrodes(rng.standard_normal((5, 3)))
+
+
+@pytest.mark.parametrize("n", [1, 2, 300])
+def test_few_and_many_electrodes_are_drawn(n, rng):
+    positions = rng.standard_normal((n, 2))
+    ax = plotting.plot_electrodes(positions, rng.random(n) < 0.5, areas=["V1"] * n)
+    assert len(ax.collections[-1].get_offsets()) == n
+    ax.figure.canvas.draw()
+
+
+# Boolean maps
+
+
+def test_a_boolean_map_has_a_column_for_each_condition():
+    truth = simulate_ecog(24, 4, trial_ms=200, random_state=0).truth
+    ax = plotting.plot_boolean_map(truth)
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == list(truth)
+    for points, W in zip(ax.collections, truth.values(), strict=True):
+        np.testing.assert_array_equal(is_color(points, plotting.ON), W.atoms[0].z)
+        x, y = points.get_offsets().T
+        own = W.labels.extra["x"][1], W.labels.extra["y"][1]
+        assert np.corrcoef(x, own[0])[0, 1] > 0.999 and np.corrcoef(y, own[1])[0, 1] < -0.999  # rows count downward
+    strips = plotting.plot_boolean_map({name: W.atoms[1].z for name, W in truth.items()})
+    for image, W in zip(strips.images, truth.values(), strict=True):
+        np.testing.assert_array_equal(image.get_array()[0], W.atoms[1].z)
+    with pytest.raises(TypeError, match="dict"):
+        plotting.plot_boolean_map([1])
+
+
+def test_atoms_are_ordered_by_weight_and_missing_ones_left_out(rng):
+    W = random_decomposition((6, 7, 8), "rank one", rng, n_atoms=7)
+    members = sorted((k for k in range(7) if W.atoms[k].mode == 0), key=lambda k: -abs(W.weights[k]))
+    ax = plotting.plot_boolean_map({"a": W, "b": W[[members[0]]]})
+    assert len(ax.images) == len(members) + 1 == 4
+    order = [members[0], members[0], members[1], members[2]]
+    for image, k in zip(ax.images, order, strict=True):
+        np.testing.assert_array_equal(image.get_array()[0], W.atoms[k].z)
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["1st atom", "2nd atom", "3rd atom"]
+    assert len(plotting.plot_boolean_map({"a": W}, n_atoms=1).images) == 1
+
+
+def test_one_decomposition_is_divided_by_condition(rng):
+    condition = ["rest", "task", "rest", "$odd$ & <b>very long name of a condition</b>", "task"]
+    W = labelled((6, 7, 5), rng, condition=condition, n_atoms=3)
+    ax = plotting.plot_boolean_map(W, "trial")
+    z, names = W.atoms[2].z, list(dict.fromkeys(condition))
+    for image, name in zip(ax.images, names, strict=True):
+        np.testing.assert_array_equal(image.get_array()[0], z[np.array(condition) == name])
+    ax.figure.canvas.draw()
+    empty = plotting.plot_boolean_map(W[[0]], "trial")
+    assert not empty.images and "no atom" in empty.texts[0].get_text()
+
+
+# conditions
+
+
+def test_conditions_are_means_of_bits_and_of_factors(rng):
+    condition = np.array(["a", "b", "b", "a", "b"])
+    W = labelled((6, 7, 5), rng, condition=condition, n_atoms=3)
+    ax = plotting.plot_conditions(W, "trial")
+    z = W.atoms[2].z
+    heights = [bar.get_height() for bar in ax.patches]
+    assert heights == pytest.approx([max(z[condition == name].mean(), 0.01) for name in "ab"])
+    column = W.atoms[0].factors[1][:, 0]
+    column = column / column[np.argmax(np.abs(column))]
+    lines = [line for line in ax.lines if len(line.get_ydata()) == 2 and line.get_marker() == "o"]
+    for line, name in zip(lines, "ab", strict=True):
+        assert line.get_ydata()[0] == pytest.approx(column[condition == name].mean())
+    means = plotting.condition_means(W, 2)
+    assert means.counts.tolist() == [2, 3] and means.is_boolean.tolist() == [False, False, True]
+    np.testing.assert_allclose(means.spread[0], [column[condition == name].std() for name in "ab"])
+    assert np.isnan(means.spread[2]).all()
+
+
+def test_entries_without_data_do_not_count(rng):
+    condition = ["a", "b", "b", "a", "b"]
+    W = labelled((6, 7, 5), rng, condition=condition, n_atoms=3)
+    W = replace(W, undetermined={2: np.array([True, False, False, False, False])})
+    assert plotting.condition_means(W, 2).mean[2, 0] == W.atoms[2].z[3]
+    hidden = replace(W, undetermined={2: np.array(condition) == "a"})
+    assert np.isnan(plotting.condition_means(hidden, 2).mean[:, 0]).all()
+    plotting.plot_conditions(hidden, 2).figure.canvas.draw()
+
+
+def test_unknown_conditions_are_refused(rng):
+    W = labelled((6, 7, 5), rng, condition=list("aabbb"))
+    with pytest.raises(ValueError, match=r"'state', but trial has condition"):
+        plotting.plot_conditions(W, 2, "state")
+    with pytest.raises(ValueError, match="condition has 2 labels"):
+        plotting.plot_conditions(W, 2, ["a", "b"])
+
+
+@pytest.mark.parametrize("n_atoms", [0, 1, 30])
+def test_any_number_of_atoms(n_atoms, rng):
+    shape = (40, 6, 6)
+    W = labelled(shape, rng, condition=list("aabbcc"), n_atoms=n_atoms)
+    for ax in (
+        plotting.plot_conditions(W, 2),
+        plotting.plot_boolean_map(W, 2),
+        plotting.plot_boolean_map({"one": W, "two": W}),
+        plotting.plot_certificates(W),
+        plotting.plot_stability(perfect(W)),
+    ):
+        ax.figure.canvas.draw()
+    figure = plotting.plot_atoms(W)
+    assert len([ax for ax in figure.axes if ax.get_label() != "<colorbar>"]) == 3 * n_atoms
+
+
+def test_conditions_are_bands_of_color_in_every_panel(rng):
+    condition = ["rest", "rest", "task", "rest", "task"]
+    W = labelled((6, 7, 5), rng, condition=condition, n_atoms=3)
+    strip = plotting.plot_boolean(W, 2)
+    spans = {tuple(band.get_facecolors()[0]): band.get_paths() for band in strip.collections}
+    assert [len(paths) for paths in spans.values()] == [2, 2]  # two runs each
+    edges = [(path.vertices[:, 0].min(), path.vertices[:, 0].max()) for path in next(iter(spans.values()))]
+    assert edges == [(-0.5, 1.5), (2.5, 3.5)]
+    line = plotting.plot_real(W, 0, 2)
+    assert [text.get_text() for text in line.get_legend().get_texts()] == ["rest", "task"]
+    assert line.get_ylim()[0] < np.min(line.lines[0].get_ydata())
+    texts = [text.get_text() for text in W.plot().legends[0].get_texts()]
+    assert texts == ["on", "off", "rest", "task"]
+
+
+# odd labels
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array(["<b>x</b>", "$a_b$", "θδ ∂μ ж", "\\frac{1}{2}", "n" * 80, "", "%s {0}"]),
+        np.array("2020-01-01", dtype="M8[h]") + np.arange(7),
+        np.array(["2020-01-01", "NaT", *["2021-01-01"] * 5], dtype="M8[D]"),
+        np.arange(7) * np.timedelta64(250, "ms"),
+        np.array([0.0, np.nan, 1, 2, 3, 4, 5]),
+        np.array([3, 1, 2, 7, 5, 6, 4]),
+        np.array([True, False] * 3 + [True]),
+    ],
+    ids=["markup", "dates", "no date", "durations", "nan", "unordered", "bool"],
+)
+def test_any_coordinates_are_drawn(values, rng):
+    shape = (6, 7, 5)
+    W = labelled(shape, rng, coords={"time": values}, n_atoms=3)
+    figure = W.plot([0, 1])
+    figure.canvas.draw()
+    assert len(figure.axes) >= 6  # two atoms, three modes
+    block = replace(random_decomposition(shape, "block", rng, n_atoms=1), labels=W.labels)
+    ax = plotting.plot_block(block, 0)
+    ax.figure.canvas.draw()
+    assert ax.has_data()
+
+
+def test_dates_are_an_axis_of_time(rng):
+    from matplotlib.dates import num2date
+
+    days = np.array("2020-01-01", dtype="M8[D]") + np.arange(7)
+    W = labelled((6, 7, 5), rng, coords={"time": days}, n_atoms=3)
+    ax = plotting.plot_real(W, 0, 1)
+    assert [num2date(x).day for x in ax.lines[0].get_xdata()] == list(range(1, 8))
+    W = replace(W, labels=replace(W.labels, coords={"time": np.arange(7) * np.timedelta64(500, "ms")}))
+    ax = plotting.plot_real(W, 0, 1)
+    np.testing.assert_allclose(ax.lines[0].get_xdata(), np.arange(7) / 2)
+    assert ax.get_xlabel() == "time (s)"
+
+
+def test_three_hundred_channels_have_few_ticks(rng):
+    names = np.array([f"LFP channel {n:03d} of the left hemisphere" for n in range(300)])
+    W = random_decomposition((300, 4, 5), "rank one", rng, n_atoms=2)
+    W = replace(W, labels=Labels(DIMS, {"channel": names}))
+    for ax in (plotting.plot_boolean(W, 0), plotting.plot_real(W, 1, 0)):
+        texts = [tick.get_text() for tick in ax.get_xticklabels()]
+        assert len(texts) <= 20 and max(map(len, texts)) <= 14
+
+
+@pytest.mark.parametrize("shape", [(6, 7), (4, 5, 6), (4, 5, 6, 3), (3, 4, 3, 5, 4)])
+@pytest.mark.parametrize("kind", ["rank one", "rank two", "block"])
+def test_figures_of_any_order_and_kind(shape, kind, rng):
+    W = random_decomposition(shape, kind, rng, n_atoms=1)
+    figure = W.plot()
+    assert len(figure.axes) >= len(shape)
+    figure.canvas.draw()
+
+
+# paths, blocks, stability, residual
+
+
+def test_the_explained_path_starts_at_nothing():
+    line = plotting.plot_explained_path([0.8, {"relative_error": 0.6}]).lines[0]
+    np.testing.assert_allclose(line.get_ydata(), [0, 36, 64])
+    np.testing.assert_array_equal(line.get_xdata(), [0, 1, 2])
+    assert len(plotting.plot_explained_path([]).lines[0].get_ydata()) == 1
+
+
+def test_a_block_has_its_singular_vectors_at_its_sides(rng):
+    W = random_decomposition((4, 9, 7), "block", rng, n_atoms=1)
+    ax = plotting.plot_block(W, 0)
+    image = np.asarray(ax.images[0].get_array())
+    assert image.shape == (7, 9)
+    U, sizes, V = np.linalg.svd(image)
+    above, right = ax.child_axes
+    for n in range(2):
+        v, u = above.lines[n].get_ydata(), right.lines[n].get_xdata()
+        assert abs(v @ V[n]) == pytest.approx(np.linalg.norm(v)) and abs(u @ U[:, n]) == pytest.approx(
+            np.linalg.norm(u)
+        )
+        assert np.max(np.abs(u)) == pytest.approx(1) and np.sign(u @ image @ v) == 1
+    shares = 100 * sizes**2 / np.sum(sizes**2)
+    assert [text.get_text() for text in above.get_legend().get_texts()] == [f"{share:.0f} %" for share in shares[:2]]
+    rank_one = plotting.plot_block(random_decomposition((4, 9, 7), "rank one", rng, n_atoms=1), 0)
+    assert len(rank_one.child_axes[0].get_legend().get_texts()) == 1
+    with pytest.raises(ValueError, match="use plot_real"):
+        plotting.plot_block(random_decomposition((4, 9), "rank one", rng, n_atoms=1), 0)
+
+
+def perfect(W):
+    """Return a Stability in which all atoms always come back."""
+    bits = tuple(atom.z.astype(float) for atom in W.atoms)
+    return Stability(W, np.ones((4, W.n_atoms)), np.ones(W.n_atoms), bits, "seeds", 0.8)
+
+
+def test_stability_is_bars_bits_and_similarities(rng):
+    W = random_decomposition((6, 7, 8), "rank one", rng, n_atoms=3)
+    bits = (*(rng.random(len(atom.z)) for atom in W.atoms[:2]), np.full(8, np.nan))
+    similarity = rng.random((5, 3))
+    result = Stability(W, similarity, np.array([1.0, 0.6, 0.0]), bits, "bootstrap", 0.8)
+    ax = plotting.plot_stability(result)
+    assert [bar.get_height() for bar in ax.patches] == pytest.approx([100, 60, 0])
+    points, diamonds = ax.collections
+    expected = [100 * np.where(atom.z, p, 1 - p) for atom, p in zip(W.atoms, bits, strict=True)]
+    np.testing.assert_allclose(np.ma.filled(points.get_offsets()[:, 1], np.nan), np.concatenate(expected))
+    np.testing.assert_allclose(diamonds.get_offsets()[:, 1], 100 * similarity.mean(axis=0))
+    bars = plotting.plot_bit_probability(result, 1)
+    np.testing.assert_allclose([bar.get_height() for bar in bars.patches], bits[1])
+    assert "60 %" in bars.get_legend().get_title().get_text()
+    assert "never came back" in plotting.plot_bit_probability(result, 2).texts[0].get_text()
+
+
+def test_the_residual_is_drawn_against_normal_quantiles():
+    X, _, truth = make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
+    check = residual_check(X, truth)
+    ax = plotting.plot_residual(check)
+    np.testing.assert_array_equal(ax.lines[1].get_xdata(), check.normal_quantiles)
+    np.testing.assert_array_equal(ax.lines[1].get_ydata(), check.quantiles)
+    assert f"mode 1: {check.structure[1]:.2f}" in ax.texts[0].get_text()
+    assert "no structure" in ax.get_title()
+    assert "structure is left" in residual_check(X, truth[:1]).plot().get_title()
+    residual_check(truth.to_tensor(), truth).plot().figure.canvas.draw()
+    assert BooleanCP((20, 25, 30)).plot() is not None

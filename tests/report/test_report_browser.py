@@ -1,0 +1,273 @@
+"""The report in a real browser: it opens offline, and hover, sort, filter, selection and keys work."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.labels import Labels
+
+for package in ("jinja2", "matplotlib", "itables"):
+    pytest.importorskip(package)
+sync_api = pytest.importorskip("playwright.sync_api")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no chromium or chrome is installed")
+
+FLAGS = (
+    "--no-sandbox --headless --disable-gpu --disable-background-networking --disable-component-update "
+    "--disable-sync --no-first-run"
+).split()
+MINUS = "\N{MINUS SIGN}"
+EVIL = "<script>alert(1)</script>"
+# what Plotly would read in a text: tags, entities, templates
+MARKUP = ("<b>bold</b>", '<a href="javascript:alert(2)">link</a>', "a<br>b", "x<sup>2</sup>", "&lt;i&gt;", "%{x}")
+PATIENCE = 20_000  # milliseconds until a wait fails; the machine may be busy
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def decomposition(rng):
+    """Four atoms along channel, time, trial, trial; shares of variance in the order 2, 0, 3, 1."""
+    shape = (12, 40, 10)
+    y, x = np.divmod(np.arange(12.0), 4)  # apart, so that the mouse finds each
+    channels = np.array([EVIL, *MARKUP, *(f"C{i}" for i in range(len(MARKUP) + 1, 12))])
+    conditions = np.array(["awake"] * 5 + ["<b>drug</b>"] * 5)
+    labels = Labels(
+        ("channel", "time", "trial"),
+        {"channel": channels, "time": np.arange(40) / 10},
+        {"time": "s"},
+        {"x": ("channel", x), "y": ("channel", y), "condition": ("trial", conditions)},
+        "ECoG",
+    )
+    atoms = []
+    for mode in (0, 1, 2, 2):
+        factors = tuple(v / np.linalg.norm(v) for v in (rng.standard_normal((d, 1)) for d in np.delete(shape, mode)))
+        z = np.zeros(shape[mode], dtype=bool)
+        z[: shape[mode] // 2] = True
+        atoms.append(Atom(mode, z, factors, certificate=0.5 + 0.1 * mode))
+    return BooleanCP(
+        shape, tuple(atoms), [3.0, 1.0, 9.0, 2.0], labels, data_norm2=99.0, data_inner=[5.0, 1.0, 9.0, 3.0]
+    )
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    decomposition(np.random.default_rng(0)).report(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def session(browser, path):
+    """One open page for all tests that leave it as they found it, and what went wrong in it."""
+    troubles = []
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = context.new_page()
+    page.set_default_timeout(PATIENCE)
+    page.on("console", lambda message: troubles.append(message.text) if message.type in ("error", "warning") else None)
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("dialog", lambda dialog: (troubles.append("a dialog opened"), dialog.dismiss()))
+    page.on("request", lambda request: troubles.append(request.url) if request.url[:5] not in LOCAL else None)
+    page.goto(path.as_uri())
+    page.wait_for_selector("html.ready", state="attached")
+    yield page, troubles
+    context.close()
+
+
+LOCAL = {"file:", "data:", "blob:"}
+
+
+@pytest.fixture
+def page(session):
+    page, troubles = session
+    yield page
+    page.emulate_media(media="screen", color_scheme="light")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.select_option("#boolean-mode", "")
+    page.fill("#find", "")
+    page.keyboard.press("Escape")
+    assert troubles == []
+
+
+def cards(page):
+    """The atoms of the cards that can be seen, in their order."""
+    return [
+        int(card.get_attribute("data-atom")) for card in page.query_selector_all("article.card") if card.is_visible()
+    ]
+
+
+def rows(page):
+    return [int(row.get_attribute("data-atom")) for row in page.query_selector_all("#table-of-atoms tbody tr")]
+
+
+def assert_order(page, atoms):
+    """Assert that the rows and the cards are those of the given atoms: the table sorts a moment after the click."""
+    wait(page, lambda: rows(page) == cards(page) == atoms)
+    assert rows(page) == cards(page) == atoms
+
+
+def wait(page, condition):
+    """Wait until a condition is true; the assertion that follows says what it found instead."""
+    for _ in range(PATIENCE // 50):
+        if condition():
+            break
+        page.wait_for_timeout(50)
+
+
+def live(page, selector):
+    """Scroll to the first chart that matches and return it when it is drawn."""
+    page.locator(selector).first.scroll_into_view_if_needed()
+    plot = page.locator(f"{selector} .plot.js-plotly-plot").first
+    plot.locator(".main-svg").first.wait_for()
+    return plot
+
+
+def opacities(page, selector):
+    return page.eval_on_selector(
+        selector, "plot => plot.data.map(trace => [trace.meta.atom, trace.opacity, trace.visible])"
+    )
+
+
+def test_all_charts_are_drawn_and_labels_are_text(page):
+    for figure in page.query_selector_all("figure.chart"):
+        figure.scroll_into_view_if_needed()
+        page.wait_for_function("figure => figure.querySelector('.main-svg')", arg=figure, timeout=PATIENCE)
+    assert page.locator("figure.chart .main-svg").count() >= 3 + 6 + 12 + 2
+    assert page.locator("figure.chart img:visible").count() == 0
+    assert EVIL in page.locator("#atom-0").inner_text()
+    assert page.locator("th", has_text="<b>drug</b>").count() == 1 and page.locator("main b").count() == 0
+    assert page.evaluate("[...document.scripts].every(script => !script.textContent.includes('alert(1)<'))")
+
+
+def test_hover_shows_label_and_value(page):
+    plot = live(page, "#atom-1 figure:nth-child(3)")  # trials, real, with a condition
+    box = plot.locator(".scatterlayer .point").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    text = plot.locator(".hoverlayer .hovertext text").first.text_content()
+    value = decomposition(np.random.default_rng(0)).atoms[1].factors[1][:, 0]
+    size = f"{value[0] / value[np.abs(value).argmax()]:.4g}"
+    assert text.replace(MINUS, "-") == f"trial 0, condition awake: {size}"
+    plot = live(page, "#atom-0 figure:nth-child(1)")  # electrodes
+    box = plot.locator(".scatterlayer .point").first.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert plot.locator(".hoverlayer .hovertext text").first.text_content() == f"channel {EVIL}: on"
+
+
+def test_plotly_reads_no_markup_in_labels(page):
+    plot = live(page, "#atom-0 figure:nth-child(1)")  # electrodes
+    points = plot.locator(".scatterlayer .point")
+    for i, label in enumerate(MARKUP, 1):
+        box = points.nth(i).bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        shown = plot.locator(".hoverlayer .hovertext text").first
+        text = f"channel {label}: {'on' if i < 6 else 'off'}"
+        wait(page, lambda shown=shown, text=text: shown.text_content() == text)
+        assert shown.text_content() == text
+        assert plot.locator(".hoverlayer a, .hoverlayer tspan").count() == 0
+    for selector in (".together figure:nth-child(1)", "section[aria-labelledby=groups] figure:nth-child(1)"):
+        plot = live(page, selector)  # labels as ticks
+        assert plot.locator("a, .xtick tspan, .ytick tspan").count() == 0
+    names = plot.locator(".xtick text").all_text_contents()
+    assert names == ["awake", "<b>drug</b>"]
+
+
+def test_sorting_moves_rows_and_cards(page):
+    assert_order(page, [2, 0, 3, 1])
+    head = page.locator("#table-of-atoms thead th").nth(2)  # how many are on: 6, 20, 5, 5
+    for atoms in ([2, 3, 0, 1], [1, 0, 3, 2], [2, 0, 3, 1]):  # up, down, and the order of the page again
+        head.click()
+        assert_order(page, atoms)
+
+
+def test_the_filter_by_boolean_mode_acts_on_rows_cards_tables_and_charts(page):
+    live(page, ".together figure:nth-child(1)")
+    page.select_option("#boolean-mode", "mode-2")
+    assert_order(page, [2, 3])
+    assert page.locator("section[aria-labelledby=groups] tr[data-atom]:visible").count() == 2
+    bars = opacities(page, "section[aria-labelledby=fit] figure:nth-child(1) .plot")
+    assert [atom for atom, _, visible in bars if visible] == [2, 3]
+    assert page.locator(".dt-info").inner_text() == "2 of 4 atoms"
+    page.select_option("#boolean-mode", "")
+    page.fill("#find", "alert(1)")
+    assert_order(page, [0])
+
+
+def test_a_selected_atom_stands_out_everywhere(page):
+    live(page, ".together figure:nth-child(2)")
+    page.locator("#table-of-atoms tr[data-atom='3'] td").nth(2).click()
+    selected = page.locator(".selected[data-atom]")
+    assert {selected.nth(i).get_attribute("data-atom") for i in range(selected.count())} == {"3"}
+    assert page.locator("article.selected").count() == 1 and page.locator("tr.selected").count() == 2
+    lines = opacities(page, ".together figure:nth-child(2) .plot")
+    assert {atom: opacity for atom, opacity, _ in lines} == {1: 0.15, 2: 0.15, 3: 1}
+    assert page.locator("#status").inner_text() == "Atom 3 is selected."
+    colors = [f"getComputedStyle(document.querySelector('tr[data-atom=\"{k}\"] a')).color" for k in (3, 0)]
+    assert page.evaluate(colors[0]) == page.evaluate(colors[1])  # no pale link on a pale row
+    page.keyboard.press("Escape")
+    assert page.locator(".selected").count() == 0
+
+
+def test_the_keyboard_does_it_all(page):
+    page.locator("#boolean-mode").focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "find"
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.ariaLabel || ''").startswith("weight: "):
+            break
+    for atoms in ([1, 3, 0, 2], [2, 0, 3, 1]):
+        page.keyboard.press("Enter")
+        assert_order(page, atoms)
+    page.keyboard.press("Enter")  # the order of the page again
+    page.wait_for_selector("#table-of-atoms thead th[aria-sort]", state="detached")
+    page.locator("#atom-0 button.pick").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("article.selected").get_attribute("id") == "atom-0"
+    assert page.locator("#atom-0 button.pick").get_attribute("aria-pressed") == "true"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+
+
+def test_dark_pages_have_light_text_in_charts_too(page):
+    live(page, "#atom-1 figure:nth-child(3)")
+    color = "element => getComputedStyle(element).fill.match(/[\\d.]+/g).slice(0, 3).map(Number)"
+    tick = "#atom-1 figure:nth-child(3) .xtick text"
+    assert max(page.eval_on_selector(tick, color)) < 100
+    page.emulate_media(color_scheme="dark")
+    wait(page, lambda: page.evaluate("document.documentElement.classList.contains('dark')"))
+    assert min(page.eval_on_selector(tick, color)) > 180
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert max(int(part) for part in background[4:-1].split(",")) < 60
+    assert page.evaluate("document.documentElement.classList.contains('dark')")
+
+
+def test_print_shows_the_still_picture_of_everything(page):
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.locator("figure.chart img:visible").count() == 2 + 4 * 3
+    assert page.locator(".plot:visible").count() == 0 and page.locator("button.pick:visible").count() == 0
+    assert cards(page) == [2, 0, 3, 1]
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+def test_a_phone_has_no_sideways_scroll(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    for figure in page.query_selector_all("figure.chart"):
+        figure.scroll_into_view_if_needed()
+    width = "document.documentElement.scrollWidth"
+    wait(page, lambda: page.evaluate(width) <= 390)  # charts follow a moment later
+    assert page.evaluate(width) <= 390
+
+
+def test_without_scripts_the_pictures_are_there(browser, path):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert page.locator("figure.chart img:visible").count() == 2 + 4 * 3
+    assert page.locator(".controls:visible, .plot:visible, button:visible").count() == 0
+    context.close()

@@ -1,0 +1,120 @@
+import numpy as np
+import pytest
+
+from boolcp.bmp import BMP
+from boolcp.datasets import make_boolean_cp
+from boolcp.trust.selection import Selection, choose, select_n_atoms
+from boolcp.trust.stability import similarity_of, stability, take_slices
+
+
+def sample(noise=0.5, n_atoms=3, shape=(20, 22, 24), seed=1):
+    return make_boolean_cp(shape, n_atoms, noise=noise, random_state=seed)
+
+
+@pytest.mark.parametrize("scheme", ["entries", "slabs"])
+def test_the_true_number_is_chosen(scheme):
+    X = sample().X
+    selection = select_n_atoms(X, 5, splits=3, scheme=scheme, random_state=0)
+    assert selection.n_atoms == 3
+    assert selection.errors.shape == (3, 6)
+    assert 0.45 < selection.mean[3] < 0.6  # the noise cannot be predicted, and nothing else is left
+    assert "<- chosen" in selection.summary().splitlines()[2 + 3]
+
+
+def test_the_number_of_jobs_changes_nothing():
+    X = sample().X
+    first, second = (select_n_atoms(X, 3, splits=2, n_jobs=n, random_state=0).errors for n in (1, 2))
+    np.testing.assert_array_equal(first, second)
+
+
+def test_rules():
+    errors = np.array([[3.0, 2.0, 1.02, 1.0], [3.2, 2.1, 1.12, 1.1]])
+    assert choose(errors, "min") == 3
+    assert choose(errors, "one-se") == 2  # 1.07 is within one standard error, 0.05, of 1.05
+
+
+def test_held_out_error_ignores_values_that_are_missing_anyway():
+    X, _, _ = sample()
+    X = X.copy()
+    X[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan
+    assert select_n_atoms(X, 4, splits=2, random_state=0).n_atoms == 3
+
+
+def test_path_of_refined_estimates_falls():
+    X = sample().X
+    path = BMP(5, random_state=0).fit_path(X)
+    losses = [np.sum((X - W.to_tensor()) ** 2) for W in path]
+    assert [W.n_atoms for W in path] == [0, 1, 2, 3, 4, 5]
+    assert (np.diff(losses) < 0).all()
+
+
+@pytest.mark.parametrize("scheme", ["seeds", "bootstrap", "split-half"])
+def test_clear_atoms_come_back_with_sure_bits(scheme):
+    X = sample(noise=0.3).X
+    result = stability(X, 3, n_runs=2, scheme=scheme, random_state=0)
+    assert result.similarity.shape == (4 if scheme == "split-half" else 2, 3)
+    np.testing.assert_array_equal(result.recurrence, 1.0)
+    for atom, p in zip(result.decomposition.atoms, result.bit_probability, strict=True):
+        seen = np.isfinite(p)
+        np.testing.assert_array_equal(p[seen], atom.z[seen])
+    assert "100 %" in result.summary()
+
+
+def test_atoms_of_noise_do_not_come_back(rng):
+    result = stability(rng.standard_normal((15, 15, 15)), 3, n_runs=3, scheme="split-half", random_state=0)
+    assert result.recurrence.mean() < 0.5
+
+
+def test_similarity(rng):
+    truth = sample(n_atoms=[2, 1, 0]).truth
+    first, second, third = truth.atoms
+    assert similarity_of(first, first) == pytest.approx(1)
+    jaccard = np.sum(first.z & second.z) / np.sum(first.z | second.z)
+    assert similarity_of(first, second) <= jaccard
+    assert similarity_of(first, third) < 0.5
+    places = np.array([0, 0, 3, 5])
+    taken = take_slices(third, 0, places)
+    assert taken.dense_block().shape == (4, 24) and np.linalg.norm(taken.dense_block()) == pytest.approx(1)
+    np.testing.assert_array_equal(take_slices(first, 0, places).z, first.z[places])
+
+
+def test_modes_may_be_named():
+    import xarray as xr
+
+    X, _, _ = make_boolean_cp((12, 13, 14), 1, noise=0.1, boolean_modes=[1], random_state=0)
+    named = xr.DataArray(X, dims=("channel", "time", "trial"))
+    options = {"boolean_modes": ["time"], "mode": "trial", "random_state": 0}
+    result = stability(named, 1, n_runs=2, scheme="split-half", **options)
+    assert result.recurrence.tolist() == [1.0] and result.decomposition.boolean_mode.tolist() == [1]
+    chosen = select_n_atoms(named, 2, splits=2, **options)
+    plain = select_n_atoms(X, 2, splits=2, boolean_modes=[1], mode=2, random_state=0)
+    np.testing.assert_array_equal(chosen.errors, plain.errors)
+
+
+def test_an_atom_that_never_came_back_has_no_sure_bits(rng):
+    text = stability(rng.standard_normal((10, 11, 12)), 2, n_runs=1, scheme="split-half", random_state=0).summary()
+    assert "nan" not in text and text.rstrip().endswith("-")
+
+
+def test_bad_arguments_are_named():
+    X = sample().X
+    for options, message in [
+        ({"scheme": "rows"}, "scheme must be one of"),
+        ({"held_out": 1.5}, "held_out is the share"),
+        ({"rule": "elbow"}, "rule must be one of"),
+        ({"mode": 5}, "holds 5"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            select_n_atoms(X, 2, **options)
+    with pytest.raises(ValueError, match="scheme must be one of"):
+        stability(X, 2, scheme="luck")
+
+
+def test_plots_show_the_numbers():
+    pytest.importorskip("matplotlib").use("Agg")
+    errors = np.array([[3.0, 2.0, 1.0, 1.1], [3.2, 2.2, 1.2, 1.3]])
+    ax = Selection(2, errors, "entries", "one-se").plot()
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), errors.mean(axis=0))
+    result = stability(sample(noise=0.3, shape=(8, 9, 10)).X, 2, n_runs=2, random_state=0)
+    ax = result.plot(1)
+    np.testing.assert_allclose([bar.get_height() for bar in ax.patches], result.bit_probability[1])
