@@ -1,5 +1,5 @@
-"""What a fit leaves behind: atoms and the decomposition they add up to.
+"""What a fit returns: atoms, and the decomposition that they sum to.
 
-Atoms, weights and labels enter. Frozen values leave, which answer questions about their sum without forming it and tell
-a person what they are. Nothing in this room searches or fits.
+Atoms, weights and labels enter. Frozen values leave: they answer questions about their sum without forming it, and
+describe themselves to a reader. Nothing in this room searches or fits.
 """

@@ -1,15 +1,18 @@
 """Atom and BooleanCP: the two frozen values that results are made of."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from os import PathLike
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from boolcp import contractions
-from boolcp.result import exports
-from boolcp.result import summary as summaries
-from boolcp.result import sums as atom_sums
+from boolcp.result import labels as labelled
+from boolcp.result import summary as texts
+from boolcp.result import sums
 from boolcp.result.labels import Labels
 from boolcp.result.sums import inner_with_atoms as inner_with_atoms
 
@@ -25,11 +28,12 @@ class Atom:
     z : ndarray of bool, shape (d_n,)
         Where the atom is on.
     factors : tuple of ndarray, shapes (d_m, L)
-        The real part as a sum of L products of columns, one matrix for each other mode in order. None for a block.
+        The real part as a sum of L products of columns: one matrix for each of the other modes, in order. None for a
+        block.
     block : ndarray of shape (other modes)
-        The real part of a block atom (`atom_rank=None`), dense. None if `factors` is given.
+        The real part of a block atom (`atom_rank=None`) as a dense array. None if `factors` is given.
     certificate : float
-        The score that z reached divided by an upper bound on the score of any z; nan when it was not computed.
+        The score of z divided by an upper bound on the score of every z; NaN if it was not computed.
 
     Examples
     --------
@@ -44,13 +48,13 @@ class Atom:
 
     mode: int
     z: np.ndarray
-    factors: Any = None
-    block: Any = None
+    factors: tuple[np.ndarray, ...] | None = None
+    block: np.ndarray | None = None
     certificate: float = float("nan")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if (self.factors is None) == (self.block is None):
-            raise ValueError("An atom has either factors or a block: give exactly one of the two.")
+            raise ValueError("An atom has either factors or a block: pass exactly one of the two.")
         z = np.asarray(self.z)
         if z.ndim != 1 or not np.isin(z, (0, 1)).all():
             raise ValueError("z must be a vector of zeros and ones.")
@@ -61,16 +65,33 @@ class Atom:
             object.__setattr__(self, "block", _read_only(np.asarray(self.block)))
 
     @property
-    def rank(self):
+    def rank(self) -> int | None:
         """Return the number L of products in the real part, or None for a block."""
         return None if self.factors is None else self.factors[0].shape[1]
 
     @property
-    def n_ones(self):
+    def n_ones(self) -> int:
         """Return the number of entries where the atom is on."""
         return int(self.z.sum())
 
-    def dense_block(self):
+    def columns(self, mode: int) -> np.ndarray:
+        """Return the columns of the atom along one mode, (d_n, L): its real factor, or z repeated L times.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from boolcp import Atom
+        >>> atom = Atom(0, [True, False], (np.array([[0.6], [0.8]]), np.array([[1.0]])))
+        >>> atom.columns(0).tolist(), atom.columns(1).tolist()
+        ([[1.0], [0.0]], [[0.6], [0.8]])
+        """
+        if self.factors is None:
+            raise ValueError("A block atom (atom_rank=None) has no columns: use dense_block().")
+        if mode == self.mode:
+            return np.repeat(self.z[:, None].astype(float), self.factors[0].shape[1], axis=1)
+        return self.factors[mode - (mode > self.mode)]
+
+    def dense_block(self) -> np.ndarray:
         """Return the real part V as an array over the other modes.
 
         Examples
@@ -80,12 +101,12 @@ class Atom:
         >>> Atom(0, [True, False], (np.array([[0.6], [0.8]]), np.array([[1.0]]))).dense_block().tolist()
         [[0.6], [0.8]]
         """
-        if self.block is not None:
-            return self.block
+        if self.factors is None:
+            return np.asarray(self.block)
         shape = [len(A) for A in self.factors]
         return contractions.khatri_rao(self.factors).sum(axis=1).reshape(shape)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         kind = "block" if self.rank is None else f"rank {self.rank}"
         return f"Atom(mode={self.mode}, {self.n_ones} of {len(self.z)} on, {kind})"
 
@@ -94,8 +115,7 @@ class Atom:
 class BooleanCP:
     """A decomposition W = sum_k c_k z_k (x) V_k: weights c and atoms that are Boolean along one mode each.
 
-    It can be unpacked as ``weights, factors = decomposition``, as TensorLy and tlviz expect, when all atoms are
-    of rank one.
+    If all atoms have rank one, it unpacks as ``weights, factors = decomposition``, as TensorLy and tlviz expect.
 
     Parameters
     ----------
@@ -108,14 +128,14 @@ class BooleanCP:
     labels : Labels, optional
         Names and coordinates of the modes.
     data_norm2 : float, optional
-        Squared norm |X|^2 of the decomposed tensor; with `data_inner` it makes shares of variance available.
+        Squared norm |X|^2 of the decomposed tensor. Shares of variance need it, and `data_inner`.
     data_inner : ndarray of shape (K,), optional
         Inner products <X, M_k> of the decomposed tensor with the atoms.
     data_gram : ndarray of shape (K, K), optional
-        Inner products of the atoms over the observed entries, when some are missing.
+        Inner products of the atoms over the observed entries, if some entries are missing.
     undetermined : mapping of int to ndarray of bool, optional
-        By mode, the slices without any observed entry. Their real entries are unknown: `factors` and `to_tensor`
-        have NaN there, and z is False.
+        For each mode, the slices without any observed entry. Their real entries are unknown: `factors` and
+        `to_tensor` have NaN there, and z is False.
 
     Examples
     --------
@@ -130,14 +150,14 @@ class BooleanCP:
 
     shape: tuple[int, ...]
     atoms: tuple[Atom, ...] = ()
-    weights: Any = field(default_factory=lambda: np.zeros(0))
+    weights: np.ndarray = field(default_factory=lambda: np.zeros(0))
     labels: Labels | None = None
-    data_norm2: Any = None
-    data_inner: Any = None
-    data_gram: Any = None
-    undetermined: Any = None
+    data_norm2: float | None = None
+    data_inner: np.ndarray | None = None
+    data_gram: np.ndarray | None = None
+    undetermined: Mapping[int, np.ndarray] | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(d) for d in self.shape))
         object.__setattr__(self, "atoms", tuple(self.atoms))
         weights = _read_only(np.array(self.weights, dtype=float).reshape(-1))
@@ -153,32 +173,32 @@ class BooleanCP:
     # what it is
 
     @property
-    def n_atoms(self):
+    def n_atoms(self) -> int:
         """Return the number K of atoms."""
         return len(self.atoms)
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
         """Return the order N."""
         return len(self.shape)
 
     @property
-    def dims(self):
+    def dims(self) -> tuple[str, ...] | None:
         """Return the names of the modes, or None."""
         return None if self.labels is None else self.labels.dims
 
     @property
-    def boolean_mode(self):
+    def boolean_mode(self) -> np.ndarray:
         """Return the Boolean mode of each atom, (K,)."""
         return np.array([atom.mode for atom in self.atoms], dtype=int)
 
     @property
-    def is_block(self):
+    def is_block(self) -> bool:
         """Return True if some real part is a dense block rather than a sum of products."""
         return any(atom.block is not None for atom in self.atoms)
 
     @property
-    def factors(self):
+    def factors(self) -> list[np.ndarray]:
         """Return the list of factor matrices (d_n, K); Boolean columns are exactly 0 and 1. Atoms of rank one only."""
         if any(atom.rank != 1 for atom in self.atoms):
             raise ValueError(
@@ -186,13 +206,13 @@ class BooleanCP:
                 "Use atoms[k].factors or atoms[k].dense_block(), or rank_one_terms() for one column per product."
             )
         if not self.undetermined:
-            return list(self._columns)
-        factors = [np.array(A) for A in self._columns]
+            return list(self.matrices)
+        factors = [np.array(A) for A in self.matrices]
         for mode, slices in self.undetermined.items():
             factors[mode][np.ix_(slices, self.boolean_mode != mode)] = np.nan
         return [_read_only(A) for A in factors]
 
-    def rank_one_terms(self):
+    def rank_one_terms(self) -> "BooleanCP":
         """Return the same tensor with atoms of rank one: an atom of rank L becomes L atoms with the same z.
 
         Examples
@@ -203,12 +223,13 @@ class BooleanCP:
         >>> W.n_atoms, W.rank_one_terms().n_atoms
         (1, 2)
         """
-        if self.is_block:
-            raise ValueError("Block atoms (atom_rank=None) are not sums of products; fit with an integer atom_rank.")
         atoms, weights = [], []
         for atom, weight in zip(self.atoms, self.weights, strict=True):
-            for column in range(atom.rank):
-                vectors = [A[:, column] for A in atom.factors]
+            if atom.factors is None:
+                raise ValueError(
+                    "Block atoms (atom_rank=None) are not sums of products; fit with an integer atom_rank."
+                )
+            for vectors in zip(*(A.T for A in atom.factors), strict=True):
                 sizes = [np.linalg.norm(v) for v in vectors]
                 if min(sizes) > 0:
                     parts = tuple((v / size)[:, None] for v, size in zip(vectors, sizes, strict=True))
@@ -216,10 +237,10 @@ class BooleanCP:
                     weights.append(weight * np.prod(sizes))
         return BooleanCP(self.shape, tuple(atoms), np.array(weights), self.labels)
 
-    def __getitem__(self, index):
-        """Return a part of the atoms as a BooleanCP, for a slice, a list of ints or a Boolean mask.
+    def __getitem__(self, index: Any) -> Any:
+        """Return some of the atoms as a BooleanCP, for a slice, a list of ints or a Boolean mask.
 
-        The integers 0 and 1 give weights and factors, because a CP tensor is a pair to TensorLy and tlviz; a single
+        The integers 0 and 1 return weights and factors, because a CP tensor is a pair for TensorLy and tlviz. A single
         atom is `atoms[k]`, or `decomposition[[k]]` as a decomposition of its own.
         """
         if isinstance(index, int | np.integer):
@@ -230,36 +251,32 @@ class BooleanCP:
         atoms = tuple(self.atoms[k] for k in positions)
         return replace(self, atoms=atoms, weights=self.weights[positions], data_inner=inner, data_gram=gram)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         yield self.weights
         yield self.factors
 
-    def __len__(self):
+    def __len__(self) -> int:
         return 2
 
-    # the tensor W and the questions a storage answers (section "The way of the data" of docs/architecture.md)
+    # what its atoms are made of, as arrays: the mathematics works on these
 
     @cached_property
-    def _columns(self):
-        """The matrices (d_n, R), R = sum of ranks, whose column products sum to the atoms without weights."""
-        columns = []
-        for n, d in enumerate(self.shape):
-            parts = []
-            for atom in self.atoms:
-                if atom.mode == n:
-                    parts.append(np.repeat(atom.z[:, None].astype(float), atom.rank, axis=1))
-                else:
-                    parts.append(atom.factors[n - (n > atom.mode)])
-            columns.append(_read_only(np.hstack(parts)) if parts else np.zeros((d, 0)))
-        return columns
+    def matrices(self) -> tuple[np.ndarray, ...]:
+        """Matrices (d_n, R), one for each mode, whose column products sum to the atoms without their weights.
+
+        R is the sum of the ranks: the L columns of an atom of rank L stand side by side, and along its Boolean mode
+        they all are z. Dense blocks have no columns: a decomposition that `is_block` has `groups` only.
+        """
+        return tuple(_read_only(A) for A in sums.column_matrices(self.shape, self.atoms))
 
     @cached_property
-    def _column_weights(self):
-        return np.repeat(self.weights, [atom.rank for atom in self.atoms])
+    def column_weights(self) -> np.ndarray:
+        """The weight of each column of `matrices`, that of its atom, (R,)."""
+        return np.repeat(self.weights, sums.ranks(self.atoms))
 
     @cached_property
-    def _groups(self):
-        """Block atoms by Boolean mode: {n: (Z (d_n, K_n), weighted blocks (K_n, other modes))}."""
+    def groups(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """Atoms by Boolean mode, {n: (Z, blocks)}: bits Z (d_n, K_n) and weighted real parts (K_n, other modes)."""
         groups = {}
         for n in sorted(set(self.boolean_mode.tolist())):
             members = np.flatnonzero(self.boolean_mode == n)
@@ -267,12 +284,14 @@ class BooleanCP:
             groups[n] = Z, np.stack([self.weights[k] * self.atoms[k].dense_block() for k in members])
         return groups
 
+    # the tensor W: the questions that a storage answers, without an array as large as W
+
     @cached_property
-    def squared_norm(self):
+    def squared_norm(self) -> float:
         """|W|^2."""
         return max(float(self.weights @ self.inner_products() @ self.weights), 0.0)
 
-    def norm(self):
+    def norm(self) -> float:
         """Return the Frobenius norm |W|.
 
         Examples
@@ -284,19 +303,195 @@ class BooleanCP:
         """
         return float(np.sqrt(self.squared_norm))
 
-    to_tensor, at = atom_sums.to_tensor, atom_sums.at
-    gram, contract, project, mttkrp = atom_sums.gram, atom_sums.contract, atom_sums.project, atom_sums.mttkrp
-    inner_products, inner = atom_sums.inner_products, atom_sums.inner
+    def to_tensor(self) -> np.ndarray:
+        """Return W as a dense array, with NaN in slices that no observed entry determines.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> truth.to_tensor().shape
+        (8, 9, 10)
+        >>> truth[[0]].to_tensor().shape  # one atom alone
+        (8, 9, 10)
+        """
+        return sums.to_tensor(self)
+
+    def at(self, indices: ArrayLike) -> np.ndarray:
+        """Return the entries of W at the rows of `indices` (n, N), (n,).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> bool(abs(truth.at([[1, 2, 3]])[0] - truth.to_tensor()[1, 2, 3]) < 1e-12)
+        True
+        """
+        return sums.at(self, np.asarray(indices))
+
+    def gram(self, mode: int) -> np.ndarray:
+        """Return W_n W_n' (d_n, d_n), where W_n is the unfolding of W along `mode`.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> truth.gram(1).shape
+        (9, 9)
+        """
+        return sums.gram(self, mode)
+
+    def contract(self, mode: int, Z: ArrayLike) -> np.ndarray:
+        """Return sum_i W[.., i, ..] Z[i, k], (K', other modes), for Z (d_n, K').
+
+        Examples
+        --------
+        >>> import numpy as np, boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> truth.contract(0, np.ones((8, 1))).shape  # the sum over mode 0
+        (1, 9, 10)
+        """
+        return sums.contract(self, mode, np.asarray(Z, dtype=float))
+
+    def project(self, mode: int, blocks: ArrayLike) -> np.ndarray:
+        """Return W_n vec(V_k) (d_n, K') for blocks V_k of the other modes, (K', other modes).
+
+        Examples
+        --------
+        >>> import numpy as np, boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> truth.project(0, np.ones((1, 9, 10))).shape
+        (8, 1)
+        """
+        return sums.project(self, mode, np.asarray(blocks, dtype=float))
+
+    def mttkrp(self, factors: Sequence[np.ndarray], mode: int) -> np.ndarray:
+        """Return W_n (khatri-rao of `factors` without `mode`), (d_n, K').
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> truth.mttkrp(truth.factors, 0).shape
+        (8, 2)
+        """
+        return sums.mttkrp(self, factors, mode)
+
+    def inner_products(self, atoms: Sequence[Atom] | None = None) -> np.ndarray:
+        """Return <M_k, M_l> (K, K') between the atoms of this decomposition and `atoms` (its own by default).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> truth.inner_products().round(2).tolist()  # the diagonal holds the numbers of ones
+        [[3.0, -0.1], [-0.1, 3.0]]
+        """
+        return sums.inner_products(self, self.atoms if atoms is None else tuple(atoms))
+
+    def inner(self, X: "ArrayLike | BooleanCP") -> float:
+        """Return <W, X> for an array or another BooleanCP.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+        >>> bool(abs(truth.inner(truth) - truth.norm() ** 2) < 1e-9)
+        True
+        """
+        if isinstance(X, BooleanCP):
+            return float(self.weights @ self.inner_products(X.atoms) @ X.weights)
+        X = np.asarray(X)
+        X = X if X.dtype.kind == "f" else X.astype(float)  # sums of small integers overflow, of bools saturate
+        if X.shape != self.shape:
+            raise ValueError(f"X has shape {X.shape}, but the decomposition has shape {self.shape}.")
+        return float(self.weights @ inner_with_atoms(X, self.atoms))
+
+    # what it explains of the data
+
+    def observed_gram(self) -> np.ndarray:
+        """Return <M_k, M_l> over the observed entries of the data, (K, K).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, missing=0.5, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> bool((W.observed_gram().diagonal() < W.inner_products().diagonal()).all())
+        True
+        """
+        return sums.observed_gram(self)
+
+    def explained(self) -> float:
+        """Return the share of |X|^2 (over the observed entries) that W explains, 1 - |X - W|^2 / |X|^2.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> round(W.explained(), 2)
+        0.99
+        """
+        return sums.explained(self)
+
+    def explained_alone(self) -> np.ndarray:
+        """Return for each atom the share of |X|^2 that it would explain alone, (K,).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> W.explained_alone().round(2).tolist()
+        [0.68, 0.28]
+        """
+        return sums.explained_alone(self)
+
+    def explained_unique(self) -> np.ndarray:
+        """Return for each atom the share of |X|^2 lost without it when the other weights are solved again, (K,).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> W.explained_unique().round(2).tolist()
+        [0.71, 0.31]
+        """
+        return sums.explained_unique(self)
 
     # what a person reads
 
-    explained, explained_alone = summaries.explained, summaries.explained_alone
-    explained_unique, summary = summaries.explained_unique, summaries.summary
-    __repr__, _repr_html_ = summaries.repr_text, summaries.html_text
-    _observed_gram = summaries.observed_gram
+    def summary(self) -> str:
+        """Return a table as text: mode, ones, weight, shares of variance and certificate of each atom.
 
-    def mode_name(self, mode):
-        """Return the name of a mode: its dimension name if there is one, else its index.
+        *alone* is the share of variance that the atom explains by itself, *unique* the share that is lost
+        without it, and *certificate* the part of the best possible score that its z provably reaches.
+        The last line says whether other atoms could sum to the same tensor, if that is cheap to decide.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> print(W.summary())
+        2 atoms of a 8 x 9 x 10 tensor, 98.70 % of the variance explained
+        atom  mode  ones  rank  weight   alone  unique  certificate
+           0     1   3/9     1   11.26  67.6 %  71.0 %       99.8 %
+           1     0   3/8     1   7.451  27.7 %  31.1 %       99.5 %
+        These atoms are identifiable: no other 2 atoms sum to the same tensor.
+        """
+        return texts.summary(self)
+
+    def __repr__(self) -> str:
+        return texts.one_line(self)
+
+    def _repr_html_(self) -> str:
+        return texts.html_text(self)
+
+    def mode_name(self, mode: int) -> str:
+        """Return the name of a mode: its dimension name if it has one, else its index.
 
         Examples
         --------
@@ -307,13 +502,87 @@ class BooleanCP:
         """
         return str(self.dims[mode]) if self.dims else str(mode)
 
-    # files, tables, pictures
+    # tables, files, pictures; the rooms above are imported when they are needed
 
-    to_xarray, to_dataframe, save = exports.to_xarray, exports.to_dataframe, exports.save
-    plot, report = exports.plot, exports.report
+    def to_xarray(self) -> Any:
+        """Return the decomposition as an xarray Dataset with the dims and coordinates of its tensor.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> sorted(W.to_xarray().data_vars)[:3]
+        ['alone', 'boolean_mode', 'certificate']
+        >>> W.to_xarray()["factor_mode0"].shape
+        (8, 2)
+        """
+        return labelled.to_xarray(self)
+
+    def to_dataframe(self) -> Any:
+        """Return a pandas DataFrame with one row for each atom.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> W.to_dataframe().columns.tolist()
+        ['boolean_mode', 'n_ones', 'size', 'rank', 'weight', 'certificate', 'alone', 'unique']
+        """
+        return labelled.to_dataframe(self)
+
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
+        """Save the decomposition in one netCDF file, which `boolcp.load` reads.
+
+        Examples
+        --------
+        >>> import tempfile, boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     W.save(f"{folder}/result.nc")
+        ...     boolcp.load(f"{folder}/result.nc")
+        BooleanCP(8 x 9 x 10, 2 atoms: 1 along mode 0, 1 along mode 1, 0 along mode 2, explained 0.9870)
+        """
+        from boolcp.io.results import save
+
+        save(self, path, overwrite=overwrite)
+
+    def plot(self, atoms: Sequence[int] | None = None) -> Any:
+        """Draw all atoms, or those listed, and return the matplotlib Figure: one row per atom, one column per mode.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> len(W.plot().axes) >= 6  # two atoms, three modes
+        True
+        """
+        from boolcp.plotting import plot_atoms
+
+        return plot_atoms(self, atoms)
+
+    def report(self, path: str | PathLike[str], *, force: bool = False) -> None:
+        """Write a self-contained HTML page about the decomposition.
+
+        Examples
+        --------
+        >>> import tempfile, boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     W.report(f"{folder}/report.html")
+        ...     "<html" in open(f"{folder}/report.html", encoding="utf-8").read()
+        True
+        """
+        from boolcp.report import write_report
+
+        write_report(self, path, force=force)
 
 
-def _read_only(array):
+def _read_only(array: np.ndarray) -> np.ndarray:
     view = array.view()
     view.flags.writeable = False
     return view

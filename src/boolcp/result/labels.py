@@ -2,11 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from boolcp.checks import is_lazy
 from boolcp.extras import load_extra
+
+if TYPE_CHECKING:
+    from boolcp.result.atoms import Atom, BooleanCP
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,12 +23,12 @@ class Labels:
     dims : tuple of str
         One name for each mode.
     coords : mapping of str to ndarray
-        Coordinates (d_n,) by the name of the mode; a mode may have none.
+        Coordinates (d_n,) by the name of the mode; not every mode needs them.
     units : mapping of str to str
-        Units of the coordinates, by the name of the mode or of the further coordinate.
+        Units of the coordinates, by the name of the mode or of the other coordinate.
     extra : mapping of str to (str, ndarray)
-        Further coordinates along one mode by their own name, with the name of the mode: the area of each channel, say.
-        Pictures know three by name: "x" and "y", the positions of electrodes, and "condition", the state or stimulus.
+        Other coordinates along a mode by their own name, with the name of the mode: the area of each channel, say.
+        Pictures recognize three names: "x" and "y", the positions of electrodes, and "condition", the state or stimulus.
     name : str, optional
         What the numbers of the tensor are.
     value_unit : str, optional
@@ -38,13 +43,13 @@ class Labels:
     value_unit: str | None = None
 
 
-def is_labelled(X):
+def is_labelled(X: Any) -> bool:
     """Return True for an xarray DataArray, without importing xarray."""
     return type(X).__module__.startswith("xarray") and hasattr(type(X), "dims") and hasattr(type(X), "values")
 
 
-def read_labels(X):
-    """Return the array of X and its Labels: those of an xarray DataArray, else None. A dask array stays one.
+def read_labels(X: Any) -> tuple[Any, Labels | None]:
+    """Return the array of X and, for an xarray DataArray, its Labels, else None. A dask array stays lazy.
 
     Examples
     --------
@@ -57,10 +62,10 @@ def read_labels(X):
     """
     if type(X).__module__.startswith("xarray") and hasattr(type(X), "data_vars"):
         names = ", ".join(map(repr, X.data_vars)) or "none"
-        raise TypeError(f"X is an xarray Dataset, which holds several arrays ({names}); give one, e.g. X[name].")
+        raise TypeError(f"X is an xarray Dataset, which holds several arrays ({names}): pass one of them, e.g. X[name].")
     if type(X).__module__.partition(".")[0] in ("zarr", "h5py") and not hasattr(X, "shape"):
         names = ", ".join(map(repr, X)) or "nothing"
-        raise TypeError(f"X is a group of arrays ({names}), not an array; give one of them, e.g. X[name].")
+        raise TypeError(f"X is a group of arrays ({names}), not an array: pass one of them, e.g. X[name].")
     if not is_labelled(X):
         return X, None
     dims = tuple(str(dim) for dim in X.dims)
@@ -81,8 +86,8 @@ def read_labels(X):
     return (X.data if is_lazy(X.data) else X.values), Labels(dims, coords, units, extra, name, unit)
 
 
-def plain_values(values):
-    """Return coordinates as numbers, dates or strings: objects become strings, unless all are numbers."""
+def plain_values(values: ArrayLike) -> np.ndarray:
+    """Return coordinates as numbers, dates or strings; objects become numbers if all of them are, else strings."""
     values = np.asarray(values)
     if values.dtype.kind != "O":
         return values
@@ -91,7 +96,7 @@ def plain_values(values):
     return np.array([str(value) for value in values])
 
 
-def mode_names(W):
+def mode_names(W: "BooleanCP") -> tuple[str, ...]:
     """Return one name for each mode of a decomposition: its dimension, or mode0, mode1, ..
 
     Examples
@@ -104,13 +109,13 @@ def mode_names(W):
     return tuple(W.dims) if W.dims else tuple(f"mode{n}" for n in range(W.ndim))
 
 
-def to_xarray(W):
+def to_xarray(W: "BooleanCP") -> Any:
     """Return a decomposition as an xarray Dataset with the dims and coordinates of its tensor.
 
     It holds `weight`, `boolean_mode`, `n_ones`, `certificate` and, after a fit, `alone` and `unique` (shares of
     variance) for each atom, and the factor matrices `factor_<mode>`; a Boolean column is exactly 0 and 1. Atoms of rank
-    one have one column each, along the dimension `atom`. Otherwise the columns run along `term`, and `term_atom` says
-    to which atom each belongs. A block atom has one term, its Boolean vector (nan in the other modes), and its real
+    one have one column each, along the dimension `atom`. Otherwise the columns run along `term`, and `term_atom` is
+    the atom of each. A block atom has one term, its Boolean vector (nan in the other modes), and its real
     part is `block_<atom>`. Entries that no observed entry of the tensor determines are nan.
 
     Examples
@@ -142,7 +147,7 @@ def to_xarray(W):
     return xarray.Dataset(variables, coords)
 
 
-def to_dataframe(W):
+def to_dataframe(W: "BooleanCP") -> Any:
     """Return one row for each atom as a pandas DataFrame: mode, ones, rank, weight, shares of variance, certificate.
 
     Examples
@@ -160,8 +165,8 @@ def to_dataframe(W):
     return pandas.DataFrame(columns | table, index=pandas.RangeIndex(W.n_atoms, name="atom"))
 
 
-def atom_table(W):
-    """Return what is known of each atom, one array (K,) by name."""
+def atom_table(W: "BooleanCP") -> dict[str, np.ndarray]:
+    """Return what is known about each atom: arrays (K,) by name."""
     dims = mode_names(W)
     table = {
         "weight": np.asarray(W.weights),
@@ -174,18 +179,15 @@ def atom_table(W):
     return table
 
 
-def _columns(atom, mode, size):
+def _columns(atom: "Atom", mode: int, size: int) -> np.ndarray:
     """Return the columns of one atom along a mode, (d_n, rank); nan where a block atom has none."""
-    n_columns = 1 if atom.rank is None else atom.rank
-    if mode == atom.mode:
-        return np.repeat(atom.z[:, None].astype(float), n_columns, axis=1)
-    if atom.factors is None:
-        return np.full((size, 1), np.nan)
-    return atom.factors[mode - (mode > atom.mode)]
+    if atom.factors is not None:
+        return atom.columns(mode)
+    return atom.z[:, None].astype(float) if mode == atom.mode else np.full((size, 1), np.nan)
 
 
-def _coords(labels):
-    """Return the coordinates of Labels as xarray takes them."""
+def _coords(labels: Labels | None) -> dict[str, Any]:
+    """Return the coordinates of Labels in the form that xarray accepts."""
     if labels is None:
         return {}
     along = {name: (name, values) for name, values in labels.coords.items()} | dict(labels.extra)
@@ -193,5 +195,5 @@ def _coords(labels):
     return {name: (dim, values, attrs.get(name, {})) for name, (dim, values) in along.items()}
 
 
-def _free_name(name, dims):
+def _free_name(name: str, dims: tuple[str, ...]) -> str:
     return name if name not in dims else _free_name(f"{name}_", dims)

@@ -1,54 +1,60 @@
-"""The tensor W that weighted atoms sum to, and the questions a storage answers about it: methods of `BooleanCP`.
+"""The mathematics of W = sum_k c_k M_k: the questions that a storage answers, and shares of variance.
 
-Nothing as large as W is formed, except by `to_tensor`.
+The methods of `BooleanCP` say what each function returns. Nothing as large as W is formed, except by `to_tensor`.
 """
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from boolcp import contractions
 
+if TYPE_CHECKING:
+    from boolcp.result.atoms import Atom, BooleanCP
 
-def to_tensor(W):
-    """Return W as a dense array, NaN in slices that no observed entry determines.
 
-    Examples
-    --------
-    >>> import boolcp
-    >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-    >>> truth.to_tensor().shape
-    (8, 9, 10)
-    >>> truth[[0]].to_tensor().shape  # one atom alone
-    (8, 9, 10)
-    """
+class Contractible(Protocol):
+    """A tensor that answers one question."""
+
+    def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
+        """Return sum_i X[.., i, ..] Z[i, k], (K, other modes)."""
+
+
+def ranks(atoms: Sequence["Atom"]) -> list[int]:
+    """Return the number of columns of each atom; a block has none."""
+    return [atom.rank or 0 for atom in atoms]
+
+
+def column_matrices(shape: Sequence[int], atoms: Sequence["Atom"]) -> list[np.ndarray]:
+    """Return the matrices (d_n, R), R the sum of ranks, whose column products sum to the atoms without weights."""
+    if not atoms:
+        return [np.zeros((d, 0)) for d in shape]
+    return [np.hstack([atom.columns(mode) for atom in atoms]) for mode in range(len(shape))]
+
+
+def to_tensor(W: "BooleanCP") -> np.ndarray:
+    """Return W as a dense array, NaN in slices that no observed entry determines."""
     X = np.zeros(W.shape)
     if W.n_atoms and not W.is_block:
-        first = W._columns[0] * W._column_weights
-        np.matmul(first, contractions.khatri_rao(W._columns[1:]).T, out=X.reshape(W.shape[0], -1))
+        first = W.matrices[0] * W.column_weights
+        np.matmul(first, contractions.khatri_rao(W.matrices[1:]).T, out=X.reshape(W.shape[0], -1))
     elif W.n_atoms:
-        for n, (Z, blocks) in W._groups.items():
+        for n, (Z, blocks) in W.groups.items():
             X += np.moveaxis(np.tensordot(Z, blocks, axes=1), 0, n)
     for mode, slices in (W.undetermined or {}).items():
         np.moveaxis(X, mode, 0)[slices] = np.nan
     return X
 
 
-def at(W, indices):
-    """Return the entries of W at the rows of `indices` (n, N), (n,).
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-    >>> bool(abs(truth.at([[1, 2, 3]])[0] - truth.to_tensor()[1, 2, 3]) < 1e-12)
-    True
-    """
-    indices = np.asarray(indices)
+def at(W: "BooleanCP", indices: np.ndarray) -> np.ndarray:
+    """Return the entries of W at the rows of `indices` (n, N), (n,)."""
     values = np.zeros(len(indices))
     if not W.is_block:
         for start in range(0, len(indices), contractions.CHUNK // 8):
             part = slice(start, start + contractions.CHUNK // 8)
-            products = np.tile(W._column_weights, (len(values[part]), 1))
-            for n, A in enumerate(W._columns):
+            products = np.tile(W.column_weights, (len(values[part]), 1))
+            for n, A in enumerate(W.matrices):
                 products *= A[indices[part, n]]
             values[part] = products.sum(axis=1)
         return values
@@ -58,20 +64,12 @@ def at(W, indices):
     return values
 
 
-def gram(W, mode):
-    """Return W_n W_n' (d_n, d_n), W_n the unfolding of W along `mode`.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-    >>> truth.gram(1).shape
-    (9, 9)
-    """
+def gram(W: "BooleanCP", mode: int) -> np.ndarray:
+    """Return W_n W_n' (d_n, d_n), W_n the unfolding of W along `mode`."""
     if not W.is_block:
-        A = W._columns[mode] * W._column_weights
-        return A @ contractions.gram_product(W._columns, mode) @ A.T
-    d, groups = W.shape[mode], W._groups
+        A = W.matrices[mode] * W.column_weights
+        return A @ contractions.gram_product(W.matrices, mode) @ A.T
+    d, groups = W.shape[mode], W.groups
     total = np.zeros((d, d))
     for m, (Z, blocks) in groups.items():
         for l, (Y, others) in groups.items():
@@ -92,9 +90,9 @@ def gram(W, mode):
     return total
 
 
-def _cross_gram(W, m, l, mode):
+def _cross_gram(W: "BooleanCP", m: int, l: int, mode: int) -> np.ndarray:
     """Return the product of the unfoldings along `mode` of the atoms of Boolean modes m and l, m != l."""
-    (Z, blocks), (Y, others) = W._groups[m], W._groups[l]
+    (Z, blocks), (Y, others) = W.groups[m], W.groups[l]
     V = np.tensordot(blocks, Y, axes=([1 + l - (l > m)], [0]))  # (K_m, rest without m and l, K_l)
     U = np.tensordot(others, Z, axes=([1 + m - (m > l)], [0]))  # (K_l, rest without l and m, K_m)
     rest = [n for n in range(W.ndim) if n not in (m, l)]
@@ -109,21 +107,12 @@ def _cross_gram(W, m, l, mode):
     return np.einsum("ikrl,jlrk->ij", left, right, optimize=True)
 
 
-def contract(W, mode, Z):
-    """Return sum_i W[.., i, ..] Z[i, k], (K', other modes), for Z (d_n, K').
-
-    Examples
-    --------
-    >>> import numpy as np, boolcp
-    >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-    >>> truth.contract(0, np.ones((8, 1))).shape  # the sum over mode 0
-    (1, 9, 10)
-    """
+def contract(W: "BooleanCP", mode: int, Z: np.ndarray) -> np.ndarray:
+    """Return sum_i W[.., i, ..] Z[i, k], (K', other modes), for Z (d_n, K')."""
     others = W.shape[:mode] + W.shape[mode + 1 :]
-    Z = np.asarray(Z, dtype=float)
     if not W.is_block:
-        coefficients = Z.T @ (W._columns[mode] * W._column_weights)
-        first, *rest = (A for m, A in enumerate(W._columns) if m != mode)
+        coefficients = Z.T @ (W.matrices[mode] * W.column_weights)
+        first, *rest = (A for m, A in enumerate(W.matrices) if m != mode)
         if not rest:
             return coefficients @ first.T
         product = contractions.khatri_rao(rest).T
@@ -132,7 +121,7 @@ def contract(W, mode, Z):
             np.matmul(first * row, product, out=block)
         return blocks.reshape(-1, *others)
     total = np.zeros((Z.shape[1], *others))
-    for m, (Y, blocks) in W._groups.items():
+    for m, (Y, blocks) in W.groups.items():
         if m == mode:
             total += np.tensordot(Z.T @ Y, blocks, axes=1)
         else:
@@ -141,23 +130,14 @@ def contract(W, mode, Z):
     return total
 
 
-def project(W, mode, blocks):
-    """Return W_n vec(V_k) (d_n, K') for blocks V_k of the other modes, (K', other modes).
-
-    Examples
-    --------
-    >>> import numpy as np, boolcp
-    >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-    >>> truth.project(0, np.ones((1, 9, 10))).shape
-    (8, 1)
-    """
-    blocks = np.asarray(blocks, dtype=float)
+def project(W: "BooleanCP", mode: int, blocks: np.ndarray) -> np.ndarray:
+    """Return W_n vec(V_k) (d_n, K') for blocks V_k of the other modes, (K', other modes)."""
     if not W.is_block:
-        rest = [A for m, A in enumerate(W._columns) if m != mode]
+        rest = [A for m, A in enumerate(W.matrices) if m != mode]
         inner = contractions.khatri_rao(rest).T @ blocks.reshape(len(blocks), -1).T
-        return (W._columns[mode] * W._column_weights) @ inner
+        return (W.matrices[mode] * W.column_weights) @ inner
     total = np.zeros((W.shape[mode], len(blocks)))
-    for m, (Y, own) in W._groups.items():
+    for m, (Y, own) in W.groups.items():
         if m == mode:
             total += Y @ (own.reshape(len(own), -1) @ blocks.reshape(len(blocks), -1).T)
         else:
@@ -168,66 +148,29 @@ def project(W, mode, blocks):
     return total
 
 
-def mttkrp(W, factors, mode):
-    """Return W_n (khatri-rao of `factors` without `mode`), (d_n, K').
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-    >>> truth.mttkrp(truth.factors, 0).shape
-    (8, 2)
-    """
+def mttkrp(W: "BooleanCP", factors: Sequence[np.ndarray], mode: int) -> np.ndarray:
+    """Return W_n (khatri-rao of `factors` without `mode`), (d_n, K')."""
     if W.is_block:
         rest = [A for m, A in enumerate(factors) if m != mode]
         shape = [len(A) for A in rest]
         return W.project(mode, contractions.khatri_rao(rest).T.reshape(-1, *shape))
-    inner = contractions.gram_product(W._columns, mode, factors)
-    return (W._columns[mode] * W._column_weights) @ inner
+    inner = contractions.gram_product(W.matrices, mode, factors)
+    return (W.matrices[mode] * W.column_weights) @ inner
 
 
-def inner_products(W, atoms=None):
-    """Return <M_k, M_l> (K, K') between the atoms of this decomposition and `atoms` (its own by default).
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-    >>> truth.inner_products().round(2).tolist()  # the diagonal has the numbers of ones
-    [[3.0, -0.1], [-0.1, 3.0]]
-    """
-    own = atoms is None
-    atoms = W.atoms if own else tuple(atoms)
+def inner_products(W: "BooleanCP", atoms: Sequence["Atom"]) -> np.ndarray:
+    """Return <M_k, M_l> (K, K') between the atoms of W and `atoms`."""
     if not atoms or not W.atoms:
         return np.zeros((W.n_atoms, len(atoms)))
     if W.is_block or any(atom.block is not None for atom in atoms):
         return np.array([[_inner(first, second) for second in atoms] for first in W.atoms])
-    second = W if own else type(W)(W.shape, atoms, np.ones(len(atoms)))
-    H = contractions.gram_product(W._columns, None, second._columns)
-    return _sum_groups(_sum_groups(H, [a.rank for a in W.atoms]).T, [a.rank for a in atoms]).T
+    others = W.matrices if atoms is W.atoms else column_matrices(W.shape, atoms)
+    H = contractions.gram_product(W.matrices, None, others)
+    return _sum_groups(_sum_groups(H, ranks(W.atoms)).T, ranks(atoms)).T
 
 
-def inner(W, X):
-    """Return <W, X> for an array or another BooleanCP.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-    >>> bool(abs(truth.inner(truth) - truth.norm() ** 2) < 1e-9)
-    True
-    """
-    if isinstance(X, type(W)):
-        return float(W.weights @ W.inner_products(X.atoms) @ X.weights)
-    X = np.asarray(X)
-    X = X if X.dtype.kind == "f" else X.astype(float)  # sums of small integers overflow, of bools saturate
-    if X.shape != W.shape:
-        raise ValueError(f"X has shape {X.shape}, the decomposition has {W.shape}.")
-    return float(W.weights @ inner_with_atoms(X, W.atoms))
-
-
-def inner_with_atoms(X, atoms):
-    """Return <X, M_k> (K,) for a dense array or anything that answers `contract`."""
+def inner_with_atoms(X: np.ndarray | Contractible, atoms: Sequence["Atom"]) -> np.ndarray:
+    """Return <X, M_k> (K,) for a dense array or any storage."""
     inner = np.empty(len(atoms))
     for mode in {atom.mode for atom in atoms}:
         members = [k for k, atom in enumerate(atoms) if atom.mode == mode]
@@ -242,7 +185,7 @@ def inner_with_atoms(X, atoms):
     return inner
 
 
-def _inner(first, second):
+def _inner(first: "Atom", second: "Atom") -> float:
     """Return <M, M'> of two atoms through their dense blocks."""
     V, U = first.dense_block(), second.dense_block()
     if first.mode == second.mode:
@@ -252,6 +195,50 @@ def _inner(first, second):
     return float(np.vdot(V, U))
 
 
-def _sum_groups(H, sizes):
+def _sum_groups(H: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     """Return H with consecutive groups of rows summed."""
     return np.add.reduceat(H, np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int), axis=0)
+
+
+# shares of variance
+
+
+def observed_gram(W: "BooleanCP") -> np.ndarray:
+    """Return <M_k, M_l> over the observed entries of the data, (K, K)."""
+    _inner_with_data(W)
+    return W.inner_products() if W.data_gram is None else W.data_gram
+
+
+def explained(W: "BooleanCP") -> float:
+    """Return 1 - |X - W|^2 / |X|^2 over the observed entries."""
+    norm2, b = _inner_with_data(W)
+    loss = norm2 - 2 * W.weights @ b + W.weights @ observed_gram(W) @ W.weights
+    return float(1 - max(loss, 0.0) / norm2) if norm2 else 1.0
+
+
+def explained_alone(W: "BooleanCP") -> np.ndarray:
+    """Return <X, M_k>^2 / |M_k|^2 / |X|^2, (K,)."""
+    norm2, b = _inner_with_data(W)
+    return b**2 / np.diag(observed_gram(W)) / norm2
+
+
+def explained_unique(W: "BooleanCP") -> np.ndarray:
+    """Return the share of |X|^2 that all atoms explain with their best weights less that of all but one, (K,)."""
+    norm2, b = _inner_with_data(W)
+    G = observed_gram(W)
+    best = _quadratic_form(G, b)
+    keep = ~np.eye(W.n_atoms, dtype=bool)
+    without = [_quadratic_form(G[np.ix_(k, k)], b[k]) for k in keep]
+    return np.array([max(best - value, 0.0) for value in without]) / norm2
+
+
+def _inner_with_data(W: "BooleanCP") -> tuple[float, np.ndarray]:
+    """Return |X|^2 and <X, M_k> of the data that was fitted."""
+    if W.data_norm2 is None or W.data_inner is None:
+        raise ValueError("Shares of variance need the data: only a decomposition that was fitted has them.")
+    return W.data_norm2, W.data_inner
+
+
+def _quadratic_form(G: np.ndarray, b: np.ndarray) -> float:
+    """Return b' G^+ b."""
+    return float(b @ np.linalg.lstsq(G, b, rcond=None)[0]) if len(b) else 0.0

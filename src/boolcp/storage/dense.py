@@ -134,9 +134,9 @@ class Difference:
         if W.n_atoms == 0:
             return 0.0
         if W.is_block:
-            return sum(float(np.vdot(self.data.contract(mode, Z), blocks)) for mode, (Z, blocks) in W._groups.items())
-        A = W._columns
-        return float(np.sum(self.data.mttkrp(A, 0) * (A[0] * W._column_weights)))
+            return sum(float(np.vdot(self.data.contract(mode, Z), blocks)) for mode, (Z, blocks) in W.groups.items())
+        A = W.matrices
+        return float(np.sum(self.data.mttkrp(A, 0) * (A[0] * W.column_weights)))
 
     def gram(self, mode):
         """Return X_n X_n' - P - P' + W_n W_n' with P = X_n W_n'."""
@@ -150,10 +150,10 @@ class Difference:
     def _cross_gram(self, mode):
         W = self.W
         if not W.is_block:
-            return self.data.mttkrp(W._columns, mode) @ (W._columns[mode] * W._column_weights).T
+            return self.data.mttkrp(W.matrices, mode) @ (W.matrices[mode] * W.column_weights).T
         d = self.shape[mode]
         cross = np.zeros((d, d))
-        for m, (Z, blocks) in W._groups.items():
+        for m, (Z, blocks) in W.groups.items():
             if m == mode:
                 cross += self.data.project(mode, blocks) @ Z.T
             else:

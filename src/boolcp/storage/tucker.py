@@ -37,9 +37,9 @@ class TuckerTensor:
         U, M = self.bases[mode], self.core.gram(mode)
         if W is None or W.n_atoms == 0:
             return U @ square_root(M)
-        columns, r = W._columns, U.shape[1]
+        columns, r = W.matrices, U.shape[1]
         cross = np.asarray(self.core.mttkrp([Q.T @ A for Q, A in zip(self.bases, columns, strict=True)], mode))
-        scale = np.append(np.ones(r), W._column_weights)
+        scale = np.append(np.ones(r), W.column_weights)
         M = np.block([[M, -cross], [-cross.T, gram_product(columns, mode)]]) * scale * scale[:, None]
         T = square_root(M)
         return U @ T[:r] + columns[mode] @ T[r:]
