@@ -26,7 +26,7 @@ def searches(monkeypatch):
 
 
 def loss(W):
-    return W.data_norm2 - 2 * W.weights @ W.data_inner + W.weights @ W._observed_gram() @ W.weights
+    return W.data_norm2 - 2 * W.weights @ W.data_inner + W.weights @ W.observed_gram() @ W.weights
 
 
 WARM = {

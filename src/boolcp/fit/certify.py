@@ -15,7 +15,7 @@ def certify(data, W, weights):
     It is <R_k, M_k>^2 / |z|^2, the decrease of the loss by the atom alone, over lambda_max(R_n R_n'), which no
     Boolean vector and no real part, of whatever rank, can exceed. For a long mode see `residual_bounds`.
     """
-    inner = W.data_inner - np.sum(weights * W._observed_gram(), axis=1)
+    inner = W.data_inner - np.sum(weights * W.observed_gram(), axis=1)
     values = inner**2 / [atom.n_ones for atom in W.atoms]
     ratios = np.minimum(values / residual_bounds(data, W, weights), 1.0)
     atoms = tuple(replace(atom, certificate=float(r)) for atom, r in zip(W.atoms, ratios, strict=True))

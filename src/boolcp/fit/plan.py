@@ -192,7 +192,7 @@ def penalize(W, alpha):
     """Return W with its weights solved anew under the l1 penalty, atoms of weight zero left out."""
     if alpha == 0 or W.n_atoms == 0:
         return W
-    weights = solve_lasso(W._observed_gram(), W.data_inner, alpha)
+    weights = solve_lasso(W.observed_gram(), W.data_inner, alpha)
     return replace(W, weights=weights)[np.flatnonzero(weights)]
 
 
@@ -206,7 +206,7 @@ def on_data(model, pursuit, data, small, steps):
 def on_full_data(pursuit, data, is_certified):
     """Return a pursuit that was run on compressed data with weights, losses and certificates of the full data."""
     last = with_data(pursuit.path[-1], data)
-    G, b = last._observed_gram(), last.data_inner
+    G, b = last.observed_gram(), last.data_inner
     path, history = [replace(pursuit.path[0], data_norm2=data.squared_norm)], []
     for k in range(1, last.n_atoms + 1):
         weights = np.linalg.solve(G[:k, :k], b[:k])
