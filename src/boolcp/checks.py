@@ -3,6 +3,7 @@
 import numbers
 import warnings
 from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def check_range(X, observed=None, name="X"):
     check_largest(largest, X.dtype, name)
 
 
-def check_largest(largest, dtype, name="X"):
+def check_largest(largest: float, dtype: np.dtype, name: str = "X") -> None:
     """Raise if the size of the largest entry is one that entries of a dtype cannot be computed with; zero is fine."""
     low, high = RANGES[str(dtype)]
     if largest and not low <= largest <= high:
@@ -65,7 +66,7 @@ def check_largest(largest, dtype, name="X"):
         )
 
 
-def is_lazy(X):
+def is_lazy(X: Any) -> bool:
     """Return True if X is an array that is not in memory: of dask, zarr or h5py. None of them is imported."""
     room = type(X).__module__.partition(".")[0]
     return room in ("dask", "zarr", "h5py") and hasattr(X, "chunks") and hasattr(X, "dtype")

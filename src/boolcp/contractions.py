@@ -4,20 +4,21 @@ Every function takes a C-contiguous array and views it as (left, d, right) aroun
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 CHUNK = 2**20  # entries of a temporary copy
 
 
-def around(X, mode):
+def around(X: np.ndarray, mode: int) -> np.ndarray:
     """Return X as a view of shape (left, d, right): the modes before, at and after `mode`."""
     d = X.shape[mode]
     left = math.prod(X.shape[:mode])
     return X.reshape(left, d, -1)
 
 
-def gram(X, mode):
+def gram(X: np.ndarray, mode: int) -> np.ndarray:
     """Return X_n X_n' (d_n, d_n) in float64, X_n the unfolding along `mode`."""
     Y = around(X, mode)
     left, d, right = Y.shape
@@ -33,7 +34,7 @@ def gram(X, mode):
     return total
 
 
-def contract(X, mode, Z):
+def contract(X: np.ndarray, mode: int, Z: np.ndarray) -> np.ndarray:
     """Return sum_i X[.., i, ..] Z[i, k] as an array (K, other modes), for Z (d_n, K)."""
     Y = around(X, mode)
     left, _, right = Y.shape
@@ -47,7 +48,7 @@ def contract(X, mode, Z):
     return blocks.reshape(Z.shape[1], *X.shape[:mode], *X.shape[mode + 1 :])
 
 
-def project(X, mode, blocks):
+def project(X: np.ndarray, mode: int, blocks: np.ndarray) -> np.ndarray:
     """Return X_n vec(V_k) (d_n, K) for blocks V_k of the other modes, stacked as (K, other modes)."""
     Y = around(X, mode)
     left, d, right = Y.shape
@@ -64,7 +65,7 @@ def project(X, mode, blocks):
     return total
 
 
-def khatri_rao(factors):
+def khatri_rao(factors: Sequence[np.ndarray]) -> np.ndarray:
     """Return the column-wise Kronecker product (prod d_n, K) of matrices (d_n, K); the last index runs fastest."""
     product = factors[0]
     for A in factors[1:]:
@@ -72,7 +73,7 @@ def khatri_rao(factors):
     return product
 
 
-def mttkrp(X, factors, mode):
+def mttkrp(X: np.ndarray, factors: Sequence[np.ndarray], mode: int) -> np.ndarray:
     """Return X_n (khatri-rao of the factors of the other modes), (d_n, K); ``factors[mode]`` is not read."""
     n_columns = factors[mode - 1].shape[1]
     left, d, right = around(X, mode).shape
@@ -102,7 +103,7 @@ def mttkrp(X, factors, mode):
     return np.einsum("kdb,bk->dk", T.reshape(-1, d, right), khatri_rao(factors[mode + 1 :]))
 
 
-def column_mttkrp(T, factors, at):
+def column_mttkrp(T: np.ndarray, factors: Sequence[np.ndarray], at: int) -> np.ndarray:
     """Return T_k times the k-th columns of the factors of all its modes but `at`, (d, K).
 
     T (K, other modes) is an array already contracted along one mode with the k-th column of that mode's factor;
@@ -117,7 +118,9 @@ def column_mttkrp(T, factors, at):
     return T.reshape(K, -1).T
 
 
-def gram_product(factors, mode=None, others=None):
+def gram_product(
+    factors: Sequence[np.ndarray], mode: int | None = None, others: Sequence[np.ndarray] | None = None
+) -> np.ndarray:
     """Return the entrywise product over all modes but `mode` of A_m' B_m, (K, K'); B = A by default."""
     others = factors if others is None else others
     H = np.ones((factors[0].shape[1], others[0].shape[1]))

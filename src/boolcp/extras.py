@@ -1,9 +1,10 @@
 """Packages that only some rooms need: they are imported where they are used, with an error that names the extra."""
 
 import importlib
+from typing import Any
 
 
-def load_extra(module, extra):
+def load_extra(module: str, extra: str) -> Any:
     """Return the imported module, or raise an ImportError that says which extra of boolcp installs it.
 
     Examples

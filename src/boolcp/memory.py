@@ -3,14 +3,16 @@
 import math
 import os
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 GROUP_FILES = ("memory.max", "memory.current", "")  # limit, use, and what the names of its parts begin with
 OLD_GROUP_FILES = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
 
 
-def read_memory(size, name="max_memory"):
+def read_memory(size: float | str | None, name: str = "max_memory") -> int:
     """Return a size in bytes: that of a number or of a text such as "3GB", "500 MiB"; None is what is available.
 
     Examples
@@ -33,7 +35,7 @@ def read_memory(size, name="max_memory"):
     return int(size)
 
 
-def float_bytes(shape, dtype):
+def float_bytes(shape: Sequence[int], dtype: Any) -> int:
     """Return the bytes of an array as it is worked with: float32 stays, all other numbers become float64.
 
     Examples
@@ -45,7 +47,7 @@ def float_bytes(shape, dtype):
     return math.prod(shape) * (4 if str(dtype) == "float32" else 8)
 
 
-def available_memory():
+def available_memory() -> int:
     """Return the bytes that a process can still take: of the machine, or of its control groups if that is less."""
     try:
         import psutil
@@ -56,7 +58,7 @@ def available_memory():
     return max(int(min(free, group_memory())), 0)
 
 
-def group_memory(root="/sys/fs/cgroup", membership="/proc/self/cgroup"):
+def group_memory(root: str | Path = "/sys/fs/cgroup", membership: str | Path = "/proc/self/cgroup") -> float:
     """Return the bytes that the control groups of this process, of version 2 or 1, leave; infinity without a limit.
 
     A container has one, and so has a job of a scheduler, below others whose limits hold as well.
@@ -65,7 +67,7 @@ def group_memory(root="/sys/fs/cgroup", membership="/proc/self/cgroup"):
         lines = Path(membership).read_text().splitlines()
     except OSError:  # not Linux
         return math.inf
-    free = math.inf
+    free: float = math.inf
     for line in lines:
         kinds, path = line.split(":", 2)[1:]
         if kinds in ("", "memory"):
@@ -75,7 +77,7 @@ def group_memory(root="/sys/fs/cgroup", membership="/proc/self/cgroup"):
     return free
 
 
-def _left(folder, limit, used, prefix):
+def _left(folder: Path, limit: str, used: str, prefix: str) -> float:
     """Return the bytes that one group leaves; files that are cached give way, as those of the machine do."""
     try:
         size, taken = int((folder / limit).read_text()), int((folder / used).read_text())
@@ -86,7 +88,7 @@ def _left(folder, limit, used, prefix):
     return size - taken + cached
 
 
-def memory_text(n_bytes):
+def memory_text(n_bytes: float) -> str:
     """Return a number of bytes as text.
 
     Examples
@@ -101,7 +103,7 @@ def memory_text(n_bytes):
     return f"{int(n_bytes)} bytes"
 
 
-def check_memory(needs, limit, advice):
+def check_memory(needs: Mapping[str, float], limit: float, advice: str) -> None:
     """Raise a MemoryError with the estimate if what is needed, bytes by name, is more than the limit."""
     total = sum(needs.values())
     if total <= limit:

@@ -1,22 +1,28 @@
 """How many threads BLAS uses: one for the many small matrices of the search, all of them for passes over big arrays."""
 
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache, wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+import numpy as np
 from threadpoolctl import ThreadpoolController
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 BIG = 2**24  # entries of a tensor from which a pass over it is worth several threads
 
 
 @cache
-def _libraries():
-    """Return the BLAS libraries in use and how many threads each had before anybody here limited it."""
+def _libraries() -> tuple[tuple[Any, int], ...]:
+    """Return the BLAS libraries in use and how many threads each had before boolcp limited it."""
     controllers = ThreadpoolController().select(user_api="blas").lib_controllers
     return tuple((lib, lib.num_threads) for lib in controllers)
 
 
 @contextmanager
-def _threads(choose):
+def _threads(choose: Callable[[int, int], int]) -> Iterator[None]:
     libraries = _libraries()
     before = [lib.get_num_threads() for lib, _ in libraries]
     try:
@@ -28,19 +34,28 @@ def _threads(choose):
             lib.set_num_threads(now)
 
 
-def one_thread():
+def one_thread() -> AbstractContextManager[None]:
     """Run the body with one BLAS thread; small matrices are slower, not faster, with more."""
     return _threads(lambda all_threads, now: 1)
 
 
-def pass_over_data(method):
+class HasArray(Protocol):
+    """A storage with an array in memory."""
+
+    _array: np.ndarray
+
+
+S = TypeVar("S", bound=HasArray)
+
+
+def pass_over_data(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """Let a storage's method use all BLAS threads when its array is big."""
 
     @wraps(method)
-    def wrapped(self, *args):
+    def wrapped(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._array.size < BIG:
-            return method(self, *args)
+            return method(self, *args, **kwargs)
         with _threads(lambda all_threads, now: all_threads):
-            return method(self, *args)
+            return method(self, *args, **kwargs)
 
     return wrapped

@@ -8,7 +8,6 @@ from boolcp.program import _kernels, maxcut
 from boolcp.program import grams as thin_maxcut
 from boolcp.program.grams import ThinGram, maximize_thin
 from boolcp.storage import DenseTensor, compress
-from boolcp.storage.long import gram_factor
 
 both = pytest.mark.parametrize("is_ratio", [False, True])
 
@@ -18,7 +17,7 @@ def residual_factors(d, seed):
     X = make_boolean_cp((12, d, 10), 3, noise=0.5, random_state=seed)[0]
     small = compress(DenseTensor(X), 5)
     for W in boolean_matching_pursuit(small, 3, (1,), np.random.default_rng(0), certify=False).path:
-        F, is_exact = gram_factor(small.residual(W), 1)
+        F, is_exact = small.residual(W).gram_factor(1)
         assert is_exact
         yield F
 

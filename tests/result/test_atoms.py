@@ -1,4 +1,5 @@
 import dataclasses
+import inspect
 import itertools
 
 import naive
@@ -246,6 +247,38 @@ def test_shares_need_the_data(rng):
         with pytest.raises(ValueError, match="only a decomposition that was fitted"):
             share()
     assert "-" in W.summary().split("\n")[2]
+
+
+def test_help_shows_methods_of_their_own():
+    methods = dict(inspect.getmembers(BooleanCP, inspect.isfunction)) | dict(
+        inspect.getmembers(Atom, inspect.isfunction)
+    )
+    assert {"to_tensor", "summary", "save", "report", "observed_gram", "columns"} <= set(methods)
+    for name, method in methods.items():
+        assert next(iter(inspect.signature(method).parameters)) == "self", name
+        assert name.startswith("__") or method.__module__ == "boolcp.result.atoms", name
+
+
+@pytest.mark.parametrize("kind", ["rank one", "rank two"])
+def test_the_matrices_and_their_weights_sum_to_the_tensor(kind, rng):
+    W = random_decomposition((4, 5, 6), kind, rng)
+    total = np.einsum("ir,jr,kr,r->ijk", *W.matrices, W.column_weights)
+    np.testing.assert_allclose(total, naive.tensor(W), atol=1e-12)
+    assert all(not A.flags.writeable for A in W.matrices)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_groups_sum_to_the_tensor(kind, rng):
+    W = random_decomposition((4, 5, 6), kind, rng)
+    total = sum(np.moveaxis(np.tensordot(Z, blocks, axes=1), 0, mode) for mode, (Z, blocks) in W.groups.items())
+    np.testing.assert_allclose(total, naive.tensor(W), atol=1e-12)
+
+
+def test_blocks_have_no_columns(rng):
+    W = random_decomposition((4, 5, 6), "block", rng)
+    for ask in (lambda: W.atoms[0].columns(0), lambda: W.matrices):
+        with pytest.raises(ValueError, match="no columns: use dense_block"):
+            ask()
 
 
 def test_what_does_not_fit_together_is_refused(rng):

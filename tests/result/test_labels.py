@@ -128,5 +128,5 @@ def test_modes_in_another_order_are_refused(X):
 
 def test_a_dataset_is_refused_by_name():
     data = xr.Dataset({"lfp": (("a", "b"), np.eye(3)), "eye": (("a", "b"), np.eye(3))})
-    with pytest.raises(TypeError, match=r"Dataset, which holds several arrays \('lfp', 'eye'\)"):
+    with pytest.raises(TypeError, match=r"Dataset with several arrays \('lfp', 'eye'\)"):
         boolcp.decompose(data, 1)

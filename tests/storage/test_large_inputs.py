@@ -220,7 +220,7 @@ def test_a_contraction_is_joined_rather_than_summed(chunks, limit, cut, rng, mon
 
 def test_a_refusal_for_gram_matrices_says_what_needs_them():
     array = da.ones((60, 60, 2000), chunks=(60, 60, 10))
-    with pytest.raises(MemoryError, match="certify=False leaves all of them out"):
+    with pytest.raises(MemoryError, match="certify=False needs the smallest one only"):
         BMP(2, max_memory="40MB").fit(array)
     with pytest.raises(MemoryError) as refusal:
         BMP(2, max_memory="1MB", certify=False).fit(array)

@@ -94,7 +94,7 @@ def test_answers_are_those_of_the_array(shape, chunk, block, missing, dtype, see
             np.testing.assert_allclose(found, expected, rtol=0, atol=100 * tolerance * max(np.abs(expected).max(), 1))
         if not known.all():
             np.testing.assert_array_equal(data.n_observed_along(mode), twin.n_observed_along(mode))
-    np.testing.assert_array_equal(data.load(), X)
+    np.testing.assert_array_equal(data.to_array(), zeros)
 
 
 def test_what_is_made_of_observed_entries(rng):

@@ -11,8 +11,9 @@ from boolcp.datasets import make_boolean_cp
 from boolcp.fit import certify, shrinkage
 from boolcp.fit.atom_search import greedy_atom_search, steepest_atom
 from boolcp.metrics import hamming_error
-from boolcp.storage import DenseTensor, ListedTensor, MaskedTensor, compress, tucker
+from boolcp.storage import DenseTensor, ListedTensor, MaskedTensor, TuckerTensor, compress
 from boolcp.storage import long as thin
+from boolcp.storage.dense import ArrayStorage, Difference
 
 SHAPE = (12, 60, 9)
 
@@ -31,7 +32,7 @@ def long_modes(monkeypatch):
 
         monkeypatch.setattr(storage, "gram", gram)
 
-    for storage in (DenseTensor, ListedTensor, thin.Difference, tucker.TuckerTensor):
+    for storage in (ArrayStorage, ListedTensor, Difference, TuckerTensor):
         refuse(storage)
 
 
@@ -55,7 +56,7 @@ def storages(X, rng):
 def test_gram_factor_is_a_factor_of_the_gram_matrix(mode, rng, monkeypatch):
     monkeypatch.setattr(thin, "THIN", 1000)
     for data in storages(rng.standard_normal(SHAPE), rng):
-        F, is_exact = thin.gram_factor(data, mode)
+        F, is_exact = data.gram_factor(mode)
         assert is_exact
         np.testing.assert_allclose(F @ F.T, data.gram(mode), atol=1e-9 * np.abs(data.gram(mode)).max())
 
@@ -67,7 +68,7 @@ def test_gram_factor_of_a_residual(kind, rng, monkeypatch):
     for data in storages(rng.standard_normal(SHAPE), rng):
         residual = data.residual(W)
         for mode in range(3):
-            F, is_exact = thin.gram_factor(residual, mode)
+            F, is_exact = residual.gram_factor(mode)
             expected = residual.gram(mode)
             assert is_exact
             np.testing.assert_allclose(F @ F.T, expected, atol=1e-9 * np.abs(expected).max())
@@ -75,16 +76,16 @@ def test_gram_factor_of_a_residual(kind, rng, monkeypatch):
 
 def test_gram_factor_of_compressed_data_is_thin(rng):
     small = compress(DenseTensor(rng.standard_normal(SHAPE)), 4)
-    assert thin.gram_factor(small, 1)[0].shape == (60, 4)
+    assert small.gram_factor(1)[0].shape == (60, 4)
     residual = small.residual(random_decomposition(SHAPE, "rank one", rng, n_atoms=3))
-    assert thin.gram_factor(residual, 1)[0].shape[1] <= 7
+    assert residual.gram_factor(1)[0].shape[1] <= 7
 
 
 def test_many_columns_leave_the_leading_directions(rng, monkeypatch):
     monkeypatch.setattr(thin, "THIN", 50)
     monkeypatch.setattr(thin, "N_LEADING", 5)
     X = sample(noise=0.01).X
-    F, is_exact = thin.gram_factor(DenseTensor(X), 1)
+    F, is_exact = DenseTensor(X).gram_factor(1)
     C = naive.unfold(X, 1) @ naive.unfold(X, 1).T
     assert F.shape == (60, 5) and not is_exact
     values, vectors = np.linalg.eigh(C)

@@ -11,7 +11,7 @@ from boolcp.baselines._door import impute, read, squared_loss
 from boolcp.contractions import khatri_rao
 from boolcp.extras import load_extra
 from boolcp.fit.relax import cp_als
-from boolcp.storage import DenseTensor, TuckerTensor, compress
+from boolcp.storage import DenseTensor, compress
 from boolcp.threads import one_thread
 
 EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared
@@ -146,19 +146,15 @@ class CP(BaseEstimator):
 
         def step(filled, previous):
             nonlocal n_rounds
-            data = DenseTensor(filled)
-            small = compress(data, self.n_atoms + EXTRA_RANK)
-            is_small = isinstance(small, TuckerTensor)
-            core = small.core.to_array() if is_small else filled
-            bases = small.bases if is_small else [np.eye(d) for d in filled.shape]
+            small = compress(DenseTensor(filled), self.n_atoms + EXTRA_RANK)
+            core = small.core.to_array()
             starts = list(self._starts(seeds)) if n_rounds < ROUNDS_OF_STARTS else []
             if previous is not None:
-                first = [U.T @ A for U, A in zip(bases, previous.factors, strict=True)]
-                starts.append((0, (previous.weights, first)))
+                starts.append((0, (previous.weights, small.coordinates(previous.factors))))
             n_rounds += 1
             found = [_parafac(core, self.n_atoms, self, None, seed, start) for seed, start in starts]
             best = min(found, key=lambda estimate: squared_loss(core, None, estimate))
-            return RealCP(best.weights, [U @ A for U, A in zip(bases, best.factors, strict=True)])
+            return RealCP(best.weights, small.expand(best.factors))
 
         best = impute(X, observed, step, max_iter=self.max_iter, tol=1e-7)
         return _parafac(X, self.n_atoms, self, observed, 0, tuple(best), max_iter=min(self.max_iter, 10))

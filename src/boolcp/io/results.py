@@ -1,7 +1,6 @@
 """Save and load of a decomposition: one netCDF file with labels and provenance, without pickle."""
 
 import datetime
-import hashlib
 import io
 import json
 import platform
@@ -18,6 +17,7 @@ from boolcp.io import atomic
 from boolcp.io.errors import FileError, check_exists, reading
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels, is_labelled, mode_names, plain_values, read_labels, to_xarray
+from boolcp.storage.dense import fingerprint as array_fingerprint
 
 FORMAT = "boolcp decomposition"
 FORMAT_VERSION = 1
@@ -136,11 +136,7 @@ def fingerprint(X):
     >>> fingerprint(np.eye(3)) == fingerprint(np.asfortranarray(np.eye(3)))
     True
     """
-    X = np.asarray(X.values if is_labelled(X) else X)
-    digest = hashlib.sha256(f"{X.shape} {X.dtype.str}".encode())
-    for part in np.atleast_1d(X):  # slice by slice: X may be a memory map larger than the memory
-        digest.update(np.ascontiguousarray(part).data)
-    return digest.hexdigest()
+    return array_fingerprint(np.asarray(X.values if is_labelled(X) else X))
 
 
 def n_missing(X):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -51,6 +51,17 @@ class Atom:
     factors: tuple[np.ndarray, ...] | None = None
     block: np.ndarray | None = None
     certificate: float = float("nan")
+
+    if TYPE_CHECKING:  # array-likes become read-only arrays
+
+        def __init__(
+            self,
+            mode: int,
+            z: ArrayLike,
+            factors: Sequence[ArrayLike] | None = None,
+            block: ArrayLike | None = None,
+            certificate: float = ...,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if (self.factors is None) == (self.block is None):
@@ -156,6 +167,20 @@ class BooleanCP:
     data_inner: np.ndarray | None = None
     data_gram: np.ndarray | None = None
     undetermined: Mapping[int, np.ndarray] | None = None
+
+    if TYPE_CHECKING:  # array-likes become read-only arrays
+
+        def __init__(
+            self,
+            shape: Sequence[int],
+            atoms: Sequence[Atom] = (),
+            weights: ArrayLike = ...,
+            labels: Labels | None = None,
+            data_norm2: float | None = None,
+            data_inner: ArrayLike | None = None,
+            data_gram: np.ndarray | None = None,
+            undetermined: Mapping[int, np.ndarray] | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(d) for d in self.shape))

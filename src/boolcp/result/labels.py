@@ -28,7 +28,7 @@ class Labels:
         Units of the coordinates, by the name of the mode or of the other coordinate.
     extra : mapping of str to (str, ndarray)
         Other coordinates along a mode by their own name, with the name of the mode: the area of each channel, say.
-        Pictures recognize three names: "x" and "y", the positions of electrodes, and "condition", the state or stimulus.
+        Pictures know three names: "x" and "y", the positions of electrodes, and "condition", the state or stimulus.
     name : str, optional
         What the numbers of the tensor are.
     value_unit : str, optional
@@ -62,7 +62,7 @@ def read_labels(X: Any) -> tuple[Any, Labels | None]:
     """
     if type(X).__module__.startswith("xarray") and hasattr(type(X), "data_vars"):
         names = ", ".join(map(repr, X.data_vars)) or "none"
-        raise TypeError(f"X is an xarray Dataset, which holds several arrays ({names}): pass one of them, e.g. X[name].")
+        raise TypeError(f"X is an xarray Dataset with several arrays ({names}): pass one of them, e.g. X[name].")
     if type(X).__module__.partition(".")[0] in ("zarr", "h5py") and not hasattr(X, "shape"):
         names = ", ".join(map(repr, X)) or "nothing"
         raise TypeError(f"X is a group of arrays ({names}), not an array: pass one of them, e.g. X[name].")
@@ -130,13 +130,13 @@ def to_xarray(W: "BooleanCP") -> Any:
     atom_dim, term_dim = (_free_name(name, dims) for name in ("atom", "term"))
     ranks = [1 if atom.rank is None else atom.rank for atom in W.atoms]
     column_dim = atom_dim if all(rank == 1 for rank in ranks) else term_dim
-    variables = {name: (atom_dim, values) for name, values in atom_table(W).items()}
+    variables: dict[str, Any] = {name: (atom_dim, values) for name, values in atom_table(W).items()}
     if column_dim == term_dim:
         variables["term_atom"] = term_dim, np.repeat(np.arange(W.n_atoms), ranks)
     for n, dim in enumerate(dims):
         columns = [_columns(atom, n, W.shape[n]) for atom in W.atoms]
         matrix = np.hstack(columns) if columns else np.zeros((W.shape[n], 0))
-        if n in (W.undetermined or {}):
+        if W.undetermined and n in W.undetermined:
             real = np.repeat(W.boolean_mode != n, ranks)
             matrix[np.ix_(W.undetermined[n], real)] = np.nan
         variables[f"factor_{dim}"] = (dim, column_dim), matrix

@@ -1,16 +1,11 @@
-"""What a tensor can be made of. Each storage answers the same questions with small dense arrays.
+"""What holds the numbers of a tensor: an array, a mask, a list of entries, a file, a cluster, a small core.
 
-========================  =====================================================================
-shape, squared_norm       sizes d_n, and |X|^2
-gram(mode)                X_n X_n', (d_n, d_n)
-contract(mode, Z)         X times the columns of Z along one mode, (K, other modes)
-project(mode, blocks)     X_n vec(V_k) for blocks V_k of the other modes, (d_n, K)
-mttkrp(factors, mode)     X_n times the Khatri-Rao product of the other factors, (d_n, K)
-normal_equations(..)      H and P of the least squares for one factor, given the others
-update(factors, mode, f)  complete data: A = f(P, current), decided row by row, and X contracted with A
-residual(W)               the storage of X - W
-========================  =====================================================================
+Arrays that were checked enter. Small dense answers to the questions of `protocol` leave, the same for every storage.
+Nothing in this room knows which question comes next, or why.
 """
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +13,14 @@ from boolcp.checks import is_lazy
 from boolcp.memory import float_bytes, read_memory
 from boolcp.storage.dense import DenseTensor
 from boolcp.storage.observed import SPARSE, ListedTensor, MaskedTensor
+from boolcp.storage.protocol import Storage
 from boolcp.storage.sources import find_map
 from boolcp.storage.tucker import TuckerTensor, compress
 
 __all__ = ["DenseTensor", "ListedTensor", "MaskedTensor", "TuckerTensor", "complete_tensor", "compress", "make_storage"]
 
 
-def make_storage(X, observed=None):
+def make_storage(X: np.ndarray, observed: np.ndarray | None = None) -> DenseTensor | MaskedTensor | ListedTensor:
     """Return the storage of an array: dense if complete, masked or, if few entries are observed, listed."""
     if observed is None:
         return DenseTensor(X)
@@ -33,22 +29,24 @@ def make_storage(X, observed=None):
     return ListedTensor(np.argwhere(observed), X[observed], X.shape)
 
 
-def stays_out(X, max_memory=None):
-    """Return True if an array is read in slabs: it is lazy, or a memory map of more than half of the memory."""
+def stays_out(X: Any, max_memory: float | str | None = None) -> bool:
+    """Return True if an array is read in slabs: it is lazy, or a memory map of more than half the memory."""
     return is_lazy(X) or (find_map(X) is not None and 2 * float_bytes(X.shape, X.dtype) > read_memory(max_memory))
 
 
-def listed_or_masked(indices, values, shape):
-    """Return the storage of a list of observed entries; one that is not sparse becomes an array."""
+def listed_or_masked(
+    indices: np.ndarray, values: np.ndarray, shape: Sequence[int]
+) -> DenseTensor | MaskedTensor | ListedTensor:
+    """Return the storage of a list of observed entries; a list that is not sparse becomes an array."""
     size = np.prod(shape, dtype=float)
     if len(values) < SPARSE * size:
-        return ListedTensor(indices, values, shape)
+        return ListedTensor(indices, values, tuple(shape))
     X, observed = np.zeros(shape, dtype=values.dtype), np.zeros(shape, dtype=bool)
     X[tuple(indices.T)], observed[tuple(indices.T)] = values, True
     return make_storage(X, None if observed.all() else observed)
 
 
-def complete_tensor(data, rank, is_compressed=True):
-    """Return the complete tensor on which starts are tried: `data`, zeros filled in if needed, compressed."""
+def complete_tensor(data: Any, rank: int, is_compressed: bool = True) -> Storage:
+    """Return the complete tensor on which starts are compared: `data`, zeros filled in if needed, compressed."""
     full = data if data.is_complete else data.filled()
     return compress(full, rank) if is_compressed else full

@@ -5,7 +5,15 @@ from numba import njit
 
 
 @njit(cache=True)
-def accumulate_rows(indices, values, stacked, mode, H, P, with_gram):
+def accumulate_rows(
+    indices: np.ndarray,
+    values: np.ndarray,
+    stacked: np.ndarray,
+    mode: int,
+    H: np.ndarray,
+    P: np.ndarray,
+    with_gram: bool,
+) -> None:
     """Add x_e k_e to P[i] and the lower half of k_e k_e' to H[i] for each entry e of slice i along `mode`.
 
     k_e is the product over the other modes n of row indices[e, n] of stacked[n], which holds factors (N, max d, K).

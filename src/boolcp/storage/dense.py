@@ -1,113 +1,146 @@
 """A complete tensor in memory (or in a memory map), and the residual of a complete tensor, which is never formed."""
 
+import hashlib
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from boolcp import contractions
+from boolcp.result.atoms import BooleanCP
+from boolcp.storage.long import n_columns, unit_blocks
+from boolcp.storage.protocol import CompleteStorage, Decide, Factors, Storage, Tensor
 from boolcp.threads import pass_over_data
 
 
-class DenseTensor:
-    """A complete array in any memory order, read through C-contiguous views; only a strided array is copied."""
+class ArrayStorage(Storage):
+    """An array in any memory order, read through C-contiguous views; only a strided array is copied."""
 
-    is_complete = True
-
-    def __init__(self, X):
+    def __init__(self, X: np.ndarray) -> None:
         self.shape = X.shape
         self.dtype = X.dtype
         order = np.argsort([-abs(stride) for stride in X.strides], kind="stable")
         self._order = tuple(int(n) for n in order)  # self._array has mode _order[i] at position i
         self._array = np.ascontiguousarray(X.transpose(self._order))
-        self._grams = {}
+        self._grams: dict[int, np.ndarray] = {}
 
-    @property
-    def ndim(self):
-        """Return the order N."""
-        return len(self.shape)
-
-    def to_array(self):
+    def to_array(self) -> np.ndarray:
         """Return the array with its modes in their own order, a view."""
         return self._in_place(self._array)
 
-    def _in_place(self, array):
-        """Return an array whose modes stand as those of `_array` with its modes in their own order, a view."""
+    def _in_place(self, array: np.ndarray) -> np.ndarray:
+        """Return an array in the memory order of `_array` with its modes in their own order, a view."""
         return array.transpose(np.argsort(self._order))
 
+    def describe(self) -> dict[str, Any]:
+        """Return shape, dtype and the fingerprint of the entries."""
+        return {"shape": list(self.shape), "dtype": str(self.dtype), "values": fingerprint(self.to_array())}
+
     @cached_property
-    def squared_norm(self):
+    def squared_norm(self) -> float:
         """|X|^2, summed in float64, block by block, so that float32 keeps its digits."""
         flat, step = self._array.reshape(-1), contractions.CHUNK
         parts = (flat[start : start + step].astype(float, copy=False) for start in range(0, flat.size, step))
         return sum(float(part @ part) for part in parts)
 
     @pass_over_data
-    def gram(self, mode):
+    def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' (d_n, d_n), computed once."""
         if mode not in self._grams:
             self._grams[mode] = contractions.gram(self._array, self._order.index(mode))
         return self._grams[mode]
 
-    def has_gram(self, mode):
-        """Return True: the Gram matrix can always be computed."""
-        return True
+    def unfold(self, mode: int) -> np.ndarray:
+        """Return X_n (d_n, c_n) in float64, a copy."""
+        return np.array(np.moveaxis(self.to_array(), mode, 0), dtype=float, order="C").reshape(self.shape[mode], -1)
+
+    def column_gram(self, mode: int) -> np.ndarray:
+        """Return X_n'X_n (c_n, c_n) in float64, summed part by part."""
+        array = np.moveaxis(self.to_array(), mode, 0)
+        c = n_columns(self, mode)
+        total, step = np.zeros((c, c)), max(1, contractions.CHUNK // c)
+        for start in range(0, len(array), step):
+            part = np.asarray(array[start : start + step], dtype=float).reshape(-1, c)
+            total += part.T @ part
+        return total
 
     @pass_over_data
-    def contract(self, mode, Z):
+    def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
         """Return sum_i X[.., i, ..] Z[i, k], (K, other modes)."""
         blocks = contractions.contract(self._array, self._order.index(mode), Z)
         return blocks.transpose(0, *(1 + self._places(mode)))
 
     @pass_over_data
-    def project(self, mode, blocks):
+    def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return X_n vec(V_k), (d_n, K)."""
         places = np.argsort(self._places(mode))
         blocks = np.asarray(blocks).transpose(0, *(1 + places))
         return contractions.project(self._array, self._order.index(mode), blocks)
 
     @pass_over_data
-    def mttkrp(self, factors, mode):
+    def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
         """Return X_n times the Khatri-Rao product of the other factors, (d_n, K)."""
         return contractions.mttkrp(self._array, [factors[n] for n in self._order], self._order.index(mode))
 
-    def normal_equations(self, factors, mode):
-        """Return H (K, K) and P (d_n, K): row i of the factor that fits best solves H a = p_i."""
-        return contractions.gram_product(factors, mode), np.asarray(self.mttkrp(factors, mode), dtype=float)
-
-    def update(self, factors, mode, decide):
-        """Return the factor A = decide(P, current) of one mode, and X contracted with it."""
-        A = decide(np.asarray(self.mttkrp(factors, mode), dtype=float), current=factors[mode])
-        return A, Contracted(self.contract(mode, A), mode)
-
-    def reduced(self, mode, U):
+    def reduced(self, mode: int, U: np.ndarray) -> "DenseTensor":
         """Return the tensor contracted with the columns of U along one mode, which stays in its place."""
-        return DenseTensor(np.ascontiguousarray(np.moveaxis(self.contract(mode, U), 0, mode)))
+        return reduce_in_memory(self, mode, U)
 
-    def residual(self, W):
-        """Return the storage of X - W."""
-        return Difference(self, W)
-
-    def _places(self, mode):
+    def _places(self, mode: int) -> np.ndarray:
         """Return where the other modes, in their own order, stand in the array without `mode`."""
         rest = [n for n in self._order if n != mode]
         return np.array([rest.index(n) for n in range(self.ndim) if n != mode], dtype=int)
 
 
-class Contracted:
-    """X contracted along one mode with its factor, T_k with column k: all that the other modes' factors need of X.
+class DenseTensor(ArrayStorage, CompleteStorage):
+    """A complete array in any memory order."""
 
-    With `bases`, T is that of a core, and those of all modes lead from it to the full sizes.
+    def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, "Contracted"]:
+        """Return the factor A = decide(P, current) of one mode, and X contracted with it."""
+        A = decide(np.asarray(self.mttkrp(factors, mode), dtype=float), current=factors[mode])
+        return A, Contracted(self.contract(mode, A), mode)
+
+    def residual(self, W: BooleanCP) -> "Difference":
+        """Return the tensor X - W."""
+        return Difference(self, W)
+
+
+def reduce_in_memory(data: Tensor, mode: int, U: np.ndarray) -> DenseTensor:
+    """Return a tensor contracted with the columns of U along one mode, which stays in its place."""
+    return DenseTensor(np.ascontiguousarray(np.moveaxis(data.contract(mode, U), 0, mode)))
+
+
+def fingerprint(X: np.ndarray) -> str:
+    """Return the SHA-256 of the shape, the dtype and the entries of an array, whatever its memory order.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from boolcp.storage.dense import fingerprint
+    >>> fingerprint(np.eye(3)) == fingerprint(np.asfortranarray(np.eye(3)))
+    True
+    """
+    digest = hashlib.sha256(f"{X.shape} {X.dtype.str}".encode())
+    for part in np.atleast_1d(X):  # slice by slice: X may be a memory map larger than the memory
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()
+
+
+class Contracted:
+    """X contracted along one mode with its factor, T_k with column k: all that the factors of the other modes need.
+
+    With `bases`, T belongs to a core, and the bases of all modes lead from it to the full sizes.
     """
 
-    def __init__(self, T, mode, bases=None):
+    def __init__(self, T: np.ndarray, mode: int, bases: Factors | None = None) -> None:
         self.T, self.mode, self.bases = np.ascontiguousarray(T), mode, bases
 
-    def scaled(self, sizes):
-        """Return the same for the factor with its columns times `sizes` (K,)."""
+    def scaled(self, sizes: np.ndarray) -> "Contracted":
+        """Return X contracted with the same factor after its columns are multiplied by `sizes` (K,)."""
         sizes = np.asarray(sizes, dtype=self.T.dtype).reshape(-1, *[1] * (self.T.ndim - 1))
         return Contracted(self.T * sizes, self.mode, self.bases)
 
-    def normal_equations(self, factors, mode):
+    def normal_equations(self, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return H (K, K) and P (d_n, K) for one of the other modes: row i of its best factor solves H a = p_i."""
         others = [n for n in range(len(factors)) if n != self.mode]
         matrices = [factors[n] if self.bases is None else self.bases[n].T @ factors[n] for n in others]
@@ -117,19 +150,29 @@ class Contracted:
         return contractions.gram_product(factors, mode), np.asarray(P, dtype=float)
 
 
-class Difference:
+class Difference(Tensor):
     """X - W for complete data: every answer is that for X less that for the short sum W."""
 
-    def __init__(self, data, W):
+    is_complete = True
+
+    def __init__(self, data: CompleteStorage, W: BooleanCP) -> None:
         self.data, self.W = data, W
-        self.shape, self.ndim, self.dtype = data.shape, data.ndim, data.dtype
+        self.shape, self.dtype = data.shape, data.dtype
+
+    def has_gram(self, mode: int) -> bool:
+        """Return True if the Gram matrix of X can be computed."""
+        return self.data.has_gram(mode)
+
+    def to_array(self) -> np.ndarray:
+        """Return X - W as an array."""
+        return self.data.to_array() - self.W.to_tensor()
 
     @cached_property
-    def squared_norm(self):
+    def squared_norm(self) -> float:
         """|X - W|^2 = |X|^2 - 2 <X, W> + |W|^2."""
         return max(self.data.squared_norm - 2 * self._inner() + self.W.squared_norm, 0.0)
 
-    def _inner(self):
+    def _inner(self) -> float:
         W = self.W
         if W.n_atoms == 0:
             return 0.0
@@ -138,7 +181,7 @@ class Difference:
         A = W.matrices
         return float(np.sum(self.data.mttkrp(A, 0) * (A[0] * W.column_weights)))
 
-    def gram(self, mode):
+    def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' - P - P' + W_n W_n' with P = X_n W_n'."""
         W = self.W
         if W.n_atoms == 0:
@@ -147,7 +190,18 @@ class Difference:
         C = self.data.gram(mode) - cross - cross.T + W.gram(mode)
         return (C + C.T) / 2
 
-    def _cross_gram(self, mode):
+    def gram_factor(self, mode: int) -> tuple[np.ndarray, bool]:
+        """Return F (d_n, p) with FF' the Gram matrix of X - W, and whether that is exact."""
+        return self.data.gram_factor(mode, self.W)
+
+    def unfold(self, mode: int) -> np.ndarray:
+        """Return X_n - W_n (d_n, c_n) in float64, a copy."""
+        X = self.data.unfold(mode)
+        if self.W.n_atoms:
+            X -= self.W.project(mode, unit_blocks(self, mode))
+        return X
+
+    def _cross_gram(self, mode: int) -> np.ndarray:
         W = self.W
         if not W.is_block:
             return self.data.mttkrp(W.matrices, mode) @ (W.matrices[mode] * W.column_weights).T
@@ -162,17 +216,17 @@ class Difference:
                 cross += X_blocks @ np.moveaxis(blocks, at, 0).reshape(d, -1).T
         return cross
 
-    def contract(self, mode, Z):
+    def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
         """Return (X - W) times the columns of Z along one mode, (K, other modes)."""
         blocks = self.data.contract(mode, Z)
         return blocks if self.W.n_atoms == 0 else blocks - self.W.contract(mode, Z)
 
-    def project(self, mode, blocks):
+    def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return (X - W)_n vec(V_k), (d_n, K)."""
         columns = self.data.project(mode, blocks)
         return columns if self.W.n_atoms == 0 else columns - self.W.project(mode, blocks)
 
-    def mttkrp(self, factors, mode):
+    def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
         """Return (X - W)_n times the Khatri-Rao product of the other factors, (d_n, K)."""
         columns = self.data.mttkrp(factors, mode)
         return columns if self.W.n_atoms == 0 else columns - self.W.mttkrp(factors, mode)

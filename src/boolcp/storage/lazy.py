@@ -1,21 +1,24 @@
 """A tensor that is not in memory: every answer is the sum, or the join, of those of its slabs, in one pass."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from boolcp import contractions
 from boolcp.checks import check_largest
 from boolcp.memory import check_memory, read_memory
+from boolcp.result.atoms import BooleanCP
 from boolcp.storage import questions
-from boolcp.storage.dense import Contracted, DenseTensor, Difference
-from boolcp.storage.slabs import SPLIT, View, part_of, run_pass
+from boolcp.storage.dense import Contracted, Difference, reduce_in_memory
+from boolcp.storage.protocol import CompleteStorage, Decide, Factors, LazyStorage, ObservedStorage, Tensor
+from boolcp.storage.slabs import SPLIT, Answer, Question, View, part_of, run_pass
 from boolcp.storage.sources import Source
 
 ROWS_PER_ATOM = 8  # rows of a slab for each atom, if that is not too many
 MAX_BLOCKS = 4  # how much larger than usual a slab may be for that
+SMALL = 200  # rows of a Gram matrix that helps to identify the data
 RECHUNK = (
     "Rechunk X to be short along mode {mode} and whole along the others, as in X.rechunk({{{mode}: {rows}}}), or store "
     "it as zarr; or raise max_memory."
@@ -31,88 +34,83 @@ class Passes:
 
 @dataclass(frozen=True)
 class Facts:
-    """What one look at all entries tells: |X|^2, the observed entries of each slice, Gram matrices; the passes made."""
+    """What one look at all entries tells: |X|^2, the observed entries of each slice, Gram matrices; the passes made.
+
+    `grams` holds X_n X_n' by mode, and X_n'X_n by ("columns", mode).
+    """
 
     squared_norm: float
-    n_observed_along: list
-    grams: dict
+    n_observed_along: list[np.ndarray]
+    grams: dict[Any, np.ndarray]
     passes: Passes
 
 
-class LazyTensor:
-    """A complete tensor that is read in slabs, one pass over all of them for each question."""
+class SlabTensor(Tensor):
+    """A tensor that is read in slabs, one pass over all of them for each question."""
 
-    is_complete = True
-
-    def __init__(self, source, facts, limit, view=None, shape=None):
+    def __init__(
+        self, source: Source, facts: Facts, limit: int, view: View | None = None, shape: Sequence[int] | None = None
+    ) -> None:
         self.source, self.facts, self.limit = source, facts, limit
         self.shape, self.dtype = tuple(source.shape if shape is None else shape), source.dtype
         self.view = View() if view is None else view
-        self.wanted: tuple[int, ...] = ()  # Gram matrices that the next pass along another mode shall bring
-        self._grams: dict[Any, Any] = facts.grams
-        self._products: list[tuple[Any, Any]] = []  # (factors, MTTKRP of each mode) that were asked for last
-
-    @property
-    def ndim(self):
-        """Return the order N."""
-        return len(self.shape)
+        self.wanted: tuple[int, ...] = ()  # Gram matrices that the next pass along a different mode brings
+        self._grams = facts.grams
+        self._products: list[tuple[Factors, Factors]] = []  # (factors, MTTKRP of each mode) of the last questions
 
     @cached_property
-    def squared_norm(self):
+    def squared_norm(self) -> float:
         """|X|^2 over the observed entries."""
         return self.facts.squared_norm
 
     @property
-    def n_passes(self):
+    def n_passes(self) -> int:
         """Return the number of passes made over the data so far."""
         return self.facts.passes.count
 
-    @property
-    def nbytes(self):
-        """Return the size of the whole tensor in memory."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
-
-    def direction(self, avoid=None, rather_not=None):
+    def direction(self, avoid: int | None = None, rather_not: int | None = None) -> int:
         """Return the mode along which it is cut: the longest that is neither the one to avoid nor `rather_not`.
 
-        Modes along which a file would be read in short pieces are the last resort. Modes that a slab is contracted
-        along before it is asked are whole.
+        Modes along which a file would be read in short pieces are the last resort. Modes along which slabs are
+        contracted before a question stay whole.
         """
         whole = {avoid, *(n for n, _ in self.view.bases)}
-        modes = [n for n in range(self.ndim) if n not in whole] or range(self.ndim)
+        modes = [n for n in range(self.ndim) if n not in whole] or list(range(self.ndim))
         return min(modes, key=lambda n: (self.source.is_scattered(n), n == rather_not, -self.source.shape[n]))
 
-    def _fits(self, mode):
+    def _fits(self, mode: int) -> bool:
         """Return True if slabs along `mode` can be read within the limit."""
         return held(self.source, mode) <= self.limit
 
-    def _pass(self, mode, question, constants=(), along=()):
+    def _pass(
+        self, mode: int, question: Question, constants: Sequence[Any] = (), along: Sequence[np.ndarray] = ()
+    ) -> Answer:
         check_slabs(self.source, mode, self.limit)
         self.facts.passes.count += 1
         return run_pass(self.source, mode, self.view, question, constants, along)
 
-    def gram(self, mode):
+    def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' (d_n, d_n), computed once."""
         if mode not in self._grams:
             self._grams[mode] = self._pass(self.direction(avoid=mode), questions.ask_grams, ((mode,),))[0][0]
         return self._grams[mode]
 
-    def column_gram(self, mode):
-        """Return X_n'X_n (columns, columns) of a mode with few columns, computed once."""
+    def column_gram(self, mode: int) -> np.ndarray:
+        """Return X_n'X_n (c_n, c_n) of a mode with few columns, computed once."""
         if ("columns", mode) not in self._grams:
             self._grams["columns", mode] = self._pass(mode, questions.ask_column_gram, (mode,))[0][0]
         return self._grams["columns", mode]
 
-    def has_gram(self, mode):
+    def has_gram(self, mode: int) -> bool:
         """Return True if the Gram matrix of a mode is known, or can be computed within the limit."""
         return mode in self._grams or self._fits(self.direction(avoid=mode))
 
-    def contract(self, mode, Z):
-        """Return sum_i X[.., i, ..] Z[i, k], (K, other modes); brings a Gram matrix along that is still wanted."""
+    def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
+        """Return sum_i X[.., i, ..] Z[i, k], (K, other modes); the pass brings the Gram matrices still wanted."""
         Z = np.asarray(Z, dtype=self.dtype)
         pending = [n for n in self.wanted if n not in self._grams]
         avoid = pending[0] if pending else None
-        # answers of slabs along another mode are joined; those along `mode` itself are summed, each as large as the sum
+        # answers of slabs along a different mode are joined; those along `mode` are summed, each as large as the sum
         cuts = [cut for cut in (self.direction(avoid, mode), self.direction(avoid)) if self._fits(cut)]
         pending, cut = (pending, cuts[0]) if cuts and pending else ([], self.direction())
         if mode == cut:
@@ -125,19 +123,19 @@ class LazyTensor:
         self._grams |= dict(zip(pending, grams, strict=True))
         return blocks
 
-    def reduced(self, mode, U):
+    def reduced(self, mode: int, U: np.ndarray) -> CompleteStorage:
         """Return the tensor contracted with the columns of U along one mode, which stays in its place.
 
-        It is in memory if it takes no more than a quarter of what there is, or only one mode is left to be cut along.
+        It is in memory if it takes at most a quarter of the limit, or if only one mode is left to cut along.
         """
         shape = tuple(U.shape[1] if n == mode else d for n, d in enumerate(self.shape))
         is_last = mode == self.direction() or self.ndim - len(self.view.bases) <= 2
         if is_last or 4 * np.prod(shape, dtype=float) * self.dtype.itemsize <= self.limit:
-            return DenseTensor(np.ascontiguousarray(np.moveaxis(self.contract(mode, U), 0, mode)))
+            return reduce_in_memory(self, mode, U)
         view = replace(self.view, bases=(*self.view.bases, (mode, np.asarray(U, dtype=self.dtype))))
         return LazyTensor(self.source, replace(self.facts, grams={}), self.limit, view, shape)
 
-    def project(self, mode, blocks):
+    def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return X_n vec(V_k), (d_n, K)."""
         blocks = np.asarray(blocks, dtype=self.dtype)
         cut = self.direction()
@@ -146,7 +144,7 @@ class LazyTensor:
         at = 1 + cut - (cut > mode)
         return self._pass(cut, questions.ask_project, (mode, at), (np.moveaxis(blocks, at, 0),))[0][0]
 
-    def mttkrp(self, factors, mode):
+    def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
         """Return X_n times the Khatri-Rao product of the other factors, (d_n, K).
 
         One pass answers for all modes, and the answers for the last factors are kept.
@@ -157,8 +155,8 @@ class LazyTensor:
         self.ask_ahead([factors])
         return self._products[0][1][mode]
 
-    def ask_ahead(self, groups):
-        """Make the pass that brings the MTTKRP of all modes for several groups of factors; it is asked for later."""
+    def ask_ahead(self, groups: Sequence[Factors]) -> None:
+        """Compute the MTTKRP of all modes for several groups of factors in one pass, before it is asked for."""
         cut = self.direction()
         joint = [np.hstack(columns) for columns in zip(*groups, strict=True)]
         others = [None if n == cut else A for n, A in enumerate(joint)]
@@ -168,14 +166,25 @@ class LazyTensor:
         parts = zip(*(np.split(P, ends, axis=1) for P in products), strict=True)
         self._products = [([np.array(A) for A in factors], part) for factors, part in zip(groups, parts, strict=True)]
 
-    def normal_equations(self, factors, mode):
-        """Return H (K, K) and P (d_n, K): row i of the factor that fits best solves H a = p_i."""
-        return contractions.gram_product(factors, mode), self.mttkrp(factors, mode)
+    def to_array(self) -> np.ndarray:
+        """Return all entries in memory, zero where they are missing."""
+        cut = self.direction()
+        return np.moveaxis(self._pass(cut, questions.ask_entries, (cut,))[1][0], 0, cut)
 
-    def update(self, factors, mode, decide):
+    def describe(self) -> dict[str, Any]:
+        """Return shape, dtype, |X|^2 and small Gram matrices, as far as they are known: no pass is made."""
+        grams = {n: G for n, G in self.facts.grams.items() if isinstance(n, int) and len(G) <= SMALL}
+        known = {"shape": list(self.shape), "dtype": str(self.dtype), "|X|^2": float(self.facts.squared_norm)}
+        return known | {f"Gram matrix of mode {n}": np.asarray(G, dtype=float).tolist() for n, G in grams.items()}
+
+
+class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
+    """A complete tensor that is read in slabs."""
+
+    def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, Contracted]:
         """Return the factor A = decide(P, current) of one mode, and X contracted with it.
 
-        Slab by slab if that is the mode along which the tensor is cut: the rows that were decided are used at once.
+        Along the mode of the cut this is done slab by slab: the rows just decided are used at once.
         """
         if mode != self.direction():
             A = decide(self.mttkrp(factors, mode), current=factors[mode])
@@ -184,77 +193,85 @@ class LazyTensor:
         sums, rows = self._pass(mode, questions.ask_update, (mode, others, decide), (factors[mode],))
         return rows[0], Contracted(sums[0], mode)
 
-    def residual(self, W):
-        """Return the storage of X - W."""
+    def residual(self, W: BooleanCP) -> Difference:
+        """Return the tensor X - W."""
         return Difference(self, W)
 
-    def load(self):
-        """Return the whole array in memory, NaN where entries are missing."""
-        cut = self.direction()
-        self.facts.passes.count += 1
-        return np.moveaxis(run_pass(self.source, cut, View(), questions.ask_entries, (cut,))[1][0], 0, cut)
 
+class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
+    """A tensor with missing entries that is read in slabs, each of them a masked array."""
 
-class ObservedLazyTensor(LazyTensor):
-    """A lazy tensor with missing entries: answers of one pass each, those of the observed entries as in memory."""
-
-    is_complete = False
-
-    def __init__(self, source, facts, limit):
+    def __init__(self, source: Source, facts: Facts, limit: int) -> None:
         super().__init__(source, facts, limit, View("observed"))
-        self.n_observed = int(facts.n_observed_along[0].sum())
 
-    def n_observed_along(self, mode):
+    @property
+    def n_observed(self) -> int:
+        """Return the number of observed entries."""
+        return int(self.facts.n_observed_along[0].sum())
+
+    @property
+    def mask(self) -> np.ndarray:
+        """Return an array of the shape of X, True where it is observed; it takes a pass."""
+        return self.observed().to_array().astype(bool)
+
+    def describe(self) -> dict[str, Any]:
+        """Return shape, dtype, the number of observed entries, |X|^2 and small Gram matrices; no pass is made."""
+        return super().describe() | {"number of observed entries": self.n_observed}
+
+    def n_observed_along(self, mode: int) -> np.ndarray:
         """Return the number of observed entries in each slice along `mode`, (d_n,)."""
         return self.facts.n_observed_along[mode]
 
-    def normal_equations(self, factors, mode):
+    def normal_equations(self, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return H (d_n, K, K) and P (d_n, K): row i of the factor that fits best solves H_i a = p_i."""
         cut = self.direction()
         others = [None if n == cut else A for n, A in enumerate(factors)]
         sums, rows = self._pass(cut, questions.ask_equations, (cut, mode, others), (factors[cut],))
-        return tuple(rows if mode == cut else sums)
+        H, P = rows if mode == cut else sums
+        return H, P
 
-    def has_gram(self, mode):
+    def has_gram(self, mode: int) -> bool:
         """Return True if the Gram matrix of a residual along a mode can be computed within the limit."""
         return self._fits(self.direction(avoid=mode))
 
-    def residual_grams(self, W, weights, mode):
-        """Yield R_n R_n' of R = X - sum_j c_j M_j for each row c of `weights`, as many in one pass as fit in memory."""
+    def residual_grams(self, W: BooleanCP, weights: np.ndarray, mode: int) -> Iterator[np.ndarray]:
+        """Yield R_n R_n' of R = X - sum_k c_k M_k for each row c of `weights`, as many in one pass as fit in memory."""
         cut = self.direction(avoid=mode)
         step = max(1, int(self.limit // (32 * (n_threads() + SPLIT) * self.shape[mode] ** 2)))
         for start in range(0, len(weights), step):
             constants = (cut, mode, W, weights[start : start + step])
             yield from self._pass(cut, questions.ask_residual_grams, constants, (np.arange(self.shape[cut]),))[0]
 
-    def residual(self, W):
-        """Return the lazy tensor of X - W on the observed entries, zero elsewhere."""
+    def residual(self, W: BooleanCP) -> SlabTensor:
+        """Return the lazy tensor of X - W on the observed entries."""
         return self if W.n_atoms == 0 else self._derived("residual", W)
 
-    def observed(self):
-        """Return the lazy tensor of ones at the observed entries, zero elsewhere."""
+    def observed(self) -> "DerivedTensor":
+        """Return the lazy tensor of ones at the observed entries."""
         return self._derived("mask")
 
-    def restrict(self, W):
-        """Return the lazy tensor of W on the observed entries, zero elsewhere."""
+    def restrict(self, W: BooleanCP) -> "DerivedTensor":
+        """Return the lazy tensor of W at the observed entries."""
         return self._derived("restricted", W)
 
-    def filled(self):
+    def filled(self) -> LazyTensor:
         """Return the complete lazy tensor with zeros in the missing places and the others scaled up for them."""
         scale = float(self.dtype.type(np.prod(self.shape, dtype=float) / self.n_observed))
         grams = {key: scale**2 * G for key, G in self._grams.items()}
         facts = replace(self.facts, squared_norm=scale**2 * self.squared_norm, grams=grams)
         return LazyTensor(self.source, facts, self.limit, View("zeros", scale))
 
-    def _derived(self, kind, W=None):
+    def _derived(self, kind: str, W: BooleanCP | None = None) -> "DerivedTensor":
         return DerivedTensor(self.source, replace(self.facts, grams={}), self.limit, View(kind, W=W))
 
 
-class DerivedTensor(LazyTensor):
-    """A lazy tensor made of another one, whose norm is not known before it is asked for."""
+class DerivedTensor(SlabTensor):
+    """A lazy tensor on the observed entries of another one; its norm takes a pass when it is asked for."""
+
+    is_complete = False
 
     @cached_property
-    def squared_norm(self):
+    def squared_norm(self) -> float:
         """|X|^2, computed once."""
         return float(self._pass(self.direction(), questions.ask_norm)[0][0])
 
@@ -262,7 +279,9 @@ class DerivedTensor(LazyTensor):
 # the door
 
 
-def look_at(source, limit, *, first=None, wanted=(), name="X"):
+def look_at(
+    source: Source, limit: int, *, first: int | None = None, wanted: Sequence[int] = (), name: str = "X"
+) -> LazyTensor | ObservedLazyTensor:
     """Return the lazy storage of a Source after one pass over it.
 
     Parameters
@@ -272,50 +291,52 @@ def look_at(source, limit, *, first=None, wanted=(), name="X"):
     limit : int
         Bytes of memory that may be used.
     first : int, optional
-        A mode whose Gram matrix is needed next: the tensor is cut along another one.
+        A mode whose Gram matrix is needed next: the tensor is cut along a different one.
     wanted : sequence of int
         Modes whose Gram matrices will be needed.
     """
-    data = LazyTensor(source, Facts(0.0, [], {}, Passes()), limit, View("observed"))
-    cut = data.direction(avoid=first)
+    slabs = LazyTensor(source, Facts(0.0, [], {}, Passes()), limit, View("observed"))
+    cut = slabs.direction(avoid=first)
     modes = [n for n in dict.fromkeys([*([] if first is None else [first]), *wanted]) if n != cut]
-    (norm, n_infinite, *counts, grams), rows = data._pass(cut, questions.ask_first, (cut, modes))
+    (norm, n_infinite, *counts, grams), rows = slabs._pass(cut, questions.ask_first, (cut, modes))
     if n_infinite:
         raise ValueError(f"{name} contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
     check_largest(rows[1].max(), source.dtype, name)
-    facts = Facts(
-        float(norm), [*counts[:cut], rows[0], *counts[cut:]], dict(zip(modes, grams, strict=True)), data.facts.passes
-    )
+    counts = [*counts[:cut], rows[0], *counts[cut:]]
+    facts = Facts(float(norm), counts, dict(zip(modes, grams, strict=True)), slabs.facts.passes)
     n_observed = int(rows[0].sum())
     if n_observed == 0:
         raise ValueError(f"{name} is NaN (or masked) everywhere: no entry is observed.")
     is_complete = n_observed == np.prod(source.shape, dtype=np.int64)
-    data = (LazyTensor if is_complete else ObservedLazyTensor)(source, facts, limit)
+    kind = LazyTensor if is_complete else ObservedLazyTensor
+    data = kind(source, facts, limit)
     data.wanted = tuple(wanted)
     return data
 
 
-def n_threads():
-    """Return the number of slabs that are worked on at a time on this machine."""
+def n_threads() -> int:
+    """Return the number of slabs that this machine processes at a time."""
     import dask
     from dask.system import CPU_COUNT
 
     return int(dask.config.get("num_workers", None) or CPU_COUNT)
 
 
-def held(source, mode):
-    """Return the bytes of the slabs along `mode` that are in memory at a time: those asked, with a copy, and read."""
+def held(source: Source, mode: int) -> int:
+    """Return the bytes of the slabs along `mode` that are in memory at a time, each with one copy."""
     return 2 * n_threads() * source.held(mode)
 
 
-def check_slabs(source, mode, limit):
+def check_slabs(source: Source, mode: int, limit: int) -> None:
     """Raise a MemoryError if slabs along `mode` cannot be read within the limit."""
     advice = RECHUNK.format(mode=mode, rows=source.thickness(mode))
     check_memory({f"slabs along mode {mode}": held(source, mode)}, limit, advice)
 
 
-def check_fit(source, limit, n_atoms, rank, wanted=(), *, is_complete=True):
-    """Raise a MemoryError if a fit with so many atoms, and so many directions per mode, cannot be done in the limit."""
+def check_fit(
+    source: Source, limit: int, n_atoms: int, rank: int, wanted: Sequence[int] = (), *, is_complete: bool = True
+) -> None:
+    """Raise a MemoryError if a fit of `n_atoms` atoms, with `rank` directions per mode, does not fit in the limit."""
     sizes, item = np.array(source.shape, dtype=float), source.dtype.itemsize
     cut, ranks, n_copies = int(np.argmax(sizes)), np.minimum(sizes, rank), n_threads() + SPLIT
     others = float(np.prod(np.delete(sizes, cut)))
@@ -330,16 +351,16 @@ def check_fit(source, limit, n_atoms, rank, wanted=(), *, is_complete=True):
         needs["the tensor contracted with a factor"] = n_copies * n_atoms * others * item
     else:
         needs["normal equations of the rows"] = 16 * float(sizes.max()) * n_atoms**2
-    advice = "Ask for fewer atoms (n_atoms), raise max_memory, or use a machine or a cluster with more."
+    advice = "Ask for fewer atoms (n_atoms), raise max_memory, or use a machine or a cluster with more memory."
     if 2 * needs["Gram matrices"] > sum(needs.values()) and len(wanted) > 1:
-        advice = "Gram matrices are for certificates: certify=False leaves all of them out but the smallest. " + advice
+        advice = "Most Gram matrices serve the certificates: certify=False needs the smallest one only. " + advice
     check_memory(needs, limit, advice)
 
 
-def make_source(X, mask=None, max_memory=None, n_atoms=0):
-    """Return the Source of a lazy array; a `max_memory` that is given makes the slabs small enough for it.
+def make_source(X: Any, mask: Any = None, max_memory: float | str | None = None, n_atoms: int = 0) -> Source:
+    """Return the Source of a lazy array, with slabs small enough for `max_memory`.
 
-    A slab has several rows for each atom if it can, so that what is summed over the slabs is smaller than they are.
+    A slab has several rows for each atom if possible, so that the sums over the slabs are smaller than the slabs.
     """
     source = Source(X, mask)
     row = source.nbytes // max(source.shape)
@@ -349,7 +370,7 @@ def make_source(X, mask=None, max_memory=None, n_atoms=0):
     return source
 
 
-def filled_array(X, mask, W):
+def filled_array(X: Any, mask: Any, W: BooleanCP) -> Any:
     """Return a dask array: X with the values of W where it is NaN or the mask is False."""
     import dask.array as da
 
@@ -360,7 +381,7 @@ def filled_array(X, mask, W):
     return da.map_blocks(fill_block, X, observed, W=W, dtype=X.dtype, meta=np.zeros((0,) * X.ndim, dtype=X.dtype))
 
 
-def fill_block(X, observed, W, block_info=None):
+def fill_block(X: np.ndarray, observed: np.ndarray, W: BooleanCP, block_info: Any = None) -> np.ndarray:
     """Return a block with the values of W where it is not observed."""
     if observed.all():
         return X

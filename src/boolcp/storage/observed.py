@@ -4,56 +4,70 @@ The loss is the sum of squares over the observed entries. Its gradient is zero e
 and mttkrp answer for the tensor with zeros in the missing places, and normal_equations has one matrix for each row.
 """
 
+from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 
 from boolcp import contractions
+from boolcp.result.atoms import BooleanCP
 from boolcp.storage._row_kernels import accumulate_rows
-from boolcp.storage.dense import DenseTensor
+from boolcp.storage.dense import ArrayStorage, DenseTensor, fingerprint, reduce_in_memory
+from boolcp.storage.protocol import Factors, ObservedStorage
 from boolcp.threads import pass_over_data
 
-FEW_MISSING = 0.7  # share of observed entries from which the missing ones are subtracted instead
-SPARSE = 0.05  # share of observed entries below which they are listed
+FEW_MISSING = 0.7  # from this share of observed entries on, the missing ones are subtracted instead
+SPARSE = 0.05  # below this share of observed entries they are listed
 
 
-class MaskedTensor(DenseTensor):
-    """A dense array with a mask, True where observed; the values elsewhere are never read."""
+class MaskedTensor(ArrayStorage, ObservedStorage):
+    """A dense array with a mask, True where observed; the values elsewhere are never read.
 
-    is_complete = False
+    With `is_zeroed`, X is zero there already, and is not copied.
+    """
 
-    def __init__(self, X, mask):
-        super().__init__(np.where(mask, X, X.dtype.type(0)))
+    def __init__(self, X: np.ndarray, mask: np.ndarray, *, is_zeroed: bool = False) -> None:
+        super().__init__(X if is_zeroed else np.where(mask, X, X.dtype.type(0)))
         self._mask = np.ascontiguousarray(mask.transpose(self._order))
 
+    @property
+    def mask(self) -> np.ndarray:
+        """Return the mask with its modes in their own order, a view."""
+        return self._in_place(self._mask)
+
+    def describe(self) -> dict[str, Any]:
+        """Return shape, dtype, the number of observed entries, and the fingerprints of the entries and the mask."""
+        return super().describe() | {"number of observed entries": self.n_observed, "mask": fingerprint(self.mask)}
+
     @cached_property
-    def n_observed(self):
+    def n_observed(self) -> int:
         """Number of observed entries."""
         return int(np.count_nonzero(self._mask))
 
-    def n_observed_along(self, mode):
+    def n_observed_along(self, mode: int) -> np.ndarray:
         """Return the number of observed entries in each slice along `mode`, (d_n,)."""
         at = self._order.index(mode)
         return np.count_nonzero(self._mask, axis=tuple(n for n in range(self.ndim) if n != at))
 
     @pass_over_data
-    def normal_equations(self, factors, mode):
+    def normal_equations(self, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return H (d_n, K, K) and P (d_n, K): row i of the factor that fits best solves H_i a = p_i."""
         P = np.asarray(self.mttkrp(factors, mode), dtype=float)
         if self.n_observed >= FEW_MISSING * self._mask.size:
             H = contractions.gram_product(factors, mode) - self._missing.normal_equations(factors, mode)[0]
-            H[self.n_observed_along(mode) == 0] = 0  # rounding is all that is left of such rows
+            H[self.n_observed_along(mode) == 0] = 0  # only rounding errors are left in such rows
             return H, P
         return self._row_grams(factors, mode), P
 
     @cached_property
-    def _missing(self):
-        """The list of missing entries, with values that are not used."""
+    def _missing(self) -> "ListedTensor":
+        """The list of missing entries; its values are not used."""
         indices = np.argwhere(~self._mask)[:, np.argsort(self._order)]
         return ListedTensor(indices, np.zeros(len(indices)), self.shape)
 
-    def _row_grams(self, factors, mode):
+    def _row_grams(self, factors: Factors, mode: int) -> np.ndarray:
         """Return H (d_n, K, K): H_i is the Gram of the other factors' products at the observed entries of row i."""
         ordered, at = [np.asarray(factors[n], dtype=float) for n in self._order], self._order.index(mode)
         K = ordered[0].shape[1]
@@ -70,32 +84,36 @@ class MaskedTensor(DenseTensor):
         H[:, rows, columns] = H[:, columns, rows] = lower
         return H
 
-    def residual(self, W):
-        """Return the tensor of X - W on the observed entries, zero elsewhere."""
+    def residual(self, W: BooleanCP) -> "MaskedTensor":
+        """Return X - W on the same observed entries."""
         if W.n_atoms == 0:
             return self
         R = np.ascontiguousarray(W.to_tensor().transpose(self._order), dtype=self.dtype)
         np.subtract(self._array, R, out=R)
         R *= self._mask
-        return DenseTensor(self._in_place(R))
+        return self._with(R)
 
-    def observed(self):
-        """Return the tensor of ones at the observed entries, zero elsewhere."""
-        return DenseTensor(self._in_place(self._mask.astype(float)))
+    def observed(self) -> "MaskedTensor":
+        """Return ones on the same observed entries."""
+        return self._with(self._mask.astype(float))
 
-    def restrict(self, W):
-        """Return the tensor of W on the observed entries, zero elsewhere."""
+    def restrict(self, W: BooleanCP) -> "MaskedTensor":
+        """Return W on the same observed entries."""
         values = np.ascontiguousarray(W.to_tensor().transpose(self._order))
         values *= self._mask
-        return DenseTensor(self._in_place(values))
+        return self._with(values)
 
-    def filled(self):
+    def _with(self, values: np.ndarray) -> "MaskedTensor":
+        """Return the tensor of other values, in the memory order of `_array` and zero where missing."""
+        return MaskedTensor(self._in_place(values), self.mask, is_zeroed=True)
+
+    def filled(self) -> DenseTensor:
         """Return the complete tensor with zeros in the missing places and the others scaled up to make up for them."""
         scale = self.dtype.type(self._array.size / self.n_observed)
         return DenseTensor(self._in_place(self._array * scale))
 
 
-def _products(before, after, size):
+def _products(before: np.ndarray, after: np.ndarray, size: int) -> Iterator[tuple[tuple[slice, slice], np.ndarray]]:
     """Yield (slices, rows) of the Khatri-Rao product of `before` and `after` in parts of about `size` rows."""
     if len(before) == 1:
         for start in range(0, len(after), size):
@@ -107,59 +125,66 @@ def _products(before, after, size):
         yield (slice(start, start + step), slice(None)), product.reshape(-1, after.shape[1])
 
 
-def _columns(mask, part):
+def _columns(mask: np.ndarray, part: tuple[slice, slice]) -> np.ndarray:
     """Return the columns of the unfolded mask that belong to a part of the Khatri-Rao product, (d, columns)."""
     left, across = part
     return mask[left, :, across].transpose(1, 0, 2).reshape(mask.shape[1], -1)
 
 
-class ListedTensor:
+class ListedTensor(ObservedStorage):
     """A list of observed entries: indices (n_observed, N) and values; its cost grows with their number."""
 
-    is_complete = False
-
-    def __init__(self, indices, values, shape):
+    def __init__(self, indices: np.ndarray, values: np.ndarray, shape: tuple[int, ...]) -> None:
         self.shape = tuple(int(d) for d in shape)
         self.indices, self.values = np.ascontiguousarray(indices, dtype=np.int64), np.ascontiguousarray(values)
         self.dtype = values.dtype
 
     @property
-    def ndim(self):
-        """Return the order N."""
-        return len(self.shape)
-
-    @property
-    def n_observed(self):
+    def n_observed(self) -> int:
         """Return the number of observed entries."""
         return len(self.values)
 
-    def n_observed_along(self, mode):
+    @property
+    def mask(self) -> np.ndarray:
+        """Return an array of the shape of X, True at the entries of the list."""
+        mask = np.zeros(self.shape, dtype=bool)
+        mask[tuple(self.indices.T)] = True
+        return mask
+
+    def to_array(self) -> np.ndarray:
+        """Return the array with zeros at the entries that are not in the list."""
+        X = np.zeros(self.shape, dtype=self.dtype)
+        X[tuple(self.indices.T)] = self.values
+        return X
+
+    def describe(self) -> dict[str, Any]:
+        """Return shape, dtype, the number of observed entries, and the fingerprints of indices and values."""
+        known = {"shape": list(self.shape), "dtype": str(self.dtype), "number of observed entries": self.n_observed}
+        return known | {"indices": fingerprint(self.indices), "values": fingerprint(self.values)}
+
+    def n_observed_along(self, mode: int) -> np.ndarray:
         """Return the number of observed entries in each slice along `mode`, (d_n,)."""
         return np.bincount(self.indices[:, mode], minlength=self.shape[mode])
 
     @cached_property
-    def squared_norm(self):
+    def squared_norm(self) -> float:
         """|X|^2 over the observed entries."""
         return float(np.sum(np.square(self.values, dtype=float)))
 
-    def _others(self, mode):
+    def _others(self, mode: int) -> tuple[np.ndarray, tuple[int, ...]]:
         """Return the flat index of each entry in the other modes, and their sizes."""
         others = [n for n in range(self.ndim) if n != mode]
         sizes = tuple(self.shape[n] for n in others)
         return np.ravel_multi_index(tuple(self.indices[:, n] for n in others), sizes), sizes
 
-    def has_gram(self, mode):
-        """Return True: the Gram matrix can always be computed."""
-        return True
-
-    def gram(self, mode):
+    def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' (d_n, d_n)."""
         flat, sizes = self._others(mode)
         shape = (self.shape[mode], int(np.prod(sizes, dtype=np.int64)))
         unfolding = scipy.sparse.csr_array((self.values.astype(float), (self.indices[:, mode], flat)), shape=shape)
         return (unfolding @ unfolding.T).toarray()
 
-    def contract(self, mode, Z):
+    def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
         """Return sum_i X[.., i, ..] Z[i, k], (K, other modes)."""
         flat, sizes = self._others(mode)
         Z = np.asarray(Z, dtype=float)
@@ -168,26 +193,26 @@ class ListedTensor:
         blocks = [np.bincount(flat, self.values * column[rows], minlength=size) for column in Z.T]
         return np.stack(blocks).reshape(-1, *sizes)
 
-    def reduced(self, mode, U):
+    def reduced(self, mode: int, U: np.ndarray) -> DenseTensor:
         """Return the tensor contracted with the columns of U along one mode, which stays in its place."""
-        return DenseTensor(np.ascontiguousarray(np.moveaxis(self.contract(mode, U), 0, mode)))
+        return reduce_in_memory(self, mode, U)
 
-    def project(self, mode, blocks):
+    def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return X_n vec(V_k), (d_n, K)."""
         flat, _ = self._others(mode)
         rows, d = self.indices[:, mode], self.shape[mode]
         columns = [np.bincount(rows, self.values * np.asarray(V).reshape(-1)[flat], minlength=d) for V in blocks]
         return np.stack(columns, axis=1)
 
-    def mttkrp(self, factors, mode):
+    def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
         """Return X_n times the Khatri-Rao product of the other factors, (d_n, K)."""
         return self._accumulate(factors, mode, False)[1]
 
-    def normal_equations(self, factors, mode):
+    def normal_equations(self, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return H (d_n, K, K) and P (d_n, K): row i of the factor that fits best solves H_i a = p_i."""
         return self._accumulate(factors, mode, True)
 
-    def _accumulate(self, factors, mode, with_gram):
+    def _accumulate(self, factors: Factors, mode: int, with_gram: bool) -> tuple[np.ndarray, np.ndarray]:
         d, K = self.shape[mode], factors[0].shape[1]
         H, P = np.zeros((d, K, K) if with_gram else (1, K, K)), np.zeros((d, K))
         stacked = np.zeros((self.ndim, max(self.shape), K))
@@ -196,21 +221,24 @@ class ListedTensor:
         accumulate_rows(self.indices, self.values, stacked, mode, H, P, with_gram)
         return (np.tril(H) + np.tril(H, -1).transpose(0, 2, 1) if with_gram else H), P
 
-    def residual(self, W):
+    def residual(self, W: BooleanCP) -> "ListedTensor":
         """Return the list of X - W at the observed entries."""
         if W.n_atoms == 0:
             return self
         return ListedTensor(self.indices, self.values - W.at(self.indices).astype(self.dtype), self.shape)
 
-    def observed(self):
+    def observed(self) -> "ListedTensor":
         """Return the list of ones at the observed entries."""
         return ListedTensor(self.indices, np.ones(self.n_observed), self.shape)
 
-    def restrict(self, W):
+    def restrict(self, W: BooleanCP) -> "ListedTensor":
         """Return the list of W at the observed entries."""
         return ListedTensor(self.indices, W.at(self.indices), self.shape)
 
-    def filled(self):
-        """Return the list scaled up to make up for the missing entries, which count as zeros."""
+    def filled(self) -> "ListedTensor":
+        """Return the list scaled up to make up for the missing entries.
+
+        It stays a list: all answers but its normal equations take the missing entries for zeros, as of a full tensor.
+        """
         scale = self.dtype.type(np.prod(self.shape, dtype=float) / self.n_observed)
         return ListedTensor(self.indices, self.values * scale, self.shape)

@@ -1,99 +1,110 @@
-"""What is asked of a slab of a lazy tensor: (its storage, its rows, ..) -> arrays to be summed, rows to be joined."""
+"""The questions to a slab of a lazy tensor.
 
+Each takes the storage of a slab, its rows of arrays along the cut, and constants. It returns two lists: arrays to be
+summed over the slabs, and rows to be joined.
+"""
+
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from boolcp.checks import RANGES
-from boolcp.storage.long import short_gram
+from boolcp.result.atoms import BooleanCP
+from boolcp.storage.observed import MaskedTensor
+from boolcp.storage.protocol import Decide, Factors, Storage
 from boolcp.storage.slabs import part_of
 
+Rows = Sequence[np.ndarray]  # the rows of a slab in each array along the cut
+Parts = tuple[list[Any], list[Any]]  # (to be summed, to be joined)
 
-def ask_first(data, rows, cut, modes):
+
+def ask_first(data: MaskedTensor, rows: Rows, cut: int, modes: Sequence[int]) -> Parts:
     """Return |X|^2, the infinities, the observed entries along each mode, Gram matrices; and the largest entry."""
     largest = np.array([max(data._array.max(), -data._array.min())])
     n_infinite = int(np.isinf(data._array).sum()) if np.isinf(largest[0]) else 0
     counts = [data.n_observed_along(n) for n in range(data.ndim)]
-    is_usable = largest[0] <= RANGES[str(data.dtype)][1]  # else products overflow, and X is refused
+    is_usable = largest[0] <= RANGES[str(data.dtype)][1]  # otherwise products overflow, and X is refused
     grams = [data.gram(n) for n in modes] if is_usable else []
     norm = data.squared_norm if is_usable else np.inf
     sums = [norm, n_infinite, *(count for n, count in enumerate(counts) if n != cut), Terms(grams)]
     return sums, [counts[cut], largest]
 
 
-class Terms(list):
-    """Arrays that are added one by one; none at all is zero."""
+class Terms(list[np.ndarray]):
+    """Arrays that are added one by one; an empty list is zero."""
 
-    def __add__(self, other):
+    def __add__(self, other: list[np.ndarray]) -> "Terms":  # type: ignore[override]  # a sum, not a longer list
         return Terms([a + b for a, b in zip(self, other, strict=True)] if self and other else [])
 
 
-def ask_grams(data, rows, modes):
+def ask_grams(data: Storage, rows: Rows, modes: Sequence[int]) -> Parts:
     """Return Gram matrices."""
     return [data.gram(n) for n in modes], []
 
 
-def ask_column_gram(data, rows, mode):
-    """Return the share of a slab in X_n'X_n, n being the mode of the cut."""
-    return [short_gram(data, mode)], []
+def ask_column_gram(data: Storage, rows: Rows, mode: int) -> Parts:
+    """Return the share of a slab in X_n'X_n, where n is the mode of the cut."""
+    return [data.column_gram(mode)], []
 
 
-def ask_residual_grams(data, rows, cut, mode, W, weights):
+def ask_residual_grams(data: Storage, rows: Rows, cut: int, mode: int, W: BooleanCP, weights: np.ndarray) -> Parts:
     """Return the share of a slab in the Gram matrices of residuals, one for each row of weights."""
     own = slice(int(rows[0][0]), int(rows[0][-1]) + 1)
     part = part_of(W, tuple(own if n == cut else slice(None) for n in range(data.ndim)))
     return [data.residual(replace(part, weights=row)).gram(mode) for row in weights], []
 
 
-def ask_norm(data, rows):
+def ask_norm(data: Storage, rows: Rows) -> Parts:
     """Return |X|^2."""
     return [data.squared_norm], []
 
 
-def ask_contract_cut(data, rows, mode, pending):
+def ask_contract_cut(data: Storage, rows: Rows, mode: int, pending: Sequence[int]) -> Parts:
     """Return the share of a slab in a contraction along the mode of the cut."""
     return [data.contract(mode, rows[0]), *(data.gram(n) for n in pending)], []
 
 
-def ask_contract(data, rows, mode, Z, at, pending):
-    """Return a slab contracted along another mode; the rows of the cut go first."""
+def ask_contract(data: Storage, rows: Rows, mode: int, Z: np.ndarray, at: int, pending: Sequence[int]) -> Parts:
+    """Return a slab contracted along a mode other than that of the cut, which goes first."""
     return [data.gram(n) for n in pending], [np.ascontiguousarray(np.moveaxis(data.contract(mode, Z), at, 0))]
 
 
-def ask_project_cut(data, rows, mode, blocks):
+def ask_project_cut(data: Storage, rows: Rows, mode: int, blocks: np.ndarray) -> Parts:
     """Return the inner products of the rows of a slab with blocks."""
     return [], [np.asarray(data.project(mode, blocks), dtype=float)]
 
 
-def ask_project(data, rows, mode, at):
-    """Return the share of a slab in the inner products along another mode."""
+def ask_project(data: Storage, rows: Rows, mode: int, at: int) -> Parts:
+    """Return the share of a slab in the inner products along a mode other than that of the cut."""
     return [np.asarray(data.project(mode, np.moveaxis(rows[0], 0, at)), dtype=float)], []
 
 
-def ask_mttkrp(data, rows, cut, factors):
+def ask_mttkrp(data: Storage, rows: Rows, cut: int, factors: Sequence[np.ndarray | None]) -> Parts:
     """Return the MTTKRP of all modes: the rows of the cut, shares of the others."""
-    factors = with_rows(factors, cut, rows[0])
-    products = [np.asarray(data.mttkrp(factors, n), dtype=float) for n in range(data.ndim)]
+    whole = with_rows(factors, cut, rows[0])
+    products = [np.asarray(data.mttkrp(whole, n), dtype=float) for n in range(data.ndim)]
     return [P for n, P in enumerate(products) if n != cut], [products[cut]]
 
 
-def ask_equations(data, rows, cut, mode, factors):
+def ask_equations(data: Storage, rows: Rows, cut: int, mode: int, factors: Sequence[np.ndarray | None]) -> Parts:
     """Return H and P over observed entries: rows if the mode is that of the cut, else shares."""
     H, P = data.normal_equations(with_rows(factors, cut, rows[0]), mode)
     return ([], [H, P]) if mode == cut else ([H, P], [])
 
 
-def ask_update(data, rows, mode, factors, decide):
-    """Return the rows decided, and the slab contracted with them."""
+def ask_update(data: Storage, rows: Rows, mode: int, factors: Sequence[np.ndarray | None], decide: Decide) -> Parts:
+    """Return the new rows, and the slab contracted with them."""
     A = decide(np.asarray(data.mttkrp(with_rows(factors, mode, rows[0]), mode), dtype=float), current=rows[0])
     return [np.ascontiguousarray(data.contract(mode, A))], [A]
 
 
-def ask_entries(data, rows, cut):
+def ask_entries(data: Storage, rows: Rows, cut: int) -> Parts:
     """Return the entries of a slab, the mode of the cut first."""
     return [], [np.ascontiguousarray(np.moveaxis(data.to_array(), cut, 0))]
 
 
-def with_rows(factors, cut, rows):
+def with_rows(factors: Sequence[np.ndarray | None], cut: int, rows: np.ndarray) -> Factors:
     """Return the factors with the rows of a slab along the mode of the cut."""
-    return [rows if n == cut else A for n, A in enumerate(factors)]
+    return [rows if n == cut or A is None else A for n, A in enumerate(factors)]

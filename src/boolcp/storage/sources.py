@@ -2,6 +2,7 @@
 
 import mmap
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,30 +11,30 @@ import numpy as np
 
 from boolcp.extras import load_extra
 
-BLOCK = 64_000_000  # bytes of a slab at most, unless one row has more
+BLOCK = 64_000_000  # bytes of a slab at most, unless a single row has more
 SMALL_CHUNK = 16  # chunks of a dask array with less than a 16th of a slab are joined
-N_STRETCHES, MAX_SLABS = 16, 8  # tasks of a pass over a file, at least, and slabs of each, at most
-SHORT_RUN = 1024  # bytes in one place below which a memory map is faster than reading
-ORIGINS: dict = {}  # (array on disk, its chunks) behind the dask arrays that were made here, by their names
+N_STRETCHES, MAX_SLABS = 16, 8  # a pass over a file has at least 16 tasks, and a task at most 8 slabs
+SHORT_RUN = 1024  # a memory map is faster than reading runs of fewer bytes
+ORIGINS: dict[str, tuple[Any, tuple[int, ...]]] = {}  # (array on disk, its chunks) of dask arrays made here, by name
 N_ORIGINS = 100  # how many are remembered
 
 
 @dataclass(frozen=True)
 class MappedFile:
-    """A memory map by the name of its file: each block is read anew, so that no pages stay and nothing is sent."""
+    """A memory map as the name of its file: each block is read when needed, so no pages stay and none are sent."""
 
     filename: str
     dtype: np.dtype
-    shape: tuple
-    strides: tuple
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
     offset: int
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
         """Return the order N."""
         return len(self.shape)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> np.ndarray:
         is_box = isinstance(index, tuple) and len(index) == self.ndim and all(isinstance(i, slice) for i in index)
         for shape, strides, order in ((self.shape, self.strides, 1), (self.shape[::-1], self.strides[::-1], -1)):
             if is_box and strides == c_strides(shape, self.dtype.itemsize):
@@ -45,19 +46,21 @@ class MappedFile:
         return np.array(view[index])
 
 
-def c_strides(shape, itemsize):
+def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """Return the strides of an array in C order."""
     return tuple(int(itemsize * np.prod(shape[n + 1 :], dtype=np.int64)) for n in range(len(shape)))
 
 
-def read_runs(filename, dtype, shape, offset, index):
+def read_runs(
+    filename: str, dtype: np.dtype, shape: Sequence[int], offset: int, index: Sequence[slice]
+) -> np.ndarray | None:
     """Return a box of an array in C order, read run by run, or None if the runs are too short for that.
 
-    Pages of a memory map would stay resident, and the system may map many more of them than are asked for.
+    Pages of a memory map would stay resident, and the system may map many more of them than are needed.
     """
     ranges = [range(*part.indices(d)) for part, d in zip(index, shape, strict=True)]
     sizes = [len(r) for r in ranges]
-    cut = max((n for n, d in enumerate(shape) if sizes[n] < d), default=0)  # from here on entries are neighbors
+    cut = max((n for n, d in enumerate(shape) if sizes[n] < d), default=0)  # from here on entries are adjacent
     block = np.empty(sizes, dtype=dtype)
     runs = block.reshape(int(np.prod(sizes[:cut], dtype=np.int64)), -1)
     if any(r.step != 1 for r in ranges) or (len(runs) > 1 and runs[:1].nbytes < SHORT_RUN):
@@ -74,24 +77,24 @@ def read_runs(filename, dtype, shape, offset, index):
 
 @dataclass(frozen=True)
 class Hdf5File:
-    """A dataset of an HDF5 file by its name: the file is opened anew for each block."""
+    """A dataset of an HDF5 file as the two names: the file is opened for each block."""
 
     filename: str
     name: str
     dtype: np.dtype
-    shape: tuple
+    shape: tuple[int, ...]
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
         """Return the order N."""
         return len(self.shape)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         with load_extra("h5py", "files").File(self.filename, "r") as file:
             return file[self.name][index]
 
 
-def find_map(X):
+def find_map(X: Any) -> np.memmap | None:
     """Return the np.memmap that an array is a view of, or None; a copy-on-write map is not its file."""
     while isinstance(X, np.ndarray):
         if isinstance(X, np.memmap) and X.filename is not None and X.mode != "c":
@@ -100,16 +103,16 @@ def find_map(X):
     return None
 
 
-def mapped_file(X):
+def mapped_file(X: np.ndarray) -> MappedFile:
     """Return the MappedFile of an array that is a view of a memory map."""
-    base = find_map(X)
+    base: Any = find_map(X)
     start = np.frombuffer(base._mmap, dtype=np.uint8).__array_interface__["data"][0]
     offset = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY + X.__array_interface__["data"][0] - start
     return MappedFile(str(base.filename), X.dtype, X.shape, X.strides, offset)
 
 
-def hdf5_file(X):
-    """Return the Hdf5File of a dataset, or the dataset itself if no file on the disk gives it by its name."""
+def hdf5_file(X: Any) -> Any:
+    """Return the Hdf5File of a dataset, or the dataset itself if no file on disk holds it under its name."""
     file = Hdf5File(os.path.abspath(X.file.filename), X.name, X.dtype, X.shape)  # workers may be in other folders
     try:
         with load_extra("h5py", "files").File(file.filename, "r") as opened:
@@ -118,10 +121,10 @@ def hdf5_file(X):
         return X
 
 
-def at_its_place(X):
-    """Return a zarr array by the absolute name of its folder, anything else as it is.
+def at_its_place(X: Any) -> Any:
+    """Return a zarr array opened by the absolute path of its folder, anything else unchanged.
 
-    In another working folder, that of a worker say, zarr would find no chunks, and missing chunks are zeros to it.
+    In a different working folder, that of a worker say, zarr finds no chunks, and reads missing chunks as zeros.
     """
     root = getattr(getattr(X, "store", None), "root", None)
     if not isinstance(root, Path) or root.is_absolute():
@@ -131,7 +134,7 @@ def at_its_place(X):
 
 @dataclass(frozen=True)
 class Stretches:
-    """An array on disk, `rows` of it at a time: a part of it is not read when it is taken, but while it is asked."""
+    """An array on disk, `rows` of it at a time: indexing reads nothing, the slabs of a part are read one by one."""
 
     array: Any
     dtype: np.dtype
@@ -139,16 +142,16 @@ class Stretches:
     rows: int
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         """Return the sizes of the array."""
-        return self.array.shape
+        return tuple(self.array.shape)
 
     @property
-    def ndim(self):
+    def ndim(self) -> int:
         """Return the order N."""
         return len(self.shape)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: tuple[slice, ...]) -> "Stretch":
         return Stretch(self, index)
 
 
@@ -157,9 +160,9 @@ class Stretch:
     """A part of an array on disk."""
 
     whole: Stretches
-    index: tuple
+    index: tuple[slice, ...]
 
-    def slabs(self):
+    def slabs(self) -> Iterator[np.ndarray]:
         """Yield the slabs one after another."""
         array, mode = self.whole.array, self.whole.mode
         begin, end, _ = self.index[mode].indices(array.shape[mode])
@@ -175,18 +178,18 @@ class Source:
     Parameters
     ----------
     X : dask.array.Array, zarr.Array, h5py.Dataset, or ndarray
-        The array. An ndarray is one that is a view of a memory map.
+        The array. An ndarray must be a view of a memory map.
     mask : array-like or dask.array.Array of bool, optional
         True where X is observed.
     block : int, optional
         Bytes of a slab at most.
     """
 
-    def __init__(self, X, mask=None, *, block=None):
-        X, self.chunks = ORIGINS.get(getattr(X, "name", None), (X, natural_chunks(X)))
+    def __init__(self, X: Any, mask: Any = None, *, block: int | None = None) -> None:
+        X, self.chunks = ORIGINS.get(getattr(X, "name", ""), (X, natural_chunks(X)))
         self.is_dask = type(X).__module__.startswith("dask")
         self.dtype = np.dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
-        if self.is_dask and np.ma.isMaskedArray(X._meta):  # before chunks are joined, which would lose their masks
+        if self.is_dask and np.ma.isMaskedArray(X._meta):  # before chunks are joined, which loses their masks
             X = load_extra("dask.array", "dask").ma.filled(X.astype(self.dtype), np.nan)
         if isinstance(X, np.ndarray):
             X = mapped_file(X)
@@ -194,18 +197,18 @@ class Source:
             X = hdf5_file(X)
         X, mask = at_its_place(X), at_its_place(mask)
         self.array, self.mask, self.block = X, mask, BLOCK if block is None else block
-        self._stretches: dict = {}
+        self._stretches: dict[int, tuple[Any, list[int]]] = {}
         self.shape, self.ndim = tuple(int(d) for d in X.shape), X.ndim
 
     @property
-    def nbytes(self):
+    def nbytes(self) -> int:
         """Return the size of the whole array in memory."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
-    def thickness(self, mode):
-        """Return the rows of a slab: whole chunks where they fit, equal parts of a chunk where they do not.
+    def thickness(self, mode: int) -> int:
+        """Return the number of rows of a slab: whole chunks if they fit, otherwise equal parts of a chunk.
 
-        Chunks of a dask array are joined only if they are small: those joined may have to travel between workers.
+        Chunks of a dask array are joined only if they are small: joined chunks may travel between workers.
         """
         row, chunk = max(1, self.nbytes // self.shape[mode]), max(1, self.chunks[mode])
         rows = min(max(1, self.block // row), self.shape[mode])
@@ -215,29 +218,30 @@ class Source:
             return chunk
         return rows // chunk * chunk
 
-    def is_scattered(self, mode):
-        """Return True if a slab along `mode` is in short pieces all over a file, so that all of it is read for each."""
+    def is_scattered(self, mode: int) -> bool:
+        """Return True if a slab along `mode` lies in short pieces all over a file: each slab reads the whole file."""
         strides = getattr(self.array, "strides", None)
-        return strides is not None and abs(strides[mode]) * self.thickness(mode) < SHORT_RUN
+        return strides is not None and bool(abs(strides[mode]) * self.thickness(mode) < SHORT_RUN)
 
-    def held(self, mode):
-        """Return the bytes held at a time while one slab along `mode` is put together."""
+    def held(self, mode: int) -> int:
+        """Return the bytes held in memory while one slab along `mode` is put together."""
         rows = self.thickness(mode)
         if self.is_dask:  # chunks that are longer than a slab wait for the next ones
             rows = max(rows, self.chunks[mode] if rows % self.chunks[mode] else 0)
         return rows * (self.nbytes // self.shape[mode])
 
-    def stretches(self, mode):
-        """Return a dask array with one chunk for each task of a pass along `mode`, and where they end; made once.
+    def stretches(self, mode: int) -> tuple[Any, list[int]]:
+        """Return a dask array with one chunk for each task of a pass along `mode`, and where the chunks end.
 
-        Chunks are slabs, or the Stretch of several slabs of a file, whose answers are summed where they are read.
+        A chunk is a slab, or the Stretch of several slabs of a file, whose answers are summed where they are read.
+        The array is made once.
         """
         if mode not in self._stretches:
             X = self._cut(mode)
             self._stretches[mode] = X, np.cumsum(X.chunks[mode]).tolist()
         return self._stretches[mode]
 
-    def _cut(self, mode):
+    def _cut(self, mode: int) -> Any:
         da, rows = load_extra("dask.array", "dask"), self.thickness(mode)
         if not self.is_dask and self.mask is None:
             n_slabs = max(1, min(self.shape[mode] // rows // N_STRETCHES, MAX_SLABS))
@@ -252,27 +256,27 @@ class Source:
             return X
         return da.where(da.asarray(self.mask).rechunk(X.chunks), X, self.dtype.type(np.nan))
 
-    def lazy(self):
-        """Return the array as it is as a dask array, for results as large as itself."""
+    def lazy(self) -> Any:
+        """Return the array as a dask array, for results of the same size."""
         da = load_extra("dask.array", "dask")
         if self.is_dask:
             return self.array
         chunks = "auto" if max(self.chunks) == 1 else self.chunks
         X = da.from_array(self.array, chunks=chunks, asarray=False)
-        ORIGINS[X.name] = self.array, self.chunks  # whoever gets X back reads the slabs of the file itself
-        while len(ORIGINS) > N_ORIGINS:  # an array without its origin is one of dask's, no more
+        ORIGINS[X.name] = self.array, self.chunks  # a Source of this dask array then reads the file itself
+        while len(ORIGINS) > N_ORIGINS:  # without its origin it is just a dask array
             del ORIGINS[next(iter(ORIGINS))]
         return X
 
 
-def natural_chunks(X):
-    """Return the largest size of a chunk along each mode, one where there are no chunks."""
+def natural_chunks(X: Any) -> tuple[int, ...]:
+    """Return the size of the largest chunk along each mode, 1 if there are no chunks."""
     chunks = getattr(X, "chunks", None)
     if chunks is None:
         return (1,) * X.ndim
     return tuple(int(max(sizes)) if isinstance(sizes, tuple) else int(sizes) for sizes in chunks)
 
 
-def load(X):
-    """Return a lazy array in memory; numpy's masked arrays stay such."""
+def load(X: Any) -> np.ndarray:
+    """Return a lazy array in memory; a masked array stays masked."""
     return np.asanyarray(X.compute() if hasattr(X, "compute") else X[...])

@@ -1,130 +1,183 @@
 """A tensor compressed to a small core with an orthonormal basis for each mode: X ~ core x_1 U_1 .. x_N U_N."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import scipy.linalg
 
 from boolcp.contractions import gram_product
-from boolcp.storage.dense import Contracted, DenseTensor, Difference
-from boolcp.storage.long import is_long, leading_directions, n_columns, short_gram, square_root, unfold
+from boolcp.result.atoms import BooleanCP
+from boolcp.storage.dense import ArrayStorage, Contracted, Difference, fingerprint
+from boolcp.storage.long import is_long, leading_directions, n_columns, square_root
+from boolcp.storage.protocol import CompleteStorage, Decide, Factors, Storage, Tensor
 
 
-class TuckerTensor:
-    """X^ = core x_n U_n (all modes), which answers like a full tensor at the cost of its core."""
+class TuckerTensor(CompleteStorage):
+    """X^ = core x_n U_n (all modes), which answers like a full tensor at the cost of its core.
 
-    is_complete = True
+    Its `squared_norm` is that of X, not of X^, so that its losses are comparable with those of X.
+    """
 
-    def __init__(self, core, bases, squared_norm):
-        self.core, self.bases = core, bases
+    is_compressed = True
+
+    def __init__(self, core: CompleteStorage, bases: Sequence[np.ndarray], squared_norm: float) -> None:
+        self._core, self._bases = core, tuple(bases)
         self.shape = tuple(len(U) for U in bases)
         self.dtype = core.dtype
-        self.squared_norm = squared_norm  # of X, not of X^: losses are then comparable with those of X
+        self._squared_norm = squared_norm
 
     @property
-    def ndim(self):
-        """Return the order N."""
-        return len(self.shape)
+    def squared_norm(self) -> float:
+        """Return |X|^2."""
+        return self._squared_norm
 
-    def gram(self, mode):
+    @property
+    def core(self) -> CompleteStorage:
+        """Return the core, (r_1, .., r_N)."""
+        return self._core
+
+    @property
+    def bases(self) -> tuple[np.ndarray, ...]:
+        """Return the orthonormal bases U_n (d_n, r_n)."""
+        return self._bases
+
+    @property
+    def left_out(self) -> float:
+        """Return |X|^2 - |core|^2, the squared norm of what the compression left out."""
+        return self.squared_norm - self.core.squared_norm
+
+    def expand(self, factors: Factors) -> list[np.ndarray]:
+        """Return factors (r_n, K) of the core as factors U_n A_n (d_n, K) of the tensor."""
+        return [U @ A for U, A in zip(self.bases, factors, strict=True)]
+
+    def coordinates(self, factors: Factors) -> list[np.ndarray]:
+        """Return factors (d_n, K) of the tensor as factors U_n' A_n (r_n, K) of the core."""
+        return [U.T @ A for U, A in zip(self.bases, factors, strict=True)]
+
+    def opened(self, mode: int) -> CompleteStorage:
+        """Return the tensor with the entries of one mode and the coordinates of the bases of all others."""
+        tensor = self.core.reduced(mode, self.bases[mode].T)
+        tensor.squared_norm = self.squared_norm  # type: ignore[misc]  # a cached property
+        return tensor
+
+    def reduced(self, mode: int, U: np.ndarray) -> "TuckerTensor":
+        """Return the tensor contracted with the columns of U along one mode, which stays in its place."""
+        core = self.core.reduced(mode, self.bases[mode].T @ U)
+        bases = [np.eye(U.shape[1]) if n == mode else Q for n, Q in enumerate(self.bases)]
+        return TuckerTensor(core, bases, core.squared_norm)
+
+    def to_array(self) -> np.ndarray:
+        """Return X^ as an array."""
+        core = self.core
+        for mode, U in enumerate(self.bases):
+            core = core.reduced(mode, U.T)
+        return core.to_array()
+
+    def describe(self) -> dict[str, Any]:
+        """Return shape, dtype and the fingerprints of core and bases."""
+        known = {"shape": list(self.shape), "dtype": str(self.dtype), "core": fingerprint(self.core.to_array())}
+        return known | {f"basis of mode {mode}": fingerprint(U) for mode, U in enumerate(self.bases)}
+
+    def gram(self, mode: int) -> np.ndarray:
         """Return X^_n X^_n' (d_n, d_n)."""
         U = self.bases[mode]
         return U @ self.core.gram(mode) @ U.T
 
-    def gram_factor(self, mode, W=None):
-        """Return F (d_n, p) with FF' the Gram matrix of X^ - W along one mode, for a sum W of rank-one terms.
+    def gram_factor(self, mode: int, W: BooleanCP | None = None) -> tuple[np.ndarray, bool]:
+        """Return F (d_n, p) with FF' the Gram matrix of X^, or of X^ - W, along one mode, and whether that is exact.
 
-        With X^_n = U G and W_n = A B' the unfolding of X^ - W is [U A] [G' -B]'.
+        It is exact unless W has dense blocks: with X^_n = U G and W_n = A B' the unfolding of X^ - W is
+        [U A] [G' -B]', and p is at most the rank of X^_n plus the number of columns of W.
         """
+        if W is not None and W.is_block:
+            return super().gram_factor(mode, W)
         U, M = self.bases[mode], self.core.gram(mode)
         if W is None or W.n_atoms == 0:
-            return U @ square_root(M)
+            return U @ square_root(M), True
         columns, r = W.matrices, U.shape[1]
-        cross = np.asarray(self.core.mttkrp([Q.T @ A for Q, A in zip(self.bases, columns, strict=True)], mode))
+        cross = np.asarray(self.core.mttkrp(self.coordinates(columns), mode))
         scale = np.append(np.ones(r), W.column_weights)
         M = np.block([[M, -cross], [-cross.T, gram_product(columns, mode)]]) * scale * scale[:, None]
         T = square_root(M)
-        return U @ T[:r] + columns[mode] @ T[r:]
+        return U @ T[:r] + columns[mode] @ T[r:], True
 
-    def contract(self, mode, Z):
+    def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
         """Return sum_i X^[.., i, ..] Z[i, k], (K, other modes)."""
         blocks = self.core.contract(mode, self.bases[mode].T @ np.asarray(Z, dtype=self.dtype))
         for at, U in enumerate(U for n, U in enumerate(self.bases) if n != mode):
             blocks = np.moveaxis(np.tensordot(blocks, U, axes=([1 + at], [1])), -1, 1 + at)
         return blocks
 
-    def project(self, mode, blocks):
+    def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return X^_n vec(V_k), (d_n, K)."""
         for at, U in enumerate(U for n, U in enumerate(self.bases) if n != mode):
             blocks = np.moveaxis(np.tensordot(blocks, U, axes=([1 + at], [0])), -1, 1 + at)
         return self.bases[mode] @ self.core.project(mode, blocks)
 
-    def mttkrp(self, factors, mode):
+    def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
         """Return X^_n times the Khatri-Rao product of the other factors, (d_n, K)."""
-        small = [U.T @ A for U, A in zip(self.bases, factors, strict=True)]
-        return self.bases[mode] @ self.core.mttkrp(small, mode)
+        return self.bases[mode] @ self.core.mttkrp(self.coordinates(factors), mode)
 
-    def normal_equations(self, factors, mode):
-        """Return H (K, K) and P (d_n, K): row i of the factor that fits best solves H a = p_i."""
-        return gram_product(factors, mode), np.asarray(self.mttkrp(factors, mode), dtype=float)
-
-    def update(self, factors, mode, decide):
+    def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, Contracted]:
         """Return the factor A = decide(P, current) of one mode, and X^ contracted with it, as that of the core."""
         A = decide(np.asarray(self.mttkrp(factors, mode), dtype=float), current=factors[mode])
         return A, Contracted(self.core.contract(mode, self.bases[mode].T @ A), mode, self.bases)
 
-    def residual(self, W):
-        """Return the storage of X^ - W."""
+    def residual(self, W: BooleanCP) -> Difference:
+        """Return the tensor X^ - W."""
         return Difference(self, W)
 
 
-def is_compressible(shape, rank):
+def is_compressible(shape: Sequence[int], rank: int) -> bool:
     """Return True if a core with at most `rank` directions per mode has at most half of the entries."""
-    return np.prod([min(d, rank) for d in shape], dtype=float) <= 0.5 * np.prod(shape, dtype=float)
+    return bool(np.prod([min(d, rank) for d in shape], dtype=float) <= 0.5 * np.prod(shape, dtype=float))
 
 
-def by_length(shape):
-    """Return the modes from the shortest to the longest, of equal ones the last first, along which no file is cut."""
+def by_length(shape: Sequence[int]) -> list[int]:
+    """Return the modes from the shortest to the longest; of equal modes the last, which no file is cut along, first."""
     return sorted(range(len(shape)), key=lambda n: (shape[n], -n))
 
 
-def first_gram(shape, rank):
-    """Return the mode whose Gram matrix `compress` asks first, None if it asks for none."""
+def first_gram(shape: Sequence[int], rank: int) -> int | None:
+    """Return the mode whose Gram matrix `compress` asks for first, None if it asks for none."""
     first = next((n for n in by_length(shape) if shape[n] > rank), None)
     return None if first is None or is_long(shape[first]) else first
 
 
-def compress(data, rank):
-    """Return `data` projected on the leading `rank` left singular vectors of each unfolding, one mode after another.
+def compress(data: Storage, rank: int) -> Storage:
+    """Return `data` projected onto the leading `rank` left singular vectors of each unfolding, one mode after another.
 
-    The shortest mode goes first, so that the Gram matrices of the long ones are taken of an already small tensor
-    (sequentially truncated higher-order SVD). Returns `data` itself when the core would not be much smaller.
+    The shortest mode goes first, so that the tensor is already small when the Gram matrices of the long modes are
+    computed (sequentially truncated higher-order SVD). Returns `data` itself if the core would not be much smaller.
     """
     ranks = [min(d, rank) for d in data.shape]
     if not is_compressible(data.shape, rank):
         return data
-    bases = [np.eye(d) if r == d else None for r, d in zip(ranks, data.shape, strict=True)]
-    core = data
+    bases: dict[int, np.ndarray] = {}
+    core: Any = data
     for mode in by_length(data.shape):
-        d, r = data.shape[mode], ranks[mode]
-        if r == d:
-            continue
-        bases[mode] = leading_basis(core, mode, r)
-        core = core.reduced(mode, bases[mode])
-    return TuckerTensor(core, bases, data.squared_norm)
+        if ranks[mode] == data.shape[mode]:
+            bases[mode] = np.eye(data.shape[mode])
+        else:
+            bases[mode] = leading_basis(core, mode, ranks[mode])
+            core = core.reduced(mode, bases[mode])
+    return TuckerTensor(core, [bases[mode] for mode in range(data.ndim)], data.squared_norm)
 
 
-def leading_basis(data, mode, rank):
+def leading_basis(data: Tensor, mode: int, rank: int) -> np.ndarray:
     """Return the leading left singular vectors (d_n, rank) of the unfolding, through the smaller Gram matrix.
 
-    A long mode with many columns has no small one: power iterations take its place.
+    If both are large, power iterations find nearly leading directions.
     """
     d, c = data.shape[mode], n_columns(data, mode)
-    if not is_long(d) and (d <= c or not isinstance(data, DenseTensor)):
+    if not is_long(d) and (d <= c or not isinstance(data, ArrayStorage)):
         return scipy.linalg.eigh(data.gram(mode), subset_by_index=[d - rank, d - 1])[1][:, ::-1]
     if not is_long(d):
-        return np.linalg.svd(unfold(data, mode), full_matrices=False)[0][:, :rank]
+        return np.linalg.svd(data.unfold(mode), full_matrices=False)[0][:, :rank]
     if is_long(c) or c < rank:
         return leading_directions(data, mode, rank)
-    Q = scipy.linalg.eigh(short_gram(data, mode), subset_by_index=[c - rank, c - 1])[1][:, ::-1]
+    Q = scipy.linalg.eigh(data.column_gram(mode), subset_by_index=[c - rank, c - 1])[1][:, ::-1]
     others = [n for m, n in enumerate(data.shape) if m != mode]
     products = np.asarray(data.project(mode, Q.T.reshape(-1, *others)), dtype=float)
     return scipy.linalg.qr(products, mode="economic")[0]
