@@ -83,3 +83,38 @@ def best_matching(costs):
     return min(
         sum(costs[i, j] for i, j in zip(rows, order, strict=False)) for order in permutations(range(costs.shape[1]))
     )
+
+
+def linked_sweep(X, mask, matrices, owner, boolean_mode, order):
+    """Decide each row of each factor by trying all bits, the real entries by least squares over its observed entries."""
+    matrices = [A.copy() for A in matrices]
+    for mode in order:
+        others = [A for n, A in enumerate(matrices) if n != mode]
+        columns = np.einsum("ar,br->abr", *others).reshape(-1, len(owner))
+        Boolean = [k for k in range(len(boolean_mode)) if boolean_mode[k] == mode]
+        real = np.array([boolean_mode[k] != mode for k in owner])
+        for i in range(X.shape[mode]):
+            seen = np.take(mask, i, axis=mode).ravel()
+            x, B = np.take(X, i, axis=mode).ravel()[seen], columns[seen]
+            best = None
+            for bits in product((0.0, 1.0), repeat=len(Boolean)):
+                row = np.zeros(len(owner))
+                for k, bit in zip(Boolean, bits, strict=True):
+                    row[owner == k] = bit
+                left = x - B @ row
+                row[real] = np.linalg.lstsq(B[:, real], left, rcond=None)[0]
+                error = np.sum((x - B @ row) ** 2)
+                if best is None or error < best[0] - 1e-12:
+                    best = error, row
+            matrices[mode][i] = best[1]
+    return matrices
+
+
+def observed_blocks(X, mask, mode, codes):
+    """Return the dense blocks of least squares for given bits along one mode, entry by entry over the observed rows."""
+    X, mask = np.moveaxis(X, mode, 0), np.moveaxis(mask, mode, 0)
+    Z, blocks = np.stack(codes, axis=1).astype(float), np.zeros((len(codes), *X.shape[1:]))
+    for place in np.ndindex(X.shape[1:]):
+        seen = mask[(slice(None), *place)]
+        blocks[(slice(None), *place)] = np.linalg.lstsq(Z[seen], X[(slice(None), *place)][seen], rcond=None)[0]
+    return blocks

@@ -150,7 +150,7 @@ def test_lfm_reports_the_mode_of_lowest_loss(noisy):
 def test_lfm_recovers_one_feature_of_a_matrix(rng):
     z = np.array([1, 1, 0, 0, 1, 0, 1, 0, 1, 1], dtype=float)
     Y = np.outer(z, rng.standard_normal(30))
-    model = LFM(1, mode=0, score="normalized", random_state=0).fit(Y)
+    model = LFM(1, mode=0, criterion="normalized", random_state=0).fit(Y)
     np.testing.assert_array_equal(model.decomposition_.atoms[0].z, z)
     assert model.loss_ < 1e-20
 
@@ -191,7 +191,7 @@ def test_a_large_penalty_leaves_no_features(noisy):
 
 def test_latent_features_end_when_nothing_is_left(rng):
     Y = np.outer([1.0, 0, 1, 1, 0], rng.standard_normal(6))
-    path = latent_feature_path(Y, 5, rng, score="normalized")
+    path = latent_feature_path(Y, 5, rng, criterion="normalized")
     assert len(path) == 2
 
 
@@ -227,7 +227,7 @@ def test_lfm_and_lfmmix_complete_a_tensor_of_their_model(rng):
     z = rng.random(20) < 0.5
     clean = np.multiply.outer(z.astype(float), rng.standard_normal((8, 9)))
     X = np.where(rng.random(clean.shape) < 0.9, clean, np.nan)
-    for model in (LFM(1, mode=0, score="normalized"), LFMmix(1, score="normalized", tol=1e-9, max_iter=100)):
+    for model in (LFM(1, mode=0, criterion="normalized"), LFMmix(1, criterion="normalized", tol=1e-9, max_iter=100)):
         W = model.set_params(random_state=0).fit(X).decomposition_
         np.testing.assert_array_equal(W.atoms[0].z, z)
         assert rmse(W.to_tensor(), clean) < 1e-5

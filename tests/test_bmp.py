@@ -27,10 +27,10 @@ def test_scikit_learn_checks(estimator, check):
 
 def test_score_is_a_parameter_and_a_method():
     X = sample().X
-    model = BMP(3, score="published", refine=False, atom_rank=None, boolean_modes=[0], random_state=0)
+    model = BMP(3, criterion="published", refine=False, atom_rank=None, boolean_modes=[0], random_state=0)
     assert model.get_params()["score"] == "published"
     assert clone(model).get_params()["score"] == "published"
-    assert model.set_params(score="normalized").get_params()["score"] == "normalized"
+    assert model.set_params(criterion="normalized").get_params()["criterion"] == "normalized"
     model.fit(X)
     assert 0 < model.score(X) <= 1
 

@@ -17,7 +17,7 @@ _HOMES = {
     "BooleanCP": "result.atoms",
     "Atom": "result.atoms",
     "BooleanQuadratic": "program.maxcut",
-    "Progress": "fit.steps",
+    "Progress": "fit.watch",
     "Selection": "trust.selection",
     "Stability": "trust.stability",
     "select_n_atoms": "trust.selection",

@@ -1,27 +1,31 @@
 """BMP: the door to Boolean matching pursuit, a scikit-learn estimator."""
 
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from typing import Any
 
+import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from boolcp import applying, checks, inputs
-from boolcp.fit.plan import compressed, find_undetermined, run
-from boolcp.fit.pursuit import STOP_REASONS
-from boolcp.fit.resuming import describe_fit, fitted_before, read_parameters
-from boolcp.fit.starts import refine_path
-from boolcp.fit.steps import Bars, Steps, open_steps
+from boolcp import checks
+from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
+from boolcp.fit.finish import find_undetermined
+from boolcp.fit.plan import Job, make_plan, open_lazy, refined_path, run
+from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
+from boolcp.fit.transform import design, explained_share, solve_factor
+from boolcp.fit.watch import Bars, Watch, progress
+from boolcp.memory import read_memory
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.labels import read_labels
+from boolcp.storage import listed_or_masked, make_storage, stays_out
+from boolcp.storage.lazy import filled_array, look_at, make_source
+from boolcp.storage.sources import load
 from boolcp.threads import one_thread
 
-
-class _Score:
-    """`score` is a parameter here and a method in scikit-learn: it is set as the one and read as the other."""
-
-    def __get__(self, model, owner):
-        return owner._explained if model is None else model._explained
-
-    def __set__(self, model, value):
-        vars(model)["score"] = value
+# parameters that may change between a fit and the one that continues it with warm_start
+FREE = {"n_atoms", "n_init", "max_iter", "certify", "compression", "random_state", "verbose", "max_memory"}
+SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none
 
 
 class BMP(TransformerMixin, BaseEstimator):
@@ -37,7 +41,7 @@ class BMP(TransformerMixin, BaseEstimator):
     atom_rank : int, None or "auto"
         Rank of the real part of each atom. 1: z (x) u (x) w, the Boolean CP of the paper's Eq. (1); an integer L: z
         times a block of rank L; None: a dense block, Algorithm 2 to the letter; "auto": chosen by the noise level.
-    score : {"normalized", "published"}
+    criterion : {"normalized", "published"}
         What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
     alpha : float
         Weight of the l1 penalty on the weights (the atomic norm of Eq. (3)). The factors do not feel it.
@@ -97,15 +101,13 @@ class BMP(TransformerMixin, BaseEstimator):
     0.0
     """
 
-    score = _Score()
-
     def __init__(
         self,
         n_atoms=10,
         *,
         boolean_modes=None,
         atom_rank=1,
-        score="normalized",
+        criterion="normalized",
         alpha=0.0,
         refine=True,
         n_init=10,
@@ -122,7 +124,7 @@ class BMP(TransformerMixin, BaseEstimator):
         self.n_atoms = n_atoms
         self.boolean_modes = boolean_modes
         self.atom_rank = atom_rank
-        self.score = score
+        self.criterion = criterion
         self.alpha = alpha
         self.refine = refine
         self.n_init = n_init
@@ -136,17 +138,6 @@ class BMP(TransformerMixin, BaseEstimator):
         self.verbose = verbose
         self.max_memory = max_memory
 
-    def get_params(self, deep=True):
-        """Return the parameters, as scikit-learn does.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> boolcp.BMP(5).get_params()["n_atoms"]
-        5
-        """
-        return super().get_params(deep) | {"score": vars(self)["score"]}
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -157,15 +148,15 @@ class BMP(TransformerMixin, BaseEstimator):
     def as_published(cls, n_atoms=10, **options):
         """Return a BMP that does exactly what the paper prints.
 
-        Published score, block atoms, weights-only correction.
+        Published criterion, block atoms, weights-only correction.
 
         Examples
         --------
         >>> import boolcp
         >>> boolcp.BMP.as_published(5)
-        BMP(atom_rank=None, n_atoms=5, refine=False, score='published')
+        BMP(atom_rank=None, criterion='published', n_atoms=5, refine=False)
         """
-        return cls(n_atoms, atom_rank=None, score="published", refine=False, **options)
+        return cls(n_atoms, atom_rank=None, criterion="published", refine=False, **options)
 
     def fit(self, X, y=None, *, mask=None, checkpoint=None, callback=None):
         """Decompose X.
@@ -210,14 +201,13 @@ class BMP(TransformerMixin, BaseEstimator):
         >>> model.stop_reason_
         'stopped by the callback: this is the best result so far'
         """
-        inputs.check_parameters(self)
+        self._check_parameters()
         checks.check_callback(callback)
-        data, labels = inputs.read_tensor(self, X, mask, reset=True)
-        modes = checks.check_modes(self.boolean_modes, data.shape, None if labels is None else labels.dims)
+        data, labels = self._read(X, mask, is_fitted=False)
         rng = checks.make_generator(self.random_state)
-        with one_thread(), self._steps(callback, checkpoint, data, modes, rng) as steps:
-            start = steps.do("start", partial(fitted_before, self, data))
-            pursuit, W = steps.do("result", partial(run, self, data, modes, rng, steps, start), rng)
+        job, first = self._job(data, labels, rng), State(done=self._fitted_before(data))
+        with one_thread(), self._watch(job, first, callback, checkpoint) as (watch, state):
+            pursuit, W = run(job, make_plan(data, job.settings), state, watch)
         undetermined = find_undetermined(data)
         checks.warn_undetermined(undetermined, labels)
         self.path_ = tuple(replace(W_k, labels=labels, undetermined=undetermined) for W_k in pursuit.path)
@@ -225,7 +215,7 @@ class BMP(TransformerMixin, BaseEstimator):
         self.decomposition_ = replace(W, labels=labels, undetermined=undetermined)
         self.n_iter_ = len(pursuit.history)
         self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
-        self.n_passes_ = getattr(data, "n_passes", 0)
+        self.n_passes_ = data.n_passes
         self.converged_ = pursuit.stop_reason in ("n_atoms", "explained", "zero")
         self._fitted_parameters = self.get_params()
         if pursuit.stop_reason == "zero":
@@ -277,27 +267,248 @@ class BMP(TransformerMixin, BaseEstimator):
         >>> [round(boolcp.metrics.rmse(W, clean), 2) for W in path]
         [1.01, 0.76, 0.51, 0.01]
         """
-        inputs.check_parameters(self)
-        data, labels = inputs.read_tensor(self, X, mask, reset=True)
-        modes = checks.check_modes(self.boolean_modes, data.shape, None if labels is None else labels.dims)
+        self._check_parameters()
+        data, labels = self._read(X, mask, is_fitted=False)
         rng = checks.make_generator(self.random_state)
-        with one_thread(), self._steps() as steps:
-            if not self.refine or self.atom_rank != 1 or data.ndim == 2:
-                path = run(self, data, modes, rng, steps)[0].path
+        job, norm2 = self._job(data, labels, rng), data.squared_norm
+        bars = [Bars()] if self.verbose else []
+        with one_thread(), Watch(rng, bars) as watch:
+            if not self.refine or self.atom_rank in (None, "auto") or data.ndim == 2:
+                path = run(job, make_plan(data, job.settings), State(), watch)[0].path
             else:
-                path = refine_path(data, compressed(self, data, steps), self.n_atoms, modes, rng, steps=steps)
+                path = (BooleanCP(data.shape),)
+                for pursuit in refined_path(job):
+                    path, k = pursuit.path, pursuit.n_atoms
+                    watch.step(State(), progress("path", k, self.n_atoms, norm2, norm2))
         return tuple(replace(W, labels=labels) for W in path)
 
-    complete, transform, fit_transform = applying.complete, applying.transform, applying.fit_transform
-    inverse_transform, _explained = applying.inverse_transform, applying.explained_anew
+    def complete(self, X, *, mask=None):
+        """Return X with its missing entries filled by the decomposition, the observed ones untouched.
 
-    def _steps(self, callback=None, checkpoint=None, data=None, modes=None, rng=None):
-        """Return the Steps of a fit; those of a checkpoint if it is given."""
+        Entries in slices that have no observed entry at all stay NaN.
+
+        Parameters
+        ----------
+        X : array-like or xarray.DataArray
+            The tensor that was fitted, with NaN (or False in `mask`) where entries are missing.
+        mask : array-like of bool, optional
+            True where X is observed.
+
+        Returns
+        -------
+        ndarray or xarray.DataArray
+            A copy of X, filled. Of a lazy X a dask array, filled block by block when it is computed.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, missing=0.3, random_state=0)
+        >>> filled = boolcp.BMP(n_atoms=2, random_state=0).fit(X).complete(X)
+        >>> bool(boolcp.metrics.rmse(filled, clean) < 1e-6)
+        True
+        """
+        check_is_fitted(self)
+        W = self.decomposition_
+        values, labels = read_labels(X)
+        check_dims(W, labels)
+        if stays_out(values, self.max_memory):
+            checks.check_lazy(values, mask)
+            check_shape(W, values.shape, None)
+            filled = filled_array(values, mask, W)
+        else:
+            values, observed = checks.check_tensor(values, mask)
+            check_shape(W, values.shape, None)
+            filled = np.array(values)
+            if observed is not None:
+                filled[~observed] = W.to_tensor()[~observed]
+        return filled if labels is None else X.copy(data=filled)
+
+    def transform(self, X, *, mode=0, mask=None):
+        """Return the factor of new data along one mode, the other factors fixed.
+
+        Parameters
+        ----------
+        X : array-like
+            New data with the fitted sizes in all modes but `mode` (new trials, say).
+        mode : int or str
+            The mode that is new: its index, or its name if the fitted data had names.
+        mask : array-like of bool, optional
+            True where X is observed.
+
+        Returns
+        -------
+        ndarray of shape (X.shape[mode], K)
+            One column for each atom: exactly 0/1 where the atom is Boolean along `mode`, else real. An atom of rank
+            L > 1 that is real along `mode` has L columns.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
+        >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X[:, :, :20])
+        >>> self.transform(X[:, :, 20:], mode=2).shape  # ten new slices along mode 2
+        (10, 3)
+        """
+        check_is_fitted(self)
+        data, _ = self._read(X, mask, is_fitted=True)
+        mode = checks.check_mode(mode, self.decomposition_.ndim, self.decomposition_.dims)
+        check_shape(self.decomposition_, data.shape, mode)
+        with one_thread():
+            return solve_factor(data, self.decomposition_, mode).astype(data.dtype)
+
+    def fit_transform(self, X, y=None, *, mask=None):
+        """Decompose X and return its factor along mode 0.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
+        >>> boolcp.BMP(n_atoms=3, random_state=0).fit_transform(X).shape
+        (20, 3)
+        """
+        return self.fit(X, y, mask=mask).transform(X, mask=mask)
+
+    def inverse_transform(self, X, *, mode=0):
+        """Return the tensor whose factor along `mode` is X, as `transform` gives it.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
+        >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X)
+        >>> self.inverse_transform(self.transform(X)).shape
+        (20, 25, 30)
+        """
+        check_is_fitted(self)
+        X = np.asarray(X)
+        W = self.decomposition_
+        mode = checks.check_mode(mode, W.ndim, W.dims)
+        blocks, _ = design(W, mode)
+        if X.ndim != 2 or X.shape[1] != len(blocks):
+            raise ValueError(f"X has shape {X.shape}; a matrix with {len(blocks)} columns is needed.")
+        others = W.shape[:mode] + W.shape[mode + 1 :]
+        return np.moveaxis(np.tensordot(X, blocks.reshape(len(blocks), *others), axes=1), 0, mode)
+
+    def score(self, X, y=None):
+        """Return the share of variance of X that is explained when its factor along mode 0 is solved for again.
+
+        Block atoms that are dense along mode 0 are judged as they are, and only on data of
+        the fitted shape.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
+        >>> round(boolcp.BMP(n_atoms=3, random_state=0).fit(X).score(X), 3)
+        0.99
+        """
+        check_is_fitted(self)
+        W = self.decomposition_
+        if stays_out(read_labels(X)[0], self.max_memory):
+            data, _ = self._read(X, None, is_fitted=True)
+            check_shape(W, data.shape, 0)
+            return explained_share(data, W)
+        values, observed = checks.check_tensor(read_labels(X)[0])
+        if values.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
+            estimate = W.to_tensor()  # dense blocks have no factor along mode 0 to solve for
+        else:
+            estimate = self.inverse_transform(self.transform(X))
+        error = np.square(values - estimate, dtype=float)
+        total = np.square(values, dtype=float)
+        if observed is not None:
+            error, total = error[observed], total[observed]
+        return 1 - float(error.sum() / total.sum()) if total.any() else 1.0
+
+    def _check_parameters(self):
+        """Raise unless the parameters are such as a fit needs."""
+        checks.check_integer(self.n_atoms, "n_atoms", 1)
+        checks.check_atom_rank(self.atom_rank)
+        checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
+        checks.check_number(self.alpha, "alpha")
+        checks.check_number(self.tol, "tol")
+        checks.check_integer(self.n_init, "n_init", 1)
+        checks.check_integer(self.max_iter, "max_iter", 1)
+        if self.sigma is not None:
+            checks.check_number(self.sigma, "sigma")
+        read_memory(self.max_memory)
+        if self.atom_rank == "auto" and not self.refine:
+            raise ValueError('atom_rank="auto" chooses ranks while back-fitting: it needs refine=True.')
+
+    def _job(self, data, labels, rng):
+        """Return what a fit is given."""
+        modes = checks.check_modes(self.boolean_modes, data.shape, None if labels is None else labels.dims)
+        settings = Settings(**{name: getattr(self, name) for name in Settings.__dataclass_fields__})
+        return Job(data, modes, rng, settings)
+
+    @contextmanager
+    def _watch(self, job, state, callback, checkpoint):
+        """Yield the Watch of a fit and the state it begins in, that of the checkpoint if there is one."""
         callbacks = [Bars()] if self.verbose else []
         callbacks += [] if callback is None else [callback]
-        if checkpoint is None:
-            return Steps(callbacks=callbacks)
-        return open_steps(checkpoint, describe_fit(self, data, modes, rng), rng, callbacks)
+        files, header = None, None
+        if checkpoint is not None:
+            header = describe_fit(self.get_params(), job.data, job.modes, job.rng)
+            files, state = open_checkpoint(checkpoint, header, job.rng, state)
+        with Watch(job.rng, callbacks, files, header) as watch:
+            yield watch, state
+
+    def _read(self, X, mask, *, is_fitted):
+        """Return the storage of X and its labels; `is_fitted` says that X is new data for a fitted model."""
+        if checks.is_listed(X):
+            indices, values, shape = checks.check_listed(X)
+            return listed_or_masked(indices, values, shape), None
+        given = X
+        X, labels = read_labels(X)
+        if is_fitted:
+            check_dims(self.decomposition_, labels)
+        if stays_out(X, self.max_memory):
+            data = self._read_lazy(X, mask, labels, is_fitted=is_fitted)
+            if data is not None:
+                return data, labels
+            X = load(X)
+        X, observed = checks.check_tensor(X, mask)
+        validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
+        return make_storage(X, observed), labels
+
+    def _read_lazy(self, X, mask, labels, *, is_fitted):
+        """Return the storage of a lazy array, or None if these parameters need it in memory."""
+        checks.check_lazy(X, mask)
+        validate_data(self, X, reset=not is_fitted, skip_check_array=True)
+        if is_fitted:
+            return look_at(make_source(X, mask, self.max_memory), read_memory(self.max_memory))
+        checks.check_modes(self.boolean_modes, X.shape, None if labels is None else labels.dims)
+        settings = Settings(**{name: getattr(self, name) for name in Settings.__dataclass_fields__})
+        return open_lazy(settings, X, mask, self.max_memory)
+
+    def _fitted_before(self, data):
+        """Return what a warm start continues: the pursuit of the fit before and its decomposition; else nothing."""
+        if not (self.warm_start and hasattr(self, "decomposition_")):
+            return {}
+        if self.atom_rank == "auto":
+            raise ValueError(
+                'warm_start=True needs an atom_rank that is an integer or None: with "auto" several estimates compete, '
+                "and only the winner is kept. Set warm_start=False."
+            )
+        W, old, new = self.decomposition_, self._fitted_parameters, self.get_params()
+        changed = sorted(name for name in new if name not in FREE and not is_same(old[name], new[name]))
+        if changed:
+            raise ValueError(
+                f"warm_start=True continues the fit before, but {', '.join(changed)} changed since. "
+                f"Set warm_start=False to start over."
+            )
+        if self.n_atoms < len(self.history_):
+            raise ValueError(
+                f"n_atoms={self.n_atoms} is less than the {len(self.history_)} atoms fitted before: warm_start=True "
+                f"only adds atoms. Fewer are in path_[{self.n_atoms}]; set warm_start=False to start over."
+            )
+        if data.shape != W.shape or abs(data.squared_norm - W.data_norm2) > SAME_NORM * W.data_norm2:
+            raise ValueError(
+                "X is not the tensor that was fitted before (a different shape or norm): warm_start=True adds atoms on "
+                "the same data. Set warm_start=False to start over."
+            )
+        path = tuple(replace(W_k, labels=None, undetermined=None) for W_k in self.path_)
+        fitted = replace(W, labels=None, undetermined=None)
+        return {"earlier": Pursuit(path, self.history_), "fitted": fitted}
 
 
 def decompose(X, n_atoms=10, **options):
@@ -312,3 +523,24 @@ def decompose(X, n_atoms=10, **options):
     """
     mask = options.pop("mask", None)
     return BMP(n_atoms, **options).fit(X, mask=mask).decomposition_
+
+
+def is_same(a: Any, b: Any) -> bool:
+    """Return True if two values of a parameter are equal, lists and arrays entry by entry."""
+    return np.array_equal(a, b) if isinstance(a, list | tuple | np.ndarray) else a == b
+
+
+def check_dims(W, labels):
+    """Raise if new data has names of modes that are not those that were fitted, in the same order."""
+    if labels is not None and W.dims is not None and labels.dims != W.dims:
+        raise ValueError(
+            f"X has the modes {', '.join(labels.dims)}, but {', '.join(W.dims)} were fitted: bring them in that order, "
+            f"e.g. X.transpose({', '.join(map(repr, W.dims))})."
+        )
+
+
+def check_shape(W, shape, mode):
+    """Raise unless a shape is that of the decomposition W, except along one mode (None: in all modes)."""
+    if len(shape) != W.ndim or any(d != shape[n] for n, d in enumerate(W.shape) if n != mode):
+        allowed = "give data of that shape" if mode is None else f"only mode {mode} may differ"
+        raise ValueError(f"X has shape {tuple(shape)}, but {W.shape} was fitted: {allowed}.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-SCORES = ("normalized", "published")
+CRITERIA = ("normalized", "published")
 # Largest entries between which the products that a fit forms neither vanish nor overflow, for up to 10^9 entries
 RANGES = {"float32": (1e-18, 1e14), "float64": (1e-70, 1e70)}
 

@@ -43,7 +43,7 @@ def test_an_atom_descends_and_reaches_three_fifths_of_the_best(atom_rank, score,
     for X in (rng.standard_normal((6, 7, 5)), naive.tensor(random_decomposition((6, 7, 5), "rank one", rng))):
         W = random_decomposition(X.shape, "rank two", rng, n_atoms=2)
         R = X - naive.tensor(W)
-        found = greedy_atom_search(DenseTensor(X).residual(W), (0, 1, 2), rng, atom_rank=atom_rank, score=score)
+        found = greedy_atom_search(DenseTensor(X).residual(W), (0, 1, 2), rng, atom_rank=atom_rank, criterion=score)
         M = naive.atom(found.atom)
         slope = np.sum((naive.tensor(W) - X) * M)  # <grad F, M> for F = |X - W|^2 / 2
         assert slope < 0
@@ -63,7 +63,7 @@ def test_the_certificate_is_no_more_than_the_true_share_of_the_best(score, solve
         R = rng.standard_normal((6, 7, 5))
         for atom_rank in RANKS:
             for mode in range(3):
-                found = steepest_atom(DenseTensor(R), mode, rng, atom_rank=atom_rank, score=score)
+                found = steepest_atom(DenseTensor(R), mode, rng, atom_rank=atom_rank, criterion=score)
                 rows = naive.unfold(R, mode)
                 best, _ = naive.best_boolean(rows @ rows.T, score == "normalized")
                 assert 0 < found.atom.certificate <= found.value / best * (1 + 1e-9)
@@ -144,7 +144,7 @@ def test_alternation_never_lowers_the_score(shape, atom_rank, score, rng):
 @pytest.mark.parametrize("score", SCORES)
 def test_alternation_ends_where_no_single_part_can_be_bettered(score, rng):
     R = rng.standard_normal((6, 7, 5))
-    found = steepest_atom(DenseTensor(R), 0, rng, score=score)
+    found = steepest_atom(DenseTensor(R), 0, rng, criterion=score)
     p = naive.project(R, 0, found.atom.dense_block()[None])[:, 0]
     assert found.value == pytest.approx(naive.best_boolean(np.outer(p, p), score == "normalized")[0])
     block = naive.contract(R, 0, found.atom.z[:, None])[0]

@@ -10,10 +10,12 @@ import pytest
 from samples import assert_identical, parts, random_decomposition, tensor
 
 from boolcp.bmp import BMP
-from boolcp.fit.checkpoint import Checkpoint, check_same, read_archive, through_file, write_archive
-from boolcp.fit.state import Factors, Term
-from boolcp.fit.steps import Steps
+from boolcp.fit.blocks import Term
+from boolcp.fit.checkpoint import Checkpoint, check_same, read_archive, write_archive
+from boolcp.fit.state import State
+from boolcp.fit.watch import Watch, progress
 from boolcp.io import FileError
+from boolcp.result.columns import Columns
 from boolcp.storage import DenseTensor, compress
 
 
@@ -51,11 +53,11 @@ def test_a_damaged_file_is_refused_and_the_one_before_is_used(how, two_files, mo
     with pytest.raises(FileError):
         read_archive(two_files.path)
     before = read_archive(two_files.previous)[1]
-    kept = {}
-    monkeypatch.setattr("boolcp.bmp.run", lambda model, data, modes, rng, steps, start: kept.update(steps._values))
-    with pytest.warns(UserWarning, match="going on from fit.npz.previous"), pytest.raises(TypeError):
+    kept = []
+    monkeypatch.setattr("boolcp.bmp.run", lambda job, plan, state, watch: kept.append(state))
+    with pytest.warns(UserWarning, match="resuming from fit.npz.previous"), pytest.raises(TypeError):
         BMP.resume(two_files.path, two_files.X)
-    assert kept.keys() == before.keys()
+    assert (kept[0].stage, kept[0].done.keys()) == (before.stage, before.done.keys())
 
 
 def test_a_damaged_file_never_becomes_the_one_before(two_files):
@@ -142,7 +144,7 @@ def test_a_disk_that_becomes_full_costs_no_result(n_written, tmp_path, monkeypat
     expected = BMP(2, random_state=0).fit(X).decomposition_
     with monkeypatch.context() as patch:
         patch.setattr("boolcp.fit.checkpoint.write_archive", write)
-        with pytest.warns(UserWarning, match=r"no space is left on the disk.*The fit goes on"):
+        with pytest.warns(UserWarning, match=r"no space is left on the disk.*The fit continues"):
             found = BMP(2, random_state=0).fit(X, checkpoint=path).decomposition_
     assert next(count) > n_written + 1  # it was tried again
     for W in (found, BMP.resume(path, X).decomposition_):
@@ -171,47 +173,43 @@ def test_values_come_back_as_they_were(rng, tmp_path):
         "numbers": (1, 2.5, float("inf"), None, True, "text", [np.float64(0.1), np.bool_(True)]),
         "W": replace(blocks, data_norm2=2.0, data_inner=rng.random(blocks.n_atoms)),
         "core": core,
-        "factors": Factors([rng.random((3, 2)).T, np.asfortranarray(rng.random((4, 2)))], np.array([0, 1]), 0.5),
+        "columns": Columns([rng.random((2, 3)).T, np.asfortranarray(rng.random((4, 2)))], [0, 1], [0, 1], 0.5),
         "terms": [Term(0, np.array([True, False]), rng.random((3, 4)), certificate=float("nan"))],
     }
     file = Checkpoint(tmp_path / "values.npz")
-    file.save({}, {name: (through_file(part), None) for name, part in value.items()})
-    read = {name: part for name, (part, _) in file.load()[1].items()}
-    copied = {name: through_file(part) for name, part in value.items()}
-    for back in (read, copied):
-        assert back["numbers"] == (1, 2.5, float("inf"), None, True, "text", [0.1, True])
-        for x, y in zip(parts(back["W"]), parts(value["W"]), strict=True):
-            np.testing.assert_array_equal(x, y)
-        np.testing.assert_array_equal(back["core"].gram(1), core.gram(1))
-        for x, y in zip(back["factors"].matrices, value["factors"].matrices, strict=True):
-            np.testing.assert_array_equal(x, y)
-            assert x.flags.c_contiguous
-        assert isinstance(back["terms"][0], Term) and np.isnan(back["terms"][0].certificate)
+    file.save({}, State(3, None, value), {})
+    header, state = file.load()
+    back = state.done
+    assert state.stage == 3 and header["random_state"] == {}
+    assert back["numbers"] == (1, 2.5, float("inf"), None, True, "text", [0.1, True])
+    for x, y in zip(parts(back["W"]), parts(value["W"]), strict=True):
+        np.testing.assert_array_equal(x, y)
+    np.testing.assert_array_equal(back["core"].gram(1), core.gram(1))
+    for x, y in zip(back["columns"].matrices, value["columns"].matrices, strict=True):
+        np.testing.assert_array_equal(x, y)
+        assert x.flags.c_contiguous
+    assert isinstance(back["terms"][0], Term) and np.isnan(back["terms"][0].certificate)
     with pytest.raises(TypeError, match="cannot hold a set"):
-        through_file({1, 2})
+        file.save({}, State(0, {1, 2}), {})
 
 
 def test_arrays_that_are_shared_are_written_once(tmp_path, rng):
     W = random_decomposition((50, 60, 70), "rank one", rng, n_atoms=8)
     path = tuple(W[: k + 1] for k in range(8))
     file = Checkpoint(tmp_path / "path.npz")
-    file.save({}, {"one": (W, None)})
+    file.save({}, State(0, W), {})
     one = file.path.stat().st_size
-    file.save({}, {"path": (path, None)})
+    file.save({}, State(0, path), {})
     assert file.path.stat().st_size < 2 * one
 
 
 def test_short_steps_are_not_written_one_by_one(tmp_path, monkeypatch):
     saves, save = [], Checkpoint.save
     monkeypatch.setattr(Checkpoint, "save", lambda *arguments: saves.append(1) or save(*arguments))
-    steps, rng = Steps(Checkpoint(tmp_path / "fit.npz"), {}), np.random.default_rng(0)
-
-    def stage():
-        return [steps.do(f"step {k}", rng.random, rng) for k in range(200)]
-
-    def stages():
-        return steps.do("stage", stage, rng)
-
-    steps.do("fit", stages, rng)
-    assert len(saves) < 20
-    assert set(read_archive(tmp_path / "fit.npz")[1]) == {"fit"}
+    watch = Watch(np.random.default_rng(0), (), Checkpoint(tmp_path / "fit.npz"), {})
+    with watch:
+        for k in range(200):
+            watch.step(State(0, k), progress("search", k, 200, 1.0, 2.0))
+        watch.stage(State(1, None, {"search": 199}))
+    assert 1 < len(saves) < 20
+    assert read_archive(tmp_path / "fit.npz")[1] == State(1, None, {"search": 199})

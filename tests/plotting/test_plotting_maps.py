@@ -13,7 +13,7 @@ from boolcp.io.electrodes import Electrode
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels
 from boolcp.trust.residuals import residual_check
-from boolcp.trust.selection import Stability
+from boolcp.trust.stability import Stability
 
 pyplot, colors = (pytest.importorskip(f"matplotlib.{name}") for name in ("pyplot", "colors"))
 pyplot.switch_backend("Agg")

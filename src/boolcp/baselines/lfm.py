@@ -32,7 +32,7 @@ class LFM(BaseEstimator):
         Weight of the atomic norm, sum_k |v_k| over the rows of V: rows shrink, and features without use are dropped.
     ridge : float
         Weight of sum_k |v_k|^2 / 2.
-    score : {"published", "normalized"}
+    criterion : {"published", "normalized"}
         Maximize z'Cz as published, or z'Cz / |z|^2.
     random_state : int, Generator or None
         Seed.
@@ -52,17 +52,17 @@ class LFM(BaseEstimator):
     --------
     >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), [1, 0, 0], random_state=0)
-    >>> model = boolcp.baselines.LFM(1, mode=0, score="normalized", random_state=0).fit(X)
+    >>> model = boolcp.baselines.LFM(1, mode=0, criterion="normalized", random_state=0).fit(X)
     >>> boolcp.metrics.hamming_error(model.decomposition_, truth)
     0.0
     """
 
-    def __init__(self, n_atoms=10, *, mode=None, alpha=0.0, ridge=0.0, score="published", random_state=None):
+    def __init__(self, n_atoms=10, *, mode=None, alpha=0.0, ridge=0.0, criterion="published", random_state=None):
         self.n_atoms = n_atoms
         self.mode = mode
         self.alpha = alpha
         self.ridge = ridge
-        self.score = score
+        self.criterion = criterion
         self.random_state = random_state
 
     def fit(self, X, y=None, *, mask=None):
@@ -80,11 +80,11 @@ class LFM(BaseEstimator):
         checks.check_integer(self.n_atoms, "n_atoms", 1)
         checks.check_number(self.alpha, "alpha")
         checks.check_number(self.ridge, "ridge")
-        checks.check_choice(self.score, "score", checks.SCORES)
+        checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
         X, observed, labels = read(X, mask)
         modes = checks.check_modes(self.mode, X.shape, None if labels is None else labels.dims)
         rng = checks.make_generator(self.random_state)
-        options = {"alpha": self.alpha, "ridge": self.ridge, "score": self.score}
+        options = {"alpha": self.alpha, "ridge": self.ridge, "criterion": self.criterion}
         found = []
         with one_thread():
             for mode in modes:
@@ -115,7 +115,7 @@ class LFMmix(BaseEstimator):
         Number of features K of all modes together.
     boolean_modes : list of int or str, optional
         The modes that are unfolded. None is all.
-    score : {"published", "normalized"}
+    criterion : {"published", "normalized"}
         Maximize z'Cz as published, or z'Cz / |z|^2.
     max_iter, tol : int, float
         Rounds of filling missing entries, and their change relative to |X| at which it ends.
@@ -139,10 +139,12 @@ class LFMmix(BaseEstimator):
     [0, 1, 2, 3]
     """
 
-    def __init__(self, n_atoms=10, *, boolean_modes=None, score="published", max_iter=30, tol=1e-5, random_state=None):
+    def __init__(
+        self, n_atoms=10, *, boolean_modes=None, criterion="published", max_iter=30, tol=1e-5, random_state=None
+    ):
         self.n_atoms = n_atoms
         self.boolean_modes = boolean_modes
-        self.score = score
+        self.criterion = criterion
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
@@ -160,13 +162,20 @@ class LFMmix(BaseEstimator):
         checks.check_integer(self.n_atoms, "n_atoms", 1)
         checks.check_integer(self.max_iter, "max_iter", 1)
         checks.check_number(self.tol, "tol")
-        checks.check_choice(self.score, "score", checks.SCORES)
+        checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
         X, observed, labels = read(X, mask)
         modes = checks.check_modes(self.boolean_modes, X.shape, None if labels is None else labels.dims)
         rng = checks.make_generator(self.random_state)
         with one_thread():
             path = mixture_path(
-                X, self.n_atoms, modes, rng, observed=observed, score=self.score, max_iter=self.max_iter, tol=self.tol
+                X,
+                self.n_atoms,
+                modes,
+                rng,
+                observed=observed,
+                criterion=self.criterion,
+                max_iter=self.max_iter,
+                tol=self.tol,
             )
             self.path_ = tuple(_to_boolean_cp(X.shape, terms, labels) for terms in path)
         self.decomposition_ = self.path_[-1]
@@ -174,7 +183,7 @@ class LFMmix(BaseEstimator):
         return self
 
 
-def latent_feature_path(Y, n_atoms, rng, *, observed=None, alpha=0.0, ridge=0.0, score="published"):
+def latent_feature_path(Y, n_atoms, rng, *, observed=None, alpha=0.0, ridge=0.0, criterion="published"):
     """Return the pairs Z (d, k), V (k, m) with k = 0, 1, .., K features of a matrix Y (d, m), each found greedily.
 
     Ends early when no feature lowers the penalized loss, that is when |R'z| <= alpha for the best z, or nothing is
@@ -185,7 +194,7 @@ def latent_feature_path(Y, n_atoms, rng, *, observed=None, alpha=0.0, ridge=0.0,
     for _ in range(n_atoms):
         if not np.vdot(residual, residual) > NOTHING_LEFT * total:
             break
-        z = _best_boolean(residual, 0, score, rng).z.astype(float)
+        z = _best_boolean(residual, 0, criterion, rng).z.astype(float)
         if np.linalg.norm(z @ residual) <= alpha:
             break
         Z = np.column_stack([Z, z])
@@ -237,7 +246,7 @@ def shrunk_rows(Z, Y, observed, alpha, ridge, V, *, max_iter=200, tol=1e-7):
     return V
 
 
-def mixture_path(X, n_atoms, modes, rng, *, observed=None, score="published", max_iter=30, tol=1e-5):
+def mixture_path(X, n_atoms, modes, rng, *, observed=None, criterion="published", max_iter=30, tol=1e-5):
     """Return the mixtures {mode: (Z, V)} with 0, 1, .., K features in all, each found greedily."""
     features = {mode: np.zeros((X.shape[mode], 0)) for mode in modes}
     path: list[dict] = [{}]
@@ -245,7 +254,7 @@ def mixture_path(X, n_atoms, modes, rng, *, observed=None, score="published", ma
     for _ in range(n_atoms):
         if not np.vdot(residual, residual) > NOTHING_LEFT * total:
             break
-        solutions = [_best_boolean(residual, mode, score, rng) for mode in modes]
+        solutions = [_best_boolean(residual, mode, criterion, rng) for mode in modes]
         mode, found = max(zip(modes, solutions, strict=True), key=lambda pair: pair[1].value)
         features[mode] = np.column_stack([features[mode], found.z.astype(float)])
         for _ in range(1 if observed is None else max_iter):
@@ -285,8 +294,8 @@ def mixture_terms(X, features):
     return terms
 
 
-def _best_boolean(residual, mode, score, rng):
-    return boolean_program(DenseTensor(residual), mode, rng, score, certify=False)[0]
+def _best_boolean(residual, mode, criterion, rng):
+    return boolean_program(DenseTensor(residual), mode, rng, criterion, certify=False)[0]
 
 
 def _unfold(X, mode):

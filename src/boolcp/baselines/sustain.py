@@ -5,9 +5,8 @@ from sklearn.base import BaseEstimator
 
 from boolcp import checks
 from boolcp.baselines._door import impute, read, squared_loss
-from boolcp.fit.starts import to_decomposition
-from boolcp.fit.state import Factors
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.columns import Columns
 from boolcp.storage import DenseTensor, compress
 from boolcp.storage.tucker import leading_basis
 from boolcp.threads import one_thread
@@ -98,22 +97,22 @@ class SUSTain(BaseEstimator):
             starts = [singular_start(data, boolean_mode, rng)]
             starts += [random_start(data, boolean_mode, rng) for _ in range(self.n_init - 1)]
         else:
-            starts = [last.factors.matrices]
+            starts = [last.columns.matrices]
         found = [hierarchical_als(small, factors, boolean_mode, rng, **options) for factors in starts]
-        best = min(found, key=lambda factors: factors.loss)
+        best = min(found, key=lambda columns: columns.loss)
         options["max_iter"] = min(self.max_iter, 5)
-        return Estimate(X.shape, hierarchical_als(data, best.matrices, boolean_mode, rng, **options))
+        return Estimate(hierarchical_als(data, best.matrices, boolean_mode, rng, **options))
 
 
 _ROUNDS = {"max_iter": 30, "tol": 1e-6}
 
 
 class Estimate:
-    """Factors with the tensor they stand for."""
+    """Columns with the tensor they stand for."""
 
-    def __init__(self, shape, factors):
-        self.factors = factors
-        self.decomposition = to_decomposition(shape, factors)
+    def __init__(self, columns):
+        self.columns = columns
+        self.decomposition = columns.to_decomposition()
 
     def to_tensor(self):
         """Return W as a dense array."""
@@ -121,16 +120,17 @@ class Estimate:
 
 
 def hierarchical_als(data, factors, boolean_mode, rng, *, max_iter, tol):
-    """Return the Factors of lowest loss met in sweeps over all columns of all modes, those given included."""
+    """Return the Columns of lowest loss met in sweeps over all columns of all modes, those given included."""
     factors = [np.array(A, dtype=float) for A in factors]
-    best, previous = Factors([A.copy() for A in factors], boolean_mode, _loss(data, factors)), np.inf
+    owner = np.arange(len(boolean_mode))
+    best, previous = Columns([A.copy() for A in factors], owner, boolean_mode, _loss(data, factors)), np.inf
     for _ in range(max_iter):
         for mode in range(data.ndim):
             H, P = data.normal_equations(factors, mode)
             update_columns(factors[mode], H, P, boolean_mode == mode, rng)
         loss = _loss(data, factors, H, P)
         if loss < best.loss:
-            best = Factors([A.copy() for A in factors], boolean_mode, loss)
+            best = Columns([A.copy() for A in factors], owner, boolean_mode, loss)
         if abs(previous - loss) <= tol * data.squared_norm:
             break
         previous = loss

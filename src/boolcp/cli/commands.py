@@ -74,7 +74,9 @@ def fit(
     atom_rank: Annotated[
         str, typer.Option("--atom-rank", help="Rank of the real part: a number, auto, or block.")
     ] = "1",
-    score: Annotated[str, typer.Option("--score", help="normalized, or published as in the paper.")] = "normalized",
+    criterion: Annotated[
+        str, typer.Option("--criterion", help="normalized, or published as in the paper.")
+    ] = "normalized",
     refine: Annotated[bool, typer.Option(help="Correct all factors after the pursuit.")] = True,
     n_init: Annotated[int, typer.Option("--n-init", help="Starts of the refinement at most.")] = 10,
     stability: Annotated[
@@ -115,7 +117,7 @@ def fit(
         "n_atoms": n_atoms,
         "boolean_modes": boolean_modes,
         "atom_rank": atom_rank,
-        "score": score,
+        "criterion": criterion,
         "refine": refine,
         "n_init": n_init,
         "max_memory": max_memory,

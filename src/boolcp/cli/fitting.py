@@ -70,7 +70,7 @@ def fit_until_stopped(model, X, *, checkpoint=None):
     Ctrl-C in the pursuit ends it after the present atom, and the atoms so far are refined. Ctrl-C in the refinement
     ends it after the present start or sweep with the best so far. Once more leaves at once, without a result.
     """
-    from boolcp.fit.pursuit import STOP_REASONS
+    from boolcp.fit.state import STOP_REASONS
 
     with Stopper() as stopper:
         model.fit(X, checkpoint=checkpoint, callback=stopper.answer)

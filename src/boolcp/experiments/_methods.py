@@ -14,7 +14,7 @@ BLOCKS = "BMP (blocks)"
 PATHS: dict[str, Callable] = {  # one fit gives the estimates for all smaller numbers of atoms
     PUBLISHED: BMP.as_published,
     PUBLISHED_RANK_ONE: lambda n_atoms, **options: BMP(
-        n_atoms, atom_rank=1, score="published", refine=False, **options
+        n_atoms, atom_rank=1, criterion="published", refine=False, **options
     ),
     BLOCKS: lambda n_atoms, **options: BMP(n_atoms, atom_rank="auto", **options),
     "LFMmix": baselines.LFMmix,

@@ -11,7 +11,7 @@ from boolcp.plotting import OFF, ON, plot_electrodes
 N_ATOMS = 3
 METHODS = {
     "BMP": {},
-    "BMP as published": {"atom_rank": None, "score": "published", "refine": False},
+    "BMP as published": {"atom_rank": None, "criterion": "published", "refine": False},
 }
 
 

@@ -10,7 +10,7 @@ from boolcp.fit.relax import cp_als, random_factors
 from boolcp.program.grams import ThinGram, maximize
 from boolcp.result.atoms import Atom
 from boolcp.storage import DenseTensor
-from boolcp.storage.long import gram_factor, is_long
+from boolcp.storage.long import is_long
 from boolcp.storage.tucker import leading_basis
 
 MAX_ALTERNATIONS = 30
@@ -18,24 +18,24 @@ MAX_ALTERNATIONS = 30
 
 @dataclass(frozen=True)
 class Candidate:
-    """An atom with its `descent` <X - W, M> = -<grad F, M> and the value of the score it was chosen by."""
+    """An atom with its `descent` <X - W, M> = -<grad F, M> and the value of the criterion it was chosen by."""
 
     atom: Atom
     descent: float
     value: float
 
 
-def greedy_atom_search(residual, modes, rng, *, atom_rank=1, score="normalized", certify=True):
+def greedy_atom_search(residual, modes, rng, *, atom_rank=1, criterion="normalized", certify=True):
     """Return the candidate of steepest descent over all allowed modes, Alg. 2; None if nothing is left to descend."""
-    options = {"atom_rank": atom_rank, "score": score, "certify": certify}
+    options = {"atom_rank": atom_rank, "criterion": criterion, "certify": certify}
     candidates = [steepest_atom(residual, mode, rng, **options) for mode in modes]
     candidates = [candidate for candidate in candidates if candidate is not None]
     return max(candidates, key=lambda candidate: candidate.value, default=None)  # line 10
 
 
-def steepest_atom(residual, mode, rng, *, atom_rank=1, score="normalized", certify=True):
+def steepest_atom(residual, mode, rng, *, atom_rank=1, criterion="normalized", certify=True):
     """Return the candidate z (x) V along one mode: z from the Boolean quadratic program, then V, then both in turn."""
-    solution, is_exact = boolean_program(residual, mode, rng, score, certify)  # lines 4-6
+    solution, is_exact = boolean_program(residual, mode, rng, criterion, certify)  # lines 4-6
     if solution is None:
         return None
     z = solution.z
@@ -43,14 +43,14 @@ def steepest_atom(residual, mode, rng, *, atom_rank=1, score="normalized", certi
     if V is None:
         return None
     if atom_rank is not None or not is_exact:
-        z, V = alternate(residual, mode, z, V, atom_rank, score, rng)
+        z, V = alternate(residual, mode, z, V, atom_rank, criterion, rng)
     descent = float(projection(residual, mode, V) @ z)
-    value = score_value(descent, z.sum(), score)
+    value = score_value(descent, z.sum(), criterion)
     certificate = float("nan") if solution.bound is None else min(value / solution.bound, 1.0)
     return Candidate(make_atom(mode, z, V, certificate), descent, value)  # line 8
 
 
-def boolean_program(residual, mode, rng, score, certify=True):
+def boolean_program(residual, mode, rng, criterion, certify=True):
     """Return the solution of the Boolean quadratic program of C = R_n R_n' (None if R = 0) and if C was not cut short.
 
     The sign is that which makes z'Cz = |G'z|^2. A long mode has C = FF' with a thin F, which may hold only the leading
@@ -59,14 +59,14 @@ def boolean_program(residual, mode, rng, score, certify=True):
     C, is_exact = residual_gram(residual, mode)
     if not C.diagonal().sum() > 0:
         return None, is_exact
-    return maximize(C, rng, certify=certify and is_exact, is_ratio=score == "normalized"), is_exact
+    return maximize(C, rng, certify=certify and is_exact, is_ratio=criterion == "normalized"), is_exact
 
 
 def residual_gram(residual, mode):
     """Return R_n R_n', as a ThinGram for a long mode, and whether that is exact."""
     if not is_long(residual.shape[mode]):
         return residual.gram(mode), True
-    F, is_exact = gram_factor(residual, mode)
+    F, is_exact = residual.gram_factor(mode)
     return ThinGram(F), is_exact
 
 
@@ -76,16 +76,16 @@ def make_atom(mode, z, V, certificate=float("nan")):
     return Atom(mode, z, certificate=certificate, **parts)
 
 
-def score_value(descent, n_ones, score):
+def score_value(descent, n_ones, criterion):
     """Return z'Cz (published) or z'Cz / |z|^2 (normalized), with |G'z| replaced by what the atom's V reaches."""
-    return descent**2 / n_ones if score == "normalized" else descent**2
+    return descent**2 / n_ones if criterion == "normalized" else descent**2
 
 
-def alternate(residual, mode, z, V, atom_rank, score, rng):
-    """Return z and V after deciding them in turn until z stays; the score never falls."""
+def alternate(residual, mode, z, V, atom_rank, criterion, rng):
+    """Return z and V after deciding them in turn until z stays; the criterion never falls."""
     for _ in range(MAX_ALTERNATIONS):
         p = projection(residual, mode, V)
-        new, sign = best_boolean(p, score)
+        new, sign = best_boolean(p, criterion)
         if sign < 0:
             V = (-V[0], *V[1:]) if isinstance(V, tuple) else -V
         if np.array_equal(new, z):
@@ -103,7 +103,7 @@ def projection(residual, mode, V):
     return residual.project(mode, V[None])[:, 0]
 
 
-def best_boolean(p, score="normalized"):
+def best_boolean(p, criterion="normalized"):
     """Return the z that maximizes (z'p)^2 / |z|^2, or (z'p)^2 if published, and the sign of z'p.
 
     The best z holds the largest entries of p or the most negative ones: both sorted prefixes are tried.
@@ -114,7 +114,7 @@ def best_boolean(p, score="normalized"):
         ordered = increasing[::-1] if sign > 0 else -increasing
         sums = np.cumsum(ordered)
         values = sums * np.abs(sums)
-        if score == "normalized":
+        if criterion == "normalized":
             values = values / np.arange(1, len(p) + 1)
         size = int(np.argmax(values)) + 1
         if values[size - 1] > best_value * (1 + 1e-12):

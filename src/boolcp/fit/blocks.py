@@ -1,188 +1,175 @@
-"""Beyond the paper: block and rank-L atoms with back-fitting, and a rank chosen by the noise (`atom_rank="auto"`).
+"""Beyond the paper: block atoms with back-fitting, and blocks whose rank the noise decides (`atom_rank="auto"`).
 
-After each atom of Algorithm 1 a few sweeps refit the real blocks of all atoms and decide their bits anew, mode by
-mode: given the bits, the blocks are a least-squares problem, and given the blocks each row of bits is one.
+After each atom of Algorithm 1 a few sweeps refit the real blocks of all atoms and decide their bits again, mode by
+mode: given the bits, the blocks are a least-squares problem, and given the blocks each row of bits is one. With missing
+entries each entry of a dense block and each row of bits has normal equations of its own.
 
 With ``atom_rank="auto"`` the singular values of a block are shrunk, those below the edge of pure noise to zero, and
 everything is chosen by Stein's estimate of the risk, |X - W|^2 + 2 sigma^2 (degrees of freedom).
 """
 
-import time
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
-from boolcp.fit.atom_search import best_boolean, residual_gram
-from boolcp.fit.block_rules import competing_starts
-from boolcp.fit.pursuit import record
+from boolcp.contractions import gram_product, khatri_rao
+from boolcp.fit.atom_search import best_boolean, make_atom, residual_gram
+from boolcp.fit.polish import best_bits
+from boolcp.fit.pursuit import pursue
 from boolcp.fit.relax import solve_rows
-from boolcp.fit.state import Pursuit, Term
-from boolcp.fit.steps import Steps
-from boolcp.fit.terms import (
-    DEPENDENT,
-    as_float,
-    assemble,
-    best_code,
-    bits_of,
-    blocks_of,
-    decide_bits,
-    finish,
-    projected_gram,
-    reweight,
-    terms_of,
-)
-from boolcp.result.atoms import BooleanCP
+from boolcp.fit.shrinkage import noise_level, shrink_block, signal_subspaces
+from boolcp.fit.state import Pursuit, record
+from boolcp.fit.weights import atom_system
+from boolcp.program.grams import Complement, ThinGram, maximize
+from boolcp.result.atoms import Atom, BooleanCP
 
 MAX_SWEEPS = 50
 SETTLED = 1e-3  # fall of the criterion in a sweep, relative to it, that ends back-fitting
 MAX_TRIALS = 3
 N_ALTERNATIONS = 10
 FAR_BEHIND = 2  # a run that needs this many atoms more than the best for the same risk is given up
+MAX_CLIMB = 2e7  # multiplications for the flips of a code of a long mode; its bits are decided again later
+DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 
 
-def block_pursuit(
-    data,
-    n_atoms,
-    modes,
-    rng,
-    *,
-    atom_rank,
-    score="normalized",
-    sigma=None,
-    tol=1e-6,
-    certify=True,
-    steps=None,
-    start=None,
-):
-    """Run Alg. 1 with back-fitting: after each atom a few sweeps refit the real blocks and re-decide the bits.
+class Term(NamedTuple):
+    """c z (x) V of one atom: V with its size, as an array over the other modes and, unless dense, as factors."""
+
+    mode: int
+    z: np.ndarray
+    V: np.ndarray
+    factors: tuple[np.ndarray, ...] | None = None
+    dof: float = 0.0
+    certificate: float = float("nan")
+
+
+class RunState(NamedTuple):
+    """Where one greedy sequence of estimates stands: its terms, their criterion, and whether it has been given up."""
+
+    terms: tuple[Term, ...]
+    criterion: float
+    is_over: bool = False
+
+
+def block_pursuit(data, n_atoms, modes, rng, *, atom_rank, sigma=None, tol=1e-6, start=None, **options):
+    """Run Alg. 1 with back-fitting: after each atom a few sweeps refit the real blocks and decide the bits again.
 
     Parameters
     ----------
-    data : storage
-        The tensor X.
+    data : Storage
+        The tensor X; complete, unless `atom_rank` is None.
     n_atoms : int
         The largest number K of atoms.
     modes : sequence of int
         The modes that may be Boolean.
     rng : numpy.random.Generator
         Source of randomness.
-    atom_rank : None, int or "auto"
-        Dense blocks, blocks of rank L, or blocks whose rank is chosen by the noise level.
-    score : {"normalized", "published"}
-        The score that the greedy step maximizes.
+    atom_rank : None or "auto"
+        Dense blocks, or blocks whose rank the noise level decides.
     sigma : float, optional
         Standard deviation of the noise, for "auto"; estimated from the data by default.
     tol : float
-        The pursuit ends when norm of X - W falls below `tol` times that of X.
-    certify : bool
-        Whether to bound the score of each greedy step.
-    steps : Steps, optional
-        What remembers and tells each atom.
+        The pursuit ends when the norm of X - W falls below `tol` times that of X.
     start : Pursuit, optional
-        A pursuit with fewer atoms that is continued; not for "auto".
+        A pursuit with fewer atoms to continue.
+    **options
+        The `criterion` that the greedy step maximizes, and whether to `certify` it.
 
-    Returns
-    -------
+    Yields
+    ------
     Pursuit
-        ``path[k]`` is the back-fitted estimate with k atoms. For None and integers the loss falls along the path,
-        for "auto" the estimated risk does, and the path ends ("no descent") where no further atom lowers it.
+        ``path[k]`` is the back-fitted estimate with k atoms. For None the loss falls along the path, for "auto" the
+        estimated risk does, and the path ends ("no descent") where no further atom lowers it.
     """
-    steps = Steps() if steps is None else steps
-    norm2 = data.squared_norm
-    path, history = [BooleanCP(data.shape, data_norm2=norm2, data_inner=np.zeros(0))], []
-    if not norm2 > 0:
-        return Pursuit(tuple(path), (), "zero")
-    options = {"score": score, "tol": tol, "certify": certify}
+    first = Pursuit((BooleanCP(data.shape, data_norm2=data.squared_norm, data_inner=np.zeros(0)),))
+    if not data.squared_norm > 0:
+        yield replace(first, stop_reason="zero")
+        return
     starts = competing_starts(data, tuple(modes), atom_rank, sigma)
-    runs = [Run(storage, choice, rule, rng, **options) for storage, choice, rule in starts]
-    risks, stop_reason = [norm2], "n_atoms"
-    if start is not None and start.history:
-        path, history = list(start.path), list(start.history)
-        risks = [runs[0].begin(terms_of(path[-1]))]
-    for k in range(len(history), n_atoms):
-        if path[-1].explained() >= 1 - tol**2:
-            stop_reason = "explained"
-            break
-        best, seconds, states = steps.do(f"atom {k}", partial(_advance, data, runs, risks), rng)
-        steps.shrink(f"atom {k - 1}", lambda value: (*value[:2], None))  # states of the runs: only the last are needed
-        if states is not None:
-            for run, state in zip(runs, states, strict=True):
-                run.terms, run.criterion, run.is_over = state
-        if best is None or not best[0] < risks[-1]:
-            stop_reason = "no descent"
-            break
-        risk, error2, W = best
-        risks.append(risk)
-        path.append(W)
-        history.append(record(W.atoms[-1], error2, norm2, seconds))
-        steps.report("pursuit", k + 1, n_atoms, error2, norm2)
-        if steps.is_cut:
-            stop_reason = "stopped"
-            break
-    return Pursuit(tuple(path), tuple(history), stop_reason)
+    runs = [Run(storage, choice, rule, rng, tol=tol, **options) for storage, choice, rule in starts]
+    first = restart(data, runs, first if start is None else start)
+    yield first
+    yield from pursue(first, n_atoms, partial(advance, data, runs), partial(accept, tol=tol))
 
 
-def _advance(data, runs, risks):
-    """Return the best estimate with one atom more (risk, loss, W), seconds, and the states of all runs.
+def restart(data, runs, start):
+    """Return the pursuit with the states of its runs, from its last estimate if it does not have them."""
+    if start.memory is not None:
+        return start
+    terms = tuple(terms_of(start.W))
+    risk = runs[0].measure(terms) if terms else data.squared_norm
+    states = [RunState(terms, risk)] + [RunState((), run.data.squared_norm, bool(terms)) for run in runs[1:]]
+    return replace(start, memory=((risk,), tuple(states)))
+
+
+def advance(data, runs, pursuit):
+    """Return the lowest risk with one atom more, its loss and estimate (None if there is none), and all runs' states.
 
     `risks` are the lowest with 0, 1, .. atoms. A run is over when it finds no atom or is FAR_BEHIND atoms late.
     """
-    begin, found = time.perf_counter(), []
-    for run in runs:
-        if not run.is_over and run.advance():
-            found.append(_assess(data, run))
-            run.is_over = len(risks) >= FAR_BEHIND and found[-1][0] > risks[-FAR_BEHIND]
-        else:
-            run.is_over = True
-    best = min(found, key=lambda result: result[0], default=None)
-    return best, time.perf_counter() - begin, [(run.terms, run.criterion, run.is_over) for run in runs]
+    risks, states = pursuit.memory
+    found, advanced = [], []
+    for run, state in zip(runs, states, strict=True):
+        state = state if state.is_over else run.advance(state)
+        if not state.is_over:
+            found.append(assess(data, run.rule, state.terms))
+            state = state._replace(is_over=len(risks) >= FAR_BEHIND and found[-1][0] > risks[-FAR_BEHIND])
+        advanced.append(state)
+    return min(found, key=lambda result: result[0], default=None), tuple(advanced)
 
 
-def _assess(data, run):
+def accept(pursuit, found, *, tol):
+    """Return the pursuit with the estimate that was found, or why it stops."""
+    (best, states), (risks, _) = found, pursuit.memory
+    if best is None or not best[0] < risks[-1]:
+        return replace(pursuit, stop_reason="no descent")
+    risk, error2, W = best
+    history = (*pursuit.history, record(W.atoms[-1], error2, W.data_norm2))
+    reason = "explained" if error2 <= tol**2 * W.data_norm2 else ""
+    return Pursuit((*pursuit.path, W), history, reason, ((*risks, risk), states))
+
+
+def assess(data, rule, terms):
     """Return the estimated risk of a run's terms on the full data (the loss, unless "auto"), their loss, and W."""
-    W = finish(data, run.rule.expand(run.terms))
-    error2 = max(W.data_norm2 - 2 * W.weights @ W.data_inner + W.squared_norm, 0.0)
-    return error2 + 2 * run.rule.sigma**2 * run.rule.base_dof + run.rule.penalty(run.terms), error2, W
+    W = finish(data, rule.expand(terms))
+    G = W.inner_products() if W.data_gram is None else W.data_gram
+    error2 = max(float(W.data_norm2 - 2 * W.weights @ W.data_inner + W.weights @ G @ W.weights), 0.0)
+    return error2 + 2 * rule.sigma**2 * rule.base_dof + rule.penalty(terms), error2, W
 
 
 class Run:
-    """One greedy sequence of estimates; `advance` adds an atom and back-fits all of them."""
+    """How one greedy sequence of estimates is made; `advance` adds an atom and back-fits all of them."""
 
-    def __init__(self, data, modes, rule, rng, *, score, tol, certify):
+    def __init__(self, data, modes, rule, rng, *, tol, criterion="normalized", certify=True):
         self.data, self.modes, self.rule, self.rng = data, modes, rule, rng
-        self.score, self.certify = score, certify
+        self.criterion, self.certify = criterion, certify and data.is_complete
         self.min_gain = tol**2 * data.squared_norm
-        self.terms, self.criterion, self.is_over = [], data.squared_norm, False
+        self.observed = None if data.is_complete else data.observed()
 
-    def begin(self, terms):
-        """Go on from given terms; return their criterion."""
-        self.terms, self.criterion = terms, self.measure(terms)
-        return self.criterion
+    def advance(self, state):
+        """Return the state after one more atom and back-fitting; over when no atom lowers the criterion any more."""
+        for is_joint in (True, False) if self.observed is None else (False,):
+            terms = self.extend(state.terms, is_joint)
+            if len(terms) > len(state.terms):
+                criterion = self.measure(terms)
+                if criterion < state.criterion:
+                    return RunState(tuple(in_order(term) for term in terms), float(criterion))
+        return state._replace(is_over=True)
 
-    def advance(self):
-        """Add an atom and back-fit; return False when no atom lowers the criterion any more."""
-        for is_joint in (True, False):
-            terms = self.extend(is_joint)
-            if len(terms) <= len(self.terms):
-                continue
-            criterion = self.measure(terms)
-            if criterion < self.criterion:
-                self.terms, self.criterion = terms, criterion
-                return True
-        return False
-
-    def extend(self, is_joint):
-        """Return the terms with one more, back-fitted. An atom may vanish on the way: then another is found."""
-        terms = self.terms
+    def extend(self, terms, is_joint):
+        """Return the terms with one more, back-fitted. An atom may vanish on the way: then a different one is found."""
+        longer = list(terms)
         for _ in range(MAX_TRIALS):
-            term = self.find(terms, is_joint)
+            term = self.find(longer, is_joint)
             if term is None:
                 break
-            terms = self.recode(self.backfit([*terms, term]))
-            if len(terms) > len(self.terms):
+            longer = self.recode(self.backfit([*longer, term]))
+            if len(longer) > len(terms):
                 break
-        return terms
+        return longer
 
     def recode(self, terms):
         """Return the terms, the last and the one most like it replaced by a better code of the same slices, if any.
@@ -213,10 +200,10 @@ class Run:
         """Return the two of the terms that fit a residual best, once bits and blocks are decided anew; None if none."""
         options = []
         for pair in combinations(terms, 2):
-            decided = decide_bits(residual, mode, pair)
+            decided = decide_bits(residual, mode, pair, self.observed)
             if all(term is not None for term in decided):
                 B = as_float(residual.contract(mode, bits_of(decided)))
-                options += self.refits(B, decided)
+                options += self.refits(mode, B, decided)
         options = [(cost, pair) for cost, pair in options if all(term is not None for term in pair)]
         return min(options, key=lambda option: option[0], default=(0.0, None))[1]
 
@@ -240,8 +227,10 @@ class Run:
 
         With P the projection that removes the bits of `own`, the gain of z with a dense block is z'PCPz / z'Pz.
         """
+        if self.observed is not None:
+            return self.find_observed(residual, mode)
         P, C, is_exact = projected_gram(residual, mode, own)
-        z, bound = best_code(C, P, self.rng, self.score, self.certify and is_exact)
+        z, bound = best_code(C, P, self.rng, self.criterion, self.certify and is_exact)
         best, best_gain = None, 0.0
         for _ in range(N_ALTERNATIONS):
             n_ones = z @ P @ z
@@ -257,9 +246,27 @@ class Run:
             best, best_gain = fitted._replace(certificate=float(certificate)), gain
             if self.rule.atom_rank is None:
                 break
-            z, sign = best_boolean(P @ residual.project(mode, fitted.V[None])[:, 0], self.score)
+            z, sign = best_boolean(P @ residual.project(mode, fitted.V[None])[:, 0], self.criterion)
             if sign < 0 or np.array_equal(z, best.z):
                 break
+        return best, best_gain
+
+    def find_observed(self, residual, mode):
+        """Return the dense term along one mode over the observed entries, and its gain; bits and block in turn."""
+        C, _ = residual_gram(residual, mode)
+        z = maximize(C, self.rng, certify=False).z
+        best, best_gain = None, 0.0
+        for _ in range(N_ALTERNATIONS):
+            B = as_float(residual.contract(mode, z[:, None].astype(float)))[0]
+            counts = self.observed.contract(mode, z[:, None].astype(float))[0]
+            V = np.where(counts > 0.5, B / np.maximum(counts, 1.0), 0.0)
+            if np.vdot(B, V) <= best_gain * (1 + 1e-9):
+                break
+            best, best_gain = Term(mode, z, V), float(np.vdot(B, V))
+            z = decide_bits(residual, mode, [best], self.observed)[0]
+            if z is None or z is best:
+                break
+            z = z.z
         return best, best_gain
 
     def backfit(self, terms):
@@ -272,7 +279,7 @@ class Run:
                 criterion -= fall
             if previous - criterion <= SETTLED * previous or criterion <= self.min_gain:
                 break
-        return terms if self.rule.atom_rank == "auto" else reweight(self.data, terms)
+        return terms if self.rule.atom_rank == "auto" or not terms else reweight(self.data, terms)
 
     def backfit_mode(self, terms, mode):
         """Return the terms with the blocks and bits of one mode decided anew, and the fall of the criterion."""
@@ -280,41 +287,43 @@ class Run:
         own = [terms[k] for k in places]
         residual = self.data.residual(assemble(self.data.shape, [term for term in terms if term.mode != mode]))
         B = as_float(residual.contract(mode, bits_of(own)))
-        before = self.cost(B, own)
-        after, own = min([(before, own), *self.refits(B, own)], key=lambda option: option[0])
-        moved = decide_bits(residual, mode, own)
+        before = self.cost(mode, B, own)
+        after, own = min([(before, own), *self.refits(mode, B, own)], key=lambda option: option[0])
+        moved = decide_bits(residual, mode, own, self.observed)
         if any(new is not old for new, old in zip(moved, own, strict=True)):
             alive = [k for k, term in enumerate(moved) if term is not None]
             B = np.zeros_like(B)
             if alive:
                 B[alive] = residual.contract(mode, bits_of([moved[k] for k in alive]))
-            after, own = min([(after, own), *self.refits(B, moved)], key=lambda option: option[0])
+            after, own = min([(after, own), *self.refits(mode, B, moved)], key=lambda option: option[0])
         terms = list(terms)
         for place, term in zip(places, own, strict=True):
             terms[place] = term
         return [term for term in terms if term is not None], before - after
 
-    def cost(self, B, terms):
+    def cost(self, mode, B, terms):
         """Return |R - sum_k z_k (x) V_k|^2 - |R|^2 + penalty for the terms of one mode and B_k = R x_n z_k."""
         alive = [k for k, term in enumerate(terms) if term is not None]
         if not alive:
             return 0.0
         terms = [terms[k] for k in alive]
         Z, V = bits_of(terms), blocks_of(terms)
-        return float(np.sum((Z.T @ Z) * (V @ V.T)) - 2 * np.vdot(B[alive], V)) + self.rule.penalty(terms)
+        H = bit_products(mode, Z, self.observed)
+        squares = np.sum(H * (V @ V.T)) if H.ndim == 2 else np.einsum("kj,jkl,lj->", V, H, V, optimize=True)
+        return float(squares - 2 * np.vdot(B[alive], V)) + self.rule.penalty(terms)
 
-    def refits(self, B, terms):
+    def refits(self, mode, B, terms):
         """Return pairs (cost, terms) of one mode with blocks fitted to B_k = R x_n z_k; None where a block vanished.
 
-        Dense blocks are solved for jointly, (Z'Z) V = B. Blocks of bounded rank are fitted one after another, once from
-        the blocks as they are and once from the dense solution.
+        Dense blocks are solved for jointly, (Z'Z) V = B. Shrunk blocks are fitted one after another, once from the
+        blocks as they are and once from the dense solution.
         """
         alive = [k for k, term in enumerate(terms) if term is not None]
         if not alive:
             return [(0.0, list(terms))]
         own = [terms[k] for k in alive]
         Z = bits_of(own)
-        dense = solve_rows(Z.T @ Z, B[alive].reshape(len(alive), -1).T).T
+        dense = solve_rows(bit_products(mode, Z, self.observed), B[alive].reshape(len(alive), -1).T).T
         if self.rule.atom_rank is None:
             blocks = dense.reshape(-1, *B.shape[1:])
             options = [[term._replace(V=V, factors=None) for term, V in zip(own, blocks, strict=True)]]
@@ -323,7 +332,7 @@ class Run:
             options = [self.refit_in_turn(B[alive], Z.T @ Z, own, start) for start in starts]
         by_place = [dict(zip(alive, option, strict=True)) for option in options]
         results = [[fitted.get(k) for k in range(len(terms))] for fitted in by_place]
-        return [(self.cost(B, fitted), fitted) for fitted in results]
+        return [(self.cost(mode, B, fitted), fitted) for fitted in results]
 
     def refit_in_turn(self, B, G, terms, V):
         """Return the terms with one block after another fitted, given the others; V (K, .) are the first blocks."""
@@ -333,3 +342,244 @@ class Run:
             fitted.append(self.rule.fit(B[k] - others, term, self.rng, G[k, k]))
             V[k] = 0.0 if fitted[k] is None else fitted[k].V.ravel()
         return fitted
+
+
+# how a block is fitted
+
+
+@dataclass(frozen=True)
+class BlockRule:
+    """How a block is fitted: dense (None), or by shrinkage ("auto") with sigma and the effective sizes of the modes.
+
+    With `bases` the blocks of a run have the coordinates of these in place of entries.
+    """
+
+    atom_rank: str | None
+    sigma: float = 0.0
+    sizes: tuple[int, ...] = ()
+    base_dof: float = 0.0
+    bases: tuple[np.ndarray, ...] = ()
+
+    def penalty(self, terms):
+        """Return 2 sigma^2 (degrees of freedom); zero unless the rank is chosen by the noise."""
+        return 2 * self.sigma**2 * sum(term.dof for term in terms)
+
+    def stands_out(self, B, term, n_ones):
+        """Return True if the leading product of a block whose bits were chosen exceeds noise, sigma sum_n sqrt(d_n)."""
+        if self.atom_rank != "auto":
+            return True
+        size2 = np.linalg.norm(B, 2) ** 2 / n_ones if B.ndim < 3 else n_ones * gram_product(term.factors).max()
+        return size2 > (self.sigma * np.sqrt(self.sizes).sum()) ** 2
+
+    def fit(self, B, term, rng, n_ones):
+        """Return `term` with the V that fits B = R x_n z best, n_ones |V|^2 - 2 <B, V> + penalty; None if none does."""
+        if self.atom_rank == "auto":
+            sizes = self.sizes[: term.mode] + self.sizes[term.mode + 1 :]
+            fitted = shrink_block(B / np.sqrt(n_ones), self.sigma, sizes, rng)
+            if fitted is None:
+                return None
+            factors, dof = fitted
+            factors = (factors[0] / np.sqrt(n_ones), *factors[1:])
+            return term._replace(V=sum_products(factors), factors=factors, dof=dof)
+        return term._replace(V=B / n_ones)
+
+    def expand(self, terms):
+        """Return the terms of a run with blocks over the entries of the modes."""
+        if not self.bases:
+            return terms
+        expanded = []
+        for term in terms:
+            bases = self.bases[: term.mode] + self.bases[term.mode + 1 :]
+            factors = tuple(U @ A for U, A in zip(bases, term.factors, strict=True))
+            expanded.append(term._replace(V=sum_products(factors), factors=factors))
+        return expanded
+
+
+def competing_starts(data, modes, atom_rank, sigma):
+    """Return (data, modes, rule) of the runs whose estimates compete at each number of atoms.
+
+    With "auto" these are runs over all modes and over each alone, on the data and on their projection on the
+    singular vectors of each unfolding that stand out of the noise.
+    """
+    if atom_rank != "auto":
+        return [(data, modes, BlockRule(atom_rank))]
+    sigma = noise_level(data) if sigma is None else float(sigma)
+    starts = []
+    for storage, sizes in signal_subspaces(data, sigma):
+        base_dof = float(sum(r * (d - r) for r, d in zip(sizes, data.shape, strict=True)))
+        rule = BlockRule("auto", sigma, sizes, base_dof)
+        choices = {modes, *((mode,) for mode in modes)}
+        for choice in sorted(choices, key=lambda c: (-len(c), c)):
+            if storage is data or len(choice) > 1:
+                starts.append((storage, choice, rule))
+            else:
+                starts.append((storage.opened(choice[0]), choice, replace(rule, bases=tuple(storage.bases))))
+    return starts
+
+
+# codes, bits and sizes of terms
+
+
+def projected_gram(residual, mode, own):
+    """Return the projection P that removes the bits of `own` terms, PCP for C = R_n R_n', and if that is exact.
+
+    For a long mode both are thin (`thin_maxcut`), and PCP may hold only the leading directions of C.
+    """
+    C, is_exact = residual_gram(residual, mode)
+    bits = bits_of(own) if own else np.zeros((len(C), 0))
+    if isinstance(C, ThinGram):
+        complement = Complement(bits)
+        return complement, ThinGram(complement @ C.F), is_exact
+    P = np.eye(len(C)) - bits @ np.linalg.pinv(bits)
+    return P, P @ C @ P, is_exact
+
+
+def best_code(C, P, rng, criterion, certify):
+    """Return the z that maximizes z'Cz / z'Pz (or z'Cz if published), and a bound on it (None if not proved).
+
+    P is a projection and C = PCP, so the largest eigenvalue of C bounds the ratio. The ratio is maximized by flips
+    from the z with the largest z'Cz / z'z and from that with the largest z'Cz.
+    """
+    if criterion == "published":
+        published = maximize(C, rng, certify=certify, is_ratio=False)
+        return published.z, published.bound
+    published = maximize(C, rng, certify=False, is_ratio=False, effort="quick")  # only a start
+    effort = "quick" if isinstance(C, ThinGram) else "default"  # bits of a long mode are decided again later
+    normalized = maximize(C, rng, certify=certify, is_ratio=True, effort=effort)
+    _, z = max((climb_ratio(C, P, start.z) for start in (normalized, published)), key=lambda found: found[0])
+    return z, normalized.bound
+
+
+def climb_ratio(C, P, z):
+    """Return the ratio z'Cz / z'Pz and z after single flips, the best one each time, until none raises the ratio."""
+    z = np.array(z, dtype=float)
+    Cz, Pz = C @ z, P @ z
+    ratio = _ratio(z @ Cz, z @ Pz, z.sum())
+    C_ii, P_ii = C.diagonal(), P.diagonal()
+    for _ in range(10 * len(z) if isinstance(C, np.ndarray) else int(MAX_CLIMB // C.F.size)):
+        side = 1 - 2 * z
+        tops, bottoms = z @ Cz + 2 * side * Cz + C_ii, z @ Pz + 2 * side * Pz + P_ii
+        ratios = _ratio(tops, bottoms, z.sum() + side)
+        i = int(np.argmax(ratios))
+        if not ratios[i] > ratio * (1 + 1e-9):
+            break
+        z[i], ratio = 1 - z[i], ratios[i]
+        Cz, Pz = Cz + side[i] * C[i], Pz + side[i] * P[i]
+    return float(ratio), z.astype(bool)
+
+
+def _ratio(top, bottom, n_ones):
+    """Return top / bottom, or zero where bottom is a rounding error of n_ones."""
+    is_new = bottom > DEPENDENT * np.maximum(n_ones, 1)
+    return np.where(is_new, top / np.where(is_new, bottom, 1.0), 0.0)
+
+
+def bit_products(mode, Z, observed=None):
+    """Return Z'Z (K, K), or one such matrix for each entry of a block over its observed rows, (entries, K, K)."""
+    if observed is None:
+        return Z.T @ Z
+    K = Z.shape[1]
+    pairs = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
+    return observed.contract(mode, pairs).reshape(K, K, -1).transpose(2, 0, 1)
+
+
+def block_products(mode, V, observed=None):
+    """Return <V_k, V_l> (K, K) of blocks, or one such matrix for each row over its observed entries, (d_n, K, K)."""
+    flat = V.reshape(len(V), -1)
+    if observed is None:
+        return flat @ flat.T
+    pairs = (flat[:, None] * flat).reshape(-1, *V.shape[1:])
+    return as_float(observed.project(mode, pairs)).reshape(-1, len(V), len(V))
+
+
+def decide_bits(residual, mode, terms, observed=None):
+    """Return the terms of one mode with each row of bits decided jointly; None for a term without any bit."""
+    alive = [k for k, term in enumerate(terms) if term is not None]
+    if not alive:
+        return list(terms)
+    V = np.stack([terms[k].V for k in alive])
+    Q = as_float(residual.project(mode, V))
+    S = block_products(mode, V, observed)
+    bits = best_bits(S, Q, bits_of([terms[k] for k in alive])).astype(bool)
+    decided = list(terms)
+    for z, k in zip(bits.T, alive, strict=True):
+        if not z.any():
+            decided[k] = None
+        elif not np.array_equal(z, terms[k].z):
+            decided[k] = terms[k]._replace(z=z, certificate=float("nan"))
+    return decided
+
+
+def reweight(data, terms):
+    """Return the terms with their sizes solved for jointly (Alg. 1, line 7): the residual is orthogonal to each."""
+    W = assemble(data.shape, terms)
+    gram, rhs = atom_system(data, W.atoms)
+    scales = solve_rows(gram, rhs[None])[0]
+    if not 2 * (scales - 1) @ rhs - scales @ gram @ scales + gram.sum() > 0:
+        return terms
+    return [scale_term(term, scale) for term, scale in zip(terms, scales, strict=True)]
+
+
+def scale_term(term, scale):
+    """Return the term times a number."""
+    factors = None if term.factors is None else (scale * term.factors[0], *term.factors[1:])
+    return term._replace(V=scale * term.V, factors=factors)
+
+
+def assemble(shape, terms):
+    """Return the sum of the terms as block atoms that carry their size, with weights one."""
+    atoms = tuple(Atom(term.mode, term.z, block=term.V) for term in terms)
+    return BooleanCP(shape, atoms, np.ones(len(atoms)))
+
+
+def finish(data, terms):
+    """Return the sum of the terms as a decomposition of `data`: atoms of norm one in their real part, and weights."""
+    atoms, weights = [], []
+    for term in terms:
+        size = np.linalg.norm(term.V)
+        unit = scale_term(term, 1 / size) if size > 0 else term
+        V = unit.factors if unit.factors is not None else unit.V
+        V = (V[:, None],) if isinstance(V, np.ndarray) and V.ndim == 1 else V
+        atoms.append(make_atom(term.mode, term.z, V, term.certificate))
+        weights.append(size)
+    gram, inner = atom_system(data, tuple(atoms))
+    gram = None if data.is_complete else gram
+    data_parts = {"data_norm2": data.squared_norm, "data_inner": inner, "data_gram": gram}
+    return BooleanCP(data.shape, tuple(atoms), np.array(weights), **data_parts)
+
+
+def terms_of(W):
+    """Return the atoms of a decomposition as terms for back-fitting, each with its size in V."""
+    terms = []
+    for atom, weight in zip(W.atoms, W.weights, strict=True):
+        factors = None if atom.factors is None else (weight * atom.factors[0], *atom.factors[1:])
+        V = weight * atom.dense_block()
+        dof = float(V.size if atom.rank is None else min(atom.rank * sum(V.shape), V.size))
+        terms.append(Term(atom.mode, atom.z, V, factors, dof, atom.certificate))
+    return terms
+
+
+def in_order(term):
+    """Return the term with its arrays in C order, as one that comes from a file."""
+    factors = None if term.factors is None else tuple(np.ascontiguousarray(A) for A in term.factors)
+    return term._replace(z=np.ascontiguousarray(term.z), V=np.ascontiguousarray(term.V), factors=factors)
+
+
+def bits_of(terms):
+    """Return the bits of the terms as columns, (d_n, K)."""
+    return np.stack([term.z for term in terms], axis=1).astype(float)
+
+
+def blocks_of(terms):
+    """Return the real parts of the terms as rows, (K, entries)."""
+    return np.stack([term.V.ravel() for term in terms])
+
+
+def sum_products(factors):
+    """Return the sum of the products of columns, as an array."""
+    first, *rest = factors
+    block = first @ khatri_rao(rest).T if rest else first.sum(axis=1)
+    return block.reshape([len(A) for A in factors])
+
+
+as_float = partial(np.asarray, dtype=float)

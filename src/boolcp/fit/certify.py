@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from boolcp.contractions import gram_product, khatri_rao
 from boolcp.program.maxcut import eigenvalue_bound
-from boolcp.storage.long import THIN, is_long, n_columns, short_gram
+from boolcp.storage.long import THIN, is_long, n_columns
 
 
 def certify(data, W, weights):
@@ -37,8 +36,9 @@ def residual_bounds(data, W, weights):
     """Return lambda_max(R_n R_n') along each atom's mode for R = X - sum_j weights[k, j] M_j, from above, (K,).
 
     A long mode n whose unfolding has more than THIN columns, or a mode whose Gram matrix a lazy tensor does not have,
-    takes the smallest lambda_max(R_m R_m') over the short modes m, which no atom of rank one can exceed either:
-    <R, z (x) u (x) w> / |z| is at most the norm of every unfolding of R. NaN if there is no short mode, or no proof.
+    takes L times the smallest lambda_max(R_m R_m') over the short modes m, which no atom of rank L can exceed either:
+    <R, z (x) u (x) w> / |z| is at most the norm of every unfolding of R, and L such products add up to sqrt(L)
+    times it. NaN if there is no short mode, or no proof.
     """
     bounds = np.full(W.n_atoms, np.nan)
     short = [m for m, d in enumerate(data.shape) if not is_long(d) and data.has_gram(m)]
@@ -50,50 +50,19 @@ def residual_bounds(data, W, weights):
             bounds[members] = thin_bounds(data, W, weights, mode, members)
         else:
             found = [bounds_along(data, W, weights, m, members) for m in short]
-            bounds[members] = np.fmin.reduce(found) if found else np.nan
+            bounds[members] = np.fmin.reduce(found) * np.array([W.atoms[k].rank for k in members]) if found else np.nan
     return bounds
 
 
 def bounds_along(data, W, weights, mode, members):
     """Return lambda_max(R_n R_n') along one mode for the residuals that judge some of the atoms, from above."""
     bounds = []
-    for k, C in zip(members, residual_grams(data, W, weights[members], mode), strict=True):
-        bounds.append(eigenvalue_bound(C, W.factors[mode][:, k]))
+    for k, C in zip(members, data.residual_grams(W, weights[members], mode), strict=True):
+        bounds.append(eigenvalue_bound(C, W.atoms[k].z.astype(float)))
     return np.array(bounds, dtype=float)  # None becomes NaN
 
 
 def thin_bounds(data, W, weights, mode, members):
     """Return lambda_max(R_n'R_n), as `bounds_along` does, for a long mode with few columns."""
-    grams = column_grams(data, W, weights[members], mode)
+    grams = data.residual_column_grams(W, weights[members], mode)
     return np.array([eigenvalue_bound(S, S.sum(axis=0) + S.diagonal()) for S in grams], dtype=float)
-
-
-def residual_grams(data, W, weights, mode):
-    """Yield R_n R_n' of R = X - sum_j c_j M_j for each row c of `weights`."""
-    if hasattr(data, "residual_grams"):
-        yield from data.residual_grams(W, weights, mode)
-        return
-    if not data.is_complete:
-        for row in weights:
-            yield data.residual(replace(W, weights=row)).gram(mode)
-        return
-    A, G = W.factors[mode], data.gram(mode)
-    P, H = np.asarray(data.mttkrp(W.factors, mode), dtype=float), gram_product(W.factors, mode)
-    for row in weights:
-        B = A * row
-        cross = P @ B.T
-        yield G - cross - cross.T + B @ H @ B.T
-
-
-def column_grams(data, W, weights, mode):
-    """Yield R_n'R_n of R = X - sum_j c_j M_j for each row c of `weights`."""
-    if not data.is_complete:
-        for row in weights:
-            yield short_gram(data.residual(replace(W, weights=row)), mode)
-        return
-    A, S = W.factors[mode], short_gram(data, mode)
-    P = np.asarray(data.contract(mode, A), dtype=float).reshape(A.shape[1], -1).T
-    B = khatri_rao([U for n, U in enumerate(W.factors) if n != mode])
-    for row in weights:
-        cross = P @ (B * row).T
-        yield S - cross - cross.T + (B * row) @ (A.T @ A) @ (B * row).T

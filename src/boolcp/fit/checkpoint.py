@@ -1,35 +1,53 @@
-"""Files that hold the finished steps of a fit: a .npz archive with a checksum, and the one written before it.
+"""The file of a fit: its state as a .npz archive with a checksum, and the archive written before it.
 
-The archive has one member ``checkpoint.json`` (versions, parameters, data, and the steps as trees) and one .npy member
-for each array of the trees. Its comment is the SHA-256 of everything before it, so that a file that was cut short or
-changed is found out. Nothing is pickled.
+The archive has one member ``checkpoint.json`` (versions, parameters, data, random state, and the state as a tree) and
+one .npy member for each array of the tree. Its comment is the SHA-256 of everything before it, so that a file that was
+cut short or changed is found out. Nothing is pickled.
 """
 
 import hashlib
 import json
+import numbers
 import os
 import warnings
 import zipfile
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from boolcp._version import __version__
-from boolcp.fit.state import AtomRecord, Factors, Pursuit, Term
+from boolcp.fit.blocks import RunState, Term
+from boolcp.fit.relax import Sweeps
+from boolcp.fit.starts import ObservedSearch, Search
+from boolcp.fit.state import AtomRecord, Pursuit, State
+from boolcp.fit.weights import NormalEquations
 from boolcp.io.atomic import check_free, replacing
-from boolcp.io.errors import FileError, reading
-from boolcp.io.results import fingerprint
+from boolcp.io.errors import FileError, check_exists, reading
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.storage import DenseTensor, ListedTensor, TuckerTensor
+from boolcp.result.columns import Columns
+from boolcp.storage import DenseTensor, TuckerTensor
 
-FORMAT, FORMAT_VERSION = "boolcp checkpoint", 1
+FORMAT, FORMAT_VERSION = "boolcp checkpoint", 2
 HEADER = "checkpoint.json"
 N_DIGEST = 64  # characters of a SHA-256
 # relative difference of |X|^2 and Gram matrices, computed twice in other parts, that counts as none
 SAME = {"float32": 1e-5, "float64": 1e-6}
-SMALL = 200  # rows of a Gram matrix that is kept to know lazy data by
-TYPES = {kind.__name__: kind for kind in (Atom, BooleanCP, AtomRecord, Pursuit, Factors, Term, TuckerTensor)}
+VALUES = (
+    Atom,
+    BooleanCP,
+    AtomRecord,
+    Pursuit,
+    NormalEquations,
+    Columns,
+    Sweeps,
+    Search,
+    ObservedSearch,
+    Term,
+    RunState,
+)
+TYPES = {kind.__name__: kind for kind in (*VALUES, State, TuckerTensor)}
 PARTS = {TuckerTensor: ("core", "bases", "squared_norm")}
 
 
@@ -41,8 +59,11 @@ class Checkpoint:
         self.previous = self.path.with_name(self.path.name + ".previous")
         self._is_good = True  # what stands at `path`, so that it may become the previous one
 
+    def release(self):
+        """Let other processes use the file."""
+
     def load(self):
-        """Return the header and the steps of the newest file that is whole; None if there is none at all."""
+        """Return the header and the state in the newest file that is whole; None if there is no file at all."""
         files = [path for path in (self.path, self.previous) if path.exists()]
         if not files:
             return None
@@ -56,33 +77,32 @@ class Checkpoint:
             self._is_good = path == self.path
             if problems:
                 warnings.warn(
-                    f"{problems[0]}: going on from {path.name}, the one before it.", UserWarning, stacklevel=5
+                    f"{problems[0]}: resuming from {path.name}, the one before it.", UserWarning, stacklevel=5
                 )
             return found
         raise FileError(
             self.path,
             f"no whole checkpoint is left: {'; '.join(problems)}",
-            "Name another file or, if that was a checkpoint, delete it to start anew.",
+            "Name a different file or, if that was a checkpoint, delete it to start over.",
         )
 
-    def save(self, header, steps):
-        """Write header and steps, completely or not at all; a good file that was there becomes the previous one."""
+    def save(self, header, state, random_state):
+        """Write a state, completely or not at all; a good file that was there becomes the previous one."""
         check_free(self.path, overwrite=True)
         temporary = self.path.with_name(self.path.name + ".writing")
         with replacing(self.path, overwrite=True, temporary=temporary) as unfinished:
-            write_archive(unfinished, header, steps)
+            write_archive(unfinished, header, state, random_state)
             if self._is_good and self.path.exists():
                 os.replace(self.path, self.previous)
         self._is_good = True
 
 
-def write_archive(path, header, steps):
+def write_archive(path, header, state, random_state):
     """Write the archive with its checksum."""
     arrays: list = []
-    memo: dict = {}
-    trees = {name: [encode(value, arrays, memo), state] for name, (value, state) in steps.items()}
+    tree = encode(state, arrays, {})
     header = {"format": FORMAT, "format_version": FORMAT_VERSION, "boolcp_version": __version__} | header
-    text = json.dumps(header | {"steps": trees}, default=plain)
+    text = json.dumps(header | {"state": tree, "random_state": random_state}, default=plain)
     with open(path, "w+b") as file:
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr(HEADER, text)
@@ -96,14 +116,14 @@ def write_archive(path, header, steps):
 
 
 def read_archive(path):
-    """Return the header and the steps {name: (value, state)} of an archive that is whole and of this version."""
+    """Return the header (with the state of the generator) and the State in an archive that is whole and readable."""
     with reading(path, "checkpoint"), open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         digest = digest_of(file) if size > N_DIGEST else b""
         file.seek(max(size - N_DIGEST, 0))
         if file.read() != digest:
             problem = "is cut short, damaged or not a checkpoint (its checksum is wrong)"
-            raise FileError(path, problem, "Use the file before it, or start anew.")
+            raise FileError(path, problem, "Use the file before it, or start over.")
         with zipfile.ZipFile(file) as archive:
             header = json.loads(archive.read(HEADER))
             check_version(path, header)
@@ -112,17 +132,17 @@ def read_archive(path):
             for name in names:
                 with archive.open(name) as member:
                     arrays.append(np.lib.format.read_array(member, allow_pickle=False))
-        steps = {name: (decode(tree, arrays), state) for name, (tree, state) in header.pop("steps").items()}
-    return header, steps
+        state = decode(header.pop("state"), arrays)
+    return header, state
 
 
 def check_version(path, header):
-    """Raise a FileError unless this version of boolcp wrote the file: others may take other steps."""
+    """Raise a FileError unless this version of boolcp wrote the file: a different one may take different steps."""
     if header.get("format") != FORMAT:
-        raise FileError(path, "is not a checkpoint that boolcp wrote", "Name another file.")
+        raise FileError(path, "is not a checkpoint that boolcp wrote", "Name a different file.")
     if (header["format_version"], header["boolcp_version"]) != (FORMAT_VERSION, __version__):
         problem = f"was written by boolcp {header['boolcp_version']}, this is {__version__}"
-        raise FileError(path, problem, "Resume it with that version, or name another file to start anew.")
+        raise FileError(path, problem, "Resume it with that version, or name a different file to start over.")
 
 
 def digest_of(file):
@@ -152,6 +172,8 @@ def encode(value, arrays, memo):
         return {"dense": encode(value.to_array(), arrays, memo)}
     if isinstance(value, list):
         return [encode(item, arrays, memo) for item in value]
+    if isinstance(value, dict):
+        return {"dict": {name: encode(item, arrays, memo) for name, item in value.items()}}
     if type(value) is tuple:
         return {"tuple": [encode(item, arrays, memo) for item in value]}
     kind = type(value)
@@ -171,6 +193,8 @@ def decode(tree, arrays):
         return arrays[tree["array"]]
     if "dense" in tree:
         return DenseTensor(decode(tree["dense"], arrays))
+    if "dict" in tree:
+        return {name: decode(item, arrays) for name, item in tree["dict"].items()}
     if "tuple" in tree:
         return tuple(decode(item, arrays) for item in tree["tuple"])
     return TYPES[tree["type"]](**{name: decode(part, arrays) for name, part in tree["parts"].items()})
@@ -181,39 +205,6 @@ def part_names(kind):
     if is_dataclass(kind):
         return [field.name for field in fields(kind)]
     return kind._fields if hasattr(kind, "_fields") else PARTS[kind]
-
-
-def through_file(value):
-    """Return the value as it would be read from a file: plain numbers, and every array a C-ordered copy.
-
-    Products are rounded differently for another memory order, so a fit goes on with this, whether it keeps a
-    checkpoint or not.
-    """
-    arrays: list = []
-    tree = encode(value, arrays, {})
-    return decode(tree, [np.array(array, order="C") for array in arrays])
-
-
-def describe_data(data):
-    """Return what tells one tensor from another, as a dict that JSON can hold.
-
-    Data in memory gives its fingerprint. A storage that is read in passes is not read once more: its `facts`, which
-    the first pass of a fit brings anyway, give |X|^2, the observed entries of each slice and small Gram matrices.
-    """
-    known: dict = {"shape": list(data.shape), "dtype": str(data.dtype)}
-    if not data.is_complete:
-        known["number of observed entries"] = int(data.n_observed)
-    facts = getattr(data, "facts", None)
-    if facts is not None:
-        grams = {mode: G for mode, G in facts.grams.items() if isinstance(mode, int) and len(G) <= SMALL}
-        known |= {f"Gram matrix of mode {mode}": np.asarray(G, dtype=float).tolist() for mode, G in grams.items()}
-        return known | {"|X|^2": float(facts.squared_norm)}
-    if isinstance(data, ListedTensor):
-        return known | {"indices": fingerprint(data.indices), "values": fingerprint(data.values)}
-    known["values"] = fingerprint(data.to_array())
-    if not data.is_complete:
-        known["mask"] = fingerprint(data._in_place(data._mask))
-    return known
 
 
 def check_same(path, kind, stored, given):
@@ -227,8 +218,8 @@ def check_same(path, kind, stored, given):
         name if is_opaque(stored.get(name)) else f"{name} ({stored.get(name)!r} there, {given.get(name)!r} here)"
         for name in differing
     ]
-    problem = f"is the checkpoint of another fit: different {kind}, namely {', '.join(shown)}"
-    raise FileError(path, problem, "Name another file, or delete this one; nothing was overwritten.")
+    problem = f"is the checkpoint of a different fit: different {kind}, namely {', '.join(shown)}"
+    raise FileError(path, problem, "Name a different file, or delete this one; nothing was overwritten.")
 
 
 def is_same(a, b, precision=None):
@@ -251,3 +242,70 @@ def plain(value):
     if isinstance(value, np.ndarray):
         return value.tolist()
     raise TypeError(f"A checkpoint cannot hold {value!r}.")
+
+
+# what a fit is identified by, and its random generator
+
+
+def describe_fit(parameters: dict[str, Any], data: Any, modes: tuple[int, ...], rng: np.random.Generator) -> dict:
+    """Return the parameters of a BMP and the data of a fit, as JSON can hold them."""
+    kept = {name: value for name, value in parameters.items() if name != "verbose"}
+    kept["random_state"] = describe_random_state(parameters["random_state"], rng)
+    return {"parameters": kept, "data": data.describe() | {"Boolean modes": list(modes)}}
+
+
+def describe_random_state(random_state: Any, rng: np.random.Generator) -> Any:
+    """Return an integer seed or None as it is, and the state of the Generator for anything else."""
+    if random_state is None or random_state is np.random:
+        return None
+    return int(random_state) if isinstance(random_state, numbers.Integral) else get_random_state(rng)
+
+
+def read_parameters(path: Any) -> dict[str, Any]:
+    """Return the parameters of the fit whose checkpoint is given."""
+    checkpoint = Checkpoint(path)
+    found = checkpoint.load()
+    if found is None:
+        check_exists(checkpoint.path)  # raises
+    parameters = found[0]["parameters"]
+    state = parameters["random_state"]
+    if isinstance(state, dict):
+        rng = np.random.Generator(getattr(np.random, state["bit_generator"])())
+        set_random_state(rng, state)
+        parameters["random_state"] = rng
+    return parameters
+
+
+def open_checkpoint(
+    path: Any, identity: dict[str, Any], rng: np.random.Generator, first: State
+) -> tuple[Checkpoint, State]:
+    """Return the checkpoint of a fit and the state to continue from: that of the file if it exists, else `first`."""
+    checkpoint = Checkpoint(path)
+    check_free(checkpoint.path, overwrite=True)
+    found = checkpoint.load()
+    if found is None:
+        return checkpoint, first
+    header, state = found
+    for kind in ("parameters", "data"):
+        check_same(checkpoint.path, kind, header[kind], identity[kind])
+    set_random_state(rng, header["random_state"])
+    return checkpoint, state
+
+
+def get_random_state(rng: np.random.Generator) -> dict[str, Any]:
+    """Return the state of a Generator, with lists for its arrays."""
+    return listed(rng.bit_generator.state)
+
+
+def set_random_state(rng: np.random.Generator, state: dict[str, Any]) -> None:
+    """Put a Generator into a state that `get_random_state` gave."""
+    rng.bit_generator.state = state
+
+
+def listed(state: Any) -> Any:
+    """Return a dict with its arrays as lists and its numbers as those of Python."""
+    if isinstance(state, dict):
+        return {name: listed(value) for name, value in state.items()}
+    if isinstance(state, np.ndarray):
+        return state.tolist()
+    return state.item() if isinstance(state, np.generic) else state

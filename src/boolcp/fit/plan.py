@@ -1,247 +1,406 @@
-"""The way from a storage to the pursuit and the refined decomposition, and back to the full data."""
+"""From a storage to a decomposition: the plan of stages that the parameters ask for, and the loop that runs them.
+
+A stage is a generator: it yields what it has reached after each step, and begun again with that value it continues as
+if it had never been interrupted. Stages know nothing of checkpoints and callbacks: `run` shows each value to a Watch.
+"""
 
 import math
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from boolcp.fit import certify
+from boolcp.fit import certify, impute
+from boolcp.fit.atom_search import greedy_atom_search
 from boolcp.fit.blocks import block_pursuit
-from boolcp.fit.impute import observed_block_pursuit
-from boolcp.fit.polish import decide_rows
-from boolcp.fit.pursuit import boolean_matching_pursuit, record
-from boolcp.fit.relax import quadratic, solve_rows
-from boolcp.fit.starts import add_greedy, not_worse, refine, to_decomposition
-from boolcp.fit.weights import atom_system, solve_lasso
+from boolcp.fit.finish import by_size, fit_weights, not_worse, on_full_data, penalize, settled, shortened, with_data
+from boolcp.fit.polish import polish, polish_sweeps
+from boolcp.fit.pursuit import Find, add_greedy, boolean_matching_pursuit, polished_pursuit, pursue
+from boolcp.fit.relax import begin, last
+from boolcp.fit.starts import EXACT, Search, refine_once, revive, search, search_observed
+from boolcp.fit.state import Pursuit, Settings, State
+from boolcp.fit.watch import Progress, Stop, Watch, progress
 from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
-from boolcp.storage import TuckerTensor, complete_tensor
+from boolcp.result.columns import Columns, to_columns
+from boolcp.storage import complete_tensor
 from boolcp.storage.lazy import check_fit, look_at, make_source
 from boolcp.storage.long import is_long
+from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import first_gram, is_compressible
 
-EXTRA_RANK = 10  # directions kept in each mode of the compressed tensor beyond the number of atoms
+EXTRA_RANK = 10  # directions kept in each mode of the compressed tensor beyond the number of columns
+NOISELESS = 1e-5  # a loss below this part of |X|^2 leaves nothing to the noise
+N_RELAX = (200, 60)  # sweeps of a relaxation at most, for atoms of rank one and of larger rank, which settle slowly
 
 
-def run(model, data, modes, rng, steps, start=None):
-    """Return the Pursuit and the final BooleanCP that the parameters of a BMP ask for.
+@dataclass(frozen=True)
+class Job:
+    """What a fit is given: the data, the modes that may be Boolean, the source of randomness and the parameters."""
 
-    `start` holds those of a fit with fewer atoms to go on from. If `steps` is stopped, they are the best so far.
+    data: Storage
+    modes: tuple[int, ...]
+    rng: np.random.Generator
+    settings: Settings
+
+    @property
+    def tol(self) -> float:
+        """Return |X - W| / |X| at which nothing is left: a loss from inner products is rounding below it."""
+        return max(self.settings.tol, float(np.sqrt(10 * np.finfo(self.data.dtype).eps)))
+
+    @property
+    def atom_rank(self) -> int:
+        """Return the number of columns of each atom."""
+        rank = self.settings.atom_rank
+        return rank if isinstance(rank, int) else 1
+
+    def find_on(self, tensor: Storage) -> Find:
+        """Return the search for the atom of steepest descent from an estimate of a tensor."""
+
+        def find(W: BooleanCP) -> Any:
+            residual = tensor.residual(W)
+            return greedy_atom_search(residual, self.modes, self.rng, atom_rank=self.atom_rank, certify=False)
+
+        return find
+
+
+Step = tuple[Any, Progress | None]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of a plan. One that only improves the result is left out once a fit is stopped."""
+
+    name: str
+    steps: Callable[[Job, State], Iterator[Step]]
+    improves: bool = True
+
+
+def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
+    """Return the stages that the parameters ask for."""
+    result = Stage("result", finish, improves=False)
+    if not settings.refine:
+        return Stage("pursuit", published_stage), result
+    if settings.atom_rank is None or data.ndim == 2 or (settings.atom_rank == "auto" and data.is_complete):
+        return Stage("pursuit", block_stage), result
+    core, pursuit = Stage("core", core_stage, improves=False), Stage("pursuit", pursuit_stage)
+    starts = Stage("start", start_stage), Stage("search", search_stage)
+    if data.is_complete:
+        return core, pursuit, *starts, Stage("polish", polish_stage), result
+    path = Stage("path", path_stage, improves=False)
+    stages = core, pursuit, path, *starts, Stage("observed", observed_stage), Stage("fewer", fewer_stage)
+    if settings.atom_rank == "auto":
+        stages += Stage("filled", filled_stage), Stage("settle", settle_stage)
+    return *stages, result
+
+
+def run(job: Job, plan: tuple[Stage, ...], state: State, watch: Watch) -> tuple[Pursuit, BooleanCP]:
+    """Run the stages of a plan from a state on, each step seen by `watch`; return the pursuit and the decomposition."""
+    while state.stage < len(plan):
+        stage, here = plan[state.stage], state.here
+        if not (stage.improves and state.is_stopped):
+            try:
+                for here, seen in stage.steps(job, state):
+                    state = watch.step(replace(state, here=here), seen)
+                    if state.is_stopped or (state.is_cut and stage.name == "pursuit"):
+                        break
+            except Stop:  # the step is given up; all before it counts
+                if "pursuit" not in state.done and here is None:
+                    raise  # there is nothing to keep yet
+                is_pursuit = stage.name == "pursuit" and not state.is_cut
+                state = replace(state, is_cut=True, is_stopped=not is_pursuit)
+                if not stage.improves:
+                    continue  # the result needs this stage: again
+        state = replace(state, stage=state.stage + 1, here=None, done=state.done | {stage.name: here})
+        if state.stage == len(plan):
+            state = replace(state, done={"result": here})  # nothing else is needed any more
+        state = watch.stage(state)
+    pursuit, W = state.done["result"]
+    return replace(pursuit, stop_reason="stopped", memory=None) if state.is_cut else replace(pursuit, memory=None), W
+
+
+# the stages
+
+
+def core_stage(job: Job, state: State) -> Iterator[Step]:
+    """Compress the tensor, zeros filled in where entries are missing; None if that is not worth it."""
+    rank = job.settings.n_atoms * job.atom_rank + EXTRA_RANK
+    small = complete_tensor(job.data, rank, job.settings.compression)
+    yield (small if small.is_compressed else None), None
+
+
+def small_of(job: Job, state: State) -> Storage:
+    """Return the complete tensor on which the search is done."""
+    small = state.done["core"]
+    return complete_tensor(job.data, 0, False) if small is None else small
+
+
+def begun(state: State) -> Pursuit | None:
+    """Return the pursuit to continue: this fit's, or that of the fit before it (`warm_start`)."""
+    return state.done.get("earlier") if state.here is None else state.here
+
+
+def told(job: Job, tensor: Storage, pursuits: Iterator[Pursuit]) -> Iterator[Step]:
+    """Yield each pursuit, with its progress if it has a new atom, and why the last one ended."""
+    n_atoms, n_before = job.settings.n_atoms, None
+    for pursuit in pursuits:
+        n_found = len(pursuit.history)
+        if n_found >= n_atoms:
+            pursuit = replace(pursuit, stop_reason="n_atoms")
+        seen = None
+        if n_before is not None and n_found > n_before:
+            seen = progress("pursuit", n_found, n_atoms, 2 * pursuit.history[-1].loss, tensor.squared_norm)
+        n_before = n_found
+        yield pursuit, seen
+
+
+def published_stage(job: Job, state: State) -> Iterator[Step]:
+    """Find atoms on the data itself, the weights corrected after each: Algorithm 1 as printed."""
+    s = job.settings
+    options = {"atom_rank": s.atom_rank, "criterion": s.criterion, "certify": s.certify, "alpha": s.alpha}
+    steps = boolean_matching_pursuit(
+        job.data, s.n_atoms, job.modes, job.rng, start=begun(state), tol=job.tol, **options
+    )
+    yield from told(job, job.data, steps)
+
+
+def block_stage(job: Job, state: State) -> Iterator[Step]:
+    """Find block atoms on the data itself, all blocks and bits corrected after each.
+
+    An atom of a matrix with missing entries is one column: the sweeps over columns serve it.
     """
-    earlier, fitted = (None, None) if start is None else start
-    options = {
-        "atom_rank": model.atom_rank,
-        "score": vars(model)["score"],
-        "tol": max(model.tol, _precision(data.dtype)),
-        "steps": steps,
-        "start": earlier,
-    }
-    if not model.refine:
-        options |= {"alpha": model.alpha, "certify": model.certify}
-        pursue = partial(boolean_matching_pursuit, data, model.n_atoms, modes, rng, **options)
-        pursuit = steps.do("pursuit", pursue, rng)
-        W = pursuit.path[-1]
-    elif model.atom_rank != 1 or data.ndim == 2:
-        search = block_pursuit if data.is_complete else observed_block_pursuit
-        options |= {"sigma": model.sigma, "certify": model.certify}
-        pursuit = steps.do("pursuit", partial(search, data, model.n_atoms, modes, rng, **options), rng)
-        W = penalize(pursuit.path[-1], model.alpha)
+    s, data = job.settings, job.data
+    options = {"start": begun(state), "tol": job.tol, "certify": s.certify}
+    if data.ndim == 2 and not data.is_complete:
+        steps = polished_pursuit(data, s.n_atoms, job.modes, job.rng, **options)
     else:
-        pursuit, W = run_refined(model, data, modes, rng, steps, fitted, options)
-    return replace(pursuit, stop_reason="stopped") if steps.is_cut else pursuit, W
+        rank = None if data.ndim == 2 and s.atom_rank != "auto" else s.atom_rank
+        options |= {"atom_rank": rank, "sigma": s.sigma, "criterion": s.criterion}
+        steps = block_pursuit(data, s.n_atoms, job.modes, job.rng, **options)
+    yield from told(job, data, steps)
 
 
-def run_refined(model, data, modes, rng, steps, fitted, options):
-    """Return the Pursuit of rank-one atoms and the BooleanCP refined in all factors."""
-    small = compressed(model, data, steps)
-    options = options | {"certify": model.certify and small is data}
-    pursuit = steps.do("pursuit", partial(boolean_matching_pursuit, small, model.n_atoms, modes, rng, **options), rng)
-    start = pursuit.path[-1]
-    if start.n_atoms == 0 or steps.is_stopped or not data.is_complete:
-        pursuit = on_data(model, pursuit, data, small, steps)
-        start = pursuit.path[-1]
-    if start.n_atoms == 0 or (small is data and pursuit.stop_reason == "explained"):
-        return pursuit, start
-    if steps.is_stopped:
-        return pursuit, penalize(start, model.alpha)
-    if fitted is not None:
-        start = steps.do("extended", partial(extend, data, small, fitted, start.n_atoms, modes, rng), rng)
-    limits = {"max_iter": model.max_iter, "steps": steps}
-    solution = refine(data, small, start, start.n_atoms, modes, rng, n_init=model.n_init, **limits)
-    W = by_size(to_decomposition(data.shape, solution))
-    if small is not data and data.is_complete:  # with the result, so that they share a pass over the data
-        if hasattr(data, "ask_ahead"):
-            data.ask_ahead([W.factors, pursuit.path[-1].factors])
-        pursuit = on_data(model, pursuit, data, small, steps)
-        start = pursuit.path[-1] if fitted is None else start
-    best = not_worse(data, solution, start, **limits)
-    W = with_data(W if best is solution else by_size(to_decomposition(data.shape, best)), data)
-    if model.certify:
-        W = certify.certify(data, W, certify.left_out_weights(W))
-    return pursuit, penalize(W, model.alpha)
+def pursuit_stage(job: Job, state: State) -> Iterator[Step]:
+    """Find atoms on the small tensor: of rank one as Algorithm 1 does, of a larger rank with all factors corrected."""
+    s, small = job.settings, small_of(job, state)
+    options = {
+        "start": begun(state),
+        "tol": job.tol,
+        "criterion": s.criterion,
+        "certify": s.certify and small is job.data,
+    }
+    if job.atom_rank > 1:
+        steps = polished_pursuit(small, s.n_atoms, job.modes, job.rng, atom_rank=job.atom_rank, **options)
+    else:
+        steps = boolean_matching_pursuit(small, s.n_atoms, job.modes, job.rng, **options)
+    yield from told(job, small, steps)
 
 
-def open_lazy(model, X, mask):
-    """Return the storage of a lazy array that the parameters of a BMP ask for, or None if it has to be loaded.
+def path_stage(job: Job, state: State) -> Iterator[Step]:
+    """Judge the estimates of the pursuit on the full data."""
+    yield on_full_data(state.done["pursuit"], job.data, job.atom_rank, is_certified=False), None
+
+
+def search_stage(job: Job, state: State) -> Iterator[Step]:
+    """Relax, round and polish from several starts on the small tensor."""
+    small, start = small_of(job, state), state.done["start"]
+    if start is None:
+        return
+    first, s = Search() if state.here is None else state.here, job.settings
+    limits = {"n_init": s.n_init, "max_iter": s.max_iter, "n_relax": N_RELAX[job.atom_rank > 1]}
+    W = to_columns(start)
+    for here in search(small, W, W.n_atoms, job.modes, job.find_on(small), job.rng, first, **limits):
+        yield here, progress("search", here.n_done, s.n_init, here.best.loss, small.squared_norm)
+
+
+def start_stage(job: Job, state: State) -> Iterator[Step]:
+    """Choose the estimate to refine: the pursuit's, or an earlier fit with atoms added; none if all is explained."""
+    pursuit = state.done.get("path") or state.done["pursuit"]
+    is_exact = state.done["core"] is None and job.data.is_complete and pursuit.stop_reason == "explained"
+    if pursuit.n_atoms and not is_exact:
+        is_warm = "fitted" in state.done
+        yield (extended(job, state, pursuit.n_atoms) if is_warm else pursuit.W), None
+
+
+def extended(job: Job, state: State, n_atoms: int) -> BooleanCP:
+    """Return the earlier fit with greedy atoms added, as long as they descend, and the weights that fit best."""
+    find, W = job.find_on(small_of(job, state)), state.done["fitted"]
+    for _ in range(n_atoms - W.n_atoms):
+        longer = add_greedy(W, 1, find)
+        if longer is None:
+            break
+        W = longer
+    return fit_weights(job.data, W)
+
+
+def polish_stage(job: Job, state: State) -> Iterator[Step]:
+    """Polish the best start on the full data, and replace atoms that died."""
+    found, limit, data = state.done["search"], job.settings.max_iter, job.data
+    if found is None:
+        return
+    here = first = begin(found.best) if state.here is None else state.here
+    for here in polish_sweeps(data, first, max_iter=limit):
+        yield here, progress("polish", here.n_done, limit, here.W.loss, data.squared_norm)
+    if here.result.is_dead().any():
+        yield replace(here, W=revive(data, here.result, job.find_on(small_of(job, state)))), None
+
+
+def observed_stage(job: Job, state: State) -> Iterator[Step]:
+    """Search further over the observed entries, from the best start."""
+    found, data, s = state.done["search"], job.data, job.settings
+    if found is None:
+        return
+    steps = search_observed(
+        data, found.best, job.modes, job.find_on(data), job.rng, state.here, n_init=s.n_init, max_iter=s.max_iter
+    )
+    for n_sweeps, here in enumerate(steps, 1):
+        yield here, progress("observed", n_sweeps, None, here.best.loss, data.squared_norm)
+
+
+def fewer_stage(job: Job, state: State) -> Iterator[Step]:
+    """Look for fewer atoms that explain the observed entries, if all of them do: more are free where nothing is seen.
+
+    Yields the number of atoms tried and, if they suffice, their columns.
+    """
+    data, s, all_of_it = job.data, job.settings, state.done["observed"]
+    if all_of_it is None or all_of_it.best.loss > NOISELESS * data.squared_norm:
+        return
+    exact = max(EXACT * data.squared_norm, all_of_it.best.loss)
+    small, first = small_of(job, state), 1 if state.here is None else state.here[0] + 1
+    limits = {"n_init": s.n_init, "max_iter": s.max_iter}
+    is_enough = state.here is not None and state.here[1] is not None
+    for W in state.done["path"].path[first:-1] if not is_enough else ():
+        starts = search(small, to_columns(W), W.n_atoms, job.modes, job.find_on(small), job.rng, Search(), **limits)
+        best = last(starts, Search()).best
+        steps = search_observed(data, best, job.modes, job.find_on(data), job.rng, None, **limits)
+        best = last(steps, None).best
+        yield (W.n_atoms, best if best.loss <= exact else None), None
+        if best.loss <= exact:
+            return
+
+
+def filled_stage(job: Job, state: State) -> Iterator[Step]:
+    """Find blocks on the tensor completed by the refined atoms of rank one."""
+    impute.check_size(job.data)
+    full, sigma = filled(job, state)
+    steps = block_pursuit(
+        full, job.settings.n_atoms, job.modes, job.rng, atom_rank="auto", sigma=sigma, tol=job.tol, certify=False,
+        criterion=job.settings.criterion, start=state.here,
+    )  # fmt: skip
+    yield from told(job, full, steps)
+
+
+def filled(job: Job, state: State) -> tuple[Storage, float]:
+    """Return the tensor completed by the refined atoms of rank one, and its noise level."""
+    columns = reached(job, state)
+    full = impute.fill(job.data, BooleanCP(job.data.shape) if columns is None else columns.to_decomposition())
+    sigma = job.settings.sigma
+    return full, impute.noise_of_filled(job.data, full) if sigma is None else float(sigma)
+
+
+def settle_stage(job: Job, state: State) -> Iterator[Step]:
+    """Fit the blocks of each estimate to the observed entries; yield the estimates with their losses."""
+    pursuit, sigma = state.done["filled"], filled(job, state)[1]
+    here = () if state.here is None else state.here
+    for W in pursuit.path[1 + len(here) :]:
+        here = (*here, impute.settle(job.data, W, job.modes, job.rng, sigma, tol=job.tol))
+        yield here, progress("settle", len(here), len(pursuit.history), here[-1][1], job.data.squared_norm)
+
+
+def finish(job: Job, state: State) -> Iterator[Step]:
+    """Yield the pursuit and the decomposition that the stages have led to."""
+    done, data, s = state.done, job.data, job.settings
+    if "core" not in done:
+        pursuit = done["pursuit"]
+        yield (pursuit, pursuit.W if not s.refine else penalize(pursuit.W, s.alpha)), None
+        return
+    if done.get("settle"):
+        yield settled(done, data.squared_norm, s.alpha), None
+        return
+    solution, pursuit = reached(job, state), done.get("path") or done["pursuit"]
+    if solution is not None and solution.n_atoms < pursuit.n_atoms and done.get("fewer") is not None:
+        pursuit = shortened(pursuit, solution.n_atoms)
+    W = None if solution is None else by_size(solution.to_decomposition())
+    if "path" not in done and done["core"] is not None:  # with the result, so that they share a pass over the data
+        if W is not None and job.atom_rank == 1:
+            data.ask_ahead([W.factors, pursuit.W.factors])
+        pursuit = on_full_data(pursuit, data, job.atom_rank, s.certify and not state.is_stopped)
+    if W is not None:
+        start = done["start"] if "fitted" in done and done.get("start") is not None else pursuit.W
+        best = not_worse(data, solution, start, max_iter=s.max_iter)
+        W = with_data(W if best is solution else by_size(best.to_decomposition()), data)
+        if s.certify:
+            W = certify.certify(data, W, certify.left_out_weights(W))
+    yield (pursuit, penalize(pursuit.W if W is None else W, s.alpha)), None
+
+
+def reached(job: Job, state: State) -> Columns | None:
+    """Return the best columns that the stages so far have led to; None if nothing was refined."""
+    done = state.done
+    if done.get("fewer") is not None and done["fewer"][1] is not None:
+        return done["fewer"][1]
+    if done.get("polish") is not None:
+        return done["polish"].result
+    if done.get("observed") is not None:
+        return done["observed"].best
+    return None if done.get("search") is None else polish(job.data, done["search"].best, max_iter=1)
+
+
+def refined_path(job: Job) -> Iterator[Pursuit]:
+    """Yield the pursuit whose estimates are refined, each from the one before and a greedy atom."""
+    data = job.data
+    small = complete_tensor(data, job.settings.n_atoms * job.atom_rank + EXTRA_RANK, job.settings.compression)
+    find = job.find_on(small)
+
+    def correct(pursuit: Pursuit, found: Any) -> Pursuit:
+        """Relax, round and polish on the small tensor, whose estimate is kept, and polish on the full data."""
+        longer = add_greedy(pursuit.memory, 1, lambda W: found)
+        if longer is None:
+            return replace(pursuit, stop_reason="no descent")
+        best = refine_once(small, longer, job.modes, find, job.rng)
+        W = polish(data, best, max_iter=3).to_decomposition()
+        is_longer = W.n_atoms > pursuit.n_atoms
+        return Pursuit(
+            (*pursuit.path, W), memory=best.to_decomposition(), stop_reason="" if is_longer else "no descent"
+        )
+
+    first = Pursuit((BooleanCP(data.shape),), memory=BooleanCP(data.shape))
+    yield from pursue(first, job.settings.n_atoms, lambda pursuit: find(pursuit.memory), correct)
+
+
+# lazy arrays
+
+
+def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage | None:
+    """Return the storage of a lazy array that the parameters of a fit ask for, or None if it has to be loaded.
 
     Raises a MemoryError with an estimate, before anything is read, if the memory is too small for the one or the other.
     """
-    limit, rank = read_memory(model.max_memory), model.n_atoms + EXTRA_RANK
-    if is_few_passes(model, X.shape):
-        asked = (
-            range(X.ndim) if model.certify else [int(np.argmin(X.shape))]
-        )  # the shortest tells one tensor from another
+    limit = read_memory(max_memory)
+    if is_few_passes(settings, X.shape):
+        n_columns, shortest = settings.n_atoms * settings.atom_rank, int(np.argmin(X.shape))
+        rank = n_columns + EXTRA_RANK
+        asked = range(X.ndim) if settings.certify else [shortest]  # which identifies the tensor
         wanted = [n for n in asked if not is_long(X.shape[n])]
-        source = make_source(X, mask, model.max_memory, model.n_atoms)
-        check_fit(source, limit, model.n_atoms, rank, wanted)
+        source = make_source(X, mask, max_memory, n_columns)
+        check_fit(source, limit, n_columns, rank, wanted)
         data = look_at(source, limit, first=first_gram(X.shape, rank), wanted=wanted)
         if not data.is_complete:
-            check_fit(source, limit, model.n_atoms, rank, wanted, is_complete=False)
+            check_fit(source, limit, n_columns, rank, wanted, is_complete=False)
         return data
     advice = (
-        "A tensor is left where it is with atom_rank=1, refine=True, compression=True and three or more modes, not all "
-        "of them short; otherwise it is loaded. Change these parameters, or raise max_memory."
+        "A tensor stays where it is with an integer atom_rank, refine=True, compression=True and three or more modes, "
+        "not all of them short; otherwise it is loaded. Change these parameters, or raise max_memory."
     )
     needed = 3 * float_bytes(X.shape, X.dtype)
     check_memory({"the tensor in memory, with copies": needed}, limit, advice)
     return None
 
 
-def is_few_passes(model, shape):
+def is_few_passes(settings: Settings, shape: tuple[int, ...]) -> bool:
     """Return True if a fit reads a tensor that is not in memory only a few times."""
-    is_default = model.refine and model.atom_rank == 1 and model.compression
+    is_default = settings.refine and isinstance(settings.atom_rank, int) and settings.compression
+    rank = settings.n_atoms * (settings.atom_rank if is_default else 1) + EXTRA_RANK
     is_small = not is_long(max(shape)) and max(shape) ** 2 > math.prod(shape)  # one short mode, and less of all others
-    return is_default and len(shape) > 2 and not is_small and is_compressible(shape, model.n_atoms + EXTRA_RANK)
-
-
-def compressed(model, data, steps):
-    """Return the complete tensor on which the parameters of a BMP ask the search to be done."""
-
-    def compute():
-        small = complete_tensor(data, model.n_atoms + EXTRA_RANK, model.compression)
-        return small if isinstance(small, TuckerTensor) else None
-
-    small = steps.do("core", compute)
-    return complete_tensor(data, 0, False) if small is None else small
-
-
-def extend(data, small, W, n_atoms, modes, rng):
-    """Return W with greedy atoms of `small` added, as long as they descend, and the weights that fit `data` best."""
-    for _ in range(n_atoms - W.n_atoms):
-        longer = add_greedy(small, W, 1, modes, rng)
-        if longer is None:
-            break
-        W = longer
-    G, b = atom_system(data, W.atoms)
-    return with_system(replace(W, weights=solve_rows(G, b[None])[0]), data, G, b)
-
-
-def _precision(dtype):
-    """Return the relative error |X - W| / |X| below which a loss computed from inner products is rounding."""
-    return float(np.sqrt(10 * np.finfo(dtype).eps))
-
-
-def find_undetermined(data):
-    """Return the slices without any observed entry by mode, {mode: (d_n,) bool}, only for modes that have some."""
-    if data.is_complete:
-        return {}
-    empty = {mode: data.n_observed_along(mode) == 0 for mode in range(data.ndim)}
-    return {mode: slices for mode, slices in empty.items() if slices.any()}
-
-
-def block_equations(data, mode, blocks):
-    """Return H and P of the least squares for the factor along `mode` that multiplies given blocks."""
-    P = np.asarray(data.project(mode, blocks), dtype=float)
-    flat = blocks.reshape(len(blocks), -1)
-    if data.is_complete:
-        return flat @ flat.T, P
-    products = np.einsum("kj,lj->klj", flat, flat).reshape(-1, *blocks.shape[1:])
-    return data.observed().project(mode, products).reshape(-1, len(blocks), len(blocks)), P
-
-
-def explained_share(data, W):
-    """Return the share of |X|^2 that W explains when its factor along mode 0 is solved anew, from small answers."""
-    if data.squared_norm == 0:
-        return 1.0
-    if data.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
-        return 1 - data.residual(W).squared_norm / data.squared_norm
-    blocks, boolean = design(W, 0)
-    H, P = block_equations(data, 0, blocks)
-    A = decide_rows(H, P, boolean, np.zeros_like(P))
-    return float((2 * np.sum(P * A) - quadratic(H, A)) / data.squared_norm)
-
-
-def by_size(W):
-    """Return W with its atoms sorted from the largest to the smallest norm."""
-    sizes = W.weights * np.sqrt([atom.n_ones for atom in W.atoms])
-    return W[np.argsort(-sizes, kind="stable")]
-
-
-def with_data(W, data):
-    """Return W with |X|^2, <X, M_k> and, if entries are missing, <M_k, M_l>, which shares of variance need."""
-    return with_system(W, data, *atom_system(data, W.atoms))
-
-
-def with_system(W, data, G, b):
-    """Return W with the inner products <M_k, M_l> and <X, M_k> of its atoms over the entries of `data`."""
-    return replace(W, data_norm2=data.squared_norm, data_inner=b, data_gram=None if data.is_complete else G)
-
-
-def penalize(W, alpha):
-    """Return W with its weights solved anew under the l1 penalty, atoms of weight zero left out."""
-    if alpha == 0 or W.n_atoms == 0:
-        return W
-    weights = solve_lasso(W.observed_gram(), W.data_inner, alpha)
-    return replace(W, weights=weights)[np.flatnonzero(weights)]
-
-
-def on_data(model, pursuit, data, small, steps):
-    """Return a pursuit that was run on `small` with weights, losses and certificates of the full data."""
-    if small is data:
-        return pursuit
-    return steps.do("path", partial(on_full_data, pursuit, data, model.certify and not steps.is_stopped))
-
-
-def on_full_data(pursuit, data, is_certified):
-    """Return a pursuit that was run on compressed data with weights, losses and certificates of the full data."""
-    last = with_data(pursuit.path[-1], data)
-    G, b = last.observed_gram(), last.data_inner
-    path, history = [replace(pursuit.path[0], data_norm2=data.squared_norm)], []
-    for k in range(1, last.n_atoms + 1):
-        weights = np.linalg.solve(G[:k, :k], b[:k])
-        path.append(replace(last[:k], weights=weights))
-    if is_certified and last.n_atoms and data.is_complete:  # with missing entries each step would cost a Gram
-        atoms = certify.certify(data, path[-1], certify.in_turn_weights(path)).atoms
-        path = [replace(W, atoms=atoms[: W.n_atoms]) for W in path]
-    for W, old in zip(path[1:], pursuit.history, strict=True):
-        error2 = max(data.squared_norm - W.weights @ W.data_inner, 0.0)
-        history.append(record(W.atoms[-1], error2, data.squared_norm, old.seconds))
-    return replace(pursuit, path=tuple(path), history=tuple(history))
-
-
-def design(W, mode):
-    """Return the tensors of the other modes that the factor along `mode` multiplies, and which of them take bits.
-
-    An atom that is Boolean along `mode` gives its weighted real part; one that is real there gives one product for
-    each column of its factor along `mode`.
-    """
-    others = W.shape[:mode] + W.shape[mode + 1 :]
-    blocks, boolean = [], []
-    for atom, weight in zip(W.atoms, W.weights, strict=True):
-        if atom.mode == mode:
-            blocks.append(weight * atom.dense_block())
-            boolean.append(True)
-            continue
-        if atom.rank is None:
-            raise ValueError(
-                f"The block atoms are dense along mode {mode}: there is no factor of that mode to solve for. "
-                f"Use an integer atom_rank, or a Boolean mode."
-            )
-        terms = BooleanCP(W.shape, (atom,), [weight]).rank_one_terms()
-        for term, size in zip(terms.atoms, terms.weights, strict=True):
-            one = BooleanCP(W.shape, (term,), [size])
-            column = np.asarray(one.factors[mode][:, 0], dtype=float)
-            blocks.append(one.contract(mode, column[:, None])[0])
-            boolean.append(False)
-    return np.array(blocks).reshape(len(blocks), *others), np.array(boolean, dtype=bool)
+    return is_default and len(shape) > 2 and not is_small and is_compressible(shape, rank)

@@ -1,62 +1,74 @@
-"""Beyond the paper: all factors of rank-one atoms corrected in turn, real columns by least squares, bits row by row."""
+"""Beyond the paper: all factors of the atoms corrected in turn, real columns by least squares, bits row by row."""
 
+from collections.abc import Iterator
 from functools import partial
 
 import numpy as np
 
 from boolcp.contractions import CHUNK, gram_product
 from boolcp.fit._kernels import descend_bits
-from boolcp.fit.relax import begin_sweeps, pseudo_inverse, quadratic, solve_rows
-from boolcp.fit.state import Factors
+from boolcp.fit.relax import Sweeps, begin, last, pseudo_inverse, quadratic, solve_rows
+from boolcp.result.columns import Columns
+from boolcp.storage.protocol import Storage
 
 MAX_JOINT = 10  # Boolean columns of one mode whose 2^K patterns are all tried in each row
 ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
 
 
-def polish(data, factors, boolean_mode, *, max_iter=50, tol=1e-9, steps=None):
-    """Return Factors after alternating over the modes, real columns by least squares and Boolean ones bit by bit.
+def polish(data: Storage, W: Columns, *, max_iter: int = 50, tol: float = 1e-9) -> Columns:
+    """Return the columns after alternating over the modes until nothing changes; the loss never rises."""
+    start = begin(W)
+    return last(polish_sweeps(data, start, max_iter=max_iter, tol=tol), start).result
 
-    The loss never rises. Stops when no bit changes and a sweep lowers the loss by less than `tol` of it, or when
-    `steps`, which remembers every sweep, is stopped.
+
+def polish_sweeps(data: Storage, here: Sweeps, *, max_iter: int = 50, tol: float = 1e-9) -> Iterator[Sweeps]:
+    """Yield sweeps over the modes: real columns by least squares, Boolean ones bit by bit. The loss never rises.
+
+    They are settled when no bit changes and a sweep lowers the loss by less than `tol` of it.
     """
-    n_sweeps, factors, loss, is_settled = begin_sweeps(factors, steps)
-    while n_sweeps < max_iter and not is_settled:
-        previous = loss
-        changed, loss = sweep(data, factors, boolean_mode)
-        if not np.isfinite(loss):  # too few observed entries to hold the factors
-            return Factors(factors, boolean_mode, np.inf)
-        n_sweeps += 1
-        is_settled = not changed and previous - loss <= tol * loss + ROUNDING * data.squared_norm
-        if steps is not None:
-            n_sweeps, factors, loss, is_settled = steps.keep("sweep", (n_sweeps, factors, loss, is_settled))
-            steps.report("polish", n_sweeps, max_iter, loss, data.squared_norm)
-            if steps.is_stopped:
-                break
-    return Factors(factors, boolean_mode, max(float(loss), 0.0))
+    while here.n_done < max_iter and not here.is_settled:
+        W, is_changed = sweep(data, here.W)
+        if not np.isfinite(W.loss):  # too few observed entries to hold the factors
+            yield Sweeps(W.with_matrices(W.matrices), here.n_done + 1, True)
+            return
+        is_low = here.W.loss - W.loss <= tol * W.loss + ROUNDING * data.squared_norm
+        here = Sweeps(W, here.n_done + 1, bool(is_low and not is_changed))
+        yield here
 
 
-def sweep(data, factors, boolean_mode):
-    """Decide the factor of each mode once, in place; return whether a bit changed, and |X - W|^2.
+def sweep(data: Storage, W: Columns) -> tuple[Columns, bool]:
+    """Decide the factor of each mode once; return the columns with |X - W|^2, and whether a bit changed.
 
     Complete data is read for one mode only, the longest, which goes first: contracted with the factor found, it is
     small and has all that the other modes need.
     """
-    order, changed, source = sweep_order(data), False, data
+    factors, order, is_changed, source = list(W.matrices), sweep_order(data), False, data
     for mode in order:
-        boolean = boolean_mode == mode
+        S, boolean = W.ties(mode)
         if data.is_complete and source is data:
             H = gram_product(factors, mode)
-            A, source = data.update(factors, mode, partial(decide_rows, H, boolean=boolean))
+            A, source = data.update(factors, mode, partial(decide_columns, H, S, boolean))
         else:
             H, P = source.normal_equations(factors, mode)
-            A = decide_rows(H, P, boolean, factors[mode])
-        changed |= not np.array_equal(A[:, boolean], factors[mode][:, boolean])
+            A = decide_columns(H, S, boolean, P, factors[mode])
+        own = W.column_mode == mode
+        is_changed |= not np.array_equal(A[:, own], factors[mode][:, own])
         factors[mode] = A
         if mode != order[-1]:
-            sizes = balance_real(factors, boolean_mode, mode, order)
+            sizes = balance_real(factors, W.column_mode, mode, order)
             if mode == order[0] and source is not data:
                 source = source.scaled(1 / sizes)
-    return changed, data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A)
+    return W.with_matrices(factors, data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A)), is_changed
+
+
+def decide_columns(
+    H: np.ndarray, S: np.ndarray | None, boolean: np.ndarray, P: np.ndarray, current: np.ndarray
+) -> np.ndarray:
+    """Return the best rows (d, R) of one factor whose columns are tied by S, given H and P; see `Columns.ties`."""
+    if S is None:
+        return decide_rows(H, P, boolean, current)
+    unknowns = decide_rows(S.T @ H @ S, P @ S, boolean, current @ S / S.sum(axis=0))
+    return unknowns @ S.T
 
 
 def sweep_order(data):
@@ -67,18 +79,18 @@ def sweep_order(data):
     return modes
 
 
-def balance_real(factors, boolean_mode, mode, order):
+def balance_real(factors, column_mode, mode, order):
     """Make the real columns of one factor unit vectors in place, and return the sizes (K,) that were taken out.
 
     They go to the factor of the last mode in `order` that is real.
     """
-    last = np.where(boolean_mode == order[-1], order[-2], order[-1])
-    moved = (boolean_mode != mode) & (last != mode)
+    target = np.where(column_mode == order[-1], order[-2], order[-1])
+    moved = (column_mode != mode) & (target != mode)
     sizes = np.where(moved, np.linalg.norm(factors[mode], axis=0), 1.0)
     sizes[sizes == 0] = 1.0
     factors[mode] = factors[mode] / sizes
-    for n in set(last[moved].tolist()):
-        factors[n] = factors[n] * np.where(last == n, sizes, 1.0)
+    for n in set(target[moved].tolist()):
+        factors[n] = factors[n] * np.where(target == n, sizes, 1.0)
     return sizes
 
 

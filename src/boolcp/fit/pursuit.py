@@ -1,110 +1,167 @@
 """Algorithm 1: Boolean matching pursuit."""
 
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
-from boolcp.fit.atom_search import greedy_atom_search
-from boolcp.fit.state import AtomRecord, Pursuit
-from boolcp.fit.steps import Steps
+from boolcp.fit.atom_search import Candidate, greedy_atom_search
+from boolcp.fit.polish import polish
+from boolcp.fit.relax import last
+from boolcp.fit.state import Pursuit, record
 from boolcp.fit.weights import NormalEquations, atom_products, atom_system
-from boolcp.result.atoms import BooleanCP
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.columns import to_columns
+from boolcp.storage.protocol import Storage
 
-STOP_REASONS = {
-    "n_atoms": "the number of atoms asked for was reached",
-    "explained": "nothing is left: the atoms so far explain the tensor to the tolerance",
-    "no descent": "no atom decreases the loss any more",
-    "dependent": "the next atom lies in the span of those found",
-    "zero": "the tensor is zero",
-    "stopped": "stopped by the callback: this is the best result so far",
-}
+N_SWEEPS = 20  # of a polish after each atom
+
+Find = Callable[[BooleanCP], Candidate | None]
+Found = TypeVar("Found")
+
+
+def pursue(
+    pursuit: Pursuit, n_atoms: int, find: Callable[[Pursuit], Found], correct: Callable[[Pursuit, Found], Pursuit]
+) -> Iterator[Pursuit]:
+    """Run Alg. 1: yield the pursuit with one atom more each time, until there are `n_atoms` or it stops.
+
+    `find` is Alg. 2. `correct` is line 7: the weights alone as printed, all factors, or the blocks and their bits.
+    """
+    while pursuit.n_atoms < n_atoms and not pursuit.stop_reason:
+        begin = time.perf_counter()
+        found = find(pursuit)  # lines 5-6
+        longer = correct(pursuit, found)  # lines 7-8
+        if len(longer.history) > len(pursuit.history):
+            longer = timed(longer, time.perf_counter() - begin)
+        pursuit = longer
+        yield pursuit
+
+
+def timed(pursuit: Pursuit, seconds: float) -> Pursuit:
+    """Return the pursuit with the seconds that its last atom took."""
+    *before, newest = pursuit.history
+    return replace(pursuit, history=(*before, replace(newest, seconds=seconds)))
 
 
 def boolean_matching_pursuit(
-    data,
-    n_atoms,
-    modes,
-    rng,
+    data: Storage,
+    n_atoms: int,
+    modes: tuple[int, ...],
+    rng: np.random.Generator,
     *,
-    atom_rank=1,
-    score="normalized",
-    alpha=0.0,
-    tol=1e-6,
-    certify=True,
-    steps=None,
-    start=None,
-):
-    """Run Alg. 1 and return the Pursuit: the estimates W^0, .., W^K, one for each number of atoms.
+    start: Pursuit | None = None,
+    alpha: float = 0.0,
+    tol: float = 1e-6,
+    **options: object,
+) -> Iterator[Pursuit]:
+    """Run Alg. 1 as printed, the weights corrected after each atom; `options` are those of `greedy_atom_search`."""
 
-    `steps` remembers and tells each atom; `start` is a Pursuit with fewer atoms that is continued.
-    """
-    steps = Steps() if steps is None else steps
-    options = {"atom_rank": atom_rank, "score": score, "certify": certify}
-    system, path, history = restart(data, start, alpha)
-    norm2, error2 = data.squared_norm, error_of(data.squared_norm, system, path[-1].weights)
-    stop_reason = "n_atoms" if norm2 > 0 else "zero"
-    for k in range(len(history), n_atoms if norm2 > 0 else 0):
-        W = path[-1]
-        if error2 <= tol**2 * norm2:
-            stop_reason = "explained"
-            break
-        found = steps.do(f"atom {k}", partial(find_atom, data, W, modes, rng, options), rng)
-        if found is None or not found[1] ** 2 > tol**2 * norm2 * found[0].n_ones:
-            stop_reason = "no descent"
-            break
-        atom, descent, inner, size, seconds = found
-        rhs = descent + W.weights @ inner  # <X, M> = <X - W, M> + <W, M>
-        if not system.extend(inner, size, rhs):
-            stop_reason = "dependent"
-            break
-        weights = system.solve(alpha)  # line 7
-        path.append(estimate(data, (*W.atoms, atom), system, weights))  # line 8
-        error2 = error_of(norm2, system, weights)
-        history.append(record(atom, error2, norm2, seconds))
-        steps.report("pursuit", k + 1, n_atoms, error2, norm2)
-        if steps.is_cut:
-            stop_reason = "stopped"
-            break
-    return Pursuit(tuple(path), tuple(history), stop_reason)
+    def find(pursuit: Pursuit) -> Candidate | None:
+        return greedy_atom_search(data.residual(pursuit.W), modes, rng, **options)
+
+    first = restart(data, start, alpha, tol)
+    yield first
+    yield from pursue(first, n_atoms, find, partial(adjust_weights, data, alpha=alpha, tol=tol))
 
 
-def find_atom(data, W, modes, rng, options):
-    """Return the atom of steepest descent M, <X - W, M>, <M_k, M>, |M|^2 and seconds (lines 5-6); None if none is."""
-    begin = time.perf_counter()
-    found = greedy_atom_search(data.residual(W), modes, rng, **options)
-    if found is None:
-        return None
-    inner, size = atom_products(data, W.atoms, found.atom)
-    return found.atom, found.descent, inner, size, time.perf_counter() - begin
+def polished_pursuit(
+    data: Storage,
+    n_atoms: int,
+    modes: tuple[int, ...],
+    rng: np.random.Generator,
+    *,
+    start: Pursuit | None = None,
+    tol: float = 1e-6,
+    **options: object,
+) -> Iterator[Pursuit]:
+    """Run Alg. 1 with all factors of atoms of an integer rank corrected after each atom, over the observed entries."""
+
+    def find(pursuit: Pursuit) -> Candidate | None:
+        return greedy_atom_search(data.residual(pursuit.W), modes, rng, **options)
+
+    first = restart(data, None, 0.0, tol) if start is None else start
+    yield first
+    yield from pursue(first, n_atoms, find, partial(adjust_factors, data, tol=tol))
 
 
-def restart(data, start, alpha):
-    """Return the normal equations, the path and the history after the atoms of a Pursuit, or before any atom."""
-    system, history = NormalEquations(), []
-    path = [estimate(data, (), system, np.zeros(0))]
-    atoms = () if start is None else start.path[-1].atoms
+def adjust_factors(data: Storage, pursuit: Pursuit, found: Candidate | None, *, tol: float) -> Pursuit:
+    """Return the pursuit with the atom that was found and all factors polished (line 7), or why it stops."""
+    longer, norm2 = append(pursuit, found), data.squared_norm
+    if longer.stop_reason:
+        return longer
+    columns = polish(data, to_columns(longer.W), max_iter=N_SWEEPS)
+    W = columns.to_decomposition()
+    is_lower = columns.loss < data.residual(pursuit.W).squared_norm - tol**2 * norm2
+    if W.n_atoms <= pursuit.n_atoms or not is_lower:
+        return replace(pursuit, stop_reason="no descent")
+    G, b = atom_system(data, W.atoms)
+    W = replace(W, data_norm2=norm2, data_inner=b, data_gram=None if data.is_complete else G)
+    history = (*pursuit.history, record(W.atoms[-1], columns.loss, norm2))
+    return Pursuit((*pursuit.path, W), history, "explained" if columns.loss <= tol**2 * norm2 else "")
+
+
+def restart(data: Storage, start: Pursuit | None, alpha: float, tol: float) -> Pursuit:
+    """Return a pursuit as it stands after the atoms of `start`, or before any atom."""
+    if start is not None and start.memory is not None:
+        return start
+    pursuit = Pursuit((estimate(data, (), NormalEquations(), np.zeros(0)),), memory=NormalEquations())
+    if not data.squared_norm > 0:
+        return replace(pursuit, stop_reason="zero")
+    atoms = () if start is None else start.W.atoms
     G, b = atom_system(data, atoms) if atoms else (np.zeros((0, 0)), np.zeros(0))
     for k in range(len(atoms)):
-        if not system.extend(G[k, :k], G[k, k], b[k]):
+        system = pursuit.memory.extend(G[k, :k], G[k, k], b[k])
+        if system is None:
             break
-        path.append(estimate(data, atoms[: k + 1], system, system.solve(alpha)))
-        history.append(start.history[k])
-    return system, path, history
+        pursuit = extend(data, pursuit, atoms[k], system, alpha, tol)
+    return replace(pursuit, history=() if start is None else start.history[: pursuit.n_atoms])
 
 
-def error_of(norm2, system, weights):
-    """Return |X - W|^2 for weights c: |X|^2 - 2 b'c + c'Gc."""
-    return max(norm2 - 2 * weights @ system.rhs + weights @ system.gram @ weights, 0.0)
+def adjust_weights(data: Storage, pursuit: Pursuit, found: Candidate | None, *, alpha: float, tol: float) -> Pursuit:
+    """Return the pursuit with the atom that was found and all weights solved for again (line 7), or why it stops."""
+    W, norm2 = pursuit.W, data.squared_norm
+    if found is None or not found.descent**2 > tol**2 * norm2 * found.atom.n_ones:
+        return replace(pursuit, stop_reason="no descent")
+    inner, size = atom_products(data, W.atoms, found.atom)
+    rhs = found.descent + W.weights @ inner  # <X, M> = <X - W, M> + <W, M>
+    system = pursuit.memory.extend(inner, size, rhs)
+    if system is None:
+        return replace(pursuit, stop_reason="dependent")
+    return extend(data, pursuit, found.atom, system, alpha, tol)
 
 
-def estimate(data, atoms, system, weights):
+def extend(data: Storage, pursuit: Pursuit, atom: Atom, system: NormalEquations, alpha: float, tol: float) -> Pursuit:
+    """Return the pursuit with one atom more, its weights those of the normal equations."""
+    norm2, weights = data.squared_norm, system.solve(alpha)
+    error2 = system.error(norm2, weights)
+    W = estimate(data, (*pursuit.W.atoms, atom), system, weights)  # line 8
+    history = (*pursuit.history, record(atom, error2, norm2))
+    return Pursuit((*pursuit.path, W), history, "explained" if error2 <= tol**2 * norm2 else "", system)
+
+
+def estimate(data: Storage, atoms: tuple[Atom, ...], system: NormalEquations, weights: np.ndarray) -> BooleanCP:
     """Return W = sum_k c_k M_k with what shares of variance need."""
     gram = None if data.is_complete else system.gram
     return BooleanCP(data.shape, atoms, weights, data_norm2=data.squared_norm, data_inner=system.rhs, data_gram=gram)
 
 
-def record(atom, error2, squared_norm, seconds):
-    """Return the AtomRecord of an atom after which |X - W|^2 = error2."""
-    relative_error = float(np.sqrt(error2 / squared_norm))
-    return AtomRecord(float(error2) / 2, relative_error, atom.mode, atom.n_ones, atom.certificate, seconds)
+def add_greedy(W: BooleanCP, n_atoms: int, find: Find) -> BooleanCP | None:
+    """Return W with `n_atoms` more atoms of steepest descent, each with the weight that is best for it alone.
+
+    None if nothing descends.
+    """
+    first = Pursuit((W,))
+    found = last(pursue(first, W.n_atoms + n_atoms, lambda pursuit: find(pursuit.W), append), first)
+    return None if found.stop_reason else found.W
+
+
+def append(pursuit: Pursuit, found: Candidate | None) -> Pursuit:
+    """Return the pursuit with the atom that was found, the other weights as they are."""
+    if found is None:
+        return replace(pursuit, stop_reason="no descent")
+    W = pursuit.W
+    weights = np.append(W.weights, found.descent / found.atom.n_ones)
+    return Pursuit((BooleanCP(W.shape, (*W.atoms, found.atom), weights),))

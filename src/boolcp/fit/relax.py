@@ -1,46 +1,86 @@
 """The relaxation of a Boolean CP: a plain CP decomposition by alternating least squares, and its starts."""
 
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
 import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dpotrs
 
+from boolcp.result.columns import Columns
+from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import leading_basis
+
+T = TypeVar("T")
 
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
 
 
-def begin_sweeps(factors, steps=None):
-    """Return sweeps done, factors (copied), loss, and whether it is settled, or what `steps` remembers of them."""
-    state = 0, [np.array(A, dtype=float) for A in factors], float("inf"), False
-    return state if steps is None else steps.begin("sweep", state)
+@dataclass(frozen=True)
+class Sweeps:
+    """Where a series of sweeps stands: the columns reached, the number of sweeps, and whether they are settled."""
+
+    W: Columns
+    n_done: int = 0
+    is_settled: bool = False
+
+    @property
+    def result(self) -> Columns:
+        """Return the columns, with a loss that rounding does not make negative."""
+        return replace(self.W, loss=max(self.W.loss, 0.0))
 
 
-def cp_als(data, factors, *, max_iter=50, tol=1e-8, ridge=0.0, steps=None):
-    """Return factors of a CP decomposition improved by alternating least squares, and |X - W|^2.
+def begin(W: Columns) -> Sweeps:
+    """Return where sweeps from W begin: its loss is not known yet."""
+    return Sweeps(replace(W, loss=float("inf")))
 
-    Stops when the loss falls by less than `tol` |X|^2 in one sweep, or when `steps`, which remembers every sweep, is
-    stopped. The factors given are not changed. A `ridge` adds that part of their mean diagonal to the normal equations,
-    which keeps rows with few observed entries in bounds.
+
+def last(steps: Iterable[T], first: T) -> T:
+    """Return the last of the values, `first` if there are none."""
+    found = first
+    for step in steps:
+        found = step
+    return found
+
+
+def relax_sweeps(
+    data: Storage, here: Sweeps, *, max_iter: int = 50, tol: float = 1e-8, ridge: float = 0.0
+) -> Iterator[Sweeps]:
+    """Yield the sweeps of alternating least squares for the columns without the Boolean constraint.
+
+    They are settled when the loss falls by less than `tol` |X|^2 in one sweep. A `ridge` adds that part of their mean
+    diagonal to the normal equations, which keeps rows with few observed entries in bounds.
     """
-    n_sweeps, factors, loss, is_settled = begin_sweeps(factors, steps)
-    while n_sweeps < max_iter and not is_settled:
-        previous = loss
-        for mode in range(data.ndim):
-            H, P = data.normal_equations(factors, mode)
-            scale = np.mean(np.einsum("...kk->...", H)) / H.shape[-1]
-            factors[mode] = solve_rows(H + ridge * scale * np.eye(H.shape[-1]) if ridge else H, P)
-            if mode < data.ndim - 1:
-                balance(factors, mode)
-        A = factors[-1]
-        loss = data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A)
-        n_sweeps += 1
-        is_settled = bool(previous - loss <= tol * data.squared_norm)
-        if steps is not None:
-            n_sweeps, factors, loss, is_settled = steps.keep("sweep", (n_sweeps, factors, float(loss), is_settled))
-            steps.report("relax", n_sweeps, max_iter, loss, data.squared_norm)
-            if steps.is_stopped:
-                break
-    return factors, max(float(loss), 0.0)
+    while here.n_done < max_iter and not here.is_settled:
+        W = relax_once(data, here.W, ridge)
+        here = Sweeps(W, here.n_done + 1, bool(here.W.loss - W.loss <= tol * data.squared_norm))
+        yield here
+
+
+def relax_once(data: Storage, W: Columns, ridge: float = 0.0) -> Columns:
+    """Return the columns after one sweep of alternating least squares over the modes."""
+    factors = list(W.matrices)
+    for mode in range(data.ndim):
+        H, P = data.normal_equations(factors, mode)
+        scale = np.mean(np.einsum("...kk->...", H)) / H.shape[-1]
+        ridged = H + ridge * scale * np.eye(H.shape[-1]) if ridge else H
+        S, _ = W.ties(mode)
+        factors[mode] = solve_rows(ridged, P) if S is None else solve_rows(S.T @ ridged @ S, P @ S) @ S.T
+        if mode < data.ndim - 1:
+            balance(factors, mode)
+    A = factors[-1]
+    return W.with_matrices(factors, data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A))
+
+
+def cp_als(
+    data: Storage, factors: Sequence[np.ndarray], *, max_iter: int = 50, tol: float = 1e-8, ridge: float = 0.0
+) -> tuple[list[np.ndarray], float]:
+    """Return factors of a CP decomposition improved by alternating least squares, and |X - W|^2."""
+    K = factors[0].shape[1]
+    start = begin(Columns(tuple(factors), np.arange(K), np.zeros(K, dtype=int)))
+    found = last(relax_sweeps(data, start, max_iter=max_iter, tol=tol, ridge=ridge), start).result
+    return list(found.matrices), found.loss
 
 
 def solve_rows(H, P):

@@ -31,7 +31,7 @@ def noise_level(data):
     """
     size = float(np.prod(data.shape, dtype=float))
     floor = 1e-12 * np.sqrt(data.squared_norm / size)
-    if isinstance(data, TuckerTensor):
+    if data.is_compressed:
         left_out = size - np.prod(data.core.shape, dtype=float)
         return max(np.sqrt(max(data.squared_norm - data.core.squared_norm, 0.0) / max(left_out, 1.0)), floor)
     levels: list[float] = []
@@ -57,7 +57,7 @@ def signal_subspaces(data, sigma):
     The projection keeps the singular vectors of each unfolding above the edge of the noise. It is left out where
     it keeps everything or nothing, or where the data are compressed already.
     """
-    if isinstance(data, TuckerTensor):
+    if data.is_compressed:
         return [(data, data.core.shape)]
     bases = []
     for mode, d in enumerate(data.shape):

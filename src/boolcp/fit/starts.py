@@ -1,326 +1,316 @@
-"""Beyond the paper: relax, round, polish. All factors of rank-one atoms are corrected, not only their weights."""
+"""Beyond the paper: relax, round, polish from several starts, so that all factors are corrected, not only weights."""
 
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from boolcp.fit.atom_search import best_boolean, greedy_atom_search
-from boolcp.fit.polish import polish
-from boolcp.fit.relax import cp_als, pencil_start, random_factors
-from boolcp.fit.steps import Steps
-from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.storage import TuckerTensor
+from boolcp.fit.atom_search import best_boolean
+from boolcp.fit.polish import polish, polish_sweeps
+from boolcp.fit.pursuit import Find, add_greedy
+from boolcp.fit.relax import Sweeps, begin, last, pencil_start, random_factors, relax_sweeps
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.columns import Columns, to_columns
+from boolcp.storage.protocol import Storage
 
+# chosen by benchmarks/bench_refine.py and bench_completion.py
 MIN_STARTS = 3  # starts that are always run; more only until two agree on the lowest loss
 EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
 PLENTY = 100  # observed entries for each free parameter that make traps rare
 FEW = 10  # observed entries for each free parameter below which traps are many, and three times as many starts tried
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
+RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation over observed entries
 
 
-def refine(data, small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, steps=None):
-    """Return the Factors of lowest loss over several starts of relax - round - polish, finished on the full data.
+@dataclass(frozen=True)
+class Search:
+    """Where a search from several starts stands: the best so far, and how many starts reached its loss."""
+
+    n_done: int = 0
+    best: Columns | None = None
+    n_agree: int = 0
+
+    def compare(self, candidate: Columns, squared_norm: float) -> "Search":
+        """Return the search after one start more, which led to `candidate`."""
+        if self.best is None or candidate.loss < self.best.loss - SAME_LOSS * squared_norm:
+            return replace(self, n_done=self.n_done + 1, best=candidate, n_agree=1)
+        is_same = candidate.loss <= self.best.loss + SAME_LOSS * squared_norm
+        return replace(self, n_done=self.n_done + 1, n_agree=self.n_agree + int(is_same))
+
+    @property
+    def is_agreed(self) -> bool:
+        """Return True if enough starts were run and two of them agree."""
+        return self.n_done >= MIN_STARTS and self.n_agree >= 2
+
+
+def search(
+    small: Storage,
+    W: Columns,
+    n_atoms: int,
+    modes: tuple[int, ...],
+    find: Find,
+    rng: np.random.Generator,
+    here: Search,
+    *,
+    n_init: int = 10,
+    max_iter: int = 50,
+    n_relax: int = 200,
+    is_repaired: bool = True,
+) -> Iterator[Search]:
+    """Yield the best of several starts of relax - round - polish on a complete tensor, one start more each time.
 
     Parameters
     ----------
-    data, small : storage
-        The tensor, and the complete one on which the starts are run: compressed, or `data` itself. Where entries
-        are missing it is the tensor with zeros in their place.
-    W : BooleanCP
+    small : Storage
+        The tensor on which the starts are run.
+    W : Columns
         The pursuit's estimate: the first start.
     n_atoms : int
         Number of atoms K.
-    modes : sequence of int
+    modes : tuple of int
         The modes allowed to be Boolean.
+    find : function
+        Finds the atom of steepest descent from an estimate on `small`.
+    rng : numpy.random.Generator
+        Source of random starts.
+    here : Search
+        Where to begin.
     n_init : int
         Starts at most; fewer are run when two of them agree on the lowest loss.
-    max_iter : int
-        Sweeps of a polish at most.
-    steps : Steps, optional
-        What remembers the starts and sweeps. If it is stopped, the best so far gets a last sweep over the full data.
+    max_iter, n_relax : int
+        Sweeps of a polish and of a relaxation at most.
+    is_repaired : bool
+        Whether the best is tried to be led out of known traps in the end, unless starts agree.
     """
-    steps = Steps() if steps is None else steps
-    options = {"max_iter": max_iter, "steps": steps}
-    best = steps.do("search", partial(search, small, W, n_atoms, modes, rng, n_init=n_init, **options), rng)
-    if steps.is_stopped:
-        best = polish(data, best.matrices, best.boolean_mode, max_iter=1)
-    elif data.is_complete:
-        best = steps.do("polish", partial(polish, data, best.matrices, best.boolean_mode, **options), rng)
-        best = steps.do("revive", partial(revive, data, best, modes, rng, small=small, steps=steps), rng)
-    else:
-        compute = partial(search_observed, data, best, modes, rng, n_init=n_init, **options)
-        best = steps.do("observed", compute, rng)
-    return best
+    while here.n_done < n_init and not here.is_agreed:
+        relaxed = relax(small, make_start(small, W, n_atoms, modes, rng, here.n_done), max_iter=n_relax)
+        candidate = polish(small, round_columns(relaxed, modes), max_iter=max_iter)
+        here = here.compare(revive(small, candidate, find), small.squared_norm)
+        if is_repaired and here.n_done == n_init and not here.is_agreed:
+            here = replace(here, best=repair(small, here.best, modes, find))
+        yield here
 
 
-def not_worse(data, solution, W, *, max_iter=50, steps=None):
-    """Return the Factors, or those polished from W, whose inner products with the data are known, if it is better."""
-    if solution.loss <= data.squared_norm - W.weights @ W.data_inner:
-        return solution
-    steps = Steps() if steps is None else steps
-    compute = partial(polish, data, sized_factors(W), W.boolean_mode, max_iter=max_iter, steps=steps)
-    return min(solution, steps.do("pursued", compute), key=lambda each: each.loss)
+@dataclass(frozen=True)
+class ObservedSearch:
+    """Where a search over the observed entries stands.
+
+    `phase` is what `sweeps` do: "first" polishes the start, "least" relaxes the best for its lowest loss, 0, 1 and 2
+    relax a candidate with the RIDGES in turn, "polish" polishes it, and "over" is the end.
+    """
+
+    search: Search
+    phase: str
+    sweeps: Sweeps
+    least: float = float("inf")
+    n_tries: int = 0
+
+    @property
+    def best(self) -> Columns:
+        """Return the best columns so far, those of the present sweeps if there are none yet."""
+        return self.sweeps.result if self.search.best is None else self.search.best
 
 
-def refine_path(data, small, n_atoms, modes, rng, *, n_init=1, max_iter=3, steps=None):
-    """Return the refined decompositions with 0, 1, 2, .. atoms; each starts from the one before and a greedy atom."""
-    steps = Steps() if steps is None else steps
-    path = [BooleanCP(data.shape)]
-    found = path[0]  # on the small tensor
-    for k in range(1, n_atoms + 1):
-        start = add_greedy(small, found, 1, modes, rng)
-        if start is None:
-            break
-        best = search(small, start, k, modes, rng, n_init=n_init, max_iter=10, n_relax=30, is_repaired=False)
-        found = to_decomposition(data.shape, best)
-        best = polish(data, best.matrices, best.boolean_mode, max_iter=max_iter)
-        path.append(to_decomposition(data.shape, best))
-        steps.report("path", k, n_atoms, best.loss, data.squared_norm)
-    return path
-
-
-def search(small, W, n_atoms, modes, rng, *, n_init=10, max_iter=50, n_relax=200, is_repaired=True, steps=None):
-    """Return the Factors of lowest loss over several starts on a complete tensor."""
-    steps = Steps() if steps is None else steps
-    n_starts, best, n_agree = steps.begin("best", (0, None, 0), rng)
-    while n_starts < n_init and not (n_starts >= MIN_STARTS and n_agree >= 2):
-        relaxed = relax(small, make_start(small, W, n_atoms, rng, n_starts), max_iter=n_relax)[0]
-        candidate = polish(small, *round_factors(relaxed, modes), max_iter=max_iter)
-        candidate = revive(small, candidate, modes, rng)
-        best, n_agree = compare(best, n_agree, candidate, small.squared_norm)
-        n_starts, best, n_agree = steps.keep("best", (n_starts + 1, best, n_agree), rng)
-        steps.report("search", n_starts, n_init, best.loss, small.squared_norm)
-        if steps.is_stopped:
-            return best
-    is_agreed = n_starts >= MIN_STARTS and n_agree >= 2
-    return repair(small, best, modes, rng) if is_repaired and not is_agreed else best
-
-
-def search_observed(data, start, modes, rng, *, n_init, max_iter, steps=None):
-    """Return the Factors of lowest loss over the observed entries, from `start` and from what it lacks.
+def search_observed(
+    data: Storage,
+    start: Columns,
+    modes: tuple[int, ...],
+    find: Find,
+    rng: np.random.Generator,
+    here: ObservedSearch | None,
+    *,
+    n_init: int,
+    max_iter: int,
+) -> Iterator[ObservedSearch]:
+    """Yield the best columns over the observed entries, from `start` and from what it lacks, sweep by sweep.
 
     `start` is polished, and taken if entries are plenty and the Boolean constraint costs no more than noise would
-    explain. Else it is relaxed first, as another candidate. Unless two agree and the constraint is free, half of the
-    atoms of the best are drawn anew at random and everything is relaxed again, until four candidates agree.
+    explain. Else it is relaxed first, as a further candidate. Unless two agree and the constraint is free, half of the
+    atoms of the best are drawn again at random and everything is relaxed again, until four candidates agree.
     """
-    steps = Steps() if steps is None else steps
-    options = {"max_iter": max_iter, "steps": steps}
-    first = partial(polish_and_revive, data, start.matrices, start.boolean_mode, modes, rng, **options)
-    best = steps.do("first", first, rng)
-    if steps.is_stopped or best.loss <= EXACT * data.squared_norm:
-        return best
-    least = steps.do("least", lambda: cp_als(data, best.matrices, max_iter=3, tol=0.0, steps=steps)[1])
-    share = data.n_observed / (len(best.boolean_mode) * sum(data.shape))
-    if steps.is_stopped or (share >= PLENTY and is_free(data, best, least)):
-        return best
-    n_done, best, n_agree, least = steps.begin("best", (0, best, 1, least), rng)
-    n_tries = n_init if share >= FEW else 3 * n_init
-    while n_done < n_tries and not (n_agree >= 4 or (n_done and n_agree >= 2 and is_free(data, best, least))):
-        factors = start.matrices if n_done == 0 else redraw(best, rng)
-        compute = partial(search_from, data, factors, modes, rng, **options)
-        candidate, loss = steps.do(f"candidate {n_done}", compute, rng)
-        best, n_agree = compare(best, n_agree, candidate, 10 * data.squared_norm)
-        if steps.is_stopped:
-            break
-        state = n_done + 1, best, n_agree, min(least, loss)
-        n_done, best, n_agree, least = steps.keep("best", state, rng, instead_of=f"candidate {n_done}")
-    return best
+    here = ObservedSearch(Search(), "first", begin(start)) if here is None else here
+    while here.phase != "over":
+        for sweeps in sweeps_of(data, here, max_iter):
+            here = replace(here, sweeps=sweeps)
+            yield here
+        here = next_phase(data, start, modes, find, rng, here, n_init)
+        yield here
 
 
-def search_from(data, factors, modes, rng, *, max_iter, steps):
-    """Return the Factors that a start leads to over the observed entries, and the loss of the relaxed ones."""
-    relaxed, loss = steps.do("relax", partial(relax_observed, data, factors, steps))
-    rounded, boolean_mode = round_factors(relaxed, modes)
-    return polish_and_revive(data, rounded, boolean_mode, modes, rng, max_iter=max_iter, steps=steps), loss
+def sweeps_of(data: Storage, here: ObservedSearch, max_iter: int) -> Iterator[Sweeps]:
+    """Yield the sweeps of the present phase."""
+    if here.phase in ("first", "polish"):
+        return polish_sweeps(data, here.sweeps, max_iter=max_iter)
+    if here.phase == "least":
+        return relax_sweeps(data, here.sweeps, max_iter=3, tol=0.0)
+    ridge, n_sweeps = RIDGES[int(here.phase)]
+    return relax_sweeps(data, here.sweeps, max_iter=n_sweeps, tol=1e-5, ridge=ridge)
 
 
-def polish_and_revive(data, factors, boolean_mode, modes, rng, *, max_iter, steps):
-    """Return the Factors after a polish and the revival of dead atoms."""
-    solution = steps.do("polish", partial(polish, data, factors, boolean_mode, max_iter=max_iter, steps=steps))
-    return revive(data, solution, modes, rng, steps=steps)
+def next_phase(
+    data: Storage,
+    start: Columns,
+    modes: tuple[int, ...],
+    find: Find,
+    rng: np.random.Generator,
+    here: ObservedSearch,
+    n_init: int,
+) -> ObservedSearch:
+    """Return the search at the beginning of its next phase."""
+    reached = here.sweeps.result
+    share = data.n_observed / (len(start.owner) * sum(data.shape))
+    if here.phase == "first":
+        best = revive(data, reached, find)
+        phase = "over" if best.loss <= EXACT * data.squared_norm else "least"
+        return replace(here, search=Search(0, best, 1), phase=phase, sweeps=begin(best))
+    if here.phase == "least":
+        here = replace(here, least=reached.loss, n_tries=n_init if share >= FEW else 3 * n_init)
+        is_enough = share >= PLENTY and is_free(data, here.best, here.least)
+        return replace(here, phase="over") if is_enough else next_candidate(data, start, rng, here)
+    if here.phase == str(len(RIDGES) - 1):
+        here = replace(here, least=min(here.least, reached.loss))
+        return replace(here, phase="polish", sweeps=begin(round_columns(reached, modes)))
+    if here.phase == "polish":
+        found = here.search.compare(revive(data, reached, find), 10 * data.squared_norm)
+        return next_candidate(data, start, rng, replace(here, search=found))
+    return replace(here, phase=str(int(here.phase) + 1), sweeps=begin(reached))
 
 
-def relax_observed(data, factors, steps):
-    """Return CP factors fitted to the observed entries, and their loss.
-
-    A ridge that fades keeps poor starts from blowing up.
-    """
-    for ridge, max_iter in ((1e-1, 10), (1e-2, 30), (0.0, 10)):
-        compute = partial(cp_als, data, factors, max_iter=max_iter, tol=1e-5, ridge=ridge, steps=steps)
-        factors, loss = steps.do(f"ridge {ridge}", compute)
-    return factors, loss
+def next_candidate(data: Storage, start: Columns, rng: np.random.Generator, here: ObservedSearch) -> ObservedSearch:
+    """Return the search with a new candidate to relax, or over if candidates agree or there were enough."""
+    n_done, n_agree = here.search.n_done, here.search.n_agree
+    is_settled = n_agree >= 4 or (n_done > 0 and n_agree >= 2 and is_free(data, here.best, here.least))
+    if n_done >= here.n_tries or is_settled:
+        return replace(here, phase="over")
+    return replace(here, phase="0", sweeps=begin(start if n_done == 0 else redraw(here.best, rng)))
 
 
-def is_free(data, solution, relaxed_loss):
+def is_free(data: Storage, W: Columns, relaxed_loss: float) -> bool:
     """Return True if the Boolean constraint raises the loss by no more than noise does, three times over.
 
     Noise of variance s^2 lowers the loss of the relaxed fit by about s^2 for each entry that the constraint fixes.
     """
-    n_bits = sum(data.shape[mode] for mode in solution.boolean_mode)
-    n_free = len(solution.boolean_mode) * sum(data.shape)
+    n_bits = sum(data.shape[mode] for mode in W.boolean_mode)
+    n_free = len(W.owner) * sum(data.shape)
     variance = relaxed_loss / max(data.n_observed - n_free, 1)
-    return solution.loss - relaxed_loss <= 3 * n_bits * variance + EXACT * data.squared_norm
+    return bool(W.loss - relaxed_loss <= 3 * n_bits * variance + EXACT * data.squared_norm)
 
 
-def redraw(solution, rng):
-    """Return the factors with half of the atoms, at least one, replaced by random columns of the median size."""
-    factors = [A / np.maximum(np.linalg.norm(A, axis=0), 1e-300) for A in solution.matrices]
-    sizes = np.prod([np.linalg.norm(A, axis=0) for A in solution.matrices], axis=0)
-    for k in rng.choice(len(sizes), max(1, len(sizes) // 2), replace=False):
-        for A in factors:
-            A[:, k] = rng.standard_normal(len(A)) / np.sqrt(len(A))
-        sizes[k] = np.median(sizes)
+def redraw(W: Columns, rng: np.random.Generator) -> Columns:
+    """Return the columns with half of the atoms, at least one, replaced by random ones of the median size."""
+    factors = [A / np.maximum(np.linalg.norm(A, axis=0), 1e-300) for A in W.matrices]
+    sizes = np.prod([np.linalg.norm(A, axis=0) for A in W.matrices], axis=0)
+    for k in rng.choice(W.n_atoms, max(1, W.n_atoms // 2), replace=False):
+        own = np.flatnonzero(W.owner == k)
+        for n, A in enumerate(factors):
+            shared = W.boolean_mode[k] == n
+            A[:, own] = rng.standard_normal((len(A), 1 if shared else len(own))) / np.sqrt(len(A))
+        sizes[own] = np.median(sizes)
     factors[-1] = factors[-1] * sizes
-    return factors
+    return W.with_matrices(factors)
 
 
-def compare(best, n_agree, candidate, squared_norm):
-    """Return the better of two solutions and how many reached its loss so far."""
-    if best is None or candidate.loss < best.loss - SAME_LOSS * squared_norm:
-        return candidate, 1
-    return best, n_agree + (candidate.loss <= best.loss + SAME_LOSS * squared_norm)
-
-
-def make_start(small, W, n_atoms, rng, count):
-    """Return the CP start number `count`: the pursuit's atoms, eigenvectors of slice pencils, or random factors."""
+def make_start(
+    small: Storage, W: Columns, n_atoms: int, modes: tuple[int, ...], rng: np.random.Generator, count: int
+) -> Columns:
+    """Return the start number `count`: the pursuit's atoms, eigenvectors of slice pencils, or random factors."""
     if count == 0 and W.n_atoms == n_atoms:
-        return sized_factors(W)
-    core = small.core if isinstance(small, TuckerTensor) else small
-    factors = pencil_start(core, n_atoms, rng) if count % 3 == 1 else None
-    return expand(small, random_factors(core.shape, n_atoms, rng) if factors is None else factors)
+        return W
+    core = small.core
+    owner, mode = (W.owner, W.boolean_mode) if W.n_atoms == n_atoms else (np.arange(n_atoms), np.zeros(n_atoms))
+    if len(owner) > n_atoms:  # columns that share their bits: along which mode is a part of the start
+        mode = rng.choice(modes, n_atoms)
+    factors = pencil_start(core, n_atoms, rng) if count % 3 == 1 and len(owner) == n_atoms else None
+    factors = random_factors(core.shape, len(owner), rng) if factors is None else factors
+    start = Columns(tuple(small.expand(factors)), owner, mode)
+    return start.with_matrices([tied(A, *start.ties(n)) for n, A in enumerate(start.matrices)])
 
 
-def expand(small, factors):
-    """Return factors of the core as factors of the tensor."""
-    if not isinstance(small, TuckerTensor):
-        return factors
-    return [U @ A for U, A in zip(small.bases, factors, strict=True)]
+def tied(A: np.ndarray, S: np.ndarray | None, boolean: np.ndarray) -> np.ndarray:
+    """Return a factor whose tied columns are equal."""
+    return A if S is None else A @ (S / S.sum(axis=0)) @ S.T
 
 
-def relax(data, factors, *, max_iter=200, tol=1e-8):
-    """Return the CP factors reached from `factors` without the Boolean constraint, and their loss."""
-    if not isinstance(data, TuckerTensor):
-        return cp_als(data, factors, max_iter=max_iter, tol=tol)
-    small = [U.T @ A for U, A in zip(data.bases, factors, strict=True)]
-    small, loss = cp_als(data.core, small, max_iter=max_iter, tol=tol)
-    return expand(data, small), loss + data.squared_norm - data.core.squared_norm
+def relax(small: Storage, W: Columns, *, max_iter: int = 200, tol: float = 1e-8) -> Columns:
+    """Return the columns reached from W without the Boolean constraint, in the coordinates of a compressed tensor."""
+    start = begin(W.with_matrices(small.coordinates(W.matrices)))
+    found = last(relax_sweeps(small.core, start, max_iter=max_iter, tol=tol), start).result
+    left_out = small.squared_norm - small.core.squared_norm
+    return found.with_matrices(small.expand(found.matrices), found.loss + left_out)
 
 
-def round_factors(factors, modes):
-    """Return factors in which one column of each component is replaced by the {0, a} column that fits it best.
+def round_columns(W: Columns, modes: tuple[int, ...]) -> Columns:
+    """Return the columns with one factor of each atom replaced by the {0, a} column that fits it best.
 
-    For each component the allowed mode is taken whose column is closest in angle to a Boolean vector.
+    For each atom the allowed mode is taken whose column is closest in angle to a Boolean vector; columns that share
+    their bits keep their mode.
     """
-    factors = [A.copy() for A in factors]
-    boolean_mode = np.empty(factors[0].shape[1], dtype=int)
-    for k in range(factors[0].shape[1]):
-        fits = []
-        for mode in modes:
-            a = factors[mode][:, k]
+    factors, boolean_mode = [A.copy() for A in W.matrices], np.empty(W.n_atoms, dtype=int)
+    for k in range(W.n_atoms):
+        own, fits = np.flatnonzero(W.owner == k), []
+        for mode in modes if len(own) == 1 else [int(W.boolean_mode[k])]:
+            a = factors[mode][:, own[0]]
             z, _ = best_boolean(a)
             total = a[z].sum()
             fits.append((total**2 / z.sum() / max(a @ a, 1e-300), mode, z, total / z.sum()))
         _, mode, z, scale = max(fits, key=lambda fit: fit[0])
         boolean_mode[k] = mode
-        factors[mode][:, k] = z
-        factors[1 if mode == 0 else 0][:, k] *= scale
-    return factors, boolean_mode
+        factors[mode][:, own] = z[:, None]
+        factors[1 if mode == 0 else 0][:, own] *= scale
+    return Columns(tuple(factors), W.owner, boolean_mode)
 
 
-def is_dead(factors):
-    """Return which atoms are empty or without size, (K,)."""
-    sizes = np.prod([np.linalg.norm(A, axis=0) for A in factors], axis=0)
-    return sizes <= 1e-12 * max(sizes.max(initial=0.0), 1e-300)
-
-
-def revive(data, solution, modes, rng, *, small=None, steps=None):
-    """Return the solution with each dead atom replaced by the atom of steepest descent, all polished again.
-
-    It is searched on `small`, if that is given, else on the data.
-    """
-    for n_tries in range(len(solution.boolean_mode)):
-        dead = is_dead(solution.matrices)
-        if not dead.any() or (steps is not None and steps.is_stopped):
+def revive(data: Storage, W: Columns, find: Find) -> Columns:
+    """Return the columns with each dead atom replaced by the atom of steepest descent, all polished again."""
+    for _ in range(W.n_atoms):
+        dead = W.is_dead()
+        if not dead.any():
             break
-        replaced = exchange(data if small is None else small, solution, dead, modes, rng)
+        replaced = exchange(W, dead, find)
         if replaced is None:
             break
-        compute = partial(polish, data, *replaced, steps=steps)
-        replaced = compute() if steps is None else steps.do(f"revive {n_tries}", compute)
-        if replaced.loss >= solution.loss:
+        replaced = polish(data, replaced)
+        if replaced.loss >= W.loss:
             break
-        solution = replaced
-    return solution
+        W = replaced
+    return W
 
 
-def repair(small, solution, modes, rng, *, n_trials=3):
-    """Return the solution after moves out of known traps, each taken only if the loss falls.
+def repair(small: Storage, W: Columns, modes: tuple[int, ...], find: Find, *, n_trials: int = 3) -> Columns:
+    """Return the columns after moves out of known traps, each taken only if the loss falls.
 
     The atoms most alike (same mode and nearly the same or complementary bits), else the two that matter least, are
     removed together, found again one by one, and everything is relaxed, rounded and polished.
     """
     for _ in range(n_trials):
-        out = np.zeros(len(solution.boolean_mode), dtype=bool)
-        out[most_alike(solution)] = True
-        replaced = exchange(small, solution, out, modes, rng)
+        out = np.zeros(W.n_atoms, dtype=bool)
+        out[most_alike(W)] = True
+        replaced = exchange(W, out, find)
         if replaced is None:
             break
-        candidate = polish(small, *round_factors(relax(small, replaced[0])[0], modes))
-        if candidate.loss >= solution.loss - SAME_LOSS * small.squared_norm:
+        candidate = polish(small, round_columns(relax(small, replaced), modes))
+        if candidate.loss >= W.loss - SAME_LOSS * small.squared_norm:
             break
-        solution = candidate
-    return solution
-
-
-def most_alike(solution):
-    """Return the indices of the two atoms with the most similar (or most complementary) factors."""
-    unit = [A / np.maximum(np.linalg.norm(A, axis=0), 1e-300) for A in solution.matrices]
-    alike = np.sort([np.abs(A.T @ A) for A in unit], axis=0)[1:].sum(axis=0)  # all modes but the least similar
-    np.fill_diagonal(alike, -1)
-    return list(np.unravel_index(np.argmax(alike), alike.shape))
-
-
-def exchange(data, solution, out, modes, rng):
-    """Return factors and Boolean modes with the atoms `out` replaced by greedy ones, or None if nothing descends."""
-    W = add_greedy(data, to_decomposition(data.shape, solution, keep=~out), int(out.sum()), modes, rng)
-    return None if W is None else (sized_factors(W), W.boolean_mode)
-
-
-def add_greedy(data, W, n_atoms, modes, rng):
-    """Return W with `n_atoms` more atoms of steepest descent, or None if nothing descends."""
-    for _ in range(n_atoms):
-        found = greedy_atom_search(data.residual(W), modes, rng, certify=False)
-        if found is None:
-            return None
-        weights = np.append(W.weights, found.descent / found.atom.n_ones)
-        W = BooleanCP(data.shape, (*W.atoms, found.atom), weights)
+        W = candidate
     return W
 
 
-def sized_factors(W):
-    """Return the factor matrices of rank-one atoms with the weight of each atom in its first real column."""
-    factors = [np.array(A, dtype=float) for A in W.factors]
-    for k, (mode, weight) in enumerate(zip(W.boolean_mode, W.weights, strict=True)):
-        factors[1 if mode == 0 else 0][:, k] *= weight
-    return factors
+def most_alike(W: Columns) -> list[int]:
+    """Return the indices of the two atoms with the most similar (or most complementary) columns."""
+    unit = [A / np.maximum(np.linalg.norm(A, axis=0), 1e-300) for A in W.matrices]
+    alike = np.sort([np.abs(A.T @ A) for A in unit], axis=0)[1:].sum(axis=0)  # all modes but the least similar
+    alike[W.owner[:, None] == W.owner] = -1
+    return [int(W.owner[i]) for i in np.unravel_index(np.argmax(alike), alike.shape)]
 
 
-def to_decomposition(shape, solution, keep=None):
-    """Return the BooleanCP of a solution: real columns of norm one, positive weights, dead atoms left out.
+def exchange(W: Columns, out: np.ndarray, find: Find) -> Columns | None:
+    """Return the columns with the atoms `out` replaced by greedy ones, or None if nothing descends."""
+    longer = add_greedy(W.to_decomposition(keep=~out), int(out.sum()), find)
+    return None if longer is None else to_columns(longer)
 
-    The entry of largest magnitude is positive in every real column but the last one, which takes the sign.
-    """
-    dead = is_dead(solution.matrices)
-    chosen = ~dead if keep is None else keep & ~dead
-    atoms, weights = [], []
-    for k in np.flatnonzero(chosen):
-        mode = int(solution.boolean_mode[k])
-        vectors = [A[:, k] for n, A in enumerate(solution.matrices) if n != mode]
-        sizes = [np.linalg.norm(v) for v in vectors]
-        vectors = [v / size for v, size in zip(vectors, sizes, strict=True)]
-        for i, v in enumerate(vectors[:-1]):
-            if v[np.argmax(np.abs(v))] < 0:
-                vectors[i], vectors[-1] = -v, -vectors[-1]
-        atoms.append(Atom(mode, solution.matrices[mode][:, k] > 0.5, tuple(v[:, None] for v in vectors)))
-        weights.append(np.prod(sizes))
-    return BooleanCP(shape, tuple(atoms), np.array(weights))
+
+def refine_once(small: Storage, W: BooleanCP, modes: tuple[int, ...], find: Find, rng: np.random.Generator) -> Columns:
+    """Return the columns that one short start of relax - round - polish leads to from W."""
+    limits = {"n_init": 1, "max_iter": 10, "n_relax": 30}
+    steps = search(small, to_columns(W), W.n_atoms, modes, find, rng, Search(), is_repaired=False, **limits)
+    return last(steps, Search()).best

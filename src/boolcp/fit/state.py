@@ -1,11 +1,37 @@
-"""The frozen values that the stages of a fit hand on: the steps of a pursuit, factor matrices, terms of blocks."""
+"""The frozen values that a fit is made of: what it is asked for, where it stands, and what its pursuit found."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from boolcp.result.atoms import BooleanCP
+from boolcp.result.atoms import Atom, BooleanCP
+
+STOP_REASONS = {
+    "n_atoms": "the requested number of atoms was reached",
+    "explained": "nothing is left: the atoms found so far explain the tensor to the tolerance",
+    "no descent": "no atom decreases the loss any further",
+    "dependent": "the next atom lies in the span of those found",
+    "zero": "the tensor is zero",
+    "stopped": "stopped by the callback: this is the best result so far",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The parameters of `BMP` that a fit depends on; their meaning is told there."""
+
+    n_atoms: int
+    atom_rank: int | str | None = 1
+    criterion: str = "normalized"
+    alpha: float = 0.0
+    refine: bool = True
+    n_init: int = 10
+    max_iter: int = 50
+    sigma: float | None = None
+    compression: bool = True
+    certify: bool = True
+    tol: float = 1e-6
 
 
 @dataclass(frozen=True)
@@ -22,28 +48,42 @@ class AtomRecord:
 
 @dataclass(frozen=True)
 class Pursuit:
-    """The estimates W^0 .. W^K of Algorithm 1, one record for each atom, and why it stopped."""
+    """Where Algorithm 1 stands: the estimates W^0 .. W^k, one record for each atom, and why it stopped, if it did.
+
+    `memory` is what its line 7 keeps from atom to atom: normal equations, columns, or the competing runs of blocks.
+    """
 
     path: tuple[BooleanCP, ...]
-    history: tuple[AtomRecord, ...]
-    stop_reason: str
+    history: tuple[AtomRecord, ...] = ()
+    stop_reason: str = ""
+    memory: Any = None
+
+    @property
+    def W(self) -> BooleanCP:
+        """Return the estimate with the most atoms."""
+        return self.path[-1]
+
+    @property
+    def n_atoms(self) -> int:
+        """Return the number of atoms found."""
+        return self.path[-1].n_atoms
 
 
 @dataclass(frozen=True)
-class Factors:
-    """Factor matrices (d_n, K) with the size of each atom in its real columns, Boolean modes (K,) and |X - W|^2."""
+class State:
+    """Where a fit stands: the stage of its plan, what that stage has reached, and what the stages before it left.
 
-    matrices: list
-    boolean_mode: np.ndarray
-    loss: float
+    This is all that is needed to continue, together with the random generator; a checkpoint holds both.
+    """
+
+    stage: int = 0
+    here: Any = None
+    done: dict[str, Any] = field(default_factory=dict)
+    is_cut: bool = False  # the pursuit was ended early: what follows belongs to no full fit
+    is_stopped: bool = False  # everything ends as soon as there is a result
 
 
-class Term(NamedTuple):
-    """c z (x) V of one atom: V with its size, as an array over the other modes and, unless dense, as factors."""
-
-    mode: int
-    z: np.ndarray
-    V: np.ndarray
-    factors: tuple[np.ndarray, ...] | None = None
-    dof: float = 0.0
-    certificate: float = float("nan")
+def record(atom: Atom, error2: float, squared_norm: float, seconds: float = 0.0) -> AtomRecord:
+    """Return the AtomRecord of an atom after which |X - W|^2 = error2."""
+    relative_error = float(np.sqrt(error2 / squared_norm))
+    return AtomRecord(float(error2) / 2, relative_error, atom.mode, atom.n_ones, atom.certificate, seconds)

@@ -1,5 +1,7 @@
 """Weight adjustment: least squares over the active atoms, with normal equations that grow (Alg. 1, line 7)."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import scipy.linalg
 
@@ -20,10 +22,14 @@ def atom_products(data, atoms, atom):
 def atom_system(data, atoms):
     """Return G (K, K) and b (K,) of the weights: <M_k, M_l> and <X, M_k> over the entries of `data`."""
     W = BooleanCP(data.shape, atoms, np.ones(len(atoms)))
-    if all(atom.rank == 1 for atom in atoms) and atoms:
-        A = W.factors[0]
-        H, P = data.normal_equations(W.factors, 0)
-        return A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A), np.sum(P * A, axis=0)
+    if atoms and not W.is_block:
+        A = W.matrices[0]
+        H, P = data.normal_equations(W.matrices, 0)
+        G = A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A)
+        first = np.cumsum([0, *(atom.rank for atom in atoms[:-1])])  # column of each atom
+        return np.add.reduceat(np.add.reduceat(G, first, axis=0), first, axis=1), np.add.reduceat(
+            np.sum(P * A, axis=0), first
+        )
     b = inner_with_atoms(data, atoms)
     if data.is_complete:
         return W.inner_products(), b
@@ -35,31 +41,34 @@ def atom_system(data, atoms):
     return G, b
 
 
+@dataclass(frozen=True, eq=False)
 class NormalEquations:
     """G c = b with G_kl = <M_k, M_l> and b_k = <X, M_k>; each atom adds a row to G and to its Cholesky factor."""
 
-    def __init__(self):
-        self.gram = np.zeros((0, 0))
-        self.rhs = np.zeros(0)
-        self._cholesky = np.zeros((0, 0))
+    gram: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    rhs: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    cholesky: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
 
-    def extend(self, inner, squared_norm, rhs):
-        """Add an atom with <M_k, M> = `inner`, |M|^2 and <X, M>; return False, unchanged, if it is dependent."""
-        L, K = self._cholesky, len(self.rhs)
+    def extend(self, inner: np.ndarray, squared_norm: float, rhs: float) -> "NormalEquations | None":
+        """Return them with an atom of <M_k, M> = `inner`, |M|^2 and <X, M>; None if it depends on the others."""
+        L, K = self.cholesky, len(self.rhs)
         row = scipy.linalg.solve_triangular(L, inner, lower=True) if K else np.zeros(0)
         distance2 = squared_norm - row @ row
         if distance2 <= DEPENDENT * squared_norm:
-            return False
-        self._cholesky = np.block([[L, np.zeros((K, 1))], [row[None, :], np.sqrt(distance2)]])
-        self.gram = np.block([[self.gram, inner[:, None]], [inner[None, :], squared_norm]])
-        self.rhs = np.append(self.rhs, rhs)
-        return True
+            return None
+        cholesky = np.block([[L, np.zeros((K, 1))], [row[None, :], np.sqrt(distance2)]])
+        gram = np.block([[self.gram, inner[:, None]], [inner[None, :], squared_norm]])
+        return NormalEquations(gram, np.append(self.rhs, rhs), cholesky)
 
-    def solve(self, alpha=0.0):
+    def solve(self, alpha: float = 0.0) -> np.ndarray:
         """Return argmin_c |X - sum_k c_k M_k|^2 / 2 + alpha |c|_1 (alpha = 0: closed form)."""
         if alpha > 0:
             return solve_lasso(self.gram, self.rhs, alpha)
-        return scipy.linalg.cho_solve((self._cholesky, True), self.rhs)
+        return scipy.linalg.cho_solve((self.cholesky, True), self.rhs)
+
+    def error(self, norm2: float, weights: np.ndarray) -> float:
+        """Return |X - W|^2 for weights c: |X|^2 - 2 b'c + c'Gc."""
+        return max(float(norm2 - 2 * weights @ self.rhs + weights @ self.gram @ weights), 0.0)
 
 
 def solve_lasso(gram, rhs, alpha):

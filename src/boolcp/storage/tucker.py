@@ -22,7 +22,7 @@ class TuckerTensor(CompleteStorage):
     is_compressed = True
 
     def __init__(self, core: CompleteStorage, bases: Sequence[np.ndarray], squared_norm: float) -> None:
-        self._core, self._bases = core, tuple(bases)
+        self._core, self._bases = core, tuple(np.ascontiguousarray(U) for U in bases)  # as a file gives them
         self.shape = tuple(len(U) for U in bases)
         self.dtype = core.dtype
         self._squared_norm = squared_norm

@@ -8,25 +8,16 @@ import pytest
 from boolcp.bmp import BMP
 from boolcp.contractions import gram_product, khatri_rao
 from boolcp.datasets import load_syn, make_boolean_cp
-from boolcp.fit.plan import with_system
+from boolcp.fit.atom_search import greedy_atom_search
+from boolcp.fit.finish import not_worse, with_data, with_system
 from boolcp.fit.polish import best_bits, decide_rows, polish, sweep
 from boolcp.fit.pursuit import boolean_matching_pursuit
-from boolcp.fit.relax import cp_als, pencil_start, pseudo_inverse, random_factors, solve_rows
-from boolcp.fit.starts import (
-    exchange,
-    not_worse,
-    refine,
-    repair,
-    revive,
-    round_factors,
-    search,
-    sized_factors,
-    to_decomposition,
-)
-from boolcp.fit.state import Factors
+from boolcp.fit.relax import cp_als, last, pencil_start, pseudo_inverse, random_factors, solve_rows
+from boolcp.fit.starts import Search, exchange, redraw, relax, repair, revive, round_columns, search
 from boolcp.fit.weights import atom_system
 from boolcp.metrics import hamming_error, rmse
-from boolcp.storage import DenseTensor, compress
+from boolcp.result.columns import Columns, to_columns
+from boolcp.storage import DenseTensor, MaskedTensor, compress
 
 
 def loss_of(X, matrices):
@@ -35,7 +26,28 @@ def loss_of(X, matrices):
 
 def oracle(X, truth):
     """Least squares with the true bits known: polish from the truth."""
-    return polish(DenseTensor(X), sized_factors(truth), truth.boolean_mode)
+    return polish(DenseTensor(X), to_columns(truth))
+
+
+def plain(factors, boolean_mode=None):
+    """Return factors as the columns of atoms of rank one."""
+    K = factors[0].shape[1]
+    return Columns(tuple(factors), np.arange(K), np.zeros(K) if boolean_mode is None else boolean_mode)
+
+
+def linked(shape, ranks, modes, rng):
+    """Return random atoms of given ranks and Boolean modes as columns."""
+    owner = np.repeat(np.arange(len(ranks)), ranks)
+    factors = [rng.standard_normal((d, len(owner))) for d in shape]
+    for k, mode in enumerate(modes):
+        factors[mode][:, owner == k] = (rng.random(shape[mode]) < 0.5)[:, None]
+        factors[mode][0, owner == k] = 1
+    return Columns(tuple(factors), owner, np.array(modes))
+
+
+def finder(data, rng, **options):
+    """Return the search for the atom of steepest descent from an estimate."""
+    return lambda W: greedy_atom_search(data.residual(W), range(data.ndim), rng, certify=False, **options)
 
 
 @pytest.mark.parametrize("shape", [(9, 10, 11), (5, 6, 7, 4)])
@@ -119,13 +131,13 @@ def test_many_bits_cannot_be_improved_by_one_or_two_flips(rng):
 def test_polish_never_raises_the_loss_and_the_truth_is_a_fixed_point(rng):
     X, clean, truth = make_boolean_cp((12, 13, 14), 5, noise=1.0, random_state=rng)
     data = DenseTensor(X)
-    start, modes = round_factors(random_factors(X.shape, 5, rng), (0, 1, 2))
-    losses = [polish(data, start, modes, max_iter=n).loss for n in (1, 2, 3, 5, 10)]
-    assert losses[0] <= loss_of(X, start) and (np.diff(losses) <= 1e-9).all()
-    final = polish(DenseTensor(clean), sized_factors(truth), truth.boolean_mode)
+    start = round_columns(plain(random_factors(X.shape, 5, rng)), (0, 1, 2))
+    losses = [polish(data, start, max_iter=n).loss for n in (1, 2, 3, 5, 10)]
+    assert losses[0] <= loss_of(X, start.matrices) and (np.diff(losses) <= 1e-9).all()
+    final = polish(DenseTensor(clean), to_columns(truth))
     assert final.loss < 1e-12 * np.sum(clean**2)
-    assert hamming_error(to_decomposition(X.shape, final), truth) == 0
-    assert polish(data, start, modes).loss == pytest.approx(loss_of(X, polish(data, start, modes).matrices))
+    assert hamming_error(final.to_decomposition(), truth) == 0
+    assert polish(data, start).loss == pytest.approx(loss_of(X, polish(data, start).matrices))
 
 
 @pytest.mark.parametrize("shape", [(6, 7, 8), (8, 7, 8), (5, 9, 6), (4, 6, 5, 3), (5, 9)])
@@ -135,11 +147,11 @@ def test_a_sweep_decides_one_factor_after_another_from_the_longest_mode_on(shape
     data = DenseTensor(X) if kind == "dense" else compress(DenseTensor(X), 3)
     if kind == "compressed":
         X = data.contract(0, np.eye(shape[0]))
-    start, boolean_mode = round_factors(random_factors(shape, 3, rng), range(len(shape)))
-    found = [A.copy() for A in start]
-    loss = sweep(data, found, boolean_mode)[1]
+    start = round_columns(plain(random_factors(shape, 3, rng)), range(len(shape)))
+    W, _ = sweep(data, start)
+    found, loss, boolean_mode = W.matrices, W.loss, start.boolean_mode
     longest = shape.index(max(shape))
-    expected = [A.copy() for A in start]
+    expected = [A.copy() for A in start.matrices]
     for mode in [longest, *(n for n in range(len(shape)) if n != longest)]:
         H, P = gram_product(expected, mode), naive.mttkrp(X, expected, mode)
         expected[mode] = decide_rows(H, P, boolean_mode == mode, expected[mode])
@@ -156,17 +168,17 @@ def test_a_sweep_reads_complete_data_twice_at_most(rng):
     for name in ("mttkrp", "contract"):
         question = getattr(data, name)
         setattr(data, name, lambda *args, name=name, question=question: asked.append(name) or question(*args))
-    sweep(data, sized_factors(truth), truth.boolean_mode)
+    sweep(data, to_columns(truth))
     assert asked == ["mttkrp", "contract"]
 
 
 def test_rounding_keeps_what_is_boolean(rng):
     truth = make_boolean_cp((15, 16, 17), 6, random_state=rng).truth
-    factors = [A * rng.uniform(0.5, 2, 6) * np.where(rng.random(6) < 0.5, -1, 1) for A in sized_factors(truth)]
+    factors = [A * rng.uniform(0.5, 2, 6) * np.where(rng.random(6) < 0.5, -1, 1) for A in to_columns(truth).matrices]
     X = (factors[0] @ khatri_rao(factors[1:]).T).reshape(truth.shape)
-    rounded, modes = round_factors(factors, (0, 1, 2))
-    np.testing.assert_array_equal(modes, truth.boolean_mode)
-    assert loss_of(X, rounded) < 1e-20 * np.sum(X**2)
+    rounded = round_columns(plain(factors), (0, 1, 2))
+    np.testing.assert_array_equal(rounded.boolean_mode, truth.boolean_mode)
+    assert loss_of(X, rounded.matrices) < 1e-20 * np.sum(X**2)
 
 
 @pytest.mark.parametrize(
@@ -185,14 +197,14 @@ def test_bits_are_exact_and_the_error_is_that_of_known_bits(shape, n_atoms, opti
     X, clean, truth = make_boolean_cp(shape, n_atoms, random_state=77, **options)
     W = BMP(n_atoms, random_state=0).fit(X).decomposition_
     assert hamming_error(W, truth) == 0
-    assert rmse(W, clean) <= 1.03 * rmse(to_decomposition(shape, oracle(X, truth)), clean) + 1e-6
+    assert rmse(W, clean) <= 1.03 * rmse(oracle(X, truth).to_decomposition(), clean) + 1e-6
 
 
 def test_syn2_reaches_the_limit():
     X, clean, truth = load_syn(2, random_state=4242)
     W = BMP(15, random_state=0).fit(X).decomposition_
     assert hamming_error(W, truth) == 0
-    assert rmse(W, clean) <= 1.03 * rmse(to_decomposition(X.shape, oracle(X, truth)), clean)
+    assert rmse(W, clean) <= 1.03 * rmse(oracle(X, truth).to_decomposition(), clean)
 
 
 def test_refinement_is_never_worse_than_the_pursuit(rng):
@@ -216,40 +228,42 @@ def test_compression_changes_nothing():
 def test_a_dead_atom_is_revived(rng):
     X, _, truth = make_boolean_cp((14, 15, 16), 3, noise=0.1, random_state=rng)
     data = DenseTensor(X)
-    factors = sized_factors(truth)
+    factors = list(to_columns(truth).matrices)
     factors[truth.boolean_mode[0]][:, 0] = 0
-    dead = Factors(factors, truth.boolean_mode, loss_of(X, factors))
-    alive = revive(data, dead, (0, 1, 2), rng)
-    assert alive.loss < dead.loss and to_decomposition(X.shape, alive).n_atoms == 3
+    dead = replace(plain(factors, truth.boolean_mode), loss=loss_of(X, factors))
+    alive = revive(data, dead, finder(data, rng))
+    assert alive.loss < dead.loss and alive.to_decomposition().n_atoms == 3
     assert alive.loss == pytest.approx(oracle(X, truth).loss, rel=1e-6)
 
 
 def test_repair_leaves_the_trap_of_a_shared_z(rng):
     X, _, truth = make_boolean_cp((20, 21, 22), [2, 1, 1], noise=0.1, random_state=rng)
     data = DenseTensor(X)
-    factors = sized_factors(truth)
+    factors = list(to_columns(truth).matrices)
     first, second = np.flatnonzero(truth.boolean_mode == 0)
     union = np.maximum(factors[0][:, first], factors[0][:, second])
     factors[0][:, first] = factors[0][:, second] = union  # both atoms on where either was
-    trapped = polish(data, factors, truth.boolean_mode, max_iter=1)
-    assert repair(data, trapped, (0, 1, 2), rng).loss <= trapped.loss
+    trapped = polish(data, plain(factors, truth.boolean_mode), max_iter=1)
+    assert repair(data, trapped, (0, 1, 2), finder(data, rng)).loss <= trapped.loss
 
 
 def test_exchange_replaces_by_greedy_atoms(rng):
     X, _, truth = make_boolean_cp((14, 15, 16), 3, noise=0.1, random_state=rng)
     data = DenseTensor(X)
     solution = oracle(X, truth)
-    factors, modes = exchange(data, solution, np.array([True, False, False]), (0, 1, 2), rng)
-    assert len(modes) == 3 and loss_of(X, factors) < 2 * solution.loss
+    exchanged = exchange(solution, np.array([True, False, False]), finder(data, rng))
+    assert exchanged.n_atoms == 3 and loss_of(X, exchanged.matrices) < 2 * solution.loss
 
 
-def test_search_and_refine_agree_with_the_naive_loss(rng):
+def test_the_search_agrees_with_the_naive_loss(rng):
     X = make_boolean_cp((14, 15, 16), 3, noise=0.5, random_state=rng).X
     data = DenseTensor(X)
-    W = boolean_matching_pursuit(data, 3, (0, 1, 2), rng).path[-1]
-    best = refine(data, data, W, 3, (0, 1, 2), rng)
-    assert best.loss == pytest.approx(np.sum((X - naive.tensor(to_decomposition(X.shape, best))) ** 2))
-    assert best.loss <= search(data, W, 3, (0, 1, 2), rng).loss * (1 + 1e-9)
+    W = last(boolean_matching_pursuit(data, 3, (0, 1, 2), rng), None).W
+    steps = search(data, to_columns(W), 3, (0, 1, 2), finder(data, rng), rng, Search())
+    losses = [here.best.loss for here in steps]
+    assert 3 <= len(losses) <= 10 and np.all(np.diff(losses) <= 0)
+    best = polish(data, last(search(data, to_columns(W), 3, (0, 1, 2), finder(data, rng), rng, Search()), None).best)
+    assert best.loss == pytest.approx(np.sum((X - naive.tensor(best.to_decomposition())) ** 2))
 
 
 def test_the_result_is_not_worse_than_what_it_began_with(rng):
@@ -258,9 +272,9 @@ def test_the_result_is_not_worse_than_what_it_began_with(rng):
     G, b = atom_system(data, truth.atoms)
     W = with_system(replace(truth, weights=np.linalg.solve(G, b)), data, G, b)
     good = oracle(X, truth)
-    assert not_worse(data, good, W) is good
+    assert not_worse(data, good, W, max_iter=50) is good
     poor = replace(good, loss=2 * good.loss)
-    better = not_worse(data, poor, W)
+    better = not_worse(data, poor, W, max_iter=50)
     assert better.loss <= data.squared_norm - W.weights @ W.data_inner
     assert better.loss == pytest.approx(loss_of(X, better.matrices))
 
@@ -278,3 +292,108 @@ def test_rows_solve_their_equations(rng, rank):
     A = solve_rows(F.T @ F, P)
     np.testing.assert_allclose(A @ F.T @ F, P, atol=1e-8)
     assert np.linalg.norm(A) < 1e3
+
+
+# columns that share their bits
+
+
+SHAPE, RANKS, MODES = (7, 8, 9), (2, 1, 3), (0, 1, 2)
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_a_sweep_of_linked_columns_is_that_of_loops(is_masked, rng):
+    X, W = rng.standard_normal(SHAPE), linked(SHAPE, RANKS, MODES, rng)
+    mask = rng.random(SHAPE) < 0.7 if is_masked else np.ones(SHAPE, dtype=bool)
+    data = MaskedTensor(X, mask) if is_masked else DenseTensor(X)
+    order = [0, 1, 2] if is_masked else [2, 0, 1]
+    found, _ = sweep(data, W)
+    expected = naive.linked_sweep(X, mask, W.matrices, W.owner, W.boolean_mode, order)
+    tensor = lambda matrices: np.einsum("ir,jr,kr->ijk", *matrices)  # noqa: E731
+    np.testing.assert_allclose(tensor(found.matrices), tensor(expected), atol=1e-8)
+    assert found.loss == pytest.approx(np.sum(((X - tensor(found.matrices)) ** 2)[mask]))
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_polish_of_linked_columns_never_raises_the_loss_and_keeps_the_ties(is_masked, rng):
+    X, W = rng.standard_normal(SHAPE), linked(SHAPE, RANKS, MODES, rng)
+    data = MaskedTensor(X, rng.random(SHAPE) < 0.7) if is_masked else DenseTensor(X)
+    losses = [polish(data, W, max_iter=n, tol=0).loss for n in range(1, 8)]
+    assert np.all(np.diff(losses) <= 1e-9)
+    W = polish(data, W)
+    for k, mode in enumerate(MODES):
+        bits = W.matrices[mode][:, W.owner == k]
+        assert set(np.unique(bits)) <= {0.0, 1.0} and (bits == bits[:, :1]).all()
+
+
+def test_the_truth_of_linked_columns_is_a_fixed_point_and_comes_back(rng):
+    W = linked((12, 13, 14), (2, 2), (0, 1), rng)
+    X = W.to_decomposition().to_tensor()
+    assert polish(DenseTensor(X), W).loss < 1e-18 * np.sum(X**2)
+    back = to_columns(W.to_decomposition())
+    np.testing.assert_allclose(back.to_decomposition().to_tensor(), X, atol=1e-12 * np.abs(X).max())
+    assert back.owner.tolist() == [0, 0, 1, 1]
+    V = W.to_decomposition()
+    np.testing.assert_allclose(W.sizes(), V.weights * np.sqrt([atom.n_ones for atom in V.atoms]))
+
+
+def test_relaxing_and_redrawing_keep_columns_tied(rng):
+    X, W = rng.standard_normal(SHAPE), linked(SHAPE, RANKS, MODES, rng)
+    for tied in (relax(DenseTensor(X), W, max_iter=5), redraw(W, rng)):
+        for k, mode in enumerate(MODES):
+            own = tied.matrices[mode][:, tied.owner == k]
+            np.testing.assert_allclose(own / own[0], own[:, :1] / own[0, :1] * np.ones(own.shape[1]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_blocks_of_rank_two_are_recovered(missing):
+    rng = np.random.default_rng(3)
+    W = linked((16, 17, 18), (2, 2), (0, 1), rng)
+    X = W.to_decomposition().to_tensor()
+    given = np.where(rng.random(X.shape) < missing, np.nan, X)
+    found = BMP(2, atom_rank=2, random_state=0).fit(given).decomposition_
+    assert {(a.mode, a.z.tobytes()) for a in found.atoms} == {
+        (a.mode, a.z.tobytes()) for a in W.to_decomposition().atoms
+    }
+    assert np.linalg.norm(found.to_tensor() - X) < 1e-4 * np.linalg.norm(X)
+
+
+# missing entries
+
+
+def hidden_error(X, mask, n_atoms, **options):
+    W = BMP(n_atoms, random_state=0, **options).fit(X, mask=mask).decomposition_
+    return np.linalg.norm((W.to_tensor() - X)[~mask]) / np.linalg.norm(X[~mask]), W
+
+
+@pytest.mark.parametrize("n_atoms", [1, 2, 5])
+def test_a_constant_matrix_is_completed(n_atoms, rng):
+    X, mask = np.ones((9, 9)), rng.random((9, 9)) > 0.1
+    error, W = hidden_error(X, mask, n_atoms)
+    assert error < 1e-9 and W.n_atoms == 1
+
+
+@pytest.mark.parametrize("n_atoms", [2, 10])
+def test_a_matrix_without_noise_is_completed(n_atoms):
+    X = make_boolean_cp((30, 40), 2, random_state=1).X
+    error, W = hidden_error(X, np.random.default_rng(1).random(X.shape) > 0.2, n_atoms)
+    assert error < 1e-6 and W.n_atoms == 2
+
+
+@pytest.mark.parametrize("atom_rank", [1, 2, None, "auto"])
+def test_more_atoms_than_there_are_do_not_spoil_the_missing_entries(atom_rank):
+    X = make_boolean_cp((12, 13, 14), 2, random_state=0).X
+    mask = np.random.default_rng(0).random(X.shape) > 0.2
+    for n_atoms in (2, 3):
+        error, W = hidden_error(X, mask, n_atoms, atom_rank=atom_rank, n_init=3)
+        assert error < 1e-3 and np.isfinite(W.explained_alone()).all()
+
+
+def test_no_atom_lives_on_unobserved_entries_alone(rng):
+    X, _, truth = make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=rng)
+    mask = np.ones(X.shape, dtype=bool)
+    mask[5:] = False
+    unseen = replace(truth.atoms[0], mode=0, z=np.arange(8) >= 5, factors=truth.atoms[0].factors)
+    unseen = replace(unseen, factors=tuple(np.full((d, 1), d**-0.5) for d in (9, 10)))
+    W = replace(truth, atoms=(*truth.atoms, unseen), weights=np.append(truth.weights, 1.0))
+    kept = with_data(W, MaskedTensor(X, mask))
+    assert [atom.z.tobytes() for atom in kept.atoms] == [atom.z.tobytes() for atom in truth.atoms]

@@ -1,0 +1,133 @@
+"""Columns: a sum of atoms of rank 1, 2, .. as the columns of CP factors, which is what a fit works on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from boolcp.contractions import gram_product
+from boolcp.result.atoms import Atom, BooleanCP
+
+DEAD = 1e-12  # size of an atom, relative to the largest, that counts as none
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A sum of atoms as the columns of CP factors; the columns of one atom share its bits.
+
+    The Boolean columns are exactly 0 and 1, and the size of an atom is in its real columns.
+
+    Parameters
+    ----------
+    matrices : sequence of ndarray, shapes (d_n, R)
+        One factor for each mode, with as many columns as the ranks of all atoms add up to.
+    owner : ndarray of int, shape (R,)
+        The atom of each column, in increasing order; with atoms of rank one it is 0, .., K - 1.
+    boolean_mode : ndarray of int, shape (K,)
+        The Boolean mode of each atom.
+    loss : float
+        |X - W|^2 over the observed entries, as far as it is known.
+    """
+
+    matrices: tuple[np.ndarray, ...]
+    owner: np.ndarray
+    boolean_mode: np.ndarray
+    loss: float = float("inf")
+
+    def __post_init__(self) -> None:
+        # every array is C-ordered from the start, as one that comes from a file: products then round alike
+        object.__setattr__(self, "matrices", tuple(np.ascontiguousarray(A, dtype=float) for A in self.matrices))
+        object.__setattr__(self, "owner", np.ascontiguousarray(self.owner, dtype=int))
+        object.__setattr__(self, "boolean_mode", np.ascontiguousarray(self.boolean_mode, dtype=int))
+        object.__setattr__(self, "loss", float(self.loss))
+
+    @property
+    def n_atoms(self) -> int:
+        """Return the number K of atoms."""
+        return len(self.boolean_mode)
+
+    @property
+    def column_mode(self) -> np.ndarray:
+        """Return the Boolean mode of the atom of each column, (R,)."""
+        return self.boolean_mode[self.owner]
+
+    @property
+    def is_tied(self) -> bool:
+        """Return True if some atom has several columns, which share their bits."""
+        return len(self.owner) > len(self.boolean_mode)
+
+    def ties(self, mode: int) -> tuple[np.ndarray | None, np.ndarray]:
+        """Return S (R, Q) and which of the Q unknowns of a row are bits: columns along `mode` are unknowns times S'.
+
+        A bit is shared by all columns of its atom. S is None where every column is its own unknown.
+        """
+        boolean = self.column_mode == mode
+        if not self.is_tied:
+            return None, boolean
+        first = np.append(True, np.diff(self.owner) != 0)
+        is_new = first | ~boolean  # a column that brings a new unknown
+        place = np.cumsum(is_new) - 1
+        S = np.zeros((len(boolean), int(is_new.sum())))
+        S[np.arange(len(boolean)), place] = 1
+        return S, boolean[is_new]
+
+    def with_matrices(self, matrices: Sequence[np.ndarray], loss: float = float("inf")) -> "Columns":
+        """Return the same atoms with other factors."""
+        return replace(self, matrices=tuple(matrices), loss=loss)
+
+    def sizes(self) -> np.ndarray:
+        """Return the norm |c_k M_k| of each atom, (K,)."""
+        if not self.is_tied:
+            return np.prod([np.linalg.norm(A, axis=0) for A in self.matrices], axis=0)
+        G = gram_product(self.matrices)
+        same = self.owner[:, None] == self.owner
+        return np.sqrt(np.maximum(np.bincount(self.owner, np.sum(G * same, axis=1), self.n_atoms), 0.0))
+
+    def is_dead(self) -> np.ndarray:
+        """Return which atoms are empty or without size, (K,)."""
+        sizes = self.sizes()
+        return sizes <= DEAD * max(sizes.max(initial=0.0), 1e-300)
+
+    def to_decomposition(self, keep: np.ndarray | None = None) -> BooleanCP:
+        """Return the BooleanCP: real parts of norm one, positive weights, dead atoms (and those not to keep) left out.
+
+        The entry of largest magnitude is positive in every real column but the last one, which takes the sign.
+        """
+        chosen = ~self.is_dead() if keep is None else keep & ~self.is_dead()
+        atoms, weights = [], []
+        for k in np.flatnonzero(chosen):
+            mode, own = int(self.boolean_mode[k]), self.owner == k
+            real = [A[:, own] for n, A in enumerate(self.matrices) if n != mode]
+            factors, size = unit_factors(real)
+            atoms.append(Atom(mode, self.matrices[mode][:, own][:, 0] > 0.5, factors))
+            weights.append(size)
+        return BooleanCP(tuple(len(A) for A in self.matrices), tuple(atoms), np.array(weights))
+
+
+def unit_factors(real: list[np.ndarray]) -> tuple[tuple[np.ndarray, ...], float]:
+    """Return the factors of one real part scaled to norm one with settled signs, and its norm."""
+    sizes = [np.linalg.norm(A, axis=0) for A in real]
+    products = np.prod(sizes, axis=0)
+    alive = products > 0
+    factors = [A[:, alive] / size[alive] for A, size in zip(real, sizes, strict=True)]
+    for i, A in enumerate(factors[:-1]):
+        signs = np.where(A[np.argmax(np.abs(A), axis=0), np.arange(A.shape[1])] < 0, -1.0, 1.0)
+        factors[i], factors[-1] = A * signs, factors[-1] * signs
+    if factors[0].shape[1] == 1:
+        return tuple(factors), float(products[0])
+    order = np.argsort(-products[alive], kind="stable")
+    factors = [A[:, order] for A in factors]
+    factors[0] = factors[0] * products[alive][order]
+    norm = float(np.sqrt(max(gram_product(factors).sum(), 0.0)))
+    factors[0] = factors[0] / norm
+    return tuple(np.ascontiguousarray(A) for A in factors), norm
+
+
+def to_columns(W: BooleanCP) -> Columns:
+    """Return the atoms of a decomposition as Columns, the weight of each in its first real column."""
+    ranks = np.array([atom.rank for atom in W.atoms], dtype=int)
+    owner = np.repeat(np.arange(W.n_atoms), ranks)
+    matrices = [np.array(A, dtype=float) for A in W.matrices]
+    for column, k in enumerate(owner):
+        matrices[1 if W.boolean_mode[k] == 0 else 0][:, column] *= W.weights[k]
+    return Columns(tuple(matrices), owner, W.boolean_mode)
