@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 from boolcp._version import __version__
 from boolcp.fit.blocks import block_pursuit
 from boolcp.fit.pursuit import boolean_matching_pursuit
-from boolcp.program.maxcut import solve_program
+from boolcp.program.maxcut import maximize
 from boolcp.storage import DenseTensor
 
 N_ATOMS = (1, 3, 5, 10)
@@ -61,7 +61,7 @@ def lfm(X, clean, rng, is_ratio=False):
             P = np.eye(d) - Z @ np.linalg.pinv(Z)
             residual_gram = P @ C @ P
             symmetric = (residual_gram + residual_gram.T) / 2
-            Z = np.column_stack([Z, solve_program(symmetric, rng, is_ratio=is_ratio, certify=False).z])
+            Z = np.column_stack([Z, maximize(symmetric, rng, is_ratio=is_ratio, certify=False).z])
             if k in N_ATOMS:
                 found.append(rmse(Z @ (np.linalg.pinv(Z) @ unfolding), truth))
         errors.append(found)

@@ -7,7 +7,8 @@ import scipy.linalg
 
 from boolcp import contractions
 from boolcp.fit.relax import cp_als, random_factors
-from boolcp.program.grams import ThinGram, maximize
+from boolcp.program.grams import ThinGram
+from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom
 from boolcp.storage import DenseTensor
 from boolcp.storage.long import gram_factor, is_long

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from boolcp.contractions import gram_product, khatri_rao
-from boolcp.program.maxcut import eigenvalue_bound
+from boolcp.program.relaxation import eigenvalue_bound
 from boolcp.storage.long import THIN, is_long, n_columns, short_gram
 
 

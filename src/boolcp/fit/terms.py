@@ -10,17 +10,17 @@ from boolcp.fit.polish import best_bits
 from boolcp.fit.relax import solve_rows
 from boolcp.fit.state import Term
 from boolcp.fit.weights import atom_system
-from boolcp.program.grams import Complement, ThinGram, maximize
+from boolcp.program.flips import DEPENDENT as DEPENDENT
+from boolcp.program.flips import climb_ratio
+from boolcp.program.grams import Complement, ThinGram
+from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
-
-MAX_CLIMB = 2e7  # multiplications for the flips of a code of a long mode; its bits are decided again later
-DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 
 
 def projected_gram(residual, mode, own):
     """Return the projection P that removes the bits of `own` terms, PCP for C = R_n R_n', and if that is exact.
 
-    For a long mode both are thin (`thin_maxcut`), and PCP may hold only the leading directions of C.
+    For a long mode both are thin, and PCP may hold only the leading directions of C.
     """
     C, is_exact = residual_gram(residual, mode)
     bits = bits_of(own) if own else np.zeros((len(C), 0))
@@ -45,30 +45,6 @@ def best_code(C, P, rng, score, certify):
     normalized = maximize(C, rng, certify=certify, is_ratio=True, effort=effort)
     _, z = max((climb_ratio(C, P, start.z) for start in (normalized, published)), key=lambda found: found[0])
     return z, normalized.bound
-
-
-def climb_ratio(C, P, z):
-    """Return the ratio z'Cz / z'Pz and z after single flips, the best one each time, until none raises the ratio."""
-    z = np.array(z, dtype=float)
-    Cz, Pz = C @ z, P @ z
-    ratio = _ratio(z @ Cz, z @ Pz, z.sum())
-    C_ii, P_ii = C.diagonal(), P.diagonal()
-    for _ in range(10 * len(z) if isinstance(C, np.ndarray) else int(MAX_CLIMB // C.F.size)):
-        side = 1 - 2 * z
-        tops, bottoms = z @ Cz + 2 * side * Cz + C_ii, z @ Pz + 2 * side * Pz + P_ii
-        ratios = _ratio(tops, bottoms, z.sum() + side)
-        i = int(np.argmax(ratios))
-        if not ratios[i] > ratio * (1 + 1e-9):
-            break
-        z[i], ratio = 1 - z[i], ratios[i]
-        Cz, Pz = Cz + side[i] * C[i], Pz + side[i] * P[i]
-    return float(ratio), z.astype(bool)
-
-
-def _ratio(top, bottom, n_ones):
-    """Return top / bottom, or zero where bottom is a rounding error of n_ones."""
-    is_new = bottom > DEPENDENT * np.maximum(n_ones, 1)
-    return np.where(is_new, top / np.where(is_new, bottom, 1.0), 0.0)
 
 
 def decide_bits(residual, mode, terms):
