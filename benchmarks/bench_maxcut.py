@@ -17,7 +17,8 @@ import numpy as np
 from dwave.samplers import TabuSampler
 from threadpoolctl import threadpool_limits
 
-from boolcp.program.maxcut import EFFORTS, lift, maximize_boolean_quadratic, maximize_boolean_rayleigh
+from boolcp.program.maxcut import EFFORTS, maximize_boolean_quadratic, maximize_boolean_rayleigh
+from boolcp.program.relaxation import lift
 
 SEED = 20270301
 TABU_MILLISECONDS = (20, 100, 500)

@@ -25,7 +25,8 @@ from threadpoolctl import threadpool_limits
 from boolcp._version import __version__
 from boolcp.fit.blocks import block_pursuit
 from boolcp.fit.pursuit import boolean_matching_pursuit
-from boolcp.program.maxcut import solve_program
+from boolcp.fit.relax import last
+from boolcp.program.maxcut import maximize
 from boolcp.storage import DenseTensor
 
 N_ATOMS = (1, 3, 5, 10)
@@ -42,13 +43,15 @@ def along_path(path, clean):
 
 
 def auto(X, clean, rng):
-    pursuit = block_pursuit(DenseTensor(X), max(N_ATOMS), range(X.ndim), rng, atom_rank="auto", certify=False)
+    steps = block_pursuit(DenseTensor(X), max(N_ATOMS), range(X.ndim), rng, atom_rank="auto", certify=False)
+    pursuit = last(steps, None)
     return along_path(pursuit.path, clean)
 
 
 def as_printed(X, clean, rng):
-    options = {"atom_rank": None, "score": "published", "certify": False}
-    return along_path(boolean_matching_pursuit(DenseTensor(X), max(N_ATOMS), range(X.ndim), rng, **options).path, clean)
+    options = {"atom_rank": None, "criterion": "published", "certify": False}
+    steps = boolean_matching_pursuit(DenseTensor(X), max(N_ATOMS), range(X.ndim), rng, **options)
+    return along_path(last(steps, None).path, clean)
 
 
 def lfm(X, clean, rng, is_ratio=False):
@@ -61,7 +64,7 @@ def lfm(X, clean, rng, is_ratio=False):
             P = np.eye(d) - Z @ np.linalg.pinv(Z)
             residual_gram = P @ C @ P
             symmetric = (residual_gram + residual_gram.T) / 2
-            Z = np.column_stack([Z, solve_program(symmetric, rng, is_ratio=is_ratio, certify=False).z])
+            Z = np.column_stack([Z, maximize(symmetric, rng, is_ratio=is_ratio, certify=False).z])
             if k in N_ATOMS:
                 found.append(rmse(Z @ (np.linalg.pinv(Z) @ unfolding), truth))
         errors.append(found)

@@ -13,8 +13,8 @@ from tensorly.decomposition import parafac
 from boolcp import BMP
 from boolcp.datasets import load_syn, make_boolean_cp
 from boolcp.fit.polish import polish
-from boolcp.fit.starts import sized_factors, to_decomposition
 from boolcp.metrics import hamming_error, rmse
+from boolcp.result.columns import to_columns
 from boolcp.storage import DenseTensor
 
 COMMAND = "python benchmarks/bench_refine.py"
@@ -38,8 +38,7 @@ BATTERY = {
 
 def known_bits(X, clean, truth):
     """Return the error of least squares with the true bits known (started at the truth, bits kept)."""
-    solution = polish(DenseTensor(X), sized_factors(truth), truth.boolean_mode)
-    W = to_decomposition(X.shape, solution)
+    W = polish(DenseTensor(X), to_columns(truth)).to_decomposition()
     return rmse(W, clean), hamming_error(W, truth)
 
 

@@ -1,4 +1,4 @@
-"""How large the house is and how deep a fit goes: files, lines, and the modules and functions that a fit passes through.
+"""How large the house is and how deep a fit goes: files, lines, modules and functions that a fit passes through.
 
 Run it on any version: ``python benchmarks/house.py [--src path/to/src]``. Functions are those of boolcp that Python
 enters during one call, compiled kernels and generated code left out; the depth is that of the calls among them.
@@ -92,7 +92,9 @@ def cases(folder):
     X = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0).X
     gaps = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
     np.save(folder / "X.npy", X)
-    large = dask.array.from_array(boolcp.datasets.make_boolean_cp((40, 45, 50), 3, noise=0.1, random_state=0).X, chunks=20)
+    large = dask.array.from_array(
+        boolcp.datasets.make_boolean_cp((40, 45, 50), 3, noise=0.1, random_state=0).X, chunks=20
+    )
     command = ["fit", str(folder / "X.npy"), "--atoms", "3", "--out", str(folder / "out"), "--force"]
     yield "basic fit", lambda: boolcp.BMP(3, atom_rank=1, random_state=0).fit(X)
     yield "missing entries", lambda: boolcp.BMP(3, atom_rank=1, random_state=0).fit(gaps)

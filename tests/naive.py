@@ -15,6 +15,21 @@ def best_boolean(C, is_ratio=False):
     return values.max(), Z[values.argmax()].astype(bool)
 
 
+def climb_ratio(C, P, z):
+    """Return the largest z'Cz / z'Pz (zero where z'Pz vanishes) after best single flips while they raise it, and z."""
+
+    def ratio(z):
+        return z @ C @ z / (z @ P @ z) if z @ P @ z > 1e-9 * max(z.sum(), 1) else 0.0
+
+    z = np.array(z, dtype=float)
+    while True:
+        flipped = [np.where(np.arange(len(z)) == i, 1 - z, z) for i in range(len(z))]
+        best = max(flipped, key=ratio)
+        if ratio(best) <= ratio(z) * (1 + 1e-9):
+            return ratio(z), z.astype(bool)
+        z = best
+
+
 def sweep(A, V):
     """Return V after moving each row in turn to the unit vector along the sum of A[i, j] V[j], j != i."""
     V = V.copy()

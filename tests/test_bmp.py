@@ -25,11 +25,11 @@ def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
-def test_score_is_a_parameter_and_a_method():
+def test_the_criterion_is_a_parameter_and_score_a_method():
     X = sample().X
     model = BMP(3, criterion="published", refine=False, atom_rank=None, boolean_modes=[0], random_state=0)
-    assert model.get_params()["score"] == "published"
-    assert clone(model).get_params()["score"] == "published"
+    assert model.get_params()["criterion"] == "published"
+    assert clone(model).get_params()["criterion"] == "published"
     assert model.set_params(criterion="normalized").get_params()["criterion"] == "normalized"
     model.fit(X)
     assert 0 < model.score(X) <= 1
@@ -40,7 +40,7 @@ def test_as_published_is_algorithm_2_to_the_letter():
     model = BMP.as_published(4, random_state=0).fit(X)
     W = model.decomposition_
     assert W.is_block and W.n_atoms == 4
-    assert (model.atom_rank, model.get_params()["score"], model.refine) == (None, "published", False)
+    assert (model.atom_rank, model.criterion, model.refine) == (None, "published", False)
     for k, atom in enumerate(W.atoms):  # v is the normalized gradient times z, before the atom was added
         R = X - naive.tensor(model.path_[k])
         block = np.tensordot(atom.z.astype(float), np.moveaxis(R, atom.mode, 0), axes=1)
@@ -239,7 +239,7 @@ BAD = {
     "no modes": (np.ones((3, 3)), {"boolean_modes": []}, ValueError, "boolean_modes is empty"),
     "named mode": (np.ones((3, 3)), {"boolean_modes": ["time"]}, ValueError, "no dimension names"),
     "mode 1.5": (np.ones((3, 3)), {"boolean_modes": [1.5]}, TypeError, "boolean_modes holds 1.5"),
-    "score": (np.ones((3, 3)), {"score": "best"}, ValueError, "score must be one of"),
+    "criterion": (np.ones((3, 3)), {"criterion": "best"}, ValueError, "criterion must be one of"),
     "rank 0": (np.ones((3, 3)), {"atom_rank": 0}, ValueError, "atom_rank must be at least 1"),
     "rank text": (np.ones((3, 3)), {"atom_rank": "full"}, ValueError, "atom_rank must be an integer, None"),
     "alpha": (np.ones((3, 3)), {"alpha": -1}, ValueError, "alpha must be finite and at least 0"),

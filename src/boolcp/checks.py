@@ -2,6 +2,7 @@
 
 import numbers
 import warnings
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -257,7 +258,7 @@ def check_atom_rank(atom_rank):
     check_integer(atom_rank, "atom_rank", 1)
 
 
-def check_choice(value, name, choices):
+def check_choice(value: object, name: str, choices: Sequence[str]) -> None:
     """Raise unless value is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
@@ -269,7 +270,7 @@ def check_callback(callback):
         raise TypeError(f"callback must be a function of one argument, the Progress of the fit, got {callback!r}.")
 
 
-def make_generator(random_state):
+def make_generator(random_state: Any) -> np.random.Generator:
     """Return the one random Generator of a fit; a Generator is used as it is, so that two fits differ."""
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(2**32, dtype=np.uint64))

@@ -24,6 +24,7 @@ import pytest
 
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.pursuit import boolean_matching_pursuit
+from boolcp.fit.relax import last
 from boolcp.storage import DenseTensor
 
 MU = 3 / 5  # the paper's constant
@@ -36,7 +37,7 @@ def path_of(shape, n_true, n_steps, atom_rank, score, rng):
     """Return the losses F(W^0) .. F(W^K), computed densely, the pursuit, and the bound on |W*|_A."""
     X, _, truth = make_boolean_cp(shape, n_true, random_state=rng)
     options = {"atom_rank": atom_rank, "score": score}
-    pursuit = boolean_matching_pursuit(DenseTensor(X), n_steps, range(len(shape)), rng, **options)
+    pursuit = last(boolean_matching_pursuit(DenseTensor(X), n_steps, range(len(shape)), rng, **options), None)
     losses = np.array([np.sum((X - naive.tensor(W)) ** 2) / 2 for W in pursuit.path])
     return losses, pursuit, np.abs(truth.weights).sum()
 

@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boolcp.program import _kernels, maxcut
-from boolcp.program import flips as bit_search
-from boolcp.program import relaxation as upper_bounds
+from boolcp.program import _kernels, flips, maxcut, relaxation
+from boolcp.program.grams import DenseGram
 from boolcp.program.maxcut import maximize_boolean_quadratic, maximize_boolean_rayleigh
 
 SOLVERS = [(maximize_boolean_quadratic, False), (maximize_boolean_rayleigh, True)]
@@ -42,8 +41,8 @@ def hard_matrices(d, rng):
     yield gram(normal((d, 4)) * (rng.random((d, 1)) < 0.6))
 
 
-def flips(C, z, n_idle, tenure, is_ratio):
-    return bit_search.climb(C, z, C @ z, n_idle=n_idle, tenure=tenure, is_ratio=is_ratio)
+def climb(C, z, *options):
+    return DenseGram(C).climb(z, C @ z, *options)
 
 
 @pytest.fixture
@@ -86,7 +85,7 @@ def test_flip_search_ends_where_no_flip_helps(is_ratio, n_idle, rng):
         C = random_psd(25, rng, 8) - 2 * np.eye(25)
         z = rng.random(25) < 0.5
         start = value(z)
-        found = flips(C, z, n_idle, 5, is_ratio)
+        found = climb(C, z, n_idle, 5, is_ratio)
         assert found == pytest.approx(value(z))
         assert found >= start
         for i in range(25):
@@ -100,10 +99,10 @@ def test_resting_bits_let_the_search_leave_local_optima(rng):
     for _ in range(20):
         C = random_psd(60, rng, 10)
         optimum = rng.random(60) < 0.5
-        ascent = flips(C, optimum, 0, 10, False)
+        ascent = climb(C, optimum, 0, 10, False)
         for tenure in gains:
             z = optimum.copy()
-            gains[tenure] += flips(C, z, 200, tenure, False) - ascent
+            gains[tenure] += climb(C, z, 200, tenure, False) - ascent
     assert gains[10] > gains[-11] + 1.0
 
 
@@ -111,7 +110,7 @@ def test_flip_search_never_empties_z():
     for is_ratio in (False, True):
         z = np.array([True, True, True])
         C = -np.diag([3.0, 1.0, 2.0])
-        assert flips(C, z, 10, 0, is_ratio) == -1
+        assert climb(C, z, 10, 0, is_ratio) == -1
         assert z.tolist() == [False, True, False]
 
 
@@ -130,41 +129,44 @@ def test_lift_preserves_the_objective(t, rng):
     C = random_psd(7, rng)
     for z in rng.random((20, 7)) < 0.5:
         x = np.concatenate([[1], 2 * z - 1])
-        assert x @ maxcut.lift(C, t) @ x / 4 == pytest.approx(z @ C @ z - t * z.sum())
+        assert x @ relaxation.lift(C, t) @ x / 4 == pytest.approx(z @ C @ z - t * z.sum())
 
 
 def test_sdp_closes_the_duality_gap(rng):
     for C in hard_matrices(30, rng):
-        V = maxcut.solve_sdp(C, rng, tol=1e-12)
+        A = relaxation.lift(C)
+        V = relaxation.solve_sdp(relaxation.DenseLift(C), rng, tol=1e-12)
         np.testing.assert_allclose(np.linalg.norm(V, axis=1), 1)
-        primal, dual = np.sum(C * (V @ V.T)), np.linalg.norm(C @ V, axis=1)
-        shift = min(0.0, np.linalg.eigvalsh(np.diag(dual) - C)[0])
-        assert dual.sum() - len(C) * shift <= primal * (1 + 1e-4)
+        primal, dual = np.sum(A * (V @ V.T)), np.linalg.norm(A @ V, axis=1)
+        shift = min(0.0, np.linalg.eigvalsh(np.diag(dual) - A)[0])
+        assert dual.sum() - len(A) * shift <= primal * (1 + 1e-4)
 
 
 def test_sdp_equals_a_general_solver(rng):
     cvxpy = pytest.importorskip("cvxpy")
     C = random_psd(12, rng, 4)
-    A = maxcut.lift(C)
+    A = relaxation.lift(C)
     X = cvxpy.Variable(A.shape, PSD=True)
     expected = cvxpy.Problem(cvxpy.Maximize(cvxpy.trace(A @ X)), [cvxpy.diag(X) == 1]).solve(
         solver="SCS", eps=1e-7, max_iters=20_000
     )
-    V = maxcut.solve_sdp(A, rng, tol=1e-10)
+    lifted = relaxation.DenseLift(C)
+    V = relaxation.solve_sdp(lifted, rng, tol=1e-10)
     assert np.sum(A * (V @ V.T)) == pytest.approx(expected, rel=1e-5)
-    assert expected / 4 * (1 - 1e-6) <= upper_bounds.sdp_bound(A, V) <= expected / 4 * (1 + 1e-3)
+    assert lifted.energy(V) == pytest.approx(expected - np.trace(A), rel=1e-4)
+    assert expected / 4 * (1 - 1e-6) <= lifted.bound(V) <= expected / 4 * (1 + 1e-3)
 
 
 def test_roundings_of_a_rank_one_solution_return_its_bits(rng):
     z = rng.random(30) < 0.5
     direction = rng.standard_normal(4)
     V = np.concatenate([[1], 2 * z - 1])[:, None] * direction
-    assert (maxcut.round_hyperplanes(V, rng, 10) == z).all()
+    assert (relaxation.round_hyperplanes(V, rng, 10) == z).all()
 
 
 def test_best_response_to_a_ratio_is_the_best_of_all_vectors(rng):
     for a in rng.standard_normal((20, 8)):
-        z = bit_search.best_response(a[None], is_ratio=True)[0]
+        z = flips.best_response(a[None], is_ratio=True)[0]
         positive = a * (a > 0)
         best, _ = naive.best_boolean(np.outer(positive, positive), is_ratio=True)
         assert (a @ z) ** 2 / z.sum() == pytest.approx(best)
@@ -173,25 +175,25 @@ def test_best_response_to_a_ratio_is_the_best_of_all_vectors(rng):
 def test_largest_eigenvalue_is_estimated_and_bounded(rng):
     for C in hard_matrices(40, rng):
         exact = np.linalg.eigvalsh(C)[-1]
-        assert upper_bounds.largest_eigenvalue(C, rng.random(40)) == pytest.approx(exact, rel=1e-3)
-        assert exact <= upper_bounds.eigenvalue_bound(C, rng.random(40)) <= exact * (1 + 1e-3)
+        assert relaxation.largest_eigenvalue(C, rng.random(40)) == pytest.approx(exact, rel=1e-3)
+        assert exact <= relaxation.eigenvalue_bound(C, rng.random(40)) <= exact * (1 + 1e-3)
 
 
 def test_prove_psd_refuses_what_is_not(rng):
     C = random_psd(30, rng)
     top = np.linalg.eigvalsh(C)[-1]
     y = np.full(30, top)
-    assert upper_bounds.prove_psd(C, y, [-1e-6 * top, -1e-9 * top]) is None
-    assert upper_bounds.prove_psd(C, y, [-1e-6 * top, 1e-9 * top, top]) == 1e-9 * top
+    assert relaxation.prove_psd(C, y, [-1e-6 * top, -1e-9 * top]) is None
+    assert relaxation.prove_psd(C, y, [-1e-6 * top, 1e-9 * top, top]) == 1e-9 * top
 
 
 def test_recombination_improves_local_optima(rng):
     gains = []
     for _ in range(10):
-        C = centered(200, rng)
-        pool = bit_search.local_search(C, rng.random((8, 200)) < 0.5, is_ratio=False)
-        crossed = bit_search.recombine(C, pool, rng, False, n_rounds=8, n_idle=30)
-        tabu_only = bit_search.recombine(C, pool, rng, False, n_rounds=0, n_idle=30)
+        C = DenseGram(centered(200, rng))
+        pool = flips.local_search(C, rng.random((8, 200)) < 0.5, is_ratio=False)
+        crossed = flips.recombine(C, pool, rng, False, n_rounds=8, n_idle=30)
+        tabu_only = flips.recombine(C, pool, rng, False, n_rounds=0, n_idle=30)
         assert crossed[0][0] >= pool[0][0] * (1 - 1e-12)
         gains.append(crossed[0][0] - tabu_only[0][0])
     assert sum(gain > 1e-6 for gain in gains) >= 2

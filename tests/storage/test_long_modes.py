@@ -117,7 +117,7 @@ def test_two_long_modes_are_compressed_by_power_iterations(long_modes):
 @pytest.mark.parametrize("atom_rank", [1, 2, None])
 @pytest.mark.parametrize("columns", [256, 10])
 def test_steepest_atom_of_a_long_mode_is_that_of_the_gram_matrix(score, atom_rank, columns, monkeypatch):
-    data, options = DenseTensor(sample().X), {"atom_rank": atom_rank, "score": score}
+    data, options = DenseTensor(sample().X), {"atom_rank": atom_rank, "criterion": score}
     expected = steepest_atom(data, 1, np.random.default_rng(0), **options)
     monkeypatch.setattr(thin, "LONG", 40)
     monkeypatch.setattr(thin, "THIN", columns)
@@ -142,12 +142,12 @@ FITS = [
     {"refine": False},
     {"compression": False},
     {"boolean_modes": [1]},
-    {"score": "published", "refine": False},
+    {"criterion": "published", "refine": False},
     {"atom_rank": None, "refine": False},
     {"alpha": 0.1},
     {"atom_rank": 2, "boolean_modes": [1]},
     {"atom_rank": None, "boolean_modes": [0, 1]},
-    {"atom_rank": None, "boolean_modes": [1], "score": "published"},
+    {"atom_rank": None, "boolean_modes": [1], "criterion": "published"},
     {"atom_rank": "auto", "boolean_modes": [1]},
 ]
 
@@ -170,7 +170,7 @@ def assert_same(found, expected, tol):
         np.testing.assert_array_equal(first.z, second.z)
     np.testing.assert_allclose(V.to_tensor(), W.to_tensor(), atol=tol * np.abs(W.to_tensor()).max())
     losses = [[record.loss for record in model.history_] for model in (found, expected)]
-    np.testing.assert_allclose(*losses, rtol=1e-4)
+    np.testing.assert_allclose(*losses, rtol=1e-4 if expected.atom_rank != 2 else 5e-3)  # a few sweeps after each atom
 
 
 @pytest.mark.parametrize("share", [0.6, 0.04])

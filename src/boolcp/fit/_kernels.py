@@ -2,11 +2,18 @@
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+MAX_FLIPS = 100  # flips of a row for each of its bits: a row that needs more has a form that is a rounding error
 
 
 @njit(cache=True)
-def descend_bits(S, Q, B):
-    """Flip bits and pairs of bits of the rows of B (d, K) in place while b'S_i b - 2 q_i'b falls; return the fall."""
+def descend_bits(S: NDArray[np.float64], Q: NDArray[np.float64], B: NDArray[np.float64]) -> float:
+    """Flip bits and pairs of bits of the rows of B (d, K) in place while b'S_i b - 2 q_i'b falls; return the fall.
+
+    Only the symmetric part of S_i enters: the two triangles of a form that is a rounding error differ, and flips
+    that see one or the other would go round in a circle.
+    """
     d, K = B.shape
     fall = 0.0
     slope = np.empty(K)
@@ -14,8 +21,8 @@ def descend_bits(S, Q, B):
         for k in range(K):
             slope[k] = -2.0 * Q[i, k]
             for l in range(K):
-                slope[k] += 2.0 * S[i, k, l] * B[i, l]
-        while True:
+                slope[k] += (S[i, k, l] + S[i, l, k]) * B[i, l]
+        for _ in range(MAX_FLIPS * K):
             best, first, second = -1e-13 * (1.0 + np.abs(slope).max()), -1, -1
             for k in range(K):
                 step_k = 1.0 - 2.0 * B[i, k]
@@ -24,7 +31,7 @@ def descend_bits(S, Q, B):
                     best, first, second = change_k, k, -1
                 for l in range(k):
                     step_l = 1.0 - 2.0 * B[i, l]
-                    change = change_k + step_l * slope[l] + S[i, l, l] + 2.0 * step_k * step_l * S[i, k, l]
+                    change = change_k + step_l * slope[l] + S[i, l, l] + step_k * step_l * (S[i, k, l] + S[i, l, k])
                     if change < best:
                         best, first, second = change, k, l
             if first < 0:
@@ -35,5 +42,5 @@ def descend_bits(S, Q, B):
                     step = 1.0 - 2.0 * B[i, k]
                     B[i, k] += step
                     for l in range(K):
-                        slope[l] += 2.0 * step * S[i, l, k]
+                        slope[l] += step * (S[i, l, k] + S[i, k, l])
     return fall

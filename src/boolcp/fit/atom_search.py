@@ -7,7 +7,8 @@ import scipy.linalg
 
 from boolcp import contractions
 from boolcp.fit.relax import cp_als, random_factors
-from boolcp.program.grams import ThinGram, maximize
+from boolcp.program.grams import DenseGram, ThinGram
+from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom
 from boolcp.storage import DenseTensor
 from boolcp.storage.long import is_long
@@ -65,7 +66,7 @@ def boolean_program(residual, mode, rng, criterion, certify=True):
 def residual_gram(residual, mode):
     """Return R_n R_n', as a ThinGram for a long mode, and whether that is exact."""
     if not is_long(residual.shape[mode]):
-        return residual.gram(mode), True
+        return DenseGram(residual.gram(mode)), True
     F, is_exact = residual.gram_factor(mode)
     return ThinGram(F), is_exact
 

@@ -23,7 +23,8 @@ from boolcp.fit.relax import solve_rows
 from boolcp.fit.shrinkage import noise_level, shrink_block, signal_subspaces
 from boolcp.fit.state import Pursuit, record
 from boolcp.fit.weights import atom_system
-from boolcp.program.grams import Complement, ThinGram, maximize
+from boolcp.program.flips import DEPENDENT, climb_ratio
+from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom, BooleanCP
 
 MAX_SWEEPS = 50
@@ -31,8 +32,6 @@ SETTLED = 1e-3  # fall of the criterion in a sweep, relative to it, that ends ba
 MAX_TRIALS = 3
 N_ALTERNATIONS = 10
 FAR_BEHIND = 2  # a run that needs this many atoms more than the best for the same risk is given up
-MAX_CLIMB = 2e7  # multiplications for the flips of a code of a long mode; its bits are decided again later
-DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 
 
 class Term(NamedTuple):
@@ -229,7 +228,8 @@ class Run:
         """
         if self.observed is not None:
             return self.find_observed(residual, mode)
-        P, C, is_exact = projected_gram(residual, mode, own)
+        C, is_exact = residual_gram(residual, mode)
+        P, C = C.without(bits_of(own) if own else np.zeros((len(C), 0)))
         z, bound = best_code(C, P, self.rng, self.criterion, self.certify and is_exact)
         best, best_gain = None, 0.0
         for _ in range(N_ALTERNATIONS):
@@ -420,20 +420,6 @@ def competing_starts(data, modes, atom_rank, sigma):
 # codes, bits and sizes of terms
 
 
-def projected_gram(residual, mode, own):
-    """Return the projection P that removes the bits of `own` terms, PCP for C = R_n R_n', and if that is exact.
-
-    For a long mode both are thin (`thin_maxcut`), and PCP may hold only the leading directions of C.
-    """
-    C, is_exact = residual_gram(residual, mode)
-    bits = bits_of(own) if own else np.zeros((len(C), 0))
-    if isinstance(C, ThinGram):
-        complement = Complement(bits)
-        return complement, ThinGram(complement @ C.F), is_exact
-    P = np.eye(len(C)) - bits @ np.linalg.pinv(bits)
-    return P, P @ C @ P, is_exact
-
-
 def best_code(C, P, rng, criterion, certify):
     """Return the z that maximizes z'Cz / z'Pz (or z'Cz if published), and a bound on it (None if not proved).
 
@@ -444,34 +430,10 @@ def best_code(C, P, rng, criterion, certify):
         published = maximize(C, rng, certify=certify, is_ratio=False)
         return published.z, published.bound
     published = maximize(C, rng, certify=False, is_ratio=False, effort="quick")  # only a start
-    effort = "quick" if isinstance(C, ThinGram) else "default"  # bits of a long mode are decided again later
+    effort = "quick" if C.is_thin else "default"  # bits of a long mode are decided again later
     normalized = maximize(C, rng, certify=certify, is_ratio=True, effort=effort)
     _, z = max((climb_ratio(C, P, start.z) for start in (normalized, published)), key=lambda found: found[0])
     return z, normalized.bound
-
-
-def climb_ratio(C, P, z):
-    """Return the ratio z'Cz / z'Pz and z after single flips, the best one each time, until none raises the ratio."""
-    z = np.array(z, dtype=float)
-    Cz, Pz = C @ z, P @ z
-    ratio = _ratio(z @ Cz, z @ Pz, z.sum())
-    C_ii, P_ii = C.diagonal(), P.diagonal()
-    for _ in range(10 * len(z) if isinstance(C, np.ndarray) else int(MAX_CLIMB // C.F.size)):
-        side = 1 - 2 * z
-        tops, bottoms = z @ Cz + 2 * side * Cz + C_ii, z @ Pz + 2 * side * Pz + P_ii
-        ratios = _ratio(tops, bottoms, z.sum() + side)
-        i = int(np.argmax(ratios))
-        if not ratios[i] > ratio * (1 + 1e-9):
-            break
-        z[i], ratio = 1 - z[i], ratios[i]
-        Cz, Pz = Cz + side[i] * C[i], Pz + side[i] * P[i]
-    return float(ratio), z.astype(bool)
-
-
-def _ratio(top, bottom, n_ones):
-    """Return top / bottom, or zero where bottom is a rounding error of n_ones."""
-    is_new = bottom > DEPENDENT * np.maximum(n_ones, 1)
-    return np.where(is_new, top / np.where(is_new, bottom, 1.0), 0.0)
 
 
 def bit_products(mode, Z, observed=None):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from boolcp.program.maxcut import eigenvalue_bound
+from boolcp.program.relaxation import eigenvalue_bound
 from boolcp.storage.long import THIN, is_long, n_columns
 
 

@@ -2,12 +2,18 @@
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Bits = NDArray[np.bool_]
 
 BLOCK = 16
+MAX_SWEEPS = 1000  # of flips; rounding errors could otherwise let them go round in a circle. Seen: at most 30
+MAX_STEPS = 100  # single flips for each bit and idle step. Seen: at most 4
 
 
 @njit(cache=True)
-def asymmetry(C):
+def asymmetry(C: Array) -> float:
     """Return the largest |C[i, j] - C[j, i]|, visiting C in tiles."""
     d, tile, largest = len(C), 64, 0.0
     for top in range(0, d, tile):
@@ -19,7 +25,7 @@ def asymmetry(C):
 
 
 @njit(cache=True)
-def mixing_sweep(A, V, momentum, G):
+def mixing_sweep(A: Array, V: Array, momentum: float, G: Array) -> float:
     """Move each row of V (n, k) in place toward its best point; return the gain in <A, VV'>.
 
     A (n, n) is symmetric, its diagonal has no effect, and G (BLOCK, k) is scratch. Rows are visited in
@@ -42,7 +48,7 @@ def mixing_sweep(A, V, momentum, G):
 
 
 @njit(cache=True)
-def _move_row(v, g, momentum):
+def _move_row(v: Array, g: Array, momentum: float) -> float:
     """Move the unit vector v to g/|g| and beyond by momentum; return the gain. g becomes the step."""
     squared, along = 0.0, 0.0
     for c in range(len(g)):
@@ -60,7 +66,7 @@ def _move_row(v, g, momentum):
 
 
 @njit(cache=True)
-def thin_mixing_sweep(G, V, S, t, momentum):
+def thin_mixing_sweep(G: Array, V: Array, S: Array, t: float, momentum: float) -> float:
     """Move each row of V (n, k) in place toward its best point for A = GG' - t BB'; return the gain in <A, VV'>.
 
     G (n, p), S = G'V is kept up to date, and BB' = [n - 1, 1'; 1, I]. The diagonal of A has no effect.
@@ -88,21 +94,20 @@ def thin_mixing_sweep(G, V, S, t, momentum):
 
 
 @njit(cache=True)
-def flip_sweeps(F, z, is_ratio):
+def flip_sweeps(F: Array, z: Bits, is_ratio: bool) -> Array:
     """Improve the bits z (d,) in place by sweeps over all of them until no flip helps; return s = F'z.
 
     A flip is taken when it raises |s|^2, or |s|^2 / |z|^2 if is_ratio. The last bit is never taken away.
     """
     d, p = F.shape
     s = np.empty(p)
-    changed = True
-    while changed:
+    for _ in range(MAX_SWEEPS):
         changed = False
         s[:] = 0.0
         for i in range(d):
             if z[i]:
                 s += F[i]
-        count, total = np.sum(z), np.sum(s * s)
+        count, total = int(np.sum(z)), np.sum(s * s)
         for i in range(d):
             side = -1.0 if z[i] else 1.0
             along, squared = 0.0, 0.0
@@ -117,27 +122,32 @@ def flip_sweeps(F, z, is_ratio):
                 total += gain
                 for q in range(p):
                     s[q] += side * F[i, q]
+        if not changed:
+            break
     return s
 
 
 @njit(cache=True)
-def flip_search(C, z, Cz, diagonal, n_idle, tenure, is_ratio, is_thin):
+def flip_search(
+    C: Array, z: Bits, Cz: Array, diagonal: Array, n_idle: int, tenure: int, is_ratio: bool, is_thin: bool
+) -> float:
     """Improve the bits z (d,) in place by steepest single flips; return z'Cz, or z'Cz / |z|^2 if is_ratio.
 
     C (d, d) is given, or F (d, p) with C = FF' if is_thin, and the diagonal of C. Cz (d,) is the product C z,
-    spoiled. At a local optimum the search goes on for n_idle steps without improvement (tabu: a flipped bit rests
+    spoiled. At a local optimum the search continues for n_idle steps without improvement (tabu: a flipped bit rests
     for about tenure steps) and ends with the best z seen. A ratio is maximized as z'Cz - t |z|^2 with t the best
     ratio so far (Dinkelbach). The last bit is never taken away.
     """
     d = len(z)
     side = np.where(z, -1.0, 1.0)  # change of |z|^2 by a flip
     rest, score = np.zeros(d, np.int64), np.empty(d)
-    count, total = np.sum(z), np.sum(Cz * z)
+    count, total = int(np.sum(z)), np.sum(Cz * z)
     t = total / count if is_ratio else 0.0
     rounding = 1e-13 * (np.abs(Cz).max() + np.abs(diagonal).max())  # total may be zero: drift is no improvement
-    best, step, last = total - t * count, 0, 0
-    while step - last <= n_idle:
-        step += 1
+    best, last = total - t * count, 0
+    for step in range(1, MAX_STEPS * (d + n_idle) + 1):
+        if step - 1 - last > n_idle:
+            break
         for j in range(d):
             score[j] = side[j] * (2 * Cz[j] - t) + diagonal[j]
         if count == 1:
@@ -162,7 +172,7 @@ def flip_search(C, z, Cz, diagonal, n_idle, tenure, is_ratio, is_thin):
 
 
 @njit(cache=True)
-def _best_flip(score, rest, step, aspiration):
+def _best_flip(score: Array, rest: NDArray[np.int64], step: int, aspiration: float) -> int:
     """Return the flip of highest score that does not rest at this step, unless it beats the aspiration."""
     best, top = 0, -np.inf
     for i in range(len(score)):

@@ -1,14 +1,24 @@
-"""Search over Boolean vectors for the largest z'Cz or z'Cz / |z|^2: starts, flips, and crossings of what they find.
+"""Search over Boolean vectors for the largest z'Cz or z'Cz / |z|^2: starts, flips, and crossings of what they find."""
 
-C is a matrix, or a ThinGram of `thin_maxcut`.
-"""
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from boolcp.program._kernels import flip_search
+from boolcp.program.grams import MAX_FLIP_COST, Array, Bits, Gram, Quadratic, as_gram
+
+DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 
 
-def promising_directions(C, rng, width=6):
+class Found(NamedTuple):
+    """A Boolean vector and its value."""
+
+    value: float
+    z: Bits
+
+
+def promising_directions(C: Gram, rng: np.random.Generator, width: int = 6) -> Array:
     """Return approximate leading eigenvectors of C and random mixtures of them, one per row."""
     first = C @ rng.standard_normal((len(C), width))
     first /= np.linalg.norm(first, axis=0)
@@ -19,7 +29,7 @@ def promising_directions(C, rng, width=6):
     return np.vstack([vectors, rng.standard_normal((width, len(values))) * spread @ vectors])
 
 
-def first_starts(C, rng, starts, is_ratio, n_rounds=2):
+def first_starts(C: Gram, rng: np.random.Generator, starts: Bits | None, is_ratio: bool, n_rounds: int = 2) -> Bits:
     """Return cheap Boolean starts, one per row.
 
     Responses to leading directions (for z'Cz, to random ones) in both signs, all bits, the bit of the largest
@@ -29,13 +39,15 @@ def first_starts(C, rng, starts, is_ratio, n_rounds=2):
     directions = promising_directions(C, rng) if is_ratio else rng.standard_normal((8, d)) @ C
     single = np.arange(d) == C.diagonal().argmax()
     warm = [] if starts is None else [starts]
-    Z = np.vstack([best_response(np.vstack([directions, -directions]), is_ratio), np.ones_like(single), *warm])
+    Z = np.vstack(
+        [best_response(directions, is_ratio), best_response(-directions, is_ratio), np.ones_like(single), *warm]
+    )
     for _ in range(n_rounds):
         Z = best_response(Z @ C, is_ratio)
     return np.vstack([Z, single, *warm])
 
 
-def best_response(rows, is_ratio):
+def best_response(rows: Array, is_ratio: bool) -> Bits:
     """Return for each row a the Boolean z with the largest a'z, or with the largest a'z / |z|."""
     if not is_ratio:
         return rows > 0
@@ -46,7 +58,7 @@ def best_response(rows, is_ratio):
     return Z
 
 
-def local_search(C, Z, is_ratio, n_best=8, n_idle=0):
+def local_search(C: Gram, Z: Bits, is_ratio: bool, n_best: int = 8, n_idle: int = 0) -> list[Found]:
     """Improve the best rows of Z by flips; return the distinct local optima with their values, best first."""
     Z = Z[Z.any(axis=1)]
     products = Z @ C
@@ -54,38 +66,59 @@ def local_search(C, Z, is_ratio, n_best=8, n_idle=0):
     if is_ratio:
         values /= Z.sum(axis=1)
     chosen = {Z[i].tobytes(): i for i in np.argsort(-values, kind="stable")}
-    options = {"n_idle": n_idle, "tenure": min(20, len(C) // 4), "is_ratio": is_ratio}
-    pool = []
-    for i in list(chosen.values())[:n_best]:
-        pool.append((climb(C, Z[i], products[i], **options), Z[i]))
-    return merge(pool)
+    tenure = min(20, len(C) // 4)
+    best = list(chosen.values())[:n_best]
+    return merge(Found(C.climb(Z[i], products[i], n_idle, tenure, is_ratio), Z[i]) for i in best)
 
 
-def climb(C, z, Cz, *, n_idle, tenure, is_ratio):
-    """Improve z in place by flips and return its value; a C that is not an array climbs in its own way."""
-    if isinstance(C, np.ndarray):
-        return flip_search(C, z, Cz, C.diagonal().copy(), n_idle, tenure, is_ratio, False)
-    return C.climb(z, n_idle, tenure, is_ratio)
-
-
-def merge(*pools):
+def merge(*pools: Iterable[Found]) -> list[Found]:
     """Return the distinct members of the pools, best first."""
-    distinct = {z.tobytes(): (value, z) for pool in pools for value, z in pool}
-    return sorted(distinct.values(), key=lambda member: -member[0])
+    distinct = {found.z.tobytes(): found for pool in pools for found in pool}
+    return sorted(distinct.values(), key=lambda found: -found.value)
 
 
-def best_of(pool):
+def best_of(pool: list[Found]) -> Bits:
     """Return the best z; among equals up to rounding the one with the fewest ones, then with the earliest."""
-    best = pool[0][0]
+    best = pool[0].value
     ties = [z for value, z in pool if value >= best - 1e-12 * abs(best)]
     return min(ties, key=lambda z: (z.sum(), (~z).tobytes()))
 
 
-def recombine(C, pool, rng, is_ratio, n_rounds, n_idle):
+def recombine(
+    C: Gram, pool: list[Found], rng: np.random.Generator, is_ratio: bool, n_rounds: int, n_idle: int
+) -> list[Found]:
     """Return the best of the pool after tabu searches from each and from crossings of random pairs."""
     pool = local_search(C, np.array([z for _, z in pool[:8]]), is_ratio, n_idle=n_idle // 3)
     for _ in range(n_rounds if len(pool) > 1 else 0):
         i, j = rng.choice(len(pool), size=2, replace=False)
-        child = np.where(rng.random(len(C)) < 0.5, pool[i][1], pool[j][1])
+        child = np.where(rng.random(len(C)) < 0.5, pool[i].z, pool[j].z)
         pool = merge(pool, local_search(C, child[None], is_ratio, n_idle=n_idle))[:8]
     return pool
+
+
+def climb_ratio(C: Gram | Array, P: Quadratic, z: NDArray[np.generic]) -> tuple[float, Bits]:
+    """Return the ratio z'Cz / z'Pz and z after single flips, the best one each time, until none raises the ratio.
+
+    P is a projection, and a ratio with a z'Pz that is a rounding error counts as zero.
+    """
+    C = as_gram(C)
+    bits = np.array(z, dtype=float)
+    Cz, Pz = C @ bits, P @ bits
+    ratio = _ratio(bits @ Cz, bits @ Pz, bits.sum())
+    C_ii, P_ii = C.diagonal(), P.diagonal()
+    for _ in range(min(10 * len(bits), int(MAX_FLIP_COST // C.row_cost))):
+        side = 1 - 2 * bits
+        tops, bottoms = bits @ Cz + 2 * side * Cz + C_ii, bits @ Pz + 2 * side * Pz + P_ii
+        ratios = _ratio(tops, bottoms, bits.sum() + side)
+        i = int(np.argmax(ratios))
+        if not ratios[i] > ratio * (1 + 1e-9):
+            break
+        bits[i], ratio = 1 - bits[i], ratios[i]
+        Cz, Pz = Cz + side[i] * C[i], Pz + side[i] * P[i]
+    return float(ratio), bits.astype(bool)
+
+
+def _ratio(top: Array, bottom: Array, n_ones: Array) -> Array:
+    """Return top / bottom, or zero where bottom is a rounding error of n_ones."""
+    is_new = bottom > DEPENDENT * np.maximum(n_ones, 1)
+    return np.where(is_new, top / np.where(is_new, bottom, 1.0), 0.0)

@@ -2,19 +2,23 @@
 
 The program is lifted to a MAXCUT-like problem over signs, relaxed to a semidefinite program (SDP), solved by
 the mixing method, rounded by random hyperplanes and improved by flips. Dual multipliers of the relaxation
-bound the optimum from above. The ratio z'Cz / |z|^2 is maximized by the same steps.
+bound the optimum from above. The ratio z'Cz / |z|^2 is maximized by the same steps, for every kind of Gram matrix.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from boolcp import checks
-from boolcp.program._kernels import BLOCK, asymmetry, mixing_sweep
+from boolcp.program._kernels import asymmetry
 from boolcp.program.flips import best_of, first_starts, local_search, merge, recombine
-from boolcp.program.relaxation import EPSILON, eigenvalue_bound, sdp_bound
+from boolcp.program.grams import Array, Bits, Gram, as_gram
+from boolcp.program.relaxation import EPSILON, round_hyperplanes, solve_sdp
 
 EXHAUSTIVE = 20
+LONG = 4096  # beyond, the relaxation is left out where all starts climb to the same z
 EFFORTS = ("quick", "default", "thorough")
 
 
@@ -40,7 +44,7 @@ class BooleanQuadratic:
     BooleanQuadratic(z: 2 of 3 bits, value=3, bound=3, ratio=1.0000)
     """
 
-    z: np.ndarray
+    z: Bits
     value: float
     bound: float | None = None
 
@@ -56,7 +60,14 @@ class BooleanQuadratic:
         return f"BooleanQuadratic(z: {self.z.sum()} of {self.z.size} bits, value={self.value:.6g}, {proof})"
 
 
-def maximize_boolean_quadratic(C, *, random_state=None, starts=None, certify=True, effort="default"):
+def maximize_boolean_quadratic(
+    C: ArrayLike,
+    *,
+    random_state: Any = None,
+    starts: ArrayLike | None = None,
+    certify: bool = True,
+    effort: str = "default",
+) -> BooleanQuadratic:
     """Maximize z'Cz over z in {0,1}^d, z != 0.
 
     Up to d = 20 all Boolean vectors are compared and the answer is exact. Beyond, the answer is the best of
@@ -92,7 +103,14 @@ def maximize_boolean_quadratic(C, *, random_state=None, starts=None, certify=Tru
     return _checked(C, random_state, starts, certify, effort, is_ratio=False)
 
 
-def maximize_boolean_rayleigh(C, *, random_state=None, starts=None, certify=True, effort="default"):
+def maximize_boolean_rayleigh(
+    C: ArrayLike,
+    *,
+    random_state: Any = None,
+    starts: ArrayLike | None = None,
+    certify: bool = True,
+    effort: str = "default",
+) -> BooleanQuadratic:
     """Maximize z'Cz / |z|^2 over z in {0,1}^d, z != 0.
 
     With C the Gram matrix of a residual this is the decrease of the squared loss by the best atom on z.
@@ -121,40 +139,45 @@ def maximize_boolean_rayleigh(C, *, random_state=None, starts=None, certify=True
     return _checked(C, random_state, starts, certify, effort, is_ratio=True)
 
 
-def _checked(C, random_state, starts, certify, effort, is_ratio):
+def _checked(
+    C: ArrayLike, random_state: Any, starts: ArrayLike | None, certify: bool, effort: str, is_ratio: bool
+) -> BooleanQuadratic:
     """Check what the two doors are given and solve the program."""
-    C = _check_matrix(C)
-    starts = _check_starts(starts, len(C))
+    matrix = _check_matrix(C)
+    bits = _check_starts(starts, len(matrix))
     checks.check_choice(effort, "effort", EFFORTS)
     rng = checks.make_generator(random_state)
-    return solve_program(C, rng, is_ratio=is_ratio, starts=starts, certify=certify, effort=effort)
+    return maximize(matrix, rng, is_ratio=is_ratio, starts=bits, certify=certify, effort=effort)
 
 
-def solve_program(C, rng, *, is_ratio, starts=None, certify=True, effort="default"):
-    """Maximize z'Cz, or z'Cz / |z|^2 if is_ratio, without checks: C (d, d) float64 and symmetric, starts (s, d) bool.
+def maximize(
+    C: Gram | Array,
+    rng: np.random.Generator,
+    *,
+    is_ratio: bool = True,
+    starts: Bits | None = None,
+    certify: bool = True,
+    effort: str = "default",
+) -> BooleanQuadratic:
+    """Maximize z'Cz, or z'Cz / |z|^2 if is_ratio, without checks: C symmetric in float64, starts (s, d).
 
     Zero rows are dropped and extreme entries scaled by a power of two; both are undone in the answer.
     """
+    C = as_gram(C)
     d = len(C)
-    active = np.flatnonzero(C.any(axis=1))
+    active, exponent, C = C.compact()
     if active.size == 0:
-        return make_result(d, np.array([0]), 0.0, 0.0 if certify else None)
-    if active.size < d:
-        C = C[np.ix_(active, active)]
-        starts = None if starts is None else starts[:, active]
-    exponent = int(np.frexp(max(C.max(), -C.min()))[1])
-    exponent = 0 if abs(exponent) < 200 else exponent
-    C = np.ldexp(C, -exponent) if exponent else np.ascontiguousarray(C)
-    if len(C) > EXHAUSTIVE:
-        z, value, bound = _search(C, rng, starts, certify, effort, is_ratio)
+        return _result(d, np.array([0]), 0.0, 0.0 if certify else None)
+    if len(C) <= EXHAUSTIVE:
+        z, value, bound = enumerate_all(C @ np.eye(len(C)), certify, is_ratio)
     else:
-        z, value, bound = enumerate_all(C, certify, is_ratio)
-    if bound is not None:
-        bound = float(np.ldexp(bound, exponent))
-    return make_result(d, active[z], float(np.ldexp(value, exponent)), bound)
+        starts = None if starts is None else starts[:, active]
+        z, value, bound = search(C, rng, starts, certify, effort, is_ratio)
+    bound = None if bound is None else float(np.ldexp(bound, exponent))
+    return _result(d, active[z], float(np.ldexp(value, exponent)), bound)
 
 
-def make_result(d, on, value, bound):
+def _result(d: int, on: NDArray[np.intp], value: float, bound: float | None) -> BooleanQuadratic:
     """Return the frozen result with the bits `on`."""
     z = np.zeros(d, dtype=bool)
     z[on] = True
@@ -162,30 +185,33 @@ def make_result(d, on, value, bound):
     return BooleanQuadratic(z, value, bound)
 
 
-def _search(C, rng, starts, certify, effort, is_ratio):
+def search(
+    C: Gram, rng: np.random.Generator, starts: Bits | None, certify: bool, effort: str, is_ratio: bool
+) -> tuple[Bits, float, float | None]:
     """Return z, its objective and the bound (None unless asked for and proved)."""
     pool = local_search(C, first_starts(C, rng, starts, is_ratio), is_ratio)
     bound = None
-    if effort != "quick" or (certify and not is_ratio):
-        A = lift(C, pool[0][0] if is_ratio else 0.0)
-        V = solve_sdp(A, rng, tol=1e-6 if certify and not is_ratio else 1e-4)
+    is_dual = certify and not is_ratio
+    if is_dual or (effort != "quick" and (len(C) <= LONG or len(pool) > 1)):
+        A = C.lift(pool[0].value if is_ratio else 0.0)
+        V = solve_sdp(A, rng, tol=1e-6 if is_dual else 1e-4)
         pool = merge(pool, local_search(C, round_hyperplanes(V, rng, 24), is_ratio))
     if certify:
-        bound = eigenvalue_bound(C, pool[0][1] + 0.1 * rng.random(len(C))) if is_ratio else sdp_bound(A, V)
-    if effort != "quick" and (bound is None or pool[0][0] < bound * (1 - 1e-9)):
+        bound = C.eigenvalue_bound(pool[0].z + 0.1 * rng.random(len(C))) if is_ratio else A.bound(V)
+    if effort != "quick" and (bound is None or pool[0].value < bound * (1 - 1e-9)):
         n_rounds, n_idle = (30, 5 * len(C)) if effort == "thorough" else (12, min(len(C), 1000))
         pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle)
     z = best_of(pool)
     return z, objective(C, z, is_ratio), bound
 
 
-def objective(C, z, is_ratio=False):
+def objective(C: Gram | Array, z: Bits, is_ratio: bool = False) -> float:
     """Return z'Cz, or z'Cz / |z|^2."""
-    value = z @ C @ z
-    return value / np.sum(z) if is_ratio else value
+    value = float(z @ C @ z)
+    return value / float(np.sum(z)) if is_ratio else value
 
 
-def enumerate_all(C, certify, is_ratio):
+def enumerate_all(C: Array, certify: bool, is_ratio: bool) -> tuple[Bits, float, float | None]:
     """Return the best of all 2^d - 1 nonzero vectors, its objective, and that plus a rounding margin.
 
     The bits are split in two halves, so that all values are one matrix: a'Ca + b'Cb + 2 a'Cb. Of vectors
@@ -198,7 +224,7 @@ def enumerate_all(C, certify, is_ratio):
     cross, low_values = 2 * low @ C[:half, half:], ((low @ C[:half, :half]) * low).sum(axis=1)
     high_values = ((high @ C[half:, half:]) * high).sum(axis=1)
 
-    def evaluate(rows):
+    def evaluate(rows: NDArray[np.intp]) -> Array:
         values = cross[rows] @ high.T
         values += low_values[rows, None]
         values += high_values
@@ -219,47 +245,12 @@ def enumerate_all(C, certify, is_ratio):
     return z, value, value + 2 * margin if certify else None
 
 
-def _all_bits(n_bits):
+def _all_bits(n_bits: int) -> Array:
     """Return all 2^n_bits Boolean vectors as rows of floats."""
     return (np.arange(2**n_bits)[:, None] >> np.arange(n_bits) & 1).astype(float)
 
 
-def lift(C, t=0.0):
-    """Return C~: z'(C - tI)z = [1; y]' C~ [1; y] / 4 for y = 2z - 1."""
-    A = np.empty((len(C) + 1, len(C) + 1))
-    A[1:, 1:] = C
-    A[1:, 0] = C.sum(axis=1) - t
-    A[0, 1:] = A[1:, 0]
-    A[0, 0] = A[0, 1:].sum()
-    np.fill_diagonal(A[1:, 1:], C.diagonal() - t)
-    return A
-
-
-def solve_sdp(A, rng, *, rank=16, tol=1e-4, max_sweeps=1000, momentum=0.6):
-    """Maximize <A, VV'> over matrices V (n, rank) with unit rows by the mixing method.
-
-    Sweeps end when one gains less than tol relative to the objective without its constant, the diagonal.
-    Momentum sets in after the first few, which need none.
-    """
-    V = rng.standard_normal((len(A), rank))
-    V /= np.linalg.norm(V, axis=1, keepdims=True)
-    scratch = np.empty((BLOCK, rank))
-    total = np.sum((A @ V) * V) - np.trace(A)
-    for sweep in range(max_sweeps):
-        gain = mixing_sweep(A, V, momentum if sweep > 2 else 0.0, scratch)
-        total += gain
-        if gain <= tol * abs(total):
-            break
-    return V
-
-
-def round_hyperplanes(V, rng, n_roundings):
-    """Return Boolean vectors, one per row: the bits whose row of V is on the side of row 0."""
-    signs = V @ rng.standard_normal((V.shape[1], n_roundings)) >= 0
-    return (signs[1:] == signs[0]).T
-
-
-def _check_matrix(C):
+def _check_matrix(C: ArrayLike) -> Array:
     """Return C as a float64 array after checking that it is a finite, real, symmetric matrix."""
     C = np.asarray(C)
     if C.dtype.kind not in "biuf":
@@ -275,7 +266,7 @@ def _check_matrix(C):
     return C if gap == 0 else C / 2 + C.T / 2
 
 
-def _check_starts(starts, d):
+def _check_starts(starts: ArrayLike | None, d: int) -> Bits | None:
     """Return starts as a Boolean (s, d) array, or None."""
     if starts is None:
         return None

@@ -1,46 +1,174 @@
-"""Proved upper bounds on the Boolean quadratic program and on the largest eigenvalue of a matrix."""
+"""The semidefinite relaxation of the Boolean quadratic program: lift, mixing method, rounding, and proved bounds.
+
+A lifted matrix is dense (`DenseLift`) or known by a thin factor (`ThinLift`); the steps are the same.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import eigvalsh_tridiagonal
 from scipy.linalg.lapack import dpotrf
 
-EPSILON = np.finfo(np.float64).eps
+from boolcp.program._kernels import BLOCK, mixing_sweep, thin_mixing_sweep
+
+Array = NDArray[np.float64]
+EPSILON = float(np.finfo(np.float64).eps)
 
 
-def sdp_bound(A, V):
-    """Return a proved upper bound on x'Ax / 4 over signs x from shifted multipliers |A V|, or None."""
-    n, diagonal = len(A), A.diagonal()
-    y = np.linalg.norm(A @ V - diagonal[:, None] * V, axis=1) + diagonal
-    scale = np.abs(y).mean()
-    shift = prove_psd(A, y, scale * np.array([2e-4, 1e-3, 5e-3, 0.025, 0.125, 0.6, 3.0]))
-    margin = 64 * EPSILON * np.abs(A).sum() + n * EPSILON * n * scale
-    return None if shift is None else (y.sum() + n * shift + margin) / 4
+class Lift(Protocol):
+    """A symmetric matrix A (n, n) over sign vectors x, of which the first entry stands for the constant."""
+
+    def __len__(self) -> int:
+        """Return n = d + 1."""
+
+    def energy(self, V: Array) -> float:
+        """Return <A, VV'> without its constant, the diagonal, for unit rows V (n, k)."""
+
+    def sweep(self, V: Array, momentum: float) -> float:
+        """Move each row of V in place toward its best point; return the gain in energy."""
+
+    def bound(self, V: Array) -> float | None:
+        """Return a proved upper bound on x'Ax / 4 over signs x, from the multipliers |A V|; None if not proved."""
 
 
-def eigenvalue_bound(C, start):
+def lift(C: Array, t: float = 0.0) -> Array:
+    """Return C~: z'(C - tI)z = [1; y]' C~ [1; y] / 4 for y = 2z - 1."""
+    A = np.empty((len(C) + 1, len(C) + 1))
+    A[1:, 1:] = C
+    A[1:, 0] = C.sum(axis=1) - t
+    A[0, 1:] = A[1:, 0]
+    A[0, 0] = A[0, 1:].sum()
+    np.fill_diagonal(A[1:, 1:], C.diagonal() - t)
+    return A
+
+
+class DenseLift:
+    """The lifted matrix A = C~ (n, n) of C - tI."""
+
+    def __init__(self, C: Array, t: float = 0.0):
+        self.A = lift(C, t)
+
+    def __len__(self) -> int:
+        return len(self.A)
+
+    def energy(self, V: Array) -> float:
+        """Return <A, VV'> without its diagonal."""
+        return float(np.sum((self.A @ V) * V) - np.trace(self.A))
+
+    def sweep(self, V: Array, momentum: float) -> float:
+        """Move each row of V in place; return the gain."""
+        return float(mixing_sweep(self.A, V, momentum, np.empty((BLOCK, V.shape[1]))))
+
+    def bound(self, V: Array) -> float | None:
+        """Return a proved upper bound on x'Ax / 4 over signs x from shifted multipliers |A V|, or None."""
+        n, diagonal = len(self.A), self.A.diagonal()
+        y = np.linalg.norm(self.A @ V - diagonal[:, None] * V, axis=1) + diagonal
+        scale = float(np.abs(y).mean())
+        shift = prove_psd(self.A, y, scale * np.array([2e-4, 1e-3, 5e-3, 0.025, 0.125, 0.6, 3.0]))
+        margin = 64 * EPSILON * np.abs(self.A).sum() + n * EPSILON * n * scale
+        return None if shift is None else float(y.sum() + n * shift + margin) / 4
+
+
+class ThinLift:
+    """The lifted matrix GG' - t BB' of FF' - tI, with G = [1'F; F] (n, p) and BB' = [n - 1, 1'; 1, I]."""
+
+    def __init__(self, F: Array, t: float = 0.0):
+        self.G = np.vstack([F.sum(axis=0), F])
+        self.t = t
+
+    def __len__(self) -> int:
+        return len(self.G)
+
+    def energy(self, V: Array) -> float:
+        """Return <A, VV'> without its diagonal."""
+        S = self.G.T @ V
+        return float(np.sum(S * S) - np.sum(self.G * self.G) - 2 * self.t * V[0] @ V[1:].sum(axis=0))
+
+    def sweep(self, V: Array, momentum: float) -> float:
+        """Move each row of V in place; return the gain."""
+        return float(thin_mixing_sweep(self.G, V, self.G.T @ V, self.t, momentum))
+
+    def bound(self, V: Array) -> float | None:
+        """Return a proved upper bound on x'GG'x / 4 >= x'Ax / 4 over signs x, or None.
+
+        For y > 0 and s >= lambda_max(G' Diag(y)^-1 G) the matrix Diag(s y) - GG' is positive semidefinite, so that
+        x'GG'x <= s sum(y). The multipliers y are those of the relaxation.
+        """
+        diagonal = np.einsum("ip,ip->i", self.G, self.G)
+        y = np.linalg.norm(self.G @ (self.G.T @ V) - diagonal[:, None] * V, axis=1) + diagonal
+        y = np.maximum(y, 1e-12 * y.max())
+        scale = factor_bound(self.G, y)
+        return None if scale is None else scale * float(y.sum()) * (1 + len(y) * EPSILON) / 4
+
+
+def solve_sdp(
+    A: Lift,
+    rng: np.random.Generator,
+    *,
+    rank: int = 16,
+    tol: float = 1e-4,
+    max_sweeps: int = 1000,
+    momentum: float = 0.6,
+) -> Array:
+    """Maximize <A, VV'> over matrices V (n, rank) with unit rows by the mixing method.
+
+    Sweeps end when one gains less than tol relative to the objective without its constant, the diagonal.
+    Momentum sets in after the first few, which need none.
+    """
+    V = rng.standard_normal((len(A), rank))
+    V /= np.linalg.norm(V, axis=1, keepdims=True)
+    total = A.energy(V)
+    for sweep in range(max_sweeps):
+        gain = A.sweep(V, momentum if sweep > 2 else 0.0)
+        total += gain
+        if gain <= tol * abs(total):
+            break
+    return V
+
+
+def round_hyperplanes(V: Array, rng: np.random.Generator, n_roundings: int) -> NDArray[np.bool_]:
+    """Return Boolean vectors, one per row: the bits whose row of V is on the side of row 0."""
+    signs = V @ rng.standard_normal((V.shape[1], n_roundings)) >= 0
+    return np.asarray((signs[1:] == signs[0]).T)
+
+
+def eigenvalue_bound(C: Array, start: Array) -> float | None:
     """Return a proved upper bound on the largest eigenvalue of C, or None."""
     value = largest_eigenvalue(C, start)
     shift = prove_psd(C, np.full(len(C), value), abs(value) * np.array([1e-6, 1e-4, 1e-3, 0.01, 0.1, 1.0]))
     return None if shift is None else value + shift + EPSILON * abs(value)
 
 
-def largest_eigenvalue(C, start, n_steps=24):
+def largest_eigenvalue(C: Array, start: Array, n_steps: int = 24) -> float:
     """Return an estimate of the largest eigenvalue of C by Lanczos steps from a nonzero vector."""
-    q, previous, norm = start / np.linalg.norm(start), 0.0, 0.0
-    diagonal, off_diagonal = [], []
+    q, previous, norm = start / np.linalg.norm(start), np.zeros(len(C)), 0.0
+    diagonal: list[float] = []
+    off_diagonal: list[float] = []
     for _ in range(n_steps):
         step = C @ q - norm * previous
-        diagonal.append(q @ step)
+        diagonal.append(float(q @ step))
         step -= diagonal[-1] * q
         norm = float(np.linalg.norm(step))
         off_diagonal.append(norm)
         if norm <= 1e-12 * abs(diagonal[-1]):
             break
         previous, q = q, step / norm
-    return eigvalsh_tridiagonal(diagonal, off_diagonal[:-1])[-1]
+    return float(eigvalsh_tridiagonal(diagonal, off_diagonal[:-1])[-1])
 
 
-def prove_psd(A, y, shifts):
+def factor_bound(F: Array, y: Array) -> float | None:
+    """Return a proved upper bound on the largest eigenvalue of F' Diag(y)^-1 F, or None.
+
+    The rounding errors of that product are at most its number of terms times epsilon times its trace.
+    """
+    S = F.T @ (F / y[:, None])
+    bound = eigenvalue_bound((S + S.T) / 2, S.sum(axis=0) + S.diagonal())
+    return None if bound is None else bound + 2 * (len(F) + 2) * EPSILON * float(np.trace(S))
+
+
+def prove_psd(A: Array, y: Array, shifts: Iterable[float]) -> float | None:
     """Return the first of the shifts for which Diag(y) + shift I - A is proved positive semidefinite, or None.
 
     The proof is a Cholesky factorization that runs to its end, with its largest backward error set aside.
@@ -50,5 +178,5 @@ def prove_psd(A, y, shifts):
         entries = y - A.diagonal() + shift
         np.fill_diagonal(S, entries - 2 * (len(A) + 2) * EPSILON * np.abs(entries).sum())
         if dpotrf(S.T, lower=1, overwrite_a=1, clean=0)[1] == 0:
-            return shift
+            return float(shift)
     return None
