@@ -501,7 +501,8 @@ class BMP(TransformerMixin, BaseEstimator):
                 f"n_atoms={self.n_atoms} is less than the {len(self.history_)} atoms fitted before: warm_start=True "
                 f"only adds atoms. Fewer are in path_[{self.n_atoms}]; set warm_start=False to start over."
             )
-        if data.shape != W.shape or abs(data.squared_norm - W.data_norm2) > SAME_NORM * W.data_norm2:
+        norm2 = float(W.data_norm2 or 0.0)
+        if data.shape != W.shape or abs(data.squared_norm - norm2) > SAME_NORM * norm2:
             raise ValueError(
                 "X is not the tensor that was fitted before (a different shape or norm): warm_start=True adds atoms on "
                 "the same data. Set warm_start=False to start over."

@@ -14,7 +14,7 @@ import boolcp
 from boolcp.cli import INTERRUPTED, WRONG_INPUT, main
 from boolcp.cli.data import DataOptions, label_list, load_data
 from boolcp.cli.fitting import Stopper, fit_until_stopped
-from boolcp.fit.steps import Steps
+from boolcp.fit.watch import Watch
 from boolcp.io import load_provenance
 
 
@@ -47,7 +47,7 @@ def test_fit_writes_a_result_a_table_and_a_log(data, tmp_path, capsys):
 
 
 def test_options_of_the_fit_reach_the_model(data, capsys):
-    options = ["--boolean-modes", "2,0", "--atom-rank", "block", "--no-refine", "--score", "published", "--seed", 5]
+    options = ["--boolean-modes", "2,0", "--atom-rank", "block", "--no-refine", "--criterion", "published", "--seed", 5]
     assert run(capsys, "fit", "data.npy", "-k", 2, "-o", "out", *options)[0] == 0
     parameters = load_provenance("out/decomposition.nc")["parameters"]
     assert parameters["boolean_modes"] == [2, 0] and parameters["atom_rank"] is None
@@ -172,15 +172,15 @@ def test_labels_of_channels_as_text():
 
 def interrupt_at(monkeypatch, stage, step, times=1):
     """Make the process get Ctrl-C when a fit has done a step, before its callback is asked."""
-    report = Steps.report
+    tell = Watch.step
 
-    def interrupted(self, name, n_done, *arguments):
-        if (name, n_done) == (stage, step):
+    def interrupted(self, state, seen):
+        if seen is not None and (seen.stage, seen.step) == (stage, step):
             for _ in range(times):
                 signal.raise_signal(signal.SIGINT)
-        report(self, name, n_done, *arguments)
+        return tell(self, state, seen)
 
-    monkeypatch.setattr(Steps, "report", interrupted)
+    monkeypatch.setattr(Watch, "step", interrupted)
 
 
 def test_ctrl_c_in_the_pursuit_refines_the_atoms_so_far(data, monkeypatch, capsys):

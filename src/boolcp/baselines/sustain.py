@@ -123,14 +123,14 @@ def hierarchical_als(data, factors, boolean_mode, rng, *, max_iter, tol):
     """Return the Columns of lowest loss met in sweeps over all columns of all modes, those given included."""
     factors = [np.array(A, dtype=float) for A in factors]
     owner = np.arange(len(boolean_mode))
-    best, previous = Columns([A.copy() for A in factors], owner, boolean_mode, _loss(data, factors)), np.inf
+    best, previous = Columns(tuple(A.copy() for A in factors), owner, boolean_mode, _loss(data, factors)), np.inf
     for _ in range(max_iter):
         for mode in range(data.ndim):
             H, P = data.normal_equations(factors, mode)
             update_columns(factors[mode], H, P, boolean_mode == mode, rng)
         loss = _loss(data, factors, H, P)
         if loss < best.loss:
-            best = Columns([A.copy() for A in factors], owner, boolean_mode, loss)
+            best = Columns(tuple(A.copy() for A in factors), owner, boolean_mode, loss)
         if abs(previous - loss) <= tol * data.squared_norm:
             break
         previous = loss

@@ -253,12 +253,12 @@ class Run:
 
     def find_observed(self, residual, mode):
         """Return the dense term along one mode over the observed entries, and its gain; bits and block in turn."""
-        C, _ = residual_gram(residual, mode)
+        observed, (C, _) = self.data.observed(), residual_gram(residual, mode)
         z = maximize(C, self.rng, certify=False).z
         best, best_gain = None, 0.0
         for _ in range(N_ALTERNATIONS):
             B = as_float(residual.contract(mode, z[:, None].astype(float)))[0]
-            counts = self.observed.contract(mode, z[:, None].astype(float))[0]
+            counts = observed.contract(mode, z[:, None].astype(float))[0]
             V = np.where(counts > 0.5, B / np.maximum(counts, 1.0), 0.0)
             if np.vdot(B, V) <= best_gain * (1 + 1e-9):
                 break

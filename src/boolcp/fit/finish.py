@@ -99,7 +99,7 @@ def on_full_data(pursuit: Pursuit, data: Storage, atom_rank: int, is_certified: 
 def nested_path(pursuit: Pursuit, data: Storage, is_certified: bool) -> tuple[BooleanCP, ...]:
     """Return the estimates with 1, 2, .. of the atoms of a pursuit, each with its weights and certificates."""
     last = with_data(pursuit.W, data)
-    G, b = last.observed_gram(), last.data_inner
+    G, b = last.observed_gram(), np.asarray(last.data_inner)
     path = [replace(last[:k], weights=np.linalg.solve(G[:k, :k], b[:k])) for k in range(1, last.n_atoms + 1)]
     if is_certified and data.is_complete:  # with missing entries each step would cost a Gram
         before = [BooleanCP(data.shape), *path]

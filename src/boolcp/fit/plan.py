@@ -52,8 +52,7 @@ class Job:
     @property
     def atom_rank(self) -> int:
         """Return the number of columns of each atom."""
-        rank = self.settings.atom_rank
-        return rank if isinstance(rank, int) else 1
+        return self.settings.n_columns // self.settings.n_atoms
 
     def find_on(self, tensor: Storage) -> Find:
         """Return the search for the atom of steepest descent from an estimate of a tensor."""
@@ -89,7 +88,14 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     if data.is_complete:
         return core, pursuit, *starts, Stage("polish", polish_stage), result
     path = Stage("path", path_stage, improves=False)
-    stages = core, pursuit, path, *starts, Stage("observed", observed_stage), Stage("fewer", fewer_stage)
+    stages: tuple[Stage, ...] = (
+        core,
+        pursuit,
+        path,
+        *starts,
+        Stage("observed", observed_stage),
+        Stage("fewer", fewer_stage),
+    )
     if settings.atom_rank == "auto":
         stages += Stage("filled", filled_stage), Stage("settle", settle_stage)
     return *stages, result
@@ -125,8 +131,7 @@ def run(job: Job, plan: tuple[Stage, ...], state: State, watch: Watch) -> tuple[
 
 def core_stage(job: Job, state: State) -> Iterator[Step]:
     """Compress the tensor, zeros filled in where entries are missing; None if that is not worth it."""
-    rank = job.settings.n_atoms * job.atom_rank + EXTRA_RANK
-    small = complete_tensor(job.data, rank, job.settings.compression)
+    small = complete_tensor(job.data, job.settings.n_columns + EXTRA_RANK, job.settings.compression)
     yield (small if small.is_compressed else None), None
 
 
@@ -158,7 +163,12 @@ def told(job: Job, tensor: Storage, pursuits: Iterator[Pursuit]) -> Iterator[Ste
 def published_stage(job: Job, state: State) -> Iterator[Step]:
     """Find atoms on the data itself, the weights corrected after each: Algorithm 1 as printed."""
     s = job.settings
-    options = {"atom_rank": s.atom_rank, "criterion": s.criterion, "certify": s.certify, "alpha": s.alpha}
+    options: dict[str, Any] = {
+        "atom_rank": s.atom_rank,
+        "criterion": s.criterion,
+        "certify": s.certify,
+        "alpha": s.alpha,
+    }
     steps = boolean_matching_pursuit(
         job.data, s.n_atoms, job.modes, job.rng, start=begun(state), tol=job.tol, **options
     )
@@ -171,7 +181,7 @@ def block_stage(job: Job, state: State) -> Iterator[Step]:
     An atom of a matrix with missing entries is one column: the sweeps over columns serve it.
     """
     s, data = job.settings, job.data
-    options = {"start": begun(state), "tol": job.tol, "certify": s.certify}
+    options: dict[str, Any] = {"start": begun(state), "tol": job.tol, "certify": s.certify}
     if data.ndim == 2 and not data.is_complete:
         steps = polished_pursuit(data, s.n_atoms, job.modes, job.rng, **options)
     else:
@@ -184,7 +194,7 @@ def block_stage(job: Job, state: State) -> Iterator[Step]:
 def pursuit_stage(job: Job, state: State) -> Iterator[Step]:
     """Find atoms on the small tensor: of rank one as Algorithm 1 does, of a larger rank with all factors corrected."""
     s, small = job.settings, small_of(job, state)
-    options = {
+    options: dict[str, Any] = {
         "start": begun(state),
         "tol": job.tol,
         "criterion": s.criterion,
@@ -208,10 +218,10 @@ def search_stage(job: Job, state: State) -> Iterator[Step]:
     if start is None:
         return
     first, s = Search() if state.here is None else state.here, job.settings
-    limits = {"n_init": s.n_init, "max_iter": s.max_iter, "n_relax": N_RELAX[job.atom_rank > 1]}
+    limits: dict[str, Any] = {"n_init": s.n_init, "max_iter": s.max_iter, "n_relax": N_RELAX[job.atom_rank > 1]}
     W = to_columns(start)
     for here in search(small, W, W.n_atoms, job.modes, job.find_on(small), job.rng, first, **limits):
-        yield here, progress("search", here.n_done, s.n_init, here.best.loss, small.squared_norm)
+        yield here, progress("search", here.n_done, s.n_init, here.result.loss, small.squared_norm)
 
 
 def start_stage(job: Job, state: State) -> Iterator[Step]:
@@ -268,13 +278,13 @@ def fewer_stage(job: Job, state: State) -> Iterator[Step]:
         return
     exact = max(EXACT * data.squared_norm, all_of_it.best.loss)
     small, first = small_of(job, state), 1 if state.here is None else state.here[0] + 1
-    limits = {"n_init": s.n_init, "max_iter": s.max_iter}
+    limits: dict[str, Any] = {"n_init": s.n_init, "max_iter": s.max_iter}
     is_enough = state.here is not None and state.here[1] is not None
     for W in state.done["path"].path[first:-1] if not is_enough else ():
         starts = search(small, to_columns(W), W.n_atoms, job.modes, job.find_on(small), job.rng, Search(), **limits)
-        best = last(starts, Search()).best
-        steps = search_observed(data, best, job.modes, job.find_on(data), job.rng, None, **limits)
-        best = last(steps, None).best
+        begun_with = last(starts, Search()).result
+        *_, found = search_observed(data, begun_with, job.modes, job.find_on(data), job.rng, None, **limits)
+        best = found.best
         yield (W.n_atoms, best if best.loss <= exact else None), None
         if best.loss <= exact:
             return
@@ -326,7 +336,7 @@ def finish(job: Job, state: State) -> Iterator[Step]:
         if W is not None and job.atom_rank == 1:
             data.ask_ahead([W.factors, pursuit.W.factors])
         pursuit = on_full_data(pursuit, data, job.atom_rank, s.certify and not state.is_stopped)
-    if W is not None:
+    if W is not None and solution is not None:
         start = done["start"] if "fitted" in done and done.get("start") is not None else pursuit.W
         best = not_worse(data, solution, start, max_iter=s.max_iter)
         W = with_data(W if best is solution else by_size(best.to_decomposition()), data)
@@ -350,7 +360,7 @@ def reached(job: Job, state: State) -> Columns | None:
 def refined_path(job: Job) -> Iterator[Pursuit]:
     """Yield the pursuit whose estimates are refined, each from the one before and a greedy atom."""
     data = job.data
-    small = complete_tensor(data, job.settings.n_atoms * job.atom_rank + EXTRA_RANK, job.settings.compression)
+    small = complete_tensor(data, job.settings.n_columns + EXTRA_RANK, job.settings.compression)
     find = job.find_on(small)
 
     def correct(pursuit: Pursuit, found: Any) -> Pursuit:
@@ -379,7 +389,7 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage
     """
     limit = read_memory(max_memory)
     if is_few_passes(settings, X.shape):
-        n_columns, shortest = settings.n_atoms * settings.atom_rank, int(np.argmin(X.shape))
+        n_columns, shortest = settings.n_columns, int(np.argmin(X.shape))
         rank = n_columns + EXTRA_RANK
         asked = range(X.ndim) if settings.certify else [shortest]  # which identifies the tensor
         wanted = [n for n in asked if not is_long(X.shape[n])]
@@ -401,6 +411,6 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage
 def is_few_passes(settings: Settings, shape: tuple[int, ...]) -> bool:
     """Return True if a fit reads a tensor that is not in memory only a few times."""
     is_default = settings.refine and isinstance(settings.atom_rank, int) and settings.compression
-    rank = settings.n_atoms * (settings.atom_rank if is_default else 1) + EXTRA_RANK
+    rank = settings.n_columns + EXTRA_RANK
     is_small = not is_long(max(shape)) and max(shape) ** 2 > math.prod(shape)  # one short mode, and less of all others
     return is_default and len(shape) > 2 and not is_small and is_compressible(shape, rank)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -42,12 +43,13 @@ def sweep(data: Storage, W: Columns) -> tuple[Columns, bool]:
     Complete data is read for one mode only, the longest, which goes first: contracted with the factor found, it is
     small and has all that the other modes need.
     """
-    factors, order, is_changed, source = list(W.matrices), sweep_order(data), False, data
+    factors, order, is_changed = list(W.matrices), sweep_order(data), False
+    source: Any = data
     for mode in order:
         S, boolean = W.ties(mode)
-        if data.is_complete and source is data:
+        if data.is_complete and mode == order[0]:
             H = gram_product(factors, mode)
-            A, source = data.update(factors, mode, partial(decide_columns, H, S, boolean))
+            A, source = source.update(factors, mode, partial(decide_columns, H, S, boolean))
         else:
             H, P = source.normal_equations(factors, mode)
             A = decide_columns(H, S, boolean, P, factors[mode])

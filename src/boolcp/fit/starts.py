@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,12 @@ class Search:
             return replace(self, n_done=self.n_done + 1, best=candidate, n_agree=1)
         is_same = candidate.loss <= self.best.loss + SAME_LOSS * squared_norm
         return replace(self, n_done=self.n_done + 1, n_agree=self.n_agree + int(is_same))
+
+    @property
+    def result(self) -> Columns:
+        """Return the best columns; a search that has begun has some."""
+        assert self.best is not None
+        return self.best
 
     @property
     def is_agreed(self) -> bool:
@@ -87,7 +94,7 @@ def search(
         candidate = polish(small, round_columns(relaxed, modes), max_iter=max_iter)
         here = here.compare(revive(small, candidate, find), small.squared_norm)
         if is_repaired and here.n_done == n_init and not here.is_agreed:
-            here = replace(here, best=repair(small, here.best, modes, find))
+            here = replace(here, best=repair(small, here.result, modes, find))
         yield here
 
 
@@ -311,6 +318,6 @@ def exchange(W: Columns, out: np.ndarray, find: Find) -> Columns | None:
 
 def refine_once(small: Storage, W: BooleanCP, modes: tuple[int, ...], find: Find, rng: np.random.Generator) -> Columns:
     """Return the columns that one short start of relax - round - polish leads to from W."""
-    limits = {"n_init": 1, "max_iter": 10, "n_relax": 30}
-    steps = search(small, to_columns(W), W.n_atoms, modes, find, rng, Search(), is_repaired=False, **limits)
-    return last(steps, Search()).best
+    limits: dict[str, Any] = {"n_init": 1, "max_iter": 10, "n_relax": 30, "is_repaired": False}
+    steps = search(small, to_columns(W), W.n_atoms, modes, find, rng, Search(), **limits)
+    return last(steps, Search()).result

@@ -33,6 +33,11 @@ class Settings:
     certify: bool = True
     tol: float = 1e-6
 
+    @property
+    def n_columns(self) -> int:
+        """Return the number of columns that the atoms have together; one each where no rank is asked for."""
+        return self.n_atoms * (self.atom_rank if isinstance(self.atom_rank, int) else 1)
+
 
 @dataclass(frozen=True)
 class AtomRecord:
