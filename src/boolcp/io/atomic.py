@@ -1,59 +1,158 @@
-"""Files that are either written completely or not at all."""
+"""Files that are written completely or not at all, and locks that keep two processes from writing the same file."""
 
 import os
+import socket
+import stat
 import tempfile
-from contextlib import contextmanager
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from boolcp.io.errors import FileError, writing
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+    import msvcrt
+
+LOCKED_BYTE = 2**30  # msvcrt keeps others from reading a locked byte: lock one that is never written
+
 
 @contextmanager
-def replacing(path, *, overwrite=False, is_durable=True, temporary=None):
-    """Give a temporary path beside `path`; what is written there takes its place at the end, unless something fails.
+def replacing(
+    path: str | Path, *, overwrite: bool = False, is_durable: bool = True, temporary: str | Path | None = None
+) -> Iterator[Path]:
+    """Give the path of a new, empty file beside `path`; it replaces `path` at the end, unless something fails.
 
-    A file that is written again and again names its `temporary`, so that a killed process leaves no more than one.
+    The new file is created exclusively, so that a link of that name is never followed. A file that is written again
+    and again names its `temporary`: a killed process then leaves at most one, and the next one removes it.
     """
     path = Path(path)
     check_free(path, overwrite=overwrite)
     with writing(path):
-        name = temporary
-        if temporary is None:
-            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
-            os.close(descriptor)
+        name = _create(path, temporary)
         try:
-            yield Path(name)
+            yield name
             if is_durable:  # on the disk before the name points to it
                 with open(name, "rb") as file:
                     os.fsync(file.fileno())
-            os.chmod(name, 0o666 & ~_umask())  # mkstemp makes files that only their owner may read
+            os.chmod(name, _permissions(path))
             os.replace(name, path)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            name.unlink(missing_ok=True)
             raise
 
 
-def write_bytes(path, content, *, overwrite=False, is_durable=True):
+def write_bytes(path: str | Path, content: bytes, *, overwrite: bool = False, is_durable: bool = True) -> None:
     """Write bytes, completely or not at all."""
     with replacing(path, overwrite=overwrite, is_durable=is_durable) as temporary:
         temporary.write_bytes(content)
 
 
-def write_text(path, text, *, overwrite=False):
+def write_text(path: str | Path, text: str, *, overwrite: bool = False) -> None:
     """Write text as UTF-8, completely or not at all."""
     write_bytes(path, text.encode(), overwrite=overwrite)
 
 
-def check_free(path, *, overwrite=False):
-    """Raise a FileError if `path` exists and may not be overwritten, or is a folder."""
+def check_free(path: str | Path, *, overwrite: bool = False) -> None:
+    """Raise a FileError if `path` is a folder, or exists and may not be overwritten."""
     path = Path(path)
     if path.is_dir():
         raise FileError(path, "is a folder", "Name a file in it.")
-    if path.exists() and not overwrite:
+    if os.path.lexists(path) and not overwrite:  # a link counts, even if it leads nowhere
         raise FileError(path, "exists already", "Choose another name, or allow overwriting (overwrite=True, --force).")
 
 
-def _umask():
+@contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Keep other processes from `path` until the end of the block: whoever locks it meanwhile gets a FileError.
+
+    The lock is held on a file ``.<name>.lock`` beside `path`. The system releases it when the process ends, however it
+    ends, so that a killed process never leaves a lock behind.
+    """
+    path = Path(path)
+    name = path.with_name(f".{path.name}.lock")
+    with writing(path):
+        file = _open_locked(path, name)
+    try:
+        yield
+    finally:
+        if fcntl is None:  # Windows does not remove an open file
+            file.close()
+        with suppress(OSError):  # a file that stays is not a lock: only holding it is
+            name.unlink()
+        file.close()
+
+
+def _create(path: Path, temporary: str | Path | None) -> Path:
+    """Create an empty file that only its owner may read, and return its path."""
+    if temporary is None:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
+    else:
+        name = str(temporary)
+        Path(name).unlink(missing_ok=True)  # what a killed process left; of a link, the link and not its target
+        descriptor = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    os.close(descriptor)
+    return Path(name)
+
+
+def _permissions(path: Path) -> int:
+    """Return the permissions of the file that is replaced, or those of a new file."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return 0o666 & ~_umask()
+    return stat.S_IMODE(found.st_mode) if stat.S_ISREG(found.st_mode) else 0o666 & ~_umask()
+
+
+def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+def _open_locked(path: Path, name: Path) -> TextIO:
+    """Return the lock file, open and locked, with its owner's process number written to it."""
+    flags = os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
+    while True:
+        file = os.fdopen(os.open(name, flags, 0o600), "r+", encoding="utf-8", errors="replace")
+        try:
+            _lock(file.fileno())
+        except OSError:
+            with file:
+                owner = file.read(200) or "a process that has just started"
+            problem = f"is in use by another run ({owner})"
+            raise FileError(path, problem, "Wait until that run ends, or name another file.") from None
+        if _is_at(file.fileno(), name):
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+            return file
+        file.close()  # its owner has just removed it, so that it would keep nobody away
+
+
+def _lock(descriptor: int) -> None:
+    """Lock an open file, or raise an OSError at once if another process has locked it."""
+    if fcntl is None:
+        os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        message = f"This disk has no locks ({error.strerror}): make sure that no other process uses the same file."
+        warnings.warn(message, UserWarning, stacklevel=2)
+
+
+def _is_at(descriptor: int, name: Path) -> bool:
+    """Return True if the open file is the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(name))
+    except FileNotFoundError:
+        return False

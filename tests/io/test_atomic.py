@@ -1,0 +1,147 @@
+"""Atomic writes never follow links, and a lock keeps a second process away until the first one ends."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from boolcp.io import FileError
+from boolcp.io.atomic import locked, replacing, write_text
+
+posix = pytest.mark.skipif(os.name != "posix", reason="links and signals are POSIX")
+
+
+@posix
+def test_the_temporary_file_never_follows_a_link(tmp_path):
+    victim, link = tmp_path / "victim.txt", tmp_path / "result.txt.writing"
+    victim.write_text("precious")
+    link.symlink_to(victim)
+    with replacing(tmp_path / "result.txt", temporary=link) as temporary:
+        assert not temporary.is_symlink() and temporary.read_bytes() == b""
+        temporary.write_text("new")
+    assert victim.read_text() == "precious" and (tmp_path / "result.txt").read_text() == "new"
+    assert sorted(item.name for item in tmp_path.iterdir()) == ["result.txt", "victim.txt"]
+
+
+@posix
+def test_a_link_in_the_place_of_the_result_is_replaced_and_its_target_kept(tmp_path):
+    victim, link = tmp_path / "victim.txt", tmp_path / "result.txt"
+    victim.write_text("precious")
+    link.symlink_to(victim)
+    write_text(link, "new", overwrite=True)
+    assert victim.read_text() == "precious" and link.read_text() == "new" and not link.is_symlink()
+
+
+@posix
+def test_a_link_that_leads_nowhere_counts_as_a_file(tmp_path):
+    link = tmp_path / "result.txt"
+    link.symlink_to(tmp_path / "nothing")
+    with pytest.raises(FileError, match="exists already"):
+        write_text(link, "new")
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    (tmp_path / "a.writing").write_text("half of the old content")
+    with replacing(tmp_path / "a", temporary=tmp_path / "a.writing") as temporary:
+        assert temporary.read_bytes() == b""
+        temporary.write_text("new")
+    assert (tmp_path / "a").read_text() == "new" and len(list(tmp_path.iterdir())) == 1
+
+
+@posix
+def test_permissions_are_those_of_the_old_file_or_of_a_new_one(tmp_path):
+    path, before = tmp_path / "a.txt", os.umask(0o027)
+    try:
+        write_text(path, "new")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        path.chmod(0o600)
+        write_text(path, "newer", overwrite=True)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, "a private file stays private"
+    finally:
+        os.umask(before)
+
+
+HOLDER = """
+import sys
+from boolcp.io.atomic import locked
+with locked(sys.argv[1]):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def holder(path):
+    """Return a process that holds the lock of `path` until its input is closed."""
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "locked\n"
+    return process
+
+
+def test_a_second_process_gets_an_error_that_names_the_first(tmp_path):
+    path = tmp_path / "fit.npz"
+    with holder(path) as process:
+        with pytest.raises(FileError, match=rf"fit\.npz: is in use by another run \(process {process.pid} on .*Wait"):
+            with locked(path):
+                pytest.fail("both hold the lock")
+        process.stdin.close()
+        process.wait()
+    with locked(path):
+        pass
+    assert list(tmp_path.iterdir()) == [], "no lock file is left"
+
+
+@posix
+def test_a_killed_process_leaves_no_lock(tmp_path):
+    path = tmp_path / "fit.npz"
+    with holder(path) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert (tmp_path / ".fit.npz.lock").exists()
+    with locked(path):
+        with pytest.raises(FileError, match=f"process {os.getpid()} "), locked(path):
+            pytest.fail("one process holds the lock twice")
+    assert list(tmp_path.iterdir()) == []
+
+
+@posix
+def test_the_lock_does_not_write_through_a_link(tmp_path):
+    victim = tmp_path / "victim.txt"
+    victim.write_text("precious")
+    (tmp_path / ".fit.npz.lock").symlink_to(victim)
+    with pytest.raises(FileError, match=r"fit\.npz: cannot be written"), locked(tmp_path / "fit.npz"):
+        pytest.fail("the link was followed")
+    assert victim.read_text() == "precious"
+
+
+@posix
+def test_a_lock_file_that_was_removed_in_between_is_not_taken_for_the_lock(tmp_path, monkeypatch):
+    """The first owner removes its file after the second has opened it: the second locks the file of the name."""
+    import fcntl
+
+    path, name, flock = tmp_path / "fit.npz", tmp_path / ".fit.npz.lock", fcntl.flock
+
+    def remove_first(descriptor, operation):
+        monkeypatch.undo()
+        name.unlink()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    with locked(path):
+        assert name.exists()
+        with pytest.raises(FileError, match="in use"), locked(path):
+            pytest.fail("two locks")
+
+
+def test_a_disk_without_locks_gives_a_warning(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(descriptor, operation):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.warns(UserWarning, match="no locks"), locked(tmp_path / "fit.npz"):
+        pass
