@@ -101,7 +101,7 @@ def best_matching(costs):
 
 
 def linked_sweep(X, mask, matrices, owner, boolean_mode, order):
-    """Decide each row of each factor by trying all bits, its real entries by least squares over its observed entries."""
+    """Decide each row of each factor by trying all bits, its real entries by least squares over what is seen."""
     matrices = [A.copy() for A in matrices]
     for mode in order:
         others = [A for n, A in enumerate(matrices) if n != mode]

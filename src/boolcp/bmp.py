@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from boolcp.fit.plan import Job, make_plan, open_lazy, refined_path, run
 from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
 from boolcp.fit.transform import design, explained_share, solve_factor
 from boolcp.fit.watch import Bars, Watch, progress
+from boolcp.io.atomic import locked
 from boolcp.memory import read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import read_labels
@@ -445,12 +447,15 @@ class BMP(TransformerMixin, BaseEstimator):
         """Yield the Watch of a fit and the state it begins in, that of the checkpoint if there is one."""
         callbacks = [Bars()] if self.verbose else []
         callbacks += [] if callback is None else [callback]
-        files, header = None, None
-        if checkpoint is not None:
-            header = describe_fit(self.get_params(), job.data, job.modes, job.rng)
+        if checkpoint is None:
+            with Watch(job.rng, callbacks) as watch:
+                yield watch, state
+            return
+        header = describe_fit(self.get_params(), job.data, job.modes, job.rng)
+        with locked(Path(checkpoint).expanduser()):  # two processes that share a file would spoil each other's steps
             files, state = open_checkpoint(checkpoint, header, job.rng, state)
-        with Watch(job.rng, callbacks, files, header) as watch:
-            yield watch, state
+            with Watch(job.rng, callbacks, files, header) as watch:
+                yield watch, state
 
     def _read(self, X, mask, *, is_fitted):
         """Return the storage of X and its labels; `is_fitted` says that X is new data for a fitted model."""

@@ -15,6 +15,7 @@ from boolcp.fit.checkpoint import Checkpoint, check_same, read_archive, write_ar
 from boolcp.fit.state import State
 from boolcp.fit.watch import Watch, progress
 from boolcp.io import FileError
+from boolcp.io.atomic import locked
 from boolcp.result.columns import Columns
 from boolcp.storage import DenseTensor, compress
 
@@ -130,6 +131,22 @@ def test_a_failed_write_leaves_the_file_before(two_files, monkeypatch):
     with pytest.raises(FileError, match="no space"):
         BMP.resume(two_files.path, two_files.X)
     assert two_files.path.read_bytes() == content
+
+
+def test_two_fits_never_share_a_checkpoint(tmp_path):
+    X, path = tensor(), tmp_path / "fit.npz"
+    with locked(path), pytest.raises(FileError, match="in use by another run"):
+        BMP(2, random_state=0).fit(X, checkpoint=path)
+    assert list(tmp_path.iterdir()) == []
+    BMP(2, random_state=0).fit(X, checkpoint=path)  # the lock is gone
+
+
+def test_the_temporary_file_of_a_checkpoint_never_follows_a_link(tmp_path):
+    path, precious = tmp_path / "fit.npz", tmp_path / "precious.txt"
+    precious.write_text("mine")
+    (tmp_path / "fit.npz.writing").symlink_to(precious)
+    BMP(2, random_state=0).fit(tensor(), checkpoint=path)
+    assert precious.read_text() == "mine" and read_archive(path)
 
 
 @pytest.mark.parametrize("n_written", [1, 2, 4])

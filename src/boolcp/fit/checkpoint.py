@@ -59,9 +59,6 @@ class Checkpoint:
         self.previous = self.path.with_name(self.path.name + ".previous")
         self._is_good = True  # what stands at `path`, so that it may become the previous one
 
-    def release(self):
-        """Let other processes use the file."""
-
     def load(self):
         """Return the header and the state in the newest file that is whole; None if there is no file at all."""
         files = [path for path in (self.path, self.previous) if path.exists()]

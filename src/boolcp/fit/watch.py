@@ -87,8 +87,6 @@ class Watch:
         for callback in self.callbacks:
             getattr(callback, "close", lambda: None)()
         self.flush()
-        if self.checkpoint is not None:
-            self.checkpoint.release()
 
     def step(self, state: State, seen: Progress | None) -> State:
         """Remember a step within a stage, and return the state as the callbacks want it to continue."""
