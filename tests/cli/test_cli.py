@@ -51,7 +51,7 @@ def test_options_of_the_fit_reach_the_model(data, capsys):
     assert run(capsys, "fit", "data.npy", "-k", 2, "-o", "out", *options)[0] == 0
     parameters = load_provenance("out/decomposition.nc")["parameters"]
     assert parameters["boolean_modes"] == [2, 0] and parameters["atom_rank"] is None
-    assert parameters["refine"] is False and parameters["score"] == "published" and parameters["random_state"] == 5
+    assert parameters["refine"] is False and parameters["criterion"] == "published" and parameters["random_state"] == 5
 
 
 def test_info_tells_of_files_and_results(data, capsys):
