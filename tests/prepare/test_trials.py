@@ -100,7 +100,7 @@ def test_events_that_a_recording_brings(X):
         (lambda X: prepare.cut_trials(X, 100, events={"onset": ["x"]}), "must hold seconds"),
         (lambda X: prepare.cut_trials(X, events={"onset": [6.0]}), "column stop or duration"),
         (lambda X: prepare.cut_trials(X, (5, 5), events={"onset": [6.0]}), "has no length"),
-        (lambda X: prepare.cut_trials(X, 100, events={"onset": [6.0]}, align="move"), "the columns with times are onset"),
+        (lambda X: prepare.cut_trials(X, 100, events={"onset": [6.0]}, align="move"), "with times are onset"),
         (lambda X: prepare.cut_trials(X, 100, events={"onset": [6.0]}, align=[1.0, 2.0]), "there are 1 events"),
         (lambda X: prepare.stack_trials([np.zeros((2, 3)), np.zeros((3, 3))], sampling_rate=1), "same channels"),
         (lambda X: prepare.stack_trials([np.zeros((2, 3))]), "sampling rate is unknown"),

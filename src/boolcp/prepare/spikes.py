@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from boolcp.extras import load_extra
 from boolcp.prepare.common import DataArray
@@ -65,8 +66,8 @@ def count_spikes(
     *,
     bin_ms: float,
     window_ms: tuple[float, float] | float | None = None,
-    align: str | Sequence[float] | None = None,
-    units: Sequence[Any] | None = None,
+    align: str | ArrayLike | None = None,
+    units: ArrayLike | None = None,
 ) -> DataArray:
     """Return how often each unit fired in each bin of each trial, from spike times of the whole session.
 

@@ -36,8 +36,9 @@ def _plain(values: np.ndarray) -> np.ndarray:
     values = np.atleast_1d(values)
     if values.ndim != 1:
         raise ValueError(f"A column of a table needs one value for each row, got an array of shape {values.shape}.")
-    if values.dtype.kind != "O":
+    if values.dtype.kind not in "OT":
         return values
+    values = values.astype(object)
     is_missing = np.array([value is None or value != value for value in values], dtype=bool)
     kept = values[~is_missing]
     if len(kept) and all(isinstance(value, bool | np.bool_) for value in kept) and not is_missing.any():

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from boolcp.extras import load_extra
 from boolcp.memory import available_memory, float_bytes
@@ -20,7 +21,7 @@ def cut_trials(
     ms: float | tuple[float, float] | None = None,
     *,
     events: Table | str | None = None,
-    align: str | Sequence[float] | None = None,
+    align: str | ArrayLike | None = None,
     n_trials: int | None = None,
 ) -> DataArray:
     """Return a recording cut into trials, channel x time x trial: consecutive ones, or one for each event.
@@ -104,7 +105,7 @@ def _consecutive(X: DataArray, ms: float, n_trials: int | None) -> DataArray:
 
 
 def _around(
-    X: DataArray, columns: dict[str, np.ndarray], ms: Any, align: str | Sequence[float] | None, n_trials: int | None
+    X: DataArray, columns: dict[str, np.ndarray], ms: Any, align: str | ArrayLike | None, n_trials: int | None
 ) -> DataArray:
     """Return one trial for each event of a table."""
     rate = sampling_rate(X)
@@ -213,8 +214,8 @@ def stack_trials(
     *,
     sampling_rate: float | None = None,
     times: Sequence[Any] | None = None,
-    align: Sequence[float] | None = None,
-    channels: Sequence[Any] | None = None,
+    align: ArrayLike | None = None,
+    channels: ArrayLike | None = None,
     table: Table | None = None,
 ) -> DataArray:
     """Return trials of unequal length as one tensor, channel x time x trial, with NaN where a trial has no samples.
@@ -288,7 +289,7 @@ def _common_rate(values: Sequence[np.ndarray], times: Sequence[Any] | None) -> f
     return float(round(1 / np.median(steps), 6))
 
 
-def _one_each(align: Sequence[float], n_trials: int) -> np.ndarray:
+def _one_each(align: ArrayLike, n_trials: int) -> np.ndarray:
     moments = np.asarray(align, dtype=float)
     if moments.shape != (n_trials,) or not np.isfinite(moments).all():
         raise ValueError(f"align needs one finite time for each of the {n_trials} trials.")
