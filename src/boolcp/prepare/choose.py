@@ -77,18 +77,10 @@ def select_condition(X: DataArray, condition: str) -> DataArray:
     (2, 3)
     """
     step = f"condition {condition}"
-    stretches = list_conditions(X)
-    columns = {str(n): c.values for n, c in X.coords.items() if c.ndim == 1 and str(n) not in (*X.dims, "segment")}
-    if columns and not any(is_condition(label, condition) for label, _, _ in stretches):
-        if columns_with(columns, condition) or not stretches:
-            name, rows = find_rows(columns, condition)
-            return noted(X.isel({X.coords[name].dims[0]: rows}), X, step)
-    if not stretches:
-        raise ValueError(f"No conditions are known, so {condition!r} cannot be selected.")
-    chosen = [(start, stop) for label, start, stop in stretches if is_condition(label, condition)]
+    chosen = [(start, stop) for label, start, stop in list_conditions(X) if is_condition(label, condition)]
     if not chosen:
-        known = sorted({label for label, _, _ in stretches})
-        raise ValueError(f"There is no condition {condition!r}; there are {', '.join(known)}.")
+        name, rows = find_rows(_columns(X, condition), condition)
+        return noted(X.isel({X.coords[name].dims[0]: rows}), X, step)
     times = X["time"].values
     pieces = [np.flatnonzero((times >= start) & (times < stop)) for start, stop in chosen]
     selected = X.isel(time=np.concatenate(pieces))
@@ -98,6 +90,24 @@ def select_condition(X: DataArray, condition: str) -> DataArray:
     for name in ("condition_label", "condition_start", "condition_stop"):
         selected.attrs.pop(name, None)
     return selected
+
+
+def _columns(X: DataArray, condition: str) -> dict[str, np.ndarray]:
+    """Return the coordinates that may hold a condition, or raise an error that says where it can be found."""
+    columns = {str(n): c.values for n, c in X.coords.items() if c.ndim == 1 and str(n) not in (*X.dims, "segment")}
+    if columns_with(columns, condition):
+        return columns
+    known = sorted({label for label, _, _ in list_conditions(X)})
+    if "event_onset" in X.attrs and "trial" not in X.dims:
+        lasting = f", there are {', '.join(known)}" if known else ""
+        raise ValueError(
+            f"No stretch of the recording is {condition!r}{lasting}. Events are cut at: cut_trials, --cut {condition}."
+        )
+    if known:
+        raise ValueError(f"There is no condition {condition!r}; there are {', '.join(known)}.")
+    if not columns:
+        raise ValueError(f"No conditions are known, so {condition!r} cannot be selected.")
+    return columns
 
 
 def find_rows(columns: Mapping[str, np.ndarray], condition: str) -> tuple[str, np.ndarray]:
