@@ -120,7 +120,8 @@ def load_data(options: DataOptions, *, is_fitted: bool = True) -> DataArray:
     if options.zscore:
         X = prepare.zscore(X, "channel" if "channel" in X.dims else X.dims[0])
     missing = float(X.isnull().mean()) if X.chunks is None else 0.0
-    note(f"{options.files[0]}: {sizes_text(X)}" + (f", {100 * missing:.1f} % missing" if missing else ""))
+    others = f" and {len(arrays) - 1} more" if len(arrays) > 1 else ""
+    note(f"{options.files[0]}{others}: {sizes_text(X)}" + (f", {100 * missing:.1f} % missing" if missing else ""))
     if is_fitted:
         hint_at_trials(X)
     return X

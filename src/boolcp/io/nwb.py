@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from boolcp.extras import load_extra
-from boolcp.io.errors import FileError, reading
+from boolcp.io.errors import ChoiceError, FileError, reading
 from boolcp.io.hdf5 import refuse_traps
 from boolcp.io.tables import read_table
-from boolcp.io.variables import NamedArrays, Variable
+from boolcp.io.variables import Variable
 from boolcp.memory import available_memory
 from boolcp.prepare import count_spikes, set_events
 from boolcp.prepare.tables import read_columns
@@ -112,14 +112,19 @@ def _rate_text(series: Series) -> str:
 
 
 def _choose(path: Path, found: dict[str, Series], file: NWBFile, variable: str | None) -> str:
-    table = {name: _variable(series) for name, series in found.items()}
+    """Return the name of the series that is meant, or that of the units."""
+    texts = {name: f"{name} ({_variable(series)})" for name, series in found.items()}
     if file.units is not None and "spike_times" in file.units.colnames:
-        table[UNITS] = Variable((len(file.units), 2), "units", True)
-    if not table:
+        texts[UNITS] = f"{UNITS} (spikes of {len(file.units)})"
+    if not texts:
         raise FileError(path, "holds neither electrical series nor units", "Export the data with one of them.")
-    return (
-        next(iter(table)) if variable is None and len(table) == 1 else NamedArrays(path, table, None).choose(variable)
-    )
+    if variable in texts or (variable is None and len(texts) == 1):
+        return next(iter(texts)) if variable is None else variable
+    listing = ", ".join(texts.values())
+    if variable is not None:
+        raise FileError(path, f"has no variable {variable!r}", f"It holds {listing}.")
+    problem = f"holds {len(texts)} things that could be meant"
+    raise ChoiceError(path, problem, f"Choose one by variable= (--variable): {listing}.", list(texts))
 
 
 def _trials(file: NWBFile) -> dict[str, np.ndarray] | None:
