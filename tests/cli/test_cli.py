@@ -51,7 +51,7 @@ def test_options_of_the_fit_reach_the_model(data, capsys):
     assert run(capsys, "fit", "data.npy", "-k", 2, "-o", "out", *options)[0] == 0
     parameters = load_provenance("out/decomposition.nc")["parameters"]
     assert parameters["boolean_modes"] == [2, 0] and parameters["atom_rank"] is None
-    assert parameters["refine"] is False and parameters["score"] == "published" and parameters["random_state"] == 5
+    assert parameters["refine"] is False and parameters["criterion"] == "published" and parameters["random_state"] == 5
 
 
 def test_info_tells_of_files_and_results(data, capsys):
@@ -138,7 +138,8 @@ def test_pairs_of_channels_from_a_table(tmp_path, rng):
     X = xr.DataArray(rng.standard_normal((3, 40)), {"channel": [1, 2, 3]}, ("channel", "time"))
     X.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
     (tmp_path / "pairs.csv").write_text("ch_plus,ch_minus\n1,3\n")
-    Y = load_data(options(tmp_path / "a.nc", reference=str(tmp_path / "pairs.csv")))
+    with pytest.warns(UserWarning, match="continuous"):
+        Y = load_data(options(tmp_path / "a.nc", reference=str(tmp_path / "pairs.csv")))
     np.testing.assert_array_equal(Y.values[0], X.values[0] - X.values[2])
 
 

@@ -65,10 +65,9 @@ class ModelOptions:
 def make_model(options: ModelOptions, n_atoms: int) -> Any:
     """Return the BMP to fit; wrong parameters are found before the data are read."""
     from boolcp.bmp import BMP
-    from boolcp.inputs import check_parameters
 
     model = BMP(n_atoms, **options.parameters(), verbose=1)
-    check_parameters(model)
+    model._check_parameters()  # what `fit` does first, too
     return model
 
 
