@@ -1,5 +1,6 @@
 import mne
 import numpy as np
+import pandas as pd
 import pytest
 import pyttb
 import tensorly
@@ -90,34 +91,113 @@ def test_the_packages_are_the_real_ones():
     assert pyttb.ktensor and tensortools.KTensor and tensorly.cp_tensor
 
 
-def epochs(rng):
-    info = mne.create_info(["Fz", "Cz", "EOG"], 100.0, ["eeg", "eeg", "eog"])
-    events = np.array([[10, 0, 1], [60, 0, 2], [99, 0, 1]])
-    array = mne.EpochsArray(rng.standard_normal((3, 3, 50)), info, events, -0.1, {"go": 1, "stop": 2}, verbose="ERROR")
+def epochs(rng, n_trials=3, **options):
+    info = mne.create_info(["Fz", "Cz", "Pz", "EOG"], 100.0, ["eeg", "eeg", "eeg", "eog"])
+    events = np.column_stack([10 + 50 * np.arange(n_trials), np.zeros(n_trials, int), np.resize([1, 2, 1], n_trials)])
+    values = 1e-6 * rng.standard_normal((n_trials, 4, 50))
+    array = mne.EpochsArray(values, info, events, -0.1, {"go": 1, "stop": 2}, verbose="ERROR", **options)
     return array.set_montage("standard_1020", on_missing="ignore", verbose="ERROR")
 
 
-def test_epochs_become_a_labelled_tensor(rng):
-    inst = epochs(rng)
+def test_epochs_become_a_labelled_tensor_in_microvolts(rng):
+    table = pd.DataFrame({"rt": [0.1, 0.2, 0.3], "correct": [True, False, True], "x": ["a", "b", None], "trial": 1})
+    inst = epochs(rng, metadata=table)
     X = interop.from_mne(inst)
-    assert X.dims == ("channel", "time", "trial") and X["channel"].values.tolist() == ["Fz", "Cz"]
-    np.testing.assert_allclose(X.values, inst.get_data(picks="eeg").transpose(1, 2, 0), rtol=1e-6)
+    assert X.dims == ("channel", "time", "trial") and X["channel"].values.tolist() == ["Fz", "Cz", "Pz"]
+    np.testing.assert_allclose(X.values, 1e6 * inst.get_data(picks="eeg").transpose(1, 2, 0), rtol=1e-6)
+    assert X.attrs["units"] == "µV" and X.name == "EEG" and X.dtype == np.float32
     assert X["condition"].values.tolist() == ["go", "stop", "go"] and float(X["time"][0]) == -0.1
     assert X["z"].dims == ("channel",) and X["x"].attrs["units"] == "m"
-    assert inst.ch_names == ["Fz", "Cz", "EOG"], "the original keeps its channels"
+    assert X["rt"].values.tolist() == [0.1, 0.2, 0.3] and X["correct"].dtype == bool
+    assert X["trial_x"].values.tolist() == ["a", "b", ""], "x is the place of a channel"
+    assert inst.ch_names == ["Fz", "Cz", "Pz", "EOG"], "the original keeps its channels"
     W = boolcp.decompose(X, 2, random_state=0)
-    assert W.labels.extra["condition"][0] == "trial"
+    assert W.labels.extra["condition"][0] == W.labels.extra["correct"][0] == "trial"
+
+
+def test_power_of_epochs_and_its_average(rng):
+    inst = epochs(rng)
+    tfr = inst.compute_tfr("morlet", freqs=[10.0, 20.0], n_cycles=1, verbose="ERROR")
+    X = interop.from_mne(tfr)
+    assert X.dims == ("channel", "frequency", "time", "trial") and X.attrs["units"] == "µV²"
+    np.testing.assert_allclose(X.values, 1e12 * tfr.data.transpose(1, 2, 3, 0), rtol=1e-5)
+    assert X["frequency"].values.tolist() == [10, 20] and X["condition"].values.tolist() == ["go", "stop", "go"]
+    mean = interop.from_mne(tfr.average())
+    assert mean.dims == ("channel", "frequency", "time")
+    np.testing.assert_allclose(mean, X.mean("trial"), rtol=1e-5)
+    ratio = tfr.copy().apply_baseline((-0.1, 0), mode="ratio", verbose="ERROR")
+    relative = interop.from_mne(ratio)
+    np.testing.assert_allclose(relative.values, ratio.data.transpose(1, 2, 3, 0), rtol=1e-5)
+    assert relative.attrs["units"] == "relative to baseline"
+    psd = inst.compute_psd(verbose="ERROR")
+    Y = interop.from_mne(psd)
+    assert Y.dims == ("channel", "frequency", "trial") and Y.attrs["units"] == "µV²/Hz"
+    np.testing.assert_allclose(Y.values, 1e12 * psd.get_data().transpose(1, 2, 0), rtol=1e-5)
+    assert "x" in Y.coords and interop.from_mne(inst.average().compute_psd(verbose="ERROR")).ndim == 2
+    with pytest.raises(ValueError, match="compute power"):
+        interop.from_mne(inst.compute_tfr("morlet", freqs=[10.0], n_cycles=1, output="complex", verbose="ERROR"))
+
+
+def test_evoked_responses_side_by_side(rng):
+    inst = epochs(rng)
+    evoked = [inst[name].average() for name in ("go", "stop")]
+    X = interop.from_mne(evoked)
+    assert X.dims == ("channel", "time", "condition") and X["condition"].values.tolist() == ["go", "stop"]
+    np.testing.assert_allclose(X.values[..., 0], 1e6 * evoked[0].data, rtol=1e-5)
+    assert X["n_averaged"].values.tolist() == [2, 1] and {"x", "y", "z"} <= set(X.coords)
+    assert interop.from_mne(evoked[0]).dims == ("channel", "time")
+    with pytest.raises(ValueError, match="differs from 'go'"):
+        interop.from_mne([evoked[0], evoked[1].copy().crop(0, 0.2)])
+    with pytest.raises(TypeError, match="holds Evoked objects, got EpochsArray"):
+        interop.from_mne([inst, inst])
+    with pytest.raises(TypeError, match="got ndarray"):
+        interop.from_mne(np.ones((2, 3)))
+
+
+def test_channels_marked_as_bad_and_units_that_differ(rng):
+    info = mne.create_info(["E1", "E2", "M1", "G1"], 100.0, ["eeg", "eeg", "mag", "grad"])
+    info["bads"] = ["E2"]
+    raw = mne.io.RawArray(np.full((4, 50), 1e-12), info, verbose="ERROR")
+    with pytest.warns(UserWarning, match=r"different units \(µV, fT, fT/cm\)"):
+        X = interop.from_mne(raw)
+    assert X["channel"].values.tolist() == ["E1", "M1", "G1"] and X["type"].values.tolist() == ["eeg", "mag", "grad"]
+    np.testing.assert_allclose(X.values[:, 0], [1e-6, 1e3, 10.0], rtol=1e-6)
+    assert X.attrs["preparation"] == ["channels marked as bad left out: E2"]
+    assert interop.from_mne(raw, picks=["E2"])["channel"].values.tolist() == ["E2"]
+    with pytest.raises(ValueError, match="leaves no channel"):
+        interop.from_mne(raw, picks="ecog")
 
 
 def test_raw_is_read_in_pieces_with_its_annotations(rng, monkeypatch):
-    monkeypatch.setattr(interop, "CHUNK_SECONDS", 1.5)
+    monkeypatch.setattr("boolcp.interop.mne_objects.CHUNK_SECONDS", 1.5)
     info = mne.create_info(2, 100.0, "eeg")
-    raw = mne.io.RawArray(rng.standard_normal((2, 1000)), info, verbose="ERROR")
+    raw = mne.io.RawArray(1e-6 * rng.standard_normal((2, 1000)), info, verbose="ERROR")
     raw.set_annotations(mne.Annotations([2.0, 5.0], [3.0, 0.0], ["rest", "click"]))
     X = interop.from_mne(raw.crop(1.0))
-    np.testing.assert_allclose(X.values, raw.get_data(), rtol=1e-6)
+    np.testing.assert_allclose(X.values, 1e6 * raw.get_data(), rtol=1e-6)
     assert boolcp.prepare.list_conditions(X) == [("rest", 1.0, 4.0)]
+    assert boolcp.prepare.list_events(X)["onset"].tolist() == [1.0, 4.0]
+    click = boolcp.prepare.cut_trials(X, (-100, 200), events="click")
+    np.testing.assert_allclose(click.values[..., 0], 1e6 * raw.get_data()[:, 390:420], rtol=1e-6)
     assert isinstance(X, xr.DataArray) and X.attrs["sampling_rate"] == 100
+
+
+def test_annotations_of_single_channels_become_missing(rng):
+    info = mne.create_info(["a", "b", "c"], 100.0, "eeg")
+    raw = mne.io.RawArray(1e-6 * rng.standard_normal((3, 1000)), info, verbose="ERROR")
+    raw.set_annotations(mne.Annotations([2, 6, 7], [1, 0.5, 1], ["BAD_jump", "bad", "go"], ch_names=[["b"], [], []]))
+    X = interop.from_mne(raw, reject="bad")
+    is_bad = np.zeros((3, 1000), dtype=bool)
+    is_bad[1, 200:300] = is_bad[:, 600:650] = True
+    np.testing.assert_array_equal(np.isnan(X.values), is_bad)
+    assert not interop.from_mne(raw).isnull().any()
+    events = np.array([[150, 0, 1], [550, 0, 1], [750, 0, 1]])
+    settings = {"baseline": None, "reject_by_annotation": False, "preload": True, "verbose": "ERROR"}
+    cut = mne.Epochs(raw, events, {"go": 1}, 0, 0.99, **settings)
+    Y = interop.from_mne(cut, reject="bad")
+    expected = np.stack([is_bad[:, start : start + 100] for start in events[:, 0]], axis=2)
+    np.testing.assert_array_equal(np.isnan(Y.values), expected)
+    assert len(cut.annotations) == 3, "the original keeps its annotations"
 
 
 def test_a_report_gets_the_summary_and_the_figure(truth):

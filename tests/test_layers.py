@@ -26,7 +26,7 @@ LAYERS = [
 HANDLES = {("result", above) for above in ("io", "plotting", "report", "trust")}
 ALONE = {"boolcp.contractions", "boolcp.program._kernels", "boolcp.fit._kernels", "boolcp.storage._row_kernels"}
 EXTRAS = {"matplotlib", "xarray", "tensorly", "dask", "mne", "zarr", "h5py", "netCDF4", "pandas", "pyttb", "jinja2"}
-EXTRAS |= {"itables"}
+EXTRAS |= {"itables", "mne_bids", "pynwb"}
 HEAVY = EXTRAS | {"numba", "sklearn", "scipy"}
 MODULES = {
     ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path

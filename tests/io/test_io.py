@@ -167,7 +167,8 @@ def test_continuous_files_through_mne(suffix, tmp_path, rng):
         mne.export.export_raw(path, raw, verbose="ERROR")
     X = boolcp.open_tensor(path)
     assert X.dims == ("channel", "time") and X["channel"].values.tolist() == raw.ch_names
-    np.testing.assert_allclose(X.values, raw.get_data(), atol=2e-8)
+    np.testing.assert_allclose(X.values, 1e6 * raw.get_data(), atol=2e-2)
+    assert X.attrs["units"] == "µV"
     rest = boolcp.open_tensor(path, condition="rest", channels=["E2"])
     assert rest.shape == (1, 300), "2 s and 1 s"
     with pytest.raises(FileError, match="has no sessions"):
@@ -184,7 +185,7 @@ def test_epochs_through_mne(tmp_path, rng):
     epochs.save(tmp_path / "a-epo.fif", verbose="ERROR")
     X = boolcp.open_tensor(tmp_path / "a-epo.fif")
     assert X.dims == ("channel", "time", "trial") and X["condition"].values.tolist() == ["go", "stop", "go"]
-    np.testing.assert_allclose(X.values, epochs.get_data(copy=True).transpose(1, 2, 0), rtol=1e-5, atol=1e-12)
+    np.testing.assert_allclose(X.values, 1e6 * epochs.get_data(copy=True).transpose(1, 2, 0), rtol=1e-5, atol=1e-6)
     assert boolcp.open_tensor(tmp_path / "a-epo.fif", condition="GO").sizes["trial"] == 2
     assert {"4 channel x 51 time x 3 trial", "  go: 2 trials", "  stop: 1 trials"} <= set(
         reading.describe(tmp_path / "a-epo.fif")

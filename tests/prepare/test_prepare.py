@@ -222,7 +222,7 @@ def test_join_along_a_new_and_an_old_mode(X):
         (lambda X: prepare.drop(X, "channel", [9]), "has no 9"),
         (lambda X: prepare.drop(X, "channel", [1, 2, 3, 4]), "Nothing is left"),
         (lambda X: prepare.common_average(X.rename(channel="sensor")), "'channel' is needed"),
-        (lambda X: prepare.band_pass(X.drop_vars("time"), 5, 20), "sampling rate is not known"),
+        (lambda X: prepare.band_pass(X.drop_vars("time"), 5, 20), "sampling rate is unknown"),
         (lambda X: prepare.band_pass(X.assign_coords(time=X["time"] ** 2), 5, 20), "not evenly spaced"),
         (lambda X: prepare.count_events([], [], [], bin_ms=1), "one length"),
         (lambda X: prepare.count_events([1], [np.nan], [1], bin_ms=1), "finite"),

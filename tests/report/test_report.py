@@ -139,7 +139,7 @@ def test_the_page_is_self_contained_and_its_pictures_have_texts(page):
     style = "".join(page.styles)
     assert "prefers-color-scheme: dark" in style and "@import" not in style
     assert all(address.startswith("data:") for address in re.findall(r"url\(['\"]?(.{5})", style))
-    policy = page.attributes("meta")[3]["content"]
+    policy = page.attributes("meta")[4]["content"]
     kinds = [attributes.get("type") for attributes in page.attributes("script")]
     (glue,) = [text for kind, text in zip(kinds, page.scripts, strict=True) if kind is None]  # the only one that runs
     assert policy.startswith("default-src 'none'") and assets.script_hash(glue) in policy

@@ -3,14 +3,15 @@
 Only typer is imported here; the commands import the rest when they run, so that ``boolcp --help`` answers at once.
 """
 
-import os
 import sys
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 WRONG_INPUT, BUG, INTERRUPTED = 2, 1, 130
 
 
-def main(arguments=None):
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 done, 1 a bug, 2 wrong input, 130 stopped by Ctrl-C."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     is_debug = "--debug" in arguments  # taken at any place, before or after the name of the command
@@ -39,21 +40,30 @@ def main(arguments=None):
     return 0
 
 
-def run():
-    """Run the command and leave with its exit code: the entry point of the script `boolcp`."""
+def run() -> None:
+    """Run the command and leave with its exit code: the entry point of the script `boolcp`.
+
+    A closed or full stream never costs a result: what is written to it is dropped, and the work goes on.
+    """
+    from boolcp.cli.streams import guard_streams
+
+    guard_streams()
     code = main()
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:  # `boolcp info FILE | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.stdout.flush()
+    lost = getattr(sys.stdout, "error", "")
+    if lost and code == 0:  # whoever reads the output must not take nothing for an answer
+        code = _fail(
+            f"standard output could not be written ({lost}); the files of the result are complete", WRONG_INPUT
+        )
+    sys.stderr.flush()
     sys.exit(code)
 
 
-def _show_warning(message, category, filename, lineno, file=None, line=None):
+def _show_warning(message: Warning | str, *details: Any, **options: Any) -> None:
     """Show a warning as the user can act on it, without the line of code that it comes from."""
     print(f"boolcp: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
-def _fail(text, code):
+def _fail(text: str, code: int) -> int:
     print(f"boolcp: {' '.join(text.split())}", file=sys.stderr)
     return code

@@ -1,19 +1,27 @@
 """The options that say which data a command takes and how it is prepared, shared by all commands that read data."""
 
-import functools
-import inspect
 import sys
-from dataclasses import dataclass, field, fields
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from boolcp.cli.answers import note
+from boolcp.cli.options import option
+
 READ, PREPARE = "Reading", "Preparation, in this order"
+DataArray = Any
 
 
-def _option(*names, text, panel):
-    return typer.Option(*names, help=text, rich_help_panel=panel, show_default=False)
+def _read_option(*names: str, text: str) -> Any:
+    return option(*names, text=text, panel=READ)
+
+
+def _step(*names: str, text: str) -> Any:
+    return option(*names, text=text, panel=PREPARE)
 
 
 @dataclass(frozen=True)
@@ -21,103 +29,137 @@ class DataOptions:
     """What to read and how to prepare it, as given on the command line."""
 
     files: Annotated[list[Path], typer.Argument(help="Data: one file, or several to join.", show_default=False)]
-    variable: Annotated[str | None, _option("--variable", "-v", text="Which array of the file.", panel=READ)] = None
-    dims: Annotated[str | None, _option("--dims", text="Names of its modes, e.g. channel,time,trial.", panel=READ)] = (
-        None
-    )
+    variable: Annotated[
+        str | None,
+        _read_option("--variable", "-v", text="Which array of the file; trial_* takes all such as trials."),
+    ] = None
+    dims: Annotated[str | None, _read_option("--dims", text="Names of its modes, e.g. channel,time,trial.")] = None
     coord: Annotated[
         list[str],
-        _option("--coord", text="Coordinates of a mode from another array, e.g. freq=f_axis. Repeatable.", panel=READ),
+        _read_option(
+            "--coord",
+            text="Coordinates from another array: of a mode (freq=f_axis), or further ones (condition=cond; "
+            "condition:trial=cond says of which mode). Repeatable.",
+        ),
     ] = field(default_factory=list)
+    trials: Annotated[
+        Path | None,
+        _read_option("--trials", text="Table of trials, .csv or .tsv: its columns become coordinates of the trials."),
+    ] = None
     sampling_rate: Annotated[
-        float | None, _option("--sampling-rate", text="Samples per second, if the file does not say.", panel=READ)
+        float | None, _read_option("--sampling-rate", text="Samples per second, if the file does not say.")
     ] = None
     events: Annotated[
-        str | None,
-        _option("--events", text="Count events: names of unit, time (ms), trial. Needs --bin-ms.", panel=READ),
+        str | None, _read_option("--events", text="Count events: names of unit, time (ms), trial. Needs --bin-ms.")
     ] = None
-    session: Annotated[
-        str | None, _option("--session", text="Only this session of a NeuroTycho recording.", panel=READ)
-    ] = None
-    channels: Annotated[
-        str | None, _option("--channels", text="Only these channels, e.g. 1-62,65 or Fz,Cz.", panel=READ)
-    ] = None
-    skip_bad: Annotated[bool, _option("--skip-bad", text="Go on without channels that cannot be read.", panel=READ)] = (
-        False
-    )
-    electrodes: Annotated[
-        Path | None, _option("--electrodes", text="Positions of electrodes, .csv or NeuroTycho map .mat.", panel=READ)
-    ] = None
-    condition: Annotated[str | None, _option("--condition", text="Only this condition.", panel=PREPARE)] = None
-    drop: Annotated[
-        list[str], _option("--drop", text="Leave labels out, e.g. channel=63,64. Repeatable.", panel=PREPARE)
-    ] = field(default_factory=list)
-    reference: Annotated[
-        str | None, _option("--reference", text="average, or a .csv of bipolar pairs.", panel=PREPARE)
-    ] = None
-    notch: Annotated[float | None, _option("--notch", text="Remove the line frequency (Hz).", panel=PREPARE)] = None
-    band: Annotated[str | None, _option("--band", text="Band-pass, e.g. 8-13 (Hz).", panel=PREPARE)] = None
-    envelope: Annotated[str | None, _option("--envelope", text="Envelope: amplitude, power or log.", panel=PREPARE)] = (
+    session: Annotated[str | None, _read_option("--session", text="Only this session of a NeuroTycho recording.")] = (
         None
     )
-    resample: Annotated[float | None, _option("--resample", text="New sampling rate (Hz).", panel=PREPARE)] = None
-    bin_ms: Annotated[
-        float | None, _option("--bin-ms", text="Cut into trials of so many milliseconds.", panel=PREPARE)
-    ] = None
-    n_trials: Annotated[int | None, _option("--n-trials", text="Only the first trials.", panel=PREPARE)] = None
-    join: Annotated[
-        str | None, _option("--join", text="Join several files along this mode, new or not.", panel=PREPARE)
-    ] = None
-    log: Annotated[bool, _option("--log", text="Decimal logarithm of all entries.", panel=PREPARE)] = False
-    center: Annotated[str | None, _option("--center", text="Subtract the mean along this mode.", panel=PREPARE)] = None
-    zscore: Annotated[bool, _option("--zscore", text="Mean 0 and deviation 1 per channel.", panel=PREPARE)] = False
-
-
-def takes_data(command):
-    """Give a command whose first parameter is a DataOptions all its options, for typer to read."""
-    own = list(inspect.signature(command).parameters.values())[1:]
-    shared = [_parameter(item) for item in fields(DataOptions)]
-
-    @functools.wraps(command)
-    def wrapper(**given):
-        options = DataOptions(**{item.name: given.pop(item.name) for item in shared})
-        return command(options, **given)
-
-    parameters = [shared[0], *own, *shared[1:]]
-    wrapper.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    channels: Annotated[str | None, _read_option("--channels", text="Only these channels, e.g. 1-62,65 or Fz,Cz.")] = (
+        None
     )
-    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
-    del wrapper.__wrapped__
-    return wrapper
+    skip_bad: Annotated[
+        bool, _read_option("--skip-bad", text="Leave out channels of a NeuroTycho recording that cannot be read.")
+    ] = False
+    electrodes: Annotated[
+        Path | None, _read_option("--electrodes", text="Positions of channels, .csv or NeuroTycho map .mat.")
+    ] = None
+    condition: Annotated[
+        str | None, _step("--condition", text="Only this condition: a label, or COLUMN=LABEL of the trials.")
+    ] = None
+    drop: Annotated[list[str], _step("--drop", text="Leave labels out, e.g. channel=63,64. Repeatable.")] = field(
+        default_factory=list
+    )
+    reference: Annotated[str | None, _step("--reference", text="average, or a .csv of bipolar pairs.")] = None
+    notch: Annotated[float | None, _step("--notch", text="Remove the line frequency (Hz).")] = None
+    band: Annotated[str | None, _step("--band", text="Band-pass, e.g. 8-13 (Hz).")] = None
+    envelope: Annotated[str | None, _step("--envelope", text="Envelope: amplitude, power or log.")] = None
+    resample: Annotated[float | None, _step("--resample", text="New sampling rate (Hz).")] = None
+    reject_label: Annotated[
+        str | None, _step("--reject-label", text="Time of events that begin so is missing, e.g. BAD.")
+    ] = None
+    bin_ms: Annotated[
+        float | None, _step("--bin-ms", text="Cut into trials of so many ms; or bins of spikes, in ms.")
+    ] = None
+    cut: Annotated[
+        str | None,
+        _step("--cut", text="Cut at events: their condition, COLUMN=LABEL, or all (the default with --trials)."),
+    ] = None
+    window: Annotated[
+        str | None, _step("--window", text="Trials from .. to around events, e.g. -200,800 (ms); else to their stop.")
+    ] = None
+    align: Annotated[str | None, _step("--align", text="Column of the events that becomes time 0.")] = None
+    reject: Annotated[
+        float | None, _step("--reject", text="A channel in a trial with a larger peak-to-peak amplitude is missing.")
+    ] = None
+    reject_table: Annotated[
+        Path | None, _step("--reject-table", text="Table of bad parts, e.g. columns channel, trial; they are missing.")
+    ] = None
+    baseline: Annotated[
+        str | None, _step("--baseline", text="Subtract the mean of a stretch of time, e.g. -0.2,0 (s).")
+    ] = None
+    n_trials: Annotated[int | None, _step("--n-trials", text="Only the first trials.")] = None
+    join: Annotated[str | None, _step("--join", text="Join several files along this mode, new or not.")] = None
+    names: Annotated[str | None, _step("--names", text="Names of the joined files, e.g. awake,asleep.")] = None
+    log: Annotated[bool, _step("--log", text="Decimal logarithm of all entries.")] = False
+    center: Annotated[str | None, _step("--center", text="Subtract the mean along this mode.")] = None
+    zscore: Annotated[bool, _step("--zscore", text="Mean 0 and deviation 1 per channel.")] = False
 
 
-def _parameter(item):
-    default: Any = inspect.Parameter.empty
-    if item.name != "files":
-        default = item.default_factory() if callable(item.default_factory) else item.default
-    return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=item.type)
-
-
-def load_data(options):
-    """Return the tensor that the options describe, as a DataArray."""
+def load_data(options: DataOptions, *, is_fitted: bool = True) -> DataArray:
+    """Return the tensor that the options describe, and tell its sizes; `is_fitted` says that a fit comes next."""
     from boolcp import prepare
+    from boolcp.io.reading import sizes_text
 
     arrays = [_signals(_read(path, options), options) for path in options.files]
-    if len(arrays) > 1 and options.join is None:
-        raise ValueError(f"{len(arrays)} files were given: say along which mode to join them (--join trial).")
-    names = [path.name.partition(".")[0] for path in options.files]
-    X = arrays[0] if len(arrays) == 1 else prepare.join(arrays, options.join, names)
+    X = arrays[0] if len(arrays) == 1 else _joined(arrays, options)
     if options.log:
         X = prepare.log10(X)
     if options.center:
         X = prepare.center(X, options.center)
     if options.zscore:
         X = prepare.zscore(X, "channel" if "channel" in X.dims else X.dims[0])
+    missing = float(X.isnull().mean()) if X.chunks is None else 0.0
+    others = f" and {len(arrays) - 1} more" if len(arrays) > 1 else ""
+    note(f"{options.files[0]}{others}: {sizes_text(X)}" + (f", {100 * missing:.1f} % missing" if missing else ""))
+    if is_fitted:
+        hint_at_trials(X)
     return X
 
 
-def _read(path, options):
+def hint_at_trials(X: DataArray) -> None:
+    """Warn that a recording which is not cut is a matrix, before a fit takes its time."""
+    from boolcp.io.reading import sizes_text
+    from boolcp.prepare import list_events
+
+    if X.ndim > 2 or "time" not in X.dims:
+        return
+    known = sorted({str(label) for label in list_events(X).get("condition", [])})
+    events = f", or at its events with --cut ({', '.join([*known[:5], 'all'])})" if known else ""
+    warnings.warn(
+        f"The recording is continuous, {sizes_text(X)}: a matrix without trials, which a few atoms explain without "
+        f"saying much. Cut it into trials with --bin-ms 3000, say{events}.",
+        stacklevel=2,
+    )
+
+
+def _joined(arrays: list[DataArray], options: DataOptions) -> DataArray:
+    """Return the data of several files as one."""
+    from boolcp import prepare
+    from boolcp.io.tables import with_trials
+
+    if options.join is None:
+        raise ValueError(f"{len(arrays)} files were given: say along which mode to join them (--join trial).")
+    names = [path.name.partition(".")[0] for path in options.files]
+    if options.names is not None:
+        names = list(_names(options.names) or ())
+    if len(names) != len(arrays):
+        raise ValueError(f"--names has {len(names)} names for {len(arrays)} files: give one for each.")
+    X = prepare.join(arrays, options.join, names)
+    return X if options.trials is None else with_trials(X, options.trials, options.files[0])
+
+
+def _read(path: Path, options: DataOptions) -> DataArray:
     """Return the data of a file; in a terminal, ask which array is meant if that is not clear."""
     from boolcp.io.errors import ChoiceError
 
@@ -126,33 +168,38 @@ def _read(path, options):
     except ChoiceError as error:
         if not sys.stdin.isatty():
             raise
-        typer.echo(f"{path} {error.problem}: {', '.join(error.choices)}", err=True)
+        note(f"{path} {error.problem}: {', '.join(error.choices)}")
         return _open(path, options, typer.prompt("Which one", default=error.choices[0], err=True))
 
 
-def _open(path, options, variable):
+def _open(path: Path, options: DataOptions, variable: str | None) -> DataArray:
     from boolcp.io import open_tensor
 
+    is_nwb = path.suffix.lower() == ".nwb"
+    counting = {"window_ms": _window(options.window), "align": options.align} if is_nwb else {}
     return open_tensor(
         path,
         variable=variable,
         dims=_names(options.dims),
-        coords=dict(_pair(text, "--coord") for text in options.coord) or None,
+        coords=dict(_coordinate(text) for text in options.coord) or None,
         sampling_rate=options.sampling_rate,
         events=_names(options.events),
-        bin_ms=options.bin_ms if options.events else None,
+        bin_ms=options.bin_ms if options.events or is_nwb else None,
         condition=options.condition,
         session=options.session,
         channels=None if options.channels is None else label_list(options.channels),
         skip_bad=options.skip_bad,
         electrodes=options.electrodes,
+        trials=options.trials if len(options.files) == 1 else None,
         progress=True,
+        **counting,
     )
 
 
-def _signals(X, options):
+def _signals(X: DataArray, options: DataOptions) -> DataArray:
     """Return a recording after the steps that are done file by file."""
     from boolcp import prepare
+    from boolcp.io.tables import read_table
 
     for text in options.drop:
         dim, labels = _pair(text, "--drop")
@@ -163,22 +210,50 @@ def _signals(X, options):
         from boolcp.io.electrodes import read_pairs
 
         X = prepare.bipolar(X, read_pairs(options.reference))
-    if options.notch:
-        X = prepare.notch(X, options.notch)
-    if options.band:
-        X = prepare.band_pass(X, *_band(options.band))
-    if options.envelope:
-        X = prepare.envelope(X, options.envelope)
-    if options.resample:
-        X = prepare.resample(X, options.resample)
-    if options.bin_ms and not options.events:
-        X = prepare.cut_trials(X, options.bin_ms, n_trials=options.n_trials)
-    elif options.n_trials:
-        X = X.isel(trial=slice(options.n_trials))
+    steps: list[tuple[Any, Callable[..., Any]]] = [
+        (options.notch, prepare.notch),
+        (options.band, lambda X, text: prepare.band_pass(X, *_range(text, "--band", "8-13 (Hz)"))),
+        (options.envelope, prepare.envelope),
+        (options.resample, prepare.resample),
+        (options.reject_label, lambda X, label: prepare.reject(X, label=label)),
+        (options, _cut),
+        (options.reject, lambda X, limit: prepare.reject(X, peak_to_peak=limit)),
+        (options.reject_table, lambda X, path: prepare.reject(X, table=read_table(path))),
+        (options.baseline, lambda X, text: prepare.baseline(X, *_edges(text, "--baseline", "-0.2,0 (s)"))),
+    ]
+    for value, step in steps:
+        X = X if value is None else step(X, value)
     return X
 
 
-def label_list(text):
+def _cut(X: DataArray, options: DataOptions) -> DataArray:
+    """Return a recording cut into trials as asked: consecutive, at events, or not at all."""
+    from boolcp import prepare
+
+    is_cut = "trial" in X.dims
+    has_events = bool(prepare.list_events(X)) and (options.trials is not None or options.window is not None)
+    events = options.cut or ("all" if has_events and not is_cut and not options.bin_ms else None)
+    if options.bin_ms and options.cut:
+        raise ValueError("--bin-ms cuts into trials that follow each other, --cut at events: give one of the two.")
+    if events is not None:
+        return prepare.cut_trials(
+            X, _window(options.window), events=events, align=options.align, n_trials=options.n_trials
+        )
+    if options.bin_ms and not options.events and "unit" not in X.dims:
+        return prepare.cut_trials(X, options.bin_ms, n_trials=options.n_trials)
+    if options.window or options.align:
+        if "unit" not in X.dims:
+            raise ValueError("--window and --align are for cutting at events: the data have none (--trials, --cut).")
+    if options.n_trials:
+        return X.isel(trial=slice(options.n_trials)) if is_cut else _no_trials(X)
+    return X
+
+
+def _no_trials(X: DataArray) -> DataArray:
+    raise ValueError(f"--n-trials needs a mode 'trial'; the modes are {', '.join(map(str, X.dims))}.")
+
+
+def label_list(text: str) -> list[str]:
     """Return the labels of a list such as 1-3,7,Fz.
 
     Examples
@@ -197,21 +272,45 @@ def label_list(text):
     return labels
 
 
-def _names(text):
+def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
-def _pair(text, option):
+def _pair(text: str, option: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
     if not name or not value:
         raise ValueError(f"{option} takes NAME=VALUE, got {text!r}.")
     return name.strip(), value.strip()
 
 
-def _band(text):
+def _coordinate(text: str) -> tuple[str, str | tuple[str, str]]:
+    """Return name and source of a coordinate given as NAME=VARIABLE or NAME:MODE=VARIABLE."""
+    name, source = _pair(text, "--coord")
+    name, _, mode = name.partition(":")
+    return name, (mode, source) if mode else source
+
+
+def _window(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    start, stop = _edges(text, "--window", "-200,800 (ms)")
+    if start is None or stop is None:
+        raise ValueError(f"--window takes two numbers such as -200,800 (ms), got {text!r}.")
+    return start, stop
+
+
+def _edges(text: str, option: str, example: str) -> tuple[float | None, float | None]:
+    """Return two numbers separated by a comma, either of which may be left out."""
+    return _numbers(*text.partition(",")[::2], text, option, example)
+
+
+def _range(text: str, option: str, example: str) -> tuple[float | None, float | None]:
     """Return the edges of a band given as 8-13, 8- or -13."""
-    low, _, high = text.partition("-")
+    return _numbers(*text.partition("-")[::2], text, option, example)
+
+
+def _numbers(low: str, high: str, text: str, option: str, example: str) -> tuple[float | None, float | None]:
     try:
-        return float(low) if low else None, float(high) if high else None
+        return float(low) if low.strip() else None, float(high) if high.strip() else None
     except ValueError:
-        raise ValueError(f"--band takes two numbers of Hz such as 8-13, got {text!r}.") from None
+        raise ValueError(f"{option} takes two numbers such as {example}, got {text!r}.") from None

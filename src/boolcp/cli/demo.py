@@ -1,28 +1,35 @@
 """The work of `boolcp demo`: a simulated recording goes the whole way, from files to a result and a page."""
 
 import time
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from boolcp.cli.fitting import LOG, REPORT, RESULT, SUMMARY, check_folder, run_report, write_result
+from boolcp.cli.answers import note
+from boolcp.cli.folders import LOG, PICTURE, REPORT, RESULT, SUMMARY, check_folder, check_own, run_report, write_result
 from boolcp.io.reading import sizes_text
 
 CONDITION, LABEL, RATE, N_ATOMS = "anesthesia", "Anesthetized", 100, 3
+MARK = "SIMULATED.txt"  # marks a recording that the demo wrote
 
 
-def run_demo(out, *, seed=0, is_forced=False):
+def run_demo(out: Path, *, seed: int = 0, is_forced: bool = False) -> None:
     """Simulate, write, read, prepare, fit, save, draw, report, and say on the terminal what was done and found."""
     import boolcp
     from boolcp import prepare
-    from boolcp.io.atomic import check_free
+    from boolcp.io.atomic import write_text
 
     check_folder(out, is_forced=is_forced)
-    check_free(out / REPORT, overwrite=is_forced)
+    for name in (REPORT, PICTURE):
+        check_own(out / name, is_forced=is_forced)
+    check_recording(out / "recording")
     start = time.perf_counter()
     say = _Clock(start).say
     simulation = boolcp.datasets.simulate_ecog(n_trials=12, random_state=seed)
     say(f"simulated {simulation}")
     simulation.write_neurotycho(out / "recording", overwrite=is_forced)
+    write_text(out / "recording" / MARK, "Simulated by boolcp demo.\n", overwrite=True)
     say(f"wrote {out / 'recording'}, in the layout of a NeuroTycho recording")
     X = boolcp.open_tensor(out / "recording", condition=LABEL, progress=True)
     X = prepare.cut_trials(prepare.resample(prepare.common_average(X), RATE), simulation.trial_ms)
@@ -35,26 +42,34 @@ def run_demo(out, *, seed=0, is_forced=False):
     print(f"\n{W.summary()}\n")
     for name, line in compare(W, simulation.truth[CONDITION], simulation.patterns).items():
         print(f"  {name}: {line}")
-    draw(W, out / "atoms.png")
+    draw(W, out / PICTURE)
     page = run_report(out, is_forced=is_forced)
-    print(f"\nThe result is in {out}: {RESULT}, {SUMMARY}, {LOG}, atoms.png")
+    print(f"\nThe result is in {out}: {RESULT}, {SUMMARY}, {LOG}, {PICTURE}")
     print(f"Open {page} in a browser: the report, one page with pictures.")
     print(f"In Python: boolcp.load('{out / RESULT}'). The same from the command:")
     options = f"--condition {LABEL} --reference average --resample {RATE} --bin-ms {simulation.trial_ms}"
     print(f"  boolcp fit {out / 'recording'} {options} -k {N_ATOMS} --seed {seed} -o result")
 
 
-class _Clock:
-    """Prints lines with the seconds since the start."""
+def check_recording(folder: Path) -> None:
+    """Raise a FileError if a recording lies there that the demo did not write."""
+    from boolcp.io.errors import FileError
 
-    def __init__(self, start):
+    if folder.exists() and not (folder / MARK).exists():
+        raise FileError(folder, "exists and was not written by boolcp demo", "Choose another folder (--out).")
+
+
+class _Clock:
+    """Tells lines with the seconds since the start."""
+
+    def __init__(self, start: float) -> None:
         self.start = start
 
-    def say(self, text):
-        print(f"[{time.perf_counter() - self.start:5.1f} s] {text}", flush=True)
+    def say(self, text: str) -> None:
+        note(f"[{time.perf_counter() - self.start:5.1f} s] {text}")
 
 
-def compare(W, truth, names):
+def compare(W: Any, truth: Any, names: Any) -> dict[str, str]:
     """Return for each true pattern what was found of it, as text."""
     lines = {}
     for atom, name in zip(truth.atoms, names, strict=True):
@@ -66,7 +81,7 @@ def compare(W, truth, names):
     return lines
 
 
-def draw(W, path):
+def draw(W: Any, path: Path) -> None:
     """Draw the atoms and save the figure."""
     from boolcp.extras import load_extra
     from boolcp.io.atomic import replacing
@@ -74,5 +89,5 @@ def draw(W, path):
     load_extra("matplotlib", "plot").use("Agg")
     figure = W.plot()
     with replacing(path, overwrite=True) as temporary:
-        figure.savefig(temporary, dpi=120)
+        figure.savefig(temporary, dpi=120, metadata={"Software": "boolcp"})
     load_extra("matplotlib.pyplot", "plot").close(figure)

@@ -1,11 +1,14 @@
-"""What the commands print."""
+"""The work of `boolcp info`: what is in a file or a result."""
 
 import json
 from pathlib import Path
+from typing import Any
+
+from boolcp.cli.answers import atom_rows
 
 
-def describe(path):
-    """Return what is in a data file, a recording or a result, as lines of text."""
+def describe(path: Path) -> tuple[list[str], dict[str, Any]]:
+    """Return what is in a data file, a recording or a result, as lines of text and as values."""
     from boolcp.io import load, load_provenance, reading
     from boolcp.io.results import is_result
 
@@ -13,11 +16,14 @@ def describe(path):
     if path.is_dir() and (path / "decomposition.nc").exists():
         path = path / "decomposition.nc"
     if path.suffix == ".nc" and path.is_file() and is_result(path):
-        return [load(path).summary(), "", *provenance_lines(load_provenance(path))]
-    return [str(path), *reading.describe(path)]
+        W, provenance = load(path), load_provenance(path)
+        values = {"path": path, "shape": W.shape, "dims": W.dims, "atoms": atom_rows(W), "provenance": provenance}
+        return [W.summary(), "", *provenance_lines(provenance)], values
+    lines = reading.describe(path)
+    return [str(path), *lines], {"path": path, "content": lines}
 
 
-def provenance_lines(provenance):
+def provenance_lines(provenance: dict[str, Any]) -> list[str]:
     """Return where a result comes from, one line for each entry."""
     lines = []
     for name, value in provenance.items():

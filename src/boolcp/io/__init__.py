@@ -3,5 +3,6 @@
 from boolcp.io.errors import FileError
 from boolcp.io.reading import open_tensor
 from boolcp.io.results import load, load_provenance, save
+from boolcp.io.tables import read_table
 
-__all__ = ["FileError", "load", "load_provenance", "open_tensor", "save"]
+__all__ = ["FileError", "load", "load_provenance", "open_tensor", "read_table", "save"]

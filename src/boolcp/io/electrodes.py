@@ -12,25 +12,34 @@ NO_GROUP = "NG"  # marks the filler pairs in the published tables
 
 @dataclass(frozen=True)
 class Electrode:
-    """Position of one electrode, in the units of its table, and its area if known."""
+    """Position of one electrode, in the units of its table, and its area if known.
+
+    Pixels of an image count downward: `height` is the position upward, as pictures without the image draw it.
+    """
 
     x: float
     y: float
     area: str = ""
+    is_pixel: bool = False
+
+    @property
+    def height(self) -> float:
+        """Return the position upward."""
+        return -self.y if self.is_pixel else self.y
 
 
 def read_electrodes(path):
-    r"""Return the electrodes of a map by their number: {channel: Electrode}.
+    r"""Return the electrodes of a map by their number or name: {channel: Electrode}.
 
     Parameters
     ----------
     path : str or path
         A .csv with columns channel, x.., y.. and maybe area.., or a NeuroTycho map (.mat with X and Y, one row for each
-        channel from 1).
+        channel from 1). Columns x_px and y_px, and those of the map, are pixels of an image.
 
     Returns
     -------
-    dict of int to Electrode
+    dict of int or str to Electrode
         The electrodes.
 
     Examples
@@ -40,7 +49,7 @@ def read_electrodes(path):
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "electrodes.csv"
     >>> _ = path.write_text("channel,x_px,y_px,area8\n1,519.4,770.2,PC\n")
     >>> read_electrodes(path)
-    {1: Electrode(x=519.4, y=770.2, area='PC')}
+    {1: Electrode(x=519.4, y=770.2, area='PC', is_pixel=True)}
     """
     path = check_exists(path)
     if path.suffix.lower() == ".mat":
@@ -49,17 +58,21 @@ def read_electrodes(path):
         x, y = (np.ravel(read_variable(path, name)).astype(float) for name in ("X", "Y"))
         if len(x) != len(y):
             raise FileError(path, f"has {len(x)} values X but {len(y)} values Y", "Use the original map.")
-        return {n + 1: Electrode(float(a), float(b)) for n, (a, b) in enumerate(zip(x, y, strict=True))}
+        return {n + 1: Electrode(float(a), float(b), is_pixel=True) for n, (a, b) in enumerate(zip(x, y, strict=True))}
     rows = _read_table(path)
     names = {kind: _column(path, rows[0], kind) for kind in ("channel", "x", "y")}
     area = next((name for name in rows[0] if name.lower().startswith("area")), None)
     with reading(path, "table of electrodes"):
-        return {
-            int(row[names["channel"]]): Electrode(
-                float(row[names["x"]]), float(row[names["y"]]), "" if area is None else row[area].strip()
-            )
-            for row in rows
-        }
+        is_pixel = names["y"].lower().endswith("_px")
+        places = {}
+        for row in rows:
+            place = float(row[names["x"]]), float(row[names["y"]])
+            label = row[names["channel"]].strip()
+            key = int(label) if label.isdigit() else label
+            if key in places:
+                raise ValueError(f"channel {label} appears twice")
+            places[key] = Electrode(*place, "" if area is None else row[area].strip(), is_pixel)
+        return places
 
 
 def read_pairs(path):

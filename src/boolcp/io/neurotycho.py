@@ -293,8 +293,8 @@ def _event_coord(parts, matrices):
 def _channel_coords(numbers, places):
     coords = {"channel": ("channel", np.array(numbers))}
     if places and all(number in places for number in numbers):
-        for axis in ("x", "y"):
-            coords[axis] = "channel", np.array([getattr(places[number], axis) for number in numbers])
+        for axis, name in (("x", "x"), ("y", "height")):
+            coords[axis] = "channel", np.array([getattr(places[number], name) for number in numbers])
         if all(places[number].area for number in numbers):
             coords["area"] = "channel", np.array([places[number].area for number in numbers])
     return coords

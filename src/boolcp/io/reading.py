@@ -12,7 +12,13 @@ from boolcp.io.variables import not_lazy
 from boolcp.result.labels import plain_values
 
 MNE_SUFFIXES = (".fif", ".fif.gz", ".edf", ".bdf", ".gdf", ".set", ".vhdr")
-KNOWN = ".npy, .npz, .mat, .nc, .zarr, .h5, .fif, .edf, .bdf, .gdf, .set, .vhdr, a NeuroTycho folder or .zip"
+KNOWN = ".npy, .npz, .mat, .nc, .zarr, .h5, .nwb, .fif, .edf, .bdf, .gdf, .set, .vhdr, a BIDS folder, a NeuroTycho "
+KNOWN += "folder or .zip"
+# options that only some formats take: all others refuse them, so that none is ignored
+ARRAYS = ("npy", "npz", "mat", "netcdf", "zarr", "hdf5")
+TAKEN_BY = {"variable": (*ARRAYS, "nwb", "bids"), "dims": ARRAYS, "coords": ARRAYS, "events": ARRAYS}
+TAKEN_BY |= {"sampling_rate": (*ARRAYS, "neurotycho"), "session": ("neurotycho",), "skip_bad": ("neurotycho",)}
+TAKEN_BY |= {"window_ms": ("nwb",), "align": ("nwb",)}
 
 
 def open_tensor(
@@ -29,6 +35,9 @@ def open_tensor(
     channels=None,
     skip_bad=False,
     electrodes=None,
+    trials=None,
+    window_ms=None,
+    align=None,
     progress=False,
     lazy="auto",
 ):
@@ -37,23 +46,29 @@ def open_tensor(
     Parameters
     ----------
     path : str or path
-        A file .npy, .npz, .mat (v5 or v7.3), .nc, .zarr, .h5, an EEG or MEG file that MNE reads (.fif, .edf, .bdf,
-        .gdf, .set, .vhdr), or a NeuroTycho recording, as a folder or .zip. Nothing is ever unpickled.
+        A file .npy, .npz, .mat (v5 or v7.3), .nc, .zarr, .h5, .nwb, an EEG or MEG file that MNE reads (.fif, .edf,
+        .bdf, .gdf, .set, .vhdr), a BIDS folder, or a NeuroTycho recording, as a folder or .zip. Nothing is ever
+        unpickled.
     variable : str, optional
-        Which array of the file. It can be left out if only one has two or more modes.
+        Which array of the file, series of an .nwb file or recording of a BIDS folder. It can be left out if only one
+        has two or more modes. A cell of matrices in a .mat file, or arrays whose names match a pattern such as
+        "trial_*", are trials of unequal length: channel x time x trial with NaN where a trial has no samples.
     dims : sequence of str, optional
         Names of the modes, for files that have none: ("channel", "time").
     coords : dict, optional
-        Coordinates by the name of the mode: values, or the name of a variable of the file.
+        Coordinates by name: values, or the name of a variable of the file. The name of a mode labels this mode; any
+        other is a further coordinate (the condition of each trial, say) of the mode that has its length, or of the
+        one named in a pair (mode, values).
     sampling_rate : float, optional
         Samples per second along the mode "time"; read from the file if it is there.
     events : tuple of three str, optional
         Names of three vectors, unit, time (ms) and trial of each event (a spike, say): they are counted in bins of
         `bin_ms` and give a tensor unit x time x trial.
     bin_ms : float, optional
-        Length of the bins in which `events` are counted.
+        Length of the bins in which `events`, or the spikes of units of an .nwb file, are counted.
     condition : str, optional
-        Only this condition of a recording (a label of a NeuroTycho recording, an annotation or event name of MNE).
+        Only this condition of a recording (a label of a NeuroTycho recording, an annotation or event name of MNE, a
+        value of a column of `trials`), see `boolcp.prepare.select_condition`.
     session : int or str, optional
         Only this session of a NeuroTycho recording.
     channels : sequence, optional
@@ -61,7 +76,13 @@ def open_tensor(
     skip_bad : bool
         Go on without the channels that cannot be read, with a warning.
     electrodes : str or path, optional
-        Table (.csv) or map (.mat) of the positions of the electrodes, for a NeuroTycho recording.
+        Table (.csv) or map (.mat) of the positions of the electrodes, matched with the labels of the mode "channel".
+    trials : str, path, DataFrame or dict, optional
+        A table (.csv, .tsv) with one row for each trial: every column becomes a coordinate of the mode "trial". A
+        recording that is not yet cut takes a table with the column "onset" (s) as its events, to be cut at by
+        `boolcp.prepare.cut_trials`.
+    window_ms, align : optional
+        Which part of each trial of an .nwb file spikes are counted in, as in `boolcp.prepare.count_spikes`.
     progress : bool
         Show a progress bar in a terminal while a recording is read.
     lazy : bool or "auto"
@@ -91,35 +112,63 @@ def open_tensor(
     if lazy not in (True, False, "auto"):
         raise ValueError(f'lazy must be True, False or "auto", got {lazy!r}.')
     kind = format_of(path)
-    choice = {"condition": condition, "channels": channels, "session": session}
-    if lazy is True and (events is not None or kind in ("neurotycho", "mne")):
+    given = {"variable": variable, "dims": dims, "coords": coords, "sampling_rate": sampling_rate, "events": events}
+    given |= {"session": session, "skip_bad": skip_bad or None, "window_ms": window_ms, "align": align}
+    _refuse_unused(path, kind, given)
+    if lazy is True and (events is not None or kind not in ARRAYS):
         raise not_lazy(path)
     if events is not None:
-        X = _count(path, events, bin_ms)
+        X = _count(path, events, bin_ms, coords)
     elif kind == "neurotycho":
         from boolcp.io.neurotycho import read_neurotycho
 
-        options = {"electrodes": electrodes, "skip_bad": skip_bad, "progress": progress}
-        X = read_neurotycho(path, sampling_rate=sampling_rate, **choice, **options)
+        options = {"electrodes": electrodes, "skip_bad": skip_bad, "progress": progress, "session": session}
+        X = read_neurotycho(path, sampling_rate=sampling_rate, condition=condition, channels=channels, **options)
+        condition = channels = electrodes = None
     elif kind == "mne":
         from boolcp.io.mne_files import read_mne
 
-        X = _select(read_mne(path), path, **choice)
+        X = read_mne(path)
+    elif kind == "bids":
+        from boolcp.io.bids import read_bids
+
+        X = read_bids(path, variable=variable)
+    elif kind == "nwb":
+        from boolcp.io.nwb import read_nwb
+
+        counting = {"bin_ms": bin_ms, "window_ms": window_ms, "align": align}
+        X, trials = read_nwb(path, variable=variable, trials=trials, **counting), None
     else:
-        naming = {"variable": variable, "dims": dims, "coords": coords, "sampling_rate": sampling_rate}
-        X = _select(_labelled(path, **naming, lazy=lazy), path, **choice)
-    return _finish(X, path)
+        X = _labelled(path, coords, variable=variable, dims=dims, sampling_rate=sampling_rate, lazy=lazy)
+    if electrodes is not None:
+        from boolcp.io.places import with_electrodes
+
+        X = with_electrodes(X, electrodes, path)
+    if trials is not None:
+        from boolcp.io.tables import with_trials
+
+        X = with_trials(X, trials, path)
+    return _finish(_select(X, path, condition, channels), path)
+
+
+def _refuse_unused(path, kind, given):
+    """Raise a FileError if an option was given that a format has no use for."""
+    for name, value in given.items():
+        if value is not None and kind not in TAKEN_BY[name]:
+            words = "has no sessions" if name == "session" else f"takes no {name}"
+            option = {"coords": "--coord", "window_ms": "--window"}.get(name, f"--{name.replace('_', '-')}")
+            raise FileError(path, words, f"Leave {name}= ({option}) out: it is for {', '.join(TAKEN_BY[name])} data.")
 
 
 def format_of(path):
-    """Return the family of a file: npy, npz, mat, netcdf, zarr, hdf5, mne or neurotycho."""
+    """Return the family of a file: npy, npz, mat, netcdf, zarr, hdf5, nwb, mne, bids or neurotycho."""
     name = path.name.lower()
     if path.is_dir():
         if name.endswith(".zarr") or any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zarray")):
             return "zarr"
-        return "neurotycho"
+        return "bids" if (path / "dataset_description.json").is_file() else "neurotycho"
     families = {".npy": "npy", ".npz": "npz", ".mat": "mat", ".nc": "netcdf", ".nc4": "netcdf", ".cdf": "netcdf"}
-    families |= {".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".zip": "neurotycho"}
+    families |= {".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".nwb": "nwb", ".zip": "neurotycho"}
     families |= dict.fromkeys(MNE_SUFFIXES, "mne")
     for suffix, family in families.items():
         if name.endswith(suffix):
@@ -156,17 +205,24 @@ def read_arrays(path):
     return xarray_files.read_zarr(path) if kind == "zarr" else xarray_files.read_netcdf(path)
 
 
-def _labelled(path, **options):
+def _labelled(path, coords, *, variable, dims, sampling_rate, lazy):
     """Return an array of a file as a DataArray with the labels that the file has or the options give."""
+    from boolcp.io.coordinates import add_coords
+    from boolcp.io.ragged import find_trials, read_trials
+
     arrays = read_arrays(path)
+    options = {"variable": variable, "dims": dims, "sampling_rate": sampling_rate, "lazy": lazy}
     if hasattr(arrays, "data_vars"):
         from boolcp.io.xarray_files import labelled
 
-        return labelled(arrays, path, **options)
-    return arrays.labelled(**options)
+        X = labelled(arrays, path, **options)
+    else:
+        trials = find_trials(arrays, variable)
+        X = arrays.labelled(**options) if trials is None else read_trials(arrays, trials, dims, sampling_rate)
+    return X if coords is None else add_coords(X, coords, arrays, path)
 
 
-def _count(path, events, bin_ms):
+def _count(path, events, bin_ms, coords):
     """Return the tensor unit x time x trial of events that a file lists."""
     from boolcp.prepare import count_events
 
@@ -182,17 +238,18 @@ def _count(path, events, bin_ms):
     if missing:
         raise FileError(path, f"has no variable {missing[0]!r}", "Look at its variables with boolcp info.")
     try:
-        return count_events(*vectors, bin_ms=bin_ms)
+        X = count_events(*vectors, bin_ms=bin_ms)
     except ValueError as error:
         raise FileError(path, str(error).rstrip("."), "Check the three vectors.") from error
+    from boolcp.io.coordinates import add_coords
+
+    return X if coords is None else add_coords(X, coords, arrays, path)
 
 
-def _select(X, path, condition, channels, session):
+def _select(X, path, condition, channels):
     """Apply the choices that recordings have to a labelled array."""
     from boolcp import prepare
 
-    if session is not None:
-        raise FileError(path, "has no sessions", "Leave session= (--session) out.")
     try:
         if condition is not None:
             X = prepare.select_condition(X, condition)
@@ -234,6 +291,14 @@ def describe(path):
         from boolcp.io.neurotycho import describe_recording
 
         return describe_recording(path)
+    if kind == "nwb":
+        from boolcp.io.nwb import describe_nwb
+
+        return describe_nwb(path)
+    if kind == "bids":
+        from boolcp.io.bids import list_recordings
+
+        return list(list_recordings(path))
     if kind == "mne":
         X = open_tensor(path)
         return [sizes_text(X)] + [_range_text(X, dim) for dim in X.dims] + _condition_lines(X)
@@ -251,13 +316,16 @@ def sizes_text(X):
 
 def _condition_lines(X):
     """Return the conditions of a recording as lines of text."""
-    from boolcp.prepare import list_conditions
+    from boolcp import prepare
 
-    lines = [f"  {label}: {start:.2f} to {stop:.2f} s" for label, start, stop in list_conditions(X)]
+    lines = [f"  {label}: {start:.2f} to {stop:.2f} s" for label, start, stop in prepare.list_conditions(X)]
     if "condition" in X.coords:
         counts = Counter(X.coords["condition"].values.tolist())
         lines += [f"  {label}: {count} {X.coords['condition'].dims[0]}s" for label, count in counts.items()]
-    return lines
+    counts = Counter(map(str, prepare.list_events(X).get("condition", [])))
+    lines += [f"  event {label}: {count}" for label, count in counts.items()]
+    further = [str(n) for n, c in X.coords.items() if n not in (*X.dims, "condition") and c.ndim == 1]
+    return lines + ([f"  further: {', '.join(further)}"] if further else [])
 
 
 def _range_text(X, name):

@@ -3,30 +3,52 @@
 A recording is an xarray DataArray with a mode "time" (coordinates in seconds) and, for most steps, a mode "channel".
 Each step notes itself in ``attrs["preparation"]``, which a saved decomposition remembers. Stretches of time that do
 not follow each other (two sessions, say) are told apart by a coordinate "segment" along time: no filter runs and no
-trial reaches across their border.
+trial reaches across their border. Trials may differ in length and have bad channels of their own: what they lack is
+NaN, which counts as missing. Columns of a table of trials are coordinates of the mode "trial".
 """
 
 from boolcp.prepare.choose import drop, list_conditions, select, select_condition
 from boolcp.prepare.common import sampling_rate
-from boolcp.prepare.signals import band_pass, bipolar, center, common_average, envelope, log10, notch, resample, zscore
-from boolcp.prepare.trials import count_events, cut_trials, join
+from boolcp.prepare.reject import reject
+from boolcp.prepare.signals import (
+    band_pass,
+    baseline,
+    bipolar,
+    center,
+    common_average,
+    envelope,
+    log10,
+    notch,
+    resample,
+    zscore,
+)
+from boolcp.prepare.spikes import count_events, count_spikes
+from boolcp.prepare.tables import add_table, list_events, set_events
+from boolcp.prepare.trials import cut_trials, join, stack_trials
 
 __all__ = [
+    "add_table",
     "band_pass",
+    "baseline",
     "bipolar",
     "center",
     "common_average",
     "count_events",
+    "count_spikes",
     "cut_trials",
     "drop",
     "envelope",
     "join",
     "list_conditions",
+    "list_events",
     "log10",
     "notch",
+    "reject",
     "resample",
     "sampling_rate",
     "select",
     "select_condition",
+    "set_events",
+    "stack_trials",
     "zscore",
 ]

@@ -1,11 +1,16 @@
 """Parts of a recording: by label, by condition."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import numpy as np
 
-from boolcp.prepare.common import labels_of, need_mode, noted
+from boolcp.prepare.common import DataArray, label_text, labels_of, need_mode, noted
+
+MAX_KNOWN = 20  # labels that an error lists
 
 
-def select(X, dim, values):
+def select(X: DataArray, dim: str, values: Iterable[Any]) -> DataArray:
     """Return the part of X at these labels of one mode, in the order given.
 
     Examples
@@ -16,11 +21,12 @@ def select(X, dim, values):
     >>> prepare.select(X, "channel", [3, 1])["channel"].values.tolist()
     [3, 1]
     """
+    values = list(values)
     positions = [_position(X, dim, value) for value in values]
     return noted(X.isel({dim: positions}), X, f"select {dim} {', '.join(map(str, values))}")
 
 
-def drop(X, dim, values):
+def drop(X: DataArray, dim: str, values: Iterable[Any]) -> DataArray:
     """Return X without these labels of one mode (bad channels, say).
 
     Examples
@@ -31,6 +37,7 @@ def drop(X, dim, values):
     >>> prepare.drop(X, "channel", [2])["channel"].values.tolist()
     [1, 3]
     """
+    values = list(values)
     positions = {_position(X, dim, value) for value in values}
     keep = [n for n in range(X.sizes[dim]) if n not in positions]
     if not keep:
@@ -38,19 +45,20 @@ def drop(X, dim, values):
     return noted(X.isel({dim: keep}), X, f"drop {dim} {', '.join(map(str, values))}")
 
 
-def select_condition(X, condition):
+def select_condition(X: DataArray, condition: str) -> DataArray:
     """Return the part of a recording under one condition.
 
-    A condition is a value of the coordinate "condition" along some mode (trials of MNE epochs, states), or a stretch of
-    time listed in ``attrs`` (NeuroTycho recordings, MNE annotations). Case does not matter, and of a label with tags
-    such as "go/left" one tag is enough.
+    A condition is a value of a coordinate along some mode (events of MNE epochs, a column of a table of trials), or a
+    stretch of time listed in ``attrs`` (NeuroTycho recordings, MNE annotations). Case does not matter, and of a label
+    with tags such as "go/left" one tag is enough.
 
     Parameters
     ----------
     X : DataArray
         The recording.
     condition : str
-        Its label.
+        Its label, looked for in the coordinate "condition" first, then in all others; or "name=label" for the
+        coordinate of that name.
 
     Returns
     -------
@@ -64,22 +72,15 @@ def select_condition(X, condition):
     >>> X = xr.DataArray(np.zeros((2, 4)), {"condition": ("trial", ["a", "b", "a", "b"])}, ("channel", "trial"))
     >>> prepare.select_condition(X, "b").shape
     (2, 2)
+    >>> X = prepare.add_table(X, {"correct": [True, True, False, True]})
+    >>> prepare.select_condition(X, "correct=True").shape
+    (2, 3)
     """
     step = f"condition {condition}"
-    if "condition" in X.coords and X.coords["condition"].ndim == 1:
-        (dim,) = X.coords["condition"].dims
-        known = [str(label) for label in X.coords["condition"].values]
-        positions = [n for n, label in enumerate(known) if is_condition(label, condition)]
-        if not positions:
-            raise ValueError(f"There is no condition {condition!r}; there are {', '.join(sorted(set(known)))}.")
-        return noted(X.isel({dim: positions}), X, step)
-    stretches = list_conditions(X)
-    if not stretches:
-        raise ValueError(f"No conditions are known, so {condition!r} cannot be selected.")
-    chosen = [(start, stop) for label, start, stop in stretches if is_condition(label, condition)]
+    chosen = [(start, stop) for label, start, stop in list_conditions(X) if is_condition(label, condition)]
     if not chosen:
-        known = sorted({label for label, _, _ in stretches})
-        raise ValueError(f"There is no condition {condition!r}; there are {', '.join(known)}.")
+        name, rows = find_rows(_columns(X, condition), condition)
+        return noted(X.isel({X.coords[name].dims[0]: rows}), X, step)
     times = X["time"].values
     pieces = [np.flatnonzero((times >= start) & (times < stop)) for start, stop in chosen]
     selected = X.isel(time=np.concatenate(pieces))
@@ -91,13 +92,63 @@ def select_condition(X, condition):
     return selected
 
 
-def is_condition(label, condition):
+def _columns(X: DataArray, condition: str) -> dict[str, np.ndarray]:
+    """Return the coordinates that may hold a condition, or raise an error that says where it can be found."""
+    columns = {str(n): c.values for n, c in X.coords.items() if c.ndim == 1 and str(n) not in (*X.dims, "segment")}
+    if columns_with(columns, condition):
+        return columns
+    known = sorted({label for label, _, _ in list_conditions(X)})
+    if "event_onset" in X.attrs and "trial" not in X.dims:
+        lasting = f", there are {', '.join(known)}" if known else ""
+        raise ValueError(
+            f"No stretch of the recording is {condition!r}{lasting}. Events are cut at: cut_trials, --cut {condition}."
+        )
+    if known:
+        raise ValueError(f"There is no condition {condition!r}; there are {', '.join(known)}.")
+    if not columns:
+        raise ValueError(f"No conditions are known, so {condition!r} cannot be selected.")
+    return columns
+
+
+def find_rows(columns: Mapping[str, np.ndarray], condition: str) -> tuple[str, np.ndarray]:
+    """Return the column that has a condition, and the rows under it."""
+    found = columns_with(columns, condition)
+    if not found:
+        labels = columns.get("condition", next(iter(columns.values())))
+        known = sorted({str(label) for label in labels})
+        listing = ", ".join(known[:MAX_KNOWN]) + (f" and {len(known) - MAX_KNOWN} more" if known[MAX_KNOWN:] else "")
+        others = [name for name in columns if name != "condition"] if "condition" in columns else []
+        further = f"; further columns: {', '.join(others)}" if others else ""
+        raise ValueError(f"There is no condition {condition!r}; there are {listing}{further}.")
+    if len(found) > 1 and "condition" not in found:
+        names = " or ".join(f"{name}={condition}" for name in found)
+        raise ValueError(f"The condition {condition!r} is in several columns: write {names}.")
+    name = "condition" if "condition" in found else next(iter(found))
+    return name, found[name]
+
+
+def columns_with(columns: Mapping[str, np.ndarray], condition: str) -> dict[str, np.ndarray]:
+    """Return the rows under a condition for each column that has it; "name=label" looks in one column only."""
+    found = {name: _rows(values, condition) for name, values in columns.items() if values.dtype.kind in "USOb"}
+    found = {name: rows for name, rows in found.items() if len(rows)}
+    name, _, label = condition.partition("=")
+    if found or not label or name not in columns:
+        return found
+    rows = _rows(columns[name], label)
+    return {name: rows} if len(rows) else {}
+
+
+def _rows(values: np.ndarray, condition: str) -> np.ndarray:
+    return np.flatnonzero([is_condition(label_text(value), condition) for value in values])
+
+
+def is_condition(label: str, condition: str) -> bool:
     """Return True if a label is the condition, or has it as one of its tags."""
     label, condition = label.lower(), condition.lower()
     return condition == label or condition in label.split("/")
 
 
-def list_conditions(X):
+def list_conditions(X: DataArray) -> list[tuple[str, float, float]]:
     """Return the stretches of time of a recording: label, first and last second of each.
 
     Examples
@@ -112,7 +163,7 @@ def list_conditions(X):
     return [(str(label), float(start), float(stop)) for label, start, stop in zip(*attrs, strict=True)]
 
 
-def _position(X, dim, value):
+def _position(X: DataArray, dim: str, value: Any) -> int:
     """Return the position of a label of one mode; text matches numbers too."""
     need_mode(X, dim, "the selection")
     labels = labels_of(X, dim)

@@ -1,13 +1,16 @@
 """What the steps share."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from boolcp.result.labels import is_labelled
 
+DataArray = Any  # of xarray, which is imported only where it is used
 
-def sampling_rate(X):
+
+def sampling_rate(X: DataArray) -> float:
     """Return the number of samples per second along "time".
 
     Examples
@@ -21,7 +24,7 @@ def sampling_rate(X):
     if "sampling_rate" in X.attrs:
         return float(X.attrs["sampling_rate"])
     if "time" not in X.coords or X.sizes["time"] < 2:
-        raise ValueError("The sampling rate is not known: give it (sampling_rate=, --sampling-rate).")
+        raise ValueError("The sampling rate is unknown: pass it (sampling_rate=, --sampling-rate).")
     steps = np.diff(X["time"].values.astype(float))
     step = np.median(steps)
     if not step > 0 or np.mean(np.abs(steps - step) > 0.01 * step) > 0.01:
@@ -29,7 +32,7 @@ def sampling_rate(X):
     return float(round(1 / step, 6))
 
 
-def segments(X):
+def segments(X: DataArray) -> list[DataArray]:
     """Return the stretches of X without a gap in time."""
     need_mode(X, "time", "this step")
     if "segment" not in X.coords:
@@ -39,26 +42,37 @@ def segments(X):
     return [X.isel(time=slice(a, b)) for a, b in pairwise(borders)]
 
 
-def labels_of(X, dim):
+def labels_of(X: DataArray, dim: str) -> np.ndarray:
     """Return the coordinates of a mode, or its positions if it has none."""
     return X.coords[dim].values if dim in X.coords else np.arange(X.sizes[dim])
 
 
-def need_mode(X, dim, what):
-    """Raise unless X is labelled and has the mode."""
+def label_text(label: Any) -> str:
+    """Return a label as text, whole numbers without a point: 3 and 3.0 are one trial."""
+    is_whole = isinstance(label, float | np.floating) and float(label).is_integer()
+    return str(int(label)) if is_whole else str(label)
+
+
+def need_labels(X: DataArray, what: str) -> None:
+    """Raise unless X is a DataArray."""
     if not is_labelled(X):
         raise TypeError(f"{what} needs an xarray DataArray with named modes, got {type(X).__name__}.")
+
+
+def need_mode(X: DataArray, dim: str, what: str) -> None:
+    """Raise unless X is labelled and has the mode."""
+    need_labels(X, what)
     if dim not in X.dims:
         names = ", ".join(map(str, X.dims))
         raise ValueError(f"The mode {dim!r} is needed for {what}; the modes are {names}. Name them (dims=, --dims).")
 
 
-def floating(X):
+def floating(X: DataArray) -> DataArray:
     """Return X in floating point, so that differences of int16 do not overflow."""
     return X if X.dtype in (np.float32, np.float64) else X.astype(np.float32 if X.dtype.itemsize <= 2 else np.float64)
 
 
-def noted(result, X, step, unit=None):
+def noted(result: DataArray, X: DataArray, step: str, unit: str | None = None) -> DataArray:
     """Return the result with the attributes of X, the step added to its preparation, and its unit where that is new.
 
     `unit` has a place for the unit of X, as in "log10 {}"; it is left out where that is not known.

@@ -1,15 +1,17 @@
 """What is done to the signals of a recording: reference, filters, envelope, scale."""
 
+from collections.abc import Callable, Iterable
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from boolcp.extras import load_extra
-from boolcp.prepare.common import floating, labels_of, need_mode, noted, sampling_rate, segments
+from boolcp.prepare.common import DataArray, floating, labels_of, need_mode, noted, sampling_rate, segments
 from boolcp.prepare.trials import join
 
 
-def common_average(X):
+def common_average(X: DataArray) -> DataArray:
     """Return X minus the mean over its channels at each moment.
 
     Examples
@@ -25,7 +27,7 @@ def common_average(X):
     return noted(X - X.mean("channel"), X, "common average reference")
 
 
-def bipolar(X, pairs):
+def bipolar(X: DataArray, pairs: Iterable[tuple[Any, Any]]) -> DataArray:
     """Return the differences of pairs of channels; a pair is named "a-b" and lies at the midpoint of its electrodes.
 
     Parameters
@@ -50,6 +52,7 @@ def bipolar(X, pairs):
     [2.0, 4.0]
     """
     need_mode(X, "channel", "re-referencing")
+    pairs = list(pairs)
     known = {str(value): n for n, value in enumerate(labels_of(X, "channel"))}
     used = [(known[str(a)], known[str(b)]) for a, b in pairs if str(a) in known and str(b) in known]
     if not used:
@@ -64,10 +67,10 @@ def bipolar(X, pairs):
     if "area" in X.coords and X.coords["area"].dims == ("channel",):
         coords["area"] = "channel", plus["area"].values
     result = plus.drop_vars([n for n, c in plus.coords.items() if "channel" in c.dims]).copy(data=values)
-    return noted(result.assign_coords(coords), X, f"bipolar reference, {len(used)} of {len(list(pairs))} pairs")
+    return noted(result.assign_coords(coords), X, f"bipolar reference, {len(used)} of {len(pairs)} pairs")
 
 
-def band_pass(X, low, high, *, order=4):
+def band_pass(X: DataArray, low: float | None, high: float | None, *, order: int = 4) -> DataArray:
     """Return X filtered along time to the band from low to high (Hz), forward and backward, so without delay.
 
     Parameters
@@ -96,7 +99,7 @@ def band_pass(X, low, high, *, order=4):
     """
     rate = sampling_rate(X)
     edges = [edge for edge in (low, high) if edge is not None]
-    if not edges or not all(0 < edge < rate / 2 for edge in edges) or (len(edges) == 2 and not low < high):
+    if not edges or not all(0 < edge < rate / 2 for edge in edges) or (len(edges) == 2 and edges[0] >= edges[1]):
         raise ValueError(f"The band {low} to {high} Hz must lie between 0 and half the sampling rate, {rate / 2:g} Hz.")
     kind = "bandpass" if len(edges) == 2 else ("highpass" if high is None else "lowpass")
     from scipy import signal  # slow to import, and most files are read without a filter
@@ -106,7 +109,7 @@ def band_pass(X, low, high, *, order=4):
     return noted(result, X, f"band-pass {low} to {high} Hz, Butterworth of order {order}, zero phase")
 
 
-def notch(X, frequency, *, width=2.0):
+def notch(X: DataArray, frequency: float, *, width: float = 2.0) -> DataArray:
     """Return X without a narrow band (Hz) around the frequency of the power line.
 
     Examples
@@ -130,7 +133,7 @@ def notch(X, frequency, *, width=2.0):
     return noted(result, X, f"notch {frequency} Hz")
 
 
-def envelope(X, kind="amplitude"):
+def envelope(X: DataArray, kind: str = "amplitude") -> DataArray:
     """Return the envelope of X along time, |x + i Hilbert(x)|: its amplitude, its square "power", or its "log".
 
     Examples
@@ -146,7 +149,7 @@ def envelope(X, kind="amplitude"):
         raise ValueError(f'kind must be "amplitude", "power" or "log", got {kind!r}.')
     from scipy import fft, signal
 
-    def change(x):
+    def change(x: np.ndarray) -> np.ndarray:
         amplitude = np.abs(signal.hilbert(x, fft.next_fast_len(len(x)))[: len(x)])
         if kind == "log":
             return _safe_log10(amplitude)
@@ -156,8 +159,8 @@ def envelope(X, kind="amplitude"):
     return noted(_along_time(X, change), X, f"envelope ({kind})", unit)
 
 
-def resample(X, rate):
-    """Return X at another sampling rate (Hz), by polyphase filtering (without aliasing).
+def resample(X: DataArray, rate: float) -> DataArray:
+    """Return X at a different sampling rate (Hz), by polyphase filtering (without aliasing).
 
     Examples
     --------
@@ -173,7 +176,7 @@ def resample(X, rate):
     ratio = Fraction(rate / old).limit_denominator(10_000)
     from scipy import signal
 
-    def change(x):
+    def change(x: np.ndarray) -> np.ndarray:
         return signal.resample_poly(x, ratio.numerator, ratio.denominator, padtype="line")
 
     pieces = []
@@ -190,7 +193,7 @@ def resample(X, rate):
     return result
 
 
-def log10(X):
+def log10(X: DataArray) -> DataArray:
     """Return the decimal logarithm of X, whose entries must be positive (spectra, say).
 
     Examples
@@ -208,7 +211,7 @@ def log10(X):
     return noted(np.log10(floating(X)), X, "log10", "log10 {}")
 
 
-def center(X, dim):
+def center(X: DataArray, dim: str) -> DataArray:
     """Return X minus its mean along one mode: centering along "state" leaves what differs between states.
 
     Examples
@@ -223,7 +226,7 @@ def center(X, dim):
     return noted(X - X.mean(dim), X, f"center along {dim}")
 
 
-def zscore(X, dim="channel"):
+def zscore(X: DataArray, dim: str = "channel") -> DataArray:
     """Return X with mean zero and standard deviation one for each label of a mode, missing entries left out.
 
     Examples
@@ -245,15 +248,40 @@ def zscore(X, dim="channel"):
     return noted(result, X, f"z-score per {dim}", "standard deviations")
 
 
-def _along_time(X, change):
+def baseline(X: DataArray, start: float | None = None, stop: float | None = 0.0) -> DataArray:
+    """Return X minus its mean from start to stop (s, the stop left out) for each channel in each trial.
+
+    None leaves a side open: the default is all before time 0.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> X = xr.DataArray(np.array([[5.0, 5.0, 7.0, 8.0]]), {"time": [-0.2, -0.1, 0.0, 0.1]}, ("channel", "time"))
+    >>> prepare.baseline(X).values.tolist()
+    [[0.0, 0.0, 2.0, 3.0]]
+    """
+    need_mode(X, "time", "the baseline")
+    times = labels_of(X, "time")
+    inside = (times >= (-np.inf if start is None else start)) & (times < (np.inf if stop is None else stop))
+    if not inside.any():
+        raise ValueError(f"The baseline {start} to {stop} s has no sample: times run from {times[0]} to {times[-1]} s.")
+    X = floating(X)
+    ends = ["start" if start is None else f"{start:g}", "end" if stop is None else f"{stop:g}"]
+    return noted(X - X.isel(time=inside).mean("time"), X, f"baseline {ends[0]} to {ends[1]} s")
+
+
+def _along_time(X: DataArray, change: Callable[[np.ndarray], np.ndarray]) -> DataArray:
     """Return X with each of its time series changed, segment by segment."""
     sampling_rate(X)
     pieces = [piece.copy(data=_map_rows(piece, change)) for piece in segments(X)]
     return join(pieces, "time")
 
 
-def _map_rows(X, change):
+def _map_rows(X: DataArray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
     """Return the changed time series of X as an array, one at a time so that no second copy is in double precision."""
+    if X.dtype.kind == "f" and bool(X.isnull().any()):
+        raise ValueError("Filters and resampling cannot run over missing entries (NaN): use them first, then reject.")
     position = X.dims.index("time")
     rows = np.moveaxis(X.values, position, -1)
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
@@ -266,7 +294,7 @@ def _map_rows(X, change):
     return np.moveaxis(result, -1, position)
 
 
-def _safe_log10(x):
+def _safe_log10(x: np.ndarray) -> np.ndarray:
     """Return log10 x, with exact zeros (a silent stretch) set to the smallest positive value."""
     positive = x[x > 0]
     return np.log10(np.maximum(x, positive.min() if len(positive) else 1.0))

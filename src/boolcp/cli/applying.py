@@ -1,0 +1,142 @@
+"""The work of `boolcp convert`, `complete` and `transform`: data that are written, filled, or seen by a result."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from boolcp.cli.answers import answer, note
+from boolcp.cli.data import DataOptions, load_data
+from boolcp.cli.folders import check_output, find_result
+from boolcp.cli.options import ModelOptions, make_model
+
+
+def run_complete(
+    data: DataOptions, model: ModelOptions, n_atoms: int, out: Path, *, is_forced: bool = False, as_json: bool = False
+) -> None:
+    """Write the tensor with its missing entries filled."""
+    check_output(out, data.files, is_forced=is_forced, endings=(".nc", ".npy"))
+    bmp = make_model(model, n_atoms)
+    X = load_data(data)
+    from boolcp.io.writing import write_tensor
+
+    n_missing = int(X.isnull().sum())
+    if n_missing == 0:
+        raise ValueError(f"{data.files[0]}: no entry is missing (NaN), there is nothing to complete.")
+    bmp.fit(X)
+    write_tensor(bmp.complete(X), out, overwrite=is_forced)
+    text = f"{bmp.decomposition_.summary()}\n{out}: {n_missing} entries filled"
+    answer(text, {"path": out, "n_filled": n_missing, "explained": bmp.decomposition_.explained()}, as_json=as_json)
+
+
+def run_convert(data: DataOptions, out: Path, *, is_forced: bool = False, as_json: bool = False) -> None:
+    """Write the prepared tensor."""
+    check_output(out, data.files, is_forced=is_forced, endings=(".nc", ".npy"))
+    from boolcp.io.reading import sizes_text
+    from boolcp.io.writing import write_tensor
+
+    X = load_data(data, is_fitted=False)
+    write_tensor(X, out, overwrite=is_forced)
+    answer(f"{out}: {sizes_text(X)}", {"path": out, "sizes": dict(X.sizes)}, as_json=as_json)
+
+
+def run_transform(
+    result: Path, data: DataOptions, out: Path, *, mode: str | None, is_forced: bool = False, as_json: bool = False
+) -> None:
+    """Write the factor of new data along one mode, the other factors of a saved result fixed."""
+    check_output(out, data.files, is_forced=is_forced, endings=(".csv", ".tsv", ".nc"))
+    from boolcp.io import load, load_provenance
+
+    path = find_result(result)
+    W, provenance = load(path), load_provenance(path)
+    X = load_data(data)
+    warn_of_preparation(provenance, X)
+    rows = transform_labelled(W, X, mode)
+    write_rows(rows, out, is_forced=is_forced)
+    dim = rows.dims[0]
+    shares = {str(k): float(v) for k, v in zip(rows["atom"].values, rows.mean(dim).values, strict=True)}
+    kinds = rows["is_boolean"].values.tolist()
+    words = [
+        f"atom {k}: " + (f"on in {100 * mean:.0f} %" if is_on else f"mean {mean:.4g}")
+        for (k, mean), is_on in zip(shares.items(), kinds, strict=True)
+    ]
+    text = "\n".join([f"{out}: {rows.sizes[dim]} {dim}s, {len(words)} atoms", *words])
+    answer(text, {"path": out, "mode": dim, "n_entries": rows.sizes[dim], "mean": shares}, as_json=as_json)
+
+
+def transform_labelled(W: Any, X: Any, mode: str | None) -> Any:
+    """Return the factor of new data along a mode as a DataArray, mode x atom, with the labels of the new data."""
+    import numpy as np
+    import xarray
+
+    from boolcp.bmp import BMP
+    from boolcp.checks import check_mode
+
+    dims = W.dims or tuple(map(str, X.dims))
+    chosen = check_mode(("trial" if "trial" in dims else W.ndim - 1) if mode is None else mode, W.ndim, dims)
+    X = matched(W, X.transpose(*dims) if set(X.dims) == set(dims) else X, chosen)
+    model = BMP(max(W.n_atoms, 1))
+    model.decomposition_ = W
+    values = model.transform(X, mode=chosen)
+    owner = [k for k, atom in enumerate(W.atoms) for _ in range(1 if atom.mode == chosen else atom.rank or 1)]
+    names = [f"{k}" if owner.count(k) == 1 else f"{k}.{owner[:n].count(k)}" for n, k in enumerate(owner)]
+    dim = X.dims[chosen]
+    coords = {name: coord for name, coord in X.coords.items() if coord.dims == (dim,)}
+    coords |= {"atom": ("atom", np.array(names, dtype=str))}
+    coords |= {"is_boolean": ("atom", np.array([W.atoms[k].mode == chosen for k in owner], dtype=bool))}
+    return xarray.DataArray(values, coords, (dim, "atom"), name="factor")
+
+
+def matched(W: Any, X: Any, mode: int) -> Any:
+    """Return X with its entries along all other modes in the order of those that were fitted."""
+    known = {} if W.labels is None else W.labels.coords
+    for n, dim in enumerate(W.dims or ()):
+        if n == mode or dim not in known or dim not in X.coords:
+            continue
+        old, new = [str(v) for v in known[dim]], [str(v) for v in X.coords[dim].values]
+        if known[dim].dtype.kind == "f" and len(old) == len(new):
+            continue  # times: as many, and maybe from a different start
+        if sorted(old) != sorted(new):
+            missing = [label for label in old if label not in new]
+            what = f"lacks {', '.join(missing[:5])}" if missing else f"has {len(new)} instead of {len(old)}"
+            raise ValueError(f"The new data {what} along {dim!r}: bring the labels that were fitted.")
+        X = X.isel({dim: [new.index(label) for label in old]})
+    return X
+
+
+def warn_of_preparation(provenance: dict[str, Any], X: Any) -> None:
+    """Tell if the new data were not prepared as those of the fit."""
+    before = provenance.get("data", {}).get("preparation")
+    steps = [_comparable(before or []), _comparable(X.attrs.get("preparation", []))]
+    if before is not None and steps[0] != steps[1]:
+        texts = ["; ".join(one) or "nothing" for one in steps]
+        note(
+            f"boolcp: warning: the new data were prepared differently ({texts[1]}) from those of the fit ({texts[0]})."
+        )
+
+
+def _comparable(steps: Any) -> list[str]:
+    """Return the steps that say how numbers were made, without those that choose trials."""
+    steps = [steps] if isinstance(steps, str) else [str(step) for step in steps]
+    chosen = ("condition ", "table of ", "reject", "select ")
+    return [re.sub(r"\d+ trials", "trials", step) for step in steps if not step.startswith(chosen)]
+
+
+def write_rows(rows: Any, out: Path, *, is_forced: bool) -> None:
+    """Write a table with one row for each entry, its labels first, or a netCDF file."""
+    from boolcp.io.atomic import write_text
+    from boolcp.io.writing import write_tensor
+
+    if out.suffix.lower() == ".nc":
+        write_tensor(rows, out, overwrite=is_forced)
+        return
+    import pandas
+
+    dim = rows.dims[0]
+    labels = {str(name): coord.values for name, coord in rows.coords.items() if coord.dims == (dim,)}
+    own = {dim: labels.pop(dim, range(rows.sizes[dim]))}
+    columns = {f"atom_{k}": rows.values[:, n] for n, k in enumerate(rows["atom"].values)}
+    for (name, values), is_boolean in zip(columns.items(), rows["is_boolean"].values, strict=True):
+        columns[name] = values.astype(int) if is_boolean else values
+    table = pandas.DataFrame(own | labels | columns)
+    separator = "\t" if out.suffix.lower() == ".tsv" else ","
+    write_text(out, table.to_csv(index=False, sep=separator), overwrite=is_forced)

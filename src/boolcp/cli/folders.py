@@ -1,0 +1,124 @@
+"""The folder of a result: which files are in it, whether they may be replaced, and how they are written."""
+
+import json
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+RESULT, SUMMARY, LOG, REPORT, PICTURE = "decomposition.nc", "summary.csv", "fit.log", "report.html", "atoms.png"
+MARKS = {
+    SUMMARY: "atom,boolean_mode,",
+    LOG: '"boolcp": "',
+    REPORT: '<meta name="generator" content="boolcp',
+    PICTURE: "boolcp",
+}
+
+
+def check_folder(out: Path, *, is_forced: bool = False) -> None:
+    """Raise a FileError if files would be replaced that should not be, before any work is done."""
+    from boolcp.io.errors import FileError
+
+    if out.exists() and not out.is_dir():
+        raise FileError(out, "is a file, not a folder", "Name a folder (--out).")
+    for name in (RESULT, SUMMARY, LOG):
+        check_own(out / name, is_forced=is_forced)
+
+
+def check_own(path: Path, *, is_forced: bool) -> None:
+    """Raise a FileError if a file exists, unless replacing is allowed and boolcp wrote it."""
+    from boolcp.io.atomic import check_free
+    from boolcp.io.errors import FileError
+
+    check_free(path, overwrite=is_forced)
+    if path.exists() and not is_own(path):
+        advice = "--force replaces results of boolcp only: move the file, or choose another folder (--out)."
+        raise FileError(path, "exists and was not written by boolcp", advice)
+
+
+def is_own(path: Path) -> bool:
+    """Return True if boolcp wrote a file of a result."""
+    if path.name == RESULT:
+        from boolcp.io.results import is_result
+
+        return is_result(path)
+    try:
+        return MARKS.get(path.name, MARKS[REPORT]).encode() in path.read_bytes()
+    except OSError:
+        return False
+
+
+def check_output(out: Path, files: list[Path], *, is_forced: bool, endings: tuple[str, ...] = ()) -> None:
+    """Raise a FileError if the file to write exists, is one of those that are read, or has an unknown ending."""
+    from boolcp.io.atomic import check_free
+    from boolcp.io.errors import FileError
+
+    if endings and out.suffix.lower() not in endings:
+        problem = f"the ending {out.suffix or '(none)'} is not known for output"
+        raise FileError(out, problem, f"Use {', '.join(endings[:-1])} or {endings[-1]}.")
+    check_free(out, overwrite=is_forced)
+    if out.exists() and any(file.exists() and out.samefile(file) for file in files):
+        raise FileError(out, "is the file that is read", "Write the result elsewhere (--out).")
+
+
+def write_result(
+    model: Any, X: Any, out: Path, *, seconds: float, notes: Mapping[str, Any] | None = None, is_forced: bool = False
+) -> None:
+    """Write the three files of a result: all of them, or none if one cannot be written; then remove an old report."""
+    from boolcp.io import save
+    from boolcp.io.atomic import replacing
+    from boolcp.io.errors import writing
+    from boolcp.io.results import make_provenance
+
+    command = shlex.join(["boolcp", *sys.argv[1:]])
+    full = {"command": command, "seconds": round(seconds, 3), "is_partial": False, **(notes or {})}
+    full["residual_check"] = check_residual(model, X)
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    short = {name: value for name, value in full.items() if name not in ("residual_check", "stability", "tests")}
+    provenance = make_provenance(model, data=X, notes=short)
+    log = "\n".join([model.decomposition_.summary(), "", json.dumps(provenance, indent=2), ""])
+    with (
+        replacing(out / LOG, overwrite=is_forced) as log_file,
+        replacing(out / SUMMARY, overwrite=is_forced) as table_file,
+        replacing(out / RESULT, overwrite=is_forced) as result_file,
+    ):
+        save(model, result_file, data=X, notes=full, overwrite=True)
+        table_file.write_text(model.decomposition_.to_dataframe().to_csv(), encoding="utf-8")
+        log_file.write_text(log, encoding="utf-8")
+    if is_own(out / REPORT):
+        (out / REPORT).unlink()  # that of the result that was replaced
+
+
+def check_residual(model: Any, X: Any) -> dict[str, Any]:
+    """Return the numbers of the residual check, as JSON can hold them."""
+    from boolcp.trust.residuals import residual_check
+
+    numbers = vars(residual_check(X, model.decomposition_))
+    rounded = {name: [float(f"{q:.5g}") for q in numbers[name]] for name in ("normal_quantiles", "quantiles")}
+    return numbers | rounded
+
+
+def find_result(path: Path) -> Path:
+    """Return the file of a result, given itself or its folder."""
+    from boolcp.io.errors import FileError, check_exists
+
+    path = check_exists(path)
+    if path.is_dir() and not (path / RESULT).exists():
+        raise FileError(path, f"has no {RESULT}", "Name a folder that boolcp fit wrote, or the file of a result.")
+    return path / RESULT if path.is_dir() else path
+
+
+def run_report(out: Path, *, is_forced: bool = False) -> Path:
+    """Write the report of a result, a folder or a file, and return its path."""
+    from boolcp.io import load, load_provenance
+
+    result = find_result(out)
+    page = result.with_name(REPORT) if result.name == RESULT else result.with_suffix(".html")
+    check_own(page, is_forced=is_forced)
+    W, provenance = load(result), load_provenance(result)
+    from boolcp.report import write_report
+
+    write_report(W, page, provenance=provenance, force=is_forced)
+    return page

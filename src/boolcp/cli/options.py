@@ -1,0 +1,122 @@
+"""Options that commands share: dataclasses whose fields become options, so that every command spells them alike."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from typer.core import TyperCommand
+
+MODEL = "Model"
+
+
+def option(*names: str, text: str, panel: str | None = None, **settings: Any) -> Any:
+    """Return an option of typer whose default is not printed unless asked for."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **({"show_default": False} | settings))
+
+
+Out = Annotated[Path | None, option("--out", "-o", text="Folder of the result.")]
+Force = Annotated[bool, option("--force", text="Replace results that boolcp wrote before.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes.")]
+Json = Annotated[bool, option("--json", text="Print the result as JSON, for scripts.")]
+Atoms = Annotated[int, typer.Option("--n-atoms", "-k", help="Number of atoms.", rich_help_panel=MODEL)]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The parameters of BMP that a command takes, but for the number of atoms."""
+
+    boolean_modes: Annotated[
+        str | None, option("--boolean-modes", text="Modes allowed to be Boolean, e.g. trial,channel.", panel=MODEL)
+    ] = None
+    atom_rank: Annotated[
+        str,
+        option("--atom-rank", text="Rank of the real part: a number, auto, or block.", panel=MODEL, show_default=True),
+    ] = "1"
+    criterion: Annotated[
+        str, option("--criterion", text="normalized, or published as in the paper.", panel=MODEL, show_default=True)
+    ] = "normalized"
+    refine: Annotated[bool, typer.Option(help="Correct all factors after the pursuit.", rich_help_panel=MODEL)] = True
+    n_init: Annotated[
+        int, option("--n-init", text="Starts of the refinement at most.", panel=MODEL, show_default=True)
+    ] = 10
+    alpha: Annotated[
+        float, option("--alpha", text="Weight of the l1 penalty on the weights.", panel=MODEL, show_default=True)
+    ] = 0.0
+    max_memory: Annotated[
+        str | None, option("--max-memory", text="Memory for data that is not loaded, e.g. 3GB.", panel=MODEL)
+    ] = None
+    seed: Annotated[int, option("--seed", text="Equal seeds give equal results.", panel=MODEL, show_default=True)] = 0
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters as BMP takes them."""
+        given = asdict(self)
+        given["random_state"] = given.pop("seed")
+        modes, rank = given["boolean_modes"], given["atom_rank"]
+        if modes is not None:
+            given["boolean_modes"] = [int(m) if m.strip().isdigit() else m.strip() for m in modes.split(",")]
+        given["atom_rank"] = None if rank == "block" else (int(rank) if rank.isdigit() else rank)
+        return given
+
+
+def make_model(options: ModelOptions, n_atoms: int) -> Any:
+    """Return the BMP to fit; wrong parameters are found before the data are read."""
+    from boolcp.bmp import BMP
+
+    model = BMP(n_atoms, **options.parameters(), verbose=1)
+    model._check_parameters()  # what `fit` does first, too
+    return model
+
+
+class Grouped(TyperCommand):
+    """A command whose help lists its options in groups: its own, those of the model, reading, preparation."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and the options, group by group."""
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            is_argument = parameter.param_type_name == "argument"
+            name = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "Options"
+            if record is not None:
+                groups.setdefault(name, []).append(record)
+        for name, records in groups.items():  # none is empty: --help is an option, and commands with data take files
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+
+def takes_options(command: Callable) -> Callable:
+    """Give a command all fields of those of its parameters that are dataclasses, for typer to read."""
+    own = inspect.signature(command).parameters
+    shared: dict[str, Any] = {name: p.annotation for name, p in own.items() if is_dataclass(p.annotation)}
+    parameters = [p for name, p in own.items() if name not in shared]
+    parameters += [_parameter(item) for kind in shared.values() for item in fields(kind)]
+    parameters = sorted((p.replace(kind=p.KEYWORD_ONLY) for p in parameters), key=lambda p: not _is_argument(p))
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> Any:
+        made = {
+            name: kind(**{item.name: given.pop(item.name) for item in fields(kind)}) for name, kind in shared.items()
+        }
+        return command(**made, **given)
+
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+    del wrapper.__wrapped__
+    return wrapper
+
+
+def _parameter(item: Field) -> inspect.Parameter:
+    default: Any = inspect.Parameter.empty
+    if item.default_factory is not MISSING:
+        default = item.default_factory()
+    elif item.default is not MISSING:
+        default = item.default
+    return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=item.type)
+
+
+def _is_argument(parameter: inspect.Parameter) -> bool:
+    return any(isinstance(part, typer.models.ArgumentInfo) for part in get_args(parameter.annotation))

@@ -1,0 +1,258 @@
+"""From the objects of MNE to labelled tensors: in microvolts, with positions, events and the table of trials."""
+
+import html
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from boolcp.extras import load_extra
+from boolcp.prepare import add_table, set_events
+from boolcp.result.atoms import BooleanCP
+
+CHUNK_SECONDS = 60  # of a continuous recording read at a time
+UNITS = {"mag": ("fT", 1e15), "grad": ("fT/cm", 1e13), "hbo": ("µM", 1e6), "hbr": ("µM", 1e6), "csd": ("mV/m²", 1e3)}
+UNITS |= dict.fromkeys(("eeg", "ecog", "seeg", "dbs", "eog", "ecg", "emg", "bio"), ("µV", 1e6))
+NAMES = {"eeg": "EEG", "ecog": "ECoG", "seeg": "sEEG", "dbs": "DBS", "mag": "MEG", "grad": "MEG", "csd": "CSD"}
+
+DataArray = Any
+
+
+def from_mne(inst: Any, *, picks: str | list = "data", reject: str | None = None) -> DataArray:
+    """Return an object of MNE as a DataArray, in microvolts (fT, fT/cm), with channel names and positions.
+
+    Parameters
+    ----------
+    inst : Raw, Epochs, Evoked, list of Evoked, EpochsTFR, AverageTFR, RawTFR, EpochsSpectrum or Spectrum
+        The recording: channel x time for Raw, and with a mode "trial" last for epochs, "condition" for a list of
+        Evoked, "frequency" after "channel" for power. A Raw need not be loaded: it is read piece by piece.
+    picks : str or list
+        Which channels, as MNE takes them. Channels marked as bad are left out unless they are named.
+    reject : str, optional
+        Set the time of annotations whose description begins with it, in any case, to NaN, which counts as missing:
+        "bad" for those of MNE. An annotation of some channels rejects these only.
+
+    Returns
+    -------
+    DataArray
+        In float32, with positions "x", "y", "z" (m) where they are known. Epochs have the names of their events as the
+        coordinate "condition" and every column of their `metadata` along the trials; Raw brings its annotations as
+        events (`boolcp.prepare.list_events`), and those that last as conditions.
+
+    Examples
+    --------
+    >>> import boolcp, mne, numpy as np
+    >>> raw = mne.io.RawArray(np.full((2, 100), 1e-6), mne.create_info(["Fz", "Cz"], 100.0, "eeg"), verbose=False)
+    >>> X = boolcp.interop.from_mne(raw)
+    >>> dict(X.sizes), float(X[0, 0]), X.attrs["units"]
+    ({'channel': 2, 'time': 100}, 1.0, 'µV')
+    """
+    mne = load_extra("mne", "mne")
+    if isinstance(inst, list | tuple):
+        return _from_evoked(mne, inst, picks, reject)
+    power = mne.time_frequency
+    known = (mne.io.BaseRaw, mne.BaseEpochs, mne.Evoked, power.EpochsTFR, power.AverageTFR, power.RawTFR)
+    if not isinstance(inst, (*known, power.EpochsSpectrum, power.Spectrum)):
+        raise TypeError(
+            f"from_mne takes Raw, Epochs, a list of Evoked, TFR or Spectrum objects of MNE, got {type(inst).__name__}."
+        )
+    is_raw = isinstance(inst, mne.io.BaseRaw)
+    with mne.use_log_level("ERROR"):
+        inst, bads = _picked(inst, picks)
+        factors, unit, name = _scale(inst)
+        X = _labelled(inst, _read_raw(inst, factors) if is_raw else _read(inst, factors))
+        X = X.assign_attrs(units=unit).rename(name)
+        if "trial" in X.dims:
+            X = _with_trials(inst, X)
+        elif is_raw:
+            X = _with_annotations(inst, X)
+        if bads:
+            X.attrs |= {"left_out": bads, "preparation": [f"channels marked as bad left out: {', '.join(bads)}"]}
+        return X if reject is None else _without_bad(inst, X, reject)
+
+
+def _picked(inst: Any, picks: str | list) -> tuple[Any, list[str]]:
+    """Return a copy with the chosen channels, and the bad ones that were left out."""
+    inst = inst.copy()
+    if hasattr(inst, "load_data") and hasattr(inst, "event_id"):
+        inst.load_data()
+    before = set(inst.info["bads"])
+    try:
+        inst.pick(picks, exclude="bads" if isinstance(picks, str) else ())
+    except ValueError as error:
+        raise ValueError(f"picks={picks!r} leaves no channel of {', '.join(inst.ch_names[:10])} ({error}).") from error
+    return inst, sorted(before - set(inst.ch_names))
+
+
+def _scale(inst: Any) -> tuple[np.ndarray, str, str]:
+    """Return the factor of each channel to the unit that is shown, this unit, and what the numbers are."""
+    kinds = inst.get_channel_types()
+    looks = [UNITS.get(kind, ("SI", 1.0)) for kind in kinds]
+    factors, units = np.array([factor for _, factor in looks]), list(dict.fromkeys(unit for unit, _ in looks))
+    names = list(dict.fromkeys(NAMES.get(kind, kind) for kind in kinds))
+    if len(units) > 1:
+        warnings.warn(
+            f"The channels have different units ({', '.join(units)}): choose one kind (picks=), or scale each channel "
+            f"(prepare.zscore), or the largest numbers decide the fit.",
+            stacklevel=4,
+        )
+    unit, name = ", ".join(units), " and ".join(names)
+    if not hasattr(inst, "freqs"):
+        return factors, unit, name
+    if getattr(inst, "baseline", None) is not None:  # a ratio or a difference: MNE does not say
+        return np.ones(len(kinds)), "relative to baseline", f"{name} power"
+    return factors**2, f"{unit}²" if hasattr(inst, "times") else f"{unit}²/Hz", f"{name} power"
+
+
+def _dims(inst: Any) -> list[str]:
+    """Return the modes of an object, in the order of MNE."""
+    has = {"trial": "event_id", "frequency": "freqs", "time": "times"}
+    return [dim for dim in ("trial", "channel", "frequency", "time") if dim == "channel" or hasattr(inst, has[dim])]
+
+
+def _read(inst: Any, factors: np.ndarray) -> np.ndarray:
+    """Return the numbers of all but Raw in float32, in the unit that is shown."""
+    values, dims = inst.get_data(), _dims(inst)
+    if np.iscomplexobj(values):
+        raise ValueError(f"{type(inst).__name__} holds complex numbers: compute power (output='power') instead.")
+    if values.ndim != len(dims):
+        raise ValueError(f"{type(inst).__name__} has a mode of tapers or segments: average over it first.")
+    shape = [len(factors) if dim == "channel" else 1 for dim in dims]
+    return (values * factors.reshape(shape)).astype(np.float32)
+
+
+def _read_raw(raw: Any, factors: np.ndarray) -> np.ndarray:
+    """Return the numbers of a Raw in float32, read piece by piece, in the unit that is shown."""
+    values = np.empty((len(raw.ch_names), len(raw.times)), np.float32)
+    step = max(int(CHUNK_SECONDS * raw.info["sfreq"]), 1)
+    for start in range(0, values.shape[1], step):
+        stop = min(start + step, values.shape[1])
+        values[:, start:stop] = factors[:, None] * raw.get_data(start=start, stop=stop)
+    return values
+
+
+def _labelled(inst: Any, values: np.ndarray) -> DataArray:
+    """Return numbers with the labels of channels, frequencies and times, trials last."""
+    coords: dict[str, Any] = {"channel": ("channel", np.array(inst.ch_names))} | _positions(inst)
+    kinds, dims = inst.get_channel_types(), _dims(inst)
+    coords |= {"type": ("channel", np.array(kinds))} if len(set(kinds)) > 1 else {}
+    attrs: dict[str, Any] = {}
+    if "frequency" in dims:
+        coords["frequency"] = "frequency", np.asarray(inst.freqs, dtype=float), {"units": "Hz"}
+    if "time" in dims:
+        coords["time"] = "time", np.asarray(inst.times), {"units": "s"}
+        attrs["sampling_rate"] = float(inst.info["sfreq"])
+    X = load_extra("xarray", "labels").DataArray(values, coords, dims, attrs=attrs)
+    return X.transpose(*[dim for dim in dims if dim != "trial"], ...)
+
+
+def _positions(inst: Any) -> dict[str, Any]:
+    """Return the coordinates x, y, z of the channels if all are known."""
+    places = np.array([channel["loc"][:3] for channel in inst.info["chs"]], dtype=float)
+    if not np.isfinite(places).all() or not places.any(axis=1).all():
+        return {}
+    return {axis: ("channel", places[:, n], {"units": "m"}) for n, axis in enumerate("xyz")}
+
+
+def _with_trials(inst: Any, X: DataArray) -> DataArray:
+    """Return epochs with the names of their events and the columns of their metadata."""
+    names = {code: name for name, code in inst.event_id.items()}
+    X = X.assign_coords(
+        trial=("trial", np.asarray(inst.selection)),
+        condition=("trial", np.array([names.get(code, str(code)) for code in inst.events[:, 2]], dtype=str)),
+    )
+    table = getattr(inst, "metadata", None)
+    attrs = X.attrs
+    X = X if table is None else add_table(X, {str(n): table[n].to_numpy() for n in table.columns if n != "trial"})
+    X.attrs = attrs
+    return X
+
+
+def _with_annotations(raw: Any, X: DataArray) -> DataArray:
+    """Return a recording with its annotations as events, in its own time, and those that last as conditions."""
+    if not len(raw.annotations):
+        return X
+    onset = raw.annotations.onset - raw.first_time  # MNE counts from the start of the acquisition
+    stop, labels = onset + raw.annotations.duration, np.array(raw.annotations.description.tolist())
+    X = set_events(X, {"onset": onset, "stop": stop, "condition": labels})
+    lasting = raw.annotations.duration > 0
+    if lasting.any():
+        X.attrs["condition_label"] = labels[lasting].tolist()
+        X.attrs["condition_start"], X.attrs["condition_stop"] = onset[lasting].tolist(), stop[lasting].tolist()
+    return X
+
+
+def _without_bad(inst: Any, X: DataArray, label: str) -> DataArray:
+    """Return X with NaN in the time of annotations that begin with a label, in their channels."""
+    if not hasattr(inst, "annotations") or "time" not in X.dims:
+        raise ValueError(f"reject={label!r} needs annotations, which Raw and Epochs have.")
+    X, times = X.copy(), X["time"].values
+    before = np.isnan(X.values).sum()
+    for channels, trial, onset, duration in _bad_stretches(inst, label):
+        inside = np.flatnonzero((times >= onset) & (times < onset + duration))
+        rows = np.flatnonzero(np.isin(X["channel"].values, channels)) if channels else np.arange(X.sizes["channel"])
+        X.values[(*np.ix_(rows, inside), *([] if trial is None else [trial]))] = np.nan
+    share = 100 * (np.isnan(X.values).sum() - before) / X.size
+    X.attrs["preparation"] = [*X.attrs.get("preparation", []), f"reject: {share:.1f} % (annotations {label})"]
+    return X
+
+
+def _bad_stretches(inst: Any, label: str) -> Iterator[tuple[tuple[str, ...], int | None, float, float]]:
+    """Yield channels (none: all), trial, onset and duration of the annotations that begin with a label."""
+    annotations = inst.annotations
+    if annotations is None:
+        return
+    is_bad = np.array([str(text).lower().startswith(label.lower()) for text in annotations.description], dtype=bool)
+    for channels in dict.fromkeys(annotations.ch_names[is_bad]):
+        members = is_bad & np.array([names == channels for names in annotations.ch_names], dtype=bool)
+        if not hasattr(inst, "event_id"):
+            for n in np.flatnonzero(members):
+                yield channels, None, annotations.onset[n] - inst.first_time, annotations.duration[n]
+            continue
+        inst.set_annotations(annotations[members])
+        for trial, found in enumerate(inst.get_annotations_per_epoch()):
+            for onset, duration, _ in found:
+                yield channels, trial, onset, duration
+    if hasattr(inst, "event_id"):
+        inst.set_annotations(annotations)
+
+
+def _from_evoked(mne: Any, evoked: Sequence[Any], picks: str | list, reject: str | None) -> DataArray:
+    """Return several Evoked as channel x time x condition."""
+    if not evoked or not all(isinstance(one, mne.Evoked) for one in evoked):
+        kinds = ", ".join(sorted({type(one).__name__ for one in evoked})) or "an empty list"
+        raise TypeError(f"A list for from_mne holds Evoked objects, got {kinds}; stack Epochs with prepare.join.")
+    if reject is not None:
+        raise ValueError("reject needs annotations, which Evoked do not have: reject in the epochs.")
+    arrays = [from_mne(one, picks=picks) for one in evoked]
+    names = [str(one.comment or n) for n, one in enumerate(evoked)]
+    for array, name in zip(arrays, names, strict=True):
+        same = array.shape == arrays[0].shape and np.array_equal(array["channel"], arrays[0]["channel"])
+        if not same or not np.allclose(array["time"], arrays[0]["time"]):
+            raise ValueError(
+                f"The Evoked {name!r} differs from {names[0]!r} in channels or times: crop and pick first."
+            )
+    names = names if len(set(names)) == len(names) else [f"{n}: {name}" for n, name in enumerate(names)]
+    xarray = load_extra("xarray", "labels")
+    X = xarray.concat(arrays, "condition", coords="minimal", compat="override", combine_attrs="override")
+    X = X.transpose("channel", "time", "condition").assign_coords(condition=("condition", np.array(names)))
+    return X.assign_coords(n_averaged=("condition", np.array([one.nave for one in evoked])))
+
+
+def add_to_report(W: BooleanCP, report: Any, *, title: str = "Boolean atoms", figure: Any = None) -> Any:
+    """Add the summary of a decomposition, and a figure if one is given, to an mne.Report, and return the report.
+
+    Examples
+    --------
+    >>> import boolcp, mne
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
+    >>> report = boolcp.interop.add_to_report(truth, mne.Report(verbose=False))
+    >>> len(report.html)
+    1
+    """
+    load_extra("mne", "mne")
+    report.add_html(f"<pre>{html.escape(W.summary())}</pre>", title=f"{title}: summary", tags=("boolcp",))
+    if figure is not None:
+        report.add_figure(figure, title=f"{title}: factors", tags=("boolcp",))
+    return report

@@ -1,0 +1,191 @@
+"""Neurodata Without Borders (.nwb), through pynwb: electrical series with their trials, and spikes of units."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from boolcp.extras import load_extra
+from boolcp.io.errors import ChoiceError, FileError, reading
+from boolcp.io.hdf5 import refuse_traps
+from boolcp.io.tables import read_table
+from boolcp.io.variables import Variable
+from boolcp.memory import available_memory
+from boolcp.prepare import count_spikes, set_events
+from boolcp.prepare.tables import read_columns
+
+UNITS = "units"  # the table of units, beside the series
+MICRO = 1e6
+
+DataArray = Any
+NWBFile = Any
+Series = Any
+
+
+def read_nwb(
+    path: Path,
+    *,
+    variable: str | None = None,
+    trials: Any = None,
+    bin_ms: float | None = None,
+    window_ms: Any = None,
+    align: str | None = None,
+) -> DataArray:
+    """Return an electrical series as channel x time in microvolts, or the spikes of units as counts by trial.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    variable : str, optional
+        The name of a series, or "units"; it can be left out if there is one only.
+    trials : str, path, DataFrame or mapping, optional
+        A table of trials in place of that of the file.
+    bin_ms, window_ms, align
+        How the spikes of units are counted, as in `boolcp.prepare.count_spikes`.
+
+    Returns
+    -------
+    DataArray
+        A series brings the trials of the file as its events (`boolcp.prepare.list_events`), to be cut at them.
+    """
+    with opened(path) as file:
+        found = list_series(file)
+        name = _choose(path, found, file, variable)
+        table = _trials(file) if trials is None else trials
+        table = read_table(table) if isinstance(table, str | Path) else table
+        if name == UNITS:
+            return _count(path, file, table, bin_ms, window_ms, align)
+        with reading(path, ".nwb file"):
+            X = _read_series(path, found[name])
+    return X if table is None else set_events(X, table)
+
+
+def describe_nwb(path: Path) -> list[str]:
+    """Return what an .nwb file holds, as lines of text."""
+    with opened(path) as file:
+        lines = [f"{name}: {_variable(series)}, {_rate_text(series)}" for name, series in list_series(file).items()]
+        if file.units is not None and "spike_times" in file.units.colnames:
+            lines.append(f"{UNITS}: spikes of {len(file.units)} units (needs --bin-ms)")
+        if file.trials is not None:
+            lines.append(f"  trials: {len(file.trials)}, with {', '.join(file.trials.colnames)}")
+        return lines
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[NWBFile]:
+    """Give the open file; one that takes its numbers from other files is refused."""
+    pynwb = load_extra("pynwb", "nwb")
+    refuse_traps(path, ".nwb file")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # on versions of the schema, which the reader understands
+        with reading(path, ".nwb file"):
+            io = pynwb.NWBHDF5IO(path, "r")
+            file = io.read()
+        try:
+            yield file
+        finally:
+            io.close()
+
+
+def list_series(file: NWBFile) -> dict[str, Series]:
+    """Return the electrical series by name, with the names of what they lie in where two are called the same."""
+    ecephys = load_extra("pynwb.ecephys", "nwb")
+    found = [item for item in file.objects.values() if isinstance(item, ecephys.ElectricalSeries)]
+    names = [series.name for series in found]
+    return {
+        series.name if names.count(series.name) == 1 else f"{series.parent.name}/{series.name}": series
+        for series in found
+    }
+
+
+def _variable(series: Series) -> Variable:
+    shape = tuple(series.data.shape)
+    return Variable(shape, str(series.data.dtype), True, ("time", "channel")[: len(shape)])
+
+
+def _rate_text(series: Series) -> str:
+    return "times" if series.rate is None else f"{series.rate:g} Hz"
+
+
+def _choose(path: Path, found: dict[str, Series], file: NWBFile, variable: str | None) -> str:
+    """Return the name of the series that is meant, or that of the units."""
+    texts = {name: f"{name} ({_variable(series)})" for name, series in found.items()}
+    if file.units is not None and "spike_times" in file.units.colnames:
+        texts[UNITS] = f"{UNITS} (spikes of {len(file.units)})"
+    if not texts:
+        raise FileError(path, "holds neither electrical series nor units", "Export the data with one of them.")
+    if variable in texts or (variable is None and len(texts) == 1):
+        return next(iter(texts)) if variable is None else variable
+    listing = ", ".join(texts.values())
+    if variable is not None:
+        raise FileError(path, f"has no variable {variable!r}", f"It holds {listing}.")
+    problem = f"holds {len(texts)} things that could be meant"
+    raise ChoiceError(path, problem, f"Choose one by variable= (--variable): {listing}.", list(texts))
+
+
+def _trials(file: NWBFile) -> dict[str, np.ndarray] | None:
+    """Return the table of trials of a file, columns with one value for each trial only."""
+    if file.trials is None or not len(file.trials):
+        return None
+    table = file.trials.to_dataframe()
+    plain = [n for n in table.columns if all(np.ndim(value) == 0 or isinstance(value, str) for value in table[n])]
+    return read_columns(table[plain])
+
+
+def _read_series(path: Path, series: Series) -> DataArray:
+    """Return a series as channel x time, in microvolts."""
+    shape = tuple(series.data.shape)
+    if len(shape) != 2 or not all(shape):
+        raise FileError(path, f"{series.name} has the shape {shape}", "Choose a series of time x channel (--variable).")
+    if 4 * np.prod(shape, dtype=float) > available_memory():
+        problem = f"{series.name} needs {4 * np.prod(shape, dtype=float) / 1e9:.1f} GB in memory"
+        raise FileError(path, problem, "Write the part that you need to a file of its own.")
+    factors = MICRO * series.conversion * np.ones(shape[1])
+    if series.channel_conversion is not None:
+        factors = factors * np.asarray(series.channel_conversion[:])
+    values = np.empty(shape[::-1], np.float32)
+    step = max(2**24 // shape[1], 1)
+    for start in range(0, shape[0], step):
+        part = np.asarray(series.data[start : start + step], dtype=float)
+        values[:, start : start + step] = (part * factors + MICRO * (series.offset or 0.0)).T
+    if series.timestamps is None:
+        times = (series.starting_time or 0.0) + np.arange(shape[0]) / series.rate
+    else:
+        times = np.asarray(series.timestamps[:], dtype=float)
+    coords = _channels(series) | {"time": ("time", times, {"units": "s"})}
+    X = load_extra("xarray", "labels").DataArray(values, coords, ("channel", "time"), series.name)
+    rate = {} if series.rate is None else {"sampling_rate": float(series.rate)}
+    return X.assign_attrs(units="µV", **rate)
+
+
+def _channels(series: Series) -> dict[str, Any]:
+    """Return labels, positions and areas of the electrodes of a series."""
+    table = series.electrodes.to_dataframe()
+    labels = table["label"] if "label" in table and table["label"].is_unique else table.index
+    coords: dict[str, Any] = {"channel": ("channel", np.asarray(labels.tolist()))}
+    for axis in ("x", "y"):
+        if axis in table and np.isfinite(table[axis].astype(float)).all():
+            coords[axis] = "channel", table[axis].to_numpy(dtype=float)
+    coords = coords if {"x", "y"} <= set(coords) else {"channel": coords["channel"]}
+    if "location" in table:
+        coords["area"] = "channel", table["location"].astype(str).to_numpy(dtype=str)
+    return coords
+
+
+def _count(path: Path, file: NWBFile, table: Any, bin_ms: Any, window_ms: Any, align: str | None) -> DataArray:
+    """Return the counts of spikes by unit, time and trial."""
+    if bin_ms is None:
+        raise FileError(path, "holds spike times of units", "Give the length of the bins (bin_ms=, --bin-ms).")
+    if table is None:
+        raise FileError(path, "has no trials to count spikes in", "Give a table of them (trials=, --trials).")
+    with reading(path, ".nwb file"):
+        trains = [np.asarray(file.units["spike_times"][n]) for n in range(len(file.units))]
+        labels = np.asarray(file.units.id[:])
+    try:
+        return count_spikes(trains, table, bin_ms=bin_ms, window_ms=window_ms, align=align, units=labels)
+    except ValueError as error:
+        raise FileError(path, str(error).rstrip("."), "Check the trials and the window.") from error

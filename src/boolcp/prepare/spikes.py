@@ -1,0 +1,128 @@
+"""From spikes and other events to counts: a tensor unit x time x trial."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from boolcp.extras import load_extra
+from boolcp.prepare.common import DataArray
+from boolcp.prepare.tables import Table, add_table, read_events
+from boolcp.prepare.trials import padded, spans
+
+
+def count_events(
+    units: Any, times: Any, trials: Any, *, bin_ms: float, start: float | None = None, stop: float | None = None
+) -> DataArray:
+    """Return how often each unit fired in each bin of each trial: a tensor unit x time x trial of counts.
+
+    Parameters
+    ----------
+    units, times, trials : array-like of shape (n_events,)
+        Unit, time (ms) and trial of each event.
+    bin_ms : float
+        Length of the bins.
+    start, stop : float, optional
+        First and last time (ms); by default 0 or the first event if that is earlier, and the last event.
+
+    Returns
+    -------
+    DataArray
+        Counts as float64; the time of a bin is its left edge, in seconds.
+
+    Examples
+    --------
+    >>> from boolcp import prepare
+    >>> X = prepare.count_events([0, 0, 1], [1.0, 7.0, 12.0], [0, 0, 1], bin_ms=5, stop=15)
+    >>> X.sel(unit=0, trial=0).values.tolist()
+    [1.0, 1.0, 0.0]
+    """
+    units, times, trials = (np.ravel(values) for values in (units, times, trials))
+    if not len(units) == len(times) == len(trials) or not len(units):
+        raise ValueError(f"Vectors of events need one length, got {len(units)}, {len(times)} and {len(trials)}.")
+    if not bin_ms > 0 or not np.isfinite(times.astype(float)).all():
+        raise ValueError("Events need finite times and bins of positive length.")
+    start = min(0.0, float(times.min())) if start is None else float(start)
+    stop = np.nextafter(float(times.max()), np.inf) if stop is None else float(stop)
+    n_bins = max(int(np.ceil((stop - start) / bin_ms)), 1)
+    inside = (times >= start) & (times < stop)
+    unit_names, unit_index = np.unique(units[inside], return_inverse=True)
+    trial_names, trial_index = np.unique(trials[inside], return_inverse=True)
+    bins = np.minimum(((times[inside] - start) / bin_ms).astype(int), n_bins - 1)
+    counts = np.zeros((len(unit_names), n_bins, len(trial_names)))
+    np.add.at(counts, (unit_index, bins, trial_index), 1)
+    edges = (start + bin_ms * np.arange(n_bins)) / 1000
+    coords = {"unit": unit_names, "time": ("time", edges, {"units": "s"}), "trial": trial_names}
+    X = load_extra("xarray", "labels").DataArray(counts, coords, ("unit", "time", "trial"), name="count")
+    X.attrs = {"preparation": [f"count events in bins of {bin_ms:g} ms"], "sampling_rate": 1000 / bin_ms}
+    return X
+
+
+def count_spikes(
+    spike_times: Sequence[Any],
+    events: Table,
+    *,
+    bin_ms: float,
+    window_ms: tuple[float, float] | float | None = None,
+    align: str | ArrayLike | None = None,
+    units: ArrayLike | None = None,
+) -> DataArray:
+    """Return how often each unit fired in each bin of each trial, from spike times of the whole session.
+
+    Parameters
+    ----------
+    spike_times : sequence of array-like, or mapping of unit to array-like
+        For each unit the times of its spikes in the session, in seconds.
+    events : DataFrame or mapping
+        One row for each trial, with `onset` and, unless `window_ms` is given, `stop` or `duration`, in seconds of the
+        session. The other columns become coordinates of the trials.
+    bin_ms : float
+        Length of the bins.
+    window_ms : float or (float, float), optional
+        Start and stop of each trial around its time 0. Without it each trial lasts from its onset to its stop, and
+        bins beyond its ends are NaN, which counts as missing.
+    align : str or sequence of float, optional
+        What becomes time 0, as in `cut_trials`; by default the onset.
+    units : sequence, optional
+        Labels of the units.
+
+    Returns
+    -------
+    DataArray
+        Counts, unit x time x trial; the time of a bin is its left edge, in seconds.
+
+    Examples
+    --------
+    >>> from boolcp import prepare
+    >>> X = prepare.count_spikes([[1.01, 1.02, 3.2], [3.0]], {"onset": [1.0, 3.0], "stop": [1.2, 3.3]}, bin_ms=100)
+    >>> X.sel(unit=0).values.T.tolist()
+    [[2.0, 0.0, nan], [0.0, 0.0, 1.0]]
+    """
+    if isinstance(spike_times, Mapping):
+        units, spike_times = list(spike_times), list(spike_times.values())
+    trains = [np.sort(np.ravel(train).astype(float)) for train in spike_times]
+    if not trains or not bin_ms > 0:
+        raise ValueError(f"Counting needs units and bins of positive length, got {len(trains)} and {bin_ms} ms.")
+    columns, width = read_events(events), bin_ms / 1000
+    zero, starts, stops = spans(columns, window_ms, align)
+    slack = 1e-9  # an edge at a whole number of bins stays there
+    firsts = np.ceil((starts - zero) / width - slack)
+    lasts = np.floor((stops - zero) / width + slack)
+    kept = np.flatnonzero(lasts > firsts)
+    if not len(kept):
+        raise ValueError(f"No trial is as long as one bin of {bin_ms:g} ms.")
+    if len(kept) < len(zero):
+        warnings.warn(f"{len(zero) - len(kept)} of {len(zero)} trials are shorter than one bin.", stacklevel=2)
+    pieces = []
+    for n in kept:
+        edges = zero[n] + width * np.arange(firsts[n], lasts[n] + 1)
+        pieces.append(np.array([np.diff(np.searchsorted(train, edges)) for train in trains], dtype=float))
+    counts, first = padded(pieces, firsts[kept].astype(int).tolist())
+    names = np.arange(len(trains)) if units is None else np.asarray(units)
+    coords: dict[str, Any] = {"unit": names, "trial": np.arange(len(kept))}
+    coords |= {"time": ("time", (first + np.arange(counts.shape[1])) * width, {"units": "s"})}
+    X = load_extra("xarray", "labels").DataArray(counts, coords, ("unit", "time", "trial"), name="count")
+    X.attrs = {"preparation": [f"count spikes in bins of {bin_ms:g} ms"], "sampling_rate": 1000 / bin_ms}
+    return add_table(X, {name: values[kept] for name, values in columns.items()}, "trial")

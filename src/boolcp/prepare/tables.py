@@ -1,0 +1,185 @@
+"""Tables of trials and events: one row for each, every column a coordinate of the trials."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from boolcp.prepare.common import DataArray, label_text, labels_of, need_labels, noted
+from boolcp.result.labels import plain_values
+
+ONSETS, STOPS = ("onset", "start_time", "start"), ("stop", "stop_time", "end")
+CONDITIONS = ("condition", "trial_type", "description")  # what tables of BIDS and MNE call it
+EVENT = "event_"  # attributes of a recording that begin so are the columns of its table of events
+
+Table = Any  # a pandas DataFrame, or a mapping of names to columns
+
+
+def read_columns(table: Table) -> dict[str, np.ndarray]:
+    """Return the columns of a DataFrame or mapping by name; missing text is empty, missing numbers are NaN."""
+    if hasattr(table, "columns"):
+        found = {str(name): table[name].to_numpy() for name in table.columns}
+    elif isinstance(table, Mapping):
+        found = {str(name): np.asarray(values) for name, values in table.items()}
+    else:
+        raise TypeError(f"A table is a pandas DataFrame or a dict of columns, got {type(table).__name__}.")
+    columns = {name: _plain(values) for name, values in found.items()}
+    sizes = {name: len(values) for name, values in columns.items()}
+    if len(set(sizes.values())) > 1:
+        listing = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        raise ValueError(f"The columns of a table need one length, got {listing}.")
+    return columns
+
+
+def _plain(values: np.ndarray) -> np.ndarray:
+    """Return a column as numbers, dates or text."""
+    values = np.atleast_1d(values)
+    if values.ndim != 1:
+        raise ValueError(f"A column of a table needs one value for each row, got an array of shape {values.shape}.")
+    if values.dtype.kind not in "OT":
+        return values
+    values = values.astype(object)
+    is_missing = np.array([value is None or value != value for value in values], dtype=bool)
+    kept = values[~is_missing]
+    if len(kept) and all(isinstance(value, bool | np.bool_) for value in kept) and not is_missing.any():
+        return values.astype(bool)
+    if len(kept) and all(isinstance(value, int | float | np.number) for value in kept):
+        return np.where(is_missing, np.nan, np.where(is_missing, 0, values)).astype(float)
+    return plain_values(np.where(is_missing, "", values).astype(object))
+
+
+def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
+    """Return X with the columns of a table as coordinates along one mode: conditions, reaction times, areas.
+
+    Parameters
+    ----------
+    X : DataArray
+        The tensor.
+    table : DataFrame or mapping of str to sequence
+        One row for each entry of the mode, in its order. A column with the name of the mode tells the rows apart
+        instead: rows are matched with the labels of the mode, and rows of no label are left out.
+    dim : str, optional
+        The mode; by default "trial", or else the only mode with as many entries as the table has rows.
+
+    Returns
+    -------
+    DataArray
+        With one more coordinate for each column; a name that is taken gets the name of the mode before it.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> X = xr.DataArray(np.zeros((4, 3)), dims=("channel", "trial"))
+    >>> X = prepare.add_table(X, {"condition": ["go", "stop", "go"], "reaction_time": [0.3, 0.5, 0.2]})
+    >>> prepare.select_condition(X, "go")["reaction_time"].values.tolist()
+    [0.3, 0.2]
+    """
+    need_labels(X, "a table of trials")
+    columns = read_columns(table)
+    n_rows = len(next(iter(columns.values()), ()))
+    dim = _mode_of_table(X, columns, n_rows) if dim is None else dim
+    if dim not in X.dims:
+        raise ValueError(f"The table is for mode {dim!r}, but the modes are {', '.join(map(str, X.dims))}.")
+    order = _row_order(X, dim, columns, n_rows)
+    named = {name: values[order] for name, values in columns.items() if name != dim}
+    if "trial_type" in named and "condition" not in {*named, *X.coords}:
+        named["condition"] = named.pop("trial_type")  # the name in BIDS
+    taken = {str(name) for name in (*X.dims, *X.coords)}
+    coords = {f"{dim}_{name}" if name in taken else name: (dim, values) for name, values in named.items()}
+    return noted(X.assign_coords(coords), X, f"table of {dim}s: {', '.join(coords)}")
+
+
+def _mode_of_table(X: DataArray, columns: Mapping[str, np.ndarray], n_rows: int) -> str:
+    if "trial" in X.dims:
+        return "trial"
+    fitting = [str(dim) for dim, size in X.sizes.items() if dim in columns or size == n_rows]
+    if len(fitting) != 1:
+        sizes = ", ".join(f"{size} {dim}" for dim, size in X.sizes.items())
+        raise ValueError(
+            f"The table has {n_rows} rows, and the tensor is {sizes}: name the mode of the trials "
+            f'"trial" (dims=, --dims), with one row for each.'
+        )
+    return fitting[0]
+
+
+def _row_order(X: DataArray, dim: str, columns: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
+    """Return the row of each entry of a mode."""
+    if dim not in columns:
+        if n_rows != X.sizes[dim]:
+            raise ValueError(
+                f"The table has {n_rows} rows, but there are {X.sizes[dim]} entries of mode {dim!r}: give one row for "
+                f"each, or a column {dim!r} with their labels."
+            )
+        return np.arange(n_rows)
+    rows = {label_text(label): n for n, label in enumerate(columns[dim])}
+    if len(rows) < n_rows:
+        raise ValueError(f"The column {dim!r} of the table names some {dim} twice: give one row for each.")
+    labels = labels_of(X, dim)
+    missing = [label for label in labels if label_text(label) not in rows]
+    if missing:
+        raise ValueError(f"The table has no row for {len(missing)} of the {dim}s, {missing[0]} for one.")
+    return np.array([rows[label_text(label)] for label in labels], dtype=int)
+
+
+def list_events(X: DataArray) -> dict[str, np.ndarray]:
+    """Return the table of events of a recording, {column: values}: their onset (s), stop, condition and more.
+
+    Recordings bring it from MNE annotations, BIDS events and NWB trials; `cut_trials` cuts at them.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> X = xr.DataArray(np.zeros((2, 300)), {"time": np.arange(300) / 100}, ("channel", "time"))
+    >>> X = prepare.set_events(X, {"onset": [0.5, 1.5], "condition": ["go", "stop"]})
+    >>> prepare.list_events(X)["onset"].tolist()
+    [0.5, 1.5]
+    """
+    found = {str(name).removeprefix(EVENT): value for name, value in X.attrs.items() if str(name).startswith(EVENT)}
+    return {name: np.atleast_1d(value) for name, value in found.items()}
+
+
+def set_events(X: DataArray, table: Table) -> DataArray:
+    """Return a recording with a table of its events, which must have a column "onset", in seconds of the recording.
+
+    Columns of BIDS and NWB (`duration`, `trial_type`, `start_time`, `stop_time`) are understood.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> X = xr.DataArray(np.zeros((2, 300)), {"time": np.arange(300) / 100}, ("channel", "time"))
+    >>> X = prepare.set_events(X, {"onset": [0.5], "duration": [1.0], "trial_type": ["go"]})
+    >>> {name: values.tolist() for name, values in prepare.list_events(X).items()}
+    {'onset': [0.5], 'stop': [1.5], 'condition': ['go']}
+    """
+    columns = read_events(table)
+    others = {name: value for name, value in X.attrs.items() if not str(name).startswith(EVENT)}
+    result = X.copy(deep=False)
+    result.attrs = others | {f"{EVENT}{name}": values.tolist() for name, values in columns.items()}
+    return result
+
+
+def read_events(table: Table) -> dict[str, np.ndarray]:
+    """Return the columns of a table of events under the names used here: onset, stop, condition first."""
+    columns = read_columns(table)
+    onset = next((name for name in ONSETS if name in columns), None)
+    if onset is None:
+        raise ValueError(f"A table of events needs a column onset (s); it has {', '.join(columns) or 'none'}.")
+    times = {"onset": _seconds(columns.pop(onset), onset)}
+    stop = next((name for name in STOPS if name in columns), None)
+    if stop is not None:
+        times["stop"] = _seconds(columns.pop(stop), stop)
+    elif "duration" in columns:
+        times["stop"] = times["onset"] + _seconds(columns.pop("duration"), "duration")
+    condition = next((name for name in CONDITIONS if name in columns), None)
+    if condition is not None:
+        times["condition"] = columns.pop(condition).astype(str)
+    return times | columns
+
+
+def _seconds(values: np.ndarray, name: str) -> np.ndarray:
+    if values.dtype.kind not in "fiu":
+        raise ValueError(f"The column {name!r} must hold seconds, but it holds {values.dtype}.")
+    return values.astype(float)

@@ -1,0 +1,332 @@
+"""The command at work: tables of trials, events, new trials, output for scripts, and results that are never lost."""
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from typer.main import get_command
+
+import boolcp
+from boolcp import prepare
+from boolcp.cli import WRONG_INPUT, main
+from boolcp.cli.commands import app
+from boolcp.cli.data import DataOptions, load_data
+from boolcp.cli.options import ModelOptions
+
+DIMS = ("--dims", "channel,time,trial")
+PAGE = '<meta name="generator" content="boolcp 0.1">'  # marks a page of boolcp
+
+
+def run(capsys, *arguments):
+    code = main([str(argument) for argument in arguments])
+    shown = capsys.readouterr()
+    return code, shown.out, shown.err
+
+
+@pytest.fixture
+def data(tmp_path, monkeypatch):
+    """A tensor whose third atom is on in the trials under a drug, with the table of its trials."""
+    monkeypatch.chdir(tmp_path)
+    synthetic = boolcp.datasets.make_boolean_cp((8, 9, 10), 3, noise=0.1, random_state=0)
+    np.save("data.npy", synthetic.X)
+    trial_atom = next(atom for atom in synthetic.truth.atoms if atom.mode == 2)
+    table = pd.DataFrame({"drug": np.where(trial_atom.z, "propofol", "none"), "dose": np.arange(10) / 10})
+    table.to_csv("trials.csv", index=False)
+    return synthetic
+
+
+def test_commands_are_listed_in_the_order_of_work():
+    names = list(get_command(app).commands)
+    order = ["demo", "info", "convert", "select", "fit", "report", "transform", "complete", "reproduce"]
+    assert [name for name in names if name in order] == order
+
+
+def test_commands_that_fit_take_the_same_options_of_the_model():
+    commands = get_command(app).commands
+    wanted = set(inspect.signature(ModelOptions).parameters)
+    for name in ("fit", "select", "complete"):
+        assert wanted <= {parameter.name for parameter in commands[name].params}, name
+    reading = set(inspect.signature(DataOptions).parameters)
+    for name in ("fit", "select", "complete", "convert", "transform"):
+        assert reading <= {parameter.name for parameter in commands[name].params}, name
+
+
+def test_help_is_grouped(capsys):
+    code, out, _ = run(capsys, "fit", "--help")
+    heads = [line for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert code == 0
+    assert sorted(heads) == ["Arguments:", "Model:", "Options:", "Preparation, in this order:", "Reading:"]
+    assert out.index("Options:") < out.index("Model:") < out.index("Reading:") < out.index("Preparation, in")
+
+
+def test_the_table_of_trials_goes_all_the_way(data, capsys):
+    options = (*DIMS, "--trials", "trials.csv", "-o", "out")
+    assert run(capsys, "fit", "data.npy", "-k", 3, *options)[0] == 0
+    W = boolcp.load("out")
+    assert W.labels.extra["drug"][0] == W.labels.extra["dose"][0] == "trial"
+    means = boolcp.plotting.condition_means(W, "trial", "drug")
+    k = next(k for k in range(3) if W.atoms[k].mode == 2)
+    assert dict(zip(means.conditions, means.mean[k], strict=True)) == {"propofol": 1.0, "none": 0.0}
+    X = load_data(DataOptions([Path("data.npy")], dims=DIMS[1], trials="trials.csv", condition="propofol"))
+    assert 0 < X.sizes["trial"] < 10 and set(X["drug"].values) == {"propofol"}
+
+
+def test_a_vector_of_labels_is_a_coordinate(data, capsys):
+    np.savez("data.npz", data=data.X, cond=np.resize(["a", "b"], 10), other=np.arange(8))
+    assert (
+        run(capsys, "fit", "data.npz", *DIMS, "-v", "data", "--coord", "condition=cond", "-k", 1, "-o", "out")[0] == 0
+    )
+    assert boolcp.load("out").labels.extra["condition"][0] == "trial"
+    X = load_data(DataOptions([Path("data.npz")], variable="data", dims=DIMS[1], coord=["area:channel=other"]))
+    assert X["area"].dims == ("channel",)
+
+
+@pytest.fixture
+def recording(tmp_path, monkeypatch, rng):
+    monkeypatch.chdir(tmp_path)
+    time = np.arange(2000) / 100
+    X = xr.DataArray(rng.standard_normal((4, 2000)), {"channel": list("abcd"), "time": time}, ("channel", "time"))
+    X.to_netcdf("rec.nc", engine="h5netcdf")
+    table = {"onset": [1.0, 5.0, 9.0], "stop": [2.0, 7.0, 9.5], "go": [1.5, 5.5, 9.2], "cue": ["l", "r", "l"]}
+    pd.DataFrame(table).to_csv("events.csv", index=False)
+    pd.DataFrame({"channel": ["b"], "trial": [1]}).to_csv("bad.csv", index=False)
+    return X, table
+
+
+def test_cutting_at_events_and_rejecting_are_those_of_the_library(recording):
+    X, table = recording
+    options = {"trials": "events.csv", "align": "go", "reject_table": "bad.csv", "baseline": "-0.3,0", "n_trials": 2}
+    Y = prepare.reject(prepare.cut_trials(X, events=table, align="go", n_trials=2), table=pd.read_csv("bad.csv"))
+    xr.testing.assert_allclose(load_data(DataOptions([Path("rec.nc")], **options)), prepare.baseline(Y, -0.3, 0))
+    options = {"trials": "events.csv", "window": "-200,300", "cut": "cue=l", "reject": 4.5}
+    Y = prepare.cut_trials(X, (-200, 300), events=pd.DataFrame(table).query("cue == 'l'"))
+    xr.testing.assert_allclose(load_data(DataOptions([Path("rec.nc")], **options)), prepare.reject(Y, peak_to_peak=4.5))
+    bins = load_data(DataOptions([Path("rec.nc")], trials="events.csv", bin_ms=500))
+    assert bins.sizes["trial"] == 40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--bin-ms", "500", "--cut", "all", "--trials", "events.csv"], "give one of the two"),
+        (["--cut", "go"], "no events to cut at"),
+        (["--window", "-200,300"], "the data have none"),
+        (["--window", "5", "--cut", "all", "--trials", "events.csv"], "--window takes two numbers"),
+        (["--window", "a,b", "--cut", "all", "--trials", "events.csv"], "--window takes two numbers"),
+        (["--baseline", "x,0"], "--baseline takes two numbers"),
+        (["--n-trials", "3"], "needs a mode 'trial'"),
+        (["--electrodes", "none.csv"], "no such file"),
+        (["--trials", "none.csv"], "no such file"),
+        (["--dims", "channel,trial,time", "--trials", "events.csv"], "3 modes|3 names"),
+        (["rec.nc", "--join", "trial", "--names", "a"], "1 names for 2 files"),
+        (["--condition", "l", "--trials", "events.csv"], "--cut"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(arguments, words, recording, capsys):
+    code, _, err = run(capsys, "fit", "rec.nc", "-k", 1, "-o", "out", *arguments)
+    assert code == WRONG_INPUT and re.search(words, err.splitlines()[-1]), err
+
+
+def test_files_are_joined_under_given_names_and_one_table(recording, capsys):
+    X, _ = recording
+    (1 + X).to_netcdf("other.nc", engine="h5netcdf")
+    pd.DataFrame({"dose": np.arange(8)}).to_csv("doses.csv", index=False)
+    options = {"join": "trial", "names": "before,after", "bin_ms": 5000, "trials": "doses.csv"}
+    Y = load_data(DataOptions([Path("rec.nc"), Path("other.nc")], **options))
+    assert Y["part"].values.tolist() == ["before"] * 4 + ["after"] * 4 and Y["dose"].values.tolist() == list(range(8))
+
+
+def test_a_continuous_recording_gets_a_hint_before_the_fit(recording, capsys, monkeypatch):
+    monkeypatch.setattr("boolcp.cli.fitting.fit_until_stopped", lambda *a, **k: sys.exit(7))
+    code, _, err = run(capsys, "fit", "rec.nc", "-o", "out")
+    assert code == 7 and "4 channel x 2000 time" in err and "--bin-ms 3000" in err
+    code, _, err = run(capsys, "fit", "rec.nc", "--bin-ms", 500, "-o", "out")
+    assert code == 7 and "warning" not in err
+
+
+def test_new_trials_are_transformed_with_their_labels(data, capsys):
+    model = boolcp.BMP(3, random_state=0).fit(data.X[:, :, :7])
+    np.save("first.npy", data.X[:, :, :7])
+    np.save("later.npy", data.X[:, :, 7:])
+    pd.read_csv("trials.csv")[7:].to_csv("later.csv", index=False)
+    assert run(capsys, "fit", "first.npy", *DIMS, "-k", 3, "-o", "out")[0] == 0
+    options = (*DIMS, "--trials", "later.csv")
+    code, out, err = run(capsys, "transform", "out", "later.npy", *options, "-o", "rows.csv")
+    assert code == 0 and "3 trials, 3 atoms" in out and "warning" not in err
+    table = pd.read_csv("rows.csv")
+    assert table.columns.tolist() == ["trial", "drug", "dose", "atom_0", "atom_1", "atom_2"]
+    np.testing.assert_allclose(table.filter(like="atom"), model.transform(data.X[:, :, 7:], mode=2), rtol=1e-6)
+    k = next(k for k in range(3) if model.decomposition_.atoms[k].mode == 2)
+    assert set(table[f"atom_{k}"]) <= {0, 1} and (table[f"atom_{k}"] == (table["drug"] == "propofol")).all()
+    assert run(capsys, "transform", "out", "later.npy", *options, "-o", "rows.nc", "--json")[0] == 0
+    rows = xr.load_dataarray("rows.nc")
+    assert rows.dims == ("trial", "atom") and rows["drug"].dims == ("trial",) and rows.shape == (3, 3)
+    code, _, err = run(capsys, "transform", "out", "later.npy", *options, "--zscore", "-o", "z.csv")
+    assert code == 0 and "prepared differently (z-score per channel) from those of the fit (nothing)" in err
+
+
+def test_transform_matches_labels_and_says_what_does_not_fit(data, capsys):
+    channels = [f"E{n}" for n in range(8)]
+    X = xr.DataArray(data.X, {"channel": channels}, ("channel", "time", "trial"))
+    X.to_netcdf("named.nc", engine="h5netcdf")
+    X.isel(channel=slice(None, None, -1)).transpose("trial", "time", "channel").to_netcdf(
+        "turned.nc", engine="h5netcdf"
+    )
+    X.isel(channel=slice(7)).to_netcdf("fewer.nc", engine="h5netcdf")
+    assert run(capsys, "fit", "named.nc", "-k", 3, "-o", "out")[0] == 0
+    for name in ("named", "turned"):
+        assert run(capsys, "transform", "out", f"{name}.nc", "-o", f"{name}.csv")[0] == 0
+    pd.testing.assert_frame_equal(pd.read_csv("named.csv"), pd.read_csv("turned.csv"))
+    code, _, err = run(capsys, "transform", "out", "fewer.nc", "-o", "rows.csv")
+    assert code == WRONG_INPUT and "lacks E7 along 'channel'" in err
+    assert run(capsys, "transform", "out", "named.nc", "--mode", "time", "-o", "time.csv")[0] == 0
+    assert len(pd.read_csv("time.csv")) == 9
+    for arguments, words in (
+        (["out", "named.nc", "-o", "x.txt"], "Use .csv"),
+        (["named.nc", "named.nc", "-o", "x.csv"], ""),
+    ):
+        code, _, err = run(capsys, "transform", *arguments)
+        assert code == WRONG_INPUT and words in err
+
+
+def test_output_for_scripts(data, capsys):
+    code, out, err = run(capsys, "fit", "data.npy", *DIMS, "-k", 3, "-o", "out", "--json")
+    values = json.loads(out)
+    assert code == 0 and len(values["atoms"]) == 3 and values["dims"] == ["channel", "time", "trial"]
+    assert values["explained"] == pytest.approx(boolcp.load("out").explained()) and "8 channel" in err
+    values = json.loads(run(capsys, "select", "data.npy", "--max-atoms", 2, "--splits", 2, "--json", "--n-init", 1)[1])
+    assert [row["n_atoms"] for row in values["table"]] == [0, 1, 2]
+    assert json.loads(run(capsys, "info", "out", "--json")[1])["provenance"]["method"] == "BMP"
+    assert json.loads(run(capsys, "info", "data.npy", "--json")[1])["content"] == ["array: 8 x 9 x 10 float64"]
+    assert json.loads(run(capsys, "convert", "data.npy", "-o", "a.nc", "--json")[1])["sizes"]["mode0"] == 8
+    gaps = data.X.copy()
+    gaps[0, 0, :3] = np.nan
+    np.save("gaps.npy", gaps)
+    out = run(capsys, "complete", "gaps.npy", "-k", 3, "-o", "full.npy", "--json", "--boolean-modes", "2,1,0")[1]
+    assert json.loads(out)["n_filled"] == 3
+
+
+def test_the_options_of_the_model_reach_select_and_complete(data, capsys, monkeypatch):
+    given = {}
+
+    def select_n_atoms(X, **options):
+        given.update(options)
+        raise ValueError("seen")
+
+    monkeypatch.setattr("boolcp.trust.selection.select_n_atoms", select_n_atoms)
+    options = ["--boolean-modes", "trial", "--atom-rank", "block", "--no-refine", "--seed", 5]
+    run(capsys, "select", "data.npy", *DIMS, *options)
+    assert given["boolean_modes"] == ["trial"] and given["atom_rank"] is None and given["refine"] is False
+    assert given["random_state"] == 5
+
+
+@pytest.mark.parametrize("arguments", [["-k", "0"], ["--atom-rank", "x"], ["--n-init", "0"]])
+def test_wrong_parameters_are_found_before_the_data_are_read(arguments, data, capsys, monkeypatch):
+    monkeypatch.setattr("boolcp.cli.fitting.load_data", lambda options: pytest.fail("the data were read"))
+    assert run(capsys, "fit", "data.npy", "-o", "out", *arguments)[0] == WRONG_INPUT
+
+
+# results are never lost
+
+
+REDIRECTIONS = ["| true", "2>&- ", ">&- 2>&-", "2>&1 | true", "> /dev/full", "<&- >&- 2>&-", "2> /dev/full"]
+SMALL = """
+from boolcp.cli import run
+import boolcp.cli, sys
+def main():
+    file = open("result", "w")  # would get the number of a closed stream
+    for _ in range(3):
+        print("x" * 100_000)
+        print("x" * 100_000, file=sys.stderr, flush=True)
+    file.write("complete")
+    return 0
+boolcp.cli.main = main
+run()
+"""
+
+
+def start(command, cwd):
+    """Run a command of the shell in a folder, `python` as this one."""
+    text = f"set -o pipefail; {command}".replace("python", sys.executable, 1)
+    return subprocess.run(["bash", "-c", text], cwd=cwd, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("redirection", REDIRECTIONS)
+def test_a_closed_or_full_stream_never_costs_a_result(redirection, tmp_path):
+    if "/dev/full" in redirection and not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full")
+    (tmp_path / "small.py").write_text(SMALL)
+    done = start(f"python small.py {redirection}", tmp_path)
+    assert (tmp_path / "result").read_text() == "complete"
+    assert done.returncode == (WRONG_INPUT if redirection == "> /dev/full" else 0), done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("redirection", REDIRECTIONS)
+def test_a_closed_or_full_stream_never_costs_a_fit(redirection, data, tmp_path):
+    done = start(f"python -m boolcp fit data.npy -k 2 -o out {redirection}", tmp_path)
+    assert boolcp.load(tmp_path / "out").n_atoms == 2
+    assert sorted(os.listdir(tmp_path / "out")) == ["decomposition.nc", "fit.log", "summary.csv"]
+    assert done.returncode == (WRONG_INPUT if redirection == "> /dev/full" else 0), done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_force_replaces_only_what_boolcp_wrote(data, tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    for name in ("decomposition.nc", "summary.csv", "fit.log"):
+        (out / name).write_text("mine")
+        code, _, err = run(capsys, "fit", "data.npy", "-k", 1, "-o", "out", "--force")
+        assert code == WRONG_INPUT and "was not written by boolcp" in err and (out / name).read_text() == "mine"
+        (out / name).unlink()
+    (out / "report.html").write_text("my own page")
+    (out / "notes.txt").write_text("mine")
+    assert run(capsys, "fit", "data.npy", "-k", 1, "-o", "out", "--force")[0] == 0
+    assert (out / "report.html").read_text() == "my own page" and (out / "notes.txt").exists()
+    code, _, err = run(capsys, "report", "out", "--force")
+    assert code == WRONG_INPUT and "was not written by boolcp" in err
+    (out / "report.html").write_text(PAGE)
+    assert run(capsys, "report", "out", "--force")[0] == 0 and "<h1>" in (out / "report.html").read_text()
+    assert run(capsys, "fit", "data.npy", "-k", 2, "-o", "out", "--force")[0] == 0
+    assert not (out / "report.html").exists(), "it was of the result before"
+
+
+def test_nothing_is_deleted_before_the_new_result_is_safe(data, tmp_path, capsys, monkeypatch):
+    assert run(capsys, "fit", "data.npy", "-k", 1, "-o", "out")[0] == 0
+    (tmp_path / "out" / "report.html").write_text(PAGE)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+
+    def fail(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    for name in ("boolcp.io.results.atomic.write_bytes", "pandas.DataFrame.to_csv"):
+        with monkeypatch.context() as patch:
+            patch.setattr(name, fail)
+            assert run(capsys, "fit", "data.npy", "-k", 2, "-o", "out", "--force")[0] == WRONG_INPUT
+        assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+def test_what_is_read_is_not_overwritten(data, tmp_path, capsys):
+    before = (tmp_path / "data.npy").read_bytes()
+    for command in ("convert", "complete"):
+        code, _, err = run(capsys, command, "data.npy", "-o", "data.npy", "--force")
+        assert code == WRONG_INPUT and "is the file that is read" in err
+    assert (tmp_path / "data.npy").read_bytes() == before
+
+
+def test_the_demo_spares_recordings_that_it_did_not_write(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recording").mkdir()
+    (tmp_path / "recording" / "ECoG_ch1.mat").write_text("a real recording")
+    code, _, err = run(capsys, "demo", "-o", ".", "--force")
+    assert code == WRONG_INPUT and "not written by boolcp demo" in err
+    assert (tmp_path / "recording" / "ECoG_ch1.mat").read_text() == "a real recording"
