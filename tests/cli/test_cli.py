@@ -14,7 +14,7 @@ import boolcp
 from boolcp.cli import INTERRUPTED, WRONG_INPUT, main
 from boolcp.cli.data import DataOptions, label_list, load_data
 from boolcp.cli.fitting import Stopper, fit_until_stopped
-from boolcp.fit.watch import Watch
+from boolcp.fit.watch import Stop, Watch
 from boolcp.io import load_provenance
 
 
@@ -172,57 +172,61 @@ def test_labels_of_channels_as_text():
     assert label_list("1-3, 7,Fz") == ["1", "2", "3", "7", "Fz"] and label_list("A-1") == ["A-1"]
 
 
-def interrupt_at(monkeypatch, stage, step, times=1):
-    """Make the process get Ctrl-C when a fit has done a step, before its callback is asked."""
+def interrupt_at(monkeypatch, *places):
+    """Make the process get Ctrl-C when a fit has done a step (stage, number), before its callback is asked."""
     tell = Watch.step
 
     def interrupted(self, state, seen):
-        if seen is not None and (seen.stage, seen.step) == (stage, step):
-            for _ in range(times):
-                signal.raise_signal(signal.SIGINT)
+        if seen is not None and (seen.stage, seen.step) in places:
+            signal.raise_signal(signal.SIGINT)
         return tell(self, state, seen)
 
     monkeypatch.setattr(Watch, "step", interrupted)
 
 
 def test_ctrl_c_in_the_pursuit_refines_the_atoms_so_far(data, monkeypatch, capsys):
-    interrupt_at(monkeypatch, "pursuit", 2)
+    interrupt_at(monkeypatch, ("pursuit", 2))
     model = boolcp.BMP(3, random_state=0)
     assert fit_until_stopped(model, data.X) is True
     assert model.decomposition_.n_atoms == 2 and len(model.history_) == 2
     assert model.decomposition_.explained() > model.path_[-1].explained() + 1e-6
-    assert "Stopping after this atom" in capsys.readouterr().err
+    assert "Stopping: what has been found" in capsys.readouterr().err
 
 
-def test_ctrl_c_twice_in_the_pursuit_leaves_the_refinement_out(data, monkeypatch, capsys):
-    interrupt_at(monkeypatch, "pursuit", 2, times=2)
+def test_the_second_ctrl_c_ends_the_refinement(data, monkeypatch, capsys):
+    interrupt_at(monkeypatch, ("pursuit", 2), ("search", 1))
+    told = []
     model = boolcp.BMP(3, random_state=0)
-    assert fit_until_stopped(model, data.X) is True
-    assert model.decomposition_.n_atoms == 2
-    np.testing.assert_array_equal(model.decomposition_.weights, model.path_[-1].weights)
-    assert "best result so far" in capsys.readouterr().err
+    with Stopper():
+        model.fit(data.X, callback=lambda progress: told.append((progress.stage, progress.step)) and None)
+    assert model.decomposition_.n_atoms == 2 and told == [("pursuit", 1)]
+    assert model.decomposition_.explained() >= model.path_[-1].explained() - 1e-12
+    assert "what has been found is finished and saved" in capsys.readouterr().err
 
 
 def test_ctrl_c_in_the_refinement_keeps_what_was_refined(data, monkeypatch):
     searches = []
     search = boolcp.fit.pursuit.greedy_atom_search
     monkeypatch.setattr("boolcp.fit.pursuit.greedy_atom_search", lambda *a, **k: searches.append(1) or search(*a, **k))
-    interrupt_at(monkeypatch, "search", 1)
+    interrupt_at(monkeypatch, ("search", 1))
     model = boolcp.BMP(3, random_state=0)
     assert fit_until_stopped(model, data.X) is True
     assert model.decomposition_.n_atoms == 3 and len(searches) == 3  # the pursuit is not run again
     assert model.decomposition_.explained() > model.path_[-1].explained() + 1e-6
 
 
-def test_the_third_ctrl_c_interrupts_as_usual(data, monkeypatch):
-    interrupt_at(monkeypatch, "search", 1, times=2)
-    with pytest.raises(KeyboardInterrupt):
-        fit_until_stopped(boolcp.BMP(3, random_state=0), data.X)
+def test_the_third_ctrl_c_interrupts_as_usual(data):
+    with Stopper() as stopper, pytest.raises(KeyboardInterrupt):
+        for _ in range(2):
+            with pytest.raises(Stop):
+                signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert stopper.n_asked == 3
 
 
 def test_a_checkpoint_is_gone_on_from(data, tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
-        interrupt_at(patch, "pursuit", 2, times=2)
+        interrupt_at(patch, ("pursuit", 2), ("search", 1))
         arguments = ("fit", "data.npy", "-k", 3, "--checkpoint", "steps.npz", "-o")
         code, out, _ = run(capsys, *arguments, "out")
     assert code == INTERRUPTED and "resumes from steps.npz" in out
@@ -230,7 +234,7 @@ def test_a_checkpoint_is_gone_on_from(data, tmp_path, monkeypatch, capsys):
     search = boolcp.fit.pursuit.greedy_atom_search
     monkeypatch.setattr("boolcp.fit.pursuit.greedy_atom_search", lambda *a, **k: searches.append(1) or search(*a, **k))
     assert run(capsys, *arguments, "out", "--resume", "--force")[0] == 0
-    assert len(searches) == 1
+    assert len(searches) == 2  # of three: the step that was given up is done again
     assert run(capsys, "fit", "data.npy", "-k", 3, "-o", "whole")[0] == 0
     a, b = (boolcp.load(tmp_path / name / "decomposition.nc") for name in ("out", "whole"))
     np.testing.assert_array_equal(a.to_tensor(), b.to_tensor())
@@ -295,8 +299,8 @@ def test_a_real_ctrl_c_leaves_a_valid_result(tmp_path):
     """)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == INTERRUPTED, done.stderr
-    assert "Stopped by Ctrl-C: a valid but partial result, 3 of 8 atoms" in done.stdout
-    assert boolcp.load(tmp_path / "out" / "decomposition.nc").n_atoms == 3
+    assert "Stopped by Ctrl-C: a valid but partial result, 2 of 8 atoms" in done.stdout
+    assert boolcp.load(tmp_path / "out" / "decomposition.nc").n_atoms == 2
     assert load_provenance(tmp_path / "out" / "decomposition.nc")["is_partial"] is True
 
 

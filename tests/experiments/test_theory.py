@@ -36,7 +36,7 @@ CASES = [(rank, score) for rank in (None, 1) for score in ("published", "normali
 def path_of(shape, n_true, n_steps, atom_rank, score, rng):
     """Return the losses F(W^0) .. F(W^K), computed densely, the pursuit, and the bound on |W*|_A."""
     X, _, truth = make_boolean_cp(shape, n_true, random_state=rng)
-    options = {"atom_rank": atom_rank, "score": score}
+    options = {"atom_rank": atom_rank, "criterion": score}
     pursuit = last(boolean_matching_pursuit(DenseTensor(X), n_steps, range(len(shape)), rng, **options), None)
     losses = np.array([np.sum((X - naive.tensor(W)) ** 2) / 2 for W in pursuit.path])
     return losses, pursuit, np.abs(truth.weights).sum()

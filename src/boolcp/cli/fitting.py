@@ -76,24 +76,21 @@ def check_checkpoint(checkpoint: Path | None, *, is_resumed: bool = False) -> No
 def fit_until_stopped(model: Any, X: Any, *, checkpoint: Path | None = None) -> bool:
     """Fit the model and return True if Ctrl-C made the result partial.
 
-    Ctrl-C in the pursuit ends it after the present atom, and the atoms so far are refined. Ctrl-C in the refinement
-    ends it after the present start or sweep with the best so far. Once more leaves at once, without a result.
+    Ctrl-C gives up the present step at once. In the pursuit, the atoms found so far are then refined; later, the best so
+    far is the result. The third Ctrl-C leaves without a result.
     """
     from boolcp.fit.state import STOP_REASONS
 
-    with Stopper() as stopper:
-        model.fit(X, checkpoint=checkpoint, callback=stopper.answer)
+    with Stopper():
+        model.fit(X, checkpoint=checkpoint)
     return model.stop_reason_ == STOP_REASONS["stopped"]
 
 
 class Stopper:
-    """While it is entered, Ctrl-C makes `answer`, the callback of a fit, end the pursuit, then everything.
-
-    One more Ctrl-C interrupts as usual.
-    """
+    """While it is entered, Ctrl-C ends the pursuit of a fit, then everything; the third time it interrupts as usual."""
 
     def __init__(self) -> None:
-        self.is_asked = self.is_refining = self.is_stopped = False
+        self.n_asked = 0
 
     def __enter__(self) -> "Stopper":
         self.is_main = threading.current_thread() is threading.main_thread()
@@ -104,25 +101,17 @@ class Stopper:
         if self.is_main:
             signal.signal(signal.SIGINT, self.before)
 
-    def answer(self, progress: Any) -> bool | str | None:
-        """Return what a fit is to do after a step: go on (None), refine the atoms so far, or stop (True)."""
-        if self.is_stopped:
-            return True
-        is_over = progress.stage != "pursuit" or progress.step == progress.n_steps
-        self.is_refining = is_over or self.is_asked
-        return "refine" if self.is_asked and not is_over else None
-
     def stop(self, number: int, frame: FrameType | None) -> None:
         """Handle Ctrl-C."""
-        if self.is_stopped:
+        from boolcp.fit.watch import Stop
+
+        self.n_asked += 1
+        if self.n_asked > 2:
             raise KeyboardInterrupt
-        if self.is_asked or self.is_refining:
-            self.is_stopped = True
-            text = "Stopping after this step; the best result so far will be saved. Ctrl-C again: now, no result."
-        else:
-            self.is_asked = True
-            text = "Stopping after this atom; the atoms so far will be refined and saved. Ctrl-C again: not refined."
-        note(f"\n{text}")
+        note(
+            "\nStopping: what has been found is finished and saved. Ctrl-C again to finish sooner, a third time for no result."
+        )
+        raise Stop
 
 
 def find_stability(model: Any, X: Any, n_runs: int) -> dict[str, Any]:

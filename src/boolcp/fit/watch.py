@@ -124,6 +124,8 @@ class Watch:
         for callback in self.callbacks:
             try:
                 answer = callback(seen)
+            except Stop:
+                raise
             except KeyboardInterrupt:
                 answer = True
             if isinstance(answer, bool | np.bool_) and answer:
