@@ -1,11 +1,14 @@
 """BMP: the door to Boolean matching pursuit, a scikit-learn estimator."""
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -15,13 +18,14 @@ from boolcp.fit.finish import find_undetermined
 from boolcp.fit.plan import Job, make_plan, open_lazy, refined_path, run
 from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
 from boolcp.fit.transform import design, explained_share, solve_factor
-from boolcp.fit.watch import Bars, Watch, progress
+from boolcp.fit.watch import Bars, Progress, Watch, progress
 from boolcp.io.atomic import locked
 from boolcp.memory import read_memory
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.labels import read_labels
+from boolcp.result.labels import Labels, read_labels
 from boolcp.storage import listed_or_masked, make_storage, stays_out
 from boolcp.storage.lazy import filled_array, look_at, make_source
+from boolcp.storage.protocol import Storage
 from boolcp.storage.sources import load
 from boolcp.threads import one_thread
 
@@ -29,8 +33,10 @@ from boolcp.threads import one_thread
 FREE = {"n_atoms", "n_init", "max_iter", "certify", "compression", "random_state", "verbose", "max_memory"}
 SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none
 
+Callback = Callable[[Progress], Any]
 
-class BMP(TransformerMixin, BaseEstimator):
+
+class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Boolean matching pursuit: a tensor as a sum of atoms that are on or off along one mode and real along the others.
 
     Parameters
@@ -105,24 +111,24 @@ class BMP(TransformerMixin, BaseEstimator):
 
     def __init__(
         self,
-        n_atoms=10,
+        n_atoms: int = 10,
         *,
-        boolean_modes=None,
-        atom_rank=1,
-        criterion="normalized",
-        alpha=0.0,
-        refine=True,
-        n_init=10,
-        max_iter=50,
-        sigma=None,
-        compression=True,
-        certify=True,
-        tol=1e-6,
-        random_state=None,
-        warm_start=False,
-        verbose=0,
-        max_memory=None,
-    ):
+        boolean_modes: Sequence[int | str] | int | str | None = None,
+        atom_rank: int | str | None = 1,
+        criterion: str = "normalized",
+        alpha: float = 0.0,
+        refine: bool = True,
+        n_init: int = 10,
+        max_iter: int = 50,
+        sigma: float | None = None,
+        compression: bool = True,
+        certify: bool = True,
+        tol: float = 1e-6,
+        random_state: Any = None,
+        warm_start: bool = False,
+        verbose: int = 0,
+        max_memory: float | str | None = None,
+    ) -> None:
         self.n_atoms = n_atoms
         self.boolean_modes = boolean_modes
         self.atom_rank = atom_rank
@@ -140,14 +146,14 @@ class BMP(TransformerMixin, BaseEstimator):
         self.verbose = verbose
         self.max_memory = max_memory
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.input_tags.three_d_array = True
         return tags
 
     @classmethod
-    def as_published(cls, n_atoms=10, **options):
+    def as_published(cls, n_atoms: int = 10, **options: Any) -> "BMP":
         """Return a BMP that does exactly what the paper prints.
 
         Published criterion, block atoms, weights-only correction.
@@ -160,7 +166,15 @@ class BMP(TransformerMixin, BaseEstimator):
         """
         return cls(n_atoms, atom_rank=None, criterion="published", refine=False, **options)
 
-    def fit(self, X, y=None, *, mask=None, checkpoint=None, callback=None):
+    def fit(
+        self,
+        X: Any,
+        y: None = None,
+        *,
+        mask: ArrayLike | None = None,
+        checkpoint: str | PathLike[str] | None = None,
+        callback: Callback | None = None,
+    ) -> "BMP":
         """Decompose X.
 
         Parameters
@@ -211,7 +225,7 @@ class BMP(TransformerMixin, BaseEstimator):
         with one_thread(), self._watch(job, first, callback, checkpoint) as (watch, state):
             pursuit, W = run(job, make_plan(data, job.settings), state, watch)
         undetermined = find_undetermined(data)
-        checks.warn_undetermined(undetermined, labels)
+        checks.warn_undetermined(undetermined, None if labels is None else labels.dims)
         self.path_ = tuple(replace(W_k, labels=labels, undetermined=undetermined) for W_k in pursuit.path)
         self.history_ = pursuit.history
         self.decomposition_ = replace(W, labels=labels, undetermined=undetermined)
@@ -225,7 +239,15 @@ class BMP(TransformerMixin, BaseEstimator):
         return self
 
     @classmethod
-    def resume(cls, path, X, mask=None, *, callback=None, verbose=0):
+    def resume(
+        cls,
+        path: str | PathLike[str],
+        X: Any,
+        mask: ArrayLike | None = None,
+        *,
+        callback: Callback | None = None,
+        verbose: int = 0,
+    ) -> "BMP":
         """Return the BMP that goes on from a checkpoint of `fit`, with its parameters and its random state.
 
         The result is the one of a fit that was never interrupted, to the last bit if machine, versions and memory
@@ -255,7 +277,7 @@ class BMP(TransformerMixin, BaseEstimator):
         """
         return cls(**read_parameters(path), verbose=verbose).fit(X, mask=mask, checkpoint=path, callback=callback)
 
-    def fit_path(self, X, *, mask=None):
+    def fit_path(self, X: Any, *, mask: ArrayLike | None = None) -> tuple[BooleanCP, ...]:
         """Return the refined estimates with 0, 1, .., n_atoms atoms, each corrected in all factors.
 
         Where `path_` holds the steps of the pursuit, this refines every number of atoms in turn, starting from the
@@ -284,7 +306,7 @@ class BMP(TransformerMixin, BaseEstimator):
                     watch.step(State(), progress("path", k, self.n_atoms, norm2, norm2))
         return tuple(replace(W, labels=labels) for W in path)
 
-    def complete(self, X, *, mask=None):
+    def complete(self, X: Any, *, mask: ArrayLike | None = None) -> Any:
         """Return X with its missing entries filled by the decomposition, the observed ones untouched.
 
         Entries in slices that have no observed entry at all stay NaN.
@@ -325,7 +347,7 @@ class BMP(TransformerMixin, BaseEstimator):
                 filled[~observed] = W.to_tensor()[~observed]
         return filled if labels is None else X.copy(data=filled)
 
-    def transform(self, X, *, mode=0, mask=None):
+    def transform(self, X: Any, *, mode: int | str = 0, mask: ArrayLike | None = None) -> np.ndarray:
         """Return the factor of new data along one mode, the other factors fixed.
 
         Parameters
@@ -348,7 +370,7 @@ class BMP(TransformerMixin, BaseEstimator):
         >>> import boolcp
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
         >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X[:, :, :20])
-        >>> self.transform(X[:, :, 20:], mode=2).shape  # ten new slices along mode 2
+        >>> model.transform(X[:, :, 20:], mode=2).shape  # ten new slices along mode 2
         (10, 3)
         """
         check_is_fitted(self)
@@ -358,7 +380,7 @@ class BMP(TransformerMixin, BaseEstimator):
         with one_thread():
             return solve_factor(data, self.decomposition_, mode).astype(data.dtype)
 
-    def fit_transform(self, X, y=None, *, mask=None):
+    def fit_transform(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> np.ndarray:
         """Decompose X and return its factor along mode 0.
 
         Examples
@@ -370,7 +392,7 @@ class BMP(TransformerMixin, BaseEstimator):
         """
         return self.fit(X, y, mask=mask).transform(X, mask=mask)
 
-    def inverse_transform(self, X, *, mode=0):
+    def inverse_transform(self, X: ArrayLike, *, mode: int | str = 0) -> np.ndarray:
         """Return the tensor whose factor along `mode` is X, as `transform` gives it.
 
         Examples
@@ -378,20 +400,22 @@ class BMP(TransformerMixin, BaseEstimator):
         >>> import boolcp
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
         >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X)
-        >>> self.inverse_transform(self.transform(X)).shape
+        >>> model.inverse_transform(model.transform(X)).shape
         (20, 25, 30)
         """
         check_is_fitted(self)
-        X = np.asarray(X)
+        A = np.asarray(X)
         W = self.decomposition_
         mode = checks.check_mode(mode, W.ndim, W.dims)
         blocks, _ = design(W, mode)
-        if X.ndim != 2 or X.shape[1] != len(blocks):
-            raise ValueError(f"X has shape {X.shape}; a matrix with {len(blocks)} columns is needed.")
-        others = W.shape[:mode] + W.shape[mode + 1 :]
-        return np.moveaxis(np.tensordot(X, blocks.reshape(len(blocks), *others), axes=1), 0, mode)
+        if A.ndim != 2 or A.shape[1] != len(blocks):
+            raise ValueError(
+                f"X has shape {A.shape}, but the factor along mode {mode} has {len(blocks)} columns: pass a matrix "
+                f"with that many columns, as `transform` returns it."
+            )
+        return np.moveaxis(np.tensordot(A, blocks, axes=1), 0, mode)
 
-    def score(self, X, y=None):
+    def score(self, X: Any, y: None = None) -> float:
         """Return the share of variance of X that is explained when its factor along mode 0 is solved for again.
 
         Block atoms that are dense along mode 0 are judged as they are, and only on data of
@@ -421,7 +445,7 @@ class BMP(TransformerMixin, BaseEstimator):
             error, total = error[observed], total[observed]
         return 1 - float(error.sum() / total.sum()) if total.any() else 1.0
 
-    def _check_parameters(self):
+    def _check_parameters(self) -> None:
         """Raise unless the parameters are such as a fit needs."""
         checks.check_integer(self.n_atoms, "n_atoms", 1)
         checks.check_atom_rank(self.atom_rank)
@@ -436,16 +460,18 @@ class BMP(TransformerMixin, BaseEstimator):
         if self.atom_rank == "auto" and not self.refine:
             raise ValueError('atom_rank="auto" chooses ranks while back-fitting: it needs refine=True.')
 
-    def _job(self, data, labels, rng):
+    def _job(self, data: Storage, labels: Labels | None, rng: np.random.Generator) -> Job:
         """Return what a fit is given."""
         modes = checks.check_modes(self.boolean_modes, data.shape, None if labels is None else labels.dims)
         settings = Settings(**{name: getattr(self, name) for name in Settings.__dataclass_fields__})
         return Job(data, modes, rng, settings)
 
     @contextmanager
-    def _watch(self, job, state, callback, checkpoint):
+    def _watch(
+        self, job: Job, state: State, callback: Callback | None, checkpoint: str | PathLike[str] | None
+    ) -> Iterator[tuple[Watch, State]]:
         """Yield the Watch of a fit and the state it begins in, that of the checkpoint if there is one."""
-        callbacks = [Bars()] if self.verbose else []
+        callbacks: list[Callback] = [Bars()] if self.verbose else []
         callbacks += [] if callback is None else [callback]
         if checkpoint is None:
             with Watch(job.rng, callbacks) as watch:
@@ -457,7 +483,7 @@ class BMP(TransformerMixin, BaseEstimator):
             with Watch(job.rng, callbacks, files, header) as watch:
                 yield watch, state
 
-    def _read(self, X, mask, *, is_fitted):
+    def _read(self, X: Any, mask: ArrayLike | None, *, is_fitted: bool) -> tuple[Storage, Labels | None]:
         """Return the storage of X and its labels; `is_fitted` says that X is new data for a fitted model."""
         if checks.is_listed(X):
             indices, values, shape = checks.check_listed(X)
@@ -475,7 +501,7 @@ class BMP(TransformerMixin, BaseEstimator):
         validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
         return make_storage(X, observed), labels
 
-    def _read_lazy(self, X, mask, labels, *, is_fitted):
+    def _read_lazy(self, X: Any, mask: Any, labels: Labels | None, *, is_fitted: bool) -> Storage | None:
         """Return the storage of a lazy array, or None if these parameters need it in memory."""
         checks.check_lazy(X, mask)
         validate_data(self, X, reset=not is_fitted, skip_check_array=True)
@@ -485,7 +511,7 @@ class BMP(TransformerMixin, BaseEstimator):
         settings = Settings(**{name: getattr(self, name) for name in Settings.__dataclass_fields__})
         return open_lazy(settings, X, mask, self.max_memory)
 
-    def _fitted_before(self, data):
+    def _fitted_before(self, data: Storage) -> dict[str, Any]:
         """Return what a warm start continues: the pursuit of the fit before and its decomposition; else nothing."""
         if not (self.warm_start and hasattr(self, "decomposition_")):
             return {}
@@ -517,7 +543,7 @@ class BMP(TransformerMixin, BaseEstimator):
         return {"earlier": Pursuit(path, self.history_), "fitted": fitted}
 
 
-def decompose(X, n_atoms=10, **options):
+def decompose(X: Any, n_atoms: int = 10, **options: Any) -> BooleanCP:
     """Return the BooleanCP of X in one call; options are those of BMP, and `mask`.
 
     Examples
@@ -536,7 +562,7 @@ def is_same(a: Any, b: Any) -> bool:
     return np.array_equal(a, b) if isinstance(a, list | tuple | np.ndarray) else a == b
 
 
-def check_dims(W, labels):
+def check_dims(W: BooleanCP, labels: Labels | None) -> None:
     """Raise if new data has names of modes that are not those that were fitted, in the same order."""
     if labels is not None and W.dims is not None and labels.dims != W.dims:
         raise ValueError(
@@ -545,7 +571,7 @@ def check_dims(W, labels):
         )
 
 
-def check_shape(W, shape, mode):
+def check_shape(W: BooleanCP, shape: Sequence[int], mode: int | None) -> None:
     """Raise unless a shape is that of the decomposition W, except along one mode (None: in all modes)."""
     if len(shape) != W.ndim or any(d != shape[n] for n, d in enumerate(W.shape) if n != mode):
         allowed = "give data of that shape" if mode is None else f"only mode {mode} may differ"

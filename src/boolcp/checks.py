@@ -2,18 +2,19 @@
 
 import numbers
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 CRITERIA = ("normalized", "published")
 # Largest entries between which the products that a fit forms neither vanish nor overflow, for up to 10^9 entries
 RANGES = {"float32": (1e-18, 1e14), "float64": (1e-70, 1e70)}
 
 
-def check_tensor(X, mask=None, *, name="X"):
+def check_tensor(X: Any, mask: ArrayLike | None = None, *, name: str = "X") -> tuple[np.ndarray, np.ndarray | None]:
     """Return X as a real floating-point array of order >= 2 and its mask (True = observed), None if it is complete.
 
     X is copied only to change its dtype: float32 and float64 are kept, integers and Booleans become float64. NaN is
@@ -26,7 +27,8 @@ def check_tensor(X, mask=None, *, name="X"):
         )
     if np.ma.isMaskedArray(X):
         own = ~np.ma.getmaskarray(X)
-        mask = own if mask is None else own & check_mask(mask, X.shape)
+        given = check_mask(mask, X.shape)
+        mask = own if given is None else own & given
         X = X.data
     if hasattr(X, "toarray") or hasattr(X, "todense"):
         raise TypeError(
@@ -50,7 +52,7 @@ def check_tensor(X, mask=None, *, name="X"):
     return X, observed
 
 
-def check_range(X, observed=None, name="X"):
+def check_range(X: np.ndarray, observed: np.ndarray | None = None, name: str = "X") -> None:
     """Raise if the largest entry is so large or so small that products of entries overflow or vanish; zero is fine."""
     known = True if observed is None else observed
     largest = max(np.fmax.reduce(X, None, initial=0, where=known), -np.fmin.reduce(X, None, initial=0, where=known))
@@ -73,7 +75,7 @@ def is_lazy(X: Any) -> bool:
     return room in ("dask", "zarr", "h5py") and hasattr(X, "chunks") and hasattr(X, "dtype")
 
 
-def check_lazy(X, mask=None, *, name="X"):
+def check_lazy(X: Any, mask: Any = None, *, name: str = "X") -> None:
     """Raise unless a lazy X is of a real dtype and of order >= 2, and its mask of its shape; nothing is computed."""
     if X.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {name} is {X.dtype}; pass its real part, or |{name}|.")
@@ -96,7 +98,7 @@ def check_lazy(X, mask=None, *, name="X"):
         raise ValueError(f"mask has dtype {mask.dtype}; a lazy one must be Boolean, e.g. mask.astype(bool).")
 
 
-def check_order(X, name):
+def check_order(X: Any, name: str) -> None:
     """Raise unless X has at least two modes."""
     if X.ndim < 2:
         raise ValueError(
@@ -105,11 +107,11 @@ def check_order(X, name):
         )
 
 
-def _empty_text(X):
+def _empty_text(X: Any) -> str:
     return "0 sample(s)" if X.shape[0] == 0 else "0 feature(s)"
 
 
-def _to_array(X, name):
+def _to_array(X: Any, name: str) -> np.ndarray:
     if isinstance(X, str | PurePath):
         raise TypeError(f"{name} is the text {str(X)!r}, not an array; a file is read by boolcp.open_tensor(path).")
     try:
@@ -121,7 +123,7 @@ def _to_array(X, name):
         ) from None
 
 
-def _to_numbers(X, name):
+def _to_numbers(X: np.ndarray, name: str) -> np.ndarray:
     if X.dtype.kind == "O":
         try:
             return X.astype(np.float64)
@@ -134,7 +136,7 @@ def _to_numbers(X, name):
     raise ValueError(f"{name} has dtype {X.dtype}; numbers are needed. Convert it, e.g. {name}.astype(float).")
 
 
-def check_mask(mask, shape):
+def check_mask(mask: ArrayLike | None, shape: Sequence[int]) -> np.ndarray | None:
     """Return the mask as a Boolean array (True = observed), or None."""
     if mask is None:
         return None
@@ -150,7 +152,7 @@ def check_mask(mask, shape):
     return mask
 
 
-def find_observed(X, mask, name):
+def find_observed(X: np.ndarray, mask: np.ndarray | None, name: str) -> np.ndarray | None:
     """Return where X is observed (not NaN, not masked), or None if it is everywhere; infinity there is an error."""
     finite = np.isfinite(X)
     if finite.all() and (mask is None or mask.all()):
@@ -164,14 +166,14 @@ def find_observed(X, mask, name):
     return observed
 
 
-def is_listed(X):
+def is_listed(X: Any) -> bool:
     """Return True if X is a list of observed entries: (indices, values, shape), or a sparse.COO array."""
     if isinstance(X, tuple) and len(X) == 3 and np.ndim(X[0]) == 2:
         return True
     return type(X).__module__.partition(".")[0] == "sparse" and hasattr(X, "coords") and hasattr(X, "data")
 
 
-def check_listed(X):
+def check_listed(X: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
     """Return indices (n, N), values (n,) and shape of a list of observed entries; NaN values are left out."""
     if isinstance(X, tuple):
         indices, values, shape = X
@@ -203,22 +205,23 @@ def check_listed(X):
     return indices[known], values[known], shape
 
 
-def check_modes(boolean_modes, shape, dims=None):
+def check_modes(
+    boolean_modes: Sequence[int | str] | int | str | None, shape: Sequence[int], dims: Sequence[str] | None = None
+) -> tuple[int, ...]:
     """Return the allowed Boolean modes as a sorted tuple of indices.
 
     None allows all modes but those of size one, if there are others: what is on in one of one place is not Boolean.
     """
     if boolean_modes is None:
         return tuple(n for n, d in enumerate(shape) if d > 1) or tuple(range(len(shape)))
-    if isinstance(boolean_modes, str | numbers.Integral):
-        boolean_modes = [boolean_modes]
-    modes = [check_mode(mode, len(shape), dims, name="boolean_modes") for mode in boolean_modes]
+    given = [boolean_modes] if isinstance(boolean_modes, str | int | np.integer) else boolean_modes
+    modes = [check_mode(mode, len(shape), dims, name="boolean_modes") for mode in given]
     if not modes:
         raise ValueError("boolean_modes is empty; name at least one mode, or None for all.")
     return tuple(sorted(set(modes)))
 
 
-def check_mode(mode, ndim, dims=None, *, name="mode"):
+def check_mode(mode: int | str, ndim: int, dims: Sequence[str] | None = None, *, name: str = "mode") -> int:
     """Return a mode given by index or by name as an index; `name` is what the argument is called."""
     if isinstance(mode, str):
         if dims is None:
@@ -233,7 +236,7 @@ def check_mode(mode, ndim, dims=None, *, name="mode"):
     return int(mode) % ndim
 
 
-def check_integer(value, name, minimum):
+def check_integer(value: Any, name: str, minimum: int) -> None:
     """Raise unless value is an integer of at least `minimum`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer, got {value!r}.")
@@ -241,7 +244,7 @@ def check_integer(value, name, minimum):
         raise ValueError(f"{name} must be at least {minimum}, got {value}.")
 
 
-def check_number(value, name, *, positive=False):
+def check_number(value: Any, name: str, *, positive: bool = False) -> None:
     """Raise unless value is a finite real number >= 0 (> 0 if `positive`)."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, got {value!r}.")
@@ -249,7 +252,7 @@ def check_number(value, name, *, positive=False):
         raise ValueError(f"{name} must be finite and {'above' if positive else 'at least'} 0, got {value}.")
 
 
-def check_atom_rank(atom_rank):
+def check_atom_rank(atom_rank: Any) -> None:
     """Raise unless atom_rank is None, "auto" or an integer >= 1."""
     if atom_rank is None or (isinstance(atom_rank, str) and atom_rank == "auto"):
         return
@@ -264,7 +267,7 @@ def check_choice(value: object, name: str, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
-def check_callback(callback):
+def check_callback(callback: object) -> None:
     """Raise unless callback is None or can be called."""
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be a function of one argument, the Progress of the fit, got {callback!r}.")
@@ -284,10 +287,10 @@ def make_generator(random_state: Any) -> np.random.Generator:
         ) from None
 
 
-def warn_undetermined(undetermined, labels):
+def warn_undetermined(undetermined: Mapping[int, np.ndarray], dims: Sequence[str] | None) -> None:
     """Warn about slices without any observed entry."""
     for mode, slices in undetermined.items():
-        name = mode if labels is None else repr(labels.dims[mode])
+        name = mode if dims is None else repr(dims[mode])
         warnings.warn(
             f"{slices.sum()} slice(s) along mode {name} have no observed entry: their factor entries are undetermined "
             f"(NaN where real, False where Boolean).",
@@ -296,6 +299,6 @@ def warn_undetermined(undetermined, labels):
         )
 
 
-def warn_zero():
+def warn_zero() -> None:
     """Warn that a zero tensor has nothing to decompose."""
     warnings.warn("X is zero everywhere: the decomposition has no atoms.", UserWarning, stacklevel=3)

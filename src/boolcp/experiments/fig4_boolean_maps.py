@@ -1,5 +1,7 @@
 """Figure 4: Boolean factors of atoms on the electrodes, one column for each condition."""
 
+from typing import Any
+
 import numpy as np
 
 from boolcp.bmp import BMP
@@ -9,7 +11,7 @@ from boolcp.experiments.fig3_electrodes import given_electrodes
 from boolcp.plotting import OFF, ON, plot_electrodes
 
 N_ATOMS = 3
-METHODS = {
+METHODS: dict[str, dict[str, Any]] = {
     "BMP": {},
     "BMP as published": {"atom_rank": None, "criterion": "published", "refine": False},
 }

@@ -1,20 +1,27 @@
 """Algorithm 2: the atom of steepest descent."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
 from boolcp import contractions
 from boolcp.fit.relax import cp_als, random_factors
-from boolcp.program.grams import DenseGram, ThinGram
-from boolcp.program.maxcut import maximize
+from boolcp.program.grams import DenseGram, Gram, ThinGram
+from boolcp.program.maxcut import BooleanQuadratic, maximize
 from boolcp.result.atoms import Atom
 from boolcp.storage import DenseTensor
 from boolcp.storage.long import is_long
+from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import leading_basis
 
 MAX_ALTERNATIONS = 30
+
+Real = (
+    tuple[np.ndarray, ...] | np.ndarray
+)  # the real part V of an atom: factors (d_m, L) of the other modes, or a block
 
 
 @dataclass(frozen=True)
@@ -26,15 +33,31 @@ class Candidate:
     value: float
 
 
-def greedy_atom_search(residual, modes, rng, *, atom_rank=1, criterion="normalized", certify=True):
+def greedy_atom_search(
+    residual: Tensor,
+    modes: Sequence[int],
+    rng: np.random.Generator,
+    *,
+    atom_rank: int | None = 1,
+    criterion: str = "normalized",
+    certify: bool = True,
+) -> Candidate | None:
     """Return the candidate of steepest descent over all allowed modes, Alg. 2; None if nothing is left to descend."""
-    options = {"atom_rank": atom_rank, "criterion": criterion, "certify": certify}
-    candidates = [steepest_atom(residual, mode, rng, **options) for mode in modes]
-    candidates = [candidate for candidate in candidates if candidate is not None]
+    options: dict[str, Any] = {"atom_rank": atom_rank, "criterion": criterion, "certify": certify}
+    found = [steepest_atom(residual, mode, rng, **options) for mode in modes]
+    candidates = [candidate for candidate in found if candidate is not None]
     return max(candidates, key=lambda candidate: candidate.value, default=None)  # line 10
 
 
-def steepest_atom(residual, mode, rng, *, atom_rank=1, criterion="normalized", certify=True):
+def steepest_atom(
+    residual: Tensor,
+    mode: int,
+    rng: np.random.Generator,
+    *,
+    atom_rank: int | None = 1,
+    criterion: str = "normalized",
+    certify: bool = True,
+) -> Candidate | None:
     """Return the candidate z (x) V along one mode: z from the Boolean quadratic program, then V, then both in turn."""
     solution, is_exact = boolean_program(residual, mode, rng, criterion, certify)  # lines 4-6
     if solution is None:
@@ -46,12 +69,14 @@ def steepest_atom(residual, mode, rng, *, atom_rank=1, criterion="normalized", c
     if atom_rank is not None or not is_exact:
         z, V = alternate(residual, mode, z, V, atom_rank, criterion, rng)
     descent = float(projection(residual, mode, V) @ z)
-    value = score_value(descent, z.sum(), criterion)
+    value = score_value(descent, int(z.sum()), criterion)
     certificate = float("nan") if solution.bound is None else min(value / solution.bound, 1.0)
     return Candidate(make_atom(mode, z, V, certificate), descent, value)  # line 8
 
 
-def boolean_program(residual, mode, rng, criterion, certify=True):
+def boolean_program(
+    residual: Tensor, mode: int, rng: np.random.Generator, criterion: str, certify: bool = True
+) -> tuple[BooleanQuadratic | None, bool]:
     """Return the solution of the Boolean quadratic program of C = R_n R_n' (None if R = 0) and if C was not cut short.
 
     The sign is that which makes z'Cz = |G'z|^2. A long mode has C = FF' with a thin F, which may hold only the leading
@@ -63,7 +88,7 @@ def boolean_program(residual, mode, rng, criterion, certify=True):
     return maximize(C, rng, certify=certify and is_exact, is_ratio=criterion == "normalized"), is_exact
 
 
-def residual_gram(residual, mode):
+def residual_gram(residual: Tensor, mode: int) -> tuple[Gram, bool]:
     """Return R_n R_n', as a ThinGram for a long mode, and whether that is exact."""
     if not is_long(residual.shape[mode]):
         return DenseGram(residual.gram(mode)), True
@@ -71,18 +96,27 @@ def residual_gram(residual, mode):
     return ThinGram(F), is_exact
 
 
-def make_atom(mode, z, V, certificate=float("nan")):
+def make_atom(mode: int, z: np.ndarray, V: Real, certificate: float = float("nan")) -> Atom:
     """Return the atom z (x) V for a real part given as factors (tuple) or as a block."""
-    parts = {"factors": V} if isinstance(V, tuple) else {"block": V}
-    return Atom(mode, z, certificate=certificate, **parts)
+    if isinstance(V, tuple):
+        return Atom(mode, z, factors=V, certificate=certificate)
+    return Atom(mode, z, block=V, certificate=certificate)
 
 
-def score_value(descent, n_ones, criterion):
+def score_value(descent: float, n_ones: int, criterion: str) -> float:
     """Return z'Cz (published) or z'Cz / |z|^2 (normalized), with |G'z| replaced by what the atom's V reaches."""
     return descent**2 / n_ones if criterion == "normalized" else descent**2
 
 
-def alternate(residual, mode, z, V, atom_rank, criterion, rng):
+def alternate(
+    residual: Tensor,
+    mode: int,
+    z: np.ndarray,
+    V: Real,
+    atom_rank: int | None,
+    criterion: str,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, Real]:
     """Return z and V after deciding them in turn until z stays; the criterion never falls."""
     for _ in range(MAX_ALTERNATIONS):
         p = projection(residual, mode, V)
@@ -92,11 +126,13 @@ def alternate(residual, mode, z, V, atom_rank, criterion, rng):
         if np.array_equal(new, z):
             break
         z = new
-        V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng, start=V)
+        better = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng, start=V)
+        assert better is not None  # the criterion has risen: the block is not zero
+        V = better
     return z, V
 
 
-def projection(residual, mode, V):
+def projection(residual: Tensor, mode: int, V: Real) -> np.ndarray:
     """Return R_n vec(V) (d_n,) for a real part given as factors (tuple) or as a block."""
     if isinstance(V, tuple):
         factors = [*V[:mode], np.zeros((residual.shape[mode], V[0].shape[1])), *V[mode:]]
@@ -104,7 +140,7 @@ def projection(residual, mode, V):
     return residual.project(mode, V[None])[:, 0]
 
 
-def best_boolean(p, criterion="normalized"):
+def best_boolean(p: np.ndarray, criterion: str = "normalized") -> tuple[np.ndarray, int]:
     """Return the z that maximizes (z'p)^2 / |z|^2, or (z'p)^2 if published, and the sign of z'p.
 
     The best z holds the largest entries of p or the most negative ones: both sorted prefixes are tried.
@@ -127,7 +163,9 @@ def best_boolean(p, criterion="normalized"):
     return z, sign
 
 
-def real_part(block, atom_rank, rng, start=None):
+def real_part(
+    block: np.ndarray, atom_rank: int | None, rng: np.random.Generator, start: Real | None = None
+) -> Real | None:
     """Return the best V of norm one for <block, V>: dense (None), or of rank L as factors; None if block is zero."""
     size = np.linalg.norm(block)
     if not size > 0:
@@ -140,13 +178,13 @@ def real_part(block, atom_rank, rng, start=None):
     return normalize(factors)
 
 
-def normalize(factors):
+def normalize(factors: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """Return factors scaled so that the sum of their column products has norm one."""
     scale = np.sqrt(contractions.gram_product(factors).sum())
     return (factors[0] / scale, *factors[1:])
 
 
-def leading_pairs(block, rank):
+def leading_pairs(block: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
     """Return the leading `rank` singular pairs of a matrix as two factors; the longer one has the singular values."""
     block = np.asarray(block, dtype=float)
     if block.shape[0] > block.shape[1]:
@@ -157,7 +195,9 @@ def leading_pairs(block, rank):
     return U, block.T @ U
 
 
-def leading_products(block, rank, rng, start=None):
+def leading_products(
+    block: np.ndarray, rank: int, rng: np.random.Generator, start: Sequence[np.ndarray] | np.ndarray | None = None
+) -> tuple[np.ndarray, ...]:
     """Return a rank-`rank` approximation of a block of order >= 3 as factors, by alternating least squares."""
     data = DenseTensor(np.ascontiguousarray(block))
     if start is None:
@@ -165,6 +205,6 @@ def leading_products(block, rank, rng, start=None):
     return tuple(cp_als(data, list(start), max_iter=100, tol=1e-8)[0])
 
 
-def singular_start(data, rank):
+def singular_start(data: Storage, rank: int) -> list[np.ndarray]:
     """Return the leading eigenvectors of each unfolding's Gram matrix as factors."""
     return [leading_basis(data, mode, rank) for mode in range(data.ndim)]

@@ -8,10 +8,11 @@ With ``atom_rank="auto"`` the singular values of a block are shrunk, those below
 everything is chosen by Stein's estimate of the risk, |X - W|^2 + 2 sigma^2 (degrees of freedom).
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -24,8 +25,10 @@ from boolcp.fit.shrinkage import noise_level, shrink_block, signal_subspaces
 from boolcp.fit.state import Pursuit, record
 from boolcp.fit.weights import atom_system
 from boolcp.program.flips import DEPENDENT, climb_ratio
+from boolcp.program.grams import Gram, Quadratic
 from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.storage.protocol import ObservedStorage, Storage, Tensor
 
 MAX_SWEEPS = 50
 SETTLED = 1e-3  # fall of the criterion in a sweep, relative to it, that ends back-fitting
@@ -53,7 +56,22 @@ class RunState(NamedTuple):
     is_over: bool = False
 
 
-def block_pursuit(data, n_atoms, modes, rng, *, atom_rank, sigma=None, tol=1e-6, start=None, **options):
+Fits = list[Term | None]  # the terms of one mode, None for those that vanished
+Assessed = tuple[float, float, BooleanCP]  # the estimated risk, the loss, and the estimate
+
+
+def block_pursuit(
+    data: Storage,
+    n_atoms: int,
+    modes: Sequence[int],
+    rng: np.random.Generator,
+    *,
+    atom_rank: str | None,
+    sigma: float | None = None,
+    tol: float = 1e-6,
+    start: Pursuit | None = None,
+    **options: Any,
+) -> Iterator[Pursuit]:
     """Run Alg. 1 with back-fitting: after each atom a few sweeps refit the real blocks and decide the bits again.
 
     Parameters
@@ -94,7 +112,7 @@ def block_pursuit(data, n_atoms, modes, rng, *, atom_rank, sigma=None, tol=1e-6,
     yield from pursue(first, n_atoms, partial(advance, data, runs), partial(accept, tol=tol))
 
 
-def restart(data, runs, start):
+def restart(data: Storage, runs: "list[Run]", start: Pursuit) -> Pursuit:
     """Return the pursuit with the states of its runs, from its last estimate if it does not have them."""
     if start.memory is not None:
         return start
@@ -104,13 +122,14 @@ def restart(data, runs, start):
     return replace(start, memory=((risk,), tuple(states)))
 
 
-def advance(data, runs, pursuit):
+def advance(data: Storage, runs: "list[Run]", pursuit: Pursuit) -> tuple[Assessed | None, tuple[RunState, ...]]:
     """Return the lowest risk with one atom more, its loss and estimate (None if there is none), and all runs' states.
 
     `risks` are the lowest with 0, 1, .. atoms. A run is over when it finds no atom or is FAR_BEHIND atoms late.
     """
     risks, states = pursuit.memory
-    found, advanced = [], []
+    found: list[Assessed] = []
+    advanced = []
     for run, state in zip(runs, states, strict=True):
         state = state if state.is_over else run.advance(state)
         if not state.is_over:
@@ -120,35 +139,47 @@ def advance(data, runs, pursuit):
     return min(found, key=lambda result: result[0], default=None), tuple(advanced)
 
 
-def accept(pursuit, found, *, tol):
+def accept(pursuit: Pursuit, found: tuple[Assessed | None, tuple[RunState, ...]], *, tol: float) -> Pursuit:
     """Return the pursuit with the estimate that was found, or why it stops."""
     (best, states), (risks, _) = found, pursuit.memory
     if best is None or not best[0] < risks[-1]:
         return replace(pursuit, stop_reason="no descent")
     risk, error2, W = best
-    history = (*pursuit.history, record(W.atoms[-1], error2, W.data_norm2))
-    reason = "explained" if error2 <= tol**2 * W.data_norm2 else ""
+    norm2 = float(W.data_norm2 or 0.0)
+    history = (*pursuit.history, record(W.atoms[-1], error2, norm2))
+    reason = "explained" if error2 <= tol**2 * norm2 else ""
     return Pursuit((*pursuit.path, W), history, reason, ((*risks, risk), states))
 
 
-def assess(data, rule, terms):
+def assess(data: Storage, rule: "BlockRule", terms: Sequence[Term]) -> Assessed:
     """Return the estimated risk of a run's terms on the full data (the loss, unless "auto"), their loss, and W."""
     W = finish(data, rule.expand(terms))
     G = W.inner_products() if W.data_gram is None else W.data_gram
-    error2 = max(float(W.data_norm2 - 2 * W.weights @ W.data_inner + W.weights @ G @ W.weights), 0.0)
+    inner = np.asarray(W.data_inner)
+    error2 = max(float(data.squared_norm - 2 * W.weights @ inner + W.weights @ G @ W.weights), 0.0)
     return error2 + 2 * rule.sigma**2 * rule.base_dof + rule.penalty(terms), error2, W
 
 
 class Run:
     """How one greedy sequence of estimates is made; `advance` adds an atom and back-fits all of them."""
 
-    def __init__(self, data, modes, rule, rng, *, tol, criterion="normalized", certify=True):
+    def __init__(
+        self,
+        data: Storage,
+        modes: tuple[int, ...],
+        rule: "BlockRule",
+        rng: np.random.Generator,
+        *,
+        tol: float,
+        criterion: str = "normalized",
+        certify: bool = True,
+    ) -> None:
         self.data, self.modes, self.rule, self.rng = data, modes, rule, rng
         self.criterion, self.certify = criterion, certify and data.is_complete
         self.min_gain = tol**2 * data.squared_norm
-        self.observed = None if data.is_complete else data.observed()
+        self.observed = None if data.is_complete else cast(ObservedStorage, data).observed()
 
-    def advance(self, state):
+    def advance(self, state: RunState) -> RunState:
         """Return the state after one more atom and back-fitting; over when no atom lowers the criterion any more."""
         for is_joint in (True, False) if self.observed is None else (False,):
             terms = self.extend(state.terms, is_joint)
@@ -158,7 +189,7 @@ class Run:
                     return RunState(tuple(in_order(term) for term in terms), float(criterion))
         return state._replace(is_over=True)
 
-    def extend(self, terms, is_joint):
+    def extend(self, terms: Sequence[Term], is_joint: bool) -> list[Term]:
         """Return the terms with one more, back-fitted. An atom may vanish on the way: then a different one is found."""
         longer = list(terms)
         for _ in range(MAX_TRIALS):
@@ -170,7 +201,7 @@ class Run:
                 break
         return longer
 
-    def recode(self, terms):
+    def recode(self, terms: list[Term]) -> list[Term]:
         """Return the terms, the last and the one most like it replaced by a better code of the same slices, if any.
 
         Two atoms of one mode tell three kinds of slices, V, V' and V + V'. Any two may be the blocks, and back-fitting
@@ -195,22 +226,23 @@ class Run:
         is_better = len(found) == len(terms) and self.measure(found) < self.measure(terms)
         return self.backfit(found) if is_better else terms
 
-    def best_pair(self, residual, mode, terms):
+    def best_pair(self, residual: Tensor, mode: int, terms: list[Term]) -> list[Term] | None:
         """Return the two of the terms that fit a residual best, once bits and blocks are decided anew; None if none."""
-        options = []
+        best, best_cost = None, np.inf
         for pair in combinations(terms, 2):
-            decided = decide_bits(residual, mode, pair, self.observed)
-            if all(term is not None for term in decided):
+            decided = alive(decide_bits(residual, mode, pair, self.observed))
+            if len(decided) == 2:
                 B = as_float(residual.contract(mode, bits_of(decided)))
-                options += self.refits(mode, B, decided)
-        options = [(cost, pair) for cost, pair in options if all(term is not None for term in pair)]
-        return min(options, key=lambda option: option[0], default=(0.0, None))[1]
+                for cost, fitted in self.refits(mode, B, decided):
+                    if cost < best_cost and None not in fitted:
+                        best, best_cost = alive(fitted), cost
+        return best
 
-    def measure(self, terms):
+    def measure(self, terms: Sequence[Term]) -> float:
         """Return the criterion: |X - W|^2 + penalty."""
         return self.data.residual(assemble(self.data.shape, terms)).squared_norm + self.rule.penalty(terms)
 
-    def find(self, terms, is_joint):
+    def find(self, terms: Sequence[Term], is_joint: bool) -> Term | None:
         """Return the term with the largest gain minus penalty over the modes (Alg. 2, line 10); None without gain."""
         residual = self.data.residual(assemble(self.data.shape, terms))
         best, best_gain = None, self.min_gain
@@ -221,7 +253,7 @@ class Run:
                 best, best_gain = term, gain
         return best
 
-    def find_along(self, residual, mode, own):
+    def find_along(self, residual: Tensor, mode: int, own: list[Term]) -> tuple[Term | None, float]:
         """Return the term along one mode and its gain when the blocks of `own` terms are refitted with it.
 
         With P the projection that removes the bits of `own`, the gain of z with a dense block is z'PCPz / z'Pz.
@@ -251,9 +283,9 @@ class Run:
                 break
         return best, best_gain
 
-    def find_observed(self, residual, mode):
+    def find_observed(self, residual: Tensor, mode: int) -> tuple[Term | None, float]:
         """Return the dense term along one mode over the observed entries, and its gain; bits and block in turn."""
-        observed, (C, _) = self.data.observed(), residual_gram(residual, mode)
+        observed, (C, _) = cast(Tensor, self.observed), residual_gram(residual, mode)
         z = maximize(C, self.rng, certify=False).z
         best, best_gain = None, 0.0
         for _ in range(N_ALTERNATIONS):
@@ -263,13 +295,13 @@ class Run:
             if np.vdot(B, V) <= best_gain * (1 + 1e-9):
                 break
             best, best_gain = Term(mode, z, V), float(np.vdot(B, V))
-            z = decide_bits(residual, mode, [best], self.observed)[0]
-            if z is None or z is best:
+            decided = decide_bits(residual, mode, [best], self.observed)[0]
+            if decided is None or decided is best:
                 break
-            z = z.z
+            z = decided.z
         return best, best_gain
 
-    def backfit(self, terms):
+    def backfit(self, terms: list[Term]) -> list[Term]:
         """Return the terms after sweeps over the modes; the criterion never rises."""
         criterion = self.measure(terms)
         for _ in range(MAX_SWEEPS):
@@ -281,67 +313,66 @@ class Run:
                 break
         return terms if self.rule.atom_rank == "auto" or not terms else reweight(self.data, terms)
 
-    def backfit_mode(self, terms, mode):
+    def backfit_mode(self, terms: list[Term], mode: int) -> tuple[list[Term], float]:
         """Return the terms with the blocks and bits of one mode decided anew, and the fall of the criterion."""
         places = [k for k, term in enumerate(terms) if term.mode == mode]
-        own = [terms[k] for k in places]
+        own: Fits = [terms[k] for k in places]
         residual = self.data.residual(assemble(self.data.shape, [term for term in terms if term.mode != mode]))
-        B = as_float(residual.contract(mode, bits_of(own)))
+        B = as_float(residual.contract(mode, bits_of(alive(own))))
         before = self.cost(mode, B, own)
         after, own = min([(before, own), *self.refits(mode, B, own)], key=lambda option: option[0])
         moved = decide_bits(residual, mode, own, self.observed)
         if any(new is not old for new, old in zip(moved, own, strict=True)):
-            alive = [k for k, term in enumerate(moved) if term is not None]
+            left = [k for k, term in enumerate(moved) if term is not None]
             B = np.zeros_like(B)
-            if alive:
-                B[alive] = residual.contract(mode, bits_of([moved[k] for k in alive]))
+            if left:
+                B[left] = residual.contract(mode, bits_of(alive(moved)))
             after, own = min([(after, own), *self.refits(mode, B, moved)], key=lambda option: option[0])
-        terms = list(terms)
+        every: Fits = list(terms)
         for place, term in zip(places, own, strict=True):
-            terms[place] = term
-        return [term for term in terms if term is not None], before - after
+            every[place] = term
+        return alive(every), before - after
 
-    def cost(self, mode, B, terms):
+    def cost(self, mode: int, B: np.ndarray, terms: Sequence[Term | None]) -> float:
         """Return |R - sum_k z_k (x) V_k|^2 - |R|^2 + penalty for the terms of one mode and B_k = R x_n z_k."""
-        alive = [k for k, term in enumerate(terms) if term is not None]
-        if not alive:
+        own, places = alive(terms), [k for k, term in enumerate(terms) if term is not None]
+        if not own:
             return 0.0
-        terms = [terms[k] for k in alive]
-        Z, V = bits_of(terms), blocks_of(terms)
+        Z, V = bits_of(own), blocks_of(own)
         H = bit_products(mode, Z, self.observed)
         squares = np.sum(H * (V @ V.T)) if H.ndim == 2 else np.einsum("kj,jkl,lj->", V, H, V, optimize=True)
-        return float(squares - 2 * np.vdot(B[alive], V)) + self.rule.penalty(terms)
+        return float(squares - 2 * np.vdot(B[places], V)) + self.rule.penalty(own)
 
-    def refits(self, mode, B, terms):
+    def refits(self, mode: int, B: np.ndarray, terms: Sequence[Term | None]) -> list[tuple[float, Fits]]:
         """Return pairs (cost, terms) of one mode with blocks fitted to B_k = R x_n z_k; None where a block vanished.
 
         Dense blocks are solved for jointly, (Z'Z) V = B. Shrunk blocks are fitted one after another, once from the
         blocks as they are and once from the dense solution.
         """
-        alive = [k for k, term in enumerate(terms) if term is not None]
-        if not alive:
+        own, places = alive(terms), [k for k, term in enumerate(terms) if term is not None]
+        if not own:
             return [(0.0, list(terms))]
-        own = [terms[k] for k in alive]
         Z = bits_of(own)
-        dense = solve_rows(bit_products(mode, Z, self.observed), B[alive].reshape(len(alive), -1).T).T
+        dense = solve_rows(bit_products(mode, Z, self.observed), B[places].reshape(len(own), -1).T).T
         if self.rule.atom_rank is None:
             blocks = dense.reshape(-1, *B.shape[1:])
-            options = [[term._replace(V=V, factors=None) for term, V in zip(own, blocks, strict=True)]]
+            options: list[Fits] = [[term._replace(V=V, factors=None) for term, V in zip(own, blocks, strict=True)]]
         else:
-            starts = [blocks_of(own), dense] if len(alive) > 1 else [dense]
-            options = [self.refit_in_turn(B[alive], Z.T @ Z, own, start) for start in starts]
-        by_place = [dict(zip(alive, option, strict=True)) for option in options]
+            starts = [blocks_of(own), dense] if len(own) > 1 else [dense]
+            options = [self.refit_in_turn(B[places], Z.T @ Z, own, start) for start in starts]
+        by_place = [dict(zip(places, option, strict=True)) for option in options]
         results = [[fitted.get(k) for k in range(len(terms))] for fitted in by_place]
         return [(self.cost(mode, B, fitted), fitted) for fitted in results]
 
-    def refit_in_turn(self, B, G, terms, V):
+    def refit_in_turn(self, B: np.ndarray, G: np.ndarray, terms: list[Term], V: np.ndarray) -> Fits:
         """Return the terms with one block after another fitted, given the others; V (K, .) are the first blocks."""
-        fitted, V = [], V.copy()
+        results, V = [], V.copy()
         for k, term in enumerate(terms):
             others = (G[k] @ V - G[k, k] * V[k]).reshape(B.shape[1:])
-            fitted.append(self.rule.fit(B[k] - others, term, self.rng, G[k, k]))
-            V[k] = 0.0 if fitted[k] is None else fitted[k].V.ravel()
-        return fitted
+            fitted = self.rule.fit(B[k] - others, term, self.rng, G[k, k])
+            V[k] = 0.0 if fitted is None else fitted.V.ravel()
+            results.append(fitted)
+        return results
 
 
 # how a block is fitted
@@ -360,18 +391,21 @@ class BlockRule:
     base_dof: float = 0.0
     bases: tuple[np.ndarray, ...] = ()
 
-    def penalty(self, terms):
+    def penalty(self, terms: Sequence[Term]) -> float:
         """Return 2 sigma^2 (degrees of freedom); zero unless the rank is chosen by the noise."""
         return 2 * self.sigma**2 * sum(term.dof for term in terms)
 
-    def stands_out(self, B, term, n_ones):
+    def stands_out(self, B: np.ndarray, term: Term, n_ones: float) -> bool:
         """Return True if the leading product of a block whose bits were chosen exceeds noise, sigma sum_n sqrt(d_n)."""
         if self.atom_rank != "auto":
             return True
-        size2 = np.linalg.norm(B, 2) ** 2 / n_ones if B.ndim < 3 else n_ones * gram_product(term.factors).max()
-        return size2 > (self.sigma * np.sqrt(self.sizes).sum()) ** 2
+        if B.ndim < 3 or term.factors is None:
+            size2 = np.linalg.norm(B, 2) ** 2 / n_ones
+        else:
+            size2 = n_ones * gram_product(term.factors).max()
+        return bool(size2 > (self.sigma * np.sqrt(self.sizes).sum()) ** 2)
 
-    def fit(self, B, term, rng, n_ones):
+    def fit(self, B: np.ndarray, term: Term, rng: np.random.Generator, n_ones: float) -> Term | None:
         """Return `term` with the V that fits B = R x_n z best, n_ones |V|^2 - 2 <B, V> + penalty; None if none does."""
         if self.atom_rank == "auto":
             sizes = self.sizes[: term.mode] + self.sizes[term.mode + 1 :]
@@ -383,19 +417,21 @@ class BlockRule:
             return term._replace(V=sum_products(factors), factors=factors, dof=dof)
         return term._replace(V=B / n_ones)
 
-    def expand(self, terms):
+    def expand(self, terms: Sequence[Term]) -> Sequence[Term]:
         """Return the terms of a run with blocks over the entries of the modes."""
         if not self.bases:
             return terms
         expanded = []
         for term in terms:
             bases = self.bases[: term.mode] + self.bases[term.mode + 1 :]
-            factors = tuple(U @ A for U, A in zip(bases, term.factors, strict=True))
+            factors = tuple(U @ A for U, A in zip(bases, term.factors or (), strict=True))
             expanded.append(term._replace(V=sum_products(factors), factors=factors))
         return expanded
 
 
-def competing_starts(data, modes, atom_rank, sigma):
+def competing_starts(
+    data: Storage, modes: tuple[int, ...], atom_rank: str | None, sigma: float | None
+) -> list[tuple[Storage, tuple[int, ...], BlockRule]]:
     """Return (data, modes, rule) of the runs whose estimates compete at each number of atoms.
 
     With "auto" these are runs over all modes and over each alone, on the data and on their projection on the
@@ -420,7 +456,9 @@ def competing_starts(data, modes, atom_rank, sigma):
 # codes, bits and sizes of terms
 
 
-def best_code(C, P, rng, criterion, certify):
+def best_code(
+    C: Gram, P: Quadratic, rng: np.random.Generator, criterion: str, certify: bool
+) -> tuple[np.ndarray, float | None]:
     """Return the z that maximizes z'Cz / z'Pz (or z'Cz if published), and a bound on it (None if not proved).
 
     P is a projection and C = PCP, so the largest eigenvalue of C bounds the ratio. The ratio is maximized by flips
@@ -436,7 +474,7 @@ def best_code(C, P, rng, criterion, certify):
     return z, normalized.bound
 
 
-def bit_products(mode, Z, observed=None):
+def bit_products(mode: int, Z: np.ndarray, observed: Tensor | None = None) -> np.ndarray:
     """Return Z'Z (K, K), or one such matrix for each entry of a block over its observed rows, (entries, K, K)."""
     if observed is None:
         return Z.T @ Z
@@ -445,7 +483,7 @@ def bit_products(mode, Z, observed=None):
     return observed.contract(mode, pairs).reshape(K, K, -1).transpose(2, 0, 1)
 
 
-def block_products(mode, V, observed=None):
+def block_products(mode: int, V: np.ndarray, observed: Tensor | None = None) -> np.ndarray:
     """Return <V_k, V_l> (K, K) of blocks, or one such matrix for each row over its observed entries, (d_n, K, K)."""
     flat = V.reshape(len(V), -1)
     if observed is None:
@@ -454,25 +492,25 @@ def block_products(mode, V, observed=None):
     return as_float(observed.project(mode, pairs)).reshape(-1, len(V), len(V))
 
 
-def decide_bits(residual, mode, terms, observed=None):
+def decide_bits(residual: Tensor, mode: int, terms: Sequence[Term | None], observed: Tensor | None = None) -> Fits:
     """Return the terms of one mode with each row of bits decided jointly; None for a term without any bit."""
-    alive = [k for k, term in enumerate(terms) if term is not None]
-    if not alive:
+    own, places = alive(terms), [k for k, term in enumerate(terms) if term is not None]
+    if not own:
         return list(terms)
-    V = np.stack([terms[k].V for k in alive])
+    V = np.stack([term.V for term in own])
     Q = as_float(residual.project(mode, V))
     S = block_products(mode, V, observed)
-    bits = best_bits(S, Q, bits_of([terms[k] for k in alive])).astype(bool)
+    bits = best_bits(S, Q, bits_of(own)).astype(bool)
     decided = list(terms)
-    for z, k in zip(bits.T, alive, strict=True):
+    for z, k, term in zip(bits.T, places, own, strict=True):
         if not z.any():
             decided[k] = None
-        elif not np.array_equal(z, terms[k].z):
-            decided[k] = terms[k]._replace(z=z, certificate=float("nan"))
+        elif not np.array_equal(z, term.z):
+            decided[k] = term._replace(z=z, certificate=float("nan"))
     return decided
 
 
-def reweight(data, terms):
+def reweight(data: Storage, terms: list[Term]) -> list[Term]:
     """Return the terms with their sizes solved for jointly (Alg. 1, line 7): the residual is orthogonal to each."""
     W = assemble(data.shape, terms)
     gram, rhs = atom_system(data, W.atoms)
@@ -482,35 +520,35 @@ def reweight(data, terms):
     return [scale_term(term, scale) for term, scale in zip(terms, scales, strict=True)]
 
 
-def scale_term(term, scale):
+def scale_term(term: Term, scale: float) -> Term:
     """Return the term times a number."""
     factors = None if term.factors is None else (scale * term.factors[0], *term.factors[1:])
     return term._replace(V=scale * term.V, factors=factors)
 
 
-def assemble(shape, terms):
+def assemble(shape: tuple[int, ...], terms: Sequence[Term]) -> BooleanCP:
     """Return the sum of the terms as block atoms that carry their size, with weights one."""
     atoms = tuple(Atom(term.mode, term.z, block=term.V) for term in terms)
     return BooleanCP(shape, atoms, np.ones(len(atoms)))
 
 
-def finish(data, terms):
+def finish(data: Storage, terms: Sequence[Term]) -> BooleanCP:
     """Return the sum of the terms as a decomposition of `data`: atoms of norm one in their real part, and weights."""
     atoms, weights = [], []
     for term in terms:
-        size = np.linalg.norm(term.V)
+        size = float(np.linalg.norm(term.V))
         unit = scale_term(term, 1 / size) if size > 0 else term
-        V = unit.factors if unit.factors is not None else unit.V
-        V = (V[:, None],) if isinstance(V, np.ndarray) and V.ndim == 1 else V
+        column = (unit.V[:, None],) if unit.V.ndim == 1 else unit.V
+        V = column if unit.factors is None else unit.factors
         atoms.append(make_atom(term.mode, term.z, V, term.certificate))
         weights.append(size)
     gram, inner = atom_system(data, tuple(atoms))
-    gram = None if data.is_complete else gram
-    data_parts = {"data_norm2": data.squared_norm, "data_inner": inner, "data_gram": gram}
-    return BooleanCP(data.shape, tuple(atoms), np.array(weights), **data_parts)
+    known = None if data.is_complete else gram
+    parts: dict[str, Any] = {"data_norm2": data.squared_norm, "data_inner": inner, "data_gram": known}
+    return BooleanCP(data.shape, tuple(atoms), np.array(weights), **parts)
 
 
-def terms_of(W):
+def terms_of(W: BooleanCP) -> list[Term]:
     """Return the atoms of a decomposition as terms for back-fitting, each with its size in V."""
     terms = []
     for atom, weight in zip(W.atoms, W.weights, strict=True):
@@ -521,23 +559,28 @@ def terms_of(W):
     return terms
 
 
-def in_order(term):
+def in_order(term: Term) -> Term:
     """Return the term with its arrays in C order, as one that comes from a file."""
     factors = None if term.factors is None else tuple(np.ascontiguousarray(A) for A in term.factors)
     return term._replace(z=np.ascontiguousarray(term.z), V=np.ascontiguousarray(term.V), factors=factors)
 
 
-def bits_of(terms):
+def alive(terms: Sequence[Term | None]) -> list[Term]:
+    """Return the terms that have not vanished."""
+    return [term for term in terms if term is not None]
+
+
+def bits_of(terms: Sequence[Term]) -> np.ndarray:
     """Return the bits of the terms as columns, (d_n, K)."""
     return np.stack([term.z for term in terms], axis=1).astype(float)
 
 
-def blocks_of(terms):
+def blocks_of(terms: Sequence[Term]) -> np.ndarray:
     """Return the real parts of the terms as rows, (K, entries)."""
     return np.stack([term.V.ravel() for term in terms])
 
 
-def sum_products(factors):
+def sum_products(factors: Sequence[np.ndarray]) -> np.ndarray:
     """Return the sum of the products of columns, as an array."""
     first, *rest = factors
     block = first @ khatri_rao(rest).T if rest else first.sum(axis=1)

@@ -1,14 +1,17 @@
 """Certificates of rank-one atoms: which part of the best possible score an atom is proved to reach."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from boolcp.program.relaxation import eigenvalue_bound
+from boolcp.result.atoms import BooleanCP
 from boolcp.storage.long import THIN, is_long, n_columns
+from boolcp.storage.protocol import Storage
 
 
-def certify(data, W, weights):
+def certify(data: Storage, W: BooleanCP, weights: np.ndarray) -> BooleanCP:
     """Return W with the certificate of each atom k, judged on R_k = X - sum_j weights[k, j] M_j.
 
     It is <R_k, M_k>^2 / |z|^2, the decrease of the loss by the atom alone, over lambda_max(R_n R_n'), which no
@@ -21,18 +24,18 @@ def certify(data, W, weights):
     return replace(W, atoms=atoms)
 
 
-def left_out_weights(W):
+def left_out_weights(W: BooleanCP) -> np.ndarray:
     """Return the weights (K, K) that judge each atom on what all others leave."""
     return np.where(np.eye(W.n_atoms, dtype=bool), 0.0, W.weights)
 
 
-def in_turn_weights(path):
+def in_turn_weights(path: Sequence[BooleanCP]) -> np.ndarray:
     """Return the weights (K, K) that judge each atom on what those before it left, when it was found."""
     K = path[-1].n_atoms
     return np.stack([np.append(W.weights, np.zeros(K - W.n_atoms)) for W in path[:-1]])
 
 
-def residual_bounds(data, W, weights):
+def residual_bounds(data: Storage, W: BooleanCP, weights: np.ndarray) -> np.ndarray:
     """Return lambda_max(R_n R_n') along each atom's mode for R = X - sum_j weights[k, j] M_j, from above, (K,).
 
     A long mode n whose unfolding has more than THIN columns, or a mode whose Gram matrix a lazy tensor does not have,
@@ -54,7 +57,7 @@ def residual_bounds(data, W, weights):
     return bounds
 
 
-def bounds_along(data, W, weights, mode, members):
+def bounds_along(data: Storage, W: BooleanCP, weights: np.ndarray, mode: int, members: np.ndarray) -> np.ndarray:
     """Return lambda_max(R_n R_n') along one mode for the residuals that judge some of the atoms, from above."""
     bounds = []
     for k, C in zip(members, data.residual_grams(W, weights[members], mode), strict=True):
@@ -62,7 +65,7 @@ def bounds_along(data, W, weights, mode, members):
     return np.array(bounds, dtype=float)  # None becomes NaN
 
 
-def thin_bounds(data, W, weights, mode, members):
+def thin_bounds(data: Storage, W: BooleanCP, weights: np.ndarray, mode: int, members: np.ndarray) -> np.ndarray:
     """Return lambda_max(R_n'R_n), as `bounds_along` does, for a long mode with few columns."""
     grams = data.residual_column_grams(W, weights[members], mode)
     return np.array([eigenvalue_bound(S, S.sum(axis=0) + S.diagonal()) for S in grams], dtype=float)

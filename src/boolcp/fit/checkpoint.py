@@ -11,9 +11,11 @@ import numbers
 import os
 import warnings
 import zipfile
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
+from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -24,7 +26,7 @@ from boolcp.fit.starts import ObservedSearch, Search
 from boolcp.fit.state import AtomRecord, Pursuit, State
 from boolcp.fit.weights import NormalEquations
 from boolcp.io.atomic import check_free, replacing
-from boolcp.io.errors import FileError, check_exists, reading
+from boolcp.io.errors import FileError, reading
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
 from boolcp.storage import DenseTensor, TuckerTensor
@@ -54,12 +56,12 @@ PARTS = {TuckerTensor: ("core", "bases", "squared_norm")}
 class Checkpoint:
     """The file of one fit: `load` reads what is there, `save` replaces it and keeps the one before."""
 
-    def __init__(self, path):
+    def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path).expanduser()
         self.previous = self.path.with_name(self.path.name + ".previous")
         self._is_good = True  # what stands at `path`, so that it may become the previous one
 
-    def load(self):
+    def load(self) -> tuple[dict[str, Any], State] | None:
         """Return the header and the state in the newest file that is whole; None if there is no file at all."""
         files = [path for path in (self.path, self.previous) if path.exists()]
         if not files:
@@ -83,20 +85,20 @@ class Checkpoint:
             "Name a different file or, if that was a checkpoint, delete it to start over.",
         )
 
-    def save(self, header, state, random_state):
+    def save(self, header: dict[str, Any] | None, state: State, random_state: dict[str, Any]) -> None:
         """Write a state, completely or not at all; a good file that was there becomes the previous one."""
         check_free(self.path, overwrite=True)
         temporary = self.path.with_name(self.path.name + ".writing")
         with replacing(self.path, overwrite=True, temporary=temporary) as unfinished:
-            write_archive(unfinished, header, state, random_state)
+            write_archive(unfinished, header or {}, state, random_state)
             if self._is_good and self.path.exists():
                 os.replace(self.path, self.previous)
         self._is_good = True
 
 
-def write_archive(path, header, state, random_state):
+def write_archive(path: Path, header: dict[str, Any], state: State, random_state: dict[str, Any]) -> None:
     """Write the archive with its checksum."""
-    arrays: list = []
+    arrays: list[np.ndarray] = []
     tree = encode(state, arrays, {})
     header = {"format": FORMAT, "format_version": FORMAT_VERSION, "boolcp_version": __version__} | header
     text = json.dumps(header | {"state": tree, "random_state": random_state}, default=plain)
@@ -112,7 +114,7 @@ def write_archive(path, header, state, random_state):
         file.write(digest)
 
 
-def read_archive(path):
+def read_archive(path: Path) -> tuple[dict[str, Any], State]:
     """Return the header (with the state of the generator) and the State in an archive that is whole and readable."""
     with reading(path, "checkpoint"), open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -133,7 +135,7 @@ def read_archive(path):
     return header, state
 
 
-def check_version(path, header):
+def check_version(path: Path, header: dict[str, Any]) -> None:
     """Raise a FileError unless this version of boolcp wrote the file: a different one may take different steps."""
     if header.get("format") != FORMAT:
         raise FileError(path, "is not a checkpoint that boolcp wrote", "Name a different file.")
@@ -142,7 +144,7 @@ def check_version(path, header):
         raise FileError(path, problem, "Resume it with that version, or name a different file to start over.")
 
 
-def digest_of(file):
+def digest_of(file: BinaryIO) -> bytes:
     """Return the SHA-256, as text, of all of an open file but its last characters, where that is written."""
     left = file.seek(0, os.SEEK_END) - N_DIGEST
     file.seek(0)
@@ -154,7 +156,7 @@ def digest_of(file):
     return digest.hexdigest().encode()
 
 
-def encode(value, arrays, memo):
+def encode(value: Any, arrays: list[np.ndarray], memo: dict[int, int]) -> Any:
     """Return a value as a tree that JSON can hold, its arrays appended to `arrays`, each only once."""
     if isinstance(value, np.ndarray):
         if id(value) not in memo:
@@ -180,7 +182,7 @@ def encode(value, arrays, memo):
     return {"type": kind.__name__, "parts": parts}
 
 
-def decode(tree, arrays):
+def decode(tree: Any, arrays: list[np.ndarray]) -> Any:
     """Return the value of a tree."""
     if isinstance(tree, list):
         return [decode(item, arrays) for item in tree]
@@ -197,14 +199,14 @@ def decode(tree, arrays):
     return TYPES[tree["type"]](**{name: decode(part, arrays) for name, part in tree["parts"].items()})
 
 
-def part_names(kind):
+def part_names(kind: Any) -> Sequence[str]:
     """Return the names of what a value of one of the TYPES is made of."""
     if is_dataclass(kind):
         return [field.name for field in fields(kind)]
     return kind._fields if hasattr(kind, "_fields") else PARTS[kind]
 
 
-def check_same(path, kind, stored, given):
+def check_same(path: Path, kind: str, stored: dict[str, Any], given: dict[str, Any]) -> None:
     """Raise a FileError that names what differs between two descriptions of parameters or data."""
     stored, given = (json.loads(json.dumps(known, default=plain)) for known in (stored, given))
     precision = SAME[given["dtype"]] if kind == "data" else None
@@ -219,7 +221,7 @@ def check_same(path, kind, stored, given):
     raise FileError(path, problem, "Name a different file, or delete this one; nothing was overwritten.")
 
 
-def is_same(a, b, precision=None):
+def is_same(a: Any, b: Any, precision: float | None = None) -> bool:
     """Return True if two plain values are equal; numbers that describe lazy data, up to a relative precision."""
     is_rounded = isinstance(a, float) or (isinstance(a, list) and isinstance(a[0], list))
     if precision is not None and is_rounded and b is not None and np.shape(a) == np.shape(b):
@@ -227,12 +229,12 @@ def is_same(a, b, precision=None):
     return a == b and isinstance(a, bool) == isinstance(b, bool)
 
 
-def is_opaque(value):
+def is_opaque(value: object) -> bool:
     """Return True for what says nothing when it is printed: fingerprints and matrices."""
     return len(str(value)) > 50
 
 
-def plain(value):
+def plain(value: Any) -> Any:
     """Return a number or a list for what JSON does not know."""
     if isinstance(value, np.generic):
         return value.item()
@@ -244,7 +246,9 @@ def plain(value):
 # what a fit is identified by, and its random generator
 
 
-def describe_fit(parameters: dict[str, Any], data: Any, modes: tuple[int, ...], rng: np.random.Generator) -> dict:
+def describe_fit(
+    parameters: dict[str, Any], data: Any, modes: tuple[int, ...], rng: np.random.Generator
+) -> dict[str, Any]:
     """Return the parameters of a BMP and the data of a fit, as JSON can hold them."""
     kept = {name: value for name, value in parameters.items() if name != "verbose"}
     kept["random_state"] = describe_random_state(parameters["random_state"], rng)
@@ -263,7 +267,7 @@ def read_parameters(path: Any) -> dict[str, Any]:
     checkpoint = Checkpoint(path)
     found = checkpoint.load()
     if found is None:
-        check_exists(checkpoint.path)  # raises
+        raise FileError(checkpoint.path, "there is no such file", "Check the name and the folder.")
     parameters = found[0]["parameters"]
     state = parameters["random_state"]
     if isinstance(state, dict):

@@ -65,7 +65,7 @@ def penalize(W: BooleanCP, alpha: float) -> BooleanCP:
     """Return W with its weights solved for under the l1 penalty, atoms of weight zero left out."""
     if alpha == 0 or W.n_atoms == 0:
         return W
-    weights = solve_lasso(W.observed_gram(), W.data_inner, alpha)
+    weights = solve_lasso(W.observed_gram(), np.asarray(W.data_inner), alpha)
     return replace(W, weights=weights)[np.flatnonzero(weights)]
 
 

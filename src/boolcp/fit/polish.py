@@ -73,7 +73,7 @@ def decide_columns(
     return unknowns @ S.T
 
 
-def sweep_order(data):
+def sweep_order(data: Storage) -> list[int]:
     """Return the modes in the order of a sweep: of complete data the longest (the first of them) goes first."""
     modes = list(range(data.ndim))
     if data.is_complete:
@@ -81,7 +81,7 @@ def sweep_order(data):
     return modes
 
 
-def balance_real(factors, column_mode, mode, order):
+def balance_real(factors: list[np.ndarray], column_mode: np.ndarray, mode: int, order: list[int]) -> np.ndarray:
     """Make the real columns of one factor unit vectors in place, and return the sizes (K,) that were taken out.
 
     They go to the factor of the last mode in `order` that is real.
@@ -96,7 +96,7 @@ def balance_real(factors, column_mode, mode, order):
     return sizes
 
 
-def decide_rows(H, P, boolean, current):
+def decide_rows(H: np.ndarray, P: np.ndarray, boolean: np.ndarray, current: np.ndarray) -> np.ndarray:
     """Return the rows a_i (d, K) that minimize a'Ha - 2 p_i'a with a 0/1 where `boolean`, jointly in all columns.
 
     H is shared (K, K) or one for each row (d, K, K). The real columns are eliminated; the remaining quadratic in the
@@ -118,12 +118,12 @@ def decide_rows(H, P, boolean, current):
     return A
 
 
-def times(rows, M):
+def times(rows: np.ndarray, M: np.ndarray) -> np.ndarray:
     """Return the rows (d, K) times a shared matrix (K, L) or each times its own (d, K, L)."""
     return rows @ M if M.ndim == 2 else np.einsum("ik,ikl->il", rows, M)
 
 
-def best_bits(S, Q, current):
+def best_bits(S: np.ndarray, Q: np.ndarray, current: np.ndarray) -> np.ndarray:
     """Return 0/1 rows b_i (d, K) that minimize b'S_i b - 2 q_i'b, for S (K, K) or (d, K, K)."""
     d, K = Q.shape
     step = max(1, CHUNK // 2 ** min(K, MAX_JOINT))

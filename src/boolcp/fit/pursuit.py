@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -55,7 +55,7 @@ def boolean_matching_pursuit(
     start: Pursuit | None = None,
     alpha: float = 0.0,
     tol: float = 1e-6,
-    **options: object,
+    **options: Any,
 ) -> Iterator[Pursuit]:
     """Run Alg. 1 as printed, the weights corrected after each atom; `options` are those of `greedy_atom_search`."""
 
@@ -75,7 +75,7 @@ def polished_pursuit(
     *,
     start: Pursuit | None = None,
     tol: float = 1e-6,
-    **options: object,
+    **options: Any,
 ) -> Iterator[Pursuit]:
     """Run Alg. 1 with all factors of atoms of an integer rank corrected after each atom, over the observed entries."""
 

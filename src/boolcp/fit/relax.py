@@ -83,7 +83,7 @@ def cp_als(
     return list(found.matrices), found.loss
 
 
-def solve_rows(H, P):
+def solve_rows(H: np.ndarray, P: np.ndarray) -> np.ndarray:
     """Return the rows a_i with H a_i = p_i for a positive semidefinite H (K, K), or one H_i (d, K, K) for each row.
 
     By Cholesky or, where H is singular, the solution of least norm.
@@ -96,12 +96,12 @@ def solve_rows(H, P):
     return P @ pseudo_inverse(H)
 
 
-def solve_each_row(H, P):
+def solve_each_row(H: np.ndarray, P: np.ndarray) -> np.ndarray:
     """Return the rows a_i with H_i a_i = p_i, of least norm where H_i (d, K, K) is nearly singular."""
     return np.einsum("ikl,il->ik", pseudo_inverse(H), P)
 
 
-def pseudo_inverse(H):
+def pseudo_inverse(H: np.ndarray) -> np.ndarray:
     """Return the pseudo-inverse of H (K, K) or of each H_i (d, K, K), its columns brought to one scale first.
 
     A row that the observed entries hardly determine is not blown up: what its equations know less than a part
@@ -113,12 +113,12 @@ def pseudo_inverse(H):
     return inverse / (scale[:, None] * scale)
 
 
-def quadratic(H, A):
+def quadratic(H: np.ndarray, A: np.ndarray) -> float:
     """Return sum_i a_i' H a_i for a shared H (K, K) or one for each row (d, K, K)."""
     return float(np.sum((A @ H) * A)) if H.ndim == 2 else float(np.einsum("ik,ikl,il->", A, H, A, optimize=True))
 
 
-def balance(factors, mode):
+def balance(factors: list[np.ndarray], mode: int) -> None:
     """Make the columns of one factor unit vectors in place, their size going to the last factor."""
     size = np.linalg.norm(factors[mode], axis=0)
     size[size == 0] = 1.0
@@ -126,12 +126,12 @@ def balance(factors, mode):
     factors[-1] = factors[-1] * size
 
 
-def random_factors(shape, n_columns, rng):
+def random_factors(shape: Sequence[int], n_columns: int, rng: np.random.Generator) -> list[np.ndarray]:
     """Return factors with independent normal entries."""
     return [rng.standard_normal((d, n_columns)) for d in shape]
 
 
-def pencil_start(core, n_columns, rng):
+def pencil_start(core: Storage, n_columns: int, rng: np.random.Generator) -> list[np.ndarray] | None:
     """Return CP factors of a three-way core from the eigenvectors of a pencil of two random slices, or None.
 
     With X = sum_r a_r (x) b_r (x) c_r, two random combinations of the slices along the third mode are
@@ -160,8 +160,7 @@ def pencil_start(core, n_columns, rng):
     A = U @ (A / np.maximum(np.linalg.norm(A, axis=0), 1e-300))
     # given A, each column's remaining matrix is nearly of rank one
     blocks = core.contract(first, A @ np.linalg.pinv(A.T @ A, hermitian=True))
-    factors: list = [None, None, None]
-    factors[first] = A
+    factors = [A, A, A]
     pairs = [np.linalg.svd(block, full_matrices=False) for block in blocks]
     low, high = sorted((second, third))
     factors[low] = np.stack([p[0][:, 0] for p in pairs], axis=1)

@@ -11,6 +11,9 @@ References
    spectral estimators", IEEE Trans. Signal Process. 61 (2013).
 """
 
+from collections.abc import Sequence
+from typing import cast
+
 import numpy as np
 import scipy.linalg
 
@@ -18,12 +21,15 @@ from boolcp.contractions import gram_product, khatri_rao
 from boolcp.fit.atom_search import leading_products
 from boolcp.storage import DenseTensor, TuckerTensor
 from boolcp.storage.long import is_long
+from boolcp.storage.protocol import CompleteStorage, Storage
 from boolcp.storage.tucker import leading_basis
+
+Shrunk = tuple[tuple[np.ndarray, ...], float]  # the factors of a shrunk block, and its degrees of freedom
 
 SMALLEST = 1e-7  # singular values below this share of the largest are rounding errors of the Gram matrix
 
 
-def noise_level(data):
+def noise_level(data: Storage) -> float:
     """Return an estimate of the standard deviation of the noise.
 
     It is the square root of the median eigenvalue of X_n X_n' over that of pure noise (the Marchenko-Pastur law), the
@@ -43,7 +49,7 @@ def noise_level(data):
     return float(max(min(levels), floor))
 
 
-def marchenko_pastur_median(ratio):
+def marchenko_pastur_median(ratio: float) -> float:
     """Return the median of the Marchenko-Pastur law with unit variance and ratio d / n <= 1."""
     low, high = (1 - np.sqrt(ratio)) ** 2, (1 + np.sqrt(ratio)) ** 2
     x = np.linspace(low, high, 20001)[1:-1]
@@ -51,7 +57,7 @@ def marchenko_pastur_median(ratio):
     return float(x[np.searchsorted(mass, mass[-1] / 2)])
 
 
-def signal_subspaces(data, sigma):
+def signal_subspaces(data: Storage, sigma: float) -> list[tuple[Storage, tuple[int, ...]]]:
     """Return the storages to work on, each with its sizes: the data, and their projection out of the noise.
 
     The projection keeps the singular vectors of each unfolding above the edge of the noise. It is left out where
@@ -66,13 +72,13 @@ def signal_subspaces(data, sigma):
     ranks = tuple(U.shape[1] for U in bases)
     if min(ranks) == 0 or ranks == data.shape:
         return [(data, data.shape)]
-    core = data
+    core = cast(CompleteStorage, data)
     for mode in np.argsort(np.array(ranks) / np.array(data.shape), kind="stable"):
         core = DenseTensor(np.ascontiguousarray(np.moveaxis(core.contract(mode, bases[mode]), 0, mode)))
     return [(data, data.shape), (TuckerTensor(core, bases, data.squared_norm), ranks)]
 
 
-def directions_above(data, mode, edge):
+def directions_above(data: Storage, mode: int, edge: float) -> np.ndarray:
     """Return the left singular vectors of an unfolding with singular values above an edge.
 
     A long mode has nearly leading directions, more and more of them until one is below the edge.
@@ -91,7 +97,7 @@ def directions_above(data, mode, edge):
         rank *= 2
 
 
-def shrink_block(B, sigma, sizes, rng):
+def shrink_block(B: np.ndarray, sigma: float, sizes: Sequence[int], rng: np.random.Generator) -> Shrunk | None:
     """Return the factors and the degrees of freedom of the shrunk block; None if nothing stands out of the noise.
 
     Parameters
@@ -106,7 +112,7 @@ def shrink_block(B, sigma, sizes, rng):
     return shrink_products(B, sigma, sizes, rng)
 
 
-def shrink_matrix(B, sigma, sizes):
+def shrink_matrix(B: np.ndarray, sigma: float, sizes: Sequence[int]) -> Shrunk | None:
     """Return the two factors of a matrix with optimally shrunk singular values, and its degrees of freedom."""
     if B.shape[0] > B.shape[1]:
         shrunk = shrink_matrix(B.T, sigma, sizes[::-1])
@@ -122,7 +128,7 @@ def shrink_matrix(B, sigma, sizes):
     return (U * (f[:rank] / s[:rank]), B.T @ U), spectral_dof(s, f, slope, long - short)
 
 
-def shrink_values(s, sigma, long, short):
+def shrink_values(s: np.ndarray, sigma: float, long: int, short: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the shrunk singular values f(s) of a (long, short) matrix and the slope f'(s); zero below the edge."""
     scale, ratio = sigma * np.sqrt(long), short / long
     is_signal = s > max(sigma * noise_edge(long, short), SMALLEST * s[0])
@@ -135,7 +141,7 @@ def shrink_values(s, sigma, long, short):
     return f, slope
 
 
-def noise_edge(long, short):
+def noise_edge(long: int, short: int) -> float:
     """Return what the largest singular value of a (long, short) matrix of unit noise stays below in 99 % of cases.
 
     Its square is (sqrt(long) + sqrt(short))^2 plus a fluctuation that follows the Tracy-Widom law.
@@ -144,7 +150,7 @@ def noise_edge(long, short):
     return np.sqrt(edge**2 + 2.02 * edge * (1 / np.sqrt(long) + 1 / np.sqrt(short)) ** (1 / 3))
 
 
-def spectral_dof(s, f, slope, excess):
+def spectral_dof(s: np.ndarray, f: np.ndarray, slope: np.ndarray, excess: int) -> float:
     """Return the divergence of B -> U f(s) V' for a matrix whose longer side exceeds the shorter by `excess`."""
     s2 = s[:, None] ** 2 - s[None, :] ** 2
     is_tie = np.abs(s2) <= 1e-9 * s[0] ** 2
@@ -154,7 +160,7 @@ def spectral_dof(s, f, slope, excess):
     return float(slope.sum() + excess * np.sum(f / np.maximum(s, 1e-300)) + pairs.sum())
 
 
-def shrink_products(B, sigma, sizes, rng):
+def shrink_products(B: np.ndarray, sigma: float, sizes: Sequence[int], rng: np.random.Generator) -> Shrunk | None:
     """Return a vector or a block of order >= 3 as shrunk products of columns, and its degrees of freedom.
 
     Products are added while the next one stands out of the noise, whose edge is sigma times the sum of sqrt(d_m);

@@ -1,13 +1,16 @@
 """New data against fitted atoms: the factor along one mode that fits it best, the other factors fixed."""
 
+from typing import cast
+
 import numpy as np
 
 from boolcp.fit.polish import decide_rows
 from boolcp.fit.relax import quadratic
 from boolcp.result.atoms import BooleanCP
+from boolcp.storage.protocol import ObservedStorage, Storage
 
 
-def solve_factor(data, W, mode):
+def solve_factor(data: Storage, W: BooleanCP, mode: int) -> np.ndarray:
     """Return the factor (d_n, columns) of new data along one mode: bits where the atoms are Boolean, else real."""
     blocks, boolean = design(W, mode)
     if not len(blocks):
@@ -16,17 +19,18 @@ def solve_factor(data, W, mode):
     return decide_rows(H, P, boolean, np.zeros_like(P))
 
 
-def block_equations(data, mode, blocks):
+def block_equations(data: Storage, mode: int, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return H and P of the least squares for the factor along `mode` that multiplies given blocks."""
     P = np.asarray(data.project(mode, blocks), dtype=float)
     flat = blocks.reshape(len(blocks), -1)
     if data.is_complete:
         return flat @ flat.T, P
     products = np.einsum("kj,lj->klj", flat, flat).reshape(-1, *blocks.shape[1:])
-    return data.observed().project(mode, products).reshape(-1, len(blocks), len(blocks)), P
+    observed = cast(ObservedStorage, data).observed()
+    return observed.project(mode, products).reshape(-1, len(blocks), len(blocks)), P
 
 
-def explained_share(data, W):
+def explained_share(data: Storage, W: BooleanCP) -> float:
     """Return the share of |X|^2 that W explains when its factor along mode 0 is solved for again."""
     if data.squared_norm == 0:
         return 1.0
@@ -38,7 +42,7 @@ def explained_share(data, W):
     return float((2 * np.sum(P * A) - quadratic(H, A)) / data.squared_norm)
 
 
-def design(W, mode):
+def design(W: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the tensors of the other modes that the factor along `mode` multiplies, and which of them take bits.
 
     An atom that is Boolean along `mode` gives its weighted real part; one that is real there gives one product for

@@ -1,25 +1,27 @@
 """Weight adjustment: least squares over the active atoms, with normal equations that grow (Alg. 1, line 7)."""
 
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 import scipy.linalg
 
-from boolcp.result.atoms import BooleanCP, inner_with_atoms
+from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
+from boolcp.storage.protocol import ObservedStorage, Storage
 
 DEPENDENT = 1e-10  # squared distance to the span of the active atoms, relative to |M|^2, that counts as none
 
 
-def atom_products(data, atoms, atom):
+def atom_products(data: Storage, atoms: tuple[Atom, ...], atom: Atom) -> tuple[np.ndarray, float]:
     """Return <M_k, M> (K,) of `atoms` with a new atom M, and |M|^2, over the entries of `data`."""
     one = BooleanCP(data.shape, (atom,), np.ones(1))
     if data.is_complete:
         return one.inner_products(atoms)[0], float(atom.n_ones)
-    products = inner_with_atoms(data.restrict(one), (*atoms, atom))
+    products = inner_with_atoms(cast(ObservedStorage, data).restrict(one), (*atoms, atom))
     return products[:-1], float(products[-1])
 
 
-def atom_system(data, atoms):
+def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return G (K, K) and b (K,) of the weights: <M_k, M_l> and <X, M_k> over the entries of `data`."""
     W = BooleanCP(data.shape, atoms, np.ones(len(atoms)))
     if atoms and not W.is_block:
@@ -71,7 +73,7 @@ class NormalEquations:
         return max(float(norm2 - 2 * weights @ self.rhs + weights @ self.gram @ weights), 0.0)
 
 
-def solve_lasso(gram, rhs, alpha):
+def solve_lasso(gram: np.ndarray, rhs: np.ndarray, alpha: float) -> np.ndarray:
     """Return argmin_c c'Gc / 2 - b'c + alpha |c|_1, by the homotopy of least-angle regression."""
     from sklearn.linear_model import lars_path_gram
 
