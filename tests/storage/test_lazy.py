@@ -280,7 +280,7 @@ def test_fit_path_is_the_same():
         np.testing.assert_allclose(found.to_tensor(), expected.to_tensor(), atol=1e-8)
 
 
-@pytest.mark.parametrize("options", [{"atom_rank": 2}, {"atom_rank": None}, {"refine": False}, {"compression": False}])
+@pytest.mark.parametrize("options", [{"atom_rank": None}, {"refine": False}, {"compression": False}])
 def test_other_parameters_load_the_array_if_it_fits(options):
     X = make_boolean_cp((12, 30, 10), 2, noise=0.5, random_state=1).X
     array = da.from_array(X, chunks=7)
@@ -288,7 +288,7 @@ def test_other_parameters_load_the_array_if_it_fits(options):
     np.testing.assert_allclose(
         model.fit(array).decomposition_.to_tensor(), model.fit(X).decomposition_.to_tensor(), atol=1e-8
     )
-    with pytest.raises(MemoryError, match=r"the tensor in memory.*max_memory is 50 kB.*atom_rank=1"):
+    with pytest.raises(MemoryError, match=r"the tensor in memory.*max_memory is 50 kB.*an integer atom_rank"):
         model.set_params(max_memory="50kB").fit(array)
 
 
@@ -373,6 +373,19 @@ def test_a_fit_that_cannot_fit_is_refused_before_anything_is_read():
     assert counted.count.max() <= 1  # dask looks at one entry to learn the kind of array
     with pytest.raises(MemoryError, match=r"Rechunk X to be short along mode 1"):
         look_at(make_source(da.ones((10, 200, 20), chunks=-1)), 20_000)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_atoms_of_rank_two_are_those_of_the_array_in_memory(missing):
+    X = make_boolean_cp((14, 30, 16), 2, noise=0.5, random_state=1).X
+    X = np.where(np.random.default_rng(0).random(X.shape) < missing, np.nan, X)
+    model = BMP(2, atom_rank=2, random_state=0, n_init=3, max_iter=5)
+    expected = model.fit(X).decomposition_
+    found = model.fit(da.from_array(X, chunks=(14, 7, 16)))
+    assert found.n_passes_ > 0
+    for one, other in zip(found.decomposition_.atoms, expected.atoms, strict=True):
+        np.testing.assert_array_equal(one.z, other.z)
+    np.testing.assert_allclose(found.decomposition_.to_tensor(), expected.to_tensor(), atol=1e-6)
 
 
 def test_without_a_gram_matrix_certificates_come_from_the_other_modes():
