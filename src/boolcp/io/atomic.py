@@ -138,7 +138,7 @@ def _lock(descriptor: int) -> None:
     """Lock an open file, or raise an OSError at once if another process has locked it."""
     if fcntl is None:
         os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         os.lseek(descriptor, 0, os.SEEK_SET)
         return
     try:

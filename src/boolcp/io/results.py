@@ -15,6 +15,7 @@ from boolcp.checks import is_lazy
 from boolcp.extras import load_extra
 from boolcp.io import atomic
 from boolcp.io.errors import FileError, check_exists, reading
+from boolcp.io.hdf5 import refuse_traps
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels, is_labelled, mode_names, plain_values, read_labels, to_xarray
 from boolcp.storage.dense import fingerprint as array_fingerprint
@@ -201,6 +202,7 @@ def _open(path):
         path /= RESULT
     if path.suffix.lower() in OTHER_ENDINGS:
         raise FileError(path, f"is a {path.suffix} file, not a saved result", "Data is read by open_tensor.")
+    refuse_traps(path, "netCDF file")
     with reading(path, "netCDF file"):
         dataset = xarray.load_dataset(path, engine="h5netcdf")
     if dataset.attrs.get("format") != FORMAT:
