@@ -26,7 +26,7 @@ def check_decomposition(W: BooleanCP) -> BooleanCP:
             raise ValueError(f"atom {k} is on nowhere")
         if not (np.isnan(atom.certificate) or 0 <= atom.certificate <= LARGEST_CERTIFICATE):
             raise ValueError(f"the certificate of atom {k} is {atom.certificate:g}, not between 0 and 1")
-        for part in atom.factors if atom.block is None else (atom.block,):
+        for part in (atom.block,) if atom.factors is None else atom.factors:
             check_finite(f"the real part of atom {k}", part)
     for name in ("data_norm2", "data_inner", "data_gram"):
         value = getattr(W, name)

@@ -173,7 +173,7 @@ def to_xarray(W: "BooleanCP") -> Any:
     return xarray.Dataset(variables, coords, {"prefix": prefix} if prefix else None)
 
 
-def name_prefix(W: Any) -> str:
+def name_prefix(W: "BooleanCP") -> str:
     """Return what the names in the Dataset of a decomposition begin with: nothing, unless the tensor uses one of them.
 
     Examples
