@@ -76,20 +76,3 @@ class Hdf5Arrays(NamedArrays):
         if name is not None and any(known.startswith(f"{name}/") for known in self.table):
             raise FileError(self.path, f"{name!r} is a group, not a dataset", f"It holds {self.listing()}.")
         return super().choose(name)
-
-
-def refuse_traps(path, kind="HDF5 file"):
-    """Raise a FileError if an HDF5 file takes numbers from other files (links, external storage, virtual datasets)."""
-    h5py = load_extra("h5py", "files")
-
-    def link_out(name, link):
-        return f"{name!r} is a link to the file {link.filename!r}" if isinstance(link, h5py.ExternalLink) else None
-
-    def data_out(name, item):
-        is_out = isinstance(item, h5py.Dataset) and (item.external or item.is_virtual)
-        return f"{name!r} takes its numbers from other files" if is_out else None
-
-    with reading(path, kind), h5py.File(path, "r") as file:
-        found = file.visititems_links(link_out) or file.visititems(data_out)  # an error in there would crash h5py
-    if found is not None:
-        raise FileError(path, f"refused: {found}", "Do not trust it; if you do, copy its data into one file.")
