@@ -97,7 +97,7 @@ def memory_text(n_bytes: float) -> str:
     >>> memory_text(2_500_000_000), memory_text(800)
     ('2.5 GB', '800 bytes')
     """
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+    for unit, size in (("EB", 1e18), ("PB", 1e15), ("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if n_bytes >= size:
             return f"{n_bytes / size:.3g} {unit}"
     return f"{int(n_bytes)} bytes"

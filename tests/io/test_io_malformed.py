@@ -259,10 +259,10 @@ def test_a_corrupt_channel_can_be_skipped(tmp_path):
 
 
 def test_a_zip_that_would_fill_the_disk_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("boolcp.io.zips.LARGE", 1000)
+    monkeypatch.setattr("boolcp.io.limits.LARGE", 1000)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("ECoG_ch1.mat", bytes(10_000_000))
-    monkeypatch.setattr("boolcp.io.zips.LARGEST_RATIO", 100)
+    monkeypatch.setattr("boolcp.io.limits.LARGEST_RATIO", 100)
     with pytest.raises(FileError, match="would grow"):
         boolcp.open_tensor(tmp_path / "bomb.zip")
 

@@ -1,4 +1,6 @@
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from samples import KINDS, random_decomposition
 
 import boolcp
 from boolcp.io import FileError, load_provenance, results
-from boolcp.result.labels import Labels
+from boolcp.result.labels import RESERVED, Labels, name_prefix
 
 
 @pytest.fixture
@@ -153,8 +155,6 @@ def test_only_results_are_saved(tmp_path):
 
 
 def test_dims_called_like_those_of_the_file(tmp_path, rng):
-    from dataclasses import replace
-
     W = replace(random_decomposition((4, 5, 6), "mixed", rng), labels=Labels(("atom", "term", "weight")))
     W.save(tmp_path / "w.nc")
     V = boolcp.load(tmp_path / "w.nc")
@@ -167,3 +167,265 @@ def test_the_file_holds_no_pickle_and_json_provenance(tmp_path, fitted):
     with xr.open_dataset(tmp_path / "w.nc") as dataset:
         assert json.loads(dataset.attrs["provenance"])["method"] == "BMP"
         assert all(variable.dtype.kind in "fiuUbO" for variable in dataset.variables.values())
+
+
+# Names of the tensor that are names of the file, or that the file cannot hold
+
+TAKEN = [*sorted(RESERVED), "factor_a", "undetermined_a", "block_0", "block_4"]
+ODD = ["a/b", "/", ".", "..", "", "two words", " lead", "line\nbreak", "50 %", "é", "_nc4_non_coord_x", "_", "a_b_0"]
+
+
+def known(W, rng):
+    """Return a decomposition with all that a fit knows of its data, some of it unobserved."""
+    inner, gram = rng.standard_normal(W.n_atoms), np.eye(W.n_atoms)
+    unknown = {1: np.arange(W.shape[1]) == 0}
+    return replace(W, data_norm2=9.0, data_inner=inner, data_gram=gram, undetermined=unknown)
+
+
+def assert_same_labels(a, b):
+    assert (a.dims, a.name, a.value_unit, a.units) == (b.dims, b.name, b.value_unit, b.units)
+    assert a.coords.keys() == b.coords.keys() and a.extra.keys() == b.extra.keys()
+    for name in a.coords:
+        np.testing.assert_array_equal(a.coords[name], b.coords[name])
+    for name in a.extra:
+        assert a.extra[name][0] == b.extra[name][0]
+        np.testing.assert_array_equal(a.extra[name][1], b.extra[name][1])
+
+
+@pytest.mark.parametrize("kind", ["rank one", "mixed"])
+def test_every_variable_of_a_file_has_a_reserved_name(kind, rng):
+    W = replace(known(random_decomposition((4, 5, 6), kind, rng), rng), labels=Labels(("a", "b", "c")))
+    dataset = results._complete(W.to_xarray(), W)
+    for name in {*dataset.variables, *dataset.dims} - {"a", "b", "c"}:
+        assert name_prefix(replace(W, labels=Labels(("a", "b", "c"), extra={name: ("a", np.arange(4))}))), name
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_reserved_name_in_the_tensor_gives_the_result_a_prefix(name, rng):
+    W = random_decomposition((4, 5, 6), "mixed", rng)
+    letters = np.array(list("ABCD"))
+    for labels in (
+        Labels(("a", name, "c")),
+        Labels((name, "a", "c"), {name: letters}),
+        Labels(("a", "b", "c"), extra={name: ("a", letters)}),
+    ):
+        V = replace(W, labels=labels)
+        dataset = V.to_xarray()
+        assert dataset.attrs["prefix"] == "boolcp_" and "boolcp_factor_a" in dataset and name not in dataset.data_vars
+        np.testing.assert_array_equal(dataset["boolcp_weight"], W.weights)
+
+
+def test_a_prefix_is_free_and_only_where_it_is_needed(rng):
+    W = random_decomposition((4, 5), "rank one", rng)
+    names = [
+        name_prefix(replace(W, labels=Labels(dims))) for dims in (("x", "y"), ("weight", "y"), ("rank", "boolcp_x"))
+    ]
+    assert [name_prefix(W), *names] == ["", "", "boolcp_", "boolcp__"]
+
+
+def test_all_names_of_the_tensor_come_back(tmp_path, rng):
+    names = TAKEN + ODD
+    for start in range(0, len(names), 8):  # as modes with coordinates, and as further coordinates
+        dims = tuple((names[start:] + names)[:8])
+        W = known(random_decomposition((2,) * 8, "rank one", rng, n_atoms=3), rng)
+        coords, units = {dim: np.array(["A", "B"]) for dim in dims[::2]}, {dims[0]: "s"}
+        extra = {name: (dims[1], np.array([n, n + 1])) for n, name in enumerate(names) if name not in dims}
+        W = replace(W, labels=Labels(dims, coords, units, extra, "voltage", "uV"))
+        W.save(tmp_path / "w.nc", overwrite=True)
+        V = boolcp.load(tmp_path / "w.nc")
+        assert_same_labels(V.labels, W.labels)
+        np.testing.assert_array_equal(V.to_tensor(), W.to_tensor())
+        np.testing.assert_array_equal(V.explained_alone(), W.explained_alone())
+
+
+def test_a_fit_of_a_tensor_with_such_names_is_saved_and_shown(tmp_path):
+    X = boolcp.datasets.make_boolean_cp((6, 7, 8), 2, noise=0.1, random_state=0).X
+    coords = {"rank": ("weight", list("ABCDEF")), "a/b": ("alone", np.arange(7))}
+    model = boolcp.BMP(2, random_state=0).fit(xr.DataArray(X, coords, ("weight", "alone", "undetermined_x")))
+    boolcp.save(model, tmp_path / "w.nc")
+    W = boolcp.load(tmp_path / "w.nc")
+    assert W.summary() == model.decomposition_.summary()
+    W.report(tmp_path / "w.html")
+    assert "undetermined_x" in (tmp_path / "w.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("X", "words"),
+    [
+        (xr.DataArray(np.eye(3), dims=("a\0b", "c")), r"'a\\x00b', the name of a mode"),
+        (xr.DataArray(np.eye(3), dims=("\ud800", "c")), "the name of a mode"),
+        (xr.DataArray(np.eye(3), {"\udfff": ("a", [1, 2, 3])}, ("a", "c")), "the name of a coordinate"),
+        (xr.DataArray(np.eye(3), {"a": ["x", "\udce9", "z"]}, ("a", "c")), "a value of the coordinate 'a'"),
+        (xr.DataArray(np.eye(3), {"q": ("a", ["x", "y\0z", "z"])}, ("a", "c")), "a value of the coordinate 'q'"),
+        (xr.DataArray(np.eye(3), {"a": ("a", [1, 2, 3], {"units": "\0s"})}, ("a", "c")), "a unit"),
+        (xr.DataArray(np.eye(3), dims=("a", "c"), attrs={"units": "\ud800"}), "a unit"),
+        (xr.DataArray(np.eye(3), dims=("a", "c"), name="\ud800"), "the name of the tensor"),
+    ],
+)
+def test_text_that_no_file_holds_is_refused_before_the_fit(X, words):
+    with pytest.raises(ValueError, match=f"{words}, has a character that no file can hold .*: rename it"):
+        boolcp.decompose(X, 1)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate dimension names")
+def test_modes_of_the_same_name_are_refused_before_the_fit():
+    for dims in (("a", "a"), (1, "1")):
+        with pytest.raises(ValueError, match="Two modes have the same name"):
+            boolcp.decompose(xr.DataArray(np.eye(3), dims=dims), 1)
+
+
+# Files of earlier versions
+
+
+def test_files_of_format_1_are_read():
+    folder = Path(__file__).parent / "old"
+    for name in ("mixed", "fitted"):
+        W, known = boolcp.load(folder / f"{name}.nc"), np.load(folder / f"{name}.npz")
+        np.testing.assert_array_equal(W.weights, known["weights"])
+        np.testing.assert_allclose(W.to_tensor(), known["W"], rtol=1e-12)
+    np.testing.assert_allclose(W.explained_alone(), known["alone"])
+    assert W.labels.dims == ("channel", "time", "atom") and W.labels.units == {"time": "s"}
+    assert W.labels.coords["channel"].tolist() == list("ABCDE") and W.labels.extra["area"][1].tolist() == list("uuvvv")
+    assert (W.labels.name, W.labels.value_unit) == ("voltage", "uV") and W.undetermined[0].tolist() == [0, 0, 0, 1, 0]
+    assert load_provenance(folder / "fitted.nc")["parameters"]["n_atoms"] == 2
+
+
+# Files that were damaged or forged
+
+
+def spoiled(name, values, dims=None):
+    """Return a change of a Dataset: other values of one of its variables."""
+    return lambda dataset: dataset.assign({name: (dims or dataset[name].dims, values)})
+
+
+def entry(name, index, value):
+    def change(dataset):
+        values = dataset[name].values.copy()
+        values[index] = value
+        return dataset.assign({name: (dataset[name].dims, values)})
+
+    return change
+
+
+def attribute(**attrs):
+    return lambda dataset: dataset.assign_attrs(attrs)
+
+
+FORGED = {
+    "no weights": (lambda d: d.drop_vars("weight"), "it has no weight"),
+    "no ranks": (lambda d: d.drop_vars("rank"), "it has no rank"),
+    "no factors": (lambda d: d.drop_vars("factor_time").assign_coords(time=range(9)), "it has no factor_time"),
+    "no modes": (lambda d: d.drop_vars("factor_time"), "its modes are"),
+    "no dims": (lambda d: d.drop_attrs().assign_attrs(format=d.attrs["format"], format_version=2, names="{}"), "dims"),
+    "no names": (lambda d: d.drop_attrs().assign_attrs(format=d.attrs["format"], format_version=2), "names is missing"),
+    "a version that is text": (attribute(format_version="two"), "format_version is two"),
+    "a version that is a list": (attribute(format_version=[1, 2]), "format_version"),
+    "names that are no table": (attribute(names="[1, 2]"), "not a readable decomposition"),
+    "names of names that are not there": (attribute(names='{"x": "y"}'), "not a readable decomposition"),
+    "dims that are not there": (attribute(dims='["a", "b", "c"]'), r"its modes are \('a', 'b', 'c'\)"),
+    "dims that are numbers": (attribute(dims="[1, 2, 3]"), r"its modes are \(1, 2, 3\)"),
+    "dims twice": (attribute(dims='["time", "time", "trial"]'), "not a readable decomposition"),
+    "weights of text": (spoiled("weight", np.array(["a", "b", "c"])), r"weight is an array \(3,\) of"),
+    "a weight that is NaN": (entry("weight", 1, np.nan), "the weights must be finite"),
+    "a weight that is infinite": (entry("weight", 1, np.inf), "the weights must be finite"),
+    "a certificate of 5": (entry("certificate", 0, 5.0), "certificate of atom 0 is 5"),
+    "a negative certificate": (entry("certificate", 2, -0.1), "certificate of atom 2 is -0.1"),
+    "an infinite certificate": (entry("certificate", 2, np.inf), "certificate of atom 2 is inf"),
+    "a rank of -1": (entry("rank", 0, -1), "rank -1"),
+    "a rank of 2": (entry("rank", 0, 2), "factor_channel is an array"),
+    "a block that is not there": (entry("rank", 0, 0), "it has no block_0"),
+    "ranks of floats": (spoiled("rank", np.ones(3)), r"rank is an array \(3,\) of float64"),
+    "a mode of 3": (entry("boolean_mode_index", 0, 3), "along mode"),
+    "a mode of -1": (entry("boolean_mode_index", 0, -1), "along mode -1"),
+    "a z that is zero": (lambda d: forge_z(d, 0.0), "is on nowhere"),
+    "a z of two": (lambda d: forge_z(d, 2.0), "zeros and ones"),
+    "a factor that is NaN": (lambda d: forge_real(d, np.nan), "real part of atom 0 must be finite"),
+    "a factor that is infinite": (lambda d: forge_real(d, np.inf), "real part of atom 0 must be finite"),
+    "inner products of another number": (spoiled("data_inner", np.ones(2), "other"), "data_inner is an array"),
+    "inner products that are NaN": (entry("data_inner", 0, np.nan), "data_inner must be finite"),
+    "a negative norm": (attribute(data_norm2=-1.0), "squared norm of the data is -1"),
+    "a norm that is NaN": (attribute(data_norm2=np.nan), "data_norm2 must be finite"),
+    "a norm that is text": (attribute(data_norm2="large"), "data_norm2 is large"),
+    "labels that are text": (attribute(is_labelled="yes"), "is_labelled is yes"),
+    "a unit that is a list": (attribute(tensor_unit=[1.0, 2.0]), "not a readable decomposition"),
+    "marks of text": (
+        spoiled("undetermined_time", np.array(list("abcdefghi")), "time"),
+        "undetermined_time is an array",
+    ),
+}
+
+
+def forge_z(dataset, value):
+    mode = int(dataset["boolean_mode_index"][0])
+    name = f"factor_{json.loads(dataset.attrs['dims'])[mode]}"
+    return entry(name, (slice(None), 0), value)(dataset)
+
+
+def forge_real(dataset, value):
+    mode = int(dataset["boolean_mode_index"][0])
+    name = f"factor_{json.loads(dataset.attrs['dims'])[(mode + 1) % 3]}"
+    return entry(name, (1, 0), value)(dataset)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The path of a result, which tests may overwrite, and its Dataset."""
+    path = tmp_path_factory.mktemp("forged") / "w.nc"
+    X = boolcp.datasets.make_boolean_cp((8, 9, 10), 3, noise=0.1, random_state=0).X
+    boolcp.save(boolcp.BMP(3, random_state=0).fit(xr.DataArray(X, dims=("channel", "time", "trial"))), path)
+    return path, xr.load_dataset(path, engine="h5netcdf")
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_result_is_refused_in_one_line(name, saved):
+    (path, dataset), (change, words) = saved, FORGED[name]
+    changed = change(dataset)
+    changed.to_netcdf(path, engine="h5netcdf")
+    with pytest.raises(FileError, match=words) as caught:
+        boolcp.load(path)
+    assert (
+        str(caught.value).startswith(f"{path}: ")
+        and "\n" not in str(caught.value)
+        and "KeyError" not in str(caught.value)
+    )
+
+
+FORGED_PROVENANCE = {
+    "not JSON": ("{", "not a readable"),
+    "a list": ("[1]", "not a table"),
+    "a method that is code": ('{"method": "os.system(1)"}', "is not a name"),
+    "a parameter that is code": ('{"parameters": {"n_atoms=1), open(": 1}}', "is not a name"),
+    "parameters that are a list": ('{"parameters": [1]}', "'parameters'"),
+    "versions that are text": ('{"versions": "0.1"}', "'versions'"),
+    "data that are a number": ('{"data": 5}', "'data'"),
+    "missing entries that are text": ('{"data": {"n_missing": "many"}}', "'data.n_missing'"),
+    "a history of numbers": ('{"history": [1, 2]}', "'history'"),
+    "a history without errors": ('{"history": [{"loss": 1}]}', "'history.relative_error'"),
+    "a stability without bits": ('{"stability": {"recurrence": [1.0]}}', "'stability.bit_probability'"),
+    "a residual of text": (
+        '{"residual_check": {"mode_names": ["a"], "structure": ["large"]}}',
+        "'residual_check.structure'",
+    ),
+    "a truth for a number": ('{"data": {"n_missing": true}}', "'data.n_missing'"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED_PROVENANCE)
+def test_a_forged_provenance_is_refused_in_one_line(name, saved):
+    (path, dataset), (text, words) = saved, FORGED_PROVENANCE[name]
+    dataset.assign_attrs(provenance=text).to_netcdf(path, engine="h5netcdf")
+    with pytest.raises(FileError, match=words):
+        load_provenance(path)
+    assert boolcp.load(path).n_atoms == 3, "the atoms are still there"
+
+
+def test_what_could_not_be_loaded_is_not_saved(tmp_path, rng):
+    W = random_decomposition((4, 5, 6), "mixed", rng)
+    for spoilt, words in (
+        (replace(W, weights=np.full(W.n_atoms, np.nan)), "weights must be finite"),
+        (replace(W, atoms=(replace(W.atoms[0], certificate=5.0), *W.atoms[1:])), "certificate of atom 0 is 5"),
+        (replace(W, atoms=(replace(W.atoms[0], z=np.zeros(4)), *W.atoms[1:])), "atom 0 is on nowhere"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            spoilt.save(tmp_path / "w.nc")
+    assert list(tmp_path.iterdir()) == []

@@ -104,7 +104,7 @@ def test_dims_named_atom_do_not_collide(rng):
     W = boolcp.BooleanCP(
         (4, 5), random_decomposition((4, 5), "rank one", rng).atoms[:2], [1.0, 2.0], Labels(("atom", "x"))
     )
-    assert W.to_xarray()["factor_atom"].dims == ("atom", "atom_")
+    assert W.to_xarray()["boolcp_factor_atom"].dims == ("atom", "boolcp_atom")
 
 
 def test_modes_are_called_by_name_in_transform_too(X):

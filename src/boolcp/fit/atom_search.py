@@ -70,7 +70,7 @@ def steepest_atom(
         z, V = alternate(residual, mode, z, V, atom_rank, criterion, rng)
     descent = float(projection(residual, mode, V) @ z)
     value = score_value(descent, int(z.sum()), criterion)
-    certificate = float("nan") if solution.bound is None else min(value / solution.bound, 1.0)
+    certificate = min(value / solution.bound, 1.0) if solution.bound else float("nan")  # None or 0: no proof
     return Candidate(make_atom(mode, z, V, certificate), descent, value)  # line 8
 
 
@@ -121,14 +121,13 @@ def alternate(
     for _ in range(MAX_ALTERNATIONS):
         p = projection(residual, mode, V)
         new, sign = best_boolean(p, criterion)
-        if sign < 0:
-            V = (-V[0], *V[1:]) if isinstance(V, tuple) else -V
+        turned = V if sign > 0 else (-V[0], *V[1:]) if isinstance(V, tuple) else -V
         if np.array_equal(new, z):
-            break
-        z = new
-        better = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng, start=V)
-        assert better is not None  # the criterion has risen: the block is not zero
-        V = better
+            return z, turned
+        found = real_part(residual.contract(mode, new[:, None].astype(float))[0], atom_rank, rng, start=turned)
+        if found is None:  # p was rounding, and nothing is left where the new z is on
+            return z, V
+        z, V = new, found
     return z, V
 
 

@@ -56,8 +56,11 @@ def reading(path, kind):
     """Turn whatever a library raises on a damaged file into a FileError."""
     try:
         yield
-    except (FileError, ImportError, MemoryError):
+    except (FileError, ImportError):
         raise
+    except MemoryError as error:
+        problem = f"needs more memory than there is ({str(error).rstrip('.') or 'its header may be damaged'})"
+        raise FileError(path, problem, "Copy it again if it should be smaller, or read a part of it.") from error
     except PermissionError:
         raise FileError(path, "permission denied", "Ask its owner for the right to read it.") from None
     except Exception as error:

@@ -1,17 +1,49 @@
 """HDF5 files, by the path of a dataset in them."""
 
+from pathlib import Path
+from typing import Any
+
 from boolcp.extras import load_extra
 from boolcp.io.errors import FileError, reading
+from boolcp.io.limits import expansion
 from boolcp.io.variables import NamedArrays, Variable
 from boolcp.storage.sources import Source
 
 
-def read_hdf5(path):
-    """Return the datasets of an HDF5 file by their path, with the names of their dimensions where they have any."""
-    h5py = load_extra("h5py", "files")
-    table = {}
+def refuse_traps(path: Path, kind: str = "HDF5 file") -> None:
+    """Raise a FileError if an HDF5 file takes numbers from other files, or claims far more of them than it holds.
 
-    def visit(name, item):
+    Links to other files, external storage and virtual datasets let a file that was sent to you hand out the content of
+    your own files.
+    """
+    h5py = load_extra("h5py", "files")
+
+    def of_link(name: str, link: Any) -> str | None:
+        return f"{name!r} is a link to the file {link.filename!r}" if isinstance(link, h5py.ExternalLink) else None
+
+    def of_item(name: str, item: Any) -> str | None:
+        if not isinstance(item, h5py.Dataset):
+            return None
+        if item.external:
+            return f"{name!r} takes its numbers from the file {item.external[0][0]!r}"
+        if item.is_virtual:
+            return f"{name!r} is virtual, a view of other datasets or files"
+        return expansion(repr(name), item.id.get_storage_size(), item.nbytes)
+
+    with reading(path, kind), h5py.File(path, "r") as file:
+        problem = file.visititems_links(of_link) or file.visititems(of_item)  # until one returns a problem
+    if problem:
+        advice = "Do not trust it; if you do, open it with h5py and pass the dataset, or copy its data into one file."
+        raise FileError(path, f"refused: {problem}", advice)
+
+
+def read_hdf5(path: Path) -> NamedArrays:
+    """Return the datasets of an HDF5 file by their path, with the names of their dimensions where they have any."""
+    refuse_traps(path)
+    h5py = load_extra("h5py", "files")
+    table: dict[str, Variable] = {}
+
+    def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and item.shape is not None:
             dims = tuple(dim.label for dim in item.dims)
             table[name] = Variable(
@@ -24,11 +56,11 @@ def read_hdf5(path):
     with reading(path, "HDF5 file"), h5py.File(path, "r") as file:
         file.visititems(visit)
 
-    def read(name):
+    def read(name: str) -> Any:
         with reading(path, "HDF5 file"), h5py.File(path, "r") as file:
             return file[name][()]
 
-    def read_lazy(name):
+    def read_lazy(name: str) -> Any:
         with reading(path, "HDF5 file"), h5py.File(path, "r") as file:
             return Source(file[name]).lazy()
 
@@ -38,26 +70,9 @@ def read_hdf5(path):
 class Hdf5Arrays(NamedArrays):
     """Datasets of an HDF5 file; a path may start with a slash."""
 
-    def choose(self, name=None):
+    def choose(self, name: str | None = None) -> str:
         """Return the path of the dataset that is meant."""
         name = name if name is None else name.strip("/")
         if name is not None and any(known.startswith(f"{name}/") for known in self.table):
             raise FileError(self.path, f"{name!r} is a group, not a dataset", f"It holds {self.listing()}.")
         return super().choose(name)
-
-
-def refuse_traps(path, kind="HDF5 file"):
-    """Raise a FileError if an HDF5 file takes numbers from other files (links, external storage, virtual datasets)."""
-    h5py = load_extra("h5py", "files")
-
-    def link_out(name, link):
-        return f"{name!r} is a link to the file {link.filename!r}" if isinstance(link, h5py.ExternalLink) else None
-
-    def data_out(name, item):
-        is_out = isinstance(item, h5py.Dataset) and (item.external or item.is_virtual)
-        return f"{name!r} takes its numbers from other files" if is_out else None
-
-    with reading(path, kind), h5py.File(path, "r") as file:
-        found = file.visititems_links(link_out) or file.visititems(data_out)  # an error in there would crash h5py
-    if found is not None:
-        raise FileError(path, f"refused: {found}", "Do not trust it; if you do, copy its data into one file.")

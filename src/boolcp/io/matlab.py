@@ -1,23 +1,45 @@
 """MATLAB's .mat files, v5 and v7.3, through pymatreader."""
 
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import scipy.io
 
 from boolcp.extras import load_extra
 from boolcp.io.errors import FileError, reading
+from boolcp.io.hdf5 import refuse_traps
+from boolcp.io.mat_tags import check_tags
 from boolcp.io.variables import NamedArrays, Variable
 
 NUMERIC = ("double", "single", "logical", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 
 
-def read_mat(path):
+def read_mat(path: Path) -> NamedArrays:
     """Return the variables of a .mat file; modes of length one are dropped, fields of a struct are `name.field`."""
     table = list_variables(path)
     return NamedArrays(path, table, lambda name: read_variable(path, name))
 
 
-def list_variables(path):
+def check_mat(path: Path) -> None:
+    """Raise a FileError if a .mat file is damaged or takes numbers from other files; one file is checked once."""
+    state = path.stat()
+    _check_state(path, state.st_size, state.st_mtime_ns, state.st_ino)
+
+
+@lru_cache(maxsize=1024)
+def _check_state(path: Path, *state: int) -> None:
+    if load_extra("h5py", "files").is_hdf5(path):
+        refuse_traps(path, ".mat file")
+    else:
+        with reading(path, ".mat file"):
+            check_tags(path)
+
+
+def list_variables(path: Path) -> dict[str, Variable]:
     """Return name and Variable of what a .mat file holds, without reading it; fields of structs included."""
+    check_mat(path)
     with reading(path, ".mat file"):
         try:
             found = scipy.io.whosmat(path)
@@ -32,9 +54,10 @@ def list_variables(path):
     return table
 
 
-def read_variable(path, name):
+def read_variable(path: Path, name: str) -> Any:
     """Return one variable, or one field of a struct by its dotted name."""
     pymatreader = load_extra("pymatreader", "files")
+    check_mat(path)
     top, *fields = name.split(".")
     with reading(path, ".mat file"):
         value = pymatreader.read_mat(path, variable_names=[top])
@@ -45,9 +68,9 @@ def read_variable(path, name):
     return value
 
 
-def _list_hdf5(path):
+def _list_hdf5(path: Path) -> list[tuple[str, tuple[int, ...], str]]:
     h5py = load_extra("h5py", "files")
-    found = []
+    found: list[tuple[str, tuple[int, ...], str]] = []
     with h5py.File(path, "r") as file:
         for name, item in file.items():
             if name.startswith("#"):
@@ -61,7 +84,7 @@ def _list_hdf5(path):
     return found
 
 
-def _list_fields(prefix, value):
+def _list_fields(prefix: str, value: Any) -> dict[str, Variable]:
     table: dict[str, Variable] = {}
     if not isinstance(value, dict):
         return {prefix: Variable(np.shape(value), "struct", False)}

@@ -1,19 +1,34 @@
 """EEG and MEG files, through MNE: epochs, or continuous recordings."""
 
+import gzip
+import os
+from pathlib import Path
+from typing import Any
+
 from boolcp.extras import load_extra
-from boolcp.io.errors import reading
+from boolcp.io.errors import FileError, reading
+from boolcp.io.limits import refuse_expansion
+from boolcp.io.matlab import check_mat
+
+CHUNK = 2**20
 
 
-def read_mne(path):
+def read_mne(path: Path) -> Any:
     """Return epochs as a DataArray channel x time x trial, or a continuous recording as channel x time."""
     from boolcp.interop import from_mne
 
-    mne = load_extra("mne", "mne")
+    mne, name = load_extra("mne", "mne"), path.name.lower()
+    if name.endswith(".gz"):
+        _refuse_expansion(path)
+    if name.endswith(".set"):
+        check_mat(path)  # EEGLAB writes MATLAB files
     with reading(path, f"{path.suffix} file"), mne.use_log_level("ERROR"):
-        return from_mne(_open(mne, path))
+        recording = _open(mne, path)
+        _refuse_other_folders(path, recording)
+        return from_mne(recording)
 
 
-def _open(mne, path):
+def _open(mne: Any, path: Path) -> Any:
     name = path.name.lower()
     if name.endswith((".fif", ".fif.gz")):
         stem = name.removesuffix(".gz").removesuffix(".fif")
@@ -26,3 +41,21 @@ def _open(mne, path):
         except TypeError:  # MNE says in this way that the file holds epochs
             return mne.read_epochs_eeglab(path)
     return mne.io.read_raw(path)
+
+
+def _refuse_expansion(path: Path) -> None:
+    """Raise a FileError if a compressed file would fill the memory; it is decompressed once and not kept."""
+    packed, unpacked = path.stat().st_size, 0
+    with reading(path, f"{path.suffix} file"), gzip.open(path) as file:
+        while content := file.read(CHUNK):
+            unpacked += len(content)
+            refuse_expansion(path, "its content", packed, unpacked)
+
+
+def _refuse_other_folders(path: Path, recording: Any) -> None:
+    """Raise a FileError if the header of a recording names a file of numbers that does not lie beside it."""
+    folder = os.path.dirname(os.path.abspath(path))
+    for file in getattr(recording, "filenames", ()):
+        if file is not None and os.path.dirname(os.path.abspath(file)) != folder:
+            problem = f"refused: it takes its numbers from {str(file)!r}, in a different folder"
+            raise FileError(path, problem, "Do not trust it; if you do, put the two files into one folder.")

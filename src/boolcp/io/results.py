@@ -4,7 +4,9 @@ import datetime
 import io
 import json
 import platform
+import re
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +16,18 @@ from boolcp._version import __version__
 from boolcp.checks import is_lazy
 from boolcp.extras import load_extra
 from boolcp.io import atomic
+from boolcp.io.decoding import attribute, read_decomposition
 from boolcp.io.errors import FileError, check_exists, reading
-from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.labels import Labels, is_labelled, mode_names, plain_values, read_labels, to_xarray
+from boolcp.io.hdf5 import refuse_traps
+from boolcp.io.soundness import check_decomposition, check_provenance
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.labels import is_labelled, mode_names, name_prefix, read_labels, to_xarray
 from boolcp.storage.dense import fingerprint as array_fingerprint
 
 FORMAT = "boolcp decomposition"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # 1 had no prefix and no names
 RESULT = "decomposition.nc"  # its name in a folder that `boolcp fit` wrote
+WRITABLE = re.compile(r"(?!.*_nc4_)\w[\w.+@%-]*")  # names that netCDF holds as they are
 OTHER_ENDINGS = (".npy", ".npz", ".mat", ".csv", ".txt", ".json", ".pkl", ".html")  # of what a result is not
 
 
@@ -63,14 +69,17 @@ def save(result, path, *, data=None, notes=None, overwrite=False):
     atomic.check_free(path, overwrite=overwrite)
     if Path(path).suffix.lower() in OTHER_ENDINGS:
         raise FileError(path, "a result is saved as netCDF", "Choose a name that ends in .nc.")
+    check_decomposition(W)
     load_extra("h5netcdf", "files")
-    dataset = _complete(to_xarray(W), W)
+    dataset, names = _rename(_complete(to_xarray(W), W))
     provenance = make_provenance(result, data=data, notes=notes)
     dataset.attrs |= {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "boolcp_version": __version__,
         "dims": json.dumps(mode_names(W)),
+        "prefix": name_prefix(W),
+        "names": json.dumps(names),
         "is_labelled": int(W.labels is not None),
         "tensor_name": "" if W.labels is None else W.labels.name or "",
         "tensor_unit": "" if W.labels is None else W.labels.value_unit or "",
@@ -83,7 +92,7 @@ def save(result, path, *, data=None, notes=None, overwrite=False):
     atomic.write_bytes(path, buffer.getvalue(), overwrite=overwrite)
 
 
-def load(path):
+def load(path: str | Path) -> BooleanCP:
     """Return the BooleanCP that `save` wrote, to a file or, by `boolcp fit`, to decomposition.nc in a folder.
 
     Examples
@@ -97,10 +106,10 @@ def load(path):
     """
     dataset = _open(path)
     with reading(path, "decomposition"):
-        return _from_xarray(dataset)
+        return check_decomposition(read_decomposition(dataset))
 
 
-def load_provenance(path):
+def load_provenance(path: str | Path) -> dict[str, Any]:
     """Return what a saved decomposition remembers of its making, as a dict.
 
     Examples
@@ -114,7 +123,7 @@ def load_provenance(path):
     """
     dataset = _open(path)
     with reading(path, "decomposition"):
-        return json.loads(dataset.attrs["provenance"])
+        return check_provenance(json.loads(attribute(dataset, "provenance", str)))
 
 
 def is_result(path):
@@ -173,22 +182,38 @@ def make_provenance(result, *, data=None, notes=None):
             "source": str(data.attrs.get("source", "")) if is_labelled(data) else "",
             "preparation": list(np.atleast_1d(data.attrs.get("preparation", []))) if is_labelled(data) else [],
         }
-    return json.loads(json.dumps(provenance | (notes or {}), default=_plain))
+    return check_provenance(json.loads(json.dumps(provenance | (notes or {}), default=_plain)))
 
 
 def _complete(dataset, W):
     """Add to the Dataset of a decomposition what only `load` needs."""
-    atom_dim = dataset["weight"].dims[0]
-    dataset["boolean_mode_index"] = atom_dim, W.boolean_mode
-    dataset["rank"] = atom_dim, np.array([0 if atom.rank is None else atom.rank for atom in W.atoms], dtype=int)
+    prefix = name_prefix(W)
+    atom_dim = f"{prefix}atom"
+    dataset[f"{prefix}boolean_mode_index"] = atom_dim, W.boolean_mode
+    dataset[f"{prefix}rank"] = atom_dim, np.array([atom.rank or 0 for atom in W.atoms], dtype=int)  # 0: a block
     if W.data_inner is not None:
-        dataset["data_inner"] = atom_dim, np.asarray(W.data_inner)
+        dataset[f"{prefix}data_inner"] = atom_dim, np.asarray(W.data_inner)
     if W.data_gram is not None:
-        dataset["data_gram"] = (atom_dim, f"other_{atom_dim}"), np.asarray(W.data_gram)
+        dataset[f"{prefix}data_gram"] = (atom_dim, f"{prefix}other_atom"), np.asarray(W.data_gram)
     for mode, slices in (W.undetermined or {}).items():
         dim = mode_names(W)[mode]
-        dataset[f"undetermined_{dim}"] = dim, np.asarray(slices, dtype=bool)
+        dataset[f"{prefix}undetermined_{dim}"] = dim, np.asarray(slices, dtype=bool)
     return dataset
+
+
+def _rename(dataset: Any) -> tuple[Any, dict[str, str]]:
+    """Return a Dataset whose names netCDF can hold, and the original names by the new ones.
+
+    A slash would make a group, a blank ends a name in the list of coordinates, and a dot alone is the file itself.
+    """
+    new: dict[str, str] = {}
+    known = {str(name) for name in (*dataset.variables, *dataset.dims)}
+    for name in sorted(known):
+        if not WRITABLE.fullmatch(name):
+            short = re.sub(r"[^\w.+@%-]|_nc4_", "_", name).lstrip("._")
+            new[name] = next(free for n in count() if (free := f"{short or 'name'}_{n}") not in known)
+            known.add(new[name])
+    return dataset.rename(new), {short: name for name, short in new.items()}
 
 
 def _open(path):
@@ -201,56 +226,17 @@ def _open(path):
         path /= RESULT
     if path.suffix.lower() in OTHER_ENDINGS:
         raise FileError(path, f"is a {path.suffix} file, not a saved result", "Data is read by open_tensor.")
+    refuse_traps(path, "netCDF file")
     with reading(path, "netCDF file"):
         dataset = xarray.load_dataset(path, engine="h5netcdf")
-    if dataset.attrs.get("format") != FORMAT:
+    if not np.array_equal(dataset.attrs.get("format"), FORMAT):
         raise FileError(path, "is not a decomposition that boolcp saved", "Data is read by open_tensor.")
-    version = int(dataset.attrs.get("format_version", 0))
-    if version > FORMAT_VERSION:
-        raise FileError(
-            path,
-            f"has format version {version}, this boolcp {__version__} knows {FORMAT_VERSION}",
-            "Update boolcp: pip install --upgrade boolcp.",
-        )
-    return dataset
-
-
-def _from_xarray(dataset):
-    """Return the BooleanCP of a Dataset that `save` made."""
-    dims = tuple(json.loads(dataset.attrs["dims"]))
-    matrices = [dataset[f"factor_{dim}"].values for dim in dims]
-    marks = {n: f"undetermined_{dim}" for n, dim in enumerate(dims) if f"undetermined_{dim}" in dataset}
-    undetermined = {n: dataset[name].values.astype(bool) for n, name in marks.items()} or None
-    ranks = dataset["rank"].values
-    starts = np.concatenate([[0], np.cumsum(np.maximum(ranks, 1))]).astype(int)
-    atoms = []
-    for k, (mode, rank) in enumerate(zip(dataset["boolean_mode_index"].values, ranks, strict=True)):
-        columns = slice(starts[k], starts[k + 1])
-        others = [A[:, columns] for n, A in enumerate(matrices) if n != mode]
-        real = {"block": dataset[f"block_{k}"].values} if rank == 0 else {"factors": tuple(map(np.nan_to_num, others))}
-        z, certificate = matrices[mode][:, starts[k]], float(dataset["certificate"].values[k])
-        atoms.append(Atom(int(mode), z, certificate=certificate, **real))
-    return BooleanCP(
-        tuple(dataset.sizes[dim] for dim in dims),
-        tuple(atoms),
-        dataset["weight"].values,
-        _labels(dataset, dims) if dataset.attrs["is_labelled"] else None,
-        data_norm2=dataset.attrs.get("data_norm2"),
-        data_inner=dataset["data_inner"].values if "data_inner" in dataset else None,
-        data_gram=dataset["data_gram"].values if "data_gram" in dataset else None,
-        undetermined=undetermined,
-    )
-
-
-def _labels(dataset, dims):
-    coords = {dim: plain_values(dataset.coords[dim].values) for dim in dims if dim in dataset.coords}
-    extra = {}
-    for name, coord in dataset.coords.items():
-        if name not in dims and coord.ndim == 1 and coord.dims[0] in dims:
-            extra[str(name)] = str(coord.dims[0]), plain_values(coord.values)
-    units = {str(n): str(c.attrs["units"]) for n, c in dataset.coords.items() if "units" in c.attrs}
-    name, unit = dataset.attrs["tensor_name"] or None, dataset.attrs.get("tensor_unit") or None
-    return Labels(dims, coords, units, extra, name, unit)
+    with reading(path, "decomposition"):
+        version = int(attribute(dataset, "format_version", int | np.integer))
+        if version > FORMAT_VERSION:
+            problem = f"has format version {version}, this boolcp {__version__} knows {FORMAT_VERSION}"
+            raise FileError(path, problem, "Update boolcp: pip install --upgrade boolcp.")
+        return dataset if version == 1 else dataset.rename(json.loads(attribute(dataset, "names", str)))
 
 
 def _plain(value):

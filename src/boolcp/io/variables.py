@@ -1,5 +1,6 @@
 """Files of named arrays without labels (npz, mat, HDF5): which one is meant, and what its modes are called."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,8 +8,10 @@ import numpy as np
 
 from boolcp.extras import load_extra
 from boolcp.io.errors import ChoiceError, FileError
+from boolcp.io.limits import n_bytes, refuse_too_large
 from boolcp.memory import available_memory, float_bytes
 
+EXPORT_PART = "Export a part of it, or store it as .npy, .zarr or .h5, which are read in slabs."
 RATE_NAMES = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate")
 
 
@@ -21,8 +24,16 @@ class Variable:
     is_numeric: bool = True
     dims: tuple[str, ...] | None = None
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{' x '.join(map(str, self.shape)) or 'scalar'} {self.kind}"
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the bytes that the array takes in memory; of a type that numpy does not know, one for each entry."""
+        try:
+            return n_bytes(self.shape, np.dtype(self.kind))
+        except TypeError:
+            return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,7 @@ class NamedArrays:
     table: dict[str, Variable]
     read: Any
     read_lazy: Any = None
+    is_mapped: bool = False  # reading takes no memory
 
     def choose(self, name=None):
         """Return the name of the array that is meant: the given one, or the only one with two or more modes."""
@@ -70,6 +82,8 @@ class NamedArrays:
         if self.read_lazy is not None and is_left(self.table[name].shape, self.table[name].kind, lazy):
             array = self.read_lazy(name)
         else:
+            if not self.is_mapped:
+                refuse_too_large(self.path, repr(name), self.table[name].n_bytes, EXPORT_PART)
             array = np.asarray(self.read(name))
         dims = self.table[name].dims if dims is None else dims
         taken = {dim: np.ravel(self._coordinate(source)) for dim, source in (coords or {}).items()}

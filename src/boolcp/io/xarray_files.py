@@ -1,11 +1,15 @@
 """netCDF files and zarr stores, through xarray: labels are kept."""
 
 import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from boolcp.extras import load_extra
 from boolcp.io.errors import FileError, reading
+from boolcp.io.hdf5 import refuse_traps
+from boolcp.io.limits import LARGE, n_bytes, refuse_expansion, refuse_too_large
 from boolcp.io.variables import NamedArrays, Variable, is_left, label
 from boolcp.storage.sources import Source
 
@@ -17,6 +21,7 @@ def read_netcdf(path):
         is_classic = file.read(3) == b"CDF"
     if not is_classic:
         load_extra("h5netcdf", "files")
+        refuse_traps(path, "netCDF file")
     with reading(path, "netCDF file"):
         return xarray.open_dataset(path, engine="scipy" if is_classic else "h5netcdf")
 
@@ -26,14 +31,23 @@ def read_zarr(path):
     zarr, xarray = load_extra("zarr", "files"), load_extra("xarray", "labels")
     with reading(path, "zarr store"):
         store = zarr.open(path, mode="r")
-        if isinstance(store, zarr.Array):
-            arrays = {"array": store}
-        else:
-            arrays = {name: array for name, array in store.arrays()}
-            if arrays and all(_has_dims(array) for array in arrays.values()):
-                return _open_zarr(xarray, path.absolute())
+        is_group = isinstance(store, zarr.Group)
+        arrays = dict(store.arrays()) if is_group else {"array": store}
+        _refuse_traps(path, arrays)
+        if is_group and arrays and all(_has_dims(array) for array in arrays.values()):
+            return _open_zarr(xarray, path.absolute())
     table = {n: Variable(a.shape, str(a.dtype), np.dtype(a.dtype).kind in "fiub") for n, a in arrays.items()}
     return NamedArrays(path, table, lambda name: arrays[name][...], lambda name: Source(arrays[name]).lazy())
+
+
+def _refuse_traps(path: Path, arrays: dict[str, Any]) -> None:
+    """Raise a FileError if an array of a zarr store would be unpickled, or claims far more numbers than it holds."""
+    for name, array in arrays.items():
+        if any("pickle" in repr(codec).lower() for codec in (*array.filters, *array.compressors)):
+            problem = f"the array {name!r} is pickled, and pickles are never read because they can run code"
+            raise FileError(path, problem, "Save it again with another codec.")
+        if array.nbytes > LARGE:
+            refuse_expansion(path, repr(name), array.nbytes_stored(), array.nbytes)
 
 
 def _open_zarr(xarray, path):
@@ -53,6 +67,8 @@ def labelled(dataset, path, variable=None, dims=None, coords=None, sampling_rate
             load_extra("dask.array", "dask")
             X = X.chunk() if X.chunks is not None else X.chunk("auto")
         else:
+            advice = "Read it in slabs: lazy=True (--lazy)."
+            refuse_too_large(path, repr(name), n_bytes(X.shape, X.dtype), advice)
             X = X.load()
     if dims is not None:
         if len(dims) != X.ndim:

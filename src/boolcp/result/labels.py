@@ -1,6 +1,7 @@
 """Names, coordinates and units of the modes: they travel beside the array, never through the algorithm."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,12 @@ from boolcp.extras import load_extra
 
 if TYPE_CHECKING:
     from boolcp.result.atoms import Atom, BooleanCP
+
+UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+# variables and dimensions of a result that are not named after a mode
+RESERVED = {"atom", "term", "other_atom", "weight", "boolean_mode", "boolean_mode_index", "n_ones", "rank"}
+RESERVED |= {"certificate", "alone", "unique", "term_atom", "data_inner", "data_gram"}
+PREFIX = "boolcp_"
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +48,24 @@ class Labels:
     extra: Mapping[str, tuple[str, np.ndarray]] = field(default_factory=dict)
     name: str | None = None
     value_unit: str | None = None
+
+    def __post_init__(self) -> None:
+        if len(set(self.dims)) < len(self.dims):
+            raise ValueError(f"Two modes have the same name ({', '.join(map(repr, self.dims))}): give each its own.")
+        for what, text in self._texts():
+            if UNWRITABLE.search(text):
+                problem = "has a character that no file can hold (NUL or half of a surrogate pair)"
+                raise ValueError(f"{str(text)!r}, {what}, {problem}: rename it.")
+
+    def _texts(self) -> Iterator[tuple[str, str]]:
+        """Yield every text of the labels, after what it is."""
+        yield from (("the name of a mode", dim) for dim in self.dims)
+        yield from (("the name of a coordinate", name) for name in self.extra)
+        yield from (("a unit", unit) for unit in (*self.units.values(), self.value_unit) if unit)
+        yield "the name of the tensor", self.name or ""
+        for name, values in (*self.coords.items(), *((name, found) for name, (_, found) in self.extra.items())):
+            if np.asarray(values).dtype.kind in "UT":
+                yield from ((f"a value of the coordinate {name!r}", value) for value in values)
 
 
 def is_labelled(X: Any) -> bool:
@@ -89,7 +114,7 @@ def read_labels(X: Any) -> tuple[Any, Labels | None]:
 def plain_values(values: ArrayLike) -> np.ndarray:
     """Return coordinates as numbers, dates or strings; objects become numbers if all of them are, else strings."""
     values = np.asarray(values)
-    if values.dtype.kind != "O":
+    if values.dtype.kind not in "OV":
         return values
     if all(isinstance(value, int | float | np.number) for value in values):
         return values.astype(float)
@@ -116,7 +141,8 @@ def to_xarray(W: "BooleanCP") -> Any:
     variance) for each atom, and the factor matrices `factor_<mode>`; a Boolean column is exactly 0 and 1. Atoms of rank
     one have one column each, along the dimension `atom`. Otherwise the columns run along `term`, and `term_atom` is
     the atom of each. A block atom has one term, its Boolean vector (nan in the other modes), and its real
-    part is `block_<atom>`. Entries that no observed entry of the tensor determines are nan.
+    part is `block_<atom>`. Entries that no observed entry of the tensor determines are nan. If a mode or coordinate of
+    the tensor has one of these names, all of them begin with the attribute `prefix`: `boolcp_weight`, ..
 
     Examples
     --------
@@ -126,25 +152,48 @@ def to_xarray(W: "BooleanCP") -> Any:
     {'mode1': 5, 'atom': 2}
     """
     xarray = load_extra("xarray", "labels")
-    dims = mode_names(W)
-    atom_dim, term_dim = (_free_name(name, dims) for name in ("atom", "term"))
+    dims, prefix = mode_names(W), name_prefix(W)
+    atom_dim, term_dim = f"{prefix}atom", f"{prefix}term"
     ranks = [1 if atom.rank is None else atom.rank for atom in W.atoms]
     column_dim = atom_dim if all(rank == 1 for rank in ranks) else term_dim
-    variables: dict[str, Any] = {name: (atom_dim, values) for name, values in atom_table(W).items()}
+    variables: dict[str, Any] = {f"{prefix}{name}": (atom_dim, values) for name, values in atom_table(W).items()}
     if column_dim == term_dim:
-        variables["term_atom"] = term_dim, np.repeat(np.arange(W.n_atoms), ranks)
+        variables[f"{prefix}term_atom"] = term_dim, np.repeat(np.arange(W.n_atoms), ranks)
     for n, dim in enumerate(dims):
         columns = [_columns(atom, n, W.shape[n]) for atom in W.atoms]
         matrix = np.hstack(columns) if columns else np.zeros((W.shape[n], 0))
         if W.undetermined and n in W.undetermined:
             real = np.repeat(W.boolean_mode != n, ranks)
             matrix[np.ix_(W.undetermined[n], real)] = np.nan
-        variables[f"factor_{dim}"] = (dim, column_dim), matrix
+        variables[f"{prefix}factor_{dim}"] = (dim, column_dim), matrix
     for k, atom in enumerate(W.atoms):
         if atom.block is not None:
-            variables[f"block_{k}"] = tuple(dim for n, dim in enumerate(dims) if n != atom.mode), atom.block
+            variables[f"{prefix}block_{k}"] = tuple(dim for n, dim in enumerate(dims) if n != atom.mode), atom.block
     coords = {atom_dim: np.arange(W.n_atoms)} | _coords(W.labels)
-    return xarray.Dataset(variables, coords)
+    return xarray.Dataset(variables, coords, {"prefix": prefix} if prefix else None)
+
+
+def name_prefix(W: "BooleanCP") -> str:
+    """Return what the names in the Dataset of a decomposition begin with: nothing, unless the tensor uses one of them.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.result.labels import Labels, name_prefix
+    >>> [name_prefix(boolcp.BooleanCP((2, 3), labels=Labels(dims))) for dims in (("x", "y"), ("weight", "y"))]
+    ['', 'boolcp_']
+    """
+    if W.labels is None:
+        return ""
+    reserved = RESERVED | {f"{kind}_{dim}" for kind in ("factor", "undetermined") for dim in W.labels.dims}
+    reserved |= {f"block_{k}" for k in range(W.n_atoms)}
+    names = {*W.labels.dims, *W.labels.coords, *W.labels.extra}
+    if not names & reserved:
+        return ""
+    prefix = PREFIX
+    while any(name.startswith(prefix) for name in names):
+        prefix += "_"
+    return prefix
 
 
 def to_dataframe(W: "BooleanCP") -> Any:
@@ -193,7 +242,3 @@ def _coords(labels: Labels | None) -> dict[str, Any]:
     along = {name: (name, values) for name, values in labels.coords.items()} | dict(labels.extra)
     attrs = {name: {"units": unit} for name, unit in labels.units.items()}
     return {name: (dim, values, attrs.get(name, {})) for name, (dim, values) in along.items()}
-
-
-def _free_name(name: str, dims: tuple[str, ...]) -> str:
-    return name if name not in dims else _free_name(f"{name}_", dims)

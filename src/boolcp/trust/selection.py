@@ -161,6 +161,10 @@ def select_n_atoms(
     dims = None if labels is None else labels.dims
     mode = checks.check_mode(mode, values.ndim, dims)
     model = make_model(max_atoms, options, values.shape, dims)
+    if scheme == "slabs":
+        check_slabs(observed, mode)
+    elif np.count_nonzero(observed) < 2:
+        raise ValueError("Holding out entries needs two or more observed entries.")
     split = hold_out_entries if scheme == "entries" else hold_out_slabs
     seeds = checks.make_generator(random_state).spawn(splits)
     tasks = [(model, values, observed, mode, held_out, rng) for rng in seeds]
@@ -186,25 +190,53 @@ def hold_out_entries(model, values, observed, mode, held_out, rng):
     train[test] = False
     path = fit_path(model, values, train.reshape(values.shape), rng)
     truth, indices = values.reshape(-1)[test], np.stack(np.unravel_index(test, values.shape), axis=1)
-    return pad([rms(truth - W.at(indices)) for W in path], model.n_atoms)
+    return pad([rms(truth - np.nan_to_num(W.at(indices))) for W in path], model.n_atoms)  # 0 where nothing is known
 
 
 def hold_out_slabs(model, values, observed, mode, held_out, rng):
     """Return the errors on half of the entries of held-out slabs, whose factors are solved from the other half."""
-    d = values.shape[mode]
-    test = np.sort(rng.choice(d, min(max(1, int(held_out * d)), d - 1), replace=False))
+    d, usable = values.shape[mode], usable_slabs(observed, mode)
+    test = np.sort(rng.choice(usable, min(max(1, int(held_out * d)), len(usable) - 1), replace=False))
     train = np.setdiff1d(np.arange(d), test)
     path = fit_path(model, values.take(train, axis=mode), observed.take(train, axis=mode), rng)
     slabs, known = values.take(test, axis=mode), observed.take(test, axis=mode)
-    given = known & (rng.random(known.shape) < 0.5)
+    given = random_half(known, mode, rng)
     judged = known & ~given
     errors = []
     for W in path:
         fitted = clone(model)
         fitted.decomposition_ = W
         factor = fitted.transform(np.where(given, slabs, np.nan), mode=mode)
-        errors.append(rms((slabs - fitted.inverse_transform(factor, mode=mode))[judged]))
+        predicted = np.nan_to_num(fitted.inverse_transform(factor, mode=mode))
+        errors.append(rms((slabs - predicted)[judged]))
     return pad(errors, model.n_atoms)
+
+
+def usable_slabs(observed, mode):
+    """Return the slabs that can be held out: one entry gives the factor, and another judges it."""
+    others = tuple(n for n in range(observed.ndim) if n != mode)
+    return np.flatnonzero(observed.sum(axis=others) >= 2)
+
+
+def check_slabs(observed, mode):
+    """Raise a ValueError if there are too few slabs to hold some out and to fit on others."""
+    n_usable = len(usable_slabs(observed, mode))
+    if n_usable < 2:
+        raise ValueError(
+            f"Holding out slabs along mode {mode} needs two or more slabs with two or more observed entries each, and "
+            f'there are {n_usable}: hold out slabs along a different mode, or entries (scheme="entries").'
+        )
+
+
+def random_half(known, mode, rng):
+    """Return True for a random half of the known entries; each slab gives one or more and keeps one or more."""
+    given = known & (rng.random(known.shape) < 0.5)
+    for part, whole in zip(np.moveaxis(given, mode, 0), np.moveaxis(known, mode, 0), strict=True):
+        if part.any() and (part != whole).any():
+            continue
+        place = rng.choice(np.flatnonzero(whole))
+        part.flat[place] = not part.any()
+    return given
 
 
 def fit_path(model, values, observed, rng):

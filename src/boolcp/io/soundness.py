@@ -1,0 +1,72 @@
+"""Results of files, checked before they are used: a file may be damaged, or made to deceive."""
+
+from typing import Any
+
+import numpy as np
+
+from boolcp.result.atoms import BooleanCP
+
+LARGEST_CERTIFICATE = 1 + 1e-6  # a share of a bound, up to rounding
+NUMBER, NUMBERS = (int, float), [(int, float)]
+# what the parts of a provenance are, as far as others rely on it: a type, or [the type of all items]
+STEP = {"relative_error": NUMBER}
+STABILITY = {"recurrence": NUMBERS, "bit_probability": [list], "n_fits": int, "scheme": str}
+RESIDUAL = {"mode_names": [str], "structure": NUMBERS, "lag_correlation": NUMBERS, "rms": NUMBER, "kurtosis": NUMBER}
+RESIDUAL |= {"quantiles": NUMBERS, "normal_quantiles": NUMBERS}
+PROVENANCE: dict[str, Any] = {"data": {}, "parameters": {}, "versions": {}, "history": [STEP], "stability": STABILITY}
+PROVENANCE |= {"residual_check": RESIDUAL, "method": str, "command": str, "stop_reason": str}
+DATA = {"n_missing": int, "preparation": list, "source": str, "dtype": str, "fingerprint": str}
+
+
+def check_decomposition(W: BooleanCP) -> BooleanCP:
+    """Return the decomposition, or raise a ValueError if it cannot be the result of a fit."""
+    check_finite("the weights", W.weights)
+    for k, atom in enumerate(W.atoms):
+        if not atom.n_ones:
+            raise ValueError(f"atom {k} is on nowhere")
+        if not (np.isnan(atom.certificate) or 0 <= atom.certificate <= LARGEST_CERTIFICATE):
+            raise ValueError(f"the certificate of atom {k} is {atom.certificate:g}, not between 0 and 1")
+        for part in (atom.block,) if atom.factors is None else atom.factors:
+            check_finite(f"the real part of atom {k}", part)
+    for name in ("data_norm2", "data_inner", "data_gram"):
+        value = getattr(W, name)
+        if value is not None:
+            check_finite(name, value)
+    if W.data_norm2 is not None and W.data_norm2 < 0:
+        raise ValueError(f"the squared norm of the data is {W.data_norm2:g}")
+    return W
+
+
+def check_finite(what: str, values: Any) -> None:
+    """Raise a ValueError unless all values are finite numbers."""
+    if np.asarray(values).dtype.kind not in "fiub" or not np.isfinite(values).all():
+        raise ValueError(f"{what} must be finite numbers")
+
+
+def check_provenance(provenance: Any) -> dict[str, Any]:
+    """Return the provenance, or raise a ValueError if it is not built as `save` builds it."""
+    if not isinstance(provenance, dict):
+        raise ValueError("its provenance is not a table of names and values")
+    for name, due in PROVENANCE.items():
+        if name in provenance:
+            check_entry(name, provenance[name], due)
+    data = provenance.get("data", {})
+    for name in DATA.keys() & data.keys():
+        check_entry(f"data.{name}", data[name], DATA[name])
+    names = [provenance.get("method", "BMP"), *provenance.get("parameters", {})]
+    if not all(name.isidentifier() for name in names):  # a report shows them as Python to be run
+        raise ValueError("its provenance has a method or parameter that is not a name")
+    return provenance
+
+
+def check_entry(name: str, value: Any, due: Any) -> None:
+    """Raise a ValueError unless a value is of a type, or a list or a dict whose items are."""
+    kinds = type(due) if isinstance(due, dict | list) else due
+    if not isinstance(value, kinds) or isinstance(value, bool):
+        raise ValueError(f"the entry {name!r} of its provenance is {str(value)[:40]!r}")
+    if isinstance(due, list):
+        for item in value:
+            check_entry(name, item, due[0])
+    elif isinstance(due, dict) and isinstance(value, dict):
+        for part, kind in due.items():
+            check_entry(f"{name}.{part}", value.get(part), kind)
