@@ -1,7 +1,7 @@
-"""The paper's experiments: each module says what is to be computed (`plan`), computes it (`run`) and shows it (`draw`).
+"""The experiments of the paper, one file for each figure, and its theorems measured.
 
-`plan` lists jobs, `run` yields the rows of one job, one number each, and `draw` makes the figure from the table of
-all rows. `reproduce` puts them together.
+The name of an experiment and a number of seeds enter. A table (CSV) and a figure leave. In each file `plan` lists the
+jobs, `run` yields the rows of one job, one number each, and `draw` makes the figure from the table of all rows.
 """
 
 import importlib
