@@ -6,6 +6,7 @@ jobs, `run` yields the rows of one job, one number each, and `draw` makes the fi
 
 import importlib
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 from boolcp.experiments._table import collect
@@ -38,7 +39,15 @@ class Reproduced:
     figures: tuple[Path, ...]
 
 
-def reproduce(name, *, quick=False, seeds=None, out=None, jobs=1, recording=None):
+def reproduce(
+    name: str,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    out: str | PathLike[str] | None = None,
+    jobs: int = 1,
+    recording: str | PathLike[str] | None = None,
+) -> Reproduced:
     """Run one of the paper's experiments, write its table and draw its figure.
 
     Rows that the table already has are not computed again, so that an interrupted run goes on where it stopped and
