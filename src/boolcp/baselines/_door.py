@@ -31,10 +31,10 @@ def read(X: Any, mask: ArrayLike | None) -> tuple[np.ndarray, np.ndarray | None,
 def impute(
     X: np.ndarray, observed: np.ndarray | None, step: Callable[[np.ndarray, T | None], T], *, max_iter: int, tol: float
 ) -> T:
-    """Return step(filled, previous) with the missing entries of X replaced by its own estimate again and again.
+    """Return step(filled, previous) with the missing entries of X repeatedly replaced by its own estimate.
 
     Each round is a majorization of the loss over the observed entries: it falls whenever `step` lowers the loss
-    of the filled tensor. Stops when the filled entries move by no more than `tol` times the size of X.
+    of the filled tensor. It stops when the filled entries change by no more than `tol` times the norm of X.
 
     Parameters
     ----------

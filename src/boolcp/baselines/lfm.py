@@ -25,8 +25,8 @@ CHUNK = 2**22  # entries of a temporary array
 class LFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Latent feature model of one unfolding, X_n = Z V with Boolean features Z (d_n, K) and real rows V.
 
-    The method of Yen et al. (2017): the next feature maximizes z'Cz, C the Gram matrix of the residual, by the
-    same MAXCUT-like program as in BMP; then all real rows are solved for anew. In the terms of this library it is
+    This is the method of Yen et al. (2017): the next feature maximizes z'Cz, C the Gram matrix of the residual, by the
+    same MAXCUT-like program as in BMP; then all real rows are solved for again. In the terms of this library it is
     a pursuit with block atoms along one mode whose real parts, not only their weights, are corrected.
 
     Parameters
@@ -121,7 +121,7 @@ class LFMmix(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     Each step searches every unfolding of the residual as LFM does and takes the feature of steepest descent; the
     real rows of all modes are then the joint least-squares fit. It needs no iteration on complete data: the
     projections on the features of different modes commute, so that the residual is X with the features of every
-    mode projected out. Missing entries are filled by the estimate again and again until they stay.
+    mode projected out. Missing entries are repeatedly filled with the estimate until they no longer change.
 
     The paper gives a single line on this baseline; greedy modes and joint least squares are the strongest reading
     of it. Per-mode terms of the same total are not unique, so each takes what the modes before it left.

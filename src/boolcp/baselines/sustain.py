@@ -24,10 +24,10 @@ class SUSTain(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
     This is not SUSTain (Perros et al., 2018) itself, which restricts every mode to bounded integers and the weights to
     integers of at least one and thus cannot fit signed data. Kept are the hierarchical updates of single columns
-    with a projection on the integers; here only one column of each atom is projected, on {0, 1}, and drawn anew when
-    nothing is left of it, and the others are real. Rounding can raise the loss: the best sweep of the best start
-    is the result. Each atom's Boolean mode is fixed in advance, the allowed modes in turn. Missing entries are filled
-    by the estimate again and again.
+    with a projection on the integers; here only one column of each atom is projected, on {0, 1}, and drawn again when
+    it is empty, and the others are real. Rounding can raise the loss: the best sweep of the best start
+    is the result. Each atom's Boolean mode is fixed in advance, the allowed modes in turn. Missing entries are
+    repeatedly filled with the estimate.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class SUSTain(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     def _step(
         self, X: np.ndarray, last: "Estimate | None", boolean_mode: np.ndarray, rng: np.random.Generator
     ) -> "Estimate":
-        """Return the best Estimate of all starts, or the one that goes on from the last."""
+        """Return the best Estimate of all starts, or the one that continues the last."""
         data = DenseTensor(X)
         small = compress(data, self.n_atoms + EXTRA_RANK)
         options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}

@@ -61,19 +61,19 @@ class TuckerForm(NamedTuple):
 class Tucker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Truncated higher-order SVD with as many directions in each mode as there are atoms (or as the mode has).
 
-    The decomposition is that of `tensorly.decomposition.tucker`. Missing entries are filled by the estimate again
-    and again until they stay (TensorLy's mask refines only while it iterates, which a plain HOSVD does not).
+    The decomposition is that of `tensorly.decomposition.tucker`. Missing entries are repeatedly filled with the
+    estimate until they no longer change (TensorLy's mask works only while it iterates, which a plain HOSVD does not).
 
     Parameters
     ----------
     n_atoms : int
         Rank r_n in every mode, cut to what the shape allows.
     max_iter : int
-        Sweeps of higher-order orthogonal iteration after the HOSVD; 0, the HOSVD itself, is what the paper has.
+        Sweeps of higher-order orthogonal iteration after the HOSVD; 0, the HOSVD itself, is what the paper uses.
     tol : float
         The iteration ends when |X - W| / |X| changes by less than this in a sweep.
     random_state : int, Generator or None
-        Taken for the same door as the other methods; nothing here is random.
+        Accepted so that all methods have the same parameters; nothing here is random.
 
     Attributes
     ----------

@@ -50,15 +50,15 @@ def reproduce(
 ) -> Reproduced:
     """Run one of the paper's experiments, write its table and draw its figure.
 
-    Rows that the table already has are not computed again, so that an interrupted run goes on where it stopped and
-    more seeds cost only what they add. The numbers do not depend on the number of jobs.
+    Rows that are already in the table are not recomputed: an interrupted run resumes where it stopped, and more seeds
+    cost only their own time. The numbers do not depend on the number of jobs.
 
     Parameters
     ----------
     name : {"fig1", "fig2", "fig3", "fig4", "theory"}
         Which experiment.
     quick : bool
-        A smaller version that ends within two minutes; its files have ``_quick`` in their names.
+        A smaller version that takes less than two minutes; its files have ``_quick`` in their names.
     seeds : int, optional
         Number of repetitions; None takes the experiment's own.
     out : path, optional

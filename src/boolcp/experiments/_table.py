@@ -76,7 +76,9 @@ def _read(pandas: Any, path: Path, keys: list[str]) -> dict[tuple[str, ...], lis
         return {}
     table = pandas.read_csv(path, dtype=str, keep_default_na=False)
     if not set(keys) <= set(table.columns):
-        raise ValueError(f"{path} is the table of another experiment or version: remove it, or write elsewhere.")
+        raise ValueError(
+            f"{path} is the table of a different experiment or version: remove it, or choose a different folder."
+        )
     done: dict[tuple[str, ...], list[Row]] = {}
     for row in table.to_dict("records"):
         done.setdefault(_name(row, keys), []).append(row)
