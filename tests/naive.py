@@ -133,3 +133,72 @@ def observed_blocks(X, mask, mode, codes):
         seen = mask[(slice(None), *place)]
         blocks[(slice(None), *place)] = np.linalg.lstsq(Z[seen], X[(slice(None), *place)][seen], rcond=None)[0]
     return blocks
+
+
+def terms_tensor(shape, terms):
+    """Return the sum of terms (mode, z, V) as a dense array."""
+    parts = [np.moveaxis(np.multiply.outer(z.astype(float), V), 0, mode) for mode, z, V in terms]
+    return sum(parts, np.zeros(shape))
+
+
+def backfit_mode(X, mask, terms, mode):
+    """Return terms (mode, z, V) with the blocks of one mode fitted, each row of its bits the best, and blocks again.
+
+    Blocks are least squares over the observed entries, rows of bits the best of all patterns. Nothing is taken that
+    does not lower the loss.
+    """
+
+    def loss(terms):
+        return np.sum((X - terms_tensor(X.shape, terms))[mask] ** 2)
+
+    own, others = [t for t in terms if t[0] == mode], [t for t in terms if t[0] != mode]
+    R = X - terms_tensor(X.shape, others)
+    codes = [z for _, z, _ in own]
+    blocks = observed_blocks(R, mask, mode, codes)
+    options = [own, [(mode, z, V) for z, V in zip(codes, blocks, strict=True)]]
+    best = min(options, key=lambda option: loss([*others, *option]))
+    rows = []
+    for x, seen in zip(np.moveaxis(R, mode, 0), np.moveaxis(mask, mode, 0), strict=True):
+        patterns = list(product((0, 1), repeat=len(own)))
+        errors = [
+            np.sum((x - sum(b * V for b, (_, _, V) in zip(bits, best, strict=True)))[seen] ** 2) for bits in patterns
+        ]
+        rows.append(patterns[int(np.argmin(errors))])
+    codes = list(np.array(rows, dtype=bool).T)
+    moved = [(mode, z, V) for z, V in zip(codes, observed_blocks(R, mask, mode, codes), strict=True)]
+    best = min([best, moved], key=lambda option: loss([*others, *option]))
+    places = iter(best)
+    found = [next(places) if t[0] == mode else t for t in terms]
+    return found, loss(terms) - loss(found)
+
+
+def refit_in_turn(R, mode, codes, blocks, fit):
+    """Return the blocks, each in turn fitted to what the others leave of R; `fit` takes a block with unit noise."""
+    blocks = list(blocks)
+    for k, z in enumerate(codes):
+        others = [(mode, codes[l], V) for l, V in enumerate(blocks) if l != k]
+        left = R - terms_tensor(R.shape, others)
+        size = np.sqrt(z.sum())
+        blocks[k] = fit(contract(left, mode, z[:, None] / size)[0]) / size
+    return blocks
+
+
+def shrink_matrix(B, sigma, edge):
+    """Return B with its singular values above an edge shrunk, the others removed, from the model of a spike in noise.
+
+    A spike x (in units of sigma sqrt(n)) in an m x n matrix of noise is seen as y = sqrt((x + 1/x)(x + b/x)),
+    b = m / n, and its singular vectors at angles to the true ones. The best multiple of what is seen is x times the
+    product of the two cosines; x is found by bisection.
+    """
+    U, values, Vt = np.linalg.svd(B, full_matrices=False)
+    b, unit = min(B.shape) / max(B.shape), sigma * np.sqrt(max(B.shape))
+    shrunk = np.zeros_like(B)
+    for u, value, v in zip(U.T, values, Vt, strict=True):
+        if value > edge:
+            low, high = b**0.25, value / unit
+            for _ in range(200):
+                x = (low + high) / 2
+                low, high = (x, high) if np.sqrt((x + 1 / x) * (x + b / x)) < value / unit else (low, x)
+            cosines = np.sqrt((x**4 - b) / (x**4 + b * x**2)) * np.sqrt((x**4 - b) / (x**4 + x**2))
+            shrunk += unit * x * cosines * np.outer(u, v)
+    return shrunk

@@ -315,7 +315,7 @@ def test_wrong_shapes_after_the_fit_are_named():
     model = BMP(2, random_state=0).fit(sample((8, 9, 10), 2).X)
     with pytest.raises(ValueError, match="only mode 0 may differ"):
         model.transform(np.ones((4, 9, 11)))
-    with pytest.raises(ValueError, match="was fitted: give data of that shape"):
+    with pytest.raises(ValueError, match="was fitted: pass data of that shape"):
         model.complete(np.ones((7, 9, 10)))
     with pytest.raises(ValueError, match="2 columns"):
         model.inverse_transform(np.ones((4, 3)))

@@ -1,11 +1,13 @@
 """Who may import whom: a module imports modules of its own layer or of those below, and never in a circle."""
 
 import ast
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import boolcp
@@ -17,7 +19,7 @@ LAYERS = [
     {"storage"},
     {"metrics", "prepare", "interop", "io", "datasets", "plotting"},  # these prepare data or read results
     {"fit"},
-    {"bmp", "inputs", "applying"},
+    {"bmp"},
     {"trust"},
     {"report", "baselines"},
     {"experiments", "cli", "__main__"},
@@ -28,6 +30,8 @@ ALONE = {"boolcp.contractions", "boolcp.program._kernels", "boolcp.fit._kernels"
 EXTRAS = {"matplotlib", "xarray", "tensorly", "dask", "mne", "zarr", "h5py", "netCDF4", "pandas", "pyttb", "jinja2"}
 EXTRAS |= {"itables", "mne_bids", "pynwb"}
 HEAVY = EXTRAS | {"numba", "sklearn", "scipy"}
+FILES_OF_STATES = "boolcp.fit.checkpoint"  # the one module outside that names storages: its files hold them
+FOLDERS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 MODULES = {
     ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(ROOT.rglob("*.py"))
@@ -135,3 +139,84 @@ def test_the_reader_of_imports_reads_them():
     tree = ast.parse("import a.b\nfrom boolcp.result.atoms import Atom\nclass C:\n  import d\ndef f():\n  import e")
     assert set(imports(at_import(tree))) == {"a.b", "boolcp.result.atoms.Atom", "d"}
     assert own_module("boolcp.result.atoms.Atom") == "boolcp.result.atoms" and own_module("numpy.linalg") is None
+
+
+# storages: only their own room knows of which kind they are
+
+
+def classes(path):
+    return [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+
+
+def members(nodes):
+    """Return the names of the methods of classes, and of what they set on themselves."""
+    parts = [part for node in nodes for part in ast.walk(node)]
+    own = [part for part in parts if isinstance(part, ast.Attribute) and ast.unparse(part.value) == "self"]
+    return {part.attr for part in own} | {part.name for part in parts if isinstance(part, ast.FunctionDef)}
+
+
+CLASSES = [node for path in sorted((ROOT / "storage").glob("*.py")) for node in classes(path)]
+STORAGES = {node.name for node in CLASSES}
+PRIVATE = {name for name in members(CLASSES) if name.startswith("_") and not name.startswith("__")}
+QUESTIONS = {name for name in members(classes(ROOT / "storage" / "protocol.py")) if not hasattr(np.ndarray, name)}
+
+
+def peeks(tree):
+    """Yield what a module does to find out what a storage is: questions about its type, and its private parts."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1:
+            names = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
+            texts = {part.value for part in ast.walk(node.args[1]) if isinstance(part, ast.Constant)}
+            if node.func.id in ("isinstance", "issubclass") and names & STORAGES:
+                yield f"{node.func.id}(.., {names & STORAGES})"
+            if node.func.id in ("hasattr", "getattr") and texts & (QUESTIONS | PRIVATE):
+                yield f"{node.func.id}(.., {texts})"
+        elif isinstance(node, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot | ast.Eq) for op in node.ops):
+            sides = {side.id for side in (node.left, *node.comparators) if isinstance(side, ast.Name)}
+            if sides & STORAGES:
+                yield f"type(..) is {sides & STORAGES}"
+        elif isinstance(node, ast.Attribute) and node.attr in PRIVATE:
+            if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+                yield f"a private part, {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "boolcp" and room(name) != "storage"])
+def test_nobody_asks_what_kind_a_storage_is(module):
+    found = list(peeks(ast.parse(MODULES[module].read_text())))
+    assert module == FILES_OF_STATES or not found, f"{module} looks into a storage: {found}"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "isinstance(data, DenseTensor)",
+        "isinstance(data, int | MaskedTensor)",
+        "hasattr(data, 'normal_equations')",
+        "type(data) is LazyTensor",
+        "data._array",
+        "getattr(data, 'core', None)",
+    ],
+)
+def test_the_reader_of_peeks_finds_them(code):
+    assert len(list(peeks(ast.parse(code)))) == 1
+
+
+def test_the_reader_of_peeks_leaves_other_questions_alone():
+    assert not list(peeks(ast.parse("isinstance(X, np.ndarray); hasattr(X, 'shape'); self._array; data.gram(0)")))
+
+
+# folders
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_every_folder_says_what_it_is_for_and_what_enters_and_leaves(folder):
+    text = ast.get_docstring(ast.parse((ROOT / folder / "__init__.py").read_text()))
+    first, second = text.split("\n\n")[:2]
+    assert first.endswith(".")
+    assert len(re.findall(r"[.](?= |\n|$)", f"{first}\n{second}")) >= 3, "three sentences"
+    assert re.search(r"\benters?\b", second) and re.search(r"\bleaves?\b", second)
+
+
+def test_every_layer_is_a_file_or_a_folder():
+    rooms = {room(name) for name in MODULES if name != "boolcp"}
+    assert set().union(*LAYERS) == rooms and sum(len(layer) for layer in LAYERS) == len(rooms)

@@ -52,14 +52,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     criterion : {"normalized", "published"}
         What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
     alpha : float
-        Weight of the l1 penalty on the weights (the atomic norm of Eq. (3)). The factors do not feel it.
+        Weight of the l1 penalty on the weights (the atomic norm of Eq. (3)). The factors ignore it.
     refine : bool
         Correct all factors after the pursuit (relax, round, polish), not only the weights.
     n_init : int
-        Number of starts of the refinement at most; fewer are used when two of them agree.
-        Three times as many where fewer than 10 entries are observed for each free parameter.
+        Maximum number of starts of the refinement; it stops early when two of them agree. The maximum is three times
+        as large if fewer than 10 entries are observed for each free parameter.
     max_iter : int
-        Sweeps of a polish at most.
+        Maximum number of sweeps of a polish.
     sigma : float, optional
         Standard deviation of the noise, for `atom_rank="auto"`; estimated from the data if None.
     compression : bool
@@ -70,15 +70,15 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     tol : float
         The pursuit stops when |X - W| <= tol |X|.
     random_state : int, Generator or None
-        Seed. Equal seeds give equal results.
+        Seed. The same seed gives the same result.
     warm_start : bool
-        Let `fit`, called again on the same data with a larger `n_atoms`, add atoms to those found before instead of
-        starting over. Not with ``atom_rank="auto"``.
+        If True, calling `fit` again on the same data with a larger `n_atoms` adds atoms to those already found
+        instead of starting over. Not available with ``atom_rank="auto"``.
     verbose : int
-        1 shows a progress bar for each stage, in a terminal.
+        1 shows a progress bar for each stage in a terminal.
     max_memory : int, str or None
-        Memory that a fit of a lazy array may take: bytes, or a text such as "3GB"; None is what is available. A fit
-        that needs more is refused with an estimate. A memory map of more than half of it is read in slabs.
+        Memory that the fit of a lazy array may use: bytes, or a text such as "3GB"; None means all available memory.
+        A fit that needs more raises an error with an estimate. A memory map larger than half of it is read in slabs.
 
     Attributes
     ----------
@@ -87,14 +87,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     path_ : tuple of BooleanCP
         The pursuit's estimates W^0 .. W^K, one for each number of atoms.
     history_ : tuple of AtomRecord
-        For each atom of the path: loss, relative error, mode, number of ones, certificate, seconds. The refined fit of
-        a tensor with missing entries leaves these certificates out (NaN) and has those of `decomposition_` only.
+        For each atom of the path: loss, relative error, mode, number of ones, certificate, seconds. With missing
+        entries, a refined fit computes the certificates of `decomposition_` only, and these are NaN.
     n_iter_ : int
         Number of steps of the pursuit.
     n_passes_ : int
         Number of passes over a lazy array; 0 for one in memory.
     converged_ : bool
-        False when the pursuit stopped before the number of atoms asked for without explaining the tensor.
+        False if the pursuit stopped before it reached `n_atoms` without explaining the tensor.
     stop_reason_ : str
         Why the pursuit stopped, or that the callback stopped the fit.
 
@@ -180,22 +180,22 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Parameters
         ----------
         X : array-like or xarray.DataArray, shape (d_1, .., d_N), N >= 2
-            The tensor; any real dtype and memory order. It is not changed. A lazy array (of dask, zarr or h5py, or a
+            The tensor, of any real dtype and memory order. It is never changed. A lazy array (dask, zarr, h5py, or a
             large memory map) is read in slabs and never loaded as a whole.
         y : None
             Ignored.
         mask : array-like of bool, optional
             True where X is observed.
         checkpoint : str or path, optional
-            A file that is written after each step (atom, start, sweep over the full data), at most once a second or
-            as often as takes a tenth of the time, and at the end of each stage. If it exists, from a fit of the same
-            data with the same parameters, the fit goes on from there and gives what it would have given without the
-            interruption; a finished one gives its result. That of another fit is an error. The file before it stays as
-            ``<checkpoint>.previous``.
+            A file that stores the progress of the fit. It is written at the end of each stage, and after steps (an
+            atom, a start, a sweep over the full data) at most once a second and for at most a tenth of the time. If
+            the file exists, the fit resumes from it and returns what an uninterrupted fit would have returned; the
+            file of a finished fit returns its result at once. A file from different data or parameters raises an
+            error. The previous version of the file is kept as ``<checkpoint>.previous``.
         callback : callable, optional
-            Called as ``callback(progress)`` with a `Progress` after each step. If it returns True, or raises
-            KeyboardInterrupt, the fit ends with the best result so far; "refine" ends the pursuit only, and its
-            atoms are refined.
+            Called as ``callback(progress)`` with a `Progress` after each step. If it returns True or raises
+            KeyboardInterrupt, the fit stops with the best result so far. If it returns "refine", only the pursuit
+            stops, and its atoms are refined.
 
         Returns
         -------
@@ -248,19 +248,19 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         callback: Callback | None = None,
         verbose: int = 0,
     ) -> "BMP":
-        """Return the BMP that goes on from a checkpoint of `fit`, with its parameters and its random state.
+        """Resume a fit from its checkpoint, with its parameters and its random state, and return the fitted BMP.
 
-        The result is the one of a fit that was never interrupted, to the last bit if machine, versions and memory
+        The result equals that of an uninterrupted fit, to the last bit if the machine, the versions and the memory
         order of X are the same.
 
         Parameters
         ----------
         path : str or path
-            The file that was given as `checkpoint`. If it is damaged, the one before it is used.
+            The file that was passed to `fit` as `checkpoint`. If it is damaged, its previous version is used.
         X, mask
-            The data of that fit; other data are refused.
+            The data of that fit; different data raise an error.
         callback : callable, optional
-            As in `fit`; steps that the checkpoint holds are not told again.
+            As in `fit`; it is not called for steps that the checkpoint already contains.
         verbose : int
             1 shows progress bars.
 
@@ -280,8 +280,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def fit_path(self, X: Any, *, mask: ArrayLike | None = None) -> tuple[BooleanCP, ...]:
         """Return the refined estimates with 0, 1, .., n_atoms atoms, each corrected in all factors.
 
-        Where `path_` holds the steps of the pursuit, this refines every number of atoms in turn, starting from the
-        one before: what `select_n_atoms` compares. The estimator itself is not changed.
+        `path_` holds the steps of the pursuit. This method refines every number of atoms in turn, each starting from
+        the one before; `select_n_atoms` compares these estimates. The estimator itself does not change.
 
         Examples
         --------
@@ -307,9 +307,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         return tuple(replace(W, labels=labels) for W in path)
 
     def complete(self, X: Any, *, mask: ArrayLike | None = None) -> Any:
-        """Return X with its missing entries filled by the decomposition, the observed ones untouched.
+        """Return X with its missing entries filled in from the decomposition; observed entries keep their values.
 
-        Entries in slices that have no observed entry at all stay NaN.
+        Slices without any observed entry stay NaN.
 
         Parameters
         ----------
@@ -321,7 +321,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Returns
         -------
         ndarray or xarray.DataArray
-            A copy of X, filled. Of a lazy X a dask array, filled block by block when it is computed.
+            A filled copy of X. For a lazy X it is a dask array, filled block by block when it is computed.
 
         Examples
         --------
@@ -353,9 +353,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Parameters
         ----------
         X : array-like
-            New data with the fitted sizes in all modes but `mode` (new trials, say).
+            New data, such as new trials, with the fitted sizes in all modes except `mode`.
         mode : int or str
-            The mode that is new: its index, or its name if the fitted data had names.
+            The mode along which the data are new: its index, or its name if the fitted data had names.
         mask : array-like of bool, optional
             True where X is observed.
 
@@ -418,8 +418,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def score(self, X: Any, y: None = None) -> float:
         """Return the share of variance of X that is explained when its factor along mode 0 is solved for again.
 
-        Block atoms that are dense along mode 0 are judged as they are, and only on data of
-        the fitted shape.
+        Block atoms that are dense along mode 0 are scored as they are, which needs data of the fitted shape.
 
         Examples
         --------
@@ -517,25 +516,25 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             return {}
         if self.atom_rank == "auto":
             raise ValueError(
-                'warm_start=True needs an atom_rank that is an integer or None: with "auto" several estimates compete, '
-                "and only the winner is kept. Set warm_start=False."
+                'warm_start=True needs an integer atom_rank or None: with "auto" several estimates compete, and only '
+                "the winner is kept. Set warm_start=False."
             )
         W, old, new = self.decomposition_, self._fitted_parameters, self.get_params()
         changed = sorted(name for name in new if name not in FREE and not is_same(old[name], new[name]))
         if changed:
             raise ValueError(
-                f"warm_start=True continues the fit before, but {', '.join(changed)} changed since. "
+                f"warm_start=True continues the previous fit, but {', '.join(changed)} changed since then. "
                 f"Set warm_start=False to start over."
             )
         if self.n_atoms < len(self.history_):
             raise ValueError(
                 f"n_atoms={self.n_atoms} is less than the {len(self.history_)} atoms fitted before: warm_start=True "
-                f"only adds atoms. Fewer are in path_[{self.n_atoms}]; set warm_start=False to start over."
+                f"only adds atoms. Take fewer from path_[{self.n_atoms}], or set warm_start=False to start over."
             )
         norm2 = float(W.data_norm2 or 0.0)
         if data.shape != W.shape or abs(data.squared_norm - norm2) > SAME_NORM * norm2:
             raise ValueError(
-                "X is not the tensor that was fitted before (a different shape or norm): warm_start=True adds atoms on "
+                "X is not the tensor that was fitted before (its shape or norm differs): warm_start=True adds atoms on "
                 "the same data. Set warm_start=False to start over."
             )
         path = tuple(replace(W_k, labels=None, undetermined=None) for W_k in self.path_)
@@ -566,7 +565,7 @@ def check_dims(W: BooleanCP, labels: Labels | None) -> None:
     """Raise if new data has names of modes that are not those that were fitted, in the same order."""
     if labels is not None and W.dims is not None and labels.dims != W.dims:
         raise ValueError(
-            f"X has the modes {', '.join(labels.dims)}, but {', '.join(W.dims)} were fitted: bring them in that order, "
+            f"X has the modes {', '.join(labels.dims)}, but {', '.join(W.dims)} were fitted: reorder them, "
             f"e.g. X.transpose({', '.join(map(repr, W.dims))})."
         )
 
@@ -574,5 +573,5 @@ def check_dims(W: BooleanCP, labels: Labels | None) -> None:
 def check_shape(W: BooleanCP, shape: Sequence[int], mode: int | None) -> None:
     """Raise unless a shape is that of the decomposition W, except along one mode (None: in all modes)."""
     if len(shape) != W.ndim or any(d != shape[n] for n, d in enumerate(W.shape) if n != mode):
-        allowed = "give data of that shape" if mode is None else f"only mode {mode} may differ"
+        allowed = "pass data of that shape" if mode is None else f"only mode {mode} may differ"
         raise ValueError(f"X has shape {tuple(shape)}, but {W.shape} was fitted: {allowed}.")

@@ -1,4 +1,4 @@
-"""The only checks of user input: what comes in here is trusted behind."""
+"""The only checks of user input: what passes them is trusted from then on."""
 
 import numbers
 import warnings
@@ -32,8 +32,8 @@ def check_tensor(X: Any, mask: ArrayLike | None = None, *, name: str = "X") -> t
         X = X.data
     if hasattr(X, "toarray") or hasattr(X, "todense"):
         raise TypeError(
-            f"{name} is a sparse matrix; sparse data is not supported there: pass {name}.toarray(), or the observed "
-            f"entries as (indices, values, shape)."
+            f"{name} is a sparse matrix, which is not supported: pass {name}.toarray(), or the observed entries as "
+            f"(indices, values, shape)."
         )
     X = _to_array(X, name)
     if X.dtype.kind == "c":
@@ -64,8 +64,8 @@ def check_largest(largest: float, dtype: np.dtype, name: str = "X") -> None:
     low, high = RANGES[str(dtype)]
     if largest and not low <= largest <= high:
         raise ValueError(
-            f"The largest entry of {name} is {largest:.3g} in size; {dtype} can be computed with from {low:g} to "
-            f"{high:g}. Change the unit, e.g. {name} / {largest:.1g}."
+            f"The largest entry of {name} is {largest:.3g} in size, but {dtype} arithmetic is reliable only from "
+            f"{low:g} to {high:g}. Change the unit, e.g. {name} / {largest:.1g}."
         )
 
 
@@ -91,9 +91,7 @@ def check_lazy(X: Any, mask: Any = None, *, name: str = "X") -> None:
     if mask is not None and not is_lazy(mask):
         check_mask(mask, X.shape)
     elif mask is not None and mask.shape != X.shape:
-        raise ValueError(
-            f"mask has shape {mask.shape} but {name} has shape {X.shape}; give one Boolean for each entry of {name}."
-        )
+        raise ValueError(f"mask has shape {mask.shape}, but {name} has shape {X.shape}: pass a mask of the same shape.")
     elif mask is not None and mask.dtype != bool:
         raise ValueError(f"mask has dtype {mask.dtype}; a lazy one must be Boolean, e.g. mask.astype(bool).")
 
@@ -113,12 +111,12 @@ def _empty_text(X: Any) -> str:
 
 def _to_array(X: Any, name: str) -> np.ndarray:
     if isinstance(X, str | PurePath):
-        raise TypeError(f"{name} is the text {str(X)!r}, not an array; a file is read by boolcp.open_tensor(path).")
+        raise TypeError(f"{name} is the text {str(X)!r}, not an array; read a file with boolcp.open_tensor(path).")
     try:
         return np.asarray(X)
     except ValueError as error:
         raise ValueError(
-            f"{name} cannot be made an array ({error}); give a list of lists only if all have the same length, NaN "
+            f"{name} cannot be converted to an array ({error}); lists of lists must all have the same length, with NaN "
             f"where entries are missing."
         ) from None
 
@@ -130,8 +128,8 @@ def _to_numbers(X: np.ndarray, name: str) -> np.ndarray:
         except (TypeError, ValueError) as error:
             what = "argument must be a string or a real number"
             raise type(error)(
-                f"{name} has dtype object and entries that are not numbers ({error}; {what}). Give an array of "
-                f"numbers, NaN where entries are missing."
+                f"{name} has dtype object and entries that are not numbers ({error}; {what}). Pass an array of "
+                f"numbers, with NaN where entries are missing."
             ) from None
     raise ValueError(f"{name} has dtype {X.dtype}; numbers are needed. Convert it, e.g. {name}.astype(float).")
 
@@ -142,7 +140,7 @@ def check_mask(mask: ArrayLike | None, shape: Sequence[int]) -> np.ndarray | Non
         return None
     mask = np.asarray(mask)
     if mask.shape != tuple(shape):
-        raise ValueError(f"mask has shape {mask.shape} but X has {tuple(shape)}; give one Boolean for each entry of X.")
+        raise ValueError(f"mask has shape {mask.shape}, but X has shape {tuple(shape)}: pass a mask of the same shape.")
     if mask.dtype != bool:
         if not np.isin(mask, (0, 1)).all():
             raise ValueError("mask must be Boolean, True where an entry of X is observed.")
@@ -189,7 +187,7 @@ def check_listed(X: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
     if len(shape) < 2:
         raise ValueError(f"X has shape {shape}; a tensor with at least 2 modes is needed.")
     if indices.dtype.kind not in "iu" or (indices < 0).any() or (indices >= shape).any():
-        raise ValueError(f"The indices of X must be integers from 0 to the sizes {shape} less one.")
+        raise ValueError(f"The indices of X must be integers from 0 to one less than the sizes {shape}.")
     if values.dtype.kind not in "fiub":
         raise ValueError(f"The values of X have dtype {values.dtype}; real numbers are needed.")
     if values.dtype not in (np.float32, np.float64):
@@ -201,7 +199,7 @@ def check_listed(X: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
         raise ValueError(f"X contains infinity in {np.isinf(values).sum()} entries; leave them out.")
     check_range(values[known])
     if len(np.unique(np.ravel_multi_index(tuple(indices.T), shape))) < len(indices):
-        raise ValueError("X lists some entry twice; give each observed entry once.")
+        raise ValueError("X lists some entries twice; list each observed entry once.")
     return indices[known], values[known], shape
 
 
@@ -210,14 +208,14 @@ def check_modes(
 ) -> tuple[int, ...]:
     """Return the allowed Boolean modes as a sorted tuple of indices.
 
-    None allows all modes but those of size one, if there are others: what is on in one of one place is not Boolean.
+    None allows all modes except those of size one, unless there are no others: a single bit that is on says nothing.
     """
     if boolean_modes is None:
         return tuple(n for n, d in enumerate(shape) if d > 1) or tuple(range(len(shape)))
     given = [boolean_modes] if isinstance(boolean_modes, str | int | np.integer) else boolean_modes
     modes = [check_mode(mode, len(shape), dims, name="boolean_modes") for mode in given]
     if not modes:
-        raise ValueError("boolean_modes is empty; name at least one mode, or None for all.")
+        raise ValueError("boolean_modes is empty; name at least one mode, or pass None for all.")
     return tuple(sorted(set(modes)))
 
 
@@ -225,14 +223,14 @@ def check_mode(mode: int | str, ndim: int, dims: Sequence[str] | None = None, *,
     """Return a mode given by index or by name as an index; `name` is what the argument is called."""
     if isinstance(mode, str):
         if dims is None:
-            raise ValueError(f"{name} names {mode!r} but X has no dimension names; use indices 0..{ndim - 1}.")
+            raise ValueError(f"{name} names {mode!r}, but X has no dimension names; use indices 0 to {ndim - 1}.")
         if mode not in dims:
             raise ValueError(f"{name} names {mode!r}, which is not among the dimensions {dims} of X.")
         return dims.index(mode)
     if isinstance(mode, bool) or not isinstance(mode, numbers.Integral):
         raise TypeError(f"{name} holds {mode!r}; modes are indices (int) or dimension names (str).")
     if not -ndim <= mode < ndim:
-        raise ValueError(f"{name} holds {mode}, but X has only the modes 0..{ndim - 1}.")
+        raise ValueError(f"{name} holds {mode}, but X has only the modes 0 to {ndim - 1}.")
     return int(mode) % ndim
 
 

@@ -1,12 +1,14 @@
 """How far an estimate is from the truth: in values, in bits, in atoms."""
 
+from typing import Any
+
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from boolcp.result.atoms import BooleanCP
 
 
-def rmse(X, Y):
+def rmse(X: Any, Y: Any) -> float:
     """Return the root-mean-square error |X - Y| / sqrt(number of entries).
 
     Parameters
@@ -36,7 +38,7 @@ def rmse(X, Y):
     return float(np.sqrt(np.mean(error**2, where=observed)))
 
 
-def hamming_error(estimate, truth):
+def hamming_error(estimate: BooleanCP, truth: BooleanCP) -> float:
     """Return the share of wrong bits, the atoms of each Boolean mode matched so that it is smallest.
 
     In each mode as many true atoms as possible are matched with estimated atoms that are Boolean along the
@@ -77,7 +79,7 @@ def hamming_error(estimate, truth):
     return float(n_wrong / n_bits)
 
 
-def factor_match_score(estimate, truth, *, consider_weights=False):
+def factor_match_score(estimate: Any, truth: Any, *, consider_weights: bool = False) -> float:
     """Return how well the atoms of two decompositions agree, 1 if they are the same up to order and sign.
 
     The score of a pair of rank-one atoms is the product over the modes of |cos| of the angle between their
@@ -131,7 +133,7 @@ def factor_match_score(estimate, truth, *, consider_weights=False):
     return float(min(scores[rows, columns].sum() / max(scores.shape), 1.0))
 
 
-def _cp_pair(W):
+def _cp_pair(W: Any) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return weights (K,) and factor matrices of a BooleanCP with rank-one atoms or of a CP pair."""
     weights, factors = W
     factors = [np.asarray(A, dtype=float) for A in factors]
@@ -139,7 +141,7 @@ def _cp_pair(W):
     return weights, factors
 
 
-def _check_pair(estimate, truth):
+def _check_pair(estimate: Any, truth: Any) -> None:
     for name, W in (("estimate", estimate), ("truth", truth)):
         if not isinstance(W, BooleanCP):
             raise TypeError(f"{name} must be a BooleanCP, but it is a {type(W).__name__}.")

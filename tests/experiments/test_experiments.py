@@ -65,7 +65,7 @@ def test_numbers_do_not_depend_on_the_number_of_jobs(tmp_path):
 def test_a_table_of_something_else_is_not_touched(tmp_path):
     path = tmp_path / "toy.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises(ValueError, match="another experiment"):
+    with pytest.raises(ValueError, match="a different experiment"):
         collect(toy_run, toy_plan(tmp_path / "trace", [0]), path)
     assert path.read_text() == "a,b\n1,2\n"
 

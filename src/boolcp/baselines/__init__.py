@@ -1,4 +1,7 @@
-"""The methods that the paper compares with, each behind the same door as BMP.
+"""The methods that the paper compares BMP with, one file each, with the same `fit` as BMP.
+
+A tensor and its mask enter. A decomposition with `to_tensor()` leaves, and the loss over the observed entries. Nothing
+in `fit` or `trust` depends on this room.
 
 >>> import boolcp
 >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)

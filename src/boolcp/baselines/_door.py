@@ -1,12 +1,26 @@
 """What all baselines do with their input: read the tensor and its mask, and fill in what is missing."""
 
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
 import numpy as np
+from numpy.typing import ArrayLike
 
 from boolcp import checks
-from boolcp.result.labels import read_labels
+from boolcp.result.labels import Labels, read_labels
 
 
-def read(X, mask):
+class HasTensor(Protocol):
+    """An estimate that can be written out as a tensor."""
+
+    def to_tensor(self) -> np.ndarray:
+        """Return W as a dense array."""
+
+
+T = TypeVar("T", bound=HasTensor)
+
+
+def read(X: Any, mask: ArrayLike | None) -> tuple[np.ndarray, np.ndarray | None, Labels | None]:
     """Return X as float64 with zeros where entries are missing, the mask (None if all are observed), and labels."""
     X, labels = read_labels(X)
     X, observed = checks.check_tensor(X, mask)
@@ -14,11 +28,13 @@ def read(X, mask):
     return (X, None, labels) if observed is None else (np.where(observed, X, 0.0), observed, labels)
 
 
-def impute(X, observed, step, *, max_iter, tol):
-    """Return step(filled, previous) with the missing entries of X replaced by its own estimate again and again.
+def impute(
+    X: np.ndarray, observed: np.ndarray | None, step: Callable[[np.ndarray, T | None], T], *, max_iter: int, tol: float
+) -> T:
+    """Return step(filled, previous) with the missing entries of X repeatedly replaced by its own estimate.
 
     Each round is a majorization of the loss over the observed entries: it falls whenever `step` lowers the loss
-    of the filled tensor. Stops when the filled entries move by no more than `tol` times the size of X.
+    of the filled tensor. It stops when the filled entries change by no more than `tol` times the norm of X.
 
     Parameters
     ----------
@@ -32,7 +48,8 @@ def impute(X, observed, step, *, max_iter, tol):
     if observed is None:
         return step(X, None)
     filled = np.where(observed, X, X.sum() / observed.sum())
-    size, estimate = tol * np.linalg.norm(X), None
+    size = tol * np.linalg.norm(X)
+    estimate: T | None = None
     for _ in range(max_iter):
         estimate = step(filled, estimate)
         W = estimate.to_tensor()
@@ -41,10 +58,11 @@ def impute(X, observed, step, *, max_iter, tol):
         filled = new
         if change <= size:
             break
+    assert estimate is not None  # max_iter is at least one
     return estimate
 
 
-def squared_loss(X, observed, estimate):
+def squared_loss(X: np.ndarray, observed: np.ndarray | None, estimate: HasTensor) -> float:
     """Return |X - W|^2 / 2 over the observed entries."""
     error = X - estimate.to_tensor()
     if observed is not None:

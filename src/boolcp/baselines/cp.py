@@ -1,9 +1,11 @@
 """CP: the canonical polyadic decomposition by alternating least squares, through TensorLy."""
 
 import warnings
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from boolcp import checks
@@ -41,19 +43,19 @@ class RealCP(NamedTuple):
     factors: list[np.ndarray]
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         """Return the shape of the tensor."""
         return tuple(len(A) for A in self.factors)
 
     @property
-    def n_atoms(self):
+    def n_atoms(self) -> int:
         """Return the number K of terms."""
         return len(self.weights)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"RealCP({' x '.join(map(str, self.shape))}, {self.n_atoms} terms)"
 
-    def to_tensor(self):
+    def to_tensor(self) -> np.ndarray:
         """Return W as a dense array.
 
         Examples
@@ -66,7 +68,7 @@ class RealCP(NamedTuple):
         return ((self.factors[0] * self.weights) @ khatri_rao(self.factors[1:]).T).reshape(self.shape)
 
 
-class CP(BaseEstimator):
+class CP(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Canonical polyadic decomposition: alternating least squares from an SVD start and several random ones.
 
     The sweeps are those of `tensorly.decomposition.parafac`. With `compression` the starts are compared on the
@@ -105,7 +107,16 @@ class CP(BaseEstimator):
     True
     """
 
-    def __init__(self, n_atoms=10, *, n_init=3, max_iter=200, tol=1e-8, compression=True, random_state=None):
+    def __init__(
+        self,
+        n_atoms: int = 10,
+        *,
+        n_init: int = 3,
+        max_iter: int = 200,
+        tol: float = 1e-8,
+        compression: bool = True,
+        random_state: Any = None,
+    ) -> None:
         self.n_atoms = n_atoms
         self.n_init = n_init
         self.max_iter = max_iter
@@ -113,7 +124,7 @@ class CP(BaseEstimator):
         self.compression = compression
         self.random_state = random_state
 
-    def fit(self, X, y=None, *, mask=None):
+    def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "CP":
         """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
 
         Examples
@@ -135,20 +146,20 @@ class CP(BaseEstimator):
         self.loss_ = squared_loss(X, observed, found)
         return self
 
-    def _plain(self, X, observed, seeds):
+    def _plain(self, X: np.ndarray, observed: np.ndarray | None, seeds: np.ndarray) -> RealCP:
         """Return the best of all starts, each run by TensorLy on the full tensor."""
         found = [_parafac(X, self.n_atoms, self, observed, seed, start) for seed, start in self._starts(seeds)]
         return min(found, key=lambda estimate: squared_loss(X, observed, estimate))
 
-    def _compressed(self, X, observed, seeds):
+    def _compressed(self, X: np.ndarray, observed: np.ndarray | None, seeds: np.ndarray) -> RealCP:
         """Return the best start on the projected tensor, finished on the full one."""
         n_rounds = 0
 
-        def step(filled, previous):
+        def step(filled: np.ndarray, previous: RealCP | None) -> RealCP:
             nonlocal n_rounds
             small = compress(DenseTensor(filled), self.n_atoms + EXTRA_RANK)
             core = small.core.to_array()
-            starts = list(self._starts(seeds)) if n_rounds < ROUNDS_OF_STARTS else []
+            starts: list[tuple[int, Any]] = list(self._starts(seeds)) if n_rounds < ROUNDS_OF_STARTS else []
             if previous is not None:
                 starts.append((0, (previous.weights, small.coordinates(previous.factors))))
             n_rounds += 1
@@ -159,12 +170,20 @@ class CP(BaseEstimator):
         best = impute(X, observed, step, max_iter=self.max_iter, tol=1e-7)
         return _parafac(X, self.n_atoms, self, observed, 0, tuple(best), max_iter=min(self.max_iter, 10))
 
-    def _starts(self, seeds):
+    def _starts(self, seeds: np.ndarray) -> Iterator[tuple[int, str]]:
         for i, seed in enumerate(seeds):
             yield int(seed), "random" if i else "svd"
 
 
-def _parafac(X, rank, settings, observed, seed, start, max_iter=None):
+def _parafac(
+    X: np.ndarray,
+    rank: int,
+    settings: "CP",
+    observed: np.ndarray | None,
+    seed: int,
+    start: Any,
+    max_iter: int | None = None,
+) -> RealCP:
     """Return the RealCP that TensorLy's ALS reaches from one start; by our own least squares if its systems fail."""
     parafac = load_extra("tensorly.decomposition", "baselines").parafac
 

@@ -1,24 +1,32 @@
 """LFM: Boolean latent features of one unfolding. LFMmix: latent features of all unfoldings in one mixture."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from boolcp import checks
 from boolcp.baselines._door import read, squared_loss
 from boolcp.fit.atom_search import boolean_program
+from boolcp.program.maxcut import BooleanQuadratic
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.labels import Labels
 from boolcp.storage import DenseTensor
 from boolcp.threads import one_thread
+
+Terms = dict[int, tuple[np.ndarray, np.ndarray]]  # {mode: (Z, V)}
 
 NOTHING_LEFT = 1e-12  # squared residual relative to |X|^2 at which the search ends
 CHUNK = 2**22  # entries of a temporary array
 
 
-class LFM(BaseEstimator):
+class LFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Latent feature model of one unfolding, X_n = Z V with Boolean features Z (d_n, K) and real rows V.
 
-    The method of Yen et al. (2017): the next feature maximizes z'Cz, C the Gram matrix of the residual, by the
-    same MAXCUT-like program as in BMP; then all real rows are solved for anew. In the terms of this library it is
+    This is the method of Yen et al. (2017): the next feature maximizes z'Cz, C the Gram matrix of the residual, by the
+    same MAXCUT-like program as in BMP; then all real rows are solved for again. In the terms of this library it is
     a pursuit with block atoms along one mode whose real parts, not only their weights, are corrected.
 
     Parameters
@@ -57,7 +65,16 @@ class LFM(BaseEstimator):
     0.0
     """
 
-    def __init__(self, n_atoms=10, *, mode=None, alpha=0.0, ridge=0.0, criterion="published", random_state=None):
+    def __init__(
+        self,
+        n_atoms: int = 10,
+        *,
+        mode: int | str | None = None,
+        alpha: float = 0.0,
+        ridge: float = 0.0,
+        criterion: str = "published",
+        random_state: Any = None,
+    ) -> None:
         self.n_atoms = n_atoms
         self.mode = mode
         self.alpha = alpha
@@ -65,7 +82,7 @@ class LFM(BaseEstimator):
         self.criterion = criterion
         self.random_state = random_state
 
-    def fit(self, X, y=None, *, mask=None):
+    def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "LFM":
         """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
 
         With missing entries the real rows solve the least squares over the observed ones exactly, column by column.
@@ -84,7 +101,7 @@ class LFM(BaseEstimator):
         X, observed, labels = read(X, mask)
         modes = checks.check_modes(self.mode, X.shape, None if labels is None else labels.dims)
         rng = checks.make_generator(self.random_state)
-        options = {"alpha": self.alpha, "ridge": self.ridge, "criterion": self.criterion}
+        options: dict[str, Any] = {"alpha": self.alpha, "ridge": self.ridge, "criterion": self.criterion}
         found = []
         with one_thread():
             for mode in modes:
@@ -98,13 +115,13 @@ class LFM(BaseEstimator):
         return self
 
 
-class LFMmix(BaseEstimator):
+class LFMmix(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Mixture of latent feature models, one for each unfolding: X = sum_n Z_n V_n, fitted jointly.
 
     Each step searches every unfolding of the residual as LFM does and takes the feature of steepest descent; the
     real rows of all modes are then the joint least-squares fit. It needs no iteration on complete data: the
     projections on the features of different modes commute, so that the residual is X with the features of every
-    mode projected out. Missing entries are filled by the estimate again and again until they stay.
+    mode projected out. Missing entries are repeatedly filled with the estimate until they no longer change.
 
     The paper gives a single line on this baseline; greedy modes and joint least squares are the strongest reading
     of it. Per-mode terms of the same total are not unique, so each takes what the modes before it left.
@@ -140,8 +157,15 @@ class LFMmix(BaseEstimator):
     """
 
     def __init__(
-        self, n_atoms=10, *, boolean_modes=None, criterion="published", max_iter=30, tol=1e-5, random_state=None
-    ):
+        self,
+        n_atoms: int = 10,
+        *,
+        boolean_modes: Sequence[int | str] | int | str | None = None,
+        criterion: str = "published",
+        max_iter: int = 30,
+        tol: float = 1e-5,
+        random_state: Any = None,
+    ) -> None:
         self.n_atoms = n_atoms
         self.boolean_modes = boolean_modes
         self.criterion = criterion
@@ -149,7 +173,7 @@ class LFMmix(BaseEstimator):
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X, y=None, *, mask=None):
+    def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "LFMmix":
         """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
 
         Examples
@@ -183,7 +207,16 @@ class LFMmix(BaseEstimator):
         return self
 
 
-def latent_feature_path(Y, n_atoms, rng, *, observed=None, alpha=0.0, ridge=0.0, criterion="published"):
+def latent_feature_path(
+    Y: np.ndarray,
+    n_atoms: int,
+    rng: np.random.Generator,
+    *,
+    observed: np.ndarray | None = None,
+    alpha: float = 0.0,
+    ridge: float = 0.0,
+    criterion: str = "published",
+) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the pairs Z (d, k), V (k, m) with k = 0, 1, .., K features of a matrix Y (d, m), each found greedily.
 
     Ends early when no feature lowers the penalized loss, that is when |R'z| <= alpha for the best z, or nothing is
@@ -206,7 +239,9 @@ def latent_feature_path(Y, n_atoms, rng, *, observed=None, alpha=0.0, ridge=0.0,
     return path
 
 
-def real_rows(Z, Y, observed, alpha, ridge, V):
+def real_rows(
+    Z: np.ndarray, Y: np.ndarray, observed: np.ndarray | None, alpha: float, ridge: float, V: np.ndarray
+) -> np.ndarray:
     """Return argmin_V |Y - Z V|^2 / 2 + alpha sum_k |v_k| + ridge |V|^2 / 2 over the observed entries of Y."""
     if alpha > 0:
         return shrunk_rows(Z, Y, observed, alpha, ridge, V)
@@ -226,7 +261,17 @@ def real_rows(Z, Y, observed, alpha, ridge, V):
     return V
 
 
-def shrunk_rows(Z, Y, observed, alpha, ridge, V, *, max_iter=200, tol=1e-7):
+def shrunk_rows(
+    Z: np.ndarray,
+    Y: np.ndarray,
+    observed: np.ndarray | None,
+    alpha: float,
+    ridge: float,
+    V: np.ndarray,
+    *,
+    max_iter: int = 200,
+    tol: float = 1e-7,
+) -> np.ndarray:
     """Return the rows V (K, m) of the fit with the atomic norm, by block coordinate descent from V.
 
     Missing entries are filled by the estimate before each sweep, which majorizes the loss over the observed ones.
@@ -239,17 +284,27 @@ def shrunk_rows(Z, Y, observed, alpha, ridge, V, *, max_iter=200, tol=1e-7):
         B, previous = Z.T @ filled, V.copy()
         for k in range(len(V)):
             gradient = B[k] - H[k] @ V + H[k, k] * V[k]
-            size = np.linalg.norm(gradient)
+            size = float(np.linalg.norm(gradient))
             V[k] = gradient * max(1 - alpha / max(size, 1e-300), 0.0) / (H[k, k] + ridge)
         if np.linalg.norm(V - previous) <= tol * np.linalg.norm(V):
             break
     return V
 
 
-def mixture_path(X, n_atoms, modes, rng, *, observed=None, criterion="published", max_iter=30, tol=1e-5):
+def mixture_path(
+    X: np.ndarray,
+    n_atoms: int,
+    modes: Sequence[int],
+    rng: np.random.Generator,
+    *,
+    observed: np.ndarray | None = None,
+    criterion: str = "published",
+    max_iter: int = 30,
+    tol: float = 1e-5,
+) -> list[Terms]:
     """Return the mixtures {mode: (Z, V)} with 0, 1, .., K features in all, each found greedily."""
     features = {mode: np.zeros((X.shape[mode], 0)) for mode in modes}
-    path: list[dict] = [{}]
+    path: list[Terms] = [{}]
     residual, filled, total = X, X, np.vdot(X, X)
     for _ in range(n_atoms):
         if not np.vdot(residual, residual) > NOTHING_LEFT * total:
@@ -272,7 +327,7 @@ def mixture_path(X, n_atoms, modes, rng, *, observed=None, criterion="published"
     return path
 
 
-def project_out(X, features):
+def project_out(X: np.ndarray, features: dict[int, np.ndarray]) -> np.ndarray:
     """Return X with the span of the features of every mode projected out: the residual of the joint least squares."""
     for mode, Z in features.items():
         U, sizes, _ = np.linalg.svd(Z, full_matrices=False)
@@ -281,7 +336,7 @@ def project_out(X, features):
     return np.ascontiguousarray(X)
 
 
-def mixture_terms(X, features):
+def mixture_terms(X: np.ndarray, features: dict[int, np.ndarray]) -> Terms:
     """Return {mode: (Z, V)} whose sum is the joint least-squares fit, each mode fitted to what those before left."""
     terms = {}
     for mode, Z in features.items():
@@ -294,16 +349,18 @@ def mixture_terms(X, features):
     return terms
 
 
-def _best_boolean(residual, mode, criterion, rng):
-    return boolean_program(DenseTensor(residual), mode, rng, criterion, certify=False)[0]
+def _best_boolean(residual: np.ndarray, mode: int, criterion: str, rng: np.random.Generator) -> BooleanQuadratic:
+    found = boolean_program(DenseTensor(residual), mode, rng, criterion, certify=False)[0]
+    assert found is not None  # the residual is not zero
+    return found
 
 
-def _unfold(X, mode):
+def _unfold(X: np.ndarray, mode: int) -> np.ndarray:
     """Return the unfolding (d_n, other modes)."""
     return np.moveaxis(X, mode, 0).reshape(X.shape[mode], -1)
 
 
-def _to_boolean_cp(shape, terms, labels=None):
+def _to_boolean_cp(shape: tuple[int, ...], terms: Terms, labels: Labels | None = None) -> BooleanCP:
     """Return the BooleanCP with block atoms of the terms {mode: (Z, V)}; features with a row of zeros are left out."""
     atoms, weights = [], []
     for mode, (Z, V) in terms.items():

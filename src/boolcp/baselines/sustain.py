@@ -1,6 +1,10 @@
 """SUSTain-style decomposition: hierarchical alternating least squares with rounding to Boolean columns."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from boolcp import checks
@@ -8,21 +12,22 @@ from boolcp.baselines._door import impute, read, squared_loss
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns
 from boolcp.storage import DenseTensor, compress
+from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import leading_basis
 from boolcp.threads import one_thread
 
 EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared
 
 
-class SUSTain(BaseEstimator):
+class SUSTain(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """SUSTain-style hierarchical ALS: one column at a time, the Boolean ones rounded and clipped to 0 and 1.
 
     This is not SUSTain (Perros et al., 2018) itself, which restricts every mode to bounded integers and the weights to
     integers of at least one and thus cannot fit signed data. Kept are the hierarchical updates of single columns
-    with a projection on the integers; here only one column of each atom is projected, on {0, 1}, and drawn anew when
-    nothing is left of it, and the others are real. Rounding can raise the loss: the best sweep of the best start
-    is the result. Each atom's Boolean mode is fixed in advance, the allowed modes in turn. Missing entries are filled
-    by the estimate again and again.
+    with a projection on the integers; here only one column of each atom is projected, on {0, 1}, and drawn again when
+    it is empty, and the others are real. Rounding can raise the loss: the best sweep of the best start
+    is the result. Each atom's Boolean mode is fixed in advance, the allowed modes in turn. Missing entries are
+    repeatedly filled with the estimate.
 
     Parameters
     ----------
@@ -55,7 +60,16 @@ class SUSTain(BaseEstimator):
     0.0
     """
 
-    def __init__(self, n_atoms=10, *, boolean_modes=None, n_init=5, max_iter=100, tol=1e-7, random_state=None):
+    def __init__(
+        self,
+        n_atoms: int = 10,
+        *,
+        boolean_modes: Sequence[int | str] | int | str | None = None,
+        n_init: int = 5,
+        max_iter: int = 100,
+        tol: float = 1e-7,
+        random_state: Any = None,
+    ) -> None:
         self.n_atoms = n_atoms
         self.boolean_modes = boolean_modes
         self.n_init = n_init
@@ -63,7 +77,7 @@ class SUSTain(BaseEstimator):
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X, y=None, *, mask=None):
+    def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "SUSTain":
         """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
 
         Examples
@@ -88,38 +102,48 @@ class SUSTain(BaseEstimator):
         self.loss_ = squared_loss(X, observed, W)
         return self
 
-    def _step(self, X, last, boolean_mode, rng):
-        """Return the best Estimate of all starts, or the one that goes on from the last."""
+    def _step(
+        self, X: np.ndarray, last: "Estimate | None", boolean_mode: np.ndarray, rng: np.random.Generator
+    ) -> "Estimate":
+        """Return the best Estimate of all starts, or the one that continues the last."""
         data = DenseTensor(X)
         small = compress(data, self.n_atoms + EXTRA_RANK)
-        options = {"max_iter": self.max_iter, "tol": self.tol}
+        options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
         if last is None:
             starts = [singular_start(data, boolean_mode, rng)]
             starts += [random_start(data, boolean_mode, rng) for _ in range(self.n_init - 1)]
         else:
-            starts = [last.columns.matrices]
+            starts = [list(last.columns.matrices)]
         found = [hierarchical_als(small, factors, boolean_mode, rng, **options) for factors in starts]
         best = min(found, key=lambda columns: columns.loss)
         options["max_iter"] = min(self.max_iter, 5)
         return Estimate(hierarchical_als(data, best.matrices, boolean_mode, rng, **options))
 
 
-_ROUNDS = {"max_iter": 30, "tol": 1e-6}
+_ROUNDS: dict[str, Any] = {"max_iter": 30, "tol": 1e-6}
 
 
 class Estimate:
     """Columns with the tensor they stand for."""
 
-    def __init__(self, columns):
+    def __init__(self, columns: Columns) -> None:
         self.columns = columns
         self.decomposition = columns.to_decomposition()
 
-    def to_tensor(self):
+    def to_tensor(self) -> np.ndarray:
         """Return W as a dense array."""
         return self.decomposition.to_tensor()
 
 
-def hierarchical_als(data, factors, boolean_mode, rng, *, max_iter, tol):
+def hierarchical_als(
+    data: Storage,
+    factors: Sequence[np.ndarray],
+    boolean_mode: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    max_iter: int,
+    tol: float,
+) -> Columns:
     """Return the Columns of lowest loss met in sweeps over all columns of all modes, those given included."""
     factors = [np.array(A, dtype=float) for A in factors]
     owner = np.arange(len(boolean_mode))
@@ -137,7 +161,7 @@ def hierarchical_als(data, factors, boolean_mode, rng, *, max_iter, tol):
     return best
 
 
-def update_columns(A, H, P, boolean, rng):
+def update_columns(A: np.ndarray, H: np.ndarray, P: np.ndarray, boolean: np.ndarray, rng: np.random.Generator) -> None:
     """Move each column of A (d, K) in place to its least-squares value, rounded to 0 and 1 where `boolean`."""
     for k in range(A.shape[1]):
         if not H[k, k] > 0:
@@ -150,21 +174,23 @@ def update_columns(A, H, P, boolean, rng):
         A[:, k] = column
 
 
-def _loss(data, factors, H=None, P=None):
+def _loss(
+    data: Storage, factors: Sequence[np.ndarray], H: np.ndarray | None = None, P: np.ndarray | None = None
+) -> float:
     if P is None:
         H, P = data.normal_equations(factors, data.ndim - 1)
     A = factors[-1]
     return max(float(data.squared_norm - 2 * np.sum(P * A) + np.sum((A @ H) * A)), 0.0)
 
 
-def random_bits(d, rng):
+def random_bits(d: int, rng: np.random.Generator) -> np.ndarray:
     """Return d fair bits, at least one of them on."""
     bits = rng.random(d) < 0.5
     bits[rng.integers(d)] = True
     return bits.astype(float)
 
 
-def random_start(data, boolean_mode, rng):
+def random_start(data: Storage, boolean_mode: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     """Return normal columns with fair bits in the Boolean ones, at the scale of the tensor."""
     factors = [rng.standard_normal((d, len(boolean_mode))) for d in data.shape]
     for k, mode in enumerate(boolean_mode):
@@ -172,7 +198,7 @@ def random_start(data, boolean_mode, rng):
     return factors
 
 
-def singular_start(data, boolean_mode, rng):
+def singular_start(data: Storage, boolean_mode: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
     """Return leading singular vectors of each unfolding, the Boolean columns cut at half their largest entry."""
     factors = random_start(data, boolean_mode, rng)
     for mode, d in enumerate(data.shape):

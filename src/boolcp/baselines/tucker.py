@@ -1,8 +1,9 @@
 """Tucker: the truncated higher-order SVD, through TensorLy."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from boolcp import checks
@@ -34,14 +35,14 @@ class TuckerForm(NamedTuple):
     factors: list[np.ndarray]
 
     @property
-    def shape(self):
+    def shape(self) -> tuple[int, ...]:
         """Return the shape of the tensor."""
         return tuple(len(U) for U in self.factors)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"TuckerForm({' x '.join(map(str, self.shape))}, core {' x '.join(map(str, self.core.shape))})"
 
-    def to_tensor(self):
+    def to_tensor(self) -> np.ndarray:
         """Return W as a dense array.
 
         Examples
@@ -57,22 +58,22 @@ class TuckerForm(NamedTuple):
         return W
 
 
-class Tucker(BaseEstimator):
+class Tucker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Truncated higher-order SVD with as many directions in each mode as there are atoms (or as the mode has).
 
-    The decomposition is that of `tensorly.decomposition.tucker`. Missing entries are filled by the estimate again
-    and again until they stay (TensorLy's mask refines only while it iterates, which a plain HOSVD does not).
+    The decomposition is that of `tensorly.decomposition.tucker`. Missing entries are repeatedly filled with the
+    estimate until they no longer change (TensorLy's mask works only while it iterates, which a plain HOSVD does not).
 
     Parameters
     ----------
     n_atoms : int
         Rank r_n in every mode, cut to what the shape allows.
     max_iter : int
-        Sweeps of higher-order orthogonal iteration after the HOSVD; 0, the HOSVD itself, is what the paper has.
+        Sweeps of higher-order orthogonal iteration after the HOSVD; 0, the HOSVD itself, is what the paper uses.
     tol : float
         The iteration ends when |X - W| / |X| changes by less than this in a sweep.
     random_state : int, Generator or None
-        Taken for the same door as the other methods; nothing here is random.
+        Accepted so that all methods have the same parameters; nothing here is random.
 
     Attributes
     ----------
@@ -90,13 +91,13 @@ class Tucker(BaseEstimator):
     ((3, 3, 3), True)
     """
 
-    def __init__(self, n_atoms=10, *, max_iter=0, tol=1e-6, random_state=None):
+    def __init__(self, n_atoms: int = 10, *, max_iter: int = 0, tol: float = 1e-6, random_state: Any = None) -> None:
         self.n_atoms = n_atoms
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X, y=None, *, mask=None):
+    def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "Tucker":
         """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
 
         Examples
@@ -118,14 +119,16 @@ class Tucker(BaseEstimator):
         self.loss_ = squared_loss(X, observed, self.decomposition_)
         return self
 
-    def _decompose(self, X, ranks):
+    def _decompose(self, X: np.ndarray, ranks: list[int]) -> TuckerForm:
         tucker = load_extra("tensorly.decomposition", "baselines").tucker
 
         core, factors = tucker(X, ranks, n_iter_max=self.max_iter, tol=self.tol, svd=_left_singular_vectors)
         return TuckerForm(np.asarray(core), [np.asarray(U) for U in factors])
 
 
-def _left_singular_vectors(matrix, n_eigenvecs=None, **_):
+def _left_singular_vectors(
+    matrix: np.ndarray, n_eigenvecs: int | None = None, **_: Any
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the leading U, S, V' of a matrix, of a flat one by the eigenvectors of its much smaller Gram matrix."""
     if matrix.shape[0] > matrix.shape[1]:
         U, S, Vt = np.linalg.svd(matrix, full_matrices=False)

@@ -1,5 +1,7 @@
 """The `boolcp` command: from a file to a saved decomposition without writing code.
 
+Paths and options enter. Files, messages and an exit code leave. The public functions do all the work.
+
 Only typer is imported here; the commands import the rest when they run, so that ``boolcp --help`` answers at once.
 """
 

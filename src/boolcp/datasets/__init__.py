@@ -1,4 +1,8 @@
-"""Tensors with a known answer: random Boolean CP tensors, the paper's Syn0-2, a simulated recording."""
+"""Tensors with a known answer: random Boolean CP tensors, Syn0 to Syn2 of the paper, simulated recordings.
+
+Sizes, a noise level and a seed enter. A tensor leaves, together with the decomposition that it was made from. Nothing
+is downloaded or read from files.
+"""
 
 from boolcp.datasets.ecog import EcogSimulation, Recording, simulate_ecog, simulate_recording
 from boolcp.datasets.synthetic import Synthetic, load_syn, make_boolean_cp

@@ -1,12 +1,16 @@
 """Simulated recordings of brain activity, channels x time x trials, with patterns that are known."""
 
 from dataclasses import dataclass
+from os import PathLike
+from typing import Any
 
 import numpy as np
 
 from boolcp.extras import load_extra
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
+
+Pattern = tuple[int, list[np.ndarray]]  # the Boolean mode, and one column for each mode
 
 AREAS = {  # of a schematic cortex: share of 128 electrodes, and where the area lies
     "MP": (10, (1.0, 9.0)),
@@ -64,12 +68,14 @@ class Recording:
     times: np.ndarray
     positions: np.ndarray
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         channels, time, trials = self.X.shape
         return f"Recording({channels} channels x {time} samples x {trials} trials: {', '.join(self.labels)})"
 
 
-def simulate_recording(n_channels=32, n_times=200, n_trials=60, *, noise=1.0, random_state=None):
+def simulate_recording(
+    n_channels: int = 32, n_times: int = 200, n_trials: int = 60, *, noise: float = 1.0, random_state: Any = None
+) -> Recording:
     """Return a simulated recording with patterns that are Boolean in space, in time or in trials.
 
     An electrode grid is recorded from 0.2 s before to 0.6 s after a stimulus, trial after trial:
@@ -133,14 +139,14 @@ def simulate_recording(n_channels=32, n_times=200, n_trials=60, *, noise=1.0, ra
     return Recording(X, clean, truth, dims, tuple(patterns), times, positions)
 
 
-def electrode_grid(n_channels):
+def electrode_grid(n_channels: int) -> np.ndarray:
     """Return positions (n_channels, 2) on a grid about twice as wide as high, row by row."""
     width = int(np.ceil(np.sqrt(2 * n_channels)))
     rows, columns = np.divmod(np.arange(n_channels), width)
     return np.stack([columns, rows], axis=1).astype(float)
 
 
-def background(positions, n_times, n_trials, rng):
+def background(positions: np.ndarray, n_times: int, n_trials: int, rng: np.random.Generator) -> np.ndarray:
     """Return background activity of standard deviation one, (channels, time, trials)."""
     shape = (len(positions), n_times, n_trials)
     frequencies = np.fft.rfftfreq(n_times)
@@ -153,7 +159,7 @@ def background(positions, n_times, n_trials, rng):
     return np.sqrt(0.8) * pink + np.sqrt(0.2) * rng.standard_normal(shape)
 
 
-def _evoked_response(positions, times, n_trials, rng):
+def _evoked_response(positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np.random.Generator) -> Pattern:
     """Return a biphasic wave around one electrode, in about 40 % of the trials."""
     center = positions[rng.integers(len(positions))]
     wave = np.exp(-(((times - 0.12) / 0.03) ** 2)) - 0.7 * np.exp(-(((times - 0.22) / 0.06) ** 2))
@@ -162,7 +168,7 @@ def _evoked_response(positions, times, n_trials, rng):
     return 2, [3.0 * _bump(center[None], positions, 1.5)[0], wave, on]
 
 
-def _beta_burst(positions, times, n_trials, rng):
+def _beta_burst(positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np.random.Generator) -> Pattern:
     """Return a burst of 20 Hz on the quarter of the electrodes nearest to one of them."""
     center = positions[rng.integers(len(positions))]
     distance2 = ((positions - center) ** 2).sum(axis=1)
@@ -172,7 +178,7 @@ def _beta_burst(positions, times, n_trials, rng):
     return 0, [on, burst, rng.gamma(1.0, 1.0, n_trials)]
 
 
-def _sustained_shift(positions, times, n_trials, rng):
+def _sustained_shift(positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np.random.Generator) -> Pattern:
     """Return a shift while the stimulus is shown, up on one side, down on the other, weaker every trial."""
     side = (2 * positions[:, 0] / positions[:, 0].max() - 1) * (1 if rng.random() < 0.5 else -1)
     on = (times >= 0.05) & (times < 0.45)
@@ -180,13 +186,13 @@ def _sustained_shift(positions, times, n_trials, rng):
     return 1, [side, on, fatigue]
 
 
-def _bump(centers, positions, width):
+def _bump(centers: np.ndarray, positions: np.ndarray, width: float) -> np.ndarray:
     """Return exp(-|r - r'|^2 / (2 width^2)) (centers, positions)."""
     distance2 = ((centers[:, None, :] - positions[None, :, :]) ** 2).sum(axis=2)
     return np.exp(-distance2 / (2 * width**2))
 
 
-def _unit_atom(mode, columns):
+def _unit_atom(mode: int, columns: list[np.ndarray]) -> tuple[Atom, float]:
     """Return the atom of one column per mode, its real columns scaled to norm one, and its size."""
     real = [column for n, column in enumerate(columns) if n != mode]
     sizes = [np.linalg.norm(column) for column in real]
@@ -219,12 +225,12 @@ class EcogSimulation:
     (16, 500, 4)
     """
 
-    sessions: dict
-    truth: dict
+    sessions: dict[str, Any]
+    truth: dict[str, BooleanCP]
     patterns: tuple[str, ...]
     trial_ms: float
 
-    def tensor(self, condition):
+    def tensor(self, condition: str) -> Any:
         """Return the recording under one condition, cut into trials: channel x time x trial.
 
         Examples
@@ -239,7 +245,7 @@ class EcogSimulation:
         label = CONDITIONS[condition][0]
         return prepare.cut_trials(prepare.select_condition(self.sessions[condition], label), self.trial_ms)
 
-    def write_neurotycho(self, folder, *, overwrite=False):
+    def write_neurotycho(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the recording as a NeuroTycho folder, one session for each condition.
 
         Examples
@@ -255,14 +261,22 @@ class EcogSimulation:
 
         write_neurotycho(self.sessions.values(), folder, overwrite=overwrite)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         sizes = next(iter(self.truth.values())).shape
         return (
             f"EcogSimulation({sizes[0]} channels, {sizes[2]} trials of {self.trial_ms:g} ms: {', '.join(self.truth)})"
         )
 
 
-def simulate_ecog(n_channels=128, n_trials=20, *, trial_ms=3000, noise=1.0, reference=1.5, random_state=None):
+def simulate_ecog(
+    n_channels: int = 128,
+    n_trials: int = 20,
+    *,
+    trial_ms: int = 3000,
+    noise: float = 1.0,
+    reference: float = 1.5,
+    random_state: Any = None,
+) -> EcogSimulation:
     """Return a simulated ECoG recording at 1 kHz under rest, anesthesia and recovery, with known patterns.
 
     Electrodes lie in eight areas of a schematic cortex. Under each condition three patterns repeat in all trials:
@@ -320,7 +334,7 @@ def simulate_ecog(n_channels=128, n_trials=20, *, trial_ms=3000, noise=1.0, refe
     return EcogSimulation(sessions, truth, tuple(patterns), trial_ms)
 
 
-def cortex(n_channels):
+def cortex(n_channels: int) -> tuple[np.ndarray, np.ndarray]:
     """Return positions (n_channels, 2) of electrodes on a schematic cortex, and the area of each."""
     total = sum(count for count, _ in AREAS.values())
     ends = np.rint(np.cumsum([count for count, _ in AREAS.values()]) * n_channels / total).astype(int)
@@ -335,7 +349,15 @@ def cortex(n_channels):
     return np.concatenate(positions), np.array(areas)
 
 
-def _ecog_patterns(positions, areas, times, n_trials, strength, frequency, rng):
+def _ecog_patterns(
+    positions: np.ndarray,
+    areas: np.ndarray,
+    times: np.ndarray,
+    n_trials: int,
+    strength: float,
+    frequency: float,
+    rng: np.random.Generator,
+) -> dict[str, Pattern]:
     """Return mode and columns of the three patterns of one condition, by name."""
     length = times[-1] + 1e-3
     present = np.unique(areas)
@@ -360,24 +382,24 @@ def _ecog_patterns(positions, areas, times, n_trials, strength, frequency, rng):
     }
 
 
-def _ecog_session(W, label, noise, reference, rng):
+def _ecog_session(W: BooleanCP, label: str, noise: float, reference: float, rng: np.random.Generator) -> Any:
     """Return a session: the patterns in consecutive trials, background and common reference, with LEAD around them."""
-    xarray = load_extra("xarray", "labels")
+    xarray, extra = load_extra("xarray", "labels"), dict(W.labels.extra) if W.labels is not None else {}
     clean = W.to_tensor().transpose(0, 2, 1).reshape(W.shape[0], -1)
     n_times = clean.shape[1] + 2 * LEAD
-    places = np.stack([W.labels.extra["x"][1], W.labels.extra["y"][1]], axis=1)
+    places = np.stack([extra["x"][1], extra["y"][1]], axis=1)
     voltage = SCALE * noise * background(places, n_times, 1, rng)[:, :, 0]
     voltage += SCALE * reference * background(np.zeros((1, 2)), n_times, 1, rng)[0, :, 0]
     voltage[:, LEAD:-LEAD] += clean
     times = (np.arange(n_times) + 1) / 1000
-    coords = {"channel": np.arange(1, W.shape[0] + 1), "time": ("time", times, {"units": "s"})} | W.labels.extra
+    coords = {"channel": np.arange(1, W.shape[0] + 1), "time": ("time", times, {"units": "s"}), **extra}
     X = xarray.DataArray(voltage.astype(np.float32), coords, ("channel", "time"), name="ECoG")
     X.attrs = {"units": "uV", "sampling_rate": 1000.0, "condition_label": [label]}
     X.attrs |= {"condition_start": [float(times[LEAD])], "condition_stop": [float(times[-LEAD])]}
     return X
 
 
-def _ecog_labels(positions, areas, times, n_trials):
+def _ecog_labels(positions: np.ndarray, areas: np.ndarray, times: np.ndarray, n_trials: int) -> Labels:
     coords = {"channel": np.arange(1, len(areas) + 1), "time": times, "trial": np.arange(n_trials)}
     extra = {"x": ("channel", positions[:, 0]), "y": ("channel", positions[:, 1]), "area": ("channel", areas)}
     return Labels(("channel", "time", "trial"), coords, {"time": "s"}, extra, "ECoG")

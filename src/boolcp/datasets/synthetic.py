@@ -1,8 +1,10 @@
 """Random tensors that are Boolean CP decompositions by construction, with noise and missing entries."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from boolcp.result.atoms import Atom, BooleanCP
 
@@ -36,8 +38,16 @@ class Synthetic(NamedTuple):
 
 
 def make_boolean_cp(
-    shape, n_atoms, *, p=0.5, noise=0.0, missing=0.0, boolean_modes=None, weights=None, random_state=None
-):
+    shape: Sequence[int],
+    n_atoms: int | Sequence[int],
+    *,
+    p: float = 0.5,
+    noise: float = 0.0,
+    missing: float = 0.0,
+    boolean_modes: Sequence[int] | None = None,
+    weights: ArrayLike | None = None,
+    random_state: Any = None,
+) -> Synthetic:
     """Return a random tensor sum_k z_k (x) u_k (x) w_k, z Boolean along one mode, with noise and gaps.
 
     The bits of z are Bernoulli(p), all other columns standard normal, as in the paper's synthetic data; any
@@ -97,7 +107,7 @@ def make_boolean_cp(
     return Synthetic(X, clean, truth)
 
 
-def load_syn(which, *, noise=1.0, missing=0.0, random_state=None):
+def load_syn(which: int, *, noise: float = 1.0, missing: float = 0.0, random_state: Any = None) -> Synthetic:
     """Return the paper's Syn0, Syn1 or Syn2: 150 x 150 x 150 with 3, 9 or 15 atoms, evenly over the modes.
 
     Parameters
@@ -127,7 +137,9 @@ def load_syn(which, *, noise=1.0, missing=0.0, random_state=None):
     return make_boolean_cp((150,) * 3, SYN_ATOMS[which], noise=noise, missing=missing, random_state=random_state)
 
 
-def _draw_atom(shape, mode, factor, p, rng):
+def _draw_atom(
+    shape: Sequence[int], mode: int, factor: float, p: float, rng: np.random.Generator
+) -> tuple[Atom, float]:
     """Return a random atom with real columns of norm one, and its size."""
     z = rng.random(shape[mode]) < p
     if not z.any():
@@ -140,13 +152,13 @@ def _draw_atom(shape, mode, factor, p, rng):
     return Atom(mode, z, tuple(columns)), abs(factor) * float(np.prod(sizes))
 
 
-def _check_shape(shape):
+def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
     if not all(isinstance(d, int | np.integer) and d >= 1 for d in shape) or len(shape) < 2:
         raise ValueError(f"shape must hold two or more sizes, all integers >= 1, but it is {shape!r}.")
     return tuple(int(d) for d in shape)
 
 
-def _check_modes(shape, n_atoms, boolean_modes):
+def _check_modes(shape: Sequence[int], n_atoms: int | Sequence[int], boolean_modes: Sequence[int] | None) -> list[int]:
     """Return the Boolean mode of each atom."""
     if not isinstance(n_atoms, int | np.integer):
         counts = list(n_atoms)
@@ -171,7 +183,7 @@ def _check_modes(shape, n_atoms, boolean_modes):
     return [int(allowed[k % len(allowed)]) for k in range(n_atoms)]
 
 
-def _check_weights(weights, n_atoms):
+def _check_weights(weights: ArrayLike | None, n_atoms: int) -> np.ndarray:
     if weights is None:
         return np.ones(n_atoms)
     weights = np.asarray(weights, dtype=float)

@@ -1,11 +1,12 @@
-"""The paper's experiments: each module says what is to be computed (`plan`), computes it (`run`) and shows it (`draw`).
+"""The experiments of the paper, one file for each figure, and its theorems measured.
 
-`plan` lists jobs, `run` yields the rows of one job, one number each, and `draw` makes the figure from the table of
-all rows. `reproduce` puts them together.
+The name of an experiment and a number of seeds enter. A table (CSV) and a figure leave. In each file `plan` lists the
+jobs, `run` yields the rows of one job, one number each, and `draw` makes the figure from the table of all rows.
 """
 
 import importlib
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 from boolcp.experiments._table import collect
@@ -38,18 +39,26 @@ class Reproduced:
     figures: tuple[Path, ...]
 
 
-def reproduce(name, *, quick=False, seeds=None, out=None, jobs=1, recording=None):
+def reproduce(
+    name: str,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    out: str | PathLike[str] | None = None,
+    jobs: int = 1,
+    recording: str | PathLike[str] | None = None,
+) -> Reproduced:
     """Run one of the paper's experiments, write its table and draw its figure.
 
-    Rows that the table already has are not computed again, so that an interrupted run goes on where it stopped and
-    more seeds cost only what they add. The numbers do not depend on the number of jobs.
+    Rows that are already in the table are not recomputed: an interrupted run resumes where it stopped, and more seeds
+    cost only their own time. The numbers do not depend on the number of jobs.
 
     Parameters
     ----------
     name : {"fig1", "fig2", "fig3", "fig4", "theory"}
         Which experiment.
     quick : bool
-        A smaller version that ends within two minutes; its files have ``_quick`` in their names.
+        A smaller version that takes less than two minutes; its files have ``_quick`` in their names.
     seeds : int, optional
         Number of repetitions; None takes the experiment's own.
     out : path, optional

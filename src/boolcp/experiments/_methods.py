@@ -1,6 +1,9 @@
 """The methods that the figures compare, by their names in the legend, each asked for several numbers of atoms."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
 
 from boolcp import baselines
 from boolcp.bmp import BMP
@@ -11,7 +14,7 @@ PUBLISHED_RANK_ONE = "BMP as published, rank one"
 DEFAULT = "BMP (default)"
 BLOCKS = "BMP (blocks)"
 
-PATHS: dict[str, Callable] = {  # one fit gives the estimates for all smaller numbers of atoms
+PATHS: dict[str, Callable[..., Any]] = {  # one fit gives the estimates for all smaller numbers of atoms
     PUBLISHED: BMP.as_published,
     PUBLISHED_RANK_ONE: lambda n_atoms, **options: BMP(
         n_atoms, atom_rank=1, criterion="published", refine=False, **options
@@ -19,7 +22,7 @@ PATHS: dict[str, Callable] = {  # one fit gives the estimates for all smaller nu
     BLOCKS: lambda n_atoms, **options: BMP(n_atoms, atom_rank="auto", **options),
     "LFMmix": baselines.LFMmix,
 }
-FITS: dict[str, Callable] = {  # a fit for each number of atoms
+FITS: dict[str, Callable[..., Any]] = {  # a fit for each number of atoms
     DEFAULT: BMP,
     "Tucker": baselines.Tucker,
     "CP": baselines.CP,
@@ -28,7 +31,9 @@ FITS: dict[str, Callable] = {  # a fit for each number of atoms
 NAMES = (PUBLISHED, PUBLISHED_RANK_ONE, DEFAULT, BLOCKS, "LFM", "LFMmix", "Tucker", "CP", "SUSTain")
 
 
-def estimates(method, X, numbers, seed, mask=None):
+def estimates(
+    method: str, X: Any, numbers: Sequence[int], seed: int, mask: np.ndarray | None = None
+) -> Iterator[tuple[int, list[Any]]]:
     """Yield (n_atoms, candidates) for each of the numbers of atoms; only LFM has several candidates, one per mode.
 
     The paper reports the best mode of LFM, best by the error that is plotted: whoever asks takes the best candidate.
@@ -47,6 +52,6 @@ def estimates(method, X, numbers, seed, mask=None):
         yield n_atoms, [path[min(n_atoms, len(path) - 1)] for path in paths]
 
 
-def has_boolean_factors(candidates):
+def has_boolean_factors(candidates: Sequence[Any]) -> bool:
     """Return True if the candidates have Boolean factors to compare."""
     return all(isinstance(W, BooleanCP) for W in candidates)

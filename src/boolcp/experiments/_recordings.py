@@ -1,8 +1,10 @@
 """The recordings of Figures 2 to 4: a simulated one, real ones if there are any, or the one the user points to."""
 
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,13 +20,13 @@ REAL_NAMES = ("ECoG voltage", "ECoG high gamma", "EEG awake", "EEG propofol")
 STATES = {"rest": "1_EyesClosed", "anesthesia": "2_Anes", "recovery": "3_RecEyesClosed"}
 
 
-def data_folder():
+def data_folder() -> Path | None:
     """Return the folder of real recordings that BOOLCP_DATA names, or None without one."""
     folder = os.environ.get("BOOLCP_DATA")
     return Path(folder) if folder and Path(folder).is_dir() else None
 
 
-def sources(recording=None, *, real_names=REAL_NAMES):
+def sources(recording: str | None = None, *, real_names: Sequence[str] = REAL_NAMES) -> list[tuple[str, str]]:
     """Return (group, condition) of all tensors: those of the user's recording, or the simulated and the real ones."""
     if recording is not None:
         return [(f"{GIVEN}: {recording}", condition) for condition in conditions_of(recording)]
@@ -32,7 +34,7 @@ def sources(recording=None, *, real_names=REAL_NAMES):
     return [(SIMULATED, condition) for condition in CONDITIONS] + real
 
 
-def conditions_of(recording):
+def conditions_of(recording: str) -> tuple[str, ...]:
     """Return the names of the conditions of a recording, or ("all",) if it has none."""
     from boolcp.io.errors import FileError
     from boolcp.io.neurotycho import describe_recording
@@ -44,7 +46,7 @@ def conditions_of(recording):
     return tuple(dict.fromkeys(line.rpartition(":")[0].strip() for line in lines if line.startswith("  "))) or ("all",)
 
 
-def load(group, condition, size):
+def load(group: str, condition: str, size: int) -> Any:
     """Return a tensor channel x time x trial as a DataArray, each channel with mean zero and variance one."""
     if group == SIMULATED:
         return _simulated(size)[condition][0]
@@ -53,7 +55,7 @@ def load(group, condition, size):
     return _given(group.partition(": ")[2], condition)
 
 
-def to_tensor(X):
+def to_tensor(X: Any) -> Any:
     """Return a recording channel x time as a tensor: common average, 50 Hz, trials of 3 s, channels standardized."""
     if "trial" not in X.dims:
         X = prepare.common_average(X)
@@ -64,7 +66,7 @@ def to_tensor(X):
 
 
 @lru_cache(maxsize=1)
-def _simulated(n_channels):
+def _simulated(n_channels: int) -> dict[str, tuple[Any, np.ndarray]]:
     """Return the tensor and the true bits of the area rhythm for each condition of the simulated recording."""
     n_trials = 30 if n_channels >= 128 else 20
     simulation = simulate_ecog(n_channels, n_trials, trial_ms=TRIAL_MS, random_state=seed_of("ecog", n_channels))
@@ -77,23 +79,23 @@ def _simulated(n_channels):
     return tensors
 
 
-def true_bits(n_channels, condition):
+def true_bits(n_channels: int, condition: str) -> np.ndarray:
     """Return where the area rhythm of the simulated recording is, (channels,)."""
     return _simulated(n_channels)[condition][1]
 
 
 @lru_cache(maxsize=1)
-def _given(path, condition):
+def _given(path: str, condition: str) -> Any:
     from boolcp.io import open_tensor
 
     return to_tensor(open_tensor(path) if condition == "all" else open_tensor(path, condition=condition))
 
 
 @lru_cache(maxsize=1)
-def _real(name):
+def _real(name: str) -> Any:
     """Return one of the real tensors in the folder of BOOLCP_DATA."""
     xarray = load_extra("xarray", "labels")
-    folder = data_folder()
+    folder = Path(os.environ["BOOLCP_DATA"])
     if name.startswith("EEG"):
         from boolcp.io.matlab import read_variable
 
@@ -112,7 +114,7 @@ def _real(name):
     return prepare.zscore(prepare.cut_trials(prepare.resample(X, 10.0), TRIAL_MS).astype(float))
 
 
-def spectra():
+def spectra() -> np.ndarray | None:
     """Return log power spectra, channel x frequency x state, of a monkey under propofol, centered over the states.
 
     None where the folder of BOOLCP_DATA does not have them.
@@ -129,7 +131,7 @@ def spectra():
     return X / X.std()
 
 
-def electrodes():
+def electrodes() -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Return the tables of electrodes {name: (x, y, area)}: the simulated one, and a real one if it is there."""
     from boolcp.datasets.ecog import cortex
 
@@ -147,7 +149,7 @@ def electrodes():
     return tables
 
 
-def bipolar_pairs():
+def bipolar_pairs() -> list[tuple[int, int]]:
     """Return the pairs of channels of the real electrode map, numbers from 1, or an empty list."""
     folder = data_folder()
     path = None if folder is None else folder / "neurotycho_maps" / "bipolar_Chibi.csv"

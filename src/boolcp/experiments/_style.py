@@ -1,5 +1,6 @@
 """How the figures look: Okabe-Ito colors that color-blind readers tell apart, one marker per method, print sizes."""
 
+from collections.abc import Callable
 from typing import Any
 
 from boolcp.experiments import _methods
@@ -49,7 +50,7 @@ SETTINGS = {
 }
 
 
-def figure(n_rows, n_columns, width, height, **options):
+def figure(n_rows: int, n_columns: int, width: float, height: float, **options: Any) -> tuple[Any, Any]:
     """Return a Figure in the house style and its Axes as a 2-D array; it belongs to no window."""
     matplotlib = load_extra("matplotlib", "experiments")
     load_extra("matplotlib.figure", "experiments")
@@ -58,16 +59,16 @@ def figure(n_rows, n_columns, width, height, **options):
         return canvas, canvas.subplots(n_rows, n_columns, squeeze=False, **options)
 
 
-def styled(draw):
+def styled(draw: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Let a draw function run, and its figure be saved, with the house's settings."""
 
-    def wrapped(table):
+    def wrapped(table: Any) -> Any:
         matplotlib = load_extra("matplotlib", "experiments")
         with matplotlib.rc_context(SETTINGS):
             canvas = draw(table)
         save = canvas.savefig
 
-        def savefig(*args, **options):
+        def savefig(*args: Any, **options: Any) -> None:
             with matplotlib.rc_context(SETTINGS):
                 save(*args, **options)
 
@@ -78,7 +79,7 @@ def styled(draw):
     return wrapped
 
 
-def curves(axes, rows, x="n_atoms", floor=None):
+def curves(axes: Any, rows: Any, x: str = "n_atoms", floor: float | None = None) -> None:
     """Draw for each method the mean over seeds against x, with a band from the lowest to the highest seed."""
     for method, look in LOOKS.items():
         part = rows[rows["method"] == method]
@@ -90,7 +91,7 @@ def curves(axes, rows, x="n_atoms", floor=None):
         axes.fill_between(mean.index, low, high, color=look["color"], alpha=0.15, linewidth=0)
 
 
-def legend_below(canvas, axes, n_columns):
+def legend_below(canvas: Any, axes: Any, n_columns: int) -> None:
     """Put one legend for all panels below them, with an entry for every label that some panel has."""
     found: dict[str, Any] = {}
     for one in axes.flat:
@@ -99,6 +100,6 @@ def legend_below(canvas, axes, n_columns):
     canvas.legend(list(found.values()), list(found), loc="outside lower center", ncols=n_columns)
 
 
-def note(canvas, text):
+def note(canvas: Any, text: str) -> None:
     """Write what the reader must know about this run under the title line."""
     canvas.suptitle(text, fontsize=7, x=0.01, ha="left", color="0.3")

@@ -2,19 +2,25 @@
 
 import os
 import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from boolcp.extras import load_extra
 from boolcp.threads import one_thread
 
+Job = dict[str, Any]  # what one call of `run` is asked for, plain values by name
+Row = dict[str, Any]  # one number of the table, with what it belongs to
 
-def seed_of(*words):
+
+def seed_of(*words: object) -> int:
     """Return a seed that depends on nothing but the words, so that a row is the same in whatever run it is made."""
     return zlib.crc32("|".join(str(word) for word in words).encode())
 
 
-def collect(run, plan, path, *, n_jobs=1):
+def collect(run: Callable[[Job], Iterable[Row]], plan: list[Job], path: Path, *, n_jobs: int = 1) -> Any:
     """Return the table of the rows that `run` yields for each job of the plan, kept in a CSV file on the way.
 
     Parameters
@@ -53,31 +59,33 @@ def collect(run, plan, path, *, n_jobs=1):
     return table
 
 
-def _rows(run, job):
+def _rows(run: Callable[[Job], Iterable[Row]], job: Job) -> tuple[tuple[str, ...], list[Row]]:
     """Return the name of a job and its rows, computed with one BLAS thread whatever the number of processes."""
     with one_thread():
         labels = {key: str(value) for key, value in job.items()}  # as text, which a file gives back unchanged
         return _name(job, list(job)), [{**labels, **row} for row in run(job)]
 
 
-def _name(job, keys):
+def _name(job: Job, keys: list[str]) -> tuple[str, ...]:
     return tuple(str(job[key]) for key in keys)
 
 
-def _read(pandas, path, keys):
+def _read(pandas: Any, path: Path, keys: list[str]) -> dict[tuple[str, ...], list[Row]]:
     """Return {job: rows} of the file, empty if there is none or if it belongs to another version of the experiment."""
     if not path.exists():
         return {}
     table = pandas.read_csv(path, dtype=str, keep_default_na=False)
     if not set(keys) <= set(table.columns):
-        raise ValueError(f"{path} is the table of another experiment or version: remove it, or write elsewhere.")
-    done: dict[tuple, list] = {}
+        raise ValueError(
+            f"{path} is the table of a different experiment or version: remove it, or choose a different folder."
+        )
+    done: dict[tuple[str, ...], list[Row]] = {}
     for row in table.to_dict("records"):
         done.setdefault(_name(row, keys), []).append(row)
     return done
 
 
-def _write(pandas, path, plan, keys, done):
+def _write(pandas: Any, path: Path, plan: list[Job], keys: list[str], done: dict[tuple[str, ...], list[Row]]) -> None:
     """Write all rows, the jobs of the plan first and in its order, and replace the file in one step."""
     order = [name for name in (_name(job, keys) for job in plan) if name in done]
     order += sorted(set(done) - set(order))

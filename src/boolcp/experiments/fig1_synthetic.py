@@ -1,12 +1,15 @@
 """Figure 1: denoising, Boolean factors and completion on the synthetic tensors Syn0, Syn1 and Syn2."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from boolcp.datasets import make_boolean_cp
 from boolcp.datasets.synthetic import SYN_ATOMS
 from boolcp.experiments import _style
 from boolcp.experiments._methods import BLOCKS, NAMES, estimates, has_boolean_factors
-from boolcp.experiments._table import seed_of
+from boolcp.experiments._table import Job, Row, seed_of
 from boolcp.metrics import hamming_error, rmse
 
 METHODS = tuple(name for name in NAMES if name != BLOCKS)
@@ -21,7 +24,7 @@ PANELS = (
 )
 
 
-def plan(*, quick=False, seeds=None, size=None):
+def plan(*, quick: bool = False, seeds: int | None = None, size: int | None = None) -> list[Job]:
     """Return the jobs: dataset x task x seed x method, at size 150 (quick: 40) in each mode."""
     seeds = (2 if quick else 5) if seeds is None else seeds
     size = (40 if quick else 150) if size is None else size
@@ -34,7 +37,7 @@ def plan(*, quick=False, seeds=None, size=None):
     ]
 
 
-def run(job):
+def run(job: Job) -> Iterator[Row]:
     """Yield the errors of one method on one tensor for each number of atoms.
 
     Denoising: unit noise, RMSE to the clean tensor over all entries, and the Hamming error of the Boolean factors.
@@ -63,7 +66,7 @@ def run(job):
             yield {"n_atoms": n_atoms, "metric": metric, "value": value}
 
 
-def limit(size, n_true):
+def limit(size: int, n_true: int) -> float:
     """Return the RMSE that least squares has with the true Boolean factors, sigma sqrt(parameters / entries).
 
     Each atom has 2 (d - 1) + 1 free real parameters.
@@ -72,7 +75,7 @@ def limit(size, n_true):
 
 
 @_style.styled
-def draw(table):
+def draw(table: Any) -> Any:
     """Return the figure of nine panels: a row for each task and metric, a column for each dataset."""
     datasets = sorted(table["dataset"].unique())
     size, n_seeds = int(table["size"].max()), table["seed"].nunique()

@@ -1,10 +1,13 @@
 """Figure 2: denoising and completion of recordings, one column for each condition."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from boolcp.experiments import _recordings, _style
 from boolcp.experiments._methods import NAMES, estimates
-from boolcp.experiments._table import seed_of
+from boolcp.experiments._table import Job, Row, seed_of
 from boolcp.metrics import rmse
 
 NUMBERS = (1, 2, 3, 5, 7, 10)
@@ -13,7 +16,7 @@ MISSING = 0.1
 TASKS = {"denoise": "denoising RMSE (s.d.)", "complete": "completion RMSE (s.d.)"}
 
 
-def plan(*, quick=False, seeds=None, recording=None):
+def plan(*, quick: bool = False, seeds: int | None = None, recording: str | None = None) -> list[Job]:
     """Return the jobs: recording and condition x task x seed x method; quick has 64 electrodes and one seed."""
     seeds = (1 if quick else 3) if seeds is None else seeds
     return [
@@ -34,7 +37,7 @@ def plan(*, quick=False, seeds=None, recording=None):
     ]
 
 
-def run(job):
+def run(job: Job) -> Iterator[Row]:
     """Yield the errors of one method on one recording for each number of atoms.
 
     As on the synthetic tensors: unit noise is added to the standardized recording and the error is that to the
@@ -58,7 +61,7 @@ def run(job):
 
 
 @_style.styled
-def draw(table):
+def draw(table: Any) -> Any:
     """Return the figure: for each kind of recording a row of denoising and one of completion panels."""
     groups = list(dict.fromkeys(table["group"]))
     columns = {group: list(dict.fromkeys(table[table["group"] == group]["condition"])) for group in groups}

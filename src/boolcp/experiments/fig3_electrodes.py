@@ -1,21 +1,25 @@
 """Figure 3: the electrode array with its areas."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from boolcp.experiments import _recordings, _style
+from boolcp.experiments._table import Job, Row
 from boolcp.plotting import plot_electrodes
 
 TITLES = {_recordings.SIMULATED: "simulated array", _recordings.REAL: "128-electrode array, bipolar pairs"}
 
 
-def plan(*, quick=False, seeds=None, recording=None):
+def plan(*, quick: bool = False, seeds: int | None = None, recording: str | None = None) -> list[Job]:
     """Return one job for each electrode map."""
     if recording is not None:
         return [{"map": f"{_recordings.GIVEN}: {recording}"}]
     return [{"map": name} for name in _recordings.electrodes()]
 
 
-def run(job):
+def run(job: Job) -> Iterator[Row]:
     """Yield position, area and bipolar partner (-1 if none) of each electrode."""
     if job["map"].startswith(_recordings.GIVEN):
         x, y, area = given_electrodes(job["map"].partition(": ")[2])
@@ -29,7 +33,7 @@ def run(job):
         yield {"electrode": n, "x": float(row[0]), "y": float(row[1]), "area": str(row[2]), "partner": int(row[3])}
 
 
-def given_electrodes(recording):
+def given_electrodes(recording: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return x, y and area of the electrodes of a recording that has a map beside it."""
     from boolcp.io import open_tensor
 
@@ -42,7 +46,7 @@ def given_electrodes(recording):
 
 
 @_style.styled
-def draw(table):
+def draw(table: Any) -> Any:
     """Return the figure: each map with its electrodes colored by area, pairs of a bipolar reference joined."""
     maps = list(dict.fromkeys(table["map"]))
     canvas, axes = _style.figure(1, len(maps), _style.PAGE, 3.6)

@@ -1,12 +1,13 @@
 """Figure 4: Boolean factors of atoms on the electrodes, one column for each condition."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from boolcp.bmp import BMP
 from boolcp.experiments import _recordings, _style
-from boolcp.experiments._table import seed_of
+from boolcp.experiments._table import Job, Row, seed_of
 from boolcp.experiments.fig3_electrodes import given_electrodes
 from boolcp.plotting import OFF, ON, plot_electrodes
 
@@ -17,7 +18,7 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-def plan(*, quick=False, seeds=None, recording=None):
+def plan(*, quick: bool = False, seeds: int | None = None, recording: str | None = None) -> list[Job]:
     """Return one job for each condition and method; quick simulates 64 electrodes."""
     groups = _recordings.sources(recording, real_names=())
     jobs = [
@@ -30,7 +31,7 @@ def plan(*, quick=False, seeds=None, recording=None):
     return jobs
 
 
-def run(job):
+def run(job: Job) -> Iterator[Row]:
     """Yield the bits of the first atoms along the electrodes, in the order of their sizes, and the true ones if known.
 
     Simulated and given recordings: channel x time x trial, every mode may be Boolean, and the atoms that are so along
@@ -38,7 +39,8 @@ def run(job):
     them otherwise). Spectra: channel x frequency of one state, centered over the states, Boolean along the channels.
     """
     if job["group"] == "spectra":
-        X = _recordings.spectra()[:, :, list(_recordings.STATES).index(job["condition"])]
+        states = list(_recordings.STATES)
+        X = np.asarray(_recordings.spectra())[:, :, states.index(job["condition"])]
         x, y, _ = (np.delete(values, 62) for values in _recordings.electrodes()[_recordings.REAL])
     else:
         X = _recordings.load(job["group"], job["condition"], job["size"])
@@ -58,7 +60,7 @@ def run(job):
             yield {"atom": atom, "electrode": n + 1, "x": float(x[n]), "y": float(y[n]), "value": int(bit)}
 
 
-def positions(X, job):
+def positions(X: Any, job: Job) -> tuple[np.ndarray, np.ndarray]:
     """Return where the channels of a tensor lie."""
     if "x" in X.coords:
         return X.coords["x"].to_numpy(), X.coords["y"].to_numpy()
@@ -66,7 +68,7 @@ def positions(X, job):
 
 
 @_style.styled
-def draw(table):
+def draw(table: Any) -> Any:
     """Return the figure: a row for the truth and for each atom shown, a column for each condition."""
     rows = []
     for group in dict.fromkeys(table["group"]):

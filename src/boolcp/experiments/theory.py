@@ -1,12 +1,15 @@
 """Theorems 1 to 4, measured: bounds along the path, recovery against identifiability, error against sample size."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
 
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.experiments import _style
 from boolcp.experiments._methods import DEFAULT, PATHS, PUBLISHED, PUBLISHED_RANK_ONE
-from boolcp.experiments._table import seed_of
+from boolcp.experiments._table import Job, Row, seed_of
 from boolcp.metrics import hamming_error
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.trust.identifiability import is_rigid, kruskal_condition
@@ -27,7 +30,7 @@ EXPECTED = {"samples": -1, "sigma": 2, "freedom": 1}
 SIZE, N_TRUE = 30, 3  # of the tensors of Theorem 4, unless swept
 
 
-def plan(*, quick=False, seeds=None):
+def plan(*, quick: bool = False, seeds: int | None = None) -> list[Job]:
     """Return the jobs of the theorems; quick halves sizes and seeds."""
     convergence, recovery, error = (2, 10, 3) if quick else (3, 40, 10)
     if seeds is not None:
@@ -50,14 +53,14 @@ def plan(*, quick=False, seeds=None):
     return jobs
 
 
-def run(job):
+def run(job: Job) -> Iterator[Row]:
     """Yield the numbers of one job: a path with its bounds, one recovery, or one error."""
     if job["theorem"] == "1 and 2":
         return run_convergence(job)
     return run_recovery(job) if job["theorem"] == "3" else run_error(job)
 
 
-def run_convergence(job):
+def run_convergence(job: Job) -> Iterator[Row]:
     """Yield F(W^k) - F(W*) without noise, where F(W*) = 0, and the bounds of Theorems 1 and 2 for each k.
 
     Atoms have |M|^2 = |z|^2 <= d, so that the smoothness in the atomic norm is beta = d. |W*|_A is at most the sum of
@@ -81,11 +84,11 @@ def run_convergence(job):
             yield {"method": job["case"], "k": k, "metric": metric, "value": value}
 
 
-def run_recovery(job):
+def run_recovery(job: Job) -> Iterator[Row]:
     """Yield for each method whether it finds all bits of a noiseless tensor, Boolean along its first mode."""
     truth = draw_case(job["case"], job["size"], job["x"], np.random.default_rng(seed_of(*job.values())))
     X = truth.to_tensor()
-    options = {"boolean_modes": [0], "random_state": seed_of(*job.values())}
+    options: dict[str, Any] = {"boolean_modes": [0], "random_state": seed_of(*job.values())}
     for method in (DEFAULT, PUBLISHED_RANK_ONE, PUBLISHED):
         model = BMP(truth.n_atoms, **options) if method == DEFAULT else PATHS[method](truth.n_atoms, **options)
         W = model.fit(X).decomposition_
@@ -94,7 +97,7 @@ def run_recovery(job):
         yield {"method": method, "k": truth.n_atoms, "metric": "explained", "value": float(error < 1e-4)}
 
 
-def draw_case(case, d, n_atoms, rng):
+def draw_case(case: str, d: int, n_atoms: int, rng: np.random.Generator) -> BooleanCP:
     """Return a random BooleanCP (d, d + 1, d + 2), Boolean along mode 0, whose conditions hold or fail as asked.
 
     A column that all atoms share along mode 1 breaks Kruskal's condition; two disjoint Boolean vectors, whose sum is
@@ -118,7 +121,7 @@ def draw_case(case, d, n_atoms, rng):
             return W
 
 
-def run_error(job):
+def run_error(job: Job) -> Iterator[Row]:
     """Yield |W - W*|^2 of the mean of S noisy samples, and sigma^2 R (d_1 + d_2 + d_3) / S beside it."""
     settings = {"samples": 1, "sigma": 1.0, "atoms": N_TRUE, "size": SIZE} | {job["case"]: job["x"]}
     d, n_atoms, n_samples = int(settings["size"]), int(settings["atoms"]), int(settings["samples"])
@@ -132,7 +135,7 @@ def run_error(job):
         yield {"method": DEFAULT, "k": n_atoms, "metric": metric, "value": float(value)}
 
 
-def slopes(table):
+def slopes(table: Any) -> dict[str, tuple[float, float]]:
     """Return the fitted exponents of the squared error in S, sigma and R (d_1 + d_2 + d_3) as (slope, half width).
 
     The half width is two standard errors of the least-squares line through the logarithms.
@@ -147,7 +150,7 @@ def slopes(table):
     return found
 
 
-def error_sweeps(table):
+def error_sweeps(table: Any) -> dict[str, Any]:
     """Return the rows of Theorem 4 by what is varied, x being S, sigma or R (d_1 + d_2 + d_3)."""
     rows = table[(table["theorem"].astype(str) == "4") & (table["metric"] == "squared error")].copy()
     rows["x"] = rows["x"].astype(float)
@@ -161,7 +164,7 @@ def error_sweeps(table):
 
 
 @_style.styled
-def draw(table):
+def draw(table: Any) -> Any:
     """Return the figure: Theorems 1 and 2 for block and rank-one atoms, Theorem 3, Theorem 4 in three variables."""
     canvas, axes = _style.figure(2, 3, _style.PAGE, 5.4)
     rows = table[table["theorem"].astype(str) == "1 and 2"]
@@ -195,7 +198,7 @@ def draw(table):
     return canvas
 
 
-def draw_convergence(ax, rows):
+def draw_convergence(ax: Any, rows: Any) -> None:
     """Draw the measured gap and the two bounds against the number of atoms."""
     looks = {
         "gap": ("measured gap", _style.VERMILION, "-"),
@@ -208,7 +211,7 @@ def draw_convergence(ax, rows):
     ax.set(xscale="log", yscale="log", xlabel="atoms k")
 
 
-def draw_recovery(ax, rows):
+def draw_recovery(ax: Any, rows: Any) -> None:
     """Draw the share of tensors whose bits are all found, a group of bars for each case."""
     colors = {DEFAULT: _style.VERMILION, PUBLISHED_RANK_ONE: _style.GRAY, PUBLISHED: _style.BLACK}
     for i, (method, color) in enumerate(colors.items()):

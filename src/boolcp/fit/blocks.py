@@ -227,7 +227,7 @@ class Run:
         return self.backfit(found) if is_better else terms
 
     def best_pair(self, residual: Tensor, mode: int, terms: list[Term]) -> list[Term] | None:
-        """Return the two of the terms that fit a residual best, once bits and blocks are decided anew; None if none."""
+        """Return the two terms that fit a residual best, with their bits and blocks decided again; None if none do."""
         best, best_cost = None, np.inf
         for pair in combinations(terms, 2):
             decided = alive(decide_bits(residual, mode, pair, self.observed))
@@ -314,7 +314,7 @@ class Run:
         return terms if self.rule.atom_rank == "auto" or not terms else reweight(self.data, terms)
 
     def backfit_mode(self, terms: list[Term], mode: int) -> tuple[list[Term], float]:
-        """Return the terms with the blocks and bits of one mode decided anew, and the fall of the criterion."""
+        """Return the terms with the blocks and bits of one mode decided again, and the fall of the criterion."""
         places = [k for k, term in enumerate(terms) if term.mode == mode]
         own: Fits = [terms[k] for k in places]
         residual = self.data.residual(assemble(self.data.shape, [term for term in terms if term.mode != mode]))

@@ -140,7 +140,8 @@ def check_version(path: Path, header: dict[str, Any]) -> None:
     if header.get("format") != FORMAT:
         raise FileError(path, "is not a checkpoint that boolcp wrote", "Name a different file.")
     if (header["format_version"], header["boolcp_version"]) != (FORMAT_VERSION, __version__):
-        problem = f"was written by boolcp {header['boolcp_version']}, this is {__version__}"
+        written = f"boolcp {header['boolcp_version']} (format {header['format_version']})"
+        problem = f"was written by {written}, but this is boolcp {__version__} (format {FORMAT_VERSION})"
         raise FileError(path, problem, "Resume it with that version, or name a different file to start over.")
 
 

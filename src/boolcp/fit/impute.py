@@ -24,8 +24,8 @@ def check_size(data: Storage) -> None:
     size = int(np.prod(data.shape, dtype=np.int64))
     if size > MAX_ENTRIES:
         raise ValueError(
-            f'X has {size} entries of which few are observed: with atom_rank="auto" the missing ones are filled in '
-            f"memory. Use atom_rank=1, or an integer."
+            f'X has {size} entries, too many to fill in the missing ones in memory, as atom_rank="auto" does. '
+            f"Use an integer atom_rank."
         )
 
 

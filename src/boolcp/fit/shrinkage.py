@@ -164,7 +164,7 @@ def shrink_products(B: np.ndarray, sigma: float, sizes: Sequence[int], rng: np.r
     """Return a vector or a block of order >= 3 as shrunk products of columns, and its degrees of freedom.
 
     Products are added while the next one stands out of the noise, whose edge is sigma times the sum of sqrt(d_m);
-    all are then fitted anew. Each is shrunk like a vector of as many dimensions as it has free parameters.
+    all are then fitted again. Each is shrunk like a vector of as many dimensions as it has free parameters.
     """
     edge = sigma * sum(np.sqrt(d) for d in sizes)
     n_free = sum(sizes) - (len(sizes) - 1)

@@ -19,7 +19,7 @@ STOP_REASONS = {
 
 @dataclass(frozen=True)
 class Settings:
-    """The parameters of `BMP` that a fit depends on; their meaning is told there."""
+    """The parameters of `BMP` that a fit depends on; their meaning is explained there."""
 
     n_atoms: int
     atom_rank: int | str | None = 1
@@ -41,7 +41,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class AtomRecord:
-    """What is known of one step of the pursuit: loss |X - W|^2 / 2 and |X - W| / |X| after it, and the atom it took."""
+    """One step of the pursuit: loss |X - W|^2 / 2 and |X - W| / |X| after it, and the atom it took."""
 
     loss: float
     relative_error: float

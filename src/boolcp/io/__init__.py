@@ -1,4 +1,8 @@
-"""Files in and out: open_tensor for data of many formats, save and load for results."""
+"""Files of data and of results, which are never trusted and never run as code.
+
+A path enters, with what the file alone does not say. A labelled array leaves `open_tensor`, a decomposition leaves
+`load`, and `save` writes a file completely or not at all.
+"""
 
 from boolcp.io.errors import FileError
 from boolcp.io.reading import open_tensor

@@ -1,4 +1,7 @@
-"""Pictures, one Axes each: a function draws given numbers and returns the Axes; the caller composes figures.
+"""Pictures of a decomposition and of what is known about it, each on one Axes.
+
+A decomposition, a verdict or plain arrays enter. The Axes with the picture leaves, so that the caller composes
+figures. All numbers that are drawn can be read back from it.
 
 Pictures read the labels of a decomposition. Units of coordinates go to the axes, and three further coordinates along a
 mode are known by name: `x` and `y` (numbers) are the positions of electrodes, and `condition` is the state or stimulus.

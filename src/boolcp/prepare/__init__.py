@@ -1,4 +1,7 @@
-"""Steps from a recording to a tensor: each takes a labelled array and returns one, so they compose with `pipe`.
+"""The steps from a recording to a tensor: filters, references, trials, bad parts.
+
+A labelled array enters each step. A labelled array leaves, so that steps compose with `pipe`. No step changes its
+input.
 
 A recording is an xarray DataArray with a mode "time" (coordinates in seconds) and, for most steps, a mode "channel".
 Each step notes itself in ``attrs["preparation"]``, which a saved decomposition remembers. Stretches of time that do

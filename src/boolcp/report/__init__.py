@@ -1,4 +1,8 @@
-"""The report: one self-contained HTML page on a decomposition, which opens offline."""
+"""The report: a decomposition as one self-contained HTML page that opens offline.
+
+A decomposition enters, with its labels and what is known about the fit. One file leaves, with charts, tables, texts and
+the libraries that they need. The page loads nothing from elsewhere.
+"""
 
 from types import SimpleNamespace
 
