@@ -25,6 +25,8 @@ from boolcp.threads import one_thread
 
 # parameters that may change between a fit and the one that continues it with warm_start
 FREE = {"n_atoms", "n_init", "max_iter", "certify", "compression", "random_state", "verbose", "max_memory"}
+EXACT = 1e-8  # share of variance not explained that counts as none
+OUTSIDE = 0.1  # share of the range of the data by which a fill may leave it without a warning
 SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none
 
 
@@ -285,7 +287,8 @@ class BMP(TransformerMixin, BaseEstimator):
     def complete(self, X, *, mask=None):
         """Return X with its missing entries filled by the decomposition, the observed ones untouched.
 
-        Entries in slices that have no observed entry at all stay NaN.
+        Unless the decomposition explains the observed entries to the tolerance, fills are clipped to their range, with
+        a warning if some were far outside. Entries in slices that have no observed entry at all stay NaN.
 
         Parameters
         ----------
@@ -320,8 +323,19 @@ class BMP(TransformerMixin, BaseEstimator):
             check_shape(W, values.shape, None)
             filled = np.array(values)
             if observed is not None:
-                filled[~observed] = W.to_tensor()[~observed]
+                filled[~observed] = self._clipped(W.to_tensor()[~observed], values[observed])
         return filled if labels is None else X.copy(data=filled)
+
+    def _clipped(self, fills, known):
+        """Return the fills within the range of the known entries, with a warning if some are far outside."""
+        W = self.decomposition_
+        is_exact = W.data_norm2 and W.data_inner is not None and 1 - W.explained() <= EXACT
+        if is_exact or not len(known):
+            return fills
+        low, high = known.min(), known.max()
+        margin = OUTSIDE * (high - low)
+        checks.warn_clipped(np.sum((fills < low - margin) | (fills > high + margin)), len(fills), low, high)
+        return np.clip(fills, low, high)
 
     def transform(self, X, *, mode=0, mask=None):
         """Return the factor of new data along one mode, the other factors fixed.

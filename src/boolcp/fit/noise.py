@@ -8,6 +8,7 @@ smallest of several estimates is the one that signal has disturbed least.
 import numpy as np
 
 from boolcp.fit.shrinkage import shrink_values, spectral_dof
+from boolcp.result.columns import Columns
 from boolcp.storage.long import is_long, n_columns
 from boolcp.storage.protocol import Storage
 
@@ -16,6 +17,7 @@ MAX_SIDE = 1024  # of an unfolding whose eigenvalues are computed, if a smaller 
 MAX_ROUNDS = 20  # of shrinking with the noise level that the last round left
 SETTLED = 1e-3  # relative change of the noise level that ends the rounds
 SMALLEST = 1e-12  # noise level at least, as a part of the root mean square of the data
+MIN_LEFT = 0.1  # share of the observed entries that counts as unused at least
 ZERO = 1e-12  # squared singular values below this part of the largest are zero
 
 
@@ -33,6 +35,12 @@ def noise_level(data: Storage) -> float:
         return max(float(np.sqrt(max(data.left_out, 0.0) / max(n_left_out, 1.0))), floor)
     levels = [level for values, long in spectra(data) for level in levels_of(values, long, floor)]
     return max(min(levels), floor)
+
+
+def noise_variance(data: Storage, W: Columns) -> float:
+    """Return the variance of the noise that a fit over the observed entries leaves, for each entry it has not used."""
+    n_free = len(W.owner) * (sum(data.shape) - data.ndim + 1)
+    return W.loss / max(data.n_observed - n_free, MIN_LEFT * data.n_observed)
 
 
 def spectra(data: Storage) -> list[tuple[np.ndarray, int]]:

@@ -15,6 +15,7 @@ from boolcp.fit import certify, impute
 from boolcp.fit.atom_search import greedy_atom_search
 from boolcp.fit.blocks import block_pursuit
 from boolcp.fit.finish import by_size, fit_weights, not_worse, on_full_data, penalize, settled, shortened, with_data
+from boolcp.fit.noise import noise_variance
 from boolcp.fit.polish import polish, polish_sweeps
 from boolcp.fit.pursuit import Find, add_greedy, boolean_matching_pursuit, polished_pursuit, pursue
 from boolcp.fit.relax import begin, last
@@ -32,6 +33,8 @@ from boolcp.storage.tucker import first_gram, is_compressible
 
 EXTRA_RANK = 10  # directions kept in each mode of the compressed tensor beyond the number of columns
 NOISELESS = 1e-5  # a loss below this part of |X|^2 leaves nothing to the noise
+N_RIDGE = 20  # sweeps with a ridge over the observed entries at most
+RIDGE_SETTLED = 1e-4  # fall of the loss, relative to it, that ends them
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for atoms of rank one and of larger rank, which settle slowly
 
 
@@ -95,6 +98,7 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
         *starts,
         Stage("observed", observed_stage),
         Stage("fewer", fewer_stage),
+        Stage("ridge", ridge_stage),
     )
     if settings.atom_rank == "auto":
         stages += Stage("filled", filled_stage), Stage("settle", settle_stage)
@@ -290,6 +294,18 @@ def fewer_stage(job: Job, state: State) -> Iterator[Step]:
             return
 
 
+def ridge_stage(job: Job, state: State) -> Iterator[Step]:
+    """Polish the best columns with a ridge by the noise and the energy of each, so that no fill explodes."""
+    found, data, s = reached(job, state), job.data, job.settings
+    if found is None or found.loss <= EXACT * data.squared_norm:
+        return
+    best = not_worse(data, found, to_improve(state, state.done["path"]), max_iter=s.max_iter)
+    variance = noise_variance(data, best) if s.sigma is None else s.sigma**2
+    first = begin(best) if state.here is None else state.here
+    for here in polish_sweeps(data, first, max_iter=min(s.max_iter, N_RIDGE), tol=RIDGE_SETTLED, variance=variance):
+        yield here, progress("ridge", here.n_done, None, here.W.loss, data.squared_norm)
+
+
 def filled_stage(job: Job, state: State) -> Iterator[Step]:
     """Find blocks on the tensor completed by the refined atoms of rank one."""
     impute.check_size(job.data)
@@ -337,17 +353,25 @@ def finish(job: Job, state: State) -> Iterator[Step]:
             data.ask_ahead([W.factors, pursuit.W.factors])
         pursuit = on_full_data(pursuit, data, job.atom_rank, s.certify and not state.is_stopped)
     if W is not None and solution is not None:
-        start = done["start"] if "fitted" in done and done.get("start") is not None else pursuit.W
-        best = not_worse(data, solution, start, max_iter=s.max_iter)
+        is_judged = done.get("ridge") is not None
+        best = solution if is_judged else not_worse(data, solution, to_improve(state, pursuit), max_iter=s.max_iter)
         W = with_data(W if best is solution else by_size(best.to_decomposition()), data)
         if s.certify:
             W = certify.certify(data, W, certify.left_out_weights(W))
     yield (pursuit, penalize(pursuit.W if W is None else W, s.alpha)), None
 
 
+def to_improve(state: State, pursuit: Pursuit) -> BooleanCP:
+    """Return the estimate that a result has to improve: that of the pursuit, or of a warm start."""
+    start = state.done.get("start")
+    return start if "fitted" in state.done and start is not None else pursuit.W
+
+
 def reached(job: Job, state: State) -> Columns | None:
     """Return the best columns that the stages so far have led to; None if nothing was refined."""
     done = state.done
+    if done.get("ridge") is not None:
+        return done["ridge"].result
     if done.get("fewer") is not None and done["fewer"][1] is not None:
         return done["fewer"][1]
     if done.get("polish") is not None:
@@ -369,7 +393,10 @@ def refined_path(job: Job) -> Iterator[Pursuit]:
         if longer is None:
             return replace(pursuit, stop_reason="no descent")
         best = refine_once(small, longer, job.modes, find, job.rng)
-        W = polish(data, best, max_iter=3).to_decomposition()
+        W = polish(data, best, max_iter=3)
+        if not data.is_complete:
+            W = polish(data, W, max_iter=3, variance=noise_variance(data, W))
+        W = W.to_decomposition()
         is_longer = W.n_atoms > pursuit.n_atoms
         return Pursuit(
             (*pursuit.path, W), memory=best.to_decomposition(), stop_reason="" if is_longer else "no descent"

@@ -27,9 +27,9 @@ class Progress:
 
     Parameters
     ----------
-    stage : {"pursuit", "search", "polish", "observed", "settle", "path"}
-        Atoms of the pursuit; starts of the refinement; sweeps over the full data; sweeps over the observed entries;
-        estimates of block atoms fitted to the observed entries; numbers of atoms of `fit_path`.
+    stage : {"pursuit", "search", "polish", "observed", "ridge", "settle", "path"}
+        Atoms of the pursuit; starts of the refinement; sweeps over the full data; sweeps over the observed entries,
+        and those with a ridge; estimates of block atoms fitted to the observed entries; numbers of atoms of `fit_path`.
     step : int
         Number of steps done in this stage.
     n_steps : int or None
