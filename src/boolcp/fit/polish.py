@@ -76,8 +76,8 @@ def with_ridge(
 
     Entries a_i of a column are taken for draws of variance t and their data for noise of the given variance, which
     makes the ridge variance / t. The energy sum_i H_i a_i^2 that a column has at the observed entries is t sum_i H_i,
-    and the variance for each of the `n_free` numbers of its atom, which is noise that was fitted. So an atom that hardly
-    exceeds the noise where it is seen is not blown up where it is not.
+    and the variance for each of the `n_free` numbers of its atom, which is noise that was fitted. So an atom that
+    hardly exceeds the noise where it is seen is not blown up where it is not.
     """
     if variance == 0 or H.ndim == 2:
         return H
