@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from boolcp import checks
 from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
 from boolcp.fit.finish import find_undetermined
-from boolcp.fit.plan import Job, make_plan, open_lazy, refined_path, run
+from boolcp.fit.plan import Job, make_plan, open_lazy, ranked_path, refined_path, run
 from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
 from boolcp.fit.transform import design, explained_share, solve_factor
 from boolcp.fit.watch import Bars, Watch, progress
@@ -42,7 +42,8 @@ class BMP(TransformerMixin, BaseEstimator):
         that have more than one entry.
     atom_rank : int, None or "auto"
         Rank of the real part of each atom. 1: z (x) u (x) w, the Boolean CP of the paper's Eq. (1); an integer L: z
-        times a block of rank L; None: a dense block, Algorithm 2 to the letter; "auto": chosen by the noise level.
+        times a block of rank L; None: a dense block, Algorithm 2 to the letter; "auto": blocks of a rank that the
+        noise level chooses compete with atoms of rank one, and are taken where their estimated risk is lower.
     criterion : {"normalized", "published"}
         What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
     alpha : float
@@ -275,20 +276,23 @@ class BMP(TransformerMixin, BaseEstimator):
         job, norm2 = self._job(data, labels, rng), data.squared_norm
         bars = [Bars()] if self.verbose else []
         with one_thread(), Watch(rng, bars) as watch:
-            if not self.refine or self.atom_rank in (None, "auto") or data.ndim == 2:
+            if not self.refine or self.atom_rank is None or data.ndim == 2:
                 path = run(job, make_plan(data, job.settings), State(), watch)[0].path
             else:
                 path = (BooleanCP(data.shape),)
                 for pursuit in refined_path(job):
                     path, k = pursuit.path, pursuit.n_atoms
                     watch.step(State(), progress("path", k, self.n_atoms, norm2, norm2))
+                if self.atom_rank == "auto":
+                    path = ranked_path(job, path, watch)
         return tuple(replace(W, labels=labels) for W in path)
 
     def complete(self, X, *, mask=None):
         """Return X with its missing entries filled by the decomposition, the observed ones untouched.
 
         Unless the decomposition explains the observed entries to the tolerance, fills are clipped to their range, with
-        a warning if some were far outside. Entries in slices that have no observed entry at all stay NaN.
+        a warning if some were far outside (not those of a lazy X). Entries in slices that have no observed entry at all
+        stay NaN.
 
         Parameters
         ----------

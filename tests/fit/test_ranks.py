@@ -96,3 +96,15 @@ def test_backfitting_raises_the_rank_where_the_data_have_more(rng):
     assert W.atoms[0].rank == 4
     assert loss == pytest.approx(np.sum((X - W.to_tensor()) ** 2)) and risk > loss
     assert loss < np.sum((X - one.to_tensor()) ** 2)
+
+
+def test_each_estimate_of_a_path_is_of_the_kind_with_the_lower_risk(rng):
+    truth = block_sum(rng, (16, 14, 15), (0,), 3)
+    X = truth.to_tensor() + rng.standard_normal((16, 14, 15))
+    model = BMP(2, atom_rank="auto", sigma=1.0, random_state=0)
+    path = model.fit_path(X)
+    assert [W.n_atoms for W in path][:2] == [0, 1] and path[1].atoms[0].rank == 3
+    plain, _, _ = boolcp.datasets.make_boolean_cp((14, 15, 16), 2, noise=0.5, random_state=1)
+    one = BMP(2, atom_rank=1, random_state=0).fit_path(plain)
+    for V, W in zip(model.set_params(sigma=None).fit_path(plain)[1:], one[1:], strict=True):
+        assert_identical(V, W)

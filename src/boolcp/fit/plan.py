@@ -463,6 +463,26 @@ def refined_path(job: Job) -> Iterator[Pursuit]:
     yield from pursue(first, job.settings.n_atoms, lambda pursuit: find(pursuit.memory), correct)
 
 
+def ranked_path(job: Job, refined: tuple[BooleanCP, ...], watch: Watch) -> tuple[BooleanCP, ...]:
+    """Return the refined estimates of rank one, or at each number of atoms the blocks where their risk is lower."""
+    data, s = job.data, job.settings
+    if is_noise(data.residual(refined[-1])):
+        return refined
+    if not data.is_complete:
+        blocks = run(job, make_plan(data, s), State(), watch)[0].path
+        return blocks if any(atom.rank != 1 for atom in blocks[-1].atoms) else refined
+    sigma = noise_level(data) if s.sigma is None else float(s.sigma)
+    options: dict[str, Any] = {"tol": job.tol, "certify": False, "criterion": s.criterion}
+    steps = block_pursuit(data, s.n_atoms, job.modes, job.rng, atom_rank="auto", sigma=sigma, **options)
+    *_, found = steps
+    path, n_found = list(refined), len(found.path)
+    for k, W in enumerate(refined[1:n_found], 1):
+        risk = risk_of_columns(W, data.residual(W).squared_norm, sigma)
+        if with_bits(found.memory[0][k], found.path[k], sigma) < with_bits(risk, W, sigma):
+            path[k] = found.path[k]
+    return (*path, *found.path[len(refined) :])
+
+
 # lazy arrays
 
 
