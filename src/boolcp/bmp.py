@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from boolcp import checks
 from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
 from boolcp.fit.finish import find_undetermined
-from boolcp.fit.plan import Job, make_plan, open_lazy, refined_path, run
+from boolcp.fit.plan import Job, make_plan, open_lazy, ranked_path, refined_path, run
 from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
 from boolcp.fit.transform import design, explained_share, solve_factor
 from boolcp.fit.watch import Bars, Progress, Watch, progress
@@ -31,6 +31,8 @@ from boolcp.threads import one_thread
 
 # parameters that may change between a fit and the one that continues it with warm_start
 FREE = {"n_atoms", "n_init", "max_iter", "certify", "compression", "random_state", "verbose", "max_memory"}
+EXACT = 1e-8  # share of variance not explained that counts as none
+OUTSIDE = 0.1  # share of the range of the data by which a fill may leave it without a warning
 SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none
 
 Callback = Callable[[Progress], Any]
@@ -48,7 +50,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         that have more than one entry.
     atom_rank : int, None or "auto"
         Rank of the real part of each atom. 1: z (x) u (x) w, the Boolean CP of the paper's Eq. (1); an integer L: z
-        times a block of rank L; None: a dense block, Algorithm 2 to the letter; "auto": chosen by the noise level.
+        times a block of rank L; None: a dense block, Algorithm 2 to the letter; "auto": blocks of a rank that the
+        noise level chooses compete with atoms of rank one, and are taken where their estimated risk is lower.
     criterion : {"normalized", "published"}
         What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
     alpha : float
@@ -297,19 +300,22 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         job, norm2 = self._job(data, labels, rng), data.squared_norm
         bars = [Bars()] if self.verbose else []
         with one_thread(), Watch(rng, bars) as watch:
-            if not self.refine or self.atom_rank in (None, "auto") or data.ndim == 2:
+            if not self.refine or self.atom_rank is None or data.ndim == 2:
                 path = run(job, make_plan(data, job.settings), State(), watch)[0].path
             else:
                 path = (BooleanCP(data.shape),)
                 for pursuit in refined_path(job):
                     path, k = pursuit.path, pursuit.n_atoms
                     watch.step(State(), progress("path", k, self.n_atoms, norm2, norm2))
+                if self.atom_rank == "auto":
+                    path = ranked_path(job, path, watch)
         return tuple(replace(W, labels=labels) for W in path)
 
     def complete(self, X: Any, *, mask: ArrayLike | None = None) -> Any:
         """Return X with its missing entries filled in from the decomposition; observed entries keep their values.
 
-        Slices without any observed entry stay NaN.
+        Unless the decomposition explains the observed entries to the tolerance, fills are clipped to their range, with
+        a warning if some were far outside (not those of a lazy X). Slices without any observed entry stay NaN.
 
         Parameters
         ----------
@@ -344,8 +350,19 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             check_shape(W, values.shape, None)
             filled = np.array(values)
             if observed is not None:
-                filled[~observed] = W.to_tensor()[~observed]
+                filled[~observed] = self._clipped(W.to_tensor()[~observed], values[observed])
         return filled if labels is None else X.copy(data=filled)
+
+    def _clipped(self, fills: np.ndarray, known: np.ndarray) -> np.ndarray:
+        """Return the fills within the range of the known entries, with a warning if some are far outside."""
+        W = self.decomposition_
+        is_exact = W.data_norm2 and W.data_inner is not None and 1 - W.explained() <= EXACT
+        if is_exact or not len(known):
+            return fills
+        low, high = known.min(), known.max()
+        margin = OUTSIDE * (high - low)
+        checks.warn_clipped(np.sum((fills < low - margin) | (fills > high + margin)), len(fills), low, high)
+        return np.clip(fills, low, high)
 
     def transform(self, X: Any, *, mode: int | str = 0, mask: ArrayLike | None = None) -> np.ndarray:
         """Return the factor of new data along one mode, the other factors fixed.

@@ -300,3 +300,15 @@ def warn_undetermined(undetermined: Mapping[int, np.ndarray], dims: Sequence[str
 def warn_zero() -> None:
     """Warn that a zero tensor has nothing to decompose."""
     warnings.warn("X is zero everywhere: the decomposition has no atoms.", UserWarning, stacklevel=3)
+
+
+def warn_clipped(n_outside: int, n_fills: int, low: float, high: float) -> None:
+    """Warn about fills far outside the range of the observed entries, if there are any."""
+    if n_outside:
+        warnings.warn(
+            f"{n_outside} of {n_fills} filled entries were far outside the range of the data and were clipped to "
+            f"[{low:.4g}, {high:.4g}]: the observed entries do not determine all atoms. Use fewer atoms, or choose "
+            f"their number with select_n_atoms.",
+            UserWarning,
+            stacklevel=4,
+        )

@@ -20,7 +20,7 @@ from boolcp.fit.blocks import (
     sum_products,
 )
 from boolcp.fit.relax import last
-from boolcp.fit.shrinkage import noise_level, shrink_matrix, signal_subspaces
+from boolcp.fit.shrinkage import shrink_matrix, signal_subspaces
 from boolcp.fit.state import Pursuit
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage import DenseTensor, MaskedTensor, TuckerTensor
@@ -246,13 +246,6 @@ def test_float32_is_enough(rng):
     X, bits = make_blocks((20, 18, 16), (0, 1), (2, 2), rng)
     W = pursue(X.astype(np.float32), 2, rng, modes=(0, 1), atom_rank=None, tol=1e-3).path[-1]
     assert {atom.z.tobytes() for atom in W.atoms} == {z.tobytes() for z in bits}
-
-
-def test_noise_level_of_noise_and_of_low_rank_plus_noise(rng):
-    clean, _ = make_blocks((30, 40, 35), (0, 1), (2, 2), rng)
-    noise = rng.standard_normal(clean.shape)
-    assert noise_level(DenseTensor(3 * noise)) == pytest.approx(3, rel=0.02)
-    assert noise_level(DenseTensor(clean + 0.5 * noise)) == pytest.approx(0.5, rel=0.1)
 
 
 def test_degrees_of_freedom_are_the_divergence(rng):

@@ -168,7 +168,7 @@ def test_the_callback_is_told_every_step_and_changes_nothing():
         seen[0].step = 7  # frozen
     _, seen = follow(BMP(2, atom_rank=2, random_state=0), with_gaps(X[:8, :9, :10], 0.2))
     assert [p.step for p in seen if p.stage == "pursuit"] == [1, 2]
-    assert list(dict.fromkeys(p.stage for p in seen)) == ["pursuit", "search", "observed"]
+    assert list(dict.fromkeys(p.stage for p in seen)) == ["pursuit", "search", "observed", "ridge"]
 
 
 @pytest.mark.parametrize("how", ["true", "interrupt"])
@@ -193,7 +193,8 @@ def test_a_fit_is_stopped_with_the_best_so_far(how, share):
         estimate = W.to_tensor()
         explained = 1 - np.nansum((X - estimate) ** 2) / np.nansum(X**2)
         assert W.explained() == pytest.approx(explained)
-    assert whole.decomposition_.explained() >= W.explained() - 1e-9 and whole.stop_reason_ != STOPPED
+    slack = 0.02 if share else 1e-9  # the ridge over observed entries costs a little of them
+    assert whole.decomposition_.explained() >= W.explained() - slack and whole.stop_reason_ != STOPPED
 
 
 @pytest.mark.parametrize("options", [{"atom_rank": None}, {"atom_rank": "auto"}, {"refine": False}])

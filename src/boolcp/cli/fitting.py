@@ -76,8 +76,8 @@ def check_checkpoint(checkpoint: Path | None, *, is_resumed: bool = False) -> No
 def fit_until_stopped(model: Any, X: Any, *, checkpoint: Path | None = None) -> bool:
     """Fit the model and return True if Ctrl-C made the result partial.
 
-    Ctrl-C gives up the present step at once. In the pursuit, the atoms found so far are then refined; later, the best so
-    far is the result. The third Ctrl-C leaves without a result.
+    Ctrl-C gives up the present step at once. In the pursuit, the atoms found so far are then refined; later, the best
+    so far is the result. The third Ctrl-C leaves without a result.
     """
     from boolcp.fit.state import STOP_REASONS
 
@@ -108,9 +108,7 @@ class Stopper:
         self.n_asked += 1
         if self.n_asked > 2:
             raise KeyboardInterrupt
-        note(
-            "\nStopping: what has been found is finished and saved. Ctrl-C again to finish sooner, a third time for no result."
-        )
+        note("\nStopping: what has been found is finished and saved. Ctrl-C again: sooner. A third time: no result.")
         raise Stop
 
 

@@ -18,10 +18,11 @@ import numpy as np
 
 from boolcp.contractions import gram_product, khatri_rao
 from boolcp.fit.atom_search import best_boolean, make_atom, residual_gram
+from boolcp.fit.noise import noise_level
 from boolcp.fit.polish import best_bits
 from boolcp.fit.pursuit import pursue
 from boolcp.fit.relax import solve_rows
-from boolcp.fit.shrinkage import noise_level, shrink_block, signal_subspaces
+from boolcp.fit.shrinkage import shrink_block, signal_subspaces
 from boolcp.fit.state import Pursuit, record
 from boolcp.fit.weights import atom_system
 from boolcp.program.flips import DEPENDENT, climb_ratio

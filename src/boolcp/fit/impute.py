@@ -9,7 +9,7 @@ import numpy as np
 
 from boolcp.fit.blocks import Run, competing_starts, finish, terms_of
 from boolcp.fit.finish import fit_weights
-from boolcp.fit.shrinkage import noise_level
+from boolcp.fit.noise import noise_level
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage import DenseTensor
 from boolcp.storage.protocol import Storage

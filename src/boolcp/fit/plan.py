@@ -15,8 +15,10 @@ from boolcp.fit import certify, impute
 from boolcp.fit.atom_search import greedy_atom_search
 from boolcp.fit.blocks import block_pursuit
 from boolcp.fit.finish import by_size, fit_weights, not_worse, on_full_data, penalize, settled, shortened, with_data
+from boolcp.fit.noise import noise_level, noise_variance
 from boolcp.fit.polish import polish, polish_sweeps
 from boolcp.fit.pursuit import Find, add_greedy, boolean_matching_pursuit, polished_pursuit, pursue
+from boolcp.fit.ranks import backfit_ranks, is_noise, risk_of_columns, with_bits
 from boolcp.fit.relax import begin, last
 from boolcp.fit.starts import EXACT, Search, refine_once, revive, search, search_observed
 from boolcp.fit.state import Pursuit, Settings, State
@@ -32,6 +34,8 @@ from boolcp.storage.tucker import first_gram, is_compressible
 
 EXTRA_RANK = 10  # directions kept in each mode of the compressed tensor beyond the number of columns
 NOISELESS = 1e-5  # a loss below this part of |X|^2 leaves nothing to the noise
+N_RIDGE = 20  # sweeps with a ridge over the observed entries at most
+RIDGE_SETTLED = 1e-4  # fall of the loss, relative to it, that ends them
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for atoms of rank one and of larger rank, which settle slowly
 
 
@@ -81,12 +85,14 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     result = Stage("result", finish, improves=False)
     if not settings.refine:
         return Stage("pursuit", published_stage), result
-    if settings.atom_rank is None or data.ndim == 2 or (settings.atom_rank == "auto" and data.is_complete):
+    if settings.atom_rank is None or data.ndim == 2:
         return Stage("pursuit", block_stage), result
+    is_auto, noise = settings.atom_rank == "auto", Stage("noise", noise_stage)
     core, pursuit = Stage("core", core_stage, improves=False), Stage("pursuit", pursuit_stage)
     starts = Stage("start", start_stage), Stage("search", search_stage)
     if data.is_complete:
-        return core, pursuit, *starts, Stage("polish", polish_stage), result
+        ranks = (noise, Stage("ranks", ranks_stage), Stage("blocks", competing_stage)) if is_auto else ()
+        return core, pursuit, *starts, Stage("polish", polish_stage), *ranks, result
     path = Stage("path", path_stage, improves=False)
     stages: tuple[Stage, ...] = (
         core,
@@ -95,9 +101,10 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
         *starts,
         Stage("observed", observed_stage),
         Stage("fewer", fewer_stage),
+        Stage("ridge", ridge_stage),
     )
-    if settings.atom_rank == "auto":
-        stages += Stage("filled", filled_stage), Stage("settle", settle_stage)
+    if is_auto:
+        stages += noise, Stage("filled", filled_stage), Stage("settle", settle_stage)
     return *stages, result
 
 
@@ -146,7 +153,7 @@ def begun(state: State) -> Pursuit | None:
     return state.done.get("earlier") if state.here is None else state.here
 
 
-def told(job: Job, tensor: Storage, pursuits: Iterator[Pursuit]) -> Iterator[Step]:
+def told(job: Job, tensor: Storage, pursuits: Iterator[Pursuit], name: str = "pursuit") -> Iterator[Step]:
     """Yield each pursuit, with its progress if it has a new atom, and why the last one ended."""
     n_atoms, n_before = job.settings.n_atoms, None
     for pursuit in pursuits:
@@ -155,7 +162,7 @@ def told(job: Job, tensor: Storage, pursuits: Iterator[Pursuit]) -> Iterator[Ste
             pursuit = replace(pursuit, stop_reason="n_atoms")
         seen = None
         if n_before is not None and n_found > n_before:
-            seen = progress("pursuit", n_found, n_atoms, 2 * pursuit.history[-1].loss, tensor.squared_norm)
+            seen = progress(name, n_found, n_atoms, 2 * pursuit.history[-1].loss, tensor.squared_norm)
         n_before = n_found
         yield pursuit, seen
 
@@ -290,15 +297,58 @@ def fewer_stage(job: Job, state: State) -> Iterator[Step]:
             return
 
 
+def ridge_stage(job: Job, state: State) -> Iterator[Step]:
+    """Polish the best columns with a ridge by the noise and the energy of each, so that no fill explodes."""
+    found, data, s = reached(job, state), job.data, job.settings
+    if found is None or found.loss <= EXACT * data.squared_norm:
+        return
+    best = not_worse(data, found, to_improve(state, state.done["path"]), max_iter=s.max_iter)
+    variance = noise_variance(data, best) if s.sigma is None else s.sigma**2
+    first = begin(best) if state.here is None else state.here
+    for here in polish_sweeps(data, first, max_iter=min(s.max_iter, N_RIDGE), tol=RIDGE_SETTLED, variance=variance):
+        yield here, progress("ridge", here.n_done, None, here.W.loss, data.squared_norm)
+
+
+def noise_stage(job: Job, state: State) -> Iterator[Step]:
+    """Yield the noise level if the refined atoms of rank one leave more than noise, and blocks are worth a trial."""
+    found, data, sigma = reached(job, state), job.data, job.settings.sigma
+    if found is None or found.loss <= NOISELESS * data.squared_norm:
+        return
+    if is_noise(data.residual(found.to_decomposition())):
+        return
+    if sigma is None:
+        sigma = noise_level(data) if data.is_complete else filled(job, state)[1]
+    yield float(sigma), None
+
+
+def ranks_stage(job: Job, state: State) -> Iterator[Step]:
+    """Back-fit the refined atoms of rank one, and let the noise choose their ranks."""
+    sigma, found = state.done["noise"], reached(job, state)
+    if sigma is not None and found is not None:
+        yield backfit_ranks(job.data, found.to_decomposition(), job.modes, job.rng, sigma, tol=job.tol), None
+
+
+def competing_stage(job: Job, state: State) -> Iterator[Step]:
+    """Find blocks on the data itself, which compete with the atoms of rank one."""
+    s, sigma = job.settings, state.done["noise"]
+    if sigma is None:
+        return
+    options: dict[str, Any] = {"tol": job.tol, "certify": s.certify, "criterion": s.criterion, "start": state.here}
+    steps = block_pursuit(job.data, s.n_atoms, job.modes, job.rng, atom_rank="auto", sigma=sigma, **options)
+    yield from told(job, job.data, steps, "blocks")
+
+
 def filled_stage(job: Job, state: State) -> Iterator[Step]:
     """Find blocks on the tensor completed by the refined atoms of rank one."""
+    if state.done["noise"] is None:
+        return
     impute.check_size(job.data)
     full, sigma = filled(job, state)
     steps = block_pursuit(
         full, job.settings.n_atoms, job.modes, job.rng, atom_rank="auto", sigma=sigma, tol=job.tol, certify=False,
         criterion=job.settings.criterion, start=state.here,
     )  # fmt: skip
-    yield from told(job, full, steps)
+    yield from told(job, full, steps, "blocks")
 
 
 def filled(job: Job, state: State) -> tuple[Storage, float]:
@@ -311,7 +361,9 @@ def filled(job: Job, state: State) -> tuple[Storage, float]:
 
 def settle_stage(job: Job, state: State) -> Iterator[Step]:
     """Fit the blocks of each estimate to the observed entries; yield the estimates with their losses."""
-    pursuit, sigma = state.done["filled"], filled(job, state)[1]
+    pursuit, sigma = state.done["filled"], state.done["noise"]
+    if pursuit is None:
+        return
     here = () if state.here is None else state.here
     for W in pursuit.path[1 + len(here) :]:
         here = (*here, impute.settle(job.data, W, job.modes, job.rng, sigma, tol=job.tol))
@@ -325,10 +377,10 @@ def finish(job: Job, state: State) -> Iterator[Step]:
         pursuit = done["pursuit"]
         yield (pursuit, pursuit.W if not s.refine else penalize(pursuit.W, s.alpha)), None
         return
-    if done.get("settle"):
-        yield settled(done, data.squared_norm, s.alpha), None
-        return
     solution, pursuit = reached(job, state), done.get("path") or done["pursuit"]
+    if done.get("noise") is not None and solution is not None and (better := lower_risk(data, done, solution, s.alpha)):
+        yield better, None
+        return
     if solution is not None and solution.n_atoms < pursuit.n_atoms and done.get("fewer") is not None:
         pursuit = shortened(pursuit, solution.n_atoms)
     W = None if solution is None else by_size(solution.to_decomposition())
@@ -337,17 +389,46 @@ def finish(job: Job, state: State) -> Iterator[Step]:
             data.ask_ahead([W.factors, pursuit.W.factors])
         pursuit = on_full_data(pursuit, data, job.atom_rank, s.certify and not state.is_stopped)
     if W is not None and solution is not None:
-        start = done["start"] if "fitted" in done and done.get("start") is not None else pursuit.W
-        best = not_worse(data, solution, start, max_iter=s.max_iter)
+        is_judged = done.get("ridge") is not None
+        best = solution if is_judged else not_worse(data, solution, to_improve(state, pursuit), max_iter=s.max_iter)
         W = with_data(W if best is solution else by_size(best.to_decomposition()), data)
         if s.certify:
             W = certify.certify(data, W, certify.left_out_weights(W))
     yield (pursuit, penalize(pursuit.W if W is None else W, s.alpha)), None
 
 
+def lower_risk(
+    data: Storage, done: dict[str, Any], solution: Columns, alpha: float
+) -> tuple[Pursuit, BooleanCP] | None:
+    """Return the pursuit and the decomposition of the blocks with the lowest risk; None if rank one has a lower one."""
+    sigma, W = done["noise"], solution.to_decomposition()
+    options: list[tuple[float, tuple[Pursuit, BooleanCP] | None]] = []
+    options.append((with_bits(risk_of_columns(W, solution.loss, sigma), W, sigma), None))
+    if done.get("settle"):
+        (V, loss), pursuit = done["settle"][-1], settled(done, data.squared_norm, alpha)
+        options.append((with_bits(risk_of_columns(V, loss, sigma), V, sigma), pursuit))
+    if done.get("ranks") is not None:
+        risk, _, V = done["ranks"]
+        kept = on_full_data(done["pursuit"], data, 1, is_certified=False)
+        options.append((with_bits(risk, V, sigma), (kept, penalize(by_size(V), alpha))))
+    if done.get("blocks") is not None and done["blocks"].n_atoms:
+        pursuit = done["blocks"]
+        V = pursuit.W
+        options.append((with_bits(pursuit.memory[0][-1], V, sigma), (pursuit, penalize(V, alpha))))
+    return min(options, key=lambda option: option[0])[1]
+
+
+def to_improve(state: State, pursuit: Pursuit) -> BooleanCP:
+    """Return the estimate that a result has to improve: that of the pursuit, or of a warm start."""
+    start = state.done.get("start")
+    return start if "fitted" in state.done and start is not None else pursuit.W
+
+
 def reached(job: Job, state: State) -> Columns | None:
     """Return the best columns that the stages so far have led to; None if nothing was refined."""
     done = state.done
+    if done.get("ridge") is not None:
+        return done["ridge"].result
     if done.get("fewer") is not None and done["fewer"][1] is not None:
         return done["fewer"][1]
     if done.get("polish") is not None:
@@ -369,7 +450,10 @@ def refined_path(job: Job) -> Iterator[Pursuit]:
         if longer is None:
             return replace(pursuit, stop_reason="no descent")
         best = refine_once(small, longer, job.modes, find, job.rng)
-        W = polish(data, best, max_iter=3).to_decomposition()
+        columns = polish(data, best, max_iter=3)
+        if not data.is_complete:
+            columns = polish(data, columns, max_iter=3, variance=noise_variance(data, columns))
+        W = columns.to_decomposition()
         is_longer = W.n_atoms > pursuit.n_atoms
         return Pursuit(
             (*pursuit.path, W), memory=best.to_decomposition(), stop_reason="" if is_longer else "no descent"
@@ -377,6 +461,26 @@ def refined_path(job: Job) -> Iterator[Pursuit]:
 
     first = Pursuit((BooleanCP(data.shape),), memory=BooleanCP(data.shape))
     yield from pursue(first, job.settings.n_atoms, lambda pursuit: find(pursuit.memory), correct)
+
+
+def ranked_path(job: Job, refined: tuple[BooleanCP, ...], watch: Watch) -> tuple[BooleanCP, ...]:
+    """Return the refined estimates of rank one, or at each number of atoms the blocks where their risk is lower."""
+    data, s = job.data, job.settings
+    if is_noise(data.residual(refined[-1])):
+        return refined
+    if not data.is_complete:
+        blocks = run(job, make_plan(data, s), State(), watch)[0].path
+        return blocks if any(atom.rank != 1 for atom in blocks[-1].atoms) else refined
+    sigma = noise_level(data) if s.sigma is None else float(s.sigma)
+    options: dict[str, Any] = {"tol": job.tol, "certify": False, "criterion": s.criterion}
+    steps = block_pursuit(data, s.n_atoms, job.modes, job.rng, atom_rank="auto", sigma=sigma, **options)
+    *_, found = steps
+    path, n_found = list(refined), len(found.path)
+    for k, W in enumerate(refined[1:n_found], 1):
+        risk = risk_of_columns(W, data.residual(W).squared_norm, sigma)
+        if with_bits(found.memory[0][k], found.path[k], sigma) < with_bits(risk, W, sigma):
+            path[k] = found.path[k]
+    return (*path, *found.path[len(refined) :])
 
 
 # lazy arrays

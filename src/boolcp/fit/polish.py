@@ -13,22 +13,26 @@ from boolcp.result.columns import Columns
 from boolcp.storage.protocol import Storage
 
 MAX_JOINT = 10  # Boolean columns of one mode whose 2^K patterns are all tried in each row
+LEAST = 0.01  # share of the energy of a column that counts as signal at least
 ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
 
 
-def polish(data: Storage, W: Columns, *, max_iter: int = 50, tol: float = 1e-9) -> Columns:
+def polish(data: Storage, W: Columns, *, max_iter: int = 50, tol: float = 1e-9, variance: float = 0.0) -> Columns:
     """Return the columns after alternating over the modes until nothing changes; the loss never rises."""
     start = begin(W)
-    return last(polish_sweeps(data, start, max_iter=max_iter, tol=tol), start).result
+    return last(polish_sweeps(data, start, max_iter=max_iter, tol=tol, variance=variance), start).result
 
 
-def polish_sweeps(data: Storage, here: Sweeps, *, max_iter: int = 50, tol: float = 1e-9) -> Iterator[Sweeps]:
+def polish_sweeps(
+    data: Storage, here: Sweeps, *, max_iter: int = 50, tol: float = 1e-9, variance: float = 0.0
+) -> Iterator[Sweeps]:
     """Yield sweeps over the modes: real columns by least squares, Boolean ones bit by bit. The loss never rises.
 
-    They are settled when no bit changes and a sweep lowers the loss by less than `tol` of it.
+    They are settled when no bit changes and a sweep lowers the loss by less than `tol` of it. With missing entries and
+    a `variance` of the noise, real columns have the ridge of `ridges`, and the loss may rise a little.
     """
     while here.n_done < max_iter and not here.is_settled:
-        W, is_changed = sweep(data, here.W)
+        W, is_changed = sweep(data, here.W, variance)
         if not np.isfinite(W.loss):  # too few observed entries to hold the factors
             yield Sweeps(W.with_matrices(W.matrices), here.n_done + 1, True)
             return
@@ -37,7 +41,7 @@ def polish_sweeps(data: Storage, here: Sweeps, *, max_iter: int = 50, tol: float
         yield here
 
 
-def sweep(data: Storage, W: Columns) -> tuple[Columns, bool]:
+def sweep(data: Storage, W: Columns, variance: float = 0.0) -> tuple[Columns, bool]:
     """Decide the factor of each mode once; return the columns with |X - W|^2, and whether a bit changed.
 
     Complete data is read for one mode only, the longest, which goes first: contracted with the factor found, it is
@@ -52,7 +56,9 @@ def sweep(data: Storage, W: Columns) -> tuple[Columns, bool]:
             A, source = source.update(factors, mode, partial(decide_columns, H, S, boolean))
         else:
             H, P = source.normal_equations(factors, mode)
-            A = decide_columns(H, S, boolean, P, factors[mode])
+            A = decide_columns(
+                with_ridge(H, S, boolean, factors[mode], variance, sum(data.shape)), S, boolean, P, factors[mode]
+            )
         own = W.column_mode == mode
         is_changed |= not np.array_equal(A[:, own], factors[mode][:, own])
         factors[mode] = A
@@ -61,6 +67,26 @@ def sweep(data: Storage, W: Columns) -> tuple[Columns, bool]:
             if mode == order[0] and source is not data:
                 source = source.scaled(1 / sizes)
     return W.with_matrices(factors, data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A)), is_changed
+
+
+def with_ridge(
+    H: np.ndarray, S: np.ndarray | None, boolean: np.ndarray, A: np.ndarray, variance: float, n_free: float
+) -> np.ndarray:
+    """Return the normal equations H_i (d, R, R) of the rows of a factor A (d, R) with a ridge for each real column.
+
+    Entries a_i of a column are taken for draws of variance t and their data for noise of the given variance, which
+    makes the ridge variance / t. The energy sum_i H_i a_i^2 that a column has at the observed entries is t sum_i H_i,
+    and the variance for each of the `n_free` numbers of its atom, which is noise that was fitted. So an atom that
+    hardly exceeds the noise where it is seen is not blown up where it is not.
+    """
+    if variance == 0 or H.ndim == 2:
+        return H
+    known = np.einsum("ikk->ik", H)
+    energy = np.sum(known * A**2, axis=0)
+    signal = np.maximum(energy - variance * n_free, LEAST * energy)
+    ridge = variance * known.sum(axis=0) / np.maximum(signal, 1e-300)
+    is_bit = boolean if S is None else S @ boolean > 0
+    return H + np.diag(np.where(is_bit, 0.0, ridge))
 
 
 def decide_columns(

@@ -1,4 +1,4 @@
-"""Blocks in noise: the noise level, the subspaces that stand out of it, and the shrinkage of a block's singular values.
+"""Blocks in noise: the subspaces that stand out of it, and the shrinkage of a block's singular values.
 
 For a matrix (m, n) of noise with standard deviation sigma the largest singular value is close to the edge
 sigma (sqrt(m) + sqrt(n)). What is above it is shrunk as is optimal in squared error [1]_, and the degrees of freedom of
@@ -27,34 +27,6 @@ from boolcp.storage.tucker import leading_basis
 Shrunk = tuple[tuple[np.ndarray, ...], float]  # the factors of a shrunk block, and its degrees of freedom
 
 SMALLEST = 1e-7  # singular values below this share of the largest are rounding errors of the Gram matrix
-
-
-def noise_level(data: Storage) -> float:
-    """Return an estimate of the standard deviation of the noise.
-
-    It is the square root of the median eigenvalue of X_n X_n' over that of pure noise (the Marchenko-Pastur law), the
-    smallest over the modes. For compressed data it is the root mean square of what the compression left out.
-    """
-    size = float(np.prod(data.shape, dtype=float))
-    floor = 1e-12 * np.sqrt(data.squared_norm / size)
-    if data.is_compressed:
-        left_out = size - np.prod(data.core.shape, dtype=float)
-        return max(np.sqrt(max(data.squared_norm - data.core.squared_norm, 0.0) / max(left_out, 1.0)), floor)
-    levels: list[float] = []
-    for mode, d in sorted(enumerate(data.shape), key=lambda pair: pair[1]):  # short modes first, a long one alone
-        n_columns = size / d
-        if d <= n_columns and not (is_long(d) and levels):
-            median = max(np.median(np.linalg.eigvalsh(data.gram(mode))), 0.0)
-            levels.append(np.sqrt(median / n_columns / marchenko_pastur_median(d / n_columns)))
-    return float(max(min(levels), floor))
-
-
-def marchenko_pastur_median(ratio: float) -> float:
-    """Return the median of the Marchenko-Pastur law with unit variance and ratio d / n <= 1."""
-    low, high = (1 - np.sqrt(ratio)) ** 2, (1 + np.sqrt(ratio)) ** 2
-    x = np.linspace(low, high, 20001)[1:-1]
-    mass = np.cumsum(np.sqrt((high - x) * (x - low)) / x)
-    return float(x[np.searchsorted(mass, mass[-1] / 2)])
 
 
 def signal_subspaces(data: Storage, sigma: float) -> list[tuple[Storage, tuple[int, ...]]]:

@@ -171,7 +171,8 @@ def next_phase(
         phase = "over" if best.loss <= EXACT * data.squared_norm else "least"
         return replace(here, search=Search(0, best, 1), phase=phase, sweeps=begin(best))
     if here.phase == "least":
-        here = replace(here, least=reached.loss, n_tries=n_init if share >= FEW else 3 * n_init)
+        n_tries = min(n_init, 2) if share >= PLENTY else n_init if share >= FEW else 3 * n_init
+        here = replace(here, least=reached.loss, n_tries=n_tries)
         is_enough = share >= PLENTY and is_free(data, here.best, here.least)
         return replace(here, phase="over") if is_enough else next_candidate(data, start, rng, here)
     if here.phase == str(len(RIDGES) - 1):

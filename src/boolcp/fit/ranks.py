@@ -1,0 +1,60 @@
+"""`atom_rank="auto"`: refined atoms of rank one and blocks compete by one estimate of the risk.
+
+Blocks are tried only where atoms of rank one leave more than noise, and taken only where the risk is lower: elsewhere
+the result is that of rank one, to the last bit.
+"""
+
+import numpy as np
+
+from boolcp.fit.blocks import Run, assess, competing_starts, terms_of
+from boolcp.fit.shrinkage import noise_edge
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.storage.long import is_long, n_columns
+from boolcp.storage.protocol import Storage, Tensor
+
+Ranked = tuple[float, float, BooleanCP]  # risk without bits, loss |X - W|^2, and W
+
+
+def is_noise(residual: Tensor) -> bool:
+    """Return True if no unfolding of a residual has a singular value above the edge of noise of the same size.
+
+    Missing entries count as zeros, which lowers the noise alike in all directions. Long modes are not looked at.
+    """
+    deviation = np.sqrt(residual.squared_norm / np.prod(residual.shape, dtype=float))
+    for mode, d in enumerate(residual.shape):
+        c = n_columns(residual, mode)
+        if is_long(min(d, c)):
+            continue
+        gram = residual.gram(mode) if d <= c else residual.column_gram(mode)
+        largest = np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0))
+        if largest > deviation * noise_edge(max(d, c), min(d, c)):
+            return False
+    return True
+
+
+def backfit_ranks(
+    data: Storage, W: BooleanCP, modes: tuple[int, ...], rng: np.random.Generator, sigma: float, *, tol: float
+) -> Ranked | None:
+    """Return the atoms of W after back-fitting, which chooses their ranks by the noise; None if nothing is left."""
+    storage, _, rule = competing_starts(data, modes, "auto", sigma)[0]
+    terms = Run(storage, modes, rule, rng, tol=tol, certify=False).backfit(terms_of(W))
+    return assess(data, rule, terms) if terms else None
+
+
+def risk_of_columns(W: BooleanCP, loss: float, sigma: float) -> float:
+    """Return |X - W|^2 + 2 sigma^2 (free real numbers) of atoms that are fitted by least squares."""
+    return loss + 2 * sigma**2 * sum(n_free(atom) for atom in W.atoms)
+
+
+def with_bits(risk: float, W: BooleanCP, sigma: float) -> float:
+    """Return a risk plus 2 sigma^2 for each bit, which is chosen from the data as well."""
+    return risk + 2 * sigma**2 * sum(len(atom.z) for atom in W.atoms)
+
+
+def n_free(atom: Atom) -> int:
+    """Return the number of free real numbers of an atom; mixing the columns of a matrix changes nothing."""
+    if atom.factors is None:
+        return int(atom.dense_block().size)
+    sizes, rank = [len(A) for A in atom.factors], int(atom.rank or 0)
+    mixing = rank * (rank - 1) if len(sizes) == 2 else 0  # AB' = (AT)(T^-1 B')
+    return rank * (sum(sizes) - len(sizes) + 1) - mixing
