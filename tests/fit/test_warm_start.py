@@ -10,7 +10,7 @@ import boolcp
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.atom_search import greedy_atom_search
-from boolcp.fit.watch import Progress
+from boolcp.fit.watch import Progress, Stop
 
 STOPPED = "stopped by the callback: this is the best result so far"
 
@@ -206,6 +206,35 @@ def test_every_pursuit_is_stopped(options, share):
     error = np.nansum((X - model.decomposition_.to_tensor()) ** 2) / np.nansum(X**2)
     assert model.decomposition_.explained() == pytest.approx(1 - error)
     assert model.history_[0].relative_error == pytest.approx(np.sqrt(error))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.7])
+def test_a_step_is_given_up_at_any_moment_and_all_before_it_counts(share):
+    X = make_boolean_cp((12, 14, 16), 3, noise=1.0, random_state=0).X
+    X = X if share == 0 else with_gaps(X, share)
+    _, steps = follow(BMP(3, random_state=0, n_init=3), X)
+    for stage in dict.fromkeys(progress.stage for progress in steps):
+        seen = []
+
+        def interrupt(progress, stage=stage, seen=seen):
+            seen.append(progress.stage)
+            if progress.stage == stage:
+                raise Stop
+
+        model = BMP(3, random_state=0, n_init=3).fit(X, callback=interrupt)
+        W = model.decomposition_
+        assert model.stop_reason_ == STOPPED and W.n_atoms == (1 if stage == "pursuit" else 3)
+        assert seen.count(stage) == 1 and (len(set(seen)) > 1 or stage != "pursuit")  # a pursuit is refined
+        assert W.explained() == pytest.approx(1 - np.nansum((X - W.to_tensor()) ** 2) / np.nansum(X**2))
+
+
+def test_a_stop_before_anything_was_found_comes_through(monkeypatch):
+    def interrupt(*arguments):
+        raise Stop
+
+    monkeypatch.setattr("boolcp.fit.plan.complete_tensor", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        BMP(2, random_state=0).fit(tensor())
 
 
 def test_the_pursuit_alone_is_ended():
