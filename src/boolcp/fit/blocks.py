@@ -31,6 +31,7 @@ from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage.protocol import ObservedStorage, Storage, Tensor
 
+# chosen by benchmarks/bench_real.py
 MAX_SWEEPS = 50
 SETTLED = 1e-3  # fall of the criterion in a sweep, relative to it, that ends back-fitting
 MAX_TRIALS = 3

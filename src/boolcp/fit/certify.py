@@ -1,4 +1,4 @@
-"""Certificates of rank-one atoms: which part of the best possible score an atom is proved to reach."""
+"""Certificates of atoms: which share of the best possible score an atom provably reaches."""
 
 from collections.abc import Sequence
 from dataclasses import replace

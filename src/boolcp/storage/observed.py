@@ -18,6 +18,7 @@ from boolcp.storage.dense import ArrayStorage, DenseTensor, fingerprint, reduce_
 from boolcp.storage.protocol import Factors, ObservedStorage
 from boolcp.threads import pass_over_data
 
+# faster by benchmarks/bench_completion.py
 FEW_MISSING = 0.7  # from this share of observed entries on, the missing ones are subtracted instead
 SPARSE = 0.05  # below this share of observed entries they are listed
 
