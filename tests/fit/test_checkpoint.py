@@ -108,7 +108,7 @@ def test_another_version_is_refused(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("boolcp.fit.checkpoint.__version__", "9.9")
         BMP(2, random_state=0).fit(X, checkpoint=path, callback=lambda progress: True)
-    with pytest.raises(FileError, match=r"written by boolcp 9.9, this is"):
+    with pytest.raises(FileError, match=r"written by boolcp 9.9 .format 2., but this is"):
         BMP.resume(path, X)
 
 

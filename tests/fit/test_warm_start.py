@@ -1,4 +1,4 @@
-"""A fitted model goes on with more atoms (`warm_start`), and a callback follows and ends a fit."""
+"""A fitted model continues with more atoms (`warm_start`), and a callback follows and ends a fit."""
 
 import shutil
 
