@@ -5,7 +5,7 @@ import pytest
 
 import boolcp
 from boolcp import BMP
-from boolcp.fit.ranks import backfit_ranks, is_noise, n_free, risk_of_columns, with_bits
+from boolcp.fit.ranks import backfit_ranks, is_noise, risk_of_columns, with_bits
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage import DenseTensor, MaskedTensor
 
@@ -56,21 +56,6 @@ def test_residuals_that_are_noise(shape, rng):
     assert is_noise(MaskedTensor(noise, rng.random(shape) < 0.6))
     atom = boolcp.datasets.make_boolean_cp(shape, 1, random_state=1).X
     assert not is_noise(DenseTensor(noise + atom))
-
-
-def test_free_numbers_are_the_rank_of_the_jacobian(rng):
-    for sizes, rank in (((6, 7), 1), ((6, 7), 3), ((4, 5, 3), 1), ((4, 5, 3), 2)):
-        factors = [rng.standard_normal((d, rank)) for d in sizes]
-        directions = []
-        for n, A in enumerate(factors):
-            for i, r in np.ndindex(A.shape):
-                columns = [B[:, r] if m != n else np.eye(len(A))[i] for m, B in enumerate(factors)]
-                block = columns[0]
-                for column in columns[1:]:
-                    block = np.multiply.outer(block, column)
-                directions.append(block.ravel())
-        assert n_free(Atom(0, np.ones(3, dtype=bool), tuple(factors))) == np.linalg.matrix_rank(directions)
-    assert n_free(Atom(0, np.ones(3, dtype=bool), block=np.ones((4, 5)))) == 20
 
 
 def test_risk_is_the_expected_error_of_known_bits(rng):

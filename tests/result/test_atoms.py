@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from samples import KINDS, random_atom, random_decomposition
 
+import boolcp
 from boolcp.datasets import make_boolean_cp
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.labels import Labels
@@ -208,7 +209,8 @@ def test_the_summary_is_a_table_of_what_is_known(rng):
     atoms = [random_atom(X.shape, 2, "block", rng), random_atom(X.shape, 0, "rank two", rng)]
     atoms[1] = dataclasses.replace(atoms[1], certificate=0.987)
     W = fitted(X, tuple(atoms), dims=("channel", "time", "trial"))
-    head, names, first, second, verdict = W.summary().split("\n")
+    head, names, first, second, counts, verdict = W.summary().split("\n")
+    assert counts == "38 parameters and 10 bits for 120 entries."
     assert (
         head.startswith("2 atoms of a 4 channel x 5 time x 6 trial tensor") and f"{100 * W.explained():.2f} %" in head
     )
@@ -224,7 +226,7 @@ def test_the_summary_is_a_table_of_what_is_known(rng):
 def test_the_summary_gives_a_verdict_where_it_is_cheap():
     for n_atoms, lines in ((1, ["This atom is"]), (3, ["These atoms are"]), (11, [])):
         W = make_boolean_cp((30, 31, 32), n_atoms, random_state=0).truth
-        found = W.summary().split("\n")[2 + n_atoms :]
+        found = W.summary().split("\n")[3 + n_atoms :]
         assert len(found) == len(lines) and all(
             text.startswith(start) for text, start in zip(found, lines, strict=True)
         )
@@ -305,3 +307,27 @@ def test_notebooks_show_a_table_with_escaped_labels(rng):
     assert html.count("<tr>") == 3 and "<th>certificate</th>" in html and "&lt;b&gt;" in html and "<b>" not in html
     for cell in W.summary().splitlines()[2].split():
         assert cell in html or cell == "0"
+
+
+def test_parameters_are_the_rank_of_the_jacobian(rng):
+    for sizes, rank in (((6, 7), 1), ((6, 7), 3), ((4, 5, 3), 1), ((4, 5, 3), 2)):
+        factors = [rng.standard_normal((d, rank)) for d in sizes]
+        directions = []
+        for n, A in enumerate(factors):
+            for i, r in np.ndindex(A.shape):
+                columns = [B[:, r] if m != n else np.eye(len(A))[i] for m, B in enumerate(factors)]
+                block = columns[0]
+                for column in columns[1:]:
+                    block = np.multiply.outer(block, column)
+                directions.append(block.ravel())
+        assert Atom(0, np.ones(3, dtype=bool), tuple(factors)).n_parameters == np.linalg.matrix_rank(directions)
+    assert Atom(0, np.ones(3, dtype=bool), block=np.ones((4, 5))).n_parameters == 20
+
+
+def test_a_summary_counts_parameters_and_bits():
+    X, _, _ = make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+    W = boolcp.decompose(X, 2, random_state=0)
+    real = [sum(W.shape) - len(atom.z) - 1 for atom in W.atoms]
+    assert W.n_parameters == sum(real) and W.n_bits == sum(len(atom.z) for atom in W.atoms)
+    assert f"{W.n_parameters} parameters and {W.n_bits} bits for 720 entries." in W.summary().splitlines()
+    assert boolcp.BooleanCP((3, 4)).n_parameters == boolcp.BooleanCP((3, 4)).n_bits == 0

@@ -8,7 +8,7 @@ import numpy as np
 
 from boolcp.fit.blocks import Run, assess, competing_starts, terms_of
 from boolcp.fit.shrinkage import noise_edge
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import BooleanCP
 from boolcp.storage.long import is_long, n_columns
 from boolcp.storage.protocol import Storage, Tensor
 
@@ -43,18 +43,9 @@ def backfit_ranks(
 
 def risk_of_columns(W: BooleanCP, loss: float, sigma: float) -> float:
     """Return |X - W|^2 + 2 sigma^2 (free real numbers) of atoms that are fitted by least squares."""
-    return loss + 2 * sigma**2 * sum(n_free(atom) for atom in W.atoms)
+    return loss + 2 * sigma**2 * W.n_parameters
 
 
 def with_bits(risk: float, W: BooleanCP, sigma: float) -> float:
     """Return a risk plus 2 sigma^2 for each bit, which is chosen from the data as well."""
-    return risk + 2 * sigma**2 * sum(len(atom.z) for atom in W.atoms)
-
-
-def n_free(atom: Atom) -> int:
-    """Return the number of free real numbers of an atom; mixing the columns of a matrix changes nothing."""
-    if atom.factors is None:
-        return int(atom.dense_block().size)
-    sizes, rank = [len(A) for A in atom.factors], int(atom.rank or 0)
-    mixing = rank * (rank - 1) if len(sizes) == 2 else 0  # AB' = (AT)(T^-1 B')
-    return rank * (sum(sizes) - len(sizes) + 1) - mixing
+    return risk + 2 * sigma**2 * W.n_bits

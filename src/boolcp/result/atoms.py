@@ -85,6 +85,19 @@ class Atom:
         """Return the number of entries where the atom is on."""
         return int(self.z.sum())
 
+    @property
+    def n_parameters(self) -> int:
+        """Return the number of free real numbers, the weight included and the bits not.
+
+        Columns that are scaled against each other, or two matrices of columns that are mixed, make the same real part:
+        what that leaves open is not counted.
+        """
+        if self.factors is None:
+            return int(self.dense_block().size)
+        sizes, rank = [len(A) for A in self.factors], self.factors[0].shape[1]
+        mixing = rank * (rank - 1) if len(sizes) == 2 else 0  # AB' = (AT)(T^-1 B')
+        return rank * (sum(sizes) - len(sizes) + 1) - mixing
+
     def columns(self, mode: int) -> np.ndarray:
         """Return the columns of the atom along one mode, (d_n, L): its real factor, or z repeated L times.
 
@@ -216,6 +229,16 @@ class BooleanCP:
     def boolean_mode(self) -> np.ndarray:
         """Return the Boolean mode of each atom, (K,)."""
         return np.array([atom.mode for atom in self.atoms], dtype=int)
+
+    @property
+    def n_parameters(self) -> int:
+        """Return the number of free real numbers of all atoms, the weights included and the bits not."""
+        return sum(atom.n_parameters for atom in self.atoms)
+
+    @property
+    def n_bits(self) -> int:
+        """Return the number of bits of all atoms."""
+        return sum(len(atom.z) for atom in self.atoms)
 
     @property
     def is_block(self) -> bool:
@@ -505,6 +528,7 @@ class BooleanCP:
         atom  mode  ones  rank  weight   alone  unique  certificate
            0     1   3/9     1   11.26  67.6 %  71.0 %       99.8 %
            1     0   3/8     1   7.451  27.7 %  31.1 %       99.5 %
+        35 parameters and 17 bits for 720 entries.
         These atoms are identifiable: no other 2 atoms sum to the same tensor.
         """
         return texts.summary(self)

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 def summary(W: "BooleanCP") -> str:
-    """Return the title, the table of atoms and the verdict on identifiability, as text."""
+    """Return the title, the table of atoms, the number of parameters and the verdict on identifiability, as text."""
     rows = _table(W)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([_title(W), *lines, *_verdict_lines(W)])
+    return "\n".join([_title(W), *lines, *_closing_lines(W)])
 
 
 def html_text(W: "BooleanCP") -> str:
@@ -22,7 +22,7 @@ def html_text(W: "BooleanCP") -> str:
     head, *rows = ([f"<td>{escape(cell)}</td>" for cell in row] for row in _table(W))
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     table = f"<table><thead><tr>{''.join(head).replace('td>', 'th>')}</tr></thead><tbody>{body}</tbody></table>"
-    return "".join([f"<p>{escape(_title(W))}</p>", table, *(f"<p>{escape(line)}</p>" for line in _verdict_lines(W))])
+    return "".join([f"<p>{escape(_title(W))}</p>", table, *(f"<p>{escape(line)}</p>" for line in _closing_lines(W))])
 
 
 def _title(W: "BooleanCP") -> str:
@@ -51,12 +51,13 @@ def _table(W: "BooleanCP") -> list[tuple[str, ...]]:
     return rows
 
 
-def _verdict_lines(W: "BooleanCP") -> list[str]:
-    """Return the verdict on identifiability, at most one line."""
+def _closing_lines(W: "BooleanCP") -> list[str]:
+    """Return the number of parameters, and the verdict on identifiability if there is one."""
     from boolcp.trust.identifiability import verdict
 
     words = verdict(W)
-    return [words] if words else []
+    counts = f"{W.n_parameters} parameters and {W.n_bits} bits for {int(np.prod(W.shape, dtype=float))} entries."
+    return [counts, words] if words else [counts]
 
 
 def count_text(W: "BooleanCP") -> str:
