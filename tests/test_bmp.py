@@ -278,7 +278,7 @@ def test_the_unit_of_the_data_does_not_matter(dtype, scale, options):
         X[np.random.default_rng(0).random(X.shape) < missing] = np.nan
         W = decompose((scale * X).astype(dtype), 2, random_state=0, **options)
         assert hamming_error(W, truth) == 0
-        rel = 1e-2 if options.get("atom_rank") == 2 else 1e-4  # atoms of rank two are more than these data determine
+        rel = 2e-2 if options.get("atom_rank") == 2 else 1e-4  # atoms of rank two are more than these data determine
         assert W.explained() == pytest.approx(decompose(X, 2, random_state=0, **options).explained(), rel=rel)
 
 
