@@ -17,7 +17,7 @@ LAYERS = [
     {"storage"},
     {"metrics", "prepare", "interop", "io", "datasets", "plotting"},  # these prepare data or read results
     {"fit"},
-    {"bmp", "inputs", "applying"},
+    {"bmp", "atomic_norm"},
     {"trust"},
     {"report", "baselines"},
     {"experiments", "cli", "__main__"},
