@@ -202,3 +202,25 @@ def shrink_matrix(B, sigma, edge):
             cosines = np.sqrt((x**4 - b) / (x**4 + b * x**2)) * np.sqrt((x**4 - b) / (x**4 + x**2))
             shrunk += unit * x * cosines * np.outer(u, v)
     return shrunk
+
+
+def project_row(a, i):
+    """Return the point y closest to a with 0 <= y_j <= y_i: the best of those with the largest entries leveled."""
+    others = np.delete(a, i)
+    best = None
+    for n in range(len(a)):
+        ceiling = max(np.mean([a[i], *np.sort(others)[::-1][:n]]), 0.0)
+        y = np.clip(a, 0.0, ceiling)
+        y[i] = ceiling
+        if best is None or np.sum((y - a) ** 2) < np.sum((best - a) ** 2):
+            best = y
+    return best
+
+
+def triangle(d, i, j, k):
+    """Return the symmetric matrix whose inner product with X is X_ii + X_jk - X_ij - X_ik."""
+    B = np.zeros((d, d))
+    for a, b, size in ((i, i, 1.0), (j, k, 1.0), (i, j, -1.0), (i, k, -1.0)):
+        B[a, b] += size / 2
+        B[b, a] += size / 2
+    return B

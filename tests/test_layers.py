@@ -19,7 +19,7 @@ LAYERS = [
     {"storage"},
     {"metrics", "prepare", "interop", "io", "datasets", "plotting"},  # these prepare data or read results
     {"fit"},
-    {"bmp"},
+    {"bmp", "atomic_norm"},
     {"trust"},
     {"report", "baselines"},
     {"experiments", "cli", "__main__"},

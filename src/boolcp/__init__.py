@@ -14,6 +14,10 @@ from boolcp._version import __version__
 _HOMES = {
     "BMP": "bmp",
     "decompose": "bmp",
+    "AtomicNorm": "atomic_norm",
+    "PathPoint": "atomic_norm",
+    "alpha_max": "atomic_norm",
+    "atomic_norm_path": "atomic_norm",
     "BooleanCP": "result.atoms",
     "Atom": "result.atoms",
     "BooleanQuadratic": "program.maxcut",

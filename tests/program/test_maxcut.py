@@ -202,10 +202,10 @@ def test_recombination_improves_local_optima(rng):
 # Both programs
 
 
-def assert_best_of_all_vectors(solve, is_ratio, rng, sizes):
+def assert_best_of_all_vectors(solve, is_ratio, rng, sizes, n_seeds=15):
     """The value is that of the best of all Boolean vectors and the bound not below; return the ratios of the two."""
     ratios = []
-    for seed in range(15):
+    for seed in range(n_seeds):
         for C in hard_matrices(int(rng.integers(*sizes)), rng):
             optimum, _ = naive.best_boolean(C, is_ratio)
             result = solve(C, random_state=seed)
@@ -223,7 +223,7 @@ def test_equals_the_best_of_all_vectors(solve, is_ratio, rng):
 
 @both
 def test_search_equals_the_best_of_all_vectors(solve, is_ratio, rng, without_enumeration):
-    assert_best_of_all_vectors(solve, is_ratio, rng, (4, 15))
+    assert_best_of_all_vectors(solve, is_ratio, rng, (4, 15), n_seeds=5)
 
 
 @both
@@ -288,7 +288,7 @@ def test_every_stage_of_the_search_counts(solve, is_ratio, rng, monkeypatch):
 @both
 def test_thorough_is_not_worse_than_quick(solve, is_ratio, rng):
     for C in hard_matrices(60, rng):
-        quick, default, thorough = (solve(C, random_state=3, effort=e).value for e in maxcut.EFFORTS)
+        quick, default, thorough = (solve(C, random_state=3, effort=e, certify=False).value for e in maxcut.EFFORTS)
         assert quick <= default * (1 + 1e-12)
         assert default <= thorough * (1 + 1e-9)
 

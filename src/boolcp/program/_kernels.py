@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Bits = NDArray[np.bool_]
+Cuts = NDArray[np.int64]
 
 BLOCK = 16
 MAX_SWEEPS = 1000  # of flips; rounding errors could otherwise let them go round in a circle. Seen: at most 30
@@ -179,3 +180,91 @@ def _best_flip(score: Array, rest: NDArray[np.int64], step: int, aspiration: flo
         if score[i] > top and (rest[i] < step or score[i] > aspiration):
             best, top = i, score[i]
     return best
+
+
+@njit(cache=True)
+def split_rows(X: Array, Y: Array, U: Array, ahead: float) -> None:
+    """Take one step of the splitting in place: A = ahead X + (1 - ahead) Y + U, Y its projection, U = A - Y.
+
+    Row i of Y is the point with 0 <= Y_ij <= Y_ii closest to row i of A. With a ceiling t = Y_ii the others are A_ij
+    clipped to [0, t], and t is the mean of A_ii and all A_ij above t: Newton steps from below find it.
+    """
+    d = len(X)
+    for i in range(d):
+        for j in range(d):
+            U[i, j] += ahead * X[i, j] + (1 - ahead) * Y[i, j]
+        ceiling = U[i, i]
+        for _ in range(d):
+            total, count = U[i, i], 1
+            for j in range(d):
+                if j != i and U[i, j] > ceiling:
+                    total += U[i, j]
+                    count += 1
+            if total <= ceiling * count:
+                break
+            ceiling = total / count
+        ceiling = max(ceiling, 0.0)
+        for j in range(d):
+            Y[i, j] = ceiling if j == i else min(max(U[i, j], 0.0), ceiling)
+            U[i, j] -= Y[i, j]
+
+
+@njit(cache=True)
+def worst_triangles(X: Array, n_each: int, least: float) -> Cuts:
+    """Return for each i the n_each triples (i, j, k) whose X_ij + X_ik - X_jk - X_ii is largest and above `least`."""
+    d, count = len(X), 0
+    cuts, excess = np.empty((d * n_each, 3), np.int64), np.empty(n_each)
+    for i in range(d):
+        n, lowest = 0, least
+        for j in range(d):
+            if j == i or X[i, j] <= lowest:  # X_ik is at most X_ii where X is nearly feasible
+                continue
+            for k in range(j):
+                value = X[i, j] + X[i, k] - X[j, k] - X[i, i]
+                if k == i or value <= lowest:
+                    continue
+                place = n if n < n_each else np.argmin(excess)
+                n = min(n + 1, n_each)
+                excess[place] = value
+                cuts[count + place] = i, j, k
+                lowest = excess.min() if n == n_each else least
+        count += n
+    return cuts[:count]
+
+
+@njit(cache=True)
+def add_cuts(M: Array, cuts: Cuts, multipliers: Array) -> None:
+    """Add to M in place the sum over the cuts (i, j, k) of multiplier times (E_ii + E_jk - E_ij - E_ik), symmetric."""
+    for (i, j, k), t in zip(cuts, multipliers):  # noqa: B905
+        M[i, i] += t
+        for a, b, sign in ((j, k, 0.5), (i, j, -0.5), (i, k, -0.5)):
+            M[a, b] += sign * t
+            M[b, a] += sign * t
+
+
+@njit(cache=True)
+def price_cuts(cuts: Cuts, multipliers: Array, rates: Array, X: Array, previous: Array) -> None:
+    """Lower each multiplier in place by its rate times the slack of its cut, X_ii + X_jk - X_ij - X_ik, down to zero.
+
+    The slack is that of 2 X - previous, ahead of the last step.
+    """
+    for c in range(len(cuts)):
+        i, j, k = cuts[c]
+        slack = X[i, i] + X[j, k] - X[i, j] - X[i, k]
+        before = previous[i, i] + previous[j, k] - previous[i, j] - previous[i, k]
+        multipliers[c] = max(0.0, multipliers[c] - rates[c] * (2 * slack - before))
+
+
+@njit(cache=True)
+def cut_rates(cuts: Cuts, d: int) -> Array:
+    """Return for each cut one over the number of cuts that share its entries: steps of that size do not diverge."""
+    n, rates = np.zeros((d, d)), np.empty(len(cuts))
+    for i, j, k in cuts:
+        n[i, i] += 1
+        for a, b in ((j, k), (i, j), (i, k)):
+            n[a, b] += 1
+            n[b, a] += 1
+    for c in range(len(cuts)):
+        i, j, k = cuts[c]
+        rates[c] = 1 / (n[i, i] + (n[j, k] + n[i, j] + n[i, k]) / 2)
+    return rates

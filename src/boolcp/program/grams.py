@@ -6,11 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boolcp.program._kernels import flip_search, flip_sweeps
+from boolcp.program.ratio_bound import prove_ratio
 from boolcp.program.relaxation import DenseLift, Lift, ThinLift, eigenvalue_bound, factor_bound
 
 Array = NDArray[np.float64]
 Bits = NDArray[np.bool_]
 
+LARGE = 1000  # rows beyond which a bound below the largest eigenvalue takes more than ten seconds
 MAX_FLIP_COST = 2e7  # multiplications that a search in a long mode may spend on flips; its bits are decided again later
 
 
@@ -56,6 +58,9 @@ class Gram(Quadratic, Protocol):
 
     def eigenvalue_bound(self, start: Array) -> float | None:
         """Return a proved upper bound on the largest eigenvalue (None if not proved), sought from a nonzero vector."""
+
+    def ratio_bound(self, z: Bits, effort: str) -> float | None:
+        """Return a proved upper bound on z'Cz / |z|^2 that is close to its value at a good z; None if there is none."""
 
 
 class DenseGram:
@@ -108,6 +113,13 @@ class DenseGram:
     def eigenvalue_bound(self, start: Array) -> float | None:
         """Return a proved upper bound on the largest eigenvalue, or None."""
         return eigenvalue_bound(self.C, start)
+
+    def ratio_bound(self, z: Bits, effort: str) -> float | None:
+        """Return a proved upper bound on the ratio; a large matrix takes it only if the effort is thorough."""
+        if len(self.C) > LARGE and effort != "thorough":
+            return None
+        proof = prove_ratio(self.C, z, effort=effort)
+        return None if proof is None else proof.bound
 
 
 class ThinGram:
@@ -164,6 +176,10 @@ class ThinGram:
     def eigenvalue_bound(self, start: Array) -> float | None:
         """Return a proved upper bound on the largest eigenvalue, which is that of F'F (p, p); None if not proved."""
         return factor_bound(self.F, np.ones(len(self.F)))
+
+    def ratio_bound(self, z: Bits, effort: str) -> float | None:
+        """Return None: all bounds below the largest eigenvalue need a matrix (d, d)."""
+        return None
 
 
 class Complement:
