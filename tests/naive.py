@@ -1,9 +1,11 @@
 """Slow answers that are plainly right."""
 
+from dataclasses import replace
 from functools import reduce
 from itertools import permutations, product
 
 import numpy as np
+import scipy.stats
 
 
 def best_boolean(C, is_ratio=False):
@@ -224,3 +226,48 @@ def triangle(d, i, j, k):
         B[a, b] += size / 2
         B[b, a] += size / 2
     return B
+
+
+def rise(X, W, k, entry):
+    """Return the rise of the loss over the entries of X that are not NaN when one bit of atom k is flipped."""
+    z = W.atoms[k].z.copy()
+    z[entry] = not z[entry]
+    others = tensor(W) - W.weights[k] * atom(W.atoms[k])
+    flipped = others + W.weights[k] * atom(replace(W.atoms[k], z=z))
+    return np.nansum((X - flipped) ** 2) - np.nansum((X - tensor(W)) ** 2)
+
+
+def log_odds_on(x, z, entry, noise2, signal2):
+    """Return the log odds that point x[entry] belongs to V, known from the other points with z on, rather than zero.
+
+    V is normal with variance signal2 / p around zero before any point is seen; bits are on with the same, unknown
+    probability.
+    """
+    p = x.shape[1]
+    others = [x[j] for j in range(len(x)) if z[j] and j != entry]
+    prior2, k = signal2 / p, len(others)
+    mean, variance = np.zeros(p), prior2
+    for y in others:  # Bayes' rule, point by point
+        gain = variance / (variance + noise2)
+        mean, variance = mean + gain * (y - mean), variance * (1 - gain)
+    on = scipy.stats.norm.logpdf(x[entry], mean, np.sqrt(noise2 + variance)).sum()
+    off = scipy.stats.norm.logpdf(x[entry], 0, np.sqrt(noise2)).sum()
+    return on - off + np.log((k + 0.5) / (len(x) - 1 - k + 0.5))
+
+
+def permutation_p(y, groups, blocks):
+    """Return the share of all orders of y within blocks whose means of ranks differ at least as much between groups."""
+    ranks, names = scipy.stats.rankdata(y), sorted(set(groups))
+
+    def statistic(order):
+        parts = [[ranks[i] for i, group in zip(order, groups, strict=True) if group == name] for name in names]
+        return sum(len(part) * (np.mean(part) - ranks.mean()) ** 2 for part in parts)
+
+    members = [[i for i, block in enumerate(blocks) if block == name] for name in sorted(set(blocks))]
+    orders = []
+    for choice in product(*(permutations(places) for places in members)):
+        order = np.empty(len(y), dtype=int)
+        for places, chosen in zip(members, choice, strict=True):
+            order[places] = chosen
+        orders.append(statistic(order))
+    return np.mean(np.array(orders) >= statistic(range(len(y))) - 1e-9)

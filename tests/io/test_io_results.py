@@ -429,3 +429,20 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path, rng):
         with pytest.raises(ValueError, match=words):
             spoilt.save(tmp_path / "w.nc")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_what_is_known_about_trust_comes_back(missing, tmp_path):
+    X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=1.0, missing=missing, random_state=0).X
+    W = boolcp.assess(X, boolcp.decompose(X, 2, random_state=0), n_runs=1, n_init=2, random_state=0)
+    W.save(tmp_path / "w.nc")
+    V = boolcp.load(tmp_path / "w.nc")
+    for p, q in zip(V.bit_confidence(), W.bit_confidence(), strict=True):
+        np.testing.assert_array_equal(p, q)
+    for name in ("rise", "sigma", "p_value", "p_adjusted", "tested_by", "stability", "stable_over"):
+        np.testing.assert_equal(getattr(V.trust, name), getattr(W.trust, name))
+    assert (V.trust.share is None) == (missing == 0) and V.summary() == W.summary()
+    dataset = xr.load_dataset(tmp_path / "w.nc")
+    mode = f"mode{W.atoms[0].mode}"
+    np.testing.assert_array_equal(dataset[f"bit_confidence_{mode}"].values[:, 0], W.bit_confidence()[0])
+    assert dataset["verdict"].values.tolist() == [verdict.text for verdict in boolcp.verdicts(W)]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import boolcp
 from boolcp import plotting
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
@@ -210,3 +211,18 @@ def test_pictures_say_what_they_are_drawn_from(rng):
 def test_one_atom_is_drawn_by_its_number(rng):
     W = rank_one((4, 5, 6), 3, rng)
     assert len(plotting.plot_atoms(W, 1).axes) == len(plotting.plot_atoms(W, [1]).axes) == 3
+
+
+def test_uncertain_bits_are_pale():
+    W = boolcp.decompose(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=3, random_state=0).X, 2, random_state=0)
+    confidence, mode = W.bit_confidence()[0], W.atoms[0].mode
+    alpha = plotting.plot_boolean(W, 0).images[0].get_alpha()[0]
+    order = np.argsort(confidence)
+    assert (np.diff(alpha[order]) >= 0).all() and alpha[order[0]] < 0.9 < alpha[order[-1]] and alpha.min() >= 0.2
+    assert "pale: uncertain" in [text.get_text() for text in W.plot().legends[0].get_texts()]
+    labels = Labels(("a", "b", "c"), extra={c: ("abc"[mode], np.arange(W.shape[mode]) ** 2.0) for c in "xy"})
+    points = plotting.plot_boolean(replace(W, labels=labels), 0).collections[-1]
+    np.testing.assert_allclose(points.get_alpha(), alpha)
+    plain = replace(W, trust=None)
+    assert (plotting.plot_boolean(plain, 0).images[0].get_alpha() == 1).all()
+    assert "pale: uncertain" not in [text.get_text() for text in plain.plot().legends[0].get_texts()]

@@ -299,14 +299,14 @@ def test_a_block_has_its_singular_vectors_at_its_sides(rng):
 def perfect(W):
     """Return a Stability in which all atoms always come back."""
     bits = tuple(atom.z.astype(float) for atom in W.atoms)
-    return Stability(W, np.ones((4, W.n_atoms)), np.ones(W.n_atoms), bits, "seeds", 0.8)
+    return Stability(W, np.ones((4, W.n_atoms)), np.ones(W.n_atoms), bits, "seeds", "", 0.8)
 
 
 def test_stability_is_bars_bits_and_similarities(rng):
     W = random_decomposition((6, 7, 8), "rank one", rng, n_atoms=3)
     bits = (*(rng.random(len(atom.z)) for atom in W.atoms[:2]), np.full(8, np.nan))
     similarity = rng.random((5, 3))
-    result = Stability(W, similarity, np.array([1.0, 0.6, 0.0]), bits, "bootstrap", 0.8)
+    result = Stability(W, similarity, np.array([1.0, 0.6, 0.0]), bits, "bootstrap", "trial", 0.8)
     ax = plotting.plot_stability(result)
     assert [bar.get_height() for bar in ax.patches] == pytest.approx([100, 60, 0])
     points, diamonds = ax.collections

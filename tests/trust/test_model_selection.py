@@ -3,8 +3,10 @@ import pytest
 
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
+from boolcp.trust.matching import similarity_of, take_slices
 from boolcp.trust.selection import Selection, choose, select_n_atoms
-from boolcp.trust.stability import similarity_of, stability, take_slices
+from boolcp.trust.stability import stability
+from boolcp.trust.stability_path import stability_path
 
 
 def sample(noise=0.5, n_atoms=3, shape=(20, 22, 24), seed=1):
@@ -23,7 +25,7 @@ def test_the_true_number_is_chosen(scheme):
 
 def test_the_number_of_jobs_changes_nothing():
     X = sample().X
-    first, second = (select_n_atoms(X, 3, splits=2, n_jobs=n, random_state=0).errors for n in (1, 2))
+    first, second = (select_n_atoms(X, 4, splits=2, n_jobs=n, n_init=2, random_state=0).errors for n in (1, 2))
     np.testing.assert_array_equal(first, second)
 
 
@@ -40,6 +42,13 @@ def test_held_out_error_ignores_values_that_are_missing_anyway():
     assert select_n_atoms(X, 4, splits=2, random_state=0).n_atoms == 3
 
 
+def test_a_choice_at_the_edge_is_pointed_out():
+    with pytest.warns(UserWarning, match="largest one tried, 2"):
+        selection = select_n_atoms(sample().X, 2, splits=2, n_init=2, random_state=0)
+    assert selection.is_at_edge and "largest number tried" in selection.summary()
+    assert not Selection(1, np.ones((2, 3)), "entries", "min").is_at_edge
+
+
 def test_path_of_refined_estimates_falls():
     X = sample().X
     path = BMP(5, random_state=0).fit_path(X)
@@ -48,11 +57,11 @@ def test_path_of_refined_estimates_falls():
     assert (np.diff(losses) < 0).all()
 
 
-@pytest.mark.parametrize("scheme", ["seeds", "bootstrap", "split-half"])
+@pytest.mark.parametrize("scheme", ["seeds", "bootstrap", "halves"])
 def test_clear_atoms_come_back_with_sure_bits(scheme):
     X = sample(noise=0.3).X
     result = stability(X, 3, n_runs=2, scheme=scheme, random_state=0)
-    assert result.similarity.shape == (4 if scheme == "split-half" else 2, 3)
+    assert result.similarity.shape == (4 if scheme == "halves" else 2, 3)
     np.testing.assert_array_equal(result.recurrence, 1.0)
     for atom, p in zip(result.decomposition.atoms, result.bit_probability, strict=True):
         seen = np.isfinite(p)
@@ -61,7 +70,7 @@ def test_clear_atoms_come_back_with_sure_bits(scheme):
 
 
 def test_atoms_of_noise_do_not_come_back(rng):
-    result = stability(rng.standard_normal((15, 15, 15)), 3, n_runs=3, scheme="split-half", random_state=0)
+    result = stability(rng.standard_normal((12, 13, 14)), 3, n_runs=2, scheme="halves", n_init=2, random_state=0)
     assert result.recurrence.mean() < 0.5
 
 
@@ -84,7 +93,7 @@ def test_modes_may_be_named():
     X, _, _ = make_boolean_cp((12, 13, 14), 1, noise=0.1, boolean_modes=[1], random_state=0)
     named = xr.DataArray(X, dims=("channel", "time", "trial"))
     options = {"boolean_modes": ["time"], "mode": "trial", "random_state": 0}
-    result = stability(named, 1, n_runs=2, scheme="split-half", **options)
+    result = stability(named, 1, n_runs=2, scheme="halves", **options)
     assert result.recurrence.tolist() == [1.0] and result.decomposition.boolean_mode.tolist() == [1]
     chosen = select_n_atoms(named, 2, splits=2, **options)
     plain = select_n_atoms(X, 2, splits=2, boolean_modes=[1], mode=2, random_state=0)
@@ -92,7 +101,7 @@ def test_modes_may_be_named():
 
 
 def test_an_atom_that_never_came_back_has_no_sure_bits(rng):
-    text = stability(rng.standard_normal((10, 11, 12)), 2, n_runs=1, scheme="split-half", random_state=0).summary()
+    text = stability(rng.standard_normal((9, 10, 11)), 2, n_runs=1, n_init=2, random_state=0).summary()
     assert "nan" not in text and text.rstrip().endswith("-")
 
 
@@ -118,3 +127,31 @@ def test_plots_show_the_numbers():
     result = stability(sample(noise=0.3, shape=(8, 9, 10)).X, 2, n_runs=2, random_state=0)
     ax = result.plot(1)
     np.testing.assert_allclose([bar.get_height() for bar in ax.patches], result.bit_probability[1])
+
+
+def test_stability_says_which_fits():
+    X = sample(noise=0.3, shape=(8, 9, 10)).X
+    for scheme, words in [
+        ("seeds", "1 fit with other seeds"),
+        ("halves", "2 fits to halves along mode 1"),
+        ("bootstrap", "1 fit to bootstrap samples along mode 1"),
+    ]:
+        result = stability(X, 2, n_runs=1, scheme=scheme, mode=1, n_init=2, random_state=0)
+        assert result.over == words and words in result.summary() and words in repr(result)
+    with pytest.raises(ValueError, match="pass a decomposition of X"):
+        stability(X, reference=result.decomposition[:1].__class__((8, 9, 11)))
+
+
+def test_seeds_agree_up_to_the_true_number_of_atoms_and_not_beyond():
+    X = sample(noise=1.0, n_atoms=2, shape=(12, 13, 14)).X
+    path = stability_path(X, 5, n_runs=3, n_init=1, random_state=0)
+    assert path.errors.shape == path.similarity.shape == (5, 3)
+    assert (np.diff(path.errors[:, 0]) < 0).all() and (np.diff(path.errors, axis=1) >= 0).all()
+    np.testing.assert_allclose(path.similarity[:2], 1, atol=1e-3)
+    assert path.similarity[4, 1:].mean() < 0.9
+    best = BMP(2, random_state=0).fit(X).decomposition_
+    assert path.errors[1, 0] == pytest.approx(np.sqrt(1 - best.explained()), rel=1e-6)
+    pytest.importorskip("matplotlib").use("Agg")
+    above, below = path.plot()
+    np.testing.assert_allclose(above.collections[0].get_offsets()[:, 1], path.errors.ravel())
+    np.testing.assert_allclose(below.lines[0].get_ydata(), path.similarity[:, 1:].mean(axis=1))

@@ -29,6 +29,7 @@ from boolcp.io.atomic import check_free, replacing
 from boolcp.io.errors import FileError, reading
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
+from boolcp.result.trust import Trust
 from boolcp.storage import DenseTensor, TuckerTensor
 
 FORMAT, FORMAT_VERSION = "boolcp checkpoint", 2
@@ -39,6 +40,7 @@ SAME = {"float32": 1e-5, "float64": 1e-6}
 VALUES = (
     Atom,
     BooleanCP,
+    Trust,
     AtomRecord,
     Pursuit,
     NormalEquations,

@@ -15,6 +15,7 @@ from boolcp.fit import certify, impute
 from boolcp.fit.atom_search import greedy_atom_search
 from boolcp.fit.blocks import block_pursuit
 from boolcp.fit.finish import by_size, fit_weights, not_worse, on_full_data, penalize, settled, shortened, with_data
+from boolcp.fit.margins import judge_bits
 from boolcp.fit.noise import noise_level, noise_variance
 from boolcp.fit.polish import polish, polish_sweeps
 from boolcp.fit.pursuit import Find, add_greedy, boolean_matching_pursuit, polished_pursuit, pursue
@@ -371,16 +372,20 @@ def settle_stage(job: Job, state: State) -> Iterator[Step]:
 
 
 def finish(job: Job, state: State) -> Iterator[Step]:
-    """Yield the pursuit and the decomposition that the stages have led to."""
+    """Yield the pursuit and the decomposition that the stages have led to, with what its bits rest on."""
+    pursuit, W = outcome(job, state)
+    yield (pursuit, replace(W, trust=judge_bits(job.data, W))), None
+
+
+def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
+    """Return the pursuit and the decomposition that the stages have led to."""
     done, data, s = state.done, job.data, job.settings
     if "core" not in done:
         pursuit = done["pursuit"]
-        yield (pursuit, pursuit.W if not s.refine else penalize(pursuit.W, s.alpha)), None
-        return
+        return pursuit, pursuit.W if not s.refine else penalize(pursuit.W, s.alpha)
     solution, pursuit = reached(job, state), done.get("path") or done["pursuit"]
     if done.get("noise") is not None and solution is not None and (better := lower_risk(data, done, solution, s.alpha)):
-        yield better, None
-        return
+        return better
     if solution is not None and solution.n_atoms < pursuit.n_atoms and done.get("fewer") is not None:
         pursuit = shortened(pursuit, solution.n_atoms)
     W = None if solution is None else by_size(solution.to_decomposition())
@@ -394,7 +399,7 @@ def finish(job: Job, state: State) -> Iterator[Step]:
         W = with_data(W if best is solution else by_size(best.to_decomposition()), data)
         if s.certify:
             W = certify.certify(data, W, certify.left_out_weights(W))
-    yield (pursuit, penalize(pursuit.W if W is None else W, s.alpha)), None
+    return pursuit, penalize(pursuit.W if W is None else W, s.alpha)
 
 
 def lower_risk(

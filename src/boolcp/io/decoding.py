@@ -8,6 +8,7 @@ import numpy as np
 
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels, plain_values
+from boolcp.result.trust import Trust
 
 
 def read_decomposition(dataset: Any) -> BooleanCP:
@@ -31,6 +32,29 @@ def read_decomposition(dataset: Any) -> BooleanCP:
         data_inner=take("data_inner", (K,), "f", None),
         data_gram=take("data_gram", (K, K), "f", None),
         undetermined=undetermined or None,
+        trust=_trust(dataset, take, dims, shape, K) if "has_trust" in dataset.attrs else None,
+    )
+
+
+def _trust(dataset: Any, take: "Variables", dims: tuple[str, ...], shape: tuple[int, ...], K: int) -> Trust:
+    """Return what a Dataset that `save` made knows about the trust in its atoms."""
+    modes = take("boolean_mode_index", (K,), "iu").tolist()
+    bits = {
+        name: [take(f"{name}_{dims[n]}", (shape[n], K), "f", None) for n in modes] for name in ("bit_rise", "bit_share")
+    }
+    rise, share = (
+        None if any(values is None for values in columns) else tuple(values[:, k] for k, values in enumerate(columns))
+        for columns in bits.values()
+    )
+    sigma = attribute(dataset, "noise_sigma", float | np.floating) if "noise_sigma" in dataset.attrs else None
+    return Trust(
+        rise,
+        share,
+        None if sigma is None else float(sigma),
+        *(take(name, (K,), "f", None) for name in ("p_value", "p_adjusted")),
+        str(dataset.attrs.get("tested_by", "")),
+        take("stability", (K,), "f", None),
+        str(dataset.attrs.get("stable_over", "")),
     )
 
 

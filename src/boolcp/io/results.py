@@ -87,6 +87,8 @@ def save(result, path, *, data=None, notes=None, overwrite=False):
     }
     if W.data_norm2 is not None:
         dataset.attrs["data_norm2"] = float(W.data_norm2)
+    if W.trust is not None:
+        dataset.attrs["has_trust"] = 1
     buffer = io.BytesIO()
     dataset.to_netcdf(buffer, engine="h5netcdf")
     atomic.write_bytes(path, buffer.getvalue(), overwrite=overwrite)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.trust import Trust
 
 LARGEST_CERTIFICATE = 1 + 1e-6  # a share of a bound, up to rounding
 NUMBER, NUMBERS = (int, float), [(int, float)]
@@ -34,7 +35,18 @@ def check_decomposition(W: BooleanCP) -> BooleanCP:
             check_finite(name, value)
     if W.data_norm2 is not None and W.data_norm2 < 0:
         raise ValueError(f"the squared norm of the data is {W.data_norm2:g}")
+    if W.trust is not None:
+        check_trust(W.trust)
     return W
+
+
+def check_trust(trust: Trust) -> None:
+    """Raise a ValueError unless what is known about atoms and bits are numbers, and shares between 0 and 1."""
+    for values in (*(trust.rise or ()), *(trust.share or ()), *([] if trust.sigma is None else [trust.sigma])):
+        check_finite("what is known about its bits", values)
+    for values in (trust.p_value, trust.p_adjusted, trust.stability):
+        if values is not None and not np.all((values >= 0) & (values <= 1)):
+            raise ValueError("a p-value or stability is not between 0 and 1")
 
 
 def check_finite(what: str, values: Any) -> None:

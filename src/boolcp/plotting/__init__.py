@@ -19,7 +19,7 @@ from boolcp.plotting._fit import relative_error as relative_error
 from boolcp.plotting._maps import plot_boolean_map
 from boolcp.plotting._parts import plot_boolean, plot_real
 from boolcp.plotting._residual import plot_residual
-from boolcp.plotting._stability import plot_bit_probability, plot_stability
+from boolcp.plotting._stability import plot_bit_probability, plot_stability, plot_stability_path
 from boolcp.plotting.look import OFF as OFF
 from boolcp.plotting.look import ON as ON
 from boolcp.plotting.look import ORANGE as ORANGE
@@ -43,4 +43,5 @@ __all__ = [
     "plot_residual",
     "plot_selection",
     "plot_stability",
+    "plot_stability_path",
 ]

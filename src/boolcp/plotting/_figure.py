@@ -4,7 +4,7 @@ import numbers
 
 from boolcp.extras import load_extra
 from boolcp.plotting._conditions import condition_patches
-from boolcp.plotting._parts import plot_boolean, plot_real
+from boolcp.plotting._parts import plot_boolean, plot_real, shading
 from boolcp.plotting.look import need, on_off_patches, plain_text
 from boolcp.plotting.mode_labels import has_places, mode_text, positions_of
 
@@ -59,7 +59,9 @@ def plot_atoms(W, atoms=None, figure=None):
                 ax.tick_params(labelsize=7)
                 if ax.get_legend() and not ax.get_legend_handles_labels()[0]:
                     ax.get_legend().remove()  # that of the conditions is below all rows
-    handles = on_off_patches(bool(W.undetermined)) + [patch for n in range(W.ndim) for patch in condition_patches(W, n)]
+    has_doubt = any(shading(W, k).min() < 0.9 for k in chosen)
+    handles = on_off_patches(bool(W.undetermined), has_doubt)
+    handles += [patch for n in range(W.ndim) for patch in condition_patches(W, n)]
     figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
     return figure
 

@@ -151,7 +151,8 @@ def plot_selection(selection, ax=None):
     ax = make_axes(ax)
     numbers = np.arange(len(selection.mean))
     ax.errorbar(numbers, selection.mean, selection.standard_error, color=BLUE, marker="o", markersize=4, capsize=2)
-    ax.axvline(selection.n_atoms, color=ORANGE, linestyle="--", label=f"chosen: {selection.n_atoms}")
+    edge = ", the largest tried" if selection.is_at_edge else ""
+    ax.axvline(selection.n_atoms, color=ORANGE, linestyle="--", label=f"chosen: {selection.n_atoms}{edge}")
     finish(ax, "number of atoms", "held-out RMSE")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.legend(frameon=False, fontsize=7)

@@ -30,12 +30,15 @@ from boolcp.plotting.mode_labels import (
 from boolcp.plotting.patterns import block_image, carrier_mode, real_columns
 from boolcp.result.atoms import BooleanCP
 
+VISIBLE = 0.2  # opacity of a bit that is a toss-up
+
 
 def plot_boolean(W, k=0, ax=None):
     """Draw where atom k is on: an electrode map if its mode has positions, else a strip; yellow on, blue off.
 
     Positions are further coordinates `x` and `y` along the mode; a further coordinate `condition` is drawn as a band of
-    colors below the strip. Slices without any observed entry are gray.
+    colors below the strip. Slices without any observed entry are gray. Bits that the data leave in doubt
+    (`BooleanCP.bit_confidence`) are pale.
 
     Parameters
     ----------
@@ -64,20 +67,30 @@ def plot_boolean(W, k=0, ax=None):
     mode, z = W.atoms[k].mode, W.atoms[k].z
     unknown = (W.undetermined or {}).get(mode, np.zeros(len(z), dtype=bool))
     positions = positions_of(W, mode)
-    bits = np.ma.masked_array(z, unknown)
+    bits, alpha = np.ma.masked_array(z, unknown), shading(W, k)
     if positions is not None:
         ax = plot_electrodes(positions, bits, legend=False, ax=ax)
+        ax.collections[-1].set_alpha(alpha)
         ax.set_xlabel(plain_text(mode_text(W, mode)), fontsize=8)
         return ax
     ax = make_axes(ax, 6, 1.4)
     places, extent = even_places(W, mode)
     look = {"cmap": two_colors(), "vmin": 0, "vmax": 1, "interpolation_stage": "rgba"}  # thin lines fade, none is lost
-    ax.imshow(bits[None, :].astype(float), aspect="auto", extent=(*extent, 0, 1), **look)
+    ax.imshow(bits[None, :].astype(float), aspect="auto", extent=(*extent, 0, 1), alpha=alpha[None, :], **look)
     ax.set(yticks=[], xlim=extent)
     label_mode(ax, W, mode, places)
     ax.tick_params(labelsize=7)
     draw_conditions(ax, W, mode, places, is_strip=True)
     return ax
+
+
+def shading(W, k):
+    """Return how opaque each bit of atom k is drawn, (d_n,): 1 if it is sure or nothing is known, pale if in doubt."""
+    mode, z = W.atoms[k].mode, W.atoms[k].z
+    if W.trust is None or W.trust.rise is None:
+        return np.ones(len(z))
+    opacity = VISIBLE + (1 - VISIBLE) * np.clip(2 * W.bit_confidence()[k] - 1, 0.0, 1.0)
+    return np.where((W.undetermined or {}).get(mode, np.zeros(len(z), dtype=bool)), 1.0, opacity)
 
 
 def plot_real(W, k, mode, ax=None):

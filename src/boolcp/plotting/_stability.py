@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from boolcp.plotting.look import BLUE, LONG, ORANGE, finish, legend_above, make_axes, make_patch, need
+from boolcp.extras import load_extra
+from boolcp.plotting.look import BLUE, COLUMN, LONG, ORANGE, finish, legend_above, make_axes, make_patch, need
 from boolcp.plotting.mode_labels import even_places, label_mode
 
 STABILITY = "a Stability, boolcp.stability(X, n_atoms)"
@@ -53,7 +54,7 @@ def plot_stability(stability, ax=None):
     similarity = 100 * stability.similarity.mean(axis=0)
     ax.scatter(numbers, similarity, s=18, color=ORANGE, marker="D", edgecolor="0.25", linewidth=0.4, zorder=3)
     ax.set(xlim=(-0.6, max(W.n_atoms, 1) - 0.4), ylim=(0, 104))
-    finish(ax, "atom", f"% of {len(stability.similarity)} fits ({stability.scheme})")
+    finish(ax, "atom", f"% of {stability.over}")
     ax.xaxis.get_major_locator().set_params(integer=True)
     labels = ("bits that agree", "mean similarity")
     handles = [make_patch("0.88", "came back"), *ax.collections]
@@ -101,6 +102,51 @@ def plot_bit_probability(stability, atom=0, ax=None):
     if not np.isfinite(p).any():
         words = {"ha": "center", "fontsize": 7, "transform": ax.transAxes}
         ax.text(0.5, 0.5, "never came back: nothing is known of its bits", **words)
-    title = f"atom {atom}: came back in {100 * stability.recurrence[atom]:.0f} % of {len(stability.similarity)} fits"
+    title = f"atom {atom}: came back in {100 * stability.recurrence[atom]:.0f} % of {stability.over}"
     legend_above(ax, [make_patch(BLUE, "on in the reference"), make_patch(ORANGE, "off")], title=title)
     return ax
+
+
+def plot_stability_path(path, axes=None):
+    """Draw errors and similarities of fits with several seeds against the number of atoms, one below the other.
+
+    A point is one fit. The lines join the smallest errors, and the mean similarities of the other fits with the best.
+
+    Parameters
+    ----------
+    path : StabilityPath
+        What `boolcp.stability_path` returned.
+    axes : pair of matplotlib Axes, optional
+        Where to draw the errors and the similarities; a new figure if None.
+
+    Returns
+    -------
+    pair of matplotlib Axes
+        Each with one line and one collection of points.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.plotting import plot_stability_path
+    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X
+    >>> above, below = plot_stability_path(boolcp.stability_path(X, 3, n_runs=2, random_state=0))
+    >>> len(above.collections[0].get_offsets())
+    6
+    """
+    need(path, "errors", "a StabilityPath, boolcp.stability_path(X)")
+    if axes is None:
+        pyplot = load_extra("matplotlib.pyplot", "plot")
+        axes = pyplot.subplots(2, 1, figsize=(COLUMN, 3.4), sharex=True, layout="constrained")[1]
+    above, below = axes
+    runs = path.errors.shape[1]
+    spread = 0.25 * (np.arange(runs) / (runs - 1) - 0.5)  # points of equal fits lie side by side
+    places = path.n_atoms[:, None] + spread
+    for ax, values, line in ((above, path.errors, path.errors[:, 0]), (below, path.similarity, None)):
+        line = path.similarity[:, 1:].mean(axis=1) if line is None else line
+        ax.plot(path.n_atoms, line, color=BLUE, linewidth=1.0, zorder=1)
+        ax.scatter(places, values, s=9, color=ORANGE, edgecolor="0.25", linewidth=0.3, zorder=2)
+        ax.xaxis.get_major_locator().set_params(integer=True)
+    finish(above, ylabel="relative error")
+    finish(below, "number of atoms", f"similarity to the\nbest of {runs} seeds")
+    below.set_ylim(0, 1.04)
+    return above, below

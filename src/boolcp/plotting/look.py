@@ -99,9 +99,12 @@ def make_patch(color, label):
     return load_extra("matplotlib.patches", "plot").Patch(facecolor=color, label=plain_text(label), **EDGE)
 
 
-def on_off_patches(has_unknown=False):
+def on_off_patches(has_unknown=False, has_doubt=False):
     """Return the legend entries of Boolean values."""
-    return [make_patch(ON, "on"), make_patch(OFF, "off")] + ([make_patch(UNKNOWN, "no data")] if has_unknown else [])
+    patches = [make_patch(ON, "on"), make_patch(OFF, "off")]
+    if has_doubt:
+        patches.append(make_patch("white", "pale: uncertain"))
+    return patches + ([make_patch(UNKNOWN, "no data")] if has_unknown else [])
 
 
 def need(value, attribute, what):

@@ -13,8 +13,10 @@ from boolcp import contractions
 from boolcp.result import labels as labelled
 from boolcp.result import summary as texts
 from boolcp.result import sums
+from boolcp.result import trust as trusts
 from boolcp.result.labels import Labels
 from boolcp.result.sums import inner_with_atoms as inner_with_atoms
+from boolcp.result.trust import Trust, UncertainBit
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +162,8 @@ class BooleanCP:
     undetermined : mapping of int to ndarray of bool, optional
         For each mode, the slices without any observed entry. Their real entries are unknown: `factors` and
         `to_tensor` have NaN there, and z is False.
+    trust : Trust, optional
+        How sure atoms and bits are: what the fit and `boolcp.assess` found.
 
     Examples
     --------
@@ -180,6 +184,7 @@ class BooleanCP:
     data_inner: np.ndarray | None = None
     data_gram: np.ndarray | None = None
     undetermined: Mapping[int, np.ndarray] | None = None
+    trust: Trust | None = None
 
     if TYPE_CHECKING:  # array-likes become read-only arrays
 
@@ -193,6 +198,7 @@ class BooleanCP:
             data_inner: ArrayLike | None = None,
             data_gram: np.ndarray | None = None,
             undetermined: Mapping[int, np.ndarray] | None = None,
+            trust: Trust | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -297,7 +303,9 @@ class BooleanCP:
         inner = None if self.data_inner is None else self.data_inner[positions]
         gram = None if self.data_gram is None else self.data_gram[np.ix_(positions, positions)]
         atoms = tuple(self.atoms[k] for k in positions)
-        return replace(self, atoms=atoms, weights=self.weights[positions], data_inner=inner, data_gram=gram)
+        trust = None if self.trust is None else self.trust.take(positions)
+        weights = self.weights[positions]
+        return replace(self, atoms=atoms, weights=weights, data_inner=inner, data_gram=gram, trust=trust)
 
     def __iter__(self) -> Iterator[Any]:
         yield self.weights
@@ -508,6 +516,45 @@ class BooleanCP:
         [0.71, 0.31]
         """
         return sums.explained_unique(self)
+
+    # how sure it is
+
+    def bit_confidence(self, *, refit: bool = True, sigma: float | None = None) -> tuple[np.ndarray, ...]:
+        """Return for each atom the probability that each of its bits is right, given the other atoms, (d_n,) each.
+
+        A value below 0.5 says that the data favor the opposite bit.
+
+        Parameters
+        ----------
+        refit : bool
+            Judge each bit by what the other slices tell of the atom's real part. These probabilities are calibrated.
+            False keeps the real part fixed as well: the rise of the loss when the bit is flipped, divided by
+            2 sigma^2, is then the log odds. That is too optimistic where an atom is on in few slices.
+        sigma : float, optional
+            Standard deviation of the noise; estimated from what the atoms leave of the data if None.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0)
+        >>> W = boolcp.assess(X, boolcp.decompose(X, 2, random_state=0), tests=())
+        >>> [p.round(2).min().tolist() for p in W.bit_confidence()]
+        [1.0, 0.99]
+        """
+        return trusts.bit_confidence(self, sigma, refit=refit)
+
+    def uncertain_bits(self, below: float = 0.95) -> list[UncertainBit]:
+        """Return the bits whose confidence is below a limit, the least certain first.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=3, random_state=0)
+        >>> W = boolcp.assess(X, boolcp.decompose(X, 2, random_state=0), tests=())
+        >>> W.uncertain_bits()[0].label
+        'x'
+        """
+        return trusts.uncertain_bits(self, below)
 
     # what a person reads
 

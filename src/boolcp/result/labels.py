@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp.checks import is_lazy
 from boolcp.extras import load_extra
+from boolcp.result.trust import Trust, log_odds, sure_share
 
 if TYPE_CHECKING:
     from boolcp.result.atoms import Atom, BooleanCP
@@ -18,6 +19,8 @@ UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 # variables and dimensions of a result that are not named after a mode
 RESERVED = {"atom", "term", "other_atom", "weight", "boolean_mode", "boolean_mode_index", "n_ones", "rank"}
 RESERVED |= {"certificate", "alone", "unique", "term_atom", "data_inner", "data_gram"}
+RESERVED |= {"sure_bits", "stability", "p_value", "p_adjusted", "degeneracy", "verdict"}
+MODE_KINDS = ("factor", "undetermined", "bit_confidence", "bit_rise", "bit_share")  # and those that are, with its name
 PREFIX = "boolcp_"
 
 
@@ -141,7 +144,10 @@ def to_xarray(W: "BooleanCP") -> Any:
     variance) for each atom, and the factor matrices `factor_<mode>`; a Boolean column is exactly 0 and 1. Atoms of rank
     one have one column each, along the dimension `atom`. Otherwise the columns run along `term`, and `term_atom` is
     the atom of each. A block atom has one term, its Boolean vector (nan in the other modes), and its real
-    part is `block_<atom>`. Entries that no observed entry of the tensor determines are nan. If a mode or coordinate of
+    part is `block_<atom>`. Entries that no observed entry of the tensor determines are nan. What is known about the
+    trust in atoms and bits is there as well: `bit_confidence_<mode>` has the probability that each bit is right,
+    `bit_rise_<mode>` the rise of the loss when it is flipped and, if entries are missing, `bit_share_<mode>` the
+    observed part of the real part of its slice; nan for atoms that are real along the mode. If a mode or coordinate of
     the tensor has one of these names, all of them begin with the attribute `prefix`: `boolcp_weight`, ..
 
     Examples
@@ -166,11 +172,16 @@ def to_xarray(W: "BooleanCP") -> Any:
             real = np.repeat(W.boolean_mode != n, ranks)
             matrix[np.ix_(W.undetermined[n], real)] = np.nan
         variables[f"{prefix}factor_{dim}"] = (dim, column_dim), matrix
+    for name, bits in bit_matrices(W).items():
+        variables[f"{prefix}{name}"] = (dims[bits.mode], atom_dim), bits.values
     for k, atom in enumerate(W.atoms):
         if atom.block is not None:
             variables[f"{prefix}block_{k}"] = tuple(dim for n, dim in enumerate(dims) if n != atom.mode), atom.block
     coords = {atom_dim: np.arange(W.n_atoms)} | _coords(W.labels)
-    return xarray.Dataset(variables, coords, {"prefix": prefix} if prefix else None)
+    known = W.trust or Trust()
+    attrs = {"noise_sigma": known.sigma, "stable_over": known.stable_over, "tested_by": known.tested_by}
+    attrs |= {"prefix": prefix}
+    return xarray.Dataset(variables, coords, {name: value for name, value in attrs.items() if value not in (None, "")})
 
 
 def name_prefix(W: "BooleanCP") -> str:
@@ -185,7 +196,7 @@ def name_prefix(W: "BooleanCP") -> str:
     """
     if W.labels is None:
         return ""
-    reserved = RESERVED | {f"{kind}_{dim}" for kind in ("factor", "undetermined") for dim in W.labels.dims}
+    reserved = RESERVED | {f"{kind}_{dim}" for kind in MODE_KINDS for dim in W.labels.dims}
     reserved |= {f"block_{k}" for k in range(W.n_atoms)}
     names = {*W.labels.dims, *W.labels.coords, *W.labels.extra}
     if not names & reserved:
@@ -196,8 +207,28 @@ def name_prefix(W: "BooleanCP") -> str:
     return prefix
 
 
+class _Bits(NamedTuple):
+    mode: int
+    values: np.ndarray
+
+
+def bit_matrices(W: "BooleanCP") -> dict[str, _Bits]:
+    """Return what is known about the bits along each mode that has some, (d_n, K); nan for atoms real there."""
+    known = W.trust or Trust()
+    confidence = () if log_odds(W) is None else W.bit_confidence()
+    found = {"bit_confidence": confidence, "bit_rise": known.rise or (), "bit_share": known.share or ()}
+    matrices = {}
+    for name, columns in found.items():
+        for mode in sorted(set(W.boolean_mode[: len(columns)].tolist())):
+            values = np.full((W.shape[mode], W.n_atoms), np.nan)
+            for k in np.flatnonzero(W.boolean_mode == mode):
+                values[:, k] = columns[k]
+            matrices[f"{name}_{mode_names(W)[mode]}"] = _Bits(mode, values)
+    return matrices
+
+
 def to_dataframe(W: "BooleanCP") -> Any:
-    """Return one row for each atom as a pandas DataFrame: mode, ones, rank, weight, shares of variance, certificate.
+    """Return one row for each atom as a pandas DataFrame: mode, ones, rank, weight, shares of variance, trust.
 
     Examples
     --------
@@ -225,7 +256,24 @@ def atom_table(W: "BooleanCP") -> dict[str, np.ndarray]:
     }
     if W.data_norm2 and W.data_inner is not None and W.n_atoms:
         table |= {"alone": W.explained_alone(), "unique": W.explained_unique()}
-    return table
+    return table | trust_table(W)
+
+
+def trust_table(W: "BooleanCP") -> dict[str, np.ndarray]:
+    """Return what is known about the trust in each atom: arrays (K,) by name, the verdict in words last."""
+    from boolcp.trust.degeneracy import degeneracy
+    from boolcp.trust.verdict import verdicts
+
+    known = W.trust or Trust()
+    found = {
+        "sure_bits": sure_share(W),
+        "stability": known.stability,
+        "p_value": known.p_value,
+        "p_adjusted": known.p_adjusted,
+        "degeneracy": degeneracy(W).score,
+        "verdict": np.array([verdict.text for verdict in verdicts(W)], dtype=str),
+    }
+    return {name: values for name, values in found.items() if values is not None}
 
 
 def _columns(atom: "Atom", mode: int, size: int) -> np.ndarray:

@@ -5,16 +5,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from boolcp.result.trust import Trust, p_text, sure_share
+
 if TYPE_CHECKING:
     from boolcp.result.atoms import BooleanCP
+    from boolcp.trust.verdict import Verdict
+
+VERDICT = "verdict"
 
 
 def summary(W: "BooleanCP") -> str:
-    """Return the title, the table of atoms, the number of parameters and the verdict on identifiability, as text."""
+    """Return the title, the table of atoms and what is to be said about all of them, as text."""
     rows = _table(W)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([_title(W), *lines, *_closing_lines(W)])
+    lines = ["  ".join(map(_aligned, rows[0], row, widths)).rstrip() for row in rows]
+    return "\n".join([_title(W), *lines, *_closing_words(W)])
 
 
 def html_text(W: "BooleanCP") -> str:
@@ -22,7 +27,7 @@ def html_text(W: "BooleanCP") -> str:
     head, *rows = ([f"<td>{escape(cell)}</td>" for cell in row] for row in _table(W))
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
     table = f"<table><thead><tr>{''.join(head).replace('td>', 'th>')}</tr></thead><tbody>{body}</tbody></table>"
-    return "".join([f"<p>{escape(_title(W))}</p>", table, *(f"<p>{escape(line)}</p>" for line in _closing_lines(W))])
+    return "".join([f"<p>{escape(_title(W))}</p>", table, *(f"<p>{escape(line)}</p>" for line in _closing_words(W))])
 
 
 def _title(W: "BooleanCP") -> str:
@@ -38,26 +43,49 @@ def _has_shares(W: "BooleanCP") -> bool:
 
 def _table(W: "BooleanCP") -> list[tuple[str, ...]]:
     """Return the column heads and one row of texts for each atom."""
-    has_data = _has_shares(W)
-    alone = W.explained_alone() if has_data else np.full(W.n_atoms, np.nan)
-    unique = W.explained_unique() if has_data else np.full(W.n_atoms, np.nan)
-    head = ("atom", "mode", "ones", "rank", "weight", "alone", "unique", "certificate")
-    rows: list[tuple[str, ...]] = [head]
-    for k, atom in enumerate(W.atoms):
-        rank = "block" if atom.rank is None else str(atom.rank)
-        ones = f"{atom.n_ones}/{len(atom.z)}"
-        shares = [_percent(alone[k]), _percent(unique[k]), _percent(atom.certificate)]
-        rows.append((str(k), W.mode_name(atom.mode), ones, rank, f"{W.weights[k]:.4g}", *shares))
-    return rows
+    columns = {
+        "atom": [str(k) for k in range(W.n_atoms)],
+        "mode": [W.mode_name(atom.mode) for atom in W.atoms],
+        "ones": [f"{atom.n_ones}/{len(atom.z)}" for atom in W.atoms],
+        "rank": ["block" if atom.rank is None else str(atom.rank) for atom in W.atoms],
+        "weight": [f"{weight:.4g}" for weight in W.weights],
+    }
+    missing = np.full(W.n_atoms, np.nan)
+    shares = {
+        "alone": W.explained_alone() if _has_shares(W) else missing,
+        "unique": W.explained_unique() if _has_shares(W) else missing,
+        "certificate": np.array([atom.certificate for atom in W.atoms], dtype=float),
+    }
+    known, sure, verdicts = W.trust or Trust(), sure_share(W), _verdicts(W)
+    if sure is not None:  # the bits of an atom of noise mean nothing
+        shares["sure bits"] = np.where([verdict.is_significant is False for verdict in verdicts], np.nan, sure)
+    shares |= {} if known.stability is None else {"stability": known.stability}
+    rough = ("sure bits", "stability")
+    columns |= {name: [_percent(x, 0 if name in rough else 1) for x in values] for name, values in shares.items()}
+    columns |= {} if known.p_adjusted is None else {"p": [p_text(p) for p in known.p_adjusted]}
+    if any(verdict.text for verdict in verdicts):
+        columns[VERDICT] = [verdict.text for verdict in verdicts]
+    return [tuple(columns), *zip(*columns.values(), strict=True)]
 
 
-def _closing_lines(W: "BooleanCP") -> list[str]:
-    """Return the number of parameters, and the verdict on identifiability if there is one."""
-    from boolcp.trust.identifiability import verdict
+def _aligned(head: str, cell: str, width: int) -> str:
+    """Return a cell of a table as wide as its column, words to the left and numbers to the right."""
+    return cell.ljust(width) if head == VERDICT else cell.rjust(width)
 
-    words = verdict(W)
+
+def _verdicts(W: "BooleanCP") -> "tuple[Verdict, ...]":
+    """Return the verdict on each atom."""
+    from boolcp.trust.verdict import verdicts
+
+    return verdicts(W)
+
+
+def _closing_words(W: "BooleanCP") -> list[str]:
+    """Return the number of parameters and what is to be said about all atoms, one sentence in each line."""
+    from boolcp.trust.verdict import closing_words
+
     counts = f"{W.n_parameters} parameters and {W.n_bits} bits for {int(np.prod(W.shape, dtype=float))} entries."
-    return [counts, words] if words else [counts]
+    return [counts, *closing_words(W)]
 
 
 def count_text(W: "BooleanCP") -> str:
@@ -78,5 +106,5 @@ def one_line(W: "BooleanCP") -> str:
     return f"BooleanCP({shape_text(W)}, {count_text(W)}: {', '.join(counts)}{explained})"
 
 
-def _percent(share: float) -> str:
-    return "-" if np.isnan(share) else f"{100 * share:.1f} %"
+def _percent(share: float, digits: int = 1) -> str:
+    return "-" if np.isnan(share) else f"{100 * share:.{digits}f} %"

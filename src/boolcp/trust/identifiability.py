@@ -61,20 +61,23 @@ class Diagnosis:
         return np.array([verdict == "identifiable" for verdict in self.verdicts], dtype=bool)
 
     @property
-    def words(self):
-        """Return the verdict on all atoms in a sentence or three."""
+    def words(self) -> str:
+        """Return the verdict on the sum of all atoms in a sentence or three."""
         n_atoms, n_proved = len(self.verdicts), int(self.is_identifiable.sum())
         n_refuted = self.verdicts.count("not identifiable")
+        n_open = n_atoms - n_proved - n_refuted
         if n_proved == n_atoms == 1:
-            return "This atom is identifiable: no other atom is the same tensor."
+            return "No other atom is the same tensor."
         if n_proved == n_atoms:
-            return f"These atoms are identifiable: no other {n_atoms} atoms sum to the same tensor."
-        words = f"Identifiable: {n_proved} of {n_atoms} atoms."
+            return f"The sum of these {n_atoms} atoms has no other description by {n_atoms} atoms."
+        words = []
         if n_refuted:
-            words += f" For {n_refuted}, other atoms are known that sum to the same tensor: read them with care."
-        if n_proved + n_refuted < n_atoms:
-            words += f" For {n_atoms - n_proved - n_refuted}, no condition proves or refutes it."
-        return words
+            which = ", ".join(str(k) for k, verdict in enumerate(self.verdicts) if verdict == "not identifiable")
+            words.append(f"Different atoms give the same sum in place of {which}: do not read these one by one.")
+        if n_open:
+            some = "the atoms" if n_open == n_atoms else f"{n_open} of the atoms"
+            words.append(f"Whether different atoms could give the same sum in place of {some} is not known.")
+        return " ".join(words)
 
     def __bool__(self):
         return all(self.is_identifiable)
@@ -148,7 +151,7 @@ def verdict(W):
     >>> import boolcp
     >>> from boolcp.trust.identifiability import verdict
     >>> verdict(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth)
-    'These atoms are identifiable: no other 2 atoms sum to the same tensor.'
+    'The sum of these 2 atoms has no other description by 2 atoms.'
     """
     diagnosis = cheap_diagnosis(W)
     return "" if diagnosis is None else diagnosis.words

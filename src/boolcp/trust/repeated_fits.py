@@ -1,17 +1,53 @@
-"""What methods that fit again and again share: the model of all fits, and the processes they run on."""
+"""What functions that fit again and again share: how they read X, the model of all fits, and the processes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from boolcp import checks
 from boolcp.bmp import BMP
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.labels import Labels, read_labels
 
 
-def make_model(n_atoms, options, shape, dims):
-    """Return the BMP to fit, its Boolean modes as indices: the parts of X that it sees have no names."""
+def read_data(X: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None, Labels | None, tuple[str, ...] | None]:
+    """Return the checked array of X, its mask (None if it is complete), its labels and the names of its modes."""
+    values, labels = read_labels(X)
+    values, observed = checks.check_tensor(values, mask)
+    return values, observed, labels, None if labels is None else labels.dims
+
+
+def make_model(
+    n_atoms: int, options: dict[str, Any], shape: Sequence[int], dims: Sequence[str] | None, W: BooleanCP | None = None
+) -> BMP:
+    """Return the BMP of all fits, its Boolean modes as indices: the parts of X that it sees have no names.
+
+    Atoms of a given decomposition W decide the rank, unless the options do.
+    """
     modes = options.get("boolean_modes")
     modes = None if modes is None else checks.check_modes(modes, shape, dims)
-    return BMP(n_atoms, **({"certify": False} | options | {"boolean_modes": modes}))
+    rank = {} if W is None or all(atom.rank == 1 for atom in W.atoms) else {"atom_rank": common_rank(W)}
+    return BMP(n_atoms, **({"certify": False} | rank | options | {"boolean_modes": modes}))
 
 
-def run_all(function, tasks, n_jobs, verbose, what):
+def common_rank(W: BooleanCP) -> int | str | None:
+    """Return the rank of all atoms, "auto" if they differ."""
+    ranks = {atom.rank for atom in W.atoms}
+    return ranks.pop() if len(ranks) == 1 else "auto"
+
+
+def check_reference(W: BooleanCP | None, shape: Sequence[int]) -> None:
+    """Raise unless a decomposition, if one is given, is one of a tensor with this shape."""
+    if W is not None and not isinstance(W, BooleanCP):
+        raise TypeError(f"W must be a BooleanCP, but it is a {type(W).__name__}.")
+    if W is not None and W.shape != tuple(shape):
+        raise ValueError(f"W has shape {W.shape}, but X has shape {tuple(shape)}: pass a decomposition of X.")
+
+
+def run_all(
+    function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], n_jobs: int, verbose: int, what: str
+) -> list[Any]:
     """Return the results of function(*task) for all tasks, in order, on `n_jobs` processes, with a progress bar."""
     from joblib import Parallel, delayed
     from tqdm import tqdm

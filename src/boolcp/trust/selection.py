@@ -1,14 +1,20 @@
 """How many atoms: the error on held-out entries or slabs."""
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
 
 from boolcp import checks
-from boolcp.result.labels import read_labels
-from boolcp.trust.repeated_fits import make_model, run_all
-from boolcp.trust.stability import stability as stability
+from boolcp.bmp import BMP
+from boolcp.result.atoms import BooleanCP
+from boolcp.trust.repeated_fits import make_model, read_data, run_all
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 SELECTION_SCHEMES = ("entries", "slabs")
 
@@ -43,16 +49,21 @@ class Selection:
     rule: str
 
     @property
-    def mean(self):
+    def is_at_edge(self) -> bool:
+        """Return True if the choice is the largest number that was tried: a larger one may be better."""
+        return self.n_atoms == self.errors.shape[1] - 1
+
+    @property
+    def mean(self) -> np.ndarray:
         """Return the mean error for each number of atoms."""
         return self.errors.mean(axis=0)
 
     @property
-    def standard_error(self):
+    def standard_error(self) -> np.ndarray:
         """Return the standard error of the mean for each number of atoms."""
         return self.errors.std(axis=0, ddof=1) / np.sqrt(len(self.errors)) if len(self.errors) > 1 else 0 * self.mean
 
-    def summary(self):
+    def summary(self) -> str:
         """Return the table as text: number of atoms, mean held-out error, standard error.
 
         Examples
@@ -73,9 +84,10 @@ class Selection:
             for k, (mean, error) in enumerate(zip(self.mean, self.standard_error, strict=True))
         ]
         title = f"held-out error ({self.scheme}, {len(self.errors)} splits)"
-        return "\n".join([title, "atoms          rmse        s.e.", *rows])
+        edge = ["The choice is the largest number tried: a larger one may be better."] if self.is_at_edge else []
+        return "\n".join([title, "atoms          rmse        s.e.", *rows, *edge])
 
-    def plot(self, ax=None):
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the held-out error against the number of atoms and return the Axes.
 
         Examples
@@ -91,26 +103,26 @@ class Selection:
 
         return plot_selection(self, ax=ax)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         most = len(self.mean) - 1
         return f"Selection(n_atoms={self.n_atoms} of at most {most}, {self.scheme}, {len(self.errors)} splits)"
 
 
 def select_n_atoms(
-    X,
-    max_atoms=10,
+    X: Any,
+    max_atoms: int = 10,
     *,
-    splits=5,
-    scheme="entries",
-    mode=-1,
-    held_out=0.1,
-    rule="one-se",
-    mask=None,
-    n_jobs=1,
-    random_state=None,
-    verbose=0,
-    **options,
-):
+    splits: int = 5,
+    scheme: str = "entries",
+    mode: int | str = -1,
+    held_out: float = 0.1,
+    rule: str = "one-se",
+    mask: Any = None,
+    n_jobs: int = 1,
+    random_state: Any = None,
+    verbose: int = 0,
+    **options: Any,
+) -> Selection:
     """Return the number of atoms with the lowest error on held-out data, as a Selection.
 
     Parameters
@@ -118,7 +130,8 @@ def select_n_atoms(
     X : array-like or xarray.DataArray
         The tensor.
     max_atoms : int
-        Largest number of atoms tried. Each split is fitted once for the whole path 1 .. max_atoms.
+        Largest number of atoms tried. Each split is fitted once for the whole path 1 .. max_atoms. If this number is
+        chosen, a warning says so.
     splits : int
         Number of random splits.
     scheme : {"entries", "slabs"}
@@ -155,24 +168,29 @@ def select_n_atoms(
     checks.check_number(held_out, "held_out", positive=True)
     if held_out >= 1:
         raise ValueError(f"held_out is the share held out: it must be below 1, got {held_out}.")
-    values, labels = read_labels(X)
-    values, observed = checks.check_tensor(values, mask)
-    observed = np.ones(values.shape, dtype=bool) if observed is None else observed
-    dims = None if labels is None else labels.dims
-    mode = checks.check_mode(mode, values.ndim, dims)
+    values, found, _, dims = read_data(X, mask)
+    observed = np.ones(values.shape, dtype=bool) if found is None else found
+    at = checks.check_mode(mode, values.ndim, dims)
     model = make_model(max_atoms, options, values.shape, dims)
     if scheme == "slabs":
-        check_slabs(observed, mode)
+        check_slabs(observed, at)
     elif np.count_nonzero(observed) < 2:
         raise ValueError("Holding out entries needs two or more observed entries.")
     split = hold_out_entries if scheme == "entries" else hold_out_slabs
     seeds = checks.make_generator(random_state).spawn(splits)
-    tasks = [(model, values, observed, mode, held_out, rng) for rng in seeds]
+    tasks = [(model, values, observed, at, held_out, rng) for rng in seeds]
     errors = np.array(run_all(split, tasks, n_jobs, verbose, "splits"))
-    return Selection(choose(errors, rule), errors, scheme, rule)
+    selection = Selection(choose(errors, rule), errors, scheme, rule)
+    if selection.is_at_edge:
+        warnings.warn(
+            f"The number of atoms chosen is the largest one tried, {max_atoms}: try a larger max_atoms. If the error "
+            f"keeps falling, the data have no sharp number of atoms.",
+            stacklevel=2,
+        )
+    return selection
 
 
-def choose(errors, rule):
+def choose(errors: np.ndarray, rule: str) -> int:
     """Return the number of atoms: of the lowest mean error, or the smallest within one standard error of it."""
     mean = errors.mean(axis=0)
     best = int(np.argmin(mean))
@@ -182,7 +200,9 @@ def choose(errors, rule):
     return int(np.flatnonzero(mean <= limit)[0])
 
 
-def hold_out_entries(model, values, observed, mode, held_out, rng):
+def hold_out_entries(
+    model: BMP, values: np.ndarray, observed: np.ndarray, mode: int, held_out: float, rng: np.random.Generator
+) -> np.ndarray:
     """Return the errors on a random share of the observed entries, fitted on the others."""
     places = np.flatnonzero(observed)
     test = np.sort(rng.choice(places, max(1, int(held_out * len(places))), replace=False))
@@ -193,7 +213,9 @@ def hold_out_entries(model, values, observed, mode, held_out, rng):
     return pad([rms(truth - np.nan_to_num(W.at(indices))) for W in path], model.n_atoms)  # 0 where nothing is known
 
 
-def hold_out_slabs(model, values, observed, mode, held_out, rng):
+def hold_out_slabs(
+    model: BMP, values: np.ndarray, observed: np.ndarray, mode: int, held_out: float, rng: np.random.Generator
+) -> np.ndarray:
     """Return the errors on half of the entries of held-out slabs, whose factors are solved from the other half."""
     d, usable = values.shape[mode], usable_slabs(observed, mode)
     test = np.sort(rng.choice(usable, min(max(1, int(held_out * d)), len(usable) - 1), replace=False))
@@ -212,13 +234,13 @@ def hold_out_slabs(model, values, observed, mode, held_out, rng):
     return pad(errors, model.n_atoms)
 
 
-def usable_slabs(observed, mode):
+def usable_slabs(observed: np.ndarray, mode: int) -> np.ndarray:
     """Return the slabs that can be held out: one entry gives the factor, and another judges it."""
     others = tuple(n for n in range(observed.ndim) if n != mode)
     return np.flatnonzero(observed.sum(axis=others) >= 2)
 
 
-def check_slabs(observed, mode):
+def check_slabs(observed: np.ndarray, mode: int) -> None:
     """Raise a ValueError if there are too few slabs to hold some out and to fit on others."""
     n_usable = len(usable_slabs(observed, mode))
     if n_usable < 2:
@@ -228,7 +250,7 @@ def check_slabs(observed, mode):
         )
 
 
-def random_half(known, mode, rng):
+def random_half(known: np.ndarray, mode: int, rng: np.random.Generator) -> np.ndarray:
     """Return True for a random half of the known entries; each slab gives one or more and keeps one or more."""
     given = known & (rng.random(known.shape) < 0.5)
     for part, whole in zip(np.moveaxis(given, mode, 0), np.moveaxis(known, mode, 0), strict=True):
@@ -239,18 +261,18 @@ def random_half(known, mode, rng):
     return given
 
 
-def fit_path(model, values, observed, rng):
+def fit_path(model: BMP, values: np.ndarray, observed: np.ndarray, rng: np.random.Generator) -> Sequence[BooleanCP]:
     """Return the refined estimates with 0, 1, .. atoms of one fit."""
     fitted = clone(model).set_params(random_state=rng)
     mask = None if observed.all() else observed
     return fitted.fit_path(values, mask=mask)
 
 
-def pad(errors, max_atoms):
+def pad(errors: list[float], max_atoms: int) -> np.ndarray:
     """Return the errors with the last one repeated for numbers of atoms that a path did not reach."""
     return np.array(errors + [errors[-1]] * (max_atoms + 1 - len(errors)))
 
 
-def rms(differences):
+def rms(differences: np.ndarray) -> float:
     """Return the root mean square."""
     return float(np.sqrt(np.mean(np.square(differences, dtype=float))))

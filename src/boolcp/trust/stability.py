@@ -1,22 +1,29 @@
-"""Can atoms be trusted: how often each comes back in other fits (seeds, bootstrap samples, halves), bit by bit."""
+"""Stability of an atom: the share of other fits in which it comes back. The scheme says which fits.
+
+They are fits to halves of the data, to bootstrap samples, or to the same data with other seeds.
+"""
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 
 from boolcp import checks
+from boolcp.bmp import BMP
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.labels import read_labels
-from boolcp.trust.repeated_fits import make_model, run_all
+from boolcp.trust.matching import match, take_slices
+from boolcp.trust.repeated_fits import check_reference, make_model, read_data, run_all
 
-STABILITY_SCHEMES = ("seeds", "bootstrap", "split-half")
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+STABILITY_SCHEMES = ("halves", "bootstrap", "seeds")
 
 
 @dataclass(frozen=True, eq=False)
 class Stability:
-    """How often each atom of a decomposition comes back in other fits, and how sure each of its bits is.
+    """How often each atom of a decomposition comes back in other fits, and how often each of its bits.
 
     Attributes
     ----------
@@ -25,12 +32,15 @@ class Stability:
     similarity : ndarray of shape (n_fits, K)
         Similarity of each atom with the one matched to it in each other fit, from 0 to 1.
     recurrence : ndarray of shape (K,)
-        Share of the fits in which the atom comes back: same Boolean mode and similarity of at least `threshold`.
+        The stability: the share of the fits in which the atom comes back, with the same Boolean mode and a
+        similarity of at least `threshold`.
     bit_probability : tuple of ndarray, (d_n,) each
         For each atom the share of fits, among those in which it came back, that have each entry of z on; NaN where
         no such fit has seen the entry.
     scheme : str
-        What differed between the fits.
+        Which other fits: "halves", "bootstrap" or "seeds".
+    mode : str
+        The name of the mode along which slices were drawn; "" for seeds.
     threshold : float
         The similarity that counts as coming back.
 
@@ -40,7 +50,7 @@ class Stability:
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
     >>> result = boolcp.stability(X, 2, n_runs=2, random_state=0)
     >>> result
-    Stability(seeds, 2 fits; atoms come back in 100 %, 100 %)
+    Stability(4 fits to halves along mode 2; atoms come back in 100 %, 100 %)
     >>> [len(p) for p in result.bit_probability]
     [20, 25]
     """
@@ -50,9 +60,19 @@ class Stability:
     recurrence: np.ndarray
     bit_probability: tuple[np.ndarray, ...]
     scheme: str
+    mode: str
     threshold: float
 
-    def summary(self):
+    @property
+    def over(self) -> str:
+        """Return which fits, in words."""
+        n = len(self.similarity)
+        fits = f"{n} fit{'s' if n != 1 else ''}"
+        if self.scheme == "seeds":
+            return f"{fits} with other seeds"
+        return f"{fits} to {'halves' if self.scheme == 'halves' else 'bootstrap samples'} along {self.mode}"
+
+    def summary(self) -> str:
         """Return a table as text: how often each atom came back, how similar, and how many of its bits are sure.
 
         Examples
@@ -61,22 +81,22 @@ class Stability:
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
         >>> result = boolcp.stability(X, 2, n_runs=2, random_state=0)
         >>> print(result.summary())
-        stability over 2 fits (seeds)
-        atom  mode  came back  similarity  sure bits
-           0     0      100 %       1.000    100.0 %
-           1     1      100 %       1.000    100.0 %
+        stability over 4 fits to halves along mode 2
+        atom  mode  came back  similarity  stable bits
+           0     0      100 %       1.000      100.0 %
+           1     1      100 %       1.000      100.0 %
         """
-        rows = ["atom  mode  came back  similarity  sure bits"]
+        rows = ["atom  mode  came back  similarity  stable bits"]
         for k, atom in enumerate(self.decomposition.atoms):
             p = self.bit_probability[k]
-            sure = np.mean((p <= 0.05) | (p >= 0.95)) if np.isfinite(p).any() else np.nan
+            same = np.mean((p <= 0.05) | (p >= 0.95)) if np.isfinite(p).any() else np.nan
             name = self.decomposition.mode_name(atom.mode)
             came_back, alike = f"{100 * self.recurrence[k]:7.0f} %", f"{self.similarity[:, k].mean():10.3f}"
-            sure_text = "        -" if np.isnan(sure) else f"{100 * sure:7.1f} %"
-            rows.append(f"{k:4d}  {name:>4}  {came_back}  {alike}  {sure_text}")
-        return "\n".join([f"stability over {len(self.similarity)} fits ({self.scheme})", *rows])
+            stable = "          -" if np.isnan(same) else f"{100 * same:9.1f} %"
+            rows.append(f"{k:4d}  {name:>4}  {came_back}  {alike}  {stable}")
+        return "\n".join([f"stability over {self.over}", *rows])
 
-    def plot(self, atom=0, ax=None):
+    def plot(self, atom: int = 0, ax: "Axes | None" = None) -> "Axes":
         """Draw the probability of each bit of one atom and return the Axes.
 
         Examples
@@ -92,39 +112,41 @@ class Stability:
 
         return plot_bit_probability(self, atom, ax=ax)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         shares = ", ".join(f"{100 * share:.0f} %" for share in self.recurrence)
-        return f"Stability({self.scheme}, {len(self.similarity)} fits; atoms come back in {shares})"
+        return f"Stability({self.over}; atoms come back in {shares})"
 
 
 def stability(
-    X,
-    n_atoms=10,
+    X: Any,
+    n_atoms: int = 10,
     *,
-    n_runs=10,
-    scheme="seeds",
-    mode=-1,
-    threshold=0.8,
-    mask=None,
-    n_jobs=1,
-    random_state=None,
-    verbose=0,
-    reference=None,
-    **options,
-):
-    """Return how often each atom comes back in repeated fits and how stable each of its bits is, as a Stability.
+    n_runs: int = 5,
+    scheme: str = "halves",
+    mode: int | str = -1,
+    threshold: float = 0.8,
+    mask: Any = None,
+    n_jobs: int = 1,
+    random_state: Any = None,
+    verbose: int = 0,
+    reference: BooleanCP | None = None,
+    **options: Any,
+) -> Stability:
+    """Return how often each atom comes back in other fits, and how often each of its bits, as a Stability.
 
     Parameters
     ----------
     X : array-like or xarray.DataArray
         The tensor.
     n_atoms : int
-        Number of atoms.
+        Number of atoms. Not used with a `reference`.
     n_runs : int
-        Number of fits beside the reference (twice as many for "split-half": both halves are fitted).
-    scheme : {"seeds", "bootstrap", "split-half"}
-        What differs: the seed only, slices along `mode` drawn with replacement, or random halves of the slices.
-    mode : int
+        Number of other fits; for halves the number of random cuts, each with two fits.
+    scheme : {"halves", "bootstrap", "seeds"}
+        Fits to random halves of the slices along `mode`, to slices drawn with replacement, or to the same data with
+        other seeds. Halves and bootstrap samples ask whether the data hold the atom, seeds only whether the search
+        finds it again.
+    mode : int or str
         The mode along which slices are drawn (trials, say); the last by default.
     threshold : float
         Similarity from which an atom counts as having come back. The similarity of two atoms that are Boolean along
@@ -144,32 +166,30 @@ def stability(
     checks.check_integer(n_runs, "n_runs", 1)
     checks.check_choice(scheme, "scheme", STABILITY_SCHEMES)
     checks.check_number(threshold, "threshold", positive=True)
-    values, labels = read_labels(X)
-    values, observed = checks.check_tensor(values, mask)
-    dims = None if labels is None else labels.dims
-    mode = checks.check_mode(mode, values.ndim, dims)
-    model = make_model(n_atoms, options, values.shape, dims)
+    values, observed, labels, dims = read_data(X, mask)
+    at = checks.check_mode(mode, values.ndim, dims)
+    check_reference(reference, values.shape)
+    model = make_model(n_atoms if reference is None else reference.n_atoms, options, values.shape, dims, reference)
     rng, *seeds = checks.make_generator(random_state).spawn(1 + n_runs)
     if reference is None:
         reference = clone(model).set_params(random_state=rng).fit(values, mask=observed).decomposition_
-    elif reference.shape != values.shape:
-        raise ValueError(f"reference has shape {reference.shape}, but X has shape {values.shape}: pass a fit of X.")
-    draws = [places for seed in seeds for places in draw_slices(values.shape[mode], scheme, seed)]
+    draws = [places for seed in seeds for places in draw_slices(values.shape[at], scheme, seed)]
     rngs = [child for seed in seeds for child in seed.spawn(len(draws) // n_runs)]
-    tasks = [(model, values, observed, mode, places, child) for places, child in zip(draws, rngs, strict=True)]
+    tasks = [(model, values, observed, at, places, child) for places, child in zip(draws, rngs, strict=True)]
     fits = run_all(fit_slices, tasks, n_jobs, verbose, "fits")
-    matches = [match_atoms(reference, W, mode, places, threshold) for W, places in zip(fits, draws, strict=True)]
-    similarity = np.array([[s for s, _ in match] for match in matches]).reshape(len(fits), reference.n_atoms)
-    came_back = np.array([[z is not None for _, z in match] for match in matches]).reshape(similarity.shape)
+    matches = [match_slices(reference, W, at, places, threshold) for W, places in zip(fits, draws, strict=True)]
+    similarity = np.array([[s for s, _ in found] for found in matches]).reshape(len(fits), reference.n_atoms)
+    came_back = np.array([[z is not None for _, z in found] for found in matches]).reshape(similarity.shape)
     bits = tuple(
-        bit_probability(atom, mode, [(match[k][1], places) for match, places in zip(matches, draws, strict=True)])
+        bit_probability(atom, at, [(found[k][1], places) for found, places in zip(matches, draws, strict=True)])
         for k, atom in enumerate(reference.atoms)
     )
+    name = "" if scheme == "seeds" else f"mode {at}" if dims is None else str(dims[at])
     reference = replace(reference, labels=labels)
-    return Stability(reference, similarity, came_back.mean(axis=0), bits, scheme, threshold)
+    return Stability(reference, similarity, came_back.mean(axis=0), bits, scheme, name, threshold)
 
 
-def draw_slices(d, scheme, rng):
+def draw_slices(d: int, scheme: str, rng: np.random.Generator) -> list[np.ndarray]:
     """Return the slices (indices along the mode) of each fit of one run."""
     if scheme == "seeds":
         return [np.arange(d)]
@@ -179,54 +199,34 @@ def draw_slices(d, scheme, rng):
     return [np.sort(order[: d // 2]), np.sort(order[d // 2 :])]
 
 
-def fit_slices(model, values, observed, mode, places, rng):
+def fit_slices(
+    model: BMP,
+    values: np.ndarray,
+    observed: np.ndarray | None,
+    mode: int,
+    places: np.ndarray,
+    rng: np.random.Generator,
+) -> BooleanCP:
     """Return the decomposition of the chosen slices along one mode."""
     mask = None if observed is None else observed.take(places, axis=mode)
     return clone(model).set_params(random_state=rng).fit(values.take(places, axis=mode), mask=mask).decomposition_
 
 
-def match_atoms(reference, W, mode, places, threshold):
+def match_slices(
+    reference: BooleanCP, W: BooleanCP, mode: int, places: np.ndarray, threshold: float
+) -> list[tuple[float, np.ndarray | None]]:
     """Return for each reference atom its similarity in W and, if it came back, the bits it has there (else None)."""
-    atoms = [take_slices(atom, mode, places) for atom in reference.atoms]
-    table = np.array([[similarity_of(atom, other) for other in W.atoms] for atom in atoms])
-    table = table.reshape(len(atoms), W.n_atoms)
-    rows, columns = linear_sum_assignment(-table)
-    matched = [(0.0, None)] * len(atoms)
-    for row, column in zip(rows, columns, strict=True):
-        other, value = W.atoms[column], float(table[row, column])
-        came_back = value >= threshold and other.mode == reference.atoms[row].mode
-        matched[row] = (value, other.z if came_back else None)
-    return matched
+    atoms = tuple(take_slices(atom, mode, places) for atom in reference.atoms)
+    part = BooleanCP(W.shape, atoms, reference.weights)
+    found: list[tuple[float, np.ndarray | None]] = []
+    for atom, (partner, similarity) in zip(atoms, match(part, W), strict=True):
+        other = None if partner is None else W.atoms[partner]
+        came_back = other is not None and similarity >= threshold and other.mode == atom.mode
+        found.append((similarity, other.z if came_back and other is not None else None))
+    return found
 
 
-def take_slices(atom, mode, places):
-    """Return the atom on some slices along one mode, its real part scaled to norm one again."""
-    if atom.mode == mode:
-        return replace(atom, z=atom.z[places])
-    at = mode - (mode > atom.mode)
-    block = np.take(atom.dense_block(), places, axis=at)
-    return Atom(atom.mode, atom.z, block=block / max(np.linalg.norm(block), 1e-300))
-
-
-def similarity_of(atom, other):
-    """Return Jaccard(z, z') |<V, V'>| of atoms with the same Boolean mode, else |cos| of the two as tensors."""
-    if atom.mode == other.mode:
-        union = np.sum(atom.z | other.z)
-        overlap = np.sum(atom.z & other.z) / union if union else 0.0
-        return float(overlap * abs(np.vdot(atom.dense_block(), other.dense_block())))
-    if not atom.z.any():
-        return 0.0
-    first, second = (BooleanCP(_shape(one), (one,), np.ones(1)) for one in (atom, other))
-    return float(abs(first.inner_products((other,))[0, 0]) / (first.norm() * second.norm()))
-
-
-def _shape(atom):
-    sizes = list(atom.dense_block().shape)
-    sizes.insert(atom.mode, len(atom.z))
-    return tuple(sizes)
-
-
-def bit_probability(atom, mode, bits):
+def bit_probability(atom: Atom, mode: int, bits: list[tuple[np.ndarray | None, np.ndarray]]) -> np.ndarray:
     """Return the share of fits with each bit on, (d_n,), from pairs (bits in the fit or None, its slices)."""
     on, seen = np.zeros(len(atom.z)), np.zeros(len(atom.z))
     for z, places in bits:
@@ -235,5 +235,4 @@ def bit_probability(atom, mode, bits):
         where = places if atom.mode == mode else np.arange(len(atom.z))
         np.add.at(on, where, z)
         np.add.at(seen, where, 1)
-    with np.errstate(invalid="ignore"):
-        return np.where(seen > 0, on / np.maximum(seen, 1), np.nan)
+    return np.where(seen > 0, on / np.maximum(seen, 1), np.nan)

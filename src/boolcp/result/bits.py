@@ -1,0 +1,105 @@
+"""How sure is each bit? The log odds that it is right, given the other atoms, from the rise of the loss when it flips.
+
+Seen from an atom z (x) V, slice i of the data without the other atoms is z_i V plus noise: a point x_i that belongs to
+the real part V or to zero. With V known, the rise of the loss when the bit is flipped, divided by 2 sigma^2, is the log
+odds. But V is estimated, from the slices that are on, the slice in question among them. The bit is therefore judged by
+the density of the slice under what *the other* slices tell of V,
+
+    log odds of on  =  log N(x_i | s V_-i, sigma^2 (1 + u) I)  -  log N(x_i | 0, sigma^2 I)  +  log prior odds,
+
+with V_-i the mean of the k other slices that are on, shrunk by s = k S / (k S + p sigma^2), u = s / k for what is not
+known of V, and S the squared size of V without what noise adds to it [1]_. The slices count in the p dimensions in
+which V is free to move: all of them for a block, the tangent space of tensors of the same rank otherwise. Across V,
+where the rise does not see them, they have the expected norm. The share of ones among the other bits gives the prior
+odds.
+
+References
+----------
+.. [1] M. Gavish, D. L. Donoho, "Optimal shrinkage of singular values", IEEE Trans. Inf. Theory 63 (2017).
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from boolcp.result.atoms import Atom
+
+EXTRA_NOISE = 3.0  # standard errors by which the spread along an atom exceeds the noise before it is believed
+ROUNDING = 1e-12  # share of |V|^2 that counts as none, of an observed slice or of a variance
+
+
+def real_dims(atom: "Atom") -> int:
+    """Return the number p of dimensions in which the real part of an atom is free to move."""
+    sizes = real_sizes(atom)
+    n_entries = int(np.prod(sizes, dtype=np.int64))
+    if atom.rank is None or len(sizes) == 1:
+        return n_entries
+    gauge = atom.rank if len(sizes) == 2 else len(sizes) - 1  # what columns can exchange without a change of V
+    return min(n_entries, atom.rank * (sum(sizes) - gauge))
+
+
+def real_sizes(atom: "Atom") -> tuple[int, ...]:
+    """Return the sizes of the real modes of an atom."""
+    return atom.dense_block().shape if atom.factors is None else tuple(len(A) for A in atom.factors)
+
+
+def bend(atom: "Atom") -> float:
+    """Return the number of products of a move of V along one mode with one along a different mode; 0 for a block."""
+    if atom.rank is None:
+        return 0.0
+    sizes = np.array(real_sizes(atom), dtype=float)
+    return atom.rank**2 * (sizes.sum() ** 2 - (sizes**2).sum()) / 2
+
+
+def bit_log_odds(atom: "Atom", weight: float, rise: np.ndarray, share: np.ndarray, sigma: float) -> np.ndarray:
+    """Return the log odds (d_n,) that each bit of an atom is right.
+
+    Parameters
+    ----------
+    atom : Atom
+        The atom.
+    weight : float
+        Its weight.
+    rise : ndarray of shape (d_n,)
+        Rise of the loss |X - W|^2 when the bit is flipped.
+    share : ndarray of shape (d_n,)
+        Observed part of the squared norm of V in each slice.
+    sigma : float
+        Standard deviation of the noise.
+    """
+    z, size2 = atom.z.astype(float), max(weight**2, np.finfo(float).tiny)
+    share = np.maximum(share, ROUNDING)
+    n_on = max(float(z @ share), ROUNDING)
+    p, noise2 = real_dims(atom), max(sigma**2, ROUNDING * size2)
+    inner = np.where(atom.z, share * size2 + rise, share * size2 - rise) / 2  # <x_i, V>
+    along2 = noise_along(inner / share / np.sqrt(size2) - z * np.sqrt(size2), share, noise2)
+    square = inner**2 / size2 + (p - 1) * noise2 * share * (1 - z * share / n_on)  # |x_i|^2
+    # V_-i: its size, and the coordinate of x_i along it
+    others = np.maximum(n_on - z * share, 0.0)
+    sum2 = np.maximum(n_on**2 * size2 - 2 * z * n_on * inner + z * square, 0.0)
+    size = np.sqrt(sum2) / np.maximum(others, ROUNDING)
+    along = (n_on * inner - z * square) / np.sqrt(np.maximum(sum2, np.finfo(float).tiny)) / share
+    across2 = np.maximum(square / share**2 - along**2, 0.0)
+    signal2 = signal(size2, noise2 / n_on, p, bend(atom))
+    u = signal2 / (signal2 * others + p * noise2) * share
+    gain = along**2 - (along - u * others / share * size) ** 2 / (1 + u)
+    evidence = gain * share / (2 * along2) + across2 * share / (2 * noise2) * u / (1 + u) - p / 2 * np.log1p(u)
+    ones = z.sum() - z
+    return (2 * z - 1) * (evidence + np.log((ones + 0.5) / (len(z) - ones - 0.5)))
+
+
+def signal(size2: float, noise2: float, p: int, bent: float) -> float:
+    """Return <V, V^> for an estimate V^ of squared size `size2` with noise of variance `noise2`; 0 if it is all noise.
+
+    For matrices of rank one it is the singular value times its optimal shrinkage.
+    """
+    fitted = max(size2 - p * noise2, 0.0)
+    return float(np.sqrt(max(fitted**2 - 4 * bent * noise2**2, 0.0)))
+
+
+def noise_along(spread: np.ndarray, share: np.ndarray, noise2: float) -> float:
+    """Return the variance of the noise along V: more than in all directions if slices spread so for certain."""
+    n = max(len(spread) - 1, 1)
+    along2 = float(share @ spread**2) / n
+    return along2 if along2 > noise2 * (1 + EXTRA_NOISE * np.sqrt(2 / n)) else noise2

@@ -1,0 +1,167 @@
+"""What is known about how far each atom can be trusted: numbers that a fit and the tests of a result leave behind."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from boolcp.result.bits import bit_log_odds, real_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from boolcp.result.atoms import Atom, BooleanCP
+
+ABOVE_FLOOR = 3.0  # standard deviations: noise alone gets there in one of a hundred cases
+
+
+@dataclass(frozen=True, eq=False)
+class Trust:
+    """Numbers for each atom, and for each of its bits; None where they have not been computed.
+
+    Attributes
+    ----------
+    rise : tuple of ndarray, (d_n,) each
+        For each atom the rise of the loss |X - W|^2 when one bit is flipped and nothing else changes.
+    share : tuple of ndarray, (d_n,) each
+        For each atom the observed part of the squared norm of its real part in each slice; None if X is complete.
+    sigma : float
+        Standard deviation of the noise, from what the atoms leave of the data.
+    p_value, p_adjusted : ndarray of shape (K,)
+        Of the test whether the atom is more than noise, and with the false discovery rate controlled over the atoms.
+    tested_by : str
+        How: the scheme of the test.
+    stability : ndarray of shape (K,)
+        Share of other fits in which the atom came back.
+    stable_over : str
+        Which other fits: the scheme, their number and the mode.
+    """
+
+    rise: tuple[np.ndarray, ...] | None = None
+    share: tuple[np.ndarray, ...] | None = None
+    sigma: float | None = None
+    p_value: np.ndarray | None = None
+    p_adjusted: np.ndarray | None = None
+    tested_by: str = ""
+    stability: np.ndarray | None = None
+    stable_over: str = ""
+
+    def take(self, positions: "Sequence[int] | np.ndarray") -> "Trust":
+        """Return what is known about some of the atoms."""
+
+        def some(values: np.ndarray | None) -> np.ndarray | None:
+            return None if values is None else values[positions]
+
+        def each(values: tuple[np.ndarray, ...] | None) -> tuple[np.ndarray, ...] | None:
+            return None if values is None else tuple(values[k] for k in positions)
+
+        return replace(
+            self,
+            rise=each(self.rise),
+            share=each(self.share),
+            p_value=some(self.p_value),
+            p_adjusted=some(self.p_adjusted),
+            stability=some(self.stability),
+        )
+
+
+class UncertainBit(NamedTuple):
+    """One bit that the data do not decide.
+
+    Attributes
+    ----------
+    atom, entry : int
+        Which atom, and which entry along its Boolean mode.
+    label : str
+        The name of the mode and the coordinate of the entry, or its number.
+    is_on : bool
+        What the decomposition has.
+    confidence : float
+        The probability that this is right.
+    """
+
+    atom: int
+    entry: int
+    label: str
+    is_on: bool
+    confidence: float
+
+
+def log_odds(W: "BooleanCP", sigma: float | None = None, *, refit: bool = True) -> tuple[np.ndarray, ...] | None:
+    """Return for each atom the log odds that each of its bits is right, (d_n,) each; None if they are not known."""
+    known = W.trust
+    if known is None or known.rise is None or known.sigma is None:
+        return None
+    sigma = max(known.sigma if sigma is None else float(sigma), np.finfo(float).tiny ** 0.25)
+    if not refit:
+        return tuple(rise / (2 * sigma**2) for rise in known.rise)
+    shares = known.share or tuple(np.ones(len(atom.z)) for atom in W.atoms)
+    parts = zip(W.atoms, W.weights, known.rise, shares, strict=True)
+    return tuple(bit_log_odds(atom, float(weight), rise, share, sigma) for atom, weight, rise, share in parts)
+
+
+def bit_confidence(W: "BooleanCP", sigma: float | None, *, refit: bool) -> tuple[np.ndarray, ...]:
+    """Return the probability that each bit is right; raise if the data have not been asked."""
+    odds = log_odds(W, sigma, refit=refit)
+    if odds is None:
+        raise ValueError(
+            "The confidence of bits needs the data: a decomposition that was fitted has it, otherwise call "
+            "W = boolcp.assess(X, W)."
+        )
+    return tuple(np.exp(-np.logaddexp(0.0, -each)) for each in odds)
+
+
+def uncertain_bits(W: "BooleanCP", below: float) -> list[UncertainBit]:
+    """Return the bits with a confidence below a limit, the least certain first."""
+    found = []
+    for k, p in enumerate(bit_confidence(W, None, refit=True)):
+        atom = W.atoms[k]
+        for entry in np.flatnonzero(p < below):
+            label = f"{W.mode_name(atom.mode)} {entry_label(W, atom.mode, int(entry))}"
+            found.append(UncertainBit(k, int(entry), label, bool(atom.z[entry]), float(p[entry])))
+    return sorted(found, key=lambda bit: bit.confidence)
+
+
+def sure_share(W: "BooleanCP", least: float = 0.95) -> np.ndarray | None:
+    """Return for each atom the share of bits with a confidence of at least 95 %, (K,); None if it is not known."""
+    odds = log_odds(W)
+    limit = np.log(least / (1 - least))
+    return None if odds is None else np.array([np.mean(each >= limit) for each in odds], dtype=float)
+
+
+def noise_floor(atom: "Atom") -> float:
+    """Return how much of white noise of unit variance an atom of this kind can explain at most, as a norm, on average.
+
+    It is a bound on the expectation of the largest <E, M> over all atoms M of norm one, the sum of the square roots of
+    the sizes for rank one [1]_; noise exceeds it by t with probability exp(-t^2 / 2) at most.
+
+    References
+    ----------
+    .. [1] S. Chevet, "Series de variables aleatoires gaussiennes a valeurs dans E (x) F" (1977); R. Vershynin,
+       "High-Dimensional Probability" (2018), section 8.7.
+    """
+    sizes = real_sizes(atom)
+    block = np.sqrt(np.prod(sizes, dtype=float))
+    real = block if atom.rank is None else min(block, np.sqrt(atom.rank) * np.sum(np.sqrt(sizes)))
+    return float(np.sqrt(len(atom.z)) + real)
+
+
+def stands_out(W: "BooleanCP", sigma: float) -> np.ndarray:
+    """Return which atoms explain more than an atom that was fitted to nothing but noise can, (K,)."""
+    if W.data_norm2 is None or W.data_inner is None or not W.n_atoms:
+        return np.ones(W.n_atoms, dtype=bool)
+    floors = np.array([noise_floor(atom) for atom in W.atoms]) + ABOVE_FLOOR
+    return np.sqrt(W.explained_unique() * W.data_norm2) > floors * sigma
+
+
+def entry_label(W: "BooleanCP", mode: int, entry: int) -> str:
+    """Return the coordinate of an entry along a mode as text, or its number."""
+    if W.labels is None or W.labels.dims[mode] not in W.labels.coords:
+        return str(entry)
+    value = W.labels.coords[W.labels.dims[mode]][entry]
+    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def p_text(p: float) -> str:
+    """Return a p-value as text."""
+    return "<0.0001" if p < 1e-4 else f"{p:.2g}"

@@ -1,0 +1,89 @@
+"""`assess`: all that can be asked about the trust in a decomposition, in one call."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from boolcp import checks
+from boolcp.fit.margins import judge_bits
+from boolcp.result.atoms import BooleanCP
+from boolcp.storage import make_storage
+from boolcp.trust.repeated_fits import check_reference, read_data
+from boolcp.trust.significance import significance
+from boolcp.trust.stability import stability
+
+TESTS = ("significance", "stability")
+
+
+def assess(
+    X: Any,
+    W: BooleanCP,
+    *,
+    tests: Sequence[str] = TESTS,
+    scheme: str = "halves",
+    mode: int | str = -1,
+    n_runs: int = 5,
+    noise: str = "normal",
+    sigma: float | None = None,
+    mask: Any = None,
+    n_jobs: int = 1,
+    random_state: Any = None,
+    verbose: int = 0,
+    **options: Any,
+) -> BooleanCP:
+    """Return W with what is known about its trust: confidence of bits, significance and stability of atoms.
+
+    `summary`, `to_dataframe`, saved files and reports of the result then show it, with one verdict for each atom.
+
+    Parameters
+    ----------
+    X : array-like or xarray.DataArray
+        The tensor that W decomposes. It has to be in memory.
+    W : BooleanCP
+        The decomposition.
+    tests : sequence of {"significance", "stability"}
+        What to do besides the confidence of bits. The first costs one fit, the second two for each run of halves.
+    scheme, mode, n_runs
+        Those of `stability`.
+    noise, sigma
+        Those of `significance`.
+    mask : array-like of bool, optional
+        True where X is observed.
+    n_jobs : int
+        Number of processes for the fits of `stability`.
+    random_state : int, Generator or None
+        Seed.
+    verbose : int
+        1 shows a progress bar, in a terminal.
+    **options
+        Parameters of BMP that W was fitted with; its number of atoms and their rank are known.
+
+    Returns
+    -------
+    BooleanCP
+        The same atoms and weights, with `trust`.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=1, random_state=0)
+    >>> W = boolcp.decompose(X, 3, random_state=0)
+    >>> W = boolcp.assess(X, W, n_runs=2, random_state=0)
+    >>> W.trust.stability.tolist()
+    [1.0, 1.0, 0.0]
+    """
+    for test in tests:
+        checks.check_choice(test, "tests", TESTS)
+    values, observed, _, _ = read_data(X, mask)
+    check_reference(W, values.shape)
+    trust = judge_bits(make_storage(values, observed), W)
+    rngs = checks.make_generator(random_state).spawn(2)
+    if "significance" in tests:
+        tested = significance(X, reference=W, noise=noise, sigma=sigma, mask=mask, random_state=rngs[0], **options)
+        how = f"data thinning, {noise} noise"
+        trust = replace(trust, p_value=tested.p_value, p_adjusted=tested.p_adjusted, tested_by=how)
+    if "stability" in tests:
+        runs: dict[str, Any] = {"n_runs": n_runs, "n_jobs": n_jobs, "verbose": verbose, "random_state": rngs[1]}
+        found = stability(X, reference=W, scheme=scheme, mode=mode, mask=mask, **runs, **options)
+        trust = replace(trust, stability=found.recurrence, stable_over=found.over)
+    return replace(W, trust=trust)

@@ -1,0 +1,359 @@
+"""Do the trials of an atom differ between conditions, or follow a covariate? Permutation tests with effect sizes."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from boolcp import checks
+from boolcp.extras import load_extra
+from boolcp.plotting.patterns import leading_column
+from boolcp.result.atoms import BooleanCP
+
+SCHEMES = ("permute", "shift")
+CHUNK = 2**22  # numbers of a temporary array
+TIES = 1e-9  # statistics that differ by less, relative to the observed one, are equal
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionTest:
+    """For each atom, a test whether it differs between conditions along one mode, or follows a covariate.
+
+    Attributes
+    ----------
+    mode : int
+        The mode along which the labels run.
+    conditions : tuple of str
+        The conditions in the order of their first entry; empty for a numeric covariate.
+    counts : ndarray of shape (C,)
+        Entries of each condition.
+    mean : ndarray of shape (K, C)
+        Under each condition the share of ones of a Boolean atom, or the mean of the factor of a real one, scaled to a
+        largest entry of one.
+    effect : ndarray of shape (K,)
+        Difference between the highest and the lowest of these (second minus first for two conditions); for a covariate
+        the rank correlation.
+    auc : ndarray of shape (K,)
+        Probability that an entry of the highest condition is above one of the lowest (second above first for two
+        conditions), ties counting half; NaN for a covariate.
+    p_value, p_adjusted : ndarray of shape (K,)
+        Of the permutation test, and with the false discovery rate controlled over the atoms.
+    is_boolean : ndarray of bool, shape (K,)
+        Whether the atom is Boolean along the mode.
+    n_permutations : int
+        Number of random permutations; no p-value is below 1 / (n_permutations + 1).
+    scheme : str
+        How labels were permuted, in words.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> recording = boolcp.datasets.simulate_recording(random_state=0)
+    >>> W = boolcp.decompose(recording.X, 3, random_state=0)
+    >>> state = ["rest" if on else "task" for on in W.atoms[2].z]  # as if the trials of atom 2 were those of rest
+    >>> boolcp.test_conditions(W, state, mode=2)
+    ConditionTest(1 of 3 atoms differ between rest, task)
+    """
+
+    mode: int
+    conditions: tuple[str, ...]
+    counts: np.ndarray
+    mean: np.ndarray
+    effect: np.ndarray
+    auc: np.ndarray
+    p_value: np.ndarray
+    p_adjusted: np.ndarray
+    is_boolean: np.ndarray
+    n_permutations: int
+    scheme: str
+    mode_name: str
+
+    def is_significant(self, alpha: float = 0.05) -> np.ndarray:
+        """Return which atoms differ at a false discovery rate of `alpha`, (K,).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
+        >>> boolcp.test_conditions(truth, truth.atoms[0].z, mode=0).is_significant().tolist()
+        [True, False]
+        """
+        return self.p_adjusted <= alpha
+
+    def summary(self) -> str:
+        """Return a table as text: mean under each condition, effect, AUC and p-values of each atom.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
+        >>> print(boolcp.test_conditions(truth, truth.atoms[0].z, mode=0).summary())
+        mode 0: True (19), False (21); 9999 permutations
+        """
+        heads = [
+            "atom",
+            "is",
+            *self.conditions,
+            "effect" if self.conditions else "rank correlation",
+            "AUC",
+            "p",
+            "p adjusted",
+        ]
+        rows = [heads]
+        for k in range(len(self.p_value)):
+            numbers = [f"{value:.2f}" for value in self.mean[k]]
+            auc = "-" if np.isnan(self.auc[k]) else f"{self.auc[k]:.2f}"
+            kind = "bits" if self.is_boolean[k] else "real"
+            tested = [f"{self.effect[k]:+.2f}", auc, f"{self.p_value[k]:.2g}", f"{self.p_adjusted[k]:.2g}"]
+            rows.append([str(k), kind, *numbers, *tested])
+        widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        return "\n".join([self._title(), *lines])
+
+    def to_dataframe(self) -> Any:
+        """Return one row for each atom as a pandas DataFrame.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
+        >>> boolcp.test_conditions(truth, ["a", "b"] * 20, mode=0).to_dataframe().columns.tolist()
+        ['mean a', 'mean b', 'effect', 'auc', 'p_value', 'p_adjusted']
+        """
+        pandas = load_extra("pandas", "labels")
+        columns = {f"mean {name}": self.mean[:, c] for c, name in enumerate(self.conditions)}
+        columns |= {name: getattr(self, name) for name in ("effect", "auc", "p_value", "p_adjusted")}
+        return pandas.DataFrame(columns, index=pandas.RangeIndex(len(self.p_value), name="atom"))
+
+    def _title(self) -> str:
+        """Return what was tested, in one line."""
+        groups = ", ".join(f"{name} ({n})" for name, n in zip(self.conditions, self.counts, strict=True))
+        what = groups or "a numeric covariate"
+        return f"along {self.mode_name}: {what}; {self.n_permutations} {self.scheme}"
+
+    def __repr__(self) -> str:
+        n, total = int(self.is_significant().sum()), len(self.p_value)
+        what = f"differ between {', '.join(self.conditions)}" if self.conditions else "follow the covariate"
+        return f"ConditionTest({n} of {total} atoms {what})"
+
+
+def test_conditions(
+    W: BooleanCP,
+    labels: Any = "condition",
+    *,
+    mode: int | str | None = None,
+    blocks: Any = None,
+    numeric: bool | None = None,
+    scheme: str = "permute",
+    n_permutations: int = 9999,
+    random_state: Any = 0,
+) -> ConditionTest:
+    """Return for each atom whether it differs between conditions, or follows a covariate, as a ConditionTest.
+
+    The bits of an atom along the mode of the labels, or its real values there, are compared between the conditions by
+    the ranks of a Kruskal-Wallis test, or with a numeric covariate by rank correlation. The p-value is the share of
+    permutations of the labels that give at least the observed statistic.
+
+    Parameters
+    ----------
+    W : BooleanCP
+        The decomposition. Its fit must not have seen the labels.
+    labels : str or sequence
+        The name of a coordinate along the mode, or one label for each entry: names of conditions, or numbers. Entries
+        whose label is missing (None, NaN, "") are left out.
+    mode : int or str, optional
+        The mode, by index or name: trials, say. None finds it by the name, or the number, of the labels.
+    blocks : str or sequence, optional
+        Groups of entries (sessions, subjects, runs) within which labels are permuted and values compared.
+    numeric : bool, optional
+        Whether labels are numbers to correlate with. None takes broken numbers as such, all others as conditions.
+    scheme : {"permute", "shift"}
+        Permute the entries, as if they were independent, or shift all of them along the mode by a random number, which
+        keeps what neighbors share. The latter is for slow covariates, such as running speed.
+    n_permutations : int
+        Number of random permutations.
+    random_state : int, Generator or None
+        Seed.
+
+    Returns
+    -------
+    ConditionTest
+        Its `summary()` is a table.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
+    >>> print(boolcp.test_conditions(truth, truth.atoms[0].z, mode=0).p_value.round(4))
+    [0.0001 0.    ]
+    """
+    checks.check_choice(scheme, "scheme", SCHEMES)
+    checks.check_integer(n_permutations, "n_permutations", 1)
+    at = find_mode(W, labels, mode)
+    given = read_along(W, at, labels, "labels")
+    groups = np.zeros(len(given), dtype=int) if blocks is None else codes_of(read_along(W, at, blocks, "blocks"))
+    unknown = (W.undetermined or {}).get(at, np.zeros(len(given), dtype=bool))
+    known = ~(is_missing(given) | np.asarray(unknown))
+    given, groups = given[known], groups[known]
+    is_numeric = given.dtype.kind == "f" if numeric is None else numeric
+    Y = (
+        np.stack([along_mode(W, k, at) for k in range(W.n_atoms)])[:, known]
+        if W.n_atoms
+        else np.zeros((0, known.sum()))
+    )
+    names, design = ((), scipy.stats.rankdata(given.astype(float))[:, None]) if is_numeric else indicators(given)
+    check_design(design, groups, names, blocks is not None)
+    rng = checks.make_generator(random_state)
+    p = permutation_p(Y, design, groups, scheme, n_permutations, rng)
+    how = "permutations" if scheme == "permute" else "shifts"
+    return ConditionTest(
+        at,
+        names,
+        design.astype(bool).sum(axis=0) if names else np.zeros(0, dtype=int),
+        *(describe(Y, design) if names else follow(Y, design[:, 0], groups)),
+        p,
+        scipy.stats.false_discovery_control(p) if len(p) else p,
+        W.boolean_mode == at,
+        n_permutations,
+        how if blocks is None else f"{how} within {groups.max() + 1} blocks",
+        f"mode {at}" if W.dims is None else str(W.dims[at]),
+    )
+
+
+test_conditions.__test__ = False  # type: ignore[attr-defined]  # its name makes pytest believe that it is a test
+
+
+def along_mode(W: BooleanCP, k: int, mode: int) -> np.ndarray:
+    """Return the bits of atom k along a mode, or its real values there, scaled to a largest entry of one, (d_n,)."""
+    return W.atoms[k].z.astype(float) if W.atoms[k].mode == mode else leading_column(W, k, mode)
+
+
+def find_mode(W: BooleanCP, labels: Any, mode: int | str | None) -> int:
+    """Return the index of the mode that labels belong to: the one given, that of their coordinate or their number."""
+    if mode is not None:
+        return checks.check_mode(mode, W.ndim, W.dims)
+    if isinstance(labels, str):
+        if W.labels is not None and labels in W.labels.extra:
+            return W.labels.dims.index(W.labels.extra[labels][0])
+        known = [] if W.labels is None else sorted(W.labels.extra)
+        raise ValueError(
+            f"labels names the coordinate {labels!r}, but the decomposition has "
+            f"{', '.join(known) or 'no further coordinates'}: pass one of these names, or one label for each entry."
+        )
+    fitting = [n for n, d in enumerate(W.shape) if d == len(labels)]
+    if len(fitting) != 1:
+        raise ValueError(
+            f"There are {len(labels)} labels, and {len(fitting)} modes of that size in the shape {W.shape}: "
+            f"{'pass one label for each entry of a mode' if not fitting else 'say which with mode='}."
+        )
+    return fitting[0]
+
+
+def read_along(W: BooleanCP, mode: int, labels: Any, name: str) -> np.ndarray:
+    """Return one label for each entry along a mode, given by the name of a coordinate or as they are."""
+    if isinstance(labels, str):
+        if find_mode(W, labels, None) != mode:
+            raise ValueError(f"{name} names the coordinate {labels!r}, which runs along a different mode.")
+        assert W.labels is not None
+        labels = W.labels.extra[labels][1]
+    found = np.asarray(labels)
+    if found.shape != (W.shape[mode],):
+        raise ValueError(f"{name} has shape {found.shape}, but mode {W.mode_name(mode)} has {W.shape[mode]} entries.")
+    return found
+
+
+def is_missing(labels: np.ndarray) -> np.ndarray:
+    """Return where a label is missing: NaN, None or an empty text."""
+    if labels.dtype.kind == "f":
+        return np.isnan(labels)
+    if labels.dtype.kind == "O":
+        return np.array([label is None or label != label or label == "" for label in labels], dtype=bool)
+    return labels == "" if labels.dtype.kind in "US" else np.zeros(len(labels), dtype=bool)
+
+
+def codes_of(labels: np.ndarray) -> np.ndarray:
+    """Return the number of each label among the different ones, in the order of their first entry."""
+    texts = [str(label) for label in labels]
+    numbers = {text: code for code, text in enumerate(dict.fromkeys(texts))}
+    return np.array([numbers[text] for text in texts], dtype=int)
+
+
+def indicators(labels: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return the different conditions and which entry has which, (d, C) of 0 and 1."""
+    names = tuple(dict.fromkeys(str(label) for label in labels))
+    return names, np.eye(len(names))[codes_of(labels)]
+
+
+def check_design(design: np.ndarray, groups: np.ndarray, names: Sequence[str], has_blocks: bool) -> None:
+    """Raise unless labels differ, repeat if they are conditions, and differ within some block."""
+    if names and len(names) == len(design) and len(names) > 2:
+        raise ValueError(f"All {len(names)} labels are different: pass numeric=True if they are numbers.")
+    if len(names) == 1 or np.ptp(design, axis=0).max(initial=0) == 0:
+        raise ValueError("labels has one value only: there is nothing to compare.")
+    if has_blocks and all(np.ptp(design[groups == b], axis=0).max() == 0 for b in set(groups.tolist())):
+        raise ValueError("labels do not differ within any of the blocks, so they cannot be permuted within them.")
+
+
+def permutation_p(
+    Y: np.ndarray, design: np.ndarray, groups: np.ndarray, scheme: str, n_permutations: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the p-value (K,) of each row of Y (K, d): the share of permutations that fit the design as well.
+
+    The statistic is the sum of squares between the conditions of the ranks, or the squared correlation of ranks, after
+    the mean of each block is taken out.
+    """
+    R = center(scipy.stats.rankdata(Y, axis=1), groups)
+    Q = np.linalg.svd(center(design.T, groups).T, full_matrices=False)
+    basis = Q[0][:, Q[1] > 1e-9 * Q[1][0]]
+    observed = np.sum((R @ basis) ** 2, axis=1)
+    n_above = np.zeros(len(Y))
+    for orders in draw_orders(groups, scheme, n_permutations, rng, max(1, CHUNK // max(R.size, 1))):
+        found = np.sum((R[:, orders] @ basis) ** 2, axis=2)  # (K, permutations)
+        n_above += np.sum(found >= observed[:, None] * (1 - TIES), axis=1)
+    return (1 + n_above) / (1 + n_permutations)
+
+
+def center(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return the rows (K, d) with the mean of each block taken out."""
+    rows = rows.astype(float)
+    for group in set(groups.tolist()):
+        rows[:, groups == group] -= rows[:, groups == group].mean(axis=1, keepdims=True)
+    return rows
+
+
+def draw_orders(
+    groups: np.ndarray, scheme: str, n_permutations: int, rng: np.random.Generator, step: int
+) -> Iterator[np.ndarray]:
+    """Yield random orders of the entries within their blocks, (step, d) at a time."""
+    members = [np.flatnonzero(groups == group) for group in sorted(set(groups.tolist()))]
+    for start in range(0, n_permutations, step):
+        n = min(step, n_permutations - start)
+        orders = np.empty((n, len(groups)), dtype=int)
+        for places in members:
+            if scheme == "permute":
+                orders[:, places] = rng.permuted(np.tile(places, (n, 1)), axis=1)
+            else:
+                shifts = rng.integers(len(places), size=(n, 1))
+                orders[:, places] = places[(np.arange(len(places)) + shifts) % len(places)]
+        yield orders
+
+
+def describe(Y: np.ndarray, design: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return means under each condition (K, C), effects and AUC (K,) of each row of Y (K, d)."""
+    mean = Y @ design / design.sum(axis=0)
+    effect, auc = np.empty(len(Y)), np.empty(len(Y))
+    for k, (values, means) in enumerate(zip(Y, mean, strict=True)):
+        low, high = (0, 1) if len(means) == 2 else (int(np.argmin(means)), int(np.argmax(means)))
+        above, below = values[design[:, high] > 0], values[design[:, low] > 0]
+        effect[k] = means[high] - means[low]
+        auc[k] = scipy.stats.mannwhitneyu(above, below).statistic / (len(above) * len(below))
+    return mean, effect, auc
+
+
+def follow(Y: np.ndarray, ranks: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return no means, the rank correlation of each row of Y (K, d) within the blocks, and no AUC."""
+    R, x = center(scipy.stats.rankdata(Y, axis=1), groups), center(ranks[None], groups)[0]
+    sizes = np.linalg.norm(R, axis=1) * np.linalg.norm(x)
+    return np.zeros((len(Y), 0)), R @ x / np.where(sizes > 0, sizes, 1.0), np.full(len(Y), np.nan)

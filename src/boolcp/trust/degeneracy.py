@@ -1,0 +1,102 @@
+"""Atoms that say less than they seem to: on everywhere, on once, twice the same, or canceling each other."""
+
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from boolcp.result.atoms import BooleanCP
+from boolcp.trust.matching import similarity_of
+
+ALWAYS_ON = 0.9  # share of ones from which an atom is a baseline
+ALIKE = 0.8  # similarity from which two atoms are the same
+CANCELING = -0.5  # cosine of two weighted atoms below which they cancel
+
+
+@dataclass(frozen=True, eq=False)
+class Degeneracy:
+    """For each atom, how far the others can replace it, and what speaks against reading it alone; `str` is the text.
+
+    Attributes
+    ----------
+    score : ndarray of shape (K,)
+        Share of the atom's squared norm that lies in the span of the other atoms: 0 if it is orthogonal to all of
+        them, 1 if they can replace it.
+    reasons : tuple of str
+        What speaks against reading the atom alone; empty if nothing does.
+    excess : float
+        Sum of the squared norms of the weighted atoms over that of their sum: 1 for orthogonal atoms, large if atoms
+        cancel.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> truth = boolcp.datasets.make_boolean_cp((20, 20, 20), 3, random_state=0).truth
+    >>> found = boolcp.degeneracy(truth)
+    >>> found.reasons, bool((found.score < 0.2).all())
+    (('', '', ''), True)
+    """
+
+    score: np.ndarray
+    reasons: tuple[str, ...]
+    excess: float
+
+    def __str__(self) -> str:
+        lines = [f"Atom {k}: {reason}." for k, reason in enumerate(self.reasons) if reason]
+        return "\n".join(lines) or "No atom is always on, double or canceled."
+
+
+def degeneracy(W: BooleanCP) -> Degeneracy:
+    """Return which atoms are on everywhere, on once, double or canceling, with a score, as a Degeneracy.
+
+    Parameters
+    ----------
+    W : BooleanCP
+        The decomposition.
+
+    Examples
+    --------
+    >>> import numpy as np, boolcp
+    >>> atom = boolcp.datasets.make_boolean_cp((8, 9, 10), 1, random_state=0).truth.atoms[0]
+    >>> print(boolcp.degeneracy(boolcp.BooleanCP((8, 9, 10), (atom, atom), [2.0, -1.0])))
+    Atom 0: largely canceled by atom 1.
+    Atom 1: largely canceled by atom 0.
+    """
+    G = W.inner_products()
+    sizes = np.sqrt(G.diagonal())
+    correlation = G / np.where(sizes > 0, sizes, 1.0) / np.where(sizes > 0, sizes, 1.0)[:, None]
+    signs = np.sign(W.weights)
+    reasons: list[list[str]] = [alone(W, k) for k in range(W.n_atoms)]
+    for k, l in combinations(range(W.n_atoms), 2):
+        for one, other in ((k, l), (l, k)):
+            if correlation[k, l] * signs[k] * signs[l] < CANCELING:
+                reasons[one].append(f"largely canceled by atom {other}")
+            elif similarity_of(W.atoms[k], W.atoms[l]) >= ALIKE:
+                reasons[one].append(f"nearly the same as atom {other}")
+            elif W.atoms[k].mode == W.atoms[l].mode and np.array_equal(W.atoms[k].z, W.atoms[l].z):
+                reasons[one].append(f"same bits as atom {other}")
+    squared = float(np.sum((W.weights * sizes) ** 2))
+    return Degeneracy(
+        replaceable(correlation),
+        tuple(", ".join(texts) for texts in reasons),
+        squared / W.squared_norm if W.squared_norm else 1.0,
+    )
+
+
+def alone(W: BooleanCP, k: int) -> list[str]:
+    """Return what speaks against an atom by itself."""
+    atom = W.atoms[k]
+    n, d = atom.n_ones, len(atom.z)
+    if n >= ALWAYS_ON * d:
+        return [f"on in {n} of {d}: a baseline"]
+    return [f"on in one of {d} only"] if n == 1 and d > 2 else []
+
+
+def replaceable(correlation: np.ndarray) -> np.ndarray:
+    """Return the share of each unit vector that lies in the span of the others, (K,), from their inner products."""
+    shares = np.zeros(len(correlation))
+    for k in range(len(correlation)):
+        others = np.arange(len(correlation)) != k
+        b = correlation[others, k]
+        shares[k] = b @ np.linalg.lstsq(correlation[np.ix_(others, others)], b, rcond=None)[0] if others.any() else 0.0
+    return np.clip(shares, 0.0, 1.0)

@@ -1,0 +1,247 @@
+"""Is an atom more than noise? Data thinning: atoms come from one part of the data, the test from an independent one.
+
+Noise that is added and taken away again splits X into two independent parts with the same signal [1]_: X_1 has the
+share e of it and of the variance, X_2 = X - X_1 the rest. Counts are split event by event (binomial thinning). The
+atoms of a fit to X_1 are fixed directions for X_2, so their weights in a least-squares fit to X_2 have a known
+distribution.
+
+References
+----------
+.. [1] A. Neufeld, A. Dharamshi, L. L. Gao, D. Witten, "Data thinning for convolution-closed distributions", J. Mach.
+   Learn. Res. 25 (2024).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.stats
+from sklearn.base import clone
+
+from boolcp import checks
+from boolcp.fit.margins import noise_left
+from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
+from boolcp.storage import make_storage
+from boolcp.trust.matching import match
+from boolcp.trust.repeated_fits import check_reference, make_model, read_data
+
+NOISES = ("normal", "poisson")
+ALIKE = 0.5  # similarity from which an atom of the part is the same as one of the whole
+
+
+@dataclass(frozen=True, eq=False)
+class Significance:
+    """For each atom of a decomposition, a test whether it is more than noise.
+
+    Attributes
+    ----------
+    decomposition : BooleanCP
+        The decomposition of all data.
+    p_value : ndarray of shape (K,)
+        Probability of a weight at least as large in the second part of the data if the atom were noise; 1 for atoms
+        that the fit to the first part did not find.
+    p_adjusted : ndarray of shape (K,)
+        The same with the false discovery rate controlled over the atoms (Benjamini and Hochberg).
+    score : ndarray of shape (K,)
+        Weight in the second part over its standard error; NaN for atoms that were not found.
+    similarity : ndarray of shape (K,)
+        Similarity with the atom of the first part that was tested, from 0 to 1.
+    part_p_value : ndarray of shape (K,)
+        The p-values of all atoms of the fit to the first part, uniform if all of them are noise.
+    noise : str
+        The distribution that was assumed, "normal" or "poisson".
+    sigma : float
+        Standard deviation of the noise, given or estimated; NaN for counts.
+    share : float
+        Share of the data that the fit to the first part has seen.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=1, random_state=0)
+    >>> boolcp.significance(X, 3, random_state=0)
+    Significance(2 of 3 atoms are more than noise, normal)
+    """
+
+    decomposition: BooleanCP
+    p_value: np.ndarray
+    p_adjusted: np.ndarray
+    score: np.ndarray
+    similarity: np.ndarray
+    part_p_value: np.ndarray
+    noise: str
+    sigma: float
+    share: float
+
+    def is_significant(self, alpha: float = 0.05) -> np.ndarray:
+        """Return which atoms are more than noise at a false discovery rate of `alpha`, (K,).
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=1, random_state=0)
+        >>> boolcp.significance(X, 3, random_state=0).is_significant().tolist()
+        [True, True, False]
+        """
+        return self.p_adjusted <= alpha
+
+    def summary(self) -> str:
+        """Return a table as text: score and p-value of each atom.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=1, random_state=0)
+        >>> print(boolcp.significance(X, 3, random_state=0).summary())
+        is each atom more than noise? (data thinning, normal noise, sigma 1)
+        """
+        level = "" if np.isnan(self.sigma) else f", sigma {self.sigma:.3g}"
+        rows = ["atom  mode   score         p  p adjusted"]
+        for k, atom in enumerate(self.decomposition.atoms):
+            score = "     -" if np.isnan(self.score[k]) else f"{self.score[k]:6.1f}"
+            name = self.decomposition.mode_name(atom.mode)
+            rows.append(f"{k:4d}  {name:>4}  {score}  {self.p_value[k]:8.2g}  {self.p_adjusted[k]:10.2g}")
+        return "\n".join([f"is each atom more than noise? (data thinning, {self.noise} noise{level})", *rows])
+
+    def __repr__(self) -> str:
+        n, total = int(self.is_significant().sum()), self.decomposition.n_atoms
+        return f"Significance({n} of {total} atoms are more than noise, {self.noise})"
+
+
+def significance(
+    X: Any,
+    n_atoms: int = 10,
+    *,
+    reference: BooleanCP | None = None,
+    noise: str = "normal",
+    sigma: float | None = None,
+    share: float = 0.8,
+    mask: Any = None,
+    random_state: Any = None,
+    **options: Any,
+) -> Significance:
+    """Return for each atom whether it is more than noise, by data thinning, as a Significance.
+
+    X is split into two independent parts. Bits and pattern of every atom come from a fit to the first, the test from
+    the second: is its weight there, next to the other atoms, larger than zero? The p-values of pure noise are uniform.
+    Noise is assumed to be independent between entries: what neighbors share counts as signal.
+
+    Parameters
+    ----------
+    X : array-like or xarray.DataArray
+        The tensor. It has to be in memory.
+    n_atoms : int
+        Number of atoms. Not used with a `reference`.
+    reference : BooleanCP, optional
+        The decomposition of X whose atoms are tested; a fit of its own if None.
+    noise : {"normal", "poisson"}
+        Normal noise of equal variance, or counts. The atoms of counts are tested against a constant rate.
+    sigma : float, optional
+        Standard deviation of normal noise; estimated from what the reference leaves if None.
+    share : float
+        Share of the data in the first part: more of it finds weaker atoms, less tests them more sharply.
+    mask : array-like of bool, optional
+        True where X is observed.
+    random_state : int, Generator or None
+        Seed.
+    **options
+        Parameters of BMP.
+
+    Examples
+    --------
+    >>> import numpy as np, boolcp
+    >>> X = np.random.default_rng(0).standard_normal((12, 13, 14))
+    >>> boolcp.significance(X, 2, random_state=0)
+    Significance(0 of 2 atoms are more than noise, normal)
+    """
+    checks.check_choice(noise, "noise", NOISES)
+    checks.check_number(share, "share", positive=True)
+    if share >= 1:
+        raise ValueError(f"share is the part of the data that is fitted: it must be below 1, got {share}.")
+    values, observed, labels, dims = read_data(X, mask)
+    check_reference(reference, values.shape)
+    model = make_model(n_atoms if reference is None else reference.n_atoms, options, values.shape, dims, reference)
+    rng, *rngs = checks.make_generator(random_state).spawn(3)
+    if reference is None:
+        reference = clone(model).set_params(random_state=rngs[0]).fit(values, mask=observed).decomposition_
+    if noise == "poisson":
+        check_counts(values, observed)
+        sigma, (first, second) = np.nan, thin_counts(values, share, rng)
+    else:
+        sigma = noise_left(make_storage(values, observed), reference) if sigma is None else float(sigma)
+        first, second = thin_normal(values, sigma, share, rng)
+    part = clone(model).set_params(random_state=rngs[1]).fit(first, mask=observed).decomposition_
+    scores = weight_scores(second, observed, part, None if noise == "poisson" else (1 - share) * sigma**2)
+    return _judge(replace(reference, labels=labels), part, scores, noise, sigma, share)
+
+
+def _judge(W: BooleanCP, part: BooleanCP, scores: np.ndarray, noise: str, sigma: float, share: float) -> Significance:
+    """Return the Significance of the atoms of W, each by its partner in the decomposition of the first part.
+
+    All atoms of the part are tested, and the rate of false discoveries is controlled over them. Which atom of W each is
+    compared with can therefore not add a discovery.
+    """
+    p = scipy.stats.norm.sf(scores)
+    adjusted = scipy.stats.false_discovery_control(p) if len(p) else p
+    p_value, p_adjusted, alike = np.ones((3, W.n_atoms))
+    score = np.full(W.n_atoms, np.nan)
+    for k, (partner, similarity) in enumerate(match(W, part)):
+        alike[k] = similarity
+        if partner is not None and similarity >= ALIKE:
+            p_value[k], p_adjusted[k], score[k] = p[partner], adjusted[partner], scores[partner]
+    return Significance(W, p_value, p_adjusted, score, alike, p, noise, float(sigma), share)
+
+
+def check_counts(values: np.ndarray, observed: np.ndarray | None) -> None:
+    """Raise unless all observed entries are counts."""
+    known = values if observed is None else values[observed]
+    if (known < 0).any() or (known != np.round(known)).any():
+        raise ValueError('noise="poisson" is for counts, but X has negative or broken numbers: use noise="normal".')
+
+
+def thin_normal(X: np.ndarray, sigma: float, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return two independent parts of X = signal + noise: the share e of both, and the rest, with their sum X."""
+    first = share * X + np.sqrt(share * (1 - share)) * sigma * rng.standard_normal(X.shape)
+    return first, X - first
+
+
+def thin_counts(X: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Return two independent parts of counts: each event belongs to the first with probability `share`; NaN stays."""
+    known = np.isfinite(X)
+    first = np.full(X.shape, np.nan)
+    first[known] = rng.binomial(X[known].astype(np.int64), share)
+    return first, X - first
+
+
+def weight_scores(X: np.ndarray, observed: np.ndarray | None, W: BooleanCP, variance: float | None) -> np.ndarray:
+    """Return the weights of the atoms of W in a least-squares fit to independent data over their standard errors, (K,).
+
+    A weight counts as positive where it has the sign of that in W. Without a variance X is a tensor of counts, whose
+    variance is their mean, and a constant is fitted with the atoms.
+    """
+    if not W.n_atoms:
+        return np.zeros(0)
+    atoms = W.atoms if variance is not None else (*W.atoms, constant_atom(W.shape))
+    X = X if observed is None else np.where(observed, X, 0.0)
+    G = (
+        BooleanCP(W.shape, atoms, np.ones(len(atoms))).inner_products()
+        if observed is None
+        else weighted_gram(atoms, observed)
+    )
+    inverse = np.linalg.pinv(G, rcond=1e-10, hermitian=True)
+    weights = inverse @ inner_with_atoms(X, atoms)
+    spread = inverse @ weighted_gram(atoms, X) @ inverse if variance is None else variance * inverse
+    errors = np.sqrt(np.maximum(spread.diagonal(), np.finfo(float).tiny))
+    return (weights / errors)[: W.n_atoms] * np.where(W.weights < 0, -1.0, 1.0)
+
+
+def constant_atom(shape: tuple[int, ...]) -> Atom:
+    """Return the atom that is one and the same everywhere."""
+    return Atom(0, np.ones(shape[0], dtype=bool), tuple(np.full((d, 1), d**-0.5) for d in shape[1:]))
+
+
+def weighted_gram(atoms: tuple[Atom, ...], D: np.ndarray) -> np.ndarray:
+    """Return sum_i D_i M_k,i M_l,i over all entries i, (K, K), for D of the shape of the tensor."""
+    tensors = (BooleanCP(D.shape, (atom,), np.ones(1)).to_tensor() for atom in atoms)
+    G = np.stack([inner_with_atoms(D * M, atoms) for M in tensors])
+    return (G + G.T) / 2

@@ -1,0 +1,118 @@
+"""One verdict for each atom: stable, significant, informative, or what speaks against it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.trust import Trust, p_text, stands_out
+from boolcp.trust.degeneracy import degeneracy
+from boolcp.trust.identifiability import verdict as uniqueness
+
+ALPHA = 0.05  # false discovery rate below which an atom is significant
+STABLE = 0.8  # share of fits from which an atom is stable
+
+
+class Verdict(NamedTuple):
+    """What may be said of one atom; None where it has not been tested.
+
+    Attributes
+    ----------
+    is_stable : bool or None
+        It comes back in at least 80 % of the other fits.
+    is_significant : bool or None
+        It is more than noise, at a false discovery rate of 5 %. Without a test, False for atoms that are no larger than
+        those of pure noise.
+    is_informative : bool
+        It is not on (almost) everywhere or once only, not double and not canceled.
+    text : str
+        All of it in words.
+    """
+
+    is_stable: bool | None
+    is_significant: bool | None
+    is_informative: bool
+    text: str
+
+
+def verdicts(W: BooleanCP) -> tuple[Verdict, ...]:
+    """Return one verdict for each atom, from what is known.
+
+    Parameters
+    ----------
+    W : BooleanCP
+        The decomposition, tested by `boolcp.assess`.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=1, random_state=0)
+    >>> W = boolcp.assess(X, boolcp.decompose(X, 3, random_state=0), n_runs=2, random_state=0)
+    >>> for verdict in boolcp.verdicts(W):
+    ...     print(verdict.text)
+    stable, significant, informative
+    stable, significant, informative
+    not more than noise (p = 1), comes back in 0 %
+    """
+    reasons = degeneracy(W).reasons
+    return tuple(_verdict(W, k, reason) for k, reason in enumerate(reasons))
+
+
+def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
+    """Return the verdict on one atom: what speaks for it, then what speaks against it."""
+    known = W.trust or Trust()
+    is_stable = None if known.stability is None else bool(known.stability[k] >= STABLE)
+    is_significant = None if known.p_adjusted is None else bool(known.p_adjusted[k] <= ALPHA)
+    against = []
+    if is_significant is False and known.p_adjusted is not None:
+        against.append(f"not more than noise (p = {p_text(known.p_adjusted[k])})")
+    elif is_significant is None and is_small(W)[k]:
+        is_significant = False
+        against.append("no larger than noise")
+    if is_stable is False and known.stability is not None:
+        against.append(f"comes back in {100 * known.stability[k]:.0f} %")
+    against += [reason] if reason else []
+    is_tested = is_stable is not None or is_significant is not None
+    said = {"stable": is_stable, "significant": is_significant}
+    said |= {"informative": is_tested and not reason and is_significant is not False}
+    text = "; ".join(filter(None, [", ".join(word for word, is_so in said.items() if is_so), ", ".join(against)]))
+    return Verdict(is_stable, is_significant, not reason, text)
+
+
+def is_small(W: BooleanCP) -> np.ndarray:
+    """Return which atoms are no larger than those of pure noise, (K,); none if the noise is not known."""
+    if W.trust is None or W.trust.sigma is None:
+        return np.zeros(W.n_atoms, dtype=bool)
+    return ~stands_out(W, W.trust.sigma)
+
+
+def is_noise(W: BooleanCP) -> np.ndarray:
+    """Return which atoms are noise for all that is known, (K,)."""
+    return np.array([verdict.is_significant is False for verdict in verdicts(W)], dtype=bool)
+
+
+def closing_words(W: BooleanCP) -> list[str]:
+    """Return the sentences below a table of atoms: what was tested and how, and whether their sum is unique.
+
+    Uniqueness is not mentioned where an atom is noise, or where it takes long to decide.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.trust.verdict import closing_words
+    >>> closing_words(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth)
+    ['The sum of these 2 atoms has no other description by 2 atoms.']
+    """
+    if not W.n_atoms:
+        return []
+    known = W.trust or Trust()
+    words = []
+    if known.p_value is not None:
+        words.append(f"p: is the atom more than noise? False discovery rate controlled; {known.tested_by}.")
+    if known.stability is not None:
+        words.append(f"stability: share of {known.stable_over} in which the atom comes back.")
+    if known.sigma is not None and known.p_value is None:
+        words.append("Atoms are not tested yet: W = boolcp.assess(X, W).")
+    if not is_noise(W).any():
+        words += [sentence for sentence in [uniqueness(W)] if sentence]
+    return words

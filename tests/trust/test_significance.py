@@ -1,0 +1,126 @@
+"""Is an atom more than noise? Independent parts, scores of least squares, p-values that are uniform in noise."""
+
+import naive
+import numpy as np
+import pytest
+import scipy.stats
+from samples import random_decomposition
+
+import boolcp
+from boolcp.datasets import make_boolean_cp
+from boolcp.trust.matching import similarity_of
+from boolcp.trust.significance import significance, thin_counts, thin_normal, weight_scores
+
+
+def test_parts_of_normal_data_are_independent(rng):
+    X = 3 + 2 * rng.standard_normal(200_000)
+    first, second = thin_normal(X, 2.0, 0.7, rng)
+    np.testing.assert_allclose(first + second, X)
+    assert first.mean() == pytest.approx(2.1, abs=0.02) and second.mean() == pytest.approx(0.9, abs=0.02)
+    assert first.var() == pytest.approx(0.7 * 4, rel=0.02) and second.var() == pytest.approx(0.3 * 4, rel=0.02)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.01
+    assert abs(np.corrcoef(*thin_normal(X, 1.0, 0.7, rng))[0, 1]) > 0.2  # a wrong noise level would be seen
+
+
+def test_parts_of_counts_are_independent(rng):
+    X = rng.poisson(4.0, 200_000).astype(float)
+    X[0] = np.nan
+    first, second = thin_counts(X, 0.75, rng)
+    assert np.isnan(first[0]) and np.isnan(second[0])
+    first, second = first[1:], second[1:]
+    np.testing.assert_array_equal(first + second, X[1:])
+    assert (
+        (second >= 0).all()
+        and second.var() == pytest.approx(1, rel=0.02)
+        and first.mean() == pytest.approx(3, abs=0.02)
+    )
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.01
+
+
+@pytest.mark.parametrize("kind", ["rank one", "block"])
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_scores_are_those_of_least_squares(kind, is_masked, rng):
+    W = random_decomposition((5, 6, 7), kind, rng, n_atoms=3)
+    X = rng.poisson(3.0, W.shape).astype(float)
+    mask = rng.random(W.shape) < 0.7 if is_masked else None
+    known = np.ones(W.shape, dtype=bool) if mask is None else mask
+    A = np.stack([naive.atom(M)[known] for M in W.atoms], axis=1)
+    inverse = np.linalg.inv(A.T @ A)
+    signs = np.where(W.weights < 0, -1, 1)
+    slow = signs * (inverse @ A.T @ X[known]) / np.sqrt(0.3 * inverse.diagonal())
+    np.testing.assert_allclose(weight_scores(X, mask, W, 0.3), slow)
+    A = np.column_stack([A, np.ones(len(A))])  # counts: a constant beside, and each entry has its own variance
+    inverse = np.linalg.inv(A.T @ A)
+    spread = inverse @ A.T @ (X[known][:, None] * A) @ inverse
+    slow = (inverse @ A.T @ X[known] / np.sqrt(spread.diagonal()))[:3] * signs
+    np.testing.assert_allclose(weight_scores(X, mask, W, None), slow)
+
+
+def p_values_of_noise(draw, n_seeds, **options):
+    """Return the p-values of all atoms of fits to noise, and how often one is significant."""
+    found, n_wrong = [], 0
+    for seed in range(n_seeds):
+        X = draw(np.random.default_rng(seed))
+        result = significance(X, 2, n_init=1, refine=False, random_state=seed, **options)
+        found += result.part_p_value.tolist()
+        n_wrong += result.is_significant().any()
+    return np.array(found), n_wrong
+
+
+def test_noise_is_not_significant():
+    found, n_wrong = p_values_of_noise(lambda rng: rng.standard_normal((7, 8, 9)), 40)
+    assert n_wrong <= 5  # 2 expected, 5 or more in 5 % of cases
+    assert scipy.stats.kstest(found, "uniform").pvalue > 0.01
+    found, n_wrong = p_values_of_noise(lambda rng: rng.poisson(5.0, (7, 8, 9)), 30, noise="poisson")
+    assert n_wrong <= 4
+
+
+def test_without_thinning_noise_would_be_significant(monkeypatch):
+    """The fit must not have seen the part that tests it."""
+    module = boolcp.trust.significance
+    monkeypatch.setattr(module, "thin_normal", lambda X, sigma, share, rng: (X, np.sqrt(1 - share) * X))
+    _, n_wrong = p_values_of_noise(lambda rng: rng.standard_normal((7, 8, 9)), 5)
+    assert n_wrong == 5
+
+
+def test_atoms_are_significant_and_an_atom_too_many_is_not():
+    X, _, truth = make_boolean_cp((14, 15, 16), 2, noise=1.5, random_state=0)
+    result = significance(X, 3, random_state=0)
+    pairs = [[similarity_of(atom, t) for t in truth.atoms] for atom in result.decomposition.atoms]
+    same = np.max(pairs, axis=1) > 0.5
+    assert sum(same) == 2
+    np.testing.assert_array_equal(result.is_significant(), same)
+    assert result.sigma == pytest.approx(1.5, rel=0.05)
+    assert result.summary().splitlines()[0].startswith("is each atom more than noise?")
+    again = significance(X, reference=result.decomposition, sigma=1.5, random_state=1)
+    np.testing.assert_array_equal(again.is_significant(), same)
+
+
+def test_a_pattern_of_counts_is_found_beside_a_constant_rate(rng):
+    z, u = np.arange(16) < 6, np.where(np.arange(14) < 7, 2.0, 0.0)
+    rate = 3 + np.einsum("i,j,k->ijk", z, u, np.ones(12))
+    X = rng.poisson(rate)
+    result = significance(X, 2, noise="poisson", random_state=0)
+    best = int(np.argmin(result.p_adjusted))
+    assert result.p_adjusted[best] < 1e-6
+    with pytest.raises(ValueError, match="for counts"):
+        significance(X - 5, 2, noise="poisson")
+
+
+def test_missing_entries_are_not_read():
+    X, _, _ = make_boolean_cp((12, 13, 14), 2, noise=1, missing=0.3, random_state=0)
+    mask = ~np.isnan(X)
+    results = [significance(np.where(mask, X, value), 2, mask=mask, random_state=0) for value in (0, 999)]
+    np.testing.assert_array_equal(results[0].p_value, results[1].p_value)
+    assert results[0].is_significant().all()
+
+
+def test_bad_arguments_are_named():
+    X = np.zeros((3, 4, 5))
+    for options, message in [
+        ({"share": 1.0}, "share is the part"),
+        ({"noise": "cauchy"}, "noise must be one of"),
+        ({"reference": boolcp.BooleanCP((3, 4, 6))}, "decomposition of X"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            significance(X, 1, **options)

@@ -1,0 +1,111 @@
+"""One verdict for each atom, and honest words about all of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from samples import random_atom, tensor
+
+import boolcp
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.trust import Trust
+from boolcp.trust.verdict import closing_words, is_noise
+
+SHAPE = (10, 5, 4)
+
+
+def atom_with(bits, rng, mode=0):
+    z = np.zeros(SHAPE[mode], dtype=bool)
+    z[list(bits)] = True
+    return replace(random_atom(SHAPE, mode, "rank one", rng), z=z)
+
+
+def test_what_speaks_against_an_atom_is_named(rng):
+    baseline, once = atom_with(range(9), rng), atom_with([4], rng)
+    first = atom_with([0, 1, 2, 3, 4], rng)
+    twin = replace(first, z=np.arange(10) < 5)
+    nearly = replace(first, z=np.arange(10) < 6)
+    same_bits = Atom(0, first.z, atom_with([0], rng).factors)
+    W = BooleanCP(SHAPE, (baseline, once, first), [1.0, 1.0, 1.0])
+    assert boolcp.degeneracy(W).reasons == ("on in 9 of 10: a baseline", "on in one of 10 only", "")
+    pair = BooleanCP(SHAPE, (first, nearly), [1.0, 2.0])
+    assert boolcp.degeneracy(pair).reasons == ("nearly the same as atom 1", "nearly the same as atom 0")
+    against = BooleanCP(SHAPE, (first, twin), [1.0, -0.9])
+    assert boolcp.degeneracy(against).reasons == ("largely canceled by atom 1", "largely canceled by atom 0")
+    assert boolcp.degeneracy(against).excess == pytest.approx((1 + 0.81) / 0.01)
+    bits = boolcp.degeneracy(BooleanCP(SHAPE, (first, same_bits), [1.0, 1.0]))
+    assert bits.reasons == ("same bits as atom 1", "same bits as atom 0")
+    assert "Atom 1: same bits" in str(bits) and "No atom" in str(boolcp.degeneracy(W[[2]]))
+
+
+def test_the_score_is_what_the_other_atoms_can_replace(rng):
+    atoms = tuple(atom_with(rng.choice(10, 4, replace=False), rng) for _ in range(4))
+    W = BooleanCP(SHAPE, atoms, rng.standard_normal(4))
+    columns = np.stack([W[[k]].to_tensor().ravel() for k in range(4)], axis=1)
+    for k, score in enumerate(boolcp.degeneracy(W).score):
+        others = np.delete(columns, k, axis=1)
+        rest = columns[:, k] - others @ np.linalg.lstsq(others, columns[:, k], rcond=None)[0]
+        assert score == pytest.approx(1 - np.sum(rest**2) / np.sum(columns[:, k] ** 2))
+
+
+def test_verdicts_say_what_is_known(rng):
+    atoms = (atom_with([0, 1, 2], rng), atom_with([4, 5, 6], rng), atom_with(range(10), rng), atom_with([7, 8], rng))
+    W = BooleanCP(SHAPE, atoms, np.ones(4))
+    assert [verdict.text for verdict in boolcp.verdicts(W)] == ["", "", "on in 10 of 10: a baseline", ""]
+    trust = Trust(p_value=np.array([0.001, 0.4, 0.0, 0.01]), p_adjusted=np.array([0.002, 0.5, 0.0, 0.02]))
+    tested = replace(W, trust=replace(trust, stability=np.array([0.9, 0.1, 1.0, 0.5]), stable_over="10 fits"))
+    assert [verdict.text for verdict in boolcp.verdicts(tested)] == [
+        "stable, significant, informative",
+        "not more than noise (p = 0.5), comes back in 10 %",
+        "stable, significant; on in 10 of 10: a baseline",
+        "significant, informative; comes back in 50 %",
+    ]
+    assert is_noise(tested).tolist() == [False, True, False, False]
+    first, second, third, _ = boolcp.verdicts(tested)
+    assert first[:3] == (True, True, True) and second[:2] == (False, False) and not third.is_informative
+    assert [verdict.is_stable for verdict in boolcp.verdicts(W)] == [None] * 4
+
+
+def test_nothing_is_said_about_the_uniqueness_of_noise(rng):
+    X = rng.standard_normal((14, 15, 16))
+    W = boolcp.decompose(X, 3, n_init=2, random_state=0)
+    assert is_noise(W).all()
+    text = W.summary()
+    assert "no other description" not in text and text.count("no larger than noise") == 3
+    assert "boolcp.assess" in text and "sure bits" in text.splitlines()[1]
+    strong = boolcp.decompose(tensor((14, 15, 16)), 3, random_state=0)
+    assert closing_words(strong)[-1] == "The sum of these 3 atoms has no other description by 3 atoms."
+
+
+def test_assess_fills_in_what_is_asked_for():
+    X = tensor((12, 13, 14), n_atoms=2, noise=0.5)
+    W = boolcp.decompose(X, 2, random_state=0)
+    assert W.trust.p_value is None and W.trust.stability is None
+    bits = boolcp.assess(X, replace(W, trust=None), tests=())
+    for k in range(2):
+        np.testing.assert_allclose(bits.trust.rise[k], W.trust.rise[k], rtol=1e-9)
+    full = boolcp.assess(X, W, n_runs=1, random_state=0)
+    assert full.trust.stability.tolist() == [1.0, 1.0] and (full.trust.p_adjusted < 1e-6).all()
+    assert full.trust.stable_over == "2 fits to halves along mode 2"
+    assert full.trust.tested_by == "data thinning, normal noise"
+    table = full.to_dataframe()
+    assert table["verdict"].tolist() == ["stable, significant, informative"] * 2
+    assert {"sure_bits", "stability", "p_value", "p_adjusted", "degeneracy"} <= set(table.columns)
+    text = full.summary()
+    assert "stability" in text and "halves along mode 2" in text and "boolcp.assess" not in text
+    assert "stable, significant, informative" in full._repr_html_()
+    with pytest.raises(ValueError, match="tests must be one of"):
+        boolcp.assess(X, W, tests=["luck"])
+    with pytest.raises(ValueError, match="pass a decomposition of X"):
+        boolcp.assess(X[1:], W)
+
+
+def test_the_fits_that_test_atoms_have_atoms_of_the_same_rank():
+    X = tensor((12, 13, 14), n_atoms=1, noise=0.5)
+    W = boolcp.decompose(X, 1, atom_rank=None, boolean_modes=[0], random_state=0)
+    full = boolcp.assess(X, W, n_runs=1, boolean_modes=[0], random_state=0)
+    assert full.trust.stability.tolist() == [1.0]
+    from boolcp.trust.repeated_fits import make_model
+
+    assert make_model(1, {}, X.shape, None, W).atom_rank is None
+    assert make_model(1, {"atom_rank": 2}, X.shape, None, W).atom_rank == 2
