@@ -39,22 +39,21 @@ def read_decomposition(dataset: Any) -> BooleanCP:
 def _trust(dataset: Any, take: "Variables", dims: tuple[str, ...], shape: tuple[int, ...], K: int) -> Trust:
     """Return what a Dataset that `save` made knows about the trust in its atoms."""
     modes = take("boolean_mode_index", (K,), "iu").tolist()
-    bits = {
-        name: [take(f"{name}_{dims[n]}", (shape[n], K), "f", None) for n in modes] for name in ("bit_rise", "bit_share")
-    }
-    rise, share = (
-        None if any(values is None for values in columns) else tuple(values[:, k] for k, values in enumerate(columns))
-        for columns in bits.values()
-    )
-    sigma = attribute(dataset, "noise_sigma", float | np.floating) if "noise_sigma" in dataset.attrs else None
+
+    def bits(name: str) -> tuple[np.ndarray, ...] | None:
+        columns = [take(f"{name}_{dims[n]}", (shape[n], K), "f", None) for n in modes]
+        return None if any(values is None for values in columns) else tuple(A[:, k] for k, A in enumerate(columns))
+
+    has_noise = "noise_sigma" in dataset.attrs
     return Trust(
-        rise,
-        share,
-        None if sigma is None else float(sigma),
-        *(take(name, (K,), "f", None) for name in ("p_value", "p_adjusted")),
-        str(dataset.attrs.get("tested_by", "")),
-        take("stability", (K,), "f", None),
-        str(dataset.attrs.get("stable_over", "")),
+        rise=bits("bit_rise"),
+        share=bits("bit_share"),
+        sigma=float(attribute(dataset, "noise_sigma", float | np.floating)) if has_noise else None,
+        p_value=take("p_value", (K,), "f", None),
+        p_adjusted=take("p_adjusted", (K,), "f", None),
+        tested_by=str(dataset.attrs.get("tested_by", "")),
+        stability=take("stability", (K,), "f", None),
+        stable_over=str(dataset.attrs.get("stable_over", "")),
     )
 
 

@@ -1,7 +1,7 @@
 """What a person reads of a decomposition: the table of its atoms, as text and in HTML, and one line."""
 
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -9,7 +9,6 @@ from boolcp.result.trust import Trust, p_text, sure_share
 
 if TYPE_CHECKING:
     from boolcp.result.atoms import BooleanCP
-    from boolcp.trust.verdict import Verdict
 
 VERDICT = "verdict"
 
@@ -73,7 +72,7 @@ def _aligned(head: str, cell: str, width: int) -> str:
     return cell.ljust(width) if head == VERDICT else cell.rjust(width)
 
 
-def _verdicts(W: "BooleanCP") -> "tuple[Verdict, ...]":
+def _verdicts(W: "BooleanCP") -> tuple[Any, ...]:
     """Return the verdict on each atom."""
     from boolcp.trust.verdict import verdicts
 

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -12,9 +12,6 @@ from boolcp import checks
 from boolcp.bmp import BMP
 from boolcp.result.atoms import BooleanCP
 from boolcp.trust.repeated_fits import make_model, read_data, run_all
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SELECTION_SCHEMES = ("entries", "slabs")
 
@@ -87,7 +84,7 @@ class Selection:
         edge = ["The choice is the largest number tried: a larger one may be better."] if self.is_at_edge else []
         return "\n".join([title, "atoms          rmse        s.e.", *rows, *edge])
 
-    def plot(self, ax: "Axes | None" = None) -> "Axes":
+    def plot(self, ax: Any = None) -> Any:
         """Draw the held-out error against the number of atoms and return the Axes.
 
         Examples

@@ -4,7 +4,7 @@ They are fits to halves of the data, to bootstrap samples, or to the same data w
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -14,9 +14,6 @@ from boolcp.bmp import BMP
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.trust.matching import match, take_slices
 from boolcp.trust.repeated_fits import check_reference, make_model, read_data, run_all
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 STABILITY_SCHEMES = ("halves", "bootstrap", "seeds")
 
@@ -96,7 +93,7 @@ class Stability:
             rows.append(f"{k:4d}  {name:>4}  {came_back}  {alike}  {stable}")
         return "\n".join([f"stability over {self.over}", *rows])
 
-    def plot(self, atom: int = 0, ax: "Axes | None" = None) -> "Axes":
+    def plot(self, atom: int = 0, ax: Any = None) -> Any:
         """Draw the probability of each bit of one atom and return the Axes.
 
         Examples

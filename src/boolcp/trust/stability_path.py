@@ -1,7 +1,7 @@
 """Loss and similarity over seeds against the number of atoms, which show where fits stop to agree."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.base import clone
@@ -11,9 +11,6 @@ from boolcp.bmp import BMP
 from boolcp.result.atoms import BooleanCP
 from boolcp.trust.matching import match
 from boolcp.trust.repeated_fits import make_model, read_data, run_all
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +39,7 @@ class StabilityPath:
     errors: np.ndarray
     similarity: np.ndarray
 
-    def plot(self, axes: "tuple[Axes, Axes] | None" = None) -> "tuple[Axes, Axes]":
+    def plot(self, axes: Any = None) -> Any:
         """Draw errors and similarities against the number of atoms, one below the other, and return the two Axes.
 
         Examples
