@@ -539,7 +539,7 @@ class BooleanCP:
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0)
         >>> W = boolcp.assess(X, boolcp.decompose(X, 2, random_state=0), tests=())
         >>> [p.round(2).min().tolist() for p in W.bit_confidence()]
-        [1.0, 0.99]
+        [1.0, 1.0]
         """
         return trusts.bit_confidence(self, sigma, refit=refit)
 
@@ -552,7 +552,7 @@ class BooleanCP:
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=3, random_state=0)
         >>> W = boolcp.assess(X, boolcp.decompose(X, 2, random_state=0), tests=())
         >>> W.uncertain_bits()[0].label
-        'x'
+        '0 3'
         """
         return trusts.uncertain_bits(self, below)
 
@@ -572,11 +572,12 @@ class BooleanCP:
         >>> W = boolcp.decompose(X, 2, random_state=0)
         >>> print(W.summary())
         2 atoms of a 8 x 9 x 10 tensor, 98.70 % of the variance explained
-        atom  mode  ones  rank  weight   alone  unique  certificate
-           0     1   3/9     1   11.26  67.6 %  71.0 %       99.8 %
-           1     0   3/8     1   7.451  27.7 %  31.1 %       99.5 %
+        atom  mode  ones  rank  weight   alone  unique  certificate  sure bits
+           0     1   3/9     1   11.26  67.6 %  71.0 %       99.8 %      100 %
+           1     0   3/8     1   7.451  27.7 %  31.1 %       99.5 %      100 %
         35 parameters and 17 bits for 720 entries.
-        These atoms are identifiable: no other 2 atoms sum to the same tensor.
+        Atoms are not tested yet: W = boolcp.assess(X, W).
+        The sum of these 2 atoms has no other description by 2 atoms.
         """
         return texts.summary(self)
 
@@ -609,7 +610,7 @@ class BooleanCP:
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
         >>> W = boolcp.decompose(X, 2, random_state=0)
         >>> sorted(W.to_xarray().data_vars)[:3]
-        ['alone', 'boolean_mode', 'certificate']
+        ['alone', 'bit_confidence_mode0', 'bit_confidence_mode1']
         >>> W.to_xarray()["factor_mode0"].shape
         (8, 2)
         """
@@ -623,8 +624,8 @@ class BooleanCP:
         >>> import boolcp
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
         >>> W = boolcp.decompose(X, 2, random_state=0)
-        >>> W.to_dataframe().columns.tolist()
-        ['boolean_mode', 'n_ones', 'size', 'rank', 'weight', 'certificate', 'alone', 'unique']
+        >>> W.to_dataframe().columns[-5:].tolist()
+        ['alone', 'unique', 'sure_bits', 'degeneracy', 'verdict']
         """
         return labelled.to_dataframe(self)
 

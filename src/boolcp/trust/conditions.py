@@ -54,7 +54,7 @@ class ConditionTest:
     >>> W = boolcp.decompose(recording.X, 3, random_state=0)
     >>> state = ["rest" if on else "task" for on in W.atoms[2].z]  # as if the trials of atom 2 were those of rest
     >>> boolcp.test_conditions(W, state, mode=2)
-    ConditionTest(1 of 3 atoms differ between rest, task)
+    ConditionTest(1 of 3 atoms differ between task, rest)
     """
 
     mode: int
@@ -90,7 +90,10 @@ class ConditionTest:
         >>> import boolcp
         >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
         >>> print(boolcp.test_conditions(truth, truth.atoms[0].z, mode=0).summary())
-        mode 0: True (19), False (21); 9999 permutations
+        along mode 0: False (24), True (16); 9999 permutations
+        atom    is  False  True  effect   AUC       p  p adjusted
+           0  bits   0.00  1.00   +1.00  1.00  0.0001      0.0002
+           1  real  -0.19  0.10   +0.29  0.68   0.051       0.051
         """
         heads = [
             "atom",
@@ -187,7 +190,7 @@ def test_conditions(
     >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
     >>> print(boolcp.test_conditions(truth, truth.atoms[0].z, mode=0).p_value.round(4))
-    [0.0001 0.    ]
+    [0.0001 0.0507]
     """
     checks.check_choice(scheme, "scheme", SCHEMES)
     checks.check_integer(n_permutations, "n_permutations", 1)

@@ -72,9 +72,9 @@ class Selection:
         held-out error (entries, 2 splits)
         atoms          rmse        s.e.
             0      0.874882      0.0087
-            1      0.681576       0.025
-            2      0.493994      0.0019  <- chosen
-            3      0.501986      0.0021
+            1      0.681539       0.025
+            2      0.493956      0.0019  <- chosen
+            3      0.493956      0.0019
         """
         rows = [
             f"{k:5d}  {mean:12.6g}  {error:10.2g}{'  <- chosen' if k == self.n_atoms else ''}"

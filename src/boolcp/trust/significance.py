@@ -94,6 +94,10 @@ class Significance:
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=1, random_state=0)
         >>> print(boolcp.significance(X, 3, random_state=0).summary())
         is each atom more than noise? (data thinning, normal noise, sigma 1)
+        atom  mode   score         p  p adjusted
+           0     0    29.9  2.5e-196    7.4e-196
+           1     1    27.5  5.7e-167    8.6e-167
+           2     0     0.9      0.19        0.19
         """
         level = "" if np.isnan(self.sigma) else f", sigma {self.sigma:.3g}"
         rows = ["atom  mode   score         p  p adjusted"]

@@ -81,7 +81,7 @@ class Stability:
         stability over 4 fits to halves along mode 2
         atom  mode  came back  similarity  stable bits
            0     0      100 %       1.000      100.0 %
-           1     1      100 %       1.000      100.0 %
+           1     1      100 %       0.999      100.0 %
         """
         rows = ["atom  mode  came back  similarity  stable bits"]
         for k, atom in enumerate(self.decomposition.atoms):
