@@ -495,7 +495,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             return
         header = describe_fit(self.get_params(), job.data, job.modes, job.rng)
         with locked(Path(checkpoint).expanduser()):  # two processes that share a file would spoil each other's steps
-            files, state = open_checkpoint(checkpoint, header, job.rng, state)
+            stages = [stage.name for stage in make_plan(job.data, job.settings)]
+            files, state = open_checkpoint(checkpoint, header, job.rng, state, stages)
             with Watch(job.rng, callbacks, files, header) as watch:
                 yield watch, state
 

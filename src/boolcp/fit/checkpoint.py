@@ -18,15 +18,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.random import BitGenerator
 
 from boolcp._version import __version__
 from boolcp.fit.blocks import RunState, Term
+from boolcp.fit.forgery import check_header, check_place, check_value
 from boolcp.fit.relax import Sweeps
 from boolcp.fit.starts import ObservedSearch, Search
 from boolcp.fit.state import AtomRecord, Pursuit, State
 from boolcp.fit.weights import NormalEquations
 from boolcp.io.atomic import check_free, replacing
 from boolcp.io.errors import FileError, reading
+from boolcp.io.zips import refuse_unsafe
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
 from boolcp.result.trust import Trust
@@ -125,6 +128,7 @@ def read_archive(path: Path) -> tuple[dict[str, Any], State]:
         if file.read() != digest:
             problem = "is cut short, damaged or not a checkpoint (its checksum is wrong)"
             raise FileError(path, problem, "Use the file before it, or start over.")
+        refuse_unsafe(path, "checkpoint")
         with zipfile.ZipFile(file) as archive:
             header = json.loads(archive.read(HEADER))
             check_version(path, header)
@@ -134,6 +138,9 @@ def read_archive(path: Path) -> tuple[dict[str, Any], State]:
                 with archive.open(name) as member:
                     arrays.append(np.lib.format.read_array(member, allow_pickle=False))
         state = decode(header.pop("state"), arrays)
+        if not isinstance(state, State):
+            raise ValueError(f"it holds a {type(state).__name__}, not the state of a fit")
+        check_value(state)
     return header, state
 
 
@@ -271,17 +278,20 @@ def read_parameters(path: Any) -> dict[str, Any]:
     found = checkpoint.load()
     if found is None:
         raise FileError(checkpoint.path, "there is no such file", "Check the name and the folder.")
-    parameters = found[0]["parameters"]
-    state = parameters["random_state"]
-    if isinstance(state, dict):
-        rng = np.random.Generator(getattr(np.random, state["bit_generator"])())
-        set_random_state(rng, state)
-        parameters["random_state"] = rng
+    with reading(checkpoint.path, "checkpoint"):
+        check_header(found[0])
+        parameters = found[0]["parameters"]
+        state = parameters["random_state"]
+        if isinstance(state, dict):
+            kind = {kind.__name__: kind for kind in BitGenerator.__subclasses__()}[state["bit_generator"]]
+            rng = np.random.Generator(kind())
+            set_random_state(rng, state)
+            parameters["random_state"] = rng
     return parameters
 
 
 def open_checkpoint(
-    path: Any, identity: dict[str, Any], rng: np.random.Generator, first: State
+    path: Any, identity: dict[str, Any], rng: np.random.Generator, first: State, stages: Sequence[str]
 ) -> tuple[Checkpoint, State]:
     """Return the checkpoint of a fit and the state to continue from: that of the file if it exists, else `first`."""
     checkpoint = Checkpoint(path)
@@ -290,9 +300,13 @@ def open_checkpoint(
     if found is None:
         return checkpoint, first
     header, state = found
+    with reading(checkpoint.path, "checkpoint"):
+        check_header(header)
     for kind in ("parameters", "data"):
         check_same(checkpoint.path, kind, header[kind], identity[kind])
-    set_random_state(rng, header["random_state"])
+    with reading(checkpoint.path, "checkpoint"):
+        check_place(state.stage, state.done, stages)
+        set_random_state(rng, header["random_state"])
     return checkpoint, state
 
 

@@ -1,0 +1,88 @@
+"""The content of a checkpoint, checked before a fit resumes from it: a file may be damaged, or made to deceive.
+
+Each part of a value must be of the type that its class declares. Arrays hold numbers, results are such as a fit can
+give, and the columns of a sum of atoms fit together.
+"""
+
+from collections.abc import Sequence
+from dataclasses import is_dataclass
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from boolcp.io.soundness import check_decomposition, check_finite
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.columns import Columns
+
+
+def check_header(header: Any) -> None:
+    """Raise a ValueError if the header of a checkpoint lacks what a resumed fit reads from it."""
+    for name in ("parameters", "data", "random_state"):
+        if not isinstance(header.get(name), dict):
+            raise ValueError(f"it has no {name}")
+    if "random_state" not in header["parameters"]:
+        raise ValueError("its parameters have no random_state")
+
+
+def check_place(stage: int, done: dict[str, Any], names: Sequence[str]) -> None:
+    """Raise a ValueError if a state is not one that the stages of a plan lead to."""
+    due = {"result"} if stage == len(names) else set(names[:stage])  # and what a warm start had before the first
+    if not 0 <= stage <= len(names) or set(done) & set(names) != due:
+        raise ValueError(f"it stands at stage {stage} of {len(names)} after {', '.join(done) or 'none'}")
+
+
+def check_value(value: Any) -> None:
+    """Raise a ValueError if a value, or a part of it, is not what its class declares."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "fiub":
+            raise ValueError(f"an array holds {value.dtype}, not numbers")
+    elif isinstance(value, dict):
+        for part in value.values():
+            check_value(part)
+    elif is_dataclass(value) or hasattr(value, "_fields"):
+        check_parts(value)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            check_value(part)
+
+
+def check_parts(value: Any) -> None:
+    """Raise a ValueError if a part of a dataclass or named tuple is not what its annotation says."""
+    if isinstance(value, BooleanCP):
+        check_decomposition(value)
+    if isinstance(value, Columns):
+        check_columns(value)
+    for name, hint in () if isinstance(value, BooleanCP | Atom) else get_type_hints(type(value)).items():
+        part = getattr(value, name)
+        if not is_of(part, hint):
+            raise ValueError(f"the part {name} of its {type(value).__name__} is {str(part)[:40]!r}")
+        check_value(part)
+
+
+def check_columns(W: Columns) -> None:
+    """Raise a ValueError if matrices, owners and Boolean modes do not fit together."""
+    K, R, N = len(W.boolean_mode), len(W.owner), len(W.matrices)
+    if not (((0 <= W.boolean_mode) & (W.boolean_mode < N)).all() and ((0 <= W.owner) & (W.owner < K)).all()):
+        raise ValueError(f"its columns belong to other than {K} atoms along {N} modes")
+    for n, A in enumerate(W.matrices):
+        check_finite("the columns", A)
+        if A.ndim != 2 or A.shape[1] != R:
+            raise ValueError(f"its columns along mode {n} are {A.shape}, not {R}")
+
+
+def is_of(value: Any, hint: Any) -> bool:
+    """Return True if a value is of an annotated type, as far as that is a type, a union or a tuple of one type."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, UnionType):
+        return any(is_of(value, kind) for kind in inner)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(is_of(item, inner[0]) for item in value)
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    kind = origin or hint
+    return isinstance(value, kind) if isinstance(kind, type) else True

@@ -1,0 +1,149 @@
+"""A checkpoint with a right checksum and a wrong content gives a FileError in one line, and no fit resumes from it."""
+
+import io
+import json
+import os
+import zipfile
+
+import numpy as np
+import pytest
+from samples import tensor
+
+from boolcp.bmp import BMP
+from boolcp.fit.checkpoint import HEADER, N_DIGEST, digest_of
+from boolcp.fit.forgery import is_of
+from boolcp.io import FileError
+
+X = tensor((8, 9, 10))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return the bytes of a checkpoint that was written in the refinement."""
+    path = tmp_path_factory.mktemp("whole") / "fit.npz"
+    BMP(3, random_state=0).fit(X, checkpoint=path, callback=lambda progress: progress.stage == "search")
+    return path.read_bytes()
+
+
+def forge(path, change=lambda header: None, spoil=lambda array: array):
+    """Change the header or the arrays of a checkpoint, and sign it again."""
+    content = path.read_bytes()
+    with zipfile.ZipFile(io.BytesIO(content)) as archive, open(path, "w+b") as file:
+        with zipfile.ZipFile(file, "w") as target:
+            for name in archive.namelist():
+                with archive.open(name) as member, target.open(name, "w") as out:
+                    if name == HEADER:
+                        header = json.load(member)
+                        out.write(json.dumps(change(header) or header).encode())
+                    else:
+                        np.lib.format.write_array(out, spoil(np.lib.format.read_array(member)), allow_pickle=False)
+            target.comment = b"0" * N_DIGEST
+        digest = digest_of(file)
+        file.seek(-N_DIGEST, os.SEEK_END)
+        file.write(digest)
+
+
+def nodes(tree, kind):
+    """Yield all values of a type in the tree of a state."""
+    for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        yield from nodes(part, kind)
+    if isinstance(tree, dict) and tree.get("type") == kind:
+        yield tree["parts"]
+
+
+def part(kind, **values):
+    """Return a change of the parts of the first value of a type; "REMOVED" removes one."""
+
+    def change(header):
+        parts = next(nodes(header["state"], kind))
+        for name, value in values.items():
+            assert name in parts
+            parts[name] = value
+            if value == "REMOVED":
+                del parts[name]
+
+    return change
+
+
+def top(**values):
+    return lambda header: header | values
+
+
+FORGED = {
+    "a list": (lambda header: [1, 2], "not a readable checkpoint"),
+    "no state": (lambda header: header.pop("state") and header, "not a readable checkpoint"),
+    "a state that is a number": (top(state=5), "holds a int, not the state"),
+    "a state that is an atom": (lambda h: h | {"state": h["state"]["parts"]["done"]}, "holds a dict, not the state"),
+    "an unknown type": (top(state={"type": "Popen", "parts": {}}), "not a readable checkpoint"),
+    "an array that is not there": (part("BooleanCP", weights={"array": 999}), "not a readable checkpoint"),
+    "weights that are text": (part("BooleanCP", weights="heavy"), "not a readable checkpoint"),
+    "weights that are NaN": (part("BooleanCP", weights=[float("nan")]), "not a readable checkpoint"),
+    "a certificate of 5": (part("Atom", certificate=5.0), "certificate of atom 0 is 5"),
+    "a z that is zero": (part("Atom", z=[0] * 8), "is on nowhere|does not fit"),
+    "a mode of 7": (part("Atom", mode=7), "not a readable checkpoint"),
+    "a record of text": (part("AtomRecord", loss="small"), "the part loss of its AtomRecord is 'small'"),
+    "a record with a truth for a number": (part("AtomRecord", n_ones=True), "the part n_ones"),
+    "a record without a loss": (part("AtomRecord", loss="REMOVED"), "not a readable checkpoint"),
+    "a record with one part more": (
+        lambda h: next(nodes(h["state"], "AtomRecord")).update(more=1),
+        "not a readable checkpoint",
+    ),
+    "a history of numbers": (part("Pursuit", history={"tuple": [1, 2]}), "the part history of its Pursuit"),
+    "a reason that is a number": (part("Pursuit", stop_reason=3), "the part stop_reason of its Pursuit"),
+    "a stage of 99": (part("State", stage=99), "stands at stage 99"),
+    "a stage of -1": (part("State", stage=-1), "stands at stage -1"),
+    "a stage too early": (part("State", stage=0), "stands at stage 0"),
+    "a stage that is text": (part("State", stage="last"), "the part stage of its State"),
+    "nothing done": (part("State", done={"dict": {}}), "stands at stage"),
+    "columns of other atoms": (part("Columns", owner=[5, 6, 7]), "its columns belong to other than 3 atoms"),
+    "columns along other modes": (part("Columns", boolean_mode=[0, 1, 9]), "its columns belong to other than"),
+    "columns of another number": (part("Columns", owner=[0, 1, 2, 2]), "its columns along mode 0 are"),
+    "no parameters": (top(parameters=None), "it has no parameters"),
+    "no data": (top(data=3), "it has no data"),
+    "no seed": (top(parameters={}), "no random_state"),
+    "a random state of text": (top(random_state="random"), "it has no random_state"),
+    "a random state of another kind": (top(random_state={"bit_generator": "MT19937"}), "not a readable checkpoint"),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_checkpoint_is_refused_in_one_line(name, whole, tmp_path):
+    (path, (change, words)) = tmp_path / "fit.npz", FORGED[name]
+    path.write_bytes(whole)
+    forge(path, change)
+    before = path.read_bytes()
+    with pytest.raises(FileError, match=words) as caught:
+        BMP(3, random_state=0).fit(X, checkpoint=path)
+    assert "fit.npz" in str(caught.value) and "\n" not in str(caught.value)
+    assert path.read_bytes() == before, "it is not overwritten"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda A: np.full_like(A, np.nan) if A.dtype.kind == "f" else A, "must be finite"),
+        (lambda A: A.astype("U8"), "not a readable checkpoint"),
+        (lambda A: A[..., :-1], "not a readable checkpoint|are not|does not fit"),
+    ],
+)
+def test_forged_arrays_are_refused(spoil, words, whole, tmp_path):
+    path = tmp_path / "fit.npz"
+    path.write_bytes(whole)
+    forge(path, spoil=spoil)
+    with pytest.raises(FileError, match=words):
+        BMP(3, random_state=0).fit(X, checkpoint=path)
+
+
+def test_a_random_state_does_not_name_other_functions(whole, tmp_path):
+    path = tmp_path / "fit.npz"
+    path.write_bytes(whole)
+    forge(path, lambda h: h["parameters"].update(random_state={"bit_generator": "seed"}))
+    with pytest.raises(FileError, match=r"fit\.npz: not a readable checkpoint"):
+        BMP.resume(path, X)
+
+
+def test_types_are_those_of_the_annotation():
+    assert is_of(1, float) and is_of(None, int | None) and is_of((1, 2), tuple[int, ...]) and is_of({}, dict[str, int])
+    assert not (
+        is_of(True, int) or is_of("1", float) or is_of([1], tuple[int, ...]) or is_of((1, "a"), tuple[int, ...])
+    )
