@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -22,8 +23,8 @@ pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 pytest.importorskip("itables")
 
-from boolcp import report
-from boolcp.report import assets, charts, words
+from boolcp import plotting, report
+from boolcp.report import assets, charts, ordering, story, words
 
 VOID = {"meta", "img", "br", "link", "input"}
 
@@ -61,8 +62,8 @@ class Page(HTMLParser):
 
     @property
     def rows(self):
-        """The table of atoms."""
-        return self.tables[1]
+        """The table of atoms, which comes first; none without atoms."""
+        return self.tables[0]
 
     def charts(self):
         """The charts that Plotly is given."""
@@ -87,7 +88,7 @@ def written(W, tmp_path, **options):
 def plotly_reads(chart):
     """Let Plotly check every property of a chart; it raises at what it does not know."""
     graph_objects = pytest.importorskip("plotly.graph_objects")
-    return bool(graph_objects.Figure(chart).data)
+    return bool(graph_objects.Figure({name: chart[name] for name in ("data", "layout")}).data)
 
 
 @pytest.fixture(scope="module")
@@ -101,14 +102,13 @@ def page(model, tmp_path_factory):
     return written(model, tmp_path_factory.mktemp("page"))
 
 
-def test_the_table_has_the_numbers_of_the_atoms_sorted_by_share(model, tmp_path):
+def test_the_table_has_the_numbers_of_the_atoms_in_their_order(model, tmp_path):
     W = model.decomposition_[[2, 0]]
-    W = W if np.diff(W.explained_alone()) > 0 else W[[1, 0]]  # not in order
     page = written(W, tmp_path)
     head, *rows = page.rows
-    assert head == ["atom", "Boolean along", "on", "rank", "weight", "alone", "unique", "certificate"]
+    assert head == ["atom", "on or off along", "on", "rank", "weight", "alone", "unique", "certificate"]
     shares = W.explained_alone()
-    assert [int(row[0].split()[1]) for row in rows] == np.argsort(-shares).tolist()
+    assert [int(row[0].split()[1]) for row in rows] == [0, 1]
     for row in rows:
         k = int(row[0].split()[1])
         atom = W.atoms[k]
@@ -163,7 +163,8 @@ def test_a_fitted_model_brings_its_origin(model, page):
     again = eval(code.removesuffix(".fit(X)"), {"boolcp": boolcp})
     assert again.get_params() == model.get_params()
     assert f"{100 * model.decomposition_.explained():.2f} %" in text and np.__version__ in text
-    assert ", ".join(f"{step.relative_error:.4f}" for step in model.history_) in page.attributes("img")[0]["alt"]
+    errors = ", ".join(f"{step.relative_error:.4f}" for step in model.history_)
+    assert any(errors in image["alt"] for image in page.attributes("img"))
     assert "These atoms are identifiable" in text
 
 
@@ -174,11 +175,11 @@ def test_labels_are_text(tmp_path, rng):
     vectors = tuple(rng.standard_normal((d, 1)) for d in (6, 5))
     W = BooleanCP((4, 6, 5), (Atom(0, [1, 0, 1, 0], vectors),), [1.0], labels)
     page = written(W, tmp_path, provenance={"command": f"boolcp fit '{evil}'", evil: evil, "versions": {evil: evil}})
-    assert len(page.attributes("script")) == len(page.charts()) + 3 and not page.attributes("b")
+    assert len(page.attributes("script")) == len(page.charts()) + 4 and not page.attributes("b")
     assert evil not in "".join(page.scripts) and "&lt;script&gt;" in json.dumps(page.charts())
     assert all(image["src"].startswith("data:") for image in page.attributes("img"))
     text = "".join(page.words)
-    assert f"boolcp fit '{evil}'" in text and f"On along {evil}: {evil}, $\\frac$" in text
+    assert f"boolcp fit '{evil}'" in text and f"On: {evil}, $\\frac$" in text
 
 
 @pytest.mark.parametrize(
@@ -275,14 +276,15 @@ def test_conditions_areas_and_states_are_compared(tmp_path, rng):
         {"state": np.array(["awake", "asleep"]), "channel": np.array([f"c{i}" for i in range(20)])},
         extra={"condition": ("trial", np.array(["b", "a", "b", "b"])), "onset": ("trial", np.arange(4.0))},
     )
-    assert words.find_groups(BooleanCP((20, 2, 4), labels=labels)) == [(1, "state"), (2, "condition")]
+    assert plotting.groups_of(BooleanCP((20, 2, 4), labels=labels)) == [(1, "state"), (2, "condition")]
     factors = (rng.standard_normal((20, 1)), np.array([[1.0], [-0.5]]))
-    page = written(BooleanCP((20, 2, 4), (Atom(2, [1, 0, 0, 1], factors),), [1.0], labels), tmp_path)
-    assert page.tables[2] == [
+    page = written(BooleanCP((20, 2, 4), (Atom(2, [1, 1, 0, 0], factors),), [1.0], labels), tmp_path)
+    assert page.tables[1] == [
         ["atom", "what", "awake (1)", "asleep (1)"],
-        ["atom 0", "mean of the real part", "1", "-0.5"],
+        ["atom 0", "mean of the real part", "1.00", "-0.50"],
     ]
-    assert page.tables[3] == [["atom", "what", "b (3)", "a (1)"], ["atom 0", "share of ones", "67 %", "0 %"]]
+    cells = ["atom 0", "share of ones", "1 of 3 (33 %)", "1 of 1 (100 %)"]
+    assert page.tables[2] == [["atom", "what", "b (3)", "a (1)"], cells]
 
 
 def test_units_missing_entries_residual_and_stability_are_shown(tmp_path):
@@ -314,9 +316,17 @@ def test_where_an_atom_is_on_is_told_in_runs():
     z = np.array([1, 1, 1, 0, 1, 0, 0, 1, 1], dtype=bool)
     labels = Labels(("time", "c"), {"time": np.arange(9) / 10}, {"time": "s"})
     W = BooleanCP((9, 2), (Atom(0, z, (np.ones((2, 1)),)),), [1.0], labels)
-    assert words.on_text(W, 0) == "0 to 0.2, 0.4, 0.7, 0.8 s"
-    assert words.on_text(replace(W, atoms=(replace(W.atoms[0], z=z | True),)), 0) == "all 9 entries"
-    assert words.on_text(replace(W, atoms=(replace(W.atoms[0], z=z & False),)), 0) == "no entry"
+
+    def told(z, labels=labels):
+        return words.on_text(replace(W, atoms=(replace(W.atoms[0], z=z),), labels=labels), 0)
+
+    assert told(z) == "0 to 0.2, 0.4, 0.7, 0.8 s"
+    assert told(z | True) == "all 9 times" and told(z & False) == "nowhere"
+    named = Labels(("channel", "c"), {"channel": np.array(["FPz", "Fz", "Cz", "T8", "CP5", "Pz", "O1", "Oz", "O2"])})
+    assert told(z, named) == "FPz, Fz, Cz, CP5, Oz, O2"
+    assert told(np.arange(9) != 3, named) == "all but T8"
+    times = Labels(("time", "c"), {"time": np.arange(9) / 128 - 1}, {"time": "s"})
+    assert told(z, times) == "-1 to -0.984, -0.969, -0.945, -0.938 s"
 
 
 def test_equal_decompositions_have_equal_pages_and_pages_are_not_lost(tmp_path):
@@ -360,3 +370,182 @@ def test_the_command_writes_the_page_beside_the_result(tmp_path, monkeypatch, ca
     assert main(["report", "out", "--force"]) == 0
     assert main(["fit", "data.npy", "-k", "1", "-o", "out", "--force"]) == 0
     assert not (tmp_path / "out" / "report.html").exists()
+
+
+def labelled_atoms(rng):
+    """Three atoms: on in the trials of a drug; on in all but one channel; on in a time, negative along trials."""
+    n_channels, n_times, n_trials = 16, 20, 30
+    channels = np.array([f"E{n}" for n in range(n_channels)])
+    drug = np.array(["none", "propofol", "ketamine"])[np.arange(n_trials) % 3]
+    labels = Labels(
+        ("channel", "time", "trial"),
+        {"channel": channels, "time": np.arange(n_times) / 128, "trial": np.arange(n_trials)},
+        {"time": "s"},
+        {"drug": ("trial", drug), "correct": ("trial", np.arange(n_trials) % 2 == 0)},
+        "EEG",
+        "µV",
+    )
+    shape, atoms = (n_channels, n_times, n_trials), []
+    for mode, z in ((2, drug == "propofol"), (0, channels != "E3"), (1, np.arange(n_times) < 8)):
+        factors = tuple(rng.standard_normal((d, 1)) for n, d in enumerate(shape) if n != mode)
+        atoms.append(Atom(mode, z, tuple(v / np.linalg.norm(v) for v in factors)))
+    return BooleanCP(shape, tuple(atoms), [3.0, -2.0, 1.5], labels)
+
+
+def test_the_story_says_what_is_so(rng):
+    W = labelled_atoms(rng)
+    sentences = story.tell(W, {})
+    assert sentences[0] == "Three atoms make up this tensor."
+    assert "Atom 0 is on in 10 of 30 trials: all 10 propofol trials, and no others." in sentences[2]
+    assert "Atom 1 is on in 15 of 16 channels: all but E3." in sentences[3]
+    assert sentences[4].startswith("Atom 2 is on in 8 of 20 times: 0 to 0.055 s.")
+    peak = W.atoms[0].factors[0][:, 0]
+    assert f"Its pattern is largest at E{np.abs(peak).argmax()} and " in sentences[2]
+    z = W.atoms[0].z.copy()
+    z[[1, 0, 3]] = False, True, True  # one of propofol off, two of the others on
+    changed = replace(W, atoms=(replace(W.atoms[0], z=z), *W.atoms[1:]))
+    text = story.atom_sentence(changed, 0)
+    assert "all but one of the 10 propofol trials, 2 of the 10 none trials and none of the 10 ketamine trials" in text
+    half = replace(W, atoms=(replace(W.atoms[0], z=np.arange(30) < 15), *W.atoms[1:]))
+    assert story.detail_text(half, 0) == "", "an atom that no condition tells is not told by one"
+
+
+@pytest.mark.parametrize(
+    ("recurrence", "words"),
+    [
+        ([1.0, 0.9, 0.8], "All of them come back in at least 80 % of 6 other fits (halves along trial)."),
+        ([1.0, 0.9, 0.2], "Two of them come back"),
+        ([1.0, 0.1, 0.2], "One of them comes back"),
+        ([0.0, 0.1, 0.2], "None of them comes back"),
+    ],
+)
+def test_the_story_tells_of_trust(recurrence, words, rng):
+    stability = SimpleNamespace(recurrence=recurrence, n_fits=6, scheme="halves along trial")
+    assert story.tell(labelled_atoms(rng), {}, stability)[1].startswith(words)
+
+
+def test_title_and_story_come_before_the_atoms_and_checksums_last(tmp_path):
+    X, _, _ = boolcp.datasets.make_boolean_cp((6, 7, 8), 1, noise=0.1, random_state=0)
+    model = boolcp.BMP(1, random_state=0).fit(X)
+    provenance = boolcp.io.results.make_provenance(model, data=X) | {
+        "data": {"source": "rat_7.nwb", "fingerprint": "f00d"}
+    }
+    page = written(model, tmp_path, provenance=provenance)
+    text = "".join(page.words)
+    assert "rat_7" in page.words, "the title is the name of the recording alone"
+    text = text[text.index("What was found") :]
+    order = [
+        "What was found",
+        "One atom explains",
+        "The atoms",
+        "The fit",
+        "The data",
+        "f00d",
+        "How it was made",
+    ]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+
+
+def test_entries_are_sorted_by_condition_in_charts_and_nothing_else_changes(rng):
+    W = labelled_atoms(rng)
+    orders = ordering.group_orders(W)
+    assert list(orders) == [2] and sorted(orders[2]) == list(range(30))
+    S = ordering.reordered(W, 2, orders[2])
+    np.testing.assert_allclose(S.to_tensor(), W.to_tensor()[:, :, orders[2]])
+    assert [(band.name, band.start, band.stop) for band in ordering.bands(S, 2)] == [
+        ("none", 0, 10),
+        ("propofol", 10, 20),
+        ("ketamine", 20, 30),
+    ]
+    assert (
+        ordering.bands(W, 2) == []
+        and S.labels.extra["correct"][1].tolist() == W.labels.extra["correct"][1][orders[2]].tolist()
+    )
+    chart = charts.boolean_chart(S, 0)
+    assert chart["data"][0]["z"][0].tolist() == [0] * 10 + [1] * 10 + [0] * 10
+    assert [note["text"] for note in chart["layout"]["annotations"]] == ["none (10)", "propofol (10)", "ketamine (10)"]
+    colors = [shape["fillcolor"] for shape in chart["layout"]["shapes"]]
+    assert len(set(colors)) == 3 and plotly_reads(chart)
+    block = replace(W.atoms[1], factors=None, block=rng.standard_normal((20, 30)))
+    B = replace(W, atoms=(block,), weights=np.ones(1))
+    np.testing.assert_allclose(ordering.reordered(B, 2, orders[2]).to_tensor(), B.to_tensor()[:, :, orders[2]])
+
+
+def test_signs_agree_between_overview_and_card(rng):
+    W = labelled_atoms(rng)
+    for mode in range(3):
+        for chart in charts.together_charts(W, mode).values():
+            for trace in chart["data"]:
+                k = trace["meta"]["atom"]
+                if W.atoms[k].mode == mode:
+                    continue
+                card = plotting.real_columns(W, k)[mode][:, 0]
+                shown = np.ravel(trace["z"] if trace["type"] == "heatmap" else trace["y"])
+                np.testing.assert_allclose(shown, card / np.abs(card).max(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n_atoms", [1, 5, 7, 8, 40])
+def test_no_two_atoms_have_one_color(n_atoms):
+    assert len(set(charts.atom_colors(n_atoms))) == n_atoms
+
+
+def test_bars_of_conditions_have_their_numbers_and_spread(rng):
+    W = labelled_atoms(rng)
+    means = plotting.condition_means(W, "trial", "drug")
+    chart = charts.groups_chart(means, is_boolean=True)
+    bars = {trace["name"]: trace for trace in chart["data"]}
+    assert list(bars) == ["none (10)", "propofol (10)", "ketamine (10)"] and bars["propofol (10)"]["y"] == [100]
+    full = bars["propofol (10)"]["error_y"]
+    assert full["array"][0] == pytest.approx(0) and full["arrayminus"][0] == pytest.approx(100 * (1 - 0.7225), abs=0.1)
+    points = charts.groups_chart(means, is_boolean=False)["data"]
+    values = [trace["y"][0] for trace in points if trace["meta"]["atom"] == 1]
+    np.testing.assert_allclose(values, means.mean[1])
+    assert plotly_reads(chart) and all(trace["error_y"]["array"][0] > 0 for trace in points)
+
+
+def test_labels_for_the_search_are_all_there(rng):
+    W = labelled_atoms(rng)
+    held = words.search_labels(W)
+    assert held["0"] == [f"E{n}" for n in range(16)] and len(held["2"]) == 30
+    bits = np.frombuffer(base64.b64decode(words.packed(W.atoms[1].z)), np.uint8)
+    assert [bool(bits[i >> 3] >> (i & 7) & 1) for i in range(16)] == W.atoms[1].z.tolist()
+
+
+def test_many_products_are_drawn_as_their_leading_pattern(rng):
+    factors = tuple(rng.standard_normal((d, 6)) for d in (7, 8))
+    atom = Atom(0, [1, 0, 1, 1, 0], tuple(A / 10 for A in factors))
+    W = BooleanCP((5, 7, 8), (atom,), [2.0])
+    from boolcp.report import pictures
+
+    simple, is_leading = pictures.with_leading(W, 0, 1)
+    assert is_leading and simple.atoms[0].rank == 1
+    U, sizes, V = np.linalg.svd(atom.dense_block())
+    np.testing.assert_allclose(simple.atoms[0].dense_block(), sizes[0] * np.outer(U[:, 0], V[0]), atol=1e-6)
+    few = replace(W, atoms=(replace(atom, factors=tuple(A[:, :2] for A in factors)),))
+    assert pictures.with_leading(few, 0, 1) == (few, False)
+
+
+def test_a_head_has_an_outline_and_a_map_between_electrodes(rng):
+    angle, turn = rng.uniform(0.1, 1.5, 20), rng.uniform(0, 2 * np.pi, 20)
+    places = np.stack([np.sin(angle) * np.cos(turn), np.sin(angle) * np.sin(turn), np.cos(angle)])
+    extra = {axis: ("channel", 0.09 * values) for axis, values in zip("xyz", places, strict=True)}
+    names = np.array([f"E{n}" for n in range(20)])
+    labels = Labels(("channel", "time"), {"channel": names}, extra=extra, name="EEG")
+    factor = rng.standard_normal((20, 1))
+    W = BooleanCP(
+        (20, 5), (Atom(1, [1, 0, 1, 0, 1], (factor,)), Atom(0, factor[:, 0] > 0, (np.ones((5, 1)),))), [1, 1], labels
+    )
+    positions = plotting.positions_of(W, 0)
+    np.testing.assert_allclose(np.linalg.norm(positions, axis=1), 2 * angle / np.pi, atol=1e-6)
+    chart = charts.real_chart(W, 0, 0)
+    image, *lines, points = chart["data"]
+    assert image["type"] == "heatmap" and len(lines) == 4 and points["text"] == names.tolist()
+    side = image["x0"] + image["dx"] * np.arange(image["z"].shape[1])
+    nearest = image["z"][tuple(np.abs(side[:, None] - positions[:, i]).argmin(axis=0) for i in (1, 0))]
+    column = plotting.real_columns(W, 0)[0][:, 0]
+    assert np.corrcoef(nearest, column)[0, 1] > 0.9
+    assert [trace["type"] for trace in charts.boolean_chart(W, 1)["data"]] == ["scatter"] * 5
+    assert plotly_reads(chart)
+    flat = replace(W, labels=replace(labels, name="ECoG"))
+    assert len(charts.real_chart(flat, 0, 0)["data"]) == 1, "no head around a cortex"

@@ -34,7 +34,7 @@ def browser():
 
 
 def decomposition(rng):
-    """Four atoms along channel, time, trial, trial; shares of variance in the order 2, 0, 3, 1."""
+    """Four atoms along channel, time, trial, trial."""
     shape = (12, 40, 10)
     y, x = np.divmod(np.arange(12.0), 4)  # apart, so that the mouse finds each
     channels = np.array([EVIL, *MARKUP, *(f"C{i}" for i in range(len(MARKUP) + 1, 12))])
@@ -104,7 +104,9 @@ def cards(page):
 
 
 def rows(page):
-    return [int(row.get_attribute("data-atom")) for row in page.query_selector_all("#table-of-atoms tbody tr")]
+    return [
+        int(row.get_attribute("data-atom")) for row in page.query_selector_all("#table-of-atoms tbody tr[data-atom]")
+    ]
 
 
 def assert_order(page, atoms):
@@ -173,15 +175,15 @@ def test_plotly_reads_no_markup_in_labels(page):
         assert plot.locator(".hoverlayer a, .hoverlayer tspan").count() == 0
     for selector in (".together figure:nth-child(1)", "section[aria-labelledby=groups] figure:nth-child(1)"):
         plot = live(page, selector)  # labels as ticks
-        assert plot.locator("a, .xtick tspan, .ytick tspan").count() == 0
-    names = plot.locator(".xtick text").all_text_contents()
-    assert names == ["awake", "<b>drug</b>"]
+        assert plot.locator("a, .xtick tspan, .ytick tspan, .legend tspan").count() == 0
+    names = plot.locator(".legendtext").all_text_contents()
+    assert names == ["awake (5)", "<b>drug</b> (5)"]
 
 
 def test_sorting_moves_rows_and_cards(page):
-    assert_order(page, [2, 0, 3, 1])
+    assert_order(page, [0, 1, 2, 3])
     head = page.locator("#table-of-atoms thead th").nth(2)  # how many are on: 6, 20, 5, 5
-    for atoms in ([2, 3, 0, 1], [1, 0, 3, 2], [2, 0, 3, 1]):  # up, down, and the order of the page again
+    for atoms in ([2, 3, 0, 1], [1, 0, 3, 2], [0, 1, 2, 3]):  # up, down, and the order of the page again
         head.click()
         assert_order(page, atoms)
 
@@ -197,6 +199,61 @@ def test_the_filter_by_boolean_mode_acts_on_rows_cards_tables_and_charts(page):
     page.select_option("#boolean-mode", "")
     page.fill("#find", "alert(1)")
     assert_order(page, [0])
+
+
+def find(page, words):
+    """Type words into the search and return the atoms that are left."""
+    page.fill("#find", words)
+    return rows(page)
+
+
+def test_the_search_finds_every_label_that_is_on(page):
+    wait(page, lambda: find(page, "C7") == [])
+    assert find(page, "C7") == [], "channel C7 is off in the only atom along channels"
+    wait(page, lambda: find(page, EVIL) == [0])
+    assert find(page, EVIL) == [0]
+    wait(page, lambda: find(page, "1.9") == [1])
+    assert find(page, "1.9") == [1], "a time within a range, which is not printed"
+    wait(page, lambda: find(page, "3") == [2, 3])
+    assert find(page, "3") == [2, 3], "trial 3 of two atoms; 3 s, where the atom along time is off"
+    wait(page, lambda: find(page, "atom 3") == [3])
+    assert find(page, "atom 3") == [3]
+
+
+def test_atoms_have_one_color_everywhere(page):
+    live(page, ".together figure:nth-child(3)")  # lines over time
+    lines = page.eval_on_selector_all(
+        ".together .plot", "plots => plots.flatMap(p => (p.data ?? []).map(t => [t.meta.atom, t.line?.color]))"
+    )
+    swatch = "atom => getComputedStyle(document.querySelector(`tr[data-atom='${atom}'] .swatch`)).backgroundColor"
+    hexed = "color => { const e = document.createElement('i'); e.style.color = color; document.body.append(e);"
+    hexed += " const found = getComputedStyle(e).color; e.remove(); return found; }"
+    seen = {}
+    for atom, color in lines:
+        if color:
+            assert page.evaluate(hexed, color) == page.evaluate(swatch, atom)
+            seen[atom] = color
+    assert len(seen) >= 3 and len(set(seen.values())) == len(seen)
+
+
+def test_conditions_are_banded_above_the_strips(page):
+    plot = live(page, "#atom-2 figure:nth-child(3)")
+    assert plot.locator(".annotation-text").all_text_contents() == ["awake (5)", "<b>drug</b> (5)"]
+    assert plot.locator(".shapelayer path").count() == 2
+
+
+def test_tools_do_not_cover_the_data(page):
+    plot = live(page, "#atom-0 figure:nth-child(2)")  # a line over time
+    box = plot.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    plot.locator(".modebar").wait_for()
+    tools, data = (
+        plot.locator(".modebar").bounding_box(),
+        plot.locator(".bglayer .bg, .xy .bg, .draglayer .nsewdrag").first,
+    )
+    assert tools["y"] + tools["height"] <= data.bounding_box()["y"] + 1
+    plot = live(page, "#atom-2 figure:nth-child(3)")  # a strip
+    assert plot.locator(".modebar-btn").count() == 0
 
 
 def test_a_selected_atom_stands_out_everywhere(page):
@@ -251,7 +308,7 @@ def test_print_shows_the_still_picture_of_everything(page):
     page.emulate_media(media="print", color_scheme="dark")
     assert page.locator("figure.chart img:visible").count() == 2 + 4 * 3
     assert page.locator(".plot:visible").count() == 0 and page.locator("button.pick:visible").count() == 0
-    assert cards(page) == [2, 0, 3, 1]
+    assert cards(page) == [0, 1, 2, 3]
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
 
 
@@ -262,6 +319,12 @@ def test_a_phone_has_no_sideways_scroll(page):
     width = "document.documentElement.scrollWidth"
     wait(page, lambda: page.evaluate(width) <= 390)  # charts follow a moment later
     assert page.evaluate(width) <= 390
+    hint = page.locator("section[aria-labelledby=atoms] .more")
+    wait(page, hint.is_visible)
+    assert hint.is_visible(), "the table is wider than the screen, and says so"
+    page.set_viewport_size({"width": 1280, "height": 900})
+    wait(page, hint.is_hidden)
+    assert hint.is_hidden()
 
 
 def test_without_scripts_the_pictures_are_there(browser, path):

@@ -23,8 +23,15 @@ from boolcp.plotting._stability import plot_bit_probability, plot_stability, plo
 from boolcp.plotting.look import OFF as OFF
 from boolcp.plotting.look import ON as ON
 from boolcp.plotting.look import ORANGE as ORANGE
+from boolcp.plotting.look import legend_above as legend_above
+from boolcp.plotting.look import make_patch as make_patch
 from boolcp.plotting.mode_labels import coordinate_text as coordinate_text
+from boolcp.plotting.mode_labels import coordinates_of as coordinates_of
+from boolcp.plotting.mode_labels import groups_of as groups_of
+from boolcp.plotting.mode_labels import line_places as line_places
 from boolcp.plotting.mode_labels import mode_text as mode_text
+from boolcp.plotting.mode_labels import positions_of as positions_of
+from boolcp.plotting.patterns import leading_patterns as leading_patterns
 from boolcp.plotting.patterns import real_columns as real_columns
 
 __all__ = [

@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from boolcp.plotting.look import ORANGE, finish, legend_above, make_axes, make_patch, plain_text, shortened
+from boolcp.plotting.look import GROUPS as COLORS
+from boolcp.plotting.look import finish, legend_above, make_axes, make_patch, plain_text, shortened
 from boolcp.plotting.mode_labels import condition_of, mode_index, mode_text
 from boolcp.plotting.patterns import leading_column
 
-COLORS = (ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#8C8C8C")  # neither on nor off
 SMALL = 0.01  # a bar of height zero is drawn this high, so that it is seen
 
 

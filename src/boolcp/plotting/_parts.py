@@ -4,6 +4,7 @@ import numpy as np
 
 from boolcp.plotting._conditions import draw_conditions
 from boolcp.plotting._electrodes import plot_electrodes
+from boolcp.plotting._head_maps import draw_head_bits, draw_head_values
 from boolcp.plotting.look import (
     BLUE,
     LINES,
@@ -18,9 +19,11 @@ from boolcp.plotting.look import (
     two_colors,
 )
 from boolcp.plotting.mode_labels import (
+    coordinate_text,
     coordinates_of,
     even_places,
     is_geometric,
+    is_head,
     label_mode,
     line_places,
     mode_text,
@@ -68,6 +71,8 @@ def plot_boolean(W, k=0, ax=None):
     unknown = (W.undetermined or {}).get(mode, np.zeros(len(z), dtype=bool))
     positions = positions_of(W, mode)
     bits, alpha = np.ma.masked_array(z, unknown), shading(W, k)
+    if positions is not None and is_head(W, mode):
+        return draw_head_bits(make_axes(ax, height=2.8), positions, bits, coordinate_text(W, mode), alpha)
     if positions is not None:
         ax = plot_electrodes(positions, bits, legend=False, ax=ax)
         ax.collections[-1].set_alpha(alpha)
@@ -140,6 +145,9 @@ def plot_real(W, k, mode, ax=None):
     positions = positions_of(W, modes[0])
     if positions is not None and columns.shape[1] == 1:
         label = size_label(W, k, modes[0])
+        if is_head(W, modes[0]):
+            names = coordinate_text(W, modes[0])
+            return draw_head_values(make_axes(ax, height=2.8), positions, columns[:, 0], label, names)
         ax = plot_electrodes(positions, np.ma.masked_invalid(columns[:, 0]), label=label, ax=ax)
         ax.set_xlabel(plain_text(mode_text(W, modes[0])), fontsize=8)
         return ax

@@ -8,6 +8,7 @@ from boolcp.extras import load_extra
 BLUE, ORANGE, YELLOW = "#0072B2", "#E69F00", "#F0E442"
 LINES = (BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 ON, OFF, UNKNOWN = YELLOW, BLUE, "#BBBBBB"
+GROUPS = (ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#8C8C8C")  # neither on nor off
 DIVERGING = "RdBu_r"
 LONG = 1000  # a line with more points is an image in vector formats
 MAX_TICKS, MAX_TICKS_UPWARD, MAX_LETTERS = 20, 8, 14

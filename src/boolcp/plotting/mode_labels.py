@@ -4,9 +4,14 @@ import numpy as np
 
 from boolcp.checks import check_mode
 from boolcp.extras import load_extra
+from boolcp.plotting.head import flatten
 from boolcp.plotting.look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened, shortened_inside
+from boolcp.result.atoms import BooleanCP
 
 POSITIONS, CONDITION = ("x", "y"), "condition"  # names of the further coordinates that pictures know
+DECIMALS = 3  # digits after the point that a coordinate has at most, if they tell neighbors apart
+MAX_GROUPS, MAX_STATES = 12, 6  # groups of a coordinate; entries of a mode that are each a group
+HEADS = ("EEG", "MEG", "CSD")  # quantities that are measured around a head
 
 
 def mode_index(W, mode):
@@ -34,14 +39,36 @@ def unit_of(W, mode):
     return "" if W.labels is None else W.labels.units.get(W.labels.dims[mode], "")
 
 
-def coordinate_text(W, mode, digits=6):
+def coordinate_text(W: BooleanCP, mode: int) -> list[str]:
     """Return the coordinates along a mode as text, their index where there are none."""
     values = coordinates_of(W, mode)
     if values is None:
         return [str(i) for i in range(W.shape[mode])]
     if values.dtype.kind == "m":
         values = values / np.timedelta64(1, "s")
-    return [f"{value:.{digits}g}" if values.dtype.kind == "f" else str(value) for value in values]
+    return number_texts(values) if values.dtype.kind == "f" else [str(value) for value in values]
+
+
+def number_texts(values: np.ndarray) -> list[str]:
+    """Return numbers as text with three digits after the point at most, or as many as tell neighbors apart.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from boolcp.plotting.mode_labels import number_texts
+    >>> number_texts(np.array([-0.296875, 0.0, 1.5]))
+    ['-0.297', '0', '1.5']
+    """
+    known = values[np.isfinite(values)]
+    largest = np.abs(known).max(initial=0.0)
+    n_different = len(np.unique(known))
+    if largest and not 1e-3 <= largest < 1e6:
+        return [f"{value:.6g}" for value in values]
+    for digits in range(DECIMALS, 9):
+        texts = [f"{value:.{digits}f}".rstrip("0").rstrip(".") for value in values]
+        if len(set(texts)) >= n_different:
+            break
+    return ["0" if text == "-0" else text for text in texts]
 
 
 def value_text(W):
@@ -65,13 +92,51 @@ def further_of(W, mode, name):
     return np.asarray(values) if dim == W.labels.dims[mode] else None
 
 
-def positions_of(W, mode):
-    """Return the coordinates x and y along a mode if there are such, (d, 2), else None."""
-    found = [further_of(W, mode, name) for name in POSITIONS]
+def positions_of(W: BooleanCP, mode: int) -> np.ndarray | None:
+    """Return where to draw the entries of a mode that has coordinates x and y, (d, 2), else None.
+
+    With z they are places in space: those around a head are flattened by `head.flatten`, others are seen from above.
+    """
+    positions = _places(W, mode, POSITIONS)
+    if positions is None or not is_head(W, mode):
+        return positions
+    places = _places(W, mode, (*POSITIONS, "z"))
+    return positions if places is None else flatten(places)
+
+
+def _places(W: BooleanCP, mode: int, names: tuple[str, ...]) -> np.ndarray | None:
+    found = [further_of(W, mode, name) for name in names]
     if any(values is None or values.dtype.kind not in "fiu" for values in found):
         return None
-    positions = np.stack([values.astype(float) for values in found], axis=1)
-    return positions if np.isfinite(positions).all(axis=1).any() else None
+    places = np.stack([np.asarray(values, dtype=float) for values in found], axis=1)
+    return places if np.isfinite(places).all(axis=1).any() else None
+
+
+def is_head(W: BooleanCP, mode: int) -> bool:
+    """Return True if the entries of a mode lie around a head: EEG or MEG with positions in space."""
+    name = "" if W.labels is None else W.labels.name or ""
+    return name.startswith(HEADS) and _places(W, mode, (*POSITIONS, "z")) is not None
+
+
+def groups_of(W: BooleanCP) -> list[tuple[int, str]]:
+    """Return the coordinates that sort the entries of a mode into a few groups, as pairs of mode and name.
+
+    Conditions of trials and areas of channels are such; so is a mode that is itself a few named states. The coordinate
+    "condition" comes first.
+    """
+    if W.labels is None:
+        return []
+    found = []
+    for n, dim in enumerate(W.labels.dims):
+        own = {dim: W.labels.coords[dim]} if dim in W.labels.coords else {}
+        further = {name: values for name, (where, values) in W.labels.extra.items() if where == dim}
+        for name, values in sorted((own | further).items(), key=lambda pair: pair[0] != CONDITION):
+            values = np.asarray(values)
+            n_groups = len({str(value) for value in values})
+            top = MAX_STATES if n_groups == len(values) else MAX_GROUPS
+            if values.dtype.kind in "USb" and 2 <= n_groups <= top:
+                found.append((n, name))
+    return found
 
 
 def condition_of(W, mode, name=CONDITION):
@@ -132,7 +197,7 @@ def label_mode(ax, W, mode, places, *, is_vertical=False):
     axis = ax.yaxis if is_vertical else ax.xaxis
     axis.set_label_text(mode_label(W, mode), fontsize=8)
     if places is None and coordinates_of(W, mode) is not None:
-        names = coordinate_text(W, mode, digits=3)
+        names = coordinate_text(W, mode)
         ticks = np.arange(0, len(names), -(-len(names) // (MAX_TICKS_UPWARD if is_vertical else MAX_TICKS)))
         is_long = max(len(names[i]) for i in ticks) > 2 and not is_vertical
         has_room = len(ticks) <= 6

@@ -1,5 +1,7 @@
 """Numbers of an atom as pictures show them: its columns along each real mode."""
 
+from dataclasses import replace
+
 import numpy as np
 
 MAX_SWEEPS = 200
@@ -59,12 +61,17 @@ def contract_others(block, vectors, keep):
 
 
 def leading_column(W, k, mode):
-    """Return the column of atom k (of its leading pattern if L > 1) along a mode, scaled to a largest entry of one."""
+    """Return the column of atom k (of its leading pattern if L > 1) along a mode, scaled to a largest size of one.
+
+    Its sign is that of `real_columns`: the mode that carries the size carries the sign of the atom, too.
+    """
     atom = W.atoms[k]
-    factors = atom.factors if atom.rank == 1 else leading_patterns(atom.dense_block())
-    column = np.array(factors[mode - (mode > atom.mode)][:, 0], dtype=float)
-    peak = column[np.argmax(np.abs(column))]
-    return column / (peak or 1.0)
+    if atom.rank == 1:
+        column = real_columns(W, k)[mode][:, 0]
+    else:
+        leading = replace(atom, factors=tuple(leading_patterns(atom.dense_block())), block=None)
+        column = real_columns(replace(W[[k]], atoms=(leading,)), 0)[mode][:, 0]
+    return column / (np.nanmax(np.abs(column), initial=0.0) or 1.0)
 
 
 def block_image(W, k, modes):

@@ -5,6 +5,7 @@ the libraries that they need. The page loads nothing from elsewhere.
 """
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from boolcp._version import __version__
 from boolcp.extras import load_extra
 from boolcp.io import atomic
 from boolcp.io.results import make_provenance
-from boolcp.report import assets, pictures, words
+from boolcp.report import assets, charts, ordering, pictures, story, words
 from boolcp.result.atoms import BooleanCP
 from boolcp.trust.identifiability import cheap_diagnosis
 
@@ -84,24 +85,34 @@ def render(W, provenance, history, stability=None, residual=None):
     datatables, datatables_style = assets.datatables_files()
     glue = assets.own_file("glue.js")
     diagnosis = cheap_diagnosis(W)
+    S, shown = in_order(W, stability)
     with matplotlib.rc_context(pictures.SETTINGS):
-        atoms = words.describe_atoms(W, diagnosis, stability)
+        atoms = words.describe_atoms(W, stability)
         return template.render(
-            title=words.title_of(W),
+            title=words.title_of(W, provenance),
+            subtitle=words.subtitle_of(W),
+            story=story.tell(W, provenance, stability, residual),
             version=__version__,
             modes=words.describe_modes(W),
             data=words.describe_data(W, provenance),
             fit=[*words.describe_fit(W, provenance), *words.describe_residual(W, residual)],
             figures=pictures.fit_figures(W, history, residual),
-            atoms=[atom | {"figures": pictures.atom_figures(W, atom["number"], stability)} for atom in atoms],
+            atoms=[
+                atom
+                | {"figures": pictures.atom_figures(S, atom["number"], shown)}
+                | {"detail": story.card_text(W, atom["number"])}
+                for atom in atoms
+            ],
+            colors=charts.atom_colors(W.n_atoms),
             columns=COLUMNS if stability is None else (*COLUMNS, "stability"),
             has_stability=stability is not None,
-            together=pictures.together_figures(W) if W.n_atoms > 1 else [],
+            together=pictures.together_figures(S) if W.n_atoms > 1 else [],
             groups=pictures.group_parts(W) if W.n_atoms else [],
             verdict=words.verdict(diagnosis),
             origin=words.describe_origin(provenance),
             command=provenance.get("command", ""),
             code=words.python_code(provenance),
+            labels=assets.to_json(words.search_labels(W)),
             libraries=[
                 {"name": name, "type": kind, "text": text}
                 for name, source in (("datatables", datatables), ("plotly", assets.plotly_source()))
@@ -112,6 +123,18 @@ def render(W, provenance, history, stability=None, residual=None):
             glue=glue,
             glue_hash=assets.script_hash(glue),
         )
+
+
+def in_order(W: BooleanCP, stability: Any) -> tuple[BooleanCP, Any]:
+    """Return decomposition and stability with the entries of each mode in the order of their groups."""
+    orders = ordering.group_orders(W)
+    for mode, order in orders.items():
+        W = ordering.reordered(W, mode, order)
+    if stability is None:
+        return W, None
+    whole = {n: np.arange(d) for n, d in enumerate(W.shape)} | orders
+    bits = tuple(np.asarray(p)[whole[a.mode]] for a, p in zip(W.atoms, stability.bit_probability, strict=True))
+    return W, SimpleNamespace(**(vars(stability) | {"bit_probability": bits}))
 
 
 def read_stability(W, stability, provenance):

@@ -1,16 +1,20 @@
 """Interactive charts as Plotly reads them: a dict of traces and a layout, with labels and values on hover."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from boolcp.plotting.head import interpolate, outline
 from boolcp.plotting.look import BLUE, LINES, MAX_TICKS, MAX_TICKS_UPWARD, OFF, ON, ORANGE, UNKNOWN, shortened
+from boolcp.plotting.look import GROUPS as GROUP_COLORS
 from boolcp.plotting.mode_labels import (
     coordinate_text,
     coordinates_of,
     even_places,
     is_date,
     is_geometric,
+    is_head,
     line_places,
     mode_text,
     positions_of,
@@ -18,19 +22,40 @@ from boolcp.plotting.mode_labels import (
 )
 from boolcp.plotting.patterns import block_image, carrier_mode, leading_column, real_columns
 from boolcp.report.assets import plain
+from boolcp.report.ordering import bands
 from boolcp.report.words import result_error, value_label
+from boolcp.result.atoms import BooleanCP
 
 MAX_POINTS = 20_000  # of a line; beyond, the least and the largest of each stretch stay
 MAX_CELLS = 25_000  # of an image; beyond, neighbors are averaged
 MAX_MARKERS = 60
+MAX_ELECTRODE_NAMES = 34
 FEW, LETTERS = 8, 20  # so many names have room for so many letters
 COLORS = (*LINES[:6], "#8A8A8A")  # without black, which a dark page would hide
 OUTLINE, ZERO = "#6B6B6B", "#9A9A9A"
 BITS = [[0, OFF], [0.5, UNKNOWN], [1, ON]]
 DIVERGING = [[0, "#2166AC"], [0.25, "#92C5DE"], [0.5, "#F7F7F7"], [0.75, "#F4A582"], [1, "#B2182B"]]
+BAND = (1.03, 1.12)  # height of the colors of conditions above a chart, as a share of it
+
+Chart = dict[str, Any]
 
 
-def boolean_chart(W, k, stability=None):
+def atom_colors(n_atoms: int) -> list[str]:
+    """Return one color for each atom, no two of them equal.
+
+    Examples
+    --------
+    >>> from boolcp.report.charts import atom_colors
+    >>> len(set(atom_colors(50)))
+    50
+    """
+    if n_atoms <= len(COLORS):
+        return list(COLORS[:n_atoms])
+    lights = (40, 55, 70)  # neighbors differ in hue, the same hue differs in lightness
+    return [f"hsl({round(137.508 * k % 360, 1)}, 65%, {lights[k % len(lights)]}%)" for k in range(n_atoms)]
+
+
+def boolean_chart(W: BooleanCP, k: int, stability: Any = None) -> Chart:
     """Return where an atom is on: a map of electrodes if its mode has positions, else a strip."""
     atom = W.atoms[k]
     unknown = (W.undetermined or {}).get(atom.mode, np.zeros(len(atom.z), dtype=bool))
@@ -41,14 +66,14 @@ def boolean_chart(W, k, stability=None):
     positions = positions_of(W, atom.mode)
     if positions is not None:
         colors = np.where(unknown, UNKNOWN, np.where(atom.z, ON, OFF)).tolist()
-        return _map(positions, texts, {"color": colors})
+        return _map(W, atom.mode, positions, texts, {"color": colors})
     values = np.where(unknown, 0.5, atom.z)[None, :]
     trace = _bits(values, texts) | _span(W, atom.mode, "x")
     layout = _layout(xaxis=_axis(W, atom.mode, is_even=True), yaxis={"visible": False, "fixedrange": True})
-    return {"data": [trace], "layout": layout}
+    return {"data": [trace], "layout": _with_bands(layout, W, atom.mode)}
 
 
-def real_chart(W, k, mode):
+def real_chart(W: BooleanCP, k: int, mode: int) -> Chart:
     """Return the real part of an atom along one mode: a map of electrodes, bars for names, or lines."""
     columns = real_columns(W, k)[mode]
     label = plain(size_label(W, k, mode))
@@ -57,17 +82,18 @@ def real_chart(W, k, mode):
     if positions is not None and columns.shape[1] == 1:
         texts = [f"{text}: {value:.4g}" for text, value in zip(texts, columns[:, 0], strict=True)]
         scale = {"colorscale": DIVERGING, "colorbar": _bar(label), **_symmetric(columns)}
-        return _map(positions, texts, {"color": columns[:, 0], **scale})
-    has_names = places_of(W, mode) is None and coordinates_of(W, mode) is not None
-    layout = _layout(xaxis=_axis(W, mode), yaxis={"title": {"text": label}})
-    if has_names and columns.shape[1] == 1:
+        return _map(W, mode, positions, texts, {"color": columns[:, 0], **scale})
+    is_named = places_of(W, mode) is None and coordinates_of(W, mode) is not None
+    layout = _with_bands(_layout(xaxis=_axis(W, mode), yaxis={"title": {"text": label}}), W, mode)
+    if is_named and columns.shape[1] == 1:
         trace = {"type": "bar", "y": columns[:, 0], "marker": {"color": BLUE}, "hovertext": texts}
-        return {"data": [trace | _hover("%{hovertext}: %{y:.4g}")], "layout": layout}
+        return {"data": [trace | _hover("%{hovertext}: %{y:.4g}")], "layout": layout, "has_tools": True}
     names = [f"product {n}" for n in range(columns.shape[1])] if columns.shape[1] > 1 else [""]
-    traces = [line(W, mode, columns[:, n], COLORS[n % len(COLORS)], name, texts) for n, name in enumerate(names)]
+    colors = atom_colors(len(names))
+    traces = [line(W, mode, columns[:, n], colors[n], name, texts) for n, name in enumerate(names)]
     if 1 < len(traces) <= 4:
-        layout |= _legend()
-    return {"data": traces, "layout": layout}
+        layout = _with_legend(layout)
+    return {"data": traces, "layout": layout, "has_tools": True}
 
 
 def image_chart(W, k, modes):
@@ -121,69 +147,99 @@ def residual_chart(check):
     return {"data": traces, "layout": layout}
 
 
-def share_chart(W, names, values, label):
+def share_chart(W: BooleanCP, names: Sequence[str], values: np.ndarray, label: str) -> Chart:
     """Return one bar for each atom, colored by its Boolean mode; values are shares, NaN where unknown."""
-    traces = [
-        {
-            "type": "bar",
-            "x": [str(k)],
-            "y": [None if np.isnan(values[k]) else 100 * float(values[k])],
-            "marker": {"color": COLORS[W.atoms[k].mode % len(COLORS)]},
-            "meta": {"atom": int(k)},
-        }
-        | _hover(f"{names[k]}, Boolean along {plain(mode_text(W, W.atoms[k].mode))}: %{{y:.1f}} %")
-        for k in range(W.n_atoms)
-    ]
+    traces = []
+    for k, atom in enumerate(W.atoms):
+        mode = plain(mode_text(W, atom.mode))
+        look = {"marker": {"color": COLORS[atom.mode % len(COLORS)]}, "meta": {"atom": int(k)}}
+        is_first = all(other.mode != atom.mode for other in W.atoms[:k])
+        legend = {"name": f"on or off along {mode}", "legendgroup": str(atom.mode), "showlegend": is_first}
+        share = None if np.isnan(values[k]) else 100 * float(values[k])
+        trace = {"type": "bar", "x": [str(k)], "y": [share]} | look | legend
+        traces.append(trace | _hover(f"{names[k]}, on or off along {mode}: %{{y:.1f}} %"))
     axis = {"title": {"text": f"{label} (%)"}, "rangemode": "tozero"}
-    return {"data": traces, "layout": _layout(xaxis={"type": "category", "title": {"text": "atom"}}, yaxis=axis)}
+    layout = _layout(xaxis={"type": "category", "title": {"text": "atom"}}, yaxis=axis)
+    return {"data": traces, "layout": _with_legend(layout)}
 
 
-def together_charts(W, mode):
-    """Return what all atoms are along one mode: strips of those that are Boolean, lines of those that are real."""
+def together_charts(W: BooleanCP, mode: int) -> dict[str, Chart]:
+    """Return what all atoms are along one mode: strips where Boolean; where real, lines, or an image for names."""
     texts, charts = hover_labels(W, mode), {}
     unknown = (W.undetermined or {}).get(mode, np.zeros(W.shape[mode], dtype=bool))
     boolean = [k for k in range(W.n_atoms) if W.atoms[k].mode == mode]
     real = [k for k in range(W.n_atoms) if W.atoms[k].mode != mode]
     if boolean:
-        traces = []
-        for row, k in enumerate(boolean):
-            states = np.where(unknown, 0.5, W.atoms[k].z)[None, :]
-            words = [f"atom {k}, {text}: {'on' if z else 'off'}" for text, z in zip(texts, W.atoms[k].z, strict=True)]
-            place = _span(W, mode, "x") | {"y0": row, "dy": 1, "ygap": 3}
-            traces.append(_bits(states, words) | place | {"meta": {"atom": k}})
-        ticks = {"tickvals": list(range(len(boolean))), "ticktext": [f"atom {k}" for k in boolean]}
-        rows = {"range": [len(boolean) - 0.5, -0.5], "fixedrange": True, "showgrid": False, "zeroline": False} | ticks
-        charts["boolean"] = {"data": traces, "layout": _layout(xaxis=_axis(W, mode, is_even=True), yaxis=rows)}
-    if real:
-        traces = []
-        for k in real:
-            column = leading_column(W, k, mode)
-            trace = line(W, mode, column, COLORS[k % len(COLORS)], f"atom {k}", texts)
-            traces.append(trace | {"meta": {"atom": k}})
-        axis = {"title": {"text": "relative size"}}
-        layout = _layout(xaxis=_axis(W, mode), yaxis=axis)
-        charts["real"] = {"data": traces, "layout": layout | (_legend() if 1 < len(traces) <= len(COLORS) else {})}
+        states = {k: np.where(unknown, 0.5, W.atoms[k].z) for k in boolean}
+        words = {
+            k: [f"atom {k}, {t}: {'on' if z else 'off'}" for t, z in zip(texts, W.atoms[k].z, strict=True)]
+            for k in boolean
+        }
+        rows = [_bits(states[k][None, :], words[k]) for k in boolean]
+        charts["boolean"] = _rows(W, mode, boolean, rows)
+    columns = {k: leading_column(W, k, mode) for k in real}
+    if real and (_has_names(W, mode) or positions_of(W, mode) is not None):
+        scale = {"type": "heatmap", "coloraxis": "coloraxis", "hoverongaps": False}
+        words = {k: [f"atom {k}, {t}: {v:.3g}" for t, v in zip(texts, columns[k], strict=True)] for k in real}
+        rows = [scale | {"z": columns[k][None, :], "text": [words[k]]} | _hover("%{text}") for k in real]
+        charts["image"] = _rows(W, mode, real, rows)
+        axis = {"colorscale": DIVERGING, "cmin": -1, "cmax": 1, "colorbar": _bar("relative size")}
+        charts["image"]["layout"]["coloraxis"] = axis
+    elif real:
+        colors = atom_colors(W.n_atoms)
+        traces = [line(W, mode, columns[k], colors[k], f"atom {k}", texts) | {"meta": {"atom": k}} for k in real]
+        layout = _layout(xaxis=_axis(W, mode), yaxis={"title": {"text": "relative size"}})
+        charts["real"] = {"data": traces, "layout": _with_legend(layout), "has_tools": True}
     return charts
 
 
-def groups_chart(means, is_boolean):
-    """Return a row of squares for each atom, one for each group of ConditionMeans, colored by share of ones or mean."""
-    members = np.flatnonzero(means.is_boolean == is_boolean)
-    names = [plain(name) for name in means.conditions]
-    unit, text = ("on (%)", "%{marker.color:.1f} % on") if is_boolean else ("mean", "mean %{marker.color:.3g}")
-    values = (100 if is_boolean else 1) * means.mean
-    scale = {"colorscale": DIVERGING, **_symmetric(values[members])}
-    if is_boolean:
-        scale = {"colorscale": [[0, OFF], [1, ON]], "cmin": 0, "cmax": 100}
-    look = {"symbol": "square", "size": 18, "line": {"color": OUTLINE, "width": 1}, "colorbar": _bar(unit)} | scale
+def _rows(W: BooleanCP, mode: int, atoms: Sequence[int], traces: Sequence[Chart]) -> Chart:
+    """Return one row of an image for each atom, along a mode."""
+    placed = [
+        trace | _span(W, mode, "x") | {"y0": row, "dy": 1, "ygap": 3, "meta": {"atom": k}}
+        for row, (k, trace) in enumerate(zip(atoms, traces, strict=True))
+    ]
+    ticks = {"tickvals": list(range(len(atoms))), "ticktext": [f"atom {k}" for k in atoms]}
+    axis = {"range": [len(atoms) - 0.5, -0.5], "fixedrange": True, "showgrid": False, "zeroline": False} | ticks
+    layout = _with_bands(_layout(xaxis=_axis(W, mode, is_even=True), yaxis=axis), W, mode)
+    return {"data": placed, "layout": layout}
+
+
+def groups_chart(means: Any, is_boolean: bool) -> Chart:
+    """Return bars (shares of ones) or points (means) of each atom in each group, with their spread.
+
+    The lines of shares reach over their 95 % interval (Wilson), those of means one standard deviation to each side.
+    """
+    members = np.flatnonzero(means.is_boolean == is_boolean).tolist()
     traces = []
-    for row, k in enumerate(members.tolist()):
-        marker = look | {"color": values[k], "showscale": row == 0}
-        trace = {"type": "scatter", "mode": "markers", "x": names, "y": [f"atom {k}"] * len(names), "marker": marker}
-        traces.append(trace | {"meta": {"atom": k}} | _hover(f"atom {k}, %{{x}}: {text}"))
-    rows = {"type": "category", "autorange": "reversed", "showgrid": False, "zeroline": False}
-    columns = {"type": "category"} | ({"tickangle": -35} if max(map(len, names)) > LETTERS // 2 else {})
-    return {"data": traces, "layout": _layout(xaxis=columns, yaxis=rows)}
+    for c, (name, count) in enumerate(zip(means.conditions, means.counts, strict=True)):
+        color = GROUP_COLORS[c % len(GROUP_COLORS)]
+        for k in members:
+            mean = means.mean[k, c]
+            low, high = _wilson(mean, count) if is_boolean else (mean - means.spread[k, c], mean + means.spread[k, c])
+            scale = 100 if is_boolean else 1
+            spread = {"array": [scale * (high - mean)], "arrayminus": [scale * (mean - low)]}
+            error = {"type": "data", "symmetric": False, "thickness": 1, "width": 2, "color": OUTLINE} | spread
+            look = {"type": "bar"} if is_boolean else {"type": "scatter", "mode": "markers"}
+            legend = {"name": f"{plain(name)} ({count})", "legendgroup": str(c), "showlegend": k == members[0]}
+            value = "%{y:.0f} % on" if is_boolean else "mean %{y:.3g}"
+            trace = look | {"x": [f"atom {k}"], "y": [scale * mean], "error_y": error, "marker": {"color": color}}
+            where = {"offsetgroup": str(c), "meta": {"atom": k}}
+            traces.append(trace | legend | where | _hover(f"atom {k}, {plain(name)} ({count}): {value}"))
+    title = "on (%)" if is_boolean else "mean (± s.d.)"
+    layout = _layout(xaxis={"type": "category"}, yaxis={"title": {"text": title}, "rangemode": "tozero"})
+    grouped = layout | {"barmode": "group", "scattermode": "group"}
+    return {"data": traces, "layout": _with_legend(grouped)}
+
+
+def _wilson(share: float, n: int) -> tuple[float, float]:
+    """Return the 95 % interval of a share of n."""
+    from scipy.stats import binomtest
+
+    if not n or np.isnan(share):
+        return share, share
+    interval = binomtest(round(share * n), int(n)).proportion_ci(method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def line(W, mode, column, color, name, texts):
@@ -255,14 +311,54 @@ def _bits(values, texts):
     return {"type": "heatmap", "z": values, "text": [texts]} | look | _hover("%{text}")
 
 
-def _map(positions, texts, colors):
-    """Return entries of a mode at their positions."""
+def _map(W: BooleanCP, mode: int, positions: np.ndarray, texts: Sequence[str], colors: Chart) -> Chart:
+    """Return entries of a mode at their positions: on a head with its outline, or with names where there is room."""
     x, y = positions.T
+    names = [plain(text) for text in coordinate_text(W, mode)]
+    has_names = len(names) <= MAX_ELECTRODE_NAMES and coordinates_of(W, mode) is not None
     marker = {"size": float(np.clip(14 * np.sqrt(60 / len(x)), 5, 14)), "line": {"color": OUTLINE, "width": 1}} | colors
-    trace = {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": marker, "text": texts}
+    trace = {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": marker, "hovertext": list(texts)}
+    if has_names:
+        trace |= {"mode": "markers+text", "text": names, "textposition": "top center", "textfont": {"size": 9}}
+    under = _head(positions, colors) if is_head(W, mode) else []
     hidden = {"visible": False}
-    layout = _layout(xaxis=hidden, yaxis=hidden | {"scaleanchor": "x"}, margin={"l": 8, "r": 8, "t": 8, "b": 8})
-    return {"data": [trace | _hover("%{text}")], "layout": layout}
+    layout = _layout(xaxis=hidden, yaxis=hidden | {"scaleanchor": "x"}, margin={"l": 8, "r": 8, "t": 14, "b": 8})
+    return {"data": [*under, trace | _hover("%{hovertext}")], "layout": layout}
+
+
+def _head(positions: np.ndarray, colors: Chart) -> list[Chart]:
+    """Return the outline of a head and, for real values, the map between the electrodes."""
+    silent = {"hoverinfo": "skip", "showlegend": False}
+    look = {"type": "scatter", "mode": "lines", "line": {"color": OUTLINE, "width": 1.2}} | silent
+    lines = [look | {"x": one[:, 0], "y": one[:, 1]} for one in outline().values()]
+    if "colorscale" not in colors:
+        return lines
+    side, image = interpolate(positions, np.asarray(colors["color"], dtype=float))
+    place = {"x0": float(side[0]), "dx": _step(side), "y0": float(side[0]), "dy": _step(side)}
+    scale = {"colorscale": colors["colorscale"], "zmin": colors["cmin"], "zmax": colors["cmax"], "showscale": False}
+    shade = {"type": "heatmap", "z": image, "zsmooth": "best", "opacity": 0.85, "hoverongaps": False}
+    return [shade | place | scale | silent, *lines]
+
+
+def _with_bands(layout: Chart, W: BooleanCP, mode: int) -> Chart:
+    """Return the layout with the colors and names of the groups of a mode above the chart, if it has such."""
+    found = bands(W, mode)
+    if not found:
+        return layout
+    places = even_places_of(W, mode)
+    x = np.arange(W.shape[mode], dtype=float) if places is None else places
+    half = 0.5 if len(x) < 2 else _step(x) / 2
+    shapes, notes = [], []
+    for band in found:
+        color, ends = GROUP_COLORS[band.number % len(GROUP_COLORS)], (x[band.start] - half, x[band.stop - 1] + half)
+        box = {"type": "rect", "xref": "x", "yref": "paper", "y0": BAND[0], "y1": BAND[1], "line": {"width": 0}}
+        shapes.append(box | {"x0": float(ends[0]), "x1": float(ends[1]), "fillcolor": color})
+        name = plain(shortened(f"{band.name} ({band.stop - band.start})", LETTERS))
+        place = {"xref": "x", "yref": "paper", "x": float(sum(ends) / 2), "y": BAND[1], "yanchor": "bottom"}
+        if (band.stop - band.start) * 60 >= W.shape[mode] * len(name):  # a name as wide as its band, or none
+            notes.append(place | {"text": name, "showarrow": False, "font": {"size": 10}})
+    margin = layout["margin"] | {"t": 44}
+    return layout | {"shapes": shapes, "annotations": notes, "margin": margin}
 
 
 def _layout(**parts):
@@ -272,7 +368,7 @@ def _layout(**parts):
     parts["xaxis"] = axis | {"zeroline": False, "showgrid": False} | parts["xaxis"]
     parts["yaxis"] = axis | parts["yaxis"]
     font = {"family": "system-ui, sans-serif", "size": 12}
-    margin = {"l": 48, "r": 8, "t": 8, "b": 40}
+    margin = {"l": 48, "r": 8, "t": 30, "b": 40}  # tools have room above the data
     look = {"paper_bgcolor": clear, "plot_bgcolor": clear, "font": font, "margin": margin, "showlegend": False}
     return look | {"hovermode": "closest", "hoverlabel": {"align": "left", "namelength": -1}, "bargap": 0.15} | parts
 
@@ -282,7 +378,7 @@ def _axis(W, mode, *, is_even=False, is_upward=False):
     axis: dict[str, Any] = {"title": {"text": plain(mode_label(W, mode))}}
     places = even_places_of(W, mode) if is_even else places_of(W, mode)
     if places is None and coordinates_of(W, mode) is not None:
-        texts = coordinate_text(W, mode, digits=3)
+        texts = coordinate_text(W, mode)
         names = [plain(shortened(text, LETTERS) if len(texts) <= FEW else shortened(text)) for text in texts]
         step = -(-len(names) // (MAX_TICKS_UPWARD if is_upward else MAX_TICKS))
         axis |= {"tickvals": list(range(0, len(names), step)), "ticktext": names[::step]}
@@ -331,10 +427,11 @@ def _symmetric(values):
     return {"cmin": -(top or 1.0), "cmax": top or 1.0}
 
 
-def _legend():
-    """Return a legend above the chart; what is shown is chosen in the table, not there."""
-    place = {"orientation": "h", "y": 1.02, "yanchor": "bottom"}
-    return {"showlegend": True, "legend": place | {"itemclick": False, "itemdoubleclick": False}}
+def _with_legend(layout: Chart) -> Chart:
+    """Return the layout with a legend below the chart; what is shown is chosen in the table, not there."""
+    place = {"orientation": "h", "y": 0, "yref": "container", "yanchor": "bottom"}
+    legend = {"showlegend": True, "legend": place | {"itemclick": False, "itemdoubleclick": False}}
+    return layout | legend | {"margin": layout["margin"] | {"b": 84}}
 
 
 def _bar(label):

@@ -1,7 +1,7 @@
 // Joins the table (DataTables), the charts (Plotly) and the cards: one selected atom, one filter, one order.
 const root = document.documentElement;
 const shown = { selected: null, atoms: null };
-const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d"] };
+const options = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"] };
 const isTouch = matchMedia("(pointer: coarse)").matches;
 const scheme = matchMedia("(prefers-color-scheme: dark)");
 const parsed = new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve));
@@ -38,10 +38,11 @@ function watch() {
 
 async function drawNext() {
   const figure = waiting[0];
-  const { data, layout } = JSON.parse(figure.querySelector("script").textContent);
+  const { data, layout, has_tools: hasTools } = JSON.parse(figure.querySelector("script").textContent);
   const plot = figure.querySelector(".plot");
   figure.classList.add("live");
-  await Plotly.newPlot(plot, data, { ...layout, dragmode: isTouch ? false : "zoom" }, options);
+  const tools = { ...options, displayModeBar: hasTools && !isTouch ? "hover" : false };
+  await Plotly.newPlot(plot, data, { ...layout, dragmode: isTouch || !hasTools ? false : "zoom" }, tools);
   plot.on("plotly_click", ({ points }) => points[0].data.meta && select(points[0].data.meta.atom));
   if (shown.selected !== null || shown.atoms !== null) paint(plot);
   figure.classList.add("drawn");
@@ -85,6 +86,30 @@ function follow(grid) {
   paintAll();
 }
 
+// labels that are the words, else those that begin with them, else those that contain them
+function findLabels(labels, words) {
+  const texts = labels.map((label) => label.toLowerCase());
+  const rules = [(text) => text === words, (text) => text.startsWith(words), (text) => text.includes(words)];
+  for (const rule of rules) {
+    const found = texts.flatMap((text, i) => (rule(text) ? [i] : []));
+    if (found.length) return found;
+  }
+  return [];
+}
+
+// the atoms that are on at a label, whatever the printed text says; "atom 3" finds that atom
+function findAtoms(words, rows) {
+  const wanted = words.trim().toLowerCase();
+  if (!wanted) return null;
+  const labels = JSON.parse(document.getElementById("labels").textContent);
+  const places = Object.fromEntries(Object.entries(labels).map(([mode, names]) => [mode, findLabels(names, wanted)]));
+  const found = rows.filter(({ dataset: { atom, mode, bits } }) => {
+    const bytes = Uint8Array.from(atob(bits), (letter) => letter.charCodeAt(0));
+    return wanted === `atom ${atom}` || (places[mode] ?? []).some((i) => (bytes[i >> 3] >> (i & 7)) & 1);
+  });
+  return new Set(found.map((row) => row.dataset.atom));
+}
+
 function joinTable(DataTable) {
   const layout = { topStart: null, topEnd: null, bottomStart: "info", bottomEnd: null };
   const language = { info: "_TOTAL_ of _MAX_ atoms", infoEmpty: "no atom of _MAX_", infoFiltered: "" };
@@ -94,7 +119,12 @@ function joinTable(DataTable) {
   modes.addEventListener("change", () => {
     grid.column(1).search(modes.value, { exact: modes.value !== "" }).draw();
   });
-  words.addEventListener("input", () => grid.column(0).search(words.value).draw());
+  let found = null;
+  grid.search.fixed("on", (text, data, index) => found === null || found.has(grid.row(index).node().dataset.atom));
+  words.addEventListener("input", () => {
+    found = findAtoms(words.value, grid.rows().nodes().toArray()); // all rows, those that are filtered out too
+    grid.draw();
+  });
 }
 
 document.addEventListener("click", ({ target }) => {
@@ -105,6 +135,10 @@ document.addEventListener("click", ({ target }) => {
 document.addEventListener("keydown", ({ key }) => {
   if (key === "Escape" && shown.selected !== null) select(shown.selected);
 });
+// tables that are wider than the screen say so
+const sizes = new ResizeObserver((entries) => entries.forEach(({ target }) => {
+  target.previousElementSibling.classList.toggle("cut", target.scrollWidth > target.clientWidth + 1);
+}));
 const followScheme = () => root.classList.toggle("dark", scheme.matches);
 scheme.addEventListener("change", followScheme);
 followScheme();
@@ -116,5 +150,6 @@ const tables = document.getElementById("table-of-atoms") && import(addressOf("da
 const joined = tables?.then((library) => joinTable(library.default));
 Promise.all([charts, joined, parsed]).then(() => {
   watch();
+  document.querySelectorAll(".scroll").forEach((table) => sizes.observe(table));
   root.classList.add("ready");
 });

@@ -2,6 +2,7 @@
 
 import base64
 import io
+from dataclasses import replace
 
 import numpy as np
 
@@ -9,9 +10,12 @@ from boolcp import plotting
 from boolcp.extras import load_extra
 from boolcp.report import charts
 from boolcp.report.assets import to_json
-from boolcp.report.words import find_groups, has_shares, on_text, percent, result_error, unit_of
+from boolcp.report.ordering import bands
+from boolcp.report.words import has_shares, on_text, percent, result_error, unit_of
 
 PANEL, IMAGE = (3.4, 2.3), (4.2, 2.3)  # inches
+MAX_ROWS = 8  # of a chart of usual height
+MAX_PRODUCTS = 4  # of an atom that are drawn side by side
 DPI, IMAGE_DPI = 150, 75  # of what is an image within the vector pictures; images of noise are large
 SETTINGS = {
     "font.size": 8,
@@ -66,6 +70,7 @@ def atom_figure(W, k, mode, stability=None):
     name = "" if isinstance(mode, tuple) else plotting.mode_text(W, mode)
     if mode == atom.mode:
         alt, caption = f"Atom {k} along {name}, on: {on_text(W, k)}", f"{name}: yellow on, blue off"
+        caption += ", by condition" if bands(W, mode) else ""
         chart = charts.boolean_chart(W, k, stability)
         return figure(chart, alt, caption, lambda ax: plotting.plot_boolean(W, k, ax))
     if isinstance(mode, tuple):
@@ -74,8 +79,9 @@ def atom_figure(W, k, mode, stability=None):
         note = " (neighbors averaged on the screen)" if is_averaged else ""
         alt = f"Atom {k}, {caption}"
         return figure(chart, alt, caption + note, lambda ax: plotting.plot_real(W, k, mode, ax), size=IMAGE)
+    W, is_leading = with_leading(W, k, mode)
     columns = plotting.real_columns(W, k)[mode]
-    kind = "leading pattern" if atom.block is not None and W.ndim > 2 else "real part"
+    kind = "leading pattern" if is_leading else "real part"
     alt = f"Atom {k}, {kind} along {name}"
     if np.isfinite(columns).any():
         peak = int(np.nanargmax(np.abs(columns).max(axis=1)))
@@ -85,45 +91,73 @@ def atom_figure(W, k, mode, stability=None):
     return figure(charts.real_chart(W, k, mode), alt, caption, lambda ax: plotting.plot_real(W, k, mode, ax))
 
 
+def with_leading(W, k, mode):
+    """Return W with atom k as its leading pattern where that is what a panel shows, and whether it is.
+
+    It is for blocks, for sums of many products, and for maps, which show one value at each place.
+    """
+    atom = W.atoms[k]
+    is_simple = atom.rank == 1 or W.ndim == 2
+    is_few = atom.rank is not None and atom.rank <= MAX_PRODUCTS and plotting.positions_of(W, mode) is None
+    if is_simple or is_few:
+        return W, False
+    leading = replace(atom, factors=tuple(plotting.leading_patterns(atom.dense_block())), block=None)
+    return replace(W, atoms=(*W.atoms[:k], leading, *W.atoms[k + 1 :])), True
+
+
 def together_figures(W):
     """Return the figures of all atoms together, for each mode; they have no still picture, the cards have."""
+    kinds = {"boolean": "yellow on, blue off", "real": "real parts, largest size one", "image": "real parts, red plus"}
     figures = []
     for mode in range(W.ndim):
         name = plotting.mode_text(W, mode)
         for kind, chart in charts.together_charts(W, mode).items():
             members = ", ".join(str(trace["meta"]["atom"]) for trace in chart["data"])
-            caption = f"{name}: {'yellow on, blue off' if kind == 'boolean' else 'real parts, largest entry one'}"
             alt = f"Atoms {members} along {name}, drawn together; each is described in its card"
-            figures.append(figure(chart, alt, caption))
+            figures.append(
+                figure(chart, alt, f"{name}: {kinds[kind]}", rows=0 if kind == "real" else len(chart["data"]))
+            )
     return figures
 
 
 def group_parts(W):
     """Return for each coordinate with a few groups a table and charts of the atoms in them."""
     parts = []
-    for mode, name in find_groups(W):
+    for mode, name in plotting.groups_of(W):
         means = plotting.condition_means(W, mode, name)
         rows, figures = [], []
         for is_boolean, what in ((True, "share of ones"), (False, "mean of the real part")):
             members = np.flatnonzero(means.is_boolean == is_boolean).tolist()
-            write = _whole_percent if is_boolean else "{:.3g}".format
-            cells = {k: ["-" if np.isnan(v) else write(v) for v in means.mean[k]] for k in members}
-            rows += [(k, cells[k], what) for k in members]
+            rows += [(k, [_cell(means, k, c) for c in range(len(means.conditions))], what) for k in members]
             if members:
-                chart = charts.groups_chart(means, is_boolean)
-                figures.append(figure(chart, f"{what} by {name}; the numbers are in the table", f"{what} by {name}"))
+                spread = "lines: 95 % interval" if is_boolean else "lines: standard deviation"
+                chart, caption = charts.groups_chart(means, is_boolean), f"{what} by {name}; {spread}"
+                figures.append(figure(chart, f"{caption}; the numbers are in the table", caption))
         place = plotting.mode_text(W, mode)
         title = f"By {name}" if place == name else f"By {name} along {place}"
         heads = list(zip(means.conditions, means.counts.tolist(), strict=True))
-        parts.append({"title": title, "heads": heads, "rows": rows, "figures": figures})
+        parts.append({"title": title, "heads": heads, "rows": sorted(rows), "figures": figures})
     return parts
 
 
-def figure(chart, alt, caption, draw=None, size=PANEL):
-    """Return a chart as JSON with its text alternative, its caption and, if it can be drawn so, a still picture."""
+def _cell(means, k, c):
+    """Return one cell of the table of groups: how many are on, or mean and standard deviation."""
+    mean, n = means.mean[k, c], int(means.counts[c])
+    if np.isnan(mean):
+        return "-"
+    if means.is_boolean[k]:
+        return f"{round(mean * n)} of {n} ({100 * mean:.0f} %)"
+    return f"{mean:.2f} ± {means.spread[k, c]:.2f}" if n > 1 else f"{mean:.2f}"
+
+
+def figure(chart, alt, caption, draw=None, size=PANEL, rows=0):
+    """Return a chart as JSON with its text alternative, its caption and, if it can be drawn so, a still picture.
+
+    A chart with many rows, one for each atom, is higher.
+    """
     source = None if draw is None else still_picture(draw, size)
     words = {"alt": alt, "caption": caption, "is_wide": size == IMAGE or draw is None}
-    return {"source": source, "chart": to_json(chart)} | words
+    return {"source": source, "chart": to_json(chart), "is_high": rows > MAX_ROWS} | words
 
 
 def still_picture(draw, size):
@@ -150,12 +184,11 @@ def draw_path(W, errors, ax):
 
 def draw_shares(W, values, label, ax):
     """Draw one bar for each atom, colored by its Boolean mode."""
+    modes = dict.fromkeys(atom.mode for atom in W.atoms)
     colors = [charts.COLORS[atom.mode % len(charts.COLORS)] for atom in W.atoms]
     ax.bar(np.arange(W.n_atoms), 100 * np.nan_to_num(values), width=0.7, color=colors)
     ax.set(xlabel="atom", ylabel=f"{label} (%)")
+    names = [plotting.make_patch(charts.COLORS[n % len(charts.COLORS)], plotting.mode_text(W, n)) for n in modes]
+    plotting.legend_above(ax, names)
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.spines[["top", "right"]].set_visible(False)
-
-
-def _whole_percent(share):
-    return f"{100 * share:.0f} %"

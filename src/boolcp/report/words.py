@@ -1,15 +1,20 @@
 """What the page says in words and numbers: data, fit, atoms, origin."""
 
+import base64
 import json
+from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 
 from boolcp import plotting
-from boolcp.plotting.mode_labels import unit_of
+from boolcp.plotting.mode_labels import MAX_STATES, unit_of
+from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import shape_text
 
 MAX_NAMES = 60
-MAX_GROUPS, MAX_STATES = 12, 6  # groups of a coordinate; entries of a mode that are each a group
+MAX_SEARCHED = 50_000  # labels of a mode that the page holds for the search
+FEW_OFF = 3  # so many entries that are off are named instead of all that are on
 SURE = 0.05  # a bit is sure if it differs in at most this share of the fits
 # what the page shows elsewhere, or not as a parameter
 SHOWN_APART = {"history", "parameters", "versions", "data", "command", "random_state", "stop_reason", "is_partial"}
@@ -109,13 +114,12 @@ def result_error(W):
     return float(np.sqrt(max(1 - W.explained(), 0.0))) if has_shares(W) else None
 
 
-def describe_atoms(W, diagnosis, stability=None):
-    """Return numbers and words on each atom, that with the largest share first; sort keys end in `_order`."""
+def describe_atoms(W, stability=None):
+    """Return numbers and words on each atom, in their order; sort keys end in `_order`."""
     known = has_shares(W)
     alone, unique = (W.explained_alone(), W.explained_unique()) if known else np.full((2, W.n_atoms), np.nan)
     rows = []
-    for k in np.argsort(-alone if known else -np.abs(W.weights), kind="stable").tolist():
-        atom = W.atoms[k]
+    for k, atom in enumerate(W.atoms):
         came_back = np.nan if stability is None else stability.recurrence[k]
         shares = {"alone": alone[k], "unique": unique[k], "certificate": atom.certificate, "stability": came_back}
         rows.append(
@@ -130,13 +134,25 @@ def describe_atoms(W, diagnosis, stability=None):
                 "weight": f"{W.weights[k]:.4g}",
                 "weight_order": float(W.weights[k]),
                 "on": on_text(W, k),
-                "verdict": "" if diagnosis is None else f"{diagnosis.verdicts[k]} ({diagnosis.reasons[k]})",
+                "entries": plural(W, atom.mode),
+                "bits": packed(atom.z),
                 "stability_text": "" if stability is None else stability_text(stability, k),
                 **{name: percent(share) for name, share in shares.items()},
                 **{f"{name}_order": -1.0 if np.isnan(share) else float(share) for name, share in shares.items()},
             }
         )
     return rows
+
+
+def packed(z: np.ndarray) -> str:
+    """Return bits as text, eight in each byte, the first in the lowest place."""
+    return base64.b64encode(np.packbits(z, bitorder="little").tobytes()).decode()
+
+
+def search_labels(W: BooleanCP) -> dict[str, list[str]]:
+    """Return the labels of the modes along which atoms are Boolean, by which atoms are found; not of very long ones."""
+    modes = sorted({atom.mode for atom in W.atoms})
+    return {str(n): plotting.coordinate_text(W, n) for n in modes if W.shape[n] <= MAX_SEARCHED}
 
 
 def stability_text(stability, k):
@@ -148,47 +164,41 @@ def stability_text(stability, k):
     return f"{text}, {percent(np.nanmean((p <= SURE) | (p >= 1 - SURE)))} of its bits sure"
 
 
-def find_groups(W):
-    """Return the coordinates that sort the entries of a mode into a few groups, as pairs of mode and name.
-
-    Conditions of trials and areas of channels are such; so is a mode that is itself a few named states.
-    """
-    if W.labels is None:
-        return []
-    found = []
-    for n, dim in enumerate(W.labels.dims):
-        own = {dim: W.labels.coords[dim]} if dim in W.labels.coords else {}
-        further = {name: values for name, (where, values) in W.labels.extra.items() if where == dim}
-        for name, values in (own | further).items():
-            values = np.asarray(values)
-            n_groups = len({str(value) for value in values})
-            top = MAX_STATES if n_groups == len(values) else MAX_GROUPS
-            if values.dtype.kind in "USb" and 2 <= n_groups <= top:
-                found.append((n, name))
-    return found
-
-
-def on_text(W, k):
-    """Return where an atom is on, as words: runs of neighbors as ranges."""
+def on_text(W: BooleanCP, k: int) -> str:
+    """Return where an atom is on, in words: runs of neighbors along numbers as ranges, names one by one."""
     atom = W.atoms[k]
-    names = plotting.coordinate_text(W, atom.mode)
-    if not atom.n_ones:
-        return "no entry"
-    if atom.n_ones == len(atom.z):
-        return f"all {len(atom.z)} entries"
+    names, unit = plotting.coordinate_text(W, atom.mode), unit_of(W, atom.mode)
+    n_off = len(atom.z) - atom.n_ones
+    if not atom.n_ones or not n_off:
+        return "nowhere" if n_off else f"all {len(atom.z)} {plural(W, atom.mode)}"
+    if n_off <= min(FEW_OFF, len(atom.z) // 4):
+        return f"all but {_listing([names[i] for i in np.flatnonzero(~atom.z)])} {unit}".rstrip()
+    if has_names(W, atom.mode):
+        return _listing([names[i] for i in np.flatnonzero(atom.z)])
     edges = np.flatnonzero(np.diff(np.concatenate([[0], atom.z.astype(int), [0]])))
     runs = [
         ", ".join(names[start:stop]) if stop - start < 3 else f"{names[start]} to {names[stop - 1]}"
         for start, stop in edges.reshape(-1, 2)
     ]
-    return f"{_listing(runs)} {unit_of(W, atom.mode)}".rstrip()
+    return f"{_listing(runs)} {unit}".rstrip()
+
+
+def has_names(W: BooleanCP, mode: int) -> bool:
+    """Return True if the entries of a mode are told apart by names, not by numbers in order."""
+    return plotting.coordinates_of(W, mode) is not None and plotting.line_places(W, mode) is None
+
+
+def plural(W: BooleanCP, mode: int) -> str:
+    """Return what to call several entries of a mode."""
+    if not W.dims:
+        return f"entries of mode {mode}"
+    name = W.mode_name(mode)
+    return f"{name[:-1]}ies" if name.endswith("y") else (name if name.endswith("s") else f"{name}s")
 
 
 def verdict(diagnosis):
     """Return in words whether the decomposition is the only one, or nothing where that is too costly to tell."""
-    if diagnosis is None:
-        return ""
-    return f"{diagnosis.words} {diagnosis.reasons[0]}." if diagnosis else diagnosis.words
+    return "" if diagnosis is None else diagnosis.words
 
 
 def describe_origin(provenance):
@@ -216,10 +226,19 @@ def has_shares(W):
     return bool(W.data_norm2) and W.data_inner is not None and W.n_atoms > 0
 
 
-def title_of(W):
-    """Return the title of the page."""
-    name = W.labels.name if W.labels is not None and W.labels.name else "tensor"
-    return f"{W.n_atoms} {'atom' if W.n_atoms == 1 else 'atoms'} of {name}"
+def title_of(W: BooleanCP, provenance: dict[str, Any]) -> str:
+    """Return the title of the page: the name of the recording, or what the numbers are."""
+    source = PurePath(str(provenance.get("data", {}).get("source") or ""))
+    stem = source.name.partition(".")[0]
+    name = "" if W.labels is None else W.labels.name or ""
+    return stem or name or f"A tensor of {shape_text(W)}"
+
+
+def subtitle_of(W: BooleanCP) -> str:
+    """Return what was decomposed, in one line."""
+    name = "" if W.labels is None or not W.labels.name else f"{value_label(W)}, "
+    sizes = " x ".join(f"{d} {plural(W, n)}" if W.dims else str(d) for n, d in enumerate(W.shape))
+    return f"{name}{sizes}, in {W.n_atoms} {'atom' if W.n_atoms == 1 else 'atoms'}"
 
 
 def value_label(W):

@@ -1,0 +1,64 @@
+"""Heads: places around them, flattened; their outline; and a map between electrodes."""
+
+import numpy as np
+
+RADIUS = 1.0  # of the outline, which lies where the sphere through the electrodes is widest
+MIN_FIT = 8  # electrodes from which the sphere is fitted
+GRID = 84  # cells of a map along each side
+
+
+def flatten(places: np.ndarray) -> np.ndarray:
+    """Return places around a head (n, 3), x to the right, y to the nose, z up, as (n, 2): angle from the top is radius.
+
+    This is the azimuthal equidistant projection that EEG maps use; the equator of the head has radius one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from boolcp.plotting.head import flatten
+    >>> flatten(np.array([[0, 0, 0.09], [0.09, 0, 0], [0, 0.09, 0]])).round(3).tolist()
+    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
+    """
+    rays = places - center(places)
+    angle = np.arctan2(np.hypot(rays[:, 0], rays[:, 1]), rays[:, 2])
+    direction = np.arctan2(rays[:, 1], rays[:, 0])
+    return (2 * angle / np.pi)[:, None] * np.stack([np.cos(direction), np.sin(direction)], axis=1)
+
+
+def center(places: np.ndarray) -> np.ndarray:
+    """Return the center of the sphere that is nearest to places (n, 3), or the origin if they are few."""
+    known = places[np.isfinite(places).all(axis=1)]
+    if len(known) < MIN_FIT or np.linalg.matrix_rank(known - known.mean(axis=0), tol=1e-6) < 3:
+        return np.zeros(3)
+    design = np.column_stack([2 * known, np.ones(len(known))])  # |p|^2 = 2 p'c + (r^2 - |c|^2)
+    return np.linalg.lstsq(design, np.sum(known**2, axis=1), rcond=None)[0][:3]
+
+
+def outline() -> dict[str, np.ndarray]:
+    """Return the lines of a head seen from above: skull, nose, ears, each (n, 2)."""
+    turn = np.linspace(0, 2 * np.pi, 73)
+    skull = RADIUS * np.stack([np.sin(turn), np.cos(turn)], axis=1)
+    nose = RADIUS * np.array([[-0.18, 0.984], [0.0, 1.15], [0.18, 0.984]])
+    x = np.array([0.99, 1.03, 1.06, 1.07, 1.06, 1.07, 1.05, 1.02, 0.99])
+    y = np.array([0.12, 0.16, 0.15, 0.08, 0.0, -0.1, -0.18, -0.19, -0.15])
+    ear = RADIUS * np.stack([x, y], axis=1)
+    return {"skull": skull, "nose": nose, "right ear": ear, "left ear": ear * [-1, 1]}
+
+
+def interpolate(positions: np.ndarray, values: np.ndarray, n: int = GRID) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sides (n,) and the map (n, n), rows from low to high y, between values at places; NaN outside.
+
+    Thin plate splines; the map ends at the outline, or at the outermost electrode where that is farther out.
+    """
+    from scipy.interpolate import RBFInterpolator
+
+    known = np.isfinite(values) & np.isfinite(positions).all(axis=1)
+    edge = max(RADIUS, 1.05 * float(np.linalg.norm(positions[known], axis=1).max(initial=0.0)))
+    side = np.linspace(-edge, edge, n)
+    cells = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+    image = np.full(len(cells), np.nan)
+    inside = np.linalg.norm(cells, axis=1) <= edge
+    if known.sum() >= 3 and np.linalg.matrix_rank(positions[known] - positions[known].mean(axis=0)) == 2:
+        places, rows = np.unique(positions[known], axis=0, return_index=True)
+        image[inside] = RBFInterpolator(places, values[known][rows], kernel="thin_plate_spline")(cells[inside])
+    return side, image.reshape(n, n)

@@ -1,0 +1,74 @@
+"""Entries of a mode in the order of their conditions, as charts show them."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from boolcp import plotting
+from boolcp.plotting.mode_labels import further_of
+from boolcp.result.atoms import Atom, BooleanCP
+
+
+@dataclass(frozen=True)
+class Band:
+    """A stretch of neighbors under one condition: entries start <= i < stop."""
+
+    name: str
+    start: int
+    stop: int
+    number: int
+
+
+def group_orders(W: BooleanCP) -> dict[int, np.ndarray]:
+    """Return for each mode with groups the order that puts each group side by side, in the order they appear."""
+    orders = {}
+    for mode in range(W.ndim):
+        labels = group_labels(W, mode)
+        if labels is not None:
+            numbers = {name: n for n, name in enumerate(dict.fromkeys(labels.tolist()))}
+            orders[mode] = np.argsort([numbers[label] for label in labels], kind="stable")
+    return orders
+
+
+def bands(W: BooleanCP, mode: int) -> list[Band]:
+    """Return the stretches of a mode with equal groups; none if it has no groups or they are spread."""
+    labels = group_labels(W, mode)
+    if labels is None:
+        return []
+    edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
+    numbers = {name: n for n, name in enumerate(dict.fromkeys(labels.tolist()))}
+    if len(edges) - 1 > len(numbers):
+        return []
+    return [Band(str(labels[a]), a, b, numbers[labels[a]]) for a, b in pairwise(edges)]
+
+
+def group_labels(W: BooleanCP, mode: int) -> np.ndarray | None:
+    """Return the group of each entry by the first further coordinate of a mode that has a few groups, or None."""
+    names = [name for n, name in plotting.groups_of(W) if n == mode and name not in (W.dims or ())]
+    values = further_of(W, mode, names[0]) if names else None
+    return None if values is None else np.array([str(value) for value in values])
+
+
+def reordered(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
+    """Return W with the entries along a mode in another order."""
+    if np.array_equal(order, np.arange(len(order))):
+        return W
+    atoms = tuple(_reordered_atom(atom, mode, order) for atom in W.atoms)
+    labels = W.labels
+    if labels is not None:
+        dim = labels.dims[mode]
+        coords = {name: v[order] if name == dim else v for name, v in labels.coords.items()}
+        extra = {n: (d, np.asarray(v)[order] if d == dim else v) for n, (d, v) in labels.extra.items()}
+        labels = replace(labels, coords=coords, extra=extra)
+    unknown = {n: slices[order] if n == mode else slices for n, slices in (W.undetermined or {}).items()}
+    return replace(W, atoms=atoms, labels=labels, undetermined=unknown or None)
+
+
+def _reordered_atom(atom: Atom, mode: int, order: np.ndarray) -> Atom:
+    if atom.mode == mode:
+        return replace(atom, z=atom.z[order])
+    place = mode - (mode > atom.mode)
+    if atom.factors is None:
+        return replace(atom, block=np.take(np.asarray(atom.block), order, axis=place))
+    return replace(atom, factors=tuple(A[order] if n == place else A for n, A in enumerate(atom.factors)))
