@@ -11,8 +11,8 @@ from sklearn.base import BaseEstimator
 from boolcp import checks
 from boolcp.fit.convex import Estimate, Program, Terms, dual_norm, noise_norm, solve, solve_blocks, solve_rank_one
 from boolcp.fit.finish import with_data
+from boolcp.fit.noise import noise_level
 from boolcp.fit.polish import polish
-from boolcp.fit.shrinkage import noise_level
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.result.labels import Labels, read_labels

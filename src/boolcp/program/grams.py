@@ -118,7 +118,7 @@ class DenseGram:
         """Return a proved upper bound on the ratio: of a large matrix the largest eigenvalue, unless thorough."""
         is_close = effort == "thorough" or (effort != "eigenvalue" and len(self.C) <= LARGE)
         proof = prove_ratio(self.C, z, effort=effort) if is_close else None
-        return self.eigenvalue_bound(z + 0.01) if proof is None else proof.bound
+        return self.eigenvalue_bound(np.where(z, 1.0, 0.01)) if proof is None else proof.bound
 
 
 class ThinGram:
@@ -178,7 +178,7 @@ class ThinGram:
 
     def ratio_bound(self, z: Bits, effort: str) -> float | None:
         """Return the bound on the largest eigenvalue: those below it need a matrix (d, d)."""
-        return self.eigenvalue_bound(z + 0.01)
+        return self.eigenvalue_bound(np.where(z, 1.0, 0.01))
 
 
 class Complement:
