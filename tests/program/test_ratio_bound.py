@@ -98,7 +98,7 @@ def test_the_closed_form_closes_the_gap_of_a_planted_atom(rng):
     z = rng.random(40) < 0.5
     C = gram(np.outer(z, 3 * rng.standard_normal(200)) + rng.standard_normal((40, 200)))
     proof = prove_ratio(C, z, effort="quick")
-    assert ratio(C, z) <= proof.bound <= ratio(C, z) * (1 + 1e-6)
+    assert ratio(C, z) <= proof.bound <= ratio(C, z) * (1 + 2e-6)
     assert largest(C) > 1.0005 * proof.bound
 
 
@@ -201,16 +201,20 @@ def test_bounds_follow_the_scale_of_the_matrix(rng):
         assert prove_ratio(factor * C, z).bound == pytest.approx(factor * bound, rel=1e-12)
 
 
-def test_where_there_is_no_tight_bound(rng, monkeypatch):
-    C = gram(rng.standard_normal((30, 5)))
+def test_where_no_bound_is_close_the_largest_eigenvalue_is_left(rng, monkeypatch):
+    F = rng.standard_normal((30, 5))
     z = rng.random(30) < 0.5
+    C, top = gram(F), largest(gram(F))
     assert prove_ratio(-C, z) is None
-    assert ThinGram(rng.standard_normal((30, 5))).ratio_bound(z, "thorough") is None
+    assert DenseGram(C).ratio_bound(z, "default") < 0.95 * top
     monkeypatch.setattr("boolcp.program.grams.LARGE", 20)
-    assert DenseGram(C).ratio_bound(z, "default") is None
-    assert DenseGram(C).ratio_bound(z, "thorough") >= ratio(C, z)
-    best = maximize_boolean_rayleigh(C, random_state=0)
-    assert largest(C) <= best.bound <= largest(C) * (1 + 1e-5)  # that of the largest eigenvalue is left
+    assert ratio(C, z) <= DenseGram(C).ratio_bound(z, "thorough") < 0.95 * top
+    for bound in (
+        DenseGram(C).ratio_bound(z, "default"),
+        ThinGram(F).ratio_bound(z, "thorough"),
+        maximize_boolean_rayleigh(C, random_state=0).bound,
+    ):
+        assert top <= bound <= top * (1 + 1e-5)
 
 
 def test_the_projection_on_the_simplex_is_the_closest_point(rng):

@@ -219,12 +219,23 @@ def test_baselines_of_long_modes(method, request):
 # Certificates
 
 
-def test_certificates_of_long_modes_with_few_columns_are_the_same(request):
+def test_certificates_of_long_modes_with_few_columns_are_of_the_largest_eigenvalue(request):
+    """They judge the atom as it is, where those of short modes judge its bits."""
     X = sample().X
     expected = BMP(3, random_state=0).fit(X).decomposition_
     request.getfixturevalue("long_modes")
     found = BMP(3, random_state=0).fit(X).decomposition_
-    np.testing.assert_allclose([a.certificate for a in found.atoms], [a.certificate for a in expected.atoms], rtol=1e-4)
+    n_long = 0
+    for atom, other, row in zip(found.atoms, expected.atoms, certify.left_out_weights(found), strict=True):
+        if not thin.is_long(len(atom.z)):
+            assert atom.certificate == pytest.approx(other.certificate, rel=1e-6)
+            continue
+        n_long += 1
+        R = naive.unfold(X - naive.tensor(boolcp.BooleanCP(X.shape, found.atoms, row)), atom.mode)
+        own = np.sum(R * naive.unfold(naive.atom(atom), atom.mode)) ** 2 / atom.n_ones
+        assert atom.certificate == pytest.approx(own / np.linalg.norm(R, 2) ** 2, rel=1e-4)
+        assert atom.certificate <= other.certificate
+    assert n_long
 
 
 @pytest.mark.parametrize("columns", [256, 10])
@@ -238,18 +249,20 @@ def test_bounds_of_long_modes_are_never_below_what_an_atom_of_rank_one_reaches(c
     data = DenseTensor(X) if share == 1 else MaskedTensor(X, mask)
     W = boolcp.BooleanCP(X.shape, truth.atoms, truth.weights)
     weights = certify.left_out_weights(W)
-    bounds = certify.residual_bounds(data, W, weights)
-    for atom, row, bound in zip(W.atoms, weights, bounds, strict=True):
+    members = np.flatnonzero(W.boolean_mode == 1)
+    assert len(members)
+    for k, bound in zip(members, certify.long_bounds(data, W, weights, 1, members), strict=True):
+        row = weights[k]
         R = np.where(mask, X - naive.tensor(boolcp.BooleanCP(X.shape, W.atoms, row)), 0.0)
         assert bound >= naive.best_score(R, 1, True) ** 2 * (1 - 1e-9)
         norms = [np.linalg.norm(naive.unfold(R, n), 2) ** 2 for n in range(3)]
-        is_own = atom.mode != 1 or columns == 256
-        assert bound == pytest.approx(norms[atom.mode] if is_own else min(norms[0], norms[2]), rel=1e-3)
+        assert bound == pytest.approx(norms[1] if columns == 256 else min(norms[0], norms[2]), rel=1e-3)
 
 
 def test_no_short_mode_no_certificate(monkeypatch, rng):
     monkeypatch.setattr(thin, "LONG", 3)
     monkeypatch.setattr(certify, "THIN", 3)
     W = random_decomposition((6, 9, 7), "rank one", rng)
-    bounds = certify.residual_bounds(DenseTensor(rng.standard_normal(W.shape)), W, certify.left_out_weights(W))
-    assert np.isnan(bounds).all()
+    data, members = DenseTensor(rng.standard_normal(W.shape)), np.flatnonzero(W.boolean_mode == 0)
+    bounds = certify.long_bounds(data, W, certify.left_out_weights(W), 0, members)
+    assert len(bounds) and np.isnan(bounds).all()

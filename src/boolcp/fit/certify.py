@@ -1,27 +1,34 @@
-"""Certificates of atoms: which share of the best possible score an atom provably reaches."""
+"""Certificates of atoms: which share of the best possible score their bits provably reach."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from boolcp.program.grams import DenseGram
 from boolcp.program.relaxation import eigenvalue_bound
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.long import THIN, is_long, n_columns
 from boolcp.storage.protocol import Storage
 
 
-def certify(data: Storage, W: BooleanCP, weights: np.ndarray) -> BooleanCP:
+def certify(data: Storage, W: BooleanCP, weights: np.ndarray, *, effort: str = "quick") -> BooleanCP:
     """Return W with the certificate of each atom k, judged on R_k = X - sum_j weights[k, j] M_j.
 
-    It is <R_k, M_k>^2 / |z|^2, the decrease of the loss by the atom alone, over lambda_max(R_n R_n'), which no
-    Boolean vector and no real part, of whatever rank, can exceed. For a long mode see `residual_bounds`.
+    It is z'Cz / |z|^2 with C = R_n R_n', the decrease of the loss by the bits with the best real part, over a proved
+    upper bound on that of all bits. A mode n that is long, or whose Gram matrix a lazy tensor does not have, judges the
+    atom itself by its own decrease <R_k, M_k>^2 / |z|^2, over the bounds of `long_bounds`.
     """
-    inner = W.data_inner - np.sum(weights * W.observed_gram(), axis=1)
-    values = inner**2 / [atom.n_ones for atom in W.atoms]
-    ratios = np.minimum(values / residual_bounds(data, W, weights), 1.0)
-    atoms = tuple(replace(atom, certificate=float(r)) for atom, r in zip(W.atoms, ratios, strict=True))
-    return replace(W, atoms=atoms)
+    ratios = np.full(W.n_atoms, np.nan)
+    for mode in set(W.boolean_mode.tolist()):
+        members = np.flatnonzero(W.boolean_mode == mode)
+        if not is_long(data.shape[mode]) and data.has_gram(mode):
+            ratios[members] = shares_along(data, W, weights, mode, members, effort)
+        elif not W.is_block:
+            bounds = long_bounds(data, W, weights, mode, members)
+            ratios[members] = own_decreases(W, weights)[members] / bounds
+    shares = np.minimum(ratios, 1.0)
+    return replace(W, atoms=tuple(replace(a, certificate=float(r)) for a, r in zip(W.atoms, shares, strict=True)))
 
 
 def left_out_weights(W: BooleanCP) -> np.ndarray:
@@ -35,37 +42,50 @@ def in_turn_weights(path: Sequence[BooleanCP]) -> np.ndarray:
     return np.stack([np.append(W.weights, np.zeros(K - W.n_atoms)) for W in path[:-1]])
 
 
-def residual_bounds(data: Storage, W: BooleanCP, weights: np.ndarray) -> np.ndarray:
-    """Return lambda_max(R_n R_n') along each atom's mode for R = X - sum_j weights[k, j] M_j, from above, (K,).
+def shares_along(
+    data: Storage, W: BooleanCP, weights: np.ndarray, mode: int, members: np.ndarray, effort: str
+) -> np.ndarray:
+    """Return the score of the bits of some atoms along one mode over a bound on that of all bits, NaN if not proved."""
+    shares = []
+    for k, C in zip(members, residual_grams(data, W, weights[members], mode), strict=True):
+        z = W.atoms[k].z
+        bound = DenseGram(C).ratio_bound(z, effort)
+        shares.append(np.nan if bound is None else float(z @ C @ z) / z.sum() / bound)
+    return np.array(shares, dtype=float)
 
-    A long mode n whose unfolding has more than THIN columns, or a mode whose Gram matrix a lazy tensor does not have,
-    takes L times the smallest lambda_max(R_m R_m') over the short modes m, which no atom of rank L can exceed either:
-    <R, z (x) u (x) w> / |z| is at most the norm of every unfolding of R, and L such products add up to sqrt(L)
-    times it. NaN if there is no short mode, or no proof.
+
+def residual_grams(data: Storage, W: BooleanCP, weights: np.ndarray, mode: int) -> Iterator[np.ndarray]:
+    """Yield R_n R_n' of R = X - sum_k c_k M_k for each row c of `weights`, of dense blocks as well."""
+    if not W.is_block:
+        yield from data.residual_grams(W, weights, mode)
+        return
+    for row in weights:
+        yield data.residual(replace(W, weights=row)).gram(mode)
+
+
+def own_decreases(W: BooleanCP, weights: np.ndarray) -> np.ndarray:
+    """Return <R_k, M_k>^2 / |z|^2, the decrease of the loss by each atom as it is, (K,)."""
+    inner = W.data_inner - np.sum(weights * W.observed_gram(), axis=1)
+    return inner**2 / [atom.n_ones for atom in W.atoms]
+
+
+def long_bounds(data: Storage, W: BooleanCP, weights: np.ndarray, mode: int, members: np.ndarray) -> np.ndarray:
+    """Return upper bounds on the decrease by any atom along a long mode, for the residuals that judge some atoms.
+
+    An unfolding with at most THIN columns has lambda_max(R_n'R_n). Otherwise it is L times the smallest
+    lambda_max(R_m R_m') over the short modes m, which no atom of rank L can exceed: <R, z (x) u (x) w> / |z| is at most
+    the norm of every unfolding of R, and L such products add up to sqrt(L) times it. NaN if there is no short mode, or
+    no proof.
     """
-    bounds = np.full(W.n_atoms, np.nan)
+    if n_columns(data, mode) <= THIN:
+        grams = data.residual_column_grams(W, weights[members], mode)
+        return np.array([eigenvalue_bound(S, S.sum(axis=0) + S.diagonal()) for S in grams], dtype=float)
     short = [m for m, d in enumerate(data.shape) if not is_long(d) and data.has_gram(m)]
-    for mode in set(W.boolean_mode.tolist()):
-        members = np.flatnonzero(W.boolean_mode == mode)
-        if mode in short:
-            bounds[members] = bounds_along(data, W, weights, mode, members)
-        elif n_columns(data, mode) <= THIN:
-            bounds[members] = thin_bounds(data, W, weights, mode, members)
-        else:
-            found = [bounds_along(data, W, weights, m, members) for m in short]
-            bounds[members] = np.fmin.reduce(found) * np.array([W.atoms[k].rank for k in members]) if found else np.nan
-    return bounds
-
-
-def bounds_along(data: Storage, W: BooleanCP, weights: np.ndarray, mode: int, members: np.ndarray) -> np.ndarray:
-    """Return lambda_max(R_n R_n') along one mode for the residuals that judge some of the atoms, from above."""
-    bounds = []
-    for k, C in zip(members, data.residual_grams(W, weights[members], mode), strict=True):
-        bounds.append(eigenvalue_bound(C, W.atoms[k].columns(mode)[:, 0].astype(float)))
-    return np.array(bounds, dtype=float)  # None becomes NaN
-
-
-def thin_bounds(data: Storage, W: BooleanCP, weights: np.ndarray, mode: int, members: np.ndarray) -> np.ndarray:
-    """Return lambda_max(R_n'R_n), as `bounds_along` does, for a long mode with few columns."""
-    grams = data.residual_column_grams(W, weights[members], mode)
-    return np.array([eigenvalue_bound(S, S.sum(axis=0) + S.diagonal()) for S in grams], dtype=float)
+    if not short:
+        return np.full(len(members), np.nan)
+    found = [
+        [eigenvalue_bound(C, C.sum(axis=0) + C.diagonal()) for C in data.residual_grams(W, weights[members], m)]
+        for m in short
+    ]
+    ranks = np.array([W.atoms[k].rank for k in members])
+    return np.fmin.reduce(np.array(found, dtype=float)) * ranks  # None becomes NaN

@@ -103,7 +103,7 @@ def nested_path(pursuit: Pursuit, data: Storage, is_certified: bool) -> tuple[Bo
     path = [replace(last[:k], weights=np.linalg.solve(G[:k, :k], b[:k])) for k in range(1, last.n_atoms + 1)]
     if is_certified and data.is_complete:  # with missing entries each step would cost a Gram
         before = [BooleanCP(data.shape), *path]
-        atoms = certify.certify(data, last, certify.in_turn_weights(before)).atoms
+        atoms = certify.certify(data, last, certify.in_turn_weights(before), effort="eigenvalue").atoms
         path = [replace(W, atoms=atoms[: W.n_atoms]) for W in path]
     return tuple(path)
 

@@ -60,7 +60,7 @@ class Gram(Quadratic, Protocol):
         """Return a proved upper bound on the largest eigenvalue (None if not proved), sought from a nonzero vector."""
 
     def ratio_bound(self, z: Bits, effort: str) -> float | None:
-        """Return a proved upper bound on z'Cz / |z|^2 that is close to its value at a good z; None if there is none."""
+        """Return a proved upper bound on z'Cz / |z|^2, close to its value at a good z; None if not proved."""
 
 
 class DenseGram:
@@ -115,11 +115,10 @@ class DenseGram:
         return eigenvalue_bound(self.C, start)
 
     def ratio_bound(self, z: Bits, effort: str) -> float | None:
-        """Return a proved upper bound on the ratio; a large matrix takes it only if the effort is thorough."""
-        if len(self.C) > LARGE and effort != "thorough":
-            return None
-        proof = prove_ratio(self.C, z, effort=effort)
-        return None if proof is None else proof.bound
+        """Return a proved upper bound on the ratio: of a large matrix the largest eigenvalue, unless thorough."""
+        is_close = effort == "thorough" or (effort != "eigenvalue" and len(self.C) <= LARGE)
+        proof = prove_ratio(self.C, z, effort=effort) if is_close else None
+        return self.eigenvalue_bound(np.where(z, 1.0, 0.01)) if proof is None else proof.bound
 
 
 class ThinGram:
@@ -178,8 +177,8 @@ class ThinGram:
         return factor_bound(self.F, np.ones(len(self.F)))
 
     def ratio_bound(self, z: Bits, effort: str) -> float | None:
-        """Return None: all bounds below the largest eigenvalue need a matrix (d, d)."""
-        return None
+        """Return the bound on the largest eigenvalue: those below it need a matrix (d, d)."""
+        return self.eigenvalue_bound(np.where(z, 1.0, 0.01))
 
 
 class Complement:

@@ -220,7 +220,7 @@ def search(
         pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle)
     z = best_of(pool)
     if certify and is_ratio and proof != "eigenvalue":
-        bound = min((b for b in (bound, C.ratio_bound(z, proof)) if b is not None), default=None)
+        bound = C.ratio_bound(z, proof)
     return z, objective(C, z, is_ratio), bound
 
 

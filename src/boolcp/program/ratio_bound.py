@@ -24,6 +24,7 @@ Cuts = NDArray[np.int64]
 
 N_STEPS = {"quick": 0, "default": 150, "thorough": 600}  # of the splitting, at most
 TOLERANCE = {"quick": 1e-3, "default": 5e-3, "thorough": 1e-4}  # bound / value - 1 that is good enough
+OPTIMAL = 1e-6  # bound / value - 1 of a closed form that is taken without looking further
 CHECK = 10  # steps between two looks at the bound
 FIRST_CUTS, NEXT_CUTS = 40, 60  # steps before the first triangles and between two lots of them
 N_CUTS = 10  # triangles of each lot for each bit
@@ -88,7 +89,10 @@ def prove_ratio(C: Array, z: Bits, *, effort: str = "default", start: Multiplier
     if not value > 0:
         return None
     scaled = C / value  # the search for multipliers may round, the proof may not
-    known = [Multipliers.of(np.zeros(C.shape)), closed_form(scaled, z)]
+    closed = closed_form(scaled, z)
+    if prove_psd(closed.added_to(scaled), np.ones(len(C)), [OPTIMAL]) is not None:
+        return prove(C, value, closed.times(value), value * (1 + OPTIMAL))
+    known = [Multipliers.of(np.zeros(C.shape)), closed]
     known += [] if start is None else [start.times(1 / value)]
     best, multipliers = min(((largest(m.added_to(scaled)), m) for m in known), key=lambda pair: pair[0])
     enough = 1 + TOLERANCE[effort]
@@ -217,8 +221,8 @@ def project_on_simplex(values: Array) -> Array:
     return np.maximum(values - means[np.flatnonzero(values[::-1] > means)[-1]], 0)
 
 
-def prove(C: Array, value: float, multipliers: Multipliers) -> Proof | None:
-    """Return the bound that the multipliers prove for C, or None.
+def prove(C: Array, value: float, multipliers: Multipliers, top: float | None = None) -> Proof | None:
+    """Return the bound that the multipliers prove for C, or None; `top` is what it is nearly, if that is known.
 
     The multipliers are rounded to a grid on which their sums have no rounding errors. Adding them to C rounds each
     entry once, which moves no eigenvalue by more than epsilon times the Frobenius norm.
@@ -230,7 +234,7 @@ def prove(C: Array, value: float, multipliers: Multipliers) -> Proof | None:
     if np.abs(rounded.W).sum(axis=1).max() + 2 * rounded.T.sum() >= 2.0**52 * step:
         return None
     M = rounded.added_to(C)
-    top = largest(M)
+    top = largest(M) if top is None else top
     shift = prove_psd(M, np.full(len(M), top), abs(top) * np.array([1e-9, 1e-6, 1e-3, 0.1]))
     if shift is None:
         return None
