@@ -35,6 +35,14 @@ class Trust:
         Share of other fits in which the atom came back.
     stable_over : str
         Which other fits: the scheme, their number and the mode.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0)
+    >>> trust = boolcp.decompose(X, 2, random_state=0).trust
+    >>> [len(rise) for rise in trust.rise], round(trust.sigma, 1), trust.stability
+    ([9, 8], 1.0, None)
     """
 
     rise: tuple[np.ndarray, ...] | None = None
@@ -47,7 +55,15 @@ class Trust:
     stable_over: str = ""
 
     def take(self, positions: "Sequence[int] | np.ndarray") -> "Trust":
-        """Return what is known about some of the atoms."""
+        """Return what is known about some of the atoms.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0)
+        >>> len(boolcp.decompose(X, 2, random_state=0).trust.take([1]).rise)
+        1
+        """
 
         def some(values: np.ndarray | None) -> np.ndarray | None:
             return None if values is None else values[positions]
@@ -78,6 +94,14 @@ class UncertainBit(NamedTuple):
         What the decomposition has.
     confidence : float
         The probability that this is right.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=3, random_state=0)
+    >>> bit = boolcp.decompose(X, 2, random_state=0).uncertain_bits()[0]
+    >>> 0 < bit.confidence < 0.95
+    True
     """
 
     atom: int
@@ -117,7 +141,7 @@ def uncertain_bits(W: "BooleanCP", below: float) -> list[UncertainBit]:
     for k, p in enumerate(bit_confidence(W, None, refit=True)):
         atom = W.atoms[k]
         for entry in np.flatnonzero(p < below):
-            label = f"{W.mode_name(atom.mode)} {entry_label(W, atom.mode, int(entry))}"
+            label = entry_label(W, atom.mode, int(entry))
             found.append(UncertainBit(k, int(entry), label, bool(atom.z[entry]), float(p[entry])))
     return sorted(found, key=lambda bit: bit.confidence)
 
@@ -155,11 +179,12 @@ def stands_out(W: "BooleanCP", sigma: float) -> np.ndarray:
 
 
 def entry_label(W: "BooleanCP", mode: int, entry: int) -> str:
-    """Return the coordinate of an entry along a mode as text, or its number."""
-    if W.labels is None or W.labels.dims[mode] not in W.labels.coords:
-        return str(entry)
-    value = W.labels.coords[W.labels.dims[mode]][entry]
-    return f"{value:.6g}" if isinstance(value, float | np.floating) else str(value)
+    """Return the mode and the coordinate of an entry along it as text, or its number."""
+    if W.labels is None:
+        return f"mode {mode}, entry {entry}"
+    name = W.labels.dims[mode]
+    value = W.labels.coords[name][entry] if name in W.labels.coords else entry
+    return f"{name} {value:.6g}" if isinstance(value, float | np.floating) else f"{name} {value}"
 
 
 def p_text(p: float) -> str:

@@ -189,8 +189,8 @@ def test_conditions(
     --------
     >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
-    >>> print(boolcp.test_conditions(truth, truth.atoms[0].z, mode=0).p_value.round(4))
-    [0.0001 0.0507]
+    >>> boolcp.test_conditions(truth, truth.atoms[0].z, mode=0).p_value.round(4).tolist()
+    [0.0001, 0.0507]
     """
     checks.check_choice(scheme, "scheme", SCHEMES)
     checks.check_integer(n_permutations, "n_permutations", 1)

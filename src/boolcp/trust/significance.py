@@ -21,6 +21,7 @@ from sklearn.base import clone
 from boolcp import checks
 from boolcp.fit.margins import noise_left
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
+from boolcp.result.trust import p_text
 from boolcp.storage import make_storage
 from boolcp.trust.matching import match
 from boolcp.trust.repeated_fits import check_reference, make_model, read_data
@@ -95,8 +96,8 @@ class Significance:
         >>> print(boolcp.significance(X, 3, random_state=0).summary())
         is each atom more than noise? (data thinning, normal noise, sigma 1)
         atom  mode   score         p  p adjusted
-           0     0    29.9  2.5e-196    7.4e-196
-           1     1    27.5  5.7e-167    8.6e-167
+           0     0    29.9   <0.0001     <0.0001
+           1     1    27.5   <0.0001     <0.0001
            2     0     0.9      0.19        0.19
         """
         level = "" if np.isnan(self.sigma) else f", sigma {self.sigma:.3g}"
@@ -104,7 +105,7 @@ class Significance:
         for k, atom in enumerate(self.decomposition.atoms):
             score = "     -" if np.isnan(self.score[k]) else f"{self.score[k]:6.1f}"
             name = self.decomposition.mode_name(atom.mode)
-            rows.append(f"{k:4d}  {name:>4}  {score}  {self.p_value[k]:8.2g}  {self.p_adjusted[k]:10.2g}")
+            rows.append(f"{k:4d}  {name:>4}  {score}  {p_text(self.p_value[k]):>8}  {p_text(self.p_adjusted[k]):>10}")
         return "\n".join([f"is each atom more than noise? (data thinning, {self.noise} noise{level})", *rows])
 
     def __repr__(self) -> str:

@@ -27,6 +27,13 @@ class Verdict(NamedTuple):
         It is not on (almost) everywhere or once only, not double and not canceled.
     text : str
         All of it in words.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> atom = boolcp.datasets.make_boolean_cp((8, 9, 10), 1, p=1, random_state=0).truth
+    >>> boolcp.verdicts(atom)[0].text
+    'on in 8 of 8: a baseline'
     """
 
     is_stable: bool | None
