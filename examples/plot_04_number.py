@@ -43,7 +43,7 @@ ax.set_ylim(1.35, None)
 # Fit again on random halves of the last mode (trials, say). Real patterns come back, those made of noise do not. Ask
 # for two atoms more than there are:
 
-stability = boolcp.stability(X, 6, n_runs=2, scheme="split-half", n_init=3, random_state=0)
+stability = boolcp.stability(X, 6, n_runs=2, scheme="halves", n_init=3, random_state=0)
 print(stability.summary())
 
 figure, ax = plt.subplots(figsize=(5, 2.8), layout="constrained")

@@ -35,7 +35,7 @@ boolcp.plotting.plot_certificates(W)
 # Fit random halves of the trials, each on its own. Patterns of the brain come back in both halves, those of the
 # background do not.
 
-stability = boolcp.stability(recording.X, 4, scheme="split-half", n_runs=3, random_state=0)
+stability = boolcp.stability(recording.X, 4, scheme="halves", n_runs=3, random_state=0)
 print(stability.summary())
 
 # %%

@@ -66,4 +66,4 @@ ax.set(ylabel="on in (% of the samples)", ylim=(0, 118))
 ax.legend(frameon=False, ncols=2, loc="upper right")
 
 # %%
-# **Try next:** ``boolcp.stability(X, 2, mode="sample", scheme="split-half", boolean_modes=["sample"])``; more atoms.
+# **Try next:** ``boolcp.stability(X, 2, mode="sample", scheme="halves", boolean_modes=["sample"])``; more atoms.
