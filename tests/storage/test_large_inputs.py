@@ -58,7 +58,7 @@ def test_masked_blocks_that_dask_was_not_told_of(X, rng):
 @pytest.mark.filterwarnings("error")
 def test_units_that_overflow_or_vanish_are_refused(dtype, unit):
     array = da.ones(SHAPE, chunks=(14, 16, 10)) * unit
-    with pytest.raises(ValueError, match=re.escape(f"The largest entry of X is {unit:.3g} in size; {dtype}")):
+    with pytest.raises(ValueError, match=re.escape(f"The largest entry of X is {unit:.3g} in size, but {dtype}")):
         BMP(2).fit(array.astype(dtype))
 
 

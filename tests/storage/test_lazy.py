@@ -419,8 +419,8 @@ def test_a_small_memory_map_stays_as_it_is(tmp_path):
         (da.zeros((3, 0, 5)), ValueError, "X is empty"),
         (da.full((12, 60, 20), np.nan), ValueError, "X is NaN .* everywhere"),
         (da.full((12, 60, 20), np.inf), ValueError, "X contains infinity in 14400 entries"),
-        (da.full((12, 60, 20), 1e80), ValueError, "largest entry of X is 1e[+]80 in size; float64"),
-        (da.full((12, 60, 20), 1e-22, dtype="f4"), ValueError, "largest entry of X is 1e-22 in size; float32"),
+        (da.full((12, 60, 20), 1e80), ValueError, "largest entry of X is 1e[+]80 in size, but float64"),
+        (da.full((12, 60, 20), 1e-22, dtype="f4"), ValueError, "largest entry of X is 1e-22 in size, but float32"),
     ],
 )
 def test_errors_are_those_of_arrays(array, error, text):

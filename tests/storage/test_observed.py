@@ -182,7 +182,7 @@ def test_transform_with_missing_entries():
 
 BAD_LISTS = [
     ((np.zeros((3, 2), int), np.zeros(3), (4, 4, 4)), "indices must be"),
-    ((np.full((1, 3), 9), np.zeros(1), (4, 4, 4)), "from 0 to the sizes"),
+    ((np.full((1, 3), 9), np.zeros(1), (4, 4, 4)), "from 0 to one less than the sizes"),
     ((np.zeros((2, 3), int), np.ones(2), (4, 4, 4)), "twice"),
     ((np.zeros((1, 3), int), np.array([np.inf]), (4, 4, 4)), "infinity"),
     ((np.zeros((1, 3), int), np.array([np.nan]), (4, 4, 4)), "no observed"),

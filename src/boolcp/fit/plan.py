@@ -33,11 +33,11 @@ from boolcp.storage.long import is_long
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import first_gram, is_compressible
 
-EXTRA_RANK = 10  # directions kept in each mode of the compressed tensor beyond the number of columns
-NOISELESS = 1e-5  # a loss below this part of |X|^2 leaves nothing to the noise
+EXTRA_RANK = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
+NOISELESS = 1e-5  # a loss below this part of |X|^2 leaves nothing to the noise; not tuned
 N_RIDGE = 20  # sweeps with a ridge over the observed entries at most
 RIDGE_SETTLED = 1e-4  # fall of the loss, relative to it, that ends them
-N_RELAX = (200, 60)  # sweeps of a relaxation at most, for atoms of rank one and of larger rank, which settle slowly
+N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.storage.protocol import Storage
 
-N_SWEEPS = 20  # of a polish after each atom
+N_SWEEPS = 20  # of a polish after each atom; not tuned
 
 Find = Callable[[BooleanCP], Candidate | None]
 Found = TypeVar("Found")

@@ -574,8 +574,8 @@ class BooleanCP:
         >>> print(W.summary())
         2 atoms of a 8 x 9 x 10 tensor, 98.70 % of the variance explained
         atom  mode  ones  rank  weight   alone  unique  certificate  sure bits
-           0     1   3/9     1   11.26  67.6 %  71.0 %       99.8 %      100 %
-           1     0   3/8     1   7.451  27.7 %  31.1 %       99.5 %      100 %
+           0     1   3/9     1   11.26  67.6 %  71.0 %      100.0 %      100 %
+           1     0   3/8     1   7.451  27.7 %  31.1 %      100.0 %      100 %
         35 parameters and 17 bits for 720 entries.
         Atoms are not tested yet: W = boolcp.assess(X, W).
         The sum of these 2 atoms has no other description by 2 atoms.
