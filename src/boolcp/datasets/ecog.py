@@ -1,4 +1,4 @@
-"""Simulated recordings of brain activity, channels x time x trials, with patterns that are known."""
+"""Simulated recordings of brain activity, channels x time x trials, with known patterns."""
 
 from dataclasses import dataclass
 from os import PathLike
@@ -12,7 +12,7 @@ from boolcp.result.labels import Labels
 
 Pattern = tuple[int, list[np.ndarray]]  # the Boolean mode, and one column for each mode
 
-AREAS = {  # of a schematic cortex: share of 128 electrodes, and where the area lies
+AREAS = {  # of a schematic cortex: number of electrodes out of 128, and the center of the area
     "MP": (10, (1.0, 9.0)),
     "LP": (18, (2.0, 4.5)),
     "PM": (14, (6.0, 9.5)),
@@ -50,7 +50,7 @@ class Recording:
     times : ndarray of shape (time,)
         Seconds from the onset of the stimulus.
     positions : ndarray of shape (channels, 2)
-        Where the electrodes lie, in units of their distance.
+        The positions of the electrodes, in units of their spacing.
 
     Examples
     --------
@@ -78,16 +78,16 @@ def simulate_recording(
 ) -> Recording:
     """Return a simulated recording with patterns that are Boolean in space, in time or in trials.
 
-    An electrode grid is recorded from 0.2 s before to 0.6 s after a stimulus, trial after trial:
+    Each trial records an electrode grid from 0.2 s before to 0.6 s after a stimulus. There are three patterns:
 
     - *evoked response* (Boolean in trials): a waveform around one electrode, only in trials with a target;
     - *beta burst* (Boolean in space): a 20 Hz oscillation of equal strength on a patch of electrodes and
-      nowhere else, its amplitude different in each trial;
+      nowhere else, with a different amplitude in each trial;
     - *sustained shift* (Boolean in time): a shift of the potential that is on while the stimulus is shown and
-      off before and after, up on one side of the grid and down on the other, weaker from trial to trial.
+      off before and after, positive on one side of the grid and negative on the other, weaker in each trial.
 
-    The background has a spectrum that falls like 1/f, is shared by neighboring electrodes, and is independent
-    from trial to trial; a fifth of its variance is white sensor noise.
+    The background has a 1/f spectrum, is shared by neighboring electrodes, and is independent across trials;
+    a fifth of its variance is white sensor noise.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def _evoked_response(positions: np.ndarray, times: np.ndarray, n_trials: int, rn
 
 
 def _beta_burst(positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np.random.Generator) -> Pattern:
-    """Return a burst of 20 Hz on the quarter of the electrodes nearest to one of them."""
+    """Return a 20 Hz burst on the quarter of the electrodes nearest to a random electrode."""
     center = positions[rng.integers(len(positions))]
     distance2 = ((positions - center) ** 2).sum(axis=1)
     on = np.zeros(len(positions), dtype=bool)
@@ -179,7 +179,7 @@ def _beta_burst(positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np
 
 
 def _sustained_shift(positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np.random.Generator) -> Pattern:
-    """Return a shift while the stimulus is shown, up on one side, down on the other, weaker every trial."""
+    """Return a shift during the stimulus, positive on one side, negative on the other, weaker in each trial."""
     side = (2 * positions[:, 0] / positions[:, 0].max() - 1) * (1 if rng.random() < 0.5 else -1)
     on = (times >= 0.05) & (times < 0.45)
     fatigue = 1.5 * np.exp(-3 * np.arange(n_trials) / n_trials)
@@ -193,7 +193,7 @@ def _bump(centers: np.ndarray, positions: np.ndarray, width: float) -> np.ndarra
 
 
 def _unit_atom(mode: int, columns: list[np.ndarray]) -> tuple[Atom, float]:
-    """Return the atom of one column per mode, its real columns scaled to norm one, and its size."""
+    """Return the atom built from one column per mode, with real columns scaled to norm one, and its size."""
     real = [column for n, column in enumerate(columns) if n != mode]
     sizes = [np.linalg.norm(column) for column in real]
     factors = tuple((column / size)[:, None] for column, size in zip(real, sizes, strict=True))
@@ -207,9 +207,9 @@ class EcogSimulation:
     Attributes
     ----------
     sessions : dict of str to DataArray
-        The voltages (channel x time, microvolts) by the name of the condition, with coordinates "x", "y" and "area".
+        The voltages (channel x time, microvolts) of each condition, with coordinates "x", "y" and "area".
     truth : dict of str to BooleanCP
-        The patterns of each condition, of the tensor channel x time x trial that `tensor` gives.
+        The patterns of each condition, for the tensor channel x time x trial that `tensor` returns.
     patterns : tuple of str
         The name of each pattern, in the order of the atoms.
     trial_ms : float
@@ -279,11 +279,11 @@ def simulate_ecog(
 ) -> EcogSimulation:
     """Return a simulated ECoG recording at 1 kHz under rest, anesthesia and recovery, with known patterns.
 
-    Electrodes lie in eight areas of a schematic cortex. Under each condition three patterns repeat in all trials:
+    Electrodes lie in eight areas of a schematic cortex. Each condition has three patterns that repeat over trials:
 
-    - *area rhythm* (Boolean in space): an oscillation that two areas share in equal strength, and no other electrode,
-      its size and sign different in each trial;
-    - *up state* (Boolean in time): a shift that is on in a part of each trial, different in strength over the cortex;
+    - *area rhythm* (Boolean in space): an oscillation of equal strength in two areas and nowhere else, with a different
+      size and sign in each trial;
+    - *up state* (Boolean in time): a shift that is on in a part of each trial; its strength varies over the cortex;
     - *slow wave* (Boolean in trials): a wave around one electrode, in some of the trials.
 
     The background has a 1/f spectrum and is shared by neighbors; all channels carry the activity of a common reference,
@@ -358,7 +358,7 @@ def _ecog_patterns(
     frequency: float,
     rng: np.random.Generator,
 ) -> dict[str, Pattern]:
-    """Return mode and columns of the three patterns of one condition, by name."""
+    """Return the mode and the columns of the three patterns of one condition, by name."""
     length = times[-1] + 1e-3
     present = np.unique(areas)
     pair = rng.choice(present, 2, replace=False)
@@ -383,7 +383,7 @@ def _ecog_patterns(
 
 
 def _ecog_session(W: BooleanCP, label: str, noise: float, reference: float, rng: np.random.Generator) -> Any:
-    """Return a session: the patterns in consecutive trials, background and common reference, with LEAD around them."""
+    """Return a session: patterns in consecutive trials, background and common reference, with LEAD samples around."""
     xarray, extra = load_extra("xarray", "labels"), dict(W.labels.extra) if W.labels is not None else {}
     clean = W.to_tensor().transpose(0, 2, 1).reshape(W.shape[0], -1)
     n_times = clean.shape[1] + 2 * LEAD

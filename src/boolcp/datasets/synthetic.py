@@ -48,35 +48,35 @@ def make_boolean_cp(
     weights: ArrayLike | None = None,
     random_state: Any = None,
 ) -> Synthetic:
-    """Return a random tensor sum_k z_k (x) u_k (x) w_k, z Boolean along one mode, with noise and gaps.
+    """Return a random tensor sum_k z_k (x) u_k (x) w_k, z Boolean along one mode, with noise and missing entries.
 
-    The bits of z are Bernoulli(p), all other columns standard normal, as in the paper's synthetic data; any
-    order N >= 2 goes. Equal seeds give equal atoms whatever `noise` and `missing` are.
+    The bits of z are Bernoulli(p) and all other columns are standard normal, as in the paper's synthetic data.
+    Any order N >= 2 works. The same seed gives the same atoms for any `noise` and `missing`.
 
     Parameters
     ----------
     shape : sequence of int
         The sizes d_1 .. d_N of the modes, N >= 2.
     n_atoms : int or sequence of int
-        The number of atoms, spread over the allowed modes in turn, or the number along each of the N modes.
+        The number of atoms, assigned to the allowed modes in turn, or the number along each of the N modes.
     p : float
-        Probability that a bit is on, 0 < p <= 1. An atom without a single bit on gets one at random.
+        Probability that a bit is on, 0 < p <= 1. If all bits of an atom are off, a random one is turned on.
     noise : float
         Standard deviation of the normal noise added to the clean tensor.
     missing : float
         Share of the entries of X that are set to NaN, 0 <= missing < 1.
     boolean_modes : sequence of int, optional
-        The modes along which atoms are Boolean, all of them by default. Only for an `n_atoms` in one number.
+        The modes along which atoms are Boolean, all of them by default. Only allowed if `n_atoms` is one number.
     weights : array_like of shape (K,), optional
-        Factors that multiply the sizes of the atoms; not zero. All ones by default.
+        Nonzero factors that multiply the sizes of the atoms. All ones by default.
     random_state : int, numpy.random.Generator or None
         Source of randomness.
 
     Returns
     -------
     Synthetic
-        The named tuple (X, clean, truth). The real columns of `truth` have norm one, the sizes of the atoms
-        are its weights, all positive.
+        The named tuple (X, clean, truth). The real columns of `truth` have norm one. Its weights are the sizes
+        of the atoms, all positive.
 
     Examples
     --------
@@ -108,12 +108,12 @@ def make_boolean_cp(
 
 
 def load_syn(which: int, *, noise: float = 1.0, missing: float = 0.0, random_state: Any = None) -> Synthetic:
-    """Return the paper's Syn0, Syn1 or Syn2: 150 x 150 x 150 with 3, 9 or 15 atoms, evenly over the modes.
+    """Return the paper's Syn0, Syn1 or Syn2: 150 x 150 x 150 with 3, 9 or 15 atoms, spread evenly over the modes.
 
     Parameters
     ----------
     which : {0, 1, 2}
-        Which of the three.
+        The number of the data set.
     noise : float
         Standard deviation of the noise.
     missing : float
