@@ -304,14 +304,12 @@ def test_units_missing_entries_residual_and_stability_are_shown(tmp_path):
     assert f"{np.sqrt(np.nanmean(X.values**2)):.4g} uV" in page.words
     assert "no structure above white noise" in text and f"channel {check.structure[0]:.2f}, time " in text
     assert page.rows[0][-1] == "came back" and [row[-1] for row in page.rows[1:]] == ["100.0 %"] * 2
-    assert (
-        f"came back in 100.0 % of {stability.n_fits} fits ({stability.scheme})" in text
-        and "on in 100 % of the fits" in "".join(page.scripts)
-    )
+    assert re.search(r"came back in 100.0 % of \d+ fits \(halves", text)
+    assert "on in 100 % of the fits" in "".join(page.scripts)
     assert all(plotly_reads(chart) for chart in page.charts())
     with pytest.raises(ValueError, match="another decomposition"):
         report.write_report(W[[1, 0]], tmp_path / "other.html", stability=stability)
-    with pytest.raises(ValueError, match="reference has shape"):
+    with pytest.raises(ValueError, match="W has shape"):
         boolcp.stability(X[:, :5], 2, reference=W)
 
 
