@@ -95,7 +95,7 @@ def cases(folder):
     large = dask.array.from_array(
         boolcp.datasets.make_boolean_cp((40, 45, 50), 3, noise=0.1, random_state=0).X, chunks=20
     )
-    command = ["fit", str(folder / "X.npy"), "--atoms", "3", "--out", str(folder / "out"), "--force"]
+    command = ["fit", str(folder / "X.npy"), "-k", "3", "--out", str(folder / "out"), "--force"]
     yield "basic fit", lambda: boolcp.BMP(3, atom_rank=1, random_state=0).fit(X)
     yield "missing entries", lambda: boolcp.BMP(3, atom_rank=1, random_state=0).fit(gaps)
     yield '"auto"', lambda: boolcp.BMP(3, atom_rank="auto", random_state=0).fit(X)
