@@ -9,6 +9,7 @@ import scipy.linalg
 
 from boolcp import contractions
 from boolcp.fit.relax import cp_als, random_factors
+from boolcp.program._kernels import best_prefix
 from boolcp.program.grams import DenseGram, Gram, ThinGram
 from boolcp.program.maxcut import BooleanQuadratic, maximize
 from boolcp.result.atoms import Atom
@@ -62,7 +63,8 @@ def steepest_atom(
     solution, is_exact = boolean_program(residual, mode, rng, criterion, certify)  # lines 4-6
     if solution is None:
         return None
-    z = solution.z
+    others = [U for n, U in enumerate(residual.bases) if n != mode]
+    z, residual = solution.z, residual.opened(mode)  # V in the coordinates of a compressed tensor
     V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng)  # line 7
     if V is None:
         return None
@@ -71,6 +73,8 @@ def steepest_atom(
     descent = float(projection(residual, mode, V) @ z)
     value = score_value(descent, int(z.sum()), criterion)
     certificate = float("nan") if solution.bound is None else min(value / solution.bound, 1.0)
+    if others:
+        V = tuple(U @ A for U, A in zip(others, V, strict=True))
     return Candidate(make_atom(mode, z, V, certificate), descent, value)  # line 8
 
 
@@ -145,18 +149,12 @@ def best_boolean(p: np.ndarray, criterion: str = "normalized") -> tuple[np.ndarr
 
     The best z holds the largest entries of p or the most negative ones: both sorted prefixes are tried.
     """
-    increasing = np.sort(p)
-    best_value, best = -1.0, (1, 1, increasing[-1])
-    for sign in (1, -1):
-        ordered = increasing[::-1] if sign > 0 else -increasing
-        sums = np.cumsum(ordered)
-        values = sums * np.abs(sums)
-        if criterion == "normalized":
-            values = values / np.arange(1, len(p) + 1)
-        size = int(np.argmax(values)) + 1
-        if values[size - 1] > best_value * (1 + 1e-12):
-            best_value, best = values[size - 1], (sign, size, ordered[size - 1])
-    sign, size, smallest = best
+    ordered = np.sort(p)
+    is_ratio = criterion == "normalized"
+    size, best = best_prefix(ordered[::-1], is_ratio)
+    n_low, lowest = best_prefix(-ordered, is_ratio)
+    sign, size = (-1, n_low) if lowest > best * (1 + 1e-12) else (1, size)
+    smallest = -ordered[size - 1] if sign < 0 else ordered[-size]
     z = sign * p > smallest
     ties = np.flatnonzero(sign * p == smallest)  # the first of equal entries are taken
     z[ties[: size - np.count_nonzero(z)]] = True

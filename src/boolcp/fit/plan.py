@@ -58,7 +58,7 @@ class Job:
         """Return the search for the atom of steepest descent from an estimate of a tensor."""
 
         def find(W: BooleanCP) -> Any:
-            residual = tensor.residual(W)
+            residual = tensor.inner_residual(W)
             return greedy_atom_search(residual, self.modes, self.rng, atom_rank=self.atom_rank, certify=False)
 
         return find

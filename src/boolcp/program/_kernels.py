@@ -94,6 +94,28 @@ def thin_mixing_sweep(G: Array, V: Array, S: Array, t: float, momentum: float) -
 
 
 @njit(cache=True)
+def best_prefix(ordered: Array, is_ratio: bool) -> tuple[int, float]:
+    """Return how many of the first entries have the largest sum, or sum over the root of their number, and that."""
+    size, best, total = 1, -np.inf, 0.0
+    for i in range(len(ordered)):
+        total += ordered[i]
+        value = total / np.sqrt(i + 1.0) if is_ratio else total
+        if value > best:
+            size, best = i + 1, value
+    return size, best
+
+
+@njit(cache=True)
+def respond(rows: Array, Z: Bits) -> None:
+    """Set each row of Z to the bits z with the largest a'z / |z| for the row a of `rows`."""
+    for r in range(len(rows)):
+        ordered = np.sort(rows[r])[::-1]
+        smallest = ordered[best_prefix(ordered, True)[0] - 1]
+        for i in range(rows.shape[1]):
+            Z[r, i] = rows[r, i] >= smallest
+
+
+@njit(cache=True)
 def flip_sweeps(F: Array, z: Bits, is_ratio: bool) -> Array:
     """Improve the bits z (d,) in place by sweeps over all of them until no flip helps; return s = F'z.
 

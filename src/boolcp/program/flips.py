@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from boolcp.program._kernels import respond
 from boolcp.program.grams import MAX_FLIP_COST, Array, Bits, Gram, Quadratic, as_gram
 
 DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
@@ -51,10 +52,8 @@ def best_response(rows: Array, is_ratio: bool) -> Bits:
     """Return for each row a the Boolean z with the largest a'z, or with the largest a'z / |z|."""
     if not is_ratio:
         return rows > 0
-    Z, sizes = np.empty(rows.shape, dtype=bool), np.sqrt(np.arange(1, rows.shape[1] + 1))
-    for row, z in zip(rows, Z, strict=True):
-        ordered = np.sort(row)[::-1]
-        np.greater_equal(row, ordered[np.argmax(np.cumsum(ordered) / sizes)], out=z)
+    Z = np.empty(rows.shape, dtype=bool)
+    respond(np.ascontiguousarray(rows), Z)
     return Z
 
 
