@@ -61,7 +61,8 @@ def bounds_along(data: Storage, W: BooleanCP, weights: np.ndarray, mode: int, me
     """Return lambda_max(R_n R_n') along one mode for the residuals that judge some of the atoms, from above."""
     bounds = []
     for k, C in zip(members, data.residual_grams(W, weights[members], mode), strict=True):
-        bounds.append(eigenvalue_bound(C, W.atoms[k].z.astype(float)))
+        z = W.atoms[k].z.astype(float)
+        bounds.append(eigenvalue_bound(C, z if W.atoms[k].mode == mode else C.sum(axis=0) + C.diagonal()))
     return np.array(bounds, dtype=float)  # None becomes NaN
 
 
