@@ -24,6 +24,7 @@ from boolcp.fit.blocks import RunState, Term
 from boolcp.fit.relax import Sweeps
 from boolcp.fit.starts import ObservedSearch, Search
 from boolcp.fit.state import AtomRecord, Pursuit, State
+from boolcp.fit.uncertain import LastSearch
 from boolcp.fit.weights import NormalEquations
 from boolcp.io.atomic import check_free, replacing
 from boolcp.io.errors import FileError, reading
@@ -46,6 +47,7 @@ VALUES = (
     Sweeps,
     Search,
     ObservedSearch,
+    LastSearch,
     Term,
     RunState,
 )

@@ -18,8 +18,9 @@ from boolcp.fit.finish import by_size, fit_weights, not_worse, on_full_data, pen
 from boolcp.fit.polish import polish, polish_sweeps
 from boolcp.fit.pursuit import Find, add_greedy, boolean_matching_pursuit, polished_pursuit, pursue
 from boolcp.fit.relax import begin, last
-from boolcp.fit.starts import EXACT, Search, refine_once, revive, search, search_observed
+from boolcp.fit.starts import EXACT, MIN_STARTS, Search, refine_once, revive, search, search_observed
 from boolcp.fit.state import Pursuit, Settings, State
+from boolcp.fit.uncertain import LastSearch, decide_again, exchange_atoms, last_search, search_each_atom
 from boolcp.fit.watch import Progress, Stop, Watch, progress
 from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
@@ -28,7 +29,7 @@ from boolcp.storage import complete_tensor
 from boolcp.storage.lazy import check_fit, look_at, make_source
 from boolcp.storage.long import is_long
 from boolcp.storage.protocol import Storage
-from boolcp.storage.tucker import first_gram, is_compressible
+from boolcp.storage.tucker import augmented, first_gram, is_compressible
 
 EXTRA_RANK = 10  # directions kept in each mode of the compressed tensor beyond the number of columns
 NOISELESS = 1e-5  # a loss below this part of |X|^2 leaves nothing to the noise
@@ -86,7 +87,7 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     core, pursuit = Stage("core", core_stage, improves=False), Stage("pursuit", pursuit_stage)
     starts = Stage("start", start_stage), Stage("search", search_stage)
     if data.is_complete:
-        return core, pursuit, *starts, Stage("polish", polish_stage), result
+        return core, pursuit, *starts, Stage("polish", polish_stage), Stage("last", last_stage), result
     path = Stage("path", path_stage, improves=False)
     stages: tuple[Stage, ...] = (
         core,
@@ -95,6 +96,7 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
         *starts,
         Stage("observed", observed_stage),
         Stage("fewer", fewer_stage),
+        Stage("last", last_stage),
     )
     if settings.atom_rank == "auto":
         stages += Stage("filled", filled_stage), Stage("settle", settle_stage)
@@ -290,6 +292,60 @@ def fewer_stage(job: Job, state: State) -> Iterator[Step]:
             return
 
 
+def last_stage(job: Job, state: State) -> Iterator[Step]:
+    """Search further where bits are uncertain."""
+    first, data = reached(job, state), job.data
+    if first is None:
+        return
+    if state.here is None and "path" not in state.done and job.atom_rank == 1:
+        ask_for_end(data, by_size(first.to_decomposition()), state.done["pursuit"])
+    here, moves = LastSearch(first) if state.here is None else state.here, last_moves(job, state)
+    for here in last_search(data, moves, here):
+        yield here, progress("last", here.n_done, len(moves), here.best.loss, data.squared_norm)
+
+
+def last_moves(job: Job, state: State) -> list[tuple[float, Any]]:
+    """Return the moves of the last search, each with the gain of the weakest atom below which it is made."""
+    data, modes, limit, always = job.data, job.modes, {"max_iter": job.settings.max_iter}, float("inf")
+
+    def decide(W: Columns) -> Columns:
+        return decide_again(data, W, modes, **limit)
+
+    def search_augmented(W: Columns) -> Columns:
+        found = augmented_search(job, state, W.n_atoms)
+        return W if found is None else decide(polish(data, found, **limit))
+
+    def search_each(W: Columns) -> Columns:
+        return decide(search_each_atom(data, W, **limit))
+
+    def exchange(W: Columns) -> Columns:
+        return exchange_atoms(data, W, modes, **limit)
+
+    if job.atom_rank > 1:
+        return [(always, decide)]
+    if data.n_passes:
+        return [(always, decide), (2.0, search_augmented)]
+    return [(always, decide), (2.0, search_augmented), (always, search_each), (1.0, exchange)]
+
+
+def augmented_search(job: Job, state: State, n_atoms: int) -> Columns | None:
+    """Return the columns that a short search on a core augmented by contractions with ones leads to.
+
+    For data that are read in passes the search ends with exchanges of atoms on this core.
+    """
+    small, full = state.done["core"], complete_tensor(job.data, 0, False)
+    if small is None:
+        return None
+    large = augmented(full, small, n_atoms, job.modes)
+    *_, pursuit = boolean_matching_pursuit(large, n_atoms, job.modes, job.rng, tol=job.tol, certify=False)
+    if pursuit.n_atoms < n_atoms:
+        return None
+    limits: dict[str, Any] = {"n_init": min(job.settings.n_init, MIN_STARTS), "max_iter": job.settings.max_iter}
+    start, find = to_columns(pursuit.W), job.find_on(large)
+    found = last(search(large, start, n_atoms, job.modes, find, job.rng, Search(), **limits), Search()).result
+    return exchange_atoms(large, found, job.modes, max_iter=job.settings.max_iter) if job.data.n_passes else found
+
+
 def filled_stage(job: Job, state: State) -> Iterator[Step]:
     """Find blocks on the tensor completed by the refined atoms of rank one."""
     impute.check_size(job.data)
@@ -334,7 +390,7 @@ def finish(job: Job, state: State) -> Iterator[Step]:
     W = None if solution is None else by_size(solution.to_decomposition())
     if "path" not in done and done["core"] is not None:  # with the result, so that they share a pass over the data
         if W is not None and job.atom_rank == 1:
-            data.ask_ahead([W.factors, pursuit.W.factors])
+            ask_for_end(data, W, pursuit)
         pursuit = on_full_data(pursuit, data, job.atom_rank, s.certify and not state.is_stopped)
     if W is not None and solution is not None:
         start = done["start"] if "fitted" in done and done.get("start") is not None else pursuit.W
@@ -345,9 +401,16 @@ def finish(job: Job, state: State) -> Iterator[Step]:
     yield (pursuit, penalize(pursuit.W if W is None else W, s.alpha)), None
 
 
+def ask_for_end(data: Storage, W: BooleanCP, pursuit: Pursuit) -> None:
+    """Ask in one pass for what the look at the bits of W and the end of a fit need of data that are read in passes."""
+    data.ask_ahead([W.factors, pursuit.W.factors])
+
+
 def reached(job: Job, state: State) -> Columns | None:
     """Return the best columns that the stages so far have led to; None if nothing was refined."""
     done = state.done
+    if done.get("last") is not None:
+        return done["last"].best
     if done.get("fewer") is not None and done["fewer"][1] is not None:
         return done["fewer"][1]
     if done.get("polish") is not None:

@@ -27,8 +27,9 @@ class Progress:
 
     Parameters
     ----------
-    stage : {"pursuit", "search", "polish", "observed", "settle", "path"}
+    stage : {"pursuit", "search", "polish", "observed", "last", "settle", "path"}
         Atoms of the pursuit; starts of the refinement; sweeps over the full data; sweeps over the observed entries;
+        moves of the last search, where bits are uncertain;
         estimates of block atoms fitted to the observed entries; numbers of atoms of `fit_path`.
     step : int
         Number of steps done in this stage.
