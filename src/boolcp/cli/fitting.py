@@ -4,6 +4,7 @@ import shlex
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,8 +14,7 @@ from boolcp.cli.answers import answer, atom_rows, note
 from boolcp.cli.data import DataOptions, load_data
 from boolcp.cli.folders import LOG, RESULT, SUMMARY, check_folder, write_result
 from boolcp.cli.options import ModelOptions, make_model
-
-OWN_PARAMETERS = ("n_atoms", "random_state", "verbose", "certify")  # of the fit itself, not of those that test it
+from boolcp.cli.testing import assessed, check_columns, plain_test, run_test
 
 
 def run_fit(
@@ -23,7 +23,9 @@ def run_fit(
     n_atoms: int,
     out: Path | None,
     *,
+    is_assessed: bool = False,
     n_stability: int = 0,
+    tested: Sequence[str] = (),
     is_forced: bool = False,
     checkpoint: Path | None = None,
     is_resumed: bool = False,
@@ -35,6 +37,7 @@ def run_fit(
     check_checkpoint(checkpoint, is_resumed=is_resumed)
     bmp = make_model(model, n_atoms)
     X = load_data(data)
+    check_columns(X, tested)
     start = time.perf_counter()
     try:
         is_partial = fit_until_stopped(bmp, X, checkpoint=checkpoint)
@@ -43,19 +46,22 @@ def run_fit(
             note(f"\nThe same command resumes from {checkpoint}.")
         raise
     seconds = time.perf_counter() - start
-    notes: dict[str, Any] = {"is_partial": is_partial}
-    if n_stability and not is_partial:
-        notes["stability"] = find_stability(bmp, X, n_stability)
-    write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=is_forced)
+    if (is_assessed or n_stability) and not is_partial:
+        bmp.decomposition_ = assessed(bmp, X, is_assessed, n_stability)
     W = bmp.decomposition_
-    lines = [W.summary(), f"{seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}."]
+    tests = {column: run_test(W, column) for column in tested}
+    notes: dict[str, Any] = {"is_partial": is_partial}
+    notes |= {"tests": {column: plain_test(test) for column, test in tests.items()}} if tests else {}
+    write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=is_forced)
+    lines = [W.summary(), *(f"{column}, {test.summary()}" for column, test in tests.items())]
+    lines += [f"{seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}."]
     lines.append(f"Pictures: {shlex.join(['boolcp', 'report', str(out)])}")
     if is_partial:
         lines.append(f"Stopped by Ctrl-C: a valid but partial result, {W.n_atoms} of {n_atoms} atoms.")
         lines += [] if checkpoint is None else [f"The same command with --force resumes from {checkpoint}."]
     values = {"folder": out, "result": out / RESULT, "seconds": seconds, "explained": W.explained()}
     values |= {"is_partial": is_partial, "shape": W.shape, "dims": W.dims, "atoms": atom_rows(W)}
-    answer("\n".join(lines), values | {"stability": notes.get("stability")}, as_json=as_json)
+    answer("\n".join(lines), values | {"tests": notes.get("tests", {})}, as_json=as_json)
     return INTERRUPTED if is_partial else 0
 
 
@@ -110,22 +116,3 @@ class Stopper:
             raise KeyboardInterrupt
         note("\nStopping: what has been found is finished and saved. Ctrl-C again: sooner. A third time: no result.")
         raise Stop
-
-
-def find_stability(model: Any, X: Any, n_runs: int) -> dict[str, Any]:
-    """Return how often the atoms come back in fits to bootstrap samples of the last mode, as JSON can hold it."""
-    import numpy as np
-
-    from boolcp.trust.stability import stability
-
-    options = {name: value for name, value in model.get_params().items() if name not in OWN_PARAMETERS}
-    W, seed = model.decomposition_, model.random_state
-    settings = {"n_runs": n_runs, "scheme": "bootstrap", "reference": W, "random_state": seed, "verbose": 1}
-    found = stability(X, W.n_atoms, **settings, **options)
-    bits = [[None if np.isnan(p) else round(float(p), 4) for p in row] for row in found.bit_probability]
-    return {
-        "recurrence": [float(share) for share in found.recurrence],
-        "bit_probability": bits,
-        "n_fits": len(found.similarity),
-        "scheme": f"bootstrap along {X.dims[-1]}",
-    }

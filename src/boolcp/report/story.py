@@ -7,22 +7,23 @@ import numpy as np
 from boolcp import plotting
 from boolcp.plotting.mode_labels import further_of, unit_of
 from boolcp.plotting.patterns import leading_column
+from boolcp.report.tested import Tests, best_test, p_words
 from boolcp.report.words import has_shares, on_text, plural, value_label
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.trust import Trust
+from boolcp.trust.verdict import Verdict, verdicts
 
 MAX_TOLD = 4  # atoms that the story tells of
 MAX_LISTED = 8  # entries that a sentence names
-MIN_GROUP = 5  # entries of a group that a sentence speaks of
-STABLE = 0.8  # share of other fits from which an atom has come back
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-def tell(W: BooleanCP, provenance: dict[str, Any], stability: Any = None, residual: Any = None) -> list[str]:
+def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any = None) -> list[str]:
     """Return the sentences: what was found, whether it can be trusted, atom by atom, and what is left."""
     if not W.n_atoms:
         return ["No atom was found."]
     told = _order(W)[:MAX_TOLD]
-    sentences = [_opening(W, provenance), _trust(W, stability), *(atom_sentence(W, k) for k in told)]
+    sentences = [_opening(W, provenance), _trust(W), *(atom_sentence(W, k, tests) for k in told)]
     if len(told) < W.n_atoms:
         n = W.n_atoms - len(told)
         sentences.append(f"The other {'one is' if n == 1 else f'{number(n)} are'} below.")
@@ -47,53 +48,63 @@ def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
     return f"{atoms} {verb} {100 * W.explained():.0f} % of the variance of {quantity}{missing}."
 
 
-def _trust(W: BooleanCP, stability: Any) -> str:
-    if stability is None:
-        return "Whether they come back in other fits was not tested."
-    n = int(np.sum(np.asarray(stability.recurrence) >= STABLE))
+def _trust(W: BooleanCP) -> str:
+    """Return how many atoms stand the tests that were made."""
+    known = W.trust or Trust()
+    made = ["are more than noise"] if known.p_adjusted is not None else []
+    made += [f"come back in at least 80 % of {known.stable_over}"] if known.stability is not None else []
+    if not made:
+        return "Whether they are more than noise has not been tested (boolcp fit --assess, boolcp.assess)."
+    n = sum(stands(verdict) for verdict in verdicts(W))
     if W.n_atoms == 1:
-        who = "It comes" if n else "It does not come"
-    else:
-        some = "One of them comes" if n == 1 else f"{number(n).capitalize()} of them come"
-        who = {0: "None of them comes", W.n_atoms: "All of them come"}.get(n, some)
-    return f"{who} back in at least {100 * STABLE:.0f} % of {stability.n_fits} other fits ({stability.scheme})."
+        return f"It {'stands' if n else 'does not stand'} the tests."
+    who = {0: "None", W.n_atoms: "All"}.get(n, number(n).capitalize())
+    verb = "stands" if n in (0, 1) else "stand"
+    return f"{who} of them {verb} the tests: to {' and to '.join(_infinitive(text) for text in made)}."
 
 
-def atom_sentence(W: BooleanCP, k: int) -> str:
-    """Return one atom in a sentence: where it is on, by condition if there are any, and where it is largest."""
+def _infinitive(text: str) -> str:
+    return text.replace("are more", "be more")
+
+
+def stands(verdict: Verdict) -> bool:
+    """Return True if an atom was tested and nothing speaks against it."""
+    made = [answer for answer in (verdict.is_stable, verdict.is_significant) if answer is not None]
+    return bool(made) and all(made) and verdict.is_informative
+
+
+def atom_sentence(W: BooleanCP, k: int, tests: Tests) -> str:
+    """Return one atom in a sentence or two: where it is on, in which conditions, and where it is largest."""
     atom = W.atoms[k]
     where = f"Atom {k} is on in {atom.n_ones} of {len(atom.z)} {plural(W, atom.mode)}"
-    detail = detail_text(W, k)
-    peak = peak_text(W, k)
+    detail, peak = detail_text(W, k, tests), peak_text(W, k)
     return f"{where}{f': {detail}' if detail else ''}.{f' {peak}' if peak else ''}"
 
 
-def card_text(W: BooleanCP, k: int) -> str:
+def card_text(W: BooleanCP, k: int, tests: Tests) -> str:
     """Return what the card of an atom says below its heading, which has told in how many entries it is on."""
-    detail = detail_text(W, k)
+    detail = detail_text(W, k, tests)
     return " ".join(filter(None, [detail and f"{detail[0].upper()}{detail[1:]}.", peak_text(W, k)]))
 
 
-def detail_text(W: BooleanCP, k: int) -> str:
+def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
     """Return where an atom is on beyond the number: in which conditions, or the labels themselves if they are few."""
     atom = W.atoms[k]
-    groups = [name for mode, name in plotting.groups_of(W) if mode == atom.mode and name not in (W.dims or ())]
-    texts = [text for name in groups if (text := group_text(W, k, name))]
+    found = best_test(tests, k, atom.mode)
+    if found is not None:
+        name, test = found
+        return f"{group_text(W, k, name)} ({p_words(test.p_adjusted[k])})"
     is_few = 0 < atom.n_ones <= MAX_LISTED or 0 < len(atom.z) - atom.n_ones <= 3
-    return texts[0] if texts else (on_text(W, k) if is_few else "")
+    return on_text(W, k) if is_few else ""
 
 
 def group_text(W: BooleanCP, k: int, name: str) -> str:
-    """Return in words in which groups an atom is on, or nothing if it is in all to the same degree."""
+    """Return in words in which groups an atom is on, those with most of it first."""
     atom = W.atoms[k]
-    values = further_of(W, atom.mode, name)
-    labels = np.array([str(v) for v in (plotting.coordinates_of(W, atom.mode) if values is None else values)])
-    names = list(dict.fromkeys(labels.tolist()))
+    labels = np.array([str(value) for value in further_of(W, atom.mode, name)])
+    names = [one for one in dict.fromkeys(labels.tolist()) if one]
     counts = {one: (int(atom.z[labels == one].sum()), int(np.sum(labels == one))) for one in names}
-    shares = {one: n_on / n for one, (n_on, n) in counts.items() if n >= MIN_GROUP}
-    names = list(shares)
-    if len(names) < 2 or max(shares.values()) - min(shares.values()) < 0.25:
-        return ""
+    shares = {one: n_on / n for one, (n_on, n) in counts.items()}
     entries = plural(W, atom.mode)
     ranked = sorted(names, key=lambda one: -shares[one])
     if set(shares.values()) <= {0.0, 1.0}:
@@ -117,7 +128,7 @@ def _part(n_on: int, n: int, group: str, entries: str) -> str:
 
 def _adjective(name: str, value: str) -> str:
     """Return a value as it is said before a noun: with the name of its column if it means nothing alone."""
-    return f"{name}={value}" if value in ("True", "False", "") or value.replace(".", "").isdigit() else value
+    return f"{name}={value}" if value in ("True", "False") or value.replace(".", "").isdigit() else value
 
 
 def peak_text(W: BooleanCP, k: int) -> str:
