@@ -6,7 +6,7 @@ import numpy as np
 
 from boolcp import plotting
 from boolcp.plotting.mode_labels import unit_of
-from boolcp.result.summary import shape_text
+from boolcp.result.summary import proved_percent, shape_text
 
 MAX_NAMES = 60
 MAX_GROUPS, MAX_STATES = 12, 6  # groups of a coordinate; entries of a mode that are each a group
@@ -131,12 +131,19 @@ def describe_atoms(W, diagnosis, stability=None):
                 "weight_order": float(W.weights[k]),
                 "on": on_text(W, k),
                 "verdict": "" if diagnosis is None else f"{diagnosis.verdicts[k]} ({diagnosis.reasons[k]})",
+                "proved": "" if np.isnan(atom.certificate) else f"proved: {proved_words(atom.certificate)}",
                 "stability_text": "" if stability is None else stability_text(stability, k),
                 **{name: percent(share) for name, share in shares.items()},
+                "certificate": proved_percent(atom.certificate),
                 **{f"{name}_order": -1.0 if np.isnan(share) else float(share) for name, share in shares.items()},
             }
         )
     return rows
+
+
+def proved_words(certificate):
+    """Return in words what the certificate of an atom proves about its bits."""
+    return f"its bits reach at least {proved_percent(certificate)} of the best possible score"
 
 
 def stability_text(stability, k):

@@ -509,6 +509,34 @@ class BooleanCP:
         """
         return sums.explained_unique(self)
 
+    def certify(self, X: Any, *, mask: ArrayLike | None = None, effort: str = "default") -> "BooleanCP":
+        """Return the decomposition with certificates proved on X: the share of the best score that bits reach, at least.
+
+        The bits of each atom are judged on what all other atoms leave of X, with the best real part for them. A fit
+        proves this with the effort "quick", which is enough where an atom stands out of the rest.
+
+        Parameters
+        ----------
+        X : array-like or xarray.DataArray
+            The tensor that was fitted, in memory.
+        mask : array-like of bool, optional
+            True where X is observed.
+        effort : {"quick", "default", "thorough"}
+            A closed form, a proof down to 0.5 % (about 0.1 s for each atom along a mode of 150 entries, 1 s for 300), or
+            down to 0.01 %.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X = boolcp.datasets.make_boolean_cp((30, 32, 34), 3, noise=3.0, random_state=0).X
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> [round(atom.certificate, 2) for atom in W.certify(X).atoms]
+        [1.0, 1.0]
+        """
+        from boolcp.fit.certify import certify_on
+
+        return certify_on(self, X, mask, effort)
+
     # what a person reads
 
     def summary(self) -> str:

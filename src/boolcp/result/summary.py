@@ -46,18 +46,31 @@ def _table(W: "BooleanCP") -> list[tuple[str, ...]]:
     for k, atom in enumerate(W.atoms):
         rank = "block" if atom.rank is None else str(atom.rank)
         ones = f"{atom.n_ones}/{len(atom.z)}"
-        shares = [_percent(alone[k]), _percent(unique[k]), _percent(atom.certificate)]
+        shares = [_percent(alone[k]), _percent(unique[k]), proved_percent(atom.certificate)]
         rows.append((str(k), W.mode_name(atom.mode), ones, rank, f"{W.weights[k]:.4g}", *shares))
     return rows
 
 
 def _closing_lines(W: "BooleanCP") -> list[str]:
-    """Return the number of parameters, and the verdict on identifiability if there is one."""
+    """Return what is proved about the bits, the number of parameters, and the verdict on identifiability, if any."""
     from boolcp.trust.identifiability import verdict
 
-    words = verdict(W)
     counts = f"{W.n_parameters} parameters and {W.n_bits} bits for {int(np.prod(W.shape, dtype=float))} entries."
-    return [counts, words] if words else [counts]
+    return [words for words in (counts, proved_text(W), verdict(W)) if words]
+
+
+def proved_text(W: "BooleanCP") -> str:
+    """Return in words what the certificates prove about all atoms, or nothing if an atom has none."""
+    certificates = [atom.certificate for atom in W.atoms]
+    if not certificates or np.isnan(certificates).any():
+        return ""
+    which = "its bits reach" if W.n_atoms == 1 else "the bits of every atom reach"
+    return f"Proved: {which} at least {proved_percent(min(certificates))} of the best possible score."
+
+
+def proved_percent(share: float) -> str:
+    """Return a proved share in percent, rounded down, as a proof has to be."""
+    return "-" if np.isnan(share) else f"{np.floor(1000 * share + 1e-9) / 10:.1f} %"
 
 
 def count_text(W: "BooleanCP") -> str:
