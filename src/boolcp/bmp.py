@@ -224,9 +224,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.check_callback(callback)
         data, labels = self._read(X, mask, is_fitted=False)
         rng = checks.make_generator(self.random_state)
-        job, first = self._job(data, labels, rng), State(done=self._fitted_before(data))
-        with one_thread(), self._watch(job, first, callback, checkpoint) as (watch, state):
-            pursuit, W = run(job, make_plan(data, job.settings), state, watch)
+        job = self._job(data, labels, rng)
+        with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
+            first = State(done=self._fitted_before(data))
+            with self._watch(job, first, callback, checkpoint) as (watch, state):
+                pursuit, W = run(job, make_plan(data, job.settings), state, watch)
         undetermined = find_undetermined(data)
         checks.warn_undetermined(undetermined, None if labels is None else labels.dims)
         self.path_ = tuple(replace(W_k, labels=labels, undetermined=undetermined) for W_k in pursuit.path)

@@ -1,7 +1,7 @@
 """Tensors with a known answer: random Boolean CP tensors, Syn0 to Syn2 of the paper, simulated recordings.
 
-The functions take sizes, a noise level and a seed. They return a tensor together with the decomposition that generated
-it. Nothing is downloaded or read from files.
+Sizes, a noise level and a seed enter. A tensor leaves, together with the decomposition that generated it. Nothing is
+downloaded or read from files.
 """
 
 from boolcp.datasets.ecog import EcogSimulation, Recording, simulate_ecog, simulate_recording
