@@ -1,5 +1,6 @@
 """For tests and the examples in docstrings alike."""
 
+import shutil
 import sys
 
 import pytest
@@ -11,3 +12,10 @@ def close_figures():
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say loudly that nothing was tested in a browser, where there is none."""
+    if not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))):
+        text = "NO BROWSER: reports were not tested in one; install chromium or chrome"
+        terminalreporter.write_sep("!", text, red=True)

@@ -24,6 +24,16 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
 ]
+if os.environ.get("INTERSPHINX") == "1":  # links to the pages of other libraries; the build needs the network for them
+    extensions.append("sphinx.ext.intersphinx")
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+        "scipy": ("https://docs.scipy.org/doc/scipy", None),
+        "sklearn": ("https://scikit-learn.org/stable", None),
+        "xarray": ("https://docs.xarray.dev/en/stable", None),
+        "matplotlib": ("https://matplotlib.org/stable", None),
+    }
 exclude_patterns = ["_build", "auto_examples/*.ipynb", "auto_examples/*.py", "sg_execution_times.rst"]
 templates_path = ["_templates"]
 default_role = "py:obj"  # `name` in a docstring is code, and a link if it is public

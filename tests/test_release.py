@@ -1,0 +1,67 @@
+"""What a release needs: one version, what conda needs, pinned actions, and a list of what has to be filled in."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import boolcp
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SHIPPED = re.compile(r"\.(md|toml|yml|yaml|cff|py|sh)$|^Makefile$")
+TO_FILL = {"pyproject.toml", "CITATION.cff", "conda/recipe.yaml"}
+
+
+def text(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern"),
+    [
+        ("CITATION.cff", r"^version: (\S+)$"),
+        ("conda/recipe.yaml", r'^  version: "(\S+)"$'),
+        ("CHANGELOG.md", r"^## \[(\S+)\]"),
+    ],
+)
+def test_the_version_is_the_same_everywhere(path, pattern):
+    assert re.search(pattern, text(path), re.MULTILINE)[1] == boolcp.__version__.removesuffix(".dev0")
+
+
+def test_the_conda_recipe_needs_what_the_package_needs():
+    recipe = re.findall(r"^    - (\S+) (>=\S+)$", text("conda/recipe.yaml"), re.MULTILINE)
+    needed = {*PROJECT["project"]["dependencies"], f"python{PROJECT['project']['requires-python']}"}
+    assert {f"{name}{version}" for name, version in recipe} == needed
+
+
+def test_actions_are_pinned_and_call_targets_that_exist():
+    targets = set(re.findall(r"^([\w-]+):", text("Makefile"), re.MULTILINE))
+    workflows = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+    assert [path.stem for path in workflows] == ["ci", "release"]
+    for path in workflows:
+        content = path.read_text(encoding="utf-8")
+        uses = re.findall(r"uses: (\S+)", content)
+        assert uses and all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", name) for name in uses), path.name
+        called = {word for line in re.findall(r"run: make (.+)", content) for word in line.split()}
+        assert called <= targets, called - targets
+
+
+def test_pages_name_targets_that_exist():
+    targets = set(re.findall(r"^([\w-]+):", text("Makefile"), re.MULTILINE))
+    for page in ("CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"):
+        for line in re.findall(r"`make ([a-z -]+)`", text(page)):
+            assert set(line.split()) <= targets, (page, line)
+
+
+def test_places_to_be_filled_in_are_those_that_releasing_lists():
+    """Nobody and no address is invented: a placeholder stands where one is needed, and one page lists them."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a clone")
+    own = {Path(__file__).relative_to(ROOT).as_posix(), "RELEASING.md"}
+    names = [name for name in listed.stdout.split("\n") if SHIPPED.search(name) and name not in own]
+    found = {name for name in names if (ROOT / name).is_file() and "example.org" in text(name)}
+    assert found == TO_FILL and all(name in text("RELEASING.md") for name in found)
