@@ -2,14 +2,36 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from boolcp import checks
+from boolcp.fit.weights import atom_system
 from boolcp.program.grams import DenseGram
+from boolcp.program.maxcut import EFFORTS
 from boolcp.program.relaxation import eigenvalue_bound
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.labels import read_labels
+from boolcp.storage import make_storage
 from boolcp.storage.long import THIN, is_long, n_columns
 from boolcp.storage.protocol import Storage
+from boolcp.threads import one_thread
+
+
+def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, effort: str) -> BooleanCP:
+    """Return W with the certificates of its atoms on data that is given by a user."""
+    checks.check_choice(effort, "effort", EFFORTS)
+    X, observed = checks.check_tensor(read_labels(X)[0], mask)
+    if X.shape != W.shape:
+        raise ValueError(f"X has shape {X.shape}: pass the tensor that was fitted, of shape {W.shape}.")
+    data = make_storage(X, observed)
+    with one_thread():
+        G, b = atom_system(data, W.atoms)
+        parts: dict[str, Any] = {"data_inner": b, "data_gram": None if data.is_complete else G}
+        W = replace(W, data_norm2=data.squared_norm, **parts)
+        return certify(data, W, left_out_weights(W), effort=effort) if W.n_atoms else W
 
 
 def certify(data: Storage, W: BooleanCP, weights: np.ndarray, *, effort: str = "quick") -> BooleanCP:

@@ -10,7 +10,7 @@ import numpy as np
 from boolcp import plotting
 from boolcp.plotting.mode_labels import MAX_STATES, unit_of
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.summary import shape_text
+from boolcp.result.summary import proved_percent, shape_text
 
 MAX_NAMES = 60
 MAX_SEARCHED = 50_000  # labels of a mode that the page holds for the search
@@ -138,6 +138,7 @@ def describe_atoms(W, stability=None):
                 "bits": packed(atom.z),
                 "stability_text": "" if stability is None else stability_text(stability, k),
                 **{name: percent(share) for name, share in shares.items()},
+                "certificate": proved_percent(atom.certificate),
                 **{f"{name}_order": -1.0 if np.isnan(share) else float(share) for name, share in shares.items()},
             }
         )

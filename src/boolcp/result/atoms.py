@@ -519,6 +519,34 @@ class BooleanCP:
 
     # how sure it is
 
+    def certify(self, X: Any, *, mask: ArrayLike | None = None, effort: str = "default") -> "BooleanCP":
+        """Return the decomposition with certificates proved on X: the share of the best score that bits reach.
+
+        The bits of each atom are judged on what all other atoms leave of X, with the best real part for them. A fit
+        proves this with the effort "quick", which is enough where an atom stands out.
+
+        Parameters
+        ----------
+        X : array-like or xarray.DataArray
+            The tensor that was fitted, in memory.
+        mask : array-like of bool, optional
+            True where X is observed.
+        effort : {"quick", "default", "thorough"}
+            A closed form; a proof down to 0.5 % (about 0.1 s for each atom along a mode of 150 entries, 1 s for 300);
+            or down to 0.01 %.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X = boolcp.datasets.make_boolean_cp((30, 32, 34), 3, noise=3.0, random_state=0).X
+        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> [round(atom.certificate, 2) for atom in W.certify(X).atoms]
+        [1.0, 1.0]
+        """
+        from boolcp.fit.certify import certify_on
+
+        return certify_on(self, X, mask, effort)
+
     def bit_confidence(self, *, refit: bool = True, sigma: float | None = None) -> tuple[np.ndarray, ...]:
         """Return for each atom the probability that each of its bits is right, given the other atoms, (d_n,) each.
 
@@ -574,9 +602,10 @@ class BooleanCP:
         >>> print(W.summary())
         2 atoms of a 8 x 9 x 10 tensor, 98.70 % of the variance explained
         atom  mode  ones  rank  weight   alone  unique  certificate  sure bits
-           0     1   3/9     1   11.26  67.6 %  71.0 %      100.0 %      100 %
-           1     0   3/8     1   7.451  27.7 %  31.1 %      100.0 %      100 %
+           0     1   3/9     1   11.26  67.6 %  71.0 %       99.9 %      100 %
+           1     0   3/8     1   7.451  27.7 %  31.1 %       99.9 %      100 %
         35 parameters and 17 bits for 720 entries.
+        Proved: the bits of every atom reach at least 99.9 % of the best possible score.
         Atoms are not tested yet: W = boolcp.assess(X, W).
         The sum of these 2 atoms has no other description by 2 atoms.
         """

@@ -61,6 +61,7 @@ def _table(W: "BooleanCP") -> list[tuple[str, ...]]:
     shares |= {} if known.stability is None else {"stability": known.stability}
     rough = ("sure bits", "stability")
     columns |= {name: [_percent(x, 0 if name in rough else 1) for x in values] for name, values in shares.items()}
+    columns["certificate"] = [proved_percent(atom.certificate) for atom in W.atoms]
     columns |= {} if known.p_adjusted is None else {"p": [p_text(p) for p in known.p_adjusted]}
     if any(verdict.text for verdict in verdicts):
         columns[VERDICT] = [verdict.text for verdict in verdicts]
@@ -84,7 +85,21 @@ def _closing_words(W: "BooleanCP") -> list[str]:
     from boolcp.trust.verdict import closing_words
 
     counts = f"{W.n_parameters} parameters and {W.n_bits} bits for {int(np.prod(W.shape, dtype=float))} entries."
-    return [counts, *closing_words(W)]
+    return [words for words in (counts, proved_words(W), *closing_words(W)) if words]
+
+
+def proved_words(W: "BooleanCP") -> str:
+    """Return in words what the certificates prove about all atoms, or nothing if an atom has none."""
+    certificates = [atom.certificate for atom in W.atoms]
+    if not certificates or np.isnan(certificates).any():
+        return ""
+    which = "its bits reach" if W.n_atoms == 1 else "the bits of every atom reach"
+    return f"Proved: {which} at least {proved_percent(min(certificates))} of the best possible score."
+
+
+def proved_percent(share: float) -> str:
+    """Return a proved share in percent, rounded down, as a proof has to be."""
+    return "-" if np.isnan(share) else f"{np.floor(1000 * share + 1e-9) / 10:.1f} %"
 
 
 def count_text(W: "BooleanCP") -> str:

@@ -1,0 +1,71 @@
+"""Certificates: never more than the true share of the best bits, and near it with enough effort."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+import boolcp
+from boolcp.datasets import make_boolean_cp
+
+
+def true_shares(W, X, observed):
+    """Return the decrease of the loss by the bits of each atom over the largest of all bits, by enumeration."""
+    shares = []
+    for k, atom in enumerate(W.atoms):
+        others = replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights))
+        R = np.where(observed, X - others.to_tensor(), 0.0)
+        R = np.moveaxis(R, atom.mode, 0).reshape(len(atom.z), -1)
+        every = np.array(list(product([0, 1], repeat=len(atom.z))))[1:]
+        decreases = np.sum((every @ R) ** 2, axis=1) / every.sum(axis=1)
+        shares.append(np.sum((atom.z @ R) ** 2) / atom.z.sum() / decreases.max())
+    return np.array(shares)
+
+
+def certificates(W):
+    return np.array([atom.certificate for atom in W.atoms])
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_certificate_is_proved_and_nearly_the_true_share(seed, is_masked):
+    X = make_boolean_cp((8, 9, 10), 3, noise=2.0, random_state=seed).X
+    observed = np.random.default_rng(seed).random(X.shape) > 0.2 if is_masked else np.ones(X.shape, dtype=bool)
+    W = boolcp.decompose(X, 3, mask=observed, random_state=0)
+    truth = true_shares(W, X, observed)
+    quick, thorough = (certificates(W.certify(X, mask=observed, effort=effort)) for effort in ("quick", "thorough"))
+    assert np.all(quick <= truth + 1e-9) and np.all(thorough <= truth + 1e-9)
+    assert np.all(thorough >= quick - 1e-9) and np.all(thorough > 0.995 * truth)
+
+
+def test_the_proof_changes_nothing_but_certificates():
+    X = make_boolean_cp((12, 13, 14), 2, noise=1.0, random_state=0).X
+    W = boolcp.decompose(X, 2, random_state=0)
+    proved = W.certify(X)
+    assert np.array_equal(proved.to_tensor(), W.to_tensor()) and proved.explained() == pytest.approx(W.explained())
+    assert "Proved: the bits of every atom reach at least" in proved.summary()
+
+
+def test_what_is_printed_is_rounded_down():
+    X = make_boolean_cp((12, 13, 14), 1, noise=1.0, random_state=0).X
+    W = boolcp.decompose(X, 1, random_state=0)
+    assert "at least 99.9 %" in replace(W, atoms=(replace(W.atoms[0], certificate=0.9999),)).summary()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [({"effort": "endless"}, "effort"), ({"X": np.ones((3, 3, 3))}, r"X has shape \(3, 3, 3\)")],
+)
+def test_wrong_arguments_are_named(change, words):
+    X = make_boolean_cp((6, 7, 8), 1, random_state=0).X
+    W = boolcp.decompose(X, 1, random_state=0)
+    with pytest.raises(ValueError, match=words):
+        W.certify(change.pop("X", X), **change)
+
+
+def test_an_empty_decomposition_stays_empty():
+    X = np.zeros((3, 4, 5))
+    with pytest.warns(UserWarning):
+        W = boolcp.decompose(X, 1, random_state=0)
+    assert W.n_atoms == 0 and W.certify(X).n_atoms == 0
