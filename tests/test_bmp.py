@@ -149,18 +149,6 @@ def test_labelled_input_names_the_modes():
         BMP(2, boolean_modes=["place"]).fit(labelled)
 
 
-def test_l1_penalty_shrinks_and_drops():
-    X = sample((12, 13, 14), 4, noise=1.0).X
-    free = decompose(X, 4, random_state=0)
-    alpha = 0.5 * np.abs(free.data_inner).max()
-    for refine in (True, False):
-        W = decompose(X, 4, alpha=alpha, refine=refine, random_state=0)
-        assert np.abs(W.weights).sum() < np.abs(free.weights).sum()
-        gradient = W.data_inner - W.inner_products() @ W.weights
-        active = W.weights != 0
-        np.testing.assert_allclose(np.abs(gradient[active]), alpha, rtol=1e-6)
-
-
 def test_zero_tensor_has_no_atoms():
     with pytest.warns(UserWarning, match="zero everywhere"):
         model = BMP(3).fit(np.zeros((4, 5, 6)))
@@ -241,7 +229,6 @@ BAD = {
     "criterion": (np.ones((3, 3)), {"criterion": "best"}, ValueError, "criterion must be one of"),
     "rank 0": (np.ones((3, 3)), {"atom_rank": 0}, ValueError, "atom_rank must be at least 1"),
     "rank text": (np.ones((3, 3)), {"atom_rank": "full"}, ValueError, "atom_rank must be an integer, None"),
-    "alpha": (np.ones((3, 3)), {"alpha": -1}, ValueError, "alpha must be finite and at least 0"),
     "tol": (np.ones((3, 3)), {"tol": np.nan}, ValueError, "tol must be finite"),
     "seed": (np.ones((3, 3)), {"random_state": "x"}, (TypeError, ValueError), "random_state must be"),
     "auto alone": (np.ones((3, 3)), {"atom_rank": "auto", "refine": False}, ValueError, "needs refine=True"),

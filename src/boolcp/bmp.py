@@ -54,8 +54,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         noise level chooses compete with atoms of rank one, and are taken where their estimated risk is lower.
     criterion : {"normalized", "published"}
         What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
-    alpha : float
-        Weight of the l1 penalty on the weights (the atomic norm of Eq. (3)). The factors ignore it.
     refine : bool
         Correct all factors after the pursuit (relax, round, polish), not only the weights.
     n_init : int
@@ -119,7 +117,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         boolean_modes: Sequence[int | str] | int | str | None = None,
         atom_rank: int | str | None = 1,
         criterion: str = "normalized",
-        alpha: float = 0.0,
         refine: bool = True,
         n_init: int = 10,
         max_iter: int = 50,
@@ -136,7 +133,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.boolean_modes = boolean_modes
         self.atom_rank = atom_rank
         self.criterion = criterion
-        self.alpha = alpha
         self.refine = refine
         self.n_init = n_init
         self.max_iter = max_iter
@@ -468,7 +464,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.check_integer(self.n_atoms, "n_atoms", 1)
         checks.check_atom_rank(self.atom_rank)
         checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
-        checks.check_number(self.alpha, "alpha")
         checks.check_number(self.tol, "tol")
         checks.check_integer(self.n_init, "n_init", 1)
         checks.check_integer(self.max_iter, "max_iter", 1)

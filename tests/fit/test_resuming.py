@@ -228,7 +228,7 @@ def test_a_generator_comes_back_from_its_state():
     ("changed", "text"),
     [
         ({"n_atoms": 4}, r"different parameters, namely n_atoms \(3 there, 4 here\)"),
-        ({"alpha": 0.5, "refine": False}, r"alpha \(0.0 there, 0.5 here\), refine \(True there, False here\)"),
+        ({"max_iter": 5, "refine": False}, r"max_iter \(50 there, 5 here\), refine \(True there, False here\)"),
         ({"random_state": 1}, r"random_state \(0 there, 1 here\)"),
         ({"random_state": None}, r"random_state \(0 there, None here\)"),
         ({"tol": 1.0000001e-6}, "tol"),

@@ -34,7 +34,6 @@ WARM = {
     "not compressed": (BMP(4, random_state=0, compression=False), lambda: tensor(n_atoms=5)),
     "masked": (BMP(4, random_state=0), lambda: with_gaps(tensor((15, 16, 17), 5), 0.3)),
     "listed": (BMP(2, random_state=0, n_init=3), lambda: listed(tensor((50, 50, 50), 3), 0.049)),
-    "penalized": (BMP(4, random_state=0, alpha=0.1), lambda: tensor(n_atoms=5)),
 }
 
 

@@ -1,11 +1,9 @@
 import naive
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from samples import KINDS, random_decomposition
 
-from boolcp.fit.weights import NormalEquations, atom_products, atom_system, solve_lasso
+from boolcp.fit.weights import NormalEquations, atom_products, atom_system
 from boolcp.storage import DenseTensor
 
 
@@ -67,40 +65,3 @@ def test_a_dependent_atom_is_refused_and_changes_nothing(rng):
 def test_dependence_does_not_ask_for_the_scale(rng):
     atoms = 1e-9 * rng.standard_normal((3, 30))
     assert len(grow(rng.standard_normal(30), list(atoms)).rhs) == 3
-
-
-def lasso_violation(gram, rhs, c, alpha):
-    """Return by how much c fails the optimality conditions of |X - sum c_k M_k|^2 / 2 + alpha |c|_1."""
-    slope = rhs - gram @ c  # <X - W, M_k> equals alpha sign(c_k), and stays below alpha where c_k = 0
-    off = np.maximum(np.abs(slope) - alpha, 0)
-    return np.max(np.where(c != 0, np.abs(slope - alpha * np.sign(c)), off), initial=0)
-
-
-@given(st.integers(1, 12), st.integers(0, 2**16), st.floats(0.01, 1.2), st.floats(0, 0.95))
-def test_the_penalty_meets_its_optimality_conditions(n_atoms, seed, share, correlation):
-    rng = np.random.default_rng(seed)
-    M = rng.standard_normal((n_atoms, 40)) + 3 * correlation * rng.standard_normal(40)
-    gram, rhs = M @ M.T, M @ rng.standard_normal(40)
-    alpha = share * np.abs(rhs).max()
-    gram_before, rhs_before = gram.copy(), rhs.copy()
-    c = solve_lasso(gram, rhs, alpha)
-    assert lasso_violation(gram, rhs, c, alpha) < 1e-8 * np.abs(rhs).max()
-    np.testing.assert_array_equal(gram, gram_before)
-    np.testing.assert_array_equal(rhs, rhs_before)
-    if share > 1:
-        assert not c.any()
-
-
-def test_the_penalty_shrinks_a_single_atom_by_alpha(rng):
-    M, X = rng.standard_normal(30), 0.1 * rng.standard_normal(30)
-    system = grow(X, [M])
-    plain = (M @ X) / (M @ M)
-    alpha = abs(M @ X) / 3
-    assert alpha < 1
-    assert system.solve(alpha)[0] == pytest.approx(plain * 2 / 3)
-    assert system.solve(0.0)[0] == pytest.approx(plain)
-
-
-def test_a_small_penalty_tends_to_least_squares(rng):
-    system = grow(rng.standard_normal(40), list(rng.standard_normal((6, 40))))
-    np.testing.assert_allclose(system.solve(1e-9), system.solve(), atol=1e-8)

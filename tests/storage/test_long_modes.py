@@ -144,7 +144,6 @@ FITS = [
     {"boolean_modes": [1]},
     {"criterion": "published", "refine": False},
     {"atom_rank": None, "refine": False},
-    {"alpha": 0.1},
     {"atom_rank": 2, "boolean_modes": [1]},
     {"atom_rank": None, "boolean_modes": [0, 1]},
     {"atom_rank": None, "boolean_modes": [1], "criterion": "published"},

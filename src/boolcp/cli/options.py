@@ -43,9 +43,6 @@ class ModelOptions:
     n_init: Annotated[
         int, option("--n-init", text="Starts of the refinement at most.", panel=MODEL, show_default=True)
     ] = 10
-    alpha: Annotated[
-        float, option("--alpha", text="Weight of the l1 penalty on the weights.", panel=MODEL, show_default=True)
-    ] = 0.0
     max_memory: Annotated[
         str | None, option("--max-memory", text="Memory for data that is not loaded, e.g. 3GB.", panel=MODEL)
     ] = None

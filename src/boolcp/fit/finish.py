@@ -9,7 +9,7 @@ from boolcp.fit import certify
 from boolcp.fit.polish import polish
 from boolcp.fit.relax import solve_rows
 from boolcp.fit.state import Pursuit, record
-from boolcp.fit.weights import atom_system, solve_lasso
+from boolcp.fit.weights import atom_system
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.protocol import Storage
@@ -29,7 +29,7 @@ def shortened(pursuit: Pursuit, n_atoms: int) -> Pursuit:
     return Pursuit(pursuit.path[: n_atoms + 1], pursuit.history[:n_atoms], "explained")
 
 
-def settled(done: dict[str, Any], norm2: float, alpha: float) -> tuple[Pursuit, BooleanCP]:
+def settled(done: dict[str, Any], norm2: float) -> tuple[Pursuit, BooleanCP]:
     """Return the pursuit of blocks whose estimates were fitted to the observed entries, and the last of them."""
     pursuit = done["filled"]
     path = (replace(pursuit.path[0], data_norm2=norm2), *(W for W, _ in done["settle"]))
@@ -37,7 +37,7 @@ def settled(done: dict[str, Any], norm2: float, alpha: float) -> tuple[Pursuit, 
         record(W.atoms[-1], loss, norm2, old.seconds)
         for (W, loss), old in zip(done["settle"], pursuit.history, strict=False)
     ]
-    return replace(pursuit, path=path, history=tuple(history)), penalize(path[-1], alpha)
+    return replace(pursuit, path=path, history=tuple(history)), path[-1]
 
 
 def by_size(W: BooleanCP) -> BooleanCP:
@@ -59,14 +59,6 @@ def with_data(W: BooleanCP, data: Storage) -> BooleanCP:
 def with_system(W: BooleanCP, data: Storage, G: np.ndarray, b: np.ndarray) -> BooleanCP:
     """Return W with the inner products <M_k, M_l> and <X, M_k> of its atoms over the entries of `data`."""
     return replace(W, data_norm2=data.squared_norm, data_inner=b, data_gram=None if data.is_complete else G)
-
-
-def penalize(W: BooleanCP, alpha: float) -> BooleanCP:
-    """Return W with its weights solved for under the l1 penalty, atoms of weight zero left out."""
-    if alpha == 0 or W.n_atoms == 0:
-        return W
-    weights = solve_lasso(W.observed_gram(), np.asarray(W.data_inner), alpha)
-    return replace(W, weights=weights)[np.flatnonzero(weights)]
 
 
 def fit_weights(data: Storage, W: BooleanCP) -> BooleanCP:

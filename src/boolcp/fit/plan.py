@@ -14,7 +14,7 @@ import numpy as np
 from boolcp.fit import certify, impute
 from boolcp.fit.atom_search import greedy_atom_search
 from boolcp.fit.blocks import block_pursuit
-from boolcp.fit.finish import by_size, fit_weights, not_worse, on_full_data, penalize, settled, shortened, with_data
+from boolcp.fit.finish import by_size, fit_weights, not_worse, on_full_data, settled, shortened, with_data
 from boolcp.fit.margins import judge_bits
 from boolcp.fit.noise import noise_level, noise_variance
 from boolcp.fit.polish import polish, polish_sweeps
@@ -175,7 +175,6 @@ def published_stage(job: Job, state: State) -> Iterator[Step]:
         "atom_rank": s.atom_rank,
         "criterion": s.criterion,
         "certify": s.certify,
-        "alpha": s.alpha,
     }
     steps = boolean_matching_pursuit(
         job.data, s.n_atoms, job.modes, job.rng, start=begun(state), tol=job.tol, **options
@@ -382,9 +381,9 @@ def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
     done, data, s = state.done, job.data, job.settings
     if "core" not in done:
         pursuit = done["pursuit"]
-        return pursuit, pursuit.W if not s.refine else penalize(pursuit.W, s.alpha)
+        return pursuit, pursuit.W
     solution, pursuit = reached(job, state), done.get("path") or done["pursuit"]
-    if done.get("noise") is not None and solution is not None and (better := lower_risk(data, done, solution, s.alpha)):
+    if done.get("noise") is not None and solution is not None and (better := lower_risk(data, done, solution)):
         return better
     if solution is not None and solution.n_atoms < pursuit.n_atoms and done.get("fewer") is not None:
         pursuit = shortened(pursuit, solution.n_atoms)
@@ -399,27 +398,25 @@ def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
         W = with_data(W if best is solution else by_size(best.to_decomposition()), data)
         if s.certify:
             W = certify.certify(data, W, certify.left_out_weights(W))
-    return pursuit, penalize(pursuit.W if W is None else W, s.alpha)
+    return pursuit, pursuit.W if W is None else W
 
 
-def lower_risk(
-    data: Storage, done: dict[str, Any], solution: Columns, alpha: float
-) -> tuple[Pursuit, BooleanCP] | None:
+def lower_risk(data: Storage, done: dict[str, Any], solution: Columns) -> tuple[Pursuit, BooleanCP] | None:
     """Return the pursuit and the decomposition of the blocks with the lowest risk; None if rank one has a lower one."""
     sigma, W = done["noise"], solution.to_decomposition()
     options: list[tuple[float, tuple[Pursuit, BooleanCP] | None]] = []
     options.append((with_bits(risk_of_columns(W, solution.loss, sigma), W, sigma), None))
     if done.get("settle"):
-        (V, loss), pursuit = done["settle"][-1], settled(done, data.squared_norm, alpha)
+        (V, loss), pursuit = done["settle"][-1], settled(done, data.squared_norm)
         options.append((with_bits(risk_of_columns(V, loss, sigma), V, sigma), pursuit))
     if done.get("ranks") is not None:
         risk, _, V = done["ranks"]
         kept = on_full_data(done["pursuit"], data, 1, is_certified=False)
-        options.append((with_bits(risk, V, sigma), (kept, penalize(by_size(V), alpha))))
+        options.append((with_bits(risk, V, sigma), (kept, by_size(V))))
     if done.get("blocks") is not None and done["blocks"].n_atoms:
         pursuit = done["blocks"]
         V = pursuit.W
-        options.append((with_bits(pursuit.memory[0][-1], V, sigma), (pursuit, penalize(V, alpha))))
+        options.append((with_bits(pursuit.memory[0][-1], V, sigma), (pursuit, V)))
     return min(options, key=lambda option: option[0])[1]
 
 

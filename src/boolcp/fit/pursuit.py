@@ -53,7 +53,6 @@ def boolean_matching_pursuit(
     rng: np.random.Generator,
     *,
     start: Pursuit | None = None,
-    alpha: float = 0.0,
     tol: float = 1e-6,
     **options: Any,
 ) -> Iterator[Pursuit]:
@@ -62,9 +61,9 @@ def boolean_matching_pursuit(
     def find(pursuit: Pursuit) -> Candidate | None:
         return greedy_atom_search(data.residual(pursuit.W), modes, rng, **options)
 
-    first = restart(data, start, alpha, tol)
+    first = restart(data, start, tol)
     yield first
-    yield from pursue(first, n_atoms, find, partial(adjust_weights, data, alpha=alpha, tol=tol))
+    yield from pursue(first, n_atoms, find, partial(adjust_weights, data, tol=tol))
 
 
 def polished_pursuit(
@@ -82,7 +81,7 @@ def polished_pursuit(
     def find(pursuit: Pursuit) -> Candidate | None:
         return greedy_atom_search(data.residual(pursuit.W), modes, rng, **options)
 
-    first = restart(data, None, 0.0, tol) if start is None else start
+    first = restart(data, None, tol) if start is None else start
     yield first
     yield from pursue(first, n_atoms, find, partial(adjust_factors, data, tol=tol))
 
@@ -103,7 +102,7 @@ def adjust_factors(data: Storage, pursuit: Pursuit, found: Candidate | None, *, 
     return Pursuit((*pursuit.path, W), history, "explained" if columns.loss <= tol**2 * norm2 else "")
 
 
-def restart(data: Storage, start: Pursuit | None, alpha: float, tol: float) -> Pursuit:
+def restart(data: Storage, start: Pursuit | None, tol: float) -> Pursuit:
     """Return a pursuit as it stands after the atoms of `start`, or before any atom."""
     if start is not None and start.memory is not None:
         return start
@@ -116,11 +115,11 @@ def restart(data: Storage, start: Pursuit | None, alpha: float, tol: float) -> P
         system = pursuit.memory.extend(G[k, :k], G[k, k], b[k])
         if system is None:
             break
-        pursuit = extend(data, pursuit, atoms[k], system, alpha, tol)
+        pursuit = extend(data, pursuit, atoms[k], system, tol)
     return replace(pursuit, history=() if start is None else start.history[: pursuit.n_atoms])
 
 
-def adjust_weights(data: Storage, pursuit: Pursuit, found: Candidate | None, *, alpha: float, tol: float) -> Pursuit:
+def adjust_weights(data: Storage, pursuit: Pursuit, found: Candidate | None, *, tol: float) -> Pursuit:
     """Return the pursuit with the atom that was found and all weights solved for again (line 7), or why it stops."""
     W, norm2 = pursuit.W, data.squared_norm
     if found is None or not found.descent**2 > tol**2 * norm2 * found.atom.n_ones:
@@ -130,12 +129,12 @@ def adjust_weights(data: Storage, pursuit: Pursuit, found: Candidate | None, *, 
     system = pursuit.memory.extend(inner, size, rhs)
     if system is None:
         return replace(pursuit, stop_reason="dependent")
-    return extend(data, pursuit, found.atom, system, alpha, tol)
+    return extend(data, pursuit, found.atom, system, tol)
 
 
-def extend(data: Storage, pursuit: Pursuit, atom: Atom, system: NormalEquations, alpha: float, tol: float) -> Pursuit:
+def extend(data: Storage, pursuit: Pursuit, atom: Atom, system: NormalEquations, tol: float) -> Pursuit:
     """Return the pursuit with one atom more, its weights those of the normal equations."""
-    norm2, weights = data.squared_norm, system.solve(alpha)
+    norm2, weights = data.squared_norm, system.solve()
     error2 = system.error(norm2, weights)
     W = estimate(data, (*pursuit.W.atoms, atom), system, weights)  # line 8
     history = (*pursuit.history, record(atom, error2, norm2))

@@ -24,7 +24,6 @@ class Settings:
     n_atoms: int
     atom_rank: int | str | None = 1
     criterion: str = "normalized"
-    alpha: float = 0.0
     refine: bool = True
     n_init: int = 10
     max_iter: int = 50

@@ -62,19 +62,10 @@ class NormalEquations:
         gram = np.block([[self.gram, inner[:, None]], [inner[None, :], squared_norm]])
         return NormalEquations(gram, np.append(self.rhs, rhs), cholesky)
 
-    def solve(self, alpha: float = 0.0) -> np.ndarray:
-        """Return argmin_c |X - sum_k c_k M_k|^2 / 2 + alpha |c|_1 (alpha = 0: closed form)."""
-        if alpha > 0:
-            return solve_lasso(self.gram, self.rhs, alpha)
+    def solve(self) -> np.ndarray:
+        """Return argmin_c |X - sum_k c_k M_k|^2, in closed form."""
         return scipy.linalg.cho_solve((self.cholesky, True), self.rhs)
 
     def error(self, norm2: float, weights: np.ndarray) -> float:
         """Return |X - W|^2 for weights c: |X|^2 - 2 b'c + c'Gc."""
         return max(float(norm2 - 2 * weights @ self.rhs + weights @ self.gram @ weights), 0.0)
-
-
-def solve_lasso(gram: np.ndarray, rhs: np.ndarray, alpha: float) -> np.ndarray:
-    """Return argmin_c c'Gc / 2 - b'c + alpha |c|_1, by the homotopy of least-angle regression."""
-    from sklearn.linear_model import lars_path_gram
-
-    return lars_path_gram(rhs, gram, n_samples=1, alpha_min=alpha, method="lasso", return_path=False)[2]
