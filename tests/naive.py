@@ -271,3 +271,19 @@ def permutation_p(y, groups, blocks):
             order[places] = chosen
         orders.append(statistic(order))
     return np.mean(np.array(orders) >= statistic(range(len(y))) - 1e-9)
+
+
+def soft_bits(S, q, temperature):
+    """Return the mean of the bits b with weights exp(-(b'Sb - 2 q'b) / (2 temperature)), over all patterns."""
+    patterns = np.array(list(product((0.0, 1.0), repeat=len(q))))
+    costs = np.array([b @ S @ b - 2 * q @ b for b in patterns])
+    weights = np.exp(-(costs - costs.min()) / (2 * temperature))
+    return weights @ patterns / weights.sum()
+
+
+def best_signed(p):
+    """Return the largest (z'p)^2 / |z|^2 over all Boolean z, one z that has it, and the sign of z'p."""
+    Z = np.array(list(product((0.0, 1.0), repeat=len(p))))[1:]
+    values = (Z @ p) ** 2 / Z.sum(axis=1)
+    z = Z[values.argmax()]
+    return values.max(), z, np.sign(z @ p)

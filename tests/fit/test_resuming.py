@@ -29,6 +29,7 @@ FITS = {
     "complete, not compressed": lambda: (BMP(3, random_state=0, compression=False), tensor((8, 9, 10))),
     "order four": lambda: (BMP(2, random_state=0), tensor((6, 7, 8, 5), 2)),
     "more atoms than there are": lambda: (BMP(4, random_state=0, alpha=0.1), tensor((8, 9, 10), noise=1.0)),
+    "uncertain bits": lambda: (BMP(2, random_state=0), tensor((20, 16, 18), 2, noise=6.0)),
     "float32": lambda: (BMP(3, random_state=0), tensor((20, 22, 24)).astype(np.float32)),
     "masked": lambda: (BMP(2, random_state=0), with_gaps(tensor((10, 11, 12)), 0.4)),
     "few observed": lambda: (

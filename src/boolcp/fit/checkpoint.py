@@ -26,6 +26,7 @@ from boolcp.fit.forgery import check_header, check_place, check_value
 from boolcp.fit.relax import Sweeps
 from boolcp.fit.starts import ObservedSearch, Search
 from boolcp.fit.state import AtomRecord, Pursuit, State
+from boolcp.fit.uncertain import LastSearch
 from boolcp.fit.weights import NormalEquations
 from boolcp.io.atomic import check_free, replacing
 from boolcp.io.errors import FileError, reading
@@ -51,6 +52,7 @@ VALUES = (
     Sweeps,
     Search,
     ObservedSearch,
+    LastSearch,
     Term,
     RunState,
 )

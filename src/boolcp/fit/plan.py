@@ -7,6 +7,7 @@ if it had never been interrupted. Stages know nothing of checkpoints and callbac
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,9 @@ from boolcp.fit.polish import polish, polish_sweeps
 from boolcp.fit.pursuit import Find, add_greedy, boolean_matching_pursuit, polished_pursuit, pursue
 from boolcp.fit.ranks import backfit_ranks, is_noise, risk_of_columns, with_bits
 from boolcp.fit.relax import begin, last
-from boolcp.fit.starts import EXACT, Search, refine_once, revive, search, search_observed
+from boolcp.fit.starts import EXACT, MIN_STARTS, Search, refine_once, revive, search, search_observed
 from boolcp.fit.state import Pursuit, Settings, State
+from boolcp.fit.uncertain import LastSearch, exchange_atoms, last_search
 from boolcp.fit.watch import Progress, Stop, Watch, progress
 from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
@@ -31,7 +33,7 @@ from boolcp.storage import complete_tensor
 from boolcp.storage.lazy import check_fit, look_at, make_source
 from boolcp.storage.long import is_long
 from boolcp.storage.protocol import Storage
-from boolcp.storage.tucker import first_gram, is_compressible
+from boolcp.storage.tucker import augmented, first_gram, is_compressible
 
 EXTRA_RANK = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 NOISELESS = 1e-5  # a loss below this part of |X|^2 leaves nothing to the noise; not tuned
@@ -93,7 +95,7 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     starts = Stage("start", start_stage), Stage("search", search_stage)
     if data.is_complete:
         ranks = (noise, Stage("ranks", ranks_stage), Stage("blocks", competing_stage)) if is_auto else ()
-        return core, pursuit, *starts, Stage("polish", polish_stage), *ranks, result
+        return core, pursuit, *starts, Stage("polish", polish_stage), Stage("last", last_stage), *ranks, result
     path = Stage("path", path_stage, improves=False)
     stages: tuple[Stage, ...] = (
         core,
@@ -102,6 +104,7 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
         *starts,
         Stage("observed", observed_stage),
         Stage("fewer", fewer_stage),
+        Stage("last", last_stage),
         Stage("ridge", ridge_stage),
     )
     if is_auto:
@@ -297,6 +300,37 @@ def fewer_stage(job: Job, state: State) -> Iterator[Step]:
             return
 
 
+def last_stage(job: Job, state: State) -> Iterator[Step]:
+    """Search further where bits are uncertain."""
+    found, data = reached(job, state), job.data
+    if found is None:
+        return
+    if state.here is None and "path" not in state.done and job.atom_rank == 1:
+        ask_for_end(data, by_size(found.to_decomposition()), state.done["pursuit"])
+    first, limit = LastSearch(found) if state.here is None else state.here, job.settings.max_iter
+    for here in last_search(data, first, job.modes, partial(augmented_search, job, state), max_iter=limit):
+        seen = progress("last", here.n_done, None, here.best.loss, data.squared_norm)
+        yield here, None if here.is_over else seen
+
+
+def augmented_search(job: Job, state: State, W: Columns) -> Columns:
+    """Return the columns that a short search on a core augmented by contractions with ones leads to, W if none.
+
+    For data that are read in passes the search ends with exchanges of atoms on this core.
+    """
+    small, n_atoms = state.done["core"], W.n_atoms
+    if small is None:
+        return W
+    large = augmented(complete_tensor(job.data, 0, False), small, n_atoms, job.modes)
+    *_, pursuit = boolean_matching_pursuit(large, n_atoms, job.modes, job.rng, tol=job.tol, certify=False)
+    if pursuit.n_atoms < n_atoms:
+        return W
+    limits: dict[str, Any] = {"n_init": min(job.settings.n_init, MIN_STARTS), "max_iter": job.settings.max_iter}
+    start, find = to_columns(pursuit.W), job.find_on(large)
+    found = last(search(large, start, n_atoms, job.modes, find, job.rng, Search(), **limits), Search()).result
+    return exchange_atoms(large, found, job.modes, max_iter=job.settings.max_iter) if job.data.n_passes else found
+
+
 def ridge_stage(job: Job, state: State) -> Iterator[Step]:
     """Polish the best columns with a ridge by the noise and the energy of each, so that no fill explodes."""
     found, data, s = reached(job, state), job.data, job.settings
@@ -390,7 +424,7 @@ def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
     W = None if solution is None else by_size(solution.to_decomposition())
     if "path" not in done and done["core"] is not None:  # with the result, so that they share a pass over the data
         if W is not None and job.atom_rank == 1:
-            data.ask_ahead([W.factors, pursuit.W.factors])
+            ask_for_end(data, W, pursuit)
         pursuit = on_full_data(pursuit, data, job.atom_rank, s.certify and not state.is_stopped)
     if W is not None and solution is not None:
         is_judged = done.get("ridge") is not None
@@ -399,6 +433,11 @@ def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
         if s.certify:
             W = certify.certify(data, W, certify.left_out_weights(W))
     return pursuit, pursuit.W if W is None else W
+
+
+def ask_for_end(data: Storage, W: BooleanCP, pursuit: Pursuit) -> None:
+    """Ask in one pass for what the bits of W and the end of a fit need of data that are read in passes."""
+    data.ask_ahead([W.factors, pursuit.W.factors])
 
 
 def lower_risk(data: Storage, done: dict[str, Any], solution: Columns) -> tuple[Pursuit, BooleanCP] | None:
@@ -431,6 +470,8 @@ def reached(job: Job, state: State) -> Columns | None:
     done = state.done
     if done.get("ridge") is not None:
         return done["ridge"].result
+    if done.get("last") is not None:
+        return done["last"].best
     if done.get("fewer") is not None and done["fewer"][1] is not None:
         return done["fewer"][1]
     if done.get("polish") is not None:

@@ -1,6 +1,6 @@
 """Beyond the paper: all factors of the atoms corrected in turn, real columns by least squares, bits row by row."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,8 @@ from boolcp.fit._kernels import descend_bits
 from boolcp.fit.relax import Sweeps, begin, last, pseudo_inverse, quadratic, solve_rows
 from boolcp.result.columns import Columns
 from boolcp.storage.protocol import Storage
+
+Choose = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # S, Q and the current bits to the new ones
 
 MAX_JOINT = 10  # Boolean columns of one mode whose 2^K patterns are all tried in each row
 LEAST = 0.01  # share of the energy of a column that counts as signal at least
@@ -41,11 +43,11 @@ def polish_sweeps(
         yield here
 
 
-def sweep(data: Storage, W: Columns, variance: float = 0.0) -> tuple[Columns, bool]:
+def sweep(data: Storage, W: Columns, variance: float = 0.0, choose: Choose | None = None) -> tuple[Columns, bool]:
     """Decide the factor of each mode once; return the columns with |X - W|^2, and whether a bit changed.
 
-    Complete data is read for one mode only, the longest, which goes first: contracted with the factor found, it is
-    small and has all that the other modes need.
+    `choose` decides the bits of rows, `best_bits` by default. Complete data is read for one mode only, the longest,
+    which goes first: contracted with the factor found, it is small and has all that the other modes need.
     """
     factors, order, is_changed = list(W.matrices), sweep_order(data), False
     source: Any = data
@@ -53,12 +55,11 @@ def sweep(data: Storage, W: Columns, variance: float = 0.0) -> tuple[Columns, bo
         S, boolean = W.ties(mode)
         if data.is_complete and mode == order[0]:
             H = gram_product(factors, mode)
-            A, source = source.update(factors, mode, partial(decide_columns, H, S, boolean))
+            A, source = source.update(factors, mode, partial(decide_columns, H, S, boolean, choose=choose))
         else:
             H, P = source.normal_equations(factors, mode)
-            A = decide_columns(
-                with_ridge(H, S, boolean, factors[mode], variance, sum(data.shape)), S, boolean, P, factors[mode]
-            )
+            ridged = with_ridge(H, S, boolean, factors[mode], variance, sum(data.shape))
+            A = decide_columns(ridged, S, boolean, P, factors[mode], choose)
         own = W.column_mode == mode
         is_changed |= not np.array_equal(A[:, own], factors[mode][:, own])
         factors[mode] = A
@@ -90,12 +91,17 @@ def with_ridge(
 
 
 def decide_columns(
-    H: np.ndarray, S: np.ndarray | None, boolean: np.ndarray, P: np.ndarray, current: np.ndarray
+    H: np.ndarray,
+    S: np.ndarray | None,
+    boolean: np.ndarray,
+    P: np.ndarray,
+    current: np.ndarray,
+    choose: Choose | None = None,
 ) -> np.ndarray:
     """Return the best rows (d, R) of one factor whose columns are tied by S, given H and P; see `Columns.ties`."""
     if S is None:
-        return decide_rows(H, P, boolean, current)
-    unknowns = decide_rows(S.T @ H @ S, P @ S, boolean, current @ S / S.sum(axis=0))
+        return decide_rows(H, P, boolean, current, choose)
+    unknowns = decide_rows(S.T @ H @ S, P @ S, boolean, current @ S / S.sum(axis=0), choose)
     return unknowns @ S.T
 
 
@@ -122,26 +128,38 @@ def balance_real(factors: list[np.ndarray], column_mode: np.ndarray, mode: int, 
     return sizes
 
 
-def decide_rows(H: np.ndarray, P: np.ndarray, boolean: np.ndarray, current: np.ndarray) -> np.ndarray:
+def decide_rows(
+    H: np.ndarray, P: np.ndarray, boolean: np.ndarray, current: np.ndarray, choose: Choose | None = None
+) -> np.ndarray:
     """Return the rows a_i (d, K) that minimize a'Ha - 2 p_i'a with a 0/1 where `boolean`, jointly in all columns.
 
-    H is shared (K, K) or one for each row (d, K, K). The real columns are eliminated; the remaining quadratic in the
-    bits is minimized over all patterns when they are few, else by flips of one and two bits from the current and from
-    the relaxed bits.
+    H is shared (K, K) or one for each row (d, K, K). The real columns are eliminated, `choose` decides the bits
+    (`best_bits` by default), and the real columns follow from them.
     """
     if not boolean.any():
         return solve_rows(H, P)
     B, R = np.flatnonzero(boolean), np.flatnonzero(~boolean)
     A = np.empty_like(P)
-    S, Q = H[..., B[:, None], B], P[:, B]
+    S, Q = eliminate_real(H, P, boolean)
+    A[:, B] = bits = (best_bits if choose is None else choose)(S, Q, current[:, B])
     if len(R):
         H_RR, H_RB = H[..., R[:, None], R], H[..., R[:, None], B]
-        back = solve_rows(H_RR, H_RB.T).T if H.ndim == 2 else pseudo_inverse(H_RR) @ H_RB
-        S, Q = S - np.swapaxes(H_RB, -1, -2) @ back, Q - times(P[:, R], back)
-    A[:, B] = bits = best_bits(S, Q, current[:, B])
-    if len(R):
         A[:, R] = solve_rows(H_RR, P[:, R] - times(bits, np.swapaxes(H_RB, -1, -2)))
     return A
+
+
+def eliminate_real(H: np.ndarray, P: np.ndarray, boolean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return S and Q: b'S_i b - 2 q_i'b is what the bits b of row i cost when the real columns are the best for them.
+
+    H is shared (K, K) or one for each row (d, K, K), and so is S.
+    """
+    B, R = np.flatnonzero(boolean), np.flatnonzero(~boolean)
+    S, Q = H[..., B[:, None], B], P[:, B]
+    if len(R) == 0:
+        return S, Q
+    H_RR, H_RB = H[..., R[:, None], R], H[..., R[:, None], B]
+    back = solve_rows(H_RR, H_RB.T).T if H.ndim == 2 else pseudo_inverse(H_RR) @ H_RB
+    return S - np.swapaxes(H_RB, -1, -2) @ back, Q - times(P[:, R], back)
 
 
 def times(rows: np.ndarray, M: np.ndarray) -> np.ndarray:
@@ -150,16 +168,28 @@ def times(rows: np.ndarray, M: np.ndarray) -> np.ndarray:
 
 
 def best_bits(S: np.ndarray, Q: np.ndarray, current: np.ndarray) -> np.ndarray:
-    """Return 0/1 rows b_i (d, K) that minimize b'S_i b - 2 q_i'b, for S (K, K) or (d, K, K)."""
+    """Return 0/1 rows b_i (d, K) that minimize b'S_i b - 2 q_i'b, for S (K, K) or (d, K, K).
+
+    All patterns are tried when the bits are few, else flips of one and two bits from the current and the relaxed bits.
+    """
+    return in_parts(lowest_bits, S, Q, current)
+
+
+def in_parts(choose: Choose, S: np.ndarray, Q: np.ndarray, current: np.ndarray) -> np.ndarray:
+    """Return the bits that `choose` decides, for some rows at a time: the costs of all patterns are a large array."""
     d, K = Q.shape
     step = max(1, CHUNK // 2 ** min(K, MAX_JOINT))
-    if d > step:  # the costs of all patterns in all rows of a long mode would be a large array
-        rows = [slice(start, start + step) for start in range(0, d, step)]
-        return np.concatenate([best_bits(S if S.ndim == 2 else S[i], Q[i], current[i]) for i in rows])
+    if d <= step:
+        return choose(S, Q, current)
+    rows = [slice(start, start + step) for start in range(0, d, step)]
+    return np.concatenate([choose(S if S.ndim == 2 else S[i], Q[i], current[i]) for i in rows])
+
+
+def lowest_bits(S: np.ndarray, Q: np.ndarray, current: np.ndarray) -> np.ndarray:
+    """Return the rows of `best_bits`, all at a time."""
+    d, K = Q.shape
     if K <= MAX_JOINT:
-        patterns = (np.arange(2**K)[:, None] >> np.arange(K) & 1).astype(float)
-        products = (patterns[:, :, None] * patterns[:, None, :]).reshape(len(patterns), K * K)
-        costs = np.reshape(S, (-1, K * K)) @ products.T - 2 * Q @ patterns.T
+        patterns, costs = pattern_costs(S, Q)
         return patterns[np.argmin(costs, axis=1)]
     found = []
     each = np.ascontiguousarray(np.broadcast_to(S, (d, K, K)))
@@ -169,3 +199,11 @@ def best_bits(S: np.ndarray, Q: np.ndarray, current: np.ndarray) -> np.ndarray:
         found.append((np.einsum("ik,ikl,il->i", bits, each, bits) - 2 * np.einsum("ik,ik->i", Q, bits), bits))
     (first, bits), (second, others) = found
     return np.where((second < first)[:, None], others, bits)
+
+
+def pattern_costs(S: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return all patterns b (2^K, K) of a few bits, and what they cost in each row, b'S_i b - 2 q_i'b, (d, 2^K)."""
+    K = Q.shape[1]
+    patterns = (np.arange(2**K)[:, None] >> np.arange(K) & 1).astype(float)
+    products = (patterns[:, :, None] * patterns[:, None, :]).reshape(len(patterns), K * K)
+    return patterns, np.reshape(S, (-1, K * K)) @ products.T - 2 * Q @ patterns.T

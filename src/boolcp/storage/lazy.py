@@ -149,14 +149,23 @@ class SlabTensor(Tensor):
 
         One pass answers for all modes, and the answers for the last factors are kept.
         """
+        products = self._known(factors)
+        if products is None:
+            self.ask_ahead([factors])
+            products = self._products[0][1]
+        return products[mode]
+
+    def _known(self, factors: Factors) -> Factors | None:
+        """Return the MTTKRP of all modes for factors that were asked for last, else None."""
         for known, products in self._products:
             if len(known) == len(factors) and all(map(np.array_equal, known, factors)):
-                return products[mode]
-        self.ask_ahead([factors])
-        return self._products[0][1][mode]
+                return products
+        return None
 
     def ask_ahead(self, groups: Sequence[Factors]) -> None:
         """Compute the MTTKRP of all modes for several groups of factors in one pass, before it is asked for."""
+        if all(self._known(factors) is not None for factors in groups):
+            return
         cut = self.direction()
         joint = [np.hstack(columns) for columns in zip(*groups, strict=True)]
         others = [None if n == cut else A for n, A in enumerate(joint)]

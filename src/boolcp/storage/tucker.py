@@ -8,7 +8,7 @@ import scipy.linalg
 
 from boolcp.contractions import gram_product
 from boolcp.result.atoms import BooleanCP
-from boolcp.storage.dense import ArrayStorage, Contracted, Difference, fingerprint
+from boolcp.storage.dense import ArrayStorage, Contracted, DenseTensor, Difference, fingerprint
 from boolcp.storage.long import is_long, leading_directions, n_columns, square_root
 from boolcp.storage.protocol import CompleteStorage, Decide, Factors, Storage, Tensor
 
@@ -163,6 +163,62 @@ def compress(data: Storage, rank: int) -> Storage:
             bases[mode] = leading_basis(core, mode, ranks[mode])
             core = core.reduced(mode, bases[mode])
     return TuckerTensor(core, [bases[mode] for mode in range(data.ndim)], data.squared_norm)
+
+
+def augmented(data: Storage, small: Storage, n_columns: int, modes: Sequence[int]) -> Storage:
+    """Return a compressed tensor whose bases also hold what contractions with ones along the given modes show.
+
+    A Boolean column has a large sum, so that the contraction of X with ones along its mode holds the other columns of
+    its atom far above the noise, also where no unfolding of X does. The bases of the other modes get the leading
+    singular vectors of the contraction, that of the mode itself X times their products, and the ones.
+    """
+    extra: list[list[np.ndarray]] = [[np.zeros((d, 0))] for d in data.shape]
+    for mode in modes:
+        vectors = contracted_vectors(data, mode, n_columns)
+        for n, A in enumerate(vectors):
+            extra[n].append(A)
+        extra[mode].append(np.ones((data.shape[mode], 1)))
+    bases = [extended(U, np.hstack(columns)) for U, columns in zip(small.bases, extra, strict=True)]
+    core: Any = data
+    for mode in by_length(data.shape):
+        if bases[mode].shape[1] < data.shape[mode]:
+            core = core.reduced(mode, bases[mode])
+    return TuckerTensor(core, bases, data.squared_norm)
+
+
+def contracted_vectors(data: Storage, mode: int, n_columns: int) -> list[np.ndarray]:
+    """Return the leading singular vectors of X contracted with ones along one mode, and X times their products.
+
+    As many as singular values are above the edge of noise as large as X, and two more, at most `n_columns`.
+    """
+    d = data.shape[mode]
+    M = np.asarray(data.contract(mode, np.full((d, 1), d**-0.5))[0], dtype=float)
+    block, sigma = DenseTensor(np.ascontiguousarray(M)), np.sqrt(data.squared_norm / np.prod(data.shape, dtype=float))
+    widths = []
+    for at in range(M.ndim):
+        values = np.linalg.svd(block.unfold(at), compute_uv=False)
+        edge = sigma * (np.sqrt(M.shape[at]) + np.sqrt(M.size / M.shape[at]))
+        widths.append(min(n_columns, 2 + int(np.sum(values > edge)), len(values)))
+    width = min(widths)
+    vectors = [leading_basis(block, at, width) for at in range(M.ndim)]
+    factors = [*vectors[:mode], np.ones((d, width)), *vectors[mode:]]
+    factors[mode] = np.asarray(data.mttkrp(factors, mode), dtype=float)
+    return factors
+
+
+def extended(U: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return an orthonormal basis of the columns of U, itself orthonormal, and what others have beyond them.
+
+    A basis of more than half of all directions becomes that of all.
+    """
+    d, r = U.shape
+    if r == d or 2 * (r + columns.shape[1]) > 2 * d:
+        return np.eye(d)
+    beyond = columns / np.maximum(np.linalg.norm(columns, axis=0), 1e-300)
+    for _ in range(2):  # once more for what rounding left
+        beyond = beyond - U @ (U.T @ beyond)
+    left, values, _ = np.linalg.svd(beyond, full_matrices=False)
+    return np.hstack([U, left[:, values > 1e-6]])
 
 
 def leading_basis(data: Tensor, mode: int, rank: int) -> np.ndarray:
