@@ -2,6 +2,7 @@
 
 import os
 import platform
+import subprocess
 import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,7 +20,14 @@ def environment(*packages):
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             found.append(f"{name} absent")
-    return f"{os.cpu_count()} cores, Python {platform.python_version()}, {', '.join(found)}"
+    return f"commit {commit()}, {os.cpu_count()} cores, Python {platform.python_version()}, {', '.join(found)}"
+
+
+def commit():
+    """Return the commit of the code, with a plus if files were changed since."""
+    command = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty=+", "--exclude=*"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    return found.stdout.strip() or "unknown"
 
 
 def timed(function, *args, **options):

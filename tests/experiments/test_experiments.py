@@ -222,8 +222,10 @@ def test_fig4_finds_the_areas_of_the_rhythm(no_data, tmp_path):
 @pytest.fixture(scope="module")
 def theory_table(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        sweeps = {"samples": (1, 4, 16), "sigma": (0.25, 1.0), "atoms": (1, 4), "size": (15, 30)}
+        sweeps = {"samples": (1, 4, 16), "sigma": (0.25, 0.5, 1.0), "atoms": (1, 4), "size": (15, 25)}
         patch.setattr(theory, "SWEEPS", sweeps)
+        patch.setattr(theory, "SIZE", 20)
+        patch.setattr(theory, "N_CONVEX", 1)
         plan = theory.plan(seeds=2)
         plan = [job | {"size": 20} if job["theorem"] == "1 and 2" else job for job in plan]
         return collect(theory.run, plan, tmp_path_factory.mktemp("theory") / "theory.csv")
@@ -240,6 +242,14 @@ def test_the_gap_falls_and_stays_below_the_bounds(method, theory_table):
         assert 0.5 < value(theory_table, metric="mu", **rows).item() <= 1
 
 
+def test_the_pursuit_stays_below_the_bound_to_the_optimum_of_eq_3(theory_table):
+    for seed in (0, 1):
+        rows = {"case": theory.OPTIMUM, "seed": seed}
+        gap, bound = (value(theory_table, metric=metric, **rows).to_numpy() for metric in ("gap", "bound 1"))
+        assert gap[0] > 0 and np.all(np.diff(gap) < 0) and np.all(gap <= bound)
+        assert 0 <= value(theory_table, metric="proved gap of Eq. (3)", **rows).item() <= 1e-3
+
+
 def test_identifiable_tensors_are_recovered_by_the_default(theory_table):
     both = {"theorem": "3", "case": "both hold", "metric": "recovered"}
     assert (value(theory_table, method=_methods.DEFAULT, **both) == 1).all()
@@ -253,11 +263,15 @@ def test_cases_are_what_they_are_called(case, rng):
     assert (bool(kruskal_condition(W)), bool(is_rigid(Z))) == theory.CASES[case]
 
 
-def test_the_error_scales_as_theorem_4_says(theory_table):
-    for name, (slope, _) in theory.slopes(theory_table).items():
+@pytest.mark.parametrize("method", [_methods.DEFAULT, theory.CONVEX])
+def test_the_error_scales_as_theorem_4_says(method, theory_table):
+    for name, (slope, _) in theory.slopes(theory_table, method).items():
         assert slope == pytest.approx(theory.EXPECTED[name], abs=0.25)
-    titles = [ax.get_title() for ax in theory.draw(theory_table).axes]
-    assert sum("slope" in title for title in titles) == 3
+
+
+def test_the_figure_of_the_theorems_has_a_slope_for_each_method(theory_table):
+    texts = [text.get_text() for ax in theory.draw(theory_table).axes for text in ax.texts]
+    assert sum("slope" in text for text in texts) == 6
 
 
 # the door

@@ -1,10 +1,15 @@
-"""Theorems 1 to 4, measured: bounds along the path, recovery against identifiability, error against sample size."""
+"""Theorems 1 to 4, measured: bounds along the path, recovery against identifiability, error against sample size.
+
+Theorems 1, 2 and 4 speak of the solution of Eq. (3), which `AtomicNorm` computes.
+"""
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
+from boolcp.atomic_norm import AtomicNorm
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.experiments import _style
@@ -28,6 +33,8 @@ SWEEPS = {
 }
 EXPECTED = {"samples": -1, "sigma": 2, "freedom": 1}
 SIZE, N_TRUE = 30, 3  # of the tensors of Theorem 4, unless swept
+N_CONVEX, MAX_CONVEX = 3, 40  # seeds and largest size for which Theorem 4 is measured with Eq. (3), which takes seconds
+OPTIMUM, CONVEX = "to the optimum of Eq. (3)", "Eq. (3), rank one"
 
 
 def plan(*, quick: bool = False, seeds: int | None = None) -> list[Job]:
@@ -37,8 +44,8 @@ def plan(*, quick: bool = False, seeds: int | None = None) -> list[Job]:
         convergence, recovery, error = seeds, seeds, seeds
     size = 30 if quick else 60
     jobs = [
-        {"theorem": "1 and 2", "case": method, "size": size, "x": 5, "seed": seed}
-        for method in (PUBLISHED, PUBLISHED_RANK_ONE)
+        {"theorem": "1 and 2", "case": method, "size": 20 if method == OPTIMUM else size, "x": 5, "seed": seed}
+        for method in (PUBLISHED, PUBLISHED_RANK_ONE, OPTIMUM)
         for seed in range(convergence)
     ]
     jobs += [
@@ -56,7 +63,7 @@ def plan(*, quick: bool = False, seeds: int | None = None) -> list[Job]:
 def run(job: Job) -> Iterator[Row]:
     """Yield the numbers of one job: a path with its bounds, one recovery, or one error."""
     if job["theorem"] == "1 and 2":
-        return run_convergence(job)
+        return run_optimum(job) if job["case"] == OPTIMUM else run_convergence(job)
     return run_recovery(job) if job["theorem"] == "3" else run_error(job)
 
 
@@ -82,6 +89,23 @@ def run_convergence(job: Job) -> Iterator[Row]:
         }
         for metric, value in values.items():
             yield {"method": job["case"], "k": k, "metric": metric, "value": value}
+
+
+def run_optimum(job: Job) -> Iterator[Row]:
+    """Yield F(W^k) - F(W*) of a noisy tensor and its bound, where W* solves Eq. (3) to a proved gap of 0.1 %."""
+    d, n_true = job["size"], job["x"]
+    X = make_boolean_cp((d,) * 3, n_true, noise=1.0, random_state=seed_of("path", d, job["seed"])).X
+    options: dict[str, Any] = {"criterion": "published", "random_state": seed_of(*job.values())}
+    optimum = AtomicNorm(sigma=1.0, tol=1e-3, **options).fit(X)
+    loss = float(np.sum((X - optimum.decomposition_.to_tensor()) ** 2)) / 2
+    atomic_norm = (optimum.objective_ - loss) / optimum.alpha_
+    model = PATHS[PUBLISHED](4 * n_true, random_state=seed_of(*job.values())).fit(X)
+    mu2 = min(record.certificate for record in model.history_)
+    yield {"method": OPTIMUM, "k": 0, "metric": "proved gap of Eq. (3)", "value": optimum.duality_gap_}
+    yield {"method": OPTIMUM, "k": 0, "metric": "mu", "value": np.sqrt(mu2)}
+    for k, record in enumerate(model.history_, 1):
+        yield {"method": OPTIMUM, "k": k, "metric": "gap", "value": record.loss - loss}
+        yield {"method": OPTIMUM, "k": k, "metric": "bound 1", "value": 2 * d * atomic_norm**2 / mu2 / k}
 
 
 def run_recovery(job: Job) -> Iterator[Row]:
@@ -122,26 +146,34 @@ def draw_case(case: str, d: int, n_atoms: int, rng: np.random.Generator) -> Bool
 
 
 def run_error(job: Job) -> Iterator[Row]:
-    """Yield |W - W*|^2 of the mean of S noisy samples, and sigma^2 R (d_1 + d_2 + d_3) / S beside it."""
+    """Yield |W - W*|^2 of the mean of S noisy samples, and sigma^2 R (d_1 + d_2 + d_3) / S beside it.
+
+    Of BMP, told the number of atoms, and of Eq. (3) with atoms of rank one and the weight that Theorem 4 names.
+    """
     settings = {"samples": 1, "sigma": 1.0, "atoms": N_TRUE, "size": SIZE} | {job["case"]: job["x"]}
     d, n_atoms, n_samples = int(settings["size"]), int(settings["atoms"]), int(settings["samples"])
     seed = seed_of(*job.values())
     _, clean, _ = make_boolean_cp((d,) * 3, n_atoms, random_state=seed)
     rng = np.random.default_rng(seed + 1)
     X = clean + settings["sigma"] * np.mean([rng.standard_normal(clean.shape) for _ in range(n_samples)], axis=0)
-    W = BMP(n_atoms, random_state=seed).fit(X).decomposition_.to_tensor()
-    bound = settings["sigma"] ** 2 * n_atoms * 3 * d / n_samples
-    for metric, value in {"squared error": np.sum((W - clean) ** 2), "sigma2 R sum d / S": bound}.items():
-        yield {"method": DEFAULT, "k": n_atoms, "metric": metric, "value": float(value)}
+    lambda_S = settings["sigma"] * np.sqrt(3 * d / n_samples)
+    models: dict[str, Any] = {DEFAULT: BMP(n_atoms, random_state=seed)}
+    if job["seed"] < N_CONVEX and d <= MAX_CONVEX:
+        models[CONVEX] = AtomicNorm(lambda_S, atom_rank=1, random_state=seed)
+    for method, model in models.items():
+        error = np.sum((model.fit(X).decomposition_.to_tensor() - clean) ** 2)
+        yield {"method": method, "k": n_atoms, "metric": "squared error", "value": float(error)}
+        bound = n_atoms * float(lambda_S) ** 2
+        yield {"method": method, "k": n_atoms, "metric": "sigma2 R sum d / S", "value": bound}
 
 
-def slopes(table: Any) -> dict[str, tuple[float, float]]:
+def slopes(table: Any, method: str = DEFAULT) -> dict[str, tuple[float, float]]:
     """Return the fitted exponents of the squared error in S, sigma and R (d_1 + d_2 + d_3) as (slope, half width).
 
     The half width is two standard errors of the least-squares line through the logarithms.
     """
     found = {}
-    for name, rows in error_sweeps(table).items():
+    for name, rows in error_sweeps(table, method).items():
         x, y = np.log(rows["x"].to_numpy(float)), np.log(rows["value"].to_numpy(float))
         design = np.stack([x, np.ones_like(x)], axis=1)
         line, *_ = np.linalg.lstsq(design, y, rcond=None)
@@ -150,9 +182,10 @@ def slopes(table: Any) -> dict[str, tuple[float, float]]:
     return found
 
 
-def error_sweeps(table: Any) -> dict[str, Any]:
-    """Return the rows of Theorem 4 by what is varied, x being S, sigma or R (d_1 + d_2 + d_3)."""
-    rows = table[(table["theorem"].astype(str) == "4") & (table["metric"] == "squared error")].copy()
+def error_sweeps(table: Any, method: str) -> dict[str, Any]:
+    """Return the rows of Theorem 4 of one method by what is varied, x being S, sigma or R (d_1 + d_2 + d_3)."""
+    is_error = (table["theorem"].astype(str) == "4") & (table["metric"] == "squared error")
+    rows = table[is_error & (table["method"] == method)].copy()
     rows["x"] = rows["x"].astype(float)
     freedom = rows[rows["case"].isin(["atoms", "size"])].copy()
     freedom["x"] = 3 * freedom["k"].astype(float) * freedom["size"].astype(float)
@@ -165,37 +198,46 @@ def error_sweeps(table: Any) -> dict[str, Any]:
 
 @_style.styled
 def draw(table: Any) -> Any:
-    """Return the figure: Theorems 1 and 2 for block and rank-one atoms, Theorem 3, Theorem 4 in three variables."""
-    canvas, axes = _style.figure(2, 3, _style.PAGE, 5.4)
+    """Return the figure: Theorems 1 and 2 along three paths, Theorem 3, Theorem 4 in three variables."""
+    canvas, axes = _style.figure(2, 4, _style.PAGE, 5.4)
     rows = table[table["theorem"].astype(str) == "1 and 2"]
-    for ax, method in zip(axes[0, :2], (PUBLISHED, PUBLISHED_RANK_ONE), strict=True):
-        draw_convergence(ax, rows[rows["case"] == method])
-    axes[0, 0].set_title("Theorems 1, 2: block atoms")
-    axes[0, 1].set_title("Theorems 1, 2: rank-one atoms")
-    axes[0, 0].set_ylabel("loss above the optimum")
-    draw_recovery(axes[0, 2], table[(table["theorem"].astype(str) == "3") & (table["metric"] == "recovered")])
-    fitted = slopes(table)
-    labels = {
-        "samples": "samples S",
-        "sigma": r"noise $\sigma$",
-        "freedom": r"$R\,(d_1+d_2+d_3)$",
+    titles = {
+        PUBLISHED: "Thm 1, 2: blocks",
+        PUBLISHED_RANK_ONE: "Thm 1, 2: rank one",
+        OPTIMUM: "Thm 1: Eq. (3), noise",
     }
-    for ax, (name, part) in zip(axes[1], error_sweeps(table).items(), strict=True):
-        ax.plot(part["x"], part["value"], ".", color=_style.BLUE, markersize=4, alpha=0.7)
-        mean = part.groupby("x")["value"].mean()
-        line = mean.iloc[0] * (mean.index / mean.index[0]) ** EXPECTED[name]
-        ax.plot(mean.index, line, color="0.4", linewidth=0.9, linestyle="--")
-        ax.set(xscale="log", yscale="log", xlabel=labels[name])
-        ticks = (100, 200, 400, 800) if name == "freedom" else mean.index
-        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        ax.xaxis.minorticks_off()
-        slope, width = fitted[name]
-        ax.set_title(f"slope {slope:.2f} ± {width:.2f} (theory {EXPECTED[name]})")
-    axes[1, 0].set_ylabel(r"Theorem 4: $\|\hat W - W^*\|_F^2$")
-    handles, names = axes[0, 0].get_legend_handles_labels()
-    bars, methods = axes[0, 2].get_legend_handles_labels()
-    canvas.legend(handles + bars, names + methods, loc="outside lower center", ncols=3)
+    for ax, (case, title) in zip(axes[0], titles.items(), strict=False):
+        draw_convergence(ax, rows[rows["case"] == case])
+        ax.set_title(title)
+    axes[0, 0].set_ylabel("loss above the optimum")
+    draw_recovery(axes[0, 3], table[(table["theorem"].astype(str) == "3") & (table["metric"] == "recovered")])
+    draw_errors(axes[1], table)
+    axes[1, 3].axis("off")
+    shown = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in (axes[0, 0], axes[0, 3], axes[1, 0])]
+    axes[1, 3].legend(*zip(*chain(*shown), strict=True), loc="center", frameon=False)
     return canvas
+
+
+def draw_errors(axes: Any, table: Any) -> None:
+    """Draw the squared error against S, sigma and R (d_1 + d_2 + d_3), with the exponents of Theorem 4 as lines."""
+    labels = {"samples": "samples S", "sigma": r"noise $\sigma$", "freedom": r"$R\,(d_1+d_2+d_3)$"}
+    for method, color in {DEFAULT: _style.VERMILION, CONVEX: _style.BLUE}.items():
+        fitted = slopes(table, method)
+        for ax, (name, part) in zip(axes, error_sweeps(table, method).items(), strict=False):
+            slope, width = fitted[name]
+            text = f"{slope:.2f} ± {width:.2f}"
+            ax.plot(part["x"], part["value"], ".", color=color, markersize=4, alpha=0.7, label=f"{method}, Thm 4")
+            mean = part.groupby("x")["value"].mean()
+            line = mean.iloc[0] * (mean.index / mean.index[0]) ** EXPECTED[name]
+            ax.plot(mean.index, line, color=color, linewidth=0.9, linestyle="--")
+            place = 0.11 if method == CONVEX else 0.03
+            side, x = ("right", 0.97) if EXPECTED[name] > 0 else ("left", 0.03)
+            ax.text(x, place, f"slope {text}", transform=ax.transAxes, color=color, ha=side, fontsize=6)
+            ax.set(xscale="log", yscale="log", xlabel=labels[name], title=f"Thm 4: exponent {EXPECTED[name]}")
+            ticks = (100, 200, 400, 800) if name == "freedom" else mean.index
+            ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            ax.minorticks_off()
+    axes[0].set_ylabel(r"$\|\hat W - W^*\|_F^2$")
 
 
 def draw_convergence(ax: Any, rows: Any) -> None:
@@ -220,5 +262,5 @@ def draw_recovery(ax: Any, rows: Any) -> None:
         ax.bar(places, rates, width=0.25, color=color, label=method)
         for x, rate in zip(places, rates, strict=True):
             ax.text(x, rate + 0.02, f"{100 * rate:.0f}", ha="center", fontsize=6)
-    ax.set_xticks(range(len(CASES)), [case.replace(" ", "\n") for case in CASES])
-    ax.set(ylim=(0, 1.1), ylabel="share of tensors recovered", title="Theorem 3 (labels in %)")
+    ax.set_xticks(range(len(CASES)), [case.replace(" ", "\n") for case in CASES], fontsize=6)
+    ax.set(ylim=(0, 1.1), ylabel="share of tensors recovered", title="Thm 3 (labels in %)")

@@ -8,7 +8,7 @@ Array = NDArray[np.float64]
 Bits = NDArray[np.bool_]
 Cuts = NDArray[np.int64]
 
-BLOCK = 16
+BLOCK = 16  # rows of a sweep that share a matrix product; by bench_maxcut.py
 MAX_SWEEPS = 1000  # of flips; rounding errors could otherwise let them go round in a circle. Seen: at most 30
 MAX_STEPS = 100  # single flips for each bit and idle step. Seen: at most 4
 

@@ -17,7 +17,7 @@ from boolcp.program.flips import best_of, first_starts, local_search, merge, rec
 from boolcp.program.grams import Array, Bits, Gram, as_gram
 from boolcp.program.relaxation import EPSILON, round_hyperplanes, solve_sdp
 
-EXHAUSTIVE = 20
+EXHAUSTIVE = 20  # entries of z up to which all vectors are compared; not tuned
 LONG = 4096  # beyond, the relaxation is left out where all starts climb to the same z
 EFFORTS = ("quick", "default", "thorough")
 

@@ -22,13 +22,13 @@ from boolcp.program.relaxation import EPSILON, Array, prove_psd
 Bits = NDArray[np.bool_]
 Cuts = NDArray[np.int64]
 
-N_STEPS = {"quick": 0, "default": 150, "thorough": 600}  # of the splitting, at most
+N_STEPS = {"quick": 0, "default": 150, "thorough": 600}  # of the splitting, at most; by bench_bounds.py
 TOLERANCE = {"quick": 1e-3, "default": 5e-3, "thorough": 1e-4}  # bound / value - 1 that is good enough
 OPTIMAL = 1e-6  # bound / value - 1 of a closed form that is taken without looking further
 CHECK = 10  # steps between two looks at the bound
-FIRST_CUTS, NEXT_CUTS = 40, 60  # steps before the first triangles and between two lots of them
-N_CUTS = 10  # triangles of each lot for each bit
-AHEAD = 1.8  # over-relaxation of the splitting
+FIRST_CUTS, NEXT_CUTS = 40, 60  # steps before the first triangles and between two lots; not tuned
+N_CUTS = 10  # triangles of each lot for each bit; not tuned
+AHEAD = 1.8  # over-relaxation of the splitting; not tuned
 CUT_RATE = 0.5  # steps of the multipliers of the triangles; 1 is the largest that is sure not to diverge
 GRID = 36  # bits of the multipliers, relative to the value: their sums are then exact
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from boolcp.extras import load_extra
 
+# by bench_scale.py
 BLOCK = 64_000_000  # bytes of a slab at most, unless a single row has more
 SMALL_CHUNK = 16  # chunks of a dask array with less than a 16th of a slab are joined
 N_STRETCHES, MAX_SLABS = 16, 8  # a pass over a file has at least 16 tasks, and a task at most 8 slabs
