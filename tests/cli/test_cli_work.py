@@ -45,17 +45,17 @@ def data(tmp_path, monkeypatch):
 
 def test_commands_are_listed_in_the_order_of_work():
     names = list(get_command(app).commands)
-    order = ["demo", "info", "convert", "select", "fit", "report", "transform", "complete", "reproduce"]
+    order = ["demo", "info", "convert", "select", "fit", "stability", "report", "transform", "complete", "reproduce"]
     assert [name for name in names if name in order] == order
 
 
 def test_commands_that_fit_take_the_same_options_of_the_model():
     commands = get_command(app).commands
     wanted = set(inspect.signature(ModelOptions).parameters)
-    for name in ("fit", "select", "complete"):
+    for name in ("fit", "select", "complete", "stability"):
         assert wanted <= {parameter.name for parameter in commands[name].params}, name
     reading = set(inspect.signature(DataOptions).parameters)
-    for name in ("fit", "select", "complete", "convert", "transform"):
+    for name in ("fit", "select", "complete", "stability", "convert", "transform"):
         assert reading <= {parameter.name for parameter in commands[name].params}, name
 
 
@@ -77,6 +77,68 @@ def test_the_table_of_trials_goes_all_the_way(data, capsys):
     assert dict(zip(means.conditions, means.mean[k], strict=True)) == {"propofol": 1.0, "none": 0.0}
     X = load_data(DataOptions([Path("data.npy")], dims=DIMS[1], trials="trials.csv", condition="propofol"))
     assert 0 < X.sizes["trial"] < 10 and set(X["drug"].values) == {"propofol"}
+
+
+def test_atoms_are_tested_against_columns_and_the_page_has_the_same_numbers(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    X, _, truth = boolcp.datasets.make_boolean_cp((8, 9, 30), 3, noise=0.1, random_state=0)
+    np.save("data.npy", X)
+    z = next(atom.z for atom in truth.atoms if atom.mode == 2)
+    table = pd.DataFrame({"drug": np.where(z, "propofol", "none"), "dose": np.arange(30) / 10})
+    table.to_csv("trials.csv", index=False)
+    options = (*DIMS, "--trials", "trials.csv", "-k", 3)
+    code, out, _ = run(capsys, "fit", "data.npy", *options, "-o", "out", "--test", "drug", "--test", "dose")
+    W = boolcp.load("out/decomposition.nc")
+    k = next(k for k, atom in enumerate(W.atoms) if atom.mode == 2)
+    known = boolcp.io.load_provenance("out/decomposition.nc")["tests"]
+    found = boolcp.test_conditions(W, "drug")
+    assert code == 0 and known["drug"]["p_value"] == found.p_value.tolist() and found.is_significant()[k]
+    assert "drug, along trial: " in out and "dose, along trial: a numeric covariate" in out
+    assert "tests of each atom: drug p = " in run(capsys, "info", "out")[1]
+    run(capsys, "report", "out")
+    assert known["drug"]["p_adjusted"][k] < 0.001
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    assert f"all {z.sum()} propofol trials, and no others (p &lt; 0.001)" in page
+    shown = json.loads(run(capsys, "fit", "data.npy", *options, "-o", "2", "--test", "drug", "--json")[1])
+    assert shown["tests"]["drug"]["conditions"] == list(found.conditions)
+
+
+def test_what_cannot_be_tested_is_said_before_the_fit(data, capsys, monkeypatch):
+    monkeypatch.setattr(boolcp.BMP, "fit", lambda *_, **__: pytest.fail("fitted"))
+    table = pd.read_csv("trials.csv")
+    table.assign(side="left", run=np.arange(10), drug_run=table["drug"]).to_csv("trials.csv", index=False)
+    options = ("fit", "data.npy", *DIMS, "--trials", "trials.csv", "-o", "out")
+    for arguments, words in (
+        (["--test", "drag"], "--test drag: the data have no such column, but drug, dose, side, run, drug_run."),
+        (["--test", "side"], "--test side: labels has one value only"),
+        (["--test", "drug", "--blocks", "block"], "--blocks block: the data have no such column"),
+        (["--test", "drug", "--blocks", "drug_run"], "--test drug: labels do not differ within any of the blocks"),
+    ):
+        code, _, err = run(capsys, *options, *arguments)
+        assert code == WRONG_INPUT and words in err and not Path("out").exists()
+
+
+def test_stability_is_that_of_the_library(data, capsys):
+    run(capsys, "fit", "data.npy", *DIMS, "-k", 3, "-o", "out")
+    found = boolcp.stability(data.X, 3, reference=boolcp.load("out/decomposition.nc"), n_runs=2, random_state=0)
+    options = ("data.npy", *DIMS, "--result", "out", "--runs", 2, "-o", "stability.csv")
+    code, out, _ = run(capsys, "stability", *options)
+    table = pd.read_csv("stability.csv")
+    assert code == 0 and "stability over 4 fits to halves along trial" in out
+    assert table["stability"].tolist() == pytest.approx(found.recurrence.tolist())
+    shown = json.loads(run(capsys, "stability", *options, "--scheme", "seeds", "--force", "--json")[1])
+    assert shown["scheme"] == "seeds" and [row["atom"] for row in shown["table"]] == [0, 1, 2]
+
+
+def test_tests_that_fail_or_are_stopped_do_not_cost_the_result(data, capsys, monkeypatch):
+    from boolcp.trust import assess
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(assess, "assess", stop)
+    code, _, err = run(capsys, "fit", "data.npy", *DIMS, "-k", 2, "-o", "out", "--assess")
+    assert code == 0 and "Saved without the tests" in err and boolcp.load("out/decomposition.nc").n_atoms == 2
 
 
 def test_a_vector_of_labels_is_a_coordinate(data, capsys):

@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
-from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,13 +17,14 @@ from boolcp.cli import WRONG_INPUT, main
 from boolcp.io import FileError
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
+from boolcp.result.trust import Trust
 
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 pytest.importorskip("itables")
 
 from boolcp import plotting, report
-from boolcp.report import assets, charts, ordering, story, words
+from boolcp.report import assets, charts, ordering, story, tested, words
 
 VOID = {"meta", "img", "br", "link", "input"}
 
@@ -106,17 +106,20 @@ def test_the_table_has_the_numbers_of_the_atoms_in_their_order(model, tmp_path):
     W = model.decomposition_[[2, 0]]
     page = written(W, tmp_path)
     head, *rows = page.rows
-    assert head == ["atom", "on or off along", "on", "rank", "weight", "alone", "unique", "certificate"]
+    assert head[:4] == ["atom", "on or off along", "on", "sure bits"]
+    assert head[4:] == ["alone", "unique", "certificate"]
+    confidence = W.bit_confidence()
     shares = W.explained_alone()
     assert [int(row[0].split()[1]) for row in rows] == [0, 1]
     for row in rows:
         k = int(row[0].split()[1])
         atom = W.atoms[k]
-        assert row[1:4] == [f"mode {atom.mode}", f"{atom.n_ones} of {len(atom.z)}", "1"]
-        assert float(row[4]) == pytest.approx(W.weights[k], rel=1e-3)
-        percents = [float(cell.split()[0]) / 100 for cell in row[5:]]
-        assert percents[:2] == pytest.approx([shares[k], W.explained_unique()[k]], abs=6e-4)
-        assert 0 <= atom.certificate - percents[2] < 1.001e-3  # what is proved is rounded down
+        assert row[1:3] == [f"mode {atom.mode}", f"{atom.n_ones} of {len(atom.z)}"]
+        assert f"{W.weights[k]:.4g}" in page.words
+        percents = [float(cell.split()[0]) / 100 for cell in row[3:]]
+        sure = np.mean(confidence[k] >= 0.95)
+        assert percents[:3] == pytest.approx([sure, shares[k], W.explained_unique()[k]], abs=6e-4)
+        assert 0 <= atom.certificate - percents[3] < 1.001e-3  # what is proved is rounded down
 
 
 def test_the_page_is_self_contained_and_its_pictures_have_texts(page):
@@ -169,6 +172,12 @@ def test_a_fitted_model_brings_its_origin(model, page):
     assert "no other description by 3 atoms" in text
 
 
+def test_nothing_is_said_of_uniqueness_where_atoms_are_noise(tmp_path, rng):
+    W = boolcp.decompose(rng.standard_normal((9, 10, 11)), 3, random_state=0)
+    text = "".join(written(W, tmp_path).words)
+    assert "Three of them are no larger than noise can be." in text and "description" not in text
+
+
 def test_labels_are_text(tmp_path, rng):
     evil = "<script>alert(1)</script>"
     names = np.array([evil, '"><img src=x>', "$\\frac$", "a & b"])
@@ -180,7 +189,7 @@ def test_labels_are_text(tmp_path, rng):
     assert evil not in "".join(page.scripts) and "&lt;script&gt;" in json.dumps(page.charts())
     assert all(image["src"].startswith("data:") for image in page.attributes("img"))
     text = "".join(page.words)
-    assert f"boolcp fit '{evil}'" in text and f"On: {evil}, $\\frac$" in text
+    assert f"boolcp fit '{evil}'" in text and f"{evil}, $\\frac$." in text
 
 
 @pytest.mark.parametrize(
@@ -210,7 +219,7 @@ def test_missing_entries_and_slices_without_data(tmp_path):
 
 def test_truths_and_empty_decompositions_have_a_page(tmp_path):
     truth = boolcp.datasets.make_boolean_cp((5, 6), 2, random_state=0).truth
-    assert [row[5:] for row in written(truth, tmp_path).rows[1:]] == [["-"] * 3] * 2
+    assert [row[3:6] for row in written(truth, tmp_path).rows[1:]] == [["-"] * 3] * 2
     assert "There are none." in "".join(written(BooleanCP((2, 3)), tmp_path, force=True).words)
 
 
@@ -284,8 +293,9 @@ def test_conditions_areas_and_states_are_compared(tmp_path, rng):
         ["atom", "what", "awake (1)", "asleep (1)"],
         ["atom 0", "mean of the real part", "1.00", "-0.50"],
     ]
-    cells = ["atom 0", "share of ones", "1 of 3 (33 %)", "1 of 1 (100 %)"]
-    assert page.tables[2] == [["atom", "what", "b (3)", "a (1)"], cells]
+    cells = ["atom 0", "share of ones", "1 of 3 (33 %)", "1 of 1 (100 %)", "+67 %", "0.83"]
+    assert page.tables[2][0] == ["atom", "what", "b (3)", "a (1)", "effect", "AUC", "p"]
+    assert page.tables[2][1][:-1] == cells and page.tables[2][1][-1] == "1.00"
 
 
 def test_units_missing_entries_residual_and_stability_are_shown(tmp_path):
@@ -304,11 +314,13 @@ def test_units_missing_entries_residual_and_stability_are_shown(tmp_path):
     assert f"{n_missing} of {X.size} ({100 * n_missing / X.size:.1f} %)" in text and "ECoG (uV)" in text
     assert f"{np.sqrt(np.nanmean(X.values**2)):.4g} uV" in page.words
     assert "no structure above white noise" in text and f"channel {check.structure[0]:.2f}, time " in text
-    assert page.rows[0][-1] == "came back" and [row[-1] for row in page.rows[1:]] == ["100.0 %"] * 2
-    assert re.search(r"came back in 100.0 % of \d+ fits \(halves", text)
-    assert "on in 100 % of the fits" in "".join(page.scripts)
+    assert page.rows[0][3:6] == ["verdict", "sure bits", "stability"]
+    assert [row[3:6:2] for row in page.rows[1:]] == [["stable, informative", "100.0 %"]] * 2
+    assert "two come back in at least 80 % of 4 fits to halves along trial and two can be read alone." in text
+    assert "Atoms 0 and 1 pass all tests." in text
+    assert ": on, 100 % sure" in "".join(page.scripts)
     assert all(plotly_reads(chart) for chart in page.charts())
-    with pytest.raises(ValueError, match="another decomposition"):
+    with pytest.raises(ValueError, match="a different decomposition"):
         report.write_report(W[[1, 0]], tmp_path / "other.html", stability=stability)
     with pytest.raises(ValueError, match="W has shape"):
         boolcp.stability(X[:, :5], 2, reference=W)
@@ -349,14 +361,15 @@ def test_the_command_writes_the_page_beside_the_result(tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     X, _, _ = boolcp.datasets.make_boolean_cp((6, 7, 8), 1, noise=0.1, random_state=0)
     np.save("data.npy", X)
-    assert main(["fit", "data.npy", "-k", "1", "-o", "out", "--stability", "2"]) == 0
+    assert main(["fit", "data.npy", "-k", "1", "-o", "out", "--assess", "--stability", "2"]) == 0
     capsys.readouterr()
     assert main(["report", "out"]) == 0 and capsys.readouterr().out.split() == ["out/report.html"]
     page = Page((tmp_path / "out" / "report.html").read_text())
     text = "".join(page.words)
     assert boolcp.io.load_provenance("out/decomposition.nc")["data"]["fingerprint"] in text
     assert re.search(r"By the command\s+boolcp ", text)
-    assert "came back in 100.0 % of 2 fits (bootstrap along mode2)" in text and "Residual, root mean square" in text
+    trusted = "It passes all tests: stable, significant, informative."
+    assert trusted in text and "Residual, root mean square" in text
     boolcp.datasets.make_boolean_cp((4, 5), 1, random_state=0).truth.save("other.nc")
     assert main(["report", "other.nc"]) == 0 and (tmp_path / "other.html").exists()
     capsys.readouterr()
@@ -396,9 +409,10 @@ def labelled_atoms(rng):
 
 def test_the_story_says_what_is_so(rng):
     W = labelled_atoms(rng)
-    sentences = story.tell(W, {})
+    tests = tested.find_tests(W, {})
+    sentences = story.tell(W, {}, tests)
     assert sentences[0] == "Three atoms make up this tensor."
-    assert "Atom 0 is on in 10 of 30 trials: all 10 propofol trials, and no others." in sentences[2]
+    assert "Atom 0 is on in 10 of 30 trials: all 10 propofol trials, and no others (p < 0.001)." in sentences[2]
     assert "Atom 1 is on in 15 of 16 channels: all but E3." in sentences[3]
     assert sentences[4].startswith("Atom 2 is on in 8 of 20 times: 0 to 0.055 s.")
     peak = W.atoms[0].factors[0][:, 0]
@@ -406,24 +420,93 @@ def test_the_story_says_what_is_so(rng):
     z = W.atoms[0].z.copy()
     z[[1, 0, 3]] = False, True, True  # one of propofol off, two of the others on
     changed = replace(W, atoms=(replace(W.atoms[0], z=z), *W.atoms[1:]))
-    text = story.atom_sentence(changed, 0)
+    text = story.atom_sentence(changed, 0, tested.find_tests(changed, {}))
     assert "all but one of the 10 propofol trials, 2 of the 10 none trials and none of the 10 ketamine trials" in text
-    half = replace(W, atoms=(replace(W.atoms[0], z=np.arange(30) < 15), *W.atoms[1:]))
-    assert story.detail_text(half, 0) == "", "an atom that no condition tells is not told by one"
+
+
+def test_conditions_are_named_only_if_a_test_finds_them(rng):
+    W = labelled_atoms(rng)
+    some = np.isin(np.arange(30), [1, 4, 7, 10, 0, 2])  # 4 of 10 propofol trials, 1 of 10 others: 30 points apart
+    half = replace(W, atoms=(replace(W.atoms[0], z=some), *W.atoms[1:]))
+    tests = tested.find_tests(half, {})
+    assert tests["drug"].effect[0] == pytest.approx(0.3) and tests["drug"].p_adjusted[0] > 0.05
+    assert "propofol" not in story.atom_sentence(half, 0, tests)
+    speed = rng.standard_normal(30)
+    real = replace(W.atoms[1], factors=(W.atoms[1].factors[0], speed[:, None] / np.linalg.norm(speed)))
+    extra = W.labels.extra | {"speed": ("trial", speed + 0.0)}
+    moved = replace(W, atoms=(W.atoms[0], real, W.atoms[2]), labels=replace(W.labels, extra=extra))
+    tests = tested.find_tests(moved, {})
+    assert "It follows speed (rank correlation +1.00, p < 0.001)." in story.atom_sentence(moved, 1, tests)
+    drug = (W.labels.extra["drug"][1] == "ketamine") + 0.1
+    real = replace(W.atoms[2], factors=(W.atoms[2].factors[0], drug[:, None] / np.linalg.norm(drug)))
+    moved = replace(W, atoms=(*W.atoms[:2], real))
+    text = "Its real part differs most between ketamine trials and none trials (mean 1.00 and 0.09, p < 0.001)."
+    assert text in story.atom_sentence(moved, 2, tested.find_tests(moved, {}))
+
+
+def test_tests_that_were_asked_for_are_the_only_ones_and_all_count_for_false_discoveries(rng):
+    W = labelled_atoms(rng)
+    every, asked = tested.find_tests(W, {}), tested.find_tests(W, {"tests": {"correct": {"blocks": "drug"}}})
+    assert list(every) == ["drug", "correct"] and list(asked) == ["correct"] and "3 blocks" in asked["correct"].scheme
+    p = np.concatenate([every["drug"].p_value, every["correct"].p_value])
+    together = np.concatenate([every["drug"].p_adjusted, every["correct"].p_adjusted])
+    order = np.argsort(p)
+    naive = np.minimum.accumulate((p[order] * 6 / np.arange(1, 7))[::-1])[::-1]
+    np.testing.assert_allclose(together[order], np.minimum(naive, 1))
 
 
 @pytest.mark.parametrize(
-    ("recurrence", "words"),
+    ("stability", "p", "words"),
     [
-        ([1.0, 0.9, 0.8], "All of them come back in at least 80 % of 6 other fits (halves along trial)."),
-        ([1.0, 0.9, 0.2], "Two of them come back"),
-        ([1.0, 0.1, 0.2], "One of them comes back"),
-        ([0.0, 0.1, 0.2], "None of them comes back"),
+        (
+            [1, 0.9, 0.8],
+            None,
+            "Of these, three come back in at least 80 % of 6 fits and three can be read alone. Atoms 0",
+        ),
+        (
+            [1, 0.9, 0.2],
+            [0.001, 0.3, 0.3],
+            "Of these, one is more than noise, two come back in at least 80 % of 6 fits and",
+        ),
+        (
+            [1, 0.9, 0.2],
+            [0.3, 0.3, 0.03],
+            "Of these, one is more than noise, two come back in at least 80 % of 6 fits and",
+        ),
+        (
+            [0, 0.1, 0.2],
+            None,
+            "Of these, none comes back in at least 80 % of 6 fits and three can be read alone. No atom",
+        ),
+        (None, None, "Whether they are more than noise has not been tested"),
     ],
 )
-def test_the_story_tells_of_trust(recurrence, words, rng):
-    stability = SimpleNamespace(recurrence=recurrence, n_fits=6, scheme="halves along trial")
-    assert story.tell(labelled_atoms(rng), {}, stability)[1].startswith(words)
+def test_the_story_tells_of_trust(stability, p, words, rng):
+    W = labelled_atoms(rng)
+    z = np.arange(16) % 2 == 0  # an atom that is on in nearly all channels is no news
+    W = replace(W, atoms=(W.atoms[0], replace(W.atoms[1], z=z), W.atoms[2]))
+    known = {"p_adjusted": p if p is None else np.array(p)}
+    known |= {} if stability is None else {"stability": np.array(stability)}
+    W = replace(W, trust=Trust(**known, stable_over="6 fits"))
+    told = story.tell(W, {}, {})[1]
+    good = [k for k in range(3) if stability and stability[k] >= 0.8 and (p is None or p[k] <= 0.05)]
+    assert told.startswith(words)
+    assert not stability or bool(re.search(r"No atom passes all tests", told)) == (not good)
+    assert len(good) != 1 or f"Atom {good[0]} passes all tests." in told
+
+
+def test_bits_in_doubt_are_gray_and_follow_their_entries(rng):
+    X, _, _ = boolcp.datasets.make_boolean_cp((14, 10, 12), 1, noise=4, random_state=3)
+    W = boolcp.decompose(X, 1, boolean_modes=[0], random_state=0)
+    p, z = W.bit_confidence()[0], W.atoms[0].z
+    assert (p < 0.9).any(), "some bits are in doubt"
+    values = charts.bit_values(W, 0)
+    np.testing.assert_allclose(values[p > 0.5], np.where(z, p, 1 - p)[p > 0.5])
+    assert (values[z] >= 0.5).all() and (values[~z] <= 0.5).all(), "a bit never has the color of the other state"
+    order = rng.permutation(14)
+    np.testing.assert_allclose(charts.bit_values(ordering.reordered(W, 0, order), 0), values[order])
+    k = int(np.argmin(p))
+    assert charts.bit_texts(W, 0)[k].endswith(f"{'on' if z[k] else 'off'}, {100 * max(p[k], 0.5):.0f} % sure")
 
 
 def test_title_and_story_come_before_the_atoms_and_checksums_last(tmp_path):

@@ -128,10 +128,18 @@ def fit(
     data: DataOptions,
     n_atoms: Atoms = 10,
     out: Out = None,
+    assess: Annotated[
+        bool, option("--assess", text="Test whether each atom is more than noise, and whether it comes back.")
+    ] = False,
     stability: Annotated[
-        int,
-        typer.Option("--stability", help="Fits to bootstrap samples of the last mode that test the atoms; 0: none."),
+        int, option("--stability", text="Test in so many pairs of halves of the last mode whether atoms come back.")
     ] = 0,
+    test: Annotated[
+        list[str], option("--test", text="Test the atoms against this column of the trials. Repeatable.")
+    ] = [],  # noqa: B006
+    blocks: Annotated[
+        str | None, option("--blocks", text="Compare trials only within the groups of this column: sessions, say.")
+    ] = None,
     checkpoint: Annotated[
         Path | None, option("--checkpoint", text="File of the steps done; if it exists, resume from it.")
     ] = None,
@@ -142,13 +150,12 @@ def fit(
     """Decompose the data and save the result in a folder.
 
     The folder gets decomposition.nc (the result, for boolcp.load and xarray), summary.csv (one row for each atom) and
-    fit.log (parameters and versions). Ctrl-C stops after the atom that is being searched and saves the atoms so far;
-    in the refinement it saves the best so far.
+    fit.log (parameters and versions). Ctrl-C gives up the present step and saves what was found before it.
 
     \b
     Examples:
       boolcp fit data.npy -k 10 -o result
-      boolcp fit data.npy --dims channel,time,trial --trials trials.csv --condition drug=propofol -k 5
+      boolcp fit data.npy --dims channel,time,trial --trials trials.csv --test drug --assess -k 5
       boolcp fit eeg.mat -v y --dims time,channel --sampling-rate 250 --bin-ms 3000 -k 5
       boolcp fit awake.npz asleep.npz -v psd --dims channel,freq --join state --log --center state -k 4
       boolcp fit raw.fif --cut go --window -200,800 --reject 150 -k 6
@@ -162,13 +169,47 @@ def fit(
         model,
         n_atoms,
         out,
+        is_assessed=assess,
         n_stability=stability,
+        tested=test,
+        blocks=blocks,
         is_forced=force,
         checkpoint=checkpoint,
         is_resumed=resume,
         as_json=as_json,
     )
     raise typer.Exit(code)
+
+
+@app.command(short_help="Test how often atoms come back in other fits.", cls=Grouped)
+@takes_options
+def stability(
+    model: ModelOptions,
+    data: DataOptions,
+    n_atoms: Atoms = 10,
+    result: Annotated[
+        Path | None, option("--result", text="Test the atoms of this result of the data, not those of a new fit.")
+    ] = None,
+    scheme: Annotated[
+        str, typer.Option("--scheme", help="Fits to halves of the data, to bootstrap samples, or with other seeds.")
+    ] = "halves",
+    runs: Annotated[int, typer.Option("--runs", help="Other fits; of halves, random cuts with two fits each.")] = 5,
+    jobs: Jobs = 1,
+    out: Table = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Test how often each atom comes back in other fits, along the last mode.
+
+    \b
+    Examples:
+      boolcp stability data.nc -k 6 --runs 10 --jobs 4
+      boolcp stability data.nc --result result --scheme bootstrap -o stability.csv
+    """  # noqa: D301
+    from boolcp.cli.testing import run_stability
+
+    options = {"scheme": scheme, "n_runs": runs, "n_jobs": jobs}
+    run_stability(data, model, n_atoms, result=result, out=out, is_forced=force, as_json=as_json, **options)
 
 
 @app.command(short_help="Write a saved result as one HTML page.")

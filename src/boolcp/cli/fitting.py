@@ -4,6 +4,7 @@ import shlex
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,8 +14,7 @@ from boolcp.cli.answers import answer, atom_rows, note
 from boolcp.cli.data import DataOptions, load_data
 from boolcp.cli.folders import LOG, RESULT, SUMMARY, check_folder, write_result
 from boolcp.cli.options import ModelOptions, make_model
-
-OWN_PARAMETERS = ("n_atoms", "random_state", "verbose", "certify")  # of the fit itself, not of those that test it
+from boolcp.cli.testing import assessed, check_columns, plain_test
 
 
 def run_fit(
@@ -23,7 +23,10 @@ def run_fit(
     n_atoms: int,
     out: Path | None,
     *,
+    is_assessed: bool = False,
     n_stability: int = 0,
+    tested: Sequence[str] = (),
+    blocks: str | None = None,
     is_forced: bool = False,
     checkpoint: Path | None = None,
     is_resumed: bool = False,
@@ -35,6 +38,7 @@ def run_fit(
     check_checkpoint(checkpoint, is_resumed=is_resumed)
     bmp = make_model(model, n_atoms)
     X = load_data(data)
+    check_columns(X, tested, blocks)
     start = time.perf_counter()
     try:
         is_partial = fit_until_stopped(bmp, X, checkpoint=checkpoint)
@@ -43,20 +47,43 @@ def run_fit(
             note(f"\nThe same command resumes from {checkpoint}.")
         raise
     seconds = time.perf_counter() - start
-    notes: dict[str, Any] = {"is_partial": is_partial}
-    if n_stability and not is_partial:
-        notes["stability"] = find_stability(bmp, X, n_stability)
-    write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=is_forced)
+    if (is_assessed or n_stability) and not is_partial:
+        bmp.decomposition_ = try_to_assess(bmp, X, n_stability, is_assessed=is_assessed)
     W = bmp.decomposition_
-    lines = [W.summary(), f"{seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}."]
+    tests = find_tests(W, tested, blocks)
+    notes: dict[str, Any] = {"is_partial": is_partial}
+    notes |= {"tests": {column: plain_test(test, blocks) for column, test in tests.items()}} if tests else {}
+    write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=is_forced)
+    lines = [W.summary(), *(f"{column}, {test.summary()}" for column, test in tests.items())]
+    lines += [f"{seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}."]
     lines.append(f"Pictures: {shlex.join(['boolcp', 'report', str(out)])}")
     if is_partial:
         lines.append(f"Stopped by Ctrl-C: a valid but partial result, {W.n_atoms} of {n_atoms} atoms.")
         lines += [] if checkpoint is None else [f"The same command with --force resumes from {checkpoint}."]
     values = {"folder": out, "result": out / RESULT, "seconds": seconds, "explained": W.explained()}
     values |= {"is_partial": is_partial, "shape": W.shape, "dims": W.dims, "atoms": atom_rows(W)}
-    answer("\n".join(lines), values | {"stability": notes.get("stability")}, as_json=as_json)
+    answer("\n".join(lines), values | {"tests": notes.get("tests", {})}, as_json=as_json)
     return INTERRUPTED if is_partial else 0
+
+
+def try_to_assess(model: Any, X: Any, n_stability: int, *, is_assessed: bool) -> Any:
+    """Return the decomposition with what its tests say, or as it is if they cannot be made or Ctrl-C ends them."""
+    try:
+        return assessed(model, X, n_stability, is_assessed=is_assessed)
+    except (KeyboardInterrupt, MemoryError, TypeError, ValueError) as error:
+        note(f"\nSaved without the tests of the atoms: {str(error) or 'they were stopped by Ctrl-C.'}")
+        return model.decomposition_
+
+
+def find_tests(W: Any, columns: Sequence[str], blocks: str | None) -> dict[str, Any]:
+    """Return the tests of the atoms against columns; a test that is not possible does not cost the result."""
+    from boolcp.trust.conditions import run_tests
+
+    try:
+        return run_tests(W, columns, blocks)
+    except ValueError as error:  # all trials of a condition are without data, say
+        note(f"Not tested: {error}")
+        return {}
 
 
 def check_checkpoint(checkpoint: Path | None, *, is_resumed: bool = False) -> None:
@@ -110,22 +137,3 @@ class Stopper:
             raise KeyboardInterrupt
         note("\nStopping: what has been found is finished and saved. Ctrl-C again: sooner. A third time: no result.")
         raise Stop
-
-
-def find_stability(model: Any, X: Any, n_runs: int) -> dict[str, Any]:
-    """Return how often the atoms come back in fits to bootstrap samples of the last mode, as JSON can hold it."""
-    import numpy as np
-
-    from boolcp.trust.stability import stability
-
-    options = {name: value for name, value in model.get_params().items() if name not in OWN_PARAMETERS}
-    W, seed = model.decomposition_, model.random_state
-    settings = {"n_runs": n_runs, "scheme": "bootstrap", "reference": W, "random_state": seed, "verbose": 1}
-    found = stability(X, W.n_atoms, **settings, **options)
-    bits = [[None if np.isnan(p) else round(float(p), 4) for p in row] for row in found.bit_probability]
-    return {
-        "recurrence": [float(share) for share in found.recurrence],
-        "bit_probability": bits,
-        "n_fits": len(found.similarity),
-        "scheme": f"bootstrap along {X.dims[-1]}",
-    }

@@ -76,7 +76,7 @@ def write_result(
     full["residual_check"] = check_residual(model, X)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    short = {name: value for name, value in full.items() if name not in ("residual_check", "stability", "tests")}
+    short = {name: value for name, value in full.items() if name not in ("residual_check", "tests")}
     provenance = make_provenance(model, data=X, notes=short)
     log = "\n".join([model.decomposition_.summary(), "", json.dumps(provenance, indent=2), ""])
     with (

@@ -27,9 +27,11 @@ def provenance_lines(provenance: dict[str, Any]) -> list[str]:
     """Return where a result comes from, one line for each entry."""
     lines = []
     for name, value in provenance.items():
-        if name == "stability":
-            value = ", ".join(f"{100 * share:.0f} %" for share in value["recurrence"])
-            name = "each atom came back in"
+        if name == "tests":
+            value = "; ".join(
+                f"{column} p = {' '.join(f'{p:.2g}' for p in test['p_adjusted'])}" for column, test in value.items()
+            )
+            name = "tests of each atom"
         elif name == "residual_check":
             value = ", ".join(
                 f"{name} {edge:.2f}" for name, edge in zip(value["mode_names"], value["structure"], strict=True)

@@ -1,12 +1,16 @@
-"""The work of `boolcp select`: how many atoms the data support."""
+"""The work of `boolcp select` and `stability`, and the tests of `boolcp fit`: what may be concluded."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from boolcp.cli.answers import answer
+from boolcp.cli.answers import answer, plain
 from boolcp.cli.data import DataOptions, load_data
-from boolcp.cli.folders import check_output
+from boolcp.cli.folders import check_output, find_result
 from boolcp.cli.options import ModelOptions, make_model
+
+OWN_PARAMETERS = ("n_atoms", "random_state", "verbose", "certify", "warm_start")  # of the fit itself
+N_RUNS = 5  # random cuts into halves, if their number is not given
 
 
 def run_select(
@@ -36,3 +40,77 @@ def run_select(
         write_text(out, "\n".join([*lines, ""]), overwrite=is_forced)
     text = f"{found.summary()}\n{found.n_atoms} atoms (rule {found.rule})"
     answer(text, {"n_atoms": found.n_atoms, "rule": found.rule, "table": rows}, as_json=as_json)
+
+
+def run_stability(
+    data: DataOptions,
+    model: ModelOptions,
+    n_atoms: int,
+    *,
+    result: Path | None,
+    out: Path | None,
+    is_forced: bool = False,
+    as_json: bool = False,
+    **options: Any,
+) -> None:
+    """Print how often each atom comes back in other fits, of a saved result or of a fit of its own."""
+    if out is not None:
+        check_output(out, data.files, is_forced=is_forced, endings=(".csv",))
+    bmp = make_model(model, n_atoms)
+    from boolcp.io import load
+    from boolcp.io.atomic import write_text
+    from boolcp.trust.stability import stability
+
+    reference = None if result is None else load(find_result(result))
+    X = load_data(data)
+    found = stability(X, n_atoms, reference=reference, **seeded(bmp), **options)
+    W = found.decomposition
+    rows = [
+        {"atom": k, "boolean_mode": W.mode_name(atom.mode), "stability": share, "similarity": alike}
+        for k, (atom, share, alike) in enumerate(
+            zip(W.atoms, found.recurrence.tolist(), found.similarity.mean(axis=0).tolist(), strict=True)
+        )
+    ]
+    if out is not None:
+        lines = ["atom,boolean_mode,stability,similarity"]
+        lines += [f"{row['atom']},{row['boolean_mode']},{row['stability']:.6g},{row['similarity']:.6g}" for row in rows]
+        write_text(out, "\n".join([*lines, ""]), overwrite=is_forced)
+    answer(found.summary(), {"scheme": found.scheme, "over": found.over, "table": rows}, as_json=as_json)
+
+
+def seeded(model: Any) -> dict[str, Any]:
+    """Return seed, progress bar and parameters of a model, as functions take them that fit again."""
+    options = {name: value for name, value in model.get_params().items() if name not in OWN_PARAMETERS}
+    return options | {"random_state": model.random_state, "verbose": 1}
+
+
+def assessed(model: Any, X: Any, n_stability: int, *, is_assessed: bool) -> Any:
+    """Return the decomposition of a model with the stability of its atoms and, if asked, their significance."""
+    from boolcp.trust.assess import assess
+
+    tests = ("significance", "stability") if is_assessed else ("stability",)
+    return assess(X, model.decomposition_, tests=tests, n_runs=n_stability or N_RUNS, **seeded(model))
+
+
+def check_columns(X: Any, columns: Sequence[str], blocks: str | None) -> None:
+    """Raise unless atoms can be tested against these columns of the data, before the fit takes its time."""
+    from boolcp.result.atoms import BooleanCP
+    from boolcp.result.labels import read_labels
+    from boolcp.trust.conditions import run_tests
+
+    labels = read_labels(X)[1]
+    known = list(labels.extra) if labels is not None else []
+    for name, column in [*(("--test", column) for column in columns), *([("--blocks", blocks)] if blocks else [])]:
+        if column not in known:
+            raise ValueError(f"{name} {column}: the data have no such column, but {', '.join(known) or 'none at all'}.")
+    for column in columns:
+        try:
+            run_tests(BooleanCP(X.shape, labels=labels), [column], blocks)
+        except ValueError as error:
+            raise ValueError(f"--test {column}: {error}") from error
+
+
+def plain_test(test: Any, blocks: str | None) -> dict[str, Any]:
+    """Return the numbers of a test, as JSON can hold them."""
+    names = ("conditions", "counts", "mean", "effect", "auc", "p_value", "p_adjusted", "n_permutations", "scheme")
+    return plain({name: getattr(test, name) for name in names} | {"blocks": blocks})

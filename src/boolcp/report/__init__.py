@@ -4,6 +4,7 @@ A decomposition enters, with its labels and what is known about the fit. One fil
 the libraries that they need. The page loads nothing from elsewhere.
 """
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,12 +15,15 @@ from boolcp.extras import load_extra
 from boolcp.io import atomic
 from boolcp.io.results import make_provenance
 from boolcp.report import assets, charts, ordering, pictures, story, words
+from boolcp.report.tested import find_tests
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.trust import Trust
 from boolcp.trust.identifiability import cheap_diagnosis
+from boolcp.trust.verdict import is_noise
 
 __all__ = ["write_report"]
 
-COLUMNS = ("ones", "rank", "weight", "alone", "unique", "certificate")
+COLUMNS = ("alone", "unique", "certificate")
 
 
 def write_report(W, path, *, provenance=None, history=None, stability=None, residual=None, force=False):
@@ -40,7 +44,7 @@ def write_report(W, path, *, provenance=None, history=None, stability=None, resi
     history : sequence, optional
         The steps of the pursuit, `BMP.history_`; those of the provenance if None.
     stability : Stability, optional
-        How often the atoms come back in other fits, of the same decomposition; that of the provenance if None.
+        How often the atoms come back in other fits, of the same decomposition; what W knows of it if None.
     residual : ResidualCheck, optional
         What `boolcp.residuals.residual_check` says of the residual; that of the provenance if None.
     force : bool
@@ -70,11 +74,12 @@ def write_report(W, path, *, provenance=None, history=None, stability=None, resi
     if residual is None and provenance.get("residual_check"):
         stored = provenance["residual_check"]
         residual = SimpleNamespace(**stored, is_noise=max(stored["structure"]) <= 1)
-    page = render(W, provenance, history, read_stability(W, stability, provenance), residual)
+    W = W if stability is None else with_stability(W, stability)
+    page = render(W, provenance, history, residual)
     atomic.write_text(path, page, overwrite=force)
 
 
-def render(W, provenance, history, stability=None, residual=None):
+def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any = None) -> str:
     """Return the page as text."""
     jinja2 = load_extra("jinja2", "report")
     matplotlib = load_extra("matplotlib", "report")
@@ -84,14 +89,14 @@ def render(W, provenance, history, stability=None, residual=None):
     template = environment.from_string(assets.own_file("page.html.jinja"))
     datatables, datatables_style = assets.datatables_files()
     glue = assets.own_file("glue.js")
-    diagnosis = cheap_diagnosis(W)
-    S, shown = in_order(W, stability)
+    diagnosis = None if is_noise(W).any() else cheap_diagnosis(W)
+    S, tests = in_order(W), find_tests(W, provenance)
     with matplotlib.rc_context(pictures.SETTINGS):
-        atoms = words.describe_atoms(W, stability)
+        atoms = words.describe_atoms(W)
         return template.render(
             title=words.title_of(W, provenance),
             subtitle=words.subtitle_of(W),
-            story=story.tell(W, provenance, stability, residual),
+            story=story.tell(W, provenance, tests, residual),
             version=__version__,
             modes=words.describe_modes(W),
             data=words.describe_data(W, provenance),
@@ -99,15 +104,17 @@ def render(W, provenance, history, stability=None, residual=None):
             figures=pictures.fit_figures(W, history, residual),
             atoms=[
                 atom
-                | {"figures": pictures.atom_figures(S, atom["number"], shown)}
-                | {"detail": story.card_text(W, atom["number"])}
+                | {"figures": pictures.atom_figures(S, atom["number"])}
+                | {"detail": story.card_text(W, atom["number"], tests)}
+                | {"is_told": story.detail_text(W, atom["number"], tests) == atom["on"]}
                 for atom in atoms
             ],
             colors=charts.atom_colors(W.n_atoms),
-            columns=COLUMNS if stability is None else (*COLUMNS, "stability"),
-            has_stability=stability is not None,
+            columns=[*words.trust_columns(W), *((name, name) for name in COLUMNS)],
+            trust_notes=words.trust_notes(W),
+            has_verdicts=any(atom["verdict"] for atom in atoms),
             together=pictures.together_figures(S) if W.n_atoms > 1 else [],
-            groups=pictures.group_parts(W) if W.n_atoms else [],
+            groups=pictures.group_parts(W, tests) if W.n_atoms else [],
             verdict=words.verdict(diagnosis),
             origin=words.describe_origin(provenance),
             command=provenance.get("command", ""),
@@ -125,34 +132,19 @@ def render(W, provenance, history, stability=None, residual=None):
         )
 
 
-def in_order(W: BooleanCP, stability: Any) -> tuple[BooleanCP, Any]:
-    """Return decomposition and stability with the entries of each mode in the order of their groups."""
-    orders = ordering.group_orders(W)
-    for mode, order in orders.items():
+def in_order(W: BooleanCP) -> BooleanCP:
+    """Return W with the entries of each mode in the order of their groups."""
+    for mode, order in ordering.group_orders(W).items():
         W = ordering.reordered(W, mode, order)
-    if stability is None:
-        return W, None
-    whole = {n: np.arange(d) for n, d in enumerate(W.shape)} | orders
-    bits = tuple(np.asarray(p)[whole[a.mode]] for a, p in zip(W.atoms, stability.bit_probability, strict=True))
-    return W, SimpleNamespace(**(vars(stability) | {"bit_probability": bits}))
+    return W
 
 
-def read_stability(W, stability, provenance):
-    """Return what the page shows of a Stability, or of one that a result file stored; None if there is none."""
-    if stability is None:
-        stored = provenance.get("stability")
-        if not stored:
-            return None
-        bits = tuple(np.array(p, dtype=float) for p in stored["bit_probability"])
-        return SimpleNamespace(**(stored | {"bit_probability": bits}))
+def with_stability(W: BooleanCP, stability: Any) -> BooleanCP:
+    """Return W with the stability of its atoms, which must be those of the Stability."""
     atoms = stability.decomposition.atoms
     if len(atoms) != W.n_atoms or not all(
         a.mode == b.mode and np.array_equal(a.z, b.z) for a, b in zip(atoms, W.atoms, strict=True)
     ):
-        raise ValueError("stability is of another decomposition: write the report of stability.decomposition.")
-    return SimpleNamespace(
-        recurrence=stability.recurrence,
-        bit_probability=stability.bit_probability,
-        n_fits=len(stability.similarity),
-        scheme=stability.scheme,
-    )
+        raise ValueError("stability is of a different decomposition: write the report of stability.decomposition.")
+    known = replace(W.trust or Trust(), stability=stability.recurrence, stable_over=stability.over)
+    return replace(W, trust=known)

@@ -55,20 +55,38 @@ def atom_colors(n_atoms: int) -> list[str]:
     return [f"hsl({round(137.508 * k % 360, 1)}, 65%, {lights[k % len(lights)]}%)" for k in range(n_atoms)]
 
 
-def boolean_chart(W: BooleanCP, k: int, stability: Any = None) -> Chart:
-    """Return where an atom is on: a map of electrodes if its mode has positions, else a strip."""
+def bit_values(W: BooleanCP, k: int) -> np.ndarray:
+    """Return how sure it is that each entry of an atom is on, from 0 to 1, as far as it is known; 0.5 without data."""
     atom = W.atoms[k]
+    values = atom.z.astype(float)
+    if W.trust is not None and W.trust.rise is not None:
+        sure = np.clip(W.bit_confidence()[k], 0.5, 1.0)
+        values = np.where(atom.z, sure, 1 - sure)
+    unknown = (W.undetermined or {}).get(atom.mode, np.zeros(len(atom.z), dtype=bool))
+    return np.where(unknown, 0.5, values)
+
+
+def bit_texts(W: BooleanCP, k: int) -> list[str]:
+    """Return what to say of each bit of an atom: on or off, and how sure that is."""
+    atom, values = W.atoms[k], bit_values(W, k)
     unknown = (W.undetermined or {}).get(atom.mode, np.zeros(len(atom.z), dtype=bool))
     states = np.where(unknown, "no data", np.where(atom.z, "on", "off"))
-    texts = [f"{label}: {state}" for label, state in zip(hover_labels(W, atom.mode), states, strict=True)]
-    if stability is not None:
-        texts = [text + _chance(p) for text, p in zip(texts, stability.bit_probability[k], strict=True)]
+    is_known = W.trust is not None and W.trust.rise is not None
+    chances = [f", {100 * max(v, 1 - v):.0f} % sure" if is_known else "" for v in values]
+    labels = hover_labels(W, atom.mode)
+    return [
+        f"{label}: {state}{chance if state != 'no data' else ''}"
+        for label, state, chance in zip(labels, states, chances, strict=True)
+    ]
+
+
+def boolean_chart(W: BooleanCP, k: int) -> Chart:
+    """Return where an atom is on: a map of electrodes if its mode has positions, else a strip; gray where in doubt."""
+    atom, values, texts = W.atoms[k], bit_values(W, k), bit_texts(W, k)
     positions = positions_of(W, atom.mode)
     if positions is not None:
-        colors = np.where(unknown, UNKNOWN, np.where(atom.z, ON, OFF)).tolist()
-        return _map(W, atom.mode, positions, texts, {"color": colors})
-    values = np.where(unknown, 0.5, atom.z)[None, :]
-    trace = _bits(values, texts) | _span(W, atom.mode, "x")
+        return _map(W, atom.mode, positions, texts, {"color": values, "colorscale": BITS, "cmin": 0, "cmax": 1})
+    trace = _bits(values[None, :], texts) | _span(W, atom.mode, "x")
     layout = _layout(xaxis=_axis(W, atom.mode, is_even=True), yaxis={"visible": False, "fixedrange": True})
     return {"data": [trace], "layout": _with_bands(layout, W, atom.mode)}
 
@@ -166,16 +184,10 @@ def share_chart(W: BooleanCP, names: Sequence[str], values: np.ndarray, label: s
 def together_charts(W: BooleanCP, mode: int) -> dict[str, Chart]:
     """Return what all atoms are along one mode: strips where Boolean; where real, lines, or an image for names."""
     texts, charts = hover_labels(W, mode), {}
-    unknown = (W.undetermined or {}).get(mode, np.zeros(W.shape[mode], dtype=bool))
     boolean = [k for k in range(W.n_atoms) if W.atoms[k].mode == mode]
     real = [k for k in range(W.n_atoms) if W.atoms[k].mode != mode]
     if boolean:
-        states = {k: np.where(unknown, 0.5, W.atoms[k].z) for k in boolean}
-        words = {
-            k: [f"atom {k}, {t}: {'on' if z else 'off'}" for t, z in zip(texts, W.atoms[k].z, strict=True)]
-            for k in boolean
-        }
-        rows = [_bits(states[k][None, :], words[k]) for k in boolean]
+        rows = [_bits(bit_values(W, k)[None, :], [f"atom {k}, {text}" for text in bit_texts(W, k)]) for k in boolean]
         charts["boolean"] = _rows(W, mode, boolean, rows)
     columns = {k: leading_column(W, k, mode) for k in real}
     if real and (_has_names(W, mode) or positions_of(W, mode) is not None):
@@ -302,10 +314,6 @@ def hover_labels(W, mode):
     return [plain(label) for label in labels]
 
 
-def _chance(p):
-    return "" if np.isnan(p) else f", on in {100 * p:.0f} % of the fits"
-
-
 def _bits(values, texts):
     look = {"colorscale": BITS, "zmin": 0, "zmax": 1, "showscale": False}
     return {"type": "heatmap", "z": values, "text": [texts]} | look | _hover("%{text}")
@@ -331,7 +339,7 @@ def _head(positions: np.ndarray, colors: Chart) -> list[Chart]:
     silent = {"hoverinfo": "skip", "showlegend": False}
     look = {"type": "scatter", "mode": "lines", "line": {"color": OUTLINE, "width": 1.2}} | silent
     lines = [look | {"x": one[:, 0], "y": one[:, 1]} for one in outline().values()]
-    if "colorscale" not in colors:
+    if "colorbar" not in colors:  # bits
         return lines
     side, image = interpolate(positions, np.asarray(colors["color"], dtype=float))
     place = {"x0": float(side[0]), "dx": _step(side), "y0": float(side[0]), "dy": _step(side)}

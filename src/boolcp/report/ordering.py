@@ -8,6 +8,7 @@ import numpy as np
 from boolcp import plotting
 from boolcp.plotting.mode_labels import further_of
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.trust import Trust
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,20 @@ def reordered(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
         extra = {n: (d, np.asarray(v)[order] if d == dim else v) for n, (d, v) in labels.extra.items()}
         labels = replace(labels, coords=coords, extra=extra)
     unknown = {n: slices[order] if n == mode else slices for n, slices in (W.undetermined or {}).items()}
-    return replace(W, atoms=atoms, labels=labels, undetermined=unknown or None)
+    return replace(W, atoms=atoms, labels=labels, undetermined=unknown or None, trust=_reordered_trust(W, mode, order))
+
+
+def _reordered_trust(W: BooleanCP, mode: int, order: np.ndarray) -> Trust | None:
+    """Return what is known of the bits, in another order along a mode."""
+    if W.trust is None:
+        return None
+
+    def turned(bits: tuple[np.ndarray, ...] | None) -> tuple[np.ndarray, ...] | None:
+        if bits is None:
+            return None
+        return tuple(v[order] if atom.mode == mode else v for atom, v in zip(W.atoms, bits, strict=True))
+
+    return replace(W.trust, rise=turned(W.trust.rise), share=turned(W.trust.share))
 
 
 def _reordered_atom(atom: Atom, mode: int, order: np.ndarray) -> Atom:

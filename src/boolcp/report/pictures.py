@@ -11,6 +11,7 @@ from boolcp.extras import load_extra
 from boolcp.report import charts
 from boolcp.report.assets import to_json
 from boolcp.report.ordering import bands
+from boolcp.report.tested import p_words
 from boolcp.report.words import has_shares, on_text, percent, result_error, unit_of
 
 PANEL, IMAGE = (3.4, 2.3), (4.2, 2.3)  # inches
@@ -59,19 +60,19 @@ def _share_figure(W, names, values, caption, label):
     return figure(chart, f"{caption}: {text}", caption, lambda ax: draw_shares(W, values, label, ax))
 
 
-def atom_figures(W, k, stability=None):
+def atom_figures(W, k):
     """Return the figures of one atom, one for each mode and one for an image of its real part."""
-    return [atom_figure(W, k, mode, stability) for mode in plotting.atom_panels(W, k)]
+    return [atom_figure(W, k, mode) for mode in plotting.atom_panels(W, k)]
 
 
-def atom_figure(W, k, mode, stability=None):
+def atom_figure(W, k, mode):
     """Return one panel of an atom."""
     atom = W.atoms[k]
     name = "" if isinstance(mode, tuple) else plotting.mode_text(W, mode)
     if mode == atom.mode:
-        alt, caption = f"Atom {k} along {name}, on: {on_text(W, k)}", f"{name}: yellow on, blue off"
+        alt, caption = f"Atom {k} along {name}, on: {on_text(W, k)}", f"{name}: yellow on, blue off{doubt_text(W)}"
         caption += ", by condition" if bands(W, mode) else ""
-        chart = charts.boolean_chart(W, k, stability)
+        chart = charts.boolean_chart(W, k)
         return figure(chart, alt, caption, lambda ax: plotting.plot_boolean(W, k, ax))
     if isinstance(mode, tuple):
         caption = f"real part, {' by '.join(plotting.mode_text(W, n) for n in mode)}"
@@ -91,6 +92,15 @@ def atom_figure(W, k, mode, stability=None):
     return figure(charts.real_chart(W, k, mode), alt, caption, lambda ax: plotting.plot_real(W, k, mode, ax))
 
 
+def doubt_text(W):
+    """Return what gray means in pictures of bits, if there is any."""
+    return (
+        ", gray in doubt"
+        if W.trust is not None and W.trust.rise is not None
+        else (", gray without data" if W.undetermined else "")
+    )
+
+
 def with_leading(W, k, mode):
     """Return W with atom k as its leading pattern where that is what a panel shows, and whether it is.
 
@@ -107,7 +117,11 @@ def with_leading(W, k, mode):
 
 def together_figures(W):
     """Return the figures of all atoms together, for each mode; they have no still picture, the cards have."""
-    kinds = {"boolean": "yellow on, blue off", "real": "real parts, largest size one", "image": "real parts, red plus"}
+    kinds = {
+        "boolean": f"yellow on, blue off{doubt_text(W)}",
+        "real": "real parts, largest size one",
+        "image": "real parts, red plus",
+    }
     figures = []
     for mode in range(W.ndim):
         name = plotting.mode_text(W, mode)
@@ -120,24 +134,55 @@ def together_figures(W):
     return figures
 
 
-def group_parts(W):
-    """Return for each coordinate with a few groups a table and charts of the atoms in them."""
+def group_parts(W, tests):
+    """Return for each coordinate with a few groups a table and charts of the atoms in them, with its test."""
     parts = []
     for mode, name in plotting.groups_of(W):
         means = plotting.condition_means(W, mode, name)
-        rows, figures = [], []
+        rows, figures, test = [], [], tests.get(name)
         for is_boolean, what in ((True, "share of ones"), (False, "mean of the real part")):
             members = np.flatnonzero(means.is_boolean == is_boolean).tolist()
-            rows += [(k, [_cell(means, k, c) for c in range(len(means.conditions))], what) for k in members]
+            cells = {k: [_cell(means, k, c) for c in range(len(means.conditions))] for k in members}
+            rows += [(k, cells[k] + test_cells(test, k), what) for k in members]
             if members:
                 spread = "lines: 95 % interval" if is_boolean else "lines: standard deviation"
                 chart, caption = charts.groups_chart(means, is_boolean), f"{what} by {name}; {spread}"
                 figures.append(figure(chart, f"{caption}; the numbers are in the table", caption))
         place = plotting.mode_text(W, mode)
         title = f"By {name}" if place == name else f"By {name} along {place}"
-        heads = list(zip(means.conditions, means.counts.tolist(), strict=True))
-        parts.append({"title": title, "heads": heads, "rows": sorted(rows), "figures": figures})
-    return parts
+        heads = [f"{one} ({n})" for one, n in zip(means.conditions, means.counts.tolist(), strict=True)]
+        heads += [] if test is None else ["effect", "AUC", "p"]
+        note = "" if test is None else test_note(test)
+        parts.append({"title": title, "heads": heads, "rows": sorted(rows), "figures": figures, "note": note})
+    return parts + [covariate_part(W, name, test) for name, test in tests.items() if not test.conditions]
+
+
+def covariate_part(W, name, test):
+    """Return the table of atoms that follow a covariate."""
+    rows = [(k, test_cells(test, k), "bits" if test.is_boolean[k] else "real part") for k in range(W.n_atoms)]
+    title = f"With {name} along {plotting.mode_text(W, test.mode)}"
+    return {"title": title, "heads": ["rank correlation", "p"], "rows": rows, "figures": [], "note": test_note(test)}
+
+
+def test_cells(test, k):
+    """Return effect and p-value of one atom as texts."""
+    if test is None:
+        return []
+    is_share = bool(test.conditions) and test.is_boolean[k]
+    effect = f"{100 * test.effect[k]:+.0f} %" if is_share else f"{test.effect[k]:+.2f}"
+    auc = [f"{test.auc[k]:.2f}"] if test.conditions else []
+    return [effect, *auc, p_words(test.p_adjusted[k]).removeprefix("p ").removeprefix("= ")]
+
+
+def test_note(test):
+    """Return how a test was made, in words."""
+    ends = ("the highest condition", "the lowest") if len(test.conditions) > 2 else test.conditions[::-1]
+    one, other = ends or ("", "")
+    effect = f"Effect: {one} minus {other}; AUC: how often an entry of {one} exceeds one of {other}. "
+    return (
+        f"{effect if test.conditions else ''}p: from {test.n_permutations} {test.scheme} of the labels, which assume "
+        "that entries are independent; the false discovery rate is controlled over all atoms and tests of this page."
+    )
 
 
 def _cell(means, k, c):

@@ -1,5 +1,6 @@
 """The story of a decomposition: a few sentences in plain words, made from its numbers."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -7,22 +8,23 @@ import numpy as np
 from boolcp import plotting
 from boolcp.plotting.mode_labels import further_of, unit_of
 from boolcp.plotting.patterns import leading_column
+from boolcp.report.tested import Tests, best_test, p_words
 from boolcp.report.words import has_shares, on_text, plural, value_label
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.trust import Trust
+from boolcp.trust.verdict import STABLE, Verdict, is_noise, verdicts
 
 MAX_TOLD = 4  # atoms that the story tells of
 MAX_LISTED = 8  # entries that a sentence names
-MIN_GROUP = 5  # entries of a group that a sentence speaks of
-STABLE = 0.8  # share of other fits from which an atom has come back
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-def tell(W: BooleanCP, provenance: dict[str, Any], stability: Any = None, residual: Any = None) -> list[str]:
+def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any = None) -> list[str]:
     """Return the sentences: what was found, whether it can be trusted, atom by atom, and what is left."""
     if not W.n_atoms:
         return ["No atom was found."]
-    told = _order(W)[:MAX_TOLD]
-    sentences = [_opening(W, provenance), _trust(W, stability), *(atom_sentence(W, k) for k in told)]
+    told = _order(W)
+    sentences = [_opening(W, provenance), _trust(W), *(atom_sentence(W, k, tests) for k in told)]
     if len(told) < W.n_atoms:
         n = W.n_atoms - len(told)
         sentences.append(f"The other {'one is' if n == 1 else f'{number(n)} are'} below.")
@@ -30,9 +32,11 @@ def tell(W: BooleanCP, provenance: dict[str, Any], stability: Any = None, residu
 
 
 def _order(W: BooleanCP) -> list[int]:
-    """Return the atoms, those first without which most of the variance is lost."""
+    """Return the atoms to tell of: those without which most of the variance is lost, but no noise if there is more."""
     sizes = W.explained_unique() if has_shares(W) else np.abs(W.weights)
-    return sorted(np.argsort(-sizes, kind="stable")[:MAX_TOLD].tolist())
+    ranked = np.argsort(-sizes, kind="stable")
+    noise = is_noise(W)
+    return sorted((ranked if noise.all() else ranked[~noise[ranked]])[:MAX_TOLD].tolist())
 
 
 def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
@@ -47,53 +51,97 @@ def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
     return f"{atoms} {verb} {100 * W.explained():.0f} % of the variance of {quantity}{missing}."
 
 
-def _trust(W: BooleanCP, stability: Any) -> str:
-    if stability is None:
-        return "Whether they come back in other fits was not tested."
-    n = int(np.sum(np.asarray(stability.recurrence) >= STABLE))
+def _trust(W: BooleanCP) -> str:
+    """Return how many atoms pass the tests that were made."""
+    known, judged = W.trust or Trust(), verdicts(W)
+    if known.p_adjusted is None and known.stability is None:
+        n_small = sum(verdict.is_significant is False for verdict in judged)
+        who = "It" if W.n_atoms == 1 else f"{number(n_small).capitalize()} of them"
+        small = f"{who} {'is' if n_small == 1 else 'are'} no larger than noise can be. "
+        asked = "Whether they are" if W.n_atoms > 1 else "Whether it is"
+        hint = f"{asked} more than noise has not been tested (boolcp fit --assess, or boolcp.assess in Python)."
+        return (small if n_small else "") + hint
+    passed = [k for k, verdict in enumerate(judged) if stands(verdict)]
     if W.n_atoms == 1:
-        who = "It comes" if n else "It does not come"
-    else:
-        some = "One of them comes" if n == 1 else f"{number(n).capitalize()} of them come"
-        who = {0: "None of them comes", W.n_atoms: "All of them come"}.get(n, some)
-    return f"{who} back in at least {100 * STABLE:.0f} % of {stability.n_fits} other fits ({stability.scheme})."
+        return f"It {'passes all tests' if passed else 'does not pass all tests'}: {judged[0].text}."
+    counts = [
+        _count(judged, "is_significant", "are more than noise", "is more than noise"),
+        _count(
+            judged,
+            "is_stable",
+            *(f"{verb} back in at least {100 * STABLE:.0f} % of {known.stable_over}" for verb in ("come", "comes")),
+        ),
+        _count(judged, "is_informative", "can be read alone", "can be read alone"),
+    ]
+    who = f"Atom{'s' if len(passed) > 1 else ''} {_and([str(k) for k in passed])}" if passed else "No atom"
+    verb = "pass" if len(passed) > 1 else "passes"
+    return f"Of these, {_and([text for text in counts if text])}. {who} {verb} all tests."
 
 
-def atom_sentence(W: BooleanCP, k: int) -> str:
-    """Return one atom in a sentence: where it is on, by condition if there are any, and where it is largest."""
-    atom = W.atoms[k]
+def _count(judged: Sequence[Verdict], name: str, many: str, one: str) -> str:
+    """Return how many atoms pass a test, in words, or nothing if it was not made."""
+    answers = [getattr(verdict, name) for verdict in judged]
+    n = sum(answer is True for answer in answers)
+    return "" if None in answers else f"{'none' if not n else number(n)} {one if n < 2 else many}"
+
+
+def stands(verdict: Verdict) -> bool:
+    """Return True if an atom was tested and nothing speaks against it."""
+    made = [answer for answer in (verdict.is_stable, verdict.is_significant) if answer is not None]
+    return bool(made) and all(made) and verdict.is_informative
+
+
+def atom_sentence(W: BooleanCP, k: int, tests: Tests) -> str:
+    """Return one atom in a few sentences: where it is on, in which conditions, and where it is largest."""
+    atom, detail = W.atoms[k], detail_text(W, k, tests)
     where = f"Atom {k} is on in {atom.n_ones} of {len(atom.z)} {plural(W, atom.mode)}"
-    detail = detail_text(W, k)
-    peak = peak_text(W, k)
-    return f"{where}{f': {detail}' if detail else ''}.{f' {peak}' if peak else ''}"
+    return " ".join(
+        filter(None, [f"{where}{f': {detail}' if detail else ''}.", differ_text(W, k, tests), peak_text(W, k)])
+    )
 
 
-def card_text(W: BooleanCP, k: int) -> str:
+def card_text(W: BooleanCP, k: int, tests: Tests) -> str:
     """Return what the card of an atom says below its heading, which has told in how many entries it is on."""
-    detail = detail_text(W, k)
-    return " ".join(filter(None, [detail and f"{detail[0].upper()}{detail[1:]}.", peak_text(W, k)]))
+    detail = detail_text(W, k, tests)
+    first = detail and f"{detail[0].upper()}{detail[1:]}."
+    return " ".join(filter(None, [first, differ_text(W, k, tests), peak_text(W, k)]))
 
 
-def detail_text(W: BooleanCP, k: int) -> str:
+def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
     """Return where an atom is on beyond the number: in which conditions, or the labels themselves if they are few."""
     atom = W.atoms[k]
-    groups = [name for mode, name in plotting.groups_of(W) if mode == atom.mode and name not in (W.dims or ())]
-    texts = [text for name in groups if (text := group_text(W, k, name))]
+    found = best_test({name: test for name, test in tests.items() if test.conditions}, k, atom.mode)
+    if found is not None:
+        name, test = found
+        return f"{group_text(W, k, name)} ({p_words(test.p_adjusted[k])})"
     is_few = 0 < atom.n_ones <= MAX_LISTED or 0 < len(atom.z) - atom.n_ones <= 3
-    return texts[0] if texts else (on_text(W, k) if is_few else "")
+    return on_text(W, k) if is_few else ""
+
+
+def differ_text(W: BooleanCP, k: int, tests: Tests) -> str:
+    """Return what the real part of an atom differs in, or what the atom follows, most surely, as a sentence."""
+    rest = {name: test for name, test in tests.items() if not (test.conditions and test.is_boolean[k])}
+    found = best_test(rest, k)
+    if found is None:
+        return ""
+    name, test = found
+    how = p_words(test.p_adjusted[k])
+    if not test.conditions:
+        return f"It follows {name} (rank correlation {test.effect[k]:+.2f}, {how})."
+    ends = [test.conditions[pick(test.mean[k])] for pick in (np.argmax, np.argmin)]
+    names = _and([f"{_adjective(name, one)} {plural(W, test.mode)}" for one in ends])
+    most = "most " if len(test.conditions) > 2 else ""
+    means = f"mean {test.mean[k].max():.2f} and {test.mean[k].min():.2f}"
+    return f"Its real part differs {most}between {names} ({means}, {how})."
 
 
 def group_text(W: BooleanCP, k: int, name: str) -> str:
-    """Return in words in which groups an atom is on, or nothing if it is in all to the same degree."""
+    """Return in words in which groups an atom is on, those with most of it first."""
     atom = W.atoms[k]
-    values = further_of(W, atom.mode, name)
-    labels = np.array([str(v) for v in (plotting.coordinates_of(W, atom.mode) if values is None else values)])
-    names = list(dict.fromkeys(labels.tolist()))
+    labels = np.array([str(value) for value in further_of(W, atom.mode, name)])
+    names = [one for one in dict.fromkeys(labels.tolist()) if one]
     counts = {one: (int(atom.z[labels == one].sum()), int(np.sum(labels == one))) for one in names}
-    shares = {one: n_on / n for one, (n_on, n) in counts.items() if n >= MIN_GROUP}
-    names = list(shares)
-    if len(names) < 2 or max(shares.values()) - min(shares.values()) < 0.25:
-        return ""
+    shares = {one: n_on / n for one, (n_on, n) in counts.items()}
     entries = plural(W, atom.mode)
     ranked = sorted(names, key=lambda one: -shares[one])
     if set(shares.values()) <= {0.0, 1.0}:
@@ -117,20 +165,25 @@ def _part(n_on: int, n: int, group: str, entries: str) -> str:
 
 def _adjective(name: str, value: str) -> str:
     """Return a value as it is said before a noun: with the name of its column if it means nothing alone."""
-    return f"{name}={value}" if value in ("True", "False", "") or value.replace(".", "").isdigit() else value
+    return f"{name}={value}" if value in ("True", "False") or value.replace(".", "").isdigit() else value
 
 
 def peak_text(W: BooleanCP, k: int) -> str:
     """Return where the pattern of an atom is largest, along its real modes."""
     places = []
     for mode in (n for n in range(W.ndim) if n != W.atoms[k].mode):
-        column = leading_column(W, k, mode)
-        if W.labels is None or plotting.coordinates_of(W, mode) is None or not np.isfinite(column).any():
+        column, coords = leading_column(W, k, mode), plotting.coordinates_of(W, mode)
+        if W.labels is None or coords is None or is_counted(coords) or not np.isfinite(column).any():
             continue
         label, unit = plotting.coordinate_text(W, mode)[int(np.nanargmax(np.abs(column)))], unit_of(W, mode)
         is_bare = not unit and label.lstrip("-").replace(".", "").isdigit()
         places.append(f"{plotting.mode_text(W, mode)} {label}" if is_bare else f"{label} {unit}".rstrip())
     return f"Its pattern is largest at {_and(places)}." if places else ""
+
+
+def is_counted(coords: np.ndarray) -> bool:
+    """Return True if coordinates only count the entries."""
+    return coords.dtype.kind in "iu" and bool(np.array_equal(coords - coords[0], np.arange(len(coords))))
 
 
 def _leftover(residual: Any) -> str:

@@ -11,14 +11,15 @@ from boolcp import plotting
 from boolcp.plotting.mode_labels import MAX_STATES, unit_of
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import proved_percent, shape_text
+from boolcp.result.trust import Trust, p_text, sure_share
+from boolcp.trust.verdict import verdicts
 
 MAX_NAMES = 60
 MAX_SEARCHED = 50_000  # labels of a mode that the page holds for the search
 FEW_OFF = 3  # so many entries that are off are named instead of all that are on
-SURE = 0.05  # a bit is sure if it differs in at most this share of the fits
 # what the page shows elsewhere, or not as a parameter
 SHOWN_APART = {"history", "parameters", "versions", "data", "command", "random_state", "stop_reason", "is_partial"}
-SHOWN_APART |= {"stability", "residual_check"}
+SHOWN_APART |= {"tests", "residual_check"}
 
 
 def describe_modes(W):
@@ -114,35 +115,63 @@ def result_error(W):
     return float(np.sqrt(max(1 - W.explained(), 0.0))) if has_shares(W) else None
 
 
-def describe_atoms(W, stability=None):
+def describe_atoms(W: BooleanCP) -> list[dict[str, Any]]:
     """Return numbers and words on each atom, in their order; sort keys end in `_order`."""
-    known = has_shares(W)
-    alone, unique = (W.explained_alone(), W.explained_unique()) if known else np.full((2, W.n_atoms), np.nan)
+    known, nothing = W.trust or Trust(), np.full(W.n_atoms, np.nan)
+    alone, unique = (W.explained_alone(), W.explained_unique()) if has_shares(W) else (nothing, nothing)
+    judged, sure = verdicts(W), sure_share(W)
+    if sure is not None:  # the bits of an atom of noise mean nothing
+        sure = np.where([verdict.is_significant is False for verdict in judged], np.nan, sure)
+    shares = {
+        "alone": alone,
+        "unique": unique,
+        "certificate": np.array([atom.certificate for atom in W.atoms], dtype=float),
+        "stability": nothing if known.stability is None else known.stability,
+        "sure": nothing if sure is None else sure,
+    }
+    p = nothing if known.p_adjusted is None else known.p_adjusted
     rows = []
     for k, atom in enumerate(W.atoms):
-        came_back = np.nan if stability is None else stability.recurrence[k]
-        shares = {"alone": alone[k], "unique": unique[k], "certificate": atom.certificate, "stability": came_back}
+        numbers = {"ones": atom.n_ones, "p": 2.0 if np.isnan(p[k]) else float(p[k])}
+        numbers |= {name: -1.0 if np.isnan(values[k]) else float(values[k]) for name, values in shares.items()}
         rows.append(
             {
                 "number": k,
                 "mode": plotting.mode_text(W, atom.mode),
                 "mode_number": atom.mode,
                 "ones": f"{atom.n_ones} of {len(atom.z)}",
-                "ones_order": atom.n_ones,
                 "rank": "block" if atom.rank is None else str(atom.rank),
-                "rank_order": 0 if atom.rank is None else atom.rank,
                 "weight": f"{W.weights[k]:.4g}",
-                "weight_order": float(W.weights[k]),
+                "p": "-" if np.isnan(p[k]) else p_text(p[k]),
                 "on": on_text(W, k),
                 "entries": plural(W, atom.mode),
                 "bits": packed(atom.z),
-                "stability_text": "" if stability is None else stability_text(stability, k),
-                **{name: percent(share) for name, share in shares.items()},
+                "verdict": judged[k].text,
+                **{name: percent(values[k]) for name, values in shares.items()},
                 "certificate": proved_percent(atom.certificate),
-                **{f"{name}_order": -1.0 if np.isnan(share) else float(share) for name, share in shares.items()},
+                **{f"{name}_order": value for name, value in numbers.items()},
             }
         )
     return rows
+
+
+def trust_columns(W: BooleanCP) -> list[tuple[str, str]]:
+    """Return key and head of the columns on trust that the table of atoms has."""
+    known = W.trust or Trust()
+    found = [("sure", "sure bits")] if sure_share(W) is not None else []
+    found += [("stability", "stability")] if known.stability is not None else []
+    return found + ([("p", "p")] if known.p_adjusted is not None else [])
+
+
+def trust_notes(W: BooleanCP) -> list[str]:
+    """Return what the columns on trust mean, in words."""
+    known = W.trust or Trust()
+    notes = ["sure bits: share of the bits that the data leave at least 95 % sure"] if sure_share(W) is not None else []
+    if known.stability is not None:
+        notes.append(f"stability: share of {known.stable_over} that find the atom again")
+    if known.p_adjusted is not None:
+        notes.append(f"p: is the atom more than noise ({known.tested_by}, false discoveries controlled)")
+    return notes
 
 
 def packed(z: np.ndarray) -> str:
@@ -154,15 +183,6 @@ def search_labels(W: BooleanCP) -> dict[str, list[str]]:
     """Return the labels of the modes along which atoms are Boolean, by which atoms are found; not of very long ones."""
     modes = sorted({atom.mode for atom in W.atoms})
     return {str(n): plotting.coordinate_text(W, n) for n in modes if W.shape[n] <= MAX_SEARCHED}
-
-
-def stability_text(stability, k):
-    """Return in words how often an atom came back and how sure its bits are."""
-    text = f"came back in {percent(stability.recurrence[k])} of {stability.n_fits} fits ({stability.scheme})"
-    p = np.asarray(stability.bit_probability[k], dtype=float)
-    if not np.isfinite(p).any():
-        return text
-    return f"{text}, {percent(np.nanmean((p <= SURE) | (p >= 1 - SURE)))} of its bits sure"
 
 
 def on_text(W: BooleanCP, k: int) -> str:
@@ -198,7 +218,7 @@ def plural(W: BooleanCP, mode: int) -> str:
 
 
 def verdict(diagnosis):
-    """Return in words whether the decomposition is the only one, or nothing where that is too costly to tell."""
+    """Return in words whether the decomposition is the only one, or nothing where that was not asked."""
     return "" if diagnosis is None else diagnosis.words
 
 

@@ -1,7 +1,7 @@
 """Do the trials of an atom differ between conditions, or follow a covariate? Permutation tests with effect sizes."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -228,6 +228,38 @@ def test_conditions(
 test_conditions.__test__ = False  # type: ignore[attr-defined]  # its name makes pytest believe that it is a test
 
 
+def run_tests(W: BooleanCP, columns: Sequence[str], blocks: str | None = None) -> dict[str, ConditionTest]:
+    """Return a ConditionTest for each of several columns, with false discoveries controlled over all atoms and columns.
+
+    Parameters
+    ----------
+    W : BooleanCP
+        The decomposition.
+    columns : sequence of str
+        Names of coordinates.
+    blocks : str, optional
+        The coordinate within whose groups labels are permuted.
+
+    Examples
+    --------
+    >>> import boolcp, numpy as np
+    >>> from dataclasses import replace
+    >>> from boolcp.result.labels import Labels
+    >>> from boolcp.trust.conditions import run_tests
+    >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
+    >>> extra = {"drug": ("trial", truth.atoms[0].z), "side": ("trial", np.arange(40) % 2)}
+    >>> W = replace(truth, labels=Labels(("trial", "b", "c"), extra=extra))
+    >>> {name: test.is_significant().tolist() for name, test in run_tests(W, ["drug", "side"]).items()}
+    {'drug': [True, False], 'side': [False, False]}
+    """
+    tests = {name: test_conditions(W, name, blocks=blocks) for name in columns}
+    if not tests or not W.n_atoms:
+        return tests
+    adjusted = scipy.stats.false_discovery_control([test.p_value for test in tests.values()], axis=None)
+    parts = adjusted.reshape(len(tests), -1)
+    return {name: replace(test, p_adjusted=p) for (name, test), p in zip(tests.items(), parts, strict=True)}
+
+
 def along_mode(W: BooleanCP, k: int, mode: int) -> np.ndarray:
     """Return the bits of atom k along a mode, or its real values there, scaled to a largest entry of one, (d_n,)."""
     return W.atoms[k].z.astype(float) if W.atoms[k].mode == mode else leading_column(W, k, mode)
@@ -307,6 +339,8 @@ def permutation_p(
     The statistic is the sum of squares between the conditions of the ranks, or the squared correlation of ranks, after
     the mean of each block is taken out.
     """
+    if not len(Y):
+        return np.zeros(0)
     R = center(scipy.stats.rankdata(Y, axis=1), groups)
     Q = np.linalg.svd(center(design.T, groups).T, full_matrices=False)
     basis = Q[0][:, Q[1] > 1e-9 * Q[1][0]]
