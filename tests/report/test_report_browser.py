@@ -277,7 +277,7 @@ def test_the_keyboard_does_it_all(page):
     assert page.evaluate("document.activeElement.id") == "find"
     for _ in range(30):
         page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.ariaLabel || ''").startswith("weight: "):
+        if page.evaluate("document.activeElement.ariaLabel || ''").startswith("alone: "):
             break
     for atoms in ([1, 3, 0, 2], [2, 0, 3, 1]):
         page.keyboard.press("Enter")
