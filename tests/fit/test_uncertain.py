@@ -8,10 +8,10 @@ from samples import assert_identical, random_decomposition, tensor, with_gaps
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit import plan, uncertain
-from boolcp.fit._kernels import best_signed
 from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, largest_fibers, prefixes, similar_triples
 from boolcp.fit.polish import best_bits, polish
 from boolcp.fit.uncertain import exchange_atoms, mean_field, relax_fully, smallest_margin, soft_bits, soften
+from boolcp.program.flips import best_signed_response
 from boolcp.result.columns import to_columns
 from boolcp.storage import DenseTensor, complete_tensor, make_storage
 from boolcp.storage.tucker import augmented
@@ -80,9 +80,7 @@ def test_the_mean_field_is_exact_where_bits_do_not_interact(rng):
 
 def test_the_best_signed_response_is_the_best_of_all(rng):
     rows = rng.standard_normal((30, 8)) + rng.standard_normal((30, 1))
-    Z, signs, values = np.empty(rows.shape), np.empty(30), np.empty(30)
-    best_signed(rows, Z, signs, values)
-    for p, z, sign, value in zip(rows, Z, signs, values, strict=True):
+    for p, z, sign, value in zip(rows, *best_signed_response(rows), strict=True):
         best, slow, slow_sign = naive.best_signed(p)
         assert value == pytest.approx(best) and sign == slow_sign
         np.testing.assert_array_equal(z, slow)

@@ -169,7 +169,8 @@ def assert_same(found, expected, tol):
         np.testing.assert_array_equal(first.z, second.z)
     np.testing.assert_allclose(V.to_tensor(), W.to_tensor(), atol=tol * np.abs(W.to_tensor()).max())
     losses = [[record.loss for record in model.history_] for model in (found, expected)]
-    np.testing.assert_allclose(*losses, rtol=1e-4 if expected.atom_rank != 2 else 5e-3)  # a few sweeps after each atom
+    # the bases of long modes come from power iterations: single bits of the pursuit's atoms may differ
+    np.testing.assert_allclose(*losses, rtol=2e-3 if expected.atom_rank != 2 else 5e-3)
 
 
 @pytest.mark.parametrize("share", [0.6, 0.04])

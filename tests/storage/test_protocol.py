@@ -60,6 +60,7 @@ def shapes(data, W):
         "ask_ahead": (data.ask_ahead([factors, factors]), ()),
         "normal_equations": (np.ravel(data.normal_equations(factors, mode)[0]), (np.prod(H),)),
         "residual": (data.residual(W), SHAPE),
+        "inner_residual": (data.inner_residual(W), SHAPE),
         "residual_grams": (list(data.residual_grams(W, np.ones((2, W.n_atoms)), mode)), (2, 5, 5)),
         "residual_column_grams": (list(data.residual_column_grams(W, np.ones((2, W.n_atoms)), mode)), (2, c, c)),
         "reduced": (data.reduced(mode, np.ones((5, 2))), (4, 2, 30)),

@@ -9,6 +9,7 @@ from samples import KINDS, random_decomposition
 
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage import DenseTensor, TuckerTensor, compress
+from boolcp.storage.tucker import leading_basis
 
 SHAPES = [(5, 6), (4, 5, 6), (3, 4, 2, 5)]
 
@@ -172,3 +173,36 @@ def test_compression_keeps_short_modes_whole(rng):
     data = compress(DenseTensor(X), 6)
     np.testing.assert_array_equal(data.bases[0], np.eye(3))
     assert data.core.shape == (3, 6, 6)
+
+
+@pytest.mark.parametrize("shape", [(5, 6, 7), (4, 5, 3, 6)])
+def test_the_inner_residual_is_the_residual_projected_onto_the_bases(shape, rng):
+    data = random_tucker(shape, [3] * len(shape), rng)[0]
+    W = random_decomposition(shape, "rank one", rng)
+    found, expected = data.inner_residual(W), data.to_array() - naive.tensor(W)
+    for mode, U in enumerate(data.bases):
+        expected = np.moveaxis(np.tensordot(U @ U.T, expected, (1, mode)), 0, mode)
+    np.testing.assert_allclose(found.to_array(), expected, atol=1e-10)
+    assert found.squared_norm == pytest.approx(np.sum(expected**2))
+    opened = found.opened(1)
+    for mode, U in enumerate(data.bases):
+        expected = expected if mode == 1 else np.moveaxis(np.tensordot(U.T, expected, (1, mode)), 0, mode)
+    np.testing.assert_allclose(opened.to_array(), expected, atol=1e-10)
+
+
+def test_products_asked_ahead_are_those_asked_later(rng):
+    X = rng.standard_normal((5, 6, 7))
+    data = DenseTensor(X)
+    first, second, third = ([rng.standard_normal((d, K)) for d in X.shape] for K in (2, 3, 2))
+    data.ask_ahead([first, second])
+    for factors in (first, second, third):
+        for mode in range(3):
+            np.testing.assert_allclose(data.mttkrp(factors, mode), naive.mttkrp(X, factors, mode), atol=1e-10)
+
+
+def test_leading_directions_have_a_settled_sign(rng):
+    X = rng.standard_normal((9, 8, 7))
+    for mode in range(3):
+        U, V = (leading_basis(DenseTensor(Y), mode, 3) for Y in (X, np.asfortranarray(-X)))
+        np.testing.assert_allclose(U, V, atol=1e-10)
+        assert (U[np.argmax(np.abs(U), axis=0), range(3)] > 0).all()

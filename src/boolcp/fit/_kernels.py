@@ -75,31 +75,3 @@ def shrink_rows(
         if largest <= tol:
             break
     return largest
-
-
-@njit(cache=True)
-def best_prefix(ordered: NDArray[np.float64], is_ratio: bool) -> tuple[int, float]:
-    """Return how many of the first entries have the largest sum, or sum over the root of their number, and that."""
-    size, best, total = 1, -np.inf, 0.0
-    for i in range(len(ordered)):
-        total += ordered[i]
-        value = total / np.sqrt(i + 1.0) if is_ratio else total
-        if value > best:
-            size, best = i + 1, value
-    return size, best
-
-
-@njit(cache=True)
-def best_signed(
-    rows: NDArray[np.float64], Z: NDArray[np.float64], signs: NDArray[np.float64], values: NDArray[np.float64]
-) -> None:
-    """Set each row of Z to the 0/1 vector z with the largest (a'z)^2 / |z|^2, with the sign of a'z and that value."""
-    for r in range(len(rows)):
-        ordered = np.sort(rows[r])
-        n_high, highest = best_prefix(ordered[::-1], True)
-        n_low, lowest = best_prefix(-ordered, True)
-        signs[r] = -1.0 if lowest > highest * (1 + 1e-12) else 1.0
-        smallest = -ordered[n_low - 1] if signs[r] < 0 else ordered[len(ordered) - n_high]
-        values[r] = max(lowest, highest) ** 2
-        for i in range(rows.shape[1]):
-            Z[r, i] = 1.0 if signs[r] * rows[r, i] >= smallest else 0.0

@@ -62,7 +62,8 @@ def steepest_atom(
     solution, is_exact = boolean_program(residual, mode, rng, criterion, certify)  # lines 4-6
     if solution is None:
         return None
-    z = solution.z
+    others = [U for n, U in enumerate(residual.bases) if n != mode]
+    z, residual = solution.z, residual.opened(mode)  # V in the coordinates of a compressed tensor
     V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng)  # line 7
     if V is None:
         return None
@@ -71,6 +72,8 @@ def steepest_atom(
     descent = float(projection(residual, mode, V) @ z)
     value = score_value(descent, int(z.sum()), criterion)
     certificate = min(value / solution.bound, 1.0) if solution.bound else float("nan")  # None or 0: no proof
+    if others:
+        V = tuple(U @ A for U, A in zip(others, V, strict=True))
     return Candidate(make_atom(mode, z, V, certificate), descent, value)  # line 8
 
 

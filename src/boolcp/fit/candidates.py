@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from boolcp.contractions import CHUNK, column_mttkrp
-from boolcp.fit._kernels import best_signed
+from boolcp.program.flips import best_signed_response
 from boolcp.result.atoms import Atom
 from boolcp.storage.protocol import Tensor
 
@@ -92,9 +92,8 @@ def follow(residual: Tensor, found: Candidates, n_power: int, is_new: bool = Fal
 
 def respond(P: np.ndarray, real: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
     """Return the best bits for the products P (d, B), the real columns with the sign that goes with them, the gains."""
-    Z, signs, gains = np.empty(P.shape), np.empty(P.shape[1]), np.empty(P.shape[1])
-    best_signed(np.ascontiguousarray(P.T), Z.T, signs, gains)
-    return Z, [real[0] * signs, *real[1:]], gains
+    Z, signs, gains = best_signed_response(P.T)
+    return Z.T, [real[0] * signs, *real[1:]], gains
 
 
 def largest_fibers(T: np.ndarray) -> list[np.ndarray]:

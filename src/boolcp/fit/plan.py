@@ -65,7 +65,7 @@ class Job:
         """Return the search for the atom of steepest descent from an estimate of a tensor."""
 
         def find(W: BooleanCP) -> Any:
-            residual = tensor.residual(W)
+            residual = tensor.inner_residual(W)
             return greedy_atom_search(residual, self.modes, self.rng, atom_rank=self.atom_rank, certify=False)
 
         return find
@@ -305,7 +305,7 @@ def last_stage(job: Job, state: State) -> Iterator[Step]:
     found, data = reached(job, state), job.data
     if found is None:
         return
-    if state.here is None and "path" not in state.done and job.atom_rank == 1:
+    if state.here is None and "path" not in state.done and state.done["core"] is not None and job.atom_rank == 1:
         ask_for_end(data, by_size(found.to_decomposition()), state.done["pursuit"])
     first, limit = LastSearch(found) if state.here is None else state.here, job.settings.max_iter
     for here in last_search(data, first, job.modes, partial(augmented_search, job, state), max_iter=limit):

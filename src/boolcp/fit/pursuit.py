@@ -13,7 +13,7 @@ from boolcp.fit.polish import polish
 from boolcp.fit.relax import last
 from boolcp.fit.state import Pursuit, record
 from boolcp.fit.weights import NormalEquations, atom_products, atom_system
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.columns import to_columns
 from boolcp.storage.protocol import Storage
 
@@ -59,7 +59,7 @@ def boolean_matching_pursuit(
     """Run Alg. 1 as printed, the weights corrected after each atom; `options` are those of `greedy_atom_search`."""
 
     def find(pursuit: Pursuit) -> Candidate | None:
-        return greedy_atom_search(data.residual(pursuit.W), modes, rng, **options)
+        return greedy_atom_search(data.inner_residual(pursuit.W), modes, rng, **options)
 
     first = restart(data, start, tol)
     yield first
@@ -79,7 +79,7 @@ def polished_pursuit(
     """Run Alg. 1 with all factors of atoms of an integer rank corrected after each atom, over the observed entries."""
 
     def find(pursuit: Pursuit) -> Candidate | None:
-        return greedy_atom_search(data.residual(pursuit.W), modes, rng, **options)
+        return greedy_atom_search(data.inner_residual(pursuit.W), modes, rng, **options)
 
     first = restart(data, None, tol) if start is None else start
     yield first
@@ -125,8 +125,7 @@ def adjust_weights(data: Storage, pursuit: Pursuit, found: Candidate | None, *, 
     if found is None or not found.descent**2 > tol**2 * norm2 * found.atom.n_ones:
         return replace(pursuit, stop_reason="no descent")
     inner, size = atom_products(data, W.atoms, found.atom)
-    rhs = found.descent + W.weights @ inner  # <X, M> = <X - W, M> + <W, M>
-    system = pursuit.memory.extend(inner, size, rhs)
+    system = pursuit.memory.extend(inner, size, float(inner_with_atoms(data, (found.atom,))[0]))
     if system is None:
         return replace(pursuit, stop_reason="dependent")
     return extend(data, pursuit, found.atom, system, tol)

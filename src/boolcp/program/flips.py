@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from boolcp.program._kernels import best_signed, respond
 from boolcp.program.grams import MAX_FLIP_COST, Array, Bits, Gram, Quadratic, as_gram
 
 DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
@@ -51,11 +52,16 @@ def best_response(rows: Array, is_ratio: bool) -> Bits:
     """Return for each row a the Boolean z with the largest a'z, or with the largest a'z / |z|."""
     if not is_ratio:
         return rows > 0
-    Z, sizes = np.empty(rows.shape, dtype=bool), np.sqrt(np.arange(1, rows.shape[1] + 1))
-    for row, z in zip(rows, Z, strict=True):
-        ordered = np.sort(row)[::-1]
-        np.greater_equal(row, ordered[np.argmax(np.cumsum(ordered) / sizes)], out=z)
+    Z = np.empty(rows.shape, dtype=bool)
+    respond(np.ascontiguousarray(rows), Z)
     return Z
+
+
+def best_signed_response(rows: Array) -> tuple[Array, Array, Array]:
+    """Return for each row a the 0/1 vector z with the largest (a'z)^2 / |z|^2, the sign of a'z and that value."""
+    Z, signs, values = np.empty(rows.shape), np.empty(len(rows)), np.empty(len(rows))
+    best_signed(np.ascontiguousarray(rows), Z, signs, values)
+    return Z, signs, values
 
 
 def local_search(C: Gram, Z: Bits, is_ratio: bool, n_best: int = 8, n_idle: int = 0) -> list[Found]:

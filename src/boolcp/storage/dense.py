@@ -1,6 +1,7 @@
 """A complete tensor in memory (or in a memory map), and the residual of a complete tensor, which is never formed."""
 
 import hashlib
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -94,6 +95,25 @@ class ArrayStorage(Storage):
 
 class DenseTensor(ArrayStorage, CompleteStorage):
     """A complete array in any memory order."""
+
+    _products: Sequence[tuple[Factors, list[np.ndarray]]] = ()  # (factors, MTTKRP of each mode) of the last questions
+
+    def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
+        """Return X_n times the Khatri-Rao product of the other factors, (d_n, K), which may be known already."""
+        for known, products in self._products:
+            if all(map(np.array_equal, known, factors)):
+                return products[mode]
+        return super().mttkrp(factors, mode)
+
+    def ask_ahead(self, groups: Sequence[Factors]) -> None:
+        """Compute the MTTKRP of all modes for several groups of factors at once, and keep it until others are asked."""
+        ends = np.cumsum([factors[0].shape[1] for factors in groups])[:-1]
+        joint = [np.hstack(columns) for columns in zip(*groups, strict=True)]
+        products = [np.split(super(DenseTensor, self).mttkrp(joint, n), ends, axis=1) for n in range(self.ndim)]
+        self._products = [
+            ([np.array(A) for A in factors], [np.ascontiguousarray(P[at]) for P in products])
+            for at, factors in enumerate(groups)
+        ]
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, "Contracted"]:
         """Return the factor A = decide(P, current) of one mode, and X contracted with it."""

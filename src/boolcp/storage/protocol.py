@@ -17,6 +17,8 @@ contract(mode, Z)                 sum_i X[.., i, ..] Z[i, k], (K, other modes)
 project(mode, blocks)             X_n vec(V_k) for blocks V_k (K, other modes), (d_n, K)
 mttkrp(factors, mode)             X_n times the Khatri-Rao product of the other factors, (d_n, K)
 to_array()                        all entries, zero where missing
+bases                             U_n (d_n, r_n) of a compressed tensor X = core x_n U_n, otherwise ()
+opened(mode)                      the entries of one mode and the coordinates of all others
 ================================  ====================================================================================
 
 Data (`Storage`)
@@ -31,11 +33,11 @@ residual_column_grams(..)         the same with R_n'R_n
 reduced(mode, U)                  the storage of X contracted with the columns of U along one mode
 describe()                        what identifies the data in a checkpoint, as JSON can hold it
 n_passes, ask_ahead(groups)       passes made over data on disk (0 in memory), and one that serves several questions
-is_compressed, core, bases        X = core x_n U_n; X itself and () if it is not compressed
+is_compressed, core               X = core x_n U_n; X itself if it is not compressed
 left_out                          |X|^2 - |core|^2, what the compression left out
 expand(factors)                   U_n A_n: factors of the core as factors of the tensor
 coordinates(factors)              U_n' A_n: factors of the tensor as factors of the core
-opened(mode)                      the entries of one mode and the coordinates of all others
+inner_residual(W)                 X - W as far as the bases span it
 ================================  ====================================================================================
 
 Complete data also answers `update` (`CompleteStorage`). Data with missing entries answers `observed`, `restrict` and
@@ -117,6 +119,18 @@ class Tensor(Protocol):
     def to_array(self) -> np.ndarray:
         """Return all entries, zero where they are missing; it is as large as X, and may be a view of the data."""
 
+    @property
+    def bases(self) -> tuple[np.ndarray, ...]:
+        """Return the orthonormal bases U_n (d_n, r_n) of a compressed tensor, otherwise ()."""
+        return ()
+
+    def opened(self, mode: int) -> "Tensor":
+        """Return the tensor with the entries of one mode and the coordinates of the bases of all others.
+
+        It is all that a run over one mode alone needs: inner products, norms and singular values are the same.
+        """
+        return self
+
 
 class Storage(Tensor, Protocol):
     """What a fit asks of its data, with the answers of a tensor in memory that is not compressed."""
@@ -171,18 +185,13 @@ class Storage(Tensor, Protocol):
         return 0
 
     def ask_ahead(self, groups: Sequence[Factors]) -> None:
-        """Announce groups of factors whose MTTKRP will be asked: a lazy tensor serves all of them in one pass."""
+        """Announce groups of factors whose MTTKRP will be asked: complete data serves all of them in one pass."""
         return None
 
     @property
     def core(self) -> "Storage":
         """Return the core of a compressed tensor, (r_1, .., r_N), otherwise the tensor itself."""
         return self
-
-    @property
-    def bases(self) -> tuple[np.ndarray, ...]:
-        """Return the orthonormal bases U_n (d_n, r_n) of a compressed tensor, otherwise ()."""
-        return ()
 
     @property
     def left_out(self) -> float:
@@ -198,11 +207,12 @@ class Storage(Tensor, Protocol):
         return list(factors)
 
     def opened(self, mode: int) -> "Storage":
-        """Return the tensor with the entries of one mode and the coordinates of the bases of all others.
-
-        It is all that a run over one mode alone needs: inner products, norms and singular values are the same.
-        """
+        """Return the tensor with the entries of one mode and the coordinates of the bases of all others."""
         return self
+
+    def inner_residual(self, W: BooleanCP) -> Tensor:
+        """Return X - W as far as the bases of a compressed tensor span it; all of X - W without compression."""
+        return self.residual(W)
 
 
 class CompleteStorage(Storage, Protocol):

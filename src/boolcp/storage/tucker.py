@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from boolcp.contractions import gram_product
+from boolcp.contractions import gram_product, khatri_rao
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.dense import ArrayStorage, Contracted, DenseTensor, Difference, fingerprint
 from boolcp.storage.long import is_long, leading_directions, n_columns, square_root
@@ -128,6 +128,16 @@ class TuckerTensor(CompleteStorage):
         """Return the tensor X^ - W."""
         return Difference(self, W)
 
+    def inner_residual(self, W: BooleanCP) -> "TuckerTensor":
+        """Return X^ - W projected onto the bases, which has a core of the same size.
+
+        What W has beyond the bases is the part that X^ lost in the compression: the residual of X has none of it.
+        """
+        first, *others = self.coordinates(W.matrices)
+        W_core = (first * W.column_weights) @ khatri_rao(others).T
+        core = DenseTensor(self.core.to_array() - W_core.reshape(self.core.shape))
+        return TuckerTensor(core, self.bases, core.squared_norm)
+
 
 def is_compressible(shape: Sequence[int], rank: int) -> bool:
     """Return True if a core with at most `rank` directions per mode has at most half of the entries."""
@@ -224,8 +234,16 @@ def extended(U: np.ndarray, columns: np.ndarray) -> np.ndarray:
 def leading_basis(data: Tensor, mode: int, rank: int) -> np.ndarray:
     """Return the leading left singular vectors (d_n, rank) of the unfolding, through the smaller Gram matrix.
 
-    If both are large, power iterations find nearly leading directions.
+    If both are large, power iterations find nearly leading directions. The entry of largest magnitude of each vector
+    is positive, so that a different memory order or permuted rows give the same vectors.
     """
+    U = leading_vectors(data, mode, rank)
+    largest = U[np.argmax(np.abs(U), axis=0), np.arange(U.shape[1])]
+    return U * np.where(largest < 0, -1.0, 1.0)
+
+
+def leading_vectors(data: Tensor, mode: int, rank: int) -> np.ndarray:
+    """Return the vectors of `leading_basis` with any sign."""
     d, c = data.shape[mode], n_columns(data, mode)
     if not is_long(d) and (d <= c or not isinstance(data, ArrayStorage)):
         return scipy.linalg.eigh(data.gram(mode), subset_by_index=[d - rank, d - 1])[1][:, ::-1]
