@@ -36,6 +36,7 @@ MAX_SWEEPS = 50
 SETTLED = 1e-3  # fall of the criterion in a sweep, relative to it, that ends back-fitting
 MAX_TRIALS = 3
 N_ALTERNATIONS = 10
+SHORT = 2  # a mode with at most so many entries for each atom gets a run of its own; by bench_real.py
 FAR_BEHIND = 2  # a run that needs this many atoms more than the best for the same risk is given up
 
 
@@ -107,7 +108,7 @@ def block_pursuit(
     if not data.squared_norm > 0:
         yield replace(first, stop_reason="zero")
         return
-    starts = competing_starts(data, tuple(modes), atom_rank, sigma)
+    starts = competing_starts(data, n_atoms, tuple(modes), atom_rank, sigma)
     runs = [Run(storage, choice, rule, rng, tol=tol, **options) for storage, choice, rule in starts]
     first = restart(data, runs, first if start is None else start)
     yield first
@@ -431,28 +432,38 @@ class BlockRule:
         return expanded
 
 
+Start = tuple[Storage, tuple[int, ...], BlockRule]
+
+
 def competing_starts(
-    data: Storage, modes: tuple[int, ...], atom_rank: str | None, sigma: float | None
-) -> list[tuple[Storage, tuple[int, ...], BlockRule]]:
+    data: Storage, n_atoms: int, modes: tuple[int, ...], atom_rank: str | None, sigma: float | None
+) -> list[Start]:
     """Return (data, modes, rule) of the runs whose estimates compete at each number of atoms.
 
-    With "auto" these are runs over all modes and over each alone, on the data and on their projection on the
-    singular vectors of each unfolding that stand out of the noise.
+    With "auto" these are a run over all modes and one over each short mode alone: a few atoms may tell all of its
+    entries apart, which pays only once they are all there.
     """
     if atom_rank != "auto":
         return [(data, modes, BlockRule(atom_rank))]
     sigma = noise_level(data) if sigma is None else float(sigma)
+    short = [(mode,) for mode in modes if data.shape[mode] <= SHORT * n_atoms and len(modes) > 1]
+    if not short:
+        return [(data, modes, noise_rule(data, sigma))]
     starts = []
     for storage, sizes in signal_subspaces(data, sigma):
-        base_dof = float(sum(r * (d - r) for r, d in zip(sizes, data.shape, strict=True)))
-        rule = BlockRule("auto", sigma, sizes, base_dof)
-        choices = {modes, *((mode,) for mode in modes)}
-        for choice in sorted(choices, key=lambda c: (-len(c), c)):
-            if storage is data or len(choice) > 1:
-                starts.append((storage, choice, rule))
-            else:
-                starts.append((storage.opened(choice[0]), choice, replace(rule, bases=tuple(storage.bases))))
+        rule = noise_rule(data, sigma, sizes)
+        if storage is data:
+            starts += [(data, choice, rule) for choice in (modes, *short)]
+        else:
+            within = replace(rule, bases=tuple(storage.bases))
+            starts += [(storage.opened(choice[0]), choice, within) for choice in short]
     return starts
+
+
+def noise_rule(data: Storage, sigma: float, sizes: Sequence[int] | None = None) -> BlockRule:
+    """Return the rule that shrinks blocks, of data in subspaces of these sizes."""
+    kept = tuple(data.shape if sizes is None else sizes)
+    return BlockRule("auto", sigma, kept, float(sum(r * (d - r) for r, d in zip(kept, data.shape, strict=True))))
 
 
 # codes, bits and sizes of terms

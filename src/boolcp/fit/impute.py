@@ -7,7 +7,7 @@ start), and its fixed points are those of the exact problem.
 
 import numpy as np
 
-from boolcp.fit.blocks import Run, competing_starts, finish, terms_of
+from boolcp.fit.blocks import Run, finish, noise_rule, terms_of
 from boolcp.fit.finish import fit_weights
 from boolcp.fit.noise import noise_level
 from boolcp.result.atoms import BooleanCP
@@ -46,8 +46,7 @@ def settle(
     best, best_loss, is_settled = fit_weights(data, W), np.inf, False
     for _ in range(MAX_ROUNDS):
         full = fill(data, W)
-        storage, _, rule = competing_starts(full, tuple(modes), "auto", sigma)[0]
-        terms = Run(storage, modes, rule, rng, tol=tol, certify=False).backfit(terms_of(W))
+        terms = Run(full, modes, noise_rule(full, sigma), rng, tol=tol, certify=False).backfit(terms_of(W))
         if not terms:
             break
         W = finish(data, terms)

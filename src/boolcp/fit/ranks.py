@@ -6,7 +6,7 @@ the result is that of rank one, to the last bit.
 
 import numpy as np
 
-from boolcp.fit.blocks import Run, assess, competing_starts, terms_of
+from boolcp.fit.blocks import Run, assess, noise_rule, terms_of
 from boolcp.fit.shrinkage import noise_edge
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.long import is_long, n_columns
@@ -36,8 +36,8 @@ def backfit_ranks(
     data: Storage, W: BooleanCP, modes: tuple[int, ...], rng: np.random.Generator, sigma: float, *, tol: float
 ) -> Ranked | None:
     """Return the atoms of W after back-fitting, which chooses their ranks by the noise; None if nothing is left."""
-    storage, _, rule = competing_starts(data, modes, "auto", sigma)[0]
-    terms = Run(storage, modes, rule, rng, tol=tol, certify=False).backfit(terms_of(W))
+    rule = noise_rule(data, sigma)
+    terms = Run(data, modes, rule, rng, tol=tol, certify=False).backfit(terms_of(W))
     return assess(data, rule, terms) if terms else None
 
 

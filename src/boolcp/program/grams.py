@@ -107,8 +107,8 @@ class DenseGram:
 
     def without(self, bits: Array) -> "tuple[Quadratic, DenseGram]":
         """Return the projection P that removes the columns of `bits` (d, k), and PCP."""
-        P = np.eye(len(self.C)) - bits @ np.linalg.pinv(bits)
-        return DenseGram(P), DenseGram(P @ self.C @ P)
+        P = Complement(bits)
+        return P, DenseGram(P @ (self.C @ P))
 
     def eigenvalue_bound(self, start: Array) -> float | None:
         """Return a proved upper bound on the largest eigenvalue, or None."""
