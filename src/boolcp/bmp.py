@@ -16,6 +16,7 @@ from boolcp import checks
 from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
 from boolcp.fit.finish import find_undetermined
 from boolcp.fit.plan import Job, make_plan, open_lazy, ranked_path, refined_path, run
+from boolcp.fit.ranks import is_rank_one
 from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
 from boolcp.fit.transform import design, explained_share, solve_factor
 from boolcp.fit.watch import Bars, Progress, Watch, progress
@@ -48,10 +49,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     boolean_modes : list of int or str, optional
         The modes allowed to be Boolean (indices, or names of dimensions for an xarray DataArray). None allows all
         that have more than one entry.
-    atom_rank : int, None or "auto"
-        Rank of the real part of each atom. 1: z (x) u (x) w, the Boolean CP of the paper's Eq. (1); an integer L: z
-        times a block of rank L; None: a dense block, Algorithm 2 to the letter; "auto": blocks of a rank that the
-        noise level chooses compete with atoms of rank one, and are taken where their estimated risk is lower.
+    atom_rank : "auto", int or None
+        Rank of the real part of each atom. "auto": 1 where that leaves nothing but noise; otherwise blocks of a rank
+        that the noise level chooses compete with atoms of rank one, and are taken where their estimated risk is lower
+        (only with `refine`, and not for an array that stays out of memory). 1: z (x) u (x) w, the Boolean CP of the
+        paper's Eq. (1). An integer L: z times a block of rank L. None: a dense block, Algorithm 2 to the letter.
     criterion : {"normalized", "published"}
         What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
     refine : bool
@@ -74,7 +76,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Seed. The same seed gives the same result.
     warm_start : bool
         If True, calling `fit` again on the same data with a larger `n_atoms` adds atoms to those already found
-        instead of starting over. Not available with ``atom_rank="auto"``.
+        instead of starting over.
     verbose : int
         1 shows a progress bar for each stage in a terminal.
     max_memory : int, str or None
@@ -115,7 +117,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         n_atoms: int = 10,
         *,
         boolean_modes: Sequence[int | str] | int | str | None = None,
-        atom_rank: int | str | None = 1,
+        atom_rank: int | str | None = "auto",
         criterion: str = "normalized",
         refine: bool = True,
         n_init: int = 10,
@@ -470,8 +472,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if self.sigma is not None:
             checks.check_number(self.sigma, "sigma")
         read_memory(self.max_memory)
-        if self.atom_rank == "auto" and not self.refine:
-            raise ValueError('atom_rank="auto" chooses ranks while back-fitting: it needs refine=True.')
 
     def _job(self, data: Storage, labels: Labels | None, rng: np.random.Generator) -> Job:
         """Return what a fit is given."""
@@ -529,11 +529,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Return what a warm start continues: the pursuit of the fit before and its decomposition; else nothing."""
         if not (self.warm_start and hasattr(self, "decomposition_")):
             return {}
-        if self.atom_rank == "auto":
-            raise ValueError(
-                'warm_start=True needs an integer atom_rank or None: with "auto" several estimates compete, and only '
-                "the winner is kept. Set warm_start=False."
-            )
         W, old, new = self.decomposition_, self._fitted_parameters, self.get_params()
         changed = sorted(name for name in new if name not in FREE and not is_same(old[name], new[name]))
         if changed:
@@ -553,8 +548,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 "the same data. Set warm_start=False to start over."
             )
         path = tuple(replace(W_k, labels=None, undetermined=None) for W_k in self.path_)
+        earlier = Pursuit(path, self.history_)
+        if self.atom_rank == "auto" and not is_rank_one(path[-1]):
+            return {"earlier blocks": earlier}
         fitted = replace(W, labels=None, undetermined=None)
-        return {"earlier": Pursuit(path, self.history_), "fitted": fitted}
+        return {"earlier": earlier} | ({"fitted": fitted} if self.atom_rank != "auto" or is_rank_one(W) else {})
 
 
 def decompose(X: Any, n_atoms: int = 10, **options: Any) -> BooleanCP:

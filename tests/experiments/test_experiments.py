@@ -144,7 +144,7 @@ def fig2_job(**changes):
 
 def test_fig2_numbers(monkeypatch, no_data, tmp_path):
     monkeypatch.setattr(fig2_ecog, "QUICK_NUMBERS", (1, 3))
-    methods = ("Tucker", "LFM", _methods.BLOCKS, _methods.PUBLISHED_RANK_ONE)
+    methods = ("Tucker", "LFM", _methods.DEFAULT, _methods.PUBLISHED_RANK_ONE)
     plan = [fig2_job(task=task, method=method) for task in fig2_ecog.TASKS for method in methods]
     table = collect(fig2_ecog.run, plan, tmp_path / "fig2.csv")
     assert set(table[table["task"] == "complete"]["metric"]) == {"rmse", "rmse_missing"}
@@ -152,8 +152,8 @@ def test_fig2_numbers(monkeypatch, no_data, tmp_path):
         for method in methods:
             errors = value(table, task=task, method=method, metric="rmse")
             assert errors.iloc[1] < errors.iloc[0] < 1.05  # the recording has variance one: zero atoms are at 1
-        blocks = value(table, task=task, method=_methods.BLOCKS, metric="rmse").iloc[1]
-        assert blocks < value(table, task=task, method=_methods.PUBLISHED_RANK_ONE, metric="rmse").iloc[1]
+        default = value(table, task=task, method=_methods.DEFAULT, metric="rmse").iloc[1]
+        assert default < value(table, task=task, method=_methods.PUBLISHED_RANK_ONE, metric="rmse").iloc[1]
     figure = fig2_ecog.draw(table)
     assert "BOOLCP_DATA" in figure.get_suptitle()
 

@@ -65,7 +65,7 @@ def test_shrinkage_equals_the_best_multiple_of_a_spike_in_noise(shape, rng):
     sigma = 0.7
     B = 6 * np.outer(rng.standard_normal(shape[0]), rng.standard_normal(shape[1])) + sigma * rng.standard_normal(shape)
     B += 3 * np.outer(rng.standard_normal(shape[0]), rng.standard_normal(shape[1]))
-    (first, second), _ = shrink_block(B, sigma, shape, rng)
+    (first, second), _ = shrink_block(B, sigma, shape)
     expected = naive.shrink_matrix(B, sigma, sigma * noise_edge(max(shape), min(shape)))
     assert np.linalg.matrix_rank(expected, tol=1e-9) == first.shape[1] == 2
     np.testing.assert_allclose(first @ second.T, expected, atol=1e-8)
@@ -73,5 +73,5 @@ def test_shrinkage_equals_the_best_multiple_of_a_spike_in_noise(shape, rng):
 
 def test_what_noise_alone_reaches_is_removed(rng):
     """The edge is exceeded by about one matrix of noise in a hundred."""
-    n_kept = sum(shrink_block(rng.standard_normal((20, 30)), 1.0, (20, 30), rng) is not None for _ in range(300))
+    n_kept = sum(shrink_block(rng.standard_normal((20, 30)), 1.0, (20, 30)) is not None for _ in range(300))
     assert n_kept <= 12

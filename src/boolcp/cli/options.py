@@ -34,8 +34,8 @@ class ModelOptions:
     ] = None
     atom_rank: Annotated[
         str,
-        option("--atom-rank", text="Rank of the real part: a number, auto, or block.", panel=MODEL, show_default=True),
-    ] = "1"
+        option("--atom-rank", text="Rank of the real part: auto, a number, or block.", panel=MODEL, show_default=True),
+    ] = "auto"
     criterion: Annotated[
         str, option("--criterion", text="normalized, or published as in the paper.", panel=MODEL, show_default=True)
     ] = "normalized"

@@ -12,23 +12,23 @@ from boolcp.result.atoms import BooleanCP
 PUBLISHED = "BMP as published"
 PUBLISHED_RANK_ONE = "BMP as published, rank one"
 DEFAULT = "BMP (default)"
-BLOCKS = "BMP (blocks)"
+RANK_ONE = "BMP, rank one"
 
 PATHS: dict[str, Callable[..., Any]] = {  # one fit gives the estimates for all smaller numbers of atoms
     PUBLISHED: BMP.as_published,
     PUBLISHED_RANK_ONE: lambda n_atoms, **options: BMP(
         n_atoms, atom_rank=1, criterion="published", refine=False, **options
     ),
-    BLOCKS: lambda n_atoms, **options: BMP(n_atoms, atom_rank="auto", **options),
     "LFMmix": baselines.LFMmix,
 }
 FITS: dict[str, Callable[..., Any]] = {  # a fit for each number of atoms
     DEFAULT: BMP,
+    RANK_ONE: lambda n_atoms, **options: BMP(n_atoms, atom_rank=1, **options),
     "Tucker": baselines.Tucker,
     "CP": baselines.CP,
     "SUSTain": baselines.SUSTain,
 }
-NAMES = (PUBLISHED, PUBLISHED_RANK_ONE, DEFAULT, BLOCKS, "LFM", "LFMmix", "Tucker", "CP", "SUSTain")
+NAMES = (PUBLISHED, PUBLISHED_RANK_ONE, DEFAULT, RANK_ONE, "LFM", "LFMmix", "Tucker", "CP", "SUSTain")
 
 
 def estimates(

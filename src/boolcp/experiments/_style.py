@@ -19,7 +19,7 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE, GRAY = (
 )
 LOOKS: dict[str, dict[str, Any]] = {
     _methods.DEFAULT: {"color": VERMILION, "marker": "o", "linewidth": 1.8, "zorder": 5},
-    _methods.BLOCKS: {"color": ORANGE, "marker": "D", "linewidth": 1.8, "zorder": 4.5},
+    _methods.RANK_ONE: {"color": ORANGE, "marker": "D", "linewidth": 1.8, "zorder": 4.5},
     _methods.PUBLISHED: {"color": BLACK, "marker": "s", "linestyle": "-"},
     _methods.PUBLISHED_RANK_ONE: {"color": GRAY, "marker": "s", "linestyle": "--", "markerfacecolor": "white"},
     "LFM": {"color": SKY, "marker": "^", "linestyle": "-"},

@@ -8,11 +8,11 @@ import numpy as np
 from boolcp.datasets import make_boolean_cp
 from boolcp.datasets.synthetic import SYN_ATOMS
 from boolcp.experiments import _style
-from boolcp.experiments._methods import BLOCKS, NAMES, estimates, has_boolean_factors
+from boolcp.experiments._methods import NAMES, RANK_ONE, estimates, has_boolean_factors
 from boolcp.experiments._table import Job, Row, seed_of
 from boolcp.metrics import hamming_error, rmse
 
-METHODS = tuple(name for name in NAMES if name != BLOCKS)
+METHODS = tuple(name for name in NAMES if name != RANK_ONE)
 NUMBERS = (1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 20)
 QUICK_NUMBERS = (1, 2, 3, 5, 9, 12, 15)
 MISSING = 0.1

@@ -221,7 +221,7 @@ class Run:
         worst = np.arange(len(left)) == np.argmax(left)
         kinds = [z for z in (first.z & ~last.z, last.z & ~first.z, first.z & last.z, worst) if z.any()]
         blocks = as_float(residual.contract(last.mode, np.stack(kinds, axis=1).astype(float)))
-        fits = [self.rule.fit(B, Term(last.mode, z, B), self.rng, z.sum()) for B, z in zip(blocks, kinds, strict=True)]
+        fits = [self.rule.fit(B, Term(last.mode, z, B), z.sum()) for B, z in zip(blocks, kinds, strict=True)]
         pair = self.best_pair(residual, last.mode, [term for term in fits if term is not None])
         if pair is None:
             return terms
@@ -270,7 +270,7 @@ class Run:
         for _ in range(N_ALTERNATIONS):
             n_ones = z @ P @ z
             B = as_float(residual.contract(mode, (P @ z)[:, None]))[0]
-            fitted = self.rule.fit(B, Term(mode, z, B), self.rng, n_ones) if n_ones > DEPENDENT * z.sum() else None
+            fitted = self.rule.fit(B, Term(mode, z, B), n_ones) if n_ones > DEPENDENT * z.sum() else None
             if fitted is None or not self.rule.stands_out(B, fitted, n_ones):
                 break
             descent, size2 = np.vdot(B, fitted.V), np.vdot(fitted.V, fitted.V)
@@ -372,7 +372,7 @@ class Run:
         results, V = [], V.copy()
         for k, term in enumerate(terms):
             others = (G[k] @ V - G[k, k] * V[k]).reshape(B.shape[1:])
-            fitted = self.rule.fit(B[k] - others, term, self.rng, G[k, k])
+            fitted = self.rule.fit(B[k] - others, term, G[k, k])
             V[k] = 0.0 if fitted is None else fitted.V.ravel()
             results.append(fitted)
         return results
@@ -408,11 +408,11 @@ class BlockRule:
             size2 = n_ones * gram_product(term.factors).max()
         return bool(size2 > (self.sigma * np.sqrt(self.sizes).sum()) ** 2)
 
-    def fit(self, B: np.ndarray, term: Term, rng: np.random.Generator, n_ones: float) -> Term | None:
+    def fit(self, B: np.ndarray, term: Term, n_ones: float) -> Term | None:
         """Return `term` with the V that fits B = R x_n z best, n_ones |V|^2 - 2 <B, V> + penalty; None if none does."""
         if self.atom_rank == "auto":
             sizes = self.sizes[: term.mode] + self.sizes[term.mode + 1 :]
-            fitted = shrink_block(B / np.sqrt(n_ones), self.sigma, sizes, rng)
+            fitted = shrink_block(B / np.sqrt(n_ones), self.sigma, sizes, term.factors)
             if fitted is None:
                 return None
             factors, dof = fitted

@@ -16,17 +16,6 @@ from boolcp.storage.protocol import Storage
 
 MAX_ROUNDS = 20
 SETTLED = 1e-4  # fall of the loss in a round, relative to it, that ends the rounds
-MAX_ENTRIES = 2**28  # of a tensor that may be filled in memory
-
-
-def check_size(data: Storage) -> None:
-    """Raise if the tensor is too large to be filled in memory."""
-    size = int(np.prod(data.shape, dtype=np.int64))
-    if size > MAX_ENTRIES:
-        raise ValueError(
-            f'X has {size} entries, too many to fill in the missing ones in memory, as atom_rank="auto" does. '
-            f"Use an integer atom_rank."
-        )
 
 
 def noise_of_filled(data: Storage, full: Storage) -> float:

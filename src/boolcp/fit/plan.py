@@ -20,8 +20,9 @@ from boolcp.fit.margins import judge_bits
 from boolcp.fit.noise import noise_level, noise_variance
 from boolcp.fit.polish import polish, polish_sweeps
 from boolcp.fit.pursuit import Find, add_greedy, boolean_matching_pursuit, polished_pursuit, pursue
-from boolcp.fit.ranks import backfit_ranks, is_noise, risk_of_columns, with_bits
+from boolcp.fit.ranks import backfit_ranks, is_noise, is_rank_one, risk_of_columns, takes_blocks, with_bits
 from boolcp.fit.relax import begin, last
+from boolcp.fit.simplify import simplify
 from boolcp.fit.starts import EXACT, MIN_STARTS, Search, refine_once, revive, search, search_observed
 from boolcp.fit.state import Pursuit, Settings, State
 from boolcp.fit.uncertain import LastSearch, exchange_atoms, last_search
@@ -90,12 +91,13 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
         return Stage("pursuit", published_stage), result
     if settings.atom_rank is None or data.ndim == 2:
         return Stage("pursuit", block_stage), result
-    is_auto, noise = settings.atom_rank == "auto", Stage("noise", noise_stage)
+    is_auto, noise = settings.atom_rank == "auto" and takes_blocks(data), Stage("noise", noise_stage)
     core, pursuit = Stage("core", core_stage, improves=False), Stage("pursuit", pursuit_stage)
     starts = Stage("start", start_stage), Stage("search", search_stage)
     if data.is_complete:
-        ranks = (noise, Stage("ranks", ranks_stage), Stage("blocks", competing_stage)) if is_auto else ()
-        return core, pursuit, *starts, Stage("polish", polish_stage), Stage("last", last_stage), *ranks, result
+        ranks = noise, Stage("ranks", ranks_stage), Stage("blocks", competing_stage), Stage("simple", simple_stage)
+        refined = core, pursuit, *starts, Stage("polish", polish_stage), Stage("last", last_stage)
+        return *refined, *(ranks if is_auto else ()), result
     path = Stage("path", path_stage, improves=False)
     stages: tuple[Stage, ...] = (
         core,
@@ -152,9 +154,9 @@ def small_of(job: Job, state: State) -> Storage:
     return complete_tensor(job.data, 0, False) if small is None else small
 
 
-def begun(state: State) -> Pursuit | None:
+def begun(state: State, earlier: str = "earlier") -> Pursuit | None:
     """Return the pursuit to continue: this fit's, or that of the fit before it (`warm_start`)."""
-    return state.done.get("earlier") if state.here is None else state.here
+    return state.done.get(earlier) if state.here is None else state.here
 
 
 def told(job: Job, tensor: Storage, pursuits: Iterator[Pursuit], name: str = "pursuit") -> Iterator[Step]:
@@ -175,7 +177,7 @@ def published_stage(job: Job, state: State) -> Iterator[Step]:
     """Find atoms on the data itself, the weights corrected after each: Algorithm 1 as printed."""
     s = job.settings
     options: dict[str, Any] = {
-        "atom_rank": s.atom_rank,
+        "atom_rank": 1 if s.atom_rank == "auto" else s.atom_rank,
         "criterion": s.criterion,
         "certify": s.certify,
     }
@@ -186,17 +188,16 @@ def published_stage(job: Job, state: State) -> Iterator[Step]:
 
 
 def block_stage(job: Job, state: State) -> Iterator[Step]:
-    """Find block atoms on the data itself, all blocks and bits corrected after each.
+    """Find atoms with dense blocks on the data itself, all blocks and bits corrected after each.
 
-    An atom of a matrix with missing entries is one column: the sweeps over columns serve it.
+    The block of a matrix is one column, and of rank one. With missing entries the sweeps over columns serve it.
     """
     s, data = job.settings, job.data
     options: dict[str, Any] = {"start": begun(state), "tol": job.tol, "certify": s.certify}
     if data.ndim == 2 and not data.is_complete:
         steps = polished_pursuit(data, s.n_atoms, job.modes, job.rng, **options)
     else:
-        rank = None if data.ndim == 2 and s.atom_rank != "auto" else s.atom_rank
-        options |= {"atom_rank": rank, "sigma": s.sigma, "criterion": s.criterion}
+        options |= {"atom_rank": None, "criterion": s.criterion}
         steps = block_pursuit(data, s.n_atoms, job.modes, job.rng, **options)
     yield from told(job, data, steps)
 
@@ -367,22 +368,27 @@ def competing_stage(job: Job, state: State) -> Iterator[Step]:
     s, sigma = job.settings, state.done["noise"]
     if sigma is None:
         return
-    options: dict[str, Any] = {"tol": job.tol, "certify": s.certify, "criterion": s.criterion, "start": state.here}
-    steps = block_pursuit(job.data, s.n_atoms, job.modes, job.rng, atom_rank="auto", sigma=sigma, **options)
-    yield from told(job, job.data, steps, "blocks")
+    options: dict[str, Any] = {"tol": job.tol, "certify": False, "criterion": s.criterion}
+    options |= {"atom_rank": "auto", "sigma": sigma, "start": begun(state, "earlier blocks")}
+    yield from told(job, job.data, block_pursuit(job.data, s.n_atoms, job.modes, job.rng, **options), "blocks")
+
+
+def simple_stage(job: Job, state: State) -> Iterator[Step]:
+    """Simplify the blocks, if they are better than atoms of rank one: no repeated bits, no canceling pairs."""
+    sigma, solution = state.done["noise"], reached(job, state)
+    better = None if sigma is None or solution is None else lower_risk(job.data, state.done, solution)
+    if better is not None:
+        yield simplify(job.data, better[1], job.modes, job.rng, sigma, tol=job.tol), None
 
 
 def filled_stage(job: Job, state: State) -> Iterator[Step]:
     """Find blocks on the tensor completed by the refined atoms of rank one."""
     if state.done["noise"] is None:
         return
-    impute.check_size(job.data)
-    full, sigma = filled(job, state)
-    steps = block_pursuit(
-        full, job.settings.n_atoms, job.modes, job.rng, atom_rank="auto", sigma=sigma, tol=job.tol, certify=False,
-        criterion=job.settings.criterion, start=state.here,
-    )  # fmt: skip
-    yield from told(job, full, steps, "blocks")
+    (full, sigma), s = filled(job, state), job.settings
+    options: dict[str, Any] = {"tol": job.tol, "certify": False, "criterion": s.criterion}
+    options |= {"atom_rank": "auto", "sigma": sigma, "start": begun(state, "earlier blocks")}
+    yield from told(job, full, block_pursuit(full, s.n_atoms, job.modes, job.rng, **options), "blocks")
 
 
 def filled(job: Job, state: State) -> tuple[Storage, float]:
@@ -418,7 +424,8 @@ def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
         return pursuit, pursuit.W
     solution, pursuit = reached(job, state), done.get("path") or done["pursuit"]
     if done.get("noise") is not None and solution is not None and (better := lower_risk(data, done, solution)):
-        return better
+        pursuit, W = better[0], by_size(better[1] if done.get("simple") is None else done["simple"])
+        return pursuit, certify.certify(data, W, certify.left_out_weights(W)) if s.certify else W
     if solution is not None and solution.n_atoms < pursuit.n_atoms and done.get("fewer") is not None:
         pursuit = shortened(pursuit, solution.n_atoms)
     W = None if solution is None else by_size(solution.to_decomposition())
@@ -441,7 +448,10 @@ def ask_for_end(data: Storage, W: BooleanCP, pursuit: Pursuit) -> None:
 
 
 def lower_risk(data: Storage, done: dict[str, Any], solution: Columns) -> tuple[Pursuit, BooleanCP] | None:
-    """Return the pursuit and the decomposition of the blocks with the lowest risk; None if rank one has a lower one."""
+    """Return the pursuit and the decomposition of the blocks with the lowest risk; None if rank one has a lower one.
+
+    Blocks that all have rank one count as that: it is searched for more thoroughly, and fitted by least squares.
+    """
     sigma, W = done["noise"], solution.to_decomposition()
     options: list[tuple[float, tuple[Pursuit, BooleanCP] | None]] = []
     options.append((with_bits(risk_of_columns(W, solution.loss, sigma), W, sigma), None))
@@ -451,12 +461,13 @@ def lower_risk(data: Storage, done: dict[str, Any], solution: Columns) -> tuple[
     if done.get("ranks") is not None:
         risk, _, V = done["ranks"]
         kept = on_full_data(done["pursuit"], data, 1, is_certified=False)
-        options.append((with_bits(risk, V, sigma), (kept, by_size(V))))
+        options.append((with_bits(risk, V, sigma), (kept, V)))
     if done.get("blocks") is not None and done["blocks"].n_atoms:
         pursuit = done["blocks"]
         V = pursuit.W
         options.append((with_bits(pursuit.memory[0][-1], V, sigma), (pursuit, V)))
-    return min(options, key=lambda option: option[0])[1]
+    best = min(options, key=lambda option: option[0])[1]
+    return None if best is None or is_rank_one(best[1]) else best
 
 
 def to_improve(state: State, pursuit: Pursuit) -> BooleanCP:
@@ -509,11 +520,11 @@ def refined_path(job: Job) -> Iterator[Pursuit]:
 def ranked_path(job: Job, refined: tuple[BooleanCP, ...], watch: Watch) -> tuple[BooleanCP, ...]:
     """Return the refined estimates of rank one, or at each number of atoms the blocks where their risk is lower."""
     data, s = job.data, job.settings
-    if is_noise(data.residual(refined[-1])):
+    if not takes_blocks(data) or is_noise(data.residual(refined[-1])):
         return refined
     if not data.is_complete:
         blocks = run(job, make_plan(data, s), State(), watch)[0].path
-        return blocks if any(atom.rank != 1 for atom in blocks[-1].atoms) else refined
+        return refined if is_rank_one(blocks[-1]) else blocks
     sigma = noise_level(data) if s.sigma is None else float(s.sigma)
     options: dict[str, Any] = {"tol": job.tol, "certify": False, "criterion": s.criterion}
     steps = block_pursuit(data, s.n_atoms, job.modes, job.rng, atom_rank="auto", sigma=sigma, **options)
@@ -547,8 +558,8 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage
             check_fit(source, limit, n_columns, rank, wanted, is_complete=False)
         return data
     advice = (
-        "A tensor stays where it is with an integer atom_rank, refine=True, compression=True and three or more modes, "
-        "not all of them short; otherwise it is loaded. Change these parameters, or raise max_memory."
+        "A tensor stays where it is with refine=True, compression=True, atom_rank other than None and three or more "
+        "modes, not all of them short; otherwise it is loaded. Change these parameters, or raise max_memory."
     )
     needed = 3 * float_bytes(X.shape, X.dtype)
     check_memory({"the tensor in memory, with copies": needed}, limit, advice)
@@ -557,7 +568,7 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage
 
 def is_few_passes(settings: Settings, shape: tuple[int, ...]) -> bool:
     """Return True if a fit reads a tensor that is not in memory only a few times."""
-    is_default = settings.refine and isinstance(settings.atom_rank, int) and settings.compression
+    is_default = settings.refine and settings.atom_rank is not None and settings.compression
     rank = settings.n_columns + EXTRA_RANK
     is_small = not is_long(max(shape)) and max(shape) ** 2 > math.prod(shape)  # one short mode, and less of all others
     return is_default and len(shape) > 2 and not is_small and is_compressible(shape, rank)

@@ -12,7 +12,19 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.storage.long import is_long, n_columns
 from boolcp.storage.protocol import Storage, Tensor
 
+MAX_ENTRIES = 2**28  # of a tensor for which blocks are tried
+RARE = 4.4  # the quantile of the Tracy-Widom law that pure noise exceeds once in ten thousand unfoldings
 Ranked = tuple[float, float, BooleanCP]  # risk without bits, loss |X - W|^2, and W
+
+
+def takes_blocks(data: Storage) -> bool:
+    """Return True if blocks may be tried: on data in memory, of which filled copies fit in memory as well."""
+    return data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_ENTRIES
+
+
+def is_rank_one(W: BooleanCP) -> bool:
+    """Return True if the real parts of all atoms are products of columns."""
+    return all(atom.rank == 1 for atom in W.atoms)
 
 
 def is_noise(residual: Tensor) -> bool:
@@ -27,7 +39,7 @@ def is_noise(residual: Tensor) -> bool:
             continue
         gram = residual.gram(mode) if d <= c else residual.column_gram(mode)
         largest = np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0))
-        if largest > deviation * noise_edge(max(d, c), min(d, c)):
+        if largest > deviation * noise_edge(max(d, c), min(d, c), RARE):
             return False
     return True
 

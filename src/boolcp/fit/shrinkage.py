@@ -18,14 +18,16 @@ import numpy as np
 import scipy.linalg
 
 from boolcp.contractions import gram_product, khatri_rao
-from boolcp.fit.atom_search import leading_products
+from boolcp.fit.relax import cp_als
 from boolcp.storage import DenseTensor, TuckerTensor
-from boolcp.storage.long import is_long
+from boolcp.storage.long import is_long, n_columns
 from boolcp.storage.protocol import CompleteStorage, Storage
 from boolcp.storage.tucker import leading_basis
 
 Shrunk = tuple[tuple[np.ndarray, ...], float]  # the factors of a shrunk block, and its degrees of freedom
 
+N_BELOW = 5  # directions of each mode of a block, beyond those above the noise, in which products are sought
+PRODUCTS = {"max_iter": 10, "tol": 1e-5}  # of a fit of products, which the next sweep of back-fitting resumes
 SMALLEST = 1e-7  # singular values below this share of the largest are rounding errors of the Gram matrix
 
 
@@ -39,8 +41,7 @@ def signal_subspaces(data: Storage, sigma: float) -> list[tuple[Storage, tuple[i
         return [(data, data.core.shape)]
     bases = []
     for mode, d in enumerate(data.shape):
-        n_columns = np.prod(data.shape, dtype=float) / d
-        bases.append(directions_above(data, mode, sigma * (np.sqrt(d) + np.sqrt(n_columns))))
+        bases.append(directions_above(data, mode, sigma * (np.sqrt(d) + np.sqrt(n_columns(data, mode)))))
     ranks = tuple(U.shape[1] for U in bases)
     if min(ranks) == 0 or ranks == data.shape:
         return [(data, data.shape)]
@@ -56,12 +57,11 @@ def directions_above(data: Storage, mode: int, edge: float) -> np.ndarray:
     A long mode has nearly leading directions, more and more of them until one is below the edge.
     """
     d, rank = data.shape[mode], 32
-    n_columns = int(np.prod(data.shape, dtype=np.int64)) // d
     if not is_long(d):
         values, U = scipy.linalg.eigh(data.gram(mode))
         return U[:, values > max(edge**2, SMALLEST**2 * values[-1])]
     while True:
-        U = leading_basis(data, mode, min(rank, n_columns))
+        U = leading_basis(data, mode, min(rank, n_columns(data, mode)))
         values = np.square(np.asarray(data.contract(mode, U), dtype=float)).reshape(U.shape[1], -1).sum(axis=1)
         is_above = values > max(edge**2, SMALLEST**2 * values.max())
         if not is_above.all() or U.shape[1] < rank:
@@ -69,7 +69,9 @@ def directions_above(data: Storage, mode: int, edge: float) -> np.ndarray:
         rank *= 2
 
 
-def shrink_block(B: np.ndarray, sigma: float, sizes: Sequence[int], rng: np.random.Generator) -> Shrunk | None:
+def shrink_block(
+    B: np.ndarray, sigma: float, sizes: Sequence[int], start: Sequence[np.ndarray] | None = None
+) -> Shrunk | None:
     """Return the factors and the degrees of freedom of the shrunk block; None if nothing stands out of the noise.
 
     Parameters
@@ -78,10 +80,12 @@ def shrink_block(B: np.ndarray, sigma: float, sizes: Sequence[int], rng: np.rand
         A block with independent noise of standard deviation `sigma`.
     sizes : sequence of int
         The dimensions of the subspaces in which the block and its noise lie, at most ``B.shape``.
+    start : sequence of ndarray, optional
+        Factors to begin with, for a block of order >= 3.
     """
     if B.ndim == 2:
         return shrink_matrix(B, sigma, sizes)
-    return shrink_products(B, sigma, sizes, rng)
+    return shrink_products(B, sigma, sizes, start)
 
 
 def shrink_matrix(B: np.ndarray, sigma: float, sizes: Sequence[int]) -> Shrunk | None:
@@ -113,13 +117,13 @@ def shrink_values(s: np.ndarray, sigma: float, long: int, short: int) -> tuple[n
     return f, slope
 
 
-def noise_edge(long: int, short: int) -> float:
+def noise_edge(long: int, short: int, quantile: float = 2.02) -> float:
     """Return what the largest singular value of a (long, short) matrix of unit noise stays below in 99 % of cases.
 
-    Its square is (sqrt(long) + sqrt(short))^2 plus a fluctuation that follows the Tracy-Widom law.
+    Its square is (sqrt(long) + sqrt(short))^2 plus a fluctuation that follows the Tracy-Widom law, given by a quantile.
     """
     edge = np.sqrt(long) + np.sqrt(short)
-    return np.sqrt(edge**2 + 2.02 * edge * (1 / np.sqrt(long) + 1 / np.sqrt(short)) ** (1 / 3))
+    return np.sqrt(edge**2 + quantile * edge * (1 / np.sqrt(long) + 1 / np.sqrt(short)) ** (1 / 3))
 
 
 def spectral_dof(s: np.ndarray, f: np.ndarray, slope: np.ndarray, excess: int) -> float:
@@ -132,28 +136,63 @@ def spectral_dof(s: np.ndarray, f: np.ndarray, slope: np.ndarray, excess: int) -
     return float(slope.sum() + excess * np.sum(f / np.maximum(s, 1e-300)) + pairs.sum())
 
 
-def shrink_products(B: np.ndarray, sigma: float, sizes: Sequence[int], rng: np.random.Generator) -> Shrunk | None:
+def shrink_products(
+    B: np.ndarray,
+    sigma: float,
+    sizes: Sequence[int],
+    start: Sequence[np.ndarray] | None = None,
+) -> Shrunk | None:
     """Return a vector or a block of order >= 3 as shrunk products of columns, and its degrees of freedom.
 
-    Products are added while the next one stands out of the noise, whose edge is sigma times the sum of sqrt(d_m);
-    all are then fitted again. Each is shrunk like a vector of as many dimensions as it has free parameters.
+    Products are added to those of `start` while the next one stands out of the noise, whose edge is sigma times the
+    sum of sqrt(d_m); all are then fitted again. Each is shrunk like a vector of as many dimensions as it has free
+    parameters.
     """
-    edge = sigma * sum(np.sqrt(d) for d in sizes)
+    edge = max(sigma * sum(np.sqrt(d) for d in sizes), SMALLEST * float(np.linalg.norm(B)))
+    factors = (B[:, None],) if B.ndim == 1 else find_products(B, sigma, edge, start)
     n_free = sum(sizes) - (len(sizes) - 1)
-    factors, left = None, B
-    while factors is None or (B.ndim > 1 and factors[0].shape[1] < min(B.shape)):
-        product = leading_products(left, 1, rng) if B.ndim > 1 else (B[:, None],)
-        if not np.sqrt(gram_product(product)[0, 0]) > max(edge, SMALLEST * np.linalg.norm(B)):
-            break
-        if factors is None:
-            factors = product
-        else:
-            start = [np.hstack(pair) for pair in zip(factors, product, strict=True)]
-            factors = leading_products(B, start[0].shape[1], rng, start=start)
-        left = B - khatri_rao(factors).sum(axis=1).reshape(B.shape)
-    if factors is None:
+    s2 = np.diag(gram_product(factors))
+    shares = np.maximum(1 - sigma**2 * n_free / np.maximum(s2, 1e-300), 0.0)
+    is_kept = (s2 > edge**2) & (shares > 0)
+    if not is_kept.any():
         return None
-    s2 = np.maximum(np.diag(gram_product(factors)), 1e-300)
-    shares = np.maximum(1 - sigma**2 * n_free / s2, 0.0)
-    dof = np.sum((n_free - 1) * shares + np.where(shares > 0, 2 - shares, 0.0))
-    return (factors[0] * shares, *factors[1:]), float(dof)
+    kept = shares[is_kept]
+    factors = tuple(A[:, is_kept] for A in factors)
+    return (factors[0] * kept, *factors[1:]), float(np.sum((n_free - 1) * kept + 2 - kept))
+
+
+def find_products(
+    B: np.ndarray, sigma: float, edge: float, start: Sequence[np.ndarray] | None
+) -> tuple[np.ndarray, ...]:
+    """Return the products that a block of order >= 3 is fitted by, each of norm above `edge` when it was added.
+
+    They are sought in the leading directions of each unfolding: those above the noise, and a few more.
+    """
+    data = DenseTensor(np.ascontiguousarray(B))
+    bases = [leading_directions(data, mode, sigma) for mode in range(B.ndim)]
+    core: CompleteStorage = data
+    for mode, U in enumerate(bases):
+        core = core.reduced(mode, U)
+    factors = [np.zeros((U.shape[1], 0)) for U in bases]
+    if start is not None:
+        factors = cp_als(core, [U.T @ A for U, A in zip(bases, start, strict=True)], **PRODUCTS)[0]
+    while factors[0].shape[1] < min(B.shape):
+        left = core.to_array() - khatri_rao(factors).sum(axis=1).reshape(core.shape)
+        residual = DenseTensor(left)
+        product = cp_als(residual, [leading_basis(residual, mode, 1) for mode in range(B.ndim)], **PRODUCTS)[0]
+        if not np.sqrt(gram_product(product)[0, 0]) > edge:
+            break
+        factors = [np.hstack(pair) for pair in zip(factors, product, strict=True)]
+        if factors[0].shape[1] > 1:
+            factors = cp_als(core, factors, **PRODUCTS)[0]
+    return tuple(U @ A for U, A in zip(bases, factors, strict=True))
+
+
+def leading_directions(data: CompleteStorage, mode: int, sigma: float) -> np.ndarray:
+    """Return the left singular vectors of an unfolding above the noise, and N_BELOW more."""
+    d, c = data.shape[mode], n_columns(data, mode)
+    if is_long(d):
+        return directions_above(data, mode, sigma * noise_edge(max(d, c), min(d, c)))
+    values, U = scipy.linalg.eigh(data.gram(mode))
+    n_above = int(np.sum(values > (sigma * noise_edge(max(d, c), min(d, c))) ** 2))
+    return U[:, ::-1][:, : n_above + N_BELOW]

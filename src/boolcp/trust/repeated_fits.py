@@ -27,7 +27,7 @@ def make_model(
     """
     modes = options.get("boolean_modes")
     modes = None if modes is None else checks.check_modes(modes, shape, dims)
-    rank = {} if W is None or all(atom.rank == 1 for atom in W.atoms) else {"atom_rank": common_rank(W)}
+    rank = {} if W is None or not W.n_atoms else {"atom_rank": common_rank(W)}
     return BMP(n_atoms, **({"certify": False} | rank | options | {"boolean_modes": modes}))
 
 
