@@ -85,7 +85,7 @@ def main():
     """Write all pictures."""
     IMAGES.mkdir(exist_ok=True)
     recording = boolcp.datasets.simulate_recording(random_state=0)
-    W = boolcp.decompose(recording.X, n_atoms=3, random_state=0)
+    W = boolcp.decompose(recording.X, n_atoms=3, atom_rank=1, random_state=0)
     draw_first(recording, W).savefig(IMAGES / "first.png", dpi=DPI)
 
 

@@ -17,7 +17,7 @@ import boolcp
 from boolcp import Atom, BooleanCP
 
 recording = boolcp.datasets.simulate_recording(noise=1.5, random_state=0)
-W = boolcp.decompose(recording.X, 4, random_state=0)
+W = boolcp.decompose(recording.X, 4, atom_rank=1, random_state=0)
 print(W.summary())
 
 # %%

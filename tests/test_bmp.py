@@ -231,7 +231,6 @@ BAD = {
     "rank text": (np.ones((3, 3)), {"atom_rank": "full"}, ValueError, "atom_rank must be an integer, None"),
     "tol": (np.ones((3, 3)), {"tol": np.nan}, ValueError, "tol must be finite"),
     "seed": (np.ones((3, 3)), {"random_state": "x"}, (TypeError, ValueError), "random_state must be"),
-    "auto alone": (np.ones((3, 3)), {"atom_rank": "auto", "refine": False}, ValueError, "needs refine=True"),
 }
 
 

@@ -32,8 +32,8 @@ def loss(W):
 WARM = {
     "complete": (BMP(4, random_state=0), lambda: tensor((20, 22, 24), 5)),
     "not compressed": (BMP(4, random_state=0, compression=False), lambda: tensor(n_atoms=5)),
-    "masked": (BMP(4, random_state=0), lambda: with_gaps(tensor((15, 16, 17), 5), 0.3)),
-    "listed": (BMP(2, random_state=0, n_init=3), lambda: listed(tensor((50, 50, 50), 3), 0.049)),
+    "masked": (BMP(4, atom_rank=1, random_state=0), lambda: with_gaps(tensor((15, 16, 17), 5), 0.3)),
+    "listed": (BMP(2, atom_rank=1, random_state=0, n_init=3), lambda: listed(tensor((50, 50, 50), 3), 0.049)),
 }
 
 
@@ -81,6 +81,23 @@ def test_pursuits_and_blocks_go_on_too(options, share):
         np.testing.assert_allclose(model.decomposition_.weights, cold.decomposition_.weights, rtol=1e-6)
 
 
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_blocks_that_won_go_on_too(share, rng):
+    X = sum(
+        np.multiply.outer(rng.random(12) < 0.5, rng.standard_normal((10, 3)) @ rng.standard_normal((3, 9)))
+        for _ in range(3)
+    )
+    X = np.where(rng.random(X.shape) < share, np.nan, X + 0.2 * rng.standard_normal(X.shape))
+    model = BMP(2, random_state=0, warm_start=True).fit(X)
+    path, first = model.path_, loss(model.decomposition_)
+    assert max(atom.rank for atom in model.decomposition_.atoms) > 1
+    model.set_params(n_atoms=3).fit(X)
+    assert len(model.path_) == 4 and loss(model.decomposition_) < 0.5 * first
+    assert max(atom.rank for atom in model.decomposition_.atoms) > 1
+    if max(atom.rank for atom in path[2].atoms) > 1:
+        assert [atom.z.tolist() for atom in model.path_[2].atoms] == [atom.z.tolist() for atom in path[2].atoms]
+
+
 def test_a_matrix_goes_on_too():
     X = tensor((30, 40), 5)
     model = BMP(2, random_state=0, warm_start=True).fit(X)
@@ -123,9 +140,6 @@ def test_what_a_warm_start_cannot_do_is_said():
         model.fit(X[:-1])
     with pytest.raises(ValueError, match=r"atom_rank, boolean_modes changed since"):
         model.set_params(atom_rank=2, boolean_modes=[0]).fit(X)
-    model = BMP(2, atom_rank="auto", random_state=0, warm_start=True).fit(X)
-    with pytest.raises(ValueError, match='"auto" several estimates compete'):
-        model.set_params(n_atoms=3).fit(X)
 
 
 def test_a_warm_start_is_resumed_with_the_same_bits(tmp_path, monkeypatch):
@@ -240,7 +254,7 @@ def test_the_pursuit_alone_is_ended():
     X = tensor()
     model, seen = follow(BMP(3, random_state=0), X, lambda progress: "refine" if progress.step == 2 else None)
     assert model.stop_reason_ == STOPPED and model.decomposition_.n_atoms == 2
-    assert {p.stage for p in seen} == {"pursuit", "search", "polish"}
+    assert {p.stage for p in seen} == {"pursuit", "search", "polish", "blocks"}
     np.testing.assert_allclose(
         model.decomposition_.explained(), BMP(2, random_state=0).fit(X).decomposition_.explained(), rtol=1e-6
     )

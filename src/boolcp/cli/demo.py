@@ -35,7 +35,7 @@ def run_demo(out: Path, *, seed: int = 0, is_forced: bool = False) -> None:
     X = prepare.cut_trials(prepare.resample(prepare.common_average(X), RATE), simulation.trial_ms)
     say(f"read and prepared {sizes_text(X)}: {'; '.join(X.attrs['preparation'])}")
     before = time.perf_counter()
-    model = boolcp.BMP(N_ATOMS, random_state=seed, verbose=1).fit(X)
+    model = boolcp.BMP(N_ATOMS, atom_rank=1, random_state=seed, verbose=1).fit(X)
     say("decomposed")
     write_result(model, X, out, seconds=time.perf_counter() - before, is_forced=is_forced)
     W = boolcp.load(out / RESULT)
@@ -48,7 +48,7 @@ def run_demo(out: Path, *, seed: int = 0, is_forced: bool = False) -> None:
     print(f"Open {page} in a browser: the report, one page with pictures.")
     print(f"In Python: boolcp.load('{out / RESULT}'). The same from the command:")
     options = f"--condition {LABEL} --reference average --resample {RATE} --bin-ms {simulation.trial_ms}"
-    print(f"  boolcp fit {out / 'recording'} {options} -k {N_ATOMS} --seed {seed} -o result")
+    print(f"  boolcp fit {out / 'recording'} {options} -k {N_ATOMS} --atom-rank 1 --seed {seed} -o result")
 
 
 def check_recording(folder: Path) -> None:

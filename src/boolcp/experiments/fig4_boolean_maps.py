@@ -13,7 +13,7 @@ from boolcp.plotting import OFF, ON, plot_electrodes
 
 N_ATOMS = 3
 METHODS: dict[str, dict[str, Any]] = {
-    "BMP": {},
+    "BMP": {"atom_rank": 1},
     "BMP as published": {"atom_rank": None, "criterion": "published", "refine": False},
 }
 

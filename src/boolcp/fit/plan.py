@@ -159,6 +159,11 @@ def begun(state: State, earlier: str = "earlier") -> Pursuit | None:
     return state.done.get(earlier) if state.here is None else state.here
 
 
+def n_wanted(job: Job, state: State) -> int:
+    """Return the number of atoms of blocks: that asked for, or that of a pursuit which was ended early."""
+    return max(state.done["pursuit"].n_atoms, 1) if state.is_cut else job.settings.n_atoms
+
+
 def told(job: Job, tensor: Storage, pursuits: Iterator[Pursuit], name: str = "pursuit") -> Iterator[Step]:
     """Yield each pursuit, with its progress if it has a new atom, and why the last one ended."""
     n_atoms, n_before = job.settings.n_atoms, None
@@ -370,7 +375,9 @@ def competing_stage(job: Job, state: State) -> Iterator[Step]:
         return
     options: dict[str, Any] = {"tol": job.tol, "certify": False, "criterion": s.criterion}
     options |= {"atom_rank": "auto", "sigma": sigma, "start": begun(state, "earlier blocks")}
-    yield from told(job, job.data, block_pursuit(job.data, s.n_atoms, job.modes, job.rng, **options), "blocks")
+    yield from told(
+        job, job.data, block_pursuit(job.data, n_wanted(job, state), job.modes, job.rng, **options), "blocks"
+    )
 
 
 def simple_stage(job: Job, state: State) -> Iterator[Step]:
@@ -388,7 +395,7 @@ def filled_stage(job: Job, state: State) -> Iterator[Step]:
     (full, sigma), s = filled(job, state), job.settings
     options: dict[str, Any] = {"tol": job.tol, "certify": False, "criterion": s.criterion}
     options |= {"atom_rank": "auto", "sigma": sigma, "start": begun(state, "earlier blocks")}
-    yield from told(job, full, block_pursuit(full, s.n_atoms, job.modes, job.rng, **options), "blocks")
+    yield from told(job, full, block_pursuit(full, n_wanted(job, state), job.modes, job.rng, **options), "blocks")
 
 
 def filled(job: Job, state: State) -> tuple[Storage, float]:
@@ -424,8 +431,8 @@ def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
         return pursuit, pursuit.W
     solution, pursuit = reached(job, state), done.get("path") or done["pursuit"]
     if done.get("noise") is not None and solution is not None and (better := lower_risk(data, done, solution)):
-        pursuit, W = better[0], by_size(better[1] if done.get("simple") is None else done["simple"])
-        return pursuit, certify.certify(data, W, certify.left_out_weights(W)) if s.certify else W
+        V = by_size(better[1] if done.get("simple") is None else done["simple"])
+        return better[0], certify.certify(data, V, certify.left_out_weights(V)) if s.certify else V
     if solution is not None and solution.n_atoms < pursuit.n_atoms and done.get("fewer") is not None:
         pursuit = shortened(pursuit, solution.n_atoms)
     W = None if solution is None else by_size(solution.to_decomposition())

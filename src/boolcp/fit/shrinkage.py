@@ -12,7 +12,7 @@ References
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import scipy.linalg
@@ -27,7 +27,10 @@ from boolcp.storage.tucker import leading_basis
 Shrunk = tuple[tuple[np.ndarray, ...], float]  # the factors of a shrunk block, and its degrees of freedom
 
 N_BELOW = 5  # directions of each mode of a block, beyond those above the noise, in which products are sought
-PRODUCTS = {"max_iter": 10, "tol": 1e-5}  # of a fit of products, which the next sweep of back-fitting resumes
+PRODUCTS: dict[str, Any] = {
+    "max_iter": 10,
+    "tol": 1e-5,
+}  # of a fit of products, which the next sweep of back-fitting resumes
 SMALLEST = 1e-7  # singular values below this share of the largest are rounding errors of the Gram matrix
 
 
