@@ -141,7 +141,7 @@ FITS = [
     {},
     {"refine": False},
     {"compression": False},
-    {"boolean_modes": [1]},
+    {"boolean_modes": [1], "atom_rank": 1},
     {"criterion": "published", "refine": False},
     {"atom_rank": None, "refine": False},
     {"atom_rank": 2, "boolean_modes": [1]},
