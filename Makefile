@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
 
-.PHONY: demo test test-all lint types bench docs clean
+.PHONY: demo test test-all test-versions test-lowest coverage fuzz lint types bench docs clean
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)
@@ -32,11 +32,35 @@ $(VENV)/docs.stamp: $(VENV)/all.stamp
 demo: $(VENV)/all.stamp
 	$(BIN)/boolcp demo --force
 
+# two processes, each with whole files: tests of a file share what they set up
+TESTS := -m pytest --numprocesses 2 --dist loadfile --doctest-modules tests src/boolcp
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest --doctest-modules tests src/boolcp
+	$(BIN)/python $(TESTS)
 
 test-all: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest --doctest-modules tests src/boolcp -m "slow or not slow"
+	$(BIN)/python $(TESTS) -m "slow or not slow"
+
+# random fits against plain numpy, flipped bytes, killed fits: about half an hour
+fuzz: $(VENV)/dev.stamp
+	$(BIN)/python tests/fuzz.py
+
+# lines that no test runs; compiled kernels in their Python form
+coverage: $(VENV)/dev.stamp
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest tests/program tests/fit/test_fit_kernels.py tests/storage
+	$(BIN)/python -m coverage run --append -m pytest --doctest-modules tests src/boolcp
+	$(BIN)/python -m coverage report
+
+# every Python that is there, each in an environment of its own
+test-versions:
+	set -e; for version in 3.11 3.12 3.13 3.14; do \
+	  if python$$version -c "" 2>/dev/null; then $(MAKE) test PYTHON=python$$version VENV=.venv-$$version; else echo "no Python $$version"; fi; done
+
+# the lowest versions of all direct dependencies
+test-lowest: $(VENV)/pip.stamp
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet uv
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable ".[all]" --group test
+	.venv-lowest/bin/python $(TESTS)
 
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
@@ -56,4 +80,4 @@ docs: $(VENV)/docs.stamp
 	@echo "The pages are in docs/_build/html/index.html"
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist docs/_build docs/api docs/auto_examples docs/sg_execution_times.rst
+	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache build dist docs/_build docs/api docs/auto_examples docs/sg_execution_times.rst

@@ -85,7 +85,7 @@ def with_ridge(
     known = np.einsum("ikk->ik", H)
     energy = np.sum(known * A**2, axis=0)
     signal = np.maximum(energy - variance * n_free, LEAST * energy)
-    ridge = variance * known.sum(axis=0) / np.maximum(signal, 1e-300)
+    ridge = variance * known.sum(axis=0) / np.maximum(signal, 1e-12 * variance)
     is_bit = boolean if S is None else S @ boolean > 0
     return H + np.diag(np.where(is_bit, 0.0, ridge))
 

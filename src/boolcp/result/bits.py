@@ -79,7 +79,7 @@ def bit_log_odds(atom: "Atom", weight: float, rise: np.ndarray, share: np.ndarra
     others = np.maximum(n_on - z * share, 0.0)
     sum2 = np.maximum(n_on**2 * size2 - 2 * z * n_on * inner + z * square, 0.0)
     size = np.sqrt(sum2) / np.maximum(others, ROUNDING)
-    along = (n_on * inner - z * square) / np.sqrt(np.maximum(sum2, np.finfo(float).tiny)) / share
+    along = (n_on * inner - z * square) / np.sqrt(np.maximum(sum2, ROUNDING * n_on**2 * size2)) / share
     across2 = np.maximum(square / share**2 - along**2, 0.0)
     signal2 = signal(size2, noise2 / n_on, p, bend(atom))
     u = signal2 / (signal2 * others + p * noise2) * share
