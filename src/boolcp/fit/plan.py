@@ -420,7 +420,19 @@ def settle_stage(job: Job, state: State) -> Iterator[Step]:
 def finish(job: Job, state: State) -> Iterator[Step]:
     """Yield the pursuit and the decomposition that the stages have led to, with what its bits rest on."""
     pursuit, W = outcome(job, state)
-    yield (pursuit, replace(W, trust=judge_bits(job.data, W))), None
+    n_agree, n_rivals = agreement(state, W)
+    trust = replace(judge_bits(job.data, W), n_agree=n_agree, n_rivals=n_rivals)
+    yield (pursuit, replace(W, trust=trust)), None
+
+
+def agreement(state: State, W: BooleanCP) -> tuple[int, int]:
+    """Return how many starts of the search agree on its best solution, and how many rivals it has; 0 if not known."""
+    found = state.done.get("search")
+    if state.done.get("observed") is not None:
+        found = state.done["observed"].search
+    if found is None or W.is_block or found.n_done < 2:
+        return 0, 0
+    return found.n_agree, len(found.rivals)
 
 
 def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:

@@ -1,6 +1,6 @@
 """Beyond the paper: relax, round, polish from several starts, so that all factors are corrected, not only weights."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,23 +20,30 @@ EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
 PLENTY = 100  # observed entries for each free parameter that make traps rare
 FEW = 10  # observed entries for each free parameter below which traps are many, and three times as many starts tried
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
+RIVAL = 0.005  # a solution whose loss is higher by at most this part of it is a rival
+ALIKE = 0.1  # share of bits in which two atoms of one mode may differ and still be the same
+MAX_RIVALS = 5  # that are kept
 RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation over observed entries
 
 
 @dataclass(frozen=True)
 class Search:
-    """Where a search from several starts stands: the best so far, and how many starts reached its loss."""
+    """Where a search from several starts stands: the best so far, how many starts reached its loss, and its rivals."""
 
     n_done: int = 0
     best: Columns | None = None
     n_agree: int = 0
+    rivals: tuple[Columns, ...] = ()
 
     def compare(self, candidate: Columns, squared_norm: float) -> "Search":
         """Return the search after one start more, which led to `candidate`."""
-        if self.best is None or candidate.loss < self.best.loss - SAME_LOSS * squared_norm:
+        if self.best is None:
             return replace(self, n_done=self.n_done + 1, best=candidate, n_agree=1)
-        is_same = candidate.loss <= self.best.loss + SAME_LOSS * squared_norm
-        return replace(self, n_done=self.n_done + 1, n_agree=self.n_agree + int(is_same))
+        is_lower = candidate.loss < self.best.loss - SAME_LOSS * squared_norm
+        is_same = not is_lower and candidate.loss <= self.best.loss + SAME_LOSS * squared_norm
+        best, other = (candidate, self.best) if is_lower else (self.best, candidate)
+        n_agree = 1 if is_lower else self.n_agree + int(is_same)
+        return Search(self.n_done + 1, best, n_agree, find_rivals(best, (other, *self.rivals)))
 
     @property
     def result(self) -> Columns:
@@ -48,6 +55,28 @@ class Search:
     def is_agreed(self) -> bool:
         """Return True if enough starts were run and two of them agree."""
         return self.n_done >= MIN_STARTS and self.n_agree >= 2
+
+
+def find_rivals(best: Columns, others: Sequence[Columns]) -> tuple[Columns, ...]:
+    """Return those of the others that have other atoms than the best, and nearly the same loss, the lowest first."""
+    rivals: list[Columns] = []
+    for other in sorted(others, key=lambda each: each.loss):
+        if other.loss <= (1 + RIVAL) * best.loss and all(is_different(other, W) for W in (best, *rivals)):
+            rivals.append(other)
+    return tuple(rivals[:MAX_RIVALS])
+
+
+def is_different(V: Columns, W: Columns) -> bool:
+    """Return True if an atom of V has no counterpart in W: none of the same mode has nearly the same bits."""
+
+    def distance(k: int, l: int) -> float:
+        mode = V.boolean_mode[k]
+        if mode != W.boolean_mode[l]:
+            return 1.0
+        z, other = (U.matrices[mode][:, np.argmax(U.owner == j)] for U, j in ((V, k), (W, l)))
+        return float(np.mean(np.abs(z - other)))
+
+    return any(min((distance(k, l) for l in range(W.n_atoms)), default=1.0) > ALIKE for k in range(V.n_atoms))
 
 
 def search(

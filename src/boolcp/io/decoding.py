@@ -44,6 +44,9 @@ def _trust(dataset: Any, take: "Variables", dims: tuple[str, ...], shape: tuple[
         columns = [take(f"{name}_{dims[n]}", (shape[n], K), "f", None) for n in modes]
         return None if any(values is None for values in columns) else tuple(A[:, k] for k, A in enumerate(columns))
 
+    def count(name: str) -> int:
+        return int(attribute(dataset, name, int | np.integer)) if name in dataset.attrs else 0
+
     has_noise = "noise_sigma" in dataset.attrs
     return Trust(
         rise=bits("bit_rise"),
@@ -54,6 +57,8 @@ def _trust(dataset: Any, take: "Variables", dims: tuple[str, ...], shape: tuple[
         tested_by=str(dataset.attrs.get("tested_by", "")),
         stability=take("stability", (K,), "f", None),
         stable_over=str(dataset.attrs.get("stable_over", "")),
+        n_agree=count("n_agree"),
+        n_rivals=count("n_rivals"),
     )
 
 

@@ -171,6 +171,8 @@ def trust_notes(W: BooleanCP) -> list[str]:
         notes.append(f"stability: share of {known.stable_over} that find the atom again")
     if known.p_adjusted is not None:
         notes.append(f"p: is the atom more than noise ({known.tested_by}, false discoveries controlled)")
+    if known.n_rivals:
+        notes.append(f"rivals: {known.n_rivals} solutions with other atoms have a loss within 0.5 % of this one")
     return notes
 
 

@@ -180,7 +180,7 @@ def to_xarray(W: "BooleanCP") -> Any:
     coords = {atom_dim: np.arange(W.n_atoms)} | _coords(W.labels)
     known = W.trust or Trust()
     attrs = {"noise_sigma": known.sigma, "stable_over": known.stable_over, "tested_by": known.tested_by}
-    attrs |= {"prefix": prefix}
+    attrs |= {"n_agree": known.n_agree or None, "n_rivals": known.n_rivals or None, "prefix": prefix}
     return xarray.Dataset(variables, coords, {name: value for name, value in attrs.items() if value not in (None, "")})
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from boolcp.result.trust import Trust, p_text, sure_share
+from boolcp.result.trust import Trust, p_text, rival_words, sure_share
 
 if TYPE_CHECKING:
     from boolcp.result.atoms import BooleanCP
@@ -85,7 +85,8 @@ def _closing_words(W: "BooleanCP") -> list[str]:
     from boolcp.trust.verdict import closing_words
 
     counts = f"{W.n_parameters} parameters and {W.n_bits} bits for {int(np.prod(W.shape, dtype=float))} entries."
-    return [words for words in (counts, proved_words(W), *closing_words(W)) if words]
+    rivals = rival_words(W.trust or Trust())
+    return [words for words in (counts, proved_words(W), rivals, *closing_words(W)) if words]
 
 
 def proved_words(W: "BooleanCP") -> str:

@@ -35,6 +35,10 @@ class Trust:
         Share of other fits in which the atom came back.
     stable_over : str
         Which other fits: the scheme, their number and the mode.
+    n_agree : int
+        How many starts of the search led to the solution; 0 if that is not known.
+    n_rivals : int
+        How many other solutions it met, with other atoms and a loss higher by at most 0.5 %.
 
     Examples
     --------
@@ -53,6 +57,8 @@ class Trust:
     tested_by: str = ""
     stability: np.ndarray | None = None
     stable_over: str = ""
+    n_agree: int = 0
+    n_rivals: int = 0
 
     def take(self, positions: "Sequence[int] | np.ndarray") -> "Trust":
         """Return what is known about some of the atoms.
@@ -79,6 +85,16 @@ class Trust:
             p_adjusted=some(self.p_adjusted),
             stability=some(self.stability),
         )
+
+
+def rival_words(known: Trust) -> str:
+    """Return in words that the data allow other solutions, or nothing if the search gives no sign of it."""
+    if known.n_rivals:
+        many = "1 other solution has" if known.n_rivals == 1 else f"{known.n_rivals} other solutions have"
+        return f"Other atoms fit as well: {many} a loss within 0.5 % of the best one. See boolcp.stability."
+    return "Other atoms may fit as well: no two starts of the search agree. See boolcp.stability." * (
+        known.n_agree == 1
+    )
 
 
 class UncertainBit(NamedTuple):

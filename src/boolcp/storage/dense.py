@@ -11,17 +11,22 @@ from boolcp import contractions
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.long import n_columns, unit_blocks
 from boolcp.storage.protocol import CompleteStorage, Decide, Factors, Storage, Tensor
-from boolcp.threads import pass_over_data
+from boolcp.threads import BIG, pass_over_data
 
 
 class ArrayStorage(Storage):
-    """An array in any memory order, read through C-contiguous views; only a strided array is copied."""
+    """An array in any memory order, read through C-contiguous views.
+
+    A big array is copied only if it is strided. A smaller one is copied to C order, so that its memory order changes
+    no digit of a fit.
+    """
 
     def __init__(self, X: np.ndarray) -> None:
         self.shape = X.shape
         self.dtype = X.dtype
         order = np.argsort([-abs(stride) for stride in X.strides], kind="stable")
-        self._order = tuple(int(n) for n in order)  # self._array has mode _order[i] at position i
+        # self._array has mode _order[i] at position i
+        self._order = tuple(int(n) for n in (order if X.size >= BIG else range(X.ndim)))
         self._array = np.ascontiguousarray(X.transpose(self._order))
         self._grams: dict[int, np.ndarray] = {}
 

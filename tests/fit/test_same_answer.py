@@ -1,0 +1,98 @@
+"""The same numbers give the same answer: in any memory order, as a copy, with permuted rows and modes."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from samples import assert_identical, tensor, with_gaps
+
+from boolcp.bmp import BMP
+from boolcp.datasets import make_boolean_cp
+from boolcp.fit.starts import MAX_RIVALS, Search, find_rivals, is_different
+from boolcp.io import load
+from boolcp.result.columns import Columns
+
+
+def bits(W, order=None, rows=None):
+    """Return the set of (mode, z), with modes and rows of a permuted tensor brought back to their places."""
+    order = range(len(W.shape)) if order is None else order
+    rows = {} if rows is None else rows
+    found = set()
+    for atom in W.atoms:
+        mode = int(order[atom.mode])
+        z = np.empty_like(atom.z)
+        z[rows.get(mode, np.arange(len(z)))] = atom.z
+        found.add((mode, z.tobytes()))
+    return found
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_no_digit_depends_on_the_memory_order(missing):
+    X = with_gaps(tensor((8, 9, 10), noise=3.0), missing)  # so much noise that a digit would lead elsewhere
+    expected = BMP(3, random_state=0, n_init=2, max_iter=4).fit(X)
+    orders = list(itertools.permutations(range(3)))[1:]
+    for order in orders if missing == 0 else orders[-1:]:
+        same = np.ascontiguousarray(X.transpose(order)).transpose(np.argsort(order))
+        assert_identical(BMP(3, random_state=0, n_init=2, max_iter=4).fit(same), expected)
+    wide = np.zeros((8, 18, 10))
+    wide[:, ::2] = X
+    assert_identical(BMP(3, random_state=0, n_init=2, max_iter=4).fit(wide[:, ::2]), expected)
+
+
+@settings(max_examples=8)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([np.float64, np.float32]))
+def test_permuted_rows_and_modes_give_the_same_atoms(seed, dtype):
+    rng = np.random.default_rng(seed)
+    X, _, truth = make_boolean_cp((12, 14, 16), 3, noise=0.5, random_state=seed)
+    expected = BMP(3, random_state=0).fit(X).decomposition_
+    rows = {n: rng.permutation(d) for n, d in enumerate(X.shape)}
+    order = rng.permutation(3)
+    moved = X[np.ix_(*(rows[n] for n in range(3)))].transpose(order).astype(dtype)
+    found = BMP(3, random_state=0).fit(moved).decomposition_
+    assert bits(found, order, rows) == bits(expected) == bits(truth)
+
+
+def columns(*atoms, loss):
+    """Return columns of atoms given as (mode, bits) of a 10 x 10 x 10 tensor."""
+    matrices = [np.ones((10, len(atoms))) for _ in range(3)]
+    for k, (mode, on) in enumerate(atoms):
+        matrices[mode][:, k] = np.isin(np.arange(10), on)
+    return Columns(tuple(matrices), np.arange(len(atoms)), np.array([mode for mode, _ in atoms]), loss)
+
+
+def test_solutions_differ_if_an_atom_has_no_counterpart():
+    W = columns((0, [1, 2, 3]), (1, [4, 5]), loss=1.0)
+    assert not is_different(W, columns((1, [4, 5, 6]), (0, [1, 2, 3]), loss=1.0))  # one bit of ten
+    assert is_different(W, columns((1, [4, 5, 6, 7]), (0, [1, 2, 3]), loss=1.0))
+    assert is_different(W, columns((2, [4, 5]), (0, [1, 2, 3]), loss=1.0))
+
+
+def test_rivals_are_different_solutions_of_nearly_the_same_loss():
+    best, same = columns((0, [1, 2, 3]), loss=100.0), columns((0, [1, 2]), loss=100.1)
+    rival, twin, poor = (
+        columns((0, [7, 8, 9]), loss=100.4),
+        columns((0, [7, 8]), loss=100.45),
+        columns((1, [1]), loss=101),
+    )
+    assert find_rivals(best, (poor, twin, rival, same)) == (rival,)
+    here = Search()
+    for candidate in (rival, poor, best, same, twin):
+        here = here.compare(candidate, 1000.0)
+    assert here.best is best and here.rivals == (rival,) and here.n_agree == 1
+    others = [columns((0, [k, (k + 3) % 10, (k + 5) % 10]), loss=100.2) for k in range(10)]
+    assert len(find_rivals(best, others)) <= MAX_RIVALS
+
+
+def test_a_fit_tells_of_its_rivals(rng, tmp_path):
+    W = BMP(3, random_state=0).fit(rng.standard_normal((20, 21, 22))).decomposition_
+    assert W.trust.n_rivals > 0  # pure noise has no best atoms
+    assert "Other atoms fit as well" in W.summary() and "within 0.5 %" in W.summary()
+    W.save(tmp_path / "W.nc")
+    assert load(tmp_path / "W.nc").trust.n_rivals == W.trust.n_rivals
+    clear = BMP(3, random_state=0).fit(tensor()).decomposition_
+    assert clear.trust.n_rivals == 0 and clear.trust.n_agree > 1 and "Other atoms" not in clear.summary()
+    alone = replace(clear, trust=replace(clear.trust, n_agree=1))
+    assert "no two starts of the search agree" in alone.summary()
