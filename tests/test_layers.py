@@ -24,8 +24,8 @@ LAYERS = [
     {"report", "baselines"},
     {"experiments", "cli", "__main__"},
 ]
-# BooleanCP.certify, save, plot, report, summary: methods that fetch, when called, what lies above
-HANDLES = {("result", above) for above in ("fit", "io", "plotting", "report", "trust")}
+# BooleanCP.certify, save, plot, report, summary, and BMP(n_atoms="auto"): they fetch, when called, what lies above
+HANDLES = {("bmp", "trust"), *(("result", above) for above in ("fit", "io", "plotting", "report", "trust"))}
 ALONE = {"boolcp.contractions", "boolcp.program._kernels", "boolcp.fit._kernels", "boolcp.storage._row_kernels"}
 EXTRAS = {"matplotlib", "xarray", "tensorly", "dask", "mne", "zarr", "h5py", "netCDF4", "pandas", "pyttb", "jinja2"}
 EXTRAS |= {"itables", "mne_bids", "pynwb"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
@@ -32,6 +32,7 @@ from boolcp.threads import one_thread
 
 # parameters that may change between a fit and the one that continues it with warm_start
 FREE = {"n_atoms", "n_init", "max_iter", "certify", "compression", "random_state", "verbose", "max_memory"}
+AUTO = "auto"
 EXACT = 1e-8  # share of variance not explained that counts as none
 OUTSIDE = 0.1  # share of the range of the data by which a fill may leave it without a warning
 SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none
@@ -44,8 +45,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     Parameters
     ----------
-    n_atoms : int
-        Number of atoms K.
+    n_atoms : int or "auto"
+        Number of atoms K. "auto" lets `select_n_atoms` choose it from 0 to 10 by the error on held-out entries, and
+        `selection_` holds what it found; at least one atom is fitted.
     boolean_modes : list of int or str, optional
         The modes allowed to be Boolean (indices, or names of dimensions for an xarray DataArray). None allows all
         that have more than one entry.
@@ -100,6 +102,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         False if the pursuit stopped before it reached `n_atoms` without explaining the tensor.
     stop_reason_ : str
         Why the pursuit stopped, or that the callback stopped the fit.
+    selection_ : Selection
+        With ``n_atoms="auto"``, the error for each number of atoms and the choice.
 
     Examples
     --------
@@ -114,7 +118,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def __init__(
         self,
-        n_atoms: int = 10,
+        n_atoms: int | str = 10,
         *,
         boolean_modes: Sequence[int | str] | int | str | None = None,
         atom_rank: int | str | None = "auto",
@@ -131,7 +135,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         verbose: int = 0,
         max_memory: float | str | None = None,
     ) -> None:
-        self.n_atoms = n_atoms
+        self.n_atoms: Any = n_atoms
         self.boolean_modes = boolean_modes
         self.atom_rank = atom_rank
         self.criterion = criterion
@@ -218,6 +222,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         >>> model.stop_reason_
         'stopped by the callback: this is the best result so far'
         """
+        if self.n_atoms == AUTO:
+            return self._fit_chosen(X, mask, checkpoint=checkpoint, callback=callback)
         self._check_parameters()
         checks.check_callback(callback)
         data, labels = self._read(X, mask, is_fitted=False)
@@ -239,6 +245,27 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self._fitted_parameters = self.get_params()
         if pursuit.stop_reason == "zero":
             checks.warn_zero()
+        return self
+
+    def _fit_chosen(self, X: Any, mask: ArrayLike | None, **how: Any) -> "BMP":
+        """Fit as many atoms as `select_n_atoms` chooses."""
+        from boolcp.trust.selection import select_n_atoms
+
+        if how["checkpoint"] is not None or self.warm_start:
+            raise ValueError(
+                'n_atoms="auto" chooses by many fits, which have no checkpoint and no warm start: call '
+                "boolcp.select_n_atoms first, and pass the number."
+            )
+        own = {"n_atoms", "random_state", "verbose", "certify", "warm_start"}
+        options = {name: value for name, value in self.get_params().items() if name not in own}
+        rng, seed = checks.make_generator(self.random_state).spawn(2)
+        self.selection_ = select_n_atoms(X, mask=mask, random_state=seed, verbose=self.verbose, **options)
+        if not self.selection_.n_atoms:
+            checks.warn_no_atom()
+        chosen = clone(self).set_params(n_atoms=max(self.selection_.n_atoms, 1), random_state=rng)
+        chosen.fit(X, mask, **how)
+        for name in vars(chosen).keys() - self.get_params().keys():
+            setattr(self, name, getattr(chosen, name))
         return self
 
     @classmethod
@@ -555,7 +582,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         return {"earlier": earlier} | ({"fitted": fitted} if self.atom_rank != "auto" or is_rank_one(W) else {})
 
 
-def decompose(X: Any, n_atoms: int = 10, **options: Any) -> BooleanCP:
+def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
     """Return the BooleanCP of X in one call; options are those of BMP, and `mask`.
 
     Examples

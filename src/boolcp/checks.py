@@ -302,6 +302,15 @@ def warn_zero() -> None:
     warnings.warn("X is zero everywhere: the decomposition has no atoms.", UserWarning, stacklevel=3)
 
 
+def warn_no_atom() -> None:
+    """Warn that held-out data speak against any atom."""
+    warnings.warn(
+        "No number of atoms predicts held-out entries better than zero does: one atom is fitted, which may be noise.",
+        UserWarning,
+        stacklevel=4,
+    )
+
+
 def warn_clipped(n_outside: int, n_fills: int, low: float, high: float) -> None:
     """Warn about fills far outside the range of the observed entries, if there are any."""
     if n_outside:

@@ -118,6 +118,16 @@ def test_what_cannot_be_tested_is_said_before_the_fit(data, capsys, monkeypatch)
         assert code == WRONG_INPUT and words in err and not Path("out").exists()
 
 
+def test_the_number_of_atoms_can_be_chosen_and_the_result_says_how(data, capsys):
+    code, out, err = run(capsys, "fit", "data.npy", *DIMS, "-k", "auto", "--n-init", 1, "-o", "out")
+    chosen = boolcp.select_n_atoms(data.X, n_init=1, random_state=0).n_atoms
+    assert code == 0 and boolcp.load("out/decomposition.nc").n_atoms == chosen
+    assert f"Number of atoms: {chosen} (error on held-out entries, rule one-se, 0 to 10 atoms tried" in err
+    assert "held-out entries" in boolcp.io.load_provenance("out/decomposition.nc")["n_atoms_chosen_by"]
+    code, out, err = run(capsys, "fit", "data.npy", "-k", "many")
+    assert code == WRONG_INPUT and not out and "--n-atoms takes a number, or auto, got 'many'." in err
+
+
 def test_stability_is_that_of_the_library(data, capsys):
     run(capsys, "fit", "data.npy", *DIMS, "-k", 3, "-o", "out")
     found = boolcp.stability(data.X, 3, reference=boolcp.load("out/decomposition.nc"), n_runs=2, random_state=0)

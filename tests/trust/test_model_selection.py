@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from boolcp import metrics
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.trust.matching import similarity_of, take_slices
@@ -162,3 +163,23 @@ def test_errors_fall_with_the_number_of_atoms_and_seeds_agree_on_the_true_one():
     above, below = path.plot()
     np.testing.assert_allclose(above.collections[0].get_offsets()[:, 1], path.errors.ravel())
     np.testing.assert_allclose(below.lines[0].get_ydata(), path.similarity[:, 1:].mean(axis=1))
+
+
+def test_auto_fits_as_many_atoms_as_selection_chooses():
+    X, _, truth = make_boolean_cp((14, 15, 16), 2, noise=0.5, random_state=0)
+    model = BMP("auto", n_init=2, random_state=0).fit(X)
+    assert model.selection_.n_atoms == model.decomposition_.n_atoms == 2 and not model.selection_.is_at_edge
+    assert metrics.hamming_error(model.decomposition_, truth) == 0
+    assert model.get_params()["n_atoms"] == "auto" and model.transform(X).shape[-1] == 2
+    again = BMP("auto", n_init=2, random_state=0).fit(X)
+    np.testing.assert_array_equal(again.selection_.errors, model.selection_.errors)
+    with pytest.raises(ValueError, match="no checkpoint"):
+        BMP("auto", warm_start=True).fit(X)
+    with pytest.raises(TypeError, match="n_atoms"):
+        BMP("many").fit(X)
+
+
+def test_auto_warns_if_no_atom_predicts(rng):
+    with pytest.warns(UserWarning, match="No number of atoms predicts"):
+        model = BMP("auto", n_init=1, random_state=0).fit(rng.standard_normal((7, 8, 9)))
+    assert model.selection_.n_atoms == 0 and model.decomposition_.n_atoms == 1

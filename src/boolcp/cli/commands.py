@@ -8,7 +8,19 @@ import typer
 from boolcp._version import __version__
 from boolcp.cli.answers import answer
 from boolcp.cli.data import DataOptions
-from boolcp.cli.options import MODEL, Atoms, Force, Grouped, Jobs, Json, ModelOptions, Out, option, takes_options
+from boolcp.cli.options import (
+    MODEL,
+    Atoms,
+    AtomsOrAuto,
+    Force,
+    Grouped,
+    Jobs,
+    Json,
+    ModelOptions,
+    Out,
+    option,
+    takes_options,
+)
 
 EXAMPLES = """Decompose a tensor into atoms that are exactly on or off along one mode.
 
@@ -126,7 +138,7 @@ def select(
 def fit(
     model: ModelOptions,
     data: DataOptions,
-    n_atoms: Atoms = 10,
+    n_atoms: AtomsOrAuto = "10",
     out: Out = None,
     assess: Annotated[
         bool, option("--assess", text="Test whether each atom is more than noise, and whether it comes back.")
@@ -155,6 +167,7 @@ def fit(
     \b
     Examples:
       boolcp fit data.npy -k 10 -o result
+      boolcp fit data.npy -k auto
       boolcp fit data.npy --dims channel,time,trial --trials trials.csv --test drug --assess -k 5
       boolcp fit eeg.mat -v y --dims time,channel --sampling-rate 250 --bin-ms 3000 -k 5
       boolcp fit awake.npz asleep.npz -v psd --dims channel,freq --join state --log --center state -k 4

@@ -14,13 +14,13 @@ from boolcp.cli.answers import answer, atom_rows, note
 from boolcp.cli.data import DataOptions, load_data
 from boolcp.cli.folders import LOG, RESULT, SUMMARY, check_folder, write_result
 from boolcp.cli.options import ModelOptions, make_model
-from boolcp.cli.testing import assessed, check_columns, plain_test
+from boolcp.cli.testing import assessed, check_columns, plain_test, seeded
 
 
 def run_fit(
     data: DataOptions,
     model: ModelOptions,
-    n_atoms: int,
+    n_atoms: str,
     out: Path | None,
     *,
     is_assessed: bool = False,
@@ -36,10 +36,12 @@ def run_fit(
     out = Path(f"{data.files[0].name.partition('.')[0]}-boolcp") if out is None else out
     check_folder(out, is_forced=is_forced)
     check_checkpoint(checkpoint, is_resumed=is_resumed)
-    bmp = make_model(model, n_atoms)
+    is_auto = n_atoms == "auto"
+    bmp = make_model(model, 1 if is_auto else read_number(n_atoms))
     X = load_data(data)
     check_columns(X, tested, blocks)
     start = time.perf_counter()
+    notes: dict[str, Any] = {"n_atoms_chosen_by": choose_number(bmp, X)} if is_auto else {}
     try:
         is_partial = fit_until_stopped(bmp, X, checkpoint=checkpoint)
     except KeyboardInterrupt:
@@ -51,19 +53,41 @@ def run_fit(
         bmp.decomposition_ = try_to_assess(bmp, X, n_stability, is_assessed=is_assessed)
     W = bmp.decomposition_
     tests = find_tests(W, tested, blocks)
-    notes: dict[str, Any] = {"is_partial": is_partial}
+    notes["is_partial"] = is_partial
     notes |= {"tests": {column: plain_test(test, blocks) for column, test in tests.items()}} if tests else {}
     write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=is_forced)
     lines = [W.summary(), *(f"{column}, {test.summary()}" for column, test in tests.items())]
     lines += [f"{seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}."]
     lines.append(f"Pictures: {shlex.join(['boolcp', 'report', str(out)])}")
     if is_partial:
-        lines.append(f"Stopped by Ctrl-C: a valid but partial result, {W.n_atoms} of {n_atoms} atoms.")
+        lines.append(f"Stopped by Ctrl-C: a valid but partial result, {W.n_atoms} of {bmp.n_atoms} atoms.")
         lines += [] if checkpoint is None else [f"The same command with --force resumes from {checkpoint}."]
     values = {"folder": out, "result": out / RESULT, "seconds": seconds, "explained": W.explained()}
     values |= {"is_partial": is_partial, "shape": W.shape, "dims": W.dims, "atoms": atom_rows(W)}
     answer("\n".join(lines), values | {"tests": notes.get("tests", {})}, as_json=as_json)
     return INTERRUPTED if is_partial else 0
+
+
+def read_number(text: str) -> int:
+    """Return the number of atoms."""
+    if not text.lstrip("-").isdigit():
+        raise ValueError(f"--n-atoms takes a number, or auto, got {text!r}.")
+    return int(text)
+
+
+def choose_number(model: Any, X: Any) -> str:
+    """Give the model the number of atoms that predicts held-out entries best, and return in words how it was chosen."""
+    from boolcp.checks import warn_no_atom
+    from boolcp.trust.selection import select_n_atoms
+
+    found = select_n_atoms(X, **seeded(model))
+    if not found.n_atoms:
+        warn_no_atom()
+    model.set_params(n_atoms=max(found.n_atoms, 1))
+    edge = ", the largest number tried: a larger one may be better" if found.is_at_edge else ""
+    how = f"error on held-out {found.scheme}, rule {found.rule}, 0 to {found.errors.shape[1] - 1} atoms tried{edge}"
+    note(f"Number of atoms: {model.n_atoms} ({how}).")
+    return how
 
 
 def try_to_assess(model: Any, X: Any, n_stability: int, *, is_assessed: bool) -> Any:

@@ -23,6 +23,10 @@ Force = Annotated[bool, option("--force", text="Replace results that boolcp wrot
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes.")]
 Json = Annotated[bool, option("--json", text="Print the result as JSON, for scripts.")]
 Atoms = Annotated[int, typer.Option("--n-atoms", "-k", help="Number of atoms.", rich_help_panel=MODEL)]
+AtomsOrAuto = Annotated[
+    str,
+    typer.Option("--n-atoms", "-k", help="Number of atoms, or auto, as select would choose.", rich_help_panel=MODEL),
+]
 
 
 @dataclass(frozen=True)
