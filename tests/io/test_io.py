@@ -1,3 +1,5 @@
+import warnings
+
 import h5py
 import mne
 import numpy as np
@@ -192,6 +194,25 @@ def test_epochs_through_mne(tmp_path, rng):
     )
     with pytest.raises(FileError, match="no condition 'wait'; there are go, stop"):
         boolcp.open_tensor(tmp_path / "a-epo.fif", condition="wait")
+
+
+def test_the_content_of_a_fif_file_decides_not_its_name(tmp_path, rng):
+    events = np.array([[100, 0, 1], [250, 0, 2], [400, 0, 1]])
+    event_id = {"go": 1, "stop": 2}
+    options = {"baseline": None, "preload": True, "verbose": "ERROR"}
+    epochs = mne.Epochs(raw_recording(rng), events, event_id, 0, 0.5, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MNE wants other names
+        epochs.save(tmp_path / "trials.fif", verbose="ERROR")
+        mne.write_evokeds(tmp_path / "mean.fif", [epochs[name].average() for name in event_id], verbose="ERROR")
+        mne.write_evokeds(tmp_path / "a-ave.fif.gz", epochs["go"].average(), verbose="ERROR")
+    X = boolcp.open_tensor(tmp_path / "trials.fif")
+    assert dict(X.sizes) == {"channel": 4, "time": 51, "trial": 3}
+    means = boolcp.open_tensor(tmp_path / "mean.fif")
+    assert means.dims == ("channel", "time", "condition") and means["condition"].values.tolist() == ["go", "stop"]
+    np.testing.assert_allclose(means.sel(condition="go"), X[..., [0, 2]].mean("trial"), rtol=1e-4, atol=1e-4)
+    one = boolcp.open_tensor(tmp_path / "a-ave.fif.gz")
+    np.testing.assert_allclose(np.squeeze(one.values), means.sel(condition="go"), rtol=1e-5, atol=1e-5)
 
 
 def test_tables_of_electrodes_and_pairs(tmp_path):

@@ -366,3 +366,11 @@ def test_a_damaged_tag_is_named(content, words, tmp_path):
     path.write_bytes(b"MATLAB".ljust(124) + b"\x00\x01IM" + np.array(content, "<i8").astype("<i4").tobytes())
     with pytest.raises(FileError, match=rf"x\.mat: not a readable \.mat file \(.*{words}"):
         boolcp.open_tensor(path)
+
+
+def test_a_name_that_is_no_text_is_said_to_be_one(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["x"] = np.ones(3)
+        file.create_group(b"\xff\xfe")
+    with pytest.raises(FileError, match=r"not a readable HDF5 file .*decode"):
+        boolcp.open_tensor(tmp_path / "a.h5")

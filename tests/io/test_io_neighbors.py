@@ -1,6 +1,7 @@
 """NWB, BIDS, trials of unequal length, tables of trials and of electrodes: files that these libraries write."""
 
 import datetime
+import shutil
 import warnings
 
 import mne
@@ -148,6 +149,18 @@ def test_a_recording_of_a_bids_folder(bids):
         boolcp.open_tensor(root)
     with pytest.raises(FileError, match="has no recording 'sub-03'"):
         boolcp.open_tensor(root, variable="sub-03")
+
+
+def test_a_bids_header_that_links_out_is_refused(bids, tmp_path):
+    root = tmp_path / "bids"
+    shutil.copytree(bids[0], root)
+    folder = root / "sub-01" / "eeg"
+    (folder / "sub-01_task-press_eeg.eeg").rename(tmp_path / "secret.eeg")
+    header = folder / "sub-01_task-press_eeg.vhdr"
+    text = header.read_text().replace("DataFile=sub-01_task-press_eeg.eeg", "DataFile=../../../secret.eeg")
+    header.write_text(text)
+    with pytest.raises(FileError, match=r"takes its numbers from .*secret.eeg"):
+        boolcp.open_tensor(root, variable="sub-01")
 
 
 def ragged(rng, lengths=(30, 50, 40, 50)):

@@ -6,6 +6,7 @@ from typing import Any
 
 from boolcp.extras import load_extra
 from boolcp.io.errors import ChoiceError, FileError, reading
+from boolcp.io.mne_files import refuse_other_folders
 from boolcp.io.tables import read_table
 from boolcp.prepare import set_events
 
@@ -37,7 +38,9 @@ def read_bids(path: Path, *, variable: str | None = None) -> DataArray:
     chosen = choose(path, variable)
     with reading(chosen.fpath, "BIDS recording"), mne.use_log_level("ERROR"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # on sidecar files that are not there
-        X = from_mne(load_extra("mne_bids", "bids").read_raw_bids(chosen, verbose="ERROR"))
+        recording = load_extra("mne_bids", "bids").read_raw_bids(chosen, verbose="ERROR")
+        refuse_other_folders(chosen.fpath, recording)
+        X = from_mne(recording)
     events = chosen.copy().update(suffix="events", extension=".tsv").fpath
     return set_events(X, read_table(events)) if events.is_file() else X
 

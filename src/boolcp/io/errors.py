@@ -64,7 +64,8 @@ def reading(path, kind):
     except PermissionError:
         raise FileError(path, "permission denied", "Ask its owner for the right to read it.") from None
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0][:200].rstrip(".") or type(error).__name__
+        true_error = error.__cause__ if isinstance(error, SystemError) and error.__cause__ else error  # of a callback
+        reason = str(true_error).strip().partition("\n")[0][:200].rstrip(".") or type(error).__name__
         raise FileError(
             path, f"not a readable {kind} ({reason})", "It may be truncated or damaged: copy or export it again."
         ) from error

@@ -1,4 +1,4 @@
-"""EEG and MEG files, through MNE: epochs, or continuous recordings."""
+"""EEG and MEG files, through MNE: epochs, averages, or continuous recordings."""
 
 import gzip
 import os
@@ -14,7 +14,7 @@ CHUNK = 2**20
 
 
 def read_mne(path: Path) -> Any:
-    """Return epochs as a DataArray channel x time x trial, or a continuous recording as channel x time."""
+    """Return epochs as channel x time x trial, averages with a mode "condition", a recording as channel x time."""
     from boolcp.interop import from_mne
 
     mne, name = load_extra("mne", "mne"), path.name.lower()
@@ -24,17 +24,17 @@ def read_mne(path: Path) -> Any:
         check_mat(path)  # EEGLAB writes MATLAB files
     with reading(path, f"{path.suffix} file"), mne.use_log_level("ERROR"):
         recording = _open(mne, path)
-        _refuse_other_folders(path, recording)
+        refuse_other_folders(path, recording)
         return from_mne(recording)
 
 
 def _open(mne: Any, path: Path) -> Any:
     name = path.name.lower()
     if name.endswith((".fif", ".fif.gz")):
-        stem = name.removesuffix(".gz").removesuffix(".fif")
-        if stem.endswith(("-epo", "_epo")):
+        kind = mne.what(path)  # its content, not its name
+        if kind == "epochs":
             return mne.read_epochs(path, preload=False)
-        return mne.io.read_raw_fif(path, on_split_missing="ignore")
+        return mne.read_evokeds(path) if kind == "evoked" else mne.io.read_raw_fif(path, on_split_missing="ignore")
     if name.endswith(".set"):
         try:
             return mne.io.read_raw_eeglab(path)
@@ -52,10 +52,10 @@ def _refuse_expansion(path: Path) -> None:
             refuse_expansion(path, "its content", packed, unpacked)
 
 
-def _refuse_other_folders(path: Path, recording: Any) -> None:
-    """Raise a FileError if the header of a recording names a file of numbers that does not lie beside it."""
-    folder = os.path.dirname(os.path.abspath(path))
+def refuse_other_folders(path: Path, recording: Any) -> None:
+    """Raise a FileError if the header of a recording names a file of numbers that lies neither beside nor in it."""
+    header = os.path.abspath(path)
     for file in getattr(recording, "filenames", ()):
-        if file is not None and os.path.dirname(os.path.abspath(file)) != folder:
+        if file is not None and os.path.dirname(os.path.abspath(file)) not in (header, os.path.dirname(header)):
             problem = f"refused: it takes its numbers from {str(file)!r}, in a different folder"
             raise FileError(path, problem, "Do not trust it; if you do, put the two files into one folder.")
