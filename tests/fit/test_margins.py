@@ -62,7 +62,8 @@ def test_the_log_odds_are_those_of_bayes_rule(noise2, rng):
     x[~z] = np.sqrt((p - 1) * noise2) * np.array(rest) + np.outer([0.5, 3.0, -1.0], V)
     size = 20.5 / 3
     W = judged(x, BooleanCP((6, p), (Atom(0, z, block=V),), [size]))
-    slow = np.array([naive.log_odds_on(x, z, i, noise2, size**2 - p * noise2 / 3) for i in range(6)])
+    signal2 = size**2 - p * noise2 / 3
+    slow = np.array([naive.log_odds_on(x, z, i, noise2, signal2) for i in range(6)]) * np.sqrt(signal2) / size
     found = bit_log_odds(W.atoms[0], size, W.trust.rise[0], np.ones(6), np.sqrt(noise2))
     np.testing.assert_allclose(found, np.where(z, slow, -slow), rtol=1e-9)
 
@@ -218,3 +219,11 @@ def test_slices_that_spread_along_an_atom_are_less_sure(rng):
         X = np.outer(sizes, w) + rng.standard_normal((60, 50))
         confidence.append(judged(X, BooleanCP(X.shape, (Atom(0, z, block=w),), [8.0])).bit_confidence()[0])
     assert confidence[0].mean() > 0.99 and confidence[1].mean() < 0.95
+
+
+def test_an_atom_that_the_fit_has_shrunk_is_judged_as_its_least_squares_size(rng):
+    X, _, _ = make_boolean_cp((12, 15, 16), 1, noise=3.0, random_state=5)
+    W = BMP(1, boolean_modes=[0], random_state=0).fit(X).decomposition_
+    full, shrunk = (judged(X, replace(W, weights=c * W.weights)).bit_confidence(sigma=3.0)[0] for c in (1.0, 0.7))
+    assert full.min() < 0.99, "some bits are in doubt"
+    np.testing.assert_allclose(shrunk, full, rtol=1e-6)

@@ -11,7 +11,9 @@ with V_-i the mean of the k other slices that are on, shrunk by s = k S / (k S +
 known of V, and S the squared size of V without what noise adds to it [1]_. The slices count in the p dimensions in
 which V is free to move: all of them for a block, the tangent space of tensors of the same rank otherwise. Across V,
 where the rise does not see them, they have the expected norm. The share of ones among the other bits gives the prior
-odds.
+odds. All of this holds given the other bits and atoms, which are estimated from the same data. The log odds are
+therefore multiplied by the cosine between V and its estimate, sqrt(S) / |V|, which is 1 without noise. Without it, bits
+said to be 90 to 95 % sure are wrong in 10 % of the cases at high noise, where 7 % are promised.
 
 References
 ----------
@@ -71,8 +73,10 @@ def bit_log_odds(atom: "Atom", weight: float, rise: np.ndarray, share: np.ndarra
     z, size2 = atom.z.astype(float), max(weight**2, np.finfo(float).tiny)
     share = np.maximum(share, ROUNDING)
     n_on = max(float(z @ share), ROUNDING)
-    p, noise2 = real_dims(atom), max(sigma**2, ROUNDING * size2)
     inner = np.where(atom.z, share * size2 + rise, share * size2 - rise) / 2  # <x_i, V>
+    least = max(float(inner @ z) / (n_on * size2), 1.0)  # times V is least squares: fits of missing entries shrink V
+    size2, inner = least**2 * size2, least * inner
+    p, noise2 = real_dims(atom), max(sigma**2, ROUNDING * size2)
     along2 = noise_along(inner / share / np.sqrt(size2) - z * np.sqrt(size2), share, noise2)
     square = inner**2 / size2 + (p - 1) * noise2 * share * (1 - z * share / n_on)  # |x_i|^2
     # V_-i: its size, and the coordinate of x_i along it
@@ -86,7 +90,8 @@ def bit_log_odds(atom: "Atom", weight: float, rise: np.ndarray, share: np.ndarra
     gain = along**2 - (along - u * others / share * size) ** 2 / (1 + u)
     evidence = gain * share / (2 * along2) + across2 * share / (2 * noise2) * u / (1 + u) - p / 2 * np.log1p(u)
     ones = z.sum() - z
-    return (2 * z - 1) * (evidence + np.log((ones + 0.5) / (len(z) - ones - 0.5)))
+    cosine = np.sqrt(min(signal2 / size2, 1.0))
+    return cosine * (2 * z - 1) * (evidence + np.log((ones + 0.5) / (len(z) - ones - 0.5)))
 
 
 def signal(size2: float, noise2: float, p: int, bent: float) -> float:
