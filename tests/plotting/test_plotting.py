@@ -1,5 +1,7 @@
 """Pictures: the numbers read back from the Axes are the numbers given."""
 
+import base64
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -226,3 +228,22 @@ def test_uncertain_bits_are_pale():
     plain = replace(W, trust=None)
     assert (plotting.plot_boolean(plain, 0).images[0].get_alpha() == 1).all()
     assert "pale: uncertain" not in [text.get_text() for text in plain.plot().legends[0].get_texts()]
+
+
+def test_notebooks_show_tables_with_a_small_picture():
+    X, _, _ = boolcp.datasets.make_boolean_cp((8, 9, 20), 2, noise=0.3, random_state=0)
+    W = boolcp.decompose(X, 2, random_state=0)
+    shown = [
+        W,
+        boolcp.select_n_atoms(X, 2, splits=2, n_init=1, random_state=0),
+        boolcp.stability(X, reference=W, n_runs=1, n_init=1, random_state=0),
+        boolcp.test_conditions(W, ["<b>"] * 10 + ["b"] * 10, mode=2),
+        boolcp.test_conditions(W, np.arange(20) / 7, mode=2),
+    ]
+    before = pyplot.get_fignums()
+    for result in shown:
+        html = result._repr_html_()
+        picture = base64.b64decode(re.search(r'src="data:image/png;base64,([^"]+)"', html)[1])
+        assert picture.startswith(b"\x89PNG") and len(picture) < 60_000 and "<b>" not in html
+    assert pyplot.get_fignums() == before, "no figure is left open"
+    assert "<img" not in BooleanCP((2, 3))._repr_html_()

@@ -17,6 +17,10 @@ from boolcp.plotting._figure import plot_panel as plot_panel
 from boolcp.plotting._fit import plot_certificates, plot_error_path, plot_explained_path, plot_selection
 from boolcp.plotting._fit import relative_error as relative_error
 from boolcp.plotting._maps import plot_boolean_map
+from boolcp.plotting._notebook import atoms_picture as atoms_picture
+from boolcp.plotting._notebook import draw_stability as draw_stability
+from boolcp.plotting._notebook import draw_test as draw_test
+from boolcp.plotting._notebook import with_picture as with_picture
 from boolcp.plotting._parts import plot_boolean, plot_real
 from boolcp.plotting._residual import plot_residual
 from boolcp.plotting._stability import plot_bit_probability, plot_stability, plot_stability_path

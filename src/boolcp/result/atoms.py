@@ -615,7 +615,9 @@ class BooleanCP:
         return texts.one_line(self)
 
     def _repr_html_(self) -> str:
-        return texts.html_text(self)
+        from boolcp.plotting import atoms_picture
+
+        return texts.html_text(self) + atoms_picture(self)
 
     def mode_name(self, mode: int) -> str:
         """Return the name of a mode: its dimension name if it has one, else its index.

@@ -141,6 +141,11 @@ class ConditionTest:
         what = f"differ between {', '.join(self.conditions)}" if self.conditions else "follow the covariate"
         return f"ConditionTest({n} of {total} atoms {what})"
 
+    def _repr_html_(self) -> str:
+        from boolcp.plotting import draw_test, with_picture
+
+        return with_picture(self.summary(), lambda ax: draw_test(self, ax), repr(self))
+
 
 def test_conditions(
     W: BooleanCP,

@@ -104,6 +104,11 @@ class Selection:
         most = len(self.mean) - 1
         return f"Selection(n_atoms={self.n_atoms} of at most {most}, {self.scheme}, {len(self.errors)} splits)"
 
+    def _repr_html_(self) -> str:
+        from boolcp.plotting import with_picture
+
+        return with_picture(self.summary(), self.plot, repr(self))
+
 
 def select_n_atoms(
     X: Any,

@@ -113,6 +113,11 @@ class Stability:
         shares = ", ".join(f"{100 * share:.0f} %" for share in self.recurrence)
         return f"Stability({self.over}; atoms come back in {shares})"
 
+    def _repr_html_(self) -> str:
+        from boolcp.plotting import draw_stability, with_picture
+
+        return with_picture(self.summary(), lambda ax: draw_stability(self, ax), repr(self))
+
 
 def stability(
     X: Any,
