@@ -56,10 +56,11 @@ test-versions:
 	  if python$$version -c "" 2>/dev/null; then $(MAKE) test PYTHON=python$$version VENV=.venv-$$version; else echo "no Python $$version"; fi; done
 
 # the lowest versions of all direct dependencies
-test-lowest: $(VENV)/pip.stamp
+test-lowest:
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet uv
-	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable ".[all]" --group test
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable ".[all]"
+	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --group test
 	.venv-lowest/bin/python $(TESTS)
 
 lint: $(VENV)/dev.stamp

@@ -56,7 +56,7 @@ class Diagnosis:
     mode_names: tuple[str, ...]
 
     @property
-    def is_identifiable(self):
+    def is_identifiable(self) -> np.ndarray:
         """Return which atoms are proved to be identifiable, (K,)."""
         return np.array([verdict == "identifiable" for verdict in self.verdicts], dtype=bool)
 
@@ -79,17 +79,17 @@ class Diagnosis:
             words.append(f"Whether different atoms could give the same sum in place of {some} is not known.")
         return " ".join(words)
 
-    def __bool__(self):
-        return all(self.is_identifiable)
+    def __bool__(self) -> bool:
+        return bool(self.is_identifiable.all())
 
-    def __str__(self):
+    def __str__(self) -> str:
         lines = [] if self.kruskal is None else [f"{self.kruskal}."]
         lines += [f"Mode {self.mode_names[mode]} is {rigidity}." for mode, rigidity in self.rigidity.items()]
         pairs = enumerate(zip(self.verdicts, self.reasons, strict=True))
         return "\n".join(lines + [f"Atom {k}: {verdict} ({reason})" for k, (verdict, reason) in pairs])
 
 
-def diagnose(decomposition):
+def diagnose(decomposition: BooleanCP) -> Diagnosis:
     """Return a verdict for every atom: identifiable, not identifiable, or not guaranteed, and why.
 
     Atoms of rank one are identifiable when Kruskal's condition holds. Where it does not, and for atoms of higher
@@ -141,7 +141,7 @@ def diagnose(decomposition):
     return Diagnosis(kruskal, rigidity, verdicts, tuple(exchanges.get(k, doubt) for k in range(W.n_atoms)), names)
 
 
-def verdict(W):
+def verdict(W: BooleanCP) -> str:
     """Return in one sentence whether the decomposition is the only one; nothing where that takes long to tell.
 
     Up to 10 atoms, without slices that no entry determines.
@@ -157,7 +157,7 @@ def verdict(W):
     return "" if diagnosis is None else diagnosis.words
 
 
-def cheap_diagnosis(W):
+def cheap_diagnosis(W: BooleanCP) -> Diagnosis | None:
     """Return the diagnosis if it takes little time and all entries are determined, else None."""
     numbers = np.prod(W.shape, dtype=float) / max(min(W.shape), 1) * W.n_atoms
     if not 0 < W.n_atoms <= CHEAP_ATOMS or numbers > CHEAP_NUMBERS or W.undetermined:
@@ -165,9 +165,9 @@ def cheap_diagnosis(W):
     return diagnose(W)
 
 
-def _exchanges(W, kruskal, rigidity):
+def _exchanges(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict[int, Rigidity]) -> dict[int, str]:
     """Return for each atom with a known exchange what it is, {k: text}."""
-    found = {}
+    found: dict[int, str] = {}
     if kruskal is not None:
         unit = [A / np.linalg.norm(A, axis=0) for A in W.factors]
         parallel = np.array([np.abs(A.T @ A) > 1 - TOL for A in unit])
@@ -182,11 +182,11 @@ def _exchanges(W, kruskal, rigidity):
         for k in members[rigid.coefficients != 0]:
             if W.atoms[k].block is not None:
                 text = combination_text(rigid.coefficients, members)
-                found[int(k)] = f"{text} is {'Boolean as well' if rigid.witness.any() else 'zero'}"
+                found[int(k)] = f"{text} is {'Boolean as well' if np.any(rigid.witness) else 'zero'}"
     return found
 
 
-def _are_told_apart(W, k, l):
+def _are_told_apart(W: BooleanCP, k: int, l: int) -> bool:
     """Return True if two atoms with the same real part are the only Boolean vectors with their sum.
 
     The sum has the values c, c' and c + c'. If all three occur and differ, no other weights give them: bits that
@@ -199,7 +199,7 @@ def _are_told_apart(W, k, l):
     return bool(abs(sizes[0] - sizes[1]) > 1e-6 * sizes.max())
 
 
-def _doubt(W, kruskal, rigidity):
+def _doubt(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict[int, Rigidity]) -> str:
     """Return why nothing is proved for the atoms without a known exchange."""
     if kruskal is not None:
         low = [str(n) for n, rank in enumerate(kruskal.ranks) if rank < W.n_atoms]
@@ -211,14 +211,14 @@ def _doubt(W, kruskal, rigidity):
     return "the Boolean vectors are not rigid" if not all(rigidity.values()) else "the real parts are dependent"
 
 
-def _rigidity_along(W, mode):
+def _rigidity_along(W: BooleanCP, mode: int) -> Rigidity:
     """Return the Rigidity of the Boolean vectors along one mode, called by the numbers of their atoms."""
     members = np.flatnonzero(W.boolean_mode == mode).tolist()
     rigidity = is_rigid(np.stack([W.atoms[k].z for k in members], axis=1))
     return replace(rigidity, names=tuple(members))
 
 
-def _has_independent_parts(W):
+def _has_independent_parts(W: BooleanCP) -> bool:
     """Return True if the real parts of atoms that are Boolean along one mode are independent."""
     if W.n_atoms > np.prod(W.shape, dtype=float) / W.shape[W.atoms[0].mode]:
         return False

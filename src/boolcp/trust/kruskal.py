@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import combinations, islice
 from math import comb
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -37,14 +38,14 @@ class KruskalRank(int):
     upper: int
     witness: tuple[int, ...] | None
 
-    def __new__(cls, lower, upper, witness=None):
+    def __new__(cls, lower: int, upper: int, witness: tuple[int, ...] | None = None) -> "KruskalRank":
         """Return the lower bound as an int that knows the upper one."""
         self = super().__new__(cls, lower)
         self.upper, self.witness = upper, witness
         return self
 
     @property
-    def is_exact(self):
+    def is_exact(self) -> bool:
         """Return True if the two bounds meet."""
         return int(self) == self.upper
 
@@ -76,20 +77,20 @@ class KruskalCondition:
     holds: bool | None
 
     @property
-    def needed(self):
+    def needed(self) -> int:
         """Return the sum of Kruskal ranks that suffices, 2R + N - 1."""
         return 2 * self.n_atoms + len(self.ranks) - 1
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.holds is True
 
-    def __str__(self):
+    def __str__(self) -> str:
         ranks = " + ".join(str(int(rank)) if rank.is_exact else f"({int(rank)}..{rank.upper})" for rank in self.ranks)
         verdict = {True: "holds", False: "does not hold", None: "is not decided"}[self.holds]
         return f"Kruskal's condition {verdict}: the Kruskal ranks are {ranks}, {self.needed} is needed"
 
 
-def kruskal_rank(A, *, tol=TOL, max_subsets=MAX_SUBSETS):
+def kruskal_rank(A: Any, *, tol: float = TOL, max_subsets: int = MAX_SUBSETS) -> KruskalRank:
     """Return the Kruskal rank of a matrix: the largest k such that every k columns are independent.
 
     Exact when the columns are independent altogether, or when no more than `max_subsets` sets of columns have to be
@@ -125,7 +126,7 @@ def kruskal_rank(A, *, tol=TOL, max_subsets=MAX_SUBSETS):
     if not norms.all():
         return KruskalRank(0, 0, (int(np.argmin(norms)),))
     A = A / norms
-    R = np.linalg.qr(A, mode="r") if len(A) > n_columns else A
+    R: np.ndarray = scipy.linalg.qr(A, mode="r")[0][:n_columns] if len(A) > n_columns else A
     rank = numerical_rank(R, tol)
     if rank == n_columns:
         return KruskalRank(rank, rank)
@@ -144,7 +145,7 @@ def kruskal_rank(A, *, tol=TOL, max_subsets=MAX_SUBSETS):
     return KruskalRank(lower, len(circuit) - 1, circuit)
 
 
-def kruskal_condition(decomposition, *, tol=TOL):
+def kruskal_condition(decomposition: Any, *, tol: float = TOL) -> KruskalCondition:
     """Return whether Kruskal's condition holds: the sum of the Kruskal ranks is at least 2R + N - 1.
 
     For three modes this is R <= (k_1 + k_2 + k_3 - 2) / 2 as in the paper. It suffices for a CP decomposition to be
@@ -181,12 +182,12 @@ def kruskal_condition(decomposition, *, tol=TOL):
     return KruskalCondition(ranks, n_atoms, holds)
 
 
-def numerical_rank(A, tol=TOL):
+def numerical_rank(A: np.ndarray, tol: float = TOL) -> int:
     """Return the number of singular values above `tol`."""
     return int(np.sum(np.linalg.svd(A, compute_uv=False) > tol))
 
 
-def _dependent_set(A, size, tol):
+def _dependent_set(A: np.ndarray, size: int, tol: float) -> tuple[int, ...] | None:
     """Return the first `size` columns of A found dependent, or None."""
     n_columns = A.shape[1]
     if size > len(A):
@@ -199,7 +200,7 @@ def _dependent_set(A, size, tol):
     return None
 
 
-def _short_circuit(A, rank, tol):
+def _short_circuit(A: np.ndarray, rank: int, tol: float) -> tuple[int, ...]:
     """Return a small set of dependent columns: each column outside a basis with those of the basis it needs."""
     order = scipy.linalg.qr(A, mode="r", pivoting=True)[1]
     basis, rest = order[:rank], order[rank:]
@@ -208,7 +209,7 @@ def _short_circuit(A, rank, tol):
     return tuple(sorted(int(column) for column in min(sets, key=len)))
 
 
-def _factors(decomposition):
+def _factors(decomposition: Any) -> Any:
     if isinstance(decomposition, BooleanCP):
         return decomposition.factors
     if isinstance(decomposition, tuple) and len(decomposition) == 2 and np.ndim(decomposition[1][0]) == 2:

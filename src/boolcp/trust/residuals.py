@@ -1,16 +1,20 @@
 """Is what a decomposition leaves over noise? Its distribution, its neighbors, and the structure still in it."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse.linalg
 import scipy.stats
+from numpy.typing import ArrayLike
 
 from boolcp import checks
 from boolcp.fit.shrinkage import noise_edge
+from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import read_labels
 from boolcp.storage import make_storage
+from boolcp.storage.protocol import Tensor
 
 __all__ = ["ResidualCheck", "residual_check"]
 
@@ -61,11 +65,11 @@ class ResidualCheck:
     mode_names: tuple[str, ...]
 
     @property
-    def is_noise(self):
+    def is_noise(self) -> bool:
         """Return True if no mode has structure above the edge of white noise."""
         return max(self.structure) <= 1
 
-    def plot(self, ax=None):
+    def plot(self, ax: Any = None) -> Any:
         """Draw the quantiles against those of normal noise, the numbers beside them, and return the Axes.
 
         Examples
@@ -79,7 +83,7 @@ class ResidualCheck:
 
         return plot_residual(self, ax=ax)
 
-    def __str__(self):
+    def __str__(self) -> str:
         pairs = zip(self.mode_names, self.structure, self.lag_correlation, strict=True)
         lines = [f"  {name}: {edge:.2f} of the edge of white noise, neighbors {lag:+.2f}" for name, edge, lag in pairs]
         verdict = "no structure above white noise" if self.is_noise else "structure is left"
@@ -87,7 +91,9 @@ class ResidualCheck:
         return "\n".join([head, *lines])
 
 
-def residual_check(X, W, *, mask=None, max_entries=100_000, random_state=0):
+def residual_check(
+    X: Any, W: BooleanCP, *, mask: ArrayLike | None = None, max_entries: int = 100_000, random_state: Any = 0
+) -> ResidualCheck:
     """Return how far the residual X - W is from white noise, as a ResidualCheck.
 
     Parameters
@@ -147,7 +153,9 @@ def residual_check(X, W, *, mask=None, max_entries=100_000, random_state=0):
     )
 
 
-def sample_places(values, observed, max_entries, rng):
+def sample_places(
+    values: np.ndarray, observed: np.ndarray | None, max_entries: int, rng: np.random.Generator
+) -> np.ndarray:
     """Return places (n, N) of observed entries: all of them in order, or a random sample."""
     n_observed = values.size if observed is None else int(np.count_nonzero(observed))
     if n_observed <= max_entries:
@@ -159,19 +167,19 @@ def sample_places(values, observed, max_entries, rng):
     return np.stack(np.unravel_index(flat, values.shape), axis=1)
 
 
-def differences(values, W, places):
+def differences(values: np.ndarray, W: BooleanCP, places: np.ndarray) -> np.ndarray:
     """Return the entries of X - W at some places."""
     return values[tuple(places.T)].astype(float) - W.at(places)
 
 
-def quantile_levels(n):
+def quantile_levels(n: int) -> np.ndarray:
     """Return levels for quantiles of n numbers: dense in the tails, as far out as n allows."""
     tail = min(0.5 / n, 0.25)
     z = np.linspace(scipy.stats.norm.ppf(tail), -scipy.stats.norm.ppf(tail), min(n, N_QUANTILES))
     return scipy.stats.norm.cdf(z)
 
 
-def top_singular(rest, mode):
+def top_singular(rest: Tensor, mode: int) -> float:
     """Return the largest singular value of an unfolding, by its Gram matrix or, for a long mode, by products."""
     d = rest.shape[mode]
     if d <= MAX_GRAM:
@@ -182,10 +190,10 @@ def top_singular(rest, mode):
         )
         start = np.random.default_rng(0).standard_normal(d)
         top = scipy.sparse.linalg.eigsh(product, k=1, v0=start, tol=1e-4, return_eigenvectors=False)[0]
-    return np.sqrt(max(float(top), 0.0))
+    return float(np.sqrt(max(float(top), 0.0)))
 
 
-def edge(observed, shape, mode):
+def edge(observed: np.ndarray | None, shape: tuple[int, ...], mode: int) -> float:
     """Return the edge of unit white noise in an unfolding; with missing entries that of its fullest row and column."""
     if observed is None:
         rows, columns = shape[mode], int(np.prod(shape, dtype=float) / shape[mode])
@@ -195,7 +203,9 @@ def edge(observed, shape, mode):
     return noise_edge(max(rows, columns), max(min(rows, columns), 1))
 
 
-def lag_correlation(values, observed, W, places, mode):
+def lag_correlation(
+    values: np.ndarray, observed: np.ndarray | None, W: BooleanCP, places: np.ndarray, mode: int
+) -> float:
     """Return the correlation of neighbors along a mode, over pairs of which both are observed; NaN without any."""
     places = places[places[:, mode] + 1 < W.shape[mode]]
     following = places.copy()

@@ -1,10 +1,12 @@
 """Rigidity: whether the span of Boolean vectors contains other Boolean vectors."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import ArrayLike
 
 MAX_ATOMS = 24  # Boolean columns whose 2^K combinations is_rigid goes through
 CHUNK = 2**20  # combinations held at a time
@@ -39,10 +41,10 @@ class Rigidity:
     coefficients: np.ndarray | None = None
     names: tuple[int, ...] | None = None
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.holds is True
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.holds:
             return "rigid: the span holds no other Boolean vector"
         if self.coefficients is None or self.witness is None:
@@ -51,7 +53,7 @@ class Rigidity:
         return f"not rigid: {terms} is {'Boolean as well' if self.witness.any() else 'zero'}"
 
 
-def is_rigid(Z, *, max_atoms=MAX_ATOMS):
+def is_rigid(Z: ArrayLike, *, max_atoms: int = MAX_ATOMS) -> Rigidity:
     """Return whether the span of Z contains no Boolean vectors but zero and its columns (the rigidity condition).
 
     A vector of the span is known from its entries in K independent rows of Z. All 2^K Boolean choices of these
@@ -98,7 +100,7 @@ def is_rigid(Z, *, max_atoms=MAX_ATOMS):
     return Rigidity(False, np.rint(T @ bits).astype(bool), _tidy(np.linalg.solve(Z[rows], bits)))
 
 
-def _independent_rows(Z):
+def _independent_rows(Z: np.ndarray) -> tuple[np.ndarray, int]:
     """Return rows of Z that are a well-conditioned basis of its row space, and their number."""
     R, order = scipy.linalg.qr(Z.T, mode="r", pivoting=True)
     diagonal = np.abs(np.diag(R))
@@ -106,7 +108,7 @@ def _independent_rows(Z):
     return order[:rank], rank
 
 
-def _surviving_bits(T, basis):
+def _surviving_bits(T: np.ndarray, basis: np.ndarray) -> np.ndarray | None:
     """Return Boolean b, neither zero nor a row of `basis`' columns, with T b Boolean, or None."""
     n_columns = T.shape[1]
     rows = np.unique(np.round(T, 9), axis=0)
@@ -129,7 +131,7 @@ def _surviving_bits(T, basis):
     return None
 
 
-def _table(row, codes):
+def _table(row: np.ndarray, codes: np.ndarray) -> np.ndarray:
     """Return sum_k row[k] b_k for the bits b of each code, through tables of 12 bits each."""
     values = np.zeros(len(codes))
     for low in range(0, len(row), 12):
@@ -139,7 +141,7 @@ def _table(row, codes):
     return values
 
 
-def _pair_witness(Z):
+def _pair_witness(Z: np.ndarray) -> Rigidity:
     """Return a Rigidity with the sum of two disjoint columns or the difference of two nested ones, else undecided."""
     inner = Z.T @ Z
     sizes = np.diag(inner)
@@ -155,13 +157,13 @@ def _pair_witness(Z):
     return Rigidity(None)
 
 
-def _tidy(coefficients):
+def _tidy(coefficients: np.ndarray) -> np.ndarray:
     """Return coefficients with what is rounding error set to zero and integers made exact."""
     rounded = np.rint(coefficients)
     return np.where(np.abs(coefficients - rounded) < 1e-7, rounded, coefficients) + 0.0
 
 
-def combination_text(coefficients, names=None):
+def combination_text(coefficients: np.ndarray, names: Iterable[int] | None = None) -> str:
     """Return the text of a combination such as `z_0 - z_2 + 0.5 z_3`."""
     names = range(len(coefficients)) if names is None else names
     text = ""
@@ -173,9 +175,9 @@ def combination_text(coefficients, names=None):
     return text
 
 
-def read_matrix(A, name):
+def read_matrix(A: ArrayLike, name: str) -> np.ndarray:
     """Return A as a matrix of floats after checking that it is one, and finite."""
-    A = np.asarray(A, dtype=float)
-    if A.ndim != 2 or not np.isfinite(A).all():
-        raise ValueError(f"{name} must be a matrix of finite numbers, got shape {A.shape}.")
-    return A
+    matrix = np.asarray(A, dtype=float)
+    if matrix.ndim != 2 or not np.isfinite(matrix).all():
+        raise ValueError(f"{name} must be a matrix of finite numbers, got shape {matrix.shape}.")
+    return matrix
