@@ -287,3 +287,13 @@ def best_signed(p):
     values = (Z @ p) ** 2 / Z.sum(axis=1)
     z = Z[values.argmax()]
     return values.max(), z, np.sign(z @ p)
+
+
+def best_rank_one_gain(X):
+    """Return the largest decrease of |X|^2 by one atom of rank one, over all bits along the three modes."""
+    gains = []
+    for mode in range(3):
+        for z in list(product((0.0, 1.0), repeat=X.shape[mode]))[1:]:
+            block = np.tensordot(z, X, (0, mode))
+            gains.append(np.linalg.norm(block, 2) ** 2 / sum(z))
+    return max(gains)

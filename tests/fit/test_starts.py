@@ -397,3 +397,19 @@ def test_no_atom_lives_on_unobserved_entries_alone(rng):
     W = replace(truth, atoms=(*truth.atoms, unseen), weights=np.append(truth.weights, 1.0))
     kept = with_data(W, MaskedTensor(X, mask))
     assert [atom.z.tobytes() for atom in kept.atoms] == [atom.z.tobytes() for atom in truth.atoms]
+
+
+def small_tensors(n_tensors):
+    """Yield tensors of sizes 2 to 8: noise, integers, bools and noisy Boolean CP, in turn."""
+    for seed in range(n_tensors):
+        rng = np.random.default_rng(seed)
+        shape = tuple(int(d) for d in rng.integers(2, 9, 3))
+        kinds = rng.standard_normal(shape), rng.integers(-3, 4, shape), rng.random(shape) < 0.5
+        yield (*kinds, make_boolean_cp(shape, 2, noise=0.5, random_state=seed).X)[seed % 4].astype(float)
+
+
+def test_one_atom_of_a_small_tensor_is_the_best_of_all():
+    for X in small_tensors(24):
+        W = BMP(1, atom_rank=1, random_state=0).fit(X).decomposition_
+        gain = np.sum(X**2) - np.sum((X - W.to_tensor()) ** 2)
+        assert gain == pytest.approx(naive.best_rank_one_gain(X), rel=1e-8)

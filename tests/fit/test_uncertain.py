@@ -1,5 +1,7 @@
 """The last search: margins against all flips, soft bits against all patterns, and noise at which the search fails."""
 
+from dataclasses import replace
+
 import naive
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ from boolcp.datasets import make_boolean_cp
 from boolcp.fit import plan, uncertain
 from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, largest_fibers, prefixes, similar_triples
 from boolcp.fit.polish import best_bits, polish
-from boolcp.fit.uncertain import exchange_atoms, mean_field, relax_fully, smallest_margin, soft_bits, soften
+from boolcp.fit.uncertain import exchange_atoms, is_certain, mean_field, relax_fully, smallest_margin, soft_bits, soften
 from boolcp.program.flips import best_signed_response
+from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.storage import DenseTensor, complete_tensor, make_storage
 from boolcp.storage.tucker import augmented
@@ -31,7 +34,7 @@ def stored(X):
 
 def fit(X, **options):
     """Return a fitted model and its loss."""
-    model = BMP(3, random_state=0, **options).fit(X)
+    model = BMP(3, atom_rank=1, random_state=0, **options).fit(X)
     return model, stored(X).residual(model.decomposition_).squared_norm
 
 
@@ -206,7 +209,7 @@ def test_lazy_data_take_a_few_passes_more(without):
     X = noisy((40, 30, 25), sigma=8.0)[0]
     lazy, loss = da.from_array(X, chunks=20), {}
     for name, run in (("with", fit), ("without", without)):
-        model = BMP(3, random_state=0)
+        model = BMP(3, atom_rank=1, random_state=0)
         with pytest.MonkeyPatch.context() as patch:
             if run is not fit:
                 patch.setattr(plan, "last_stage", lambda job, state: iter(()))
@@ -222,3 +225,14 @@ def test_atoms_with_shared_bits_are_decided_again(monkeypatch):
     monkeypatch.setattr(uncertain, "decide_again", lambda data, W, **options: seen.append(W.is_tied) or W)
     BMP(2, atom_rank=2, random_state=0).fit(noisy((14, 15, 16), sigma=6.0)[0])
     assert seen == [True]
+
+
+def test_an_atom_of_noise_is_not_certain_though_its_bits_are():
+    X, _, truth = make_boolean_cp((30, 30, 30), 1, noise=0.5, random_state=0)
+    data = DenseTensor(X)
+    W = polish(data, to_columns(truth))
+    assert is_certain(data, W, W.to_decomposition())
+    noise = truth.atoms[0].mode, np.eye(30)[0] > 0, truth.atoms[0].factors
+    both = BooleanCP(truth.shape, (*truth.atoms, Atom(*noise)), np.append(truth.weights, 0.2 * truth.weights[0]))
+    V = replace(to_columns(both), loss=W.loss)  # far too small to stand out, though a flip of its bits costs
+    assert not is_certain(data, V, V.to_decomposition())

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.linalg
 
 from boolcp import contractions
+from boolcp.fit.candidates import climb, from_bits
 from boolcp.fit.relax import cp_als, random_factors
 from boolcp.program.grams import DenseGram, Gram, ThinGram
 from boolcp.program.maxcut import BooleanQuadratic, maximize
@@ -18,6 +19,8 @@ from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import leading_basis
 
 MAX_ALTERNATIONS = 30
+MAX_BITS = 8  # entries of a mode whose bits are all tried
+N_KEPT = (32, 8, 4)  # of these tries, after each round
 
 Real = (
     tuple[np.ndarray, ...] | np.ndarray
@@ -64,6 +67,8 @@ def steepest_atom(
         return None
     others = [U for n, U in enumerate(residual.bases) if n != mode]
     z, residual = solution.z, residual.opened(mode)  # V in the coordinates of a compressed tensor
+    if atom_rank == 1 and len(z) <= MAX_BITS and residual.ndim > 2 and criterion == "normalized":
+        z = best_of_all(residual, mode)
     V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng)  # line 7
     if V is None:
         return None
@@ -75,6 +80,16 @@ def steepest_atom(
     if others:
         V = tuple(U @ A for U, A in zip(others, V, strict=True))
     return Candidate(make_atom(mode, z, V, certificate), descent, value)  # line 8
+
+
+def best_of_all(residual: Tensor, mode: int) -> np.ndarray:
+    """Return the bits of the atom of rank one that lowers the loss most, from all bits of a short mode.
+
+    The program's bits are the best for a real part of any rank.
+    """
+    d = residual.shape[mode]
+    patterns = (np.arange(1, 2**d) >> np.arange(d)[:, None] & 1).astype(float)
+    return climb(residual, from_bits(residual, mode, patterns), N_KEPT).best(1).Z[:, 0] > 0.5
 
 
 def boolean_program(

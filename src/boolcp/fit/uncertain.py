@@ -84,10 +84,14 @@ def last_search(
 
 
 def is_certain(data: Storage, found: Columns, W: BooleanCP) -> bool:
-    """Return True if all bits of W, the decomposition of some columns, stand clear of the noise, or there is none."""
+    """Return True if the atoms of W and their bits stand clear of the noise, or nothing is left.
+
+    An atom that fits nothing but noise can have bits that are all clear of it.
+    """
     if found.loss <= EXACT * data.squared_norm or W.n_atoms == 0:
         return True
-    return smallest_margin(data, W, noise_variance(data, found)) >= CERTAIN
+    is_clear = smallest_margin(data, W, noise_variance(data, found)) >= CERTAIN
+    return is_clear and not has_weak_atom(data, found, W, NOISY)
 
 
 def has_weak_atom(data: Storage, found: Columns, W: BooleanCP, level: float) -> bool:
