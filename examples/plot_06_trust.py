@@ -1,74 +1,70 @@
 """
-Can I trust an atom?
+What may I conclude?
 ====================
 
-Three questions, three tools. Is this the best choice of bits for the data (certificate)? Would it come back in other
-data (stability)? Could other atoms give the same tensor (identifiability)?
+Ask for four atoms and you get four, even if the data hold three. Which of them, and which of their bits, can be
+trusted?
 """
 
 # %%
-# A simulated recording has three patterns. We ask for four atoms, so one has to be made of the background.
+# A simulated recording has three patterns amid ongoing activity. We ask for four atoms, so one has to be made of the
+# background. ``assess`` tests each of them, and the table ends with a verdict.
 
 # sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
 import numpy as np
 
 import boolcp
-from boolcp import Atom, BooleanCP
 
 recording = boolcp.datasets.simulate_recording(noise=1.5, random_state=0)
 W = boolcp.decompose(recording.X, 4, atom_rank=1, random_state=0)
+W = boolcp.assess(recording.X, W, n_runs=2, random_state=0)
 print(W.summary())
 
 # %%
-# The certificate
-# ---------------
-# Of each atom: the share of the best possible score that its bits are *proved* to reach, all other atoms given. It
-# speaks about the search, not about the data: an atom made of noise can have a good certificate. And it is a lower
-# bound: the truth can be 100 % where 50 % are proved.
-
-boolcp.plotting.plot_certificates(W)
-
-# %%
-# Stability
-# ---------
-# Fit random halves of the trials, each on its own. Patterns of the brain come back in both halves, those of the
-# background do not.
-
-stability = boolcp.stability(recording.X, 4, scheme="halves", n_runs=3, random_state=0)
-print(stability.summary())
-
-# %%
-# Atom 3 never comes back: it is made of background. Atom 2 is a pattern of the simulation, but it is weak, and half
-# of the trials are often not enough to find it. So an atom that always comes back is in the data; one that does not
-# may be noise, or need more data.
+# Atoms 0 to 2 are stable, significant and informative. Atom 3 is more than *independent* noise, but it comes back in
+# none of the halves of the trials: it is made of the ongoing activity, in which neighbors are alike. The certificate
+# is about 90 % for all four: it says that the search was good, not that there is something to find.
 #
-# Each bit has a probability, too: in how many of the fits that found the atom it was on. Bits in between are not
-# sure: of atom 0, some moments in its second half.
+# Does it come back?
+# ------------------
+# Fit random halves of the trials, each on its own. Bars are the share of fits in which each atom comes back, points its
+# bits in these fits:
 
-figure, axes = plt.subplots(2, 1, figsize=(7, 4.8), layout="constrained")
-for ax, atom in zip(axes, (1, 0), strict=True):
-    stability.plot(atom=atom, ax=ax)
-
-# %%
-# Identifiability
-# ---------------
-# Some sums of atoms can be written in other ways, however good the data. ``diagnose`` says for each atom whether it
-# is the only possibility, with the reason.
-
-print(boolcp.identifiability.diagnose(W))
+stability = boolcp.stability(recording.X, reference=W, n_runs=2, random_state=0)
+boolcp.plotting.plot_stability(stability)
 
 # %%
-# A case where it is not: two blocks along one mode, one on in all places of the other. The same tensor has three
-# descriptions, and no amount of data decides between them.
+# Which bits are sure?
+# --------------------
+# Each bit has a probability, from the rise of the loss when it is flipped. Pale bits are in doubt: atom 3 has most.
 
-rng = np.random.default_rng(0)
-blocks = [block / np.linalg.norm(block) for block in rng.standard_normal((2, 6, 7))]
-nested = BooleanCP((4, 6, 7), (Atom(0, [1, 1, 0, 0], block=blocks[0]), Atom(0, [1, 1, 1, 0], block=blocks[1])), [1, 1])
-print(boolcp.identifiability.diagnose(nested))
+figure, axes = plt.subplots(4, 1, figsize=(7, 5), layout="constrained")
+for k, ax in enumerate(axes):
+    boolcp.plotting.plot_boolean(W, k, ax=ax)
+    ax.set_title(f"atom {k}, least confidence {W.bit_confidence()[k].min():.2f}", fontsize=8)
 
 # %%
-# **In short:** report the certificate (was the search good?), the stability over halves of your trials (is it in the
-# data?) and the verdict (is it unique?). An atom that fails one of them is not wrong, but needs another argument.
+# Does it belong to a condition?
+# ------------------------------
+# The simulation knows in which trials its third pattern is on. Say these were the trials of a task, with two labels
+# wrong. The fit has not seen the labels, so a permutation test is fair.
+
+task = next(atom.z for atom in recording.truth.atoms if atom.mode == 2).copy()
+task[[3, 40]] = ~task[[3, 40]]
+test = boolcp.test_conditions(W, np.where(task, "task", "rest"), mode=2)
+print(test.summary())
+
+# %%
+# Pure noise
+# ----------
+# Four atoms of nothing: the summary says so, and does not speak of uniqueness.
+
+noise = np.random.default_rng(0).standard_normal((20, 25, 30))
+print(boolcp.decompose(noise, 4, atom_rank=1, random_state=0).summary())
+
+# %%
+# **In short:** read atoms whose verdict is *stable, significant, informative*, and the bits that are sure. Test
+# what you say about conditions. An atom that fails is not wrong, but needs another argument.
 #
-# **Try next:** ``scheme="bootstrap"``; ``boolcp.select_n_atoms`` on the same recording.
+# **Try next:** ``scheme="bootstrap"``; ``noise="poisson"`` for counts; ``blocks=`` for sessions.
