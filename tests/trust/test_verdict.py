@@ -109,3 +109,10 @@ def test_the_fits_that_test_atoms_have_atoms_of_the_same_rank():
 
     assert make_model(1, {}, X.shape, None, W).atom_rank is None
     assert make_model(1, {"atom_rank": 2}, X.shape, None, W).atom_rank == 2
+
+
+def test_an_atom_that_could_not_be_tested_is_not_called_noise(rng):
+    W = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
+    trust = boolcp.Trust(p_value=np.array([1.0, 0.4]), p_adjusted=np.array([1.0, 0.8]))
+    texts = [verdict.text for verdict in boolcp.verdicts(replace(W, trust=trust))]
+    assert texts == ["not found in thinned data", "not more than noise (p = 0.8)"]

@@ -95,21 +95,14 @@ class ConditionTest:
            0  bits   0.00  1.00   +1.00  1.00  0.0001      0.0002
            1  real  -0.19  0.10   +0.29  0.68   0.051       0.051
         """
-        heads = [
-            "atom",
-            "is",
-            *self.conditions,
-            "effect" if self.conditions else "rank correlation",
-            "AUC",
-            "p",
-            "p adjusted",
-        ]
+        sizes = ["effect", "AUC"] if self.conditions else ["rank correlation"]
+        heads = ["atom", "is", *self.conditions, *sizes, "p", "p adjusted"]
         rows = [heads]
         for k in range(len(self.p_value)):
             numbers = [f"{value:.2f}" for value in self.mean[k]]
-            auc = "-" if np.isnan(self.auc[k]) else f"{self.auc[k]:.2f}"
+            auc = [f"{self.auc[k]:.2f}"] if self.conditions else []
             kind = "bits" if self.is_boolean[k] else "real"
-            tested = [f"{self.effect[k]:+.2f}", auc, f"{self.p_value[k]:.2g}", f"{self.p_adjusted[k]:.2g}"]
+            tested = [f"{self.effect[k]:+.2f}", *auc, f"{self.p_value[k]:.2g}", f"{self.p_adjusted[k]:.2g}"]
             rows.append([str(k), kind, *numbers, *tested])
         widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

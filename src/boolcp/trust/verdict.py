@@ -59,7 +59,7 @@ def verdicts(W: BooleanCP) -> tuple[Verdict, ...]:
     ...     print(verdict.text)
     stable, significant, informative
     stable, significant, informative
-    not more than noise (p = 1), comes back in 0 %
+    not found in thinned data, comes back in 0 %
     """
     reasons = degeneracy(W).reasons
     return tuple(_verdict(W, k, reason) for k, reason in enumerate(reasons))
@@ -72,7 +72,9 @@ def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
     is_significant = None if known.p_adjusted is None else bool(known.p_adjusted[k] <= ALPHA)
     against = []
     if is_significant is False and known.p_adjusted is not None:
-        against.append(f"not more than noise (p = {p_text(known.p_adjusted[k])})")
+        is_lost = known.p_value is not None and known.p_value[k] == 1  # the fit to the thinned data has no such atom
+        p = p_text(known.p_adjusted[k])
+        against.append("not found in thinned data" if is_lost else f"not more than noise (p = {p})")
     elif is_significant is None and is_small(W)[k]:
         is_significant = False
         against.append("no larger than noise")
