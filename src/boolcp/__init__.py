@@ -20,6 +20,7 @@ _HOMES = {
     "atomic_norm_path": "atomic_norm",
     "BooleanCP": "result.atoms",
     "Atom": "result.atoms",
+    "Background": "result.background",
     "BooleanQuadratic": "program.maxcut",
     "Progress": "fit.watch",
     "ConditionTest": "trust.conditions",

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
+from boolcp.fit.background import find_background
 from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
 from boolcp.fit.finish import find_undetermined
 from boolcp.fit.plan import Job, make_plan, open_lazy, ranked_path, refined_path, run
@@ -56,6 +57,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         that the noise level chooses compete with atoms of rank one, and are taken where their estimated risk is lower
         (only with `refine`, and not for an array that stays out of memory). 1: z (x) u (x) w, the Boolean CP of the
         paper's Eq. (1). An integer L: z times a block of rank L. None: a dense block, Algorithm 2 to the letter.
+    background : None, "auto" or int
+        Fit structure of low rank beside the atoms, in turn with them: ongoing activity, say, that no on/off atom
+        describes. "auto" shrinks the singular values of the best unfolding as the noise level asks for, and leaves the
+        background out where nothing stands out of the noise; an integer is its rank. Atoms beside it have rank one if
+        `atom_rank` is "auto". For complete data in memory.
     criterion : {"normalized", "published"}
         What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
     refine : bool
@@ -89,6 +95,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     ----------
     decomposition_ : BooleanCP
         The result.
+    background_ : Background or None
+        What was fitted beside the atoms, if `background` asks for it. `decomposition_` does not include it, and
+        `transform` and `score` do not know of it.
     path_ : tuple of BooleanCP
         The pursuit's estimates W^0 .. W^K, one for each number of atoms.
     history_ : tuple of AtomRecord
@@ -122,6 +131,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         *,
         boolean_modes: Sequence[int | str] | int | str | None = None,
         atom_rank: int | str | None = "auto",
+        background: str | int | None = None,
         criterion: str = "normalized",
         refine: bool = True,
         n_init: int = 10,
@@ -138,6 +148,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.n_atoms: Any = n_atoms
         self.boolean_modes = boolean_modes
         self.atom_rank = atom_rank
+        self.background = background
         self.criterion = criterion
         self.refine = refine
         self.n_init = n_init
@@ -233,6 +244,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             first = State(done=self._fitted_before(data))
             with self._watch(job, first, callback, checkpoint) as (watch, state):
                 pursuit, W = run(job, make_plan(data, job.settings), state, watch)
+            self.background_ = None
+            if self.background is not None:
+                self.background_ = find_background(data, W, self.background, self.sigma)
         undetermined = find_undetermined(data)
         checks.warn_undetermined(undetermined, None if labels is None else labels.dims)
         self.path_ = tuple(replace(W_k, labels=labels, undetermined=undetermined) for W_k in pursuit.path)
@@ -324,6 +338,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self._check_parameters()
         data, labels = self._read(X, mask, is_fitted=False)
         rng = checks.make_generator(self.random_state)
+        if self.background is not None:
+            raise ValueError("fit_path refines atoms alone: set background=None.")
         job, norm2 = self._job(data, labels, rng), data.squared_norm
         bars = [Bars()] if self.verbose else []
         with one_thread(), Watch(rng, bars) as watch:
@@ -492,6 +508,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Raise unless the parameters are such as a fit needs."""
         checks.check_integer(self.n_atoms, "n_atoms", 1)
         checks.check_atom_rank(self.atom_rank)
+        checks.check_background(self.background)
         checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
         checks.check_number(self.tol, "tol")
         checks.check_integer(self.n_init, "n_init", 1)
@@ -503,6 +520,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def _job(self, data: Storage, labels: Labels | None, rng: np.random.Generator) -> Job:
         """Return what a fit is given."""
         modes = checks.check_modes(self.boolean_modes, data.shape, None if labels is None else labels.dims)
+        if self.background is not None and not (data.is_complete and data.n_passes == 0):
+            raise ValueError(
+                "A background needs complete data in memory: set background=None, or fill missing entries."
+            )
         settings = Settings(**{name: getattr(self, name) for name in Settings.__dataclass_fields__})
         return Job(data, modes, rng, settings)
 
@@ -556,6 +577,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Return what a warm start continues: the pursuit of the fit before and its decomposition; else nothing."""
         if not (self.warm_start and hasattr(self, "decomposition_")):
             return {}
+        if self.background is not None:
+            raise ValueError("warm_start=True adds atoms to those found, not beside a background: set one of them off.")
         W, old, new = self.decomposition_, self._fitted_parameters, self.get_params()
         changed = sorted(name for name in new if name not in FREE and not is_same(old[name], new[name]))
         if changed:

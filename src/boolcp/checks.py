@@ -250,6 +250,14 @@ def check_number(value: Any, name: str, *, positive: bool = False) -> None:
         raise ValueError(f"{name} must be finite and {'above' if positive else 'at least'} 0, got {value}.")
 
 
+def check_background(background: Any) -> None:
+    """Raise unless background is None, "auto" or an integer >= 1."""
+    if isinstance(background, str) and background != "auto":
+        raise ValueError(f'background must be None, "auto" or a rank (an integer), got {background!r}.')
+    if background is not None and background != "auto":
+        check_integer(background, "background", 1)
+
+
 def check_atom_rank(atom_rank: Any) -> None:
     """Raise unless atom_rank is None, "auto" or an integer >= 1."""
     if atom_rank is None or (isinstance(atom_rank, str) and atom_rank == "auto"):

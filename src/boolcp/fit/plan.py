@@ -14,6 +14,7 @@ import numpy as np
 
 from boolcp.fit import certify, impute
 from boolcp.fit.atom_search import greedy_atom_search
+from boolcp.fit.background import find_background, without
 from boolcp.fit.blocks import block_pursuit
 from boolcp.fit.finish import by_size, fit_weights, not_worse, on_full_data, settled, shortened, with_data
 from boolcp.fit.margins import judge_bits
@@ -40,6 +41,7 @@ EXTRA_RANK = 10  # directions kept in each mode of a core beyond the number of c
 NOISELESS = 1e-5  # a loss below this part of |X|^2 leaves nothing to the noise; not tuned
 N_RIDGE = 20  # sweeps with a ridge over the observed entries at most
 RIDGE_SETTLED = 1e-4  # fall of the loss, relative to it, that ends them
+N_ROUNDS = 2  # of a background and atoms beside it
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
 
 
@@ -87,6 +89,8 @@ class Stage:
 def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     """Return the stages that the parameters ask for."""
     result = Stage("result", finish, improves=False)
+    if settings.background is not None:
+        return Stage("pursuit", background_stage), Stage("result", finish_background, improves=False)
     if not settings.refine:
         return Stage("pursuit", published_stage), result
     if settings.atom_rank is None or data.ndim == 2:
@@ -415,6 +419,31 @@ def settle_stage(job: Job, state: State) -> Iterator[Step]:
     for W in pursuit.path[1 + len(here) :]:
         here = (*here, impute.settle(job.data, W, job.modes, job.rng, sigma, tol=job.tol))
         yield here, progress("settle", len(here), len(pursuit.history), here[-1][1], job.data.squared_norm)
+
+
+def background_stage(job: Job, state: State) -> Iterator[Step]:
+    """Fit atoms and background in turn: yields the pursuit and the atoms of each round, the first without background.
+
+    The atoms of a round are sought anew, and have rank one by default.
+    """
+    s, done = job.settings, () if state.here is None else state.here
+    rank = 1 if s.atom_rank == "auto" else s.atom_rank
+    settings = replace(s, background=None, atom_rank=rank)
+    while len(done) <= N_ROUNDS:
+        background = None if not done else find_background(job.data, done[-1][1], s.background or 0, s.sigma)
+        if done and background is None:
+            return
+        rest = job.data if background is None else without(job.data, background)
+        plan, inner = make_plan(rest, settings), replace(job, data=rest, settings=settings)
+        done = (*done, run(inner, plan, State(), Watch(job.rng)))
+        loss = job.data.residual(done[-1][1]).squared_norm
+        yield done, progress("background", len(done), N_ROUNDS + 1, loss, job.data.squared_norm)
+
+
+def finish_background(job: Job, state: State) -> Iterator[Step]:
+    """Yield the pursuit and the atoms of the last round, with shares of the variance of the data."""
+    pursuit, W = state.done["pursuit"][-1]
+    yield (pursuit, with_data(W, job.data)), None
 
 
 def finish(job: Job, state: State) -> Iterator[Step]:

@@ -31,6 +31,7 @@ class Settings:
     compression: bool = True
     certify: bool = True
     tol: float = 1e-6
+    background: str | int | None = None
 
     @property
     def n_columns(self) -> int:
