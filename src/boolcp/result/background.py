@@ -50,7 +50,14 @@ class Background:
         return self.rank * (len(self.left) + len(self.right) - self.rank)
 
     def to_tensor(self) -> np.ndarray:
-        """Return the background as a dense array."""
+        """Return the background as a dense array.
+
+        Examples
+        --------
+        >>> import numpy as np, boolcp
+        >>> boolcp.Background((2, 3), 1, np.ones((3, 1)), np.ones((2, 1)), 4.0, 0.5).to_tensor().shape
+        (2, 3)
+        """
         others = self.shape[: self.mode] + self.shape[self.mode + 1 :]
         return np.moveaxis((self.left @ self.right.T).reshape(-1, *others), 0, self.mode)
 
