@@ -332,3 +332,9 @@ def test_a_summary_counts_parameters_and_bits():
     assert W.n_parameters == sum(real) and W.n_bits == sum(len(atom.z) for atom in W.atoms)
     assert f"{W.n_parameters} parameters and {W.n_bits} bits for 720 entries." in W.summary().splitlines()
     assert boolcp.BooleanCP((3, 4)).n_parameters == boolcp.BooleanCP((3, 4)).n_bits == 0
+
+
+@pytest.mark.parametrize(("modes", "is_said"), [([3, 0, 0], True), ([2, 1, 0], False), ([0, 2, 0], False)])
+def test_the_summary_says_that_one_mode_took_over(modes, is_said):
+    truth = boolcp.datasets.make_boolean_cp((8, 9, 10), modes, random_state=0).truth
+    assert ("All atoms are on or off along mode 0" in truth.summary()) == is_said

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from boolcp.result.atoms import BooleanCP
 
 VERDICT = "verdict"
+MANY = 3  # atoms from which it is worth a word that they are all Boolean along one mode
 
 
 def summary(W: "BooleanCP") -> str:
@@ -86,7 +87,14 @@ def _closing_words(W: "BooleanCP") -> list[str]:
 
     counts = f"{W.n_parameters} parameters and {W.n_bits} bits for {int(np.prod(W.shape, dtype=float))} entries."
     rivals = rival_words(W.trust or Trust())
-    return [words for words in (counts, proved_words(W), rivals, *closing_words(W)) if words]
+    return [words for words in (counts, proved_words(W), one_mode_words(W), rivals, *closing_words(W)) if words]
+
+
+def one_mode_words(W: "BooleanCP") -> str:
+    """Return a hint if several atoms of a tensor are all Boolean along the same mode."""
+    if W.n_atoms < MANY or W.ndim < 3 or len(set(W.boolean_mode.tolist())) > 1:
+        return ""
+    return f"All atoms are on or off along mode {W.mode_name(W.atoms[0].mode)}: boolean_modes chooses the modes."
 
 
 def proved_words(W: "BooleanCP") -> str:
