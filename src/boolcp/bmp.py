@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from boolcp import checks
 from boolcp.fit.background import find_background
 from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
-from boolcp.fit.finish import find_undetermined
+from boolcp.fit.finish import find_canceling, find_undetermined
 from boolcp.fit.plan import Job, make_plan, open_lazy, ranked_path, refined_path, run
 from boolcp.fit.ranks import is_rank_one
 from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
@@ -252,6 +252,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.path_ = tuple(replace(W_k, labels=labels, undetermined=undetermined) for W_k in pursuit.path)
         self.history_ = pursuit.history
         self.decomposition_ = replace(W, labels=labels, undetermined=undetermined)
+        checks.warn_canceling(find_canceling(W))
         self.n_iter_ = len(pursuit.history)
         self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
         self.n_passes_ = data.n_passes

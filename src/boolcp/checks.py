@@ -319,6 +319,18 @@ def warn_no_atom() -> None:
     )
 
 
+def warn_canceling(pairs: Sequence[tuple[int, int]]) -> None:
+    """Warn about pairs of atoms that largely cancel each other, if there are any."""
+    if pairs:
+        names = ", ".join(f"{k} and {l}" for k, l in pairs)
+        warnings.warn(
+            f"Atoms {names} largely cancel each other: read the sum of a pair, not each alone. Fewer atoms, or a "
+            f'background="auto", may do without them.',
+            UserWarning,
+            stacklevel=3,
+        )
+
+
 def warn_clipped(n_outside: int, n_fills: int, low: float, high: float) -> None:
     """Warn about fills far outside the range of the observed entries, if there are any."""
     if n_outside:

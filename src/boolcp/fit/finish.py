@@ -14,6 +14,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.protocol import Storage
 
+CANCELING = -0.5  # cosine of two weighted atoms below which they cancel
 UNSEEN = 1e-12  # share of |M|^2 over the observed entries that counts as none
 
 
@@ -98,6 +99,14 @@ def nested_path(pursuit: Pursuit, data: Storage, is_certified: bool) -> tuple[Bo
         atoms = certify.certify(data, last, certify.in_turn_weights(before), effort="eigenvalue").atoms
         path = [replace(W, atoms=atoms[: W.n_atoms]) for W in path]
     return tuple(path)
+
+
+def find_canceling(W: BooleanCP) -> list[tuple[int, int]]:
+    """Return the pairs of atoms that largely cancel each other."""
+    G = W.inner_products() * np.outer(W.weights, W.weights)
+    sizes = np.sqrt(np.maximum(G.diagonal(), 1e-300))
+    pairs = np.argwhere(np.triu(G / np.outer(sizes, sizes) < CANCELING, k=1))
+    return [(int(k), int(l)) for k, l in pairs]
 
 
 def find_undetermined(data: Storage) -> dict[int, np.ndarray]:

@@ -1,0 +1,455 @@
+"""The default of BMP on synthetic and real tensors, in parts: python benchmarks/bench_default.py PART.
+
+synthetic   known atoms in noise: wrong bits, error over that with known bits, ranks, time over that of atom_rank=1
+denoise     real tensors with added noise against methods limited to K atoms, and against methods that choose their rank
+complete    real tensors with hidden entries against the mean, TensorLy, tensortools and iterated singular values
+labels      bits along images or bins against known classes, beside thresholded CP, NMF and k-means
+
+Recordings come from the folder BOOLCP_DATA, images and counts from the packages scikit-learn, TensorLy, scikit-image
+and tlviz, if they are installed. `--data` chooses some, `--seeds` the noise.
+"""
+
+import argparse
+import importlib.util
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import real_data
+from common import table, write
+from threadpoolctl import threadpool_limits
+
+from boolcp import BMP
+from boolcp.datasets import load_syn, make_boolean_cp
+from boolcp.fit.noise import noise_level
+from boolcp.fit.polish import polish
+from boolcp.fit.shrinkage import shrink_matrix, signal_subspaces
+from boolcp.metrics import hamming_error
+from boolcp.program.maxcut import maximize
+from boolcp.result.columns import to_columns
+from boolcp.storage import DenseTensor
+
+N_ATOMS = (1, 3, 5, 10)
+
+
+# data
+
+
+def standard(X):
+    X = np.asarray(X, dtype=float)
+    return (X - X.mean()) / X.std()
+
+
+def digits():
+    from sklearn.datasets import load_digits
+
+    return standard(load_digits().images[:400])
+
+
+def pines():
+    from tensorly.datasets import load_indian_pines
+
+    return standard(load_indian_pines().tensor[::2, ::2])
+
+
+def inside(package, path):
+    """Return the place of a file in an installed package, without importing it."""
+    found = importlib.util.find_spec(package)
+    return None if found is None else Path(found.submodule_search_locations[0]) / path
+
+
+def faces():
+    return standard(np.load(inside("skimage", "data/lfw_subset.npy")))
+
+
+def bikes():
+    import xarray
+
+    with xarray.open_dataset(inside("tlviz", "datasets/oslo_bike.nc4"), engine="scipy") as found:
+        return standard(found["Bike trips"].values.sum(axis=1))
+
+
+LOADERS = real_data.LOADERS | {"digits": digits, "pines": pines, "faces": faces, "bikes": bikes}
+
+
+# methods: each returns [(estimate, number of parameters)] for each number of atoms
+
+
+def by_fit(**options):
+    def run(X, clean, seed):
+        found = []
+        for n_atoms in N_ATOMS:
+            model = BMP(n_atoms, certify=False, random_state=seed, **options).fit(X)
+            W, background = model.decomposition_, model.background_
+            estimate, size = W.to_tensor(), W.n_parameters
+            if background is not None:
+                estimate, size = estimate + background.to_tensor(), size + background.n_parameters
+            found.append((estimate, size))
+        return found
+
+    return run
+
+
+def as_published(X, clean, seed):
+    path = BMP.as_published(max(N_ATOMS), certify=False, random_state=seed).fit(X).path_
+    return [(path[min(k, len(path) - 1)].to_tensor(), path[min(k, len(path) - 1)].n_parameters) for k in N_ATOMS]
+
+
+def lfm(X, clean, seed):
+    """Boolean features of one unfolding, rows by least squares; the mode is chosen with the clean tensor."""
+    found, rng = [], np.random.default_rng(seed)
+    for mode, d in enumerate(X.shape):
+        unfolding, Z, along = np.moveaxis(X, mode, 0).reshape(d, -1), np.zeros((d, 0)), []
+        C = unfolding @ unfolding.T
+        for _ in range(max(N_ATOMS)):
+            P = np.eye(d) - Z @ np.linalg.pinv(Z)
+            left = P @ C @ P
+            Z = np.column_stack([Z, maximize((left + left.T) / 2, rng, is_ratio=True, certify=False).z])
+            along.append(Z)
+        estimates = [Z[:, :k] @ (np.linalg.pinv(Z[:, :k]) @ unfolding) for k in N_ATOMS]
+        others = [size for n, size in enumerate(X.shape) if n != mode]
+        estimates = [np.moveaxis(E.reshape(d, *others), 0, mode) for E in estimates]
+        found.append([(E, k * unfolding.shape[1]) for E, k in zip(estimates, N_ATOMS, strict=True)])
+    return [min(options, key=lambda option: rmse(option[0], clean)) for options in zip(*found, strict=True)]
+
+
+def pca(X, clean, seed):
+    """Leading singular vectors of one unfolding; the mode is chosen with the clean tensor."""
+    found = []
+    for mode, d in enumerate(X.shape):
+        M = np.moveaxis(X, mode, 0).reshape(d, -1)
+        U = np.linalg.eigh(M @ M.T)[1][:, ::-1]
+        others = [size for n, size in enumerate(X.shape) if n != mode]
+        estimates = [U[:, :k] @ (U[:, :k].T @ M) for k in N_ATOMS]
+        estimates = [np.moveaxis(E.reshape(d, *others), 0, mode) for E in estimates]
+        found.append([(E, k * (sum(M.shape) - k)) for E, k in zip(estimates, N_ATOMS, strict=True)])
+    return [min(options, key=lambda option: rmse(option[0], clean)) for options in zip(*found, strict=True)]
+
+
+def cp(X, clean, seed):
+    import tensorly
+    from tensorly.decomposition import parafac
+
+    found = []
+    for k in N_ATOMS:
+        starts = [parafac(X, k, init=start, n_iter_max=100, tol=1e-6, random_state=seed) for start in ("svd", "random")]
+        W = min((tensorly.cp_to_tensor(start) for start in starts), key=lambda W: np.sum((X - W) ** 2))
+        found.append((W, k * (sum(X.shape) - X.ndim + 1)))
+    return found
+
+
+def tucker(X, clean, seed):
+    import tensorly
+    from tensorly.decomposition import tucker as fit
+
+    found = []
+    for k in N_ATOMS:
+        ranks = [min(k, d) for d in X.shape]
+        size = int(np.prod(ranks)) + sum(r * (d - r) for r, d in zip(ranks, X.shape, strict=True))
+        found.append((tensorly.tucker_to_tensor(fit(X, ranks)), size))
+    return found
+
+
+def gavish_donoho(X, clean, seed):
+    """Shrunk singular values of one unfolding; the mode is chosen with the clean tensor."""
+    sigma, found = noise_level(DenseTensor(X)), []
+    for mode, d in enumerate(X.shape):
+        M = np.moveaxis(X, mode, 0).reshape(d, -1)
+        shrunk = shrink_matrix(M, sigma, M.shape)
+        if shrunk is not None:
+            (A, B), _ = shrunk
+            others = [size for n, size in enumerate(X.shape) if n != mode]
+            size = A.shape[1] * (sum(M.shape) - A.shape[1])
+            found.append((np.moveaxis((A @ B.T).reshape(d, *others), 0, mode), size))
+    return [min(found, key=lambda option: rmse(option[0], clean))] * len(N_ATOMS)
+
+
+def tucker_above_noise(X, clean, seed):
+    storage, ranks = signal_subspaces(DenseTensor(X), noise_level(DenseTensor(X)))[-1]
+    size = int(np.prod(ranks)) + sum(r * (d - r) for r, d in zip(ranks, X.shape, strict=True))
+    return [(storage.to_array(), size)] * len(N_ATOMS)
+
+
+LIMITED = {
+    "default": by_fit(),
+    "atom_rank=1": by_fit(atom_rank=1),
+    "as published": as_published,
+    "LFM, best mode": lfm,
+    "CP": cp,
+    "Tucker": tucker,
+    "PCA, best mode": pca,
+}
+FREE = {
+    'background="auto"': by_fit(background="auto"),
+    "Gavish-Donoho, best mode": gavish_donoho,
+    "Tucker above the noise": tucker_above_noise,
+}
+
+
+def rmse(estimate, clean):
+    return float(np.sqrt(np.mean((estimate - clean) ** 2)))
+
+
+# parts
+
+
+def synthetic(names, seeds):
+    """Yield the table of known atoms in noise."""
+    cases = {f"Syn{n}, sigma {s}": (n, s) for n in (0, 1, 2) for s in (1.0, 5.0, 10.0)}
+    cases["20^4, 8 atoms, sigma 1"] = None
+    rows = []
+    for name, case in cases.items():
+        found = []
+        for seed in seeds:
+            if case is None:
+                X, clean, truth = make_boolean_cp((20,) * 4, 8, noise=1.0, random_state=seed)
+            else:
+                X, clean, truth = load_syn(case[0], noise=case[1], random_state=seed)
+            known = polish(DenseTensor(X), to_columns(truth), max_iter=50).to_decomposition().to_tensor()
+            times, fits = [], []
+            for rank in (1, "auto"):
+                begin = time.process_time()
+                fits.append(BMP(truth.n_atoms, atom_rank=rank, random_state=0).fit(X).decomposition_)
+                times.append(time.process_time() - begin)
+            W = fits[1]
+            is_same = np.array_equal(fits[0].to_tensor(), W.to_tensor())
+            wrong = hamming_error(W, truth)
+            found.append(
+                (wrong, rmse(W.to_tensor(), clean) / rmse(known, clean), is_same, times[1] / times[0], times[1])
+            )
+        wrong, ratio, same, slower, seconds = np.array(found, dtype=float).T
+        rows.append([name, f"{wrong.max():.4f}", f"{ratio.max():.3f}", f"{int(same.sum())} of {len(seeds)}"])
+        rows[-1] += [f"{np.median(slower):.2f}", f"{np.median(seconds):.2f}"]
+        print(rows[-1], flush=True)
+    head = [
+        "",
+        "wrong bits, most",
+        "error / that polished from the truth, most",
+        "equal to atom_rank=1",
+        "time / its",
+        "s",
+    ]
+    yield table(head, rows)
+
+
+def denoise(names, seeds):
+    """Yield a table for each tensor and noise, and the cells where the default is not within 2 % of the lowest."""
+    lost, lost_free, n_cells = [], [], 0
+    for name in names:
+        clean = LOADERS[name]()
+        for sigma in (1.0, 0.3):
+            errors, sizes, seconds = {}, {}, {}
+            for method, run in (LIMITED | FREE).items():
+                begin, found = time.process_time(), []
+                for seed in seeds:
+                    X = clean + sigma * np.random.default_rng([seed, 7]).standard_normal(clean.shape)
+                    found.append([(rmse(E, clean), size) for E, size in run(X, clean, seed)])
+                seconds[method] = (time.process_time() - begin) / len(seeds)
+                errors[method], sizes[method] = np.array(found).mean(axis=0).T
+                print(name, sigma, method, errors[method].round(3), f"{seconds[method]:.1f} s", flush=True)
+            rows = []
+            for method, found in errors.items():
+                cells = [f"{e:.3f} ({int(p)})" for e, p in zip(found, sizes[method], strict=True)]
+                rows.append([method, *cells, f"{seconds[method]:.1f}"])
+            shape = " x ".join(map(str, clean.shape))
+            head = ["", *(f"{k} atoms" for k in N_ATOMS), "s"]
+            yield f"## {name} ({shape}), added noise {sigma}\n\n" + table(head, rows)
+            lowest = np.min([errors[method] for method in LIMITED], axis=0)
+            lowest_free = np.min(list(errors.values()), axis=0)
+            n_cells += len(N_ATOMS)
+            places = [f"{name} {sigma} at {k}" for k in N_ATOMS]
+            for place, low, ours in zip(places, lowest, errors["default"], strict=True):
+                lost += [f"{place} ({ours / low:.2f})"] if ours > 1.02 * low else []
+            for place, low, ours in zip(places, lowest_free, errors['background="auto"'], strict=True):
+                lost_free += [f"{place} ({ours / low:.2f})"] if ours > 1.03 * low else []
+    yield verdict("Default within 2 % of the lowest of the methods limited to K", n_cells, lost)
+    yield verdict("With background within 3 % of the lowest of all", n_cells, lost_free)
+
+
+def verdict(claim, n_cells, lost):
+    """Return in how many cells a claim holds, and where it does not."""
+    return f"{claim} in {n_cells - len(lost)} of {n_cells} cells; not in: {', '.join(lost) or 'none'}."
+
+
+def iterated_svd(X, observed, rank, seed):
+    """Return the best over modes (by held-out tenth) of the singular values iterated on the filled unfolding."""
+    rng, best = np.random.default_rng(seed), (np.inf, X)
+    known = np.flatnonzero(observed)
+    test = rng.choice(known, len(known) // 10, replace=False)
+    for mode in range(X.ndim):
+        seen = observed.copy()
+        seen.flat[test] = False
+        error = rms(svd_filled(X, seen, rank, mode).flat[test] - X.flat[test])
+        if error < best[0]:
+            best = (error, mode)
+    return svd_filled(X, observed, rank, best[1])
+
+
+def svd_filled(X, seen, rank, mode):
+    filled = np.where(seen, X, X[seen].mean())
+    for _ in range(100):
+        M = np.moveaxis(filled, mode, 0).reshape(X.shape[mode], -1)
+        U = np.linalg.eigh(M @ M.T)[1][:, ::-1][:, :rank]
+        others = [size for n, size in enumerate(X.shape) if n != mode]
+        E = np.moveaxis((U @ (U.T @ M)).reshape(-1, *others), 0, mode)
+        after = np.where(seen, X, E)
+        if np.linalg.norm(after - filled) <= 1e-4 * np.linalg.norm(filled):
+            break
+        filled = after
+    return filled
+
+
+def rms(x):
+    return float(np.sqrt(np.mean(np.square(x))))
+
+
+def with_tensorly(X, observed, rank, seed):
+    import tensorly
+    from tensorly.decomposition import parafac
+
+    filled = np.where(observed, X, 0.0)
+    return tensorly.cp_to_tensor(parafac(filled, rank, mask=observed, init="random", n_iter_max=100, random_state=seed))
+
+
+def with_tensortools(X, observed, rank, seed):
+    from tensortools.optimize import mcp_als
+
+    state = np.random.RandomState(seed)
+    return mcp_als(np.where(observed, X, 0.0), rank, observed, verbose=False, random_state=state).factors.full()
+
+
+def with_bmp(X, observed, rank, seed):
+    model = BMP(rank, certify=False, random_state=seed).fit(X, mask=observed)
+    return model.complete(np.where(observed, X, np.nan))
+
+
+FILLERS = {
+    "default": with_bmp,
+    "TensorLy": with_tensorly,
+    "tensortools": with_tensortools,
+    "iterated SVD": iterated_svd,
+}
+
+
+def complete(names, seeds):
+    """Yield the table of held-out errors over that of the mean."""
+    rows, n_mean, n_cells, lost = [], 0, 0, []
+    for name in names:
+        X = LOADERS[name]()
+        for share in (0.1, 0.5, 0.8):
+            for rank in (3, 8):
+                errors, seconds = {}, {}
+                for method, run in FILLERS.items():
+                    found, begin = [], time.process_time()
+                    for seed in seeds:
+                        observed = np.random.default_rng([seed, 8]).random(X.shape) >= share
+                        mean = X[observed].mean()
+                        filled = run(X, observed, rank, seed)
+                        found.append(rms((filled - X)[~observed]) / rms((mean - X)[~observed]))
+                    errors[method], seconds[method] = np.mean(found), (time.process_time() - begin) / len(seeds)
+                ours, best = errors["default"], min(errors.values())
+                n_cells, n_mean = n_cells + 1, n_mean + (ours <= 1)
+                lost += [f"{name} {share:.0%} at {rank} ({ours / best:.2f})"] if ours > 1.03 * best else []
+                rows.append([name, f"{share:.0%}", rank, *(f"{errors[m]:.3f} ({seconds[m]:.1f} s)" for m in FILLERS)])
+                print(rows[-1], flush=True)
+    yield table(["", "hidden", "atoms", *FILLERS], rows)
+    yield f"Default no worse than the mean in {n_mean} of {n_cells} cells."
+    yield verdict("Default within 3 % of the best", n_cells, lost)
+
+
+def label_sets():
+    """Yield name, tensor with samples along mode 0, and classes."""
+    from sklearn.datasets import load_digits
+
+    yield "digits", digits(), load_digits().target[:400]
+    if inside("skimage", "data/lfw_subset.npy") is not None:
+        yield "faces", faces(), np.repeat([1, 0], 100)
+    if real_data.missing_reason() is None:
+        yield "EEG, states of propofol", np.moveaxis(real_data.eeg_raw(), 2, 0), np.repeat([0, 1, 2], 10)
+
+
+def bits_of_bmp(X, n_bits, seed):
+    W = BMP(n_bits, boolean_modes=[0], certify=False, random_state=seed).fit(X).decomposition_
+    return np.stack([atom.z for atom in W.atoms], axis=1)
+
+
+def bits_of_cp(X, n_bits, seed):
+    from tensorly.decomposition import parafac
+
+    A = np.asarray(parafac(X, n_bits, init="random", n_iter_max=100, random_state=seed).factors[0])
+    return np.median(A, axis=0) < A
+
+
+def bits_of_nmf(X, n_bits, seed):
+    from sklearn.decomposition import NMF
+
+    A = NMF(n_bits, init="nndsvda", max_iter=500, random_state=seed).fit_transform(X.reshape(len(X), -1) - X.min())
+    return np.median(A, axis=0) < A
+
+
+def bits_of_k_means(X, n_bits, seed):
+    from sklearn.cluster import KMeans
+
+    found = KMeans(n_bits, n_init=10, random_state=seed).fit_predict(X.reshape(len(X), -1))
+    return np.eye(n_bits, dtype=bool)[found]
+
+
+CODES = {"default": bits_of_bmp, "CP, median": bits_of_cp, "NMF, median": bits_of_nmf, "k-means": bits_of_k_means}
+
+
+def labels(names, seeds):
+    """Yield the table of balanced accuracies of a logistic regression on the bits."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import StratifiedKFold, cross_val_score
+
+    rows = []
+    for name, X, classes in label_sets():
+        for n_bits in (5, 10):
+            cells = []
+            for code in CODES.values():
+                found = []
+                for seed in seeds:
+                    folds = StratifiedKFold(5, shuffle=True, random_state=seed)
+                    bits = code(X, n_bits, seed).astype(float)
+                    scores = cross_val_score(
+                        LogisticRegression(max_iter=1000), bits, classes, cv=folds, scoring="balanced_accuracy"
+                    )
+                    found.append(scores.mean())
+                cells.append(f"{np.mean(found):.3f}")
+            rows.append([name, n_bits, *cells])
+            print(rows[-1], flush=True)
+    yield table(["", "bits", *CODES], rows)
+
+
+PARTS = {"synthetic": synthetic, "denoise": denoise, "complete": complete, "labels": labels}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--data", nargs="+", default=None, choices=LOADERS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[5101, 5102])
+    arguments = parser.parse_args()
+    names = arguments.data or list(LOADERS)
+    warnings.simplefilter("ignore")
+    with threadpool_limits(1):
+        found = list(PARTS[arguments.part](names, arguments.seeds))
+    chosen = f" --data {' '.join(arguments.data)}" if arguments.data else ""
+    command = (
+        f"python benchmarks/bench_default.py {arguments.part}{chosen} --seeds {' '.join(map(str, arguments.seeds))}"
+    )
+    notes = "Means over the seeds; numbers of parameters in parentheses; seconds are processor time on one thread."
+    title = f"# The default: {arguments.part}\n\n{notes}"
+    write(
+        "_".join(["default", arguments.part, *(arguments.data or [])]) + ".md",
+        command,
+        [title, *found],
+        "tensorly",
+        "scikit-learn",
+        "tensortools",
+    )
+
+
+if __name__ == "__main__":
+    main()
