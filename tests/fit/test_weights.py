@@ -4,7 +4,8 @@ import pytest
 from samples import KINDS, random_decomposition
 
 from boolcp.fit.weights import NormalEquations, atom_products, atom_system
-from boolcp.storage import DenseTensor
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.storage import DenseTensor, ListedTensor, MaskedTensor
 
 
 def grow(X, atoms):
@@ -65,3 +66,19 @@ def test_a_dependent_atom_is_refused_and_changes_nothing(rng):
 def test_dependence_does_not_ask_for_the_scale(rng):
     atoms = 1e-9 * rng.standard_normal((3, 30))
     assert len(grow(rng.standard_normal(30), list(atoms)).rhs) == 3
+
+
+@pytest.mark.parametrize("rank", [1, 2, 5])
+def test_the_system_over_observed_entries_is_that_of_the_arrays(rank, rng):
+    shape = (6, 7, 8)
+    observed = rng.random(shape) < 0.6
+    X = np.where(observed, rng.standard_normal(shape), 0.0)
+    atoms = []
+    for mode in (0, 2, 2):
+        others = [d for n, d in enumerate(shape) if n != mode]
+        atoms.append(Atom(mode, rng.random(shape[mode]) < 0.5, [rng.standard_normal((d, rank)) for d in others]))
+    M = np.stack([BooleanCP(shape, (atom,), [1.0]).to_tensor() * observed for atom in atoms]).reshape(3, -1)
+    for storage in (MaskedTensor(X, observed), ListedTensor(np.argwhere(observed), X[observed], shape)):
+        G, b = atom_system(storage, tuple(atoms))
+        np.testing.assert_allclose(G, M @ M.T, atol=1e-10)
+        np.testing.assert_allclose(b, M @ X.ravel(), atol=1e-10)

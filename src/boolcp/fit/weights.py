@@ -10,6 +10,7 @@ from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.storage.protocol import ObservedStorage, Storage
 
 DEPENDENT = 1e-10  # squared distance to the span of the active atoms, relative to |M|^2, that counts as none
+MANY_COLUMNS = 3  # for each atom, from which products over observed entries are summed entry by entry
 
 
 def atom_products(data: Storage, atoms: tuple[Atom, ...], atom: Atom) -> tuple[np.ndarray, float]:
@@ -24,7 +25,8 @@ def atom_products(data: Storage, atoms: tuple[Atom, ...], atom: Atom) -> tuple[n
 def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return G (K, K) and b (K,) of the weights: <M_k, M_l> and <X, M_k> over the entries of `data`."""
     W = BooleanCP(data.shape, atoms, np.ones(len(atoms)))
-    if atoms and not W.is_block:
+    is_short = data.is_complete or sum(atom.rank or 0 for atom in atoms) <= MANY_COLUMNS * len(atoms)
+    if atoms and not W.is_block and is_short:
         A = W.matrices[0]
         H, P = data.normal_equations(W.matrices, 0)
         G = A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A)
