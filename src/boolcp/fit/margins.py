@@ -4,6 +4,7 @@ from typing import cast
 
 import numpy as np
 
+from boolcp.fit.weights import has_many_columns
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.bits import real_dims
 from boolcp.result.trust import Trust, stands_out
@@ -26,9 +27,10 @@ def judge_bits(data: Storage, W: BooleanCP) -> Trust:
 def flip_terms(data: Storage, W: BooleanCP) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Return for each atom <R_i, c V> and |c V|^2 over the observed entries of each slice i, with R = X - W."""
     g, h = [np.zeros(0)] * W.n_atoms, [np.zeros(0)] * W.n_atoms
+    terms = _terms_of_blocks if W.is_block or has_many_columns(data, W.atoms) else _terms_of_columns
     for mode in sorted(set(W.boolean_mode.tolist())):
         members = np.flatnonzero(W.boolean_mode == mode)
-        products, squares = (_terms_of_blocks if W.is_block else _terms_of_columns)(data, W, mode, members)
+        products, squares = terms(data, W, mode, members)
         for place, k in enumerate(members):
             g[k], h[k] = products[:, place], squares[:, place]
     return g, h

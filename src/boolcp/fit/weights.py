@@ -22,11 +22,16 @@ def atom_products(data: Storage, atoms: tuple[Atom, ...], atom: Atom) -> tuple[n
     return products[:-1], float(products[-1])
 
 
+def has_many_columns(data: Storage, atoms: tuple[Atom, ...]) -> bool:
+    """Return True if each row of normal equations over observed entries is large: then blocks are cheaper."""
+    n_columns = sum(atom.rank or 0 for atom in atoms)
+    return not data.is_complete and data.n_passes == 0 and n_columns > MANY_COLUMNS * len(atoms)
+
+
 def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return G (K, K) and b (K,) of the weights: <M_k, M_l> and <X, M_k> over the entries of `data`."""
     W = BooleanCP(data.shape, atoms, np.ones(len(atoms)))
-    is_short = data.is_complete or sum(atom.rank or 0 for atom in atoms) <= MANY_COLUMNS * len(atoms)
-    if atoms and not W.is_block and is_short:
+    if atoms and not W.is_block and not has_many_columns(data, atoms):
         A = W.matrices[0]
         H, P = data.normal_equations(W.matrices, 0)
         G = A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A)
