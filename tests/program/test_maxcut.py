@@ -431,3 +431,24 @@ def test_all_vectors_are_compared_part_by_part(rng, d, is_ratio):
     assert value == pytest.approx(best, rel=1e-12)
     assert value <= bound <= best * (1 + 1e-9)
     assert maxcut.objective(F @ F.T, z, is_ratio) == value
+
+
+def test_crossings_of_a_large_matrix_continue_while_they_gain(rng, monkeypatch):
+    A = rng.standard_normal((60, 60))
+    C = DenseGram(A + A.T)
+    start = flips.local_search(C, rng.random((8, 60)) < 0.5, False)
+    crossed = []
+
+    def search(C, Z, *args, local_search=flips.local_search, **options):
+        crossed.append(len(Z))
+        return local_search(C, Z, *args, **options)
+
+    monkeypatch.setattr(flips, "local_search", search)
+    found = {}
+    for large in (500, 10):
+        monkeypatch.setattr(flips, "LARGE", large)
+        crossed.clear()
+        pool = flips.recombine(C, start, np.random.default_rng(0), False, 3, 0)
+        found[large] = pool[0].value, len(crossed) - 1
+    assert found[500][1] == 3 < found[10][1] <= 3 * flips.MAX_ROUNDS
+    assert found[10][0] >= found[500][0] >= start[0].value

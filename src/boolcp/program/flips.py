@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from boolcp.program._kernels import best_signed, respond
 from boolcp.program.grams import MAX_FLIP_COST, Array, Bits, Gram, Quadratic, as_gram
 
+LARGE = 500  # rows beyond which crossings continue while they gain, and are searched longer
+MAX_ROUNDS = 4  # times the rounds that may pass without gain, at most
 DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 
 
@@ -90,15 +92,28 @@ def best_of(pool: list[Found]) -> Bits:
     return min(ties, key=lambda z: (z.sum(), (~z).tobytes()))
 
 
+def is_large(C: Gram) -> bool:
+    """Return True if C has many rows, each of them at hand."""
+    return len(C) > LARGE and not C.is_thin
+
+
 def recombine(
     C: Gram, pool: list[Found], rng: np.random.Generator, is_ratio: bool, n_rounds: int, n_idle: int
 ) -> list[Found]:
-    """Return the best of the pool after tabu searches from each and from crossings of random pairs."""
+    """Return the best of the pool after tabu searches from each and from crossings of random pairs.
+
+    There are `n_rounds` of them. For a large C they end after so many in a row that find nothing better, or MAX_ROUNDS
+    times as many.
+    """
     pool = local_search(C, np.array([z for _, z in pool[:8]]), is_ratio, n_idle=n_idle // 3)
-    for _ in range(n_rounds if len(pool) > 1 else 0):
+    n_most = n_rounds * (MAX_ROUNDS if is_large(C) else 1)
+    n_done, n_left, best = 0, n_rounds, pool[0].value
+    while len(pool) > 1 and n_left and n_done < n_most:
         i, j = rng.choice(len(pool), size=2, replace=False)
         child = np.where(rng.random(len(C)) < 0.5, pool[i].z, pool[j].z)
         pool = merge(pool, local_search(C, child[None], is_ratio, n_idle=n_idle))[:8]
+        n_done, n_left = n_done + 1, n_rounds if pool[0].value > best else n_left - 1
+        best = pool[0].value
     return pool
 
 

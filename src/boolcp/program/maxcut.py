@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from boolcp import checks
 from boolcp.program._kernels import asymmetry
-from boolcp.program.flips import best_of, first_starts, local_search, merge, recombine
+from boolcp.program.flips import best_of, first_starts, is_large, local_search, merge, recombine
 from boolcp.program.grams import Array, Bits, Gram, as_gram
 from boolcp.program.relaxation import EPSILON, round_hyperplanes, solve_sdp
 
@@ -217,6 +217,7 @@ def search(
         bound = C.eigenvalue_bound(pool[0].z + 0.1 * rng.random(len(C))) if is_ratio else A.bound(V)
     if effort != "quick" and (bound is None or pool[0].value < bound * (1 - 1e-9)):
         n_rounds, n_idle = (30, 5 * len(C)) if effort == "thorough" else (12, min(len(C), 1000))
+        n_idle *= 2 if effort == "default" and is_large(C) else 1
         pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle)
     z = best_of(pool)
     if certify and is_ratio and proof != "eigenvalue":
