@@ -12,16 +12,29 @@ import numpy as np
 from boolcp.checks import is_lazy
 from boolcp.memory import float_bytes, read_memory
 from boolcp.storage.dense import DenseTensor
-from boolcp.storage.observed import SPARSE, ListedTensor, MaskedTensor
+from boolcp.storage.observed import SPARSE, ListedTensor, MaskedTensor, WeightedTensor
 from boolcp.storage.protocol import Storage
 from boolcp.storage.sources import find_map
 from boolcp.storage.tucker import TuckerTensor, compress
 
-__all__ = ["DenseTensor", "ListedTensor", "MaskedTensor", "TuckerTensor", "complete_tensor", "compress", "make_storage"]
+__all__ = [
+    "DenseTensor",
+    "ListedTensor",
+    "MaskedTensor",
+    "TuckerTensor",
+    "WeightedTensor",
+    "complete_tensor",
+    "compress",
+    "make_storage",
+]
 
 
-def make_storage(X: np.ndarray, observed: np.ndarray | None = None) -> DenseTensor | MaskedTensor | ListedTensor:
-    """Return the storage of an array: dense if complete, masked or, if few entries are observed, listed."""
+def make_storage(
+    X: np.ndarray, observed: np.ndarray | None = None, weights: np.ndarray | None = None
+) -> DenseTensor | MaskedTensor | ListedTensor:
+    """Return the storage of an array: weighted, dense if complete, masked or, if few entries are observed, listed."""
+    if weights is not None:
+        return WeightedTensor(X, weights if observed is None else weights * observed)
     if observed is None:
         return DenseTensor(X)
     if np.count_nonzero(observed) >= SPARSE * X.size:

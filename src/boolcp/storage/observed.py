@@ -38,6 +38,11 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
         """Return the mask with its modes in their own order, a view."""
         return self._in_place(self._mask)
 
+    @property
+    def _shares(self) -> np.ndarray:
+        """Return by what each entry counts, in the memory order of `_array`: 1 where it is observed, else 0."""
+        return self._mask
+
     def describe(self) -> dict[str, Any]:
         """Return shape, dtype, the number of observed entries, and the fingerprints of the entries and the mask."""
         return super().describe() | {"number of observed entries": self.n_observed, "mask": fingerprint(self.mask)}
@@ -73,14 +78,14 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
         ordered, at = [np.asarray(factors[n], dtype=float) for n in self._order], self._order.index(mode)
         K = ordered[0].shape[1]
         rows, columns = np.tril_indices(K)
-        mask = contractions.around(self._mask, at)
-        d = mask.shape[1]
+        shares = contractions.around(self._shares, at)
+        d = shares.shape[1]
         lower = np.zeros((d, len(rows)))
         before = contractions.khatri_rao(ordered[:at]) if at else np.ones((1, K))
         after = contractions.khatri_rao(ordered[at + 1 :]) if at + 1 < self.ndim else np.ones((1, K))
         for part, product in _products(before, after, max(1, contractions.CHUNK // len(rows))):
             squares = product[:, rows] * product[:, columns]
-            lower += _columns(mask, part).astype(float) @ squares
+            lower += _columns(shares, part).astype(float) @ squares
         H = np.empty((d, K, K))
         H[:, rows, columns] = H[:, columns, rows] = lower
         return H
@@ -90,18 +95,18 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
         if W.n_atoms == 0:
             return self
         R = np.ascontiguousarray(W.to_tensor().transpose(self._order), dtype=self.dtype)
+        R *= self._shares
         np.subtract(self._array, R, out=R)
-        R *= self._mask
         return self._with(R)
 
     def observed(self) -> "MaskedTensor":
         """Return ones on the same observed entries."""
-        return self._with(self._mask.astype(float))
+        return self._with(self._shares.astype(float))
 
     def restrict(self, W: BooleanCP) -> "MaskedTensor":
         """Return W on the same observed entries."""
         values = np.ascontiguousarray(W.to_tensor().transpose(self._order))
-        values *= self._mask
+        values *= self._shares
         return self._with(values)
 
     def _with(self, values: np.ndarray) -> "MaskedTensor":
@@ -112,6 +117,50 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
         """Return the complete tensor with zeros in the missing places and the others scaled up to make up for them."""
         scale = self.dtype.type(self._array.size / self.n_observed)
         return DenseTensor(self._in_place(self._array * scale))
+
+
+class WeightedTensor(MaskedTensor):
+    """An array with a weight w >= 0 for each entry: the loss is sum w (x - W)^2, and w = 0 means missing.
+
+    Its numbers are w x, those of its residual w (x - W), the gradient. So every question that is linear in the data
+    is answered for the weighted loss; only the norm and the complete tensor divide by the weights.
+    """
+
+    def __init__(self, X: np.ndarray, weights: np.ndarray, *, is_scaled: bool = False) -> None:
+        mask = weights > 0
+        super().__init__(X if is_scaled else np.where(mask, X, X.dtype.type(0)) * weights, mask, is_zeroed=True)
+        self._weights = np.ascontiguousarray(weights.transpose(self._order), dtype=float)
+
+    @property
+    def _shares(self) -> np.ndarray:
+        """Return the weights, in the memory order of `_array`."""
+        return self._weights
+
+    def _unweighted(self) -> np.ndarray:
+        """Return the entries without their weights, in the memory order of `_array`."""
+        return np.divide(self._array, self._weights, out=np.zeros_like(self._array), where=self._mask)
+
+    def describe(self) -> dict[str, Any]:
+        """Return shape, dtype, the number of observed entries, and the fingerprints of entries, mask and weights."""
+        return super().describe() | {"weights": fingerprint(self._in_place(self._weights))}
+
+    @cached_property
+    def squared_norm(self) -> float:
+        """The sum of w x^2, or of w (x - W)^2 for a residual."""
+        return float(np.sum(self._array * self._unweighted(), dtype=float))
+
+    def normal_equations(self, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return H (d_n, K, K) and P (d_n, K) of the weighted least squares."""
+        return self._row_grams(factors, mode), np.asarray(self.mttkrp(factors, mode), dtype=float)
+
+    def _with(self, values: np.ndarray) -> "WeightedTensor":
+        """Return the tensor of other values, which are weighted already, in the memory order of `_array`."""
+        return WeightedTensor(self._in_place(values), self._in_place(self._weights), is_scaled=True)
+
+    def filled(self) -> DenseTensor:
+        """Return the complete tensor without weights, zeros in the missing places, the others scaled up for them."""
+        scale = self.dtype.type(self._array.size / self.n_observed)
+        return DenseTensor(self._in_place(self._unweighted() * scale))
 
 
 def _products(before: np.ndarray, after: np.ndarray, size: int) -> Iterator[tuple[tuple[slice, slice], np.ndarray]]:
