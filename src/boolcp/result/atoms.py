@@ -581,7 +581,7 @@ class BooleanCP:
         >>> W = boolcp.decompose(X, 2, random_state=0)
         >>> bit = W.uncertain_bits()[0]
         >>> bit.atom, bit.label, bit.is_on, bit.confidence < 0.95
-        (1, 'mode 0, entry 3', True, True)
+        (1, 'mode 0, entry 3', False, True)
         """
         return trusts.uncertain_bits(self, below)
 

@@ -51,7 +51,7 @@ class ConditionTest:
     --------
     >>> import boolcp
     >>> recording = boolcp.datasets.simulate_recording(random_state=0)
-    >>> W = boolcp.decompose(recording.X, 3, random_state=0)
+    >>> W = boolcp.decompose(recording.X, 3, atom_rank=1, random_state=0)
     >>> state = ["rest" if on else "task" for on in W.atoms[2].z]  # as if the trials of atom 2 were those of rest
     >>> boolcp.test_conditions(W, state, mode=2)
     ConditionTest(1 of 3 atoms differ between task, rest)

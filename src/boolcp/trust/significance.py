@@ -98,7 +98,7 @@ class Significance:
         atom  mode   score         p  p adjusted
            0     0    29.9   <0.0001     <0.0001
            1     1    27.5   <0.0001     <0.0001
-           2     0     0.9      0.19        0.19
+           2     2       -         1           1
         """
         level = "" if np.isnan(self.sigma) else f", sigma {self.sigma:.3g}"
         rows = ["atom  mode   score         p  p adjusted"]
