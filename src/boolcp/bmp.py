@@ -1,6 +1,6 @@
 """BMP: the door to Boolean matching pursuit, a scikit-learn estimator."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -36,9 +36,11 @@ FREE = {"n_atoms", "n_init", "max_iter", "certify", "compression", "random_state
 AUTO = "auto"
 EXACT = 1e-8  # share of variance not explained that counts as none
 OUTSIDE = 0.1  # share of the range of the data by which a fill may leave it without a warning
+NOISE_FLOOR = 1e-3  # variance of a slice at least, relative to their mean, of which weights are estimated
 SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none
 
 Callback = Callable[[Progress], Any]
+Weights = ArrayLike | Mapping[int | str, ArrayLike] | str | int
 
 
 class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -188,6 +190,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         y: None = None,
         *,
         mask: ArrayLike | None = None,
+        weights: Weights | None = None,
         checkpoint: str | PathLike[str] | None = None,
         callback: Callback | None = None,
     ) -> "BMP":
@@ -202,6 +205,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             Ignored.
         mask : array-like of bool, optional
             True where X is observed.
+        weights : array-like, dict or str, optional
+            How much each entry counts in the loss, sum w (x - W)^2; 0 means missing. One over the variance of its noise
+            is best. An array of the shape of X; or vectors by mode, ``{"channel": vector}`` or ``{0: vector}``, which
+            are multiplied; or the name or index of a mode, whose slices get one over the variance that a first fit
+            without weights leaves of them. For arrays in memory. Blocks are not tried: "auto" means rank one.
         checkpoint : str or path, optional
             A file that stores the progress of the fit. It is written at the end of each stage, and after steps (an
             atom, a start, a sweep over the full data) at most once a second and for at most a tenth of the time. If
@@ -234,10 +242,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         'stopped by the callback: this is the best result so far'
         """
         if self.n_atoms == AUTO:
+            if weights is not None:
+                raise ValueError('n_atoms="auto" does not take weights: pass a number.')
             return self._fit_chosen(X, mask, checkpoint=checkpoint, callback=callback)
         self._check_parameters()
         checks.check_callback(callback)
-        data, labels = self._read(X, mask, is_fitted=False)
+        if isinstance(weights, str | int):
+            weights = self._noise_weights(X, mask, weights)
+        data, labels = self._read(X, mask, weights, is_fitted=False)
         rng = checks.make_generator(self.random_state)
         job = self._job(data, labels, rng)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
@@ -278,7 +290,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if not self.selection_.n_atoms:
             checks.warn_no_atom()
         chosen = clone(self).set_params(n_atoms=max(self.selection_.n_atoms, 1), random_state=rng)
-        chosen.fit(X, mask, **how)
+        chosen.fit(X, mask=mask, **how)
         for name in vars(chosen).keys() - self.get_params().keys():
             setattr(self, name, getattr(chosen, name))
         return self
@@ -546,8 +558,22 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             with Watch(job.rng, callbacks, files, header) as watch:
                 yield watch, state
 
-    def _read(self, X: Any, mask: ArrayLike | None, *, is_fitted: bool) -> tuple[Storage, Labels | None]:
+    def _noise_weights(self, X: Any, mask: ArrayLike | None, mode: str | int) -> dict[str | int, np.ndarray]:
+        """Return one over the variance that a fit without weights leaves of each slice along a mode, on average one."""
+        first = clone(self).set_params(certify=False, warm_start=False, verbose=0)
+        data, labels = first._read(X, mask, is_fitted=False)
+        at = checks.check_mode(mode, data.ndim, None if labels is None else labels.dims, name="weights")
+        R = data.residual(first.fit(X, mask=mask).decomposition_)
+        variance = np.diag(R.gram(at)) / np.maximum(data.n_observed_along(at), 1)
+        weights = 1 / np.maximum(variance, NOISE_FLOOR * variance.mean() or 1.0)
+        return {mode: weights / weights.mean()}
+
+    def _read(
+        self, X: Any, mask: ArrayLike | None, weights: Weights | None = None, *, is_fitted: bool
+    ) -> tuple[Storage, Labels | None]:
         """Return the storage of X and its labels; `is_fitted` says that X is new data for a fitted model."""
+        if weights is not None and (checks.is_listed(X) or stays_out(read_labels(X)[0], self.max_memory)):
+            raise TypeError("weights are for arrays in memory: X is a list of entries, or is read in slabs.")
         if checks.is_listed(X):
             indices, values, shape = checks.check_listed(X)
             return listed_or_masked(indices, values, shape), None
@@ -562,7 +588,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             X = load(X)
         X, observed = checks.check_tensor(X, mask)
         validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
-        return make_storage(X, observed), labels
+        if weights is not None:
+            weights = checks.check_weights(weights, X.shape, None if labels is None else labels.dims)
+        return make_storage(X, observed, weights), labels
 
     def _read_lazy(self, X: Any, mask: Any, labels: Labels | None, *, is_fitted: bool) -> Storage | None:
         """Return the storage of a lazy array, or None if these parameters need it in memory."""
@@ -607,7 +635,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
 
 def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
-    """Return the BooleanCP of X in one call; options are those of BMP, and `mask`.
+    """Return the BooleanCP of X in one call; options are those of BMP, and `mask` and `weights`.
 
     Examples
     --------
@@ -616,8 +644,8 @@ def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
     >>> boolcp.decompose(X, 2, random_state=0).n_atoms
     2
     """
-    mask = options.pop("mask", None)
-    return BMP(n_atoms, **options).fit(X, mask=mask).decomposition_
+    how = {name: options.pop(name) for name in ("mask", "weights") if name in options}
+    return BMP(n_atoms, **options).fit(X, **how).decomposition_
 
 
 def is_same(a: Any, b: Any) -> bool:

@@ -150,6 +150,32 @@ def check_mask(mask: ArrayLike | None, shape: Sequence[int]) -> np.ndarray | Non
     return mask
 
 
+def check_weights(weights: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> np.ndarray:
+    """Return a weight for each entry, from an array of the shape of X or from vectors by mode, {mode: (d_n,)}."""
+    if isinstance(weights, Mapping):
+        product = np.ones(tuple(shape))
+        for name, given in weights.items():
+            mode = check_mode(name, len(shape), dims, name="weights")
+            vector = np.asarray(given, dtype=float)
+            if vector.shape != (shape[mode],):
+                raise ValueError(f"weights of mode {name!r}: shape {vector.shape}, but it has {shape[mode]} entries.")
+            product *= np.moveaxis(vector.reshape(-1, *[1] * (len(shape) - 1)), 0, mode)
+        weights = product
+    weights = np.asarray(weights, dtype=float)
+    if weights.shape != tuple(shape):
+        raise ValueError(
+            f"weights has shape {weights.shape}, but X has shape {tuple(shape)}: pass an array of that shape, vectors "
+            f"by mode, as in {{0: vector}}, or the name of a mode."
+        )
+    bad = np.argwhere(~(np.isfinite(weights) & (weights >= 0)))
+    if len(bad):
+        place = tuple(bad[0].tolist())
+        raise ValueError(f"weights must be finite and at least 0, but it is {weights[place]} at {place}.")
+    if not weights.any():
+        raise ValueError("weights is zero everywhere: no entry of X counts.")
+    return weights
+
+
 def find_observed(X: np.ndarray, mask: np.ndarray | None, name: str) -> np.ndarray | None:
     """Return where X is observed (not NaN, not masked), or None if it is everywhere; infinity there is an error."""
     finite = np.isfinite(X)

@@ -18,8 +18,8 @@ Ranked = tuple[float, float, BooleanCP]  # risk without bits, loss |X - W|^2, an
 
 
 def takes_blocks(data: Storage) -> bool:
-    """Return True if blocks may be tried: on data in memory, of which filled copies fit in memory as well."""
-    return data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_ENTRIES
+    """Return True if blocks may be tried: on data in memory, of which filled copies fit in memory, without weights."""
+    return data.n_passes == 0 and not data.is_weighted and np.prod(data.shape, dtype=float) <= MAX_ENTRIES
 
 
 def is_rank_one(W: BooleanCP) -> bool:

@@ -126,6 +126,8 @@ class WeightedTensor(MaskedTensor):
     is answered for the weighted loss; only the norm and the complete tensor divide by the weights.
     """
 
+    is_weighted = True
+
     def __init__(self, X: np.ndarray, weights: np.ndarray, *, is_scaled: bool = False) -> None:
         mask = weights > 0
         super().__init__(X if is_scaled else np.where(mask, X, X.dtype.type(0)) * weights, mask, is_zeroed=True)

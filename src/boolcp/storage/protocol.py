@@ -34,6 +34,7 @@ reduced(mode, U)                  the storage of X contracted with the columns o
 describe()                        what identifies the data in a checkpoint, as JSON can hold it
 n_passes, ask_ahead(groups)       passes made over data on disk (0 in memory), and one that serves several questions
 is_compressed, core               X = core x_n U_n; X itself if it is not compressed
+is_weighted                       whether entries count differently in the loss
 left_out                          |X|^2 - |core|^2, what the compression left out
 expand(factors)                   U_n A_n: factors of the core as factors of the tensor
 coordinates(factors)              U_n' A_n: factors of the tensor as factors of the core
@@ -136,6 +137,7 @@ class Storage(Tensor, Protocol):
     """What a fit asks of its data, with the answers of a tensor in memory that is not compressed."""
 
     is_compressed: bool = False
+    is_weighted: bool = False
 
     @property
     def n_observed(self) -> int:
