@@ -91,7 +91,8 @@ def test_every_question_is_answered_with_the_shape_that_is_stated(kind, rng):
     found = shapes(data, random_decomposition(SHAPE, "rank two", rng))
     for name, (shape, stated) in found.items():
         assert tuple(shape) == tuple(stated), name
-    other = {"shape", "ndim", "dtype", "is_complete", "has_gram", "is_compressed", "bases", "describe", "mask"}
+    other = {"shape", "ndim", "dtype", "is_complete", "is_compressed", "is_weighted", "has_gram", "bases", "describe"}
+    other |= {"mask"}
     expected = questions(protocol.CompleteStorage if kind in COMPLETE else protocol.ObservedStorage)
     assert expected == set(found) | other
     named = questions(protocol.LazyStorage) if kind in LAZY else expected
@@ -103,6 +104,7 @@ def test_a_storage_says_what_it_is(kind, rng):
     data, X, mask = make(kind, rng)
     W = random_decomposition(SHAPE, "rank one", rng)
     assert data.is_complete == (kind in COMPLETE) and data.is_compressed == (kind == "compressed")
+    assert not data.is_weighted
     assert (data.shape, data.ndim, data.dtype) == (SHAPE, 3, np.dtype(float))
     assert data.has_gram(0) is True
     assert data.residual(W).is_complete == data.is_complete
