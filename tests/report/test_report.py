@@ -447,6 +447,12 @@ def test_conditions_are_named_only_if_a_test_finds_them(rng):
 def test_tests_that_were_asked_for_are_the_only_ones_and_all_count_for_false_discoveries(rng):
     W = labelled_atoms(rng)
     every, asked = tested.find_tests(W, {}), tested.find_tests(W, {"tests": {"correct": {"blocks": "drug"}}})
+    coded = replace(
+        W, labels=replace(W.labels, extra={"code": ("trial", np.arange(30) % 3), "n": ("trial", np.arange(30))})
+    )
+    assert list(tested.find_tests(coded, {})) == ["code"], (
+        "numbers that repeat are conditions, numbers that count are not"
+    )
     assert list(every) == ["drug", "correct"] and list(asked) == ["correct"] and "3 blocks" in asked["correct"].scheme
     p = np.concatenate([every["drug"].p_value, every["correct"].p_value])
     together = np.concatenate([every["drug"].p_adjusted, every["correct"].p_adjusted])
@@ -573,6 +579,12 @@ def test_signs_agree_between_overview_and_card(rng):
 @pytest.mark.parametrize("n_atoms", [1, 5, 7, 8, 40])
 def test_no_two_atoms_have_one_color(n_atoms):
     assert len(set(charts.atom_colors(n_atoms))) == n_atoms
+
+
+@pytest.mark.parametrize("n_groups", [2, 7, 8, 12])
+def test_no_two_groups_have_one_color_and_none_is_black(n_groups):
+    colors = charts.group_colors(n_groups)
+    assert len(set(colors)) == len(colors) == n_groups and "#000000" not in colors
 
 
 def test_bars_of_conditions_have_their_numbers_and_spread(rng):

@@ -134,7 +134,10 @@ def groups_of(W: BooleanCP) -> list[tuple[int, str]]:
             values = np.asarray(values)
             n_groups = len({str(value) for value in values})
             top = MAX_STATES if n_groups == len(values) else MAX_GROUPS
-            if values.dtype.kind in "USb" and 2 <= n_groups <= top:
+            is_code = (
+                values.dtype.kind in "iu" and name != dim and 2 * n_groups <= len(values)
+            )  # 1 and 2, again and again
+            if (values.dtype.kind in "USb" or is_code) and 2 <= n_groups <= top:
                 found.append((n, name))
     return found
 

@@ -31,6 +31,7 @@ MAX_CELLS = 25_000  # of an image; beyond, neighbors are averaged
 MAX_MARKERS = 60
 MAX_ELECTRODE_NAMES = 34
 FEW, LETTERS = 8, 20  # so many names have room for so many letters
+LETTERS_ACROSS = 42  # that a narrow chart has room for
 COLORS = (*LINES[:6], "#8A8A8A")  # without black, which a dark page would hide
 OUTLINE, ZERO = "#6B6B6B", "#9A9A9A"
 BITS = [[0, OFF], [0.5, UNKNOWN], [1, ON]]
@@ -53,6 +54,12 @@ def atom_colors(n_atoms: int) -> list[str]:
         return list(COLORS[:n_atoms])
     lights = (40, 55, 70)  # neighbors differ in hue, the same hue differs in lightness
     return [f"hsl({round(137.508 * k % 360, 1)}, 65%, {lights[k % len(lights)]}%)" for k in range(n_atoms)]
+
+
+def group_colors(n_groups: int) -> list[str]:
+    """Return one color for each group, no two of them equal, none black."""
+    known = [color for color in GROUP_COLORS if color != "#000000"]
+    return known[:n_groups] if n_groups <= len(known) else atom_colors(n_groups)
 
 
 def bit_values(W: BooleanCP, k: int) -> np.ndarray:
@@ -223,9 +230,9 @@ def groups_chart(means: Any, is_boolean: bool) -> Chart:
     The lines of shares reach over their 95 % interval (Wilson), those of means one standard deviation to each side.
     """
     members = np.flatnonzero(means.is_boolean == is_boolean).tolist()
-    traces = []
+    traces, colors = [], group_colors(len(means.conditions))
     for c, (name, count) in enumerate(zip(means.conditions, means.counts, strict=True)):
-        color = GROUP_COLORS[c % len(GROUP_COLORS)]
+        color = colors[c]
         for k in members:
             mean = means.mean[k, c]
             low, high = _wilson(mean, count) if is_boolean else (mean - means.spread[k, c], mean + means.spread[k, c])
@@ -248,7 +255,7 @@ def _wilson(share: float, n: int) -> tuple[float, float]:
     """Return the 95 % interval of a share of n."""
     from scipy.stats import binomtest
 
-    if not n or np.isnan(share):
+    if n < 2 or np.isnan(share):
         return share, share
     interval = binomtest(round(share * n), int(n)).proportion_ci(method="wilson")
     return float(interval.low), float(interval.high)
@@ -356,14 +363,16 @@ def _with_bands(layout: Chart, W: BooleanCP, mode: int) -> Chart:
     places = even_places_of(W, mode)
     x = np.arange(W.shape[mode], dtype=float) if places is None else places
     half = 0.5 if len(x) < 2 else _step(x) / 2
-    shapes, notes = [], []
+    shapes, notes, colors = [], [], group_colors(len(found))
     for band in found:
-        color, ends = GROUP_COLORS[band.number % len(GROUP_COLORS)], (x[band.start] - half, x[band.stop - 1] + half)
+        color, ends = colors[band.number], (x[band.start] - half, x[band.stop - 1] + half)
         box = {"type": "rect", "xref": "x", "yref": "paper", "y0": BAND[0], "y1": BAND[1], "line": {"width": 0}}
         shapes.append(box | {"x0": float(ends[0]), "x1": float(ends[1]), "fillcolor": color})
         name = plain(shortened(f"{band.name} ({band.stop - band.start})", LETTERS))
         place = {"xref": "x", "yref": "paper", "x": float(sum(ends) / 2), "y": BAND[1], "yanchor": "bottom"}
-        if (band.stop - band.start) * 60 >= W.shape[mode] * len(name):  # a name as wide as its band, or none
+        if (band.stop - band.start) * LETTERS_ACROSS >= W.shape[mode] * len(
+            name
+        ):  # a name as wide as its band, or none
             notes.append(place | {"text": name, "showarrow": False, "font": {"size": 10}})
     margin = layout["margin"] | {"t": 44}
     return layout | {"shapes": shapes, "annotations": notes, "margin": margin}

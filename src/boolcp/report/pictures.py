@@ -146,7 +146,8 @@ def group_parts(W, tests):
             rows += [(k, cells[k] + test_cells(test, k), what) for k in members]
             if members:
                 spread = "lines: 95 % interval" if is_boolean else "lines: standard deviation"
-                chart, caption = charts.groups_chart(means, is_boolean), f"{what} by {name}; {spread}"
+                spread = f"; {spread}" if max(means.counts) > 1 else ""
+                chart, caption = charts.groups_chart(means, is_boolean), f"{what} by {name}{spread}"
                 figures.append(figure(chart, f"{caption}; the numbers are in the table", caption))
         place = plotting.mode_text(W, mode)
         title = f"By {name}" if place == name else f"By {name} along {place}"
