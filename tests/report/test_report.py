@@ -447,12 +447,10 @@ def test_conditions_are_named_only_if_a_test_finds_them(rng):
 def test_tests_that_were_asked_for_are_the_only_ones_and_all_count_for_false_discoveries(rng):
     W = labelled_atoms(rng)
     every, asked = tested.find_tests(W, {}), tested.find_tests(W, {"tests": {"correct": {"blocks": "drug"}}})
-    coded = replace(
-        W, labels=replace(W.labels, extra={"code": ("trial", np.arange(30) % 3), "n": ("trial", np.arange(30))})
-    )
-    assert list(tested.find_tests(coded, {})) == ["code"], (
-        "numbers that repeat are conditions, numbers that count are not"
-    )
+    codes = np.arange(30) % 3
+    extra = {"code": ("trial", codes), "again": ("trial", codes), "n": ("trial", np.arange(30))}
+    coded = replace(W, labels=replace(W.labels, extra=extra))  # repeated numbers are conditions, once; a count is not
+    assert list(tested.find_tests(coded, {})) == ["code"]
     assert list(every) == ["drug", "correct"] and list(asked) == ["correct"] and "3 blocks" in asked["correct"].scheme
     p = np.concatenate([every["drug"].p_value, every["correct"].p_value])
     together = np.concatenate([every["drug"].p_adjusted, every["correct"].p_adjusted])

@@ -122,24 +122,22 @@ def groups_of(W: BooleanCP) -> list[tuple[int, str]]:
     """Return the coordinates that sort the entries of a mode into a few groups, as pairs of mode and name.
 
     Conditions of trials and areas of channels are such; so is a mode that is itself a few named states. The coordinate
-    "condition" comes first.
+    "condition" comes first, and of coordinates with equal values only the first is there.
     """
     if W.labels is None:
         return []
-    found = []
+    found: dict[tuple[int, tuple[str, ...]], str] = {}
     for n, dim in enumerate(W.labels.dims):
         own = {dim: W.labels.coords[dim]} if dim in W.labels.coords else {}
         further = {name: values for name, (where, values) in W.labels.extra.items() if where == dim}
         for name, values in sorted((own | further).items(), key=lambda pair: pair[0] != CONDITION):
-            values = np.asarray(values)
-            n_groups = len({str(value) for value in values})
-            top = MAX_STATES if n_groups == len(values) else MAX_GROUPS
-            is_code = (
-                values.dtype.kind in "iu" and name != dim and 2 * n_groups <= len(values)
-            )  # 1 and 2, again and again
-            if (values.dtype.kind in "USb" or is_code) and 2 <= n_groups <= top:
-                found.append((n, name))
-    return found
+            texts, kind = tuple(str(value) for value in values), np.asarray(values).dtype.kind
+            n_groups = len(set(texts))
+            top = MAX_STATES if n_groups == len(texts) else MAX_GROUPS
+            is_code = kind in "iu" and name != dim and 2 * n_groups <= len(texts)  # 1 and 2, again and again
+            if (kind in "USb" or is_code) and 2 <= n_groups <= top:
+                found.setdefault((n, texts), name)
+    return [(n, name) for (n, _), name in found.items()]
 
 
 def condition_of(W, mode, name=CONDITION):
