@@ -368,12 +368,12 @@ def _with_bands(layout: Chart, W: BooleanCP, mode: int) -> Chart:
         color, ends = colors[band.number], (x[band.start] - half, x[band.stop - 1] + half)
         box = {"type": "rect", "xref": "x", "yref": "paper", "y0": BAND[0], "y1": BAND[1], "line": {"width": 0}}
         shapes.append(box | {"x0": float(ends[0]), "x1": float(ends[1]), "fillcolor": color})
-        name = plain(shortened(f"{band.name} ({band.stop - band.start})", LETTERS))
+        name = shortened(f"{band.name} ({band.stop - band.start})", LETTERS)
         place = {"xref": "x", "yref": "paper", "x": float(sum(ends) / 2), "y": BAND[1], "yanchor": "bottom"}
         if (band.stop - band.start) * LETTERS_ACROSS >= W.shape[mode] * len(
             name
         ):  # a name as wide as its band, or none
-            notes.append(place | {"text": name, "showarrow": False, "font": {"size": 10}})
+            notes.append(place | {"text": plain(name), "showarrow": False, "font": {"size": 10}})
     margin = layout["margin"] | {"t": 44}
     return layout | {"shapes": shapes, "annotations": notes, "margin": margin}
 
