@@ -7,6 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from os import PathLike
 from pathlib import Path
 from typing import TextIO
 
@@ -23,7 +24,7 @@ LOCKED_BYTE = 2**30  # msvcrt keeps others from reading a locked byte: lock one 
 
 @contextmanager
 def replacing(
-    path: str | Path, *, overwrite: bool = False, is_durable: bool = True, temporary: str | Path | None = None
+    path: str | PathLike[str], *, overwrite: bool = False, is_durable: bool = True, temporary: str | Path | None = None
 ) -> Iterator[Path]:
     """Give the path of a new, empty file beside `path`; it replaces `path` at the end, unless something fails.
 
@@ -46,18 +47,18 @@ def replacing(
             raise
 
 
-def write_bytes(path: str | Path, content: bytes, *, overwrite: bool = False, is_durable: bool = True) -> None:
+def write_bytes(path: str | PathLike[str], content: bytes, *, overwrite: bool = False, is_durable: bool = True) -> None:
     """Write bytes, completely or not at all."""
     with replacing(path, overwrite=overwrite, is_durable=is_durable) as temporary:
         temporary.write_bytes(content)
 
 
-def write_text(path: str | Path, text: str, *, overwrite: bool = False) -> None:
+def write_text(path: str | PathLike[str], text: str, *, overwrite: bool = False) -> None:
     """Write text as UTF-8, completely or not at all."""
     write_bytes(path, text.encode(), overwrite=overwrite)
 
 
-def check_free(path: str | Path, *, overwrite: bool = False) -> None:
+def check_free(path: str | PathLike[str], *, overwrite: bool = False) -> None:
     """Raise a FileError if `path` is a folder, or exists and may not be overwritten."""
     path = Path(path)
     if path.is_dir():
@@ -67,7 +68,7 @@ def check_free(path: str | Path, *, overwrite: bool = False) -> None:
 
 
 @contextmanager
-def locked(path: str | Path) -> Iterator[None]:
+def locked(path: str | PathLike[str]) -> Iterator[None]:
     """Keep other processes from `path` until the end of the block: whoever locks it meanwhile gets a FileError.
 
     The lock is held on a file ``.<name>.lock`` beside `path`. The system releases it when the process ends, however it

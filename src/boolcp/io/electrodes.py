@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class Electrode:
         return -self.y if self.is_pixel else self.y
 
 
-def read_electrodes(path):
+def read_electrodes(path: Any) -> Any:
     r"""Return the electrodes of a map by their number or name: {channel: Electrode}.
 
     Parameters
@@ -75,7 +76,7 @@ def read_electrodes(path):
         return places
 
 
-def read_pairs(path):
+def read_pairs(path: Any) -> Any:
     r"""Return the pairs (plus, minus) of a bipolar reference; rows marked NG (no group) are fillers and left out.
 
     Parameters
@@ -112,7 +113,7 @@ def read_pairs(path):
     return pairs
 
 
-def _read_table(path):
+def _read_table(path: Any) -> Any:
     with reading(path, ".csv table"), path.open(newline="", encoding="utf-8-sig") as file:
         rows = [row for row in csv.DictReader(file, restval="") if any(row.values())]
     if not rows:
@@ -120,7 +121,7 @@ def _read_table(path):
     return rows
 
 
-def _column(path, row, kind):
+def _column(path: Any, row: Any, kind: str) -> Any:
     for name in row:
         if name is not None and (name.lower() == kind or name.lower().startswith(f"{kind}_")):
             return name

@@ -1,8 +1,10 @@
 """The error of a file that cannot be used."""
 
 import errno
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 class FileError(ValueError):
@@ -15,23 +17,23 @@ class FileError(ValueError):
     'data.npy: the file is empty. Copy it again.'
     """
 
-    def __init__(self, path, problem, advice):
+    def __init__(self, path: Any, problem: str, advice: str) -> None:
         self.path, self.problem, self.advice = str(path), str(problem), str(advice)
         super().__init__(" ".join(f"{self.path}: {self.problem}. {self.advice}".split()))
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return type(self), (self.path, self.problem, self.advice)
 
 
 class ChoiceError(FileError):
     """A file with several arrays that could be meant: their names are `choices`."""
 
-    def __init__(self, path, problem, advice, choices=()):
+    def __init__(self, path: Any, problem: str, advice: str, choices: Any = ()) -> None:
         super().__init__(path, problem, advice)
         self.choices = tuple(choices)
 
 
-def check_exists(path):
+def check_exists(path: Any) -> Any:
     """Return the path, or raise a FileError that says why it cannot be opened."""
     path = Path(path).expanduser()
     try:
@@ -52,7 +54,7 @@ def check_exists(path):
 
 
 @contextmanager
-def reading(path, kind):
+def reading(path: Any, kind: str) -> Iterator[Any]:
     """Turn whatever a library raises on a damaged file into a FileError."""
     try:
         yield
@@ -72,7 +74,7 @@ def reading(path, kind):
 
 
 @contextmanager
-def writing(path):
+def writing(path: Any) -> Iterator[Any]:
     """Turn what the system raises on a failed write into a FileError."""
     try:
         yield

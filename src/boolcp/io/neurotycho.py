@@ -3,6 +3,8 @@
 import warnings
 from dataclasses import dataclass
 from functools import partial
+from os import PathLike
+from typing import Any
 
 import numpy as np
 
@@ -31,16 +33,16 @@ class Stretch:
 
 
 def read_neurotycho(
-    path,
+    path: str | PathLike[str],
     *,
-    condition=None,
-    session=None,
-    channels=None,
-    skip_bad=False,
-    sampling_rate=None,
-    electrodes=None,
-    progress=False,
-):
+    condition: Any = None,
+    session: Any = None,
+    channels: Any = None,
+    skip_bad: bool = False,
+    sampling_rate: float | None = None,
+    electrodes: Any = None,
+    progress: bool = False,
+) -> Any:
     """Return a NeuroTycho recording as a DataArray channel x time in float32, read channel by channel.
 
     Parameters
@@ -98,7 +100,7 @@ def read_neurotycho(
     return X
 
 
-def _find_parts(path, sessions, times, stretches, condition):
+def _find_parts(path: Any, sessions: Any, times: Any, stretches: Any, condition: Any) -> Any:
     """Return for each session its number of samples and the slices of them that are wanted."""
     parts = []
     for session, t, s in zip(sessions, times, stretches, strict=True):
@@ -110,12 +112,12 @@ def _find_parts(path, sessions, times, stretches, condition):
     return parts
 
 
-def _check_trials(path, sessions, condition):
+def _check_trials(path: Any, sessions: Any, condition: Any) -> None:
     if condition is not None and any(item.trials is not None for item in sessions):
         raise FileError(path, "is cut into trials and has no conditions", "Leave condition= (--condition) out.")
 
 
-def _n_samples(session, times):
+def _n_samples(session: Any, times: Any) -> Any:
     """Return how many numbers a channel of a session has."""
     if session.trials is None:
         return len(times)
@@ -125,7 +127,7 @@ def _n_samples(session, times):
     return session.trials[0] * session.trials[1]
 
 
-def _read_times(session, sampling_rate):
+def _read_times(session: Any, sampling_rate: float | None) -> Any:
     """Return the times of the samples of a session, in seconds."""
     file, times = session.time, None
     if file is not None:
@@ -142,7 +144,7 @@ def _read_times(session, sampling_rate):
     return times
 
 
-def _count(session):
+def _count(session: Any) -> Any:
     """Return the number of samples of a session without times, of one trial if it is cut into trials."""
     if session.trials is not None:
         return session.trials[1]
@@ -151,14 +153,14 @@ def _count(session):
     return len(on_disk(first_channel(session), read_vector))
 
 
-def _rate(path, times):
+def _rate(path: Any, times: Any) -> float:
     steps = np.diff(times)
     if np.mean(np.abs(steps - np.median(steps)) > 0.1 * np.median(steps)) > 0.01:
         raise FileError(path, "its times are not evenly spaced", "Give the sampling rate (--sampling-rate).")
     return float(round((len(times) - 1) / (times[-1] - times[0]), 3))
 
 
-def _read_stretches(session, times):
+def _read_stretches(session: Any, times: Any) -> Any:
     """Return the conditions of a session as stretches of samples, clipped to the recording."""
     if session.condition is None or session.trials is not None:
         return []
@@ -175,7 +177,7 @@ def _read_stretches(session, times):
     return [s for s in clipped if s.start < s.stop]
 
 
-def read_conditions(path, times=None):
+def read_conditions(path: Any, times: Any = None) -> Any:
     """Return the labels of a Condition.mat and the sample (from 0) at which each applies.
 
     The samples come from ConditionIndex (from 1), or from ConditionTime and the times of the recording; with neither
@@ -200,13 +202,13 @@ def read_conditions(path, times=None):
     return labels, samples.tolist()
 
 
-def _slices(stretches, condition, n_times):
+def _slices(stretches: Any, condition: Any, n_times: int) -> Any:
     if condition is None:
         return [slice(0, n_times)]
     return [slice(s.start, s.stop) for s in stretches if s.label.lower() == condition.lower()]
 
 
-def _read_channels(path, parts, wanted, skip_bad, progress, matrices):
+def _read_channels(path: Any, parts: Any, wanted: Any, skip_bad: bool, progress: bool, matrices: Any) -> Any:
     """Return the wanted samples of all channels in one array (channels, samples), their numbers, and the bad ones."""
     parts = [part for part in parts if part[2]]
     known = sorted(set.intersection(*(set(session.channels) for session, _, _ in parts)))
@@ -230,7 +232,7 @@ def _read_channels(path, parts, wanted, skip_bad, progress, matrices):
     return values[: len(good)], good, bad
 
 
-def _read_row(row, number, parts, matrices):
+def _read_row(row: Any, number: Any, parts: Any, matrices: Any) -> None:
     """Fill one row with the wanted samples of one channel."""
     position = 0
     for session, n_times, slices in parts:
@@ -250,7 +252,7 @@ def _read_row(row, number, parts, matrices):
             position += size
 
 
-def _bar(numbers, progress):
+def _bar(numbers: Any, progress: bool) -> Any:
     if not progress:
         return numbers
     from tqdm import tqdm
@@ -258,7 +260,7 @@ def _bar(numbers, progress):
     return tqdm(numbers, desc="channels", disable=None)
 
 
-def _number(path, item, known):
+def _number(path: Any, item: Any, known: Any) -> int:
     text = str(item)
     if not text.isdigit() or int(text) not in known:
         raise FileError(
@@ -267,7 +269,7 @@ def _number(path, item, known):
     return int(text)
 
 
-def _time_coords(parts, times, is_split):
+def _time_coords(parts: Any, times: Any, is_split: bool) -> Any:
     pieces = [(t, part, item.name) for (item, _, slices), t in zip(parts, times, strict=True) for part in slices]
     coords = {"time": ("time", np.concatenate([t[part] for t, part, _ in pieces]), {"units": "s"})}
     if is_split and len(pieces) > 1:
@@ -276,7 +278,7 @@ def _time_coords(parts, times, is_split):
     return coords
 
 
-def _event_coord(parts, matrices):
+def _event_coord(parts: Any, matrices: Any) -> Any:
     """Return the event signal along time, if every session has one."""
     signals = []
     for session, n_times, slices in parts:
@@ -290,7 +292,7 @@ def _event_coord(parts, matrices):
     return {"event": ("time", np.concatenate(signals))}
 
 
-def _channel_coords(numbers, places):
+def _channel_coords(numbers: Any, places: Any) -> Any:
     coords = {"channel": ("channel", np.array(numbers))}
     if places and all(number in places for number in numbers):
         for axis, name in (("x", "x"), ("y", "height")):
@@ -300,7 +302,7 @@ def _channel_coords(numbers, places):
     return coords
 
 
-def _condition_attrs(stretches, times):
+def _condition_attrs(stretches: Any, times: Any) -> Any:
     if not stretches:
         return {}
     end = np.append(times, 2 * times[-1] - times[-2])
@@ -311,14 +313,14 @@ def _condition_attrs(stretches, times):
     }
 
 
-def _labels_text(session):
+def _labels_text(session: Any) -> Any:
     if session.condition is None or session.trials is not None:
         return f"{len(session.channels)} channels"
     stretches = _read_stretches(session, _read_times(session, 1000.0))
     return ", ".join(dict.fromkeys(s.label for s in stretches)) or "no conditions"
 
 
-def describe_recording(path):
+def describe_recording(path: Any) -> Any:
     """Return the sessions, channels and conditions of a recording as lines of text."""
     lines = []
     with opened(path) as root:

@@ -1,6 +1,7 @@
 """The files of NeuroTycho recordings: one channel, trials of one channel, all channels in one matrix, events."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ N_CHANNELS = 128  # rows of signals in a matrix of all channels; the row after t
 TRIALS, MATRIX = "data", "X"  # names of the variables
 
 
-def read_vector(path):
+def read_vector(path: Any) -> Any:
     """Return the one numeric array of a MATLAB file, without modes of length one."""
     table = list_variables(path)
     numeric = [name for name, variable in table.items() if variable.is_numeric]
@@ -27,13 +28,13 @@ def read_vector(path):
     return value
 
 
-def trial_shape(path):
+def trial_shape(path: Any) -> Any:
     """Return the number of trials and samples if the file of a channel holds `data` (trial x time), else None."""
     shape = _shape(path, TRIALS)
     return shape if shape is not None and len(shape) == 2 and min(shape) > 1 else None
 
 
-def read_trials(path, shape):
+def read_trials(path: Any, shape: tuple[int, ...]) -> Any:
     """Return the trials of one channel (trials, samples), which must have the shape of the other channels."""
     found = _shape(path, TRIALS)
     if found != shape:
@@ -42,7 +43,7 @@ def read_trials(path, shape):
     return np.asarray(read_variable(path, TRIALS))
 
 
-def matrix_shape(path):
+def matrix_shape(path: Any) -> Any:
     """Return the shape of a matrix of all channels: 128 rows of signals and one of events."""
     shape = _shape(path, MATRIX)
     if shape is None or len(shape) != 2 or shape[0] != N_CHANNELS + 1:
@@ -52,14 +53,14 @@ def matrix_shape(path):
     return shape
 
 
-def read_matrix(path):
+def read_matrix(path: Any) -> Any:
     """Return all channels (128, samples) and the event signal (samples,) of a matrix of all channels."""
     matrix_shape(path)
     X = np.asarray(read_variable(path, MATRIX))
     return X[:N_CHANNELS], X[N_CHANNELS].astype(float)
 
 
-def read_event_times(path):
+def read_event_times(path: Any) -> Any:
     """Return the times (s) of an Event.mat that lists every sample, else None."""
     content = _read_events(path)
     if "eventtime" not in content or not _is_every_sample(content):
@@ -67,7 +68,7 @@ def read_event_times(path):
     return content["eventtime"]
 
 
-def read_events(path, n_times):
+def read_events(path: Any, n_times: int) -> Any:
     """Return the event signal of an Event.mat at each sample of the recording, NaN where it has none.
 
     EventData has one value for each sample, or one for each sample (from 1) that EventIndex lists.
@@ -88,7 +89,7 @@ def read_events(path, n_times):
     return signal
 
 
-def _read_events(path):
+def _read_events(path: Any) -> Any:
     """Return EventData, EventTime and EventIndex, as far as they are there, by their names in lower case."""
     names = {name.rpartition(".")[2].lower(): name for name in list_variables(path)}
     if "eventdata" not in names:
@@ -98,18 +99,18 @@ def _read_events(path):
     return {name: np.ravel(np.asarray(read_variable(path, names[name]), dtype=float)) for name in wanted}
 
 
-def _is_every_sample(content):
+def _is_every_sample(content: Any) -> Any:
     index = content.get("eventindex")
     return index is None or (
         len(index) == len(content["eventdata"]) and bool(np.all(index == np.arange(len(index)) + 1))
     )
 
 
-def _shape(path, name):
+def _shape(path: Any, name: Any) -> Any:
     """Return the shape of a numeric variable, None if there is none of that name."""
     variable = list_variables(Path(path)).get(name)
     return tuple(variable.shape) if variable is not None and variable.is_numeric else None
 
 
-def _sizes(shape):
+def _sizes(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))

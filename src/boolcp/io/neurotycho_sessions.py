@@ -4,6 +4,7 @@ import re
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ class Session:
 
 
 @contextmanager
-def opened(path):
+def opened(path: Any) -> Iterator[Any]:
     """Give the root of a recording: the folder, or the inside of a zip."""
     path = Path(path)
     if path.is_dir():
@@ -46,7 +47,7 @@ def opened(path):
         yield zipfile.Path(archive)
 
 
-def find_sessions(path, root):
+def find_sessions(path: Any, root: Any) -> Any:
     """Return the sessions below a folder, sorted by the numbers in their names."""
     sessions = list(_walk(root, DEPTH))
     if not sessions:
@@ -55,7 +56,7 @@ def find_sessions(path, root):
     return sorted(sessions, key=lambda item: [int(n) for n in re.findall(r"\d+", item.name)] or [0])
 
 
-def _walk(folder, depth):
+def _walk(folder: Any, depth: Any) -> Iterator[Any]:
     files = {item.name: item for item in folder.iterdir()}
     lower = {name.lower(): item for name, item in files.items()}
     numbers = {name: CHANNEL.fullmatch(name) for name in files}
@@ -76,7 +77,7 @@ def _walk(folder, depth):
                 yield from _walk(files[name], depth - 1)
 
 
-def _find_trials(channels):
+def _find_trials(channels: Any) -> Any:
     """Return number and length of the trials, as the first channel that can be read has them, or None."""
     for file in channels.values():
         try:
@@ -86,7 +87,7 @@ def _find_trials(channels):
     return None
 
 
-def choose_session(path, sessions, wanted):
+def choose_session(path: Any, sessions: Any, wanted: Any) -> Any:
     """Return the session of that number or name, in a list; all if None."""
     if wanted is None:
         return sessions
@@ -100,12 +101,12 @@ def choose_session(path, sessions, wanted):
     return chosen
 
 
-def first_channel(session):
+def first_channel(session: Any) -> Any:
     """Return the file of the first channel."""
     return next(iter(session.channels.values()))
 
 
-def on_disk(file, read):
+def on_disk(file: Any, read: Any) -> Any:
     """Return read(path) for a file in a folder, or for the unpacked copy of one in a zip."""
     if not isinstance(file, zipfile.Path):
         return read(Path(file))

@@ -2,7 +2,9 @@
 
 import os
 from collections import Counter
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,25 +24,25 @@ TAKEN_BY |= {"window_ms": ("nwb",), "align": ("nwb",)}
 
 
 def open_tensor(
-    path,
+    path: str | PathLike[str],
     *,
-    variable=None,
-    dims=None,
-    coords=None,
-    sampling_rate=None,
-    events=None,
-    bin_ms=None,
-    condition=None,
-    session=None,
-    channels=None,
-    skip_bad=False,
-    electrodes=None,
-    trials=None,
-    window_ms=None,
-    align=None,
-    progress=False,
-    lazy="auto",
-):
+    variable: str | None = None,
+    dims: Any = None,
+    coords: Any = None,
+    sampling_rate: float | None = None,
+    events: Any = None,
+    bin_ms: float | None = None,
+    condition: Any = None,
+    session: Any = None,
+    channels: Any = None,
+    skip_bad: bool = False,
+    electrodes: Any = None,
+    trials: Any = None,
+    window_ms: Any = None,
+    align: Any = None,
+    progress: bool = False,
+    lazy: Any = "auto",
+) -> Any:
     """Return the data of a file as an xarray DataArray: the tensor, with its labels where the file has any.
 
     Parameters
@@ -108,50 +110,50 @@ def open_tensor(
     >>> dict(X.sizes), float(X["time"][-1])
     ({'channel': 4, 'time': 500}, 1.996)
     """
-    path = check_exists(path)
+    place = check_exists(path)
     if lazy not in (True, False, "auto"):
         raise ValueError(f'lazy must be True, False or "auto", got {lazy!r}.')
-    kind = format_of(path)
+    kind = format_of(place)
     given = {"variable": variable, "dims": dims, "coords": coords, "sampling_rate": sampling_rate, "events": events}
     given |= {"session": session, "skip_bad": skip_bad or None, "window_ms": window_ms, "align": align}
-    _refuse_unused(path, kind, given)
+    _refuse_unused(place, kind, given)
     if lazy is True and (events is not None or kind not in ARRAYS):
-        raise not_lazy(path)
+        raise not_lazy(place)
     if events is not None:
-        X = _count(path, events, bin_ms, coords)
+        X = _count(place, events, bin_ms, coords)
     elif kind == "neurotycho":
         from boolcp.io.neurotycho import read_neurotycho
 
         options = {"electrodes": electrodes, "skip_bad": skip_bad, "progress": progress, "session": session}
-        X = read_neurotycho(path, sampling_rate=sampling_rate, condition=condition, channels=channels, **options)
+        X = read_neurotycho(place, sampling_rate=sampling_rate, condition=condition, channels=channels, **options)
         condition = channels = electrodes = None
     elif kind == "mne":
         from boolcp.io.mne_files import read_mne
 
-        X = read_mne(path)
+        X = read_mne(place)
     elif kind == "bids":
         from boolcp.io.bids import read_bids
 
-        X = read_bids(path, variable=variable)
+        X = read_bids(place, variable=variable)
     elif kind == "nwb":
         from boolcp.io.nwb import read_nwb
 
         counting = {"bin_ms": bin_ms, "window_ms": window_ms, "align": align}
-        X, trials = read_nwb(path, variable=variable, trials=trials, **counting), None
+        X, trials = read_nwb(place, variable=variable, trials=trials, **counting), None
     else:
-        X = _labelled(path, coords, variable=variable, dims=dims, sampling_rate=sampling_rate, lazy=lazy)
+        X = _labelled(place, coords, variable=variable, dims=dims, sampling_rate=sampling_rate, lazy=lazy)
     if electrodes is not None:
         from boolcp.io.places import with_electrodes
 
-        X = with_electrodes(X, electrodes, path)
+        X = with_electrodes(X, electrodes, place)
     if trials is not None:
         from boolcp.io.tables import with_trials
 
-        X = with_trials(X, trials, path)
-    return _finish(_select(X, path, condition, channels), path)
+        X = with_trials(X, trials, place)
+    return _finish(_select(X, place, condition, channels), place)
 
 
-def _refuse_unused(path, kind, given):
+def _refuse_unused(path: Any, kind: str, given: Any) -> None:
     """Raise a FileError if an option was given that a format has no use for."""
     for name, value in given.items():
         if value is not None and kind not in TAKEN_BY[name]:
@@ -160,7 +162,7 @@ def _refuse_unused(path, kind, given):
             raise FileError(path, words, f"Leave {name}= ({option}) out: it is for {', '.join(TAKEN_BY[name])} data.")
 
 
-def format_of(path):
+def format_of(path: Any) -> Any:
     """Return the family of a file: npy, npz, mat, netcdf, zarr, hdf5, nwb, mne, bids or neurotycho."""
     name = path.name.lower()
     if path.is_dir():
@@ -181,7 +183,7 @@ def format_of(path):
     raise FileError(path, f"the ending {path.suffix or '(none)'} is not a known format", advice)
 
 
-def read_arrays(path):
+def read_arrays(path: Any) -> Any:
     """Return what an array file holds: NamedArrays, or an xarray Dataset if it has labels."""
     path, kind = check_exists(path), format_of(Path(path))
     if kind == "npy":
@@ -205,7 +207,9 @@ def read_arrays(path):
     return xarray_files.read_zarr(path) if kind == "zarr" else xarray_files.read_netcdf(path)
 
 
-def _labelled(path, coords, *, variable, dims, sampling_rate, lazy):
+def _labelled(
+    path: Any, coords: Any, *, variable: str | None, dims: Any, sampling_rate: float | None, lazy: Any
+) -> Any:
     """Return an array of a file as a DataArray with the labels that the file has or the options give."""
     from boolcp.io.coordinates import add_coords
     from boolcp.io.ragged import find_trials, read_trials
@@ -222,7 +226,7 @@ def _labelled(path, coords, *, variable, dims, sampling_rate, lazy):
     return X if coords is None else add_coords(X, coords, arrays, path)
 
 
-def _count(path, events, bin_ms, coords):
+def _count(path: Any, events: Any, bin_ms: float | None, coords: Any) -> Any:
     """Return the tensor unit x time x trial of events that a file lists."""
     from boolcp.prepare import count_events
 
@@ -246,7 +250,7 @@ def _count(path, events, bin_ms, coords):
     return X if coords is None else add_coords(X, coords, arrays, path)
 
 
-def _select(X, path, condition, channels):
+def _select(X: Any, path: Any, condition: Any, channels: Any) -> Any:
     """Apply the choices that recordings have to a labelled array."""
     from boolcp import prepare
 
@@ -261,7 +265,7 @@ def _select(X, path, condition, channels):
     return X
 
 
-def _finish(X, path):
+def _finish(X: Any, path: Any) -> Any:
     """Return X once its numbers and labels are such as a decomposition needs."""
     if X.dtype.kind == "c":
         raise FileError(path, f"holds complex numbers ({X.dtype})", "Save the real part or the absolute values.")
@@ -283,38 +287,38 @@ def _finish(X, path):
     return X
 
 
-def describe(path):
+def describe(path: str | PathLike[str]) -> Any:
     """Return what is in a file as lines of text, without reading its numbers."""
-    path = check_exists(path)
-    kind = format_of(path)
+    place = check_exists(path)
+    kind = format_of(place)
     if kind == "neurotycho":
         from boolcp.io.neurotycho import describe_recording
 
-        return describe_recording(path)
+        return describe_recording(place)
     if kind == "nwb":
         from boolcp.io.nwb import describe_nwb
 
-        return describe_nwb(path)
+        return describe_nwb(place)
     if kind == "bids":
         from boolcp.io.bids import list_recordings
 
-        return list(list_recordings(path))
+        return list(list_recordings(place))
     if kind == "mne":
-        X = open_tensor(path)
+        X = open_tensor(place)
         return [sizes_text(X)] + [_range_text(X, dim) for dim in X.dims] + _condition_lines(X)
-    arrays = read_arrays(path)
+    arrays = read_arrays(place)
     if hasattr(arrays, "data_vars"):
         lines = [f"{name}: {sizes_text(v) or 'scalar'} {v.dtype}" for name, v in arrays.data_vars.items()]
         return lines + [_range_text(arrays, name) for name in arrays.coords]
     return [f"{name}: {variable}" for name, variable in arrays.table.items()]
 
 
-def sizes_text(X):
+def sizes_text(X: Any) -> str:
     """Return sizes and names of the modes of a DataArray as text."""
     return " x ".join(f"{size} {dim}" for dim, size in X.sizes.items())
 
 
-def _condition_lines(X):
+def _condition_lines(X: Any) -> Any:
     """Return the conditions of a recording as lines of text."""
     from boolcp import prepare
 
@@ -328,7 +332,7 @@ def _condition_lines(X):
     return lines + ([f"  further: {', '.join(further)}"] if further else [])
 
 
-def _range_text(X, name):
+def _range_text(X: Any, name: Any) -> Any:
     """Return the first and last of a coordinate as text."""
     load_extra("xarray", "labels")
     if name not in X.coords or X.coords[name].ndim != 1 or X.coords[name].size == 0:

@@ -7,6 +7,7 @@ import platform
 import re
 from dataclasses import asdict
 from itertools import count
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ WRITABLE = re.compile(r"(?!.*_nc4_)\w[\w.+@%-]*")  # names that netCDF holds as 
 OTHER_ENDINGS = (".npy", ".npz", ".mat", ".csv", ".txt", ".json", ".pkl", ".html")  # of what a result is not
 
 
-def save(result, path, *, data=None, notes=None, overwrite=False):
+def save(
+    result: Any, path: str | PathLike[str], *, data: Any = None, notes: Any = None, overwrite: bool = False
+) -> None:
     """Save a decomposition or a fitted model in one netCDF file that `load` and xarray read.
 
     The file is written completely or not at all. It holds the atoms with their labels, certificates and shares of
@@ -128,7 +131,7 @@ def load_provenance(path: str | Path) -> dict[str, Any]:
         return check_provenance(json.loads(attribute(dataset, "provenance", str)))
 
 
-def is_result(path):
+def is_result(path: Any) -> Any:
     """Return True if the file is a saved decomposition."""
     try:
         _open(path)
@@ -137,7 +140,7 @@ def is_result(path):
     return True
 
 
-def fingerprint(X):
+def fingerprint(X: Any) -> Any:
     """Return the SHA-256 of the numbers of X with its shape and dtype; equal data has an equal fingerprint.
 
     Examples
@@ -150,14 +153,14 @@ def fingerprint(X):
     return array_fingerprint(np.asarray(X.values if is_labelled(X) else X))
 
 
-def n_missing(X):
+def n_missing(X: Any) -> Any:
     """Return the number of entries that are missing (NaN)."""
     if X.dtype.kind not in "fc":
         return 0
     return sum(int(np.count_nonzero(np.isnan(part))) for part in np.atleast_1d(X))  # X may be a memory map
 
 
-def make_provenance(result, *, data=None, notes=None):
+def make_provenance(result: Any, *, data: Any = None, notes: Any = None) -> Any:
     """Return where a result comes from, as a dict that JSON can hold."""
     provenance: dict[str, Any] = {
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -187,7 +190,7 @@ def make_provenance(result, *, data=None, notes=None):
     return check_provenance(json.loads(json.dumps(provenance | (notes or {}), default=_plain)))
 
 
-def _complete(dataset, W):
+def _complete(dataset: Any, W: BooleanCP) -> Any:
     """Add to the Dataset of a decomposition what only `load` needs."""
     prefix = name_prefix(W)
     atom_dim = f"{prefix}atom"
@@ -218,7 +221,7 @@ def _rename(dataset: Any) -> tuple[Any, dict[str, str]]:
     return dataset.rename(new), {short: name for name, short in new.items()}
 
 
-def _open(path):
+def _open(path: Any) -> Any:
     path = check_exists(path)
     xarray = load_extra("xarray", "labels")
     load_extra("h5netcdf", "files")
@@ -241,7 +244,7 @@ def _open(path):
         return dataset if version == 1 else dataset.rename(json.loads(attribute(dataset, "names", str)))
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """Return a number, list or text for what JSON does not know."""
     if isinstance(value, np.generic):
         return value.item()

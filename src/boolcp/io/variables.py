@@ -46,7 +46,7 @@ class NamedArrays:
     read_lazy: Any = None
     is_mapped: bool = False  # reading takes no memory
 
-    def choose(self, name=None):
+    def choose(self, name: Any = None) -> Any:
         """Return the name of the array that is meant: the given one, or the only one with two or more modes."""
         if name is not None:
             if name not in self.table:
@@ -68,13 +68,21 @@ class NamedArrays:
         advice = f"Choose one by variable= (--variable): {self.listing(tensors)}."
         raise ChoiceError(self.path, problem, advice, tensors)
 
-    def listing(self, names=None):
+    def listing(self, names: Any = None) -> Any:
         """Return the names with shapes as text."""
         names = list(self.table if names is None else names)
         shown = ", ".join(f"{name} ({self.table[name]})" for name in names[:12])
         return (shown or "nothing") + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
-    def labelled(self, variable=None, dims=None, coords=None, sampling_rate=None, *, lazy=False):
+    def labelled(
+        self,
+        variable: str | None = None,
+        dims: Any = None,
+        coords: Any = None,
+        sampling_rate: float | None = None,
+        *,
+        lazy: Any = False,
+    ) -> Any:
         """Return the chosen array as a DataArray, with coordinates from other arrays of the file."""
         name = self.choose(variable)
         if lazy is True and self.read_lazy is None:
@@ -91,7 +99,7 @@ class NamedArrays:
             sampling_rate = self._sampling_rate()
         return label(array, self.path, dims, taken, sampling_rate, name=name)
 
-    def _coordinate(self, source):
+    def _coordinate(self, source: Any) -> Any:
         """Return the array of that name, or the given values."""
         if not isinstance(source, str):
             return source
@@ -99,28 +107,30 @@ class NamedArrays:
             raise FileError(self.path, f"has no variable {source!r} for a coordinate", f"It holds {self.listing()}.")
         return self.read(source)
 
-    def _sampling_rate(self):
+    def _sampling_rate(self) -> Any:
         for name, variable in self.table.items():
             if name.lower() in RATE_NAMES and variable.is_numeric and np.prod(variable.shape) == 1:
                 return float(np.ravel(self.read(name))[0])
         return None
 
 
-def is_left(shape, dtype, lazy):
+def is_left(shape: tuple[int, ...], dtype: Any, lazy: Any) -> bool:
     """Return True if an array stays in its file: it shall, or it has more than half of the memory that is available."""
     if lazy != "auto":
         return bool(lazy)
     return 2 * float_bytes(shape, dtype) > available_memory()
 
 
-def not_lazy(path):
+def not_lazy(path: Any) -> Any:
     """Return the error for a file that has to be loaded."""
     return FileError(
         path, "can only be loaded as a whole", "Leave lazy= (--lazy) out, or store it as .npy, .zarr or .h5."
     )
 
 
-def label(array, path, dims=None, coords=None, sampling_rate=None, *, name=None):
+def label(
+    array: Any, path: Any, dims: Any = None, coords: Any = None, sampling_rate: float | None = None, *, name: Any = None
+) -> Any:
     """Return a DataArray with the given names of modes and coordinates, times in seconds from the sampling rate."""
     xarray = load_extra("xarray", "labels")
     dims = tuple(f"mode{n}" for n in range(array.ndim)) if dims is None else tuple(dims)

@@ -3,6 +3,7 @@
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.io
@@ -12,7 +13,7 @@ from boolcp.io import atomic
 from boolcp.io.errors import FileError, writing
 
 
-def write_tensor(X, path, *, overwrite=False):
+def write_tensor(X: Any, path: Any, *, overwrite: bool = False) -> None:
     """Write a DataArray to one file: .nc with its labels, or .npy with its numbers only.
 
     Parameters
@@ -51,7 +52,7 @@ def write_tensor(X, path, *, overwrite=False):
         X.rename(X.name or "tensor").to_netcdf(temporary, engine="h5netcdf")
 
 
-def write_neurotycho(sessions, folder, *, overwrite=False):
+def write_neurotycho(sessions: Any, folder: Any, *, overwrite: bool = False) -> None:
     """Write recordings as a NeuroTycho folder: Session1 .. with one MATLAB file per channel, times and conditions.
 
     Parameters
@@ -105,13 +106,13 @@ def write_neurotycho(sessions, folder, *, overwrite=False):
             atomic.write_text(path / "electrodes.csv", _electrode_table(X), overwrite=overwrite)
 
 
-def _write_mat(path, content, overwrite):
+def _write_mat(path: Any, content: Any, overwrite: bool) -> None:
     buffer = io.BytesIO()
     scipy.io.savemat(buffer, content)
     atomic.write_bytes(path, buffer.getvalue(), overwrite=overwrite, is_durable=False)
 
 
-def _electrode_table(X):
+def _electrode_table(X: Any) -> Any:
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(["channel", "x", "y", "area"])
@@ -121,7 +122,7 @@ def _electrode_table(X):
     return table.getvalue()
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     """Return an attribute as netCDF takes it: numbers, text or lists of them."""
     if isinstance(value, str | int | float | np.number | np.ndarray):
         return value

@@ -14,7 +14,7 @@ from boolcp.io.variables import NamedArrays, Variable, is_left, label
 from boolcp.storage.sources import Source
 
 
-def read_netcdf(path):
+def read_netcdf(path: Any) -> Any:
     """Return the Dataset of a netCDF file; its values are read when they are used."""
     xarray = load_extra("xarray", "labels")
     with path.open("rb") as file:
@@ -26,7 +26,7 @@ def read_netcdf(path):
         return xarray.open_dataset(path, engine="scipy" if is_classic else "h5netcdf")
 
 
-def read_zarr(path):
+def read_zarr(path: Any) -> Any:
     """Return the Dataset of a zarr store, or its plain arrays if it has no labels."""
     zarr, xarray = load_extra("zarr", "files"), load_extra("xarray", "labels")
     with reading(path, "zarr store"):
@@ -50,14 +50,23 @@ def _refuse_traps(path: Path, arrays: dict[str, Any]) -> None:
             refuse_expansion(path, repr(name), array.nbytes_stored(), array.nbytes)
 
 
-def _open_zarr(xarray, path):
+def _open_zarr(xarray: Any, path: Any) -> Any:
     """Return the Dataset of a zarr store; whether its metadata is consolidated is no concern of the reader."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated metadata", RuntimeWarning)
         return xarray.open_zarr(path)
 
 
-def labelled(dataset, path, variable=None, dims=None, coords=None, sampling_rate=None, *, lazy=False):
+def labelled(
+    dataset: Any,
+    path: Any,
+    variable: str | None = None,
+    dims: Any = None,
+    coords: Any = None,
+    sampling_rate: float | None = None,
+    *,
+    lazy: Any = False,
+) -> Any:
     """Return one variable of a Dataset as a DataArray, in memory or left where it is."""
     shapes = {str(n): Variable(v.shape, str(v.dtype), v.dtype.kind in "fiub") for n, v in dataset.data_vars.items()}
     name = NamedArrays(path, shapes, None).choose(variable)
@@ -91,5 +100,5 @@ def labelled(dataset, path, variable=None, dims=None, coords=None, sampling_rate
     return X
 
 
-def _has_dims(array):
+def _has_dims(array: Any) -> Any:
     return bool(getattr(array.metadata, "dimension_names", None)) or "_ARRAY_DIMENSIONS" in array.attrs

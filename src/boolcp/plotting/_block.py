@@ -1,5 +1,7 @@
 """The real part of a block atom: an image, with its leading patterns along its sides."""
 
+from typing import Any
+
 import numpy as np
 
 from boolcp.plotting._figure import image_modes
@@ -7,9 +9,10 @@ from boolcp.plotting._parts import plot_real
 from boolcp.plotting.look import LINES, LONG, legend_above, make_axes
 from boolcp.plotting.mode_labels import even_places, mode_index
 from boolcp.plotting.patterns import block_image
+from boolcp.result.atoms import BooleanCP
 
 
-def plot_block(W, k, modes=None, *, n_patterns=2, ax=None):
+def plot_block(W: BooleanCP, k: int, modes: Any = None, *, n_patterns: int = 2, ax: Any = None) -> Any:
     """Draw the real part of atom k as an image, its leading patterns above and to the right of it.
 
     The patterns are the first pairs of singular vectors of the image, each scaled to a largest entry of one; the share
@@ -64,7 +67,7 @@ def plot_block(W, k, modes=None, *, n_patterns=2, ax=None):
     return ax
 
 
-def cells(W, mode):
+def cells(W: BooleanCP, mode: int) -> Any:
     """Return where the cells of an image lie along a mode."""
     places = even_places(W, mode)[0]
     return np.arange(W.shape[mode]) if places is None else places

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from boolcp.plotting.look import GROUPS as COLORS
 from boolcp.plotting.look import finish, legend_above, make_axes, make_patch, plain_text, shortened
 from boolcp.plotting.mode_labels import condition_of, mode_index, mode_text
 from boolcp.plotting.patterns import leading_column
+from boolcp.result.atoms import BooleanCP
 
 SMALL = 0.01  # a bar of height zero is drawn this high, so that it is seen
 
@@ -38,13 +40,15 @@ class ConditionMeans:
     is_boolean: np.ndarray
 
 
-def read_conditions(W, mode, condition):
+def read_conditions(W: BooleanCP, mode: int, condition: Any) -> Any:
     """Return the condition of each entry along a mode, given by the name of a coordinate or as labels."""
     if isinstance(condition, str):
         found = condition_of(W, mode, condition)
         if found is None:
             known = (
-                [] if W.labels is None else [name for name, (dim, _) in W.labels.extra.items() if dim == W.dims[mode]]
+                []
+                if W.labels is None
+                else [name for name, (dim, _) in W.labels.extra.items() if dim == W.mode_name(mode)]
             )
             raise ValueError(
                 f"condition names the coordinate {condition!r}, but {mode_text(W, mode)} has "
@@ -57,7 +61,7 @@ def read_conditions(W, mode, condition):
     return found
 
 
-def condition_means(W, mode, condition="condition"):
+def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> Any:
     """Return what each atom does along a mode under each condition, as ConditionMeans; unknown entries are left out.
 
     Examples
@@ -85,7 +89,7 @@ def condition_means(W, mode, condition="condition"):
     return ConditionMeans(names, counts, mean, spread, W.boolean_mode == mode)
 
 
-def plot_conditions(W, mode, condition="condition", *, atoms=None, ax=None):
+def plot_conditions(W: BooleanCP, mode: int, condition: Any = "condition", *, atoms: Any = None, ax: Any = None) -> Any:
     """Draw for each atom what it does along a mode under each condition: which atom is on in which state.
 
     Bars are the share of ones of atoms that are Boolean along the mode. Points are the mean of the factor of the
@@ -150,7 +154,7 @@ def plot_conditions(W, mode, condition="condition", *, atoms=None, ax=None):
     return ax
 
 
-def means_label(boolean, name):
+def means_label(boolean: Any, name: Any) -> Any:
     """Return what the heights are, for the kinds of atoms there are."""
     if boolean.all():
         return f"share of ones along {name}"
@@ -158,19 +162,19 @@ def means_label(boolean, name):
     return f"bars: share on; points:\n{real}" if boolean.any() else real
 
 
-def condition_colors(W, mode):
+def condition_colors(W: BooleanCP, mode: int) -> Any:
     """Return the color of each condition along a mode, {condition: color}; empty without, or with too many, of them."""
     labels = condition_of(W, mode)
     names = [] if labels is None else list(dict.fromkeys(labels.tolist()))
     return dict(zip(names, COLORS, strict=False)) if len(names) <= len(COLORS) else {}
 
 
-def condition_patches(W, mode):
+def condition_patches(W: BooleanCP, mode: int) -> Any:
     """Return the legend entries of the conditions along a mode."""
     return [make_patch(color, shortened(name, 20)) for name, color in condition_colors(W, mode).items()]
 
 
-def draw_conditions(ax, W, mode, places, *, is_strip=False):
+def draw_conditions(ax: Any, W: BooleanCP, mode: int, places: Any, *, is_strip: bool = False) -> None:
     """Draw a band of the colors of the conditions, if the mode has such, at the bottom of the Axes."""
     colors = condition_colors(W, mode)
     if not colors:
@@ -194,7 +198,7 @@ def draw_conditions(ax, W, mode, places, *, is_strip=False):
         legend_above(ax, condition_patches(W, mode))
 
 
-def middles(places):
+def middles(places: Any) -> Any:
     """Return the ends of the cells around places, (n + 1,)."""
     if len(places) == 1:
         return places[0] + np.array([-0.5, 0.5])

@@ -1,6 +1,7 @@
 """Electrodes: where they lie, in which area, and a value on each."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -36,8 +37,17 @@ MARKERS = "osD^vP"  # areas beyond the colors differ in shape
 
 
 def plot_electrodes(
-    positions, values=None, *, areas=None, image=None, pairs=(), label="value", legend=True, size=None, ax=None
-):
+    positions: Any,
+    values: Any = None,
+    *,
+    areas: Any = None,
+    image: Any = None,
+    pairs: Any = (),
+    label: Any = "value",
+    legend: bool = True,
+    size: Any = None,
+    ax: Any = None,
+) -> Any:
     """Draw electrodes: by area, or with a value on each, real (red to blue) or Boolean (yellow 1, blue 0).
 
     Parameters
@@ -98,7 +108,7 @@ def plot_electrodes(
     return ax
 
 
-def read_positions(positions, areas=None):
+def read_positions(positions: Any, areas: Any = None) -> Any:
     """Return positions (n, 2) as numbers and the areas, if any, of an array or a table of electrodes."""
     if isinstance(positions, Mapping):
         table = [positions[n] for n in sorted(positions)]
@@ -113,7 +123,7 @@ def read_positions(positions, areas=None):
     return positions.reshape(-1, 2), None if areas is None else np.array([str(area) for area in areas])
 
 
-def point_size(room, positions):
+def point_size(room: Any, positions: Any) -> Any:
     """Return the area of a point, in square points, so that it is large and overlaps no other in (width, height)."""
     positions = positions[np.isfinite(positions).all(axis=1)]
     extent = np.ptp(positions, axis=0) if len(positions) else np.zeros(2)
@@ -126,7 +136,7 @@ def point_size(room, positions):
     return float(np.clip((0.8 * spacing * scale) ** 2, SMALLEST, LARGEST))
 
 
-def area_look(areas):
+def area_look(areas: Any) -> Any:
     """Return text, color and marker of each area, {area: (text, color, marker)}."""
     looks = {}
     for n, area in enumerate(dict.fromkeys([*(name for name in AREAS if name in areas), *areas])):
@@ -136,7 +146,7 @@ def area_look(areas):
     return looks
 
 
-def draw_areas(ax, positions, areas, size, legend):
+def draw_areas(ax: Any, positions: Any, areas: Any, size: Any, legend: bool) -> None:
     """Draw electrodes colored by area, all in one color without areas."""
     if areas is None:
         ax.scatter(*positions.T, s=size, color=LINES[0], zorder=2, **EDGE)
@@ -149,7 +159,7 @@ def draw_areas(ax, positions, areas, size, legend):
         legend_below(ax, ax.get_legend_handles_labels()[0], ncols=2)
 
 
-def shade_areas(ax, positions, areas):
+def shade_areas(ax: Any, positions: Any, areas: Any) -> None:
     """Shade each area behind its electrodes, and name it."""
     for area in dict.fromkeys(areas):
         points = positions[(areas == area) & np.isfinite(positions).all(axis=1)]
@@ -161,7 +171,7 @@ def shade_areas(ax, positions, areas):
             ax.text(*free_place(points, positions), plain_text(shortened(area)), zorder=3, **look)
 
 
-def free_place(points, positions):
+def free_place(points: Any, positions: Any) -> Any:
     """Return the place above, below, left or right of an area that is farthest from all electrodes."""
     low, high, middle = points.min(axis=0), points.max(axis=0), points.mean(axis=0)
     step = 0.06 * np.nanmax(np.nanmax(positions, axis=0) - np.nanmin(positions, axis=0))
@@ -171,7 +181,7 @@ def free_place(points, positions):
     return sides[np.argmax(distances.round(9))]
 
 
-def hull(points):
+def hull(points: Any) -> Any:
     """Return the corners of the convex hull of points (n, 2), in order."""
     from scipy.spatial import ConvexHull, QhullError
 
@@ -181,7 +191,7 @@ def hull(points):
         return points[np.lexsort(points.T)][[0, -1]]
 
 
-def draw_values(ax, positions, values, size, label):
+def draw_values(ax: Any, positions: Any, values: Any, size: Any, label: Any) -> None:
     """Draw one value on each electrode, with a scale or legend unless `label` is None."""
     values = np.ma.asarray(values)
     unknown = np.ma.getmaskarray(values)
@@ -190,7 +200,7 @@ def draw_values(ax, positions, values, size, label):
         colors = np.where(unknown, UNKNOWN, np.where(values.data, ON, OFF))
         ax.scatter(*positions.T, color=colors, **look)
         if label is not None:
-            legend_below(ax, on_off_patches(unknown.any()), ncols=3)
+            legend_below(ax, on_off_patches(bool(unknown.any())), ncols=3)
         return
     numbers = np.where(unknown, np.nan, values.data.astype(float))
     look |= {"cmap": diverging(), "plotnonfinite": True, **symmetric(numbers)}
@@ -199,7 +209,7 @@ def draw_values(ax, positions, values, size, label):
         draw_scale(ax, points, plain_text(label))
 
 
-def finish_map(ax, *, is_free=True):
+def finish_map(ax: Any, *, is_free: bool = True) -> None:
     """Give a map equal scales and no frame."""
     ax.set_aspect("equal", adjustable="datalim")  # the Axes keep their size, so that legends have room
     if is_free:

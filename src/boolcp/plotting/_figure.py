@@ -1,15 +1,17 @@
 """All atoms of a decomposition in one figure."""
 
 import numbers
+from typing import Any
 
 from boolcp.extras import load_extra
 from boolcp.plotting._conditions import condition_patches
 from boolcp.plotting._parts import plot_boolean, plot_real, shading
 from boolcp.plotting.look import need, on_off_patches, plain_text
 from boolcp.plotting.mode_labels import has_places, mode_text, positions_of
+from boolcp.result.atoms import BooleanCP
 
 
-def plot_atoms(W, atoms=None, figure=None):
+def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
     """Draw a decomposition: one row for each atom, one column for each mode, and one for images of block atoms.
 
     Parameters
@@ -66,14 +68,14 @@ def plot_atoms(W, atoms=None, figure=None):
     return figure
 
 
-def atom_panels(W, k):
+def atom_panels(W: BooleanCP, k: int) -> Any:
     """Return the panels of one atom: each mode, and the pair of an image if its real part is more than a product."""
     panels: list = list(range(W.ndim))
     is_product = W.atoms[k].rank == 1 or W.ndim < 3 or (W.ndim > 3 and W.atoms[k].block is None)
     return panels if is_product else [*panels, image_modes(W, k)]
 
 
-def image_modes(W, k):
+def image_modes(W: BooleanCP, k: int) -> Any:
     """Return the two modes of the image of an atom: the longest real ones, the longest last, which is horizontal."""
     others = [n for n in range(W.ndim) if n != W.atoms[k].mode]
     if len(others) < 2:
@@ -81,12 +83,12 @@ def image_modes(W, k):
     return tuple(sorted(others, key=lambda n: W.shape[n])[-2:])
 
 
-def plot_panel(W, k, mode, ax=None):
+def plot_panel(W: BooleanCP, k: int, mode: int, ax: Any = None) -> Any:
     """Draw one panel of an atom, Boolean or real, and return the Axes."""
     return plot_boolean(W, k, ax) if mode == W.atoms[k].mode else plot_real(W, k, mode, ax)
 
 
-def atom_title(W, k):
+def atom_title(W: BooleanCP, k: int) -> Any:
     """Return one line on an atom: its number, Boolean mode, ones, and shares of variance if known."""
     atom = W.atoms[k]
     title = f"atom {k}: Boolean along {mode_text(W, atom.mode)}, on in {atom.n_ones} of {len(atom.z)}"

@@ -1,12 +1,15 @@
 """Numbers of a whole fit: error path, certificates, selection, stability."""
 
+from typing import Any
+
 import numpy as np
 
 from boolcp.plotting.look import BLUE, LINES, ORANGE, finish, legend_above, make_axes, need
 from boolcp.plotting.mode_labels import mode_text
+from boolcp.result.atoms import BooleanCP
 
 
-def plot_error_path(history, ax=None):
+def plot_error_path(history: Any, ax: Any = None) -> Any:
     """Draw the relative error |X - W^k| / |X| of the pursuit against the number k of atoms.
 
     Parameters
@@ -37,7 +40,7 @@ def plot_error_path(history, ax=None):
     return ax
 
 
-def plot_explained_path(history, ax=None):
+def plot_explained_path(history: Any, ax: Any = None) -> Any:
     """Draw the share of variance that the pursuit explains, in percent, against the number of atoms.
 
     Parameters
@@ -67,13 +70,13 @@ def plot_explained_path(history, ax=None):
     return ax
 
 
-def draw_path(ax, numbers, values):
+def draw_path(ax: Any, numbers: Any, values: Any) -> None:
     """Draw values against the number of atoms."""
     ax.plot(numbers, values, color=BLUE, marker="o", markersize=4)
     ax.xaxis.get_major_locator().set_params(integer=True)
 
 
-def relative_error(step):
+def relative_error(step: Any) -> float:
     """Return the relative error of a step of a history: a record, a dict or the number itself."""
     if isinstance(step, dict):
         return float(step["relative_error"])
@@ -83,7 +86,7 @@ def relative_error(step):
     return float(step)
 
 
-def plot_certificates(W, ax=None):
+def plot_certificates(W: BooleanCP, ax: Any = None) -> Any:
     """Draw the certificate of each atom in percent, colored by its Boolean mode; an atom without one has a dash.
 
     Parameters
@@ -123,7 +126,7 @@ def plot_certificates(W, ax=None):
     return ax
 
 
-def plot_selection(selection, ax=None):
+def plot_selection(selection: Any, ax: Any = None) -> Any:
     """Draw the mean held-out error with its standard error against the number of atoms, the choice marked.
 
     Parameters

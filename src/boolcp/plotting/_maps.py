@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,15 @@ GAP = 0.08  # between the fields, as a share of their size
 ORDINALS = ("1st", "2nd", "3rd")
 
 
-def plot_boolean_map(W, mode=0, *, condition=None, positions=None, n_atoms=None, ax=None):
+def plot_boolean_map(
+    W: BooleanCP,
+    mode: int = 0,
+    *,
+    condition: Any = None,
+    positions: Any = None,
+    n_atoms: int | None = None,
+    ax: Any = None,
+) -> Any:
     """Draw where atoms are on, a row for each atom, a column for each condition: yellow 1, blue 0.
 
     Several decompositions, one for each condition: the atoms that are Boolean along the mode, in the order of their
@@ -92,13 +101,13 @@ def plot_boolean_map(W, mode=0, *, condition=None, positions=None, n_atoms=None,
     return ax
 
 
-def map_height(positions):
+def map_height(positions: Any) -> Any:
     """Return the height of a map of electrodes that is one wide, with a margin."""
     width, height = np.nanmax(positions, axis=0) - np.nanmin(positions, axis=0)
     return float(np.clip(height / width if width > 0 else 1.0, 0.3, 1.0)) + GAP
 
 
-def several(decompositions, mode):
+def several(decompositions: Any, mode: int) -> Any:
     """Return the bits (K, d) by condition, and the name of each row."""
     if not isinstance(decompositions, Mapping):
         raise TypeError(f"W must be a BooleanCP or a dict of them, got {type(decompositions).__name__}.")
@@ -114,7 +123,7 @@ def several(decompositions, mode):
     return fields, [f"{ORDINALS[k] if k < 3 else f'{k + 1}th'} atom" for k in range(most)]
 
 
-def one_decomposition(W, mode, condition):
+def one_decomposition(W: BooleanCP, mode: int, condition: Any) -> Any:
     """Return the bits (K, entries) of each condition, and the name of each row."""
     mode = mode_index(W, mode)
     members = np.flatnonzero(W.boolean_mode == mode)
@@ -125,21 +134,21 @@ def one_decomposition(W, mode, condition):
     return {name: bits[:, labels == name] for name in dict.fromkeys(labels.tolist())}, names
 
 
-def bits_of(W, mode, atoms):
+def bits_of(W: BooleanCP, mode: int, atoms: Any) -> Any:
     """Return the Boolean vectors of some atoms, (K, d), masked where undetermined."""
     bits = np.array([W.atoms[k].z for k in atoms], dtype=bool).reshape(len(atoms), W.shape[mode])
     unknown = (W.undetermined or {}).get(mode, np.zeros(W.shape[mode], dtype=bool))
     return np.ma.masked_array(bits, np.broadcast_to(unknown, bits.shape))
 
 
-def columns(sizes):
+def columns(sizes: Any) -> Any:
     """Return the left ends and widths of columns whose widths go with their sizes, one on average."""
     widths = np.array(sizes, dtype=float)
     widths *= len(widths) / widths.sum()
     return np.concatenate([[0], np.cumsum(widths + GAP)[:-1]]), widths
 
 
-def draw_field(ax, bits, place, positions, size):
+def draw_field(ax: Any, bits: Any, place: Any, positions: Any, size: Any) -> None:
     """Draw one Boolean vector at (left, width, top, height): a map where positions are given, else a strip."""
     left, width, top, height = place
     if positions is None:
@@ -152,7 +161,7 @@ def draw_field(ax, bits, place, positions, size):
     draw_values(ax, np.array([left + width / 2, top + height / 2]) + flat, bits, size, None)
 
 
-def field_titles(fields, n_letters, is_divided):
+def field_titles(fields: Any, n_letters: Any, is_divided: bool) -> Any:
     """Return the conditions on at most two lines each, with their numbers of entries where they differ."""
     look = {"width": max(n_letters, 6), "max_lines": 2, "placeholder": "…"}
     titles = [plain_text("\n".join(textwrap.wrap(name, **look))) for name in fields]
@@ -160,7 +169,7 @@ def field_titles(fields, n_letters, is_divided):
     return [title + count for title, count in zip(titles, counts, strict=True)]
 
 
-def label_fields(ax, columns, rows):
+def label_fields(ax: Any, columns: Any, rows: Any) -> None:
     """Write the conditions above the columns and the atoms beside the rows."""
     (centers, titles), (tops, height, names) = columns, rows
     ax.xaxis.tick_top()

@@ -1,5 +1,7 @@
 """One part of an atom, Boolean or real."""
 
+from typing import Any
+
 import numpy as np
 
 from boolcp.plotting._conditions import draw_conditions
@@ -36,7 +38,7 @@ from boolcp.result.atoms import BooleanCP
 VISIBLE = 0.2  # opacity of a bit that is a toss-up
 
 
-def plot_boolean(W, k=0, ax=None):
+def plot_boolean(W: BooleanCP, k: int = 0, ax: Any = None) -> Any:
     """Draw where atom k is on: an electrode map if its mode has positions, else a strip; yellow on, blue off.
 
     Positions are further coordinates `x` and `y` along the mode; a further coordinate `condition` is drawn as a band of
@@ -89,7 +91,7 @@ def plot_boolean(W, k=0, ax=None):
     return ax
 
 
-def shading(W, k):
+def shading(W: BooleanCP, k: int) -> Any:
     """Return how opaque each bit of atom k is drawn, (d_n,): 1 if it is sure or nothing is known, pale if in doubt."""
     mode, z = W.atoms[k].mode, W.atoms[k].z
     if W.trust is None or W.trust.rise is None:
@@ -98,7 +100,7 @@ def shading(W, k):
     return np.where((W.undetermined or {}).get(mode, np.zeros(len(z), dtype=bool)), 1.0, opacity)
 
 
-def plot_real(W, k, mode, ax=None):
+def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None) -> Any:
     """Draw the real part of atom k along one mode as a line, or over a pair of modes as an image.
 
     The columns of all real modes are scaled to a largest entry of one, except along the longest, which carries the
@@ -154,7 +156,7 @@ def plot_real(W, k, mode, ax=None):
     return draw_lines(W, k, modes[0], columns, make_axes(ax, 4.5, 2.5))
 
 
-def draw_lines(W, k, mode, columns, ax):
+def draw_lines(W: BooleanCP, k: int, mode: int, columns: Any, ax: Any) -> Any:
     """Draw the columns along a mode: bars if it has names and there is one column, else lines."""
     places = line_places(W, mode)
     has_names = places is None and coordinates_of(W, mode) is not None
@@ -186,7 +188,7 @@ def draw_lines(W, k, mode, columns, ax):
     return ax
 
 
-def draw_image(W, k, modes, ax):
+def draw_image(W: BooleanCP, k: int, modes: Any, ax: Any) -> Any:
     """Draw the real part with its weight over two modes, the first vertical."""
     image = block_image(W, k, modes)
     (y_places, y_extent), (x_places, x_extent) = (even_places(W, n) for n in modes)
@@ -199,12 +201,12 @@ def draw_image(W, k, modes, ax):
     return ax
 
 
-def size_label(W, k, mode):
+def size_label(W: BooleanCP, k: int, mode: int) -> Any:
     """Return what the numbers along a mode are: those of the tensor, or relative to the largest."""
     return value_text(W) if mode == carrier_mode(W, k) else "relative size"
 
 
-def as_decomposition(atom):
+def as_decomposition(atom: Any) -> Any:
     """Return an atom as a decomposition without labels."""
     shape = list(atom.block.shape if atom.factors is None else [len(A) for A in atom.factors])
     shape.insert(atom.mode, len(atom.z))

@@ -1,11 +1,13 @@
 """The residual against noise."""
 
+from typing import Any
+
 import numpy as np
 
 from boolcp.plotting.look import BLUE, finish, make_axes, need, plain_text, shortened
 
 
-def plot_residual(check, ax=None):
+def plot_residual(check: Any, ax: Any = None) -> Any:
     """Draw the quantiles of the residual against those of normal noise, with what is known of its structure.
 
     On the dashed line the residual is normal. The text gives for each mode the largest singular value of the residual,

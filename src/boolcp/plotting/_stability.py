@@ -1,5 +1,7 @@
 """How sure a decomposition is: its bits and atoms over repeated fits."""
 
+from typing import Any
+
 import numpy as np
 
 from boolcp.extras import load_extra
@@ -11,7 +13,7 @@ STABILITY = "a Stability, boolcp.stability(X, n_atoms)"
 SPREAD = 0.7  # of the bits of one atom over its place on the axis
 
 
-def plot_stability(stability, ax=None):
+def plot_stability(stability: Any, ax: Any = None) -> Any:
     """Draw how often each atom came back in other fits, how similar it was, and how sure each of its bits is.
 
     A bar is the share of fits in which the atom came back, a diamond its mean similarity. A point is one bit, in its
@@ -64,7 +66,7 @@ def plot_stability(stability, ax=None):
     return ax
 
 
-def plot_bit_probability(stability, atom=0, ax=None):
+def plot_bit_probability(stability: Any, atom: Any = 0, ax: Any = None) -> Any:
     """Draw the probability of each entry of one atom's z over repeated fits, entries that are on in blue.
 
     Parameters
@@ -107,7 +109,7 @@ def plot_bit_probability(stability, atom=0, ax=None):
     return ax
 
 
-def plot_stability_path(path, axes=None):
+def plot_stability_path(path: Any, axes: Any = None) -> Any:
     """Draw errors and similarities of fits with several seeds against the number of atoms, one below the other.
 
     A point is one fit. The lines join the smallest errors, and the mean similarities of the other fits with the best.

@@ -1,5 +1,7 @@
 """How pictures look: colors, scales, legends and texts."""
 
+from typing import Any
+
 import numpy as np
 
 from boolcp.extras import load_extra
@@ -16,7 +18,7 @@ COLUMN = 8.5 / 2.54  # inches: one column of a journal
 EDGE = {"edgecolor": "0.25", "linewidth": 0.4}
 
 
-def make_axes(ax, width=COLUMN, height=2.4):
+def make_axes(ax: Any, width: float = COLUMN, height: float = 2.4) -> Any:
     """Return the given Axes, or those of a new figure of this size in inches."""
     if ax is not None:
         return ax
@@ -24,7 +26,7 @@ def make_axes(ax, width=COLUMN, height=2.4):
     return pyplot.subplots(figsize=(width, height), layout="constrained")[1]
 
 
-def finish(ax, xlabel=None, ylabel=None):
+def finish(ax: Any, xlabel: Any = None, ylabel: Any = None) -> None:
     """Label a chart, at sizes that can be read in a column, without the upper and the right frame."""
     for axis, label in ((ax.xaxis, xlabel), (ax.yaxis, ylabel)):
         if label is not None:
@@ -33,13 +35,13 @@ def finish(ax, xlabel=None, ylabel=None):
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def points_wide(ax):
+def points_wide(ax: Any) -> Any:
     """Return width and height of the Axes in points, before their labels are laid out."""
     box = ax.get_window_extent()
     return box.width * 72 / ax.figure.dpi, box.height * 72 / ax.figure.dpi
 
 
-def legend_above(ax, handles=None, **options):
+def legend_above(ax: Any, handles: Any = None, **options: Any) -> None:
     """Put the legend above the Axes, where it hides nothing, in as many columns as fit."""
     handles = ax.get_legend_handles_labels()[0] if handles is None else handles
     widest = 18 + 3.6 * max((len(handle.get_label()) for handle in handles), default=0)
@@ -49,7 +51,7 @@ def legend_above(ax, handles=None, **options):
     ax.legend(handles=handles, ncols=ncols, **place, **look, **options)
 
 
-def legend_below(ax, handles, ncols=4, down=0):
+def legend_below(ax: Any, handles: Any, ncols: int = 4, down: Any = 0) -> None:
     """Put a legend of given handles below the Axes, `down` points lower if there is text between."""
     shift = load_extra("matplotlib.transforms", "plot").ScaledTranslation(0, -down / 72, ax.figure.dpi_scale_trans)
     look = {"frameon": False, "fontsize": 7, "handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 1.0}
@@ -57,50 +59,50 @@ def legend_below(ax, handles, ncols=4, down=0):
     ax.legend(handles=handles, ncols=ncols, **place, **look)
 
 
-def diverging():
+def diverging() -> Any:
     """Return the colormap of real values, zero in the middle, gray where unknown."""
     return load_extra("matplotlib", "plot").colormaps[DIVERGING].with_extremes(bad=UNKNOWN)
 
 
-def two_colors():
+def two_colors() -> Any:
     """Return the colormap of Boolean values: blue 0, yellow 1, gray where unknown."""
     return load_extra("matplotlib.colors", "plot").ListedColormap([OFF, ON], bad=UNKNOWN)
 
 
-def draw_scale(ax, picture, label):
+def draw_scale(ax: Any, picture: Any, label: Any) -> None:
     """Draw a colorbar beside the Axes."""
     scale = ax.figure.colorbar(picture, ax=ax, shrink=0.9)
     scale.set_label(label, fontsize=8)
     scale.ax.tick_params(labelsize=7)
 
 
-def symmetric(values):
+def symmetric(values: Any) -> Any:
     """Return the limits of a scale with zero in the middle."""
     top = float(np.nanmax(np.abs(values), initial=0.0)) if np.isfinite(values).any() else 0.0
     return {"vmin": -(top or 1.0), "vmax": top or 1.0}
 
 
-def shortened(text, letters=MAX_LETTERS):
+def shortened(text: str, letters: Any = MAX_LETTERS) -> Any:
     """Return a text cut to a number of letters."""
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
-def shortened_inside(text, letters=MAX_LETTERS):
+def shortened_inside(text: str, letters: Any = MAX_LETTERS) -> Any:
     """Return a text cut in its middle: names in a row often differ at their ends."""
     return text if len(text) <= letters else f"{text[: letters // 2]}…{text[len(text) - (letters - 1) // 2 :]}"
 
 
-def plain_text(text):
+def plain_text(text: str) -> Any:
     """Return a text that is never taken for a formula."""
     return str(text).replace("$", r"\$")
 
 
-def make_patch(color, label):
+def make_patch(color: Any, label: Any) -> Any:
     """Return a legend entry: a colored field."""
     return load_extra("matplotlib.patches", "plot").Patch(facecolor=color, label=plain_text(label), **EDGE)
 
 
-def on_off_patches(has_unknown=False, has_doubt=False):
+def on_off_patches(has_unknown: bool = False, has_doubt: bool = False) -> Any:
     """Return the legend entries of Boolean values."""
     patches = [make_patch(ON, "on"), make_patch(OFF, "off")]
     if has_doubt:
@@ -108,7 +110,7 @@ def on_off_patches(has_unknown=False, has_doubt=False):
     return patches + ([make_patch(UNKNOWN, "no data")] if has_unknown else [])
 
 
-def need(value, attribute, what):
+def need(value: Any, attribute: Any, what: Any) -> None:
     """Raise unless a value has what a picture draws; `what` says what to pass."""
     if not hasattr(value, attribute):
         raise TypeError(f"This picture is drawn from {what}, got {type(value).__name__}.")

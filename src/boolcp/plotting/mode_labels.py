@@ -1,5 +1,7 @@
 """What a mode brings to a picture: its name, unit, coordinates, positions and conditions."""
 
+from typing import Any
+
 import numpy as np
 
 from boolcp.checks import check_mode
@@ -14,24 +16,24 @@ MAX_GROUPS, MAX_STATES = 12, 6  # groups of a coordinate; entries of a mode that
 HEADS = ("EEG", "MEG", "CSD")  # quantities that are measured around a head
 
 
-def mode_index(W, mode):
+def mode_index(W: BooleanCP, mode: int) -> Any:
     """Return a mode given by index or name as an index."""
     return check_mode(mode, W.ndim, W.dims)
 
 
-def mode_text(W, mode):
+def mode_text(W: BooleanCP, mode: int) -> Any:
     """Return what to call a mode in a text: its name, or mode 0, mode 1, .."""
     return W.mode_name(mode) if W.dims else f"mode {mode}"
 
 
-def mode_label(W, mode):
+def mode_label(W: BooleanCP, mode: int) -> Any:
     """Return name and unit of a mode."""
     name = shortened(mode_text(W, mode), 30)
     unit = unit_of(W, mode)
     return plain_text(f"{name} ({unit})" if unit else name)
 
 
-def unit_of(W, mode):
+def unit_of(W: BooleanCP, mode: int) -> Any:
     """Return the unit of the coordinates along a mode, nothing if unknown; time differences are in seconds."""
     values = coordinates_of(W, mode)
     if values is not None and values.dtype.kind == "m":
@@ -71,7 +73,7 @@ def number_texts(values: np.ndarray) -> list[str]:
     return ["0" if text == "-0" else text for text in texts]
 
 
-def value_text(W):
+def value_text(W: BooleanCP) -> Any:
     """Return what the numbers of the tensor are called, with their unit where it is known."""
     if W.labels is None or not (W.labels.name or W.labels.value_unit):
         return "size"
@@ -79,12 +81,12 @@ def value_text(W):
     return plain_text(f"{name} ({shortened(unit, 20)})" if unit else name)
 
 
-def coordinates_of(W, mode):
+def coordinates_of(W: BooleanCP, mode: int) -> Any:
     """Return the coordinates along a mode, None if there are none."""
     return None if W.labels is None else W.labels.coords.get(W.labels.dims[mode])
 
 
-def further_of(W, mode, name):
+def further_of(W: BooleanCP, mode: int, name: Any) -> Any:
     """Return a further coordinate along a mode by its name, None if the mode has no such."""
     if W.labels is None:
         return None
@@ -140,7 +142,7 @@ def groups_of(W: BooleanCP) -> list[tuple[int, str]]:
     return [(n, name) for (n, _), name in found.items()]
 
 
-def condition_of(W, mode, name=CONDITION):
+def condition_of(W: BooleanCP, mode: int, name: Any = CONDITION) -> Any:
     """Return the condition of each entry along a mode as text: a further coordinate, or the coordinate itself."""
     values = further_of(W, mode, name)
     if values is None and W.labels is not None and W.labels.dims[mode] == name:
@@ -148,7 +150,7 @@ def condition_of(W, mode, name=CONDITION):
     return None if values is None else np.array([str(value) for value in values])
 
 
-def line_places(W, mode):
+def line_places(W: BooleanCP, mode: int) -> Any:
     """Return the coordinates along a mode if they are numbers or dates in order, else None; dates count days."""
     values = coordinates_of(W, mode)
     if values is None or values.dtype.kind not in "fiumM" or (values.dtype.kind in "mM" and np.isnat(values).any()):
@@ -163,18 +165,18 @@ def line_places(W, mode):
     return values if is_ordered else None
 
 
-def has_places(W, mode):
+def has_places(W: BooleanCP, mode: int) -> Any:
     """Return True if the coordinates along a mode need no names at the ticks."""
     return coordinates_of(W, mode) is None or even_places(W, mode)[0] is not None
 
 
-def is_date(W, mode):
+def is_date(W: BooleanCP, mode: int) -> Any:
     """Return True if the coordinates along a mode are dates."""
     values = coordinates_of(W, mode)
     return values is not None and values.dtype.kind == "M"
 
 
-def is_geometric(places):
+def is_geometric(places: Any) -> Any:
     """Return True for three or more places with a constant ratio, such as frequencies by octaves."""
     if len(places) < 3 or places.min() <= 0:
         return False
@@ -183,7 +185,7 @@ def is_geometric(places):
     return bool(np.allclose(ratios, ratios[0], rtol=0.01)) and not is_even
 
 
-def even_places(W, mode):
+def even_places(W: BooleanCP, mode: int) -> Any:
     """Return places along a mode, None if they are indices, and the two ends of an image of it."""
     places = line_places(W, mode)
     if places is not None and len(places) > 1:
@@ -193,7 +195,7 @@ def even_places(W, mode):
     return None, (-0.5, W.shape[mode] - 0.5)
 
 
-def label_mode(ax, W, mode, places, *, is_vertical=False):
+def label_mode(ax: Any, W: BooleanCP, mode: int, places: Any, *, is_vertical: bool = False) -> None:
     """Write name and unit of a mode at an axis, and its coordinates where the places are indices."""
     axis = ax.yaxis if is_vertical else ax.xaxis
     axis.set_label_text(mode_label(W, mode), fontsize=8)

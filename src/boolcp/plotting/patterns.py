@@ -1,13 +1,16 @@
 """Numbers of an atom as pictures show them: its columns along each real mode."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+
+from boolcp.result.atoms import BooleanCP
 
 MAX_SWEEPS = 200
 
 
-def real_columns(W, k):
+def real_columns(W: BooleanCP, k: int) -> Any:
     """Return the columns of atom k by real mode, {mode: (d, L)}, as `plot_real` draws them; NaN where undetermined."""
     atom = W.atoms[k]
     modes = [n for n in range(W.ndim) if n != atom.mode]
@@ -28,12 +31,12 @@ def real_columns(W, k):
     return dict(zip(modes, factors, strict=True))
 
 
-def carrier_mode(W, k):
+def carrier_mode(W: BooleanCP, k: int) -> Any:
     """Return the real mode that carries the size of an atom: the longest."""
     return max((n for n in range(W.ndim) if n != W.atoms[k].mode), key=lambda n: W.shape[n])
 
 
-def leading_patterns(block):
+def leading_patterns(block: Any) -> Any:
     """Return the columns of the best product u (x) w (x) .. of a block, found by alternating projections, with size."""
     # from the fibers through the largest entry
     start = np.unravel_index(int(np.argmax(np.abs(block))), block.shape)
@@ -52,7 +55,7 @@ def leading_patterns(block):
     return [v[:, None] for v in vectors]
 
 
-def contract_others(block, vectors, keep):
+def contract_others(block: Any, vectors: Any, keep: Any) -> Any:
     """Return the block contracted with vectors along all modes but those to keep."""
     for n in reversed(range(block.ndim)):
         if n not in keep:
@@ -60,7 +63,7 @@ def contract_others(block, vectors, keep):
     return block
 
 
-def leading_column(W, k, mode):
+def leading_column(W: BooleanCP, k: int, mode: int) -> Any:
     """Return the column of atom k (of its leading pattern if L > 1) along a mode, scaled to a largest size of one.
 
     Its sign is that of `real_columns`: the mode that carries the size carries the sign of the atom, too.
@@ -74,7 +77,7 @@ def leading_column(W, k, mode):
     return column / (np.nanmax(np.abs(column), initial=0.0) or 1.0)
 
 
-def block_image(W, k, modes):
+def block_image(W: BooleanCP, k: int, modes: Any) -> Any:
     """Return the real part of atom k with its weight over two modes (rows, columns); NaN where undetermined.
 
     Further modes are contracted with their leading patterns.

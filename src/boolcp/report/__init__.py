@@ -5,6 +5,7 @@ the libraries that they need. The page loads nothing from elsewhere.
 """
 
 from dataclasses import replace
+from os import PathLike
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +27,16 @@ __all__ = ["write_report"]
 COLUMNS = ("alone", "unique", "certificate")
 
 
-def write_report(W, path, *, provenance=None, history=None, stability=None, residual=None, force=False):
+def write_report(
+    W: BooleanCP,
+    path: str | PathLike[str],
+    *,
+    provenance: dict[str, Any] | None = None,
+    history: Any = None,
+    stability: Any = None,
+    residual: Any = None,
+    force: bool = False,
+) -> None:
     """Write one HTML page on a decomposition: data, fit, table of atoms, a card with charts for each, and origin.
 
     The page loads nothing from elsewhere. Labels and values show on hover, the table sorts and filters, and a selected

@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 from importlib import resources
+from typing import Any
 
 import numpy as np
 
@@ -13,34 +14,34 @@ from boolcp.extras import load_extra
 DIGITS = 8  # of numbers written as text
 
 
-def own_file(name):
+def own_file(name: Any) -> Any:
     """Return a file of this room as text."""
     return resources.files("boolcp.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def plotly_source():
+def plotly_source() -> Any:
     """Return the source of plotly.js, which draws the charts, without the kinds of charts that are not used here."""
     return own_file("plotly/plotly-cartesian.min.js")
 
 
-def datatables_files():
+def datatables_files() -> Any:
     """Return script and style of DataTables, which sorts and filters the table, as the package itables bundles it."""
     folder = resources.files(load_extra("itables", "report")).joinpath("html")
     return tuple(folder.joinpath(f"dt_bundle.{ending}").read_text(encoding="utf-8") for ending in ("js", "css"))
 
 
-def held_script(source):
+def held_script(source: Any) -> Any:
     """Return type and text of an element that holds a script: as it is, or as JSON if HTML would read it."""
     is_safe = not re.search(r"<!--|</?script", source, re.IGNORECASE)
     return ("text/plain", source) if is_safe else ("application/json", to_json(source))
 
 
-def script_hash(source):
+def script_hash(source: Any) -> str:
     """Return the hash by which the page allows this inline script, and no other."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
-def to_json(value):
+def to_json(value: Any) -> Any:
     r"""Return JSON that cannot end the element it stands in; arrays are written as typed arrays of Plotly.
 
     Examples
@@ -53,13 +54,13 @@ def to_json(value):
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def plain(text):
+def plain(text: str) -> Any:
     """Return a label that Plotly shows as it is, although it reads some tags of HTML and templates in texts."""
     text = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace("%{", "&#37;{")
 
 
-def _compact(value):
+def _compact(value: Any) -> Any:
     """Return the value with arrays as typed arrays and other numbers rounded."""
     if isinstance(value, dict):
         return {name: _compact(part) for name, part in value.items()}
@@ -72,7 +73,7 @@ def _compact(value):
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _typed(array):
+def _typed(array: Any) -> Any:
     """Return an array as Plotly reads it: base64 of small numbers, with the shape if it is not a vector."""
     kind = {"b": "u1", "i": "i4", "u": "i4"}.get(array.dtype.kind, "f4")
     if kind == "f4" and array.size and np.nanmax(np.abs(array)) > 1e3 * np.ptp(array):

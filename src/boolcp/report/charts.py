@@ -121,7 +121,7 @@ def real_chart(W: BooleanCP, k: int, mode: int) -> Chart:
     return {"data": traces, "layout": layout, "has_tools": True}
 
 
-def image_chart(W, k, modes):
+def image_chart(W: BooleanCP, k: int, modes: Any) -> Any:
     """Return the real part of an atom over two modes, the first vertical, and whether neighbors were averaged."""
     image = block_image(W, k, modes)
     steps = _image_steps(image.shape)
@@ -140,7 +140,7 @@ def image_chart(W, k, modes):
     return {"data": [trace | _hover(f"{place}: %{{z:.4g}}")], "layout": layout}, steps != (1, 1)
 
 
-def path_chart(W, errors):
+def path_chart(W: BooleanCP, errors: Any) -> Any:
     """Return the relative error after each atom of the pursuit, and that of the result."""
     steps = {"type": "scatter", "mode": "lines+markers", "x": list(range(1, len(errors) + 1)), "y": errors}
     traces = [steps | {"line": {"color": BLUE}} | _hover("pursuit, %{x} atoms: %{y:.4f}")]
@@ -157,7 +157,7 @@ def path_chart(W, errors):
     return {"data": traces, "layout": layout}
 
 
-def residual_chart(check):
+def residual_chart(check: Any) -> Any:
     """Return the quantiles of the residual against those of normal noise."""
     ends = [float(check.normal_quantiles[0]), float(check.normal_quantiles[-1])]
     diagonal = {"type": "scatter", "mode": "lines", "x": ends, "y": ends, "hoverinfo": "skip"}
@@ -261,7 +261,7 @@ def _wilson(share: float, n: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def line(W, mode, column, color, name, texts):
+def line(W: BooleanCP, mode: int, column: Any, color: Any, name: Any, texts: Any) -> Any:
     """Return one line over a mode; a very long one keeps the least and the largest of each stretch."""
     places = places_of(W, mode)
     kept = kept_points(column)
@@ -276,7 +276,7 @@ def line(W, mode, column, color, name, texts):
     return {"type": "scatter", "y": column[kept], "name": name, "marker": {"size": 4}} | start | look | hover
 
 
-def kept_points(column):
+def kept_points(column: Any) -> Any:
     """Return which points of a line are drawn: all, or the least and the largest of each stretch of a very long one."""
     if len(column) <= MAX_POINTS:
         return np.arange(len(column))
@@ -286,42 +286,42 @@ def kept_points(column):
     return np.unique(ends)
 
 
-def places_of(W, mode):
+def places_of(W: BooleanCP, mode: int) -> Any:
     """Return the coordinates along a mode if they are numbers in order, else None; dates are told by their names."""
     return None if is_date(W, mode) else line_places(W, mode)
 
 
-def even_places_of(W, mode):
+def even_places_of(W: BooleanCP, mode: int) -> Any:
     """Return the coordinates along a mode if they are evenly spaced numbers, else None."""
     return None if is_date(W, mode) else even_places(W, mode)[0]
 
 
-def mode_label(W, mode):
+def mode_label(W: BooleanCP, mode: int) -> Any:
     """Return name and unit of a mode."""
     unit = unit_of(W, mode)
     return f"{mode_text(W, mode)} ({unit})" if unit else mode_text(W, mode)
 
 
-def size_label(W, k, mode):
+def size_label(W: BooleanCP, k: int, mode: int) -> Any:
     """Return what the numbers of an atom along a mode are: those of the tensor, or relative to the largest."""
     return value_label(W) if mode == carrier_mode(W, k) else "relative size"
 
 
-def hover_labels(W, mode):
+def hover_labels(W: BooleanCP, mode: int) -> Any:
     """Return what to call each entry of a mode on hover: its coordinate with unit, and its further coordinates."""
     unit = unit_of(W, mode)
     name = mode_text(W, mode)
     labels = [f"{name} {text} {unit}".rstrip() for text in coordinate_text(W, mode)]
     extra = {} if W.labels is None else W.labels.extra
     for further, (dim, values) in extra.items():
-        if dim == W.labels.dims[mode] and further not in ("x", "y"):
+        if dim == W.mode_name(mode) and further not in ("x", "y"):
             values = np.asarray(values)
             texts = [f"{v:.6g}" if values.dtype.kind == "f" else str(v) for v in values]
             labels = [f"{label}, {further} {text}" for label, text in zip(labels, texts, strict=True)]
     return [plain(label) for label in labels]
 
 
-def _bits(values, texts):
+def _bits(values: Any, texts: Any) -> Any:
     look = {"colorscale": BITS, "zmin": 0, "zmax": 1, "showscale": False}
     return {"type": "heatmap", "z": values, "text": [texts]} | look | _hover("%{text}")
 
@@ -378,7 +378,7 @@ def _with_bands(layout: Chart, W: BooleanCP, mode: int) -> Chart:
     return layout | {"shapes": shapes, "annotations": notes, "margin": margin}
 
 
-def _layout(**parts):
+def _layout(**parts: Any) -> Any:
     """Return the layout of all charts: no background, so that light and dark pages show through."""
     clear = "rgba(0,0,0,0)"
     axis = {"automargin": True, "zeroline": True, "zerolinecolor": ZERO, "gridcolor": "rgba(128,128,128,0.2)"}
@@ -390,7 +390,7 @@ def _layout(**parts):
     return look | {"hovermode": "closest", "hoverlabel": {"align": "left", "namelength": -1}, "bargap": 0.15} | parts
 
 
-def _axis(W, mode, *, is_even=False, is_upward=False):
+def _axis(W: BooleanCP, mode: int, *, is_even: bool = False, is_upward: bool = False) -> Any:
     """Return the axis of a mode: its name and unit, and names as ticks where it has no numbers."""
     axis: dict[str, Any] = {"title": {"text": plain(mode_label(W, mode))}}
     places = even_places_of(W, mode) if is_even else places_of(W, mode)
@@ -406,21 +406,21 @@ def _axis(W, mode, *, is_even=False, is_upward=False):
     return axis
 
 
-def _span(W, mode, name, step=1):
+def _span(W: BooleanCP, mode: int, name: Any, step: Any = 1) -> Any:
     """Return where the cells of an image lie along a mode."""
     places = even_places_of(W, mode)
     start, width = (0.0, 1.0) if places is None else (float(places[0]), _step(places))
     return {f"{name}0": start + width * (step - 1) / 2, f"d{name}": width * step}
 
 
-def _has_names(W, mode):
+def _has_names(W: BooleanCP, mode: int) -> Any:
     """Return True if numbers alone do not tell the entries of a mode apart: names, or further coordinates."""
     has_coords = coordinates_of(W, mode) is not None and places_of(W, mode) is None
     extra = {} if W.labels is None else W.labels.extra
-    return has_coords or any(dim == W.labels.dims[mode] for dim, _ in extra.values())
+    return has_coords or any(dim == W.mode_name(mode) for dim, _ in extra.values())
 
 
-def _image_steps(shape):
+def _image_steps(shape: tuple[int, ...]) -> Any:
     """Return how many rows and columns are averaged into one cell."""
     steps = [1, 1]
     while np.prod([-(-d // s) for d, s in zip(shape, steps, strict=True)]) > MAX_CELLS:
@@ -429,7 +429,7 @@ def _image_steps(shape):
     return tuple(steps)
 
 
-def _averaged(image, steps):
+def _averaged(image: Any, steps: Any) -> Any:
     """Return the means of blocks of an image; those at the end may be smaller."""
     for axis, step in enumerate(steps):
         if step > 1:
@@ -439,7 +439,7 @@ def _averaged(image, steps):
     return image
 
 
-def _symmetric(values):
+def _symmetric(values: Any) -> Any:
     top = float(np.nanmax(np.abs(values), initial=0.0)) if np.isfinite(values).any() else 0.0
     return {"cmin": -(top or 1.0), "cmax": top or 1.0}
 
@@ -451,17 +451,17 @@ def _with_legend(layout: Chart) -> Chart:
     return layout | legend | {"margin": layout["margin"] | {"b": 84}}
 
 
-def _bar(label):
+def _bar(label: Any) -> Any:
     return {"title": {"text": label, "side": "right"}, "thickness": 10, "outlinewidth": 0}
 
 
-def _hover(template):
+def _hover(template: Any) -> Any:
     return {"hovertemplate": f"{template}<extra></extra>"}
 
 
-def _is_even(x):
+def _is_even(x: Any) -> Any:
     return len(x) > 1 and np.allclose(np.diff(x), _step(x), rtol=1e-6, atol=0)
 
 
-def _step(x):
+def _step(x: Any) -> float:
     return float((x[-1] - x[0]) / max(len(x) - 1, 1))

@@ -3,6 +3,7 @@
 import base64
 import io
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from boolcp.report.assets import to_json
 from boolcp.report.ordering import bands
 from boolcp.report.tested import p_words
 from boolcp.report.words import has_shares, on_text, percent, result_error, unit_of
+from boolcp.result.atoms import BooleanCP
 
 PANEL, IMAGE = (3.4, 2.3), (4.2, 2.3)  # inches
 MAX_ROWS = 8  # of a chart of usual height
@@ -28,7 +30,7 @@ SETTINGS = {
 }
 
 
-def fit_figures(W, history, residual=None):
+def fit_figures(W: BooleanCP, history: Any, residual: Any = None) -> Any:
     """Return the figures of the whole fit: error path, shares of variance, certificates, residual."""
     figures = []
     names = [f"atom {k}" for k in range(W.n_atoms)]
@@ -54,18 +56,18 @@ def fit_figures(W, history, residual=None):
     return figures
 
 
-def _share_figure(W, names, values, caption, label):
+def _share_figure(W: BooleanCP, names: Any, values: Any, caption: str, label: Any) -> Any:
     text = ", ".join(f"{name} {percent(value)}" for name, value in zip(names, values, strict=True))
     chart = charts.share_chart(W, names, values, label)
     return figure(chart, f"{caption}: {text}", caption, lambda ax: draw_shares(W, values, label, ax))
 
 
-def atom_figures(W, k):
+def atom_figures(W: BooleanCP, k: int) -> Any:
     """Return the figures of one atom, one for each mode and one for an image of its real part."""
     return [atom_figure(W, k, mode) for mode in plotting.atom_panels(W, k)]
 
 
-def atom_figure(W, k, mode):
+def atom_figure(W: BooleanCP, k: int, mode: int) -> Any:
     """Return one panel of an atom."""
     atom = W.atoms[k]
     name = "" if isinstance(mode, tuple) else plotting.mode_text(W, mode)
@@ -92,7 +94,7 @@ def atom_figure(W, k, mode):
     return figure(charts.real_chart(W, k, mode), alt, caption, lambda ax: plotting.plot_real(W, k, mode, ax))
 
 
-def doubt_text(W):
+def doubt_text(W: BooleanCP) -> str:
     """Return what gray means in pictures of bits, if there is any."""
     return (
         ", gray in doubt"
@@ -101,7 +103,7 @@ def doubt_text(W):
     )
 
 
-def with_leading(W, k, mode):
+def with_leading(W: BooleanCP, k: int, mode: int) -> Any:
     """Return W with atom k as its leading pattern where that is what a panel shows, and whether it is.
 
     It is for blocks, for sums of many products, and for maps, which show one value at each place.
@@ -115,7 +117,7 @@ def with_leading(W, k, mode):
     return replace(W, atoms=(*W.atoms[:k], leading, *W.atoms[k + 1 :])), True
 
 
-def together_figures(W):
+def together_figures(W: BooleanCP) -> Any:
     """Return the figures of all atoms together, for each mode; they have no still picture, the cards have."""
     kinds = {
         "boolean": f"yellow on, blue off{doubt_text(W)}",
@@ -134,7 +136,7 @@ def together_figures(W):
     return figures
 
 
-def group_parts(W, tests):
+def group_parts(W: BooleanCP, tests: Any) -> Any:
     """Return for each coordinate with a few groups a table and charts of the atoms in them, with its test."""
     parts = []
     for mode, name in plotting.groups_of(W):
@@ -158,14 +160,14 @@ def group_parts(W, tests):
     return parts + [covariate_part(W, name, test) for name, test in tests.items() if not test.conditions]
 
 
-def covariate_part(W, name, test):
+def covariate_part(W: BooleanCP, name: Any, test: Any) -> Any:
     """Return the table of atoms that follow a covariate."""
     rows = [(k, test_cells(test, k), "bits" if test.is_boolean[k] else "real part") for k in range(W.n_atoms)]
     title = f"With {name} along {plotting.mode_text(W, test.mode)}"
     return {"title": title, "heads": ["rank correlation", "p"], "rows": rows, "figures": [], "note": test_note(test)}
 
 
-def test_cells(test, k):
+def test_cells(test: Any, k: int) -> Any:
     """Return effect and p-value of one atom as texts."""
     if test is None:
         return []
@@ -175,7 +177,7 @@ def test_cells(test, k):
     return [effect, *auc, p_words(test.p_adjusted[k]).removeprefix("p ").removeprefix("= ")]
 
 
-def test_note(test):
+def test_note(test: Any) -> str:
     """Return how a test was made, in words."""
     ends = ("the highest condition", "the lowest") if len(test.conditions) > 2 else test.conditions[::-1]
     one, other = ends or ("", "")
@@ -186,7 +188,7 @@ def test_note(test):
     )
 
 
-def _cell(means, k, c):
+def _cell(means: Any, k: int, c: Any) -> str:
     """Return one cell of the table of groups: how many are on, or mean and standard deviation."""
     mean, n = means.mean[k, c], int(means.counts[c])
     if np.isnan(mean):
@@ -196,7 +198,7 @@ def _cell(means, k, c):
     return f"{mean:.2f} ± {means.spread[k, c]:.2f}" if n > 1 else f"{mean:.2f}"
 
 
-def figure(chart, alt, caption, draw=None, size=PANEL, rows=0):
+def figure(chart: Any, alt: str, caption: str, draw: Any = None, size: Any = PANEL, rows: Any = 0) -> Any:
     """Return a chart as JSON with its text alternative, its caption and, if it can be drawn so, a still picture.
 
     A chart with many rows, one for each atom, is higher.
@@ -206,7 +208,7 @@ def figure(chart, alt, caption, draw=None, size=PANEL, rows=0):
     return {"source": source, "chart": to_json(chart), "is_high": rows > MAX_ROWS} | words
 
 
-def still_picture(draw, size):
+def still_picture(draw: Any, size: Any) -> str:
     """Return a picture drawn on one Axes, as a data address."""
     load_extra("matplotlib.figure", "report")
     canvas = load_extra("matplotlib", "report").figure.Figure(figsize=size, layout="constrained")
@@ -218,7 +220,7 @@ def still_picture(draw, size):
     return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
-def draw_path(W, errors, ax):
+def draw_path(W: BooleanCP, errors: Any, ax: Any) -> None:
     """Draw the error path, and the result as a circle."""
     plotting.plot_error_path(errors, ax)
     error = result_error(W)
@@ -228,7 +230,7 @@ def draw_path(W, errors, ax):
         ax.set_xlim(0.5, max(len(errors), W.n_atoms) + 0.5)
 
 
-def draw_shares(W, values, label, ax):
+def draw_shares(W: BooleanCP, values: Any, label: Any, ax: Any) -> None:
     """Draw one bar for each atom, colored by its Boolean mode."""
     modes = dict.fromkeys(atom.mode for atom in W.atoms)
     colors = [charts.COLORS[atom.mode % len(charts.COLORS)] for atom in W.atoms]

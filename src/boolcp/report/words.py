@@ -22,13 +22,15 @@ SHOWN_APART = {"history", "parameters", "versions", "data", "command", "random_s
 SHOWN_APART |= {"tests", "residual_check"}
 
 
-def describe_modes(W):
+def describe_modes(W: BooleanCP) -> Any:
     """Return name, size and coordinates of each mode, one dict for each."""
     rows = []
     for n, size in enumerate(W.shape):
         labels = plotting.coordinate_text(W, n)
         has_coords = W.labels is not None and W.labels.dims[n] in W.labels.coords
-        further = [] if W.labels is None else [name for name, (dim, _) in W.labels.extra.items() if dim == W.dims[n]]
+        further = (
+            [] if W.labels is None else [name for name, (dim, _) in W.labels.extra.items() if dim == W.mode_name(n)]
+        )
         rows.append(
             {
                 "number": n,
@@ -42,13 +44,13 @@ def describe_modes(W):
     return rows
 
 
-def _range_text(labels, unit):
+def _range_text(labels: Any, unit: str) -> Any:
     """Return the first and the last label of a mode, or all of a few."""
     text = ", ".join(labels) if len(labels) <= MAX_STATES else f"{labels[0]} to {labels[-1]}"
     return f"{text} {unit}".strip()
 
 
-def describe_data(W, provenance):
+def describe_data(W: BooleanCP, provenance: dict[str, Any]) -> Any:
     """Return what is known of the decomposed tensor, as pairs of a name and a text."""
     pairs = [("Shape", shape_text(W))]
     if W.labels is not None and W.labels.name:
@@ -72,7 +74,7 @@ def describe_data(W, provenance):
     return pairs
 
 
-def describe_residual(W, check):
+def describe_residual(W: BooleanCP, check: Any) -> Any:
     """Return what is left over, as pairs of a name and a text."""
     if check is None:
         return []
@@ -87,7 +89,7 @@ def describe_residual(W, check):
     ]
 
 
-def missing_text(n_missing, n_entries):
+def missing_text(n_missing: int, n_entries: int) -> str:
     """Return how many entries are missing, in words; None stands for some."""
     if n_missing == 0:
         return "none"
@@ -95,7 +97,7 @@ def missing_text(n_missing, n_entries):
     return f"{count}; the fit is over the observed ones"
 
 
-def describe_fit(W, provenance):
+def describe_fit(W: BooleanCP, provenance: dict[str, Any]) -> Any:
     """Return how good the fit is, as pairs of a name and a text."""
     pairs = [("Atoms", str(W.n_atoms))]
     if has_shares(W):
@@ -110,7 +112,7 @@ def describe_fit(W, provenance):
     return pairs
 
 
-def result_error(W):
+def result_error(W: BooleanCP) -> Any:
     """Return the relative error of the result, or None if the data are not known."""
     return float(np.sqrt(max(1 - W.explained(), 0.0))) if has_shares(W) else None
 
@@ -219,12 +221,12 @@ def plural(W: BooleanCP, mode: int) -> str:
     return f"{name[:-1]}ies" if name.endswith("y") else (name if name.endswith("s") else f"{name}s")
 
 
-def verdict(diagnosis):
+def verdict(diagnosis: Any) -> Any:
     """Return in words whether the decomposition is the only one, or nothing where that was not asked."""
     return "" if diagnosis is None else diagnosis.words
 
 
-def describe_origin(provenance):
+def describe_origin(provenance: dict[str, Any]) -> Any:
     """Return parameters, seed, versions and the rest of the provenance, as pairs of a name and a text."""
     parameters = provenance.get("parameters", {})
     pairs = [(name, _text(value)) for name, value in provenance.items() if name not in SHOWN_APART]
@@ -235,7 +237,7 @@ def describe_origin(provenance):
     return pairs
 
 
-def python_code(provenance):
+def python_code(provenance: dict[str, Any]) -> str:
     """Return the Python that makes the fit again, if the parameters are known."""
     parameters = provenance.get("parameters")
     if not parameters or not provenance.get("method"):
@@ -244,7 +246,7 @@ def python_code(provenance):
     return f"boolcp.{provenance['method']}({options}).fit(X)"
 
 
-def has_shares(W):
+def has_shares(W: BooleanCP) -> Any:
     """Return True if shares of variance are known."""
     return bool(W.data_norm2) and W.data_inner is not None and W.n_atoms > 0
 
@@ -264,25 +266,25 @@ def subtitle_of(W: BooleanCP) -> str:
     return f"{name}{sizes}, in {W.n_atoms} {'atom' if W.n_atoms == 1 else 'atoms'}"
 
 
-def value_label(W):
+def value_label(W: BooleanCP) -> str:
     """Return what the numbers of the tensor are, with their unit if it is known."""
     name, unit = (None, None) if W.labels is None else (W.labels.name, W.labels.value_unit)
     return f"{name or 'size'} ({unit or 'arbitrary units'})"
 
 
-def _with_unit(W, number):
+def _with_unit(W: BooleanCP, number: Any) -> Any:
     return number if W.labels is None else f"{number} {W.labels.value_unit or ''}".rstrip()
 
 
-def _listing(names):
+def _listing(names: Any) -> Any:
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
 
 
-def percent(share):
+def percent(share: Any) -> str:
     """Return a share as text."""
     return "-" if np.isnan(share) else f"{100 * share:.1f} %"
 
 
-def _text(value):
+def _text(value: Any) -> Any:
     return value if isinstance(value, str) else json.dumps(value, default=str)
