@@ -361,13 +361,15 @@ def test_the_command_writes_the_page_beside_the_result(tmp_path, monkeypatch, ca
     monkeypatch.chdir(tmp_path)
     X, _, _ = boolcp.datasets.make_boolean_cp((6, 7, 8), 1, noise=0.1, random_state=0)
     np.save("data.npy", X)
-    assert main(["fit", "data.npy", "-k", "1", "-o", "out", "--assess", "--stability", "2"]) == 0
+    fit = ["fit", "data.npy", "-k", "1", "-o", "out", "--assess", "--stability", "2"]
+    monkeypatch.setattr("sys.argv", ["boolcp", *fit])
+    assert main(fit) == 0
     capsys.readouterr()
     assert main(["report", "out"]) == 0 and capsys.readouterr().out.split() == ["out/report.html"]
     page = Page((tmp_path / "out" / "report.html").read_text())
     text = "".join(page.words)
     assert boolcp.io.load_provenance("out/decomposition.nc")["data"]["fingerprint"] in text
-    assert re.search(r"By the command\s+boolcp ", text)
+    assert re.search(r"By the command\s+boolcp fit data.npy -k 1 ", text)
     trusted = "It passes all tests: stable, significant, informative."
     assert trusted in text and "Residual, root mean square" in text
     boolcp.datasets.make_boolean_cp((4, 5), 1, random_state=0).truth.save("other.nc")
