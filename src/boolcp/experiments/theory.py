@@ -262,5 +262,5 @@ def draw_recovery(ax: Any, rows: Any) -> None:
         ax.bar(places, rates, width=0.25, color=color, label=method)
         for x, rate in zip(places, rates, strict=True):
             ax.text(x, rate + 0.02, f"{100 * rate:.0f}", ha="center", fontsize=6)
-    ax.set_xticks(range(len(CASES)), [case.replace(" ", "\n") for case in CASES], fontsize=6)
+    ax.set_xticks(range(len(CASES)), [case.replace(" ", "\n") for case in CASES], fontsize=5)
     ax.set(ylim=(0, 1.1), ylabel="share of tensors recovered", title="Thm 3 (labels in %)")
