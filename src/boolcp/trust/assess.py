@@ -68,7 +68,7 @@ def assess(
     >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=1, random_state=0)
     >>> W = boolcp.decompose(X, 3, random_state=0)
-    >>> W = boolcp.assess(X, W, n_runs=2, random_state=1)
+    >>> W = boolcp.assess(X, W, n_runs=2, random_state=0)
     >>> W.trust.stability.tolist()
     [1.0, 1.0, 0.25]
     """

@@ -54,12 +54,12 @@ def verdicts(W: BooleanCP) -> tuple[Verdict, ...]:
     --------
     >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=1, random_state=0)
-    >>> W = boolcp.assess(X, boolcp.decompose(X, 3, random_state=0), n_runs=2, random_state=1)
+    >>> W = boolcp.assess(X, boolcp.decompose(X, 3, random_state=0), n_runs=2, random_state=0)
     >>> for verdict in boolcp.verdicts(W):
     ...     print(verdict.text)
     stable, significant, informative
     stable, significant, informative
-    not found in thinned data, comes back in 25 %
+    significant, informative; comes back in 25 %
     """
     reasons = degeneracy(W).reasons
     return tuple(_verdict(W, k, reason) for k, reason in enumerate(reasons))
