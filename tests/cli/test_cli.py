@@ -271,7 +271,15 @@ def test_reproduce_calls_the_experiment_and_says_where_it_is(capsys, monkeypatch
     monkeypatch.setattr(boolcp, "experiments", SimpleNamespace(reproduce=reproduce), raising=False)
     code, out, _ = run(capsys, "reproduce", "fig1", "--quick", "--seeds", 2, "-j", 3)
     assert code == 0 and out.split() == ["fig1.csv", "fig1.svg", "fig1.png"]
-    assert given == {"name": "fig1", "quick": True, "seeds": 2, "out": None, "jobs": 3, "recording": None}
+    assert given == {
+        "name": "fig1",
+        "quick": True,
+        "seeds": 2,
+        "out": None,
+        "jobs": 3,
+        "recording": None,
+        "keep": False,
+    }
 
 
 def test_the_handler_of_ctrl_c_is_put_back(data):

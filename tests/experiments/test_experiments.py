@@ -2,14 +2,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from boolcp.baselines import RealCP, TuckerForm
 from boolcp.datasets import simulate_ecog
 from boolcp.experiments import (
+    _code,
     _methods,
     _recordings,
     fig1_synthetic,
     fig2_ecog,
     fig3_electrodes,
     fig4_boolean_maps,
+    parameters,
+    per_mode,
     reproduce,
     theory,
 )
@@ -52,6 +56,57 @@ def test_rows_in_the_file_are_not_computed_again(tmp_path):
     pd.testing.assert_frame_equal(table[2:6].reset_index(drop=True), first)
     assert len(collect(toy_run, toy_plan(trace, [1]), path)) == 2  # the others stay in the file
     assert len(pd.read_csv(path)) == 8
+
+
+def test_rows_of_other_code_are_recomputed_unless_kept(tmp_path):
+    trace, path = tmp_path / "trace", tmp_path / "toy.csv"
+    plan = toy_plan(trace, [0, 1])
+    collect(toy_run, plan, path, code=lambda job: "old")
+    table = collect(toy_run, plan, path, code=lambda job: "new" if job["seed"] else "old")
+    assert trace.read_text().split() == ["0", "1", "1"]
+    assert list(table["code"]) == ["old", "old", "new", "new"]
+    collect(toy_run, plan, path, code=lambda job: "newest", keep=True)
+    assert trace.read_text().split() == ["0", "1", "1"]
+    assert {"commit", "date", "versions"} <= set(table.columns)
+    assert table["versions"].str.contains("numpy").all() and table["date"].str.match(r"\d{4}-\d\d-\d\d$").all()
+
+
+def test_a_fingerprint_follows_the_code_and_not_its_words(tmp_path, monkeypatch):
+    """A changed docstring or a changed figure leaves it; a changed number in `run` or in an import does not."""
+    package = tmp_path / "boolcp"
+    package.mkdir()
+    (tmp_path / "toy_experiment.py").write_text('N = 3\nTITLE = "a"\ndef run(job):\n    "Say."\n    return N\n')
+    (package / "first.py").write_text("from boolcp.second import y\n")
+    (package / "second.py").write_text('"""Words."""\ny = 1\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(_code, "ROOT", package)
+
+    def now():
+        for cached in (_code._closure, _code._imports, _code._text, _code._run_of):
+            cached.cache_clear()
+        return _code.fingerprint("toy_experiment", ("boolcp.first",))
+
+    def change(path, old, new):
+        path.write_text(path.read_text().replace(old, new))
+        return now()
+
+    before = now()
+    assert change(package / "second.py", "Words", "Other words") == before
+    assert change(tmp_path / "toy_experiment.py", '"a"', '"b"') == before
+    assert change(tmp_path / "toy_experiment.py", "Say", "Tell") == before
+    assert change(tmp_path / "toy_experiment.py", "N = 3", "N = 4") != before
+    middle = now()
+    assert change(package / "second.py", "y = 1", "y = 2") != middle
+    for cached in (_code._closure, _code._imports, _code._text, _code._run_of):
+        cached.cache_clear()
+
+
+def test_methods_of_others_do_not_depend_on_the_fit():
+    jobs = [{"method": name} for name in ("Tucker", _methods.DEFAULT)]
+    tucker, default = (_methods.code_of("boolcp.experiments.fig1_synthetic", job) for job in jobs)
+    assert tucker != default
+    assert "boolcp.fit.plan" in _code._closure(("boolcp.bmp",))
+    assert "boolcp.fit.plan" not in _code._closure(("boolcp.baselines.tucker",))
 
 
 def test_numbers_do_not_depend_on_the_number_of_jobs(tmp_path):
@@ -118,7 +173,7 @@ def test_fig1_baselines_are_where_they_must_be(fig1_table):
 
 def test_fig1_draws_the_means_of_the_table(fig1_table):
     figure = fig1_synthetic.draw(fig1_table)
-    assert len(figure.axes) == 3
+    assert len(figure.axes) == 4
     line = next(line for line in figure.axes[0].lines if line.get_label() == "CP")
     rows = fig1_table[(fig1_table["task"] == "denoise") & (fig1_table["metric"] == "rmse")]
     means = rows[rows["method"] == "CP"].groupby("n_atoms")["value"].mean()
@@ -132,6 +187,71 @@ def test_limit_is_the_error_of_least_squares_with_known_bits(rng):
     """Atoms along different modes or with different bits: the parameters are those of a linear model near the truth."""
     d, n_atoms = 12, 2
     assert fig1_synthetic.limit(d, n_atoms) == pytest.approx(np.sqrt(n_atoms * (d + d - 1) / d**3))
+
+
+def test_the_other_reading_has_three_times_the_atoms():
+    assert per_mode.TRUE_ATOMS == {"Syn0 x 3": 9, "Syn1 x 3": 27, "Syn2 x 3": 45}
+    job = {"dataset": "Syn0 x 3", "size": 20, "task": "denoise", "seed": 0, "method": "Tucker"}
+    rows = pd.DataFrame(per_mode.run(job))
+    errors = rows[rows["metric"] == "rmse"].set_index("n_atoms")["value"]
+    assert list(errors.index) == [1, 3, 9] and errors[9] < 0.5 * errors[3]
+
+
+# equal parameters
+
+
+def test_parameters_are_counted_as_the_dimension_of_the_model(rng):
+    """The rank of the Jacobian at a random point is the number of free parameters."""
+
+    def dimension(build, n):
+        point = rng.standard_normal(n)
+        columns = [(build(point + 1e-5 * e) - build(point - 1e-5 * e)).ravel() for e in np.eye(n)]
+        return np.linalg.matrix_rank(np.stack(columns), tol=1e-6)
+
+    shape, rank = (4, 5, 6), 2
+    ends = np.cumsum([rank * d for d in shape])
+
+    def factors(x):
+        return [part.reshape(-1, rank) for part in np.split(x, ends)[:3]]
+
+    def cp(x):
+        return np.einsum("ir,jr,kr->ijk", *factors(x))
+
+    def tucker(x):
+        return np.einsum("abc,ia,jb,kc->ijk", x[ends[-1] :].reshape(rank, rank, rank), *factors(x))
+
+    U = factors(rng.standard_normal(ends[-1]))
+    W = RealCP(np.ones(rank), U)
+    assert parameters.cp_parameters(W) == dimension(cp, ends[-1])
+    W = TuckerForm(np.ones((rank,) * 3), U)
+    assert parameters.tucker_parameters(W) == dimension(tucker, ends[-1] + rank**3)
+    X = rng.standard_normal(shape)
+    tensor, n_parameters, _ = parameters.cut(X, 1, rank)
+    assert n_parameters == dimension(lambda x: x[:10].reshape(5, 2) @ x[10:].reshape(2, 24), 58)
+    assert np.linalg.matrix_rank(parameters.unfold(tensor, 1)) == rank
+    np.testing.assert_array_equal(parameters.refold(parameters.unfold(X, 1), 1, shape), X)
+
+
+def test_degrees_of_freedom_are_the_trace_of_a_linear_estimate(no_data, monkeypatch):
+    def linear(method, X, seed, *, quick):
+        yield 1, [(0.3 * X, 5, 7)]
+
+    monkeypatch.setattr(parameters, "candidates", linear)
+    job = {"group": "simulated", "condition": "rest", "size": 16, "seed": 0, "method": "Tucker"}
+    rows = pd.DataFrame(parameters.run(job)).set_index("metric")["value"]
+    assert rows["freedom"] == pytest.approx(0.3 * 16 * 150 * 20, rel=0.02)
+    assert rows["parameters"] == 5 and rows["bits"] == 7
+
+
+def test_equal_parameters_are_drawn_for_every_method(no_data, monkeypatch, tmp_path):
+    for name in ("NUMBERS", "PCA_NUMBERS"):
+        monkeypatch.setattr(parameters, name, (1, 2))
+    plan = [job | {"size": 16} for job in parameters.plan(quick=True)]
+    table = collect(parameters.run, plan, tmp_path / "parameters.csv")
+    assert set(table["method"]) == set(parameters.METHODS)
+    figure = parameters.draw(table)
+    labels = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert labels == set(parameters.METHODS) and len(figure.axes) == 3
 
 
 # Figures 2 to 4
@@ -278,14 +398,14 @@ def test_the_figure_of_the_theorems_has_a_slope_for_each_method(theory_table):
 
 
 def test_reproduce_says_what_it_does_not_know(tmp_path):
-    with pytest.raises(ValueError, match="fig1, fig2, fig3, fig4, theory"):
+    with pytest.raises(ValueError, match="fig1, per_mode, fig2, parameters, fig3, fig4, theory"):
         reproduce("fig5", out=tmp_path)
     with pytest.raises(ValueError, match="takes no recording"):
         reproduce("fig1", out=tmp_path, recording=tmp_path)
 
 
 def test_quick_is_a_part_of_the_plan():
-    for module in (fig1_synthetic, fig2_ecog, fig4_boolean_maps, theory):
+    for module in (fig1_synthetic, per_mode, fig2_ecog, parameters, fig4_boolean_maps, theory):
         quick, full = module.plan(quick=True), module.plan()
         assert 0 < len(quick) <= len(full)
         assert list(quick[0]) == list(full[0])

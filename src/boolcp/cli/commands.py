@@ -286,18 +286,20 @@ def complete(
 
 @app.command(short_help="Compute an experiment of the paper and draw its figure.")
 def reproduce(
-    name: Annotated[
-        str, typer.Argument(help="Which experiment of the paper, fig1 to fig4 or theory.", show_default=False)
-    ],
+    name: Annotated[str, typer.Argument(help="fig1 to fig4, theory, per_mode or parameters.", show_default=False)],
     quick: Annotated[bool, option("--quick", text="Smaller, in minutes.")] = False,
     seeds: Annotated[int | None, option("--seeds", text="Number of repetitions.")] = None,
     out: Out = None,
     jobs: Jobs = 1,
     recording: Annotated[Path | None, option("--recording", text="A NeuroTycho folder or zip, else simulated.")] = None,
+    keep: Annotated[bool, option("--keep", text="Keep rows that other code made.")] = False,
 ) -> None:
-    """Compute an experiment of the paper again and draw its figure."""
+    """Compute an experiment of the paper again and draw its figure.
+
+    Rows of its table that this code has made are kept, those of other code are recomputed.
+    """
     from boolcp import experiments
 
-    done = experiments.reproduce(name, quick=quick, seeds=seeds, out=out, jobs=jobs, recording=recording)
+    done = experiments.reproduce(name, quick=quick, seeds=seeds, out=out, jobs=jobs, recording=recording, keep=keep)
     for path in (done.table, *done.figures):
         print(path)

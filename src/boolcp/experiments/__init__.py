@@ -6,14 +6,18 @@ jobs, `run` yields the rows of one job, one number each, and `draw` makes the fi
 
 import importlib
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 
+from boolcp.experiments._methods import code_of
 from boolcp.experiments._table import collect
 
 EXPERIMENTS = {
     "fig1": "fig1_synthetic",
+    "per_mode": "per_mode",
     "fig2": "fig2_ecog",
+    "parameters": "parameters",
     "fig3": "fig3_electrodes",
     "fig4": "fig4_boolean_maps",
     "theory": "theory",
@@ -47,16 +51,19 @@ def reproduce(
     out: str | PathLike[str] | None = None,
     jobs: int = 1,
     recording: str | PathLike[str] | None = None,
+    keep: bool = False,
 ) -> Reproduced:
     """Run one of the paper's experiments, write its table and draw its figure.
 
-    Rows that are already in the table are not recomputed: an interrupted run resumes where it stopped, and more seeds
-    cost only their own time. The numbers do not depend on the number of jobs.
+    Each row carries the commit, the date, the versions and a fingerprint of the code that made it. Rows made by the
+    same code are not recomputed: an interrupted run resumes where it stopped, and more seeds cost only their own time.
+    The numbers do not depend on the number of jobs.
 
     Parameters
     ----------
-    name : {"fig1", "fig2", "fig3", "fig4", "theory"}
-        Which experiment.
+    name : {"fig1", "per_mode", "fig2", "parameters", "fig3", "fig4", "theory"}
+        Which experiment. "per_mode" is Figure 1 with three times the atoms, "parameters" compares methods with as many
+        real parameters as each other.
     quick : bool
         A smaller version that takes less than two minutes; its files have ``_quick`` in their names.
     seeds : int, optional
@@ -68,6 +75,8 @@ def reproduce(
     recording : path, optional
         A NeuroTycho folder or zip, or another file that `boolcp.open_tensor` reads, for fig2, fig3 and fig4 in place
         of the simulated recording.
+    keep : bool
+        Keep rows that other code made, and compute only what is missing.
 
     Returns
     -------
@@ -85,12 +94,14 @@ def reproduce(
         raise ValueError(f"name must be one of {', '.join(EXPERIMENTS)}, got {name!r}.")
     module = importlib.import_module(f"boolcp.experiments.{EXPERIMENTS[name]}")
     options = {} if recording is None else {"recording": str(recording)}
-    if options and name in ("fig1", "theory"):
-        raise ValueError(f"{name} is about synthetic tensors: it takes no recording.")
+    if options and name in ("fig1", "per_mode", "theory", "parameters"):
+        raise ValueError(f"{name} takes no recording.")
     folder = Path("reproduction" if out is None else out)
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{name}{'_quick' if quick else ''}{'_recording' if options else ''}"
-    table = collect(module.run, module.plan(quick=quick, seeds=seeds, **options), folder / f"{stem}.csv", n_jobs=jobs)
+    plan = module.plan(quick=quick, seeds=seeds, **options)
+    code = partial(code_of, module.__name__)
+    table = collect(module.run, plan, folder / f"{stem}.csv", n_jobs=jobs, code=code, keep=keep)
     figure = module.draw(table)
     paths = []
     for kind in ("svg", "png"):

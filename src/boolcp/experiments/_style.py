@@ -1,6 +1,8 @@
 """How the figures look: Okabe-Ito colors that color-blind readers tell apart, one marker per method, print sizes."""
 
 from collections.abc import Callable
+from itertools import chain
+from string import ascii_lowercase
 from typing import Any
 
 from boolcp.experiments import _methods
@@ -20,6 +22,7 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE, GRAY = (
 LOOKS: dict[str, dict[str, Any]] = {
     _methods.DEFAULT: {"color": VERMILION, "marker": "o", "linewidth": 1.8, "zorder": 5},
     _methods.RANK_ONE: {"color": ORANGE, "marker": "D", "linewidth": 1.8, "zorder": 4.5},
+    _methods.BLOCKS: {"color": VERMILION, "marker": "d", "linestyle": ":", "markerfacecolor": "white", "zorder": 4.8},
     _methods.PUBLISHED: {"color": BLACK, "marker": "s", "linestyle": "-"},
     _methods.PUBLISHED_RANK_ONE: {"color": GRAY, "marker": "s", "linestyle": "--", "markerfacecolor": "white"},
     "LFM": {"color": SKY, "marker": "^", "linestyle": "-"},
@@ -79,16 +82,36 @@ def styled(draw: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return wrapped
 
 
-def curves(axes: Any, rows: Any, x: str = "n_atoms", floor: float | None = None) -> None:
-    """Draw for each method the mean over seeds against x, with a band from the lowest to the highest seed."""
-    for method, look in LOOKS.items():
-        part = rows[rows["method"] == method]
-        if part.empty:
-            continue
-        values = part.groupby(x)["value"]
+def curves(axes: Any, rows: Any, x: str = "n_atoms", floor: float | None = None, dodge: float = 0.0) -> None:
+    """Draw for each method the mean over seeds against x, with bars from the lowest to the highest seed.
+
+    Methods whose curves would hide each other are moved sideways by `dodge` of the range of x each.
+    """
+    shown = [method for method in LOOKS if (rows["method"] == method).any()]
+    step = dodge * (rows[x].max() - rows[x].min()) if len(rows) else 0.0
+    for i, method in enumerate(shown):
+        values = rows[rows["method"] == method].groupby(x)["value"]
         mean, low, high = (getattr(values, how)().clip(lower=floor) for how in ("mean", "min", "max"))
-        axes.plot(mean.index, mean.to_numpy(), label=LABELS.get(method, method), **look)
-        axes.fill_between(mean.index, low, high, color=look["color"], alpha=0.15, linewidth=0)
+        places = mean.index.to_numpy(float) + step * (i - (len(shown) - 1) / 2)
+        look = LOOKS[method]
+        axes.plot(places, mean.to_numpy(), label=LABELS.get(method, method), **look)
+        axes.vlines(places, low, high, color=look["color"], linewidth=2.2, alpha=0.45, zorder=look.get("zorder", 2))
+
+
+def letter(axes: Any) -> None:
+    """Write a, b, c, .. beside the panels that are on, row by row."""
+    on = [ax for ax in axes.flat if ax.axison]
+    for name, ax in zip(chain(ascii_lowercase, (f"a{second}" for second in ascii_lowercase)), on, strict=False):
+        ax.annotate(
+            name,
+            (0, 1),
+            (-4, 4),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            weight="bold",
+            fontsize=9,
+            ha="right",
+        )
 
 
 def legend_below(canvas: Any, axes: Any, n_columns: int) -> None:

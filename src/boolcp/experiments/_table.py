@@ -1,4 +1,4 @@
-"""One row per number in one CSV file, computed job by job, in parallel, and never twice."""
+"""One row per number in one CSV file, computed job by job, in parallel, and never twice by the same code."""
 
 import os
 import zlib
@@ -8,6 +8,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from boolcp.experiments._code import provenance
 from boolcp.extras import load_extra
 from boolcp.threads import one_thread
 
@@ -20,7 +21,15 @@ def seed_of(*words: object) -> int:
     return zlib.crc32("|".join(str(word) for word in words).encode())
 
 
-def collect(run: Callable[[Job], Iterable[Row]], plan: list[Job], path: Path, *, n_jobs: int = 1) -> Any:
+def collect(
+    run: Callable[[Job], Iterable[Row]],
+    plan: list[Job],
+    path: Path,
+    *,
+    n_jobs: int = 1,
+    code: Callable[[Job], str] = lambda job: "",
+    keep: bool = False,
+) -> Any:
     """Return the table of the rows that `run` yields for each job of the plan, kept in a CSV file on the way.
 
     Parameters
@@ -28,11 +37,15 @@ def collect(run: Callable[[Job], Iterable[Row]], plan: list[Job], path: Path, *,
     run : callable
         Takes a job (a dict of plain values) and yields rows (dicts); a row of the table is the job plus such a row.
     plan : list of dict
-        The jobs, all with the same keys. A job is done when the file has rows with its values.
+        The jobs, all with the same keys. A job is done when the file has rows with its values, made by the same code.
     path : Path
         The file. It is replaced as a whole after each job, so that no job is ever half there.
     n_jobs : int
         Number of processes.
+    code : callable
+        The fingerprint of the code that computes a job. Each row keeps it, beside commit, date and versions.
+    keep : bool
+        Keep rows that other code made.
 
     Returns
     -------
@@ -42,16 +55,16 @@ def collect(run: Callable[[Job], Iterable[Row]], plan: list[Job], path: Path, *,
     pandas, joblib = load_extra("pandas", "experiments"), load_extra("joblib", "experiments")
     keys = list(plan[0])
     done = _read(pandas, path, keys)
-    todo = [job for job in plan if _name(job, keys) not in done]
+    todo = [job for job in plan if not _is_done(done.get(_name(job, keys)), None if keep else code(job))]
     parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator_unordered")
-    results = parallel(joblib.delayed(_rows)(run, job) for job in todo)
+    results = parallel(joblib.delayed(_rows)(run, job, {"code": code(job), **provenance()}) for job in todo)
     for name, rows in tqdm(results, total=len(todo), desc=path.stem, disable=None):
         done[name] = rows
         _write(pandas, path, plan, keys, done)
     if not todo and not path.exists():
         _write(pandas, path, plan, keys, done)
     wanted = {_name(job, keys) for job in plan}
-    table = pandas.read_csv(path, dtype={key: str for key in keys})
+    table = pandas.read_csv(path, dtype={key: str for key in (*keys, "code", "commit")})
     table = table[[_name(row, keys) in wanted for row in table[keys].to_dict("records")]].reset_index(drop=True)
     for key in keys:
         if all(isinstance(job[key], int) for job in plan):
@@ -59,11 +72,16 @@ def collect(run: Callable[[Job], Iterable[Row]], plan: list[Job], path: Path, *,
     return table
 
 
-def _rows(run: Callable[[Job], Iterable[Row]], job: Job) -> tuple[tuple[str, ...], list[Row]]:
+def _is_done(rows: list[Row] | None, code: str | None) -> bool:
+    """Return True if there are rows of a job, made by this code unless any will do."""
+    return rows is not None and (code is None or all(row.get("code", "") == code for row in rows))
+
+
+def _rows(run: Callable[[Job], Iterable[Row]], job: Job, made: dict[str, str]) -> tuple[tuple[str, ...], list[Row]]:
     """Return the name of a job and its rows, computed with one BLAS thread whatever the number of processes."""
     with one_thread():
         labels = {key: str(value) for key, value in job.items()}  # as text, which a file gives back unchanged
-        return _name(job, list(job)), [{**labels, **row} for row in run(job)]
+        return _name(job, list(job)), [{**labels, **row, **made} for row in run(job)]
 
 
 def _name(job: Job, keys: list[str]) -> tuple[str, ...]:

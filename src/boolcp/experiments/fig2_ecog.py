@@ -10,6 +10,7 @@ from boolcp.experiments._methods import NAMES, estimates
 from boolcp.experiments._table import Job, Row, seed_of
 from boolcp.metrics import rmse
 
+USES = ("boolcp.metrics", "boolcp.experiments._recordings")
 NUMBERS = (1, 2, 3, 5, 7, 10)
 QUICK_NUMBERS = (1, 3, 5)
 MISSING = 0.1

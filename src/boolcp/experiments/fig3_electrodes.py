@@ -9,6 +9,7 @@ from boolcp.experiments import _recordings, _style
 from boolcp.experiments._table import Job, Row
 from boolcp.plotting import plot_electrodes
 
+USES = ("boolcp.datasets.ecog",)
 TITLES = {_recordings.SIMULATED: "simulated array", _recordings.REAL: "128-electrode array, bipolar pairs"}
 
 

@@ -11,6 +11,7 @@ from boolcp.experiments._table import Job, Row, seed_of
 from boolcp.experiments.fig3_electrodes import given_electrodes
 from boolcp.plotting import OFF, ON, plot_electrodes
 
+USES = ("boolcp.experiments._recordings",)
 N_ATOMS = 3
 METHODS: dict[str, dict[str, Any]] = {
     "BMP": {"atom_rank": 1},

@@ -19,6 +19,7 @@ from boolcp.metrics import hamming_error
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.trust.identifiability import is_rigid, kruskal_condition
 
+USES = ("boolcp.atomic_norm", "boolcp.metrics", "boolcp.datasets.synthetic", "boolcp.trust.identifiability")
 CASES = {  # whether Kruskal's condition and rigidity hold
     "both hold": (True, True),
     "rigid only": (False, True),
