@@ -34,6 +34,21 @@ def gram(X: np.ndarray, mode: int) -> np.ndarray:
     return total
 
 
+def gram_times(X: np.ndarray, mode: int, Q: np.ndarray) -> np.ndarray:
+    """Return X_n (X_n'Q) (d_n, k) in float64, for Q (d_n, k): the products are of the dtype of X, their sum is not."""
+    Y = around(X, mode)
+    left, d, right = Y.shape
+    Q = np.asarray(Q, dtype=X.dtype)
+    if right == 1:
+        return np.asarray(Y[:, :, 0].T @ (Y[:, :, 0] @ Q), dtype=float)
+    total = np.zeros(Q.shape)
+    step = max(1, CHUNK // (d * right))
+    for start in range(0, left, step):
+        part = Y[start : start + step].transpose(1, 0, 2).reshape(d, -1)
+        total += part @ (part.T @ Q)
+    return total
+
+
 def contract(X: np.ndarray, mode: int, Z: np.ndarray) -> np.ndarray:
     """Return sum_i X[.., i, ..] Z[i, k] as an array (K, other modes), for Z (d_n, K)."""
     Y = around(X, mode)

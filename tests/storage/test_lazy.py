@@ -78,7 +78,7 @@ def test_answers_are_those_of_the_array(shape, chunk, block, missing, dtype, see
     X = rng.standard_normal(shape).astype(dtype)
     X[rng.random(shape) < missing] = np.nan
     X[(0,) * X.ndim] = 1.0
-    data = lazy(X, chunk, block, first=0, wanted=range(X.ndim))
+    data = lazy(X, chunk, block, wanted=range(X.ndim))
     known = ~np.isnan(X)
     assert isinstance(data, LazyTensor if known.all() else ObservedLazyTensor) and data.dtype == dtype
     twin = make_storage(X, None if known.all() else known)

@@ -32,10 +32,10 @@ from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage import complete_tensor
-from boolcp.storage.lazy import check_fit, look_at, make_source
-from boolcp.storage.long import is_long
+from boolcp.storage.lazy import SMALL, check_fit, look_at, make_source
+from boolcp.storage.long import LONG, is_long
 from boolcp.storage.protocol import Storage
-from boolcp.storage.tucker import augmented, first_gram, is_compressible
+from boolcp.storage.tucker import augmented, is_compressible
 
 EXTRA_RANK = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 NOISELESS = 1e-5  # a loss below this part of |X|^2 leaves nothing to the noise; not tuned
@@ -598,10 +598,11 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage
         n_columns, shortest = settings.n_columns, int(np.argmin(X.shape))
         rank = n_columns + EXTRA_RANK
         asked = range(X.ndim) if settings.certify else [shortest]  # which identifies the tensor
-        wanted = [n for n in asked if not is_long(X.shape[n])]
+        limit_of = LONG if settings.certify else SMALL
+        wanted = [n for n in asked if X.shape[n] <= limit_of]
         source = make_source(X, mask, max_memory, n_columns)
         check_fit(source, limit, n_columns, rank, wanted)
-        data = look_at(source, limit, first=first_gram(X.shape, rank), wanted=wanted)
+        data = look_at(source, limit, rank=rank, wanted=wanted)
         if not data.is_complete:
             check_fit(source, limit, n_columns, rank, wanted, is_complete=False)
         return data

@@ -12,6 +12,7 @@ import numpy as np
 from boolcp.checks import is_lazy
 from boolcp.memory import float_bytes, read_memory
 from boolcp.storage.dense import DenseTensor
+from boolcp.storage.lazy import LazyTensor
 from boolcp.storage.observed import SPARSE, ListedTensor, MaskedTensor, WeightedTensor
 from boolcp.storage.protocol import Storage
 from boolcp.storage.sources import find_map
@@ -62,4 +63,6 @@ def listed_or_masked(
 def complete_tensor(data: Any, rank: int, is_compressed: bool = True) -> Storage:
     """Return the complete tensor on which starts are compared: `data`, zeros filled in if needed, compressed."""
     full = data if data.is_complete else data.filled()
-    return compress(full, rank) if is_compressed else full
+    if not is_compressed:
+        return full
+    return full.compressed(rank) if isinstance(full, LazyTensor) else compress(full, rank)

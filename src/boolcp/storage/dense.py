@@ -56,6 +56,11 @@ class ArrayStorage(Storage):
             self._grams[mode] = contractions.gram(self._array, self._order.index(mode))
         return self._grams[mode]
 
+    @pass_over_data
+    def gram_times(self, mode: int, Q: np.ndarray) -> np.ndarray:
+        """Return X_n X_n'Q (d_n, k) in float64, without the Gram matrix."""
+        return contractions.gram_times(self._array, self._order.index(mode), Q)
+
     def unfold(self, mode: int) -> np.ndarray:
         """Return X_n (d_n, c_n) in float64, a copy."""
         return np.array(np.moveaxis(self.to_array(), mode, 0), dtype=float, order="C").reshape(self.shape[mode], -1)

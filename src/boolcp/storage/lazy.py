@@ -1,7 +1,7 @@
 """A tensor that is not in memory: every answer is the sum, or the join, of those of its slabs, in one pass."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,10 +11,12 @@ from boolcp.checks import check_largest
 from boolcp.memory import check_memory, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage import questions
-from boolcp.storage.dense import Contracted, Difference, reduce_in_memory
-from boolcp.storage.protocol import CompleteStorage, Decide, Factors, LazyStorage, ObservedStorage, Tensor
+from boolcp.storage.dense import Contracted, DenseTensor, Difference, reduce_in_memory
+from boolcp.storage.protocol import CompleteStorage, Decide, Factors, LazyStorage, ObservedStorage, Storage, Tensor
+from boolcp.storage.sketch import compress_in_passes, first_questions, is_sketched, random_block, width
 from boolcp.storage.slabs import SPLIT, Answer, Question, View, part_of, run_pass
 from boolcp.storage.sources import Source
+from boolcp.storage.tucker import compress, first_gram, is_compressible
 
 ROWS_PER_ATOM = 8  # rows of a slab for each atom, if that is not too many
 MAX_BLOCKS = 4  # how much larger than usual a slab may be for that
@@ -36,13 +38,14 @@ class Passes:
 class Facts:
     """What one look at all entries tells: |X|^2, the observed entries of each slice, Gram matrices; the passes made.
 
-    `grams` holds X_n X_n' by mode, and X_n'X_n by ("columns", mode).
+    `grams` holds X_n X_n' by mode, and X_n'X_n by ("columns", mode); `sketches` a block Q and X_n X_n'Q by mode.
     """
 
     squared_norm: float
     n_observed_along: list[np.ndarray]
     grams: dict[Any, np.ndarray]
     passes: Passes
+    sketches: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
 
 class SlabTensor(Tensor):
@@ -94,6 +97,11 @@ class SlabTensor(Tensor):
         if mode not in self._grams:
             self._grams[mode] = self._pass(self.direction(avoid=mode), questions.ask_grams, ((mode,),))[0][0]
         return self._grams[mode]
+
+    @property
+    def known_grams(self) -> list[int]:
+        """Return the modes whose Gram matrices are known."""
+        return [n for n in range(self.ndim) if n in self._grams]
 
     def column_gram(self, mode: int) -> np.ndarray:
         """Return X_n'X_n (c_n, c_n) of a mode with few columns, computed once."""
@@ -202,6 +210,41 @@ class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
         sums, rows = self._pass(mode, questions.ask_update, (mode, others, decide), (factors[mode],))
         return rows[0], Contracted(sums[0], mode)
 
+    def compressed(self, rank: int) -> Storage:
+        """Return the tensor on at most `rank` directions of each mode; itself if that is not much smaller."""
+        if not (is_compressible(self.shape, rank) and is_sketched(self.shape, rank, self.direction())):
+            return compress(self, rank)
+        return compress_in_passes(self, rank)
+
+    def sketches(self, blocks: Mapping[int, np.ndarray]) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+        """Return each block Q and X_n X_n'Q by mode, with a pass if the first one has not brought them."""
+        known = self.facts.sketches
+        if all(n in known and np.array_equal(known[n][0], Q) for n, Q in blocks.items()):
+            return {n: known[n] for n in blocks}
+        found = self._pass(self.direction(), questions.ask_sketches, (blocks,))[0]
+        return {n: (Q, CQ) for (n, Q), CQ in zip(blocks.items(), found, strict=True)}
+
+    def core_along(
+        self, free: int, bases: Mapping[int, np.ndarray], blocks: Mapping[int, np.ndarray]
+    ) -> tuple[DenseTensor, dict[int, tuple[np.ndarray, np.ndarray]]]:
+        """Return the tensor contracted with bases of all long modes but `free`, and X_n X_n'Q of blocks Q by mode.
+
+        The pass brings the Gram matrices still wanted: for that of the free mode it is cut along a different one.
+        """
+        pending = [n for n in self.wanted if n not in self._grams]
+        cut = self.direction(avoid=pending[0] if pending else None)
+        if not self._fits(cut):
+            pending, cut = [], self.direction()
+        blocks = {n: Q for n, Q in blocks.items() if n != cut}
+        others = {n: None if n == cut else np.asarray(U, dtype=self.dtype) for n, U in bases.items()}
+        along = (np.asarray(bases[cut], dtype=self.dtype),) if cut in bases else ()
+        sums, rows = self._pass(cut, questions.ask_core, (cut, others, pending, blocks), along)
+        core = sums[0] if cut in bases else np.moveaxis(rows[0], 0, cut)
+        sums = sums[1:] if cut in bases else sums
+        self._grams |= dict(zip(pending, sums[: len(pending)], strict=True))
+        found = zip(blocks.items(), sums[len(pending) :], strict=True)
+        return DenseTensor(np.ascontiguousarray(core)), {n: (Q, CQ) for (n, Q), CQ in found}
+
     def residual(self, W: BooleanCP) -> Difference:
         """Return the tensor X - W."""
         return Difference(self, W)
@@ -267,7 +310,8 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         """Return the complete lazy tensor with zeros in the missing places and the others scaled up for them."""
         scale = float(self.dtype.type(np.prod(self.shape, dtype=float) / self.n_observed))
         grams = {key: scale**2 * G for key, G in self._grams.items()}
-        facts = replace(self.facts, squared_norm=scale**2 * self.squared_norm, grams=grams)
+        sketches = {n: (Q, scale**2 * CQ) for n, (Q, CQ) in self.facts.sketches.items()}
+        facts = replace(self.facts, squared_norm=scale**2 * self.squared_norm, grams=grams, sketches=sketches)
         return LazyTensor(self.source, facts, self.limit, View("zeros", scale))
 
     def _derived(self, kind: str, W: BooleanCP | None = None) -> "DerivedTensor":
@@ -289,7 +333,7 @@ class DerivedTensor(SlabTensor):
 
 
 def look_at(
-    source: Source, limit: int, *, first: int | None = None, wanted: Sequence[int] = (), name: str = "X"
+    source: Source, limit: int, *, rank: int | None = None, wanted: Sequence[int] = (), name: str = "X"
 ) -> LazyTensor | ObservedLazyTensor:
     """Return the lazy storage of a Source after one pass over it.
 
@@ -299,20 +343,28 @@ def look_at(
         The lazy array.
     limit : int
         Bytes of memory that may be used.
-    first : int, optional
-        A mode whose Gram matrix is needed next: the tensor is cut along a different one.
+    rank : int, optional
+        The number of directions of each mode that a core will have: the pass brings what leads to them.
     wanted : sequence of int
         Modes whose Gram matrices will be needed.
     """
-    slabs = LazyTensor(source, Facts(0.0, [], {}, Passes()), limit, View("observed"))
-    cut = slabs.direction(avoid=first)
-    modes = [n for n in dict.fromkeys([*([] if first is None else [first]), *wanted]) if n != cut]
-    (norm, n_infinite, *counts, grams), rows = slabs._pass(cut, questions.ask_first, (cut, modes))
+    slabs = LazyTensor(source, Facts(0.0, [], {}, Passes()), limit)
+    cut = slabs.direction()
+    modes: list[int] = []
+    blocks: dict[int, np.ndarray] = {}
+    if rank is not None and is_sketched(source.shape, rank, cut):
+        modes, sketched = first_questions(source.shape, rank, cut, wanted)
+        blocks = {n: random_block(source.shape[n], rank, n) for n in sketched}
+    elif rank is not None and (first := first_gram(source.shape, rank)) is not None:
+        cut, modes = slabs.direction(avoid=first), [first]  # the tensor is compressed along its shortest mode first
+    modes = [n for n in dict.fromkeys([*modes, *wanted]) if n != cut]
+    (norm, n_infinite, *counts, grams, found), rows = slabs._pass(cut, questions.ask_first, (cut, modes, blocks))
     if n_infinite:
         raise ValueError(f"{name} contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
     check_largest(rows[1].max(), source.dtype, name)
     counts = [*counts[:cut], rows[0], *counts[cut:]]
-    facts = Facts(float(norm), counts, dict(zip(modes, grams, strict=True)), slabs.facts.passes)
+    sketches = {n: (Q, CQ) for (n, Q), CQ in zip(blocks.items(), found, strict=True)}
+    facts = Facts(float(norm), counts, dict(zip(modes, grams, strict=True)), slabs.facts.passes, sketches)
     n_observed = int(rows[0].sum())
     if n_observed == 0:
         raise ValueError(f"{name} is NaN (or masked) everywhere: no entry is observed.")
@@ -347,7 +399,8 @@ def check_fit(
 ) -> None:
     """Raise a MemoryError if a fit of `n_atoms` atoms, with `rank` directions per mode, does not fit in the limit."""
     sizes, item = np.array(source.shape, dtype=float), source.dtype.itemsize
-    cut, ranks, n_copies = int(np.argmax(sizes)), np.minimum(sizes, rank), n_threads() + SPLIT
+    cut, n_copies = int(np.argmax(sizes)), n_threads() + SPLIT
+    ranks = np.minimum(sizes, width(rank) if is_sketched(source.shape, rank, cut) else rank)
     others = float(np.prod(np.delete(sizes, cut)))
     short = 2 * float(np.prod(np.delete(ranks, cut))) * sizes[cut]
     needs = {

@@ -4,7 +4,7 @@ Each takes the storage of a slab, its rows of arrays along the cut, and constant
 summed over the slabs, and rows to be joined.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from boolcp.checks import RANGES
 from boolcp.result.atoms import BooleanCP
+from boolcp.storage.dense import DenseTensor
 from boolcp.storage.observed import MaskedTensor
 from boolcp.storage.protocol import Decide, Factors, Storage
 from boolcp.storage.slabs import part_of
@@ -20,15 +21,27 @@ Rows = Sequence[np.ndarray]  # the rows of a slab in each array along the cut
 Parts = tuple[list[Any], list[Any]]  # (to be summed, to be joined)
 
 
-def ask_first(data: MaskedTensor, rows: Rows, cut: int, modes: Sequence[int]) -> Parts:
-    """Return |X|^2, the infinities, the observed entries along each mode, Gram matrices; and the largest entry."""
-    largest = np.array([max(data._array.max(), -data._array.min())])
-    n_infinite = int(np.isinf(data._array).sum()) if np.isinf(largest[0]) else 0
+def ask_first(data: DenseTensor, rows: Rows, cut: int, modes: Sequence[int], blocks: Mapping[int, np.ndarray]) -> Parts:
+    """Return |X|^2, the infinities, the observed entries along each mode, Gram matrices, sketches; the largest entry.
+
+    The slab is as it was read. Only one whose norm is not finite is looked at entry by entry.
+    """
+    low, high = RANGES[str(data.dtype)]
+    norm, n_infinite = data.squared_norm, 0
     counts = [data.n_observed_along(n) for n in range(data.ndim)]
-    is_usable = largest[0] <= RANGES[str(data.dtype)][1]  # otherwise products overflow, and X is refused
+    largest = np.array([np.sqrt(norm)])  # at least as large, and of the same use
+    if not (np.isfinite(norm) and largest[0] <= high and np.sqrt(norm / data.n_observed) >= low):
+        X = data.to_array()
+        known = MaskedTensor(X, ~np.isnan(X))
+        counts = [known.n_observed_along(n) for n in range(data.ndim)]
+        data = DenseTensor(known.to_array())
+        largest = np.array([max(data.to_array().max(), -data.to_array().min())])
+        n_infinite = int(np.isinf(data.to_array()).sum()) if np.isinf(largest[0]) else 0
+    is_usable = largest[0] <= high  # otherwise products overflow, and X is refused
     grams = [data.gram(n) for n in modes] if is_usable else []
+    sketches = [data.gram_times(n, Q) for n, Q in blocks.items()] if is_usable else []
     norm = data.squared_norm if is_usable else np.inf
-    sums = [norm, n_infinite, *(count for n, count in enumerate(counts) if n != cut), Terms(grams)]
+    sums = [norm, n_infinite, *(count for n, count in enumerate(counts) if n != cut), Terms(grams), Terms(sketches)]
     return sums, [counts[cut], largest]
 
 
@@ -69,6 +82,33 @@ def ask_contract_cut(data: Storage, rows: Rows, mode: int, pending: Sequence[int
 def ask_contract(data: Storage, rows: Rows, mode: int, Z: np.ndarray, at: int, pending: Sequence[int]) -> Parts:
     """Return a slab contracted along a mode other than that of the cut, which goes first."""
     return [data.gram(n) for n in pending], [np.ascontiguousarray(np.moveaxis(data.contract(mode, Z), at, 0))]
+
+
+def ask_sketches(data: DenseTensor, rows: Rows, blocks: Mapping[int, np.ndarray]) -> Parts:
+    """Return the shares of a slab in X_n X_n'Q, one for each mode n with a block Q."""
+    return [data.gram_times(n, Q) for n, Q in blocks.items()], []
+
+
+def ask_core(
+    data: DenseTensor,
+    rows: Rows,
+    cut: int,
+    bases: Mapping[int, np.ndarray],
+    pending: Sequence[int],
+    blocks: Mapping[int, np.ndarray],
+) -> Parts:
+    """Return a slab contracted with the bases of several modes, Gram matrices and sketches.
+
+    It is a share of the sum if the mode of the cut has a basis, whose rows come first, else rows of the whole.
+    """
+    grams = [data.gram(n) for n in pending]
+    sketches = [data.gram_times(n, Q) for n, Q in blocks.items()]
+    for n in sorted(bases, reverse=True):
+        data = data.reduced(n, rows[0] if n == cut else bases[n])
+    core = data.to_array()
+    if cut in bases:
+        return [core, *grams, *sketches], []
+    return [*grams, *sketches], [np.ascontiguousarray(np.moveaxis(core, cut, 0))]
 
 
 def ask_project_cut(data: Storage, rows: Rows, mode: int, blocks: np.ndarray) -> Parts:

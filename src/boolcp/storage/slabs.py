@@ -25,9 +25,9 @@ Question = Callable[..., Answer]  # question(storage of a slab, its rows of `alo
 class View:
     """What a slab is turned into before it is asked: a storage in memory, and one derived from it.
 
-    `kind` is "complete" or, for arrays with NaN, "observed" (NaN is missing), "zeros" (NaN is zero), "mask" (ones at
-    the observed entries), "residual" (X - W there) or "restricted" (W there). The entries are multiplied by `scale`,
-    and contracted with each (mode, U) of `bases`.
+    `kind` is "complete" (as it is read) or, for arrays with NaN, "observed" (NaN is missing), "zeros" (NaN is zero),
+    "mask" (ones at the observed entries), "residual" (X - W there) or "restricted" (W there). The entries
+    are multiplied by `scale`, and contracted with each (mode, U) of `bases`.
     """
 
     kind: str = "complete"
