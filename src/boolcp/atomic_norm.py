@@ -65,7 +65,7 @@ class PathPoint:
 class AtomicNorm(BaseEstimator):
     """Eq. (3) of the paper, min_W |X - W|^2 / 2 + alpha |W|_A, solved to a proved duality gap.
 
-    The number of atoms follows from alpha: no other is given. |W|_A is the smallest sum of the sizes of atoms that add
+    The number of atoms follows from alpha. |W|_A is the smallest sum of the sizes of atoms that add
     up to W, over all bits of all Boolean modes, with dense blocks as real parts. Unlike the greedy pursuit it forbids
     atoms that cancel, and comes with a certificate of the whole decomposition.
 
@@ -89,14 +89,14 @@ class AtomicNorm(BaseEstimator):
     tol : float
         Relative duality gap to reach.
     max_iter : int
-        Steps at most.
+        Maximal number of steps.
     random_state : int, Generator or None
         Seed of the search for bits.
 
     Attributes
     ----------
     decomposition_ : BooleanCP
-        The solution, debiased if asked for.
+        The solution, debiased if requested.
     alpha_ : float
         The weight of the atomic norm that was used.
     sigma_ : float or None
@@ -281,7 +281,7 @@ def atomic_norm_path(
     max_iter: int = 200,
     random_state: Any = None,
 ) -> tuple[PathPoint, ...]:
-    """Return the solutions of Eq. (3) for decreasing alphas, each from the one before.
+    """Return the solutions of Eq. (3) for decreasing alphas, each started from the previous one.
 
     Parameters
     ----------
@@ -350,7 +350,7 @@ def run(
 
 
 def finish(program: Program, terms: Terms, *, is_debiased: bool) -> BooleanCP:
-    """Return the terms as a decomposition of the data, refitted without the penalty if asked for."""
+    """Return the terms as a decomposition of the data, refitted without the penalty if requested."""
     data, shape = make_storage(program.X, program.observed), program.X.shape
     if is_debiased and not program.is_rank_one:
         terms = solve_blocks(replace(program, alpha=0.0), terms, tol=1e-9)[0]

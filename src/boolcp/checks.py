@@ -18,7 +18,7 @@ def check_tensor(X: Any, mask: ArrayLike | None = None, *, name: str = "X") -> t
     """Return X as a real floating-point array of order >= 2 and its mask (True = observed), None if it is complete.
 
     X is copied only to change its dtype: float32 and float64 are kept, integers and Booleans become float64. NaN is
-    missing; a numpy masked array has its own mask, which is the other way round.
+    missing; a numpy masked array has its own mask, with the opposite meaning.
     """
     if is_listed(X):
         raise TypeError(
@@ -60,7 +60,7 @@ def check_range(X: np.ndarray, observed: np.ndarray | None = None, name: str = "
 
 
 def check_largest(largest: float, dtype: np.dtype, name: str = "X") -> None:
-    """Raise if the size of the largest entry is one that entries of a dtype cannot be computed with; zero is fine."""
+    """Raise if arithmetic in this dtype is unreliable for the largest entry; zero is fine."""
     low, high = RANGES[str(dtype)]
     if largest and not low <= largest <= high:
         raise ValueError(
@@ -198,7 +198,7 @@ def is_listed(X: Any) -> bool:
 
 
 def check_listed(X: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
-    """Return indices (n, N), values (n,) and shape of a list of observed entries; NaN values are left out."""
+    """Return indices (n, N), values (n,) and shape of a list of observed entries, without NaN values."""
     if isinstance(X, tuple):
         indices, values, shape = X
         indices, values = np.asarray(indices), np.asarray(values)
@@ -222,7 +222,7 @@ def check_listed(X: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
     if not known.any():
         raise ValueError("X lists no observed entry.")
     if np.isinf(values).any():
-        raise ValueError(f"X contains infinity in {np.isinf(values).sum()} entries; leave them out.")
+        raise ValueError(f"X contains infinity in {np.isinf(values).sum()} entries; remove them.")
     check_range(values[known])
     if len(np.unique(np.ravel_multi_index(tuple(indices.T), shape))) < len(indices):
         raise ValueError("X lists some entries twice; list each observed entry once.")
@@ -234,7 +234,7 @@ def check_modes(
 ) -> tuple[int, ...]:
     """Return the allowed Boolean modes as a sorted tuple of indices.
 
-    None allows all modes except those of size one, unless there are no others: a single bit that is on says nothing.
+    None allows all modes except those of size one, unless there are no others: a single bit is always on.
     """
     if boolean_modes is None:
         return tuple(n for n, d in enumerate(shape) if d > 1) or tuple(range(len(shape)))
@@ -246,7 +246,7 @@ def check_modes(
 
 
 def check_mode(mode: int | str, ndim: int, dims: Sequence[str] | None = None, *, name: str = "mode") -> int:
-    """Return a mode given by index or by name as an index; `name` is what the argument is called."""
+    """Return a mode given by index or by name as an index; `name` is the name of the argument."""
     if isinstance(mode, str):
         if dims is None:
             raise ValueError(f"{name} names {mode!r}, but X has no dimension names; use indices 0 to {ndim - 1}.")
@@ -306,7 +306,7 @@ def check_callback(callback: object) -> None:
 
 
 def make_generator(random_state: Any) -> np.random.Generator:
-    """Return the one random Generator of a fit; a Generator is used as it is, so that two fits differ."""
+    """Return the one random Generator of a fit; a given Generator is used directly, so that two fits differ."""
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(2**32, dtype=np.uint64))
     if random_state is np.random:
@@ -337,7 +337,7 @@ def warn_zero() -> None:
 
 
 def warn_no_atom() -> None:
-    """Warn that held-out data speak against any atom."""
+    """Warn that held-out data give no evidence for any atom."""
     warnings.warn(
         "No number of atoms predicts held-out entries better than zero does: one atom is fitted, which may be noise.",
         UserWarning,

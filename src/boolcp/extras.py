@@ -1,4 +1,4 @@
-"""Packages that only some rooms need: they are imported where they are used, with an error that names the extra."""
+"""Optional packages: they are imported where they are used, with an error that names the extra to install."""
 
 import importlib
 from typing import Any

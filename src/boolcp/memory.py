@@ -1,4 +1,4 @@
-"""How much memory there is, and an error with an estimate before an allocation that cannot fit."""
+"""Available memory, and an error with an estimate before an allocation that cannot fit."""
 
 import math
 import os
@@ -8,12 +8,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-GROUP_FILES = ("memory.max", "memory.current", "")  # limit, use, and what the names of its parts begin with
+GROUP_FILES = ("memory.max", "memory.current", "")  # limit, use, and the prefix of its parts
 OLD_GROUP_FILES = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
 
 
 def read_memory(size: float | str | None, name: str = "max_memory") -> int:
-    """Return a size in bytes: that of a number or of a text such as "3GB", "500 MiB"; None is what is available.
+    """Return a size in bytes from a number or a text such as "3GB", "500 MiB"; None is the available memory.
 
     Examples
     --------
@@ -36,7 +36,7 @@ def read_memory(size: float | str | None, name: str = "max_memory") -> int:
 
 
 def float_bytes(shape: Sequence[int], dtype: Any) -> int:
-    """Return the bytes of an array as it is worked with: float32 stays, all other numbers become float64.
+    """Return the bytes of an array in computations: float32 stays, all other numbers become float64.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def float_bytes(shape: Sequence[int], dtype: Any) -> int:
 
 
 def available_memory() -> int:
-    """Return the bytes that a process can still take: of the machine, or of its control groups if that is less."""
+    """Return the bytes that a process can still allocate: of the machine, or of its control groups if that is less."""
     try:
         import psutil
 
@@ -61,7 +61,7 @@ def available_memory() -> int:
 def group_memory(root: str | Path = "/sys/fs/cgroup", membership: str | Path = "/proc/self/cgroup") -> float:
     """Return the bytes that the control groups of this process, of version 2 or 1, leave; infinity without a limit.
 
-    A container has one, and so has a job of a scheduler, below others whose limits hold as well.
+    A container has one, and so has a job of a scheduler, nested in others whose limits also apply.
     """
     try:
         lines = Path(membership).read_text().splitlines()
@@ -78,7 +78,7 @@ def group_memory(root: str | Path = "/sys/fs/cgroup", membership: str | Path = "
 
 
 def _left(folder: Path, limit: str, used: str, prefix: str) -> float:
-    """Return the bytes that one group leaves; files that are cached give way, as those of the machine do."""
+    """Return the bytes that one group leaves; cached files do not count, as on the machine as a whole."""
     try:
         size, taken = int((folder / limit).read_text()), int((folder / used).read_text())
         known = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
@@ -111,6 +111,6 @@ def check_memory(needs: Mapping[str, float], limit: float, advice: str) -> None:
     parts = sorted(needs.items(), key=lambda item: -item[1])
     listing = ", ".join(f"{name} {memory_text(size)}" for name, size in parts if size > 0.01 * total)
     raise MemoryError(
-        f"This fit needs about {memory_text(total)} of memory ({listing}), and max_memory is {memory_text(limit)}. "
+        f"This fit needs about {memory_text(total)} of memory ({listing}), but max_memory is {memory_text(limit)}. "
         f"{advice}"
     )

@@ -1,4 +1,4 @@
-"""How far an estimate is from the truth: in values, in bits, in atoms."""
+"""The distance of an estimate from the truth: in values, in bits, in atoms."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def rmse(X: Any, Y: Any) -> float:
     Parameters
     ----------
     X, Y : array_like, or a decomposition with `to_tensor()`
-        Two tensors of the same shape. Entries that are NaN in either are left out.
+        Two tensors of the same shape. Entries that are NaN in either are ignored.
 
     Returns
     -------
@@ -91,8 +91,8 @@ def factor_match_score(estimate: Any, truth: Any, *, consider_weights: bool = Fa
     Parameters
     ----------
     estimate, truth : BooleanCP or pair (weights, factors)
-        Two decompositions of tensors of the same shape. A pair is a CP decomposition as TensorLy has it;
-        weights None are ones.
+        Two decompositions of tensors of the same shape. A pair is a CP decomposition as in TensorLy;
+        None stands for weights of one.
     consider_weights : bool
         Multiply the score of a pair by 1 - |a - b| / max(a, b), with a and b the norms of the two terms of
         the sum (weights included), as tensortools and TLViz do.

@@ -1,4 +1,4 @@
-"""How many threads BLAS uses: one for the many small matrices of the search, all of them for passes over big arrays."""
+"""BLAS threads: one for the many small matrices of the search, all of them for passes over big arrays."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController
 P = ParamSpec("P")
 R = TypeVar("R")
 
-BIG = 2**24  # entries of a tensor from which a pass over it is worth several threads
+BIG = 2**24  # entries of a tensor from which a pass over it uses several threads; not tuned
 
 
 @cache

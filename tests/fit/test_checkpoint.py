@@ -83,7 +83,7 @@ def test_two_damaged_files_are_an_error_and_stay(two_files):
     damage(two_files.previous, 100)
     content = two_files.path.read_bytes(), two_files.previous.read_bytes()
     for attempt in (BMP.resume, lambda path, X: BMP(3, random_state=0).fit(X, checkpoint=path)):
-        with pytest.raises(FileError, match=r"no whole checkpoint is left: fit.npz is cut short.*fit.npz.previous is"):
+        with pytest.raises(FileError, match=r"no intact checkpoint is left: fit.npz is cut short.*fit.npz.previous is"):
             attempt(two_files.path, two_files.X)
     assert content == (two_files.path.read_bytes(), two_files.previous.read_bytes())
 

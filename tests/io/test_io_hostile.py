@@ -65,7 +65,7 @@ def linked(folder):
     return fill
 
 
-TRAPS = {external: "takes its numbers from the file", virtual: "is virtual", linked: "is a link to the file"}
+TRAPS = {external: "takes its data from the file", virtual: "is virtual", linked: "is a link to the file"}
 
 
 @pytest.mark.parametrize("ending", [".h5", ".nc", ".mat", ".set"])
@@ -110,7 +110,7 @@ def test_a_header_does_not_name_a_file_elsewhere(tmp_path):
     assert boolcp.open_tensor(header).shape == (2, 50)
     (folder / "data.eeg").rename(other / "secret.bin")
     header.write_text(header.read_text().replace("DataFile=data.eeg", "DataFile=../own/secret.bin"))
-    with pytest.raises(FileError, match=r"data\.vhdr: refused: it takes its numbers from .*secret\.bin"):
+    with pytest.raises(FileError, match=r"data\.vhdr: refused: it takes its data from .*secret\.bin"):
         boolcp.open_tensor(header)
 
 

@@ -340,7 +340,7 @@ FORGED = {
     "ranks of floats": (spoiled("rank", np.ones(3)), r"rank is an array \(3,\) of float64"),
     "a mode of 3": (entry("boolean_mode_index", 0, 3), "along mode"),
     "a mode of -1": (entry("boolean_mode_index", 0, -1), "along mode -1"),
-    "a z that is zero": (lambda d: forge_z(d, 0.0), "is on nowhere"),
+    "a z that is zero": (lambda d: forge_z(d, 0.0), "no entry that is on"),
     "a z of two": (lambda d: forge_z(d, 2.0), "zeros and ones"),
     "a factor that is NaN": (lambda d: forge_real(d, np.nan), "real part of atom 0 must be finite"),
     "a factor that is infinite": (lambda d: forge_real(d, np.inf), "real part of atom 0 must be finite"),
@@ -427,7 +427,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path, rng):
     for spoilt, words in (
         (replace(W, weights=np.full(W.n_atoms, np.nan)), "weights must be finite"),
         (replace(W, atoms=(replace(W.atoms[0], certificate=5.0), *W.atoms[1:])), "certificate of atom 0 is 5"),
-        (replace(W, atoms=(replace(W.atoms[0], z=np.zeros(4)), *W.atoms[1:])), "atom 0 is on nowhere"),
+        (replace(W, atoms=(replace(W.atoms[0], z=np.zeros(4)), *W.atoms[1:])), "atom 0 has no entry that is on"),
     ):
         with pytest.raises(ValueError, match=words):
             spoilt.save(tmp_path / "w.nc")

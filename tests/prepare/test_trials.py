@@ -167,7 +167,7 @@ def test_a_condition_is_found_in_any_column_and_told_apart():
     X = prepare.add_table(X, {"condition": ["left", "b", "b", "b"], "level": [1, 2, 2.0, 3]})
     assert prepare.select_condition(X, "left").sizes["trial"] == 1
     assert prepare.select_condition(X, "level=2").sizes["trial"] == 2
-    with pytest.raises(ValueError, match="there are b, left; further columns: cue, hand, level"):
+    with pytest.raises(ValueError, match="there are b, left; other columns: cue, hand, level"):
         prepare.select_condition(X, "level=9")
 
 

@@ -265,7 +265,7 @@ def test_very_long_lines_keep_their_extremes_and_the_page_says_so(tmp_path, rng)
     assert len(kept) <= charts.MAX_POINTS and {column.argmin(), column.argmax()} <= set(kept.tolist())
     assert (np.diff(kept) > 0).all() and len(charts.kept_points(column[:20_000])) == 20_000
     W = BooleanCP((3, 50_001), (Atom(0, [1, 0, 1], (column[:, None],)),), [1.0])
-    assert "mode 1: real part (least and largest of each 6 points)" in written(W, tmp_path).words
+    assert "mode 1: real part (smallest and largest of each 6 points)" in written(W, tmp_path).words
 
 
 def test_large_images_are_means_of_neighbors(rng):

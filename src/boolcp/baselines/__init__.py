@@ -1,4 +1,4 @@
-"""The methods that the paper compares BMP with, one file each, with the same `fit` as BMP.
+"""The methods that the paper compares with BMP, one file each, with the same `fit` as BMP.
 
 A tensor and its mask enter. A decomposition with `to_tensor()` leaves, and the loss over the observed entries. Nothing
 in `fit` or `trust` depends on this room.

@@ -73,7 +73,7 @@ class CP(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
     The sweeps are those of `tensorly.decomposition.parafac`. With `compression` the starts are compared on the
     tensor projected to the leading directions of each mode, and the best one is finished on the full tensor.
-    Missing entries are imputed by the estimate after every sweep (expectation maximization, TensorLy's way), whose
+    Missing entries are imputed by the estimate after every sweep (expectation maximization, as in TensorLy), whose
     fixed points are those of least squares over the observed entries.
 
     Parameters
@@ -83,7 +83,7 @@ class CP(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     n_init : int
         Number of starts: the first from the SVD, the others random. The lowest loss wins.
     max_iter : int
-        Sweeps from each start at most.
+        Maximal number of sweeps from each start.
     tol : float
         A start is done when |X - W| / |X| changes by less than this in a sweep.
     compression : bool
@@ -184,7 +184,7 @@ def _parafac(
     start: Any,
     max_iter: int | None = None,
 ) -> RealCP:
-    """Return the RealCP that TensorLy's ALS reaches from one start; by our own least squares if its systems fail."""
+    """Return the RealCP that TensorLy's ALS reaches from one start; by our own least squares if its solver fails."""
     parafac = load_extra("tensorly.decomposition", "baselines").parafac
 
     try:
@@ -199,7 +199,7 @@ def _parafac(
                 random_state=seed,
                 mask=observed,
             )
-    except np.linalg.LinAlgError:  # TensorLy cannot solve singular systems, which more atoms than needed lead to
+    except np.linalg.LinAlgError:  # TensorLy cannot solve the singular systems that arise with too many atoms
         rng = np.random.default_rng(seed)
         factors = start[1] if isinstance(start, tuple) else [rng.standard_normal((d, rank)) for d in X.shape]
         factors = cp_als(DenseTensor(X), factors, max_iter=settings.max_iter, tol=settings.tol)[0]

@@ -25,9 +25,9 @@ CHUNK = 2**22  # entries of a temporary array
 class LFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Latent feature model of one unfolding, X_n = Z V with Boolean features Z (d_n, K) and real rows V.
 
-    This is the method of Yen et al. (2017): the next feature maximizes z'Cz, C the Gram matrix of the residual, by the
-    same MAXCUT-like program as in BMP; then all real rows are solved for again. In the terms of this library it is
-    a pursuit with block atoms along one mode whose real parts, not only their weights, are corrected.
+    This is the method of Yen et al. (2017): the next feature maximizes z'Cz, where C is the Gram matrix of the
+    residual, by the same MAXCUT-like program as in BMP; then all real rows are recomputed. In the terms of this library
+    it is a pursuit with block atoms along one mode whose real parts, not only their weights, are corrected.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class LFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         The mode that is unfolded. None fits every mode and keeps the one of lowest loss, which favors short modes:
         their real rows are longer.
     alpha : float
-        Weight of the atomic norm, sum_k |v_k| over the rows of V: rows shrink, and features without use are dropped.
+        Weight of the atomic norm, sum_k |v_k| over the rows of V: rows shrink, and useless features are dropped.
     ridge : float
         Weight of sum_k |v_k|^2 / 2.
     criterion : {"published", "normalized"}

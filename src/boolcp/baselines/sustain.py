@@ -23,9 +23,9 @@ class SUSTain(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """SUSTain-style hierarchical ALS: one column at a time, the Boolean ones rounded and clipped to 0 and 1.
 
     This is not SUSTain (Perros et al., 2018) itself, which restricts every mode to bounded integers and the weights to
-    integers of at least one and thus cannot fit signed data. Kept are the hierarchical updates of single columns
-    with a projection on the integers; here only one column of each atom is projected, on {0, 1}, and drawn again when
-    it is empty, and the others are real. Rounding can raise the loss: the best sweep of the best start
+    integers of at least one and thus cannot fit signed data. What is kept are the hierarchical updates of single
+    columns with a projection on the integers; here only one column of each atom is projected, on {0, 1}, and redrawn
+    when it is empty; the others are real. Rounding can raise the loss: the best sweep of the best start
     is the result. Each atom's Boolean mode is fixed in advance, the allowed modes in turn. Missing entries are
     repeatedly filled with the estimate.
 
@@ -38,7 +38,7 @@ class SUSTain(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     n_init : int
         Number of starts: the first from the leading singular vectors, the others random. The lowest loss wins.
     max_iter : int
-        Sweeps from each start at most.
+        Maximal number of sweeps from each start.
     tol : float
         A start is done when its loss changes by less than this times |X|^2 in a sweep.
     random_state : int, Generator or None
@@ -144,7 +144,7 @@ def hierarchical_als(
     max_iter: int,
     tol: float,
 ) -> Columns:
-    """Return the Columns of lowest loss met in sweeps over all columns of all modes, those given included."""
+    """Return the Columns of lowest loss in sweeps over all columns of all modes, including the given ones."""
     factors = [np.array(A, dtype=float) for A in factors]
     owner = np.arange(len(boolean_mode))
     best, previous = Columns(tuple(A.copy() for A in factors), owner, boolean_mode, _loss(data, factors)), np.inf

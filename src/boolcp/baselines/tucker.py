@@ -59,7 +59,7 @@ class TuckerForm(NamedTuple):
 
 
 class Tucker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
-    """Truncated higher-order SVD with as many directions in each mode as there are atoms (or as the mode has).
+    """Truncated higher-order SVD with as many directions in each mode as there are atoms (or as the mode allows).
 
     The decomposition is that of `tensorly.decomposition.tucker`. Missing entries are repeatedly filled with the
     estimate until they no longer change (TensorLy's mask works only while it iterates, which a plain HOSVD does not).
@@ -129,7 +129,7 @@ class Tucker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 def _left_singular_vectors(
     matrix: np.ndarray, n_eigenvecs: int | None = None, **_: Any
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the leading U, S, V' of a matrix, of a flat one by the eigenvectors of its much smaller Gram matrix."""
+    """Return the leading U, S, V' of a matrix; for a flat one, from the eigenvectors of its smaller Gram matrix."""
     if matrix.shape[0] > matrix.shape[1]:
         U, S, Vt = np.linalg.svd(matrix, full_matrices=False)
         return U[:, :n_eigenvecs], S[:n_eigenvecs], Vt[:n_eigenvecs]

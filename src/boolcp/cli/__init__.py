@@ -16,7 +16,7 @@ WRONG_INPUT, BUG, INTERRUPTED = 2, 1, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code: 0 done, 1 a bug, 2 wrong input, 130 stopped by Ctrl-C."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    is_debug = "--debug" in arguments  # taken at any place, before or after the name of the command
+    is_debug = "--debug" in arguments  # allowed anywhere, before or after the name of the command
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
         from boolcp.cli.commands import app
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if is_debug:
             raise
-        text = f"unexpected {type(error).__name__}: {error}. Run it again with --debug and report what it shows"
+        text = f"unexpected {type(error).__name__}: {error}. Run it again with --debug and report the output"
         return _fail(text, BUG)
     return 0
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run() -> None:
     """Run the command and leave with its exit code: the entry point of the script `boolcp`.
 
-    A closed or full stream never costs a result: what is written to it is dropped, and the work goes on.
+    A closed or full stream never costs a result: what is written to it is dropped, and the work continues.
     """
     from boolcp.cli.streams import guard_streams
 
@@ -53,7 +53,7 @@ def run() -> None:
     code = main()
     sys.stdout.flush()
     lost = getattr(sys.stdout, "error", "")
-    if lost and code == 0:  # whoever reads the output must not take nothing for an answer
+    if lost and code == 0:  # the reader must not mistake missing output for success
         code = _fail(
             f"standard output could not be written ({lost}); the files of the result are complete", WRONG_INPUT
         )
@@ -62,7 +62,7 @@ def run() -> None:
 
 
 def _show_warning(message: Warning | str, *details: Any, **options: Any) -> None:
-    """Show a warning as the user can act on it, without the line of code that it comes from."""
+    """Show a warning in one line, without the code that it comes from."""
     print(f"boolcp: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 

@@ -1,4 +1,4 @@
-"""What commands print: the result on standard output, as text or as JSON, and all else on standard error."""
+"""Output of the commands: results on standard output, as text or JSON, and messages on standard error."""
 
 import json
 import sys
@@ -13,12 +13,12 @@ def answer(text: str, values: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def note(text: str) -> None:
-    """Tell what is being done."""
+    """Print a message about the work in progress."""
     print(text, file=sys.stderr, flush=True)
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON holds it; numbers that are not finite become null."""
+    """Return a value ready for JSON; numbers that are not finite become null."""
     if isinstance(value, Mapping):
         return {str(name): plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""The work of `boolcp convert`, `complete` and `transform`: data that are written, filled, or seen by a result."""
+"""`boolcp convert`, `complete` and `transform`: data that are written, filled, or projected on a result."""
 
 import re
 from pathlib import Path
@@ -21,7 +21,7 @@ def run_complete(
 
     n_missing = int(X.isnull().sum())
     if n_missing == 0:
-        raise ValueError(f"{data.files[0]}: no entry is missing (NaN), there is nothing to complete.")
+        raise ValueError(f"{data.files[0]}: no entry is missing (NaN), so there is nothing to complete.")
     bmp.fit(X)
     write_tensor(bmp.complete(X), out, overwrite=is_forced)
     text = f"{bmp.decomposition_.summary()}\n{out}: {n_missing} entries filled"
@@ -42,7 +42,7 @@ def run_convert(data: DataOptions, out: Path, *, is_forced: bool = False, as_jso
 def run_transform(
     result: Path, data: DataOptions, out: Path, *, mode: str | None, is_forced: bool = False, as_json: bool = False
 ) -> None:
-    """Write the factor of new data along one mode, the other factors of a saved result fixed."""
+    """Write the factor of new data along one mode, with the other factors of a saved result fixed."""
     check_output(out, data.files, is_forced=is_forced, endings=(".csv", ".tsv", ".nc"))
     from boolcp.io import load, load_provenance
 
@@ -87,24 +87,24 @@ def transform_labelled(W: Any, X: Any, mode: str | None) -> Any:
 
 
 def matched(W: Any, X: Any, mode: int) -> Any:
-    """Return X with its entries along all other modes in the order of those that were fitted."""
+    """Return X with its entries along all other modes in the order of the fitted data."""
     known = {} if W.labels is None else W.labels.coords
     for n, dim in enumerate(W.dims or ()):
         if n == mode or dim not in known or dim not in X.coords:
             continue
         old, new = [str(v) for v in known[dim]], [str(v) for v in X.coords[dim].values]
         if known[dim].dtype.kind == "f" and len(old) == len(new):
-            continue  # times: as many, and maybe from a different start
+            continue  # times: the same number, possibly with a different start
         if sorted(old) != sorted(new):
             missing = [label for label in old if label not in new]
             what = f"lacks {', '.join(missing[:5])}" if missing else f"has {len(new)} instead of {len(old)}"
-            raise ValueError(f"The new data {what} along {dim!r}: bring the labels that were fitted.")
+            raise ValueError(f"The new data {what} along {dim!r}: provide the labels of the fitted data.")
         X = X.isel({dim: [new.index(label) for label in old]})
     return X
 
 
 def warn_of_preparation(provenance: dict[str, Any], X: Any) -> None:
-    """Tell if the new data were not prepared as those of the fit."""
+    """Warn if the new data were prepared differently from those of the fit."""
     before = provenance.get("data", {}).get("preparation")
     steps = [_comparable(before or []), _comparable(X.attrs.get("preparation", []))]
     if before is not None and steps[0] != steps[1]:
@@ -115,7 +115,7 @@ def warn_of_preparation(provenance: dict[str, Any], X: Any) -> None:
 
 
 def _comparable(steps: Any) -> list[str]:
-    """Return the steps that say how numbers were made, without those that choose trials."""
+    """Return the steps that change the numbers, without those that choose trials."""
     steps = [steps] if isinstance(steps, str) else [str(step) for step in steps]
     chosen = ("condition ", "table of ", "reject", "select ")
     return [re.sub(r"\d+ trials", "trials", step) for step in steps if not step.startswith(chosen)]

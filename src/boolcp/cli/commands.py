@@ -1,4 +1,4 @@
-"""The commands, in the order of work: each is a door to a function of the library."""
+"""The commands, in the order of use: each calls one function of the library."""
 
 from pathlib import Path
 from typing import Annotated
@@ -25,13 +25,13 @@ from boolcp.cli.options import (
 EXAMPLES = """Decompose a tensor into atoms that are exactly on or off along one mode.
 
 \b
-  boolcp demo                                     a simulated recording, the whole way
+  boolcp demo                                     all steps on a simulated recording
   boolcp info data.mat                            what is in a file
   boolcp fit data.npy -k 10 -o result             decompose it
   boolcp fit epochs-epo.fif -k 6 -o result        MNE epochs with their conditions
   boolcp fit recording.zip --condition Anesthetized --reference average --resample 100 --bin-ms 3000 -k 10
   boolcp info result                              what was found
-  boolcp report result                            the same as a page with pictures
+  boolcp report result                            the same as a page with plots
   boolcp transform result new.npy -o new.csv      which atoms are on in new trials
 
 Exit codes: 0 done, 1 a bug, 2 wrong input, 130 stopped by Ctrl-C.
@@ -67,27 +67,27 @@ def boolcp(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the full traceback of an error.")] = False,
 ) -> None:
-    """Take the options of all commands; --debug is handled in `main`."""
+    """Accept the options of all commands; --debug is handled in `main`."""
 
 
-@app.command(short_help="Simulate a recording and go the whole way.")
+@app.command(short_help="Run all steps on a simulated recording.")
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the demo.")] = Path("boolcp-demo"),
     seed: Seed = 0,
     force: Force = False,
 ) -> None:
-    """Simulate a recording, write it as files, read them, prepare, decompose, save, draw and report."""
+    """Simulate a recording, write it to files, read them, prepare, decompose, save, plot and report."""
     from boolcp.cli.demo import run_demo
 
     run_demo(out, seed=seed, is_forced=force)
 
 
-@app.command(short_help="Tell what is in a data file, a recording or a result.")
+@app.command(short_help="Describe a data file, a recording or a result.")
 def info(
     file: Annotated[Path, typer.Argument(help="A data file, a recording, or a result.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """Tell what is in a data file, a recording or a saved result."""
+    """Describe a data file, a recording or a saved result."""
     from boolcp.cli.show import describe
 
     lines, values = describe(file)
@@ -113,7 +113,7 @@ def convert(data: DataOptions, out: Tensor, force: Force = False, as_json: Json 
 def select(
     model: ModelOptions,
     data: DataOptions,
-    max_atoms: Annotated[int, typer.Option("--max-atoms", help="Largest number tried.", rich_help_panel=MODEL)] = 10,
+    max_atoms: Annotated[int, typer.Option("--max-atoms", help="Largest number to try.", rich_help_panel=MODEL)] = 10,
     splits: Annotated[int, typer.Option("--splits", help="Random splits.")] = 5,
     scheme: Annotated[str, typer.Option("--scheme", help="Hold out entries, or slabs of the last mode.")] = "entries",
     jobs: Jobs = 1,
@@ -144,16 +144,16 @@ def fit(
         bool, option("--assess", text="Test whether each atom is more than noise, and whether it comes back.")
     ] = False,
     stability: Annotated[
-        int, option("--stability", text="Test in so many pairs of halves of the last mode whether atoms come back.")
+        int, option("--stability", text="Number of random halvings of the last mode to test whether atoms come back.")
     ] = 0,
     test: Annotated[
-        list[str], option("--test", text="Test the atoms against this column of the trials. Repeatable.")
+        list[str], option("--test", text="Test the atoms against this column of the table of trials. Repeatable.")
     ] = [],  # noqa: B006
     blocks: Annotated[
-        str | None, option("--blocks", text="Compare trials only within the groups of this column: sessions, say.")
+        str | None, option("--blocks", text="Compare trials only within the groups of this column (sessions, say).")
     ] = None,
     checkpoint: Annotated[
-        Path | None, option("--checkpoint", text="File of the steps done; if it exists, resume from it.")
+        Path | None, option("--checkpoint", text="File for the progress of the fit; if it exists, resume from it.")
     ] = None,
     resume: Annotated[bool, option("--resume", text="Fail if there is no checkpoint to resume from.")] = False,
     force: Force = False,
@@ -161,8 +161,8 @@ def fit(
 ) -> None:
     """Decompose the data and save the result in a folder.
 
-    The folder gets decomposition.nc (the result, for boolcp.load and xarray), summary.csv (one row for each atom) and
-    fit.log (parameters and versions). Ctrl-C gives up the present step and saves what was found before it.
+    The folder holds decomposition.nc (the result, for boolcp.load and xarray), summary.csv (one row for each atom) and
+    fit.log (parameters and versions). Ctrl-C abandons the present step and saves what was found before it.
 
     \b
     Examples:
@@ -201,12 +201,14 @@ def stability(
     data: DataOptions,
     n_atoms: Atoms = 10,
     result: Annotated[
-        Path | None, option("--result", text="Test the atoms of this result of the data, not those of a new fit.")
+        Path | None, option("--result", text="Test the atoms of this saved result instead of those of a new fit.")
     ] = None,
     scheme: Annotated[
         str, typer.Option("--scheme", help="Fits to halves of the data, to bootstrap samples, or with other seeds.")
     ] = "halves",
-    runs: Annotated[int, typer.Option("--runs", help="Other fits; of halves, random cuts with two fits each.")] = 5,
+    runs: Annotated[
+        int, typer.Option("--runs", help="Number of other fits; for halves, of random halvings with two fits each.")
+    ] = 5,
     jobs: Jobs = 1,
     out: Table = None,
     force: Force = False,
@@ -227,7 +229,7 @@ def stability(
 
 @app.command(short_help="Write a saved result as one HTML page.")
 def report(result: ResultPath, force: Force = False, as_json: Json = False) -> None:
-    """Write a saved result as one HTML page with pictures, report.html in its folder; it opens offline.
+    """Write a saved result as one HTML page with plots, report.html in its folder; it opens offline.
 
     \b
     Example:
@@ -245,14 +247,16 @@ def transform(
     result: ResultPath,
     data: DataOptions,
     out: Annotated[Path, option("--out", "-o", text="A table, .csv or .tsv, or .nc.")],
-    mode: Annotated[str | None, option("--mode", text="The mode that is new; by default trial, or the last.")] = None,
+    mode: Annotated[
+        str | None, option("--mode", text="The mode with new entries; by default trial, or the last.")
+    ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Apply a saved result to new data: which atoms are on in each new trial, or how strong they are there.
 
-    The new data need the modes and labels of the fit, but for the mode that is new, and the same preparation. Its
-    labels and the columns of its table of trials are kept.
+    The new data need the modes and labels of the fit, except along the new mode, and the same preparation. The
+    labels of the new mode and the columns of its table of trials are kept.
 
     \b
     Example:
@@ -273,7 +277,7 @@ def complete(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Fill the missing entries (NaN) of a tensor by its decomposition; the others are not touched.
+    """Fill the missing entries (NaN) of a tensor from its decomposition; the others stay unchanged.
 
     \b
     Example:
@@ -284,7 +288,7 @@ def complete(
     run_complete(data, model, n_atoms, out, is_forced=force, as_json=as_json)
 
 
-@app.command(short_help="Compute an experiment of the paper and draw its figure.")
+@app.command(short_help="Reproduce an experiment of the paper and draw its figure.")
 def reproduce(
     name: Annotated[str, typer.Argument(help="fig1 to fig4, theory, per_mode or parameters.", show_default=False)],
     quick: Annotated[bool, option("--quick", text="Smaller, in minutes.")] = False,

@@ -1,4 +1,4 @@
-"""The options that say which data a command takes and how it is prepared, shared by all commands that read data."""
+"""The options for reading and preparing data, shared by all commands that read data."""
 
 import sys
 import warnings
@@ -31,15 +31,15 @@ class DataOptions:
     files: Annotated[list[Path], typer.Argument(help="Data: one file, or several to join.", show_default=False)]
     variable: Annotated[
         str | None,
-        _read_option("--variable", "-v", text="Which array of the file; trial_* takes all such as trials."),
+        _read_option("--variable", "-v", text="Which array of the file; trial_* reads all matching arrays as trials."),
     ] = None
     dims: Annotated[str | None, _read_option("--dims", text="Names of its modes, e.g. channel,time,trial.")] = None
     coord: Annotated[
         list[str],
         _read_option(
             "--coord",
-            text="Coordinates from another array: of a mode (freq=f_axis), or further ones (condition=cond; "
-            "condition:trial=cond says of which mode). Repeatable.",
+            text="Coordinates from another array: of a mode (freq=f_axis), or additional (condition=cond; "
+            "condition:trial=cond names the mode). Repeatable.",
         ),
     ] = field(default_factory=list)
     trials: Annotated[
@@ -59,7 +59,7 @@ class DataOptions:
         None
     )
     skip_bad: Annotated[
-        bool, _read_option("--skip-bad", text="Leave out channels of a NeuroTycho recording that cannot be read.")
+        bool, _read_option("--skip-bad", text="Skip channels of a NeuroTycho recording that cannot be read.")
     ] = False
     electrodes: Annotated[
         Path | None, _read_option("--electrodes", text="Positions of channels, .csv or NeuroTycho map .mat.")
@@ -67,7 +67,7 @@ class DataOptions:
     condition: Annotated[
         str | None, _step("--condition", text="Only this condition: a label, or COLUMN=LABEL of the trials.")
     ] = None
-    drop: Annotated[list[str], _step("--drop", text="Leave labels out, e.g. channel=63,64. Repeatable.")] = field(
+    drop: Annotated[list[str], _step("--drop", text="Drop labels, e.g. channel=63,64. Repeatable.")] = field(
         default_factory=list
     )
     reference: Annotated[str | None, _step("--reference", text="average, or a .csv of bipolar pairs.")] = None
@@ -76,38 +76,42 @@ class DataOptions:
     envelope: Annotated[str | None, _step("--envelope", text="Envelope: amplitude, power or log.")] = None
     resample: Annotated[float | None, _step("--resample", text="New sampling rate (Hz).")] = None
     reject_label: Annotated[
-        str | None, _step("--reject-label", text="Time of events that begin so is missing, e.g. BAD.")
+        str | None,
+        _step("--reject-label", text="Treat the time of events whose name begins with this as missing, e.g. BAD."),
     ] = None
     bin_ms: Annotated[
-        float | None, _step("--bin-ms", text="Cut into trials of so many ms; or bins of spikes, in ms.")
+        float | None, _step("--bin-ms", text="Length of consecutive trials in ms, or of the bins of spikes.")
     ] = None
     cut: Annotated[
         str | None,
         _step("--cut", text="Cut at events: their condition, COLUMN=LABEL, or all (the default with --trials)."),
     ] = None
     window: Annotated[
-        str | None, _step("--window", text="Trials from .. to around events, e.g. -200,800 (ms); else to their stop.")
+        str | None,
+        _step("--window", text="Start and stop of trials around events, e.g. -200,800 (ms); by default to their stop."),
     ] = None
     align: Annotated[str | None, _step("--align", text="Column of the events that becomes time 0.")] = None
     reject: Annotated[
-        float | None, _step("--reject", text="A channel in a trial with a larger peak-to-peak amplitude is missing.")
+        float | None,
+        _step("--reject", text="Treat a channel as missing in trials where its peak-to-peak amplitude is larger."),
     ] = None
     reject_table: Annotated[
-        Path | None, _step("--reject-table", text="Table of bad parts, e.g. columns channel, trial; they are missing.")
+        Path | None,
+        _step("--reject-table", text="Table of bad parts to treat as missing, e.g. with columns channel, trial."),
     ] = None
     baseline: Annotated[
-        str | None, _step("--baseline", text="Subtract the mean of a stretch of time, e.g. -0.2,0 (s).")
+        str | None, _step("--baseline", text="Subtract the mean of a time window, e.g. -0.2,0 (s).")
     ] = None
     n_trials: Annotated[int | None, _step("--n-trials", text="Only the first trials.")] = None
-    join: Annotated[str | None, _step("--join", text="Join several files along this mode, new or not.")] = None
+    join: Annotated[str | None, _step("--join", text="Join several files along this mode, existing or new.")] = None
     names: Annotated[str | None, _step("--names", text="Names of the joined files, e.g. awake,asleep.")] = None
     log: Annotated[bool, _step("--log", text="Decimal logarithm of all entries.")] = False
     center: Annotated[str | None, _step("--center", text="Subtract the mean along this mode.")] = None
-    zscore: Annotated[bool, _step("--zscore", text="Mean 0 and deviation 1 per channel.")] = False
+    zscore: Annotated[bool, _step("--zscore", text="Scale each channel to mean 0 and standard deviation 1.")] = False
 
 
 def load_data(options: DataOptions, *, is_fitted: bool = True) -> DataArray:
-    """Return the tensor that the options describe, and tell its sizes; `is_fitted` says that a fit comes next."""
+    """Return the tensor that the options describe, and print its sizes; `is_fitted` says that a fit comes next."""
     from boolcp import prepare
     from boolcp.io.reading import sizes_text
 
@@ -128,7 +132,7 @@ def load_data(options: DataOptions, *, is_fitted: bool = True) -> DataArray:
 
 
 def hint_at_trials(X: DataArray) -> None:
-    """Warn that a recording which is not cut is a matrix, before a fit takes its time."""
+    """Warn before a long fit that a continuous recording is only a matrix."""
     from boolcp.io.reading import sizes_text
     from boolcp.prepare import list_events
 
@@ -138,7 +142,7 @@ def hint_at_trials(X: DataArray) -> None:
     events = f", or at its events with --cut ({', '.join([*known[:5], 'all'])})" if known else ""
     warnings.warn(
         f"The recording is continuous, {sizes_text(X)}: a matrix without trials, which a few atoms explain without "
-        f"saying much. Cut it into trials with --bin-ms 3000, say{events}.",
+        f"telling much. Cut it into trials, for example with --bin-ms 3000{events}.",
         stacklevel=2,
     )
 
@@ -160,7 +164,7 @@ def _joined(arrays: list[DataArray], options: DataOptions) -> DataArray:
 
 
 def _read(path: Path, options: DataOptions) -> DataArray:
-    """Return the data of a file; in a terminal, ask which array is meant if that is not clear."""
+    """Return the data of a file; in a terminal, ask which array to read if that is not clear."""
     from boolcp.io.errors import ChoiceError
 
     try:
@@ -197,7 +201,7 @@ def _open(path: Path, options: DataOptions, variable: str | None) -> DataArray:
 
 
 def _signals(X: DataArray, options: DataOptions) -> DataArray:
-    """Return a recording after the steps that are done file by file."""
+    """Return a recording after the preparation steps that apply to each file."""
     from boolcp import prepare
     from boolcp.io.tables import read_table
 
@@ -227,14 +231,14 @@ def _signals(X: DataArray, options: DataOptions) -> DataArray:
 
 
 def _cut(X: DataArray, options: DataOptions) -> DataArray:
-    """Return a recording cut into trials as asked: consecutive, at events, or not at all."""
+    """Return a recording cut into trials as requested: consecutive, at events, or not at all."""
     from boolcp import prepare
 
     is_cut = "trial" in X.dims
     has_events = bool(prepare.list_events(X)) and (options.trials is not None or options.window is not None)
     events = options.cut or ("all" if has_events and not is_cut and not options.bin_ms else None)
     if options.bin_ms and options.cut:
-        raise ValueError("--bin-ms cuts into trials that follow each other, --cut at events: give one of the two.")
+        raise ValueError("--bin-ms cuts into consecutive trials, --cut at events: give one of the two.")
     if events is not None:
         return prepare.cut_trials(
             X, _window(options.window), events=events, align=options.align, n_trials=options.n_trials
@@ -284,7 +288,7 @@ def _pair(text: str, option: str) -> tuple[str, str]:
 
 
 def _coordinate(text: str) -> tuple[str, str | tuple[str, str]]:
-    """Return name and source of a coordinate given as NAME=VARIABLE or NAME:MODE=VARIABLE."""
+    """Return the name and source of a coordinate given as NAME=VARIABLE or NAME:MODE=VARIABLE."""
     name, source = _pair(text, "--coord")
     name, _, mode = name.partition(":")
     return name, (mode, source) if mode else source
@@ -300,7 +304,7 @@ def _window(text: str | None) -> tuple[float, float] | None:
 
 
 def _edges(text: str, option: str, example: str) -> tuple[float | None, float | None]:
-    """Return two numbers separated by a comma, either of which may be left out."""
+    """Return two numbers separated by a comma; either may be omitted."""
     return _numbers(*text.partition(",")[::2], text, option, example)
 
 

@@ -1,4 +1,4 @@
-"""The work of `boolcp demo`: a simulated recording goes the whole way, from files to a result and a page."""
+"""`boolcp demo`: all steps on a simulated recording, from files to a result and a page."""
 
 import time
 from pathlib import Path
@@ -15,7 +15,7 @@ MARK = "SIMULATED.txt"  # marks a recording that the demo wrote
 
 
 def run_demo(out: Path, *, seed: int = 0, is_forced: bool = False) -> None:
-    """Simulate, write, read, prepare, fit, save, draw, report, and say on the terminal what was done and found."""
+    """Simulate, write, read, prepare, fit, save, plot and report, and print what was done and found."""
     import boolcp
     from boolcp import prepare
     from boolcp.io.atomic import write_text
@@ -48,22 +48,22 @@ def run_demo(out: Path, *, seed: int = 0, is_forced: bool = False) -> None:
     draw(W, out / PICTURE)
     page = run_report(out, is_forced=is_forced)
     print(f"\nThe result is in {out}: {RESULT}, {SUMMARY}, {LOG}, {PICTURE}")
-    print(f"Open {page} in a browser: the report, one page with pictures.")
+    print(f"Open {page} in a browser: the report, one page with plots.")
     print(f"In Python: boolcp.load('{out / RESULT}'). The same from the command:")
     steps = f"--condition {LABEL} --reference average --resample {RATE} --bin-ms {simulation.trial_ms}"
     print(f"  boolcp fit {out / 'recording'} {steps} -k {N_ATOMS} --atom-rank 1 --seed {seed} -o result --assess")
 
 
 def check_recording(folder: Path) -> None:
-    """Raise a FileError if a recording lies there that the demo did not write."""
+    """Raise a FileError if the folder holds a recording that the demo did not write."""
     from boolcp.io.errors import FileError
 
     if folder.exists() and not (folder / MARK).exists():
-        raise FileError(folder, "exists and was not written by boolcp demo", "Choose another folder (--out).")
+        raise FileError(folder, "exists and was not written by boolcp demo", "Choose a different folder (--out).")
 
 
 class _Clock:
-    """Tells lines with the seconds since the start."""
+    """Print lines with the seconds since the start."""
 
     def __init__(self, start: float) -> None:
         self.start = start
@@ -73,7 +73,7 @@ class _Clock:
 
 
 def compare(W: Any, truth: Any, names: Any) -> dict[str, str]:
-    """Return for each true pattern what was found of it, as text."""
+    """Describe for each true pattern what was found of it."""
     lines = {}
     for atom, name in zip(truth.atoms, names, strict=True):
         step = len(atom.z) // W.shape[atom.mode]

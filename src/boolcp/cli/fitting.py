@@ -1,4 +1,4 @@
-"""The work of `boolcp fit`: read, fit, save, and stop on Ctrl-C with the atoms so far."""
+"""`boolcp fit`: read, fit, save, and stop on Ctrl-C with the atoms found so far."""
 
 import shlex
 import signal
@@ -58,7 +58,7 @@ def run_fit(
     write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=is_forced)
     lines = [W.summary(), *(f"{column}, {test.summary()}" for column, test in tests.items())]
     lines += [f"{seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}."]
-    lines.append(f"Pictures: {shlex.join(['boolcp', 'report', str(out)])}")
+    lines.append(f"Plots: {shlex.join(['boolcp', 'report', str(out)])}")
     if is_partial:
         lines.append(f"Stopped by Ctrl-C: a valid but partial result, {W.n_atoms} of {bmp.n_atoms} atoms.")
         lines += [] if checkpoint is None else [f"The same command with --force resumes from {checkpoint}."]
@@ -76,7 +76,7 @@ def read_number(text: str) -> int:
 
 
 def choose_number(model: Any, X: Any) -> str:
-    """Give the model the number of atoms that predicts held-out entries best, and return in words how it was chosen."""
+    """Set the number of atoms that predicts held-out entries best, and return in words how it was chosen."""
     from boolcp.checks import warn_no_atom
     from boolcp.trust.selection import select_n_atoms
 
@@ -91,7 +91,7 @@ def choose_number(model: Any, X: Any) -> str:
 
 
 def try_to_assess(model: Any, X: Any, n_stability: int, *, is_assessed: bool) -> Any:
-    """Return the decomposition with what its tests say, or as it is if they cannot be made or Ctrl-C ends them."""
+    """Return the decomposition with its test results, or unchanged if they fail or Ctrl-C stops them."""
     try:
         return assessed(model, X, n_stability, is_assessed=is_assessed)
     except (KeyboardInterrupt, MemoryError, TypeError, ValueError) as error:
@@ -100,18 +100,18 @@ def try_to_assess(model: Any, X: Any, n_stability: int, *, is_assessed: bool) ->
 
 
 def find_tests(W: Any, columns: Sequence[str], blocks: str | None) -> dict[str, Any]:
-    """Return the tests of the atoms against columns; a test that is not possible does not cost the result."""
+    """Return the tests of the atoms against columns; an impossible test does not cost the result."""
     from boolcp.trust.conditions import run_tests
 
     try:
         return run_tests(W, columns, blocks)
-    except ValueError as error:  # all trials of a condition are without data, say
+    except ValueError as error:  # if all trials of a condition lack data, say
         note(f"Not tested: {error}")
         return {}
 
 
 def check_checkpoint(checkpoint: Path | None, *, is_resumed: bool = False) -> None:
-    """Raise an error if a fit is to be resumed and there is nothing to resume from."""
+    """Raise an error if a fit should be resumed but there is nothing to resume from."""
     if not is_resumed:
         return
     if checkpoint is None:
@@ -121,14 +121,14 @@ def check_checkpoint(checkpoint: Path | None, *, is_resumed: bool = False) -> No
 
     files = Checkpoint(checkpoint)
     if not (files.path.exists() or files.previous.exists()):
-        raise FileError(checkpoint, "there is no such checkpoint", "Leave out --resume to begin one.")
+        raise FileError(checkpoint, "there is no such checkpoint", "Omit --resume to start one.")
 
 
 def fit_until_stopped(model: Any, X: Any, *, checkpoint: Path | None = None) -> bool:
     """Fit the model and return True if Ctrl-C made the result partial.
 
-    Ctrl-C gives up the present step at once. In the pursuit, the atoms found so far are then refined; later, the best
-    so far is the result. The third Ctrl-C leaves without a result.
+    Ctrl-C abandons the present step at once. In the pursuit, the atoms found so far are then refined; later, the best
+    so far is the result. The third Ctrl-C ends without a result.
     """
     from boolcp.fit.state import STOP_REASONS
 
@@ -138,7 +138,7 @@ def fit_until_stopped(model: Any, X: Any, *, checkpoint: Path | None = None) -> 
 
 
 class Stopper:
-    """While it is entered, Ctrl-C ends the pursuit of a fit, then everything; the third time it interrupts as usual."""
+    """In this context, Ctrl-C ends the pursuit of a fit, then everything; the third time it interrupts as usual."""
 
     def __init__(self) -> None:
         self.n_asked = 0
@@ -159,5 +159,6 @@ class Stopper:
         self.n_asked += 1
         if self.n_asked > 2:
             raise KeyboardInterrupt
-        note("\nStopping: what has been found is finished and saved. Ctrl-C again: sooner. A third time: no result.")
+        note("\nStopping: the atoms found so far are refined and saved.")
+        note("Press Ctrl-C again to skip the refinement, a third time to quit without a result.")
         raise Stop

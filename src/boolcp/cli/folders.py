@@ -1,4 +1,4 @@
-"""The folder of a result: which files are in it, whether they may be replaced, and how they are written."""
+"""The folder of a result: its files, whether they may be replaced, and how they are written."""
 
 import json
 import shlex
@@ -17,7 +17,7 @@ MARKS = {
 
 
 def check_folder(out: Path, *, is_forced: bool = False) -> None:
-    """Raise a FileError if files would be replaced that should not be, before any work is done."""
+    """Raise a FileError, before any work is done, if files would be replaced that must be kept."""
     from boolcp.io.errors import FileError
 
     if out.exists() and not out.is_dir():
@@ -33,7 +33,7 @@ def check_own(path: Path, *, is_forced: bool) -> None:
 
     check_free(path, overwrite=is_forced)
     if path.exists() and not is_own(path):
-        advice = "--force replaces results of boolcp only: move the file, or choose another folder (--out)."
+        advice = "--force only replaces results of boolcp: move the file, or choose a different folder (--out)."
         raise FileError(path, "exists and was not written by boolcp", advice)
 
 
@@ -50,16 +50,16 @@ def is_own(path: Path) -> bool:
 
 
 def check_output(out: Path, files: list[Path], *, is_forced: bool, endings: tuple[str, ...] = ()) -> None:
-    """Raise a FileError if the file to write exists, is one of those that are read, or has an unknown ending."""
+    """Raise a FileError if the output file exists, is also an input file, or has an unknown ending."""
     from boolcp.io.atomic import check_free
     from boolcp.io.errors import FileError
 
     if endings and out.suffix.lower() not in endings:
-        problem = f"the ending {out.suffix or '(none)'} is not known for output"
+        problem = f"the ending {out.suffix or '(none)'} is not an output format"
         raise FileError(out, problem, f"Use {', '.join(endings[:-1])} or {endings[-1]}.")
     check_free(out, overwrite=is_forced)
     if out.exists() and any(file.exists() and out.samefile(file) for file in files):
-        raise FileError(out, "is the file that is read", "Write the result elsewhere (--out).")
+        raise FileError(out, "is also the input file", "Write the result elsewhere (--out).")
 
 
 def write_result(
@@ -88,11 +88,11 @@ def write_result(
         table_file.write_text(model.decomposition_.to_dataframe().to_csv(), encoding="utf-8")
         log_file.write_text(log, encoding="utf-8")
     if is_own(out / REPORT):
-        (out / REPORT).unlink()  # that of the result that was replaced
+        (out / REPORT).unlink()  # of the result that was replaced
 
 
 def check_residual(model: Any, X: Any) -> dict[str, Any]:
-    """Return the numbers of the residual check, as JSON can hold them."""
+    """Return the numbers of the residual check, ready for JSON."""
     from boolcp.trust.residuals import residual_check
 
     numbers = vars(residual_check(X, model.decomposition_))
@@ -101,7 +101,7 @@ def check_residual(model: Any, X: Any) -> dict[str, Any]:
 
 
 def find_result(path: Path) -> Path:
-    """Return the file of a result, given itself or its folder."""
+    """Return the file of a result, given the file or its folder."""
     from boolcp.io.errors import FileError, check_exists
 
     path = check_exists(path)

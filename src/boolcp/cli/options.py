@@ -1,4 +1,4 @@
-"""Options that commands share: dataclasses whose fields become options, so that every command spells them alike."""
+"""Options that commands share: dataclasses whose fields become options, the same in every command."""
 
 import functools
 import inspect
@@ -14,41 +14,43 @@ MODEL = "Model"
 
 
 def option(*names: str, text: str, panel: str | None = None, **settings: Any) -> Any:
-    """Return an option of typer whose default is not printed unless asked for."""
+    """Return a typer option whose default is not printed unless requested."""
     return typer.Option(*names, help=text, rich_help_panel=panel, **({"show_default": False} | settings))
 
 
 Out = Annotated[Path | None, option("--out", "-o", text="Folder of the result.")]
-Force = Annotated[bool, option("--force", text="Replace results that boolcp wrote before.")]
+Force = Annotated[bool, option("--force", text="Replace earlier results of boolcp.")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes.")]
 Json = Annotated[bool, option("--json", text="Print the result as JSON, for scripts.")]
 Atoms = Annotated[int, typer.Option("--n-atoms", "-k", help="Number of atoms.", rich_help_panel=MODEL)]
 AtomsOrAuto = Annotated[
     str,
-    typer.Option("--n-atoms", "-k", help="Number of atoms, or auto, as select would choose.", rich_help_panel=MODEL),
+    typer.Option(
+        "--n-atoms", "-k", help="Number of atoms, or auto for the choice of boolcp select.", rich_help_panel=MODEL
+    ),
 ]
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """The parameters of BMP that a command takes, but for the number of atoms."""
+    """The parameters of BMP that a command takes, except the number of atoms."""
 
     boolean_modes: Annotated[
         str | None, option("--boolean-modes", text="Modes allowed to be Boolean, e.g. trial,channel.", panel=MODEL)
     ] = None
     atom_rank: Annotated[
         str,
-        option("--atom-rank", text="Rank of the real part: auto, a number, or block.", panel=MODEL, show_default=True),
+        option("--atom-rank", text="Rank of the real parts: auto, a number, or block.", panel=MODEL, show_default=True),
     ] = "auto"
     criterion: Annotated[
         str, option("--criterion", text="normalized, or published as in the paper.", panel=MODEL, show_default=True)
     ] = "normalized"
     refine: Annotated[bool, typer.Option(help="Correct all factors after the pursuit.", rich_help_panel=MODEL)] = True
     n_init: Annotated[
-        int, option("--n-init", text="Starts of the refinement at most.", panel=MODEL, show_default=True)
+        int, option("--n-init", text="Maximal number of starts of the refinement.", panel=MODEL, show_default=True)
     ] = 10
     max_memory: Annotated[
-        str | None, option("--max-memory", text="Memory for data that is not loaded, e.g. 3GB.", panel=MODEL)
+        str | None, option("--max-memory", text="Memory for data read from disk in slabs, e.g. 3GB.", panel=MODEL)
     ] = None
     seed: Annotated[int, option("--seed", text="Equal seeds give equal results.", panel=MODEL, show_default=True)] = 0
 
@@ -64,11 +66,11 @@ class ModelOptions:
 
 
 def make_model(options: ModelOptions, n_atoms: int) -> Any:
-    """Return the BMP to fit; wrong parameters are found before the data are read."""
+    """Return the BMP to fit; wrong parameters raise an error before the data are read."""
     from boolcp.bmp import BMP
 
     model = BMP(n_atoms, **options.parameters(), verbose=1)
-    model._check_parameters()  # what `fit` does first, too
+    model._check_parameters()  # as `fit` does first
     return model
 
 
@@ -90,7 +92,7 @@ class Grouped(TyperCommand):
 
 
 def takes_options(command: Callable) -> Callable:
-    """Give a command all fields of those of its parameters that are dataclasses, for typer to read."""
+    """Replace the dataclass parameters of a command by their fields, for typer to read."""
     own = inspect.signature(command).parameters
     shared: dict[str, Any] = {name: p.annotation for name, p in own.items() if is_dataclass(p.annotation)}
     parameters = [p for name, p in own.items() if name not in shared]

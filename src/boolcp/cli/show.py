@@ -1,4 +1,4 @@
-"""The work of `boolcp info`: what is in a file or a result."""
+"""`boolcp info`: the contents of a file or a result."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ from boolcp.cli.answers import atom_rows
 
 
 def describe(path: Path) -> tuple[list[str], dict[str, Any]]:
-    """Return what is in a data file, a recording or a result, as lines of text and as values."""
+    """Describe a data file, a recording or a result, as lines of text and as values."""
     from boolcp.io import load, load_provenance, reading
     from boolcp.io.results import is_result
 

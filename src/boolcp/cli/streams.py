@@ -1,4 +1,4 @@
-"""Streams that never cost a result: when nobody listens any more, what is written to them is dropped."""
+"""Output streams that never cost a result: if the reader is gone, what is written to them is dropped."""
 
 import os
 import sys
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Patient:
-    """A stream that drops what it cannot write: its other end is closed, or full, and then `error` says so."""
+    """A stream that drops what it cannot write because its other end is closed or full; `error` then says why."""
 
     def __init__(self, stream: Any) -> None:
         self.stream, self.error = stream, ""
@@ -20,7 +20,7 @@ class Patient:
             return len(text)
 
     def flush(self) -> None:
-        """Write what is held back, or drop it."""
+        """Flush the buffer, or drop it."""
         try:
             self.stream.flush()
         except OSError as error:
@@ -36,7 +36,7 @@ class Patient:
 
 
 def point_nowhere(descriptor: int) -> None:
-    """Let a file descriptor write to nowhere."""
+    """Point a file descriptor to the null device."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     if nowhere != descriptor:
         os.dup2(nowhere, descriptor)
@@ -44,10 +44,10 @@ def point_nowhere(descriptor: int) -> None:
 
 
 def guard_streams() -> None:
-    """Make standard output and error patient.
+    """Make standard output and error drop what they cannot write.
 
-    A process that is started without one of them (`2>&-`) would open its next file under the number of the stream, and
-    messages would go into this file: the number is taken first.
+    If a process is started without one of them (`2>&-`), the next file it opens gets the number of that stream, and
+    messages would go into this file: the number is therefore taken first.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:

@@ -1,4 +1,4 @@
-"""The work of `boolcp select` and `stability`, and the tests of `boolcp fit`: what may be concluded."""
+"""`boolcp select`, `boolcp stability` and the tests of `boolcp fit`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from boolcp.cli.folders import check_output, find_result
 from boolcp.cli.options import ModelOptions, make_model
 
 OWN_PARAMETERS = ("n_atoms", "random_state", "verbose", "certify", "warm_start")  # of the fit itself
-N_RUNS = 5  # random cuts into halves, if their number is not given
+N_RUNS = 5  # random halvings, if their number is not given
 
 
 def run_select(
@@ -22,7 +22,7 @@ def run_select(
     as_json: bool = False,
     **options: Any,
 ) -> None:
-    """Print the held-out error for each number of atoms, and write it as a table if asked."""
+    """Print the held-out error for each number of atoms, and write it as a table if requested."""
     if out is not None:
         check_output(out, data.files, is_forced=is_forced)
     make_model(model, options["max_atoms"])
@@ -53,7 +53,7 @@ def run_stability(
     as_json: bool = False,
     **options: Any,
 ) -> None:
-    """Print how often each atom comes back in other fits, of a saved result or of a fit of its own."""
+    """Print how often each atom of a saved result or of a new fit comes back in other fits."""
     if out is not None:
         check_output(out, data.files, is_forced=is_forced, endings=(".csv",))
     bmp = make_model(model, n_atoms)
@@ -79,13 +79,13 @@ def run_stability(
 
 
 def seeded(model: Any) -> dict[str, Any]:
-    """Return seed, progress bar and parameters of a model, as functions take them that fit again."""
+    """Return the seed, progress bar and parameters of a model as arguments for functions that fit again."""
     options = {name: value for name, value in model.get_params().items() if name not in OWN_PARAMETERS}
     return options | {"random_state": model.random_state, "verbose": 1}
 
 
 def assessed(model: Any, X: Any, n_stability: int, *, is_assessed: bool) -> Any:
-    """Return the decomposition of a model with the stability of its atoms and, if asked, their significance."""
+    """Return the decomposition of a model with the stability and, if requested, the significance of its atoms."""
     from boolcp.trust.assess import assess
 
     tests = ("significance", "stability") if is_assessed else ("stability",)
@@ -93,7 +93,7 @@ def assessed(model: Any, X: Any, n_stability: int, *, is_assessed: bool) -> Any:
 
 
 def check_columns(X: Any, columns: Sequence[str], blocks: str | None) -> None:
-    """Raise unless atoms can be tested against these columns of the data, before the fit takes its time."""
+    """Raise, before a long fit, unless atoms can be tested against these columns of the data."""
     from boolcp.result.atoms import BooleanCP
     from boolcp.result.labels import read_labels
     from boolcp.trust.conditions import run_tests
@@ -102,7 +102,7 @@ def check_columns(X: Any, columns: Sequence[str], blocks: str | None) -> None:
     known = list(labels.extra) if labels is not None else []
     for name, column in [*(("--test", column) for column in columns), *([("--blocks", blocks)] if blocks else [])]:
         if column not in known:
-            raise ValueError(f"{name} {column}: the data have no such column, but {', '.join(known) or 'none at all'}.")
+            raise ValueError(f"{name} {column}: the data have no such column; they have {', '.join(known) or 'none'}.")
     for column in columns:
         try:
             run_tests(BooleanCP(X.shape, labels=labels), [column], blocks)
@@ -111,6 +111,6 @@ def check_columns(X: Any, columns: Sequence[str], blocks: str | None) -> None:
 
 
 def plain_test(test: Any, blocks: str | None) -> dict[str, Any]:
-    """Return the numbers of a test, as JSON can hold them."""
+    """Return the numbers of a test, ready for JSON."""
     names = ("conditions", "counts", "mean", "effect", "auc", "p_value", "p_adjusted", "n_permutations", "scheme")
     return plain({name: getattr(test, name) for name in names} | {"blocks": blocks})

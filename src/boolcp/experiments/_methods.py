@@ -1,4 +1,4 @@
-"""The methods that the figures compare, by their names in the legend, each asked for several numbers of atoms."""
+"""The methods that the figures compare, by their names in the legend, each with several numbers of atoms."""
 
 import importlib
 from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +61,7 @@ def estimates(
 ) -> Iterator[tuple[int, list[Estimate]]]:
     """Yield (n_atoms, candidates) for each of the numbers of atoms; only LFM has several candidates, one per mode.
 
-    The paper reports the best mode of LFM, best by the error that is plotted: whoever asks takes the best candidate.
+    The paper reports the best mode of LFM by the plotted error: the caller takes the best candidate.
     """
     if method in FITS:
         for n_atoms in numbers:

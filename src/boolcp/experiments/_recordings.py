@@ -1,4 +1,4 @@
-"""The recordings of Figures 2 to 4: a simulated one, real ones if there are any, or the one the user points to."""
+"""The recordings of Figures 2 to 4: a simulated one, real ones if available, or the one that the user names."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How the figures look: Okabe-Ito colors that color-blind readers tell apart, one marker per method, print sizes."""
+"""The style of the figures: Okabe-Ito colors, safe for color-blind readers, one marker per method, print sizes."""
 
 from collections.abc import Callable
 from itertools import chain
@@ -63,7 +63,7 @@ def figure(n_rows: int, n_columns: int, width: float, height: float, **options: 
 
 
 def styled(draw: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Let a draw function run, and its figure be saved, with the house's settings."""
+    """Run a draw function, and save its figure, with the settings of the house style."""
 
     def wrapped(table: Any) -> Any:
         matplotlib = load_extra("matplotlib", "experiments")
@@ -124,5 +124,5 @@ def legend_below(canvas: Any, axes: Any, n_columns: int) -> None:
 
 
 def note(canvas: Any, text: str) -> None:
-    """Write what the reader must know about this run under the title line."""
+    """Write a note about this run below the panels."""
     canvas.suptitle(text, fontsize=7, x=0.01, ha="left", color="0.3")

@@ -17,7 +17,7 @@ Row = dict[str, Any]  # one number of the table, with what it belongs to
 
 
 def seed_of(*words: object) -> int:
-    """Return a seed that depends on nothing but the words, so that a row is the same in whatever run it is made."""
+    """Return a seed that depends only on the words, so that a row is the same in every run."""
     return zlib.crc32("|".join(str(word) for word in words).encode())
 
 
@@ -39,7 +39,7 @@ def collect(
     plan : list of dict
         The jobs, all with the same keys. A job is done when the file has rows with its values, made by the same code.
     path : Path
-        The file. It is replaced as a whole after each job, so that no job is ever half there.
+        The file. It is replaced as a whole after each job, so that it never holds half a job.
     n_jobs : int
         Number of processes.
     code : callable

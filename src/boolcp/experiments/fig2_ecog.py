@@ -43,7 +43,7 @@ def run(job: Job) -> Iterator[Row]:
 
     As on the synthetic tensors: unit noise is added to the standardized recording and the error is that to the
     recording without it; or a tenth of the entries is removed, and the error is that of the removed ones ("missing")
-    and of all. Nothing tells noise from signal within the recording itself.
+    and of all. Noise within the recording itself counts as signal.
     """
     clean = np.ascontiguousarray(_recordings.load(job["group"], job["condition"], job["size"]).to_numpy(), dtype=float)
     rng = np.random.default_rng(seed_of("fig2", job["condition"], job["task"], job["seed"]))

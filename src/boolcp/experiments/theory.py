@@ -1,6 +1,6 @@
 """Theorems 1 to 4, measured: bounds along the path, recovery against identifiability, error against sample size.
 
-Theorems 1, 2 and 4 speak of the solution of Eq. (3), which `AtomicNorm` computes.
+Theorems 1, 2 and 4 are about the solution of Eq. (3), which `AtomicNorm` computes.
 """
 
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ def run_convergence(job: Job) -> Iterator[Row]:
 
     Atoms have |M|^2 = |z|^2 <= d, so that the smoothness in the atomic norm is beta = d. |W*|_A is at most the sum of
     the true weights, gamma is the smallest eigenvalue of the Gram matrix of the true atoms, and mu is what the
-    certificates prove for this very path, at least.
+    certificates prove for this path.
     """
     d, n_true = job["size"], job["x"]
     X, _, truth = make_boolean_cp((d,) * 3, n_true, random_state=seed_of("path", d, job["seed"]))
@@ -123,7 +123,7 @@ def run_recovery(job: Job) -> Iterator[Row]:
 
 
 def draw_case(case: str, d: int, n_atoms: int, rng: np.random.Generator) -> BooleanCP:
-    """Return a random BooleanCP (d, d + 1, d + 2), Boolean along mode 0, whose conditions hold or fail as asked.
+    """Return a random BooleanCP (d, d + 1, d + 2), Boolean along mode 0, whose conditions hold or fail as requested.
 
     A column that all atoms share along mode 1 breaks Kruskal's condition; two disjoint Boolean vectors, whose sum is
     Boolean, break rigidity.
@@ -149,7 +149,7 @@ def draw_case(case: str, d: int, n_atoms: int, rng: np.random.Generator) -> Bool
 def run_error(job: Job) -> Iterator[Row]:
     """Yield |W - W*|^2 of the mean of S noisy samples, and sigma^2 R (d_1 + d_2 + d_3) / S beside it.
 
-    Of BMP, told the number of atoms, and of Eq. (3) with atoms of rank one and the weight that Theorem 4 names.
+    For BMP with the true number of atoms, and for Eq. (3) with atoms of rank one and the weight of Theorem 4.
     """
     settings = {"samples": 1, "sigma": 1.0, "atoms": N_TRUE, "size": SIZE} | {job["case"]: job["x"]}
     d, n_atoms, n_samples = int(settings["size"]), int(settings["atoms"]), int(settings["samples"])
@@ -184,7 +184,7 @@ def slopes(table: Any, method: str = DEFAULT) -> dict[str, tuple[float, float]]:
 
 
 def error_sweeps(table: Any, method: str) -> dict[str, Any]:
-    """Return the rows of Theorem 4 of one method by what is varied, x being S, sigma or R (d_1 + d_2 + d_3)."""
+    """Return the rows of Theorem 4 of one method by the varied quantity x: S, sigma or R (d_1 + d_2 + d_3)."""
     is_error = (table["theorem"].astype(str) == "4") & (table["metric"] == "squared error")
     rows = table[is_error & (table["method"] == method)].copy()
     rows["x"] = rows["x"].astype(float)

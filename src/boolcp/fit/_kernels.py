@@ -4,8 +4,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-MAX_FLIPS = 100  # flips of a row for each of its bits: a row that needs more has a form that is a rounding error
-MAX_SHRINKS = 2000  # sweeps over the rows of a group lasso
+MAX_FLIPS = 100  # flips of a row for each of its bits: only a form that is a rounding error needs more
+MAX_SHRINKS = 2000  # largest number of sweeps over the rows of a group lasso; not tuned
 
 
 @njit(cache=True)
@@ -13,7 +13,7 @@ def descend_bits(S: NDArray[np.float64], Q: NDArray[np.float64], B: NDArray[np.f
     """Flip bits and pairs of bits of the rows of B (d, K) in place while b'S_i b - 2 q_i'b falls; return the fall.
 
     Only the symmetric part of S_i enters: the two triangles of a form that is a rounding error differ, and flips
-    that see one or the other would go round in a circle.
+    that use one or the other would cycle.
     """
     d, K = B.shape
     fall = 0.0

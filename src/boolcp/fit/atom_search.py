@@ -19,8 +19,8 @@ from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import leading_basis
 
 MAX_ALTERNATIONS = 30
-MAX_BITS = 8  # entries of a mode whose bits are all tried
-N_KEPT = (32, 8, 4)  # of these tries, after each round
+MAX_BITS = 8  # entries of a mode up to which all bits are tried; not tuned
+N_KEPT = (32, 8, 4)  # of these, after each round; not tuned
 
 Real = (
     tuple[np.ndarray, ...] | np.ndarray
@@ -29,7 +29,7 @@ Real = (
 
 @dataclass(frozen=True)
 class Candidate:
-    """An atom with its `descent` <X - W, M> = -<grad F, M> and the value of the criterion it was chosen by."""
+    """An atom with its `descent` <X - W, M> = -<grad F, M> and its value of the criterion."""
 
     atom: Atom
     descent: float
@@ -95,9 +95,9 @@ def best_of_all(residual: Tensor, mode: int) -> np.ndarray:
 def boolean_program(
     residual: Tensor, mode: int, rng: np.random.Generator, criterion: str, certify: bool = True
 ) -> tuple[BooleanQuadratic | None, bool]:
-    """Return the solution of the Boolean quadratic program of C = R_n R_n' (None if R = 0) and if C was not cut short.
+    """Return the solution of the Boolean quadratic program of C = R_n R_n' (None if R = 0) and whether C is exact.
 
-    The sign is that which makes z'Cz = |G'z|^2. A long mode has C = FF' with a thin F, which may hold only the leading
+    The sign makes z'Cz = |G'z|^2. A long mode has C = FF' with a thin F, which may hold only the leading
     directions: then there is no bound, and z is a start.
     """
     C, is_exact = residual_gram(residual, mode)
@@ -143,7 +143,7 @@ def alternate(
         if np.array_equal(new, z):
             return z, turned
         found = real_part(residual.contract(mode, new[:, None].astype(float))[0], atom_rank, rng, start=turned)
-        if found is None:  # p was rounding, and nothing is left where the new z is on
+        if found is None:  # p was a rounding error, and nothing is left where the new z is on
             return z, V
         z, V = new, found
     return z, V
@@ -175,7 +175,7 @@ def best_boolean(p: np.ndarray, criterion: str = "normalized") -> tuple[np.ndarr
             best_value, best = values[size - 1], (sign, size, ordered[size - 1])
     sign, size, smallest = best
     z = sign * p > smallest
-    ties = np.flatnonzero(sign * p == smallest)  # the first of equal entries are taken
+    ties = np.flatnonzero(sign * p == smallest)  # of equal entries, the first are taken
     z[ties[: size - np.count_nonzero(z)]] = True
     return z, sign
 

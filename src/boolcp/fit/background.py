@@ -11,12 +11,12 @@ from boolcp.storage.protocol import Storage
 
 
 def find_background(data: Storage, W: BooleanCP, kind: str | int, sigma: float | None) -> Background | None:
-    """Return the background of what the atoms leave, along the unfolding with the lowest risk; None if it is noise.
+    """Return the background of the residual, along the unfolding with the lowest risk; None if it is noise.
 
     Parameters
     ----------
     kind : "auto" or int
-        Shrink the singular values as is optimal for the noise, or keep so many of them.
+        Shrink the singular values optimally for the noise, or keep this many of them.
     sigma : float, optional
         Standard deviation of the noise; estimated from the data by default.
     """

@@ -33,11 +33,11 @@ from boolcp.storage.protocol import ObservedStorage, Storage, Tensor
 
 # chosen by benchmarks/bench_real.py
 MAX_SWEEPS = 50
-SETTLED = 1e-3  # fall of the criterion in a sweep, relative to it, that ends back-fitting
+SETTLED = 1e-3  # relative fall of the criterion in a sweep that ends back-fitting
 MAX_TRIALS = 3
 N_ALTERNATIONS = 10
-SHORT = 2  # a mode with at most so many entries for each atom gets a run of its own; chosen on one noise seed (901)
-FAR_BEHIND = 2  # a run that needs this many atoms more than the best for the same risk is given up
+SHORT = 2  # a mode with at most this many entries per atom gets its own run; chosen on one noise seed (901)
+FAR_BEHIND = 2  # a run that needs this many more atoms than the best for the same risk is abandoned
 
 
 class Term(NamedTuple):
@@ -52,7 +52,7 @@ class Term(NamedTuple):
 
 
 class RunState(NamedTuple):
-    """Where one greedy sequence of estimates stands: its terms, their criterion, and whether it has been given up."""
+    """The state of one greedy sequence of estimates: its terms, their criterion, and whether it was abandoned."""
 
     terms: tuple[Term, ...]
     criterion: float
@@ -126,9 +126,9 @@ def restart(data: Storage, runs: "list[Run]", start: Pursuit) -> Pursuit:
 
 
 def advance(data: Storage, runs: "list[Run]", pursuit: Pursuit) -> tuple[Assessed | None, tuple[RunState, ...]]:
-    """Return the lowest risk with one atom more, its loss and estimate (None if there is none), and all runs' states.
+    """Return the lowest risk with one more atom, its loss and estimate (None if there is none), and all runs' states.
 
-    `risks` are the lowest with 0, 1, .. atoms. A run is over when it finds no atom or is FAR_BEHIND atoms late.
+    `risks` are the lowest with 0, 1, .. atoms. A run ends when it finds no atom or is FAR_BEHIND atoms late.
     """
     risks, states = pursuit.memory
     found: list[Assessed] = []
@@ -183,7 +183,7 @@ class Run:
         self.observed = None if data.is_complete else cast(ObservedStorage, data).observed()
 
     def advance(self, state: RunState) -> RunState:
-        """Return the state after one more atom and back-fitting; over when no atom lowers the criterion any more."""
+        """Return the state after one more atom and back-fitting; it is over when no atom lowers the criterion."""
         for is_joint in (True, False) if self.observed is None else (False,):
             terms = self.extend(state.terms, is_joint)
             if len(terms) > len(state.terms):
@@ -193,7 +193,7 @@ class Run:
         return state._replace(is_over=True)
 
     def extend(self, terms: Sequence[Term], is_joint: bool) -> list[Term]:
-        """Return the terms with one more, back-fitted. An atom may vanish on the way: then a different one is found."""
+        """Return the terms with one more, back-fitted. An atom may vanish in between: then a different one is found."""
         longer = list(terms)
         for _ in range(MAX_TRIALS):
             term = self.find(longer, is_joint)
@@ -205,10 +205,10 @@ class Run:
         return longer
 
     def recode(self, terms: list[Term]) -> list[Term]:
-        """Return the terms, the last and the one most like it replaced by a better code of the same slices, if any.
+        """Return the terms with the last and its most similar one replaced by a better code of the same slices, if any.
 
-        Two atoms of one mode tell three kinds of slices, V, V' and V + V'. Any two may be the blocks, and back-fitting
-        does not lead from one choice to another. The slice that fits worst may be a kind of its own.
+        Two atoms of one mode distinguish three kinds of slices, V, V' and V + V'. Any two may be the blocks, and
+        back-fitting does not lead from one choice to another. The slice with the worst fit may be a kind of its own.
         """
         last = terms[-1]
         partners = [term for term in terms[:-1] if term.mode == last.mode]
@@ -440,8 +440,8 @@ def competing_starts(
 ) -> list[Start]:
     """Return (data, modes, rule) of the runs whose estimates compete at each number of atoms.
 
-    With "auto" these are a run over all modes and one over each short mode alone: a few atoms may tell all of its
-    entries apart, which pays only once they are all there.
+    With "auto" these are a run over all modes and one over each short mode alone: a few atoms may tell all its
+    entries apart, which pays only when they are all found.
     """
     if atom_rank != "auto":
         return [(data, modes, BlockRule(atom_rank))]
@@ -573,7 +573,7 @@ def terms_of(W: BooleanCP) -> list[Term]:
 
 
 def in_order(term: Term) -> Term:
-    """Return the term with its arrays in C order, as one that comes from a file."""
+    """Return the term with its arrays in C order, as if read from a file."""
     factors = None if term.factors is None else tuple(np.ascontiguousarray(A) for A in term.factors)
     return term._replace(z=np.ascontiguousarray(term.z), V=np.ascontiguousarray(term.V), factors=factors)
 

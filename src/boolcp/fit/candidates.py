@@ -1,4 +1,4 @@
-"""Many atoms of rank one at a time: each start climbs by itself, and all of them share the products with the data."""
+"""Many atoms of rank one at a time: each start climbs separately, and all share the products with the data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class Candidates:
 def climb(residual: Tensor, start: Candidates, n_kept: Sequence[int]) -> Candidates:
     """Return the atoms of rank one that starts lead to: real columns and bits are decided in turn.
 
-    After each round only so many of the best are followed as `n_kept` says.
+    After each round only the best `n_kept` continue.
     """
     found = start
     for n_best in n_kept:

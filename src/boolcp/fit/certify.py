@@ -1,4 +1,4 @@
-"""Certificates of atoms: which share of the best possible score their bits provably reach."""
+"""Certificates of atoms: the share of the best possible score that their bits provably reach."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,7 +21,7 @@ from boolcp.threads import one_thread
 
 
 def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, effort: str) -> BooleanCP:
-    """Return W with the certificates of its atoms on data that is given by a user."""
+    """Return W with the certificates of its atoms on data given by a user."""
     checks.check_choice(effort, "effort", EFFORTS)
     X, observed = checks.check_tensor(read_labels(X)[0], mask)
     if X.shape != W.shape:

@@ -1,8 +1,8 @@
 """The file of a fit: its state as a .npz archive with a checksum, and the archive written before it.
 
 The archive has one member ``checkpoint.json`` (versions, parameters, data, random state, and the state as a tree) and
-one .npy member for each array of the tree. Its comment is the SHA-256 of everything before it, so that a file that was
-cut short or changed is found out. Nothing is pickled.
+one .npy member for each array of the tree. Its comment is the SHA-256 of everything before it, so that a file that is
+truncated or changed is detected. Nothing is pickled.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ from boolcp.storage import DenseTensor, TuckerTensor
 FORMAT, FORMAT_VERSION = "boolcp checkpoint", 2
 HEADER = "checkpoint.json"
 N_DIGEST = 64  # characters of a SHA-256
-# relative difference of |X|^2 and Gram matrices, computed twice in other parts, that counts as none
+# relative difference of |X|^2 and Gram matrices, summed in different orders, that counts as none
 SAME = {"float32": 1e-5, "float64": 1e-6}
 VALUES = (
     Atom,
@@ -61,15 +61,15 @@ PARTS = {TuckerTensor: ("core", "bases", "squared_norm")}
 
 
 class Checkpoint:
-    """The file of one fit: `load` reads what is there, `save` replaces it and keeps the one before."""
+    """The file of one fit: `load` reads it, `save` replaces it and keeps the previous version."""
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path).expanduser()
         self.previous = self.path.with_name(self.path.name + ".previous")
-        self._is_good = True  # what stands at `path`, so that it may become the previous one
+        self._is_good = True  # whether the file at `path` may become the previous one
 
     def load(self) -> tuple[dict[str, Any], State] | None:
-        """Return the header and the state in the newest file that is whole; None if there is no file at all."""
+        """Return the header and the state of the newest intact file; None if there is no file."""
         files = [path for path in (self.path, self.previous) if path.exists()]
         if not files:
             return None
@@ -83,17 +83,17 @@ class Checkpoint:
             self._is_good = path == self.path
             if problems:
                 warnings.warn(
-                    f"{problems[0]}: resuming from {path.name}, the one before it.", UserWarning, stacklevel=5
+                    f"{problems[0]}: resuming from the previous version, {path.name}.", UserWarning, stacklevel=5
                 )
             return found
         raise FileError(
             self.path,
-            f"no whole checkpoint is left: {'; '.join(problems)}",
-            "Name a different file or, if that was a checkpoint, delete it to start over.",
+            f"no intact checkpoint is left: {'; '.join(problems)}",
+            "Choose a different file or, if that was a checkpoint, delete it to start over.",
         )
 
     def save(self, header: dict[str, Any] | None, state: State, random_state: dict[str, Any]) -> None:
-        """Write a state, completely or not at all; a good file that was there becomes the previous one."""
+        """Write a state, completely or not at all; an intact file becomes the previous version."""
         check_free(self.path, overwrite=True)
         temporary = self.path.with_name(self.path.name + ".writing")
         with replacing(self.path, overwrite=True, temporary=temporary) as unfinished:
@@ -122,14 +122,14 @@ def write_archive(path: Path, header: dict[str, Any], state: State, random_state
 
 
 def read_archive(path: Path) -> tuple[dict[str, Any], State]:
-    """Return the header (with the state of the generator) and the State in an archive that is whole and readable."""
+    """Return the header (with the state of the generator) and the State of an intact, readable archive."""
     with reading(path, "checkpoint"), open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
         digest = digest_of(file) if size > N_DIGEST else b""
         file.seek(max(size - N_DIGEST, 0))
         if file.read() != digest:
-            problem = "is cut short, damaged or not a checkpoint (its checksum is wrong)"
-            raise FileError(path, problem, "Use the file before it, or start over.")
+            problem = "is truncated, damaged or not a checkpoint (its checksum is wrong)"
+            raise FileError(path, problem, "Use its previous version, or start over.")
         refuse_unsafe(path, "checkpoint")
         with zipfile.ZipFile(file) as archive:
             header = json.loads(archive.read(HEADER))
@@ -149,15 +149,15 @@ def read_archive(path: Path) -> tuple[dict[str, Any], State]:
 def check_version(path: Path, header: dict[str, Any]) -> None:
     """Raise a FileError unless this version of boolcp wrote the file: a different one may take different steps."""
     if header.get("format") != FORMAT:
-        raise FileError(path, "is not a checkpoint that boolcp wrote", "Name a different file.")
+        raise FileError(path, "is not a checkpoint that boolcp wrote", "Choose a different file.")
     if (header["format_version"], header["boolcp_version"]) != (FORMAT_VERSION, __version__):
         written = f"boolcp {header['boolcp_version']} (format {header['format_version']})"
         problem = f"was written by {written}, but this is boolcp {__version__} (format {FORMAT_VERSION})"
-        raise FileError(path, problem, "Resume it with that version, or name a different file to start over.")
+        raise FileError(path, problem, "Resume it with that version, or choose a different file to start over.")
 
 
 def digest_of(file: BinaryIO) -> bytes:
-    """Return the SHA-256, as text, of all of an open file but its last characters, where that is written."""
+    """Return the SHA-256, as text, of an open file without its last characters, which hold it."""
     left = file.seek(0, os.SEEK_END) - N_DIGEST
     file.seek(0)
     digest = hashlib.sha256()
@@ -169,7 +169,7 @@ def digest_of(file: BinaryIO) -> bytes:
 
 
 def encode(value: Any, arrays: list[np.ndarray], memo: dict[int, int]) -> Any:
-    """Return a value as a tree that JSON can hold, its arrays appended to `arrays`, each only once."""
+    """Return a value as a JSON-serializable tree, its arrays appended to `arrays`, each only once."""
     if isinstance(value, np.ndarray):
         if id(value) not in memo:
             memo[id(value)] = len(arrays)
@@ -212,7 +212,7 @@ def decode(tree: Any, arrays: list[np.ndarray]) -> Any:
 
 
 def part_names(kind: Any) -> Sequence[str]:
-    """Return the names of what a value of one of the TYPES is made of."""
+    """Return the names of the parts of a value of one of the TYPES."""
     if is_dataclass(kind):
         return [field.name for field in fields(kind)]
     return kind._fields if hasattr(kind, "_fields") else PARTS[kind]
@@ -230,7 +230,7 @@ def check_same(path: Path, kind: str, stored: dict[str, Any], given: dict[str, A
         for name in differing
     ]
     problem = f"is the checkpoint of a different fit: different {kind}, namely {', '.join(shown)}"
-    raise FileError(path, problem, "Name a different file, or delete this one; nothing was overwritten.")
+    raise FileError(path, problem, "Choose a different file, or delete this one; nothing was overwritten.")
 
 
 def is_same(a: Any, b: Any, precision: float | None = None) -> bool:
@@ -242,12 +242,12 @@ def is_same(a: Any, b: Any, precision: float | None = None) -> bool:
 
 
 def is_opaque(value: object) -> bool:
-    """Return True for what says nothing when it is printed: fingerprints and matrices."""
+    """Return True for values that are not worth printing: fingerprints and matrices."""
     return len(str(value)) > 50
 
 
 def plain(value: Any) -> Any:
-    """Return a number or a list for what JSON does not know."""
+    """Return a number or a list for a value that JSON does not know."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
@@ -261,21 +261,21 @@ def plain(value: Any) -> Any:
 def describe_fit(
     parameters: dict[str, Any], data: Any, modes: tuple[int, ...], rng: np.random.Generator
 ) -> dict[str, Any]:
-    """Return the parameters of a BMP and the data of a fit, as JSON can hold them."""
+    """Return the parameters of a BMP and the description of its data, ready for JSON."""
     kept = {name: value for name, value in parameters.items() if name != "verbose"}
     kept["random_state"] = describe_random_state(parameters["random_state"], rng)
     return {"parameters": kept, "data": data.describe() | {"Boolean modes": list(modes)}}
 
 
 def describe_random_state(random_state: Any, rng: np.random.Generator) -> Any:
-    """Return an integer seed or None as it is, and the state of the Generator for anything else."""
+    """Return an integer seed or None unchanged, and the state of the Generator for anything else."""
     if random_state is None or random_state is np.random:
         return None
     return int(random_state) if isinstance(random_state, numbers.Integral) else get_random_state(rng)
 
 
 def read_parameters(path: Any) -> dict[str, Any]:
-    """Return the parameters of the fit whose checkpoint is given."""
+    """Return the parameters of the fit in a checkpoint."""
     checkpoint = Checkpoint(path)
     found = checkpoint.load()
     if found is None:
@@ -318,12 +318,12 @@ def get_random_state(rng: np.random.Generator) -> dict[str, Any]:
 
 
 def set_random_state(rng: np.random.Generator, state: dict[str, Any]) -> None:
-    """Put a Generator into a state that `get_random_state` gave."""
+    """Set a Generator to a state from `get_random_state`."""
     rng.bit_generator.state = state
 
 
 def listed(state: Any) -> Any:
-    """Return a dict with its arrays as lists and its numbers as those of Python."""
+    """Return a dict with arrays as lists and numbers as Python numbers."""
     if isinstance(state, dict):
         return {name: listed(value) for name, value in state.items()}
     if isinstance(state, np.ndarray):

@@ -26,12 +26,12 @@ Array = NDArray[np.float64]
 Bits = NDArray[np.bool_]
 EPSILON = float(np.finfo(float).eps)
 EFFORTS = ("quick", "default", "thorough")
-N_NEW = 8  # new vectors of bits for each mode and step, at most
+N_NEW = 8  # largest number of new vectors of bits for each mode and step; not tuned
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What Eq. (3) is given: X with zeros where it is not observed, the mask, the Boolean modes, alpha, the criterion.
+    """The data of Eq. (3): X with zeros where it is not observed, the mask, the Boolean modes, alpha, the criterion.
 
     With atoms of rank one the norm of a block is its nuclear norm instead of that of Frobenius.
     """
@@ -94,7 +94,7 @@ class Terms:
         return self.groups.get(mode, empty)
 
     def set(self, mode: int, Z: Array, V: Array) -> "Terms":
-        """Return the terms with others along one mode; those without a block are left out."""
+        """Return the terms with new ones along one mode, without those whose block is zero."""
         alive = V.any(axis=1)
         others = {n: group for n, group in self.groups.items() if n != mode}
         return Terms({**others, mode: (Z[:, alive], V[alive])} if alive.any() else others)
@@ -150,7 +150,7 @@ def low_rank_factors(B: Array) -> tuple[Array, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Estimate:
-    """What a step has reached: the terms, the objective, and the proved dual objective."""
+    """The result of a step: the terms, the objective, and the proved dual objective."""
 
     terms: Terms
     objective: float
@@ -159,7 +159,7 @@ class Estimate:
 
     @property
     def gap(self) -> float:
-        """Return the proved share by which no objective is lower than this one, at most; NaN if nothing is proved."""
+        """Return the proved relative gap: no objective is lower by a larger share; NaN if nothing is proved."""
         return float(np.maximum(self.objective - self.dual, 0.0)) / self.objective if self.objective > 0 else 0.0
 
 
@@ -295,8 +295,8 @@ def solve(
     """Yield an estimate after each step: blocks for the bits so far, a proved gap, then new bits.
 
     The bits that are added are those whose score exceeds alpha: a block on them lowers the objective. When the best
-    bits found would close the gap, the rest is a matter of the proof, which is then made with more effort. The steps
-    end early where the most thorough proof no longer gains a tenth of the gap.
+    bits found would close the gap, only the proof is missing, which is then made with more effort. The steps
+    end early if the most thorough proof no longer gains a tenth of the gap.
     """
     terms, dual, level, accuracy, gap = Terms() if start is None else start, 0.0, 0, 0.1 * tol, np.inf
     multipliers: dict[int, Multipliers] = {}

@@ -1,4 +1,4 @@
-"""The end of a fit: what its stages have led to, judged on the full data."""
+"""The end of a fit: its result, judged on the full data."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,19 +14,19 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.protocol import Storage
 
-CANCELING = -0.5  # cosine of two weighted atoms below which they cancel
+CANCELING = -0.5  # cosine of two weighted atoms below which they cancel; not tuned
 UNSEEN = 1e-12  # share of |M|^2 over the observed entries that counts as none
 
 
 def not_worse(data: Storage, solution: Columns, W: BooleanCP, *, max_iter: int) -> Columns:
-    """Return the solution, or what a polish from W, whose inner products are known, leads to if it is better."""
+    """Return the solution, or the result of a polish from W, whose inner products are known, if that is better."""
     if solution.loss <= data.squared_norm - W.weights @ W.data_inner:
         return solution
     return min(solution, polish(data, to_columns(W), max_iter=max_iter), key=lambda each: each.loss)
 
 
 def shortened(pursuit: Pursuit, n_atoms: int) -> Pursuit:
-    """Return a pursuit that ended after so many atoms because they explain all that is observed."""
+    """Return a pursuit that ended after this many atoms because they explain all observed entries."""
     return Pursuit(pursuit.path[: n_atoms + 1], pursuit.history[:n_atoms], "explained")
 
 
@@ -50,7 +50,7 @@ def by_size(W: BooleanCP) -> BooleanCP:
 def with_data(W: BooleanCP, data: Storage) -> BooleanCP:
     """Return W with |X|^2, <X, M_k> and, if entries are missing, <M_k, M_l>, which shares of variance need.
 
-    Atoms that live on unobserved entries alone are left out.
+    Atoms that are nonzero only on unobserved entries are dropped.
     """
     G, b = atom_system(data, W.atoms)
     seen = np.diag(G) > UNSEEN * np.array([atom.n_ones for atom in W.atoms])

@@ -1,7 +1,7 @@
-"""The content of a checkpoint, checked before a fit resumes from it: a file may be damaged, or made to deceive.
+"""Checks of a checkpoint before a fit resumes from it: a file may be damaged or malicious.
 
-Each part of a value must be of the type that its class declares. Arrays hold numbers, results are such as a fit can
-give, and the columns of a sum of atoms fit together.
+Each part of a value must have the type that its class declares. Arrays must hold numbers, results must be possible
+results of a fit, and the columns of a sum of atoms must fit together.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ def check_header(header: Any) -> None:
 
 def check_place(stage: int, done: dict[str, Any], names: Sequence[str]) -> None:
     """Raise a ValueError if a state is not one that the stages of a plan lead to."""
-    due = {"result"} if stage == len(names) else set(names[:stage])  # and what a warm start had before the first
+    due = {"result"} if stage == len(names) else set(names[:stage])  # and what a warm start had before the first stage
     if not 0 <= stage <= len(names) or set(done) & set(names) != due:
-        raise ValueError(f"it stands at stage {stage} of {len(names)} after {', '.join(done) or 'none'}")
+        raise ValueError(f"it is at stage {stage} of {len(names)} after {', '.join(done) or 'none'}")
 
 
 def check_value(value: Any) -> None:

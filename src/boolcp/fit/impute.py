@@ -1,7 +1,7 @@
 """Blocks whose rank the noise decides when entries are missing: back-fitting on the tensor completed by the estimate.
 
 Shrinkage needs a complete block. Filling the missing entries with the estimate itself and fitting that complete tensor
-never raises the loss over the observed entries (a majorization: what is filled in agrees with the estimate at the
+never raises the loss over the observed entries (a majorization: the filled entries agree with the estimate at the
 start), and its fixed points are those of the exact problem.
 """
 
@@ -15,7 +15,7 @@ from boolcp.storage import DenseTensor
 from boolcp.storage.protocol import Storage
 
 MAX_ROUNDS = 20
-SETTLED = 1e-4  # fall of the loss in a round, relative to it, that ends the rounds
+SETTLED = 1e-4  # relative fall of the loss in a round that ends the rounds; not tuned
 
 
 def noise_of_filled(data: Storage, full: Storage) -> float:

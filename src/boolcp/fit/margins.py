@@ -1,4 +1,4 @@
-"""What the bits of a decomposition rest on: the rise of the loss when one is flipped, and the level of the noise."""
+"""The evidence for the bits of a decomposition: the rise of the loss when one is flipped, and the noise level."""
 
 from typing import cast
 
@@ -12,9 +12,9 @@ from boolcp.storage.protocol import ObservedStorage, Storage
 
 
 def judge_bits(data: Storage, W: BooleanCP) -> Trust:
-    """Return for each bit of W the rise of the loss when it is flipped, exactly, and the level of the noise.
+    """Return for each bit of W the exact rise of the loss when it is flipped, and the noise level.
 
-    Together they tell how sure the bits are (`boolcp.result.bits`).
+    Together they give the confidence of the bits (`boolcp.result.bits`).
     """
     products, squares = flip_terms(data, W)
     signs = [np.where(atom.z, 1.0, -1.0) for atom in W.atoms]
@@ -58,9 +58,9 @@ def _terms_of_blocks(data: Storage, W: BooleanCP, mode: int, members: np.ndarray
 
 
 def noise_left(data: Storage, W: BooleanCP) -> float:
-    """Return the standard deviation of the noise: what W leaves, over the entries that its parameters do not use up.
+    """Return the standard deviation of the noise: the residual over the entries that the parameters do not use up.
 
-    Atoms that are not larger than those of pure noise are left out: such atoms fit more of the noise than they have
+    Atoms that are not larger than those of pure noise are excluded: such atoms fit more of the noise than they have
     parameters.
     """
     while True:
@@ -73,7 +73,7 @@ def noise_left(data: Storage, W: BooleanCP) -> float:
 
 
 def loss_of(data: Storage, W: BooleanCP) -> float:
-    """Return |X - W|^2 over the observed entries, from inner products that W knows if it is a fit of these data."""
+    """Return |X - W|^2 over the observed entries, from the inner products of W if it was fitted to these data."""
     if W.data_inner is None or W.data_norm2 is None or not np.isclose(W.data_norm2, data.squared_norm, rtol=1e-9):
         return data.residual(W).squared_norm
     return (1 - W.explained()) * W.data_norm2

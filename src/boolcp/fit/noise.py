@@ -1,6 +1,6 @@
-"""The noise level: how small the singular values of an unfolding get, and what is left when they are shrunk.
+"""The noise level, from the small singular values of an unfolding and from the residual of their shrinkage.
 
-Data are a signal of a few strong directions plus independent noise of one standard deviation. The weak singular values
+The data are a signal with a few strong directions plus independent noise of equal variance. The weak singular values
 of every unfolding then follow the Marchenko-Pastur law of pure noise. Signal raises them, never lowers them: the
 smallest of several estimates is the one that signal has disturbed least.
 """
@@ -13,11 +13,11 @@ from boolcp.storage.long import is_long, n_columns
 from boolcp.storage.protocol import Storage
 
 LOW = 0.1  # the quantile of the eigenvalues that is compared with that of pure noise, for an unfolding of many columns
-MAX_SIDE = 1024  # of an unfolding whose eigenvalues are computed, if a smaller one is there
-MAX_ROUNDS = 20  # of shrinking with the noise level that the last round left
-SETTLED = 1e-3  # relative change of the noise level that ends the rounds
-SMALLEST = 1e-12  # noise level at least, as a part of the root mean square of the data
-MIN_LEFT = 0.1  # share of the observed entries that counts as unused at least
+MAX_SIDE = 1024  # longest side of an unfolding whose eigenvalues are computed, if there is a smaller one; not tuned
+MAX_ROUNDS = 20  # of shrinking with the noise level of the last round; not tuned
+SETTLED = 1e-3  # relative change of the noise level that ends the rounds; not tuned
+SMALLEST = 1e-12  # smallest noise level, relative to the root mean square of the data
+MIN_LEFT = 0.1  # smallest share of the observed entries that counts as unused; not tuned
 ZERO = 1e-12  # squared singular values below this part of the largest are zero
 
 
@@ -46,7 +46,7 @@ def noise_variance(data: Storage, W: Columns) -> float:
 def spectra(data: Storage) -> list[tuple[np.ndarray, int]]:
     """Return the squared singular values of each unfolding, descending, with the length of its longer side.
 
-    Unfoldings with two long sides are left out if there are others: their eigenvalues take long.
+    Unfoldings with two long sides are skipped if there are others: their eigenvalues take long.
     """
     sides = [(min(d, n_columns(data, mode)), mode) for mode, d in enumerate(data.shape)]
     found: list[tuple[np.ndarray, int]] = []
@@ -72,14 +72,14 @@ def without_zeros(values: np.ndarray) -> np.ndarray:
 def levels_of(values: np.ndarray, long: int, floor: float) -> list[float]:
     """Return the two estimates from the squared singular values of one unfolding whose longer side is `long`."""
     ratio = len(values) / long
-    share = LOW + (0.5 - LOW) * ratio  # the lowest eigenvalues of a square matrix vary much: there the median serves
+    share = LOW + (0.5 - LOW) * ratio  # the lowest eigenvalues of a square matrix vary much: there the median is used
     low = np.quantile(values, share, method="hazen") / long
     first = max(float(np.sqrt(low / marchenko_pastur_quantile(ratio, share))), floor)
     return [first, residual_level(np.sqrt(values), long, first, floor)]
 
 
 def residual_level(s: np.ndarray, long: int, sigma: float, floor: float) -> float:
-    """Return the noise level that optimal shrinkage leaves, found by repetition from a first guess `sigma`.
+    """Return the noise level that optimal shrinkage leaves, by iteration from a first guess `sigma`.
 
     The residual counts for each entry that is not a degree of freedom of the estimate [1]_.
 

@@ -1,6 +1,6 @@
-"""From a storage to a decomposition: the plan of stages that the parameters ask for, and the loop that runs them.
+"""From a storage to a decomposition: the plan of stages for the given parameters, and the loop that runs them.
 
-A stage is a generator: it yields what it has reached after each step, and begun again with that value it continues as
+A stage is a generator: it yields its value after each step, and restarted with that value it continues as
 if it had never been interrupted. Stages know nothing of checkpoints and callbacks: `run` shows each value to a Watch.
 """
 
@@ -39,15 +39,15 @@ from boolcp.storage.tucker import augmented, is_compressible
 
 EXTRA_RANK = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 NOISELESS = 1e-5  # a loss below this part of |X|^2 leaves nothing to the noise; not tuned
-N_RIDGE = 20  # sweeps with a ridge over the observed entries at most
-RIDGE_SETTLED = 1e-4  # fall of the loss, relative to it, that ends them
-N_ROUNDS = 2  # of a background and atoms beside it
+N_RIDGE = 20  # largest number of sweeps with a ridge over the observed entries; not tuned
+RIDGE_SETTLED = 1e-4  # relative fall of the loss that ends them; not tuned
+N_ROUNDS = 2  # of a background and atoms beside it; not tuned
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a fit is given: the data, the modes that may be Boolean, the source of randomness and the parameters."""
+    """The input of a fit: the data, the modes that may be Boolean, the source of randomness and the parameters."""
 
     data: Storage
     modes: tuple[int, ...]
@@ -79,7 +79,7 @@ Step = tuple[Any, Progress | None]
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage of a plan. One that only improves the result is left out once a fit is stopped."""
+    """One stage of a plan. A stage that only improves the result is skipped once a fit is stopped."""
 
     name: str
     steps: Callable[[Job, State], Iterator[Step]]
@@ -87,7 +87,7 @@ class Stage:
 
 
 def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
-    """Return the stages that the parameters ask for."""
+    """Return the stages for the given parameters."""
     result = Stage("result", finish, improves=False)
     if settings.background is not None:
         return Stage("pursuit", background_stage), Stage("result", finish_background, improves=False)
@@ -119,7 +119,7 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
 
 
 def run(job: Job, plan: tuple[Stage, ...], state: State, watch: Watch) -> tuple[Pursuit, BooleanCP]:
-    """Run the stages of a plan from a state on, each step seen by `watch`; return the pursuit and the decomposition."""
+    """Run the stages of a plan from a state, showing each step to `watch`; return the pursuit and the decomposition."""
     while state.stage < len(plan):
         stage, here = plan[state.stage], state.here
         if not (stage.improves and state.is_stopped):
@@ -128,7 +128,7 @@ def run(job: Job, plan: tuple[Stage, ...], state: State, watch: Watch) -> tuple[
                     state = watch.step(replace(state, here=here), seen)
                     if state.is_stopped or (state.is_cut and stage.name == "pursuit"):
                         break
-            except Stop:  # the step is given up; all before it counts
+            except Stop:  # the step is abandoned; all before it counts
                 if "pursuit" not in state.done and here is None:
                     raise  # there is nothing to keep yet
                 is_pursuit = stage.name == "pursuit" and not state.is_cut
@@ -289,7 +289,7 @@ def observed_stage(job: Job, state: State) -> Iterator[Step]:
 
 
 def fewer_stage(job: Job, state: State) -> Iterator[Step]:
-    """Look for fewer atoms that explain the observed entries, if all of them do: more are free where nothing is seen.
+    """Look for fewer atoms that explain the observed entries, if all do: more would be arbitrary at missing entries.
 
     Yields the number of atoms tried and, if they suffice, their columns.
     """
@@ -447,7 +447,7 @@ def finish_background(job: Job, state: State) -> Iterator[Step]:
 
 
 def finish(job: Job, state: State) -> Iterator[Step]:
-    """Yield the pursuit and the decomposition that the stages have led to, with what its bits rest on."""
+    """Yield the pursuit and the decomposition of all stages, with the evidence for its bits."""
     pursuit, W = outcome(job, state)
     n_agree, n_rivals = agreement(state, W)
     trust = replace(judge_bits(job.data, W), n_agree=n_agree, n_rivals=n_rivals)
@@ -455,7 +455,7 @@ def finish(job: Job, state: State) -> Iterator[Step]:
 
 
 def agreement(state: State, W: BooleanCP) -> tuple[int, int]:
-    """Return how many starts of the search agree on its best solution, and how many rivals it has; 0 if not known."""
+    """Return how many starts of the search agree on its best solution, and how many rivals it has; 0 if unknown."""
     found = state.done.get("search")
     if state.done.get("observed") is not None:
         found = state.done["observed"].search
@@ -465,7 +465,7 @@ def agreement(state: State, W: BooleanCP) -> tuple[int, int]:
 
 
 def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
-    """Return the pursuit and the decomposition that the stages have led to."""
+    """Return the pursuit and the decomposition of all stages."""
     done, data, s = state.done, job.data, job.settings
     if "core" not in done:
         pursuit = done["pursuit"]
@@ -491,7 +491,7 @@ def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
 
 
 def ask_for_end(data: Storage, W: BooleanCP, pursuit: Pursuit) -> None:
-    """Ask in one pass for what the bits of W and the end of a fit need of data that are read in passes."""
+    """Compute in one pass what the bits of W and the end of a fit need from data that are read in passes."""
     data.ask_ahead([W.factors, pursuit.W.factors])
 
 
@@ -525,7 +525,7 @@ def to_improve(state: State, pursuit: Pursuit) -> BooleanCP:
 
 
 def reached(job: Job, state: State) -> Columns | None:
-    """Return the best columns that the stages so far have led to; None if nothing was refined."""
+    """Return the best columns of the stages so far; None if nothing was refined."""
     done = state.done
     if done.get("ridge") is not None:
         return done["ridge"].result
@@ -589,7 +589,7 @@ def ranked_path(job: Job, refined: tuple[BooleanCP, ...], watch: Watch) -> tuple
 
 
 def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage | None:
-    """Return the storage of a lazy array that the parameters of a fit ask for, or None if it has to be loaded.
+    """Return the storage of a lazy array for the parameters of a fit, or None if it must be loaded.
 
     Raises a MemoryError with an estimate, before anything is read, if the memory is too small for the one or the other.
     """
@@ -607,7 +607,7 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage
             check_fit(source, limit, n_columns, rank, wanted, is_complete=False)
         return data
     advice = (
-        "A tensor stays where it is with refine=True, compression=True, atom_rank other than None and three or more "
+        "A tensor stays out of memory with refine=True, compression=True, atom_rank other than None and three or more "
         "modes, not all of them short; otherwise it is loaded. Change these parameters, or raise max_memory."
     )
     needed = 3 * float_bytes(X.shape, X.dtype)

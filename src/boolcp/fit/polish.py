@@ -14,8 +14,8 @@ from boolcp.storage.protocol import Storage
 
 Choose = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # S, Q and the current bits to the new ones
 
-MAX_JOINT = 10  # Boolean columns of one mode whose 2^K patterns are all tried in each row
-LEAST = 0.01  # share of the energy of a column that counts as signal at least
+MAX_JOINT = 10  # Boolean columns of one mode up to which all 2^K patterns are tried in each row; not tuned
+LEAST = 0.01  # smallest share of the energy of a column that counts as signal; not tuned
 ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
 
 
@@ -78,7 +78,7 @@ def with_ridge(
     Entries a_i of a column are taken for draws of variance t and their data for noise of the given variance, which
     makes the ridge variance / t. The energy sum_i H_i a_i^2 that a column has at the observed entries is t sum_i H_i,
     and the variance for each of the `n_free` numbers of its atom, which is noise that was fitted. So an atom that
-    hardly exceeds the noise where it is seen is not blown up where it is not.
+    hardly exceeds the noise at observed entries is not inflated elsewhere.
     """
     if variance == 0 or H.ndim == 2:
         return H

@@ -30,7 +30,7 @@ def is_rank_one(W: BooleanCP) -> bool:
 def is_noise(residual: Tensor) -> bool:
     """Return True if no unfolding of a residual has a singular value above the edge of noise of the same size.
 
-    Missing entries count as zeros, which lowers the noise alike in all directions. Long modes are not looked at.
+    Missing entries count as zeros, which lowers the noise equally in all directions. Long modes are not examined.
     """
     deviation = np.sqrt(residual.squared_norm / np.prod(residual.shape, dtype=float))
     for mode, d in enumerate(residual.shape):

@@ -19,7 +19,7 @@ SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the larges
 
 @dataclass(frozen=True)
 class Sweeps:
-    """Where a series of sweeps stands: the columns reached, the number of sweeps, and whether they are settled."""
+    """The state of a series of sweeps: the columns, the number of sweeps, and whether they are settled."""
 
     W: Columns
     n_done: int = 0
@@ -32,7 +32,7 @@ class Sweeps:
 
 
 def begin(W: Columns) -> Sweeps:
-    """Return where sweeps from W begin: its loss is not known yet."""
+    """Return the state before sweeps from W, whose loss is not known yet."""
     return Sweeps(replace(W, loss=float("inf")))
 
 
@@ -104,8 +104,8 @@ def solve_each_row(H: np.ndarray, P: np.ndarray) -> np.ndarray:
 def pseudo_inverse(H: np.ndarray) -> np.ndarray:
     """Return the pseudo-inverse of H (K, K) or of each H_i (d, K, K), its columns brought to one scale first.
 
-    A row that the observed entries hardly determine is not blown up: what its equations know less than a part
-    SINGULAR of what they know best counts as unknown.
+    A row that the observed entries hardly determine is not inflated: directions with less than a part
+    SINGULAR of the largest eigenvalue count as unknown.
     """
     diagonal = np.einsum("...kk->...k", H).reshape(-1, H.shape[-1]).mean(axis=0)
     scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))  # rounding can make it negative

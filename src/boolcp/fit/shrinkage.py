@@ -1,7 +1,7 @@
-"""Blocks in noise: the subspaces that stand out of it, and the shrinkage of a block's singular values.
+"""Blocks in noise: the subspaces that exceed it, and the shrinkage of a block's singular values.
 
 For a matrix (m, n) of noise with standard deviation sigma the largest singular value is close to the edge
-sigma (sqrt(m) + sqrt(n)). What is above it is shrunk as is optimal in squared error [1]_, and the degrees of freedom of
+sigma (sqrt(m) + sqrt(n)). Values above it are shrunk optimally in squared error [1]_, and the degrees of freedom of
 the result are its divergence [2]_.
 
 References
@@ -35,10 +35,10 @@ SMALLEST = 1e-7  # singular values below this share of the largest are rounding 
 
 
 def signal_subspaces(data: Storage, sigma: float) -> list[tuple[Storage, tuple[int, ...]]]:
-    """Return the storages to work on, each with its sizes: the data, and their projection out of the noise.
+    """Return the storages to work on, each with its sizes: the data, and their part above the noise.
 
-    The projection keeps the singular vectors of each unfolding above the edge of the noise. It is left out where
-    it keeps everything or nothing, or where the data are compressed already.
+    The projection keeps the singular vectors of each unfolding above the edge of the noise. It is omitted if
+    it keeps everything or nothing, or if the data are already compressed.
     """
     if data.is_compressed:
         return [(data, data.core.shape)]
@@ -57,7 +57,7 @@ def signal_subspaces(data: Storage, sigma: float) -> list[tuple[Storage, tuple[i
 def directions_above(data: Storage, mode: int, edge: float) -> np.ndarray:
     """Return the left singular vectors of an unfolding with singular values above an edge.
 
-    A long mode has nearly leading directions, more and more of them until one is below the edge.
+    A long mode has approximate leading directions, more and more of them until one is below the edge.
     """
     d, rank = data.shape[mode], 32
     if not is_long(d):
@@ -121,7 +121,7 @@ def shrink_values(s: np.ndarray, sigma: float, long: int, short: int) -> tuple[n
 
 
 def noise_edge(long: int, short: int, quantile: float = 2.02) -> float:
-    """Return what the largest singular value of a (long, short) matrix of unit noise stays below in 99 % of cases.
+    """Return the 99 % quantile of the largest singular value of a (long, short) matrix of unit noise.
 
     Its square is (sqrt(long) + sqrt(short))^2 plus a fluctuation that follows the Tracy-Widom law, given by a quantile.
     """
@@ -147,7 +147,7 @@ def shrink_products(
 ) -> Shrunk | None:
     """Return a vector or a block of order >= 3 as shrunk products of columns, and its degrees of freedom.
 
-    Products are added to those of `start` while the next one stands out of the noise, whose edge is sigma times the
+    Products are added to those of `start` while the next one exceeds the noise, whose edge is sigma times the
     sum of sqrt(d_m); all are then fitted again. Each is shrunk like a vector of as many dimensions as it has free
     parameters.
     """

@@ -1,8 +1,8 @@
-"""Atoms that say something: a simpler code of the same data, where it fits as well up to the noise.
+"""Simpler codes of the same data, where they fit equally well up to the noise.
 
 Blocks that are fitted to recordings may repeat bits, be on nearly everywhere beside a baseline, or cancel each other.
-Each such fault has a code without it. That is back-fitted, and taken if the estimated risk stays within the random
-spread of |noise|^2.
+For each such fault there is a code without it, which is back-fitted, and accepted if the estimated risk stays
+within the random spread of |noise|^2.
 """
 
 from collections.abc import Iterator, Sequence

@@ -15,20 +15,20 @@ from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.protocol import Storage
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
-MIN_STARTS = 3  # starts that are always run; more only until two agree on the lowest loss
+MIN_STARTS = 3  # starts that are always run; more follow only until two agree on the lowest loss
 EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
 PLENTY = 100  # observed entries for each free parameter that make traps rare
-FEW = 10  # observed entries for each free parameter below which traps are many, and three times as many starts tried
+FEW = 10  # observed entries for each free parameter below which three times as many starts are run
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
 RIVAL = 0.005  # a solution whose loss is higher by at most this part of it is a rival
 ALIKE = 0.1  # share of bits in which two atoms of one mode may differ and still be the same
-MAX_RIVALS = 5  # that are kept
+MAX_RIVALS = 5  # that are kept; not tuned
 RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation over observed entries
 
 
 @dataclass(frozen=True)
 class Search:
-    """Where a search from several starts stands: the best so far, how many starts reached its loss, and its rivals."""
+    """The state of a search from several starts: the best so far, how many starts reached its loss, and its rivals."""
 
     n_done: int = 0
     best: Columns | None = None
@@ -36,7 +36,7 @@ class Search:
     rivals: tuple[Columns, ...] = ()
 
     def compare(self, candidate: Columns, squared_norm: float) -> "Search":
-        """Return the search after one start more, which led to `candidate`."""
+        """Return the search after one more start, which led to `candidate`."""
         if self.best is None:
             return replace(self, n_done=self.n_done + 1, best=candidate, n_agree=1)
         is_lower = candidate.loss < self.best.loss - SAME_LOSS * squared_norm
@@ -93,7 +93,7 @@ def search(
     n_relax: int = 200,
     is_repaired: bool = True,
 ) -> Iterator[Search]:
-    """Yield the best of several starts of relax - round - polish on a complete tensor, one start more each time.
+    """Yield the best of several starts of relax - round - polish on a complete tensor, after each start.
 
     Parameters
     ----------
@@ -112,11 +112,11 @@ def search(
     here : Search
         Where to begin.
     n_init : int
-        Starts at most; fewer are run when two of them agree on the lowest loss.
+        Maximal number of starts; fewer are run when two of them agree on the lowest loss.
     max_iter, n_relax : int
-        Sweeps of a polish and of a relaxation at most.
+        Maximal number of sweeps of a polish and of a relaxation.
     is_repaired : bool
-        Whether the best is tried to be led out of known traps in the end, unless starts agree.
+        Whether moves out of known traps are tried at the end, unless starts agree.
     """
     while here.n_done < n_init and not here.is_agreed:
         relaxed = relax(small, make_start(small, W, n_atoms, modes, rng, here.n_done), max_iter=n_relax)
@@ -129,7 +129,7 @@ def search(
 
 @dataclass(frozen=True)
 class ObservedSearch:
-    """Where a search over the observed entries stands.
+    """The state of a search over the observed entries.
 
     `phase` is what `sweeps` do: "first" polishes the start, "least" relaxes the best for its lowest loss, 0, 1 and 2
     relax a candidate with the RIDGES in turn, "polish" polishes it, and "over" is the end.
@@ -161,8 +161,8 @@ def search_observed(
     """Yield the best columns over the observed entries, from `start` and from what it lacks, sweep by sweep.
 
     `start` is polished, and taken if entries are plenty and the Boolean constraint costs no more than noise would
-    explain. Else it is relaxed first, as a further candidate. Unless two agree and the constraint is free, half of the
-    atoms of the best are drawn again at random and everything is relaxed again, until four candidates agree.
+    explain. Otherwise it is relaxed first, as another candidate. Unless two agree and the constraint is free, half of
+    the atoms of the best are drawn again at random and everything is relaxed again, until four candidates agree.
     """
     here = ObservedSearch(Search(), "first", begin(start)) if here is None else here
     while here.phase != "over":

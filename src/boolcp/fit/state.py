@@ -1,4 +1,4 @@
-"""The frozen values that a fit is made of: what it is asked for, where it stands, and what its pursuit found."""
+"""The frozen values of a fit: its settings, its state, and the results of its pursuit."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +35,7 @@ class Settings:
 
     @property
     def n_columns(self) -> int:
-        """Return the number of columns that the atoms have together; one each where no rank is asked for."""
+        """Return the total number of columns of the atoms; one each if no rank is given."""
         return self.n_atoms * (self.atom_rank if isinstance(self.atom_rank, int) else 1)
 
 
@@ -53,7 +53,7 @@ class AtomRecord:
 
 @dataclass(frozen=True)
 class Pursuit:
-    """Where Algorithm 1 stands: the estimates W^0 .. W^k, one record for each atom, and why it stopped, if it did.
+    """The state of Algorithm 1: the estimates W^0 .. W^k, one record for each atom, and why it stopped, if it did.
 
     `memory` is what its line 7 keeps from atom to atom: normal equations, columns, or the competing runs of blocks.
     """
@@ -76,7 +76,7 @@ class Pursuit:
 
 @dataclass(frozen=True)
 class State:
-    """Where a fit stands: the stage of its plan, what that stage has reached, and what the stages before it left.
+    """The state of a fit: the stage of its plan, the present value of that stage, and those of the stages before it.
 
     This is all that is needed to continue, together with the random generator; a checkpoint holds both.
     """
@@ -84,7 +84,7 @@ class State:
     stage: int = 0
     here: Any = None
     done: dict[str, Any] = field(default_factory=dict)
-    is_cut: bool = False  # the pursuit was ended early: what follows belongs to no full fit
+    is_cut: bool = False  # the pursuit was ended early: what follows is not part of a full fit
     is_stopped: bool = False  # everything ends as soon as there is a result
 
 

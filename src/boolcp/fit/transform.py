@@ -31,7 +31,7 @@ def block_equations(data: Storage, mode: int, blocks: np.ndarray) -> tuple[np.nd
 
 
 def explained_share(data: Storage, W: BooleanCP) -> float:
-    """Return the share of |X|^2 that W explains when its factor along mode 0 is solved for again."""
+    """Return the share of |X|^2 that W explains when its factor along mode 0 is recomputed."""
     if data.squared_norm == 0:
         return 1.0
     if data.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):

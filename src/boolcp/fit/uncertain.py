@@ -1,7 +1,7 @@
 """The last search, where bits are uncertain: soft sweeps, a full relaxation, and atoms that may be noise exchanged.
 
 At high noise the bits of the small tensor have errors that a polish keeps, and atoms below the noise of every unfolding
-are not in the small tensor at all. A fit whose bits all stand clear of the noise is left as it is.
+are not in the small tensor at all. A fit whose bits all clearly exceed the noise is left unchanged.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,15 +25,15 @@ from boolcp.storage.long import is_long
 from boolcp.storage.protocol import Storage, Tensor
 
 # chosen on seeds that benchmarks/bench_noise.py does not use
-CERTAIN = 1.0  # smallest margin of a bit, in standard deviations of the noise, from which no bit is in doubt
+CERTAIN = 1.0  # smallest margin of a bit, in standard deviations of the noise, at which it counts as certain
 TEMPERATURES = (4.0,) * 6 + (2.0,) * 6 + (1.0,) * 6  # of the soft sweeps, in units of the noise variance
 FEW_TEMPERATURES = (4.0, 2.0, 1.0)  # where each sweep costs a pass
 N_RELAX = 3  # sweeps of the full relaxation
-N_FIELD = 3  # rounds of the mean field that stands for all patterns when bits are many
+N_FIELD = 3  # rounds of the mean field that replaces all patterns when bits are many
 WEAK, NOISY = 2.0, 1.0  # gains, in units of the best atom of pure noise, below which an atom may hide a lost one
 N_STARTS = 600  # sets of three bits that are tried along each mode in search of a lost atom
 N_KEPT = (200, 60, 60, 60)  # of them after each round
-N_FLIPS = 16  # of the most doubtful bits of each atom, one at a time
+N_FLIPS = 16  # of the least certain bits of each atom, one at a time
 FEW_KEPT = (8, 4, 4)  # starts that are followed after each round where they are few
 N_TRIES = 3  # lost atoms that are tried in each round of exchanges
 N_EXCHANGES = 3  # rounds of exchanges
@@ -43,7 +43,7 @@ Move = Callable[[Columns], Columns]
 
 @dataclass(frozen=True)
 class LastSearch:
-    """Where the last search stands: the best columns, the number of moves made, and whether it is over."""
+    """The state of the last search: the best columns, the number of moves made, and whether it is over."""
 
     best: Columns
     n_done: int = 0
@@ -58,7 +58,7 @@ def last_search(
     *,
     max_iter: int,
 ) -> Iterator[LastSearch]:
-    """Yield the best columns after each of a few moves, as long as bits are in doubt.
+    """Yield the best columns after each of a few moves, as long as bits are uncertain.
 
     The bits are decided again; what `search_augmented` leads to is tried if an atom is weak; each atom is searched for
     again; atoms that may be noise are exchanged. Columns that share their bits have the first move only, and data that
@@ -84,9 +84,9 @@ def last_search(
 
 
 def is_certain(data: Storage, found: Columns, W: BooleanCP) -> bool:
-    """Return True if the atoms of W and their bits stand clear of the noise, or nothing is left.
+    """Return True if the atoms of W and their bits clearly exceed the noise, or nothing is left.
 
-    An atom that fits nothing but noise can have bits that are all clear of it.
+    An atom that fits only noise can have bits that all clearly exceed it.
     """
     if found.loss <= EXACT * data.squared_norm or W.n_atoms == 0:
         return True
@@ -102,7 +102,7 @@ def has_weak_atom(data: Storage, found: Columns, W: BooleanCP, level: float) -> 
 
 
 def smallest_margin(data: Storage, W: BooleanCP, variance: float) -> float:
-    """Return by how many standard deviations of the noise the most doubtful bit is decided.
+    """Return the margin of the least certain bit, in standard deviations of the noise.
 
     Flipping a bit raises the loss by |V|^2 + 2 <R, V> or |V|^2 - 2 <R, V>, where R is what is left in its slice, and
     noise of variance s^2 gives this a standard deviation of 2 s |V|.
@@ -182,7 +182,7 @@ def unique_gains(data: Storage, W: BooleanCP) -> np.ndarray:
 
 
 def noise_gain(data: Storage, variance: float) -> float:
-    """Return by how much the best atom of rank one lowers the loss of pure noise at most, about.
+    """Return about the largest decrease of the loss by an atom of rank one in pure noise.
 
     <E, z (x) u (x) w> / |z| for noise E is at most s (sqrt(d_1) + .. + sqrt(d_N)) in the mean (Sudakov and Fernique).
     """
@@ -220,7 +220,7 @@ def replaced(W: BooleanCP, k: int, atom: Atom, weight: float) -> BooleanCP:
 
 
 def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candidates]:
-    """Return the best candidates on what W leaves, from sets of similar slices along each short mode, best first."""
+    """Return the best candidates on the residual of W, from similar slices along each short mode, best first."""
     residual, found = data.residual(W.to_decomposition()), []
     for mode in modes:
         if data.shape[mode] < 2 or is_long(data.shape[mode]) or not residual.has_gram(mode):
@@ -234,7 +234,7 @@ def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candid
 def search_each_atom(data: Storage, W: Columns, *, max_iter: int) -> Columns:
     """Return the columns after each atom was searched for again, the weakest first.
 
-    The starts are its bits with one of the most doubtful flipped and, if the atom may be noise, fewer of its bits.
+    The starts are its bits with one of the least certain flipped and, if the atom may be noise, fewer of its bits.
     """
     V, noisy = W.to_decomposition(), noise_gain(data, noise_variance(data, W))
     gains = unique_gains(data, V)
@@ -250,7 +250,7 @@ def search_each_atom(data: Storage, W: Columns, *, max_iter: int) -> Columns:
 
 
 def search_atom(residual: Tensor, W: BooleanCP, k: int, *, is_noisy: bool) -> Candidates:
-    """Return the best candidate in the place of atom k of W on what the other atoms leave."""
+    """Return the best candidate to replace atom k of W, on the residual of the other atoms."""
     atom, mode = W.atoms[k], W.atoms[k].mode
     z = atom.z.astype(float)
     p = np.asarray(residual.mttkrp([A[:, [k]] for A in W.matrices], mode), dtype=float)[:, 0] / W.weights[k]

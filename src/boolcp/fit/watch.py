@@ -1,4 +1,4 @@
-"""The one place that watches a fit: it remembers each step, tells callbacks about it, and stops when they ask to."""
+"""The one place that watches a fit: it saves each step, calls the callbacks, and stops when they ask for it."""
 
 import time
 import warnings
@@ -13,8 +13,8 @@ from boolcp.fit.checkpoint import Checkpoint, get_random_state
 from boolcp.fit.state import State
 from boolcp.io.errors import FileError
 
-INTERVAL = 1.0  # seconds between two writes of a checkpoint within a stage, at least
-SHARE = 0.1  # of the time of a stage that writing may take
+INTERVAL = 1.0  # smallest number of seconds between two writes of a checkpoint within a stage; not tuned
+SHARE = 0.1  # of the time of a stage that writing may take; not tuned
 
 
 class Stop(KeyboardInterrupt):
@@ -23,7 +23,7 @@ class Stop(KeyboardInterrupt):
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a fit stands, for its callback.
+    """The progress of a fit, for its callback.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Progress:
     step : int
         Number of steps done in this stage.
     n_steps : int or None
-        Number of steps at most, where it is known.
+        Maximal number of steps, if known.
     relative_error : float
         |X - W| / |X| of the best estimate of the stage.
 
@@ -61,10 +61,10 @@ def progress(stage: str, step: int, n_steps: int | None, loss: float, squared_no
 
 
 class Watch:
-    """What happens around each step of a fit: callbacks, the checkpoint, and the end if it is asked for.
+    """Everything around the steps of a fit: callbacks, the checkpoint, and stopping.
 
     A checkpoint is written after a stage, and within one at most every INTERVAL seconds and for a SHARE of the time.
-    Nothing is written any more once the fit is cut short: the file stays that of the full fit, to be resumed.
+    Nothing more is written once the fit is cut short: the file keeps the full fit, to be resumed.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Watch:
         self.flush()
 
     def step(self, state: State, seen: Progress | None) -> State:
-        """Remember a step within a stage, and return the state as the callbacks want it to continue."""
+        """Save a step within a stage, and return the state with which the callbacks let it continue."""
         self._keep(state, is_due=time.monotonic() >= self._next_write)
         return state if seen is None else self._tell(state, seen)
 
@@ -100,7 +100,7 @@ class Watch:
         return state
 
     def flush(self) -> None:
-        """Write what is not written yet. A disk that is full by now is a warning: it must not cost the result."""
+        """Write what is not written yet. A full disk gives only a warning: it must not cost the result."""
         if self._unsaved is None or self.checkpoint is None:
             return
         start = time.monotonic()
@@ -108,7 +108,7 @@ class Watch:
             self.checkpoint.save(self.header, self._unsaved, self._unsaved_random)
             self._unsaved, self._is_written = None, True
         except FileError as error:
-            if not self._is_written:  # it never worked: the name is wrong, and little is lost yet
+            if not self._is_written:  # it never worked: probably a wrong name, and little is lost yet
                 raise
             warnings.warn(f"{error} The fit continues and tries again later.", UserWarning, stacklevel=2)
         now = time.monotonic()
@@ -144,7 +144,7 @@ class Bars:
         self.bar: Any = None
 
     def __call__(self, seen: Progress) -> None:
-        """Show where the fit stands."""
+        """Show the progress."""
         if seen.stage != self.name or seen.step < self.bar.n:
             from tqdm import tqdm
 
@@ -154,6 +154,6 @@ class Bars:
         self.bar.update(seen.step - self.bar.n)
 
     def close(self) -> None:
-        """End the bar that is shown."""
+        """Close the present bar."""
         if self.bar is not None:
             self.bar.close()

@@ -1,7 +1,7 @@
 """Objects of other packages: CP tensors of TensorLy, tensortools and pyttb, recordings of MNE.
 
-An object of another package enters, or a decomposition. A labelled array or a decomposition leaves, or an object of the
-other package. Each package is imported only when its function is called.
+An object of another package enters, or a decomposition. A labelled array or a decomposition leaves, or an object of
+that package. Each package is imported only when its function is called.
 """
 
 from boolcp.interop.cp_tensors import (

@@ -1,7 +1,7 @@
 """To and from the CP tensors of TensorLy, tensortools and pyttb; Boolean columns stay exactly 0 and 1.
 
-The other packages know sums of products only, so an atom of rank L becomes L of them, and block atoms have no
-counterpart. Do not normalize or flip the columns over there: that spoils the zeros and ones.
+The other packages only know sums of rank-one terms, so an atom of rank L becomes L terms, and block atoms have no
+counterpart. Do not normalize or flip the columns there: that destroys the zeros and ones.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels
     cp : CPTensor or pair
         Weights (K,) or None, and factor matrices (d_n, K).
     boolean_modes : sequence of int, optional
-        The Boolean mode of each column; found by itself if left out (a column with one value besides 0).
+        The Boolean mode of each column; by default it is detected (a column with only one value besides 0).
     labels : Labels, optional
         Names and coordinates of the modes.
 
@@ -138,9 +138,9 @@ def from_tensortools(
 
 
 def _boolean_mode(columns: Sequence[np.ndarray], k: int) -> int:
-    """Return the mode along which a column has one value besides 0, one of exact ones first."""
+    """Return the mode along which a column has one value besides 0, preferably 1."""
     flat = [n for n, column in enumerate(columns) if np.any(column) and np.ptp(column[column != 0]) == 0]
     if not flat:
-        raise ValueError(f"Column {k} is Boolean along no mode: give boolean_modes, or decompose with boolcp.")
+        raise ValueError(f"Column {k} is not Boolean along any mode: give boolean_modes, or decompose with boolcp.")
     ones = [n for n in flat if np.isin(columns[n], (0, 1)).all()]
     return (ones or flat)[0]

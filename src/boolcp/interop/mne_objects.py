@@ -1,4 +1,4 @@
-"""From the objects of MNE to labelled tensors: in microvolts, with positions, events and the table of trials."""
+"""From MNE objects to labelled tensors: in microvolts, with positions, events and the table of trials."""
 
 import html
 import warnings
@@ -20,25 +20,25 @@ DataArray = Any
 
 
 def from_mne(inst: Any, *, picks: str | list = "data", reject: str | None = None) -> DataArray:
-    """Return an object of MNE as a DataArray, in microvolts (fT, fT/cm), with channel names and positions.
+    """Return an MNE object as a DataArray, in microvolts (fT, fT/cm), with channel names and positions.
 
     Parameters
     ----------
     inst : Raw, Epochs, Evoked, list of Evoked, EpochsTFR, AverageTFR, RawTFR, EpochsSpectrum or Spectrum
         The recording: channel x time for Raw, and with a mode "trial" last for epochs, "condition" for a list of
-        Evoked, "frequency" after "channel" for power. A Raw need not be loaded: it is read piece by piece.
+        Evoked, "frequency" after "channel" for power. A Raw need not be loaded: it is read in pieces.
     picks : str or list
-        Which channels, as MNE takes them. Channels marked as bad are left out unless they are named.
+        Which channels, as in MNE. Channels marked as bad are dropped unless they are named.
     reject : str, optional
-        Set the time of annotations whose description begins with it, in any case, to NaN, which counts as missing:
-        "bad" for those of MNE. An annotation of some channels rejects these only.
+        Set the time of annotations whose description begins with this text (case is ignored) to NaN, that is, missing:
+        "bad" for MNE's own. An annotation of some channels rejects only these.
 
     Returns
     -------
     DataArray
         In float32, with positions "x", "y", "z" (m) where they are known. Epochs have the names of their events as the
-        coordinate "condition" and every column of their `metadata` along the trials; Raw brings its annotations as
-        events (`boolcp.prepare.list_events`), and those that last as conditions.
+        coordinate "condition" and every column of their `metadata` along the trials; Raw has its annotations as
+        events (`boolcp.prepare.list_events`), and those with a duration as conditions.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def from_mne(inst: Any, *, picks: str | list = "data", reject: str | None = None
 
 
 def _picked(inst: Any, picks: str | list) -> tuple[Any, list[str]]:
-    """Return a copy with the chosen channels, and the bad ones that were left out."""
+    """Return a copy with the chosen channels, and the bad ones that were dropped."""
     inst = inst.copy()
     if hasattr(inst, "load_data") and hasattr(inst, "event_id"):
         inst.load_data()
@@ -86,7 +86,7 @@ def _picked(inst: Any, picks: str | list) -> tuple[Any, list[str]]:
 
 
 def _scale(inst: Any) -> tuple[np.ndarray, str, str]:
-    """Return the factor of each channel to the unit that is shown, this unit, and what the numbers are."""
+    """Return each channel's factor to the displayed unit, this unit, and the name of the quantity."""
     kinds = inst.get_channel_types()
     looks = [UNITS.get(kind, ("SI", 1.0)) for kind in kinds]
     factors, units = np.array([factor for _, factor in looks]), list(dict.fromkeys(unit for unit, _ in looks))
@@ -94,7 +94,7 @@ def _scale(inst: Any) -> tuple[np.ndarray, str, str]:
     if len(units) > 1:
         warnings.warn(
             f"The channels have different units ({', '.join(units)}): choose one kind (picks=), or scale each channel "
-            f"(prepare.zscore), or the largest numbers decide the fit.",
+            f"(prepare.zscore); otherwise the largest numbers dominate the fit.",
             stacklevel=4,
         )
     unit, name = ", ".join(units), " and ".join(names)
@@ -112,7 +112,7 @@ def _dims(inst: Any) -> list[str]:
 
 
 def _read(inst: Any, factors: np.ndarray) -> np.ndarray:
-    """Return the numbers of all but Raw in float32, in the unit that is shown."""
+    """Return the numbers of any object but Raw in float32, in the displayed unit."""
     values, dims = inst.get_data(), _dims(inst)
     if np.iscomplexobj(values):
         raise ValueError(f"{type(inst).__name__} holds complex numbers: compute power (output='power') instead.")
@@ -123,7 +123,7 @@ def _read(inst: Any, factors: np.ndarray) -> np.ndarray:
 
 
 def _read_raw(raw: Any, factors: np.ndarray) -> np.ndarray:
-    """Return the numbers of a Raw in float32, read piece by piece, in the unit that is shown."""
+    """Return the numbers of a Raw in float32, read in pieces, in the displayed unit."""
     values = np.empty((len(raw.ch_names), len(raw.times)), np.float32)
     step = max(int(CHUNK_SECONDS * raw.info["sfreq"]), 1)
     for start in range(0, values.shape[1], step):
@@ -170,7 +170,7 @@ def _with_trials(inst: Any, X: DataArray) -> DataArray:
 
 
 def _with_annotations(raw: Any, X: DataArray) -> DataArray:
-    """Return a recording with its annotations as events, in its own time, and those that last as conditions."""
+    """Return a recording with its annotations as events, in its own time, and those with a duration as conditions."""
     if not len(raw.annotations):
         return X
     onset = raw.annotations.onset - raw.first_time  # MNE counts from the start of the acquisition
@@ -222,7 +222,7 @@ def _from_evoked(mne: Any, evoked: Sequence[Any], picks: str | list, reject: str
     """Return several Evoked as channel x time x condition."""
     if not evoked or not all(isinstance(one, mne.Evoked) for one in evoked):
         kinds = ", ".join(sorted({type(one).__name__ for one in evoked})) or "an empty list"
-        raise TypeError(f"A list for from_mne holds Evoked objects, got {kinds}; stack Epochs with prepare.join.")
+        raise TypeError(f"A list for from_mne must hold Evoked objects, got {kinds}; stack Epochs with prepare.join.")
     if reject is not None:
         raise ValueError("reject needs annotations, which Evoked do not have: reject in the epochs.")
     arrays = [from_mne(one, picks=picks) for one in evoked]

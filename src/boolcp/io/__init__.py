@@ -1,6 +1,6 @@
-"""Files of data and of results, which are never trusted and never run as code.
+"""Data and result files, which are never trusted and never run as code.
 
-A path enters, with what the file alone does not say. A labelled array leaves `open_tensor`, a decomposition leaves
+A path enters, with whatever the file itself does not say. A labelled array leaves `open_tensor`, a decomposition leaves
 `load`, and `save` writes a file completely or not at all.
 """
 

@@ -1,4 +1,4 @@
-"""Files that are written completely or not at all, and locks that keep two processes from writing the same file."""
+"""Files that are written completely or not at all, and locks against two processes writing the same file."""
 
 import os
 import socket
@@ -64,12 +64,13 @@ def check_free(path: str | PathLike[str], *, overwrite: bool = False) -> None:
     if path.is_dir():
         raise FileError(path, "is a folder", "Name a file in it.")
     if os.path.lexists(path) and not overwrite:  # a link counts, even if it leads nowhere
-        raise FileError(path, "exists already", "Choose another name, or allow overwriting (overwrite=True, --force).")
+        advice = "Choose a different name, or allow overwriting (overwrite=True, --force)."
+        raise FileError(path, "exists already", advice)
 
 
 @contextmanager
 def locked(path: str | PathLike[str]) -> Iterator[None]:
-    """Keep other processes from `path` until the end of the block: whoever locks it meanwhile gets a FileError.
+    """Keep other processes from `path` until the end of the block: if they try to lock it, they get a FileError.
 
     The lock is held on a file ``.<name>.lock`` beside `path`. The system releases it when the process ends, however it
     ends, so that a killed process never leaves a lock behind.
@@ -83,7 +84,7 @@ def locked(path: str | PathLike[str]) -> Iterator[None]:
     finally:
         if fcntl is None:  # Windows does not remove an open file
             file.close()
-        with suppress(OSError):  # a file that stays is not a lock: only holding it is
+        with suppress(OSError):  # a leftover file locks nothing: only a held lock does
             name.unlink()
         file.close()
 
@@ -94,7 +95,7 @@ def _create(path: Path, temporary: str | Path | None) -> Path:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
     else:
         name = str(temporary)
-        Path(name).unlink(missing_ok=True)  # what a killed process left; of a link, the link and not its target
+        Path(name).unlink(missing_ok=True)  # left by a killed process; of a link, only the link is removed
         descriptor = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     os.close(descriptor)
     return Path(name)
@@ -126,13 +127,13 @@ def _open_locked(path: Path, name: Path) -> TextIO:
             with file:
                 owner = file.read(200) or "a process that has just started"
             problem = f"is in use by another run ({owner})"
-            raise FileError(path, problem, "Wait until that run ends, or name another file.") from None
+            raise FileError(path, problem, "Wait until that run ends, or choose a different file.") from None
         if _is_at(file.fileno(), name):
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
             return file
-        file.close()  # its owner has just removed it, so that it would keep nobody away
+        file.close()  # its owner has just removed it: a lock on it would keep nobody away
 
 
 def _lock(descriptor: int) -> None:
@@ -147,12 +148,12 @@ def _lock(descriptor: int) -> None:
     except BlockingIOError:
         raise
     except OSError as error:
-        message = f"This disk has no locks ({error.strerror}): make sure that no other process uses the same file."
+        message = f"This disk does not support locks ({error.strerror}): make sure that no other process uses the file."
         warnings.warn(message, UserWarning, stacklevel=2)
 
 
 def _is_at(descriptor: int, name: Path) -> bool:
-    """Return True if the open file is the one of that name."""
+    """Return True if the open file is the one that has that name now."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(name))
     except FileNotFoundError:

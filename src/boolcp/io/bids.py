@@ -30,14 +30,14 @@ def read_bids(path: Path, *, variable: str | None = None) -> DataArray:
     path : path
         The root folder of the data set.
     variable : str, optional
-        Which recording: a part of its name such as "sub-01" or "sub-01_task-rest" that only it has.
+        Which recording: a part of its name, such as "sub-01" or "sub-01_task-rest", that no other name contains.
     """
     from boolcp.interop import from_mne
 
     mne = load_extra("mne", "mne")
     chosen = choose(path, variable)
     with reading(chosen.fpath, "BIDS recording"), mne.use_log_level("ERROR"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on sidecar files that are not there
+        warnings.simplefilter("ignore")  # about missing sidecar files
         recording = load_extra("mne_bids", "bids").read_raw_bids(chosen, verbose="ERROR")
         refuse_other_folders(chosen.fpath, recording)
         X = from_mne(recording)
@@ -46,7 +46,7 @@ def read_bids(path: Path, *, variable: str | None = None) -> DataArray:
 
 
 def choose(path: Path, variable: str | None = None) -> BIDSPath:
-    """Return the one recording whose name has a text in it."""
+    """Return the one recording whose name contains a text."""
     known = list_recordings(path)
     wanted = set() if variable is None else set(variable.split("_"))
     found = [name for name in known if variable in (None, name) or wanted <= set(name.split("_"))]
@@ -56,7 +56,7 @@ def choose(path: Path, variable: str | None = None) -> BIDSPath:
     if not found:
         raise FileError(path, f"has no recording {variable!r}", f"It holds {listing or 'none'}.")
     raise ChoiceError(
-        path, f"holds {len(found)} recordings", f"Choose one by variable= (--variable): {listing}.", found
+        path, f"holds {len(found)} recordings", f"Choose one with variable= (--variable): {listing}.", found
     )
 
 

@@ -1,4 +1,4 @@
-"""Coordinates from other arrays of a file: labels of a mode, or further ones such as the condition of each trial."""
+"""Coordinates from other arrays of a file: labels of a mode, or additional ones such as the condition of each trial."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ DataArray = Any
 def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: Any, path: Path) -> DataArray:
     """Return X with coordinates: values, the name of an array of the file, or (mode, one of these).
 
-    A name that is a mode labels this mode. Any other is a further coordinate, of the mode that has its length.
+    A name that is a mode labels that mode. Any other is an additional coordinate of the mode with its length.
     """
     for name, source in coords.items():
         dim = None

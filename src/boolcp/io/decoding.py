@@ -37,7 +37,7 @@ def read_decomposition(dataset: Any) -> BooleanCP:
 
 
 def _trust(dataset: Any, take: "Variables", dims: tuple[str, ...], shape: tuple[int, ...], K: int) -> Trust:
-    """Return what a Dataset that `save` made knows about the trust in its atoms."""
+    """Return the measures of trust that `save` stored in a Dataset."""
     modes = take("boolean_mode_index", (K,), "iu").tolist()
 
     def bits(name: str) -> tuple[np.ndarray, ...] | None:
@@ -113,7 +113,7 @@ def attribute(dataset: Any, name: str, kind: Any) -> Any:
 
 
 def _has_coordinate(dataset: Any, dim: str) -> bool:
-    return dim in dataset.coords and dataset.coords[dim].dims == (dim,)  # version 1 may have an own variable there
+    return dim in dataset.coords and dataset.coords[dim].dims == (dim,)  # version 1 may have a variable of that name
 
 
 def _labels(dataset: Any, dims: tuple[str, ...]) -> Labels:

@@ -1,4 +1,4 @@
-"""Tables of electrodes: where they lie, in which area, and which pairs are subtracted from each other."""
+"""Tables of electrodes: positions, areas, and the pairs of a bipolar reference."""
 
 import csv
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ NO_GROUP = "NG"  # marks the filler pairs in the published tables
 
 @dataclass(frozen=True)
 class Electrode:
-    """Position of one electrode, in the units of its table, and its area if known.
+    """The position of one electrode, in the units of its table, and its area if known.
 
-    Pixels of an image count downward: `height` is the position upward, as pictures without the image draw it.
+    Pixels of an image count downward; `height` counts upward, as plots without the image need it.
     """
 
     x: float
@@ -58,7 +58,7 @@ def read_electrodes(path: Any) -> Any:
 
         x, y = (np.ravel(read_variable(path, name)).astype(float) for name in ("X", "Y"))
         if len(x) != len(y):
-            raise FileError(path, f"has {len(x)} values X but {len(y)} values Y", "Use the original map.")
+            raise FileError(path, f"has {len(x)} values of X but {len(y)} of Y", "Use the original map.")
         return {n + 1: Electrode(float(a), float(b), is_pixel=True) for n, (a, b) in enumerate(zip(x, y, strict=True))}
     rows = _read_table(path)
     names = {kind: _column(path, rows[0], kind) for kind in ("channel", "x", "y")}
@@ -77,7 +77,7 @@ def read_electrodes(path: Any) -> Any:
 
 
 def read_pairs(path: Any) -> Any:
-    r"""Return the pairs (plus, minus) of a bipolar reference; rows marked NG (no group) are fillers and left out.
+    r"""Return the pairs (plus, minus) of a bipolar reference, without the filler rows marked NG (no group).
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def read_pairs(path: Any) -> Any:
     elif len(columns) >= 2:
         plus, minus = columns[:2]
     else:
-        raise FileError(path, "has one column only", "A table of pairs needs the columns ch_plus and ch_minus.")
+        raise FileError(path, "has only one column", "A table of pairs needs the columns ch_plus and ch_minus.")
     pairs = [(row[plus].strip(), row[minus].strip()) for row in rows if NO_GROUP not in row.values()]
     if not pairs:
         raise FileError(path, "holds no pairs", "A table of pairs needs the columns ch_plus and ch_minus.")

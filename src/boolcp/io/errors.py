@@ -26,7 +26,7 @@ class FileError(ValueError):
 
 
 class ChoiceError(FileError):
-    """A file with several arrays that could be meant: their names are `choices`."""
+    """A file with several arrays that might be wanted: their names are `choices`."""
 
     def __init__(self, path: Any, problem: str, advice: str, choices: Any = ()) -> None:
         super().__init__(path, problem, advice)
@@ -45,7 +45,7 @@ def check_exists(path: Any) -> Any:
     except FileNotFoundError:
         raise FileError(path, "there is no such file", "Check the name and the folder.") from None
     except PermissionError:
-        raise FileError(path, "permission denied", "Ask its owner for the right to read it.") from None
+        raise FileError(path, "permission denied", "Ask its owner for read permission.") from None
     except OSError as error:
         raise FileError(path, f"cannot be opened ({error.strerror or error})", "Check the file.") from error
     if is_empty:
@@ -55,7 +55,7 @@ def check_exists(path: Any) -> Any:
 
 @contextmanager
 def reading(path: Any, kind: str) -> Iterator[Any]:
-    """Turn whatever a library raises on a damaged file into a FileError."""
+    """Turn any exception that a library raises on a damaged file into a FileError."""
     try:
         yield
     except (FileError, ImportError):
@@ -64,7 +64,7 @@ def reading(path: Any, kind: str) -> Iterator[Any]:
         problem = f"needs more memory than there is ({str(error).rstrip('.') or 'its header may be damaged'})"
         raise FileError(path, problem, "Copy it again if it should be smaller, or read a part of it.") from error
     except PermissionError:
-        raise FileError(path, "permission denied", "Ask its owner for the right to read it.") from None
+        raise FileError(path, "permission denied", "Ask its owner for read permission.") from None
     except Exception as error:
         true_error = error.__cause__ if isinstance(error, SystemError) and error.__cause__ else error  # of a callback
         reason = str(true_error).strip().partition("\n")[0][:200].rstrip(".") or type(error).__name__
@@ -75,7 +75,7 @@ def reading(path: Any, kind: str) -> Iterator[Any]:
 
 @contextmanager
 def writing(path: Any) -> Iterator[Any]:
-    """Turn what the system raises on a failed write into a FileError."""
+    """Turn the system's error for a failed write into a FileError."""
     try:
         yield
     except OSError as error:
@@ -85,5 +85,5 @@ def writing(path: Any) -> Iterator[Any]:
         if isinstance(error, PermissionError):
             raise FileError(path, "permission denied", "Write to a folder of your own.") from error
         if isinstance(error, FileNotFoundError | NotADirectoryError):
-            raise FileError(path, "its folder does not exist", "Make it first.") from error
+            raise FileError(path, "its folder does not exist", "Create it first.") from error
         raise FileError(path, f"cannot be written ({error.strerror or error})", "Write elsewhere.") from error

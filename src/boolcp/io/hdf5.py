@@ -11,9 +11,9 @@ from boolcp.storage.sources import Source
 
 
 def refuse_traps(path: Path, kind: str = "HDF5 file") -> None:
-    """Raise a FileError if an HDF5 file takes numbers from other files, or claims far more of them than it holds.
+    """Raise a FileError if an HDF5 file refers to data in other files, or claims far more numbers than it holds.
 
-    Links to other files, external storage and virtual datasets let a file that was sent to you hand out the content of
+    With links, external storage and virtual datasets, a file that somebody sent you could reveal the content of
     your own files.
     """
     h5py = load_extra("h5py", "files")
@@ -25,7 +25,7 @@ def refuse_traps(path: Path, kind: str = "HDF5 file") -> None:
         if not isinstance(item, h5py.Dataset):
             return None
         if item.external:
-            return f"{name!r} takes its numbers from the file {item.external[0][0]!r}"
+            return f"{name!r} takes its data from the file {item.external[0][0]!r}"
         if item.is_virtual:
             return f"{name!r} is virtual, a view of other datasets or files"
         return expansion(repr(name), item.id.get_storage_size(), item.nbytes)
@@ -38,7 +38,7 @@ def refuse_traps(path: Path, kind: str = "HDF5 file") -> None:
 
 
 def read_hdf5(path: Path) -> NamedArrays:
-    """Return the datasets of an HDF5 file by their path, with the names of their dimensions where they have any."""
+    """Return the datasets of an HDF5 file by path, with the names of their dimensions if they have any."""
     refuse_traps(path)
     h5py = load_extra("h5py", "files")
     table: dict[str, Variable] = {}
@@ -71,7 +71,7 @@ class Hdf5Arrays(NamedArrays):
     """Datasets of an HDF5 file; a path may start with a slash."""
 
     def choose(self, name: str | None = None) -> str:
-        """Return the path of the dataset that is meant."""
+        """Return the path of the requested dataset."""
         name = name if name is None else name.strip("/")
         if name is not None and any(known.startswith(f"{name}/") for known in self.table):
             raise FileError(self.path, f"{name!r} is a group, not a dataset", f"It holds {self.listing()}.")

@@ -1,4 +1,4 @@
-"""Files that would fill the memory: they are refused, with an estimate, before they are read."""
+"""Files that would exhaust memory: they are refused, with an estimate, before they are read."""
 
 from pathlib import Path
 from typing import Any
@@ -10,25 +10,25 @@ LARGE, LARGEST_RATIO = 2**30, 250  # bytes unpacked, and how many times the byte
 
 
 def expansion(what: str, packed: int, unpacked: int) -> str | None:
-    """Return the problem of a part of a file that is large and takes far fewer bytes in the file, else None."""
+    """Return the problem if a part of a file is large but takes far fewer bytes in the file, else None."""
     if unpacked <= LARGE or unpacked <= LARGEST_RATIO * packed:
         return None
     return f"{what} would grow from {memory_text(packed)} in the file to {memory_text(unpacked)}"
 
 
 def refuse_expansion(path: Path | str, what: str, packed: int, unpacked: int) -> None:
-    """Raise a FileError if a part of a file is large and takes far fewer bytes in the file."""
+    """Raise a FileError if a part of a file is large but takes far fewer bytes in the file."""
     problem = expansion(what, packed, unpacked)
     if problem is not None:
-        advice = "Do not trust it; if you do, open it yourself and pass the array."
+        advice = "Do not use it unless you trust its source; if you do, open it yourself and pass the array."
         raise FileError(path, f"refused: {problem}", advice)
 
 
 def refuse_too_large(path: Path | str, what: str, n_bytes: int, advice: str) -> None:
-    """Raise a FileError if what is going to be read does not fit into the memory that is available."""
+    """Raise a FileError if the array to be read does not fit into the available memory."""
     free = available_memory()
     if n_bytes > free:
-        sizes = f"needs {memory_text(n_bytes)} of memory, and {memory_text(free)} are available"
+        sizes = f"needs {memory_text(n_bytes)} of memory, but only {memory_text(free)} are available"
         raise FileError(path, f"{what} {sizes}", advice)
 
 
@@ -41,7 +41,7 @@ def refuse_missing_bytes(path: Path | str, kind: str, what: str, claimed: int, f
 
 
 def n_bytes(shape: Any, dtype: Any) -> int:
-    """Return the bytes of an array, exactly, however many its header claims."""
+    """Return the exact number of bytes of an array, even if its header claims an absurd size."""
     size = int(dtype.itemsize)
     for d in shape:
         size *= int(d)

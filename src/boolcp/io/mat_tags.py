@@ -1,8 +1,8 @@
 """The tags of a MATLAB v5 file, checked before the file is read.
 
-scipy's reader trusts types and sizes: a damaged tag can end the process with a segmentation fault, or allocate what the
-tag claims. These functions take the same steps through the file without keeping its numbers, and raise a ValueError
-where scipy would leave the path. The format is that of "MAT-File Format", The MathWorks.
+scipy's reader trusts types and sizes: a damaged tag can end in a segmentation fault, or allocate whatever the
+tag claims. These functions walk through the file in the same way without keeping its numbers, and raise a ValueError
+where scipy would fail. The format is that of "MAT-File Format", The MathWorks.
 """
 
 import math
@@ -29,7 +29,7 @@ class Stream:
 
     def __init__(self, chunks: Iterable[bytes], byte_order: str):
         self._chunks, self.byte_order = iter(chunks), byte_order
-        self._held, self._start = b"", 0  # the chunk at hand, and where in it the next byte stands
+        self._held, self._start = b"", 0  # the present chunk, and the position of the next byte in it
 
     def read(self, n: int) -> bytes:
         """Return the next n bytes."""
@@ -39,14 +39,14 @@ class Stream:
         return self._held[self._start - n : self._start]
 
     def skip(self, n: int) -> None:
-        """Pass over n bytes."""
+        """Skip n bytes."""
         while len(self._held) < self._start + n:
             n -= len(self._held) - self._start
             self._held, self._start = self._next(), 0
         self._start += n
 
     def pad(self, n_bytes: int) -> None:
-        """Pass over what fills n bytes up to a multiple of 8; nothing has to follow the last element."""
+        """Skip the padding that fills n bytes up to a multiple of 8; the last element needs none."""
         with suppress(ValueError):
             self.skip(-n_bytes % 8)
 
@@ -61,7 +61,7 @@ class Stream:
 
 
 def check_tags(path: Path) -> None:
-    """Raise a ValueError if a v5 file is not built as its tags say; files of other versions pass."""
+    """Raise a ValueError if a v5 file contradicts its own tags; files of other versions pass."""
     with open(path, "rb") as file:
         header = file.read(128)
         if len(header) < 128 or 0 in header[:4] or header[125 if header[126:127] == b"I" else 124] != 1:
@@ -158,7 +158,7 @@ def check_members(stream: Stream, kind: int, n_members: int, depth: int) -> None
 
 
 def read_tag(stream: Stream) -> tuple[int, int, bytes | None]:
-    """Return the type and the bytes of an element, and its content if the tag holds it."""
+    """Return the type and the number of bytes of an element, and its content if the tag holds it."""
     first = stream.read(4)
     (kind,) = struct.unpack(f"{stream.byte_order}I", first)
     if kind >> 16 == 0:
@@ -169,7 +169,7 @@ def read_tag(stream: Stream) -> tuple[int, int, bytes | None]:
 
 
 def skip_element(stream: Stream, n_bytes: int, content: bytes | None) -> None:
-    """Pass over the content of an element and what fills it up to a multiple of 8 bytes."""
+    """Skip the content of an element and its padding to a multiple of 8 bytes."""
     if content is None:
         stream.skip(n_bytes)
         stream.pad(n_bytes)
@@ -208,10 +208,10 @@ def check_numbers(stream: Stream) -> int:
 
 
 def check_characters(stream: Stream, n_characters: int) -> None:
-    """Check an element of text; one without bytes is taken for blanks."""
+    """Check an element of text; one without bytes stands for blanks."""
     kind, n_bytes, content = read_tag(stream)
     if kind not in TEXT:
         raise ValueError(f"text has the unknown type {kind}")
     if n_characters > max(n_bytes, MAX_EMPTY):
-        raise ValueError(f"a text claims {n_characters} characters in {n_bytes} bytes")
+        raise ValueError(f"a text claims to have {n_characters} characters in {n_bytes} bytes")
     skip_element(stream, n_bytes, content)

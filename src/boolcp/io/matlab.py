@@ -23,7 +23,7 @@ def read_mat(path: Path) -> NamedArrays:
 
 
 def check_mat(path: Path) -> None:
-    """Raise a FileError if a .mat file is damaged or takes numbers from other files; one file is checked once."""
+    """Raise a FileError if a .mat file is damaged or refers to data in other files; each file is checked once."""
     state = path.stat()
     _check_state(path, state.st_size, state.st_mtime_ns, state.st_ino)
 
@@ -38,7 +38,7 @@ def _check_state(path: Path, *state: int) -> None:
 
 
 def list_variables(path: Path) -> dict[str, Variable]:
-    """Return name and Variable of what a .mat file holds, without reading it; fields of structs included."""
+    """Return the names and Variables of a .mat file, fields of structs included, without reading their values."""
     check_mat(path)
     with reading(path, ".mat file"):
         try:
@@ -63,7 +63,7 @@ def read_variable(path: Path, name: str) -> Any:
         value = pymatreader.read_mat(path, variable_names=[top])
     for part in (top, *fields):
         if not isinstance(value, dict) or part not in value:
-            raise FileError(path, f"has no variable {name!r}", "Look at its variables with boolcp info.")
+            raise FileError(path, f"has no variable {name!r}", "List its variables with boolcp info.")
         value = value[part]
     return value
 

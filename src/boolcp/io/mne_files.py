@@ -31,20 +31,20 @@ def read_mne(path: Path) -> Any:
 def _open(mne: Any, path: Path) -> Any:
     name = path.name.lower()
     if name.endswith((".fif", ".fif.gz")):
-        kind = mne.what(path)  # its content, not its name
+        kind = mne.what(path)  # judged by its content, not its name
         if kind == "epochs":
             return mne.read_epochs(path, preload=False)
         return mne.read_evokeds(path) if kind == "evoked" else mne.io.read_raw_fif(path, on_split_missing="ignore")
     if name.endswith(".set"):
         try:
             return mne.io.read_raw_eeglab(path)
-        except TypeError:  # MNE says in this way that the file holds epochs
+        except TypeError:  # this is how MNE says that the file holds epochs
             return mne.read_epochs_eeglab(path)
     return mne.io.read_raw(path)
 
 
 def _refuse_expansion(path: Path) -> None:
-    """Raise a FileError if a compressed file would fill the memory; it is decompressed once and not kept."""
+    """Raise a FileError if a compressed file would exhaust memory; it is decompressed once and not kept."""
     packed, unpacked = path.stat().st_size, 0
     with reading(path, f"{path.suffix} file"), gzip.open(path) as file:
         while content := file.read(CHUNK):
@@ -53,9 +53,9 @@ def _refuse_expansion(path: Path) -> None:
 
 
 def refuse_other_folders(path: Path, recording: Any) -> None:
-    """Raise a FileError if the header of a recording names a file of numbers that lies neither beside nor in it."""
+    """Raise a FileError if the header of a recording names a data file that is not in the same folder or below it."""
     header = os.path.abspath(path)
     for file in getattr(recording, "filenames", ()):
         if file is not None and os.path.dirname(os.path.abspath(file)) not in (header, os.path.dirname(header)):
-            problem = f"refused: it takes its numbers from {str(file)!r}, in a different folder"
-            raise FileError(path, problem, "Do not trust it; if you do, put the two files into one folder.")
+            problem = f"refused: it takes its data from {str(file)!r}, in a different folder"
+            raise FileError(path, problem, "Do not trust it; if you do, put both files into one folder.")

@@ -50,17 +50,17 @@ def read_neurotycho(
     path : path
         Folder or zip with ECoG_ch1.mat .., a time file and Condition.mat, or with such folders as sessions.
     condition : str, optional
-        Only the stretches of this condition, from all sessions; without it one session is read.
+        Only the segments with this condition, from all sessions; otherwise one session is read.
     session : int or str, optional
         Only this session, by number or name.
     channels : sequence, optional
         Only these channels, by number.
     skip_bad : bool
-        Go on, with a warning, without channels whose files are damaged or of another length.
+        Skip, with a warning, channels whose files are damaged or have a different length.
     sampling_rate : float, optional
         Samples per second, if there is no time file.
     electrodes : str or path, optional
-        Table or map of the electrodes; by default one that lies beside the channels, if any.
+        Table or map of the electrodes; by default the one beside the channel files, if there is one.
     progress : bool
         Show a progress bar in a terminal.
 
@@ -68,8 +68,8 @@ def read_neurotycho(
     -------
     DataArray
         Voltages with channel numbers, times (s), and positions and areas where known; `attrs` list the conditions.
-        Channels that are cut into trials give channel x time x trial. The signal of an Event.mat, or of the last row
-        of a matrix of all channels, is the coordinate "event" along time.
+        Channels that are cut into trials give channel x time x trial. The signal of an Event.mat file, or of the
+        last row of a matrix of all channels, is the coordinate "event" along time.
     """
     with opened(path) as root:
         sessions = choose_session(path, find_sessions(path, root), session)
@@ -101,7 +101,7 @@ def read_neurotycho(
 
 
 def _find_parts(path: Any, sessions: Any, times: Any, stretches: Any, condition: Any) -> Any:
-    """Return for each session its number of samples and the slices of them that are wanted."""
+    """Return for each session the number of its samples and the slices of them to read."""
     parts = []
     for session, t, s in zip(sessions, times, stretches, strict=True):
         n_samples = _n_samples(session, t)
@@ -123,7 +123,7 @@ def _n_samples(session: Any, times: Any) -> Any:
         return len(times)
     if len(times) != session.trials[1]:
         problem = f"has {len(times)} samples, but the trials have {session.trials[1]}"
-        raise FileError(session.time, problem, "The two are not of one session: use the original files.")
+        raise FileError(session.time, problem, "The two come from different sessions: use the original files.")
     return session.trials[0] * session.trials[1]
 
 
@@ -161,7 +161,7 @@ def _rate(path: Any, times: Any) -> float:
 
 
 def _read_stretches(session: Any, times: Any) -> Any:
-    """Return the conditions of a session as stretches of samples, clipped to the recording."""
+    """Return the conditions of a session as segments of samples, clipped to the recording."""
     if session.condition is None or session.trials is not None:
         return []
     labels, starts = on_disk(session.condition, lambda path: read_conditions(path, times))
@@ -180,7 +180,7 @@ def _read_stretches(session: Any, times: Any) -> Any:
 def read_conditions(path: Any, times: Any = None) -> Any:
     """Return the labels of a Condition.mat and the sample (from 0) at which each applies.
 
-    The samples come from ConditionIndex (from 1), or from ConditionTime and the times of the recording; with neither
+    The samples come from ConditionIndex (from 1), or from ConditionTime and the times of the recording; with neither,
     they are the times themselves, in seconds. The three may lie in a struct.
     """
     names = {name.rpartition(".")[2].lower(): name for name in list_variables(path)}
@@ -198,7 +198,7 @@ def read_conditions(path: Any, times: Any = None) -> Any:
             seconds if times is None else np.searchsorted(times - times[0], seconds - np.median(np.diff(times)) / 2)
         )
     if len(labels) != len(samples):
-        raise FileError(path, f"has {len(labels)} labels but {len(samples)} moments", "Use the original file.")
+        raise FileError(path, f"has {len(labels)} labels but {len(samples)} times", "Use the original file.")
     return labels, samples.tolist()
 
 
@@ -209,7 +209,7 @@ def _slices(stretches: Any, condition: Any, n_times: int) -> Any:
 
 
 def _read_channels(path: Any, parts: Any, wanted: Any, skip_bad: bool, progress: bool, matrices: Any) -> Any:
-    """Return the wanted samples of all channels in one array (channels, samples), their numbers, and the bad ones."""
+    """Return the requested samples as one array (channels, samples), the channel numbers, and the bad channels."""
     parts = [part for part in parts if part[2]]
     known = sorted(set.intersection(*(set(session.channels) for session, _, _ in parts)))
     numbers = known if wanted is None else [_number(path, item, known) for item in wanted]
@@ -223,17 +223,17 @@ def _read_channels(path: Any, parts: Any, wanted: Any, skip_bad: bool, progress:
             good.append(number)
         except FileError as error:
             if not skip_bad:
-                advice = f"{error.advice} Or go on without the channel (skip_bad=True, --skip-bad)."
+                advice = f"{error.advice} Or skip the channel (skip_bad=True, --skip-bad)."
                 raise FileError(error.path, error.problem, advice) from error
             bad.append(number)
-            warnings.warn(f"Channel {number} is left out: {error.path}: {error.problem}.", UserWarning, stacklevel=4)
+            warnings.warn(f"Skipped channel {number}: {error.path}: {error.problem}.", UserWarning, stacklevel=4)
     if not good:
         raise FileError(path, "has no channel that can be read", "Copy or download it again.")
     return values[: len(good)], good, bad
 
 
 def _read_row(row: Any, number: Any, parts: Any, matrices: Any) -> None:
-    """Fill one row with the wanted samples of one channel."""
+    """Fill one row with the requested samples of one channel."""
     position = 0
     for session, n_times, slices in parts:
         file = session.channels[number]
@@ -245,7 +245,7 @@ def _read_row(row: Any, number: Any, parts: Any, matrices: Any) -> None:
             signal = on_disk(file, read_vector)
         if len(signal) != n_times:
             problem = f"has {len(signal)} samples, but the time file has {n_times}"
-            raise FileError(file, problem, "The two are not of one session: use the original files.")
+            raise FileError(file, problem, "The two come from different sessions: use the original files.")
         for part in slices:
             size = part.stop - part.start
             row[position : position + size] = signal[part]

@@ -83,14 +83,14 @@ def read_events(path: Any, n_times: int) -> Any:
     index = content["eventindex"].round().astype(int) - 1
     if len(index) != len(values) or (len(index) and not (0 <= index.min() and index.max() < n_times)):
         problem = f"its EventIndex does not name {len(values)} of the {n_times} samples"
-        raise FileError(path, problem, "It is not of this recording: use the original files.")
+        raise FileError(path, problem, "It does not belong to this recording: use the original files.")
     signal = np.full(n_times, np.nan)
     signal[index] = values
     return signal
 
 
 def _read_events(path: Any) -> Any:
-    """Return EventData, EventTime and EventIndex, as far as they are there, by their names in lower case."""
+    """Return those of EventData, EventTime and EventIndex that exist, by their names in lower case."""
     names = {name.rpartition(".")[2].lower(): name for name in list_variables(path)}
     if "eventdata" not in names:
         advice = "An Event.mat has EventData, EventTime and EventIndex."
@@ -107,7 +107,7 @@ def _is_every_sample(content: Any) -> Any:
 
 
 def _shape(path: Any, name: Any) -> Any:
-    """Return the shape of a numeric variable, None if there is none of that name."""
+    """Return the shape of a numeric variable, or None if there is none with that name."""
     variable = list_variables(Path(path)).get(name)
     return tuple(variable.shape) if variable is not None and variable.is_numeric else None
 

@@ -1,4 +1,4 @@
-"""The sessions of a NeuroTycho recording: which files there are, in a folder or in a zip."""
+"""The sessions of a NeuroTycho recording, and their files in a folder or a zip."""
 
 import re
 import shutil
@@ -78,7 +78,7 @@ def _walk(folder: Any, depth: Any) -> Iterator[Any]:
 
 
 def _find_trials(channels: Any) -> Any:
-    """Return number and length of the trials, as the first channel that can be read has them, or None."""
+    """Return the number and length of the trials, from the first channel that can be read, or None."""
     for file in channels.values():
         try:
             return on_disk(file, trial_shape)
@@ -88,7 +88,7 @@ def _find_trials(channels: Any) -> Any:
 
 
 def choose_session(path: Any, sessions: Any, wanted: Any) -> Any:
-    """Return the session of that number or name, in a list; all if None."""
+    """Return the session with that number or name, in a list; all sessions if None."""
     if wanted is None:
         return sessions
     names = [item.name for item in sessions]

@@ -1,4 +1,4 @@
-"""Numpy's own files, .npy and .npz, never unpickled."""
+"""Numpy's .npy and .npz files, never unpickled."""
 
 import zipfile
 from pathlib import Path

@@ -41,16 +41,16 @@ def read_nwb(
     path : path
         The file.
     variable : str, optional
-        The name of a series, or "units"; it can be left out if there is one only.
+        The name of a series, or "units"; it can be omitted if there is only one.
     trials : str, path, DataFrame or mapping, optional
-        A table of trials in place of that of the file.
+        A table of trials to use instead of the one in the file.
     bin_ms, window_ms, align
         How the spikes of units are counted, as in `boolcp.prepare.count_spikes`.
 
     Returns
     -------
     DataArray
-        A series brings the trials of the file as its events (`boolcp.prepare.list_events`), to be cut at them.
+        A series has the trials of the file as its events (`boolcp.prepare.list_events`), at which it can be cut.
     """
     with opened(path) as file:
         found = list_series(file)
@@ -77,11 +77,11 @@ def describe_nwb(path: Path) -> list[str]:
 
 @contextmanager
 def opened(path: Path) -> Iterator[NWBFile]:
-    """Give the open file; one that takes its numbers from other files is refused."""
+    """Give the open file; a file that refers to data in other files is refused."""
     pynwb = load_extra("pynwb", "nwb")
     refuse_traps(path, ".nwb file")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # on versions of the schema, which the reader understands
+        warnings.simplefilter("ignore")  # about versions of the schema that the reader understands
         with reading(path, ".nwb file"):
             io = pynwb.NWBHDF5IO(path, "r")
             file = io.read()
@@ -92,7 +92,7 @@ def opened(path: Path) -> Iterator[NWBFile]:
 
 
 def list_series(file: NWBFile) -> dict[str, Series]:
-    """Return the electrical series by name, with the names of what they lie in where two are called the same."""
+    """Return the electrical series by name; where two have the same name, that of their container is added."""
     ecephys = load_extra("pynwb.ecephys", "nwb")
     found = [item for item in file.objects.values() if isinstance(item, ecephys.ElectricalSeries)]
     names = [series.name for series in found]
@@ -112,7 +112,7 @@ def _rate_text(series: Series) -> str:
 
 
 def _choose(path: Path, found: dict[str, Series], file: NWBFile, variable: str | None) -> str:
-    """Return the name of the series that is meant, or that of the units."""
+    """Return the name of the requested series, or that of the units."""
     texts = {name: f"{name} ({_variable(series)})" for name, series in found.items()}
     if file.units is not None and "spike_times" in file.units.colnames:
         texts[UNITS] = f"{UNITS} (spikes of {len(file.units)})"
@@ -123,12 +123,12 @@ def _choose(path: Path, found: dict[str, Series], file: NWBFile, variable: str |
     listing = ", ".join(texts.values())
     if variable is not None:
         raise FileError(path, f"has no variable {variable!r}", f"It holds {listing}.")
-    problem = f"holds {len(texts)} things that could be meant"
-    raise ChoiceError(path, problem, f"Choose one by variable= (--variable): {listing}.", list(texts))
+    problem = f"holds {len(texts)} series and units that could be read"
+    raise ChoiceError(path, problem, f"Choose one with variable= (--variable): {listing}.", list(texts))
 
 
 def _trials(file: NWBFile) -> dict[str, np.ndarray] | None:
-    """Return the table of trials of a file, columns with one value for each trial only."""
+    """Return the table of trials of a file: only columns with one value for each trial."""
     if file.trials is None or not len(file.trials):
         return None
     table = file.trials.to_dataframe()
@@ -143,7 +143,7 @@ def _read_series(path: Path, series: Series) -> DataArray:
         raise FileError(path, f"{series.name} has the shape {shape}", "Choose a series of time x channel (--variable).")
     if 4 * np.prod(shape, dtype=float) > available_memory():
         problem = f"{series.name} needs {4 * np.prod(shape, dtype=float) / 1e9:.1f} GB in memory"
-        raise FileError(path, problem, "Write the part that you need to a file of its own.")
+        raise FileError(path, problem, "Write the part that you need to a separate file.")
     factors = MICRO * series.conversion * np.ones(shape[1])
     if series.channel_conversion is not None:
         factors = factors * np.asarray(series.channel_conversion[:])
@@ -163,7 +163,7 @@ def _read_series(path: Path, series: Series) -> DataArray:
 
 
 def _channels(series: Series) -> dict[str, Any]:
-    """Return labels, positions and areas of the electrodes of a series."""
+    """Return the labels, positions and areas of the electrodes of a series."""
     table = series.electrodes.to_dataframe()
     labels = table["label"] if "label" in table and table["label"].is_unique else table.index
     coords: dict[str, Any] = {"channel": ("channel", np.asarray(labels.tolist()))}

@@ -13,7 +13,7 @@ DataArray = Any
 
 
 def with_electrodes(X: DataArray, electrodes: str | Path, path: Path) -> DataArray:
-    """Return X with the coordinates x, y and area of its channels, matched by label, or in order if it has none."""
+    """Return X with the coordinates x, y and area of its channels, matched by label, or by order without labels."""
     found = read_electrodes(electrodes)
     if "channel" not in X.dims:
         problem = f"has no mode 'channel' for the positions in {electrodes}"
@@ -32,7 +32,7 @@ def with_electrodes(X: DataArray, electrodes: str | Path, path: Path) -> DataArr
         raise FileError(electrodes, f"lists none of the channels of {path.name} ({example})", "Use the same labels.")
     if missing:
         warnings.warn(
-            f"{electrodes} has no position of {len(missing)} channels: {', '.join(missing[:5])}.", stacklevel=3
+            f"{electrodes} has no positions for {len(missing)} channels: {', '.join(missing[:5])}.", stacklevel=3
         )
     places = [Electrode(np.nan, np.nan) if place is None else place for place in known]
     X = X.drop_vars([name for name in ("x", "y", "z", "area") if name in X.coords])

@@ -73,7 +73,7 @@ def _number(name: str) -> tuple[str, int]:
 
 
 def _matrices(values: Any, least: int = 2) -> list[np.ndarray]:
-    """Return a list of arrays of numbers with at least so many modes, or nothing if it is no such list."""
+    """Return a list of numeric arrays with at least this many modes, or nothing if it is not such a list."""
     if not isinstance(values, list) or not values:
         return []
     arrays = [
@@ -83,7 +83,7 @@ def _matrices(values: Any, least: int = 2) -> list[np.ndarray]:
 
 
 def _beside(arrays: NamedArrays, name: str) -> dict[str, Any]:
-    """Return what lies beside a variable and says more about it: times, labels, rate, as FieldTrip stores them."""
+    """Return what is stored beside a variable and describes it: times, labels, rate, as FieldTrip stores them."""
     prefix = name.rpartition(".")[0]
     found = {}
     for known in ("time", "label", "trialinfo", *_RATES):

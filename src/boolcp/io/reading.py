@@ -43,7 +43,7 @@ def open_tensor(
     progress: bool = False,
     lazy: Any = "auto",
 ) -> Any:
-    """Return the data of a file as an xarray DataArray: the tensor, with its labels where the file has any.
+    """Return the data of a file as an xarray DataArray: the tensor, with the labels that the file has.
 
     Parameters
     ----------
@@ -52,14 +52,14 @@ def open_tensor(
         .bdf, .gdf, .set, .vhdr), a BIDS folder, or a NeuroTycho recording, as a folder or .zip. Nothing is ever
         unpickled.
     variable : str, optional
-        Which array of the file, series of an .nwb file or recording of a BIDS folder. It can be left out if only one
+        Which array of the file, series of an .nwb file or recording of a BIDS folder. It can be omitted if only one
         has two or more modes. A cell of matrices in a .mat file, or arrays whose names match a pattern such as
         "trial_*", are trials of unequal length: channel x time x trial with NaN where a trial has no samples.
     dims : sequence of str, optional
         Names of the modes, for files that have none: ("channel", "time").
     coords : dict, optional
-        Coordinates by name: values, or the name of a variable of the file. The name of a mode labels this mode; any
-        other is a further coordinate (the condition of each trial, say) of the mode that has its length, or of the
+        Coordinates by name: values, or the name of a variable in the file. The name of a mode labels that mode; any
+        other is an additional coordinate (the condition of each trial, say) of the mode with its length, or of the
         one named in a pair (mode, values).
     sampling_rate : float, optional
         Samples per second along the mode "time"; read from the file if it is there.
@@ -76,30 +76,30 @@ def open_tensor(
     channels : sequence, optional
         Only these channels of a recording, by number or name.
     skip_bad : bool
-        Go on without the channels that cannot be read, with a warning.
+        Skip channels that cannot be read, with a warning.
     electrodes : str or path, optional
         Table (.csv) or map (.mat) of the positions of the electrodes, matched with the labels of the mode "channel".
     trials : str, path, DataFrame or dict, optional
         A table (.csv, .tsv) with one row for each trial: every column becomes a coordinate of the mode "trial". A
-        recording that is not yet cut takes a table with the column "onset" (s) as its events, to be cut at by
+        continuous recording takes a table with the column "onset" (s) as its events, to be cut with
         `boolcp.prepare.cut_trials`.
     window_ms, align : optional
-        Which part of each trial of an .nwb file spikes are counted in, as in `boolcp.prepare.count_spikes`.
+        The part of each trial of an .nwb file in which spikes are counted, as in `boolcp.prepare.count_spikes`.
     progress : bool
         Show a progress bar in a terminal while a recording is read.
     lazy : bool or "auto"
-        Leave the numbers of a .npy, .zarr, .h5 or .nc file where they are, in a dask array, which `BMP` reads in slabs.
-        "auto" does so with an array of more than half of the available memory.
+        Leave the data of a .npy, .zarr, .h5 or .nc file on disk, as a dask array that `BMP` reads in slabs.
+        "auto" does so if the array needs more than half of the available memory.
 
     Returns
     -------
     xarray.DataArray
-        The tensor, of a real dtype, with at least two modes. Large .npy files stay on the disk (memory map).
+        The tensor, of a real dtype, with at least two modes. Large .npy files stay on disk (memory map).
 
     Raises
     ------
     boolcp.io.FileError
-        If the file cannot be used: its message names the file, says what is wrong and what to do.
+        If the file cannot be used: the message names the file, says what is wrong and what to do.
 
     Examples
     --------
@@ -154,12 +154,12 @@ def open_tensor(
 
 
 def _refuse_unused(path: Any, kind: str, given: Any) -> None:
-    """Raise a FileError if an option was given that a format has no use for."""
+    """Raise a FileError if an option was given that the format does not take."""
     for name, value in given.items():
         if value is not None and kind not in TAKEN_BY[name]:
             words = "has no sessions" if name == "session" else f"takes no {name}"
             option = {"coords": "--coord", "window_ms": "--window"}.get(name, f"--{name.replace('_', '-')}")
-            raise FileError(path, words, f"Leave {name}= ({option}) out: it is for {', '.join(TAKEN_BY[name])} data.")
+            raise FileError(path, words, f"Omit {name}= ({option}): it is for {', '.join(TAKEN_BY[name])} data.")
 
 
 def format_of(path: Any) -> Any:
@@ -175,7 +175,7 @@ def format_of(path: Any) -> Any:
     for suffix, family in families.items():
         if name.endswith(suffix):
             return family
-    advice = f"Known are {KNOWN}."
+    advice = f"Known formats: {KNOWN}."
     if name.endswith((".pkl", ".pickle")):
         advice = f"Pickles are never read because they can run code. {advice}"
     if name.endswith((".csv", ".tsv", ".txt", ".xlsx")):
@@ -184,7 +184,7 @@ def format_of(path: Any) -> Any:
 
 
 def read_arrays(path: Any) -> Any:
-    """Return what an array file holds: NamedArrays, or an xarray Dataset if it has labels."""
+    """Return the contents of an array file: NamedArrays, or an xarray Dataset if it has labels."""
     path, kind = check_exists(path), format_of(Path(path))
     if kind == "npy":
         from boolcp.io.numpy_files import read_npy
@@ -210,7 +210,7 @@ def read_arrays(path: Any) -> Any:
 def _labelled(
     path: Any, coords: Any, *, variable: str | None, dims: Any, sampling_rate: float | None, lazy: Any
 ) -> Any:
-    """Return an array of a file as a DataArray with the labels that the file has or the options give."""
+    """Return an array of a file as a DataArray, with labels from the file or the options."""
     from boolcp.io.coordinates import add_coords
     from boolcp.io.ragged import find_trials, read_trials
 
@@ -240,7 +240,7 @@ def _count(path: Any, events: Any, bin_ms: float | None, coords: Any) -> Any:
         missing = [name for name in events if name not in arrays.table]
         vectors = [] if missing else [np.ravel(arrays.read(name)) for name in events]
     if missing:
-        raise FileError(path, f"has no variable {missing[0]!r}", "Look at its variables with boolcp info.")
+        raise FileError(path, f"has no variable {missing[0]!r}", "List its variables with boolcp info.")
     try:
         X = count_events(*vectors, bin_ms=bin_ms)
     except ValueError as error:
@@ -251,7 +251,7 @@ def _count(path: Any, events: Any, bin_ms: float | None, coords: Any) -> Any:
 
 
 def _select(X: Any, path: Any, condition: Any, channels: Any) -> Any:
-    """Apply the choices that recordings have to a labelled array."""
+    """Select the requested condition and channels of a recording, and add electrodes and trials."""
     from boolcp import prepare
 
     try:
@@ -266,7 +266,7 @@ def _select(X: Any, path: Any, condition: Any, channels: Any) -> Any:
 
 
 def _finish(X: Any, path: Any) -> Any:
-    """Return X once its numbers and labels are such as a decomposition needs."""
+    """Return X after checking that its numbers and labels suit a decomposition."""
     if X.dtype.kind == "c":
         raise FileError(path, f"holds complex numbers ({X.dtype})", "Save the real part or the absolute values.")
     if X.dtype.kind not in "fiub":
@@ -288,7 +288,7 @@ def _finish(X: Any, path: Any) -> Any:
 
 
 def describe(path: str | PathLike[str]) -> Any:
-    """Return what is in a file as lines of text, without reading its numbers."""
+    """Describe the contents of a file as lines of text, without reading its numbers."""
     place = check_exists(path)
     kind = format_of(place)
     if kind == "neurotycho":
@@ -314,7 +314,7 @@ def describe(path: str | PathLike[str]) -> Any:
 
 
 def sizes_text(X: Any) -> str:
-    """Return sizes and names of the modes of a DataArray as text."""
+    """Return the sizes and names of the modes of a DataArray as text."""
     return " x ".join(f"{size} {dim}" for dim, size in X.sizes.items())
 
 
@@ -333,7 +333,7 @@ def _condition_lines(X: Any) -> Any:
 
 
 def _range_text(X: Any, name: Any) -> Any:
-    """Return the first and last of a coordinate as text."""
+    """Return the first and last values of a coordinate as text."""
     load_extra("xarray", "labels")
     if name not in X.coords or X.coords[name].ndim != 1 or X.coords[name].size == 0:
         return f"  {name}: no coordinates"

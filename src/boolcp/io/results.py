@@ -1,4 +1,4 @@
-"""Save and load of a decomposition: one netCDF file with labels and provenance, without pickle."""
+"""Saving and loading a decomposition: one netCDF file with labels and provenance, without pickle."""
 
 import datetime
 import io
@@ -38,18 +38,18 @@ def save(
     """Save a decomposition or a fitted model in one netCDF file that `load` and xarray read.
 
     The file is written completely or not at all. It holds the atoms with their labels, certificates and shares of
-    variance, and the provenance: versions, date, and of a model its parameters, seed and the history of the pursuit.
+    variance, and its provenance: versions, date and, for a model, parameters, seed and the history of the pursuit.
 
     Parameters
     ----------
     result : BooleanCP or BMP
-        What to save; a fitted model gives its `decomposition_` and more provenance.
+        What to save; of a fitted model, its `decomposition_` with more provenance.
     path : str or path
-        The file, by custom ending in .nc.
+        The file; its name usually ends in .nc.
     data : array-like or DataArray, optional
-        The decomposed tensor: its fingerprint goes into the provenance, and the steps that prepared it.
+        The decomposed tensor: its fingerprint and the steps that prepared it go into the provenance.
     notes : dict, optional
-        Anything else to remember that JSON can hold.
+        Anything else to record; it must be JSON-serializable.
     overwrite : bool
         Replace an existing file.
 
@@ -98,7 +98,7 @@ def save(
 
 
 def load(path: str | Path) -> BooleanCP:
-    """Return the BooleanCP that `save` wrote, to a file or, by `boolcp fit`, to decomposition.nc in a folder.
+    """Return the BooleanCP from a file that `save` wrote, or from a folder that `boolcp fit` wrote.
 
     Examples
     --------
@@ -115,7 +115,7 @@ def load(path: str | Path) -> BooleanCP:
 
 
 def load_provenance(path: str | Path) -> dict[str, Any]:
-    """Return what a saved decomposition remembers of its making, as a dict.
+    """Return the provenance of a saved decomposition as a dict.
 
     Examples
     --------
@@ -161,7 +161,7 @@ def n_missing(X: Any) -> Any:
 
 
 def make_provenance(result: Any, *, data: Any = None, notes: Any = None) -> Any:
-    """Return where a result comes from, as a dict that JSON can hold."""
+    """Return where a result comes from, as a JSON-serializable dict."""
     provenance: dict[str, Any] = {
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": {"boolcp": __version__, "numpy": np.__version__, "python": platform.python_version()},
@@ -180,7 +180,7 @@ def make_provenance(result: Any, *, data: Any = None, notes: Any = None) -> Any:
         array = read_labels(data)[0]
         array = array if is_lazy(array) else np.asarray(array)
         provenance["data"] = {
-            "fingerprint": "" if is_lazy(array) else fingerprint(array),  # a lazy array is not read once more for it
+            "fingerprint": "" if is_lazy(array) else fingerprint(array),  # a lazy array is not read again just for this
             "shape": array.shape,
             "dtype": str(array.dtype),
             "n_missing": n_missing(array),
@@ -191,7 +191,7 @@ def make_provenance(result: Any, *, data: Any = None, notes: Any = None) -> Any:
 
 
 def _complete(dataset: Any, W: BooleanCP) -> Any:
-    """Add to the Dataset of a decomposition what only `load` needs."""
+    """Add what only `load` needs to the Dataset of a decomposition."""
     prefix = name_prefix(W)
     atom_dim = f"{prefix}atom"
     dataset[f"{prefix}boolean_mode_index"] = atom_dim, W.boolean_mode
@@ -207,9 +207,9 @@ def _complete(dataset: Any, W: BooleanCP) -> Any:
 
 
 def _rename(dataset: Any) -> tuple[Any, dict[str, str]]:
-    """Return a Dataset whose names netCDF can hold, and the original names by the new ones.
+    """Return a Dataset with names that netCDF accepts, and a dict from these names to the original ones.
 
-    A slash would make a group, a blank ends a name in the list of coordinates, and a dot alone is the file itself.
+    A slash would create a group, a blank ends a name in the list of coordinates, and a lone dot is the file itself.
     """
     new: dict[str, str] = {}
     known = {str(name) for name in (*dataset.variables, *dataset.dims)}
@@ -245,7 +245,7 @@ def _open(path: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number, list or text for what JSON does not know."""
+    """Return a number, list or text for a value that JSON does not know."""
     if isinstance(value, np.generic):
         return value.item()
     return value.tolist() if isinstance(value, np.ndarray) else repr(value)

@@ -1,4 +1,4 @@
-"""Results of files, checked before they are used: a file may be damaged, or made to deceive."""
+"""Checks of results that were read from files: a file may be damaged or malicious."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def check_decomposition(W: BooleanCP) -> BooleanCP:
     check_finite("the weights", W.weights)
     for k, atom in enumerate(W.atoms):
         if not atom.n_ones:
-            raise ValueError(f"atom {k} is on nowhere")
+            raise ValueError(f"atom {k} has no entry that is on")
         if not (np.isnan(atom.certificate) or 0 <= atom.certificate <= LARGEST_CERTIFICATE):
             raise ValueError(f"the certificate of atom {k} is {atom.certificate:g}, not between 0 and 1")
         for part in (atom.block,) if atom.factors is None else atom.factors:
@@ -41,9 +41,9 @@ def check_decomposition(W: BooleanCP) -> BooleanCP:
 
 
 def check_trust(trust: Trust) -> None:
-    """Raise a ValueError unless what is known about atoms and bits are numbers, and shares between 0 and 1."""
+    """Raise a ValueError unless the measures of trust are numbers, and shares lie between 0 and 1."""
     for values in (*(trust.rise or ()), *(trust.share or ()), *([] if trust.sigma is None else [trust.sigma])):
-        check_finite("what is known about its bits", values)
+        check_finite("the confidence of its bits", values)
     for values in (trust.p_value, trust.p_adjusted, trust.stability):
         if values is not None and not np.all((values >= 0) & (values <= 1)):
             raise ValueError("a p-value or stability is not between 0 and 1")
@@ -56,9 +56,9 @@ def check_finite(what: str, values: Any) -> None:
 
 
 def check_provenance(provenance: Any) -> dict[str, Any]:
-    """Return the provenance, or raise a ValueError if it is not built as `save` builds it."""
+    """Return the provenance, or raise a ValueError if it does not have the structure that `save` gives it."""
     if not isinstance(provenance, dict):
-        raise ValueError("its provenance is not a table of names and values")
+        raise ValueError("its provenance is not a dict")
     for name, due in PROVENANCE.items():
         if name in provenance:
             check_entry(name, provenance[name], due)
@@ -66,13 +66,13 @@ def check_provenance(provenance: Any) -> dict[str, Any]:
     for name in DATA.keys() & data.keys():
         check_entry(f"data.{name}", data[name], DATA[name])
     names = [provenance.get("method", "BMP"), *provenance.get("parameters", {})]
-    if not all(name.isidentifier() for name in names):  # a report shows them as Python to be run
+    if not all(name.isidentifier() for name in names):  # a report shows them as Python code to run
         raise ValueError("its provenance has a method or parameter that is not a name")
     return provenance
 
 
 def check_entry(name: str, value: Any, due: Any) -> None:
-    """Raise a ValueError unless a value is of a type, or a list or a dict whose items are."""
+    """Raise a ValueError unless a value has a type, or is a list or a dict whose items have it."""
     kinds = type(due) if isinstance(due, dict | list) else due
     if not isinstance(value, kinds) or isinstance(value, bool):
         raise ValueError(f"the entry {name!r} of its provenance is {str(value)[:40]!r}")

@@ -42,7 +42,7 @@ def read_table(path: str | Path) -> DataFrame:
 
 
 def with_trials(X: DataArray, trials: Any, path: Path) -> DataArray:
-    """Return X with a table of trials: coordinates of its trials, or events of a recording that is not yet cut."""
+    """Return X with a table of trials: coordinates of its trials, or events of a continuous recording."""
     source = path
     if isinstance(trials, str | Path):
         source, trials = Path(trials), read_table(trials)

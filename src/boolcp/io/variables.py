@@ -1,4 +1,4 @@
-"""Files of named arrays without labels (npz, mat, HDF5): which one is meant, and what its modes are called."""
+"""Files of named arrays without labels (npz, mat, HDF5): which array to read, and the names of its modes."""
 
 import math
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from boolcp.io.errors import ChoiceError, FileError
 from boolcp.io.limits import n_bytes, refuse_too_large
 from boolcp.memory import available_memory, float_bytes
 
-EXPORT_PART = "Export a part of it, or store it as .npy, .zarr or .h5, which are read in slabs."
+EXPORT_PART = "Export a part of it, or store it as .npy, .zarr or .h5: these are read in slabs."
 RATE_NAMES = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate")
 
 
 @dataclass(frozen=True)
 class Variable:
-    """What is known of an array before it is read: its shape, and what its numbers are."""
+    """What is known about an array before it is read: its shape and the kind of its values."""
 
     shape: tuple[int, ...]
     kind: str
@@ -29,7 +29,7 @@ class Variable:
 
     @property
     def n_bytes(self) -> int:
-        """Return the bytes that the array takes in memory; of a type that numpy does not know, one for each entry."""
+        """Return the bytes that the array takes in memory; one byte for each entry if numpy does not know its type."""
         try:
             return n_bytes(self.shape, np.dtype(self.kind))
         except TypeError:
@@ -38,7 +38,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class NamedArrays:
-    """A file of named arrays: what is in it, and functions that read one of them or, if they can, leave it there."""
+    """A file of named arrays: what it contains, and functions that read one of them or leave it on disk."""
 
     path: Any
     table: dict[str, Variable]
@@ -47,7 +47,7 @@ class NamedArrays:
     is_mapped: bool = False  # reading takes no memory
 
     def choose(self, name: Any = None) -> Any:
-        """Return the name of the array that is meant: the given one, or the only one with two or more modes."""
+        """Return the name of the array to read: the given one, or the only one with two or more modes."""
         if name is not None:
             if name not in self.table:
                 raise FileError(self.path, f"has no variable {name!r}", f"It holds {self.listing()}.")
@@ -64,8 +64,8 @@ class NamedArrays:
         if not tensors:
             problem = "holds no numeric array with two or more modes"
             raise FileError(self.path, problem, f"It holds {self.listing()}.")
-        problem = f"holds {len(tensors)} arrays that could be meant"
-        advice = f"Choose one by variable= (--variable): {self.listing(tensors)}."
+        problem = f"holds {len(tensors)} arrays that could be read"
+        advice = f"Choose one with variable= (--variable): {self.listing(tensors)}."
         raise ChoiceError(self.path, problem, advice, tensors)
 
     def listing(self, names: Any = None) -> Any:
@@ -115,28 +115,26 @@ class NamedArrays:
 
 
 def is_left(shape: tuple[int, ...], dtype: Any, lazy: Any) -> bool:
-    """Return True if an array stays in its file: it shall, or it has more than half of the memory that is available."""
+    """Return True if an array stays in its file: on request, or if it needs more than half of the available memory."""
     if lazy != "auto":
         return bool(lazy)
     return 2 * float_bytes(shape, dtype) > available_memory()
 
 
 def not_lazy(path: Any) -> Any:
-    """Return the error for a file that has to be loaded."""
-    return FileError(
-        path, "can only be loaded as a whole", "Leave lazy= (--lazy) out, or store it as .npy, .zarr or .h5."
-    )
+    """Return the error for a file that cannot be read in slabs."""
+    return FileError(path, "can only be loaded as a whole", "Omit lazy= (--lazy), or store it as .npy, .zarr or .h5.")
 
 
 def label(
     array: Any, path: Any, dims: Any = None, coords: Any = None, sampling_rate: float | None = None, *, name: Any = None
 ) -> Any:
-    """Return a DataArray with the given names of modes and coordinates, times in seconds from the sampling rate."""
+    """Return a DataArray with the given mode names and coordinates, and times in seconds from the sampling rate."""
     xarray = load_extra("xarray", "labels")
     dims = tuple(f"mode{n}" for n in range(array.ndim)) if dims is None else tuple(dims)
     if len(dims) != array.ndim:
         shape = " x ".join(map(str, array.shape))
-        problem = f"is {shape}, which is {array.ndim} modes, but {len(dims)} names were given ({', '.join(dims)})"
+        problem = f"is {shape} ({array.ndim} modes), but {len(dims)} names were given ({', '.join(dims)})"
         raise FileError(path, problem, "Give one name for each mode (dims=, --dims).")
     if len(set(dims)) != len(dims):
         raise FileError(path, f"two modes have the same name ({', '.join(dims)})", "Give each its own (--dims).")

@@ -40,7 +40,7 @@ def write_tensor(X: Any, path: Any, *, overwrite: bool = False) -> None:
     """
     path = Path(path)
     if path.suffix not in (".nc", ".npy"):
-        raise FileError(path, f"the ending {path.suffix or '(none)'} is not known for output", "Use .nc or .npy.")
+        raise FileError(path, f"the ending {path.suffix or '(none)'} is not an output format", "Use .nc or .npy.")
     if path.suffix == ".npy":
         with atomic.replacing(path, overwrite=overwrite) as temporary:
             np.save(temporary, X.values)
@@ -61,7 +61,7 @@ def write_neurotycho(sessions: Any, folder: Any, *, overwrite: bool = False) -> 
         Recordings channel x time in microvolts; they are rounded to int16, as the originals are. Their conditions are
         those of `boolcp.prepare.list_conditions`, their electrodes the coordinates "x", "y" and "area".
     folder : str or path
-        Where to write; it is made if it does not exist.
+        Where to write; it is created if it does not exist.
     overwrite : bool
         Replace existing files.
 

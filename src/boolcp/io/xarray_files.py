@@ -41,17 +41,17 @@ def read_zarr(path: Any) -> Any:
 
 
 def _refuse_traps(path: Path, arrays: dict[str, Any]) -> None:
-    """Raise a FileError if an array of a zarr store would be unpickled, or claims far more numbers than it holds."""
+    """Raise a FileError if an array of a zarr store is pickled, or claims far more numbers than it holds."""
     for name, array in arrays.items():
         if any("pickle" in repr(codec).lower() for codec in (*array.filters, *array.compressors)):
             problem = f"the array {name!r} is pickled, and pickles are never read because they can run code"
-            raise FileError(path, problem, "Save it again with another codec.")
+            raise FileError(path, problem, "Save it again with a different codec.")
         if array.nbytes > LARGE:
             refuse_expansion(path, repr(name), array.nbytes_stored(), array.nbytes)
 
 
 def _open_zarr(xarray: Any, path: Any) -> Any:
-    """Return the Dataset of a zarr store; whether its metadata is consolidated is no concern of the reader."""
+    """Return the Dataset of a zarr store, with or without consolidated metadata."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated metadata", RuntimeWarning)
         return xarray.open_zarr(path)
@@ -67,7 +67,7 @@ def labelled(
     *,
     lazy: Any = False,
 ) -> Any:
-    """Return one variable of a Dataset as a DataArray, in memory or left where it is."""
+    """Return one variable of a Dataset as a DataArray, in memory or still on disk."""
     shapes = {str(n): Variable(v.shape, str(v.dtype), v.dtype.kind in "fiub") for n, v in dataset.data_vars.items()}
     name = NamedArrays(path, shapes, None).choose(variable)
     with reading(path, "netCDF or zarr file"):

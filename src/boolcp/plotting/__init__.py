@@ -1,10 +1,10 @@
-"""Pictures of a decomposition and of what is known about it, each on one Axes.
+"""Plots of a decomposition and of tests of it, each on one Axes.
 
-A decomposition, a verdict or plain arrays enter. The Axes with the picture leaves, so that the caller composes
-figures. All numbers that are drawn can be read back from it.
+A decomposition, a test result or plain arrays enter. The Axes with the plot leaves, so that the caller composes
+figures. All numbers drawn can be read back from it.
 
-Pictures read the labels of a decomposition. Units of coordinates go to the axes, and three further coordinates along a
-mode are known by name: `x` and `y` (numbers) are the positions of electrodes, and `condition` is the state or stimulus.
+Plots use the labels of a decomposition. Units of coordinates go to the axes, and three additional coordinates along a
+mode have a meaning: `x` and `y` (numbers) are the positions of electrodes, and `condition` is the state or stimulus.
 """
 
 from boolcp.plotting._block import plot_block

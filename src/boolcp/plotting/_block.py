@@ -1,4 +1,4 @@
-"""The real part of a block atom: an image, with its leading patterns along its sides."""
+"""The real part of a block atom: an image with its leading patterns along the sides."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from boolcp.result.atoms import BooleanCP
 def plot_block(W: BooleanCP, k: int, modes: Any = None, *, n_patterns: int = 2, ax: Any = None) -> Any:
     """Draw the real part of atom k as an image, its leading patterns above and to the right of it.
 
-    The patterns are the first pairs of singular vectors of the image, each scaled to a largest entry of one; the share
-    of its squares that a pair explains is written above. An atom of rank one has one pattern.
+    The patterns are the leading pairs of singular vectors of the image, each scaled to a largest entry of one; the
+    share of the squared entries that a pair explains is written above. An atom of rank one has one pattern.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def plot_block(W: BooleanCP, k: int, modes: Any = None, *, n_patterns: int = 2, 
     modes : pair of int or str, optional
         The vertical and the horizontal mode; by default the two longest real ones, the longest horizontal.
     n_patterns : int
-        The most patterns to draw.
+        The maximal number of patterns to draw.
     ax : matplotlib Axes, optional
         The Axes of the image; the patterns are insets beside it.
 
@@ -68,6 +68,6 @@ def plot_block(W: BooleanCP, k: int, modes: Any = None, *, n_patterns: int = 2, 
 
 
 def cells(W: BooleanCP, mode: int) -> Any:
-    """Return where the cells of an image lie along a mode."""
+    """Return the positions of the cells of an image along a mode."""
     places = even_places(W, mode)[0]
     return np.arange(W.shape[mode]) if places is None else places

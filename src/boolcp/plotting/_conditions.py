@@ -1,4 +1,4 @@
-"""Conditions along a mode (states, stimuli): their colors, and which atom is on in which."""
+"""Conditions along a mode (states, stimuli): their colors, and in which of them each atom is on."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,21 +12,21 @@ from boolcp.plotting.mode_labels import condition_of, mode_index, mode_text
 from boolcp.plotting.patterns import leading_column
 from boolcp.result.atoms import BooleanCP
 
-SMALL = 0.01  # a bar of height zero is drawn this high, so that it is seen
+SMALL = 0.01  # height of an empty bar, so that it is visible
 
 
 @dataclass(frozen=True, eq=False)
 class ConditionMeans:
-    """What each atom does along one mode under each condition.
+    """The behavior of each atom along one mode under each condition.
 
     Attributes
     ----------
     conditions : tuple of str
         The conditions, in the order of their first entry.
     counts : ndarray of shape (C,)
-        Entries of each.
+        The number of entries of each.
     mean : ndarray of shape (K, C)
-        Share of ones of a Boolean atom; mean of the factor of a real one, scaled to a largest entry of one.
+        Share of ones of a Boolean atom; mean factor of a real one, scaled to a largest entry of one.
     spread : ndarray of shape (K, C)
         Standard deviation of the factor; NaN for Boolean atoms.
     is_boolean : ndarray of bool, shape (K,)
@@ -52,7 +52,7 @@ def read_conditions(W: BooleanCP, mode: int, condition: Any) -> Any:
             )
             raise ValueError(
                 f"condition names the coordinate {condition!r}, but {mode_text(W, mode)} has "
-                f"{', '.join(known) or 'no further coordinates'}: pass one of its names, or one label for each entry."
+                f"{', '.join(known) or 'no other coordinates'}: pass one of its names, or one label for each entry."
             )
         return found
     found = np.array([str(value) for value in condition])
@@ -62,7 +62,7 @@ def read_conditions(W: BooleanCP, mode: int, condition: Any) -> Any:
 
 
 def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> Any:
-    """Return what each atom does along a mode under each condition, as ConditionMeans; unknown entries are left out.
+    """Return the mean of each atom along a mode under each condition, as ConditionMeans; unknown entries are ignored.
 
     Examples
     --------
@@ -90,10 +90,10 @@ def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> An
 
 
 def plot_conditions(W: BooleanCP, mode: int, condition: Any = "condition", *, atoms: Any = None, ax: Any = None) -> Any:
-    """Draw for each atom what it does along a mode under each condition: which atom is on in which state.
+    """Draw the mean of each atom along a mode under each condition: which atom is on in which state.
 
-    Bars are the share of ones of atoms that are Boolean along the mode. Points are the mean of the factor of the
-    others, scaled to a largest entry of one, and their lines reach one standard deviation to each side.
+    Bars show the share of ones of atoms that are Boolean along the mode. Points show the mean factor of the
+    others, scaled to a largest entry of one, with one standard deviation to each side.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def plot_conditions(W: BooleanCP, mode: int, condition: Any = "condition", *, at
     atoms : list of int, optional
         The atoms to draw, all by default.
     ax : matplotlib Axes, optional
-        The Axes, new ones by default.
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -155,7 +155,7 @@ def plot_conditions(W: BooleanCP, mode: int, condition: Any = "condition", *, at
 
 
 def means_label(boolean: Any, name: Any) -> Any:
-    """Return what the heights are, for the kinds of atoms there are."""
+    """Return the label of the vertical axis for the kinds of atoms shown."""
     if boolean.all():
         return f"share of ones along {name}"
     real = f"mean along {name}\n(± s.d., largest = 1)"
@@ -163,7 +163,7 @@ def means_label(boolean: Any, name: Any) -> Any:
 
 
 def condition_colors(W: BooleanCP, mode: int) -> Any:
-    """Return the color of each condition along a mode, {condition: color}; empty without, or with too many, of them."""
+    """Return the color of each condition along a mode, {condition: color}; empty if there are none or too many."""
     labels = condition_of(W, mode)
     names = [] if labels is None else list(dict.fromkeys(labels.tolist()))
     return dict(zip(names, COLORS, strict=False)) if len(names) <= len(COLORS) else {}
@@ -175,7 +175,7 @@ def condition_patches(W: BooleanCP, mode: int) -> Any:
 
 
 def draw_conditions(ax: Any, W: BooleanCP, mode: int, places: Any, *, is_strip: bool = False) -> None:
-    """Draw a band of the colors of the conditions, if the mode has such, at the bottom of the Axes."""
+    """Draw a band with the colors of the conditions, if the mode has any, at the bottom of the Axes."""
     colors = condition_colors(W, mode)
     if not colors:
         return
@@ -199,7 +199,7 @@ def draw_conditions(ax: Any, W: BooleanCP, mode: int, places: Any, *, is_strip: 
 
 
 def middles(places: Any) -> Any:
-    """Return the ends of the cells around places, (n + 1,)."""
+    """Return the edges of the cells around positions, (n + 1,)."""
     if len(places) == 1:
         return places[0] + np.array([-0.5, 0.5])
     inner = (places[1:] + places[:-1]) / 2

@@ -1,4 +1,4 @@
-"""Electrodes: where they lie, in which area, and a value on each."""
+"""Electrodes: their positions and areas, with a value on each."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -53,18 +53,18 @@ def plot_electrodes(
     Parameters
     ----------
     positions : array-like of shape (n, 2), or dict of int to Electrode
-        Where the electrodes lie, in any unit, or what `boolcp.io.electrodes.read_electrodes` returns, which may bring
-        the areas along. Electrodes without a position (NaN) are left out.
+        Where the electrodes lie, in any unit, or what `boolcp.io.electrodes.read_electrodes` returns, which may include
+        the areas. Electrodes without a position (NaN) are omitted.
     values : array-like of shape (n,), optional
         Booleans, or numbers; NaN and masked ones are gray.
     areas : sequence of str, optional
-        The area of each electrode. Without values it is the color; with values the areas are shaded and named.
+        The area of each electrode. Without values it sets the color; with values the areas are shaded and named.
     image : array-like, optional
         A picture of the brain; positions are then pixels from its upper left corner.
     pairs : sequence of (int, int)
         Electrodes to join, by index: pairs of a bipolar reference.
     label : str
-        What real values are, with unit, for their scale.
+        The quantity and unit of real values, for the color scale.
     legend : bool
         Add legend or scale.
     size : float, optional
@@ -124,7 +124,7 @@ def read_positions(positions: Any, areas: Any = None) -> Any:
 
 
 def point_size(room: Any, positions: Any) -> Any:
-    """Return the area of a point, in square points, so that it is large and overlaps no other in (width, height)."""
+    """Return the largest size of a point, in square points, at which no two overlap in (width, height)."""
     positions = positions[np.isfinite(positions).all(axis=1)]
     extent = np.ptp(positions, axis=0) if len(positions) else np.zeros(2)
     if len(positions) < 2 or not extent.any():
@@ -137,7 +137,7 @@ def point_size(room: Any, positions: Any) -> Any:
 
 
 def area_look(areas: Any) -> Any:
-    """Return text, color and marker of each area, {area: (text, color, marker)}."""
+    """Return the text, color and marker of each area, {area: (text, color, marker)}."""
     looks = {}
     for n, area in enumerate(dict.fromkeys([*(name for name in AREAS if name in areas), *areas])):
         name, color = AREAS.get(area, ("", LINES[n % len(LINES)]))
@@ -210,7 +210,7 @@ def draw_values(ax: Any, positions: Any, values: Any, size: Any, label: Any) -> 
 
 
 def finish_map(ax: Any, *, is_free: bool = True) -> None:
-    """Give a map equal scales and no frame."""
+    """Set equal scales and no frame."""
     ax.set_aspect("equal", adjustable="datalim")  # the Axes keep their size, so that legends have room
     if is_free:
         ax.margins(0.06)

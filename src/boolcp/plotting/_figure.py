@@ -21,7 +21,7 @@ def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
     atoms : int or list of int, optional
         The atoms to draw; all if None.
     figure : matplotlib Figure or SubFigure, optional
-        Where to draw; a new figure of a fitting size if None.
+        Where to draw; a new figure of suitable size if None.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
                 plot_panel(W, k, mode, ax)
                 ax.tick_params(labelsize=7)
                 if ax.get_legend() and not ax.get_legend_handles_labels()[0]:
-                    ax.get_legend().remove()  # that of the conditions is below all rows
+                    ax.get_legend().remove()  # the legend of the conditions is below all rows
     has_doubt = any(shading(W, k).min() < 0.9 for k in chosen)
     handles = on_off_patches(bool(W.undetermined), has_doubt)
     handles += [patch for n in range(W.ndim) for patch in condition_patches(W, n)]
@@ -69,14 +69,14 @@ def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
 
 
 def atom_panels(W: BooleanCP, k: int) -> Any:
-    """Return the panels of one atom: each mode, and the pair of an image if its real part is more than a product."""
+    """Return the panels of one atom: each mode, and a pair of modes for the image of a part that is not rank one."""
     panels: list = list(range(W.ndim))
     is_product = W.atoms[k].rank == 1 or W.ndim < 3 or (W.ndim > 3 and W.atoms[k].block is None)
     return panels if is_product else [*panels, image_modes(W, k)]
 
 
 def image_modes(W: BooleanCP, k: int) -> Any:
-    """Return the two modes of the image of an atom: the longest real ones, the longest last, which is horizontal."""
+    """Return the two modes of the image of an atom: the longest real ones; the longest is last and horizontal."""
     others = [n for n in range(W.ndim) if n != W.atoms[k].mode]
     if len(others) < 2:
         raise ValueError(f"Atom {k} has one real mode, so its real part is a line: use plot_real.")
@@ -89,7 +89,7 @@ def plot_panel(W: BooleanCP, k: int, mode: int, ax: Any = None) -> Any:
 
 
 def atom_title(W: BooleanCP, k: int) -> Any:
-    """Return one line on an atom: its number, Boolean mode, ones, and shares of variance if known."""
+    """Describe an atom in one line: its number, Boolean mode, ones, and share of variance if known."""
     atom = W.atoms[k]
     title = f"atom {k}: Boolean along {mode_text(W, atom.mode)}, on in {atom.n_ones} of {len(atom.z)}"
     if not W.data_norm2 or W.data_inner is None:

@@ -1,4 +1,4 @@
-"""Numbers of a whole fit: error path, certificates, selection, stability."""
+"""Plots of a whole fit: error path, certificates, selection."""
 
 from typing import Any
 
@@ -48,12 +48,12 @@ def plot_explained_path(history: Any, ax: Any = None) -> Any:
     history : sequence
         As in `plot_error_path`.
     ax : matplotlib Axes, optional
-        Those to draw on; new ones by default.
+        Where to draw; a new figure by default.
 
     Returns
     -------
     matplotlib Axes
-        With one line, which starts at no atoms.
+        With one line, which starts at zero atoms.
 
     Examples
     --------
@@ -82,12 +82,12 @@ def relative_error(step: Any) -> float:
         return float(step["relative_error"])
     step = getattr(step, "relative_error", step)
     if np.ndim(step) or isinstance(step, str):
-        raise TypeError(f"A path is drawn from the history of a fit, model.history_, got {type(step).__name__}.")
+        raise TypeError(f"A path plot needs the history of a fit, model.history_, got {type(step).__name__}.")
     return float(step)
 
 
 def plot_certificates(W: BooleanCP, ax: Any = None) -> Any:
-    """Draw the certificate of each atom in percent, colored by its Boolean mode; an atom without one has a dash.
+    """Draw the certificate of each atom in percent, colored by its Boolean mode; a dash marks an atom without one.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def plot_certificates(W: BooleanCP, ax: Any = None) -> Any:
 
 
 def plot_selection(selection: Any, ax: Any = None) -> Any:
-    """Draw the mean held-out error with its standard error against the number of atoms, the choice marked.
+    """Draw the mean held-out error with its standard error against the number of atoms, and mark the choice.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Maps of a head: a value at each electrode, and between them; by MNE if it is installed."""
+"""Scalp maps: a value at each electrode, interpolated between them by MNE if it is installed."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from boolcp.extras import load_extra
 from boolcp.plotting.head import RADIUS, interpolate, outline
 from boolcp.plotting.look import EDGE, OFF, ON, UNKNOWN, diverging, draw_scale, plain_text, symmetric
 
-MAX_NAMES = 34  # electrodes whose names have room
+MAX_NAMES = 34  # most electrodes whose names are written
 
 Axes = Any
 
@@ -33,7 +33,7 @@ def draw_head_values(
             vlim=(limits["vmin"], limits["vmax"]),
             sphere=(0.0, 0.0, 0.0, RADIUS),
             names=None if shown is None else [name for name, is_known in zip(shown, known, strict=True) if is_known],
-            sensors=shown is None,  # a name stands where its electrode is
+            sensors=shown is None,  # a name replaces the point of its electrode
             contours=4,
         )
     else:
@@ -55,7 +55,7 @@ def draw_head_values(
 def draw_head_bits(
     ax: Axes, positions: np.ndarray, bits: np.ma.MaskedArray, names: Sequence[str] | None, alpha: np.ndarray
 ) -> Axes:
-    """Draw Boolean values on a head: yellow on, blue off, gray without data, pale where in doubt."""
+    """Draw Boolean values on a head: yellow on, blue off, gray without data, pale where uncertain."""
     colors = np.where(np.ma.getmaskarray(bits), UNKNOWN, np.where(bits.data, ON, OFF))
     has_room = names is not None and len(names) <= MAX_NAMES
     ax.scatter(*positions.T, s=60 if has_room else 22, color=colors, alpha=alpha, zorder=3, **EDGE)
@@ -79,7 +79,7 @@ def draw_outline(ax: Axes) -> None:
 
 
 def finish_head(ax: Axes) -> None:
-    """Give a head equal scales, room for nose and ears, and no frame."""
+    """Set equal scales, room for nose and ears, and no frame."""
     ax.set_aspect("equal", adjustable="box")
     ax.set(xticks=[], yticks=[], xlim=(-1.25, 1.25), ylim=(-1.25, 1.25))
     ax.spines[:].set_visible(False)

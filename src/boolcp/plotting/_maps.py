@@ -12,7 +12,7 @@ from boolcp.plotting.look import COLUMN, legend_below, make_axes, on_off_patches
 from boolcp.plotting.mode_labels import condition_of, mode_index, mode_text, positions_of
 from boolcp.result.atoms import BooleanCP
 
-GAP = 0.08  # between the fields, as a share of their size
+GAP = 0.08  # between the panels, as a share of their size
 ORDINALS = ("1st", "2nd", "3rd")
 
 
@@ -28,14 +28,14 @@ def plot_boolean_map(
     """Draw where atoms are on, a row for each atom, a column for each condition: yellow 1, blue 0.
 
     Several decompositions, one for each condition: the atoms that are Boolean along the mode, in the order of their
-    weights. One decomposition: its atoms that are Boolean along the mode, the entries (trials, say) of each condition
-    in a column of their own. A field is a map of the electrodes if their positions are known and not divided by
-    condition, else a strip.
+    weights. One decomposition: its atoms that are Boolean along the mode, with the entries (trials, say) of each
+    condition in a separate column. A panel is a map of the electrodes if their positions are known and not divided by
+    condition, otherwise a strip.
 
     Parameters
     ----------
     W : BooleanCP, or dict of str to BooleanCP or to array-like of bool, shape (K, d)
-        The decomposition, or one for each condition; bits may be given as they are.
+        The decomposition, or one for each condition; arrays of bits also work.
     mode : int or str
         The Boolean mode, by index or name.
     condition : str or sequence, optional
@@ -44,9 +44,9 @@ def plot_boolean_map(
     positions : array-like of shape (d, 2), optional
         Where the entries lie; those of the labels by default.
     n_atoms : int, optional
-        The most rows to draw.
+        The maximal number of rows to draw.
     ax : matplotlib Axes, optional
-        The Axes; by default of a new figure whose size fits.
+        Where to draw; by default a new figure of suitable size.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def plot_boolean_map(
 
 
 def map_height(positions: Any) -> Any:
-    """Return the height of a map of electrodes that is one wide, with a margin."""
+    """Return the height of an electrode map of width one, with a margin."""
     width, height = np.nanmax(positions, axis=0) - np.nanmin(positions, axis=0)
     return float(np.clip(height / width if width > 0 else 1.0, 0.3, 1.0)) + GAP
 
@@ -142,27 +142,27 @@ def bits_of(W: BooleanCP, mode: int, atoms: Any) -> Any:
 
 
 def columns(sizes: Any) -> Any:
-    """Return the left ends and widths of columns whose widths go with their sizes, one on average."""
+    """Return the left ends and widths of columns, proportional to their sizes and one on average."""
     widths = np.array(sizes, dtype=float)
     widths *= len(widths) / widths.sum()
     return np.concatenate([[0], np.cumsum(widths + GAP)[:-1]]), widths
 
 
 def draw_field(ax: Any, bits: Any, place: Any, positions: Any, size: Any) -> None:
-    """Draw one Boolean vector at (left, width, top, height): a map where positions are given, else a strip."""
+    """Draw one Boolean vector at (left, width, top, height): a map if positions are given, otherwise a strip."""
     left, width, top, height = place
     if positions is None:
         look = {"cmap": two_colors(), "vmin": 0, "vmax": 1, "interpolation_stage": "rgba", "aspect": "auto"}
         ax.imshow(bits[None, :].astype(float), extent=(left, left + width, top + (1 - GAP) * height, top), **look)
         return
     low, high = np.nanmin(positions, axis=0), np.nanmax(positions, axis=0)
-    scale = (1 - 2 * GAP) / max(np.max(high - low), 1e-12)  # both directions alike
+    scale = (1 - 2 * GAP) / max(np.max(high - low), 1e-12)  # the same in both directions
     flat = (positions - (low + high) / 2) * scale * [1, -1]  # rows count downward, positions upward
     draw_values(ax, np.array([left + width / 2, top + height / 2]) + flat, bits, size, None)
 
 
 def field_titles(fields: Any, n_letters: Any, is_divided: bool) -> Any:
-    """Return the conditions on at most two lines each, with their numbers of entries where they differ."""
+    """Return the conditions on at most two lines each, with their numbers of entries if these differ."""
     look = {"width": max(n_letters, 6), "max_lines": 2, "placeholder": "…"}
     titles = [plain_text("\n".join(textwrap.wrap(name, **look))) for name in fields]
     counts = [f"\n({bits.shape[1]})" if is_divided else "" for bits in fields.values()]

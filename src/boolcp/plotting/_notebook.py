@@ -1,4 +1,4 @@
-"""Small pictures within the HTML that notebooks show; none where matplotlib is not installed."""
+"""Small plots in the HTML that notebooks show; none without matplotlib."""
 
 import base64
 import importlib.util
@@ -15,7 +15,7 @@ DPI = 80
 
 
 def with_picture(text: str, draw: Callable[[Any], Any], alt: str, size: tuple[float, float] = (4.2, 2.6)) -> str:
-    """Return a text in HTML, preformatted, with what `draw` draws on an Axes below it."""
+    """Return a preformatted text in HTML, with the plot that `draw` makes on an Axes below it."""
     return f"<pre>{escape(text)}</pre>{picture(lambda figure: draw(figure.subplots()), alt, size)}"
 
 
@@ -50,10 +50,10 @@ def draw_test(test: Any, ax: Any) -> None:
 
 
 def picture(draw: Callable[[Any], Any], alt: str, size: tuple[float, float]) -> str:
-    """Return what `draw` draws on a figure, as an image in HTML."""
+    """Return the figure that `draw` makes as an image in HTML."""
     if importlib.util.find_spec("matplotlib") is None:
         return ""
-    from matplotlib.figure import Figure  # not of pyplot: nothing is shown a second time, and nothing is kept
+    from matplotlib.figure import Figure  # not pyplot: the figure is neither shown twice nor kept
 
     figure = Figure(figsize=size, layout="constrained")
     draw(figure)

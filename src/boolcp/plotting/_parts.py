@@ -39,10 +39,10 @@ VISIBLE = 0.2  # opacity of a bit that is a toss-up
 
 
 def plot_boolean(W: BooleanCP, k: int = 0, ax: Any = None) -> Any:
-    """Draw where atom k is on: an electrode map if its mode has positions, else a strip; yellow on, blue off.
+    """Draw where atom k is on: an electrode map if its mode has positions, otherwise a strip; yellow on, blue off.
 
-    Positions are further coordinates `x` and `y` along the mode; a further coordinate `condition` is drawn as a band of
-    colors below the strip. Slices without any observed entry are gray. Bits that the data leave in doubt
+    Positions are additional coordinates `x` and `y` along the mode; a coordinate `condition` is drawn as a band of
+    colors below the strip. Slices without any observed entry are gray. Bits that the data leave uncertain
     (`BooleanCP.bit_confidence`) are pale.
 
     Parameters
@@ -52,7 +52,7 @@ def plot_boolean(W: BooleanCP, k: int = 0, ax: Any = None) -> Any:
     k : int
         Which atom.
     ax : matplotlib Axes, optional
-        Those to draw on, new ones by default.
+        Where to draw; a new figure by default.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def plot_boolean(W: BooleanCP, k: int = 0, ax: Any = None) -> Any:
         return ax
     ax = make_axes(ax, 6, 1.4)
     places, extent = even_places(W, mode)
-    look = {"cmap": two_colors(), "vmin": 0, "vmax": 1, "interpolation_stage": "rgba"}  # thin lines fade, none is lost
+    look = {"cmap": two_colors(), "vmin": 0, "vmax": 1, "interpolation_stage": "rgba"}  # thin lines fade, none vanishes
     ax.imshow(bits[None, :].astype(float), aspect="auto", extent=(*extent, 0, 1), alpha=alpha[None, :], **look)
     ax.set(yticks=[], xlim=extent)
     label_mode(ax, W, mode, places)
@@ -92,7 +92,7 @@ def plot_boolean(W: BooleanCP, k: int = 0, ax: Any = None) -> Any:
 
 
 def shading(W: BooleanCP, k: int) -> Any:
-    """Return how opaque each bit of atom k is drawn, (d_n,): 1 if it is sure or nothing is known, pale if in doubt."""
+    """Return the opacity of each bit of atom k, (d_n,): 1 if it is certain or nothing is known, pale if uncertain."""
     mode, z = W.atoms[k].mode, W.atoms[k].z
     if W.trust is None or W.trust.rise is None:
         return np.ones(len(z))
@@ -104,9 +104,9 @@ def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None) -> Any:
     """Draw the real part of atom k along one mode as a line, or over a pair of modes as an image.
 
     The columns of all real modes are scaled to a largest entry of one, except along the longest, which carries the
-    size: where the atom is on, its entries are the products of what is shown. An atom of rank L has L lines. Of a
+    size: where the atom is on, its entries are the products of what is shown. An atom of rank L has L lines. For a
     block, the line is its leading pattern (that of its best approximation of rank one), and the image is the block
-    with its weight; of a block over more than two modes, the others are contracted with their leading patterns.
+    with its weight; for a block over more than two modes, the others are contracted with their leading patterns.
     A mode with positions `x` and `y` is drawn as an electrode map, one with a coordinate `condition` has a band of
     colors.
 
@@ -157,7 +157,7 @@ def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None) -> Any:
 
 
 def draw_lines(W: BooleanCP, k: int, mode: int, columns: Any, ax: Any) -> Any:
-    """Draw the columns along a mode: bars if it has names and there is one column, else lines."""
+    """Draw the columns along a mode: bars for one column along a mode with names, otherwise lines."""
     places = line_places(W, mode)
     has_names = places is None and coordinates_of(W, mode) is not None
     places = np.arange(len(columns)) if places is None else places
@@ -202,7 +202,7 @@ def draw_image(W: BooleanCP, k: int, modes: Any, ax: Any) -> Any:
 
 
 def size_label(W: BooleanCP, k: int, mode: int) -> Any:
-    """Return what the numbers along a mode are: those of the tensor, or relative to the largest."""
+    """Return the label of the numbers along a mode: the measured quantity, or relative to the largest."""
     return value_text(W) if mode == carrier_mode(W, k) else "relative size"
 
 

@@ -8,7 +8,7 @@ from boolcp.plotting.look import BLUE, finish, make_axes, need, plain_text, shor
 
 
 def plot_residual(check: Any, ax: Any = None) -> Any:
-    """Draw the quantiles of the residual against those of normal noise, with what is known of its structure.
+    """Draw the quantiles of the residual against those of normal noise, and state its structure.
 
     On the dashed line the residual is normal. The text gives for each mode the largest singular value of the residual,
     divided by the edge of white noise (above 1: structure is left), and the correlation of neighbors.

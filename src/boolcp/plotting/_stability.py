@@ -1,4 +1,4 @@
-"""How sure a decomposition is: its bits and atoms over repeated fits."""
+"""The stability of a decomposition: its bits and atoms over repeated fits."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from boolcp.plotting.mode_labels import even_places, label_mode
 
 STABILITY = "a Stability, boolcp.stability(X, n_atoms)"
 
-SPREAD = 0.7  # of the bits of one atom over its place on the axis
+SPREAD = 0.7  # width that the bits of one atom take on the axis
 
 
 def plot_stability(stability: Any, ax: Any = None) -> Any:
-    """Draw how often each atom came back in other fits, how similar it was, and how sure each of its bits is.
+    """Draw how often each atom came back in other fits, how similar it was, and how certain each of its bits is.
 
     A bar is the share of fits in which the atom came back, a diamond its mean similarity. A point is one bit, in its
     order along the Boolean mode from the left to the right of the bar: the share of fits that agree with it, among
@@ -25,7 +25,7 @@ def plot_stability(stability: Any, ax: Any = None) -> Any:
     stability : Stability
         What `boolcp.stability` returned.
     ax : matplotlib Axes, optional
-        Where to draw, by default in a figure that is wide enough for all atoms.
+        Where to draw; by default a figure that is wide enough for all atoms.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def plot_stability(stability: Any, ax: Any = None) -> Any:
 
 
 def plot_bit_probability(stability: Any, atom: Any = 0, ax: Any = None) -> Any:
-    """Draw the probability of each entry of one atom's z over repeated fits, entries that are on in blue.
+    """Draw the probability of each bit of one atom over repeated fits; bits that are on are blue.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def plot_bit_probability(stability: Any, atom: Any = 0, ax: Any = None) -> Any:
     Returns
     -------
     matplotlib Axes
-        With one bar for each entry; none where no fit has seen the entry.
+        With one bar for each entry; no bar where no fit saw the entry.
 
     Examples
     --------
@@ -103,14 +103,14 @@ def plot_bit_probability(stability: Any, atom: Any = 0, ax: Any = None) -> Any:
     finish(ax, ylabel="probability of on")
     if not np.isfinite(p).any():
         words = {"ha": "center", "fontsize": 7, "transform": ax.transAxes}
-        ax.text(0.5, 0.5, "never came back: nothing is known of its bits", **words)
+        ax.text(0.5, 0.5, "never came back: nothing is known about its bits", **words)
     title = f"atom {atom}: came back in {100 * stability.recurrence[atom]:.0f} % of {stability.over}"
     legend_above(ax, [make_patch(BLUE, "on in the reference"), make_patch(ORANGE, "off")], title=title)
     return ax
 
 
 def plot_stability_path(path: Any, axes: Any = None) -> Any:
-    """Draw errors and similarities of fits with several seeds against the number of atoms, one below the other.
+    """Draw the errors and, below, the similarities of fits with several seeds against the number of atoms.
 
     A point is one fit. The lines join the smallest errors, and the mean similarities of the other fits with the best.
 

@@ -1,14 +1,14 @@
-"""Heads: places around them, flattened; their outline; and a map between electrodes."""
+"""Heads: flattened positions, outline, and a map interpolated between electrodes."""
 
 import numpy as np
 
-RADIUS = 1.0  # of the outline, which lies where the sphere through the electrodes is widest
+RADIUS = 1.0  # of the outline, at the equator of the sphere through the electrodes
 MIN_FIT = 8  # electrodes from which the sphere is fitted
 GRID = 84  # cells of a map along each side
 
 
 def flatten(places: np.ndarray) -> np.ndarray:
-    """Return places around a head (n, 3), x to the right, y to the nose, z up, as (n, 2): angle from the top is radius.
+    """Flatten positions around a head (n, 3), x right, y to the nose, z up: the angle from the top is the radius.
 
     This is the azimuthal equidistant projection that EEG maps use; the equator of the head has radius one.
 
@@ -26,7 +26,7 @@ def flatten(places: np.ndarray) -> np.ndarray:
 
 
 def center(places: np.ndarray) -> np.ndarray:
-    """Return the center of the sphere that is nearest to places (n, 3), or the origin if they are few."""
+    """Return the center of the sphere that fits positions (n, 3) best, or the origin if they are few."""
     known = places[np.isfinite(places).all(axis=1)]
     if len(known) < MIN_FIT or np.linalg.matrix_rank(known - known.mean(axis=0), tol=1e-6) < 3:
         return np.zeros(3)
@@ -46,9 +46,9 @@ def outline() -> dict[str, np.ndarray]:
 
 
 def interpolate(positions: np.ndarray, values: np.ndarray, n: int = GRID) -> tuple[np.ndarray, np.ndarray]:
-    """Return the sides (n,) and the map (n, n), rows from low to high y, between values at places; NaN outside.
+    """Return the grid (n,) and the map (n, n), rows from low to high y, interpolated between values; NaN outside.
 
-    Thin plate splines; the map ends at the outline, or at the outermost electrode where that is farther out.
+    The map uses thin plate splines and ends at the outline, or at the outermost electrode if that is farther out.
     """
     from scipy.interpolate import RBFInterpolator
 

@@ -1,4 +1,4 @@
-"""How pictures look: colors, scales, legends and texts."""
+"""The style of plots: colors, scales, legends and texts."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ def make_axes(ax: Any, width: float = COLUMN, height: float = 2.4) -> Any:
 
 
 def finish(ax: Any, xlabel: Any = None, ylabel: Any = None) -> None:
-    """Label a chart, at sizes that can be read in a column, without the upper and the right frame."""
+    """Label a chart in sizes that are readable in a journal column, without the upper and right frame."""
     for axis, label in ((ax.xaxis, xlabel), (ax.yaxis, ylabel)):
         if label is not None:
             axis.set_label_text(label, fontsize=8)
@@ -36,7 +36,7 @@ def finish(ax: Any, xlabel: Any = None, ylabel: Any = None) -> None:
 
 
 def points_wide(ax: Any) -> Any:
-    """Return width and height of the Axes in points, before their labels are laid out."""
+    """Return the width and height of the Axes in points, before their labels are laid out."""
     box = ax.get_window_extent()
     return box.width * 72 / ax.figure.dpi, box.height * 72 / ax.figure.dpi
 
@@ -83,22 +83,22 @@ def symmetric(values: Any) -> Any:
 
 
 def shortened(text: str, letters: Any = MAX_LETTERS) -> Any:
-    """Return a text cut to a number of letters."""
+    """Return a text shortened to a number of letters."""
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
 def shortened_inside(text: str, letters: Any = MAX_LETTERS) -> Any:
-    """Return a text cut in its middle: names in a row often differ at their ends."""
+    """Return a text shortened in its middle: similar names often differ at their ends."""
     return text if len(text) <= letters else f"{text[: letters // 2]}…{text[len(text) - (letters - 1) // 2 :]}"
 
 
 def plain_text(text: str) -> Any:
-    """Return a text that is never taken for a formula."""
+    """Return a text that matplotlib never parses as a formula."""
     return str(text).replace("$", r"\$")
 
 
 def make_patch(color: Any, label: Any) -> Any:
-    """Return a legend entry: a colored field."""
+    """Return a legend entry: a colored patch."""
     return load_extra("matplotlib.patches", "plot").Patch(facecolor=color, label=plain_text(label), **EDGE)
 
 
@@ -111,6 +111,6 @@ def on_off_patches(has_unknown: bool = False, has_doubt: bool = False) -> Any:
 
 
 def need(value: Any, attribute: Any, what: Any) -> None:
-    """Raise unless a value has what a picture draws; `what` says what to pass."""
+    """Raise unless a value has what the plot needs; `what` says what to pass."""
     if not hasattr(value, attribute):
-        raise TypeError(f"This picture is drawn from {what}, got {type(value).__name__}.")
+        raise TypeError(f"This plot needs {what}, got {type(value).__name__}.")

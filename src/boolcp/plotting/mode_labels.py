@@ -1,4 +1,4 @@
-"""What a mode brings to a picture: its name, unit, coordinates, positions and conditions."""
+"""What plots need to know about a mode: its name, unit, coordinates, positions and conditions."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from boolcp.plotting.head import flatten
 from boolcp.plotting.look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened, shortened_inside
 from boolcp.result.atoms import BooleanCP
 
-POSITIONS, CONDITION = ("x", "y"), "condition"  # names of the further coordinates that pictures know
-DECIMALS = 3  # digits after the point that a coordinate has at most, if they tell neighbors apart
+POSITIONS, CONDITION = ("x", "y"), "condition"  # names of the additional coordinates that plots use
+DECIMALS = 3  # digits after the point, if they suffice to distinguish neighbors
 MAX_GROUPS, MAX_STATES = 12, 6  # groups of a coordinate; entries of a mode that are each a group
 HEADS = ("EEG", "MEG", "CSD")  # quantities that are measured around a head
 
@@ -22,19 +22,19 @@ def mode_index(W: BooleanCP, mode: int) -> Any:
 
 
 def mode_text(W: BooleanCP, mode: int) -> Any:
-    """Return what to call a mode in a text: its name, or mode 0, mode 1, .."""
+    """Return the name of a mode for texts: its own, or mode 0, mode 1, .."""
     return W.mode_name(mode) if W.dims else f"mode {mode}"
 
 
 def mode_label(W: BooleanCP, mode: int) -> Any:
-    """Return name and unit of a mode."""
+    """Return the name and unit of a mode."""
     name = shortened(mode_text(W, mode), 30)
     unit = unit_of(W, mode)
     return plain_text(f"{name} ({unit})" if unit else name)
 
 
 def unit_of(W: BooleanCP, mode: int) -> Any:
-    """Return the unit of the coordinates along a mode, nothing if unknown; time differences are in seconds."""
+    """Return the unit of the coordinates along a mode, or nothing if unknown; time differences are in seconds."""
     values = coordinates_of(W, mode)
     if values is not None and values.dtype.kind == "m":
         return "s"
@@ -42,7 +42,7 @@ def unit_of(W: BooleanCP, mode: int) -> Any:
 
 
 def coordinate_text(W: BooleanCP, mode: int) -> list[str]:
-    """Return the coordinates along a mode as text, their index where there are none."""
+    """Return the coordinates along a mode as text, or their indices if there are none."""
     values = coordinates_of(W, mode)
     if values is None:
         return [str(i) for i in range(W.shape[mode])]
@@ -52,7 +52,7 @@ def coordinate_text(W: BooleanCP, mode: int) -> list[str]:
 
 
 def number_texts(values: np.ndarray) -> list[str]:
-    """Return numbers as text with three digits after the point at most, or as many as tell neighbors apart.
+    """Return numbers as text with at most three digits after the point, or as many as distinguish neighbors.
 
     Examples
     --------
@@ -74,7 +74,7 @@ def number_texts(values: np.ndarray) -> list[str]:
 
 
 def value_text(W: BooleanCP) -> Any:
-    """Return what the numbers of the tensor are called, with their unit where it is known."""
+    """Return the name of the measured quantity, with its unit if known."""
     if W.labels is None or not (W.labels.name or W.labels.value_unit):
         return "size"
     name, unit = shortened(W.labels.name or "size"), W.labels.value_unit
@@ -87,7 +87,7 @@ def coordinates_of(W: BooleanCP, mode: int) -> Any:
 
 
 def further_of(W: BooleanCP, mode: int, name: Any) -> Any:
-    """Return a further coordinate along a mode by its name, None if the mode has no such."""
+    """Return an additional coordinate along a mode by its name, or None if there is none."""
     if W.labels is None:
         return None
     dim, values = W.labels.extra.get(name, (None, None))
@@ -97,7 +97,7 @@ def further_of(W: BooleanCP, mode: int, name: Any) -> Any:
 def positions_of(W: BooleanCP, mode: int) -> np.ndarray | None:
     """Return where to draw the entries of a mode that has coordinates x and y, (d, 2), else None.
 
-    With z they are places in space: those around a head are flattened by `head.flatten`, others are seen from above.
+    With z they are positions in space: those around a head are flattened by `head.flatten`, others are seen from above.
     """
     positions = _places(W, mode, POSITIONS)
     if positions is None or not is_head(W, mode):
@@ -121,10 +121,10 @@ def is_head(W: BooleanCP, mode: int) -> bool:
 
 
 def groups_of(W: BooleanCP) -> list[tuple[int, str]]:
-    """Return the coordinates that sort the entries of a mode into a few groups, as pairs of mode and name.
+    """Return the coordinates that divide the entries of a mode into a few groups, as pairs of mode and name.
 
-    Conditions of trials and areas of channels are such; so is a mode that is itself a few named states. The coordinate
-    "condition" comes first, and of coordinates with equal values only the first is there.
+    Examples are conditions of trials, areas of channels, and a mode that is itself a few named states. The coordinate
+    "condition" comes first, and of coordinates with equal values only the first is returned.
     """
     if W.labels is None:
         return []
@@ -136,14 +136,14 @@ def groups_of(W: BooleanCP) -> list[tuple[int, str]]:
             texts, kind = tuple(str(value) for value in values), np.asarray(values).dtype.kind
             n_groups = len(set(texts))
             top = MAX_STATES if n_groups == len(texts) else MAX_GROUPS
-            is_code = kind in "iu" and name != dim and 2 * n_groups <= len(texts)  # 1 and 2, again and again
+            is_code = kind in "iu" and name != dim and 2 * n_groups <= len(texts)  # repeated codes such as 1 and 2
             if (kind in "USb" or is_code) and 2 <= n_groups <= top:
                 found.setdefault((n, texts), name)
     return [(n, name) for (n, _), name in found.items()]
 
 
 def condition_of(W: BooleanCP, mode: int, name: Any = CONDITION) -> Any:
-    """Return the condition of each entry along a mode as text: a further coordinate, or the coordinate itself."""
+    """Return the condition of each entry along a mode as text: an additional coordinate, or the coordinate itself."""
     values = further_of(W, mode, name)
     if values is None and W.labels is not None and W.labels.dims[mode] == name:
         values = W.labels.coords.get(name)
@@ -166,7 +166,7 @@ def line_places(W: BooleanCP, mode: int) -> Any:
 
 
 def has_places(W: BooleanCP, mode: int) -> Any:
-    """Return True if the coordinates along a mode need no names at the ticks."""
+    """Return True if the coordinates along a mode need no names at the axis ticks."""
     return coordinates_of(W, mode) is None or even_places(W, mode)[0] is not None
 
 
@@ -177,7 +177,7 @@ def is_date(W: BooleanCP, mode: int) -> Any:
 
 
 def is_geometric(places: Any) -> Any:
-    """Return True for three or more places with a constant ratio, such as frequencies by octaves."""
+    """Return True for three or more positions with a constant ratio, such as frequencies in octaves."""
     if len(places) < 3 or places.min() <= 0:
         return False
     ratios = places[1:] / places[:-1]
@@ -186,7 +186,7 @@ def is_geometric(places: Any) -> Any:
 
 
 def even_places(W: BooleanCP, mode: int) -> Any:
-    """Return places along a mode, None if they are indices, and the two ends of an image of it."""
+    """Return the positions along a mode, or None if they are indices, and the two ends of an image of it."""
     places = line_places(W, mode)
     if places is not None and len(places) > 1:
         step = (places[-1] - places[0]) / (len(places) - 1)
@@ -196,7 +196,7 @@ def even_places(W: BooleanCP, mode: int) -> Any:
 
 
 def label_mode(ax: Any, W: BooleanCP, mode: int, places: Any, *, is_vertical: bool = False) -> None:
-    """Write name and unit of a mode at an axis, and its coordinates where the places are indices."""
+    """Write the name and unit of a mode at an axis, and its coordinates if the positions are indices."""
     axis = ax.yaxis if is_vertical else ax.xaxis
     axis.set_label_text(mode_label(W, mode), fontsize=8)
     if places is None and coordinates_of(W, mode) is not None:

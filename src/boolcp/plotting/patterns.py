@@ -1,4 +1,4 @@
-"""Numbers of an atom as pictures show them: its columns along each real mode."""
+"""The numbers of an atom that plots show: its columns along each real mode."""
 
 from dataclasses import replace
 from typing import Any
@@ -37,7 +37,7 @@ def carrier_mode(W: BooleanCP, k: int) -> Any:
 
 
 def leading_patterns(block: Any) -> Any:
-    """Return the columns of the best product u (x) w (x) .. of a block, found by alternating projections, with size."""
+    """Return the columns of the best rank-one approximation of a block, by alternating projections, with its size."""
     # from the fibers through the largest entry
     start = np.unravel_index(int(np.argmax(np.abs(block))), block.shape)
     vectors = [block[(*start[:n], slice(None), *start[n + 1 :])].astype(float) for n in range(block.ndim)]
@@ -66,7 +66,7 @@ def contract_others(block: Any, vectors: Any, keep: Any) -> Any:
 def leading_column(W: BooleanCP, k: int, mode: int) -> Any:
     """Return the column of atom k (of its leading pattern if L > 1) along a mode, scaled to a largest size of one.
 
-    Its sign is that of `real_columns`: the mode that carries the size carries the sign of the atom, too.
+    Its sign is that of `real_columns`: the mode that carries the size of the atom also carries its sign.
     """
     atom = W.atoms[k]
     if atom.rank == 1:
@@ -80,7 +80,7 @@ def leading_column(W: BooleanCP, k: int, mode: int) -> Any:
 def block_image(W: BooleanCP, k: int, modes: Any) -> Any:
     """Return the real part of atom k with its weight over two modes (rows, columns); NaN where undetermined.
 
-    Further modes are contracted with their leading patterns.
+    Other modes are contracted with their leading patterns.
     """
     atom = W.atoms[k]
     others = [n for n in range(W.ndim) if n != atom.mode]

@@ -1,12 +1,12 @@
-"""The steps from a recording to a tensor: filters, references, trials, bad parts.
+"""The steps from a recording to a tensor: filters, references, trials, rejection.
 
 A labelled array enters each step. A labelled array leaves, so that steps compose with `pipe`. No step changes its
 input.
 
 A recording is an xarray DataArray with a mode "time" (coordinates in seconds) and, for most steps, a mode "channel".
-Each step notes itself in ``attrs["preparation"]``, which a saved decomposition remembers. Stretches of time that do
-not follow each other (two sessions, say) are told apart by a coordinate "segment" along time: no filter runs and no
-trial reaches across their border. Trials may differ in length and have bad channels of their own: what they lack is
+Each step adds a line to ``attrs["preparation"]``, which is saved with a decomposition. Parts that do
+not follow each other in time (two sessions, say) have a coordinate "segment" along time: no filter and no
+trial crosses the boundary. Trials may differ in length and have their own bad channels: what they lack is
 NaN, which counts as missing. Columns of a table of trials are coordinates of the mode "trial".
 """
 

@@ -49,21 +49,21 @@ def select_condition(X: DataArray, condition: str) -> DataArray:
     """Return the part of a recording under one condition.
 
     A condition is a value of a coordinate along some mode (events of MNE epochs, a column of a table of trials), or a
-    stretch of time listed in ``attrs`` (NeuroTycho recordings, MNE annotations). Case does not matter, and of a label
-    with tags such as "go/left" one tag is enough.
+    period listed in ``attrs`` (NeuroTycho recordings, MNE annotations). Case does not matter; for a label
+    with tags such as "go/left", one tag is enough.
 
     Parameters
     ----------
     X : DataArray
         The recording.
     condition : str
-        Its label, looked for in the coordinate "condition" first, then in all others; or "name=label" for the
+        Its label, searched first in the coordinate "condition", then in all others; or "name=label" for the
         coordinate of that name.
 
     Returns
     -------
     DataArray
-        The part; stretches apart in time get a coordinate "segment".
+        The part; periods separated in time get a coordinate "segment".
 
     Examples
     --------
@@ -99,9 +99,10 @@ def _columns(X: DataArray, condition: str) -> dict[str, np.ndarray]:
         return columns
     known = sorted({label for label, _, _ in list_conditions(X)})
     if "event_onset" in X.attrs and "trial" not in X.dims:
-        lasting = f", there are {', '.join(known)}" if known else ""
+        lasting = f"; there are {', '.join(known)}" if known else ""
         raise ValueError(
-            f"No stretch of the recording is {condition!r}{lasting}. Events are cut at: cut_trials, --cut {condition}."
+            f"No period of the recording has the condition {condition!r}{lasting}. To cut at events, use "
+            f"cut_trials (--cut {condition})."
         )
     if known:
         raise ValueError(f"There is no condition {condition!r}; there are {', '.join(known)}.")
@@ -111,24 +112,24 @@ def _columns(X: DataArray, condition: str) -> dict[str, np.ndarray]:
 
 
 def find_rows(columns: Mapping[str, np.ndarray], condition: str) -> tuple[str, np.ndarray]:
-    """Return the column that has a condition, and the rows under it."""
+    """Return the column that contains a condition, and its rows."""
     found = columns_with(columns, condition)
     if not found:
         labels = columns.get("condition", next(iter(columns.values())))
         known = sorted({str(label) for label in labels})
         listing = ", ".join(known[:MAX_KNOWN]) + (f" and {len(known) - MAX_KNOWN} more" if known[MAX_KNOWN:] else "")
         others = [name for name in columns if name != "condition"] if "condition" in columns else []
-        further = f"; further columns: {', '.join(others)}" if others else ""
+        further = f"; other columns: {', '.join(others)}" if others else ""
         raise ValueError(f"There is no condition {condition!r}; there are {listing}{further}.")
     if len(found) > 1 and "condition" not in found:
         names = " or ".join(f"{name}={condition}" for name in found)
-        raise ValueError(f"The condition {condition!r} is in several columns: write {names}.")
+        raise ValueError(f"Several columns contain the condition {condition!r}: write {names}.")
     name = "condition" if "condition" in found else next(iter(found))
     return name, found[name]
 
 
 def columns_with(columns: Mapping[str, np.ndarray], condition: str) -> dict[str, np.ndarray]:
-    """Return the rows under a condition for each column that has it; "name=label" looks in one column only."""
+    """Return the rows with a condition for each column that contains it; "name=label" looks in one column only."""
     found = {name: _rows(values, condition) for name, values in columns.items() if values.dtype.kind in "USOb"}
     found = {name: rows for name, rows in found.items() if len(rows)}
     name, _, label = condition.partition("=")
@@ -149,7 +150,7 @@ def is_condition(label: str, condition: str) -> bool:
 
 
 def list_conditions(X: DataArray) -> list[tuple[str, float, float]]:
-    """Return the stretches of time of a recording: label, first and last second of each.
+    """Return the conditions of a recording: the label, start and end (s) of each period.
 
     Examples
     --------

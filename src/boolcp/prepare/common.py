@@ -1,4 +1,4 @@
-"""What the steps share."""
+"""Helpers that the preparation steps share."""
 
 from itertools import pairwise
 from typing import Any
@@ -33,7 +33,7 @@ def sampling_rate(X: DataArray) -> float:
 
 
 def segments(X: DataArray) -> list[DataArray]:
-    """Return the stretches of X without a gap in time."""
+    """Return the parts of X without a gap in time."""
     need_mode(X, "time", "this step")
     if "segment" not in X.coords:
         return [X]
@@ -43,7 +43,7 @@ def segments(X: DataArray) -> list[DataArray]:
 
 
 def labels_of(X: DataArray, dim: str) -> np.ndarray:
-    """Return the coordinates of a mode, or its positions if it has none."""
+    """Return the coordinates of a mode, or the positions 0, 1, .. if it has none."""
     return X.coords[dim].values if dim in X.coords else np.arange(X.sizes[dim])
 
 
@@ -56,7 +56,7 @@ def label_text(label: Any) -> str:
 def need_labels(X: DataArray, what: str) -> None:
     """Raise unless X is a DataArray."""
     if not is_labelled(X):
-        raise TypeError(f"{what} needs an xarray DataArray with named modes, got {type(X).__name__}.")
+        raise TypeError(f"{what.capitalize()} needs an xarray DataArray with named modes, got {type(X).__name__}.")
 
 
 def need_mode(X: DataArray, dim: str, what: str) -> None:
@@ -64,7 +64,9 @@ def need_mode(X: DataArray, dim: str, what: str) -> None:
     need_labels(X, what)
     if dim not in X.dims:
         names = ", ".join(map(str, X.dims))
-        raise ValueError(f"The mode {dim!r} is needed for {what}; the modes are {names}. Name them (dims=, --dims).")
+        raise ValueError(
+            f"{what.capitalize()} needs the mode {dim!r}; the modes are {names}. Name them (dims=, --dims)."
+        )
 
 
 def floating(X: DataArray) -> DataArray:
@@ -73,9 +75,9 @@ def floating(X: DataArray) -> DataArray:
 
 
 def noted(result: DataArray, X: DataArray, step: str, unit: str | None = None) -> DataArray:
-    """Return the result with the attributes of X, the step added to its preparation, and its unit where that is new.
+    """Return the result with the attributes of X, the step added to its preparation, and the unit if it changed.
 
-    `unit` has a place for the unit of X, as in "log10 {}"; it is left out where that is not known.
+    `unit` may contain the unit of X, as in "log10 {}"; it is omitted if that is unknown.
     """
     attrs = {name: value for name, value in X.attrs.items() if name != "preparation"}
     if unit is not None and ("units" in attrs or "{" not in unit):

@@ -17,22 +17,22 @@ def reject(
     table: Table | None = None,
     label: str | None = None,
 ) -> DataArray:
-    """Return X with its bad parts as NaN: a bad channel in a single trial costs this channel in this trial only.
+    """Return X with its bad parts as NaN: a channel that is bad in one trial is lost in that trial only.
 
     Parameters
     ----------
     X : DataArray
-        The tensor, or a recording that is not yet cut (filter it first: a filter cannot run over NaN).
+        The tensor, or a continuous recording (filter it first: filters cannot handle NaN).
     peak_to_peak : float, optional
-        The largest difference along "time" that is believed, in the unit of X: a channel in a trial that exceeds it
+        The largest plausible range along "time", in the unit of X: a channel that exceeds it in a trial
         is rejected, as by `reject` of MNE.
     flat : float, optional
-        The least difference along "time" that is believed.
+        The smallest plausible range along "time".
     table : DataFrame, mapping or DataArray of bool, optional
-        What is bad: columns with the names of modes (channel and trial), one row for each bad part, a part is bad at
-        the labels of its row; or an array, True where X is bad, over some of its modes.
+        What is bad: columns with the names of modes (channel and trial) and one row for each bad part, given by
+        its labels; or an array over some of the modes of X, True where X is bad.
     label : str, optional
-        Reject the time of events whose condition begins with it, in any case: "bad" takes the annotations BAD of MNE.
+        Reject the time of events whose condition begins with this text (case is ignored): "bad" for MNE's annotations.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What is done to the signals of a recording: reference, filters, envelope, scale."""
+"""Signal processing of a recording: reference, filters, envelope, scale."""
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
@@ -12,7 +12,7 @@ from boolcp.prepare.trials import join
 
 
 def common_average(X: DataArray) -> DataArray:
-    """Return X minus the mean over its channels at each moment.
+    """Return X minus the mean over its channels at each time.
 
     Examples
     --------
@@ -28,14 +28,14 @@ def common_average(X: DataArray) -> DataArray:
 
 
 def bipolar(X: DataArray, pairs: Iterable[tuple[Any, Any]]) -> DataArray:
-    """Return the differences of pairs of channels; a pair is named "a-b" and lies at the midpoint of its electrodes.
+    """Return the differences between pairs of channels, named "a-b" and placed at the midpoint of the two electrodes.
 
     Parameters
     ----------
     X : DataArray
         The recording; its coordinates "x" and "y" (positions) and "area" are carried over where they exist.
     pairs : sequence of pairs
-        Labels of the two channels of each pair, as `read_pairs` gives them. Pairs with a channel that X does not have
+        Labels of the two channels of each pair, as `read_pairs` returns them. Pairs with a channel that X lacks
         are left out.
 
     Returns
@@ -71,7 +71,7 @@ def bipolar(X: DataArray, pairs: Iterable[tuple[Any, Any]]) -> DataArray:
 
 
 def band_pass(X: DataArray, low: float | None, high: float | None, *, order: int = 4) -> DataArray:
-    """Return X filtered along time to the band from low to high (Hz), forward and backward, so without delay.
+    """Return X band-passed along time from low to high (Hz), forward and backward, and so without delay.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def log10(X: DataArray) -> DataArray:
 
 
 def center(X: DataArray, dim: str) -> DataArray:
-    """Return X minus its mean along one mode: centering along "state" leaves what differs between states.
+    """Return X minus its mean along one mode: centering along "state" keeps only what differs between states.
 
     Examples
     --------
@@ -227,7 +227,7 @@ def center(X: DataArray, dim: str) -> DataArray:
 
 
 def zscore(X: DataArray, dim: str = "channel") -> DataArray:
-    """Return X with mean zero and standard deviation one for each label of a mode, missing entries left out.
+    """Return X scaled to mean zero and standard deviation one for each label of a mode; missing entries are ignored.
 
     Examples
     --------
@@ -243,15 +243,15 @@ def zscore(X: DataArray, dim: str = "channel") -> DataArray:
     flat = np.flatnonzero(~(deviation.values > 0))
     if len(flat):
         names = ", ".join(str(labels_of(X, dim)[n]) for n in flat[:5])
-        raise ValueError(f"{len(flat)} of mode {dim!r} are constant and have no scale ({names}): drop them.")
+        raise ValueError(f"{len(flat)} entries of mode {dim!r} are constant and cannot be scaled ({names}): drop them.")
     result = (X - mean.astype(X.dtype)) / deviation.astype(X.dtype)
     return noted(result, X, f"z-score per {dim}", "standard deviations")
 
 
 def baseline(X: DataArray, start: float | None = None, stop: float | None = 0.0) -> DataArray:
-    """Return X minus its mean from start to stop (s, the stop left out) for each channel in each trial.
+    """Return X minus its mean from start to stop (s, stop excluded) for each channel in each trial.
 
-    None leaves a side open: the default is all before time 0.
+    None leaves a side open: the default is everything before time 0.
 
     Examples
     --------
@@ -272,16 +272,16 @@ def baseline(X: DataArray, start: float | None = None, stop: float | None = 0.0)
 
 
 def _along_time(X: DataArray, change: Callable[[np.ndarray], np.ndarray]) -> DataArray:
-    """Return X with each of its time series changed, segment by segment."""
+    """Return X with a function applied to each time series, segment by segment."""
     sampling_rate(X)
     pieces = [piece.copy(data=_map_rows(piece, change)) for piece in segments(X)]
     return join(pieces, "time")
 
 
 def _map_rows(X: DataArray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the changed time series of X as an array, one at a time so that no second copy is in double precision."""
+    """Return the transformed time series as an array, one at a time to avoid a second copy in double precision."""
     if X.dtype.kind == "f" and bool(X.isnull().any()):
-        raise ValueError("Filters and resampling cannot run over missing entries (NaN): use them first, then reject.")
+        raise ValueError("Filters and resampling need data without missing entries (NaN): filter first, then reject.")
     position = X.dims.index("time")
     rows = np.moveaxis(X.values, position, -1)
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
@@ -295,6 +295,6 @@ def _map_rows(X: DataArray, change: Callable[[np.ndarray], np.ndarray]) -> np.nd
 
 
 def _safe_log10(x: np.ndarray) -> np.ndarray:
-    """Return log10 x, with exact zeros (a silent stretch) set to the smallest positive value."""
+    """Return log10 x, with exact zeros (silence) set to the smallest positive value."""
     positive = x[x > 0]
     return np.log10(np.maximum(x, positive.min() if len(positive) else 1.0))

@@ -16,7 +16,7 @@ from boolcp.prepare.trials import padded, spans
 def count_events(
     units: Any, times: Any, trials: Any, *, bin_ms: float, start: float | None = None, stop: float | None = None
 ) -> DataArray:
-    """Return how often each unit fired in each bin of each trial: a tensor unit x time x trial of counts.
+    """Return the number of spikes of each unit in each bin of each trial: a tensor unit x time x trial.
 
     Parameters
     ----------
@@ -41,7 +41,9 @@ def count_events(
     """
     units, times, trials = (np.ravel(values) for values in (units, times, trials))
     if not len(units) == len(times) == len(trials) or not len(units):
-        raise ValueError(f"Vectors of events need one length, got {len(units)}, {len(times)} and {len(trials)}.")
+        raise ValueError(
+            f"The vectors of events must be equally long, got {len(units)}, {len(times)} and {len(trials)}."
+        )
     if not bin_ms > 0 or not np.isfinite(times.astype(float)).all():
         raise ValueError("Events need finite times and bins of positive length.")
     start = min(0.0, float(times.min())) if start is None else float(start)
@@ -69,7 +71,7 @@ def count_spikes(
     align: str | ArrayLike | None = None,
     units: ArrayLike | None = None,
 ) -> DataArray:
-    """Return how often each unit fired in each bin of each trial, from spike times of the whole session.
+    """Return the number of spikes of each unit in each bin of each trial, from spike times of the whole session.
 
     Parameters
     ----------
@@ -104,10 +106,10 @@ def count_spikes(
         units, spike_times = list(spike_times), list(spike_times.values())
     trains = [np.sort(np.ravel(train).astype(float)) for train in spike_times]
     if not trains or not bin_ms > 0:
-        raise ValueError(f"Counting needs units and bins of positive length, got {len(trains)} and {bin_ms} ms.")
+        raise ValueError(f"Counting needs units and bins of positive length, got {len(trains)} units and {bin_ms} ms.")
     columns, width = read_events(events), bin_ms / 1000
     zero, starts, stops = spans(columns, window_ms, align)
-    slack = 1e-9  # an edge at a whole number of bins stays there
+    slack = 1e-9  # so that rounding does not move an edge
     firsts = np.ceil((starts - zero) / width - slack)
     lasts = np.floor((stops - zero) / width + slack)
     kept = np.flatnonzero(lasts > firsts)

@@ -9,8 +9,8 @@ from boolcp.prepare.common import DataArray, label_text, labels_of, need_labels,
 from boolcp.result.labels import plain_values
 
 ONSETS, STOPS = ("onset", "start_time", "start"), ("stop", "stop_time", "end")
-CONDITIONS = ("condition", "trial_type", "description")  # what tables of BIDS and MNE call it
-EVENT = "event_"  # attributes of a recording that begin so are the columns of its table of events
+CONDITIONS = ("condition", "trial_type", "description")  # their names in the tables of BIDS and MNE
+EVENT = "event_"  # prefix of the attributes that are columns of the table of events
 
 Table = Any  # a pandas DataFrame, or a mapping of names to columns
 
@@ -27,7 +27,7 @@ def read_columns(table: Table) -> dict[str, np.ndarray]:
     sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
         listing = ", ".join(f"{name} {size}" for name, size in sizes.items())
-        raise ValueError(f"The columns of a table need one length, got {listing}.")
+        raise ValueError(f"The columns of a table must have the same length, got {listing}.")
     return columns
 
 
@@ -35,7 +35,7 @@ def _plain(values: np.ndarray) -> np.ndarray:
     """Return a column as numbers, dates or text."""
     values = np.atleast_1d(values)
     if values.ndim != 1:
-        raise ValueError(f"A column of a table needs one value for each row, got an array of shape {values.shape}.")
+        raise ValueError(f"A column of a table must have one value for each row, got an array of shape {values.shape}.")
     if values.dtype.kind not in "OT":
         return values
     values = values.astype(object)
@@ -56,15 +56,15 @@ def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
     X : DataArray
         The tensor.
     table : DataFrame or mapping of str to sequence
-        One row for each entry of the mode, in its order. A column with the name of the mode tells the rows apart
-        instead: rows are matched with the labels of the mode, and rows of no label are left out.
+        One row for each entry of the mode, in its order. If a column has the name of the mode, rows are
+        matched with the labels of the mode by this column, and rows without a matching label are ignored.
     dim : str, optional
-        The mode; by default "trial", or else the only mode with as many entries as the table has rows.
+        The mode; by default "trial", otherwise the only mode with as many entries as the table has rows.
 
     Returns
     -------
     DataArray
-        With one more coordinate for each column; a name that is taken gets the name of the mode before it.
+        With one more coordinate for each column; a name already in use is prefixed with that of the mode.
 
     Examples
     --------
@@ -118,14 +118,14 @@ def _row_order(X: DataArray, dim: str, columns: Mapping[str, np.ndarray], n_rows
     labels = labels_of(X, dim)
     missing = [label for label in labels if label_text(label) not in rows]
     if missing:
-        raise ValueError(f"The table has no row for {len(missing)} of the {dim}s, {missing[0]} for one.")
+        raise ValueError(f"The table has no row for {len(missing)} of the {dim}s, for example {missing[0]}.")
     return np.array([rows[label_text(label)] for label in labels], dtype=int)
 
 
 def list_events(X: DataArray) -> dict[str, np.ndarray]:
     """Return the table of events of a recording, {column: values}: their onset (s), stop, condition and more.
 
-    Recordings bring it from MNE annotations, BIDS events and NWB trials; `cut_trials` cuts at them.
+    It comes from MNE annotations, BIDS events or NWB trials; `cut_trials` cuts at these events.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def list_events(X: DataArray) -> dict[str, np.ndarray]:
 
 
 def set_events(X: DataArray, table: Table) -> DataArray:
-    """Return a recording with a table of its events, which must have a column "onset", in seconds of the recording.
+    """Return a recording with a table of its events, which must have a column "onset", in seconds.
 
     Columns of BIDS and NWB (`duration`, `trial_type`, `start_time`, `stop_time`) are understood.
 
@@ -162,11 +162,11 @@ def set_events(X: DataArray, table: Table) -> DataArray:
 
 
 def read_events(table: Table) -> dict[str, np.ndarray]:
-    """Return the columns of a table of events under the names used here: onset, stop, condition first."""
+    """Return the columns of a table of events under boolcp's names: onset, stop, condition first."""
     columns = read_columns(table)
     onset = next((name for name in ONSETS if name in columns), None)
     if onset is None:
-        raise ValueError(f"A table of events needs a column onset (s); it has {', '.join(columns) or 'none'}.")
+        raise ValueError(f"A table of events needs a column 'onset' (s); it has {', '.join(columns) or 'none'}.")
     times = {"onset": _seconds(columns.pop(onset), onset)}
     stop = next((name for name in STOPS if name in columns), None)
     if stop is not None:

@@ -1,4 +1,4 @@
-"""From a recording, or from trials of any length, to a tensor with a mode of trials."""
+"""From a recording, or from trials of unequal length, to a tensor with a mode of trials."""
 
 import warnings
 from collections.abc import Sequence
@@ -31,20 +31,20 @@ def cut_trials(
     Parameters
     ----------
     X : DataArray
-        The recording, with a mode "time". No trial reaches across the border of two segments.
+        The recording, with a mode "time". No trial crosses the boundary between two segments.
     ms : float or (float, float), optional
-        Length of a trial in milliseconds, or with `events` its start and stop around each of them. Without it each
+        Length of a trial in milliseconds or, with `events`, its start and stop around each event. Without it, each
         trial lasts from the onset of its event to its stop.
     events : DataFrame, mapping or str, optional
         A table with one row for each trial: its `onset` and, unless `ms` is given, its `stop` or `duration`, in
         seconds of the recording. All other columns become coordinates of the trials. A string is a condition of the
-        events that the recording brings (see `list_events`), or "all" of them. Without events, trials of `ms`
-        milliseconds follow each other, and a rest at the end of a segment is left out.
+        events of the recording (see `list_events`), or "all". Without events, trials of `ms`
+        milliseconds follow each other, and the remainder at the end of a segment is dropped.
     align : str or sequence of float, optional
         What becomes time 0 of each trial, in seconds of the recording: a column of the table, or one value for each
         event. By default the onset.
     n_trials : int, optional
-        Keep only the first ones; an error if there are fewer.
+        Keep only the first `n_trials`; it is an error if there are fewer.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def cut_trials(
     """
     need_mode(X, "time", "cutting into trials")
     if "trial" in X.dims:
-        raise ValueError("The data already has a mode 'trial': leave the cutting (--bin-ms, --cut) out.")
+        raise ValueError("The data already has a mode 'trial': do not cut it again (omit --bin-ms, --cut).")
     if events is None:
         if ms is None or np.ndim(ms) != 0:
             raise ValueError("Give the length of the trials in milliseconds (--bin-ms), or events to cut at (--cut).")
@@ -97,7 +97,7 @@ def _consecutive(X: DataArray, ms: float, n_trials: int | None) -> DataArray:
     onset = np.concatenate(onsets)
     if len(onset) == 0 or len(onset) < (n_trials or 0):
         length = X.sizes["time"] / rate
-        raise ValueError(f"{length:g} s of data give {len(onset)} trials of {ms:g} ms; {n_trials or 1} are needed.")
+        raise ValueError(f"{length:g} s of data give {len(onset)} trials of {ms:g} ms, but {n_trials or 1} are needed.")
     values = np.concatenate(arrays, axis=-2)[..., : n_trials or len(onset), :]
     result = _with_trials(X, np.swapaxes(values, -1, -2), np.arange(size) / rate)
     result = result.assign_coords(onset=("trial", onset[: values.shape[-2]], {"units": "s"}))
@@ -112,7 +112,7 @@ def _around(
     zero, starts, stops = spans(columns, ms, align)
     pieces, firsts, kept = _pieces(X, zero, starts, stops, rate, is_whole=ms is not None)
     if len(kept) == 0 or len(kept) < (n_trials or 0):
-        raise ValueError(f"{len(kept)} of {len(zero)} trials lie in the recording; {n_trials or 1} are needed.")
+        raise ValueError(f"{len(kept)} of {len(zero)} trials lie within the recording, but {n_trials or 1} are needed.")
     if len(kept) < len(zero):
         warnings.warn(f"{len(zero) - len(kept)} of {len(zero)} trials lie outside of the recording.", stacklevel=3)
     kept = kept[:n_trials]
@@ -127,7 +127,7 @@ def _around(
 
 
 def choose_events(X: DataArray, condition: str) -> dict[str, np.ndarray]:
-    """Return the events of a recording under one condition, or all."""
+    """Return the events of a recording with one condition, or all."""
     columns = list_events(X)
     if not columns:
         raise ValueError("The recording has no events to cut at: pass a table (events=, --trials).")
@@ -138,7 +138,7 @@ def choose_events(X: DataArray, condition: str) -> dict[str, np.ndarray]:
 
 
 def spans(columns: dict[str, np.ndarray], ms: Any, align: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return time 0, start and stop of each trial of a table, in seconds of the recording."""
+    """Return time 0, start and stop of each trial, in seconds of the recording."""
     zero = columns["onset"]
     if isinstance(align, str):
         if align not in columns or columns[align].dtype.kind not in "fiu":
@@ -155,16 +155,16 @@ def spans(columns: dict[str, np.ndarray], ms: Any, align: Any) -> tuple[np.ndarr
         return zero, columns["onset"], columns["stop"]
     start, stop = (0.0, float(ms)) if np.ndim(ms) == 0 else (float(edge) for edge in ms)
     if not start < stop:
-        raise ValueError(f"A trial from {start:g} to {stop:g} ms has no length: give start and stop in this order.")
+        raise ValueError(f"A trial from {start:g} to {stop:g} ms has no length: give start before stop.")
     return zero, zero + start / 1000, zero + stop / 1000
 
 
 def _pieces(
     X: DataArray, zero: np.ndarray, starts: np.ndarray, stops: np.ndarray, rate: float, *, is_whole: bool
 ) -> tuple[list[np.ndarray], list[int], np.ndarray]:
-    """Return the samples of each trial, the number of its first one after time 0, and which trials there are.
+    """Return the samples of each trial, the number of its first sample after time 0, and the trials that exist.
 
-    `is_whole` leaves out the trials that reach beyond the recording; else these are shorter.
+    `is_whole` drops trials that extend beyond the recording; otherwise they are cut off.
     """
     values = np.moveaxis(floating(X).values, X.dims.index("time"), -1)
     times = X["time"].values if "time" in X.coords else np.arange(X.sizes["time"]) / rate
@@ -193,7 +193,7 @@ def padded(pieces: Sequence[np.ndarray], firsts: Sequence[int]) -> tuple[np.ndar
     need = float_bytes(shape, dtype)
     if need > available_memory():
         raise MemoryError(
-            f"The trials, as long as the longest of them, need {need / 1e9:.1f} GB: check the longest, or resample."
+            f"The trials, padded to the longest of them, need {need / 1e9:.1f} GB: check the longest, or resample."
         )
     result = np.full(shape, np.nan, dtype)
     for n, (piece, begin) in enumerate(zip(pieces, firsts, strict=True)):
@@ -238,7 +238,7 @@ def stack_trials(
     Returns
     -------
     DataArray
-        The tensor. NaN counts as missing: a fit uses the samples that there are.
+        The tensor. NaN counts as missing: a fit uses the samples that exist.
 
     Examples
     --------
@@ -259,9 +259,9 @@ def stack_trials(
     values = [np.asarray(array) for array in arrays]
     shapes = sorted({array.shape for array in values})
     if not values or any(len(shape) != 2 or shape[0] != shapes[0][0] or shape[1] == 0 for shape in shapes):
-        raise ValueError(f"Trials are arrays channel x time with the same channels, got the shapes {shapes[:5]}.")
+        raise ValueError(f"Trials must be arrays channel x time with the same channels, got the shapes {shapes[:5]}.")
     if any(array.dtype.kind not in "fiub" for array in values):
-        raise ValueError(f"Trials are arrays of real numbers, got {values[0].dtype}.")
+        raise ValueError(f"Trials must be arrays of real numbers, got {values[0].dtype}.")
     rate = _common_rate(values, times) if sampling_rate is None else float(sampling_rate)
     begins = np.zeros(len(values)) if times is None else np.array([np.ravel(t)[0] for t in times], dtype=float)
     begins = begins if align is None else begins - _one_each(align, len(values))
@@ -277,12 +277,12 @@ def stack_trials(
 
 
 def _common_rate(values: Sequence[np.ndarray], times: Sequence[Any] | None) -> float:
-    """Return the sampling rate that the times of all trials have."""
+    """Return the sampling rate common to the times of all trials."""
     if times is None:
         raise ValueError("The sampling rate is unknown: pass sampling_rate, or the times of each trial.")
     vectors = [np.ravel(t).astype(float) for t in times]
     if [len(t) for t in vectors] != [array.shape[1] for array in values]:
-        raise ValueError("times needs one vector for each trial, with one time for each of its samples.")
+        raise ValueError("times must have one vector for each trial, with one time for each of its samples.")
     steps = np.concatenate([np.diff(t) for t in vectors])
     if not len(steps) or not np.median(steps) > 0 or not np.allclose(steps, np.median(steps), rtol=0.01):
         raise ValueError("The times of the trials are not evenly spaced and increasing: resample the trials first.")
@@ -292,12 +292,12 @@ def _common_rate(values: Sequence[np.ndarray], times: Sequence[Any] | None) -> f
 def _one_each(align: ArrayLike, n_trials: int) -> np.ndarray:
     moments = np.asarray(align, dtype=float)
     if moments.shape != (n_trials,) or not np.isfinite(moments).all():
-        raise ValueError(f"align needs one finite time for each of the {n_trials} trials.")
+        raise ValueError(f"align must have one finite time for each of the {n_trials} trials.")
     return moments
 
 
 def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = None) -> DataArray:
-    """Return several arrays as one: one after the other along a mode that they have, else side by side along a new one.
+    """Join several arrays: one after the other along a mode that they have, or side by side along a new one.
 
     Parameters
     ----------
@@ -306,7 +306,7 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
     dim : str
         The mode to join along.
     names : sequence of str, optional
-        One name for each array: the coordinate of a new mode, else a coordinate "part" along the joined one.
+        One name for each array: the coordinate of the new mode, or a coordinate "part" along an existing one.
 
     Returns
     -------
@@ -328,7 +328,7 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
         if other.dims != arrays[0].dims or sizes[0] != sizes[1]:
             shapes = [", ".join(f"{n} {d}" for d, n in X.sizes.items()) for X in (arrays[0], other)]
             raise ValueError(
-                f"Arrays of different modes or sizes cannot be joined along {dim!r}: {shapes[0]}; {shapes[1]}."
+                f"Arrays with different modes or sizes cannot be joined along {dim!r}: {shapes[0]}; {shapes[1]}."
             )
     if len(arrays) == 1 and not is_new:
         return arrays[0]

@@ -9,7 +9,7 @@ Bits = NDArray[np.bool_]
 Cuts = NDArray[np.int64]
 
 BLOCK = 16  # rows of a sweep that share a matrix product; by bench_maxcut.py
-MAX_SWEEPS = 1000  # of flips; rounding errors could otherwise let them go round in a circle. Seen: at most 30
+MAX_SWEEPS = 1000  # of flips, which rounding errors could otherwise repeat forever. Seen: at most 30
 MAX_STEPS = 100  # single flips for each bit and idle step. Seen: at most 4
 
 
@@ -134,7 +134,7 @@ def best_signed(rows: Array, Z: Array, signs: Array, values: Array) -> None:
 def flip_sweeps(F: Array, z: Bits, is_ratio: bool) -> Array:
     """Improve the bits z (d,) in place by sweeps over all of them until no flip helps; return s = F'z.
 
-    A flip is taken when it raises |s|^2, or |s|^2 / |z|^2 if is_ratio. The last bit is never taken away.
+    A flip is taken if it raises |s|^2, or |s|^2 / |z|^2 if is_ratio. The last bit is never removed.
     """
     d, p = F.shape
     s = np.empty(p)
@@ -171,16 +171,16 @@ def flip_search(
     """Improve the bits z (d,) in place by steepest single flips; return z'Cz, or z'Cz / |z|^2 if is_ratio.
 
     C (d, d) is given, or F (d, p) with C = FF' if is_thin, and the diagonal of C. Cz (d,) is the product C z,
-    spoiled. At a local optimum the search continues for n_idle steps without improvement (tabu: a flipped bit rests
+    overwritten. At a local optimum the search continues for n_idle steps without improvement (tabu: a flipped bit rests
     for about tenure steps) and ends with the best z seen. A ratio is maximized as z'Cz - t |z|^2 with t the best
-    ratio so far (Dinkelbach). The last bit is never taken away.
+    ratio so far (Dinkelbach). The last bit is never removed.
     """
     d = len(z)
     side = np.where(z, -1.0, 1.0)  # change of |z|^2 by a flip
     rest, score = np.zeros(d, np.int64), np.empty(d)
     count, total = int(np.sum(z)), np.sum(Cz * z)
     t = total / count if is_ratio else 0.0
-    rounding = 1e-13 * (np.abs(Cz).max() + np.abs(diagonal).max())  # total may be zero: drift is no improvement
+    rounding = 1e-13 * (np.abs(Cz).max() + np.abs(diagonal).max())  # the total may be zero; drift is no improvement
     best, last = total - t * count, 0
     for step in range(1, MAX_STEPS * (d + n_idle) + 1):
         if step - 1 - last > n_idle:
@@ -210,7 +210,7 @@ def flip_search(
 
 @njit(cache=True)
 def _best_flip(score: Array, rest: NDArray[np.int64], step: int, aspiration: float) -> int:
-    """Return the flip of highest score that does not rest at this step, unless it beats the aspiration."""
+    """Return the flip of highest score among bits that do not rest at this step, or that beat the aspiration."""
     best, top = 0, -np.inf
     for i in range(len(score)):
         if score[i] > top and (rest[i] < step or score[i] > aspiration):

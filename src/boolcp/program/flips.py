@@ -1,4 +1,4 @@
-"""Search over Boolean vectors for the largest z'Cz or z'Cz / |z|^2: starts, flips, and crossings of what they find."""
+"""Search over Boolean vectors for the largest z'Cz or z'Cz / |z|^2: starts, flips, and crossings of local optima."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from boolcp.program._kernels import best_signed, respond
 from boolcp.program.grams import MAX_FLIP_COST, Array, Bits, Gram, Quadratic, as_gram
 
-LARGE = 500  # rows beyond which crossings continue while they gain, and are searched longer
-MAX_ROUNDS = 4  # times the rounds that may pass without gain, at most
+LARGE = 500  # rows beyond which crossings continue while they gain; by bench_maxcut.py
+MAX_ROUNDS = 4  # largest multiple of `n_rounds`; by bench_maxcut.py
 DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 
 
@@ -86,14 +86,14 @@ def merge(*pools: Iterable[Found]) -> list[Found]:
 
 
 def best_of(pool: list[Found]) -> Bits:
-    """Return the best z; among equals up to rounding the one with the fewest ones, then with the earliest."""
+    """Return the best z; of those equal up to rounding, the one with the fewest ones, then with the earliest."""
     best = pool[0].value
     ties = [z for value, z in pool if value >= best - 1e-12 * abs(best)]
     return min(ties, key=lambda z: (z.sum(), (~z).tobytes()))
 
 
 def is_large(C: Gram) -> bool:
-    """Return True if C has many rows, each of them at hand."""
+    """Return True if C is dense and has many rows."""
     return len(C) > LARGE and not C.is_thin
 
 
@@ -102,7 +102,7 @@ def recombine(
 ) -> list[Found]:
     """Return the best of the pool after tabu searches from each and from crossings of random pairs.
 
-    There are `n_rounds` of them. For a large C they end after so many in a row that find nothing better, or MAX_ROUNDS
+    There are `n_rounds` of them. For a large C they end after that many in a row without improvement, or MAX_ROUNDS
     times as many.
     """
     pool = local_search(C, np.array([z for _, z in pool[:8]]), is_ratio, n_idle=n_idle // 3)

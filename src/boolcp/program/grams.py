@@ -1,4 +1,4 @@
-"""Gram matrices as the Boolean quadratic program asks for them: dense, or FF' with a thin F (d, p) at O(dp)."""
+"""Gram matrices for the Boolean quadratic program: dense, or FF' with a thin F (d, p) at cost O(dp)."""
 
 from typing import Any, Protocol
 
@@ -12,12 +12,12 @@ from boolcp.program.relaxation import DenseLift, Lift, ThinLift, eigenvalue_boun
 Array = NDArray[np.float64]
 Bits = NDArray[np.bool_]
 
-LARGE = 1000  # rows beyond which a bound below the largest eigenvalue takes more than ten seconds
+LARGE = 1000  # rows beyond which a bound better than the largest eigenvalue takes more than ten seconds
 MAX_FLIP_COST = 2e7  # multiplications that a search in a long mode may spend on flips; its bits are decided again later
 
 
 class Quadratic(Protocol):
-    """A symmetric matrix C (d, d) that is asked for products, rows and its diagonal, as an array is."""
+    """A symmetric matrix C (d, d) with products, rows and a diagonal, like an array."""
 
     def __matmul__(self, Z: NDArray[Any], /) -> Array:
         """Return C Z for columns Z (d, k) or one vector."""
@@ -48,7 +48,7 @@ class Gram(Quadratic, Protocol):
         """Return the nonzero rows, an exponent e, and C restricted to these rows and divided by 2^e."""
 
     def climb(self, z: Bits, Cz: Array, n_idle: int, tenure: int, is_ratio: bool) -> float:
-        """Improve z in place by flips, for n_idle steps beyond a local optimum; return its value. Cz is spoiled."""
+        """Improve z in place by flips, for n_idle steps beyond a local optimum; return its value. Cz is overwritten."""
 
     def lift(self, t: float) -> Lift:
         """Return the matrix C~ with z'(C - tI)z = [1; y]' C~ [1; y] / 4 for y = 2z - 1."""

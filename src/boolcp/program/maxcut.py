@@ -18,7 +18,7 @@ from boolcp.program.grams import Array, Bits, Gram, as_gram
 from boolcp.program.relaxation import EPSILON, round_hyperplanes, solve_sdp
 
 EXHAUSTIVE = 20  # entries of z up to which all vectors are compared; not tuned
-LONG = 4096  # beyond, the relaxation is left out where all starts climb to the same z
+LONG = 4096  # beyond, the relaxation is skipped if all starts lead to the same z; not tuned
 EFFORTS = ("quick", "default", "thorough")
 
 
@@ -33,7 +33,7 @@ class BooleanQuadratic:
     value : float
         Its objective: z'Cz, or z'Cz / |z|^2 for the ratio.
     bound : float or None
-        Proved upper bound on the objective of every Boolean vector; None when not asked for or not proved.
+        Proved upper bound on the objective of every Boolean vector; None if not requested or not proved.
 
     Examples
     --------
@@ -71,12 +71,12 @@ def maximize_boolean_quadratic(
     """Maximize z'Cz over z in {0,1}^d, z != 0.
 
     Up to d = 20 all Boolean vectors are compared and the answer is exact. Beyond, the answer is the best of
-    a search with random starts, and `bound` says how far from the optimum it can be at most.
+    a search with random starts, and `bound` limits how far it can be from the optimum.
 
     Parameters
     ----------
     C : array_like, shape (d, d)
-        Symmetric matrix. The ratio of value and bound means a quality only if it is positive semidefinite.
+        Symmetric matrix. The ratio of value and bound measures quality only if C is positive semidefinite.
     random_state : int, numpy.random.Generator, RandomState or None
         Source of randomness; equal seeds give equal results.
     starts : array_like of bool, shape (s, d), optional
@@ -113,7 +113,7 @@ def maximize_boolean_rayleigh(
 ) -> BooleanQuadratic:
     """Maximize z'Cz / |z|^2 over z in {0,1}^d, z != 0.
 
-    With C the Gram matrix of a residual this is the decrease of the squared loss by the best atom on z.
+    If C is the Gram matrix of a residual, this is the decrease of the squared loss by the best atom on z.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def maximize_boolean_rayleigh(
     random_state, starts, certify
         As in `maximize_boolean_quadratic`.
     effort : {"quick", "default", "thorough"}
-        Of the search, and of the proof: the bound is the largest eigenvalue or one in closed form, one within
+        Effort of the search and of the proof: the bound is the largest eigenvalue or a closed form, one within
         0.5 % of the value if that is reached soon (0.1 s for d = 150, 1 s for d = 300, 10 s for d = 1000; a larger C
         has the largest eigenvalue), or one within 0.01 % of it (a few times longer, and for every d).
 
@@ -151,7 +151,7 @@ def maximize_boolean_rayleigh(
 def _checked(
     C: ArrayLike, random_state: Any, starts: ArrayLike | None, certify: bool, effort: str, is_ratio: bool
 ) -> BooleanQuadratic:
-    """Check what the two doors are given and solve the program."""
+    """Check the arguments of the two public functions and solve the program."""
     matrix = _check_matrix(C)
     bits = _check_starts(starts, len(matrix))
     checks.check_choice(effort, "effort", EFFORTS)
@@ -205,7 +205,7 @@ def search(
     is_ratio: bool,
     proof: str = "eigenvalue",
 ) -> tuple[Bits, float, float | None]:
-    """Return z, its objective and the bound (None unless asked for and proved)."""
+    """Return z, its objective and the bound (None unless requested and proved)."""
     pool = local_search(C, first_starts(C, rng, starts, is_ratio), is_ratio)
     bound = None
     is_dual = certify and not is_ratio
@@ -235,7 +235,7 @@ def enumerate_all(C: Array, certify: bool, is_ratio: bool) -> tuple[Bits, float,
     """Return the best of all 2^d - 1 nonzero vectors, its objective, and that plus a rounding margin.
 
     The bits are split in two halves, so that all values are one matrix: a'Ca + b'Cb + 2 a'Cb. Of vectors
-    equal up to rounding, the one with the fewest ones is taken.
+    equal up to rounding, the one with the fewest ones wins.
     """
     d = len(C)
     half = d // 2

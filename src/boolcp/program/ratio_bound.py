@@ -5,7 +5,7 @@ multipliers N, P >= 0 of the first constraints and T >= 0 of the triangles
 
     z'Cz / |z|^2 = <C, X>  <=  lambda_max(C + sym(N) - sym(P) + Diag(P 1) + sum_ijk T_ijk (E_ii + E_jk - E_ij - E_ik)),
 
-however they were found. They are sought in closed form at a good z, then by a splitting (ADMM) of the relaxation.
+however they were found. They come from a closed form at a good z, then from a splitting (ADMM) of the relaxation.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,14 @@ from boolcp.program.relaxation import EPSILON, Array, prove_psd
 Bits = NDArray[np.bool_]
 Cuts = NDArray[np.int64]
 
-N_STEPS = {"quick": 0, "default": 150, "thorough": 600}  # of the splitting, at most; by bench_bounds.py
+N_STEPS = {"quick": 0, "default": 150, "thorough": 600}  # largest number of steps of the splitting; by bench_bounds.py
 TOLERANCE = {"quick": 1e-3, "default": 5e-3, "thorough": 1e-4}  # bound / value - 1 that is good enough
-OPTIMAL = 1e-6  # bound / value - 1 of a closed form that is taken without looking further
-CHECK = 10  # steps between two looks at the bound
+OPTIMAL = 1e-6  # bound / value - 1 at which a closed form is accepted at once
+CHECK = 10  # steps between two evaluations of the bound; not tuned
 FIRST_CUTS, NEXT_CUTS = 40, 60  # steps before the first triangles and between two lots; not tuned
 N_CUTS = 10  # triangles of each lot for each bit; not tuned
 AHEAD = 1.8  # over-relaxation of the splitting; not tuned
-CUT_RATE = 0.5  # steps of the multipliers of the triangles; 1 is the largest that is sure not to diverge
+CUT_RATE = 0.5  # step size for the multipliers of the triangles; up to 1 it cannot diverge; not tuned
 GRID = 36  # bits of the multipliers, relative to the value: their sums are then exact
 
 
@@ -76,7 +76,7 @@ def prove_ratio(C: Array, z: Bits, *, effort: str = "default", start: Multiplier
     z : ndarray of bool, shape (d,)
         A Boolean vector of large ratio; the better, the tighter the bound.
     effort : {"quick", "default", "thorough"}
-        The largest eigenvalue and the closed form only, the splitting down to 0.5 %, or down to 0.01 %.
+        Only the largest eigenvalue and the closed form, the splitting down to 0.5 %, or down to 0.01 %.
     start : Multipliers, optional
         Those of a similar matrix.
 
@@ -114,7 +114,7 @@ def closed_form(C: Array, z: Bits) -> Multipliers:
     """Return multipliers that make z an eigenvector to the eigenvalue z'Cz / |z|^2 = 1.
 
     On the ones S of z, P_ij = 2 (b_i - b_j)+ / |S| with b = 1 - C_SS 1 evens out the row sums. In every row outside,
-    the entries in S are brought to the sum zero: the largest are lowered (P), or the lowest raised (N), to a common
+    the entries in S are made to sum to zero: the largest are lowered (P), or the lowest raised (N), to a common
     level. Negative entries outside are raised to zero.
     """
     W = np.zeros(C.shape)
@@ -128,7 +128,7 @@ def closed_form(C: Array, z: Bits) -> Multipliers:
 
 
 def level_rows(A: Array) -> Array:
-    """Return what brings each row to the sum zero: largest entries lowered, or lowest raised, to a common level."""
+    """Return changes that make each row sum to zero: largest entries lowered, or lowest raised, to a common level."""
     sign = np.where(A.sum(axis=1, keepdims=True) > 0, 1.0, -1.0)
     ordered = -np.sort(-sign * A, axis=1)
     n = np.arange(1, A.shape[1] + 1)
@@ -138,7 +138,7 @@ def level_rows(A: Array) -> Array:
 
 
 def split(C: Array, z: Bits, start: Multipliers) -> Iterator[tuple[float, Multipliers]]:
-    """Yield an estimate of the bound and its multipliers every few steps of the splitting, for as long as asked."""
+    """Yield an estimate of the bound and its multipliers every few steps of the splitting, without end."""
     splitting = Splitting(C, z, start)
     for step in count(1):
         splitting.step()
@@ -173,7 +173,7 @@ class Splitting:
         split_rows(self.X, self.Y, self.U, AHEAD)
 
     def target(self) -> Array:
-        """Return the matrix to which X is the closest of its set."""
+        """Return the matrix that X approximates best within its set."""
         M = self.C.copy()
         add_cuts(M, self.cuts, self.T)
         M /= self.rho
@@ -222,7 +222,7 @@ def project_on_simplex(values: Array) -> Array:
 
 
 def prove(C: Array, value: float, multipliers: Multipliers, top: float | None = None) -> Proof | None:
-    """Return the bound that the multipliers prove for C, or None; `top` is what it is nearly, if that is known.
+    """Return the bound that the multipliers prove for C, or None; `top` is an estimate of it, if there is one.
 
     The multipliers are rounded to a grid on which their sums have no rounding errors. Adding them to C rounds each
     entry once, which moves no eigenvalue by more than epsilon times the Frobenius norm.

@@ -18,7 +18,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 class Lift(Protocol):
-    """A symmetric matrix A (n, n) over sign vectors x, of which the first entry stands for the constant."""
+    """A symmetric matrix A (n, n) over sign vectors x, whose first entry stands for the constant."""
 
     def __len__(self) -> int:
         """Return n = d + 1."""
@@ -114,8 +114,8 @@ def solve_sdp(
 ) -> Array:
     """Maximize <A, VV'> over matrices V (n, rank) with unit rows by the mixing method.
 
-    Sweeps end when one gains less than tol relative to the objective without its constant, the diagonal.
-    Momentum sets in after the first few, which need none.
+    Sweeps end when one gains less than tol relative to the objective without its constant part, the diagonal.
+    Momentum starts after the first few sweeps.
     """
     V = rng.standard_normal((len(A), rank))
     V /= np.linalg.norm(V, axis=1, keepdims=True)
@@ -129,7 +129,7 @@ def solve_sdp(
 
 
 def round_hyperplanes(V: Array, rng: np.random.Generator, n_roundings: int) -> NDArray[np.bool_]:
-    """Return Boolean vectors, one per row: the bits whose row of V is on the side of row 0."""
+    """Return Boolean vectors, one per row: a bit is on if its row of V is on the same side as row 0."""
     signs = V @ rng.standard_normal((V.shape[1], n_roundings)) >= 0
     return np.asarray((signs[1:] == signs[0]).T)
 
@@ -171,7 +171,7 @@ def factor_bound(F: Array, y: Array) -> float | None:
 def prove_psd(A: Array, y: Array, shifts: Iterable[float]) -> float | None:
     """Return the first of the shifts for which Diag(y) + shift I - A is proved positive semidefinite, or None.
 
-    The proof is a Cholesky factorization that runs to its end, with its largest backward error set aside.
+    The proof is a Cholesky factorization that succeeds, with a margin for its largest backward error.
     """
     for shift in shifts:
         S = -A

@@ -1,6 +1,6 @@
 """The report: a decomposition as one self-contained HTML page that opens offline.
 
-A decomposition enters, with its labels and what is known about the fit. One file leaves, with charts, tables, texts and
+A decomposition enters, with its labels and the record of its fit. One file leaves, with charts, tables, texts and
 the libraries that they need. The page loads nothing from elsewhere.
 """
 
@@ -37,10 +37,10 @@ def write_report(
     residual: Any = None,
     force: bool = False,
 ) -> None:
-    """Write one HTML page on a decomposition: data, fit, table of atoms, a card with charts for each, and origin.
+    """Write an HTML page about a decomposition: data, fit, table of atoms, a card with charts for each, and origin.
 
     The page loads nothing from elsewhere. Labels and values show on hover, the table sorts and filters, and a selected
-    atom stands out everywhere. Without scripts and in print, still pictures take the place of the charts. The page is
+    atom is highlighted everywhere. Without scripts and in print, still pictures replace the charts. The page is
     written completely or not at all.
 
     Parameters
@@ -48,15 +48,15 @@ def write_report(
     W : BooleanCP or BMP
         The decomposition, or a fitted model, which knows its parameters and history.
     path : str or path
-        The file, by custom ending in .html.
+        The file; its name usually ends in .html.
     provenance : dict, optional
         Where the result comes from, as `boolcp.io.load_provenance` returns it.
     history : sequence, optional
         The steps of the pursuit, `BMP.history_`; those of the provenance if None.
     stability : Stability, optional
-        How often the atoms come back in other fits, of the same decomposition; what W knows of it if None.
+        How often the atoms of this decomposition come back in other fits; by default what W records.
     residual : ResidualCheck, optional
-        What `boolcp.residuals.residual_check` says of the residual; that of the provenance if None.
+        The result of `boolcp.residuals.residual_check`; by default that of the provenance.
     force : bool
         Replace an existing file.
 
@@ -155,6 +155,6 @@ def with_stability(W: BooleanCP, stability: Any) -> BooleanCP:
     if len(atoms) != W.n_atoms or not all(
         a.mode == b.mode and np.array_equal(a.z, b.z) for a, b in zip(atoms, W.atoms, strict=True)
     ):
-        raise ValueError("stability is of a different decomposition: write the report of stability.decomposition.")
+        raise ValueError("stability belongs to a different decomposition: write the report of stability.decomposition.")
     known = replace(W.trust or Trust(), stability=stability.recurrence, stable_over=stability.over)
     return replace(W, trust=known)

@@ -1,4 +1,4 @@
-"""The libraries of the page, and JSON and labels that stay text within it."""
+"""The libraries of the page, and the escaping of JSON and labels."""
 
 import base64
 import hashlib
@@ -25,24 +25,24 @@ def plotly_source() -> Any:
 
 
 def datatables_files() -> Any:
-    """Return script and style of DataTables, which sorts and filters the table, as the package itables bundles it."""
+    """Return the script and style of DataTables, which sorts and filters the table, from the package itables."""
     folder = resources.files(load_extra("itables", "report")).joinpath("html")
     return tuple(folder.joinpath(f"dt_bundle.{ending}").read_text(encoding="utf-8") for ending in ("js", "css"))
 
 
 def held_script(source: Any) -> Any:
-    """Return type and text of an element that holds a script: as it is, or as JSON if HTML would read it."""
+    """Return the type and text of a script element: unchanged, or as JSON if HTML would misread it."""
     is_safe = not re.search(r"<!--|</?script", source, re.IGNORECASE)
     return ("text/plain", source) if is_safe else ("application/json", to_json(source))
 
 
 def script_hash(source: Any) -> str:
-    """Return the hash by which the page allows this inline script, and no other."""
+    """Return the hash with which the page allows only this inline script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
 def to_json(value: Any) -> Any:
-    r"""Return JSON that cannot end the element it stands in; arrays are written as typed arrays of Plotly.
+    r"""Return JSON that cannot close its HTML element; arrays become typed arrays of Plotly.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def to_json(value: Any) -> Any:
 
 
 def plain(text: str) -> Any:
-    """Return a label that Plotly shows as it is, although it reads some tags of HTML and templates in texts."""
+    """Return a label that Plotly shows unchanged, although it interprets some HTML tags and templates."""
     text = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace("%{", "&#37;{")
 
@@ -77,7 +77,7 @@ def _typed(array: Any) -> Any:
     """Return an array as Plotly reads it: base64 of small numbers, with the shape if it is not a vector."""
     kind = {"b": "u1", "i": "i4", "u": "i4"}.get(array.dtype.kind, "f4")
     if kind == "f4" and array.size and np.nanmax(np.abs(array)) > 1e3 * np.ptp(array):
-        kind = "f8"  # times far from zero, say: seven digits would blur them
+        kind = "f8"  # times far from zero, say, need more than seven digits
     array = np.ascontiguousarray(array, dtype=f"<{kind}")
     shape = {} if array.ndim == 1 else {"shape": ", ".join(map(str, array.shape))}
     return {"dtype": kind, "bdata": base64.b64encode(array.tobytes()).decode()} | shape

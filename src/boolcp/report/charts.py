@@ -26,12 +26,12 @@ from boolcp.report.ordering import bands
 from boolcp.report.words import result_error, value_label
 from boolcp.result.atoms import BooleanCP
 
-MAX_POINTS = 20_000  # of a line; beyond, the least and the largest of each stretch stay
+MAX_POINTS = 20_000  # of a line; beyond, the smallest and largest of each interval are kept
 MAX_CELLS = 25_000  # of an image; beyond, neighbors are averaged
 MAX_MARKERS = 60
 MAX_ELECTRODE_NAMES = 34
-FEW, LETTERS = 8, 20  # so many names have room for so many letters
-LETTERS_ACROSS = 42  # that a narrow chart has room for
+FEW, LETTERS = 8, 20  # up to this many names are shown with this many letters
+LETTERS_ACROSS = 42  # that fit across a narrow chart
 COLORS = (*LINES[:6], "#8A8A8A")  # without black, which a dark page would hide
 OUTLINE, ZERO = "#6B6B6B", "#9A9A9A"
 BITS = [[0, OFF], [0.5, UNKNOWN], [1, ON]]
@@ -63,7 +63,7 @@ def group_colors(n_groups: int) -> list[str]:
 
 
 def bit_values(W: BooleanCP, k: int) -> np.ndarray:
-    """Return how sure it is that each entry of an atom is on, from 0 to 1, as far as it is known; 0.5 without data."""
+    """Return the probability that each entry of an atom is on, if known; 0.5 without data."""
     atom = W.atoms[k]
     values = atom.z.astype(float)
     if W.trust is not None and W.trust.rise is not None:
@@ -74,7 +74,7 @@ def bit_values(W: BooleanCP, k: int) -> np.ndarray:
 
 
 def bit_texts(W: BooleanCP, k: int) -> list[str]:
-    """Return what to say of each bit of an atom: on or off, and how sure that is."""
+    """Return a text for each bit of an atom: on or off, and how certain that is."""
     atom, values = W.atoms[k], bit_values(W, k)
     unknown = (W.undetermined or {}).get(atom.mode, np.zeros(len(atom.z), dtype=bool))
     states = np.where(unknown, "no data", np.where(atom.z, "on", "off"))
@@ -88,7 +88,7 @@ def bit_texts(W: BooleanCP, k: int) -> list[str]:
 
 
 def boolean_chart(W: BooleanCP, k: int) -> Chart:
-    """Return where an atom is on: a map of electrodes if its mode has positions, else a strip; gray where in doubt."""
+    """Return where an atom is on: an electrode map if its mode has positions, else a strip; gray where uncertain."""
     atom, values, texts = W.atoms[k], bit_values(W, k), bit_texts(W, k)
     positions = positions_of(W, atom.mode)
     if positions is not None:
@@ -189,7 +189,7 @@ def share_chart(W: BooleanCP, names: Sequence[str], values: np.ndarray, label: s
 
 
 def together_charts(W: BooleanCP, mode: int) -> dict[str, Chart]:
-    """Return what all atoms are along one mode: strips where Boolean; where real, lines, or an image for names."""
+    """Return all atoms along one mode: strips if Boolean; if real, lines, or an image for named entries."""
     texts, charts = hover_labels(W, mode), {}
     boolean = [k for k in range(W.n_atoms) if W.atoms[k].mode == mode]
     real = [k for k in range(W.n_atoms) if W.atoms[k].mode != mode]
@@ -262,7 +262,7 @@ def _wilson(share: float, n: int) -> tuple[float, float]:
 
 
 def line(W: BooleanCP, mode: int, column: Any, color: Any, name: Any, texts: Any) -> Any:
-    """Return one line over a mode; a very long one keeps the least and the largest of each stretch."""
+    """Return one line over a mode; a very long one keeps the smallest and largest of each interval."""
     places = places_of(W, mode)
     kept = kept_points(column)
     x = np.arange(len(column)) if places is None else places
@@ -277,7 +277,7 @@ def line(W: BooleanCP, mode: int, column: Any, color: Any, name: Any, texts: Any
 
 
 def kept_points(column: Any) -> Any:
-    """Return which points of a line are drawn: all, or the least and the largest of each stretch of a very long one."""
+    """Return which points of a line are drawn: all, or the smallest and largest of each interval of a very long one."""
     if len(column) <= MAX_POINTS:
         return np.arange(len(column))
     stretches = np.array_split(np.arange(len(column)), MAX_POINTS // 2)
@@ -287,7 +287,7 @@ def kept_points(column: Any) -> Any:
 
 
 def places_of(W: BooleanCP, mode: int) -> Any:
-    """Return the coordinates along a mode if they are numbers in order, else None; dates are told by their names."""
+    """Return the coordinates along a mode if they are numbers in order, else None; dates are shown as names."""
     return None if is_date(W, mode) else line_places(W, mode)
 
 
@@ -297,18 +297,18 @@ def even_places_of(W: BooleanCP, mode: int) -> Any:
 
 
 def mode_label(W: BooleanCP, mode: int) -> Any:
-    """Return name and unit of a mode."""
+    """Return the name and unit of a mode."""
     unit = unit_of(W, mode)
     return f"{mode_text(W, mode)} ({unit})" if unit else mode_text(W, mode)
 
 
 def size_label(W: BooleanCP, k: int, mode: int) -> Any:
-    """Return what the numbers of an atom along a mode are: those of the tensor, or relative to the largest."""
+    """Return the label of the numbers of an atom along a mode: the measured quantity, or relative to the largest."""
     return value_label(W) if mode == carrier_mode(W, k) else "relative size"
 
 
 def hover_labels(W: BooleanCP, mode: int) -> Any:
-    """Return what to call each entry of a mode on hover: its coordinate with unit, and its further coordinates."""
+    """Return the hover text of each entry of a mode: its coordinate with unit, and its additional coordinates."""
     unit = unit_of(W, mode)
     name = mode_text(W, mode)
     labels = [f"{name} {text} {unit}".rstrip() for text in coordinate_text(W, mode)]
@@ -356,7 +356,7 @@ def _head(positions: np.ndarray, colors: Chart) -> list[Chart]:
 
 
 def _with_bands(layout: Chart, W: BooleanCP, mode: int) -> Chart:
-    """Return the layout with the colors and names of the groups of a mode above the chart, if it has such."""
+    """Return the layout with the colors and names of the groups of a mode, if any, above the chart."""
     found = bands(W, mode)
     if not found:
         return layout
@@ -407,14 +407,14 @@ def _axis(W: BooleanCP, mode: int, *, is_even: bool = False, is_upward: bool = F
 
 
 def _span(W: BooleanCP, mode: int, name: Any, step: Any = 1) -> Any:
-    """Return where the cells of an image lie along a mode."""
+    """Return the positions of the cells of an image along a mode."""
     places = even_places_of(W, mode)
     start, width = (0.0, 1.0) if places is None else (float(places[0]), _step(places))
     return {f"{name}0": start + width * (step - 1) / 2, f"d{name}": width * step}
 
 
 def _has_names(W: BooleanCP, mode: int) -> Any:
-    """Return True if numbers alone do not tell the entries of a mode apart: names, or further coordinates."""
+    """Return True if the entries of a mode have names or additional coordinates."""
     has_coords = coordinates_of(W, mode) is not None and places_of(W, mode) is None
     extra = {} if W.labels is None else W.labels.extra
     return has_coords or any(dim == W.mode_name(mode) for dim, _ in extra.values())
@@ -445,7 +445,7 @@ def _symmetric(values: Any) -> Any:
 
 
 def _with_legend(layout: Chart) -> Chart:
-    """Return the layout with a legend below the chart; what is shown is chosen in the table, not there."""
+    """Return the layout with a legend below the chart; atoms are selected in the table, not there."""
     place = {"orientation": "h", "y": 0, "yref": "container", "yanchor": "bottom"}
     legend = {"showlegend": True, "legend": place | {"itemclick": False, "itemdoubleclick": False}}
     return layout | legend | {"margin": layout["margin"] | {"b": 84}}

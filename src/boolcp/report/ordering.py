@@ -13,7 +13,7 @@ from boolcp.result.trust import Trust
 
 @dataclass(frozen=True)
 class Band:
-    """A stretch of neighbors under one condition: entries start <= i < stop."""
+    """A run of neighbors under one condition: entries start <= i < stop."""
 
     name: str
     start: int
@@ -33,7 +33,7 @@ def group_orders(W: BooleanCP) -> dict[int, np.ndarray]:
 
 
 def bands(W: BooleanCP, mode: int) -> list[Band]:
-    """Return the stretches of a mode with equal groups; none if it has no groups or they are spread."""
+    """Return the runs of a mode with equal groups; none if it has no groups or they are scattered."""
     labels = group_labels(W, mode)
     if labels is None:
         return []
@@ -45,14 +45,14 @@ def bands(W: BooleanCP, mode: int) -> list[Band]:
 
 
 def group_labels(W: BooleanCP, mode: int) -> np.ndarray | None:
-    """Return the group of each entry by the first further coordinate of a mode that has a few groups, or None."""
+    """Return the group of each entry by the first additional coordinate of a mode that has a few groups, or None."""
     names = [name for n, name in plotting.groups_of(W) if n == mode and name not in (W.dims or ())]
     values = further_of(W, mode, names[0]) if names else None
     return None if values is None else np.array([str(value) for value in values])
 
 
 def reordered(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
-    """Return W with the entries along a mode in another order."""
+    """Return W with the entries along a mode in a different order."""
     if np.array_equal(order, np.arange(len(order))):
         return W
     atoms = tuple(_reordered_atom(atom, mode, order) for atom in W.atoms)
@@ -67,7 +67,7 @@ def reordered(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
 
 
 def _reordered_trust(W: BooleanCP, mode: int, order: np.ndarray) -> Trust | None:
-    """Return what is known of the bits, in another order along a mode."""
+    """Return the confidence of the bits in a different order along a mode."""
     if W.trust is None:
         return None
 

@@ -1,4 +1,4 @@
-"""The figures of the page: a chart, and its still picture and text for print, for readers and without scripts."""
+"""The figures of the page: a chart, with a still picture and a text for print, screen readers and without scripts."""
 
 import base64
 import io
@@ -19,7 +19,7 @@ from boolcp.result.atoms import BooleanCP
 PANEL, IMAGE = (3.4, 2.3), (4.2, 2.3)  # inches
 MAX_ROWS = 8  # of a chart of usual height
 MAX_PRODUCTS = 4  # of an atom that are drawn side by side
-DPI, IMAGE_DPI = 150, 75  # of what is an image within the vector pictures; images of noise are large
+DPI, IMAGE_DPI = 150, 75  # of images within the vector pictures; images of noise are large
 SETTINGS = {
     "font.size": 8,
     "axes.linewidth": 0.6,
@@ -89,15 +89,15 @@ def atom_figure(W: BooleanCP, k: int, mode: int) -> Any:
     if np.isfinite(columns).any():
         peak = int(np.nanargmax(np.abs(columns).max(axis=1)))
         alt += f", largest at {plotting.coordinate_text(W, mode)[peak]} {unit_of(W, mode)}".rstrip()
-    note = f" (least and largest of each {-(-2 * len(columns) // charts.MAX_POINTS)} points)"
+    note = f" (smallest and largest of each {-(-2 * len(columns) // charts.MAX_POINTS)} points)"
     caption = f"{name}: {kind}" + (note if len(columns) > charts.MAX_POINTS else "")
     return figure(charts.real_chart(W, k, mode), alt, caption, lambda ax: plotting.plot_real(W, k, mode, ax))
 
 
 def doubt_text(W: BooleanCP) -> str:
-    """Return what gray means in pictures of bits, if there is any."""
+    """Return what gray means in pictures of bits, if there is gray."""
     return (
-        ", gray in doubt"
+        ", gray uncertain"
         if W.trust is not None and W.trust.rise is not None
         else (", gray without data" if W.undetermined else "")
     )
@@ -106,7 +106,7 @@ def doubt_text(W: BooleanCP) -> str:
 def with_leading(W: BooleanCP, k: int, mode: int) -> Any:
     """Return W with atom k as its leading pattern where that is what a panel shows, and whether it is.
 
-    It is for blocks, for sums of many products, and for maps, which show one value at each place.
+    This is the case for blocks, sums of many products, and maps, which show one value at each position.
     """
     atom = W.atoms[k]
     is_simple = atom.rank == 1 or W.ndim == 2
@@ -118,7 +118,7 @@ def with_leading(W: BooleanCP, k: int, mode: int) -> Any:
 
 
 def together_figures(W: BooleanCP) -> Any:
-    """Return the figures of all atoms together, for each mode; they have no still picture, the cards have."""
+    """Return the figures of all atoms together, for each mode; the still pictures are in the cards."""
     kinds = {
         "boolean": f"yellow on, blue off{doubt_text(W)}",
         "real": "real parts, largest size one",
@@ -178,7 +178,7 @@ def test_cells(test: Any, k: int) -> Any:
 
 
 def test_note(test: Any) -> str:
-    """Return how a test was made, in words."""
+    """Describe how a test was made."""
     ends = ("the highest condition", "the lowest") if len(test.conditions) > 2 else test.conditions[::-1]
     one, other = ends or ("", "")
     effect = f"Effect: {one} minus {other}; AUC: how often an entry of {one} exceeds one of {other}. "
@@ -199,9 +199,9 @@ def _cell(means: Any, k: int, c: Any) -> str:
 
 
 def figure(chart: Any, alt: str, caption: str, draw: Any = None, size: Any = PANEL, rows: Any = 0) -> Any:
-    """Return a chart as JSON with its text alternative, its caption and, if it can be drawn so, a still picture.
+    """Return a chart as JSON with its text alternative, its caption and, if possible, a still picture.
 
-    A chart with many rows, one for each atom, is higher.
+    A chart with many rows, one for each atom, is taller.
     """
     source = None if draw is None else still_picture(draw, size)
     words = {"alt": alt, "caption": caption, "is_wide": size == IMAGE or draw is None}

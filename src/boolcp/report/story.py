@@ -1,4 +1,4 @@
-"""The story of a decomposition: a few sentences in plain words, made from its numbers."""
+"""The story of a decomposition: a few sentences in plain words, written from its numbers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 
 
 def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any = None) -> list[str]:
-    """Return the sentences: what was found, whether it can be trusted, atom by atom, and what is left."""
+    """Return the sentences: what was found, whether it can be trusted, each atom, and what is left."""
     if not W.n_atoms:
         return ["No atom was found."]
     told = _order(W)
@@ -32,7 +32,7 @@ def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any =
 
 
 def _order(W: BooleanCP) -> list[int]:
-    """Return the atoms to tell of: those without which most of the variance is lost, but no noise if there is more."""
+    """Return the atoms to describe: those that explain most, without noise if there are others."""
     sizes = W.explained_unique() if has_shares(W) else np.abs(W.weights)
     ranked = np.argsort(-sizes, kind="stable")
     noise = is_noise(W)
@@ -108,7 +108,7 @@ def card_text(W: BooleanCP, k: int, tests: Tests) -> str:
 
 
 def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
-    """Return where an atom is on beyond the number: in which conditions, or the labels themselves if they are few."""
+    """Describe where an atom is on: in which conditions, or the labels themselves if they are few."""
     atom = W.atoms[k]
     found = best_test({name: test for name, test in tests.items() if test.conditions}, k, atom.mode)
     if found is not None:
@@ -119,7 +119,7 @@ def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
 
 
 def differ_text(W: BooleanCP, k: int, tests: Tests) -> str:
-    """Return what the real part of an atom differs in, or what the atom follows, most surely, as a sentence."""
+    """Return a sentence about what the real part of an atom differs in, or follows, most clearly."""
     rest = {name: test for name, test in tests.items() if not (test.conditions and test.is_boolean[k])}
     found = best_test(rest, k)
     if found is None:
@@ -136,7 +136,7 @@ def differ_text(W: BooleanCP, k: int, tests: Tests) -> str:
 
 
 def group_text(W: BooleanCP, k: int, name: str) -> str:
-    """Return in words in which groups an atom is on, those with most of it first."""
+    """Describe in which groups an atom is on, those with the largest share first."""
     atom = W.atoms[k]
     labels = np.array([str(value) for value in further_of(W, atom.mode, name)])
     names = [one for one in dict.fromkeys(labels.tolist()) if one]
@@ -164,7 +164,7 @@ def _part(n_on: int, n: int, group: str, entries: str) -> str:
 
 
 def _adjective(name: str, value: str) -> str:
-    """Return a value as it is said before a noun: with the name of its column if it means nothing alone."""
+    """Return a value as an adjective: with the name of its column if it means nothing by itself."""
     return f"{name}={value}" if value in ("True", "False") or value.replace(".", "").isdigit() else value
 
 
@@ -190,9 +190,9 @@ def _leftover(residual: Any) -> str:
     if residual is None:
         return ""
     if residual.is_noise:
-        return "What the atoms leave looks like white noise."
+        return "The residual looks like white noise."
     edges = dict(zip(residual.mode_names, residual.structure, strict=True))
-    return f"What the atoms leave is not white noise: structure remains, most along {max(edges, key=edges.get)}."  # type: ignore[arg-type]
+    return f"The residual is not white noise: structure remains, most along {max(edges, key=edges.get)}."  # type: ignore[arg-type]
 
 
 def number(n: int) -> str:

@@ -1,4 +1,4 @@
-"""Tests of the atoms against the conditions and covariates that the labels of a decomposition hold."""
+"""Tests of the atoms against the conditions and covariates in the labels of a decomposition."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from boolcp import plotting
 from boolcp.result.atoms import BooleanCP
 from boolcp.trust.conditions import ConditionTest, run_tests
 
-PLACES = ("x", "y", "z", "onset", "stop")  # numbers that are no covariates
+PLACES = ("x", "y", "z", "onset", "stop")  # numbers that are not covariates
 MAX_COVARIATES = 6
 ALPHA = 0.05
 
@@ -17,7 +17,7 @@ Tests = Mapping[str, ConditionTest]
 
 
 def find_tests(W: BooleanCP, provenance: Mapping[str, Any]) -> dict[str, ConditionTest]:
-    """Return a ConditionTest for each column that was asked for, or else for each that can be tested, by name."""
+    """Return a ConditionTest, by name, for each requested column or, by default, for each that can be tested."""
     asked = provenance.get("tests") or {}
     if asked:
         return run_tests(W, list(asked), next(iter(asked.values())).get("blocks"))
@@ -28,17 +28,17 @@ def find_tests(W: BooleanCP, provenance: Mapping[str, Any]) -> dict[str, Conditi
 def _can_be_tested(W: BooleanCP, name: str) -> bool:
     try:
         return bool(run_tests(W[[]], [name]))
-    except ValueError:  # one value only, or all are different
+    except ValueError:  # only one value, or all are different
         return False
 
 
 def _conditions(W: BooleanCP) -> list[str]:
-    """Return the coordinates with a few groups, but not modes that are groups themselves, of one entry each."""
+    """Return the coordinates with a few groups, except modes whose entries are the groups."""
     return [name for _, name in plotting.groups_of(W) if name not in (W.dims or ())]
 
 
 def _covariates(W: BooleanCP) -> list[str]:
-    """Return the coordinates with broken numbers along modes without places: reaction times, running speed."""
+    """Return the coordinates with fractional numbers along modes without positions: reaction times, running speed."""
     if W.labels is None:
         return []
     found = [
@@ -52,7 +52,7 @@ def _covariates(W: BooleanCP) -> list[str]:
 
 
 def best_test(tests: Tests, k: int, mode: int | None = None) -> tuple[str, ConditionTest] | None:
-    """Return name and test of what an atom differs in, or follows, most surely, if anything, along one or any mode."""
+    """Return the name and test of what an atom differs in, or follows, most clearly, along one or any mode; or None."""
     fitting = [(name, test) for name, test in tests.items() if mode in (None, test.mode)]
     fitting = [(name, test) for name, test in fitting if test.p_adjusted[k] <= ALPHA]
     return min(fitting, key=lambda pair: pair[1].p_adjusted[k]) if fitting else None

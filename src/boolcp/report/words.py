@@ -1,4 +1,4 @@
-"""What the page says in words and numbers: data, fit, atoms, origin."""
+"""The words and numbers of the page: data, fit, atoms, origin."""
 
 import base64
 import json
@@ -16,14 +16,14 @@ from boolcp.trust.verdict import verdicts
 
 MAX_NAMES = 60
 MAX_SEARCHED = 50_000  # labels of a mode that the page holds for the search
-FEW_OFF = 3  # so many entries that are off are named instead of all that are on
+FEW_OFF = 3  # up to this many entries that are off are named instead of those that are on
 # what the page shows elsewhere, or not as a parameter
 SHOWN_APART = {"history", "parameters", "versions", "data", "command", "random_state", "stop_reason", "is_partial"}
 SHOWN_APART |= {"tests", "residual_check"}
 
 
 def describe_modes(W: BooleanCP) -> Any:
-    """Return name, size and coordinates of each mode, one dict for each."""
+    """Return the name, size and coordinates of each mode, one dict each."""
     rows = []
     for n, size in enumerate(W.shape):
         labels = plotting.coordinate_text(W, n)
@@ -51,7 +51,7 @@ def _range_text(labels: Any, unit: str) -> Any:
 
 
 def describe_data(W: BooleanCP, provenance: dict[str, Any]) -> Any:
-    """Return what is known of the decomposed tensor, as pairs of a name and a text."""
+    """Describe the decomposed tensor, as pairs of a name and a text."""
     pairs = [("Shape", shape_text(W))]
     if W.labels is not None and W.labels.name:
         pairs.append(("Quantity", value_label(W)))
@@ -75,7 +75,7 @@ def describe_data(W: BooleanCP, provenance: dict[str, Any]) -> Any:
 
 
 def describe_residual(W: BooleanCP, check: Any) -> Any:
-    """Return what is left over, as pairs of a name and a text."""
+    """Describe the residual, as pairs of a name and a text."""
     if check is None:
         return []
     edges = ", ".join(f"{name} {edge:.2f}" for name, edge in zip(check.mode_names, check.structure, strict=True))
@@ -90,7 +90,7 @@ def describe_residual(W: BooleanCP, check: Any) -> Any:
 
 
 def missing_text(n_missing: int, n_entries: int) -> str:
-    """Return how many entries are missing, in words; None stands for some."""
+    """Return how many entries are missing, in words; None means an unknown number."""
     if n_missing == 0:
         return "none"
     count = "some" if n_missing is None else f"{n_missing} of {n_entries} ({percent(n_missing / n_entries)})"
@@ -98,7 +98,7 @@ def missing_text(n_missing: int, n_entries: int) -> str:
 
 
 def describe_fit(W: BooleanCP, provenance: dict[str, Any]) -> Any:
-    """Return how good the fit is, as pairs of a name and a text."""
+    """Describe the quality of the fit, as pairs of a name and a text."""
     pairs = [("Atoms", str(W.n_atoms))]
     if has_shares(W):
         pairs += [
@@ -118,7 +118,7 @@ def result_error(W: BooleanCP) -> Any:
 
 
 def describe_atoms(W: BooleanCP) -> list[dict[str, Any]]:
-    """Return numbers and words on each atom, in their order; sort keys end in `_order`."""
+    """Return numbers and words about each atom, in order; sort keys end in `_order`."""
     known, nothing = W.trust or Trust(), np.full(W.n_atoms, np.nan)
     alone, unique = (W.explained_alone(), W.explained_unique()) if has_shares(W) else (nothing, nothing)
     judged, sure = verdicts(W), sure_share(W)
@@ -158,7 +158,7 @@ def describe_atoms(W: BooleanCP) -> list[dict[str, Any]]:
 
 
 def trust_columns(W: BooleanCP) -> list[tuple[str, str]]:
-    """Return key and head of the columns on trust that the table of atoms has."""
+    """Return the key and heading of each column on trust in the table of atoms."""
     known = W.trust or Trust()
     found = [("sure", "sure bits")] if sure_share(W) is not None else []
     found += [("stability", "stability")] if known.stability is not None else []
@@ -166,7 +166,7 @@ def trust_columns(W: BooleanCP) -> list[tuple[str, str]]:
 
 
 def trust_notes(W: BooleanCP) -> list[str]:
-    """Return what the columns on trust mean, in words."""
+    """Explain the columns on trust."""
     known = W.trust or Trust()
     notes = ["sure bits: share of the bits that the data leave at least 95 % sure"] if sure_share(W) is not None else []
     if known.stability is not None:
@@ -179,18 +179,18 @@ def trust_notes(W: BooleanCP) -> list[str]:
 
 
 def packed(z: np.ndarray) -> str:
-    """Return bits as text, eight in each byte, the first in the lowest place."""
+    """Return bits as text, eight in each byte, the first in the lowest position."""
     return base64.b64encode(np.packbits(z, bitorder="little").tobytes()).decode()
 
 
 def search_labels(W: BooleanCP) -> dict[str, list[str]]:
-    """Return the labels of the modes along which atoms are Boolean, by which atoms are found; not of very long ones."""
+    """Return the labels of the Boolean modes, by which the page searches atoms; without very long modes."""
     modes = sorted({atom.mode for atom in W.atoms})
     return {str(n): plotting.coordinate_text(W, n) for n in modes if W.shape[n] <= MAX_SEARCHED}
 
 
 def on_text(W: BooleanCP, k: int) -> str:
-    """Return where an atom is on, in words: runs of neighbors along numbers as ranges, names one by one."""
+    """Describe where an atom is on: runs of neighboring numbers as ranges, names one by one."""
     atom = W.atoms[k]
     names, unit = plotting.coordinate_text(W, atom.mode), unit_of(W, atom.mode)
     n_off = len(atom.z) - atom.n_ones
@@ -209,12 +209,12 @@ def on_text(W: BooleanCP, k: int) -> str:
 
 
 def has_names(W: BooleanCP, mode: int) -> bool:
-    """Return True if the entries of a mode are told apart by names, not by numbers in order."""
+    """Return True if the entries of a mode have names, not numbers in order."""
     return plotting.coordinates_of(W, mode) is not None and plotting.line_places(W, mode) is None
 
 
 def plural(W: BooleanCP, mode: int) -> str:
-    """Return what to call several entries of a mode."""
+    """Return the plural for entries of a mode."""
     if not W.dims:
         return f"entries of mode {mode}"
     name = W.mode_name(mode)
@@ -222,7 +222,7 @@ def plural(W: BooleanCP, mode: int) -> str:
 
 
 def verdict(diagnosis: Any) -> Any:
-    """Return in words whether the decomposition is the only one, or nothing where that was not asked."""
+    """Say whether the decomposition is unique, or nothing if that was not examined."""
     return "" if diagnosis is None else diagnosis.words
 
 
@@ -238,7 +238,7 @@ def describe_origin(provenance: dict[str, Any]) -> Any:
 
 
 def python_code(provenance: dict[str, Any]) -> str:
-    """Return the Python that makes the fit again, if the parameters are known."""
+    """Return the Python code that repeats the fit, if the parameters are known."""
     parameters = provenance.get("parameters")
     if not parameters or not provenance.get("method"):
         return ""
@@ -252,7 +252,7 @@ def has_shares(W: BooleanCP) -> Any:
 
 
 def title_of(W: BooleanCP, provenance: dict[str, Any]) -> str:
-    """Return the title of the page: the name of the recording, or what the numbers are."""
+    """Return the title of the page: the name of the recording, or of the measured quantity."""
     source = PurePath(str(provenance.get("data", {}).get("source") or ""))
     stem = source.name.partition(".")[0]
     name = "" if W.labels is None else W.labels.name or ""
@@ -267,7 +267,7 @@ def subtitle_of(W: BooleanCP) -> str:
 
 
 def value_label(W: BooleanCP) -> str:
-    """Return what the numbers of the tensor are, with their unit if it is known."""
+    """Return the measured quantity with its unit if known."""
     name, unit = (None, None) if W.labels is None else (W.labels.name, W.labels.value_unit)
     return f"{name or 'size'} ({unit or 'arbitrary units'})"
 

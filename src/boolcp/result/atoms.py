@@ -91,8 +91,8 @@ class Atom:
     def n_parameters(self) -> int:
         """Return the number of free real numbers, the weight included and the bits not.
 
-        Columns that are scaled against each other, or two matrices of columns that are mixed, make the same real part:
-        what that leaves open is not counted.
+        Columns scaled against each other, or two matrices of columns that are mixed, give the same real part:
+        this freedom is not counted.
         """
         if self.factors is None:
             return int(self.dense_block().size)
@@ -163,7 +163,7 @@ class BooleanCP:
         For each mode, the slices without any observed entry. Their real entries are unknown: `factors` and
         `to_tensor` have NaN there, and z is False.
     trust : Trust, optional
-        How sure atoms and bits are: what the fit and `boolcp.assess` found.
+        Measures of trust in atoms and bits, from the fit and `boolcp.assess`.
 
     Examples
     --------
@@ -505,7 +505,7 @@ class BooleanCP:
         return sums.explained_alone(self)
 
     def explained_unique(self) -> np.ndarray:
-        """Return for each atom the share of |X|^2 lost without it when the other weights are solved again, (K,).
+        """Return for each atom the share of |X|^2 lost without it when the other weights are recomputed, (K,).
 
         Examples
         --------
@@ -555,11 +555,11 @@ class BooleanCP:
         Parameters
         ----------
         refit : bool
-            Judge each bit by what the other slices tell of the atom's real part. These probabilities are calibrated.
+            Judge each bit by the atom's real part as the other slices show it. These probabilities are calibrated.
             False keeps the real part fixed as well: the rise of the loss when the bit is flipped, divided by
             2 sigma^2, is then the log odds. That is too optimistic where an atom is on in few slices.
         sigma : float, optional
-            Standard deviation of the noise; estimated from what the atoms leave of the data if None.
+            Standard deviation of the noise; by default estimated from the residual.
 
         Examples
         --------

@@ -1,4 +1,4 @@
-"""Background: real structure of low rank that no on/off atom describes."""
+"""Background: real low-rank structure that no on/off atom describes."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Background:
-    """What a fit leaves beside its atoms, as a matrix of low rank: the unfolding along one mode is ``left @ right.T``.
+    """Low-rank structure beside the atoms: its unfolding along one mode is ``left @ right.T``.
 
     Attributes
     ----------

@@ -1,19 +1,19 @@
-"""How sure is each bit? The log odds that it is right, given the other atoms, from the rise of the loss when it flips.
+"""How certain is each bit? The log odds that it is right, given the other atoms, from the rise of the loss if it flips.
 
 Seen from an atom z (x) V, slice i of the data without the other atoms is z_i V plus noise: a point x_i that belongs to
 the real part V or to zero. With V known, the rise of the loss when the bit is flipped, divided by 2 sigma^2, is the log
 odds. But V is estimated, from the slices that are on, the slice in question among them. The bit is therefore judged by
-the density of the slice under what *the other* slices tell of V,
+the density of the slice given V as *the other* slices show it,
 
     log odds of on  =  log N(x_i | s V_-i, sigma^2 (1 + u) I)  -  log N(x_i | 0, sigma^2 I)  +  log prior odds,
 
-with V_-i the mean of the k other slices that are on, shrunk by s = k S / (k S + p sigma^2), u = s / k for what is not
-known of V, and S the squared size of V without what noise adds to it [1]_. The slices count in the p dimensions in
-which V is free to move: all of them for a block, the tangent space of tensors of the same rank otherwise. Across V,
-where the rise does not see them, they have the expected norm. The share of ones among the other bits gives the prior
-odds. All of this holds given the other bits and atoms, which are estimated from the same data. The log odds are
-therefore multiplied by the cosine between V and its estimate, sqrt(S) / |V|, which is 1 without noise. Without it, bits
-said to be 90 to 95 % sure are wrong in 10 % of the cases at high noise, where 7 % are promised.
+with V_-i the mean of the k other slices that are on, shrunk by s = k S / (k S + p sigma^2), u = s / k for the
+uncertainty of V, and S the squared size of V without the part that noise adds [1]_. The slices count in the p
+dimensions in which V can vary: all of them for a block, the tangent space of tensors of the same rank otherwise.
+Orthogonal to V, where the rise does not depend on them, they have the expected norm. The share of ones among the other
+bits gives the prior odds. All of this holds given the other bits and atoms, which are estimated from the same data. The
+log odds are therefore multiplied by the cosine between V and its estimate, sqrt(S) / |V|, which is 1 without noise.
+Without it, bits given as 90 to 95 % certain are wrong in 10 % of the cases at high noise, where 7 % are expected.
 
 References
 ----------
@@ -27,7 +27,7 @@ import numpy as np
 if TYPE_CHECKING:
     from boolcp.result.atoms import Atom
 
-EXTRA_NOISE = 3.0  # standard errors by which the spread along an atom exceeds the noise before it is believed
+EXTRA_NOISE = 3.0  # standard errors by which the spread along an atom must exceed the noise; not tuned
 ROUNDING = 1e-12  # share of |V|^2 that counts as none, of an observed slice or of a variance
 
 

@@ -26,7 +26,7 @@ class Columns:
     boolean_mode : ndarray of int, shape (K,)
         The Boolean mode of each atom.
     loss : float
-        |X - W|^2 over the observed entries, as far as it is known.
+        |X - W|^2 over the observed entries, if known.
     """
 
     matrices: tuple[np.ndarray, ...]

@@ -38,9 +38,9 @@ class Labels:
         Units of the coordinates, by the name of the mode or of the other coordinate.
     extra : mapping of str to (str, ndarray)
         Other coordinates along a mode by their own name, with the name of the mode: the area of each channel, say.
-        Pictures know three names: "x" and "y", the positions of electrodes, and "condition", the state or stimulus.
+        Plots use three names: "x" and "y", the positions of electrodes, and "condition", the state or stimulus.
     name : str, optional
-        What the numbers of the tensor are.
+        The measured quantity.
     value_unit : str, optional
         Their unit.
     """
@@ -61,7 +61,7 @@ class Labels:
                 raise ValueError(f"{str(text)!r}, {what}, {problem}: rename it.")
 
     def _texts(self) -> Iterator[tuple[str, str]]:
-        """Yield every text of the labels, after what it is."""
+        """Yield every text of the labels, with a description."""
         yield from (("the name of a mode", dim) for dim in self.dims)
         yield from (("the name of a coordinate", name) for name in self.extra)
         yield from (("a unit", unit) for unit in (*self.units.values(), self.value_unit) if unit)
@@ -144,8 +144,8 @@ def to_xarray(W: "BooleanCP") -> Any:
     variance) for each atom, and the factor matrices `factor_<mode>`; a Boolean column is exactly 0 and 1. Atoms of rank
     one have one column each, along the dimension `atom`. Otherwise the columns run along `term`, and `term_atom` is
     the atom of each. A block atom has one term, its Boolean vector (nan in the other modes), and its real
-    part is `block_<atom>`. Entries that no observed entry of the tensor determines are nan. What is known about the
-    trust in atoms and bits is there as well: `bit_confidence_<mode>` has the probability that each bit is right,
+    part is `block_<atom>`. Entries that no observed entry of the tensor determines are nan. The measures of
+    trust in atoms and bits are included: `bit_confidence_<mode>` has the probability that each bit is right,
     `bit_rise_<mode>` the rise of the loss when it is flipped and, if entries are missing, `bit_share_<mode>` the
     observed part of the real part of its slice; nan for atoms that are real along the mode. If a mode or coordinate of
     the tensor has one of these names, all of them begin with the attribute `prefix`: `boolcp_weight`, ..
@@ -185,7 +185,7 @@ def to_xarray(W: "BooleanCP") -> Any:
 
 
 def name_prefix(W: "BooleanCP") -> str:
-    """Return what the names in the Dataset of a decomposition begin with: nothing, unless the tensor uses one of them.
+    """Return the prefix of the names in the Dataset of a decomposition: empty, unless the tensor uses one of them.
 
     Examples
     --------
@@ -213,7 +213,7 @@ class _Bits(NamedTuple):
 
 
 def bit_matrices(W: "BooleanCP") -> dict[str, _Bits]:
-    """Return what is known about the bits along each mode that has some, (d_n, K); nan for atoms real there."""
+    """Return the measures of the bits along each Boolean mode, (d_n, K); nan for atoms real there."""
     known = W.trust or Trust()
     confidence = () if log_odds(W) is None else W.bit_confidence()
     found = {"bit_confidence": confidence, "bit_rise": known.rise or (), "bit_share": known.share or ()}
@@ -246,7 +246,7 @@ def to_dataframe(W: "BooleanCP") -> Any:
 
 
 def atom_table(W: "BooleanCP") -> dict[str, np.ndarray]:
-    """Return what is known about each atom: arrays (K,) by name."""
+    """Return the properties of each atom: arrays (K,) by name."""
     dims = mode_names(W)
     table = {
         "weight": np.asarray(W.weights),
@@ -260,7 +260,7 @@ def atom_table(W: "BooleanCP") -> dict[str, np.ndarray]:
 
 
 def trust_table(W: "BooleanCP") -> dict[str, np.ndarray]:
-    """Return what is known about the trust in each atom: arrays (K,) by name, the verdict in words last."""
+    """Return the measures of trust in each atom: arrays (K,) by name, the verdict in words last."""
     from boolcp.trust.degeneracy import degeneracy
     from boolcp.trust.verdict import verdicts
 

@@ -1,4 +1,4 @@
-"""What a person reads of a decomposition: the table of its atoms, as text and in HTML, and one line."""
+"""Descriptions of a decomposition: the table of its atoms, as text and in HTML, and one line."""
 
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from boolcp.result.atoms import BooleanCP
 
 VERDICT = "verdict"
-MANY = 3  # atoms from which it is worth a word that they are all Boolean along one mode
+MANY = 3  # number of atoms from which the summary mentions that all are Boolean along one mode
 
 
 def summary(W: "BooleanCP") -> str:
-    """Return the title, the table of atoms and what is to be said about all of them, as text."""
+    """Return the title, the table of atoms and the sentences about all of them, as text."""
     rows = _table(W)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(map(_aligned, rows[0], row, widths)).rstrip() for row in rows]
@@ -82,7 +82,7 @@ def _verdicts(W: "BooleanCP") -> tuple[Any, ...]:
 
 
 def _closing_words(W: "BooleanCP") -> list[str]:
-    """Return the number of parameters and what is to be said about all atoms, one sentence in each line."""
+    """Return the number of parameters and the sentences about all atoms, one in each line."""
     from boolcp.trust.verdict import closing_words
 
     counts = f"{W.n_parameters} parameters and {W.n_bits} bits for {int(np.prod(W.shape, dtype=float))} entries."
@@ -94,11 +94,11 @@ def one_mode_words(W: "BooleanCP") -> str:
     """Return a hint if several atoms of a tensor are all Boolean along the same mode."""
     if W.n_atoms < MANY or W.ndim < 3 or len(set(W.boolean_mode.tolist())) > 1:
         return ""
-    return f"All atoms are on or off along mode {W.mode_name(W.atoms[0].mode)}: boolean_modes chooses the modes."
+    return f"All atoms are on or off along mode {W.mode_name(W.atoms[0].mode)}; choose other modes with boolean_modes."
 
 
 def proved_words(W: "BooleanCP") -> str:
-    """Return in words what the certificates prove about all atoms, or nothing if an atom has none."""
+    """Say what the certificates prove about all atoms, or nothing if an atom has none."""
     certificates = [atom.certificate for atom in W.atoms]
     if not certificates or np.isnan(certificates).any():
         return ""

@@ -235,7 +235,7 @@ def explained_unique(W: "BooleanCP") -> np.ndarray:
 def _inner_with_data(W: "BooleanCP") -> tuple[float, np.ndarray]:
     """Return |X|^2 and <X, M_k> of the data that was fitted."""
     if W.data_norm2 is None or W.data_inner is None:
-        raise ValueError("Shares of variance need the data: only a decomposition that was fitted has them.")
+        raise ValueError("Shares of variance need the data: only a fitted decomposition has them.")
     return W.data_norm2, W.data_inner
 
 

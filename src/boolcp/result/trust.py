@@ -1,4 +1,4 @@
-"""What is known about how far each atom can be trusted: numbers that a fit and the tests of a result leave behind."""
+"""Measures of trust: numbers about each atom and bit from a fit and from the tests of a result."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,7 +26,7 @@ class Trust:
     share : tuple of ndarray, (d_n,) each
         For each atom the observed part of the squared norm of its real part in each slice; None if X is complete.
     sigma : float
-        Standard deviation of the noise, from what the atoms leave of the data.
+        Standard deviation of the noise, estimated from the residual.
     p_value, p_adjusted : ndarray of shape (K,)
         Of the test whether the atom is more than noise, and with the false discovery rate controlled over the atoms.
     tested_by : str
@@ -36,9 +36,9 @@ class Trust:
     stable_over : str
         Which other fits: the scheme, their number and the mode.
     n_agree : int
-        How many starts of the search led to the solution; 0 if that is not known.
+        How many starts of the search led to the solution; 0 if unknown.
     n_rivals : int
-        How many other solutions it met, with other atoms and a loss higher by at most 0.5 %.
+        How many other solutions the search found, with other atoms and a loss higher by at most 0.5 %.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Trust:
     n_rivals: int = 0
 
     def take(self, positions: "Sequence[int] | np.ndarray") -> "Trust":
-        """Return what is known about some of the atoms.
+        """Return the measures of some of the atoms.
 
         Examples
         --------
@@ -88,7 +88,7 @@ class Trust:
 
 
 def rival_words(known: Trust) -> str:
-    """Return in words that the data allow other solutions, or nothing if the search gives no sign of it."""
+    """Say that the data allow other solutions, or nothing if the search gives no sign of it."""
     if known.n_rivals:
         many = "1 other solution has" if known.n_rivals == 1 else f"{known.n_rivals} other solutions have"
         return f"Other atoms fit as well: {many} a loss within 0.5 % of the best one. See boolcp.stability."
@@ -128,7 +128,7 @@ class UncertainBit(NamedTuple):
 
 
 def log_odds(W: "BooleanCP", sigma: float | None = None, *, refit: bool = True) -> tuple[np.ndarray, ...] | None:
-    """Return for each atom the log odds that each of its bits is right, (d_n,) each; None if they are not known."""
+    """Return for each atom the log odds that each of its bits is right, (d_n,) each; None if unknown."""
     known = W.trust
     if known is None or known.rise is None or known.sigma is None:
         return None
@@ -141,11 +141,11 @@ def log_odds(W: "BooleanCP", sigma: float | None = None, *, refit: bool = True) 
 
 
 def bit_confidence(W: "BooleanCP", sigma: float | None, *, refit: bool) -> tuple[np.ndarray, ...]:
-    """Return the probability that each bit is right; raise if the data have not been asked."""
+    """Return the probability that each bit is right; raise if it has not been computed from the data."""
     odds = log_odds(W, sigma, refit=refit)
     if odds is None:
         raise ValueError(
-            "The confidence of bits needs the data: a decomposition that was fitted has it, otherwise call "
+            "The confidence of bits needs the data: a fitted decomposition has it, otherwise call "
             "W = boolcp.assess(X, W)."
         )
     return tuple(np.exp(-np.logaddexp(0.0, -each)) for each in odds)
@@ -163,14 +163,14 @@ def uncertain_bits(W: "BooleanCP", below: float) -> list[UncertainBit]:
 
 
 def sure_share(W: "BooleanCP", least: float = 0.95) -> np.ndarray | None:
-    """Return for each atom the share of bits with a confidence of at least 95 %, (K,); None if it is not known."""
+    """Return for each atom the share of bits with a confidence of at least 95 %, (K,); None if unknown."""
     odds = log_odds(W)
     limit = np.log(least / (1 - least))
     return None if odds is None else np.array([np.mean(each >= limit) for each in odds], dtype=float)
 
 
 def noise_floor(atom: "Atom") -> float:
-    """Return how much of white noise of unit variance an atom of this kind can explain at most, as a norm, on average.
+    """Return the largest norm, on average, that an atom of this kind can explain of white noise of unit variance.
 
     It is a bound on the expectation of the largest <E, M> over all atoms M of norm one, the sum of the square roots of
     the sizes for rank one [1]_; noise exceeds it by t with probability exp(-t^2 / 2) at most.
@@ -187,7 +187,7 @@ def noise_floor(atom: "Atom") -> float:
 
 
 def stands_out(W: "BooleanCP", sigma: float) -> np.ndarray:
-    """Return which atoms explain more than an atom that was fitted to nothing but noise can, (K,)."""
+    """Return which atoms explain more than an atom fitted to pure noise can, (K,)."""
     if W.data_norm2 is None or W.data_inner is None or not W.n_atoms:
         return np.ones(W.n_atoms, dtype=bool)
     floors = np.array([noise_floor(atom) for atom in W.atoms]) + ABOVE_FLOOR

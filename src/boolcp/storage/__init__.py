@@ -1,6 +1,6 @@
-"""What holds the numbers of a tensor: an array, a mask, a list of entries, a file, a cluster, a small core.
+"""Storage of the numbers of a tensor: an array, a mask, a list of entries, a file, a cluster, a small core.
 
-Arrays that were checked enter. Small dense answers to the questions of `protocol` leave, the same for every storage.
+Checked arrays enter. Small dense answers to the questions of `protocol` leave, the same for every storage.
 Nothing in this room knows which question comes next, or why.
 """
 

@@ -36,7 +36,7 @@ class Passes:
 
 @dataclass(frozen=True)
 class Facts:
-    """What one look at all entries tells: |X|^2, the observed entries of each slice, Gram matrices; the passes made.
+    """Results of the first pass: |X|^2, the observed entries of each slice, Gram matrices; and the number of passes.
 
     `grams` holds X_n X_n' by mode, and X_n'X_n by ("columns", mode); `sketches` a block Q and X_n X_n'Q by mode.
     """
@@ -307,7 +307,7 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         return self._derived("restricted", W)
 
     def filled(self) -> LazyTensor:
-        """Return the complete lazy tensor with zeros in the missing places and the others scaled up for them."""
+        """Return the complete lazy tensor with zeros at the missing entries and the others scaled up to compensate."""
         scale = float(self.dtype.type(np.prod(self.shape, dtype=float) / self.n_observed))
         grams = {key: scale**2 * G for key, G in self._grams.items()}
         sketches = {n: (Q, scale**2 * CQ) for n, (Q, CQ) in self.facts.sketches.items()}

@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from boolcp.storage.protocol import Tensor
 
 LONG = 4096  # a mode with more entries is long: its Gram matrix would take more than 128 MiB
-THIN = 256  # an unfolding with at most so many columns is its own factor
-N_LEADING = 32  # directions kept of an unfolding with more columns
-N_POWER = 3  # power iterations that find them
+THIN = 256  # an unfolding with at most this many columns is its own factor; not tuned
+N_LEADING = 32  # directions kept of an unfolding with more columns; not tuned
+N_POWER = 3  # power iterations that find them; not tuned
 
 
 def is_long(d: int) -> bool:
@@ -53,7 +53,7 @@ def square_root(M: np.ndarray) -> np.ndarray:
 def leading_directions(data: "Tensor", mode: int, rank: int) -> np.ndarray:
     """Return nearly leading left singular vectors (d_n, rank) of the unfolding, by power iterations on a random block.
 
-    The iterations carry a few more directions than asked for. They always start from the same block.
+    The iterations carry a few more directions than requested. They always start from the same block.
     """
     d, others = data.shape[mode], [d for n, d in enumerate(data.shape) if n != mode]
     width = min(rank + 8, d, n_columns(data, mode))

@@ -114,7 +114,7 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
         return MaskedTensor(self._in_place(values), self.mask, is_zeroed=True)
 
     def filled(self) -> DenseTensor:
-        """Return the complete tensor with zeros in the missing places and the others scaled up to make up for them."""
+        """Return the complete tensor with zeros at the missing entries and the others scaled up to compensate."""
         scale = self.dtype.type(self._array.size / self.n_observed)
         return DenseTensor(self._in_place(self._array * scale))
 
@@ -160,7 +160,7 @@ class WeightedTensor(MaskedTensor):
         return WeightedTensor(self._in_place(values), self._in_place(self._weights), is_scaled=True)
 
     def filled(self) -> DenseTensor:
-        """Return the complete tensor without weights, zeros in the missing places, the others scaled up for them."""
+        """Return the complete tensor without weights, zeros at missing entries, the others scaled up to compensate."""
         scale = self.dtype.type(self._array.size / self.n_observed)
         return DenseTensor(self._in_place(self._unweighted() * scale))
 
@@ -288,9 +288,9 @@ class ListedTensor(ObservedStorage):
         return ListedTensor(self.indices, W.at(self.indices), self.shape)
 
     def filled(self) -> "ListedTensor":
-        """Return the list scaled up to make up for the missing entries.
+        """Return the list scaled up to compensate for the missing entries.
 
-        It stays a list: all answers but its normal equations take the missing entries for zeros, as of a full tensor.
+        It stays a list: all answers except its normal equations treat the missing entries as zeros of a full tensor.
         """
         scale = self.dtype.type(np.prod(self.shape, dtype=float) / self.n_observed)
         return ListedTensor(self.indices, self.values * scale, self.shape)

@@ -31,7 +31,7 @@ residual(W)                       the Tensor X - W
 residual_grams(W, weights, mode)  R_n R_n' of R = X - sum_k c_k M_k for each row c of weights, one after the other
 residual_column_grams(..)         the same with R_n'R_n
 reduced(mode, U)                  the storage of X contracted with the columns of U along one mode
-describe()                        what identifies the data in a checkpoint, as JSON can hold it
+describe()                        what identifies the data in a checkpoint, ready for JSON
 n_passes, ask_ahead(groups)       passes made over data on disk (0 in memory), and one that serves several questions
 is_compressed, core               X = core x_n U_n; X itself if it is not compressed
 is_weighted                       whether entries count differently in the loss
@@ -128,7 +128,7 @@ class Tensor(Protocol):
     def opened(self, mode: int) -> "Tensor":
         """Return the tensor with the entries of one mode and the coordinates of the bases of all others.
 
-        It is all that a run over one mode alone needs: inner products, norms and singular values are the same.
+        Work along this one mode needs no more: inner products, norms and singular values are the same.
         """
         return self
 
@@ -179,7 +179,7 @@ class Storage(Tensor, Protocol):
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """Return what tells one tensor from another, as a dict that JSON can hold."""
+        """Return what identifies the tensor, as a JSON-serializable dict."""
 
     @property
     def n_passes(self) -> int:
@@ -282,7 +282,7 @@ class ObservedStorage(Storage, Protocol):
 
     @abstractmethod
     def filled(self) -> Storage:
-        """Return the tensor with zeros in the missing places and the other entries scaled up to make up for them."""
+        """Return the tensor with zeros at the missing entries and the other entries scaled up to compensate."""
 
 
 class LazyStorage(Storage, Protocol):

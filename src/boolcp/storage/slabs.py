@@ -133,7 +133,7 @@ def _answers(slabs: Iterable[np.ndarray], mode: int, start: int, shared: Any) ->
 def as_said(block: Any, mode: int, n_rows: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return a slab as an array of the declared dtype, or raise an error if it does not have the declared shape.
 
-    A function that the user passed to dask's map_blocks or delayed may return other blocks than were declared.
+    A function that the user passed to dask's map_blocks or delayed may return blocks of undeclared shape.
     """
     said = tuple(n_rows if n == mode else d for n, d in enumerate(shape))
     if block.shape != said:

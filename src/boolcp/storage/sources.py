@@ -17,7 +17,7 @@ SMALL_CHUNK = 16  # chunks of a dask array with less than a 16th of a slab are j
 N_STRETCHES, MAX_SLABS = 16, 8  # a pass over a file has at least 16 tasks, and a task at most 8 slabs
 SHORT_RUN = 1024  # a memory map is faster than reading runs of fewer bytes
 ORIGINS: dict[str, tuple[Any, tuple[int, ...]]] = {}  # (array on disk, its chunks) of dask arrays made here, by name
-N_ORIGINS = 100  # how many are remembered
+N_ORIGINS = 100  # how many are kept
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ class TuckerTensor(CompleteStorage):
     is_compressed = True
 
     def __init__(self, core: CompleteStorage, bases: Sequence[np.ndarray], squared_norm: float) -> None:
-        self._core, self._bases = core, tuple(np.ascontiguousarray(U) for U in bases)  # as a file gives them
+        self._core, self._bases = core, tuple(np.ascontiguousarray(U) for U in bases)  # as read from a file
         self.shape = tuple(len(U) for U in bases)
         self.dtype = core.dtype
         self._squared_norm = squared_norm
@@ -131,7 +131,7 @@ class TuckerTensor(CompleteStorage):
     def inner_residual(self, W: BooleanCP) -> "TuckerTensor":
         """Return X^ - W projected onto the bases, which has a core of the same size.
 
-        What W has beyond the bases is the part that X^ lost in the compression: the residual of X has none of it.
+        The part of W outside the bases is what X^ lost in the compression: the residual of X does not contain it.
         """
         first, *others = self.coordinates(W.matrices)
         W_core = (first * W.column_weights) @ khatri_rao(others).T
@@ -176,7 +176,7 @@ def compress(data: Storage, rank: int) -> Storage:
 
 
 def augmented(data: Storage, small: Storage, n_columns: int, modes: Sequence[int]) -> Storage:
-    """Return a compressed tensor whose bases also hold what contractions with ones along the given modes show.
+    """Return a compressed tensor whose bases also contain what contractions with ones along the given modes show.
 
     A Boolean column has a large sum, so that the contraction of X with ones along its mode holds the other columns of
     its atom far above the noise, also where no unfolding of X does. The bases of the other modes get the leading

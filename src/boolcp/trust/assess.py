@@ -1,4 +1,4 @@
-"""`assess`: all that can be asked about the trust in a decomposition, in one call."""
+"""`assess`: all tests of trust in a decomposition, in one call."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,22 +31,22 @@ def assess(
     verbose: int = 0,
     **options: Any,
 ) -> BooleanCP:
-    """Return W with what is known about its trust: confidence of bits, significance and stability of atoms.
+    """Return W with measures of trust: confidence of bits, significance and stability of atoms.
 
-    `summary`, `to_dataframe`, saved files and reports of the result then show it, with one verdict for each atom.
+    `summary`, `to_dataframe`, saved files and reports then show them, with one verdict for each atom.
 
     Parameters
     ----------
     X : array-like or xarray.DataArray
-        The tensor that W decomposes. It has to be in memory.
+        The tensor that W decomposes. It must be in memory.
     W : BooleanCP
         The decomposition.
     tests : sequence of {"significance", "stability"}
-        What to do besides the confidence of bits. The first costs one fit, the second two for each run of halves.
+        The tests besides the confidence of bits. The first costs one fit, the second two for each run of halves.
     scheme, mode, n_runs
-        Those of `stability`.
+        As in `stability`.
     noise, sigma
-        Those of `significance`.
+        As in `significance`.
     mask : array-like of bool, optional
         True where X is observed.
     n_jobs : int
@@ -56,7 +56,7 @@ def assess(
     verbose : int
         1 shows a progress bar, in a terminal.
     **options
-        Parameters of BMP that W was fitted with; its number of atoms and their rank are known.
+        Parameters of BMP that W was fitted with; the number and rank of its atoms are known.
 
     Returns
     -------

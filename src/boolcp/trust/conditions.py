@@ -163,16 +163,16 @@ def test_conditions(
         The decomposition. Its fit must not have seen the labels.
     labels : str or sequence
         The name of a coordinate along the mode, or one label for each entry: names of conditions, or numbers. Entries
-        whose label is missing (None, NaN, "") are left out.
+        whose label is missing (None, NaN, "") are ignored.
     mode : int or str, optional
-        The mode, by index or name: trials, say. None finds it by the name, or the number, of the labels.
+        The mode, by index or name: trials, say. By default it is found from the name, or the number, of the labels.
     blocks : str or sequence, optional
         Groups of entries (sessions, subjects, runs) within which labels are permuted and values compared.
     numeric : bool, optional
-        Whether labels are numbers to correlate with. None takes broken numbers as such, all others as conditions.
+        Whether labels are numbers to correlate with. By default fractional numbers are, and all others are conditions.
     scheme : {"permute", "shift"}
-        Permute the entries, as if they were independent, or shift all of them along the mode by a random number, which
-        keeps what neighbors share. The latter is for slow covariates, such as running speed.
+        Permute the entries, as if they were independent, or shift all of them along the mode by a random amount, which
+        preserves the correlation of neighbors. The latter is for slow covariates, such as running speed.
     n_permutations : int
         Number of random permutations.
     random_state : int, Generator or None
@@ -223,7 +223,7 @@ def test_conditions(
     )
 
 
-test_conditions.__test__ = False  # type: ignore[attr-defined]  # its name makes pytest believe that it is a test
+test_conditions.__test__ = False  # type: ignore[attr-defined]  # its name makes pytest take it for a test
 
 
 def run_tests(W: BooleanCP, columns: Sequence[str], blocks: str | None = None) -> dict[str, ConditionTest]:
@@ -236,7 +236,7 @@ def run_tests(W: BooleanCP, columns: Sequence[str], blocks: str | None = None) -
     columns : sequence of str
         Names of coordinates.
     blocks : str, optional
-        The coordinate within whose groups labels are permuted.
+        The coordinate that defines the groups within which labels are permuted.
 
     Examples
     --------
@@ -264,7 +264,7 @@ def along_mode(W: BooleanCP, k: int, mode: int) -> np.ndarray:
 
 
 def find_mode(W: BooleanCP, labels: Any, mode: int | str | None) -> int:
-    """Return the index of the mode that labels belong to: the one given, that of their coordinate or their number."""
+    """Return the index of the mode that labels belong to: the given one, or by their coordinate or their number."""
     if mode is not None:
         return checks.check_mode(mode, W.ndim, W.dims)
     if isinstance(labels, str):
@@ -273,7 +273,7 @@ def find_mode(W: BooleanCP, labels: Any, mode: int | str | None) -> int:
         known = [] if W.labels is None else sorted(W.labels.extra)
         raise ValueError(
             f"labels names the coordinate {labels!r}, but the decomposition has "
-            f"{', '.join(known) or 'no further coordinates'}: pass one of these names, or one label for each entry."
+            f"{', '.join(known) or 'no other coordinates'}: pass one of these names, or one label for each entry."
         )
     fitting = [n for n, d in enumerate(W.shape) if d == len(labels)]
     if len(fitting) != 1:
@@ -285,7 +285,7 @@ def find_mode(W: BooleanCP, labels: Any, mode: int | str | None) -> int:
 
 
 def read_along(W: BooleanCP, mode: int, labels: Any, name: str) -> np.ndarray:
-    """Return one label for each entry along a mode, given by the name of a coordinate or as they are."""
+    """Return one label for each entry along a mode, from the name of a coordinate or from a sequence."""
     if isinstance(labels, str):
         if find_mode(W, labels, None) != mode:
             raise ValueError(f"{name} names the coordinate {labels!r}, which runs along a different mode.")
@@ -307,7 +307,7 @@ def is_missing(labels: np.ndarray) -> np.ndarray:
 
 
 def codes_of(labels: np.ndarray) -> np.ndarray:
-    """Return the number of each label among the different ones, in the order of their first entry."""
+    """Return a code for each label: the distinct labels are numbered by their first entry."""
     texts = [str(label) for label in labels]
     numbers = {text: code for code, text in enumerate(dict.fromkeys(texts))}
     return np.array([numbers[text] for text in texts], dtype=int)
@@ -324,7 +324,7 @@ def check_design(design: np.ndarray, groups: np.ndarray, names: Sequence[str], h
     if names and len(names) == len(design) and len(names) > 2:
         raise ValueError(f"All {len(names)} labels are different: pass numeric=True if they are numbers.")
     if len(names) == 1 or np.ptp(design, axis=0).max(initial=0) == 0:
-        raise ValueError("labels has one value only: there is nothing to compare.")
+        raise ValueError("labels has only one value: there is nothing to compare.")
     if has_blocks and all(np.ptp(design[groups == b], axis=0).max() == 0 for b in set(groups.tolist())):
         raise ValueError("labels do not differ within any of the blocks, so they cannot be permuted within them.")
 
@@ -335,7 +335,7 @@ def permutation_p(
     """Return the p-value (K,) of each row of Y (K, d): the share of permutations that fit the design as well.
 
     The statistic is the sum of squares between the conditions of the ranks, or the squared correlation of ranks, after
-    the mean of each block is taken out.
+    the mean of each block is subtracted.
     """
     if not len(Y):
         return np.zeros(0)
@@ -351,7 +351,7 @@ def permutation_p(
 
 
 def center(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return the rows (K, d) with the mean of each block taken out."""
+    """Return the rows (K, d) minus the mean of each block."""
     rows = rows.astype(float)
     for group in set(groups.tolist()):
         rows[:, groups == group] -= rows[:, groups == group].mean(axis=1, keepdims=True)
@@ -388,7 +388,7 @@ def describe(Y: np.ndarray, design: np.ndarray) -> tuple[np.ndarray, np.ndarray,
 
 
 def follow(Y: np.ndarray, ranks: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return no means, the rank correlation of each row of Y (K, d) within the blocks, and no AUC."""
+    """Return the rank correlation of each row of Y (K, d) within the blocks, without means and AUC."""
     R, x = center(scipy.stats.rankdata(Y, axis=1), groups), center(ranks[None], groups)[0]
     sizes = np.linalg.norm(R, axis=1) * np.linalg.norm(x)
     return np.zeros((len(Y), 0)), R @ x / np.where(sizes > 0, sizes, 1.0), np.full(len(Y), np.nan)

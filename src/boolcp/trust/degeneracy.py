@@ -1,4 +1,4 @@
-"""Atoms that say less than they seem to: on everywhere, on once, twice the same, or canceling each other."""
+"""Atoms that mean less than they seem to: always on, on once, duplicate, or canceling each other."""
 
 from dataclasses import dataclass
 from itertools import combinations
@@ -8,14 +8,14 @@ import numpy as np
 from boolcp.result.atoms import BooleanCP
 from boolcp.trust.matching import similarity_of
 
-ALWAYS_ON = 0.9  # share of ones from which an atom is a baseline
-ALIKE = 0.8  # similarity from which two atoms are the same
-CANCELING = -0.5  # cosine of two weighted atoms below which they cancel
+ALWAYS_ON = 0.9  # share of ones from which an atom is a baseline; not tuned
+ALIKE = 0.8  # similarity from which two atoms are duplicates; not tuned
+CANCELING = -0.5  # cosine of two weighted atoms below which they cancel; not tuned
 
 
 @dataclass(frozen=True, eq=False)
 class Degeneracy:
-    """For each atom, how far the others can replace it, and what speaks against reading it alone; `str` is the text.
+    """For each atom, how far the others can replace it, and why not to interpret it alone; `str` is the text.
 
     Attributes
     ----------
@@ -23,7 +23,7 @@ class Degeneracy:
         Share of the atom's squared norm that lies in the span of the other atoms: 0 if it is orthogonal to all of
         them, 1 if they can replace it.
     reasons : tuple of str
-        What speaks against reading the atom alone; empty if nothing does.
+        Why not to interpret the atom alone; empty if nothing speaks against it.
     excess : float
         Sum of the squared norms of the weighted atoms over that of their sum: 1 for orthogonal atoms, large if atoms
         cancel.
@@ -43,11 +43,11 @@ class Degeneracy:
 
     def __str__(self) -> str:
         lines = [f"Atom {k}: {reason}." for k, reason in enumerate(self.reasons) if reason]
-        return "\n".join(lines) or "No atom is always on, double or canceled."
+        return "\n".join(lines) or "No atom is always on, a duplicate or canceled."
 
 
 def degeneracy(W: BooleanCP) -> Degeneracy:
-    """Return which atoms are on everywhere, on once, double or canceling, with a score, as a Degeneracy.
+    """Return which atoms are always on, on once, duplicate or canceling, with a score, as a Degeneracy.
 
     Parameters
     ----------
@@ -84,12 +84,12 @@ def degeneracy(W: BooleanCP) -> Degeneracy:
 
 
 def alone(W: BooleanCP, k: int) -> list[str]:
-    """Return what speaks against an atom by itself."""
+    """Return what speaks against an atom regardless of the others."""
     atom = W.atoms[k]
     n, d = atom.n_ones, len(atom.z)
     if n >= ALWAYS_ON * d:
         return [f"on in {n} of {d}: a baseline"]
-    return [f"on in one of {d} only"] if n == 1 and d > 2 else []
+    return [f"on in only one of {d}"] if n == 1 and d > 2 else []
 
 
 def replaceable(correlation: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""When is a decomposition the only one? Kruskal's condition, rigidity of Boolean factors, and a verdict in words."""
+"""Is a decomposition unique? Kruskal's condition, rigidity of Boolean factors, and a verdict in words."""
 
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -62,7 +62,7 @@ class Diagnosis:
 
     @property
     def words(self) -> str:
-        """Return the verdict on the sum of all atoms in a sentence or three."""
+        """Return the verdict on the sum of all atoms in a few sentences."""
         n_atoms, n_proved = len(self.verdicts), int(self.is_identifiable.sum())
         n_refuted = self.verdicts.count("not identifiable")
         n_open = n_atoms - n_proved - n_refuted
@@ -95,10 +95,10 @@ def diagnose(decomposition: BooleanCP) -> Diagnosis:
     Atoms of rank one are identifiable when Kruskal's condition holds. Where it does not, and for atoms of higher
     rank and blocks, they are when all are Boolean along one mode, their Boolean vectors are rigid and their real
     parts independent: the span of the unfolding then holds no other Boolean vectors. They are proved not to be
-    when an exchange is known: a block atom whose z takes part in another Boolean vector of the span, or two
-    rank-one atoms that differ along one mode only (unless this is their Boolean mode and their bits and weights tell
-    them apart). These are statements on the exact decomposition of the tensor that the atoms sum to, whatever the
-    noise of the data was.
+    when an exchange is known: a block atom whose z is part of another Boolean vector of the span, or two
+    rank-one atoms that differ along only one mode (unless this is their Boolean mode and their bits and weights
+    distinguish them). These are statements about the exact decomposition of the tensor that the atoms sum to, whatever
+    the noise of the data was.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def diagnose(decomposition: BooleanCP) -> Diagnosis:
 
 
 def verdict(W: BooleanCP) -> str:
-    """Return in one sentence whether the decomposition is the only one; nothing where that takes long to tell.
+    """Say in one sentence whether the decomposition is unique; nothing where that takes long to decide.
 
     Up to 10 atoms, without slices that no entry determines.
 
@@ -200,7 +200,7 @@ def _are_told_apart(W: BooleanCP, k: int, l: int) -> bool:
 
 
 def _doubt(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict[int, Rigidity]) -> str:
-    """Return why nothing is proved for the atoms without a known exchange."""
+    """Explain why nothing is proved for the atoms without a known exchange."""
     if kruskal is not None:
         low = [str(n) for n, rank in enumerate(kruskal.ranks) if rank < W.n_atoms]
         return f"Kruskal's condition is not met, {'modes' if len(low) > 1 else 'mode'} {', '.join(low)} short of it"
@@ -212,7 +212,7 @@ def _doubt(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict[int, R
 
 
 def _rigidity_along(W: BooleanCP, mode: int) -> Rigidity:
-    """Return the Rigidity of the Boolean vectors along one mode, called by the numbers of their atoms."""
+    """Return the Rigidity of the Boolean vectors along one mode, named by the numbers of their atoms."""
     members = np.flatnonzero(W.boolean_mode == mode).tolist()
     rigidity = is_rigid(np.stack([W.atoms[k].z for k in members], axis=1))
     return replace(rigidity, names=tuple(members))

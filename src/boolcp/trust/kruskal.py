@@ -12,12 +12,12 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.trust.rigidity import read_matrix
 
 TOL = 1e-8  # smallest singular value of unit columns that still counts as independent
-MAX_SUBSETS = 200_000  # sets of columns that kruskal_rank looks at before it settles for bounds
+MAX_SUBSETS = 200_000  # sets of columns that kruskal_rank tries before it returns bounds; not tuned
 CHUNK = 2**20  # numbers held at a time
 
 
 class KruskalRank(int):
-    """The Kruskal rank as an int (a proved lower bound where it is not exact), with what is known beside it.
+    """The Kruskal rank as an int (a proved lower bound if it is not exact), with an upper bound and a witness.
 
     Attributes
     ----------
@@ -93,8 +93,8 @@ class KruskalCondition:
 def kruskal_rank(A: Any, *, tol: float = TOL, max_subsets: int = MAX_SUBSETS) -> KruskalRank:
     """Return the Kruskal rank of a matrix: the largest k such that every k columns are independent.
 
-    Exact when the columns are independent altogether, or when no more than `max_subsets` sets of columns have to be
-    looked at (about 17 columns at worst); otherwise a proved lower bound with an upper one beside it.
+    Exact if all columns are independent, or if no more than `max_subsets` sets of columns have to be
+    tried (about 17 columns at worst); otherwise a proved lower bound with an upper bound.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def kruskal_rank(A: Any, *, tol: float = TOL, max_subsets: int = MAX_SUBSETS) ->
     tol : float
         Columns of norm one are dependent when the smallest singular value is not above `tol`.
     max_subsets : int
-        Sets of columns to look at.
+        Largest number of sets of columns to try.
 
     Returns
     -------

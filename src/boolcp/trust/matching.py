@@ -1,4 +1,4 @@
-"""Which atom of one decomposition is which of another: their similarity, and the best pairs."""
+"""Matching the atoms of two decompositions: their similarity, and the best pairs."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from boolcp.result.atoms import Atom, BooleanCP
 
 
 def match(first: BooleanCP, second: BooleanCP) -> list[tuple[int | None, float]]:
-    """Return for each atom of the first decomposition its partner in the second, None if there is none, and how alike.
+    """Return for each atom of the first decomposition its partner in the second (or None) and their similarity.
 
     No two atoms have the same partner, and the similarities have the largest possible sum.
     """
@@ -27,7 +27,7 @@ def similarity_table(first: BooleanCP, second: BooleanCP) -> np.ndarray:
 
 
 def similarity_of(atom: Atom, other: Atom) -> float:
-    """Return Jaccard(z, z') |<V, V'>| of atoms with the same Boolean mode, else |cos| of the two as tensors."""
+    """Return Jaccard(z, z') |<V, V'>| for atoms with the same Boolean mode, otherwise |cos| of the two as tensors."""
     if atom.mode == other.mode:
         union = np.sum(atom.z | other.z)
         overlap = np.sum(atom.z & other.z) / union if union else 0.0

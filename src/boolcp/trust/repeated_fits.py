@@ -1,4 +1,4 @@
-"""What functions that fit again and again share: how they read X, the model of all fits, and the processes."""
+"""Helpers of functions that fit repeatedly: reading X, the model of all fits, and the processes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

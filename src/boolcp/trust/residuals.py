@@ -1,4 +1,4 @@
-"""Is what a decomposition leaves over noise? Its distribution, its neighbors, and the structure still in it."""
+"""Is the residual of a decomposition noise? Its distribution, its correlations, and the structure left in it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from boolcp.storage.protocol import Tensor
 __all__ = ["ResidualCheck", "residual_check"]
 
 N_QUANTILES = 101
-MAX_GRAM = 3000  # a longer mode has a Gram matrix too large to form
+MAX_GRAM = 3000  # the Gram matrix of a longer mode is too large to form; not tuned
 NOTHING = 1e-12  # a residual below this share of |X|^2 is rounding
 
 
@@ -41,7 +41,7 @@ class ResidualCheck:
         For each mode the correlation of neighbors along it, 0 for white noise.
     structure : tuple of float
         For each mode the largest singular value of the unfolded residual divided by the edge of white noise, which
-        noise of equal variance exceeds in one of a hundred cases: above 1 there is structure left.
+        noise of equal variance exceeds in one of a hundred cases: above 1, structure is left.
     mode_names : tuple of str
         The modes.
 
@@ -105,14 +105,14 @@ def residual_check(
     mask : array-like of bool, optional
         True where X is observed.
     max_entries : int
-        Quantiles and correlations are computed from a random sample of at most so many entries.
+        Quantiles and correlations are computed from a random sample of at most this many entries.
     random_state : int, Generator or None
         Seed of the sample.
 
     Returns
     -------
     ResidualCheck
-        The numbers; `plot()` draws them and `print` says them in words.
+        The numbers; `plot()` draws them and `print` states them in words.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def residual_check(
 def sample_places(
     values: np.ndarray, observed: np.ndarray | None, max_entries: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return places (n, N) of observed entries: all of them in order, or a random sample."""
+    """Return the indices (n, N) of observed entries: all of them in order, or a random sample."""
     n_observed = values.size if observed is None else int(np.count_nonzero(observed))
     if n_observed <= max_entries:
         flat = np.arange(values.size) if observed is None else np.flatnonzero(observed)
@@ -168,12 +168,12 @@ def sample_places(
 
 
 def differences(values: np.ndarray, W: BooleanCP, places: np.ndarray) -> np.ndarray:
-    """Return the entries of X - W at some places."""
+    """Return the entries of X - W at some indices."""
     return values[tuple(places.T)].astype(float) - W.at(places)
 
 
 def quantile_levels(n: int) -> np.ndarray:
-    """Return levels for quantiles of n numbers: dense in the tails, as far out as n allows."""
+    """Return levels for the quantiles of n numbers: dense in the tails, as extreme as n allows."""
     tail = min(0.5 / n, 0.25)
     z = np.linspace(scipy.stats.norm.ppf(tail), -scipy.stats.norm.ppf(tail), min(n, N_QUANTILES))
     return scipy.stats.norm.cdf(z)

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
-MAX_ATOMS = 24  # Boolean columns whose 2^K combinations is_rigid goes through
+MAX_ATOMS = 24  # Boolean columns whose 2^K combinations is_rigid tries; not tuned
 CHUNK = 2**20  # combinations held at a time
 
 
@@ -25,7 +25,7 @@ class Rigidity:
     coefficients : ndarray of shape (K,) or None
         The combination of columns that gives it.
     names : tuple of int or None
-        What the columns are called in the text, from 0 if None.
+        The numbers of the columns in the text, from 0 if None.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class Rigidity:
         if self.holds:
             return "rigid: the span holds no other Boolean vector"
         if self.coefficients is None or self.witness is None:
-            return "not decided: too many atoms to go through all combinations"
+            return "not decided: too many atoms to try all combinations"
         terms = combination_text(self.coefficients, self.names)
         return f"not rigid: {terms} is {'Boolean as well' if self.witness.any() else 'zero'}"
 
@@ -158,7 +158,7 @@ def _pair_witness(Z: np.ndarray) -> Rigidity:
 
 
 def _tidy(coefficients: np.ndarray) -> np.ndarray:
-    """Return coefficients with what is rounding error set to zero and integers made exact."""
+    """Return coefficients with rounding errors set to zero and integers made exact."""
     rounded = np.rint(coefficients)
     return np.where(np.abs(coefficients - rounded) < 1e-7, rounded, coefficients) + 0.0
 

@@ -1,4 +1,4 @@
-"""How many atoms: the error on held-out entries or slabs."""
+"""The number of atoms, chosen by the error on held-out entries or slabs."""
 
 import warnings
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class Selection:
 
     @property
     def is_at_edge(self) -> bool:
-        """Return True if the choice is the largest number that was tried: a larger one may be better."""
+        """Return True if the choice is the largest number tried: a larger one may be better."""
         return self.n_atoms == self.errors.shape[1] - 1
 
     @property
@@ -237,7 +237,7 @@ def hold_out_slabs(
 
 
 def usable_slabs(observed: np.ndarray, mode: int) -> np.ndarray:
-    """Return the slabs that can be held out: one entry gives the factor, and another judges it."""
+    """Return the slabs that can be held out: they need one entry for the factor and another to judge it."""
     others = tuple(n for n in range(observed.ndim) if n != mode)
     return np.flatnonzero(observed.sum(axis=others) >= 2)
 

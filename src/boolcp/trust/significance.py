@@ -1,6 +1,6 @@
 """Is an atom more than noise? Data thinning: atoms come from one part of the data, the test from an independent one.
 
-Noise that is added and taken away again splits X into two independent parts with the same signal [1]_: X_1 has the
+Adding and subtracting the same noise splits X into two independent parts with the same signal [1]_: X_1 has the
 share e of it and of the variance, X_2 = X - X_1 the rest. Counts are split event by event (binomial thinning). The
 atoms of a fit to X_1 are fixed directions for X_2, so their weights in a least-squares fit to X_2 have a known
 distribution.
@@ -129,22 +129,22 @@ def significance(
 
     X is split into two independent parts. Bits and pattern of every atom come from a fit to the first, the test from
     the second: is its weight there, next to the other atoms, larger than zero? The p-values of pure noise are uniform.
-    Noise is assumed to be independent between entries: what neighbors share counts as signal.
+    Noise is assumed to be independent between entries: what neighbors have in common counts as signal.
 
     Parameters
     ----------
     X : array-like or xarray.DataArray
-        The tensor. It has to be in memory.
+        The tensor. It must be in memory.
     n_atoms : int
         Number of atoms. Not used with a `reference`.
     reference : BooleanCP, optional
-        The decomposition of X whose atoms are tested; a fit of its own if None.
+        The decomposition of X whose atoms are tested; by default a new fit.
     noise : {"normal", "poisson"}
         Normal noise of equal variance, or counts. The atoms of counts are tested against a constant rate.
     sigma : float, optional
-        Standard deviation of normal noise; estimated from what the reference leaves if None.
+        Standard deviation of normal noise; by default estimated from the residual of the reference.
     share : float
-        Share of the data in the first part: more of it finds weaker atoms, less tests them more sharply.
+        Share of the data in the first part: a larger one finds weaker atoms, a smaller one tests them with more power.
     mask : array-like of bool, optional
         True where X is observed.
     random_state : int, Generator or None
@@ -183,7 +183,7 @@ def significance(
 def _judge(W: BooleanCP, part: BooleanCP, scores: np.ndarray, noise: str, sigma: float, share: float) -> Significance:
     """Return the Significance of the atoms of W, each by its partner in the decomposition of the first part.
 
-    All atoms of the part are tested, and the rate of false discoveries is controlled over them. Which atom of W each is
+    All atoms of the part are tested, and the false discovery rate is controlled over them. Which atom of W each is
     compared with can therefore not add a discovery.
     """
     p = scipy.stats.norm.sf(scores)
@@ -201,7 +201,7 @@ def check_counts(values: np.ndarray, observed: np.ndarray | None) -> None:
     """Raise unless all observed entries are counts."""
     known = values if observed is None else values[observed]
     if (known < 0).any() or (known != np.round(known)).any():
-        raise ValueError('noise="poisson" is for counts, but X has negative or broken numbers: use noise="normal".')
+        raise ValueError('noise="poisson" is for counts, but X has negative or fractional numbers: use noise="normal".')
 
 
 def thin_normal(X: np.ndarray, sigma: float, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -221,7 +221,7 @@ def thin_counts(X: np.ndarray, share: float, rng: np.random.Generator) -> tuple[
 def weight_scores(X: np.ndarray, observed: np.ndarray | None, W: BooleanCP, variance: float | None) -> np.ndarray:
     """Return the weights of the atoms of W in a least-squares fit to independent data over their standard errors, (K,).
 
-    A weight counts as positive where it has the sign of that in W. Without a variance X is a tensor of counts, whose
+    A weight is positive if it has the sign of that in W. Without a variance, X is a tensor of counts, whose
     variance is their mean, and a constant is fitted with the atoms.
     """
     if not W.n_atoms:
@@ -241,7 +241,7 @@ def weight_scores(X: np.ndarray, observed: np.ndarray | None, W: BooleanCP, vari
 
 
 def constant_atom(shape: tuple[int, ...]) -> Atom:
-    """Return the atom that is one and the same everywhere."""
+    """Return the atom that is constant everywhere."""
     return Atom(0, np.ones(shape[0], dtype=bool), tuple(np.full((d, 1), d**-0.5) for d in shape[1:]))
 
 

@@ -1,4 +1,4 @@
-"""Stability of an atom: the share of other fits in which it comes back. The scheme says which fits.
+"""Stability of an atom: the share of other fits in which it comes back. The scheme names the fits.
 
 They are fits to halves of the data, to bootstrap samples, or to the same data with other seeds.
 """
@@ -27,19 +27,19 @@ class Stability:
     decomposition : BooleanCP
         The reference fit on all data.
     similarity : ndarray of shape (n_fits, K)
-        Similarity of each atom with the one matched to it in each other fit, from 0 to 1.
+        Similarity of each atom to its match in each other fit, from 0 to 1.
     recurrence : ndarray of shape (K,)
         The stability: the share of the fits in which the atom comes back, with the same Boolean mode and a
         similarity of at least `threshold`.
     bit_probability : tuple of ndarray, (d_n,) each
         For each atom the share of fits, among those in which it came back, that have each entry of z on; NaN where
-        no such fit has seen the entry.
+        no such fit saw the entry.
     scheme : str
         Which other fits: "halves", "bootstrap" or "seeds".
     mode : str
         The name of the mode along which slices were drawn; "" for seeds.
     threshold : float
-        The similarity that counts as coming back.
+        The similarity from which an atom counts as found again.
 
     Examples
     --------
@@ -143,7 +143,7 @@ def stability(
     n_atoms : int
         Number of atoms. Not used with a `reference`.
     n_runs : int
-        Number of other fits; for halves the number of random cuts, each with two fits.
+        Number of other fits; for halves, the number of random halvings with two fits each.
     scheme : {"halves", "bootstrap", "seeds"}
         Fits to random halves of the slices along `mode`, to slices drawn with replacement, or to the same data with
         other seeds. Halves and bootstrap samples ask whether the data hold the atom, seeds only whether the search
@@ -151,10 +151,10 @@ def stability(
     mode : int or str
         The mode along which slices are drawn (trials, say); the last by default.
     threshold : float
-        Similarity from which an atom counts as having come back. The similarity of two atoms that are Boolean along
+        Similarity from which an atom counts as found again. The similarity of two atoms that are Boolean along
         the same mode is the overlap of their bits (Jaccard) times the |cosine| of their real parts.
     reference : BooleanCP, optional
-        The decomposition of X whose atoms are looked for in the other fits; a fit of its own if None.
+        The decomposition of X whose atoms are sought in the other fits; by default a new fit.
     mask, n_jobs, random_state, verbose, **options
         As in `select_n_atoms`.
 

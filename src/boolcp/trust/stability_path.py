@@ -1,4 +1,4 @@
-"""Loss and similarity over seeds against the number of atoms, which show where fits stop to agree."""
+"""Loss and similarity over seeds against the number of atoms, which show where fits stop agreeing."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from boolcp.trust.repeated_fits import make_model, read_data, run_all
 
 @dataclass(frozen=True, eq=False)
 class StabilityPath:
-    """Relative errors of fits with several seeds, and how alike they are, for each number of atoms.
+    """Relative errors of fits with several seeds, and how similar they are, for each number of atoms.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class StabilityPath:
     errors : ndarray of shape (M, n_runs)
         Relative error |X - W| / |X| of each fit, from the smallest.
     similarity : ndarray of shape (M, n_runs)
-        Mean similarity of the atoms of each fit with those of the best one, from 0 to 1; 1 for the best itself.
+        Mean similarity of the atoms of each fit to those of the best one, from 0 to 1; 1 for the best itself.
 
     Examples
     --------
@@ -120,6 +120,6 @@ def relative_error(W: BooleanCP) -> float:
 
 
 def mean_similarity(first: BooleanCP, second: BooleanCP) -> float:
-    """Return the mean similarity of the atoms of two decompositions in their best pairs; 0 for one without partner."""
+    """Return the mean similarity of the best pairs of atoms of two decompositions; 0 for an atom without partner."""
     n = max(first.n_atoms, second.n_atoms)
     return sum(alike for _, alike in match(first, second)) / n if n else 1.0

@@ -14,7 +14,7 @@ STABLE = 0.8  # share of fits from which an atom is stable
 
 
 class Verdict(NamedTuple):
-    """What may be said of one atom; None where it has not been tested.
+    """What may be concluded about one atom; None where it has not been tested.
 
     Attributes
     ----------
@@ -24,7 +24,7 @@ class Verdict(NamedTuple):
         It is more than noise, at a false discovery rate of 5 %. Without a test, False for atoms that are no larger than
         those of pure noise.
     is_informative : bool
-        It is not on (almost) everywhere or once only, not double and not canceled.
+        It is not on (almost) everywhere or only once, not a duplicate and not canceled.
     text : str
         All of it in words.
 
@@ -89,14 +89,14 @@ def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
 
 
 def is_small(W: BooleanCP) -> np.ndarray:
-    """Return which atoms are no larger than those of pure noise, (K,); none if the noise is not known."""
+    """Return which atoms are no larger than those of pure noise, (K,); none if the noise is unknown."""
     if W.trust is None or W.trust.sigma is None:
         return np.zeros(W.n_atoms, dtype=bool)
     return ~stands_out(W, W.trust.sigma)
 
 
 def is_noise(W: BooleanCP) -> np.ndarray:
-    """Return which atoms are noise for all that is known, (K,)."""
+    """Return which atoms may be noise by all tests made, (K,)."""
     return np.array([verdict.is_significant is False for verdict in verdicts(W)], dtype=bool)
 
 
