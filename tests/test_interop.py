@@ -75,7 +75,7 @@ def test_exact_ones_are_preferred_to_a_lone_entry():
 
 def test_what_is_not_boolean_is_refused(rng):
     factors = [rng.standard_normal((d, 2)) for d in (3, 4, 5)]
-    with pytest.raises(ValueError, match="Boolean along no mode"):
+    with pytest.raises(ValueError, match="not Boolean along any mode"):
         interop.from_tensorly((None, factors))
     with pytest.raises(ValueError, match="Column 0 is not Boolean along mode 1"):
         interop.from_tensorly((None, factors), boolean_modes=[1, 1])
@@ -148,7 +148,7 @@ def test_evoked_responses_side_by_side(rng):
     assert interop.from_mne(evoked[0]).dims == ("channel", "time")
     with pytest.raises(ValueError, match="differs from 'go'"):
         interop.from_mne([evoked[0], evoked[1].copy().crop(0, 0.2)])
-    with pytest.raises(TypeError, match="holds Evoked objects, got EpochsArray"):
+    with pytest.raises(TypeError, match="must hold Evoked objects, got EpochsArray"):
         interop.from_mne([inst, inst])
     with pytest.raises(TypeError, match="got ndarray"):
         interop.from_mne(np.ones((2, 3)))

@@ -83,7 +83,7 @@ def test_what_exists_is_seen_before_any_work(data, capsys, monkeypatch):
         (["fit", "data.npy", "-k", "0"], "n_atoms must be at least 1"),
         (["fit", "data.npy", "--boolean-modes", "trial"], "dimension"),
         (["fit", "data.npy", "--atom-rank", "two"], "atom_rank"),
-        (["fit", "data.npy", "--band", "8-13"], "'time' is needed"),
+        (["fit", "data.npy", "--band", "8-13"], "needs the mode 'time'"),
         (["fit", "data.npy", "--dims", "channel,time,trial", "--band", "x"], "--band takes two numbers"),
         (["fit", "data.npy", "data.npy"], "--join"),
         (["fit", "data.npy", "--drop", "63"], "NAME=VALUE"),
@@ -190,7 +190,7 @@ def test_ctrl_c_in_the_pursuit_refines_the_atoms_so_far(data, monkeypatch, capsy
     assert fit_until_stopped(model, data.X) is True
     assert model.decomposition_.n_atoms == 2 and len(model.history_) == 2
     assert model.decomposition_.explained() > model.path_[-1].explained() + 1e-6
-    assert "Stopping: what has been found" in capsys.readouterr().err
+    assert "Stopping: the atoms found so far" in capsys.readouterr().err
 
 
 def test_the_second_ctrl_c_ends_the_refinement(data, monkeypatch, capsys):
@@ -201,7 +201,7 @@ def test_the_second_ctrl_c_ends_the_refinement(data, monkeypatch, capsys):
         model.fit(data.X, callback=lambda progress: told.append((progress.stage, progress.step)) and None)
     assert model.decomposition_.n_atoms == 2 and told == [("pursuit", 1)]
     assert model.decomposition_.explained() >= model.path_[-1].explained() - 1e-12
-    assert "what has been found is finished and saved" in capsys.readouterr().err
+    assert "the atoms found so far are refined and saved" in capsys.readouterr().err
 
 
 def test_ctrl_c_in_the_refinement_keeps_what_was_refined(data, monkeypatch):
@@ -359,7 +359,7 @@ def test_warnings_are_shown_without_the_line_of_code(data, capsys):
 
 
 def test_a_fit_says_how_to_see_pictures_and_a_table_how_to_be_read(data, capsys):
-    assert "Pictures: boolcp report 'my result'" in run(capsys, "fit", "data.npy", "-k", 1, "-o", "my result")[1]
+    assert "Plots: boolcp report 'my result'" in run(capsys, "fit", "data.npy", "-k", 1, "-o", "my result")[1]
     Path("table.csv").write_text("1,2\n3,4\n")
     code, _, err = run(capsys, "info", "table.csv")
     assert code == WRONG_INPUT and "np.save('data.npy', array)" in err

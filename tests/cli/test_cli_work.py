@@ -109,8 +109,8 @@ def test_what_cannot_be_tested_is_said_before_the_fit(data, capsys, monkeypatch)
     table.assign(side="left", run=np.arange(10), drug_run=table["drug"]).to_csv("trials.csv", index=False)
     options = ("fit", "data.npy", *DIMS, "--trials", "trials.csv", "-o", "out")
     for arguments, words in (
-        (["--test", "drag"], "--test drag: the data have no such column, but drug, dose, side, run, drug_run."),
-        (["--test", "side"], "--test side: labels has one value only"),
+        (["--test", "drag"], "--test drag: the data have no such column; they have drug, dose, side, run, drug_run."),
+        (["--test", "side"], "--test side: labels has only one value"),
         (["--test", "drug", "--blocks", "block"], "--blocks block: the data have no such column"),
         (["--test", "drug", "--blocks", "drug_run"], "--test drug: labels do not differ within any of the blocks"),
     ):
@@ -391,7 +391,7 @@ def test_what_is_read_is_not_overwritten(data, tmp_path, capsys):
     before = (tmp_path / "data.npy").read_bytes()
     for command in ("convert", "complete"):
         code, _, err = run(capsys, command, "data.npy", "-o", "data.npy", "--force")
-        assert code == WRONG_INPUT and "is the file that is read" in err
+        assert code == WRONG_INPUT and "is also the input file" in err
     assert (tmp_path / "data.npy").read_bytes() == before
 
 

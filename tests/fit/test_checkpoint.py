@@ -56,7 +56,7 @@ def test_a_damaged_file_is_refused_and_the_one_before_is_used(how, two_files, mo
     before = read_archive(two_files.previous)[1]
     kept = []
     monkeypatch.setattr("boolcp.bmp.run", lambda job, plan, state, watch: kept.append(state))
-    with pytest.warns(UserWarning, match="resuming from fit.npz.previous"), pytest.raises(TypeError):
+    with pytest.warns(UserWarning, match="previous version, fit.npz.previous"), pytest.raises(TypeError):
         BMP.resume(two_files.path, two_files.X)
     assert (kept[0].stage, kept[0].done.keys()) == (before.stage, before.done.keys())
 
@@ -83,7 +83,7 @@ def test_two_damaged_files_are_an_error_and_stay(two_files):
     damage(two_files.previous, 100)
     content = two_files.path.read_bytes(), two_files.previous.read_bytes()
     for attempt in (BMP.resume, lambda path, X: BMP(3, random_state=0).fit(X, checkpoint=path)):
-        with pytest.raises(FileError, match=r"no intact checkpoint is left: fit.npz is cut short.*fit.npz.previous is"):
+        with pytest.raises(FileError, match=r"no intact checkpoint is left: fit.npz is truncated.*fit.npz.previous is"):
             attempt(two_files.path, two_files.X)
     assert content == (two_files.path.read_bytes(), two_files.previous.read_bytes())
 

@@ -220,7 +220,7 @@ def test_an_array_that_does_not_fit_into_memory_is_refused_with_an_estimate(endi
     else:
         {".npz": compressed_npz, ".mat": compressed_mat, ".h5": compressed_hdf5}[ending](path, X)
     monkeypatch.setattr("boolcp.io.limits.available_memory", lambda: 10_000)
-    with pytest.raises(FileError, match=rf"x{ending}: .* needs 19\.2 kB of memory, and 10 kB are available"):
+    with pytest.raises(FileError, match=rf"x{ending}: .* needs 19\.2 kB of memory, but only 10 kB are available"):
         boolcp.open_tensor(path, lazy=False)
 
 

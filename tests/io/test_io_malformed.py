@@ -169,7 +169,7 @@ MALFORMED = {
     "events of different lengths": (
         lambda d: npz(d, u=np.arange(3), t=np.arange(4.0), k=np.arange(3)),
         {"events": ("u", "t", "k"), "bin_ms": 5},
-        "one length",
+        "equally long",
     ),
     "channels of different lengths": (lambda d: recording(d, (100, 90)), {}, "90 samples"),
     "wrong time file": (lambda d: recording(d, times=120), {}, "time file has 120"),
@@ -253,7 +253,7 @@ def test_permission_denied_by_the_system(tmp_path, monkeypatch):
 
 
 def test_a_corrupt_channel_can_be_skipped(tmp_path):
-    with pytest.warns(UserWarning, match="Channel 2 is left out"):
+    with pytest.warns(UserWarning, match="Skipped channel 2"):
         X = boolcp.open_tensor(bad_channel(tmp_path), skip_bad=True)
     assert X["channel"].values.tolist() == [1] and X.attrs["left_out"] == [2]
 

@@ -159,7 +159,7 @@ def test_a_bids_header_that_links_out_is_refused(bids, tmp_path):
     header = folder / "sub-01_task-press_eeg.vhdr"
     text = header.read_text().replace("DataFile=sub-01_task-press_eeg.eeg", "DataFile=../../../secret.eeg")
     header.write_text(text)
-    with pytest.raises(FileError, match=r"takes its numbers from .*secret.eeg"):
+    with pytest.raises(FileError, match=r"takes its data from .*secret.eeg"):
         boolcp.open_tensor(root, variable="sub-01")
 
 
@@ -288,7 +288,7 @@ def test_positions_of_electrodes_for_any_format(tmp_path, rng):
         tmp_path / "data.npy", dims=dims, coords={"channel": ["Pz", "Fz", "Cz"]}, electrodes=table
     )
     assert named["y"].values.tolist() == [0, 2, 1] and named["area"].values.tolist() == ["P", "F", "C"]
-    with pytest.warns(UserWarning, match="no position of 1 channels: Q"):
+    with pytest.warns(UserWarning, match="no positions for 1 channels: Q"):
         some = boolcp.open_tensor(
             tmp_path / "data.npy", dims=dims, coords={"channel": ["Pz", "Q", "Cz"]}, electrodes=table
         )

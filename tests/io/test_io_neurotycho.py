@@ -132,7 +132,7 @@ def test_a_channel_bad_in_one_session_is_left_out_of_all(tmp_path, channels):
     write_session(tmp_path / "rec" / "Session1", channels, conditions=PAIR)
     write_session(tmp_path / "rec" / "Session2", channels, conditions=PAIR)
     (tmp_path / "rec" / "Session2" / "ECoG_ch3.mat").write_bytes(b"MATLAB 5.0" + bytes(300))
-    with pytest.warns(UserWarning, match=r"Channel 3 is left out.*ECoG_ch3\.mat"):
+    with pytest.warns(UserWarning, match=r"Skipped channel 3.*ECoG_ch3\.mat"):
         X = boolcp.open_tensor(tmp_path / "rec", condition="AwakeEyesOpened", skip_bad=True)
     assert X["channel"].values.tolist() == [1, 2, 4, 5]
     np.testing.assert_array_equal(X.values[2], np.tile(channels[3, 10:110], 2))

@@ -149,7 +149,7 @@ def test_what_is_wrong_with_trials_is_named(tmp_path, rng):
     with pytest.raises(FileError, match=r"ECoG_ch003\.mat: is 3 x 25 \(trial x time\), but other channels are 4 x 25"):
         boolcp.open_tensor(folder, sampling_rate=500)
     (folder / "ECoG_ch001.mat").write_bytes(b"MATLAB 5.0" + bytes(300))
-    with pytest.warns(UserWarning, match="Channel [13] is left out"):
+    with pytest.warns(UserWarning, match="Skipped channel [13]"):
         X = boolcp.open_tensor(folder, sampling_rate=500, skip_bad=True)
     assert X["channel"].values.tolist() == [2, 4] and X.attrs["left_out"] == [1, 3]
 

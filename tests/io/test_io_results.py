@@ -318,7 +318,7 @@ FORGED = {
     "no modes": (lambda d: d.drop_vars([name for name in d if "time" in d[name].dims]), "its modes are"),
     "a stability above one": (lambda d: d.assign(stability=("atom", np.full(d.sizes["atom"], 2.0))), "between 0 and 1"),
     "p-values for other atoms": (lambda d: d.assign(p_value=("few", np.ones(1))), "p_value is an array"),
-    "rises that are no numbers": (lambda d: d.assign({n: d[n] / 0 for n in d if "bit_rise" in n}), "about its bits"),
+    "rises that are no numbers": (lambda d: d.assign({n: d[n] / 0 for n in d if "bit_rise" in n}), "of its bits"),
     "no dims": (lambda d: d.drop_attrs().assign_attrs(format=d.attrs["format"], format_version=2, names="{}"), "dims"),
     "no names": (lambda d: d.drop_attrs().assign_attrs(format=d.attrs["format"], format_version=2), "names is missing"),
     "a version that is text": (attribute(format_version="two"), "format_version is two"),
@@ -395,7 +395,7 @@ def test_a_forged_result_is_refused_in_one_line(name, saved):
 
 FORGED_PROVENANCE = {
     "not JSON": ("{", "not a readable"),
-    "a list": ("[1]", "not a table"),
+    "a list": ("[1]", "not a dict"),
     "a method that is code": ('{"method": "os.system(1)"}', "is not a name"),
     "a parameter that is code": ('{"parameters": {"n_atoms=1), open(": 1}}', "is not a name"),
     "parameters that are a list": ('{"parameters": [1]}', "'parameters'"),

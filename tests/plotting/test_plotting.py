@@ -203,10 +203,10 @@ def test_pictures_say_what_they_are_drawn_from(rng):
     wants |= {"plot_selection": "a Selection, boolcp.select_n_atoms", "plot_residual": "a ResidualCheck, boolcp.resid"}
     wants |= {"plot_error_path": r"history of a fit, model\.history_"}
     for name, words in wants.items():
-        with pytest.raises(TypeError, match=f"drawn from .*{words}.*, got"):
+        with pytest.raises(TypeError, match=f"plot needs .*{words}.*, got"):
             getattr(plotting, name)(W)
     for draw in (plotting.plot_atoms, plotting.plot_certificates):
-        with pytest.raises(TypeError, match="drawn from a BooleanCP, got Atom"):
+        with pytest.raises(TypeError, match="plot needs a BooleanCP, got Atom"):
             draw(W.atoms[0])
 
 

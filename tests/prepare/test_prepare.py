@@ -159,7 +159,7 @@ def test_trials_are_consecutive(X):
     np.testing.assert_allclose(Y["onset"], 0.3 * np.arange(33))
     assert Y["time"].attrs["units"] == "s" and float(Y["time"][-1]) == 59 / RATE
     assert prepare.cut_trials(X, 300, n_trials=10).sizes["trial"] == 10
-    with pytest.raises(ValueError, match="give 33 trials of 300 ms; 40 are needed"):
+    with pytest.raises(ValueError, match="give 33 trials of 300 ms, but 40 are needed"):
         prepare.cut_trials(X, 300, n_trials=40)
 
 
@@ -221,10 +221,10 @@ def test_join_along_a_new_and_an_old_mode(X):
         (lambda X: prepare.cut_trials(prepare.cut_trials(X, 500), 500), "already has a mode 'trial'"),
         (lambda X: prepare.drop(X, "channel", [9]), "has no 9"),
         (lambda X: prepare.drop(X, "channel", [1, 2, 3, 4]), "Nothing is left"),
-        (lambda X: prepare.common_average(X.rename(channel="sensor")), "'channel' is needed"),
+        (lambda X: prepare.common_average(X.rename(channel="sensor")), "needs the mode 'channel'"),
         (lambda X: prepare.band_pass(X.drop_vars("time"), 5, 20), "sampling rate is unknown"),
         (lambda X: prepare.band_pass(X.assign_coords(time=X["time"] ** 2), 5, 20), "not evenly spaced"),
-        (lambda X: prepare.count_events([], [], [], bin_ms=1), "one length"),
+        (lambda X: prepare.count_events([], [], [], bin_ms=1), "equally long"),
         (lambda X: prepare.count_events([1], [np.nan], [1], bin_ms=1), "finite"),
     ],
 )

@@ -76,7 +76,7 @@ def test_trials_that_reach_out_of_the_recording_or_a_segment(X):
     ragged = prepare.cut_trials(parts, events=table)
     np.testing.assert_array_equal(ragged.values[:, :10, 1], naive_trial(X, 9.0, 9.1))
     assert np.isnan(ragged.values[:, 10:, 1]).all()
-    with pytest.raises(ValueError, match="0 of 1 trials lie in the recording"):
+    with pytest.raises(ValueError, match="0 of 1 trials lie within the recording"):
         prepare.cut_trials(X, 500, events={"onset": [99.0]})
 
 
@@ -96,7 +96,7 @@ def test_events_that_a_recording_brings(X):
         (lambda X: prepare.cut_trials(X), "length of the trials"),
         (lambda X: prepare.cut_trials(X, (0, 5)), "length of the trials"),
         (lambda X: prepare.cut_trials(X, 100, events="go"), "no events to cut at"),
-        (lambda X: prepare.cut_trials(X, 100, events={"when": [1.0]}), "needs a column onset"),
+        (lambda X: prepare.cut_trials(X, 100, events={"when": [1.0]}), "needs a column 'onset'"),
         (lambda X: prepare.cut_trials(X, 100, events={"onset": ["x"]}), "must hold seconds"),
         (lambda X: prepare.cut_trials(X, events={"onset": [6.0]}), "column stop or duration"),
         (lambda X: prepare.cut_trials(X, (5, 5), events={"onset": [6.0]}), "has no length"),
@@ -109,9 +109,12 @@ def test_events_that_a_recording_brings(X):
         (lambda X: prepare.stack_trials([np.zeros((2, 3))], sampling_rate=1, align=[0, 1]), "each of the 1 trials"),
         (lambda X: prepare.stack_trials([], sampling_rate=1), "arrays channel x time"),
         (lambda X: prepare.add_table(X, {"a": [1, 2]}), "name the mode of the trials"),
-        (lambda X: prepare.add_table(X, {"a": [1, 2], "b": [1]}), "one length"),
+        (lambda X: prepare.add_table(X, {"a": [1, 2], "b": [1]}), "same length"),
         (lambda X: prepare.add_table(X, {"a": [1, 2]}, "channel"), "2 rows, but there are 3 entries"),
-        (lambda X: prepare.add_table(X, {"channel": ["Fz", "Cz"], "a": [1, 2]}), "no row for 1 of the channels, Pz"),
+        (
+            lambda X: prepare.add_table(X, {"channel": ["Fz", "Cz"], "a": [1, 2]}),
+            "for 1 of the channels, for example Pz",
+        ),
         (lambda X: prepare.add_table(X, {"channel": ["Fz", "Fz"], "a": [1, 2]}), "twice"),
         (lambda X: prepare.baseline(X, 90, 91), "has no sample"),
         (lambda X: prepare.reject(X), "Say what to reject"),
@@ -119,7 +122,7 @@ def test_events_that_a_recording_brings(X):
         (lambda X: prepare.reject(X, label="bad"), "No event"),
         (lambda X: prepare.reject(X, table={"sensor": ["Fz"]}), "names no mode"),
         (lambda X: prepare.reject(X, table={"channel": ["Oz"]}), "does not have"),
-        (lambda X: prepare.notch(prepare.reject(X, table={"channel": ["Fz"]}), 20), "use them first, then reject"),
+        (lambda X: prepare.notch(prepare.reject(X, table={"channel": ["Fz"]}), 20), "filter first, then reject"),
         (lambda X: prepare.count_spikes([[1.0]], {"onset": [0.0], "stop": [0.1]}, bin_ms=200), "as long as one bin"),
         (lambda X: prepare.count_spikes([], {"onset": [0.0], "stop": [0.1]}, bin_ms=2), "needs units"),
     ],

@@ -247,7 +247,7 @@ def test_the_repr_says_what_it_is(rng):
 def test_shares_need_the_data(rng):
     W = random_decomposition((4, 5, 6), "block", rng)
     for share in (W.explained, W.explained_alone, W.explained_unique):
-        with pytest.raises(ValueError, match="only a decomposition that was fitted"):
+        with pytest.raises(ValueError, match="only a fitted decomposition"):
             share()
     assert "-" in W.summary().split("\n")[2]
 

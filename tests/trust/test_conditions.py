@@ -143,7 +143,7 @@ def test_undetermined_trials_are_left_out():
 def test_bad_labels_are_named():
     W = along_trials(np.arange(6) < 3)
     for labels, options, message in [
-        (list("aaaaaa"), {}, "one value only"),
+        (list("aaaaaa"), {}, "only one value"),
         ([1, 2, 3, 4, 5, 6], {}, "numeric=True"),
         (list("aab"), {}, "pass one label for each entry"),
         (list("aaabbb"), {"blocks": [0, 0, 0, 1, 1, 1]}, "do not differ within"),

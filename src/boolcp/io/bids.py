@@ -10,16 +10,10 @@ from boolcp.io.mne_files import refuse_other_folders
 from boolcp.io.tables import read_table
 from boolcp.prepare import set_events
 
-DESCRIPTION = "dataset_description.json"
 DATATYPES = ("eeg", "ieeg", "meg")
 
 BIDSPath = Any
 DataArray = Any
-
-
-def is_bids(path: Path) -> bool:
-    """Return True for the root folder of a BIDS data set."""
-    return path.is_dir() and (path / DESCRIPTION).is_file()
 
 
 def read_bids(path: Path, *, variable: str | None = None) -> DataArray:

@@ -63,13 +63,3 @@ def leading_directions(data: "Tensor", mode: int, rank: int) -> np.ndarray:
         blocks = np.asarray(data.contract(mode, Q), dtype=float)
     B = blocks.reshape(width, -1)
     return Q @ np.linalg.eigh(B @ B.T)[1][:, ::-1][:, :rank]
-
-
-def gram_factor(data: "Tensor", mode: int) -> tuple[np.ndarray, bool]:
-    """Return ``data.gram_factor(mode)``."""
-    return data.gram_factor(mode)
-
-
-def short_gram(data: "Tensor", mode: int) -> np.ndarray:
-    """Return ``data.column_gram(mode)``."""
-    return data.column_gram(mode)
