@@ -291,14 +291,16 @@ def complete(
 @app.command(short_help="Reproduce an experiment of the paper and draw its figure.")
 def reproduce(
     name: Annotated[str, typer.Argument(help="fig1 to fig4, theory, per_mode or parameters.", show_default=False)],
-    quick: Annotated[bool, option("--quick", text="Smaller, in minutes.")] = False,
+    quick: Annotated[bool, option("--quick", text="A smaller version, in minutes.")] = False,
     seeds: Annotated[int | None, option("--seeds", text="Number of repetitions.")] = None,
     out: Out = None,
     jobs: Jobs = 1,
-    recording: Annotated[Path | None, option("--recording", text="A NeuroTycho folder or zip, else simulated.")] = None,
+    recording: Annotated[
+        Path | None, option("--recording", text="A NeuroTycho folder or zip; simulated by default.")
+    ] = None,
     keep: Annotated[bool, option("--keep", text="Keep rows that other code made.")] = False,
 ) -> None:
-    """Compute an experiment of the paper again and draw its figure.
+    """Reproduce an experiment of the paper and draw its figure.
 
     Rows of its table that this code has made are kept, those of other code are recomputed.
     """

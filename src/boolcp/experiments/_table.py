@@ -30,7 +30,7 @@ def collect(
     code: Callable[[Job], str] = lambda job: "",
     keep: bool = False,
 ) -> Any:
-    """Return the table of the rows that `run` yields for each job of the plan, kept in a CSV file on the way.
+    """Return the table of the rows that `run` yields for each job of the plan, and keep it in a CSV file.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _is_done(rows: list[Row] | None, code: str | None) -> bool:
 def _rows(run: Callable[[Job], Iterable[Row]], job: Job, made: dict[str, str]) -> tuple[tuple[str, ...], list[Row]]:
     """Return the name of a job and its rows, computed with one BLAS thread whatever the number of processes."""
     with one_thread():
-        labels = {key: str(value) for key, value in job.items()}  # as text, which a file gives back unchanged
+        labels = {key: str(value) for key, value in job.items()}  # as text, which survives a file unchanged
         return _name(job, list(job)), [{**labels, **row, **made} for row in run(job)]
 
 
