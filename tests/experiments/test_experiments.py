@@ -1,6 +1,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binom
 
 from boolcp.baselines import RealCP, TuckerForm
 from boolcp.datasets import simulate_ecog
@@ -313,27 +314,26 @@ def test_fig3_writes_every_electrode_once(no_data, tmp_path):
     assert sum(len(one.get_offsets()) for one in points) == 128
 
 
-def wrong_bits(table):
-    """Return the wrong bits of the best of the shown atoms for each condition and method of the simulated recording."""
-    rows = table[table["group"] == SIMULATED]
-    found = {}
-    for (condition, method), part in rows.groupby(["condition", "method"], sort=False):
-        bits = {atom: group["value"].to_numpy() for atom, group in part.groupby("atom")}
-        wrong = [int(np.sum(z != bits["truth"])) for atom, z in bits.items() if atom != "truth"]
-        found[condition, method] = min(wrong, default=len(bits["truth"]))
-    return found
-
-
 def test_fig4_finds_the_areas_of_the_rhythm(no_data, tmp_path):
     plan = [job for job in fig4_boolean_maps.plan(quick=True) if job["condition"] == "rest"]
     table = collect(fig4_boolean_maps.run, plan, tmp_path / "fig4.csv")
-    wrong = wrong_bits(table)
-    assert wrong["rest", "BMP"] == 0
-    assert wrong["rest", "BMP as published"] > 0
+    wrong = fig4_boolean_maps.wrong_bits(table)
+    assert wrong["rest", 0, _methods.RANK_ONE][1] == 0
+    assert wrong["rest", 0, _methods.PUBLISHED][1] > 0
     figure = fig4_boolean_maps.draw(table)
     colors = figure.axes[0].collections[0].get_facecolors()
-    truth = table[(table["method"] == "BMP") & (table["atom"] == "truth")]["value"]
+    truth = table[(table["method"] == _methods.DEFAULT) & (table["atom"] == "truth")]["value"]
     np.testing.assert_array_equal(colors[:, 2] < 0.5, truth == 1)  # yellow has little blue
+    texts = [ax.get_xlabel() for ax in figure.axes]
+    assert f"wrong: {wrong['rest', 0, _methods.PUBLISHED][1]}" in texts
+
+
+def test_fig4_counts_half_of_the_bits_where_there_is_no_atom():
+    bits = [("truth", 1), ("truth", 0), ("truth", 0), ("truth", 1)]
+    rows = [{"group": SIMULATED, "condition": "rest", "seed": 0, "method": "m", "atom": a, "value": v} for a, v in bits]
+    assert fig4_boolean_maps.wrong_bits(pd.DataFrame(rows)) == {("rest", 0, "m"): ("", 2)}
+    rows += [dict(rows[0], atom="atom 2", value=value) for value in (1, 0, 0, 0)]
+    assert fig4_boolean_maps.wrong_bits(pd.DataFrame(rows)) == {("rest", 0, "m"): ("atom 2", 1)}
 
 
 # the theorems
@@ -346,8 +346,9 @@ def theory_table(tmp_path_factory):
         patch.setattr(theory, "SWEEPS", sweeps)
         patch.setattr(theory, "SIZE", 20)
         patch.setattr(theory, "N_CONVEX", 1)
+        patch.setattr(theory, "N_ATOMS", (2, 3))
         plan = theory.plan(seeds=2)
-        plan = [job | {"size": 20} if job["theorem"] == "1 and 2" else job for job in plan]
+        plan = [job | {"size": 20} if job["theorem"] in ("1 and 2", theory.TIME) else job for job in plan]
         return collect(theory.run, plan, tmp_path_factory.mktemp("theory") / "theory.csv")
 
 
@@ -391,7 +392,20 @@ def test_the_error_scales_as_theorem_4_says(method, theory_table):
 
 def test_the_figure_of_the_theorems_has_a_slope_for_each_method(theory_table):
     texts = [text.get_text() for ax in theory.draw(theory_table).axes for text in ax.texts]
-    assert sum("slope" in text for text in texts) == 6
+    assert sum("slope" in text for text in texts) == 8
+
+
+@pytest.mark.parametrize("k", [0, 3, 10])
+def test_intervals_of_rates_leave_a_fortieth_on_each_side(k):
+    low, high = theory.interval(np.repeat([1, 0], [k, 10 - k]))
+    assert low <= k / 10 <= high
+    assert k == 0 or binom.sf(k - 1, 10, low) == pytest.approx(0.025)
+    assert k == 10 or binom.cdf(k, 10, high) == pytest.approx(0.025)
+
+
+def test_run_times_are_measured_for_both_methods(theory_table):
+    rows = theory_table[theory_table["theorem"] == theory.TIME]
+    assert set(rows["case"]) == {_methods.PUBLISHED, _methods.DEFAULT} and (rows["value"] > 0).all()
 
 
 # the door

@@ -17,7 +17,13 @@ SIMULATED, REAL, GIVEN = "simulated", "real", "given"
 CONDITIONS = ("rest", "anesthesia", "recovery")
 RATE, TRIAL_MS, MAX_TRIALS = 50.0, 3000, 100  # of the tensors: samples per second, length and number of trials
 REAL_NAMES = ("ECoG voltage", "ECoG high gamma", "EEG awake", "EEG propofol")
-STATES = {"rest": "1_EyesClosed", "anesthesia": "2_Anes", "recovery": "3_RecEyesClosed"}
+STATES = {  # of the power spectra: two recordings each of rest and of recovery
+    "rest, eyes open": "0_EyesOpen",
+    "rest, eyes closed": "1_EyesClosed",
+    "anesthesia": "2_Anes",
+    "recovery, eyes closed": "3_RecEyesClosed",
+    "recovery, eyes open": "4_RecEyesOpen",
+}
 
 
 def data_folder() -> Path | None:
@@ -49,7 +55,7 @@ def conditions_of(recording: str) -> tuple[str, ...]:
 def load(group: str, condition: str, size: int) -> Any:
     """Return a tensor channel x time x trial as a DataArray, each channel with mean zero and variance one."""
     if group == SIMULATED:
-        return _simulated(size)[condition][0]
+        return simulated(size)[condition][0]
     if group == REAL:
         return _real(condition)
     return _given(group.partition(": ")[2], condition)
@@ -66,10 +72,11 @@ def to_tensor(X: Any) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _simulated(n_channels: int) -> dict[str, tuple[Any, np.ndarray]]:
-    """Return the tensor and the true bits of the area rhythm for each condition of the simulated recording."""
+def simulated(n_channels: int, number: int = 0) -> dict[str, tuple[Any, np.ndarray]]:
+    """Return the tensor and the true bits of the area rhythm for each condition of a simulated recording."""
     n_trials = 30 if n_channels >= 128 else 20
-    simulation = simulate_ecog(n_channels, n_trials, trial_ms=TRIAL_MS, random_state=seed_of("ecog", n_channels))
+    seed = seed_of("ecog", n_channels, *([number] if number else []))
+    simulation = simulate_ecog(n_channels, n_trials, trial_ms=TRIAL_MS, random_state=seed)
     tensors = {}
     for condition in CONDITIONS:
         voltage = prepare.common_average(simulation.sessions[condition])
@@ -77,11 +84,6 @@ def _simulated(n_channels: int) -> dict[str, tuple[Any, np.ndarray]]:
         X = prepare.cut_trials(prepare.resample(prepare.select_condition(voltage, label), RATE), TRIAL_MS)
         tensors[condition] = prepare.zscore(X.astype(float)), simulation.truth[condition].atoms[0].z
     return tensors
-
-
-def true_bits(n_channels: int, condition: str) -> np.ndarray:
-    """Return where the area rhythm of the simulated recording is, (channels,)."""
-    return _simulated(n_channels)[condition][1]
 
 
 @lru_cache(maxsize=1)

@@ -116,11 +116,26 @@ def letter(axes: Any) -> None:
 
 def legend_below(canvas: Any, axes: Any, n_columns: int) -> None:
     """Put one legend for all panels below them, with an entry for every label that some panel has."""
+    labels, handles = entries(axes)
+    canvas.legend(handles, labels, loc="outside lower center", ncols=n_columns)
+
+
+def legend_in(canvas: Any, axes: Any, free: Any, n_columns: int) -> None:
+    """Put the legend of all panels where the first free one is, or below all panels if none is free."""
+    if not free:
+        legend_below(canvas, axes, n_columns)
+        return
+    labels, handles = entries(axes)
+    free[0].legend(handles, labels, loc="upper left", borderaxespad=0)
+
+
+def entries(axes: Any) -> tuple[list[str], list[Any]]:
+    """Return the labels of all panels, each once, and what they stand for."""
     found: dict[str, Any] = {}
     for one in axes.flat:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
-    canvas.legend(list(found.values()), list(found), loc="outside lower center", ncols=n_columns)
+    return list(found), list(found.values())
 
 
 def note(canvas: Any, text: str) -> None:

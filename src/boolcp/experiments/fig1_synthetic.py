@@ -102,7 +102,7 @@ def draw_datasets(table: Any, true_atoms: dict[str, int]) -> Any:
             best = limit(size, n_true)
             if metric == "ratio":
                 rows = rows.assign(value=rows["value"] / best)
-            floor, dodge = (FLOOR if task == "complete" else None), (0.006 if metric == "ratio" else 0.0)
+            floor, dodge = (FLOOR if task == "complete" else None), (0.006 if metric in ("ratio", "hamming") else 0.0)
             _style.curves(ax, rows, floor=floor, dodge=dodge)
             ax.axvline(n_true, color="0.6", linewidth=0.8, linestyle=":", zorder=0)
             if metric == "rmse":
@@ -113,7 +113,7 @@ def draw_datasets(table: Any, true_atoms: dict[str, int]) -> Any:
                 ax.axhline(1, color="0.3", linewidth=0.8, linestyle="--", zorder=0)
                 ax.set_ylim(0.9, RATIO_TOP)
             if row == 0:
-                ax.set_title(f"{dataset}: {n_true} atoms, {size} x {size} x {size}")
+                ax.set_title(f"{dataset}: {n_true} atoms, ${size}^3$")
             if row == len(PANELS) - 1:
                 ax.set_xlabel("number of atoms")
             ax.xaxis.get_major_locator().set_params(integer=True)
@@ -124,7 +124,7 @@ def draw_datasets(table: Any, true_atoms: dict[str, int]) -> Any:
     kind = "Quick run: " if size < 150 else ""
     _style.note(
         canvas,
-        f"{kind}mean over {n_seeds} seed(s); bars from the lowest to the highest seed. Dotted: true number of "
+        f"{kind}Mean over {n_seeds} seed(s); bars from the lowest to the highest seed. Dotted: true number of "
         f"atoms.\nCompletion: {MISSING:.0%} of the entries removed, no noise; values below {FLOOR:g} are drawn there.",
     )
     return canvas

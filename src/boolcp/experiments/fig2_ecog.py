@@ -7,6 +7,7 @@ import numpy as np
 
 from boolcp.experiments import _recordings, _style
 from boolcp.experiments._methods import NAMES, estimates
+from boolcp.experiments._recordings import RATE
 from boolcp.experiments._table import Job, Row, seed_of
 from boolcp.metrics import rmse
 
@@ -63,36 +64,38 @@ def run(job: Job) -> Iterator[Row]:
 
 @_style.styled
 def draw(table: Any) -> Any:
-    """Return the figure: for each kind of recording a row of denoising and one of completion panels."""
-    groups = list(dict.fromkeys(table["group"]))
-    columns = {group: list(dict.fromkeys(table[table["group"] == group]["condition"])) for group in groups}
-    width = max(len(names) for names in columns.values())
-    canvas, axes = _style.figure(
-        2 * len(groups), width, _style.PAGE, 1.2 + 3.2 * len(groups), sharex=True, sharey="row"
-    )
-    for i, (group, names) in enumerate(columns.items()):
+    """Return the figure: denoising and completion of each recording, in as many rows as their number asks for."""
+    names = list(dict.fromkeys(zip(table["group"], table["condition"], strict=True)))
+    width = 4 if len(names) > 3 else len(names)
+    n_bands = -(-len(names) // width)
+    canvas, axes = _style.figure(2 * n_bands, width, _style.PAGE, 1.2 + 3.4 * n_bands, sharex=True)
+    for n, (group, name) in enumerate(names):
         for j, (task, label) in enumerate(TASKS.items()):
-            row = axes[2 * i + j]
+            ax = axes[2 * (n // width) + j, n % width]
             metric = "rmse" if task == "denoise" else "rmse_missing"
-            for ax, name in zip(row, names, strict=False):
-                part = table[(table["group"] == group) & (table["condition"] == name) & (table["task"] == task)]
-                _style.curves(ax, part[part["metric"] == metric])
-                if j == 0:
-                    ax.set_title(f"{group.partition(':')[0]}: {name}")
-                ax.set_xticks(sorted(part["n_atoms"].unique()))
-                ax.tick_params(labelbottom=task == "complete")
-            row[0].set_ylabel(label)
-            for ax in row[len(names) :]:
-                ax.set_axis_off()
-    for ax in axes[-1]:
-        ax.set_xlabel("number of atoms")
-    _style.legend_below(canvas, axes, 4)
+            part = table[(table["group"] == group) & (table["condition"] == name) & (table["task"] == task)]
+            part = part[part["metric"] == metric]
+            _style.curves(ax, part, dodge=0.006)
+            ax.set_xticks(sorted(part["n_atoms"].unique()))
+            ax.tick_params(labelbottom=task == "complete")
+            if j == 0:
+                ax.set_title(f"{group.partition(':')[0]}:\n{name}", fontsize=8)
+            else:
+                ax.set_xlabel("number of atoms")
+            if n % width == 0:
+                ax.set_ylabel(label)
+    for ax in axes.flat:
+        ax.set_axis_on() if ax.has_data() else ax.set_axis_off()
+    _style.letter(axes)
+    free = [ax for ax in axes.flat if not ax.axison]
+    _style.legend_in(canvas, axes, free, 4)
     size, n_seeds = int(table["size"].max()), table["seed"].nunique()
     kind = f"Quick run: simulated recording of {size} electrodes, " if size < 128 else ""
-    missing = "" if len(groups) > 1 else " Real recordings: set BOOLCP_DATA to their folder."
+    missing = "" if table["group"].nunique() > 1 else " Real recordings: set BOOLCP_DATA to their folder."
     _style.note(
         canvas,
-        f"{kind}{n_seeds} seed(s), mean and range; s.d.: standard deviations of the recording.\n"
+        f"{kind}{n_seeds} seed(s), mean and range; s.d.: standard deviations of the recording; {RATE:g} samples per "
+        f"second (high gamma: 10), bins of 3 s.\n"
         f"Denoising: unit noise added to standardized data. Completion: error of the {MISSING:.0%} removed.{missing}",
     )
     return canvas

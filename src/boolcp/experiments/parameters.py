@@ -145,7 +145,7 @@ def draw(table: Any) -> Any:
     """Return the figure: a row for each recording, the error against atoms, parameters and degrees of freedom."""
     names = list(dict.fromkeys(zip(table["group"], table["condition"], strict=True)))
     canvas, axes = _style.figure(len(names), len(AXES), _style.PAGE, 1.0 + 1.9 * len(names), sharey="row")
-    for line, (group, condition) in zip(axes, names, strict=True):
+    for n, (line, (group, condition)) in enumerate(zip(axes, names, strict=True)):
         rows = table[(table["group"] == group) & (table["condition"] == condition)]
         wide = rows.pivot_table(index=["method", "n_atoms"], columns="metric", values="value").reset_index()
         for ax, (x, label) in zip(line, AXES.items(), strict=True):
@@ -153,8 +153,8 @@ def draw(table: Any) -> Any:
                 part = wide[wide["method"] == method].sort_values(x)
                 if len(part) and not (x == "n_atoms" and method == SHRINKAGE):
                     ax.plot(part[x].clip(lower=1), part["rmse"], label=method, **look)
-            ax.set(xscale="log", xlabel=label if line is axes[-1] else None)
-            ax.set_title(f"{group}: {condition}" if ax is line[0] else "")
+            ax.set(xscale="log", xlabel=label if n == len(names) - 1 else None)
+        line[0].set_title(f"{group}: {condition}")
         line[0].set_ylabel("denoising RMSE (s.d.)")
     _style.letter(axes)
     _style.legend_below(canvas, axes, 5)

@@ -1,13 +1,14 @@
-"""Theorems 1 to 4, measured: bounds along the path, recovery against identifiability, error against sample size.
+"""Theorems 1 to 4, measured: bounds along the path, recovery against identifiability, error against sample size, time.
 
 Theorems 1, 2 and 4 are about the solution of Eq. (3), which `AtomicNorm` computes.
 """
 
+import time
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import numpy as np
+from scipy.stats import beta
 
 from boolcp.atomic_norm import AtomicNorm
 from boolcp.bmp import BMP
@@ -20,6 +21,7 @@ from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.trust.identifiability import is_rigid, kruskal_condition
 
 USES = ("boolcp.atomic_norm", "boolcp.metrics", "boolcp.datasets.synthetic", "boolcp.trust.identifiability")
+TIME = "run time"
 CASES = {  # whether Kruskal's condition and rigidity hold
     "both hold": (True, True),
     "rigid only": (False, True),
@@ -35,6 +37,7 @@ SWEEPS = {
 EXPECTED = {"samples": -1, "sigma": 2, "freedom": 1}
 SIZE, N_TRUE = 30, 3  # of the tensors of Theorem 4, unless swept
 N_CONVEX, MAX_CONVEX = 3, 40  # seeds and largest size for which Theorem 4 is measured with Eq. (3), which takes seconds
+N_ATOMS = (5, 10, 20, 40, 80)  # of which the processor time is measured
 OPTIMUM, CONVEX = "to the optimum of Eq. (3)", "Eq. (3), rank one"
 
 
@@ -58,6 +61,12 @@ def plan(*, quick: bool = False, seeds: int | None = None) -> list[Job]:
         for value in values[: -1 if quick else None]
         for seed in range(error)
     ]
+    jobs += [
+        {"theorem": TIME, "case": method, "size": size, "x": n_atoms, "seed": seed}
+        for method in (PUBLISHED, DEFAULT)
+        for n_atoms in N_ATOMS[: -2 if quick else None]
+        for seed in range(convergence)
+    ]
     return jobs
 
 
@@ -65,7 +74,20 @@ def run(job: Job) -> Iterator[Row]:
     """Yield the numbers of one job: a path with its bounds, one recovery, or one error."""
     if job["theorem"] == "1 and 2":
         return run_optimum(job) if job["case"] == OPTIMUM else run_convergence(job)
+    if job["theorem"] == TIME:
+        return run_time(job)
     return run_recovery(job) if job["theorem"] == "3" else run_error(job)
+
+
+def run_time(job: Job) -> Iterator[Row]:
+    """Yield the processor time of a fit with as many atoms as the tensor has."""
+    X = make_boolean_cp((job["size"],) * 3, job["x"], noise=1.0, random_state=seed_of(TIME, job["x"], job["seed"])).X
+    make = BMP if job["case"] == DEFAULT else PATHS[job["case"]]
+    make(2, certify=False, random_state=0).fit(X[:10, :10, :10])  # loads compiled code
+    model = make(job["x"], certify=False, random_state=0)
+    begin = time.process_time()
+    model.fit(X)
+    yield {"method": job["case"], "k": job["x"], "metric": "seconds", "value": time.process_time() - begin}
 
 
 def run_convergence(job: Job) -> Iterator[Row]:
@@ -173,14 +195,23 @@ def slopes(table: Any, method: str = DEFAULT) -> dict[str, tuple[float, float]]:
 
     The half width is two standard errors of the least-squares line through the logarithms.
     """
-    found = {}
-    for name, rows in error_sweeps(table, method).items():
-        x, y = np.log(rows["x"].to_numpy(float)), np.log(rows["value"].to_numpy(float))
-        design = np.stack([x, np.ones_like(x)], axis=1)
-        line, *_ = np.linalg.lstsq(design, y, rcond=None)
-        variance = np.sum((y - design @ line) ** 2) / (len(y) - 2) / np.sum((x - x.mean()) ** 2)
-        found[name] = float(line[0]), float(2 * np.sqrt(variance))
-    return found
+    return {name: slope(rows) for name, rows in error_sweeps(table, method).items()}
+
+
+def slope(rows: Any) -> tuple[float, float]:
+    """Return the exponent of value against x as (slope, two standard errors)."""
+    x, y = np.log(rows["x"].to_numpy(float)), np.log(rows["value"].to_numpy(float))
+    design = np.stack([x, np.ones_like(x)], axis=1)
+    line, *_ = np.linalg.lstsq(design, y, rcond=None)
+    variance = np.sum((y - design @ line) ** 2) / max(len(y) - 2, 1) / np.sum((x - x.mean()) ** 2)
+    return float(line[0]), float(2 * np.sqrt(variance))
+
+
+def interval(values: Any) -> tuple[float, float]:
+    """Return the exact (Clopper-Pearson) interval of 95 % for the rate of ones among 0 and 1."""
+    n, k = len(values), int(np.sum(values))
+    low = 0.0 if k == 0 else float(beta.ppf(0.025, k, n - k + 1))
+    return low, 1.0 if k == n else float(beta.ppf(0.975, k + 1, n - k))
 
 
 def error_sweeps(table: Any, method: str) -> dict[str, Any]:
@@ -200,7 +231,7 @@ def error_sweeps(table: Any, method: str) -> dict[str, Any]:
 @_style.styled
 def draw(table: Any) -> Any:
     """Return the figure: Theorems 1 and 2 along three paths, Theorem 3, Theorem 4 in three variables."""
-    canvas, axes = _style.figure(2, 4, _style.PAGE, 5.4)
+    canvas, axes = _style.figure(2, 4, _style.PAGE, 5.6)
     rows = table[table["theorem"].astype(str) == "1 and 2"]
     titles = {
         PUBLISHED: "Thm 1, 2: blocks",
@@ -213,10 +244,28 @@ def draw(table: Any) -> Any:
     axes[0, 0].set_ylabel("loss above the optimum")
     draw_recovery(axes[0, 3], table[(table["theorem"].astype(str) == "3") & (table["metric"] == "recovered")])
     draw_errors(axes[1], table)
-    axes[1, 3].axis("off")
-    shown = [zip(*ax.get_legend_handles_labels(), strict=True) for ax in (axes[0, 0], axes[0, 3], axes[1, 0])]
-    axes[1, 3].legend(*zip(*chain(*shown), strict=True), loc="center", frameon=False)
+    draw_time(axes[1, 3], table[table["theorem"].astype(str) == TIME])
+    _style.letter(axes)
+    _style.legend_below(canvas, axes, 4)
     return canvas
+
+
+def draw_time(ax: Any, rows: Any) -> None:
+    """Draw the processor time against the number of atoms, with the fitted exponents."""
+    for n, (method, color) in enumerate({PUBLISHED: _style.BLACK, DEFAULT: _style.VERMILION}.items()):
+        part = rows[rows["case"] == method].assign(x=lambda table: table["x"].astype(float))
+        if part.empty:
+            continue
+        mean = part.groupby("x")["value"].mean()
+        ax.plot(part["x"], part["value"], ".", color=color, markersize=4, alpha=0.7)
+        ax.plot(mean.index, mean, color=color, linewidth=0.9)
+        exponent, width = slope(part)
+        text = f"slope {exponent:.2f} ± {width:.2f}"
+        ax.text(0.97, 0.03 + 0.08 * n, text, transform=ax.transAxes, color=color, ha="right", fontsize=6)
+        ax.set_xticks(mean.index, [f"{tick:g}" for tick in mean.index])
+    ax.set(xscale="log", yscale="log", xlabel="atoms", ylabel="processor time (s)", title="Run time")
+    ax.set_xticks(ax.get_xticks(), minor=False)
+    ax.minorticks_off()
 
 
 def draw_errors(axes: Any, table: Any) -> None:
@@ -238,6 +287,8 @@ def draw_errors(axes: Any, table: Any) -> None:
             ticks = (100, 200, 400, 800) if name == "freedom" else mean.index
             ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             ax.minorticks_off()
+            size = "various sizes" if name == "freedom" else f"${SIZE}^3$, {N_TRUE} atoms"
+            ax.text(0.03, 0.97, size, transform=ax.transAxes, va="top", fontsize=6, color="0.3")
     axes[0].set_ylabel(r"$\|\hat W - W^*\|_F^2$")
 
 
@@ -261,7 +312,9 @@ def draw_recovery(ax: Any, rows: Any) -> None:
         rates = [rows[(rows["case"] == case) & (rows["method"] == method)]["value"].mean() for case in CASES]
         places = np.arange(len(CASES)) + 0.27 * (i - 1)
         ax.bar(places, rates, width=0.25, color=color, label=method)
-        for x, rate in zip(places, rates, strict=True):
-            ax.text(x, rate + 0.02, f"{100 * rate:.0f}", ha="center", fontsize=6)
+        for x, rate, case in zip(places, rates, CASES, strict=True):
+            low, high = interval(rows[(rows["case"] == case) & (rows["method"] == method)]["value"])
+            ax.vlines(x, low, high, color="0.45", linewidth=1.0)
+            ax.text(x, high + 0.02, f"{100 * rate:.0f}", ha="center", fontsize=6)
     ax.set_xticks(range(len(CASES)), [case.replace(" ", "\n") for case in CASES], fontsize=5)
-    ax.set(ylim=(0, 1.1), ylabel="share of tensors recovered", title="Thm 3 (labels in %)")
+    ax.set(ylim=(0, 1.12), ylabel="share recovered (labels: %)", title="Thm 3, 95 % intervals")
