@@ -98,20 +98,61 @@ def test_links_inside_a_file_are_followed(tmp_path):
     np.testing.assert_array_equal(boolcp.open_tensor(tmp_path / "data.h5", variable="group/x"), np.eye(3))
 
 
-def test_a_header_does_not_name_a_file_elsewhere(tmp_path):
+@pytest.fixture
+def header(tmp_path):
+    """The header of a BrainVision recording, beside a folder with a file that is not the sender's."""
     pybv = pytest.importorskip("pybv")
-    folder, other = tmp_path / "sent", tmp_path / "own"
+    folder = tmp_path / "sent"
     folder.mkdir()
-    other.mkdir()
+    (tmp_path / "own").mkdir()
+    events = np.array([[3, 1], [20, 2]])
     pybv.write_brainvision(
-        data=np.ones((2, 50)), sfreq=100, ch_names=["a", "b"], fname_base="data", folder_out=str(folder)
+        data=np.ones((2, 50)), sfreq=100, ch_names=["a", "b"], fname_base="data", folder_out=str(folder), events=events
     )
-    header = folder / "data.vhdr"
+    return folder / "data.vhdr"
+
+
+@pytest.mark.parametrize(
+    "link", ["../own/secret", "..\\own\\secret", "{own}/secret"], ids=["up", "backslash", "absolute"]
+)
+@pytest.mark.parametrize(("key", "file"), [("DataFile", "data.eeg"), ("MarkerFile", "data.vmrk")])
+def test_a_header_does_not_name_a_file_elsewhere(key, file, link, header):
     assert boolcp.open_tensor(header).shape == (2, 50)
-    (folder / "data.eeg").rename(other / "secret.bin")
-    header.write_text(header.read_text().replace("DataFile=data.eeg", "DataFile=../own/secret.bin"))
-    with pytest.raises(FileError, match=r"data\.vhdr: refused: it takes its data from .*secret\.bin"):
-        boolcp.open_tensor(header)
+    own = header.parents[1] / "own"
+    (header.parent / file).rename(own / "secret")
+    text = header.read_text()
+    for line in (f"{key}={link}", f"{key.lower()} : {link}"):  # both are read
+        header.write_text(text.replace(f"{key}={file}", line.format(own=own)))
+        with pytest.raises(FileError, match=r"data\.vhdr: refused: it refers to .*secret'"):
+            boolcp.open_tensor(header)
+
+
+def test_a_header_may_name_its_own_folder_or_no_markers(header):
+    text = header.read_text()
+    header.write_text(text.replace("DataFile=data.eeg", f"DataFile={header.parent}/data.eeg"))
+    assert boolcp.open_tensor(header).shape == (2, 50)
+    header.write_text(text.replace("MarkerFile=data.vmrk", "MarkerFile="))
+    assert boolcp.open_tensor(header).shape == (2, 50)
+
+
+@pytest.mark.parametrize("trials", [1, 3])
+def test_a_set_file_does_not_name_a_file_elsewhere(trials, tmp_path):
+    """EEGLAB keeps the numbers of recordings and of epochs beside the .set file."""
+    folder, shape = tmp_path / "sent", (2, 5, trials)
+    folder.mkdir()
+    numbers = np.arange(np.prod(shape), dtype=np.float32)
+    fields = {"nbchan": 2, "pnts": 5, "trials": trials, "srate": 100.0, "xmin": 0.0, "xmax": 0.04, "chanlocs": []}
+    fields |= {"event": {"type": ["go"] * 3, "latency": [1.0, 6.0, 11.0], "epoch": [1, 2, 3], "duration": [0.0] * 3}}
+    fields |= {"epoch": {"event": [1, 2, 3], "eventtype": ["go"] * 3, "eventlatency": [0.0] * 3}, "comments": ""}
+    for place, file in (("", folder / "data.fdt"), ("../", tmp_path / "data.fdt")):
+        numbers.tofile(file)
+        scipy.io.savemat(folder / "data.set", {"EEG": fields | {"data": f"{place}data.fdt"}}, oned_as="row")
+        if place:
+            (folder / "data.fdt").unlink()
+            with pytest.raises(FileError, match=r"data\.set: refused: it refers to .*data\.fdt'"):
+                boolcp.open_tensor(folder / "data.set")
+        else:
+            assert boolcp.open_tensor(folder / "data.set").shape == (shape if trials > 1 else (2, 5))
 
 
 # Numbers that are not there

@@ -159,7 +159,12 @@ def test_a_bids_header_that_links_out_is_refused(bids, tmp_path):
     header = folder / "sub-01_task-press_eeg.vhdr"
     text = header.read_text().replace("DataFile=sub-01_task-press_eeg.eeg", "DataFile=../../../secret.eeg")
     header.write_text(text)
-    with pytest.raises(FileError, match=r"takes its data from .*secret.eeg"):
+    with pytest.raises(FileError, match=r"refers to .*secret.eeg"):
+        boolcp.open_tensor(root, variable="sub-01")
+    header.write_text(
+        text.replace("../../../secret.eeg", "sub-01_task-press_eeg.eeg").replace("MarkerFile=", "MarkerFile=/")
+    )
+    with pytest.raises(FileError, match=r"refers to '/sub-01_task-press_eeg.vmrk'"):
         boolcp.open_tensor(root, variable="sub-01")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from boolcp.extras import load_extra
 from boolcp.io.errors import ChoiceError, FileError, reading
-from boolcp.io.mne_files import refuse_other_folders
+from boolcp.io.mne_files import refuse_links, refuse_other_folders
 from boolcp.io.tables import read_table
 from boolcp.prepare import set_events
 
@@ -30,6 +30,7 @@ def read_bids(path: Path, *, variable: str | None = None) -> DataArray:
 
     mne = load_extra("mne", "mne")
     chosen = choose(path, variable)
+    refuse_links(Path(chosen.fpath))
     with reading(chosen.fpath, "BIDS recording"), mne.use_log_level("ERROR"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about missing sidecar files
         recording = load_extra("mne_bids", "bids").read_raw_bids(chosen, verbose="ERROR")

@@ -2,15 +2,18 @@
 
 import gzip
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 from boolcp.extras import load_extra
 from boolcp.io.errors import FileError, reading
 from boolcp.io.limits import refuse_expansion
-from boolcp.io.matlab import check_mat
+from boolcp.io.matlab import check_mat, read_variable
 
 CHUNK = 2**20
+HEADERS = (".vhdr", ".ahdr")  # of BrainVision recordings
+LINKS = re.compile(r"^\s*(?:DataFile|MarkerFile)\s*[=:](.*)$", re.IGNORECASE | re.MULTILINE)
 
 
 def read_mne(path: Path) -> Any:
@@ -22,6 +25,7 @@ def read_mne(path: Path) -> Any:
         _refuse_expansion(path)
     if name.endswith(".set"):
         check_mat(path)  # EEGLAB writes MATLAB files
+    refuse_links(path)
     with reading(path, f"{path.suffix} file"), mne.use_log_level("ERROR"):
         recording = _open(mne, path)
         refuse_other_folders(path, recording)
@@ -39,6 +43,7 @@ def _open(mne: Any, path: Path) -> Any:
         try:
             return mne.io.read_raw_eeglab(path)
         except TypeError:  # this is how MNE says that the file holds epochs
+            _refuse_link(path, _eeglab_link(path))
             return mne.read_epochs_eeglab(path)
     return mne.io.read_raw(path)
 
@@ -52,10 +57,34 @@ def _refuse_expansion(path: Path) -> None:
             refuse_expansion(path, "its content", packed, unpacked)
 
 
+def refuse_links(path: Path) -> None:
+    """Raise a FileError if a BrainVision header names a file of data or markers in a different folder."""
+    if path.suffix.lower() in HEADERS:
+        with reading(path, f"{path.suffix} file"):
+            text = path.read_bytes().decode("latin-1")
+        for link in LINKS.findall(text):
+            _refuse_link(path, link)
+
+
+def _eeglab_link(path: Path) -> str:
+    """Return the name of the file that holds the data of EEGLAB epochs; nothing if they are in the .set file."""
+    try:
+        found = read_variable(path, "EEG.data")
+    except FileError:  # the fields of EEG stand alone
+        found = read_variable(path, "data")
+    return found if isinstance(found, str) else ""
+
+
 def refuse_other_folders(path: Path, recording: Any) -> None:
     """Raise a FileError if the header of a recording names a data file that is not in the same folder or below it."""
-    header = os.path.abspath(path)
     for file in getattr(recording, "filenames", ()):
-        if file is not None and os.path.dirname(os.path.abspath(file)) not in (header, os.path.dirname(header)):
-            problem = f"refused: it takes its data from {str(file)!r}, in a different folder"
-            raise FileError(path, problem, "Do not trust it; if you do, put both files into one folder.")
+        if file is not None:
+            _refuse_link(path, str(file))
+
+
+def _refuse_link(path: Path, link: str) -> None:
+    header, name = os.path.abspath(path), link.strip().replace("\\", "/")
+    folder = os.path.dirname(os.path.abspath(os.path.join(os.path.dirname(header), name)))
+    if name and folder not in (header, os.path.dirname(header)):
+        problem = f"refused: it refers to {link.strip()!r}, in a different folder"
+        raise FileError(path, problem, "Do not trust it; if you do, put all its files into one folder.")
