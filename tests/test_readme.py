@@ -1,6 +1,7 @@
 """The README is true: its Python runs as it stands, its commands and names exist, its links lead somewhere."""
 
 import importlib
+import importlib.util
 import re
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def test_python_runs_as_it_stands(code, tmp_path, monkeypatch):
 
 
 def test_there_is_python_to_run():
-    assert len(blocks(README, "python")) >= 4
+    assert len(blocks(README, "python")) >= 3
 
 
 def test_what_the_first_lines_say_is_so(tmp_path, monkeypatch, capsys):
@@ -55,6 +56,22 @@ def test_commands_exist():
     targets = re.findall(r"make (\w+)", "\n".join(lines))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert targets and all(re.search(rf"^{target}:", makefile, flags=re.MULTILINE) for target in targets)
+
+
+def test_the_results_are_those_of_the_benchmarks():
+    """`python benchmarks/readme_table.py` writes them."""
+    spec = importlib.util.spec_from_file_location("readme_table", ROOT / "benchmarks" / "readme_table.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    shown = README.partition(module.BEGIN)[2].partition(module.END)[0]
+    assert shown == module.make_table(), "run python benchmarks/readme_table.py"
+    assert len(re.findall(r"\d+\.\d+|\d+ of \d+", shown)) > 15
+
+
+def test_the_first_screen_says_what_why_and_for_whom():
+    first = README.partition("## ")[0]
+    assert len(first) < 3000 and README.count("![") == 1 and "![" in first
+    assert all(words in first for words in ("atoms", "**Why Boolean?**", "**For whom?**"))
 
 
 def test_the_table_names_what_there_is():

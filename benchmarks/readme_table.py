@@ -1,0 +1,79 @@
+"""The table of results in README.md, from the tables in benchmarks/results: run it after a benchmark.
+
+python benchmarks/readme_table.py
+"""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+RESULTS, README = ROOT / "benchmarks" / "results", ROOT / "README.md"
+BEGIN, END = "<!-- results -->\n", "<!-- end of results -->"
+
+
+def cell(name, row, column):
+    """Return one cell of a table of results: the row begins so, the column is a number."""
+    text = (RESULTS / f"{name}.md").read_text(encoding="utf-8")
+    rows = [[part.strip() for part in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    found = [parts for parts in rows if parts[: len(row)] == list(row)]
+    if len(found) != 1:
+        raise SystemExit(f"{name}.md has {len(found)} rows that begin with {row}.")
+    return found[0][column]
+
+
+def solved():
+    """Return how many of the harder cases are solved, as the table says below it."""
+    text = (RESULTS / "refine_battery.md").read_text(encoding="utf-8")
+    return re.search(r"^(\d+ of \d+) solved", text, flags=re.MULTILINE)[1]
+
+
+def rows():
+    """Return what is asked, what boolcp answers, what others do, and the table with conditions and all other rows."""
+    syn, time, gaps = ("refine_synthetic", ("Syn2", "1.0")), ("refine_time",), ("completion_paper", ("Syn2",))
+    fit, digits, disk = "Syn2, 150^3, 15 atoms", ("default_labels", ("digits", "10")), "scale_disk"
+    ratio, als = f"{float(cell(*syn, 5)):.2f}", f"{float(cell(*syn, 8)):.1f}"
+    yield (
+        "15 atoms in noise, 150 x 150 x 150: error relative to a fit that knows the bits",
+        ratio,
+        f"{als} (CP-ALS)",
+        syn,
+    )
+    yield "no wrong bit in it, and in harder cases", f"{cell(*syn, 7)}, {solved()}", "", ("refine_battery",)
+    yield "seconds for that fit", cell(*time, (fit,), 1), f"{cell(*time, (fit,), 2)} (TensorLy)", time
+    peers = f"{cell(*gaps, 7)} (tensortools), {cell(*gaps, 5)} (TensorLy)"
+    yield (
+        "10 % of the entries missing, no noise: exact, and seconds",
+        f"{cell(*gaps, 1)}, {cell(*gaps, 3)}",
+        peers,
+        gaps,
+    )
+    memory = f"{cell(disk, ('seconds of the fit',), 1)} s in {cell(disk, ('largest resident memory',), 1)}"
+    yield f"a file of {cell(disk, ('size of the file',), 1)}, 10 atoms, no wrong bit", memory, "", (disk,)
+    codes = f"{cell(*digits, 5)} (k-means), {cell(*digits, 4)} (NMF), {cell(*digits, 3)} (CP)"
+    yield "10 bits for each of 400 digits: balanced accuracy of the labels", cell(*digits, 2), codes, digits
+    faces = ("default_labels", ("faces", "10"))
+    codes = f"{cell(*faces, 5)} (k-means), {cell(*faces, 3)} (CP), {cell(*faces, 4)} (NMF)"
+    yield "the same for pictures of faces and of other things", cell(*faces, 2), codes, faces
+    yield (
+        "three atoms fitted to pure noise: runs with a false discovery, at 5 %",
+        cell("trust", ("normal",), 1),
+        "",
+        ("trust",),
+    )
+
+
+def make_table():
+    """Return the table as markdown."""
+    lines = ["| | `boolcp` | others | table |", "| --- | --- | --- | --- |"]
+    for what, own, others, (name, *_) in rows():
+        lines.append(f"| {what} | {own} | {others} | [{name}](benchmarks/results/{name}.md) |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    before, begin, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    README.write_text(before + begin + make_table() + END + rest.partition(END)[2], encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
