@@ -22,7 +22,7 @@ from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
 from boolcp.fit.transform import design, explained_share, solve_factor
 from boolcp.fit.watch import Bars, Progress, Watch, progress
 from boolcp.io.atomic import locked
-from boolcp.memory import read_memory
+from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels, read_labels
 from boolcp.storage import listed_or_masked, make_storage, stays_out
@@ -36,6 +36,7 @@ FREE = {"n_atoms", "n_init", "max_iter", "certify", "compression", "random_state
 AUTO = "auto"
 EXACT = 1e-8  # share of variance not explained that counts as none
 OUTSIDE = 0.1  # share of the range of the data by which a fill may leave it without a warning
+N_NOISE = 2  # fits by which the noise of slices is estimated
 NOISE_FLOOR = 1e-3  # variance of a slice at least, relative to their mean, of which weights are estimated
 SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none
 
@@ -207,9 +208,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             True where X is observed.
         weights : array-like, dict or str, optional
             How much each entry counts in the loss, sum w (x - W)^2; 0 means missing. One over the variance of its noise
-            is best. An array of the shape of X; or vectors by mode, ``{"channel": vector}`` or ``{0: vector}``, which
-            are multiplied; or the name or index of a mode, whose slices get one over the variance that a first fit
-            without weights leaves of them. For arrays in memory. Blocks are not tried: "auto" means rank one.
+            is best. An array of the shape of X (for a list of entries, one for each of them); or vectors by mode,
+            ``{"channel": vector}`` or ``{0: vector}``, which are multiplied; or the name or index of a mode, whose
+            slices get one over the variance that a first fit without weights leaves of them. A lazy array with weights
+            is loaded. Blocks are not tried: "auto" means rank one, and None is not allowed.
         checkpoint : str or path, optional
             A file that stores the progress of the fit. It is written at the end of each stage, and after steps (an
             atom, a start, a sweep over the full data) at most once a second and for at most a tenth of the time. If
@@ -242,13 +244,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         'stopped by the callback: this is the best result so far'
         """
         if self.n_atoms == AUTO:
-            if weights is not None:
-                raise ValueError('n_atoms="auto" does not take weights: pass a number.')
-            return self._fit_chosen(X, mask, checkpoint=checkpoint, callback=callback)
+            return self._fit_chosen(X, mask, weights, checkpoint=checkpoint, callback=callback)
         self._check_parameters()
         checks.check_callback(callback)
-        if isinstance(weights, str | int):
-            weights = self._noise_weights(X, mask, weights)
         data, labels = self._read(X, mask, weights, is_fitted=False)
         rng = checks.make_generator(self.random_state)
         job = self._job(data, labels, rng)
@@ -274,7 +272,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             checks.warn_zero()
         return self
 
-    def _fit_chosen(self, X: Any, mask: ArrayLike | None, **how: Any) -> "BMP":
+    def _fit_chosen(self, X: Any, mask: ArrayLike | None, weights: Weights | None, **how: Any) -> "BMP":
         """Fit as many atoms as `select_n_atoms` chooses."""
         from boolcp.trust.selection import select_n_atoms
 
@@ -286,11 +284,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         own = {"n_atoms", "random_state", "verbose", "certify", "warm_start"}
         options = {name: value for name, value in self.get_params().items() if name not in own}
         rng, seed = checks.make_generator(self.random_state).spawn(2)
-        self.selection_ = select_n_atoms(X, mask=mask, random_state=seed, verbose=self.verbose, **options)
+        own_data: dict[str, Any] = {"mask": mask, "weights": weights}
+        self.selection_ = select_n_atoms(X, random_state=seed, verbose=self.verbose, **own_data, **options)
         if not self.selection_.n_atoms:
             checks.warn_no_atom()
         chosen = clone(self).set_params(n_atoms=max(self.selection_.n_atoms, 1), random_state=rng)
-        chosen.fit(X, mask=mask, **how)
+        chosen.fit(X, **own_data, **how)
         for name in vars(chosen).keys() - self.get_params().keys():
             setattr(self, name, getattr(chosen, name))
         return self
@@ -302,6 +301,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         X: Any,
         mask: ArrayLike | None = None,
         *,
+        weights: Weights | None = None,
         callback: Callback | None = None,
         verbose: int = 0,
     ) -> "BMP":
@@ -314,7 +314,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         ----------
         path : str or path
             The file that was passed to `fit` as `checkpoint`. If it is damaged, its previous version is used.
-        X, mask
+        X, mask, weights
             The data of that fit; different data raise an error.
         callback : callable, optional
             As in `fit`; it is not called for steps that the checkpoint already contains.
@@ -332,9 +332,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         >>> boolcp.BMP.resume(path, X).decomposition_.n_atoms
         3
         """
-        return cls(**read_parameters(path), verbose=verbose).fit(X, mask=mask, checkpoint=path, callback=callback)
+        model = cls(**read_parameters(path), verbose=verbose)
+        return model.fit(X, mask=mask, weights=weights, checkpoint=path, callback=callback)
 
-    def fit_path(self, X: Any, *, mask: ArrayLike | None = None) -> tuple[BooleanCP, ...]:
+    def fit_path(
+        self, X: Any, *, mask: ArrayLike | None = None, weights: Weights | None = None
+    ) -> tuple[BooleanCP, ...]:
         """Return the refined estimates with 0, 1, .., n_atoms atoms, each corrected in all factors.
 
         `path_` holds the steps of the pursuit. This method refines every number of atoms in turn, each starting from
@@ -349,7 +352,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         [1.01, 0.76, 0.51, 0.01]
         """
         self._check_parameters()
-        data, labels = self._read(X, mask, is_fitted=False)
+        data, labels = self._read(X, mask, weights, is_fitted=False)
         rng = checks.make_generator(self.random_state)
         if self.background is not None:
             raise ValueError("fit_path refines atoms alone: set background=None.")
@@ -367,7 +370,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                     path = ranked_path(job, path, watch)
         return tuple(replace(W, labels=labels) for W in path)
 
-    def complete(self, X: Any, *, mask: ArrayLike | None = None) -> Any:
+    def complete(self, X: Any, *, mask: ArrayLike | None = None, weights: Weights | None = None) -> Any:
         """Return X with its missing entries filled in from the decomposition; observed entries keep their values.
 
         Unless the decomposition explains the observed entries to the tolerance, fills are clipped to their range, with
@@ -379,6 +382,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             The tensor that was fitted, with NaN (or False in `mask`) where entries are missing.
         mask : array-like of bool, optional
             True where X is observed.
+        weights : array-like or dict, optional
+            Weights as in `fit`: entries of weight zero are missing.
 
         Returns
         -------
@@ -397,6 +402,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         W = self.decomposition_
         values, labels = read_labels(X)
         check_dims(W, labels)
+        if weights is not None and not isinstance(weights, str | int):
+            known = checks.check_weights(weights, values.shape, W.dims) > 0
+            mask = known if mask is None else known & np.asarray(mask, dtype=bool)
         if stays_out(values, self.max_memory):
             checks.check_lazy(values, mask)
             check_shape(W, values.shape, None)
@@ -420,7 +428,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.warn_clipped(np.sum((fills < low - margin) | (fills > high + margin)), len(fills), low, high)
         return np.clip(fills, low, high)
 
-    def transform(self, X: Any, *, mode: int | str = 0, mask: ArrayLike | None = None) -> np.ndarray:
+    def transform(
+        self, X: Any, *, mode: int | str = 0, mask: ArrayLike | None = None, weights: Weights | None = None
+    ) -> np.ndarray:
         """Return the factor of new data along one mode, the other factors fixed.
 
         Parameters
@@ -431,6 +441,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             The mode along which the data are new: its index, or its name if the fitted data had names.
         mask : array-like of bool, optional
             True where X is observed.
+        weights : array-like or dict, optional
+            How much each entry counts, as in `fit`.
 
         Returns
         -------
@@ -447,13 +459,15 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         (10, 3)
         """
         check_is_fitted(self)
-        data, _ = self._read(X, mask, is_fitted=True)
+        data, _ = self._read(X, mask, weights, is_fitted=True)
         mode = checks.check_mode(mode, self.decomposition_.ndim, self.decomposition_.dims)
         check_shape(self.decomposition_, data.shape, mode)
         with one_thread():
             return solve_factor(data, self.decomposition_, mode).astype(data.dtype)
 
-    def fit_transform(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> np.ndarray:
+    def fit_transform(
+        self, X: Any, y: None = None, *, mask: ArrayLike | None = None, weights: Weights | None = None
+    ) -> np.ndarray:
         """Decompose X and return its factor along mode 0.
 
         Examples
@@ -463,7 +477,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         >>> boolcp.BMP(n_atoms=3, random_state=0).fit_transform(X).shape
         (20, 3)
         """
-        return self.fit(X, y, mask=mask).transform(X, mask=mask)
+        if isinstance(weights, str | int):
+            weights = self.noise_weights(X, weights, mask=mask)
+        return self.fit(X, y, mask=mask, weights=weights).transform(X, mask=mask, weights=weights)
 
     def inverse_transform(self, X: ArrayLike, *, mode: int | str = 0) -> np.ndarray:
         """Return the tensor whose factor along `mode` is X, as `transform` gives it.
@@ -488,10 +504,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             )
         return np.moveaxis(np.tensordot(A, blocks, axes=1), 0, mode)
 
-    def score(self, X: Any, y: None = None) -> float:
+    def score(self, X: Any, y: None = None, *, weights: Weights | None = None) -> float:
         """Return the share of variance of X that is explained when its factor along mode 0 is solved for again.
 
-        Block atoms that are dense along mode 0 are scored as they are, which needs data of the fitted shape.
+        Block atoms that are dense along mode 0 are scored as they are, which needs data of the fitted shape. With
+        `weights`, as in `fit`, squares are weighted.
 
         Examples
         --------
@@ -502,8 +519,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """
         check_is_fitted(self)
         W = self.decomposition_
-        if stays_out(read_labels(X)[0], self.max_memory):
-            data, _ = self._read(X, None, is_fitted=True)
+        if weights is not None or stays_out(read_labels(X)[0], self.max_memory):
+            data, _ = self._read(X, None, weights, is_fitted=True)
             check_shape(W, data.shape, 0)
             return explained_share(data, W)
         values, observed = checks.check_tensor(read_labels(X)[0])
@@ -558,38 +575,68 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             with Watch(job.rng, callbacks, files, header) as watch:
                 yield watch, state
 
-    def _noise_weights(self, X: Any, mask: ArrayLike | None, mode: str | int) -> dict[str | int, np.ndarray]:
-        """Return one over the variance that a fit without weights leaves of each slice along a mode, on average one."""
-        first = clone(self).set_params(certify=False, warm_start=False, verbose=0)
+    def noise_weights(self, X: Any, mode: int | str, *, mask: ArrayLike | None = None) -> dict[str | int, np.ndarray]:
+        """Return one over the variance of the noise of each slice along a mode, on average one.
+
+        It is what a fit without weights leaves, and then one with the weights that this gives. They are those that
+        ``fit(X, weights=mode)`` uses.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.1, random_state=0)
+        >>> X[0] += 5 * X[0, ::-1]  # a bad channel
+        >>> weights = boolcp.BMP(2, random_state=0).noise_weights(X, 0)
+        >>> bool(weights[0][0] < 0.1)
+        True
+        """
+        rank = 1 if self.atom_rank == AUTO else self.atom_rank
+        first = clone(self).set_params(certify=False, warm_start=False, verbose=0, background=None, atom_rank=rank)
         data, labels = first._read(X, mask, is_fitted=False)
         at = checks.check_mode(mode, data.ndim, None if labels is None else labels.dims, name="weights")
-        R = data.residual(first.fit(X, mask=mask).decomposition_)
-        variance = np.diag(R.gram(at)) / np.maximum(data.n_observed_along(at), 1)
-        weights = 1 / np.maximum(variance, NOISE_FLOOR * variance.mean() or 1.0)
-        return {mode: weights / weights.mean()}
+        weights: np.ndarray | None = None
+        for _ in range(N_NOISE):
+            given: Any = None if weights is None else {mode: weights}
+            R = data.residual(first.fit(X, mask=mask, weights=given).decomposition_)
+            variance = np.diag(R.gram(at)) / np.maximum(data.n_observed_along(at), 1)
+            weights = 1 / np.maximum(variance, NOISE_FLOOR * variance.mean() or 1.0)
+            weights /= weights.mean()
+        assert weights is not None
+        return {mode: weights}
 
     def _read(
         self, X: Any, mask: ArrayLike | None, weights: Weights | None = None, *, is_fitted: bool
     ) -> tuple[Storage, Labels | None]:
         """Return the storage of X and its labels; `is_fitted` says that X is new data for a fitted model."""
-        if weights is not None and (checks.is_listed(X) or stays_out(read_labels(X)[0], self.max_memory)):
-            raise TypeError("weights are for arrays in memory: X is a list of entries, or is read in slabs.")
+        if isinstance(weights, str | int):
+            if is_fitted:
+                raise ValueError(f"weights={weights!r} is estimated by `fit` only: pass vectors by mode, or an array.")
+            weights = self.noise_weights(X, weights, mask=mask)
+        if weights is not None and self.refine and self.atom_rank is None and not is_fitted:
+            raise ValueError("atom_rank=None fits dense blocks, which take no weights: set atom_rank to an integer.")
         if checks.is_listed(X):
             indices, values, shape = checks.check_listed(X)
-            return listed_or_masked(indices, values, shape), None
+            if weights is not None:
+                weights = checks.check_listed_weights(weights, X, indices, shape)
+            return listed_or_masked(indices, values, shape, weights), None
         given = X
         X, labels = read_labels(X)
         if is_fitted:
             check_dims(self.decomposition_, labels)
         if stays_out(X, self.max_memory):
-            data = self._read_lazy(X, mask, labels, is_fitted=is_fitted)
-            if data is not None:
-                return data, labels
+            if weights is not None:
+                check_loaded(X, read_memory(self.max_memory), "weights")
+            else:
+                data = self._read_lazy(X, mask, labels, is_fitted=is_fitted)
+                if data is not None:
+                    return data, labels
             X = load(X)
         X, observed = checks.check_tensor(X, mask)
         validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
         if weights is not None:
             weights = checks.check_weights(weights, X.shape, None if labels is None else labels.dims)
+            if observed is not None and not (weights * observed).any():
+                raise ValueError("weights is zero at all entries of X that are observed: no entry counts.")
         return make_storage(X, observed, weights), labels
 
     def _read_lazy(self, X: Any, mask: Any, labels: Labels | None, *, is_fitted: bool) -> Storage | None:
@@ -651,6 +698,12 @@ def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
 def is_same(a: Any, b: Any) -> bool:
     """Return True if two values of a parameter are equal, lists and arrays entry by entry."""
     return np.array_equal(a, b) if isinstance(a, list | tuple | np.ndarray) else a == b
+
+
+def check_loaded(X: Any, limit: int, why: str) -> None:
+    """Raise a MemoryError with an estimate if an array that has to be loaded is too large for the memory."""
+    needs = {"the tensor in memory, with copies and weights": 5.0 * float_bytes(X.shape, np.dtype(float))}
+    check_memory(needs, limit, f"A fit with {why} loads X: raise max_memory, or fit without {why}.")
 
 
 def check_dims(W: BooleanCP, labels: Labels | None) -> None:

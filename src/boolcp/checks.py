@@ -154,11 +154,7 @@ def check_weights(weights: Any, shape: Sequence[int], dims: Sequence[str] | None
     """Return a weight for each entry, from an array of the shape of X or from vectors by mode, {mode: (d_n,)}."""
     if isinstance(weights, Mapping):
         product = np.ones(tuple(shape))
-        for name, given in weights.items():
-            mode = check_mode(name, len(shape), dims, name="weights")
-            vector = np.asarray(given, dtype=float)
-            if vector.shape != (shape[mode],):
-                raise ValueError(f"weights of mode {name!r}: shape {vector.shape}, but it has {shape[mode]} entries.")
+        for mode, vector in check_vectors(weights, shape, dims).items():
             product *= np.moveaxis(vector.reshape(-1, *[1] * (len(shape) - 1)), 0, mode)
         weights = product
     weights = np.asarray(weights, dtype=float)
@@ -167,6 +163,38 @@ def check_weights(weights: Any, shape: Sequence[int], dims: Sequence[str] | None
             f"weights has shape {weights.shape}, but X has shape {tuple(shape)}: pass an array of that shape, vectors "
             f"by mode, as in {{0: vector}}, or the name of a mode."
         )
+    return check_each_weight(weights)
+
+
+def check_vectors(weights: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> dict[int, np.ndarray]:
+    """Return weights by mode, {mode: (d_n,)}, with the index of each mode."""
+    vectors: dict[int, np.ndarray] = {}
+    for name, given in weights.items():
+        mode = check_mode(name, len(shape), dims, name="weights")
+        vector = np.asarray(given, dtype=float)
+        if vector.shape != (shape[mode],):
+            raise ValueError(f"weights of mode {name!r}: shape {vector.shape}, but it has {shape[mode]} entries.")
+        vectors[mode] = check_each_weight(vector)
+    return vectors
+
+
+def check_listed_weights(weights: Any, X: Any, indices: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Return a weight for each entry of a list, from one for each value that X lists or from vectors by mode."""
+    if isinstance(weights, Mapping):
+        vectors = check_vectors(weights, shape)
+        return np.prod([vector[indices[:, mode]] for mode, vector in vectors.items()], axis=0)
+    values = np.asarray(X[1] if isinstance(X, tuple) else X.data)
+    weights = np.asarray(weights, dtype=float)
+    if weights.shape != values.shape:
+        raise ValueError(
+            f"weights has shape {weights.shape}, but X lists {len(values)} values: pass one weight for each of them, "
+            f"or vectors by mode, as in {{0: vector}}."
+        )
+    return check_each_weight(weights[~np.isnan(values)])
+
+
+def check_each_weight(weights: np.ndarray) -> np.ndarray:
+    """Return the weights, or raise unless all are finite and at least zero, and one is larger."""
     bad = np.argwhere(~(np.isfinite(weights) & (weights >= 0)))
     if len(bad):
         place = tuple(bad[0].tolist())

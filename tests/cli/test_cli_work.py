@@ -402,3 +402,24 @@ def test_the_demo_spares_recordings_that_it_did_not_write(tmp_path, monkeypatch,
     code, _, err = run(capsys, "demo", "-o", ".", "--force")
     assert code == WRONG_INPUT and "not written by boolcp demo" in err
     assert (tmp_path / "recording" / "ECoG_ch1.mat").read_text() == "a real recording"
+
+
+def test_weights_are_a_mode_or_a_file(data, capsys):
+    sigma = np.where(np.arange(8) == 0, 30.0, 0.1)
+    X = data.clean + sigma[:, None, None] * np.random.default_rng(0).standard_normal(data.X.shape)
+    np.save("uneven.npy", X)
+    np.save("weights.npy", np.broadcast_to((sigma**-2)[:, None, None], X.shape))
+    for name, weights in (("channel", "channel"), ("file", "weights.npy")):
+        assert run(capsys, "fit", "uneven.npy", *DIMS, "-k", 3, "--weights", weights, "-o", name)[0] == 0
+        assert boolcp.metrics.hamming_error(boolcp.load(f"{name}/decomposition.nc"), data.truth) == 0
+    given = boolcp.load("file/decomposition.nc")
+    fitted = boolcp.decompose(X, 3, weights=np.load("weights.npy"), random_state=0)
+    np.testing.assert_allclose(given.to_tensor(), fitted.to_tensor(), atol=1e-12)
+    assert run(capsys, "select", "uneven.npy", *DIMS, "--max-atoms", 1, "--splits", 1, "--weights", "0")[0] == 0
+    code = run(capsys, "transform", "file", "uneven.npy", *DIMS, "--weights", "weights.npy", "-o", "t.csv")[0]
+    assert code == 0
+    code, _, shown = run(capsys, "fit", "uneven.npy", *DIMS, "-k", 3, "--weights", "no", "-o", "other")
+    assert code == WRONG_INPUT and "no such file, and no mode of the data (channel, time, trial)" in shown
+    for command in (("stability",), ("convert", "-o", "x.nc"), ("fit", "--assess", "-o", "other")):
+        code, _, shown = run(capsys, command[0], "uneven.npy", *command[1:], *DIMS, "--weights", "channel")
+        assert code == WRONG_INPUT and "--weights" in shown

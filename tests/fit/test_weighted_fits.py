@@ -7,36 +7,37 @@ import boolcp
 from boolcp import BMP, decompose
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.polish import polish
+from boolcp.fit.transform import design
 from boolcp.metrics import hamming_error, rmse
 from boolcp.result.columns import to_columns
-from boolcp.storage import WeightedTensor
+from boolcp.storage import WeightedTensor, make_storage
 
 
 @pytest.fixture
 def uneven():
-    """Return a tensor whose noise differs between the slices of mode 0 by a factor of 20, the truth and the noise."""
-    _, clean, truth = make_boolean_cp((24, 20, 22), 3, random_state=3)
+    """Return a tensor whose noise differs between the slices of mode 0 by a factor of 10, the truth and the noise."""
+    _, clean, truth = make_boolean_cp((15, 12, 14), 2, random_state=3)
     rng = np.random.default_rng(0)
-    sigma = np.where(np.arange(24) % 3 == 0, 8.0, 0.4)
+    sigma = np.where(np.arange(15) % 3 == 0, 4.0, 0.4)
     return clean + sigma[:, None, None] * rng.standard_normal(clean.shape), clean, truth, sigma
 
 
 def test_weights_by_the_noise_lower_the_error(uneven):
     X, clean, truth, sigma = uneven
     plain, weighted = (
-        decompose(X, 3, atom_rank=1, random_state=0),
-        decompose(X, 3, weights={0: sigma**-2}, random_state=0),
+        decompose(X, 2, atom_rank=1, random_state=0),
+        decompose(X, 2, weights={0: sigma**-2}, random_state=0),
     )
     assert rmse(weighted, clean) < 0.5 * rmse(plain, clean)
     assert hamming_error(weighted, truth) <= hamming_error(plain, truth)
-    estimated = decompose(X, 3, weights=0, random_state=0)
+    estimated = decompose(X, 2, weights=0, random_state=0)
     assert rmse(estimated, clean) < 0.6 * rmse(plain, clean)
 
 
 def test_the_loss_is_weighted_and_nearly_at_a_minimum(uneven):
     X, _, _, sigma = uneven
     weights = np.broadcast_to((sigma**-2)[:, None, None], X.shape)
-    W = decompose(X, 3, weights=weights, random_state=0)
+    W = decompose(X, 2, weights=weights, random_state=0)
     loss = np.sum(weights * (X - W.to_tensor()) ** 2)
     assert W.explained() == pytest.approx(1 - loss / np.sum(weights * X**2))
     np.testing.assert_allclose(gradient(W, X, weights), 0, atol=0.02 * np.sqrt(loss))  # the ridge shrinks atoms
@@ -57,17 +58,101 @@ def atom_tensor(W, k):
 def test_a_weight_of_zero_is_missing(uneven):
     X, *_ = uneven
     mask = np.random.default_rng(1).random(X.shape) < 0.7
-    masked = decompose(X, 3, mask=mask, atom_rank=1, random_state=0)
-    weighted = decompose(np.where(mask, X, 1e6), 3, weights=mask.astype(float), random_state=0)
-    both = decompose(X, 3, mask=mask, weights=np.ones(X.shape), random_state=0)
+    masked = decompose(X, 2, mask=mask, atom_rank=1, random_state=0)
+    options = {"atom_rank": 1, "random_state": 0}
+    weighted = decompose(np.where(mask, X, 1e6), 2, weights=mask.astype(float), **options)
+    both = decompose(X, 2, mask=mask, weights=np.full(X.shape, 2.5), **options)
     for W in (weighted, both):
-        assert W.explained() == pytest.approx(masked.explained(), rel=1e-6)
-        assert hamming_error(W, masked) == 0
+        np.testing.assert_allclose(W.to_tensor(), masked.to_tensor(), rtol=1e-10)
+    model = BMP(2, **options).fit(X, weights=mask)
+    filled = model.complete(X, weights=mask)
+    np.testing.assert_array_equal(filled, model.complete(np.where(mask, X, np.nan)))
+    np.testing.assert_array_equal(filled[mask], X[mask])
+
+
+def test_the_storage_of_equal_weights_is_that_of_a_mask(rng):
+    X, weights = rng.standard_normal((4, 5, 6)), 3.0 * (rng.random((4, 5, 6)) < 0.5)
+    assert not make_storage(X, None, weights).is_weighted
+    assert make_storage(X, None, np.full(X.shape, 2.0)).is_complete
+    weights.flat[np.argmax(weights)] = 1.0
+    assert make_storage(X, None, weights).is_weighted
+
+
+def test_integer_weights_are_repeated_slices(uneven):
+    X, clean, *_ = uneven
+    X = clean + np.random.default_rng(5).standard_normal(clean.shape)
+    counts = np.arange(14) % 3 + 1
+    weighted = decompose(X, 2, weights={2: counts}, random_state=0)
+    repeated = decompose(np.repeat(X, counts, axis=2), 2, atom_rank=1, random_state=0)
+    first = np.cumsum(counts) - counts
+    np.testing.assert_allclose(weighted.to_tensor(), repeated.to_tensor()[:, :, first], atol=1e-4)
+    assert weighted.explained() == pytest.approx(repeated.explained(), rel=1e-7)
+
+
+def test_a_list_of_entries_has_the_fit_of_the_array(uneven):
+    X, _, _, sigma = uneven
+    mask = np.random.default_rng(2).random(X.shape) < 0.6
+    weights = np.where(mask, (sigma**-2)[:, None, None], 0.0)
+    array = decompose(X, 2, weights=weights, random_state=0)
+    indices = np.argwhere(mask)
+    for given in (weights[mask], {0: sigma**-2}):
+        listed = decompose((indices, X[mask], X.shape), 2, weights=given, random_state=0)
+        np.testing.assert_allclose(listed.to_tensor(), array.to_tensor(), atol=1e-8)
+    with pytest.raises(ValueError, match=r"weights has shape \(3,\), but X lists"):
+        decompose((indices, X[mask], X.shape), 2, weights=np.ones(3))
+
+
+def test_new_slices_are_solved_by_weighted_least_squares(uneven):
+    X, _, _, sigma = uneven
+    weights = np.broadcast_to((sigma**-2)[:, None, None], X.shape)
+    model = BMP(2, atom_rank=1, random_state=0).fit(X, weights={0: sigma**-2})
+    W = model.decomposition_
+    found = model.transform(X, mode=2, weights=weights)
+    blocks, boolean = design(W, 2)
+    for i in range(4):
+        at = (slice(None), slice(None), i)
+        costs = []
+        for bits in np.ndindex(*[2] * int(boolean.sum())):
+            fixed = np.einsum("k,kij->ij", bits, blocks[boolean])
+            root = np.sqrt(weights[at]).ravel()
+            free = (blocks[~boolean].reshape(-1, root.size) * root).T
+            real, *_ = np.linalg.lstsq(free, root * (X[at] - fixed).ravel(), rcond=None)
+            rest = root * (X[at] - fixed).ravel() - free @ real
+            costs.append((rest @ rest, bits, real))
+        _, bits, real = min(costs, key=lambda cost: cost[0])
+        np.testing.assert_array_equal(found[i, boolean], bits)
+        np.testing.assert_allclose(found[i, ~boolean], real, atol=1e-8)
+    estimate = model.inverse_transform(model.transform(X, weights=weights))
+    share = 1 - np.sum(weights * (X - estimate) ** 2) / np.sum(weights * X**2)
+    assert model.score(X, weights={0: sigma**-2}) == pytest.approx(share)
+    with pytest.raises(ValueError, match="estimated by `fit` only"):
+        model.transform(X, weights=0)
+
+
+def test_selection_counts_held_out_entries_by_their_weights(uneven):
+    X, _, _, sigma = uneven
+    for scheme in ("entries", "slabs"):
+        options = {"splits": 2, "random_state": 0, "scheme": scheme}
+        found = boolcp.select_n_atoms(X, 3, weights={0: sigma**-2}, **options)
+        assert found.n_atoms == 2
+        even = boolcp.select_n_atoms(X, 1, weights=np.full(X.shape, 3.0), **options)
+        plain = boolcp.select_n_atoms(X, 1, **options)
+        np.testing.assert_allclose(even.errors, plain.errors)
+
+
+def test_a_weighted_fit_is_resumed(tmp_path, uneven):
+    X, _, _, sigma = uneven
+    whole = decompose(X, 2, weights={0: sigma**-2}, random_state=0)
+    path = tmp_path / "fit.npz"
+    stopped = BMP(2, random_state=0).fit(X, weights={0: sigma**-2}, checkpoint=path, callback=lambda progress: True)
+    assert stopped.decomposition_.n_atoms == 1
+    resumed = BMP.resume(path, X, weights={0: sigma**-2}).decomposition_
+    np.testing.assert_array_equal(resumed.to_tensor(), whole.to_tensor())
 
 
 def test_the_scale_of_the_weights_does_not_matter(uneven):
     X, _, _, sigma = uneven
-    one, other = (decompose(X, 3, weights={0: c * sigma**-2.0}, random_state=0) for c in (1.0, 1e4))
+    one, other = (decompose(X, 2, weights={0: c * sigma**-2.0}, random_state=0) for c in (1.0, 1e4))
     assert hamming_error(one, other) == 0 and rmse(one, other.to_tensor()) < 1e-3 * rmse(one, X)
 
 
@@ -106,7 +191,22 @@ def test_bad_weights_are_named(case, rng):
         BMP(1).fit(rng.standard_normal((4, 5, 6)), weights=weights)
 
 
-def test_data_that_is_not_in_memory_is_refused(rng):
+def test_data_that_is_not_in_memory_is_loaded(uneven):
     da = pytest.importorskip("dask.array")
-    with pytest.raises(TypeError, match="arrays in memory"):
-        BMP(1).fit(da.from_array(rng.standard_normal((4, 5, 6))), weights=np.ones((4, 5, 6)))
+    X, _, _, sigma = uneven
+    lazy = decompose(da.from_array(X, chunks=(15, 12, 5)), 2, weights={0: sigma**-2}, random_state=0)
+    np.testing.assert_array_equal(lazy.to_tensor(), decompose(X, 2, weights={0: sigma**-2}, random_state=0).to_tensor())
+    with pytest.raises(MemoryError, match="A fit with weights loads X"):
+        BMP(1, max_memory=1000).fit(da.from_array(X), weights=np.ones(X.shape))
+
+
+def test_dense_blocks_take_no_weights(rng):
+    with pytest.raises(ValueError, match="dense blocks, which take no weights"):
+        BMP(1, atom_rank=None).fit(rng.standard_normal((4, 5, 6)), weights=0)
+
+
+def test_weights_that_leave_no_observed_entry_are_named(rng):
+    X, mask = rng.standard_normal((4, 5, 6)), np.zeros((4, 5, 6), dtype=bool)
+    mask[0] = True
+    with pytest.raises(ValueError, match="zero at all entries of X that are observed"):
+        BMP(1).fit(X, mask=mask, weights={0: [0, 1, 1, 1]})

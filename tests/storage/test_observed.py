@@ -10,7 +10,15 @@ from boolcp.contractions import khatri_rao
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.weights import atom_system
 from boolcp.metrics import hamming_error, rmse
-from boolcp.storage import DenseTensor, ListedTensor, MaskedTensor, complete_tensor, listed_or_masked, make_storage
+from boolcp.storage import (
+    DenseTensor,
+    ListedTensor,
+    MaskedTensor,
+    WeightedTensor,
+    complete_tensor,
+    listed_or_masked,
+    make_storage,
+)
 
 
 def storages(X, mask):
@@ -51,6 +59,24 @@ def test_both_storages_answer_like_the_array_with_zeros(shape, share, seed):
                 np.testing.assert_allclose(H[i], product[row].T @ product[row], atol=1e-12)
                 np.testing.assert_allclose(P[i], product[row].T @ unfolded[i, row], atol=1e-12)
             np.testing.assert_array_equal(data.n_observed_along(mode), rows.sum(axis=1))
+
+
+def test_a_weighted_list_answers_like_the_weighted_array(rng):
+    X, weights = rng.standard_normal((4, 5, 6)), rng.random((4, 5, 6)) * (rng.random((4, 5, 6)) < 0.5)
+    mask, W = weights > 0, random_decomposition((4, 5, 6), 1, rng)
+    array, listed = WeightedTensor(X, weights), ListedTensor(np.argwhere(mask), X[mask], X.shape, weights[mask])
+    factors = [rng.standard_normal((d, 3)) for d in X.shape]
+    for one, other in ((array, listed), (array.residual(W), listed.residual(W))):
+        assert one.squared_norm == pytest.approx(other.squared_norm)
+        np.testing.assert_allclose(one.to_array(), other.to_array())
+        for part in ("observed", "filled"):
+            np.testing.assert_allclose(getattr(one, part)().to_array(), getattr(other, part)().to_array())
+        for mode in range(3):
+            for mine, theirs in zip(*(each.normal_equations(factors, mode) for each in (one, other)), strict=True):
+                np.testing.assert_allclose(mine, theirs, atol=1e-12)
+    np.testing.assert_allclose(array.residual(W).to_array(), weights * (X - W.to_tensor()), atol=1e-12)
+    np.testing.assert_allclose(listed.restrict(W).to_array(), weights * W.to_tensor(), atol=1e-12)
+    assert listed.describe() != ListedTensor(np.argwhere(mask), X[mask], X.shape).describe()
 
 
 @pytest.mark.parametrize("kind", ["rank one", "rank two", "block"])

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from boolcp.cli.answers import answer, note
-from boolcp.cli.data import DataOptions, load_data
+from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import check_output, find_result
 from boolcp.cli.options import ModelOptions, make_model
 
@@ -22,7 +22,7 @@ def run_complete(
     n_missing = int(X.isnull().sum())
     if n_missing == 0:
         raise ValueError(f"{data.files[0]}: no entry is missing (NaN), so there is nothing to complete.")
-    bmp.fit(X)
+    bmp.fit(X, **load_weights(data, X))
     write_tensor(bmp.complete(X), out, overwrite=is_forced)
     text = f"{bmp.decomposition_.summary()}\n{out}: {n_missing} entries filled"
     answer(text, {"path": out, "n_filled": n_missing, "explained": bmp.decomposition_.explained()}, as_json=as_json)
@@ -34,6 +34,8 @@ def run_convert(data: DataOptions, out: Path, *, is_forced: bool = False, as_jso
     from boolcp.io.reading import sizes_text
     from boolcp.io.writing import write_tensor
 
+    if data.weights is not None:
+        raise ValueError("--weights: convert writes the tensor alone. Pass them to fit.")
     X = load_data(data, is_fitted=False)
     write_tensor(X, out, overwrite=is_forced)
     answer(f"{out}: {sizes_text(X)}", {"path": out, "sizes": dict(X.sizes)}, as_json=as_json)
@@ -50,7 +52,7 @@ def run_transform(
     W, provenance = load(path), load_provenance(path)
     X = load_data(data)
     warn_of_preparation(provenance, X)
-    rows = transform_labelled(W, X, mode)
+    rows = transform_labelled(W, X, mode, **load_weights(data, X))
     write_rows(rows, out, is_forced=is_forced)
     dim = rows.dims[0]
     shares = {str(k): float(v) for k, v in zip(rows["atom"].values, rows.mean(dim).values, strict=True)}
@@ -63,7 +65,7 @@ def run_transform(
     answer(text, {"path": out, "mode": dim, "n_entries": rows.sizes[dim], "mean": shares}, as_json=as_json)
 
 
-def transform_labelled(W: Any, X: Any, mode: str | None) -> Any:
+def transform_labelled(W: Any, X: Any, mode: str | None, **given: Any) -> Any:
     """Return the factor of new data along a mode as a DataArray, mode x atom, with the labels of the new data."""
     import numpy as np
     import xarray
@@ -76,7 +78,7 @@ def transform_labelled(W: Any, X: Any, mode: str | None) -> Any:
     X = matched(W, X.transpose(*dims) if set(X.dims) == set(dims) else X, chosen)
     model = BMP(max(W.n_atoms, 1))
     model.decomposition_ = W
-    values = model.transform(X, mode=chosen)
+    values = model.transform(X, mode=chosen, **given)
     owner = [k for k, atom in enumerate(W.atoms) for _ in range(1 if atom.mode == chosen else atom.rank or 1)]
     names = [f"{k}" if owner.count(k) == 1 else f"{k}.{owner[:n].count(k)}" for n, k in enumerate(owner)]
     dim = X.dims[chosen]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from boolcp.cli.answers import note
-from boolcp.cli.options import option
+from boolcp.cli.options import MODEL, option
 
 READ, PREPARE = "Reading", "Preparation, in this order"
 DataArray = Any
@@ -108,6 +108,30 @@ class DataOptions:
     log: Annotated[bool, _step("--log", text="Decimal logarithm of all entries.")] = False
     center: Annotated[str | None, _step("--center", text="Subtract the mean along this mode.")] = None
     zscore: Annotated[bool, _step("--zscore", text="Scale each channel to mean 0 and standard deviation 1.")] = False
+    weights: Annotated[
+        str | None,
+        option(
+            "--weights",
+            text="A mode (channel, say) whose noise is estimated, or a file with a weight for each entry.",
+            panel=MODEL,
+        ),
+    ] = None
+
+
+def load_weights(options: DataOptions, X: DataArray) -> dict[str, Any]:
+    """Return the weights that the options name, as `fit` takes them: a mode, or an array from a file."""
+    name = options.weights
+    if name is None:
+        return {}
+    if name in X.dims:
+        return {"weights": name}
+    if name.isdigit():
+        return {"weights": int(name)}
+    from boolcp.io.reading import open_tensor
+
+    if not Path(name).exists():
+        raise ValueError(f"--weights {name}: no such file, and no mode of the data ({', '.join(map(str, X.dims))}).")
+    return {"weights": open_tensor(name).values}
 
 
 def load_data(options: DataOptions, *, is_fitted: bool = True) -> DataArray:

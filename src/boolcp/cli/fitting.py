@@ -11,7 +11,7 @@ from typing import Any
 
 from boolcp.cli import INTERRUPTED
 from boolcp.cli.answers import answer, atom_rows, note
-from boolcp.cli.data import DataOptions, load_data
+from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import LOG, RESULT, SUMMARY, check_folder, write_result
 from boolcp.cli.options import ModelOptions, make_model
 from boolcp.cli.testing import assessed, check_columns, plain_test, seeded
@@ -38,12 +38,15 @@ def run_fit(
     check_checkpoint(checkpoint, is_resumed=is_resumed)
     is_auto = n_atoms == "auto"
     bmp = make_model(model, 1 if is_auto else read_number(n_atoms))
+    if data.weights is not None and (is_assessed or n_stability):
+        raise ValueError("--weights: --assess and --stability test fits without weights. Leave one of them out.")
     X = load_data(data)
     check_columns(X, tested, blocks)
     start = time.perf_counter()
-    notes: dict[str, Any] = {"n_atoms_chosen_by": choose_number(bmp, X)} if is_auto else {}
+    given = load_weights(data, X)
+    notes: dict[str, Any] = {"n_atoms_chosen_by": choose_number(bmp, X, given)} if is_auto else {}
     try:
-        is_partial = fit_until_stopped(bmp, X, checkpoint=checkpoint)
+        is_partial = fit_until_stopped(bmp, X, checkpoint=checkpoint, **given)
     except KeyboardInterrupt:
         if checkpoint is not None:
             note(f"\nThe same command resumes from {checkpoint}.")
@@ -75,12 +78,12 @@ def read_number(text: str) -> int:
     return int(text)
 
 
-def choose_number(model: Any, X: Any) -> str:
+def choose_number(model: Any, X: Any, given: dict[str, Any]) -> str:
     """Set the number of atoms that predicts held-out entries best, and return in words how it was chosen."""
     from boolcp.checks import warn_no_atom
     from boolcp.trust.selection import select_n_atoms
 
-    found = select_n_atoms(X, **seeded(model))
+    found = select_n_atoms(X, **given, **seeded(model))
     if not found.n_atoms:
         warn_no_atom()
     model.set_params(n_atoms=max(found.n_atoms, 1))
@@ -124,7 +127,7 @@ def check_checkpoint(checkpoint: Path | None, *, is_resumed: bool = False) -> No
         raise FileError(checkpoint, "there is no such checkpoint", "Omit --resume to start one.")
 
 
-def fit_until_stopped(model: Any, X: Any, *, checkpoint: Path | None = None) -> bool:
+def fit_until_stopped(model: Any, X: Any, **given: Any) -> bool:
     """Fit the model and return True if Ctrl-C made the result partial.
 
     Ctrl-C abandons the present step at once. In the pursuit, the atoms found so far are then refined; later, the best
@@ -133,7 +136,7 @@ def fit_until_stopped(model: Any, X: Any, *, checkpoint: Path | None = None) -> 
     from boolcp.fit.state import STOP_REASONS
 
     with Stopper():
-        model.fit(X, checkpoint=checkpoint)
+        model.fit(X, **given)
     return model.stop_reason_ == STOP_REASONS["stopped"]
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from boolcp.cli.answers import answer, plain
-from boolcp.cli.data import DataOptions, load_data
+from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import check_output, find_result
 from boolcp.cli.options import ModelOptions, make_model
 
@@ -30,7 +30,7 @@ def run_select(
     from boolcp.io.atomic import write_text
     from boolcp.trust.selection import select_n_atoms
 
-    found = select_n_atoms(X, verbose=1, **model.parameters(), **options)
+    found = select_n_atoms(X, verbose=1, **load_weights(data, X), **model.parameters(), **options)
     rows = [
         {"n_atoms": k, "rmse": float(mean), "standard_error": float(error), "is_chosen": int(k == found.n_atoms)}
         for k, (mean, error) in enumerate(zip(found.mean, found.standard_error, strict=True))
@@ -57,6 +57,8 @@ def run_stability(
     if out is not None:
         check_output(out, data.files, is_forced=is_forced, endings=(".csv",))
     bmp = make_model(model, n_atoms)
+    if data.weights is not None:
+        raise ValueError("--weights: stability compares fits without weights. Leave it out.")
     from boolcp.io import load
     from boolcp.io.atomic import write_text
     from boolcp.trust.stability import stability

@@ -344,7 +344,8 @@ def augmented_search(job: Job, state: State, W: Columns) -> Columns:
 def ridge_stage(job: Job, state: State) -> Iterator[Step]:
     """Polish the best columns with a ridge by the noise and the energy of each, so that no fill explodes."""
     found, data, s = reached(job, state), job.data, job.settings
-    if found is None or found.loss <= EXACT * data.squared_norm:
+    is_full = data.n_observed == np.prod(data.shape, dtype=float)  # weights alone: there is nothing to fill
+    if found is None or is_full or found.loss <= EXACT * data.squared_norm:
         return
     best = not_worse(data, found, to_improve(state, state.done["path"]), max_iter=s.max_iter)
     variance = noise_variance(data, best) if s.sigma is None else s.sigma**2
@@ -542,8 +543,8 @@ def reached(job: Job, state: State) -> Columns | None:
 
 def refined_path(job: Job) -> Iterator[Pursuit]:
     """Yield the pursuit whose estimates are refined, each from the one before and a greedy atom."""
-    data = job.data
-    small = complete_tensor(data, job.settings.n_columns + EXTRA_RANK, job.settings.compression)
+    data, rank = job.data, job.settings.n_columns + EXTRA_RANK
+    small = data if data.is_weighted else complete_tensor(data, rank, job.settings.compression)
     find = job.find_on(small)
 
     def correct(pursuit: Pursuit, found: Any) -> Pursuit:

@@ -33,9 +33,16 @@ __all__ = [
 def make_storage(
     X: np.ndarray, observed: np.ndarray | None = None, weights: np.ndarray | None = None
 ) -> DenseTensor | MaskedTensor | ListedTensor:
-    """Return the storage of an array: weighted, dense if complete, masked or, if few entries are observed, listed."""
+    """Return the storage of an array: weighted, dense if complete, masked or, if few entries are observed, listed.
+
+    Weights that are all equal where they are not zero are a mask.
+    """
     if weights is not None:
-        return WeightedTensor(X, weights if observed is None else weights * observed)
+        weights = weights if observed is None else weights * observed
+        known = weights > 0
+        if weights.max() > weights.min(where=known, initial=np.inf):
+            return WeightedTensor(X, weights)
+        observed = None if known.all() else known
     if observed is None:
         return DenseTensor(X)
     if np.count_nonzero(observed) >= SPARSE * X.size:
@@ -49,15 +56,22 @@ def stays_out(X: Any, max_memory: float | str | None = None) -> bool:
 
 
 def listed_or_masked(
-    indices: np.ndarray, values: np.ndarray, shape: Sequence[int]
+    indices: np.ndarray, values: np.ndarray, shape: Sequence[int], weights: np.ndarray | None = None
 ) -> DenseTensor | MaskedTensor | ListedTensor:
     """Return the storage of a list of observed entries; a list that is not sparse becomes an array."""
     size = np.prod(shape, dtype=float)
+    if weights is not None:
+        known = weights > 0
+        indices, values, weights = indices[known], values[known], weights[known]
     if len(values) < SPARSE * size:
-        return ListedTensor(indices, values, tuple(shape))
+        return ListedTensor(indices, values, tuple(shape), weights)
     X, observed = np.zeros(shape, dtype=values.dtype), np.zeros(shape, dtype=bool)
     X[tuple(indices.T)], observed[tuple(indices.T)] = values, True
-    return make_storage(X, None if observed.all() else observed)
+    if weights is None:
+        return make_storage(X, None if observed.all() else observed)
+    all_weights = np.zeros(shape)
+    all_weights[tuple(indices.T)] = weights
+    return make_storage(X, None, all_weights)
 
 
 def complete_tensor(data: Any, rank: int, is_compressed: bool = True) -> Storage:

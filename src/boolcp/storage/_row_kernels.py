@@ -8,15 +8,17 @@ from numba import njit
 def accumulate_rows(
     indices: np.ndarray,
     values: np.ndarray,
+    shares: np.ndarray,
     stacked: np.ndarray,
     mode: int,
     H: np.ndarray,
     P: np.ndarray,
     with_gram: bool,
 ) -> None:
-    """Add x_e k_e to P[i] and the lower half of k_e k_e' to H[i] for each entry e of slice i along `mode`.
+    """Add x_e k_e to P[i] and the lower half of w_e k_e k_e' to H[i] for each entry e of slice i along `mode`.
 
-    k_e is the product over the other modes n of row indices[e, n] of stacked[n], which holds factors (N, max d, K).
+    w_e is its share. k_e is the product over the other modes n of row indices[e, n] of stacked[n], which holds factors
+    (N, max d, K).
     """
     n_entries, n_modes = indices.shape
     K = P.shape[1]
@@ -33,4 +35,4 @@ def accumulate_rows(
             P[i, k] += values[e] * product[k]
             if with_gram:
                 for l in range(k + 1):
-                    H[i, k, l] += product[k] * product[l]
+                    H[i, k, l] += shares[e] * product[k] * product[l]

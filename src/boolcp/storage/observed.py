@@ -160,9 +160,17 @@ class WeightedTensor(MaskedTensor):
         return WeightedTensor(self._in_place(values), self._in_place(self._weights), is_scaled=True)
 
     def filled(self) -> DenseTensor:
-        """Return the complete tensor without weights, zeros at missing entries, the others scaled up to compensate."""
-        scale = self.dtype.type(self._array.size / self.n_observed)
-        return DenseTensor(self._in_place(self._unweighted() * scale))
+        """Return the complete tensor with zeros in the missing places and the others scaled up to compensate for them.
+
+        Entries that count less than the median one are shrunk, so that their noise does not drown the others.
+        """
+        scale = self._array.size / self.n_observed / at_least_median(self._weights)
+        return DenseTensor(self._in_place((self._array * scale).astype(self.dtype)))
+
+
+def at_least_median(weights: np.ndarray) -> np.ndarray:
+    """Return the weights, raised to the median of those above zero where they are below it."""
+    return np.maximum(weights, np.median(weights[weights > 0]))
 
 
 def _products(before: np.ndarray, after: np.ndarray, size: int) -> Iterator[tuple[tuple[slice, slice], np.ndarray]]:
@@ -184,12 +192,30 @@ def _columns(mask: np.ndarray, part: tuple[slice, slice]) -> np.ndarray:
 
 
 class ListedTensor(ObservedStorage):
-    """A list of observed entries: indices (n_observed, N) and values; its cost grows with their number."""
+    """A list of observed entries: indices (n_observed, N) and values; its cost grows with their number.
 
-    def __init__(self, indices: np.ndarray, values: np.ndarray, shape: tuple[int, ...]) -> None:
+    With `weights`, one for each entry, its numbers are w x, as in a WeightedTensor; `is_scaled` says they are already.
+    """
+
+    def __init__(
+        self,
+        indices: np.ndarray,
+        values: np.ndarray,
+        shape: tuple[int, ...],
+        weights: np.ndarray | None = None,
+        *,
+        is_scaled: bool = False,
+    ) -> None:
         self.shape = tuple(int(d) for d in shape)
-        self.indices, self.values = np.ascontiguousarray(indices, dtype=np.int64), np.ascontiguousarray(values)
-        self.dtype = values.dtype
+        scaled = values if weights is None or is_scaled else (values * weights).astype(values.dtype)
+        self.indices, self.values = np.ascontiguousarray(indices, dtype=np.int64), np.ascontiguousarray(scaled)
+        self.weights = None if weights is None else np.ascontiguousarray(weights, dtype=float)
+        self.dtype, self.is_weighted = values.dtype, weights is not None
+
+    @property
+    def _shares(self) -> np.ndarray:
+        """Return by what each entry counts, its weight or 1."""
+        return np.ones(self.n_observed) if self.weights is None else self.weights
 
     @property
     def n_observed(self) -> int:
@@ -212,7 +238,8 @@ class ListedTensor(ObservedStorage):
     def describe(self) -> dict[str, Any]:
         """Return shape, dtype, the number of observed entries, and the fingerprints of indices and values."""
         known = {"shape": list(self.shape), "dtype": str(self.dtype), "number of observed entries": self.n_observed}
-        return known | {"indices": fingerprint(self.indices), "values": fingerprint(self.values)}
+        known |= {"indices": fingerprint(self.indices), "values": fingerprint(self.values)}
+        return known if self.weights is None else known | {"weights": fingerprint(self.weights)}
 
     def n_observed_along(self, mode: int) -> np.ndarray:
         """Return the number of observed entries in each slice along `mode`, (d_n,)."""
@@ -220,8 +247,8 @@ class ListedTensor(ObservedStorage):
 
     @cached_property
     def squared_norm(self) -> float:
-        """|X|^2 over the observed entries."""
-        return float(np.sum(np.square(self.values, dtype=float)))
+        """|X|^2 over the observed entries, weighted."""
+        return float(np.sum(np.square(self.values, dtype=float) / self._shares))
 
     def _others(self, mode: int) -> tuple[np.ndarray, tuple[int, ...]]:
         """Return the flat index of each entry in the other modes, and their sizes."""
@@ -270,27 +297,34 @@ class ListedTensor(ObservedStorage):
         stacked = np.zeros((self.ndim, max(self.shape), K))
         for n, A in enumerate(factors):
             stacked[n, : len(A)] = A
-        accumulate_rows(self.indices, self.values, stacked, mode, H, P, with_gram)
+        accumulate_rows(self.indices, self.values, self._shares, stacked, mode, H, P, with_gram)
         return (np.tril(H) + np.tril(H, -1).transpose(0, 2, 1) if with_gram else H), P
 
     def residual(self, W: BooleanCP) -> "ListedTensor":
         """Return the list of X - W at the observed entries."""
         if W.n_atoms == 0:
             return self
-        return ListedTensor(self.indices, self.values - W.at(self.indices).astype(self.dtype), self.shape)
+        values = self.values - (self._shares * W.at(self.indices)).astype(self.dtype)
+        return self._with(values)
 
     def observed(self) -> "ListedTensor":
         """Return the list of ones at the observed entries."""
-        return ListedTensor(self.indices, np.ones(self.n_observed), self.shape)
+        return self._with(self._shares)
 
     def restrict(self, W: BooleanCP) -> "ListedTensor":
         """Return the list of W at the observed entries."""
-        return ListedTensor(self.indices, W.at(self.indices), self.shape)
+        return self._with(self._shares * W.at(self.indices))
+
+    def _with(self, values: np.ndarray) -> "ListedTensor":
+        """Return the list of other values, which are weighted already."""
+        return ListedTensor(self.indices, values, self.shape, self.weights, is_scaled=True)
 
     def filled(self) -> "ListedTensor":
-        """Return the list scaled up to compensate for the missing entries.
+        """Return the list scaled up to compensate for the missing entries, those that count less than the median shrunk.
 
         It stays a list: all answers except its normal equations treat the missing entries as zeros of a full tensor.
         """
-        scale = self.dtype.type(np.prod(self.shape, dtype=float) / self.n_observed)
-        return ListedTensor(self.indices, self.values * scale, self.shape)
+        scale = np.prod(self.shape, dtype=float) / self.n_observed
+        if self.weights is not None:
+            scale = scale / at_least_median(self.weights)
+        return ListedTensor(self.indices, (self.values * scale).astype(self.dtype), self.shape)

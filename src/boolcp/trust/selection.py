@@ -120,6 +120,7 @@ def select_n_atoms(
     held_out: float = 0.1,
     rule: str = "one-se",
     mask: Any = None,
+    weights: Any = None,
     n_jobs: int = 1,
     random_state: Any = None,
     verbose: int = 0,
@@ -147,6 +148,8 @@ def select_n_atoms(
         The smallest number of atoms within one standard error of the lowest mean error, or the lowest itself.
     mask : array-like of bool, optional
         True where X is observed.
+    weights : array-like, dict or str, optional
+        How much each entry counts, as in `BMP.fit`, in the fits and in the held-out error.
     n_jobs : int
         Number of processes. The result does not depend on it.
     random_state : int, Generator or None
@@ -174,13 +177,18 @@ def select_n_atoms(
     observed = np.ones(values.shape, dtype=bool) if found is None else found
     at = checks.check_mode(mode, values.ndim, dims)
     model = make_model(max_atoms, options, values.shape, dims)
+    if isinstance(weights, str | int):
+        weights = model.noise_weights(X, weights, mask=mask)
+    if weights is not None:
+        weights = checks.check_weights(weights, values.shape, dims)
+        observed = observed & (weights > 0)
     if scheme == "slabs":
         check_slabs(observed, at)
     elif np.count_nonzero(observed) < 2:
         raise ValueError("Holding out entries needs two or more observed entries.")
     split = hold_out_entries if scheme == "entries" else hold_out_slabs
     seeds = checks.make_generator(random_state).spawn(splits)
-    tasks = [(model, values, observed, at, held_out, rng) for rng in seeds]
+    tasks = [(model, values, observed, weights, at, held_out, rng) for rng in seeds]
     errors = np.array(run_all(split, tasks, n_jobs, verbose, "splits"))
     selection = Selection(choose(errors, rule), errors, scheme, rule)
     if selection.is_at_edge:
@@ -203,26 +211,41 @@ def choose(errors: np.ndarray, rule: str) -> int:
 
 
 def hold_out_entries(
-    model: BMP, values: np.ndarray, observed: np.ndarray, mode: int, held_out: float, rng: np.random.Generator
+    model: BMP,
+    values: np.ndarray,
+    observed: np.ndarray,
+    weights: np.ndarray | None,
+    mode: int,
+    held_out: float,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Return the errors on a random share of the observed entries, fitted on the others."""
     places = np.flatnonzero(observed)
     test = np.sort(rng.choice(places, max(1, int(held_out * len(places))), replace=False))
     train = observed.copy().reshape(-1)
     train[test] = False
-    path = fit_path(model, values, train.reshape(values.shape), rng)
+    path = fit_path(model, values, train.reshape(values.shape), weights, rng)
     truth, indices = values.reshape(-1)[test], np.stack(np.unravel_index(test, values.shape), axis=1)
-    return pad([rms(truth - np.nan_to_num(W.at(indices))) for W in path], model.n_atoms)  # 0 where nothing is known
+    counts = None if weights is None else weights.reshape(-1)[test]
+    # 0 where nothing is known
+    return pad([rms(truth - np.nan_to_num(W.at(indices)), counts) for W in path], model.n_atoms)
 
 
 def hold_out_slabs(
-    model: BMP, values: np.ndarray, observed: np.ndarray, mode: int, held_out: float, rng: np.random.Generator
+    model: BMP,
+    values: np.ndarray,
+    observed: np.ndarray,
+    weights: np.ndarray | None,
+    mode: int,
+    held_out: float,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """Return the errors on half of the entries of held-out slabs, whose factors are solved from the other half."""
     d, usable = values.shape[mode], usable_slabs(observed, mode)
     test = np.sort(rng.choice(usable, min(max(1, int(held_out * d)), len(usable) - 1), replace=False))
     train = np.setdiff1d(np.arange(d), test)
-    path = fit_path(model, values.take(train, axis=mode), observed.take(train, axis=mode), rng)
+    parts = (None, None) if weights is None else (weights.take(train, axis=mode), weights.take(test, axis=mode))
+    path = fit_path(model, values.take(train, axis=mode), observed.take(train, axis=mode), parts[0], rng)
     slabs, known = values.take(test, axis=mode), observed.take(test, axis=mode)
     given = random_half(known, mode, rng)
     judged = known & ~given
@@ -230,9 +253,9 @@ def hold_out_slabs(
     for W in path:
         fitted = clone(model)
         fitted.decomposition_ = W
-        factor = fitted.transform(np.where(given, slabs, np.nan), mode=mode)
+        factor = fitted.transform(np.where(given, slabs, np.nan), mode=mode, weights=parts[1])
         predicted = np.nan_to_num(fitted.inverse_transform(factor, mode=mode))
-        errors.append(rms((slabs - predicted)[judged]))
+        errors.append(rms((slabs - predicted)[judged], None if parts[1] is None else parts[1][judged]))
     return pad(errors, model.n_atoms)
 
 
@@ -263,11 +286,13 @@ def random_half(known: np.ndarray, mode: int, rng: np.random.Generator) -> np.nd
     return given
 
 
-def fit_path(model: BMP, values: np.ndarray, observed: np.ndarray, rng: np.random.Generator) -> Sequence[BooleanCP]:
+def fit_path(
+    model: BMP, values: np.ndarray, observed: np.ndarray, weights: np.ndarray | None, rng: np.random.Generator
+) -> Sequence[BooleanCP]:
     """Return the refined estimates with 0, 1, .. atoms of one fit."""
     fitted = clone(model).set_params(random_state=rng)
     mask = None if observed.all() else observed
-    return fitted.fit_path(values, mask=mask)
+    return fitted.fit_path(values, mask=mask, weights=weights)
 
 
 def pad(errors: list[float], max_atoms: int) -> np.ndarray:
@@ -275,6 +300,6 @@ def pad(errors: list[float], max_atoms: int) -> np.ndarray:
     return np.array(errors + [errors[-1]] * (max_atoms + 1 - len(errors)))
 
 
-def rms(differences: np.ndarray) -> float:
-    """Return the root mean square."""
-    return float(np.sqrt(np.mean(np.square(differences, dtype=float))))
+def rms(differences: np.ndarray, weights: np.ndarray | None = None) -> float:
+    """Return the root mean square, of entries that count by their weights."""
+    return float(np.sqrt(np.average(np.square(differences, dtype=float), weights=weights)))
