@@ -320,7 +320,7 @@ class ListedTensor(ObservedStorage):
         return ListedTensor(self.indices, values, self.shape, self.weights, is_scaled=True)
 
     def filled(self) -> "ListedTensor":
-        """Return the list scaled up to compensate for the missing entries, those that count less than the median shrunk.
+        """Return the list scaled up to compensate for the missing entries, those below the median weight shrunk.
 
         It stays a list: all answers except its normal equations treat the missing entries as zeros of a full tensor.
         """
