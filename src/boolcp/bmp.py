@@ -22,6 +22,7 @@ from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
 from boolcp.fit.transform import design, explained_share, solve_factor
 from boolcp.fit.watch import Bars, Progress, Watch, progress
 from boolcp.io.atomic import locked
+from boolcp.io.errors import reading
 from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels, read_labels
@@ -332,7 +333,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         >>> boolcp.BMP.resume(path, X).decomposition_.n_atoms
         3
         """
-        model = cls(**read_parameters(path), verbose=verbose)
+        with reading(path, "checkpoint"):
+            model = cls(**read_parameters(path), verbose=verbose)
+            model._check_parameters()
+            checks.make_generator(model.random_state)
         return model.fit(X, mask=mask, weights=weights, checkpoint=path, callback=callback)
 
     def fit_path(

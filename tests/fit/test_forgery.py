@@ -90,9 +90,9 @@ FORGED = {
     ),
     "a history of numbers": (part("Pursuit", history={"tuple": [1, 2]}), "the part history of its Pursuit"),
     "a reason that is a number": (part("Pursuit", stop_reason=3), "the part stop_reason of its Pursuit"),
-    "a stage of 99": (part("State", stage=99), "stands at stage 99"),
-    "a stage of -1": (part("State", stage=-1), "stands at stage -1"),
-    "a stage too early": (part("State", stage=0), "stands at stage 0"),
+    "a stage of 99": (part("State", stage=99), "is at stage 99"),
+    "a stage of -1": (part("State", stage=-1), "is at stage -1"),
+    "a stage too early": (part("State", stage=0), "is at stage 0"),
     "a stage that is text": (part("State", stage="last"), "the part stage of its State"),
     "nothing done": (part("State", done={"dict": {}}), "is at stage"),
     "columns of other atoms": (part("Columns", owner=[5, 6, 7]), "its columns belong to other than 3 atoms"),
@@ -140,6 +140,45 @@ def test_a_random_state_does_not_name_other_functions(whole, tmp_path):
     forge(path, lambda h: h["parameters"].update(random_state={"bit_generator": "seed"}))
     with pytest.raises(FileError, match=r"fit\.npz: not a readable checkpoint"):
         BMP.resume(path, X)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"n_atoms": -1}, {"n_atoms": "x"}, {"shell": 1}, {"random_state": -5}, {"tol": []}, {"sigma": "x"}]
+    + [{"boolean_modes": modes} for modes in ([9], [[0]], {"a": 1})],
+    ids=str,
+)
+def test_forged_parameters_are_refused_by_the_name_of_the_file(forged, whole, tmp_path):
+    path = tmp_path / "fit.npz"
+    path.write_bytes(whole)
+    forge(path, lambda h: h["parameters"].update(forged))
+    with pytest.raises(FileError, match=r"fit\.npz: not a readable checkpoint"):
+        BMP.resume(path, X)
+
+
+@pytest.mark.parametrize("forged", [{"shape": 3}, {"shape": []}, {"sha256": [[1], [2, 3]]}, {"sha256": []}], ids=str)
+def test_forged_data_are_refused(forged, whole, tmp_path):
+    path = tmp_path / "fit.npz"
+    path.write_bytes(whole)
+    forge(path, lambda h: h["data"].update(forged))
+    with pytest.raises(FileError, match=r"fit\.npz: (not a readable checkpoint|is the checkpoint of a different fit)"):
+        BMP(3, random_state=0).fit(X, checkpoint=path)
+
+
+def test_arrays_of_a_checkpoint_that_would_fill_the_memory_are_not_read(whole, tmp_path, monkeypatch):
+    path = tmp_path / "fit.npz"
+    path.write_bytes(whole)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        for n in range(1000, 1050):
+            archive.writestr(f"{n}.npy", bytes(10**6))
+        archive.comment = b"0" * N_DIGEST
+    with open(path, "r+b") as file:
+        digest = digest_of(file)
+        file.seek(-N_DIGEST, os.SEEK_END)
+        file.write(digest)
+    monkeypatch.setattr("boolcp.io.limits.LARGE", 2 * 10**6)
+    with pytest.raises(FileError, match=r"refused: its content would grow from .* in the file to 50"):
+        BMP(3, random_state=0).fit(X, checkpoint=path)
 
 
 def test_types_are_those_of_the_annotation():

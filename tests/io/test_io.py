@@ -224,3 +224,13 @@ def test_tables_of_electrodes_and_pairs(tmp_path):
     pairs = tmp_path / "pairs.csv"
     pairs.write_text("a,b\n1,2\n3,4\n")
     assert read_pairs(pairs) == [("1", "2"), ("3", "4")]
+
+
+@pytest.mark.parametrize("name", ["a/b", ".", "..", "", "a\0b", "\ud800"])
+def test_a_name_that_netcdf_cannot_hold_is_refused_before_anything_is_written(name, tmp_path):
+    path = tmp_path / "data.nc"
+    for X in (xr.DataArray(np.eye(3), dims=(name, "time")), xr.DataArray(np.eye(3), name=name)):
+        with pytest.raises(FileError, match=r"data\.nc: .*(cannot hold the name|no file can hold)"):
+            write_tensor(X, path)
+    assert not list(tmp_path.iterdir())
+    write_tensor(X, path.with_suffix(".npy"))

@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -155,6 +156,23 @@ def test_a_set_file_does_not_name_a_file_elsewhere(trials, tmp_path):
             assert boolcp.open_tensor(folder / "data.set").shape == (shape if trials > 1 else (2, 5))
 
 
+def test_split_epochs_do_not_continue_in_a_different_folder(tmp_path):
+    mne = pytest.importorskip("mne")
+    sent, own = tmp_path / "sent", tmp_path / "own"
+    sent.mkdir()
+    own.mkdir()
+    epochs = mne.EpochsArray(np.zeros((60, 40, 300)), mne.create_info(40, 100.0, "eeg"), verbose="ERROR")
+    name = "x" * len("../own/x")
+    epochs.save(sent / f"{name}-epo.fif", split_size="2MB", verbose="ERROR")
+    assert boolcp.open_tensor(sent / f"{name}-epo.fif").sizes["trial"] == 60
+    content = (sent / f"{name}-epo.fif").read_bytes()
+    for part in sent.glob("*-epo-*.fif"):
+        part.rename(own / (part.name if part.name[-5] != "1" else "x-epo-1.fif"))
+    (sent / "data-epo.fif").write_bytes(content.replace(f"{name}-epo-1.fif".encode(), b"../own/x-epo-1.fif"))
+    with pytest.raises(FileError, match=r"data-epo\.fif: refused: it refers to .*own/x-epo-1\.fif"):
+        boolcp.open_tensor(sent / "data-epo.fif")
+
+
 # Numbers that are not there
 
 
@@ -241,6 +259,33 @@ def test_a_small_file_that_grows_large_is_refused_with_an_estimate(ending, write
     os.utime(path, ns=(1, 1))
     with pytest.raises(FileError, match=rf"data{ending}: refused: .* would grow from \d.* kB in the file to \d"):
         boolcp.open_tensor(path)
+
+
+def test_a_chunk_that_inflates_to_more_than_its_numbers_is_refused(tmp_path, monkeypatch):
+    content = zlib.compress(bytes(10**7))
+
+    def fill(group):
+        dataset = group.create_dataset("x", (100, 100), "f8", chunks=(100, 100), compression="gzip")
+        dataset.id.write_direct_chunk((0, 0), content)
+
+    path = hdf5(tmp_path / "data.h5", fill)
+    monkeypatch.setattr("boolcp.io.limits.LARGE", 10**6)
+    with pytest.raises(FileError, match=r"refused: a part of 'deep/x' would grow from 80 kB in the file to"):
+        boolcp.open_tensor(path)
+
+
+def test_many_small_parts_that_grow_large_together_are_refused(tmp_path, monkeypatch):
+    X = np.zeros((100, 100))
+    path = hdf5(tmp_path / "data.h5", lambda group: [unwritten_in(group, f"x{n}") for n in range(100)])
+    np.savez_compressed(tmp_path / "data.npz", **{f"x{n}": X for n in range(100)})
+    monkeypatch.setattr("boolcp.io.limits.LARGE", 10**5)
+    for file in (path, tmp_path / "data.npz"):
+        with pytest.raises(FileError, match=r"refused: its content would grow from .* in the file to 8"):
+            boolcp.open_tensor(file, variable="x1")
+
+
+def unwritten_in(group, name):
+    group.create_dataset(name, (100, 100), "f8")
 
 
 def test_an_honest_file_is_not_taken_for_a_trap(tmp_path, monkeypatch, rng):

@@ -235,7 +235,7 @@ def check_same(path: Path, kind: str, stored: dict[str, Any], given: dict[str, A
 
 def is_same(a: Any, b: Any, precision: float | None = None) -> bool:
     """Return True if two plain values are equal; numbers that describe lazy data, up to a relative precision."""
-    is_rounded = isinstance(a, float) or (isinstance(a, list) and isinstance(a[0], list))
+    is_rounded = isinstance(a, float) or (isinstance(a, list) and bool(a) and isinstance(a[0], list))
     if precision is not None and is_rounded and b is not None and np.shape(a) == np.shape(b):
         return bool(np.allclose(a, b, rtol=precision, atol=precision * np.abs(a).max()))
     return a == b and isinstance(a, bool) == isinstance(b, bool)
@@ -304,9 +304,8 @@ def open_checkpoint(
     header, state = found
     with reading(checkpoint.path, "checkpoint"):
         check_header(header)
-    for kind in ("parameters", "data"):
-        check_same(checkpoint.path, kind, header[kind], identity[kind])
-    with reading(checkpoint.path, "checkpoint"):
+        for kind in ("parameters", "data"):
+            check_same(checkpoint.path, kind, header[kind], identity[kind])
         check_place(state.stage, state.done, stages)
         set_random_state(rng, header["random_state"])
     return checkpoint, state

@@ -23,6 +23,12 @@ def check_header(header: Any) -> None:
             raise ValueError(f"it has no {name}")
     if "random_state" not in header["parameters"]:
         raise ValueError("its parameters have no random_state")
+    modes, shape = header["parameters"].get("boolean_modes"), header["data"].get("shape")
+    if not isinstance(shape, list):
+        raise ValueError("its data have no shape")
+    for mode in modes if isinstance(modes, list) else [] if modes is None else [modes]:
+        if not (isinstance(mode, str) or (is_of(mode, int) and -len(shape) <= mode < len(shape))):
+            raise ValueError(f"its data have no mode {str(mode)[:40]!r}")
 
 
 def check_place(stage: int, done: dict[str, Any], names: Sequence[str]) -> None:

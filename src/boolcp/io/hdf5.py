@@ -1,13 +1,19 @@
 """HDF5 files, by the path of a dataset in them."""
 
+import zlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from boolcp.extras import load_extra
+from boolcp.io import limits
 from boolcp.io.errors import FileError, reading
 from boolcp.io.limits import expansion
 from boolcp.io.variables import NamedArrays, Variable
 from boolcp.storage.sources import Source
+
+DEFLATE, MOST = 1, 1032  # the code of a filter, and how many bytes it makes of one at most
 
 
 def refuse_traps(path: Path, kind: str = "HDF5 file") -> None:
@@ -21,6 +27,8 @@ def refuse_traps(path: Path, kind: str = "HDF5 file") -> None:
     def of_link(name: str, link: Any) -> str | None:
         return f"{name!r} is a link to the file {link.filename!r}" if isinstance(link, h5py.ExternalLink) else None
 
+    sizes: list[tuple[int, int]] = []  # of each dataset, in the file and in memory
+
     def of_item(name: str, item: Any) -> str | None:
         if not isinstance(item, h5py.Dataset):
             return None
@@ -28,13 +36,42 @@ def refuse_traps(path: Path, kind: str = "HDF5 file") -> None:
             return f"{name!r} takes its data from the file {item.external[0][0]!r}"
         if item.is_virtual:
             return f"{name!r} is virtual, a view of other datasets or files"
-        return expansion(repr(name), item.id.get_storage_size(), item.nbytes)
+        sizes.append((item.id.get_storage_size(), item.nbytes or 0))
+        return expansion(repr(name), *sizes[-1]) or of_chunks(name, item)
 
     with reading(path, kind), h5py.File(path, "r") as file:
         problem = file.visititems_links(of_link) or file.visititems(of_item)  # until one returns a problem
+    problem = problem or expansion("its content", sum(n for n, _ in sizes), sum(n for _, n in sizes))
     if problem:
         advice = "Do not trust it; if you do, open it with h5py and pass the dataset, or copy its data into one file."
         raise FileError(path, f"refused: {problem}", advice)
+
+
+def of_chunks(name: str, dataset: Any) -> str | None:
+    """Return the problem of a dataset with a chunk that inflates to far more bytes than it should have, else None.
+
+    HDF5 unpacks a chunk to its end, however much that is. Only chunks that can grow large are tried.
+    """
+    plist = dataset.id.get_create_plist()
+    codes = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
+    if DEFLATE not in codes or MOST * dataset.id.get_storage_size() <= limits.LARGE:
+        return None
+    due = int(np.prod(dataset.chunks, dtype=float)) * dataset.dtype.itemsize
+    large: list[tuple[int, ...]] = []
+
+    def note(chunk: Any) -> None:
+        if MOST * chunk.size > limits.LARGE and not chunk.filter_mask >> codes.index(DEFLATE) & 1:
+            large.append(chunk.chunk_offset)
+
+    dataset.id.chunk_iter(note)
+    for offset in large:
+        content, inflate, n_inflated = dataset.id.read_direct_chunk(offset)[1], zlib.decompressobj(), 0
+        while content:
+            n_inflated += len(inflate.decompress(content, limits.LARGE // 16))
+            content = inflate.unconsumed_tail
+            if problem := expansion(f"a part of {name!r}", due, n_inflated, 2):
+                return problem
+    return None
 
 
 def read_hdf5(path: Path) -> NamedArrays:

@@ -9,9 +9,9 @@ from boolcp.memory import available_memory, memory_text
 LARGE, LARGEST_RATIO = 2**30, 250  # bytes unpacked, and how many times the bytes packed: recordings are far below
 
 
-def expansion(what: str, packed: int, unpacked: int) -> str | None:
+def expansion(what: str, packed: int, unpacked: int, largest_ratio: int = LARGEST_RATIO) -> str | None:
     """Return the problem if a part of a file is large but takes far fewer bytes in the file, else None."""
-    if unpacked <= LARGE or unpacked <= LARGEST_RATIO * packed:
+    if unpacked <= LARGE or unpacked <= largest_ratio * packed:
         return None
     return f"{what} would grow from {memory_text(packed)} in the file to {memory_text(unpacked)}"
 

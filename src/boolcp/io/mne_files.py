@@ -77,7 +77,8 @@ def _eeglab_link(path: Path) -> str:
 
 def refuse_other_folders(path: Path, recording: Any) -> None:
     """Raise a FileError if the header of a recording names a data file that is not in the same folder or below it."""
-    for file in getattr(recording, "filenames", ()):
+    parts = getattr(recording, "_raw", None) or ()  # of split epochs
+    for file in (*getattr(recording, "filenames", ()), *(part.fid.name for part in parts if hasattr(part, "fid"))):
         if file is not None:
             _refuse_link(path, str(file))
 

@@ -11,6 +11,7 @@ import scipy.io
 from boolcp.extras import load_extra
 from boolcp.io import atomic
 from boolcp.io.errors import FileError, writing
+from boolcp.result.labels import read_labels
 
 
 def write_tensor(X: Any, path: Any, *, overwrite: bool = False) -> None:
@@ -46,10 +47,22 @@ def write_tensor(X: Any, path: Any, *, overwrite: bool = False) -> None:
             np.save(temporary, X.values)
         return
     load_extra("h5netcdf", "files")
+    _check_names(X, path)
     X = X.assign_attrs({name: _plain(value) for name, value in X.attrs.items()})
     X.attrs = {name: value for name, value in X.attrs.items() if np.size(value)}
     with atomic.replacing(path, overwrite=overwrite) as temporary:
         X.rename(X.name or "tensor").to_netcdf(temporary, engine="h5netcdf")
+
+
+def _check_names(X: Any, path: Path) -> None:
+    """Raise a FileError if netCDF cannot hold a name or a label of the tensor."""
+    for name in (*X.dims, *X.coords, *([] if X.name is None else [X.name])):
+        if not str(name).strip(".") or "/" in str(name):
+            raise FileError(path, f"netCDF cannot hold the name {name!r}", "Rename it, or write to .npy.")
+    try:
+        read_labels(X)
+    except ValueError as error:
+        raise FileError(path, str(error).rstrip("."), "Write to .npy to keep the numbers only.") from error
 
 
 def write_neurotycho(sessions: Any, folder: Any, *, overwrite: bool = False) -> None:

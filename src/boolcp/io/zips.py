@@ -22,3 +22,4 @@ def refuse_unsafe(path: Path, kind: str = ".zip file") -> None:
             raise FileError(path, f"its member {member.filename!r} is encrypted", "Unpack it with its password first.")
         packed = min(member.compress_size, size)  # it may claim more than there is
         refuse_expansion(path, f"its member {member.filename!r}", packed, member.file_size)
+    refuse_expansion(path, "its content", size, sum(member.file_size for member in members))
