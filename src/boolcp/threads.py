@@ -1,15 +1,12 @@
 """BLAS threads: one for the many small matrices of the search, all of them for passes over big arrays."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import cache, wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 BIG = 2**24  # entries of a tensor from which a pass over it uses several threads; not tuned
 
@@ -39,23 +36,6 @@ def one_thread() -> AbstractContextManager[None]:
     return _threads(lambda all_threads, now: 1)
 
 
-class HasArray(Protocol):
-    """A storage with an array in memory."""
-
-    _array: np.ndarray
-
-
-S = TypeVar("S", bound=HasArray)
-
-
-def pass_over_data(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Let a storage's method use all BLAS threads when its array is big."""
-
-    @wraps(method)
-    def wrapped(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if self._array.size < BIG:
-            return method(self, *args, **kwargs)
-        with _threads(lambda all_threads, now: all_threads):
-            return method(self, *args, **kwargs)
-
-    return wrapped
+def enough_threads(X: np.ndarray) -> AbstractContextManager[None]:
+    """Run the body, a pass over X, with all BLAS threads if X is big."""
+    return nullcontext() if X.size < BIG else _threads(lambda all_threads, now: all_threads)

@@ -20,7 +20,7 @@ from boolcp.fit.finish import by_size, fit_weights, not_worse, on_full_data, set
 from boolcp.fit.margins import judge_bits
 from boolcp.fit.noise import noise_level, noise_variance
 from boolcp.fit.polish import polish, polish_sweeps
-from boolcp.fit.pursuit import Find, add_greedy, boolean_matching_pursuit, polished_pursuit, pursue
+from boolcp.fit.pursuit import Find, add_greedy, boolean_matching_pursuit, pursue
 from boolcp.fit.ranks import backfit_ranks, is_noise, is_rank_one, risk_of_columns, takes_blocks, with_bits
 from boolcp.fit.relax import begin, last
 from boolcp.fit.simplify import simplify
@@ -193,7 +193,7 @@ def published_stage(job: Job, state: State) -> Iterator[Step]:
     steps = boolean_matching_pursuit(
         job.data, s.n_atoms, job.modes, job.rng, start=begun(state), tol=job.tol, **options
     )
-    yield from told(job, job.data, steps)
+    return told(job, job.data, steps)
 
 
 def block_stage(job: Job, state: State) -> Iterator[Step]:
@@ -204,11 +204,11 @@ def block_stage(job: Job, state: State) -> Iterator[Step]:
     s, data = job.settings, job.data
     options: dict[str, Any] = {"start": begun(state), "tol": job.tol, "certify": s.certify}
     if data.ndim == 2 and not data.is_complete:
-        steps = polished_pursuit(data, s.n_atoms, job.modes, job.rng, **options)
+        steps = boolean_matching_pursuit(data, s.n_atoms, job.modes, job.rng, polishes=True, **options)
     else:
         options |= {"atom_rank": None, "criterion": s.criterion}
         steps = block_pursuit(data, s.n_atoms, job.modes, job.rng, **options)
-    yield from told(job, data, steps)
+    return told(job, data, steps)
 
 
 def pursuit_stage(job: Job, state: State) -> Iterator[Step]:
@@ -221,10 +221,8 @@ def pursuit_stage(job: Job, state: State) -> Iterator[Step]:
         "certify": s.certify and small is job.data,
     }
     if job.atom_rank > 1:
-        steps = polished_pursuit(small, s.n_atoms, job.modes, job.rng, atom_rank=job.atom_rank, **options)
-    else:
-        steps = boolean_matching_pursuit(small, s.n_atoms, job.modes, job.rng, **options)
-    yield from told(job, small, steps)
+        options |= {"atom_rank": job.atom_rank, "polishes": True}
+    return told(job, small, boolean_matching_pursuit(small, s.n_atoms, job.modes, job.rng, **options))
 
 
 def path_stage(job: Job, state: State) -> Iterator[Step]:

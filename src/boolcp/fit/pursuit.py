@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -54,36 +55,20 @@ def boolean_matching_pursuit(
     *,
     start: Pursuit | None = None,
     tol: float = 1e-6,
+    polishes: bool = False,
     **options: Any,
 ) -> Iterator[Pursuit]:
-    """Run Alg. 1 as printed, the weights corrected after each atom; `options` are those of `greedy_atom_search`."""
+    """Run Alg. 1; after each atom the weights are corrected, as printed, or all factors if it `polishes`.
+
+    The `options` are those of `greedy_atom_search`.
+    """
 
     def find(pursuit: Pursuit) -> Candidate | None:
         return greedy_atom_search(data.inner_residual(pursuit.W), modes, rng, **options)
 
-    first = restart(data, start, tol)
-    yield first
-    yield from pursue(first, n_atoms, find, partial(adjust_weights, data, tol=tol))
-
-
-def polished_pursuit(
-    data: Storage,
-    n_atoms: int,
-    modes: tuple[int, ...],
-    rng: np.random.Generator,
-    *,
-    start: Pursuit | None = None,
-    tol: float = 1e-6,
-    **options: Any,
-) -> Iterator[Pursuit]:
-    """Run Alg. 1 with all factors of atoms of an integer rank corrected after each atom, over the observed entries."""
-
-    def find(pursuit: Pursuit) -> Candidate | None:
-        return greedy_atom_search(data.inner_residual(pursuit.W), modes, rng, **options)
-
-    first = restart(data, None, tol) if start is None else start
-    yield first
-    yield from pursue(first, n_atoms, find, partial(adjust_factors, data, tol=tol))
+    first = start if polishes and start is not None else restart(data, start, tol)
+    correct = adjust_factors if polishes else adjust_weights
+    return chain([first], pursue(first, n_atoms, find, partial(correct, data, tol=tol)))
 
 
 def adjust_factors(data: Storage, pursuit: Pursuit, found: Candidate | None, *, tol: float) -> Pursuit:

@@ -76,7 +76,7 @@ def local_search(C: Gram, Z: Bits, is_ratio: bool, n_best: int = 8, n_idle: int 
     chosen = {Z[i].tobytes(): i for i in np.argsort(-values, kind="stable")}
     tenure = min(20, len(C) // 4)
     best = list(chosen.values())[:n_best]
-    return merge(Found(C.climb(Z[i], products[i], n_idle, tenure, is_ratio), Z[i]) for i in best)
+    return merge([Found(C.climb(Z[i], products[i], n_idle, tenure, is_ratio), Z[i]) for i in best])
 
 
 def merge(*pools: Iterable[Found]) -> list[Found]:

@@ -11,7 +11,7 @@ from boolcp import contractions
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.long import n_columns, unit_blocks
 from boolcp.storage.protocol import CompleteStorage, Decide, Factors, Storage, Tensor
-from boolcp.threads import BIG, pass_over_data
+from boolcp.threads import BIG, enough_threads
 
 
 class ArrayStorage(Storage):
@@ -49,17 +49,17 @@ class ArrayStorage(Storage):
         parts = (flat[start : start + step].astype(float, copy=False) for start in range(0, flat.size, step))
         return sum(float(part @ part) for part in parts)
 
-    @pass_over_data
     def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' (d_n, d_n), computed once."""
-        if mode not in self._grams:
-            self._grams[mode] = contractions.gram(self._array, self._order.index(mode))
-        return self._grams[mode]
+        with enough_threads(self._array):
+            if mode not in self._grams:
+                self._grams[mode] = contractions.gram(self._array, self._order.index(mode))
+            return self._grams[mode]
 
-    @pass_over_data
     def gram_times(self, mode: int, Q: np.ndarray) -> np.ndarray:
         """Return X_n X_n'Q (d_n, k) in float64, without the Gram matrix."""
-        return contractions.gram_times(self._array, self._order.index(mode), Q)
+        with enough_threads(self._array):
+            return contractions.gram_times(self._array, self._order.index(mode), Q)
 
     def unfold(self, mode: int) -> np.ndarray:
         """Return X_n (d_n, c_n) in float64, a copy."""
@@ -75,23 +75,23 @@ class ArrayStorage(Storage):
             total += part.T @ part
         return total
 
-    @pass_over_data
     def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
         """Return sum_i X[.., i, ..] Z[i, k], (K, other modes)."""
-        blocks = contractions.contract(self._array, self._order.index(mode), Z)
-        return blocks.transpose(0, *(1 + self._places(mode)))
+        with enough_threads(self._array):
+            blocks = contractions.contract(self._array, self._order.index(mode), Z)
+            return blocks.transpose(0, *(1 + self._places(mode)))
 
-    @pass_over_data
     def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return X_n vec(V_k), (d_n, K)."""
-        places = np.argsort(self._places(mode))
-        blocks = np.asarray(blocks).transpose(0, *(1 + places))
-        return contractions.project(self._array, self._order.index(mode), blocks)
+        with enough_threads(self._array):
+            places = np.argsort(self._places(mode))
+            blocks = np.asarray(blocks).transpose(0, *(1 + places))
+            return contractions.project(self._array, self._order.index(mode), blocks)
 
-    @pass_over_data
     def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
         """Return X_n times the Khatri-Rao product of the other factors, (d_n, K)."""
-        return contractions.mttkrp(self._array, [factors[n] for n in self._order], self._order.index(mode))
+        with enough_threads(self._array):
+            return contractions.mttkrp(self._array, [factors[n] for n in self._order], self._order.index(mode))
 
     def reduced(self, mode: int, U: np.ndarray) -> "DenseTensor":
         """Return the tensor contracted with the columns of U along one mode, which stays in its place."""

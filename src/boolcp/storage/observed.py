@@ -16,7 +16,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.storage._row_kernels import accumulate_rows
 from boolcp.storage.dense import ArrayStorage, DenseTensor, fingerprint, reduce_in_memory
 from boolcp.storage.protocol import Factors, ObservedStorage
-from boolcp.threads import pass_over_data
+from boolcp.threads import enough_threads
 
 # faster by benchmarks/bench_completion.py
 FEW_MISSING = 0.7  # from this share of observed entries on, the missing ones are subtracted instead
@@ -57,15 +57,15 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
         at = self._order.index(mode)
         return np.count_nonzero(self._mask, axis=tuple(n for n in range(self.ndim) if n != at))
 
-    @pass_over_data
     def normal_equations(self, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return H (d_n, K, K) and P (d_n, K): row i of the factor that fits best solves H_i a = p_i."""
-        P = np.asarray(self.mttkrp(factors, mode), dtype=float)
-        if self.n_observed >= FEW_MISSING * self._mask.size:
-            H = contractions.gram_product(factors, mode) - self._missing.normal_equations(factors, mode)[0]
-            H[self.n_observed_along(mode) == 0] = 0  # only rounding errors are left in such rows
-            return H, P
-        return self._row_grams(factors, mode), P
+        with enough_threads(self._array):
+            P = np.asarray(self.mttkrp(factors, mode), dtype=float)
+            if self.n_observed >= FEW_MISSING * self._mask.size:
+                H = contractions.gram_product(factors, mode) - self._missing.normal_equations(factors, mode)[0]
+                H[self.n_observed_along(mode) == 0] = 0  # only rounding errors are left in such rows
+                return H, P
+            return self._row_grams(factors, mode), P
 
     @cached_property
     def _missing(self) -> "ListedTensor":
