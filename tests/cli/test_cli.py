@@ -109,7 +109,7 @@ def test_a_bug_is_told_apart(data, capsys, monkeypatch):
     def fail(*arguments, **options):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("boolcp.cli.show.describe", fail)
+    monkeypatch.setattr("boolcp.cli.answers.describe", fail)
     code, _, err = run(capsys, "info", "data.npy")
     assert code == 1 and "unexpected RuntimeError: boom" in err and "--debug" in err
     with pytest.raises(RuntimeError):

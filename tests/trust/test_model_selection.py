@@ -6,8 +6,7 @@ from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.trust.matching import similarity_of, take_slices
 from boolcp.trust.selection import Selection, choose, select_n_atoms
-from boolcp.trust.stability import stability
-from boolcp.trust.stability_path import mean_similarity, stability_path
+from boolcp.trust.stability import mean_similarity, stability, stability_path
 
 
 def sample(noise=0.5, n_atoms=3, shape=(20, 22, 24), seed=1):

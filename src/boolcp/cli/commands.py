@@ -88,7 +88,7 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Describe a data file, a recording or a saved result."""
-    from boolcp.cli.show import describe
+    from boolcp.cli.answers import describe
 
     lines, values = describe(file)
     answer("\n".join(lines), values, as_json=as_json)

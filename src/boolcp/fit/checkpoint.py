@@ -30,7 +30,7 @@ from boolcp.fit.uncertain import LastSearch
 from boolcp.fit.weights import NormalEquations
 from boolcp.io.atomic import check_free, replacing
 from boolcp.io.errors import FileError, reading
-from boolcp.io.zips import refuse_unsafe
+from boolcp.io.limits import refuse_unsafe
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
 from boolcp.result.trust import Trust

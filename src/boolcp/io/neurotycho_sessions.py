@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from boolcp.io.errors import FileError
+from boolcp.io.limits import refuse_unsafe
 from boolcp.io.neurotycho_files import N_CHANNELS, trial_shape
-from boolcp.io.zips import refuse_unsafe
 
 CHANNEL = re.compile(r"ECoG_ch(\d+)\.mat", re.IGNORECASE)
 MATRIX = re.compile(r"ECoG-.*\.mat", re.IGNORECASE)  # all channels in one file

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from boolcp.io.errors import FileError, reading
-from boolcp.io.limits import n_bytes, refuse_missing_bytes
+from boolcp.io.limits import n_bytes, refuse_missing_bytes, refuse_unsafe
 from boolcp.io.variables import NamedArrays, Variable
-from boolcp.io.zips import refuse_unsafe
 from boolcp.storage.sources import Source
 
 OBJECTS = "holds Python objects, which are never read because they can run code"

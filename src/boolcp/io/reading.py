@@ -143,7 +143,7 @@ def open_tensor(
     else:
         X = _labelled(place, coords, variable=variable, dims=dims, sampling_rate=sampling_rate, lazy=lazy)
     if electrodes is not None:
-        from boolcp.io.places import with_electrodes
+        from boolcp.io.coordinates import with_electrodes
 
         X = with_electrodes(X, electrodes, place)
     if trials is not None:

@@ -14,7 +14,7 @@ from boolcp.plotting._electrodes import plot_electrodes
 from boolcp.plotting._figure import atom_panels as atom_panels
 from boolcp.plotting._figure import plot_atoms
 from boolcp.plotting._figure import plot_panel as plot_panel
-from boolcp.plotting._fit import plot_certificates, plot_error_path, plot_explained_path, plot_selection
+from boolcp.plotting._fit import plot_certificates, plot_error_path, plot_explained_path, plot_residual, plot_selection
 from boolcp.plotting._fit import relative_error as relative_error
 from boolcp.plotting._maps import plot_boolean_map
 from boolcp.plotting._notebook import atoms_picture as atoms_picture
@@ -22,7 +22,6 @@ from boolcp.plotting._notebook import draw_stability as draw_stability
 from boolcp.plotting._notebook import draw_test as draw_test
 from boolcp.plotting._notebook import with_picture as with_picture
 from boolcp.plotting._parts import plot_boolean, plot_real
-from boolcp.plotting._residual import plot_residual
 from boolcp.plotting._stability import plot_bit_probability, plot_stability, plot_stability_path
 from boolcp.plotting.look import OFF as OFF
 from boolcp.plotting.look import ON as ON

@@ -6,7 +6,7 @@ import numpy as np
 
 from boolcp.plotting._conditions import draw_conditions
 from boolcp.plotting._electrodes import plot_electrodes
-from boolcp.plotting._head_maps import draw_head_bits, draw_head_values
+from boolcp.plotting.head import draw_head_bits, draw_head_values
 from boolcp.plotting.look import (
     BLUE,
     LINES,
