@@ -85,9 +85,10 @@ reproduce: $(VENV)/dev.stamp
 
 # always from scratch, so that no page of a name that is gone is left
 GALLERY ?= 1
+NOTEBOOKS ?= 1
 docs: $(VENV)/docs.stamp
 	rm -rf docs/_build docs/api docs/auto_examples
-	MPLBACKEND=agg $(BIN)/python -m sphinx --fail-on-warning --quiet -D plot_gallery=$(GALLERY) -b html -d docs/_build/doctrees docs docs/_build/html
+	MPLBACKEND=agg NOTEBOOKS=$(NOTEBOOKS) $(BIN)/python -m sphinx --fail-on-warning --quiet -D plot_gallery=$(GALLERY) -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo "The pages are in docs/_build/html/index.html"
 
 clean:

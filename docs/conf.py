@@ -16,7 +16,7 @@ copyright = author
 version = release = boolcp.__version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",  # pages in markdown, and notebooks, which it runs
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "numpydoc",
@@ -45,6 +45,12 @@ smartquotes = False  # the prime of z'Cz is no apostrophe
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_fence_as_directive = ["math"]
 myst_heading_anchors = 3
+
+# notebooks are kept without output and run by the build, which an error in one of them stops
+nb_execution_mode = "force" if os.environ.get("NOTEBOOKS", "1") == "1" else "off"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
 
 # the recordings are not part of the library: examples on them are left out where BOOLCP_DATA does not name their folder
 has_recordings = os.path.isdir(os.environ.get("BOOLCP_DATA", ""))
