@@ -36,7 +36,7 @@ from boolcp.threads import one_thread
 FREE = {"n_atoms", "n_init", "max_iter", "certify", "compression", "random_state", "verbose", "max_memory"}
 AUTO = "auto"
 EXACT = 1e-8  # share of variance not explained that counts as none
-OUTSIDE = 0.1  # share of the range of the data by which a fill may leave it without a warning
+OUTSIDE = 0.1  # share of the range of the data by which a fill may leave it without a warning; not tuned
 N_NOISE = 2  # fits by which the noise of slices is estimated
 NOISE_FLOOR = 1e-3  # variance of a slice at least, relative to their mean, of which weights are estimated
 SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none

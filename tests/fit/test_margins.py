@@ -68,6 +68,16 @@ def test_the_log_odds_are_those_of_bayes_rule(noise2, rng):
     np.testing.assert_allclose(found, np.where(z, slow, -slow), rtol=1e-9)
 
 
+def test_a_real_part_of_low_rank_was_searched_and_is_trusted_less(rng, monkeypatch):
+    atom = make_boolean_cp((6, 5, 7), 1, random_state=0).truth.atoms[0]
+    rise, size, p, n_on = rng.uniform(1, 5, len(atom.z)), 4.0, real_dims(atom), atom.n_ones
+    found = {}
+    for bent in (0.0, 1e-300):
+        monkeypatch.setattr("boolcp.result.bits.bend", lambda atom, bent=bent: bent)
+        found[bent] = bit_log_odds(atom, size, rise, np.ones(len(atom.z)), 1.0)
+    np.testing.assert_allclose(found[1e-300], found[0.0] * np.sqrt(1 - p / n_on / size**2), rtol=1e-9)
+
+
 def best_atom_of(X):
     """Return the Boolean atom that fits a matrix best, by looking at all of them."""
     _, z = naive.best_boolean(X @ X.T, is_ratio=True)

@@ -16,8 +16,8 @@ from boolcp.fit.relax import cp_als
 from boolcp.storage import DenseTensor, compress
 from boolcp.threads import one_thread
 
-EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared
-ROUNDS_OF_STARTS = 3  # rounds of imputation in which all starts are tried, not only the last estimate
+EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared; not tuned
+ROUNDS_OF_STARTS = 3  # rounds of imputation in which all starts are tried, not only the last estimate; not tuned
 
 
 class RealCP(NamedTuple):

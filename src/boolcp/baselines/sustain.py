@@ -16,7 +16,7 @@ from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import leading_basis
 from boolcp.threads import one_thread
 
-EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared
+EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared; not tuned
 
 
 class SUSTain(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

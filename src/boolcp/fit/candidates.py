@@ -10,7 +10,7 @@ from boolcp.program.flips import best_signed_response
 from boolcp.result.atoms import Atom
 from boolcp.storage.protocol import Tensor
 
-N_FIRST, N_POWER = 12, 6  # power iterations for new bits, and after each change of them
+N_FIRST, N_POWER = 12, 6  # power iterations for new bits, and after each change of them; not tuned
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from boolcp.result.columns import Columns
 from boolcp.storage.long import is_long, n_columns
 from boolcp.storage.protocol import Storage
 
-LOW = 0.1  # the quantile of the eigenvalues that is compared with that of pure noise, for an unfolding of many columns
+LOW = 0.1  # the quantile of the eigenvalues compared with that of pure noise, for many columns; not tuned
 MAX_SIDE = 1024  # longest side of an unfolding whose eigenvalues are computed, if there is a smaller one; not tuned
 MAX_ROUNDS = 20  # of shrinking with the noise level of the last round; not tuned
 SETTLED = 1e-3  # relative change of the noise level that ends the rounds; not tuned

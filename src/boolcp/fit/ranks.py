@@ -12,7 +12,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.storage.long import is_long, n_columns
 from boolcp.storage.protocol import Storage, Tensor
 
-MAX_ENTRIES = 2**28  # of a tensor for which blocks are tried
+MAX_ENTRIES = 2**28  # of a tensor for which blocks are tried; not tuned
 RARE = 4.4  # the quantile of the Tracy-Widom law that pure noise exceeds once in ten thousand unfoldings
 Ranked = tuple[float, float, BooleanCP]  # risk without bits, loss |X - W|^2, and W
 

@@ -26,7 +26,7 @@ from boolcp.storage.tucker import leading_basis
 
 Shrunk = tuple[tuple[np.ndarray, ...], float]  # the factors of a shrunk block, and its degrees of freedom
 
-N_BELOW = 5  # directions of each mode of a block, beyond those above the noise, in which products are sought
+N_BELOW = 5  # directions of each mode of a block beyond those above the noise; not tuned
 PRODUCTS: dict[str, Any] = {
     "max_iter": 10,
     "tol": 1e-5,

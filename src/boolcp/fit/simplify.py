@@ -14,7 +14,7 @@ from boolcp.fit.blocks import Run, Term, assess, in_order, noise_rule, terms_of
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.protocol import Storage
 
-CANCELING = -0.5  # cosine of two atoms below which they cancel
+CANCELING = -0.5  # cosine of two atoms below which they cancel; not tuned
 MAX_MOVES = 10
 
 

@@ -10,7 +10,7 @@ from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.storage.protocol import ObservedStorage, Storage
 
 DEPENDENT = 1e-10  # squared distance to the span of the active atoms, relative to |M|^2, that counts as none
-MANY_COLUMNS = 3  # for each atom, from which products over observed entries are summed entry by entry
+MANY_COLUMNS = 3  # for each atom, from which products over observed entries are summed entry by entry; not tuned
 
 
 def atom_products(data: Storage, atoms: tuple[Atom, ...], atom: Atom) -> tuple[np.ndarray, float]:

@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 Bits = NDArray[np.bool_]
 
 LARGE = 1000  # rows beyond which a bound better than the largest eigenvalue takes more than ten seconds
-MAX_FLIP_COST = 2e7  # multiplications that a search in a long mode may spend on flips; its bits are decided again later
+MAX_FLIP_COST = 2e7  # multiplications that a search in a long mode may spend on flips; not tuned
 
 
 class Quadratic(Protocol):

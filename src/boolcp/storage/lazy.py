@@ -18,9 +18,9 @@ from boolcp.storage.slabs import SPLIT, Answer, Question, View, part_of, run_pas
 from boolcp.storage.sources import Source
 from boolcp.storage.tucker import compress, first_gram, is_compressible
 
-ROWS_PER_ATOM = 8  # rows of a slab for each atom, if that is not too many
-MAX_BLOCKS = 4  # how much larger than usual a slab may be for that
-SMALL = 200  # rows of a Gram matrix that helps to identify the data
+ROWS_PER_ATOM = 8  # rows of a slab for each atom, if that is not too many; not tuned
+MAX_BLOCKS = 4  # how much larger than usual a slab may be for that; not tuned
+SMALL = 200  # rows of a Gram matrix that helps to identify the data; not tuned
 RECHUNK = (
     "Rechunk X to be short along mode {mode} and whole along the others, as in X.rechunk({{{mode}: {rows}}}), or store "
     "it as zarr; or raise max_memory."

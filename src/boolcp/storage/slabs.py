@@ -16,7 +16,7 @@ from boolcp.storage.protocol import Storage
 from boolcp.storage.sources import Source, Stretch
 from boolcp.threads import one_thread
 
-SPLIT = 4  # answers that are added at a time
+SPLIT = 4  # answers that are added at a time; not tuned
 Answer = tuple[Any, Any]  # arrays that are summed over the slabs, and rows that are joined
 Question = Callable[..., Answer]  # question(storage of a slab, its rows of `along`, *constants)
 

@@ -27,7 +27,7 @@ from boolcp.trust.matching import match
 from boolcp.trust.repeated_fits import check_reference, make_model, read_data
 
 NOISES = ("normal", "poisson")
-ALIKE = 0.5  # similarity from which an atom of the part is the same as one of the whole
+ALIKE = 0.5  # similarity from which an atom of the part is the same as one of the whole; not tuned
 
 
 @dataclass(frozen=True, eq=False)

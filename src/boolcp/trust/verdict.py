@@ -9,8 +9,8 @@ from boolcp.result.trust import Trust, p_text, stands_out
 from boolcp.trust.degeneracy import degeneracy
 from boolcp.trust.identifiability import verdict as uniqueness
 
-ALPHA = 0.05  # false discovery rate below which an atom is significant
-STABLE = 0.8  # share of fits from which an atom is stable
+ALPHA = 0.05  # false discovery rate below which an atom is significant, by custom
+STABLE = 0.8  # share of fits from which an atom is stable; not tuned
 
 
 class Verdict(NamedTuple):
