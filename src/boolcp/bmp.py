@@ -13,10 +13,19 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
-from boolcp.fit.background import find_background
 from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
 from boolcp.fit.finish import find_canceling, find_undetermined
-from boolcp.fit.plan import Job, make_plan, open_lazy, ranked_path, refined_path, run
+from boolcp.fit.plan import (
+    Job,
+    atoms_alone,
+    beside_path,
+    make_plan,
+    open_lazy,
+    ranked_path,
+    refined_path,
+    run,
+    takes_background,
+)
 from boolcp.fit.ranks import is_rank_one
 from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
 from boolcp.fit.transform import design, explained_share, solve_factor
@@ -57,15 +66,16 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         The modes allowed to be Boolean (indices, or names of dimensions for an xarray DataArray). None allows all
         that have more than one entry.
     atom_rank : "auto", int or None
-        Rank of the real part of each atom. "auto": 1 where that leaves nothing but noise; otherwise blocks of a rank
-        that the noise level chooses compete with atoms of rank one, and are taken where their estimated risk is lower
-        (only with `refine`, and not for an array that stays out of memory). 1: z (x) u (x) w, the Boolean CP of the
-        paper's Eq. (1). An integer L: z times a block of rank L. None: a dense block, Algorithm 2 to the letter.
-    background : None, "auto" or int
-        Fit structure of low rank beside the atoms, in turn with them: ongoing activity, say, that no on/off atom
-        describes. "auto" shrinks the singular values of the best unfolding as the noise level asks for, and leaves the
-        background out where nothing stands out of the noise; an integer is its rank. Atoms beside it have rank one if
-        `atom_rank` is "auto". For complete data in memory.
+        Rank of the real part of each atom. "auto": 1 where that leaves nothing but noise. Otherwise atoms beside a
+        background have rank one, and more where several of them share their bits; without a background, blocks of a
+        rank that the noise level chooses compete with atoms of rank one, and are taken where their estimated risk is
+        lower (only with `refine`, and not for an array that stays out of memory). 1: z (x) u (x) w, the Boolean CP of
+        the paper's Eq. (1). An integer L: z times a block of rank L. None: a dense block, Algorithm 2 to the letter.
+    background : "auto", int or None
+        Real structure of low rank beside the atoms, fitted in turn with them: ongoing activity, say, that no on/off
+        atom describes. "auto" fits it where the atoms leave more than noise, with the singular values of the best
+        unfolding shrunk as the noise level asks for; an integer is its rank; None leaves it out. For data in memory
+        without weights; "auto" means None for others, and with ``refine=False``.
     criterion : {"normalized", "published"}
         What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
     refine : bool
@@ -100,8 +110,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     decomposition_ : BooleanCP
         The result.
     background_ : Background or None
-        What was fitted beside the atoms, if `background` asks for it. `decomposition_` does not include it, and
-        `transform` and `score` do not know of it.
+        What was fitted beside the atoms, the same as ``decomposition_.background``; None where they leave only noise.
+        `complete` adds it to the atoms. `transform` and `score` are about the atoms alone: what goes on beside them
+        in new data is not known.
     path_ : tuple of BooleanCP
         The pursuit's estimates W^0 .. W^K, one for each number of atoms.
     history_ : tuple of AtomRecord
@@ -135,7 +146,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         *,
         boolean_modes: Sequence[int | str] | int | str | None = None,
         atom_rank: int | str | None = "auto",
-        background: str | int | None = None,
+        background: str | int | None = AUTO,
         criterion: str = "normalized",
         refine: bool = True,
         n_init: int = 10,
@@ -182,9 +193,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         --------
         >>> import boolcp
         >>> boolcp.BMP.as_published(5)
-        BMP(atom_rank=None, criterion='published', n_atoms=5, refine=False)
+        BMP(atom_rank=None, background=None, criterion='published', n_atoms=5,
+            refine=False)
         """
-        return cls(n_atoms, atom_rank=None, criterion="published", refine=False, **options)
+        return cls(n_atoms, atom_rank=None, background=None, criterion="published", refine=False, **options)
 
     def fit(
         self,
@@ -255,14 +267,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             first = State(done=self._fitted_before(data))
             with self._watch(job, first, callback, checkpoint) as (watch, state):
                 pursuit, W = run(job, make_plan(data, job.settings), state, watch)
-            self.background_ = None
-            if self.background is not None:
-                self.background_ = find_background(data, W, self.background, self.sigma)
         undetermined = find_undetermined(data)
         checks.warn_undetermined(undetermined, None if labels is None else labels.dims)
         self.path_ = tuple(replace(W_k, labels=labels, undetermined=undetermined) for W_k in pursuit.path)
         self.history_ = pursuit.history
+        if W.trust is not None and W.n_atoms < self.n_atoms and pursuit.stop_reason != "stopped":
+            W = replace(W, trust=replace(W.trust, n_asked=self.n_atoms))
         self.decomposition_ = replace(W, labels=labels, undetermined=undetermined)
+        self.background_ = W.background
         checks.warn_canceling(find_canceling(W))
         self.n_iter_ = len(pursuit.history)
         self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
@@ -358,20 +370,21 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self._check_parameters()
         data, labels = self._read(X, mask, weights, is_fitted=False)
         rng = checks.make_generator(self.random_state)
-        if self.background is not None:
-            raise ValueError("fit_path refines atoms alone: set background=None.")
         job, norm2 = self._job(data, labels, rng), data.squared_norm
         bars = [Bars()] if self.verbose else []
         with one_thread(), Watch(rng, bars) as watch:
+            is_beside = takes_background(data, job.settings)
             if not self.refine or self.atom_rank is None or data.ndim == 2:
-                path = run(job, make_plan(data, job.settings), State(), watch)[0].path
+                alone = atoms_alone(job.settings) if is_beside else job.settings
+                path = run(replace(job, settings=alone), make_plan(data, alone), State(), watch)[0].path
             else:
                 path = (BooleanCP(data.shape),)
                 for pursuit in refined_path(job):
                     path, k = pursuit.path, pursuit.n_atoms
                     watch.step(State(), progress("path", k, self.n_atoms, norm2, norm2))
-                if self.atom_rank == "auto":
+                if self.atom_rank == AUTO and not is_beside:
                     path = ranked_path(job, path, watch)
+            path = beside_path(job, path) if is_beside else path
         return tuple(replace(W, labels=labels) for W in path)
 
     def complete(self, X: Any, *, mask: ArrayLike | None = None, weights: Weights | None = None) -> Any:
@@ -418,7 +431,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             check_shape(W, values.shape, None)
             filled = np.array(values)
             if observed is not None:
-                filled[~observed] = self._clipped(W.to_tensor()[~observed], values[observed])
+                filled[~observed] = self._clipped(whole(W)[~observed], values[observed])
         return filled if labels is None else X.copy(data=filled)
 
     def _clipped(self, fills: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -554,11 +567,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def _job(self, data: Storage, labels: Labels | None, rng: np.random.Generator) -> Job:
         """Return what a fit is given."""
         modes = checks.check_modes(self.boolean_modes, data.shape, None if labels is None else labels.dims)
-        if self.background is not None and not (data.is_complete and data.n_passes == 0):
-            raise ValueError(
-                "A background needs complete data in memory: set background=None, or fill missing entries."
-            )
         settings = Settings(**{name: getattr(self, name) for name in Settings.__dataclass_fields__})
+        if self.background not in (None, AUTO) and not takes_background(data, settings):
+            raise ValueError('A background of a given rank needs data in memory, without weights: use "auto" or None.')
         return Job(data, modes, rng, settings)
 
     @contextmanager
@@ -657,8 +668,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Return what a warm start continues: the pursuit of the fit before and its decomposition; else nothing."""
         if not (self.warm_start and hasattr(self, "decomposition_")):
             return {}
-        if self.background is not None:
-            raise ValueError("warm_start=True adds atoms to those found, not beside a background: set one of them off.")
         W, old, new = self.decomposition_, self._fitted_parameters, self.get_params()
         changed = sorted(name for name in new if name not in FREE and not is_same(old[name], new[name]))
         if changed:
@@ -681,6 +690,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         earlier = Pursuit(path, self.history_)
         if self.atom_rank == "auto" and not is_rank_one(path[-1]):
             return {"earlier blocks": earlier}
+        if W.background is not None:
+            return {"earlier": earlier}
         fitted = replace(W, labels=None, undetermined=None)
         return {"earlier": earlier} | ({"fitted": fitted} if self.atom_rank != "auto" or is_rank_one(W) else {})
 
@@ -697,6 +708,11 @@ def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
     """
     how = {name: options.pop(name) for name in ("mask", "weights") if name in options}
     return BMP(n_atoms, **options).fit(X, **how).decomposition_
+
+
+def whole(W: BooleanCP) -> np.ndarray:
+    """Return the sum of the atoms and the background."""
+    return W.to_tensor() if W.background is None else W.to_tensor() + W.background.to_tensor()
 
 
 def is_same(a: Any, b: Any) -> bool:

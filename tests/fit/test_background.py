@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from samples import assert_identical, with_gaps
 
+import boolcp
 from boolcp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.metrics import hamming_error, rmse
+from boolcp.trust.residuals import residual_check
 
 SHAPE = (20, 22, 24)
 
@@ -27,7 +29,7 @@ def test_atoms_and_background_are_told_apart(kind, rng):
     found = model.background_
     assert hamming_error(model.decomposition_, truth) == 0
     assert found.mode == 1 and found.rank == 4 and found.n_parameters == 4 * (22 + 480 - 4)
-    assert rmse(model.decomposition_, clean) < 0.1 and rmse(found.to_tensor(), background) < 0.25
+    assert rmse(model.decomposition_, clean) < 0.12 and rmse(found.to_tensor(), background) < 0.25
     whole = model.decomposition_.to_tensor() + found.to_tensor()
     explained = 1 - np.sum((X - whole) ** 2) / np.sum(X**2)
     assert found.share + model.decomposition_.explained() == pytest.approx(explained)
@@ -36,7 +38,8 @@ def test_atoms_and_background_are_told_apart(kind, rng):
 
 def test_noise_has_no_background():
     X = make_boolean_cp(SHAPE, 3, noise=0.5, random_state=3).X
-    with_it, without_it = (BMP(3, background=kind, random_state=0).fit(X) for kind in ("auto", None))
+    with_it = BMP(3, random_state=0).fit(X)
+    without_it = BMP(3, atom_rank=1, background=None, random_state=0).fit(X)
     assert with_it.background_ is None and without_it.background_ is None
     np.testing.assert_array_equal(with_it.decomposition_.to_tensor(), without_it.decomposition_.to_tensor())
 
@@ -50,12 +53,80 @@ def test_a_given_rank_is_the_best_approximation_of_what_is_left(rng):
     np.testing.assert_allclose(found.left @ found.right.T, (U[:, :2] * s[:2]) @ V[:2], atol=1e-8)
 
 
-def test_it_is_resumed_with_the_same_bits(rng, tmp_path):
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_it_is_resumed_with_the_same_bits(missing, rng, tmp_path):
+    X = with_gaps(planted(rng)[0], missing)
+    whole, path = BMP(3, random_state=0).fit(X), tmp_path / "fit.npz"
+    stop_at = {"search", "background"}
+
+    def stop(progress):
+        return progress.stage in stop_at
+
+    BMP(3, random_state=0).fit(X, checkpoint=path, callback=stop)
+    stop_at.remove("search")
+    stopped = BMP(3, random_state=0).fit(X, checkpoint=path, callback=stop)
+    assert stopped.stop_reason_.startswith("stopped") and stopped.background_ is not None
+    resumed = BMP.resume(path, X)
+    assert_identical(resumed, whole)
+    np.testing.assert_array_equal(resumed.background_.to_tensor(), whole.background_.to_tensor())
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+def test_missing_entries_are_completed_by_atoms_and_background(share, rng):
+    X, truth, clean, background = planted(rng)
+    gaps = with_gaps(X, share)
+    model = BMP(3, random_state=0).fit(gaps)
+    assert hamming_error(model.decomposition_, truth) == 0 and model.background_.mode == 1
+    hidden = np.isnan(gaps)
+    error = (model.complete(gaps) - clean - background)[hidden]
+    alone = (model.decomposition_.to_tensor() - clean - background)[hidden]
+    assert rmse(error, 0 * error) < 0.7 * rmse(alone, 0 * alone)
+    indices = np.argwhere(hidden)[:5]
+    np.testing.assert_allclose(model.background_.at(indices), model.background_.to_tensor()[tuple(indices.T)])
+
+
+def test_values_under_the_mask_do_not_matter(rng):
+    X, mask = planted(rng)[0], rng.random(SHAPE) > 0.2
+    found = [BMP(2, certify=False, random_state=0).fit(np.where(mask, X, v), mask=mask) for v in (0.0, 999.0)]
+    assert_identical(*found)
+    np.testing.assert_array_equal(*(model.background_.to_tensor() for model in found))
+
+
+def test_a_path_has_a_background_at_each_number_of_atoms(rng):
+    X, truth, _, _ = planted(rng)
+    path = BMP(3, random_state=0).fit_path(X)
+    dof = [W.background.degrees_of_freedom for W in path]
+    assert len(path) == 4 and hamming_error(path[3], truth) == 0 and dof[3] < 0.7 * dof[0]
+
+
+def test_a_warm_start_adds_atoms(rng):
+    X, truth, _, _ = planted(rng)
+    model = BMP(2, random_state=0, warm_start=True).fit(X)
+    assert model.background_ is not None and model.decomposition_.n_atoms == 2
+    assert hamming_error(model.set_params(n_atoms=3).fit(X).decomposition_, truth) == 0
+
+
+@pytest.mark.parametrize("shape", [(30, 40), (8, 9, 10, 7)])
+def test_matrices_and_tensors_of_order_four_have_a_background(shape, rng):
+    X, _, _ = make_boolean_cp(shape, 2, noise=0.1, random_state=1)
+    low = rng.standard_normal((shape[0], 2)) @ rng.standard_normal((2, int(np.prod(shape[1:]))))
+    model = BMP(2, random_state=0).fit(X + low.reshape(shape))
+    whole = model.decomposition_.to_tensor() + model.background_.to_tensor()
+    assert rmse(whole, X + low.reshape(shape)) < 0.15
+
+
+def test_the_background_is_saved_certified_and_tested(rng, tmp_path):
     X = planted(rng)[0]
-    whole, path = BMP(3, background="auto", random_state=0).fit(X), tmp_path / "fit.npz"
-    stopped = BMP(3, background="auto", random_state=0).fit(X, checkpoint=path, callback=lambda progress: True)
-    assert stopped.decomposition_.n_atoms == 3
-    assert_identical(BMP.resume(path, X), whole)
+    W = BMP(3, random_state=0).fit(X).decomposition_
+    W.save(tmp_path / "result.nc")
+    loaded = boolcp.load(tmp_path / "result.nc")
+    np.testing.assert_array_equal(loaded.background.to_tensor(), W.background.to_tensor())
+    assert loaded.summary() == W.summary() and "Background beside the atoms: rank 4 along mode 1" in W.summary()
+    again = W.certify(X)
+    assert all(atom.certificate > 0.99 for atom in again.atoms) and again.explained() == pytest.approx(W.explained())
+    assert residual_check(X, W).is_noise and W.trust.sigma == pytest.approx(0.5, rel=0.1)
+    tested = boolcp.significance(X, reference=W, random_state=0)
+    assert tested.sigma == pytest.approx(W.trust.sigma) and tested.is_significant().all()
 
 
 def test_what_it_cannot_do_is_said(rng):
@@ -63,12 +134,8 @@ def test_what_it_cannot_do_is_said(rng):
     for bad in ("yes", 0, 1.5):
         with pytest.raises((ValueError, TypeError), match="background must be"):
             BMP(2, background=bad).fit(X)
-    model = BMP(2, background="auto", random_state=0, warm_start=True)
-    with pytest.raises(ValueError, match="complete data in memory"):
-        model.fit(with_gaps(X, 0.1))
-    with pytest.raises(ValueError, match="complete data in memory"):
-        model.fit(da.from_array(X, chunks=7))
-    with pytest.raises(ValueError, match="fit_path refines atoms alone"):
-        model.fit_path(X)
-    with pytest.raises(ValueError, match="not beside a background"):
-        model.fit(X).fit(X)
+    lazy = da.from_array(X, chunks=7)
+    with pytest.raises(ValueError, match="needs data in memory"):
+        BMP(2, background=3).fit(lazy)
+    assert BMP(2, random_state=0).fit(lazy).background_ is None
+    assert BMP(2, refine=False, random_state=0).fit(X).background_ is None

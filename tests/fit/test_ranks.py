@@ -44,9 +44,11 @@ def test_blocks_win_where_atoms_are_blocks(rng):
     truth = block_sum(rng)
     clean = truth.to_tensor()
     X = clean + rng.standard_normal(clean.shape)
-    one, auto = (BMP(2, atom_rank=rank, random_state=0).fit(X).decomposition_ for rank in (1, "auto"))
+    one, auto = (BMP(2, atom_rank=rank, background=None, random_state=0).fit(X).decomposition_ for rank in (1, "auto"))
     assert max(atom.rank for atom in auto.atoms) >= 3
     assert boolcp.metrics.rmse(auto, clean) < 0.6 * boolcp.metrics.rmse(one, clean)
+    default = BMP(2, random_state=0).fit(X).decomposition_
+    assert default.background is None and boolcp.metrics.rmse(default, clean) < 0.6 * boolcp.metrics.rmse(one, clean)
 
 
 @pytest.mark.parametrize("shape", [(20, 25, 30), (200, 5, 6), (8, 9, 10, 7)])
@@ -86,7 +88,7 @@ def test_backfitting_raises_the_rank_where_the_data_have_more(rng):
 def test_each_estimate_of_a_path_is_of_the_kind_with_the_lower_risk(rng):
     truth = block_sum(rng, (16, 14, 15), (0,), 3)
     X = truth.to_tensor() + rng.standard_normal((16, 14, 15))
-    model = BMP(2, atom_rank="auto", sigma=1.0, random_state=0)
+    model = BMP(2, atom_rank="auto", background=None, sigma=1.0, random_state=0)
     path = model.fit_path(X)
     assert [W.n_atoms for W in path][:2] == [0, 1] and path[1].atoms[0].rank == 3
     plain, _, _ = boolcp.datasets.make_boolean_cp((14, 15, 16), 2, noise=0.5, random_state=1)

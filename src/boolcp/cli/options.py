@@ -42,6 +42,10 @@ class ModelOptions:
         str,
         option("--atom-rank", text="Rank of the real parts: auto, a number, or block.", panel=MODEL, show_default=True),
     ] = "auto"
+    background: Annotated[
+        str,
+        option("--background", text="Structure beside the atoms: auto, none, a rank.", panel=MODEL, show_default=True),
+    ] = "auto"
     criterion: Annotated[
         str, option("--criterion", text="normalized, or published as in the paper.", panel=MODEL, show_default=True)
     ] = "normalized"
@@ -61,6 +65,8 @@ class ModelOptions:
         modes, rank = given["boolean_modes"], given["atom_rank"]
         if modes is not None:
             given["boolean_modes"] = [int(m) if m.strip().isdigit() else m.strip() for m in modes.split(",")]
+        background = given["background"]
+        given["background"] = None if background == "none" else int(background) if background.isdigit() else background
         given["atom_rank"] = None if rank == "block" else (int(rank) if rank.isdigit() else rank)
         return given
 

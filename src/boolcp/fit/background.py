@@ -1,62 +1,111 @@
-"""A background beside the atoms: low-rank structure of the residual, found in turn with atoms of rank one."""
+"""A background beside the atoms: low-rank structure of what they leave, found in turn with them."""
 
 import numpy as np
 
-from boolcp.fit.noise import noise_level
-from boolcp.fit.shrinkage import shrink_matrix
+from boolcp.fit.noise import MAX_SIDE
+from boolcp.fit.shrinkage import shrink_values, spectral_dof
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.background import Background
-from boolcp.storage import DenseTensor
-from boolcp.storage.protocol import Storage
+from boolcp.storage import DenseTensor, make_storage
+from boolcp.storage.long import is_long, n_columns
+from boolcp.storage.protocol import Storage, Tensor
+
+N_FILLS = 30  # rounds of filling in missing entries and shrinking
+N_TRIALS = 10  # of them, where unfoldings are compared
+FILLED = 1e-3  # relative change of the background that ends them
+HELD_OUT = 0.1  # share of the observed entries by which unfoldings are compared
 
 
-def find_background(data: Storage, W: BooleanCP, kind: str | int, sigma: float | None) -> Background | None:
-    """Return the background of the residual, along the unfolding with the lowest risk; None if it is noise.
+def find_background(data: Storage, W: BooleanCP, kind: str | int, sigma: float) -> Background | None:
+    """Return the background of what the atoms leave, along the best unfolding; None if it is noise.
+
+    Of complete data the best unfolding has the lowest estimated risk. With missing entries it predicts held-out entries
+    best, and the missing ones are filled in from the background, in turn with its singular values.
 
     Parameters
     ----------
     kind : "auto" or int
         Shrink the singular values optimally for the noise, or keep this many of them.
-    sigma : float, optional
-        Standard deviation of the noise; estimated from the data by default.
+    sigma : float
+        Standard deviation of the noise.
     """
-    sigma = noise_level(data) if sigma is None else float(sigma)
-    R = data.residual(W).to_array()
-    found = [found for mode in range(R.ndim) if (found := along(R, mode, kind, sigma)) is not None]
-    if not found:
-        return None
-    (risk, rest), best = min(found, key=lambda option: option[0])
-    left = float(np.vdot(R, R))
-    if kind == "auto" and not risk < left:
-        return None
-    return Background(*best, share=(left - rest) / data.squared_norm)
+    R = data.residual(W)
+    if data.is_complete:
+        found = [along(R, mode, kind, sigma) for mode in short_sides(R)]
+        risk, best = min(found, key=lambda option: option[0])
+        if best is None or (kind == "auto" and not risk < R.squared_norm):
+            return None
+    else:
+        best = fill_in(R.to_array(), np.asarray(data.mask), kind, sigma)
+    return None if best is None else best.with_share(data.to_array(), data.mask)
 
 
-def along(R: np.ndarray, mode: int, kind: str | int, sigma: float) -> "tuple[tuple[float, float], Parts] | None":
-    """Return the risk, the loss and the parts of the background along one mode; None if nothing stands out."""
-    unfolded = np.moveaxis(R, mode, 0).reshape(R.shape[mode], -1)
-    shrunk = shrink_matrix(unfolded, sigma, unfolded.shape) if kind == "auto" else truncate(unfolded, int(kind))
-    if shrunk is None:
-        return None
-    (A, B), dof = shrunk
-    rest = unfolded - A @ B.T
-    loss = float(np.vdot(rest, rest))
-    return (loss + 2 * sigma**2 * dof, loss), (R.shape, mode, A, B, dof)
+def short_sides(R: Tensor) -> list[int]:
+    """Return the modes whose unfoldings have a short side, at least the one with the shortest."""
+    sides = [(min(d, n_columns(R, mode)), mode) for mode, d in enumerate(R.shape)]
+    short = [mode for side, mode in sides if side <= MAX_SIDE and not is_long(side)]
+    return short or [min(sides)[1]]
 
 
-Parts = tuple[tuple[int, ...], int, np.ndarray, np.ndarray, float]
+def along(R: Tensor, mode: int, kind: str | int, sigma: float) -> tuple[float, Background | None]:
+    """Return the estimated risk and the background along one mode; None if nothing stands out of the noise."""
+    d, c = R.shape[mode], n_columns(R, mode)
+    is_wide = d <= c
+    values, vectors = np.linalg.eigh(R.gram(mode) if is_wide else R.column_gram(mode))
+    s, vectors = np.sqrt(np.maximum(values[::-1], 0.0)), vectors[:, ::-1]
+    long, short = max(d, c), min(d, c)
+    if kind == "auto":
+        f, slope = shrink_values(s, sigma, long, short)
+        rank, dof = int(np.sum(f > 0)), spectral_dof(s, f, slope, long - short)
+    else:
+        rank = min(int(kind), int(np.sum(s > 0)))
+        f, dof = np.where(np.arange(short) < rank, s, 0.0), float(rank * (d + c - rank))
+    if rank == 0:
+        return R.squared_norm, None
+    risk = R.squared_norm + float(np.sum((s - f) ** 2 - s**2)) + 2 * sigma**2 * dof
+    first, scale = np.ascontiguousarray(vectors[:, :rank]), f[:rank] / s[:rank]
+    if is_wide:
+        left, right = first * scale, np.asarray(R.contract(mode, first), dtype=float).reshape(rank, -1).T
+    else:
+        others = R.shape[:mode] + R.shape[mode + 1 :]
+        left, right = np.asarray(R.project(mode, first.T.reshape(-1, *others)), dtype=float), first * scale
+    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+    return risk, Background(R.shape, mode, left, right, dof, 0.0)
 
 
-def truncate(M: np.ndarray, rank: int) -> tuple[tuple[np.ndarray, ...], float]:
-    """Return the factors of the best approximation of a rank, and its number of free parameters."""
-    if M.shape[0] > M.shape[1]:
-        factors, dof = truncate(M.T, rank)
-        return factors[::-1], dof
-    rank = min(rank, len(M))
-    U = np.linalg.eigh(M @ M.T)[1][:, ::-1][:, :rank]
-    return (U, M.T @ U), float(rank * (sum(M.shape) - rank))
+def fill_in(R: np.ndarray, mask: np.ndarray, kind: str | int, sigma: float) -> Background | None:
+    """Return the background of what is observed, along the mode that predicts held-out entries best; None if none."""
+    is_test = mask & (np.random.default_rng(0).random(R.shape) < HELD_OUT)
+    tests = R[is_test]
+    best, best_error = None, float(np.sum(tests**2, dtype=float))
+    for mode in short_sides(DenseTensor(R)):
+        found = filled_along(R, mask & ~is_test, mode, kind, sigma, N_TRIALS)
+        error = np.inf if found is None else float(np.sum((tests - found.to_tensor()[is_test]) ** 2, dtype=float))
+        if error < best_error:
+            best, best_error = mode, error
+    return None if best is None else filled_along(R, mask, best, kind, sigma, N_FILLS)
 
 
-def without(data: Storage, background: Background) -> DenseTensor:
+def filled_along(
+    R: np.ndarray, mask: np.ndarray, mode: int, kind: str | int, sigma: float, n_rounds: int
+) -> Background | None:
+    """Return the background along one mode after rounds of filling in; what is filled in carries no noise."""
+    level, before = sigma * float(np.sqrt(mask.mean())), np.zeros(1)
+    filled, found = np.where(mask, R, 0.0), None
+    for _ in range(n_rounds):
+        found = along(DenseTensor(filled), mode, kind, level)[1]
+        if found is None:
+            return None
+        B = found.to_tensor()
+        if np.linalg.norm(B - before) <= FILLED * np.linalg.norm(B):
+            break
+        filled, before = np.where(mask, R, B), B
+    return found
+
+
+def without(data: Storage, background: Background | None) -> Storage:
     """Return the data without the background."""
-    return DenseTensor(np.ascontiguousarray(data.to_array() - background.to_tensor()))
+    if background is None:
+        return data
+    rest = data.to_array() - background.to_tensor().astype(data.dtype)
+    return make_storage(np.ascontiguousarray(rest), None if data.is_complete else np.asarray(data.mask))

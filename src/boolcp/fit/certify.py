@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp import checks
+from boolcp.fit.background import without
 from boolcp.fit.weights import atom_system
 from boolcp.program.grams import DenseGram
 from boolcp.program.maxcut import EFFORTS
@@ -26,11 +27,12 @@ def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, effort: str) -> Boo
     X, observed = checks.check_tensor(read_labels(X)[0], mask)
     if X.shape != W.shape:
         raise ValueError(f"X has shape {X.shape}: pass the tensor that was fitted, of shape {W.shape}.")
-    data = make_storage(X, observed)
+    whole = make_storage(X, observed)
     with one_thread():
+        data = without(whole, W.background)
         G, b = atom_system(data, W.atoms)
         parts: dict[str, Any] = {"data_inner": b, "data_gram": None if data.is_complete else G}
-        W = replace(W, data_norm2=data.squared_norm, **parts)
+        W = replace(W, data_norm2=whole.squared_norm, **parts)
         return certify(data, W, left_out_weights(W), effort=effort) if W.n_atoms else W
 
 

@@ -25,13 +25,14 @@ from boolcp.fit.blocks import RunState, Term
 from boolcp.fit.forgery import check_header, check_place, check_value
 from boolcp.fit.relax import Sweeps
 from boolcp.fit.starts import ObservedSearch, Search
-from boolcp.fit.state import AtomRecord, Pursuit, State
+from boolcp.fit.state import AtomRecord, Pursuit, Round, State
 from boolcp.fit.uncertain import LastSearch
 from boolcp.fit.weights import NormalEquations
 from boolcp.io.atomic import check_free, replacing
 from boolcp.io.errors import FileError, reading
 from boolcp.io.limits import refuse_unsafe
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.background import Background
 from boolcp.result.columns import Columns
 from boolcp.result.trust import Trust
 from boolcp.storage import DenseTensor, TuckerTensor
@@ -44,6 +45,8 @@ SAME = {"float32": 1e-5, "float64": 1e-6}
 VALUES = (
     Atom,
     BooleanCP,
+    Background,
+    Round,
     Trust,
     AtomRecord,
     Pursuit,

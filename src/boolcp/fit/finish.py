@@ -30,7 +30,7 @@ def shortened(pursuit: Pursuit, n_atoms: int) -> Pursuit:
     return Pursuit(pursuit.path[: n_atoms + 1], pursuit.history[:n_atoms], "explained")
 
 
-def settled(done: dict[str, Any], norm2: float) -> tuple[Pursuit, BooleanCP]:
+def settled_blocks(done: dict[str, Any], norm2: float) -> tuple[Pursuit, BooleanCP]:
     """Return the pursuit of blocks whose estimates were fitted to the observed entries, and the last of them."""
     pursuit = done["filled"]
     path = (replace(pursuit.path[0], data_norm2=norm2), *(W for W, _ in done["settle"]))
@@ -99,6 +99,12 @@ def nested_path(pursuit: Pursuit, data: Storage, is_certified: bool) -> tuple[Bo
         atoms = certify.certify(data, last, certify.in_turn_weights(before), effort="eigenvalue").atoms
         path = [replace(W, atoms=atoms[: W.n_atoms]) for W in path]
     return tuple(path)
+
+
+def have_same_bits(V: BooleanCP, W: BooleanCP) -> bool:
+    """Return True if two decompositions have the same modes and bits, in any order."""
+    bits = [sorted((atom.mode, atom.z.tobytes()) for atom in each.atoms) for each in (V, W)]
+    return bits[0] == bits[1]
 
 
 def find_canceling(W: BooleanCP) -> list[tuple[int, int]]:

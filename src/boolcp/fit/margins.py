@@ -63,8 +63,9 @@ def noise_left(data: Storage, W: BooleanCP) -> float:
     Atoms that are not larger than those of pure noise are excluded: such atoms fit more of the noise than they have
     parameters.
     """
+    beside = 0.0 if W.background is None else W.background.degrees_of_freedom
     while True:
-        n_free = sum(real_dims(atom) + len(atom.z) for atom in W.atoms)
+        n_free = beside + sum(real_dims(atom) + len(atom.z) for atom in W.atoms)
         sigma = float(np.sqrt(loss_of(data, W) / max(data.n_observed - n_free, 1)))
         kept = stands_out(W, sigma)
         if kept.all():

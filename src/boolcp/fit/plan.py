@@ -14,9 +14,19 @@ import numpy as np
 
 from boolcp.fit import certify, impute
 from boolcp.fit.atom_search import greedy_atom_search
-from boolcp.fit.background import find_background, without
+from boolcp.fit.background import without
+from boolcp.fit.beside import lowest, settled, simplify_beside, with_background
 from boolcp.fit.blocks import block_pursuit
-from boolcp.fit.finish import by_size, fit_weights, not_worse, on_full_data, settled, shortened, with_data
+from boolcp.fit.finish import (
+    by_size,
+    fit_weights,
+    have_same_bits,
+    not_worse,
+    on_full_data,
+    settled_blocks,
+    shortened,
+    with_data,
+)
 from boolcp.fit.margins import judge_bits
 from boolcp.fit.noise import noise_level, noise_variance
 from boolcp.fit.polish import polish, polish_sweeps
@@ -25,7 +35,7 @@ from boolcp.fit.ranks import backfit_ranks, is_noise, is_rank_one, risk_of_colum
 from boolcp.fit.relax import begin, last
 from boolcp.fit.simplify import simplify
 from boolcp.fit.starts import EXACT, MIN_STARTS, Search, refine_once, revive, search, search_observed
-from boolcp.fit.state import Pursuit, Settings, State
+from boolcp.fit.state import Pursuit, Round, Settings, State
 from boolcp.fit.uncertain import LastSearch, exchange_atoms, last_search
 from boolcp.fit.watch import Progress, Stop, Watch, progress
 from boolcp.memory import check_memory, float_bytes, read_memory
@@ -37,6 +47,7 @@ from boolcp.storage.long import LONG, is_long
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import augmented, is_compressible
 
+AUTO = "auto"
 EXTRA_RANK = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 NOISELESS = 1e-5  # a loss below this part of |X|^2 leaves nothing to the noise; not tuned
 N_RIDGE = 20  # largest number of sweeps with a ridge over the observed entries; not tuned
@@ -75,6 +86,7 @@ class Job:
 
 
 Step = tuple[Any, Progress | None]
+Rounds = tuple[Round, ...]
 
 
 @dataclass(frozen=True)
@@ -89,8 +101,10 @@ class Stage:
 def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     """Return the stages for the given parameters."""
     result = Stage("result", finish, improves=False)
-    if settings.background is not None:
-        return Stage("pursuit", background_stage), Stage("result", finish_background, improves=False)
+    if takes_background(data, settings):
+        *base, _ = make_plan(data, atoms_alone(settings))
+        plain = Stage("beside", beside_stage), Stage("ranks", ranks_stage), Stage("blocks", rival_stage)
+        return *base, Stage("noise", noise_stage), *plain, Stage("simple", plain_stage), result
     if not settings.refine:
         return Stage("pursuit", published_stage), result
     if settings.atom_rank is None or data.ndim == 2:
@@ -354,20 +368,27 @@ def ridge_stage(job: Job, state: State) -> Iterator[Step]:
 
 def noise_stage(job: Job, state: State) -> Iterator[Step]:
     """Yield the noise level if the refined atoms of rank one leave more than noise, and blocks are worth a trial."""
-    found, data, sigma = reached(job, state), job.data, job.settings.sigma
-    if found is None or found.loss <= NOISELESS * data.squared_norm:
+    W, data, sigma = base_atoms(job, state), job.data, job.settings.sigma
+    residual = data.residual(W)
+    if residual.squared_norm <= NOISELESS * data.squared_norm:
         return
-    if is_noise(data.residual(found.to_decomposition())):
+    if not isinstance(job.settings.background, int) and is_noise(residual):
         return
     if sigma is None:
-        sigma = noise_level(data) if data.is_complete else filled(job, state)[1]
+        sigma = noise_level(data) if data.is_complete else impute.noise_of_filled(data, impute.fill(data, W))
     yield float(sigma), None
+
+
+def base_atoms(job: Job, state: State) -> BooleanCP:
+    """Return the atoms that the stages up to the last search have led to."""
+    columns = reached(job, state) if "core" in state.done else None
+    return state.done["pursuit"].W if columns is None else columns.to_decomposition()
 
 
 def ranks_stage(job: Job, state: State) -> Iterator[Step]:
     """Back-fit the refined atoms of rank one, and let the noise choose their ranks."""
-    sigma, found = state.done["noise"], reached(job, state)
-    if sigma is not None and found is not None:
+    sigma, found = state.done["noise"], reached(job, state) if "core" in state.done else None
+    if sigma is not None and found is not None and job.settings.atom_rank == AUTO and job.data.is_complete:
         yield backfit_ranks(job.data, found.to_decomposition(), job.modes, job.rng, sigma, tol=job.tol), None
 
 
@@ -420,37 +441,107 @@ def settle_stage(job: Job, state: State) -> Iterator[Step]:
         yield here, progress("settle", len(here), len(pursuit.history), here[-1][1], job.data.squared_norm)
 
 
-def background_stage(job: Job, state: State) -> Iterator[Step]:
-    """Fit atoms and background in turn: yields the pursuit and the atoms of each round, the first without background.
+def takes_background(data: Storage, settings: Settings) -> bool:
+    """Return True if a background may be fitted: on data in memory; "auto" only with refinement."""
+    is_asked = settings.background is not None and (settings.refine or settings.background != "auto")
+    return is_asked and takes_blocks(data)
 
-    The atoms of a round are sought anew, and have rank one by default.
+
+def atoms_alone(settings: Settings) -> Settings:
+    """Return the settings of the atoms beside a background, which have rank one by default."""
+    rank = 1 if settings.atom_rank == "auto" else settings.atom_rank
+    return replace(settings, background=None, atom_rank=rank)
+
+
+def beside_stage(job: Job, state: State) -> Iterator[Step]:
+    """Fit a background beside the atoms, if these leave more than noise, and both in turn: yields all rounds.
+
+    A round is the atoms, found anew on the data without the background of the round before, and their own background.
     """
-    s, done = job.settings, () if state.here is None else state.here
-    rank = 1 if s.atom_rank == "auto" else s.atom_rank
-    settings = replace(s, background=None, atom_rank=rank)
-    while len(done) <= N_ROUNDS:
-        background = None if not done else find_background(job.data, done[-1][1], s.background or 0, s.sigma)
-        if done and background is None:
+    data, s, sigma = job.data, job.settings, state.done["noise"]
+    if sigma is None:
+        return
+    kind, n_rounds = s.background or AUTO, N_ROUNDS if data.is_complete else 1
+    rounds: Rounds = (with_background(data, base_atoms(job, state), kind, sigma),) if state.here is None else state.here
+    settings = replace(atoms_alone(s), n_atoms=n_wanted(job, state), certify=False)
+    while rounds[-1].background is not None and len(rounds) <= n_rounds:
+        if len(rounds) > 1 and have_same_bits(rounds[-1].W, rounds[-2].W):
             return
-        rest = job.data if background is None else without(job.data, background)
-        plan, inner = make_plan(rest, settings), replace(job, data=rest, settings=settings)
-        done = (*done, run(inner, plan, State(), Watch(job.rng)))
-        loss = job.data.residual(done[-1][1]).squared_norm
-        yield done, progress("background", len(done), N_ROUNDS + 1, loss, job.data.squared_norm)
+        rest = without(data, rounds[-1].background)
+        W = run(replace(job, data=rest, settings=settings), make_plan(rest, settings), State(), Watch(job.rng))[1]
+        rounds = (*rounds, with_background(data, W, kind, sigma))
+        yield rounds, progress("background", len(rounds) - 1, n_rounds, rounds[-1].loss, data.squared_norm)
 
 
-def finish_background(job: Job, state: State) -> Iterator[Step]:
-    """Yield the pursuit and the atoms of the last round, with shares of the variance of the data."""
-    pursuit, W = state.done["pursuit"][-1]
-    yield (pursuit, with_data(W, job.data)), None
+def rival_stage(job: Job, state: State) -> Iterator[Step]:
+    """Find blocks, if ranks that were back-fitted to the data beside a background are better than rank one."""
+    if state.done["ranks"] is not None and ranked_round(job, state.done).risk < best_round(job, state.done).risk:
+        yield from competing_stage(job, state)
+
+
+def ranked_round(job: Job, done: dict[str, Any]) -> Round:
+    """Return the atoms whose ranks were back-fitted, with the background that they leave."""
+    risk, loss, W = done["ranks"]
+    return round_of_blocks(job, W, risk - loss, done["noise"])
+
+
+def round_of_blocks(job: Job, W: BooleanCP, penalty: float, sigma: float) -> Round:
+    """Return blocks with the background that they leave; `penalty` is 2 sigma^2 (degrees of freedom)."""
+    return with_background(job.data, W, job.settings.background or AUTO, sigma, penalty / (2 * sigma**2))
+
+
+def plain_stage(job: Job, state: State) -> Iterator[Step]:
+    """Choose what has the lowest risk, each with its background, and simplify it."""
+    done, data, s = state.done, job.data, job.settings
+    if not done.get("beside"):
+        return
+    best, kind = best_round(job, done), s.background or AUTO
+    if s.atom_rank == AUTO:
+        if not is_rank_one(best.W):
+            rest = without(data, best.background)
+            W = simplify(rest, best.W, job.modes, job.rng, best.sigma, tol=job.tol)
+            best = with_background(data, W, kind, best.sigma)
+        best = simplify_beside(data, best, n_wanted(job, state), job.modes, kind, job.rng)
+    yield best, None
+
+
+def best_round(job: Job, done: dict[str, Any]) -> Round:
+    """Return the round with the lowest risk, of rank one or of those that compete with it."""
+    rivals: Rounds = ()
+    if done.get("ranks") is not None:
+        rivals = (ranked_round(job, done),)
+    blocks = done.get("blocks")
+    if blocks is not None and blocks.n_atoms:
+        loss = job.data.residual(blocks.W).squared_norm
+        rivals += (round_of_blocks(job, blocks.W, blocks.memory[0][-1] - loss, done["noise"]),)
+    return lowest(job.data, done["beside"], rivals)
 
 
 def finish(job: Job, state: State) -> Iterator[Step]:
     """Yield the pursuit and the decomposition of all stages, with the evidence for its bits."""
+    if state.done.get("beside"):
+        yield beside(job, state), None
+        return
     pursuit, W = outcome(job, state)
     n_agree, n_rivals = agreement(state, W)
     trust = replace(judge_bits(job.data, W), n_agree=n_agree, n_rivals=n_rivals)
     yield (pursuit, replace(W, trust=trust)), None
+
+
+def beside(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
+    """Return the pursuit, and the atoms and background of the round with the lowest risk."""
+    done, data = state.done, job.data
+    pursuit = done.get("path") or done["pursuit"]
+    if "core" in done and "path" not in done and done["core"] is not None:
+        pursuit = on_full_data(pursuit, data, job.atom_rank, is_certified=False)
+    best = (done.get("simple") or best_round(job, done)).W
+    rest = without(data, best.background)
+    W = by_size(with_data(replace(best, data_gram=None), rest))
+    if job.settings.certify:
+        W = certify.certify(rest, W, certify.left_out_weights(W))
+    n_agree, n_rivals = agreement(state, W) if best.trust is None else (best.trust.n_agree, best.trust.n_rivals)
+    trust = replace(judge_bits(rest, W), n_agree=n_agree, n_rivals=n_rivals)
+    return pursuit, replace(W, data_norm2=data.squared_norm, trust=trust)
 
 
 def agreement(state: State, W: BooleanCP) -> tuple[int, int]:
@@ -503,7 +594,7 @@ def lower_risk(data: Storage, done: dict[str, Any], solution: Columns) -> tuple[
     options: list[tuple[float, tuple[Pursuit, BooleanCP] | None]] = []
     options.append((with_bits(risk_of_columns(W, solution.loss, sigma), W, sigma), None))
     if done.get("settle"):
-        (V, loss), pursuit = done["settle"][-1], settled(done, data.squared_norm)
+        (V, loss), pursuit = done["settle"][-1], settled_blocks(done, data.squared_norm)
         options.append((with_bits(risk_of_columns(V, loss, sigma), V, sigma), pursuit))
     if done.get("ranks") is not None:
         risk, _, V = done["ranks"]
@@ -562,6 +653,17 @@ def refined_path(job: Job) -> Iterator[Pursuit]:
 
     first = Pursuit((BooleanCP(data.shape),), memory=BooleanCP(data.shape))
     yield from pursue(first, job.settings.n_atoms, lambda pursuit: find(pursuit.memory), correct)
+
+
+def beside_path(job: Job, refined: tuple[BooleanCP, ...]) -> tuple[BooleanCP, ...]:
+    """Return the refined estimates, each polished beside the background it leaves, unless the last leaves noise."""
+    data, s = job.data, job.settings
+    if s.background == AUTO and is_noise(data.residual(refined[-1])):
+        return refined
+    sigma, kind = s.sigma, s.background or AUTO
+    if sigma is None:
+        sigma = noise_level(data) if data.is_complete else impute.noise_of_filled(data, impute.fill(data, refined[-1]))
+    return tuple((with_background if W.is_block else settled)(data, W, kind, sigma).W for W in refined)
 
 
 def ranked_path(job: Job, refined: tuple[BooleanCP, ...], watch: Watch) -> tuple[BooleanCP, ...]:

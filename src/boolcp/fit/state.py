@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.background import Background
 
 STOP_REASONS = {
     "n_atoms": "the requested number of atoms was reached",
@@ -72,6 +73,21 @@ class Pursuit:
     def n_atoms(self) -> int:
         """Return the number of atoms found."""
         return self.path[-1].n_atoms
+
+
+@dataclass(frozen=True)
+class Round:
+    """Atoms with the background beside them, |X - W - B|^2, its estimated risk, and the noise level of that."""
+
+    W: BooleanCP
+    loss: float
+    risk: float
+    sigma: float
+
+    @property
+    def background(self) -> Background | None:
+        """Return the background; None if the atoms leave nothing but noise."""
+        return self.W.background
 
 
 @dataclass(frozen=True)

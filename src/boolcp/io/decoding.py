@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.background import Background
 from boolcp.result.labels import Labels, plain_values
 from boolcp.result.trust import Trust
 
@@ -33,7 +34,15 @@ def read_decomposition(dataset: Any) -> BooleanCP:
         data_gram=take("data_gram", (K, K), "f", None),
         undetermined=undetermined or None,
         trust=_trust(dataset, take, dims, shape, K) if "has_trust" in dataset.attrs else None,
+        background=_background(dataset, take, shape) if "background_mode" in dataset.attrs else None,
     )
+
+
+def _background(dataset: Any, take: "Variables", shape: tuple[int, ...]) -> Background:
+    """Return the background of a Dataset that `save` made."""
+    left, right = (take(f"background_{side}", (None, None), "f") for side in ("left", "right"))
+    dof, share = (float(attribute(dataset, f"background_{name}", float | np.floating)) for name in ("dof", "share"))
+    return Background(shape, int(attribute(dataset, "background_mode", int | np.integer)), left, right, dof, share)
 
 
 def _trust(dataset: Any, take: "Variables", dims: tuple[str, ...], shape: tuple[int, ...], K: int) -> Trust:
@@ -59,6 +68,7 @@ def _trust(dataset: Any, take: "Variables", dims: tuple[str, ...], shape: tuple[
         stable_over=str(dataset.attrs.get("stable_over", "")),
         n_agree=count("n_agree"),
         n_rivals=count("n_rivals"),
+        n_asked=count("n_asked"),
     )
 
 

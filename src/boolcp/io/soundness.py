@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.background import Background
 from boolcp.result.trust import Trust
 
 LARGEST_CERTIFICATE = 1 + 1e-6  # a share of a bound, up to rounding
@@ -37,7 +38,21 @@ def check_decomposition(W: BooleanCP) -> BooleanCP:
         raise ValueError(f"the squared norm of the data is {W.data_norm2:g}")
     if W.trust is not None:
         check_trust(W.trust)
+    if W.background is not None:
+        check_background(W.background, W.shape)
     return W
+
+
+def check_background(background: Background, shape: tuple[int, ...]) -> None:
+    """Raise a ValueError unless a background fits a shape and holds numbers."""
+    mode, sizes = background.mode, (len(background.left), len(background.right))
+    if background.shape != shape or not 0 <= mode < len(shape):
+        raise ValueError(f"its background is one of shape {background.shape} along mode {mode}")
+    others = int(np.prod(shape[:mode] + shape[mode + 1 :], dtype=np.int64))
+    if sizes != (shape[mode], others) or background.left.shape[1:] != background.right.shape[1:]:
+        raise ValueError(f"the factors of its background are {background.left.shape} and {background.right.shape}")
+    for values in (background.left, background.right, background.degrees_of_freedom, background.share):
+        check_finite("its background", values)
 
 
 def check_trust(trust: Trust) -> None:

@@ -14,6 +14,7 @@ from boolcp.result import labels as labelled
 from boolcp.result import summary as texts
 from boolcp.result import sums
 from boolcp.result import trust as trusts
+from boolcp.result.background import Background
 from boolcp.result.labels import Labels
 from boolcp.result.sums import inner_with_atoms as inner_with_atoms
 from boolcp.result.trust import Trust, UncertainBit
@@ -156,7 +157,7 @@ class BooleanCP:
     data_norm2 : float, optional
         Squared norm |X|^2 of the decomposed tensor. Shares of variance need it, and `data_inner`.
     data_inner : ndarray of shape (K,), optional
-        Inner products <X, M_k> of the decomposed tensor with the atoms.
+        Inner products <X, M_k> of the decomposed tensor, without its background, with the atoms.
     data_gram : ndarray of shape (K, K), optional
         Inner products of the atoms over the observed entries, if some entries are missing.
     undetermined : mapping of int to ndarray of bool, optional
@@ -164,6 +165,8 @@ class BooleanCP:
         `to_tensor` have NaN there, and z is False.
     trust : Trust, optional
         Measures of trust in atoms and bits, from the fit and `boolcp.assess`.
+    background : Background, optional
+        Real structure that was fitted beside the atoms. `to_tensor` and shares of variance are about the atoms alone.
 
     Examples
     --------
@@ -185,6 +188,7 @@ class BooleanCP:
     data_gram: np.ndarray | None = None
     undetermined: Mapping[int, np.ndarray] | None = None
     trust: Trust | None = None
+    background: Background | None = None
 
     if TYPE_CHECKING:  # array-likes become read-only arrays
 
@@ -199,6 +203,7 @@ class BooleanCP:
             data_gram: np.ndarray | None = None,
             undetermined: Mapping[int, np.ndarray] | None = None,
             trust: Trust | None = None,
+            background: Background | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:

@@ -1,8 +1,9 @@
 """Background: real low-rank structure that no on/off atom describes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,13 +21,13 @@ class Background:
     degrees_of_freedom : float
         How many free numbers the estimate amounts to; fewer than `n_parameters` if singular values are shrunk.
     share : float
-        Share of the variance of the data that is explained by the background beyond the atoms.
+        Share of the variance of the data that the background explains.
 
     Examples
     --------
     >>> import boolcp
     >>> recording = boolcp.datasets.simulate_recording(random_state=0)
-    >>> model = boolcp.BMP(3, background="auto", random_state=0).fit(recording.X)
+    >>> model = boolcp.BMP(3, random_state=0).fit(recording.X)
     >>> model.background_.mode, boolcp.metrics.hamming_error(model.decomposition_, recording.truth)
     (0, 0.0)
     >>> whole = model.decomposition_.to_tensor() + model.background_.to_tensor()
@@ -60,6 +61,36 @@ class Background:
         """
         others = self.shape[: self.mode] + self.shape[self.mode + 1 :]
         return np.moveaxis((self.left @ self.right.T).reshape(-1, *others), 0, self.mode)
+
+    def at(self, indices: ArrayLike) -> np.ndarray:
+        """Return the entries at the rows of `indices` (n, N), (n,).
+
+        Examples
+        --------
+        >>> import numpy as np, boolcp
+        >>> boolcp.Background((2, 3), 1, np.ones((3, 1)), np.ones((2, 1)), 4.0, 0.5).at([[0, 1], [1, 2]]).tolist()
+        [1.0, 1.0]
+        """
+        places = np.asarray(indices).T
+        others = [n for n in range(len(self.shape)) if n != self.mode]
+        flat = np.ravel_multi_index(tuple(places[n] for n in others), tuple(self.shape[n] for n in others))
+        return np.einsum("ir,ir->i", self.left[places[self.mode]], self.right[flat])
+
+    def with_share(self, X: np.ndarray, mask: np.ndarray | None = None) -> "Background":
+        """Return the background with its share of the variance of X, over the observed entries.
+
+        Examples
+        --------
+        >>> import numpy as np, boolcp
+        >>> ones = boolcp.Background((2, 3), 1, np.ones((3, 1)), np.ones((2, 1)), 4.0, 0.0)
+        >>> ones.with_share(np.full((2, 3), 2.0)).share
+        0.75
+        """
+        rest, total = X - self.to_tensor(), np.asarray(X)
+        if mask is not None:
+            rest, total = rest[mask], total[mask]
+        norm2 = float(np.sum(np.square(total, dtype=float)))
+        return replace(self, share=1 - float(np.sum(np.square(rest, dtype=float))) / norm2 if norm2 else 0.0)
 
     def __repr__(self) -> str:
         share = f"{100 * self.share:.1f} % of the variance"

@@ -19,6 +19,7 @@ UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 # variables and dimensions of a result that are not named after a mode
 RESERVED = {"atom", "term", "other_atom", "weight", "boolean_mode", "boolean_mode_index", "n_ones", "rank"}
 RESERVED |= {"certificate", "alone", "unique", "term_atom", "data_inner", "data_gram"}
+RESERVED |= {f"background_{part}" for part in ("left", "right", "row", "other", "column")}
 RESERVED |= {"sure_bits", "stability", "p_value", "p_adjusted", "degeneracy", "verdict"}
 MODE_KINDS = ("factor", "undetermined", "bit_confidence", "bit_rise", "bit_share")  # and those that are, with its name
 PREFIX = "boolcp_"
@@ -181,6 +182,7 @@ def to_xarray(W: "BooleanCP") -> Any:
     known = W.trust or Trust()
     attrs = {"noise_sigma": known.sigma, "stable_over": known.stable_over, "tested_by": known.tested_by}
     attrs |= {"n_agree": known.n_agree or None, "n_rivals": known.n_rivals or None, "prefix": prefix}
+    attrs |= {"n_asked": known.n_asked or None}
     return xarray.Dataset(variables, coords, {name: value for name, value in attrs.items() if value not in (None, "")})
 
 

@@ -34,6 +34,8 @@ def _title(W: "BooleanCP") -> str:
     """Return one line: the number of atoms, the shape and, after a fit, the share of variance explained."""
     share = "" if W.data_gram is None else " of the observed entries"
     total = f", {100 * W.explained():.2f} % of the variance{share} explained" if _has_shares(W) else ""
+    if total and W.background is not None:
+        total += f", {100 * (W.explained() + W.background.share):.2f} % with the background"
     return f"{count_text(W)} of a {shape_text(W)} tensor{total}"
 
 
@@ -86,8 +88,28 @@ def _closing_words(W: "BooleanCP") -> list[str]:
     from boolcp.trust.verdict import closing_words
 
     counts = f"{W.n_parameters} parameters and {W.n_bits} bits for {int(np.prod(W.shape, dtype=float))} entries."
-    rivals = rival_words(W.trust or Trust())
-    return [words for words in (counts, proved_words(W), one_mode_words(W), rivals, *closing_words(W)) if words]
+    said = (counts, asked_words(W), background_words(W), proved_words(W), one_mode_words(W))
+    return [words for words in (*said, rival_words(W.trust or Trust()), *closing_words(W)) if words]
+
+
+def asked_words(W: "BooleanCP") -> str:
+    """Return one sentence if fewer atoms were found than were asked for."""
+    n_asked = 0 if W.trust is None else W.trust.n_asked
+    if not n_asked:
+        return ""
+    return f"{n_asked} atoms were asked for: more of them would repeat these, or say nothing that stands out."
+
+
+def background_words(W: "BooleanCP") -> str:
+    """Return one sentence on the background, or nothing if there is none."""
+    if W.background is None:
+        return ""
+    found = W.background
+    size = f"rank {found.rank} along {W.mode_name(found.mode) if W.dims else f'mode {found.mode}'}"
+    return (
+        f"Background beside the atoms: {size}, {100 * found.share:.1f} % of the variance, {found.n_parameters} "
+        f"parameters ({found.degrees_of_freedom:.0f} degrees of freedom)."
+    )
 
 
 def one_mode_words(W: "BooleanCP") -> str:

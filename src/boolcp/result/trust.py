@@ -39,6 +39,8 @@ class Trust:
         How many starts of the search led to the solution; 0 if unknown.
     n_rivals : int
         How many other solutions the search found, with other atoms and a loss higher by at most 0.5 %.
+    n_asked : int
+        How many atoms were asked for, if fewer were found; otherwise 0.
 
     Examples
     --------
@@ -59,6 +61,7 @@ class Trust:
     stable_over: str = ""
     n_agree: int = 0
     n_rivals: int = 0
+    n_asked: int = 0
 
     def take(self, positions: "Sequence[int] | np.ndarray") -> "Trust":
         """Return the measures of some of the atoms.

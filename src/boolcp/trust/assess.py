@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from boolcp import checks
+from boolcp.fit.background import without
 from boolcp.fit.margins import judge_bits
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage import make_storage
@@ -76,7 +77,7 @@ def assess(
         checks.check_choice(test, "tests", TESTS)
     values, observed, _, _ = read_data(X, mask)
     check_reference(W, values.shape)
-    trust = judge_bits(make_storage(values, observed), W)
+    trust = judge_bits(without(make_storage(values, observed), W.background), W)
     rngs = checks.make_generator(random_state).spawn(2)
     if "significance" in tests:
         tested = significance(X, reference=W, noise=noise, sigma=sigma, mask=mask, random_state=rngs[0], **options)

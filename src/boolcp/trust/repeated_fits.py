@@ -23,11 +23,13 @@ def make_model(
 ) -> BMP:
     """Return the BMP of all fits, its Boolean modes as indices: the parts of X that it sees have no names.
 
-    Atoms of a given decomposition W decide the rank, unless the options do.
+    Atoms and background of a given decomposition W decide the rank and the background, unless the options do.
     """
     modes = options.get("boolean_modes")
     modes = None if modes is None else checks.check_modes(modes, shape, dims)
-    rank = {} if W is None or not W.n_atoms else {"atom_rank": common_rank(W)}
+    rank: dict[str, Any] = {} if W is None or not W.n_atoms else {"atom_rank": common_rank(W)}
+    if W is not None:
+        rank |= {"background": None} if W.background is None else {"atom_rank": "auto"}
     return BMP(n_atoms, **({"certify": False} | rank | options | {"boolean_modes": modes}))
 
 

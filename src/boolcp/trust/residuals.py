@@ -126,12 +126,15 @@ def residual_check(
     values, observed = checks.check_tensor(read_labels(X)[0], mask)
     if values.shape != W.shape:
         raise ValueError(f"X has shape {values.shape}, but W is a decomposition of shape {W.shape}.")
+    if W.background is not None:
+        values = values - W.background.to_tensor()
     data = make_storage(values, observed)
     rest = data.residual(W)
     n_entries = values.size if observed is None else int(np.count_nonzero(observed))
+    n_left = n_entries - (0.0 if W.background is None else W.background.degrees_of_freedom)
     power = rest.squared_norm
     is_exact = power <= NOTHING * data.squared_norm
-    rms = 0.0 if is_exact else float(np.sqrt(power / n_entries))
+    rms = 0.0 if is_exact else float(np.sqrt(power / max(n_left, 1.0)))
     rng = checks.make_generator(random_state)
     places = sample_places(values, observed, max_entries, rng)
     sample = differences(values, W, places) / (rms or 1.0) * (not is_exact)

@@ -19,6 +19,7 @@ import scipy.stats
 from sklearn.base import clone
 
 from boolcp import checks
+from boolcp.fit.background import without
 from boolcp.fit.margins import noise_left
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.trust import p_text
@@ -173,9 +174,12 @@ def significance(
         check_counts(values, observed)
         sigma, (first, second) = np.nan, thin_counts(values, share, rng)
     else:
-        sigma = noise_left(make_storage(values, observed), reference) if sigma is None else float(sigma)
-        first, second = thin_normal(values, sigma, share, rng)
+        if sigma is None:
+            sigma = noise_left(without(make_storage(values, observed), reference.background), reference)
+        first, second = thin_normal(values, float(sigma), share, rng)
     part = clone(model).set_params(random_state=rngs[1]).fit(first, mask=observed).decomposition_
+    if part.background is not None:  # the second part has its share of the same background
+        second = second - (1 - share) / share * part.background.to_tensor()
     scores = weight_scores(second, observed, part, None if noise == "poisson" else (1 - share) * sigma**2)
     return _judge(replace(reference, labels=labels), part, scores, noise, sigma, share)
 

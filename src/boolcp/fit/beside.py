@@ -1,0 +1,195 @@
+"""Atoms beside a background: which of several codes is taken, and atoms that say something.
+
+Everything that is fitted competes by one estimated risk, |X - W - B|^2 + 2 sigma^2 (free numbers + bits). Atoms of rank
+one may repeat bits, be on nearly everywhere, be on once, or cancel each other. Those with the same bits become one atom
+of a larger rank. The others are left to the background where it fits as well up to the noise, and new atoms take their
+place.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+
+from boolcp.contractions import gram_product
+from boolcp.fit import impute
+from boolcp.fit.atom_search import residual_gram
+from boolcp.fit.background import find_background, without
+from boolcp.fit.blocks import best_code
+from boolcp.fit.polish import polish
+from boolcp.fit.state import Round
+from boolcp.program.flips import DEPENDENT
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.columns import Columns, to_columns
+from boolcp.storage import DenseTensor
+from boolcp.storage.protocol import Storage, Tensor
+from boolcp.storage.tucker import leading_basis
+
+ALWAYS_ON = 0.9  # share of ones from which an atom is a baseline
+CANCELING = -0.5  # cosine of two atoms below which they cancel
+SETTLED = 1e-4  # fall of the loss, relative to it, that ends a polish
+N_SWEEPS = 10  # of a polish
+MAX_RANK = 10  # of an atom that is polished as columns
+
+
+def with_background(data: Storage, W: BooleanCP, kind: str | int, sigma: float, dof: float | None = None) -> Round:
+    """Return the atoms with the background of what they leave, |X - W - B|^2 and the estimated risk.
+
+    `dof` are the degrees of freedom of the real parts, by default their number of parameters.
+    """
+    background = find_background(data, W, kind, sigma)
+    loss = without(data, background).residual(W).squared_norm
+    free = (W.n_parameters if dof is None else dof) + W.n_bits
+    free += 0.0 if background is None else background.degrees_of_freedom
+    return Round(replace(in_order(W), background=background), loss, loss + 2 * sigma**2 * free, sigma)
+
+
+def in_order(W: BooleanCP) -> BooleanCP:
+    """Return W with its arrays in C order, as those that come from a file: products then round alike."""
+    factors = [None if atom.factors is None else tuple(map(np.ascontiguousarray, atom.factors)) for atom in W.atoms]
+    return replace(W, atoms=tuple(replace(atom, factors=A) for atom, A in zip(W.atoms, factors, strict=True)))
+
+
+def spread(data: Storage, sigma: float) -> float:
+    """Return the random spread of |noise|^2: risks that differ by less are equal for all that is known."""
+    return sigma**2 * float(np.sqrt(2 * data.n_observed))
+
+
+def lowest(data: Storage, rounds: tuple[Round, ...], others: tuple[Round, ...] = ()) -> Round:
+    """Return the round with the lowest risk; others win only by more than the random spread of the noise."""
+    best = min(rounds, key=lambda each: each.risk)
+    rival = min(others, key=lambda each: each.risk, default=best)
+    return rival if rival.risk < best.risk - spread(data, best.sigma) else best
+
+
+def simplify_beside(
+    data: Storage, first: Round, n_atoms: int, modes: tuple[int, ...], kind: str | int, rng: np.random.Generator
+) -> Round:
+    """Return atoms without repeated bits, and as few baselines, single bits and canceling pairs as the fit allows.
+
+    What is left out goes to the background, and new atoms are sought until there are `n_atoms` again. The risk may
+    rise by the random spread of the noise in all.
+    """
+    limit = first.risk + spread(data, first.sigma)
+    here = shortened(data, merged(data, first, kind), kind, limit)
+    for _ in range(0 if has_blocks(here.W) else n_atoms - here.W.n_atoms):
+        longer = extended(data, here, modes, kind, rng)
+        if longer is None or longer.risk > limit:
+            break
+        here = longer
+    return here
+
+
+def shortened(data: Storage, here: Round, kind: str | int, limit: float) -> Round:
+    """Return the round without atoms that say little, as long as the risk stays below a limit."""
+    while (shorter := next(without_faults(data, here, kind, limit), None)) is not None:
+        here = shorter
+    return here
+
+
+def has_blocks(W: BooleanCP) -> bool:
+    """Return True if an atom has so large a rank that it is fitted by back-fitting, not by sweeps over columns."""
+    return any(atom.rank is None or atom.rank > MAX_RANK for atom in W.atoms)
+
+
+def merged(data: Storage, here: Round, kind: str | int) -> Round:
+    """Return the same sum with one atom, of a larger rank, for all that share their bits."""
+    W = here.W
+    bits = [(atom.mode, atom.z.tobytes()) for atom in W.atoms]
+    if len(set(bits)) == len(bits) or W.is_block:
+        return here
+    columns, names = to_columns(W), sorted(set(bits), key=bits.index)
+    owner = np.array([names.index(bits[k]) for k in columns.owner])
+    order = np.argsort(owner, kind="stable")
+    matrices = tuple(A[:, order] for A in columns.matrices)
+    tied = Columns(matrices, owner[order], np.array([mode for mode, _ in names]))
+    return with_background(data, tied.to_decomposition(), kind, here.sigma)
+
+
+def faults(W: BooleanCP) -> list[tuple[int, bool]]:
+    """Return the atoms that say less than they seem to, and whether each has to pay: single bits are fine if they do.
+
+    Of a pair that cancels it is the smaller one.
+    """
+    G = W.inner_products() * np.outer(W.weights, W.weights)
+    sizes = np.sqrt(np.maximum(G.diagonal(), 1e-300))
+    found = []
+    for k, l in combinations(range(W.n_atoms), 2):
+        if G[k, l] < CANCELING * sizes[k] * sizes[l]:
+            found.append((k if sizes[k] < sizes[l] else l, False))
+    for k, atom in enumerate(W.atoms):
+        if atom.n_ones >= ALWAYS_ON * len(atom.z):
+            found.append((k, False))
+        elif atom.n_ones == 1 and len(atom.z) > 2:
+            found.append((k, True))
+    return found
+
+
+def without_faults(data: Storage, here: Round, kind: str | int, limit: float) -> Iterator[Round]:
+    """Yield rounds without one of the atoms that say little, polished again, whose risk is low enough."""
+    for k, must_pay in faults(here.W):
+        kept = here.W[[j for j in range(here.W.n_atoms) if j != k]]
+        found = settled(data, kept, kind, here.sigma)
+        if len(faults(found.W)) < len(faults(here.W)) and found.risk <= (here.risk if must_pay else limit):
+            yield found
+
+
+def settled(data: Storage, W: BooleanCP, kind: str | int, sigma: float) -> Round:
+    """Return atoms that were changed, polished beside the background they leave, with a background of their own."""
+    here = with_background(data, W, kind, sigma)
+    if not W.n_atoms or has_blocks(W):
+        return here
+    variance = 0.0 if data.is_complete else sigma**2
+    rest = without(data, here.background)
+    columns = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED, variance=variance)
+    return merged(data, with_background(data, columns.to_decomposition(), kind, sigma), kind)
+
+
+def extended(
+    data: Storage, here: Round, modes: tuple[int, ...], kind: str | int, rng: np.random.Generator
+) -> Round | None:
+    """Return the round with one atom more that says something; None if none is found."""
+    W = here.W
+    full = data if data.is_complete else impute.fill(without(data, here.background), W)
+    found = [new_atom(full.residual(W), W, mode, rng) for mode in modes]
+    longer = [settled(data, appended(W, atom), kind, here.sigma) for gain, atom in found if gain > 0]
+    clear = [each for each in longer if each.W.n_atoms > W.n_atoms and len(faults(each.W)) <= len(faults(W))]
+    return min(clear, key=lambda each: each.risk, default=None)
+
+
+def new_atom(R: Tensor, W: BooleanCP, mode: int, rng: np.random.Generator) -> tuple[float, Columns]:
+    """Return the best atom of rank one along a mode beyond a baseline and the bits that are there, and its gain.
+
+    With P the projection that removes these, the gain of bits z is z'PCPz / z'Pz. Beside a baseline z and its
+    complement say the same: the one with fewer ones is taken.
+    """
+    C, _ = residual_gram(R, mode)
+    known = [atom.z for atom in W.atoms if atom.mode == mode]
+    P, C = C.without(np.stack([np.ones(R.shape[mode]), *known], axis=1).astype(float))
+    z, _ = best_code(C, P, rng, "normalized", False)
+    z = ~z if 2 * z.sum() > len(z) else z
+    n_ones = float(z @ P @ z.astype(float))
+    if not n_ones > DEPENDENT * max(z.sum(), 1):
+        return 0.0, Columns((), np.zeros(0), np.zeros(0))
+    V = np.asarray(R.contract(mode, (P @ z.astype(float))[:, None]), dtype=float)[0] / n_ones
+    real = leading_product(V)
+    matrices = [*real[:mode], z[:, None].astype(float), *real[mode:]]
+    return n_ones * float(gram_product(real)[0, 0]), Columns(tuple(matrices), np.zeros(1, int), np.array([mode]))
+
+
+def leading_product(V: np.ndarray) -> list[np.ndarray]:
+    """Return the columns (d_m, 1) whose product is close to a block, from the leading direction of each unfolding."""
+    if V.ndim == 1:
+        return [V[:, None]]
+    columns = [leading_basis(DenseTensor(V), mode, 1) for mode in range(V.ndim)]
+    size = V
+    for u in columns:
+        size = np.tensordot(u[:, 0], size, axes=(0, 0))
+    return [columns[0] * float(size), *columns[1:]]
+
+
+def appended(W: BooleanCP, atom: Columns) -> BooleanCP:
+    """Return the atoms with one more."""
+    one = atom.to_decomposition()
+    return BooleanCP(W.shape, (*W.atoms, *one.atoms), np.append(W.weights, one.weights))

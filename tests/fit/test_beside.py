@@ -1,0 +1,77 @@
+"""Atoms beside a background that say something."""
+
+import numpy as np
+import pytest
+
+from boolcp import BMP
+from boolcp.fit.beside import faults, lowest, merged, new_atom, simplify_beside, with_background
+from boolcp.fit.state import Round
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.storage import DenseTensor
+
+SHAPE = (20, 12, 14)
+
+
+def product(mode, z, rng):
+    """Return an atom of rank one with random columns."""
+    columns = [rng.standard_normal((d, 1)) for n, d in enumerate(SHAPE) if n != mode]
+    return Atom(mode, z, tuple(A / np.linalg.norm(A) for A in columns))
+
+
+def some_bits(rng, mode=0, n_ones=7):
+    return rng.permutation(SHAPE[mode]) < n_ones
+
+
+def test_atoms_with_the_same_bits_become_one(rng):
+    z, y = some_bits(rng), some_bits(rng, 1, 5)
+    W = BooleanCP(SHAPE, (product(0, z, rng), product(1, y, rng), product(0, z, rng)), [9.0, 8.0, 7.0])
+    X = DenseTensor(W.to_tensor() + 0.1 * rng.standard_normal(SHAPE))
+    found = merged(X, with_background(X, W, "auto", 0.1), "auto").W
+    assert [(atom.mode, atom.rank) for atom in found.atoms] == [(0, 2), (1, 1)]
+    np.testing.assert_allclose(found.to_tensor(), W.to_tensor(), atol=1e-12)
+
+
+def test_baselines_single_bits_and_canceling_pairs_are_faults(rng):
+    clear, ones, single = product(1, some_bits(rng, 1, 5), rng), np.ones(20, dtype=bool), np.arange(20) == 3
+    W = BooleanCP(SHAPE, (clear, product(0, ones, rng), product(0, single, rng)), [5.0, 5.0, 5.0])
+    assert faults(W) == [(1, False), (2, True)]
+    near = Atom(1, clear.z, (clear.factors[0], -clear.factors[1]))
+    assert faults(BooleanCP(SHAPE, (clear, near), [5.0, 3.0])) == [(1, False)]
+
+
+def test_a_new_atom_is_one_beyond_a_baseline_with_few_ones(rng):
+    z, V = some_bits(rng, 0, 15), product(0, np.ones(20, dtype=bool), rng)
+    R = 3 * BooleanCP(SHAPE, (V,), [5.0]).to_tensor() + BooleanCP(SHAPE, (product(0, z, rng),), [20.0]).to_tensor()
+    gain, columns = new_atom(DenseTensor(R), BooleanCP(SHAPE), 0, rng)
+    np.testing.assert_array_equal(columns.matrices[0][:, 0] > 0, ~z)
+    assert gain == pytest.approx(20**2 * 15 * 5 / 20, rel=0.2)
+
+
+def test_what_says_little_goes_to_the_background_and_new_atoms_come(rng):
+    z, y = some_bits(rng), some_bits(rng, 1, 5)
+    atoms = (product(0, np.ones(20, dtype=bool), rng), product(0, z, rng), product(1, y, rng))
+    clean = BooleanCP(SHAPE, atoms, [1.0, 20.0, 20.0])
+    low = rng.standard_normal((14, 2)) @ rng.standard_normal((2, 240)) / 5
+    noise = 0.3 * rng.standard_normal(SHAPE)
+    data = DenseTensor(clean[1:].to_tensor() + np.moveaxis(low.reshape(14, 20, 12), 0, 2) + noise)
+    first = with_background(data, clean[:2], "auto", 0.3)
+    found = simplify_beside(data, first, 2, (0, 1, 2), "auto", rng)
+    bits = {(atom.mode, atom.z.tobytes()) for atom in found.W.atoms}
+    assert found.W.n_atoms == 2 and (1, y.tobytes()) in bits and not faults(found.W)
+    assert found.background is not None
+
+
+def test_rivals_win_only_beyond_the_spread_of_the_noise(rng):
+    data = DenseTensor(rng.standard_normal((10, 10, 50)))
+    here, near, far = (Round(BooleanCP(data.shape), 1.0, risk, 1.0) for risk in (500.0, 450.0, 300.0))
+    assert lowest(data, (here,), (near,)) is here and lowest(data, (here,), (near, far)) is far
+
+
+def test_recordings_give_no_repeated_bits(rng):
+    z = some_bits(rng, 0, 8)
+    block = Atom(0, z, (rng.standard_normal((12, 3)), rng.standard_normal((14, 3))))
+    low = rng.standard_normal((14, 3)) @ rng.standard_normal((3, 240))
+    X = BooleanCP(SHAPE, (block,), [3.0]).to_tensor() + np.moveaxis(low.reshape(14, 20, 12), 0, 2)
+    W = BMP(4, random_state=0).fit(X + 0.3 * rng.standard_normal(SHAPE)).decomposition_
+    assert len({(atom.mode, atom.z.tobytes()) for atom in W.atoms}) == W.n_atoms
+    assert W.n_atoms == 4 or "4 atoms were asked for" in W.summary()
