@@ -186,7 +186,7 @@ def interrupt_at(monkeypatch, *places):
 
 def test_ctrl_c_in_the_pursuit_refines_the_atoms_so_far(data, monkeypatch, capsys):
     interrupt_at(monkeypatch, ("pursuit", 2))
-    model = boolcp.BMP(3, random_state=0)
+    model = boolcp.BMP(3, background=None, random_state=0)
     assert fit_until_stopped(model, data.X) is True
     assert model.decomposition_.n_atoms == 2 and len(model.history_) == 2
     assert model.decomposition_.explained() > model.path_[-1].explained() + 1e-6

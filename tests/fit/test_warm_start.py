@@ -88,7 +88,7 @@ def test_blocks_that_won_go_on_too(share, rng):
         for _ in range(3)
     )
     X = np.where(rng.random(X.shape) < share, np.nan, X + 0.2 * rng.standard_normal(X.shape))
-    model = BMP(2, random_state=0, warm_start=True).fit(X)
+    model = BMP(2, background=None, random_state=0, warm_start=True).fit(X)
     path, first = model.path_, loss(model.decomposition_)
     assert max(atom.rank for atom in model.decomposition_.atoms) > 1
     model.set_params(n_atoms=3).fit(X)
@@ -179,7 +179,7 @@ def test_the_callback_is_told_every_step_and_changes_nothing():
     assert sweeps[-1].relative_error == pytest.approx(np.sqrt(1 - model.decomposition_.explained()))
     with pytest.raises(AttributeError):
         seen[0].step = 7  # frozen
-    _, seen = follow(BMP(2, atom_rank=2, random_state=0), with_gaps(X[:8, :9, :10], 0.2))
+    _, seen = follow(BMP(2, atom_rank=2, background=None, random_state=0), with_gaps(X[:8, :9, :10], 0.2))
     assert [p.step for p in seen if p.stage == "pursuit"] == [1, 2]
     assert list(dict.fromkeys(p.stage for p in seen)) == ["pursuit", "search", "observed", "ridge"]
 
@@ -238,7 +238,9 @@ def test_a_step_is_given_up_at_any_moment_and_all_before_it_counts(share):
         W = model.decomposition_
         assert model.stop_reason_ == STOPPED and W.n_atoms == (1 if stage == "pursuit" else 3)
         assert seen.count(stage) == 1 and (len(set(seen)) > 1 or stage != "pursuit")  # a pursuit is refined
-        assert W.explained() == pytest.approx(1 - np.nansum((X - W.to_tensor()) ** 2) / np.nansum(X**2))
+        B = 0.0 if W.background is None else W.background.to_tensor()
+        total = W.explained() + (0.0 if W.background is None else W.background.share)
+        assert total == pytest.approx(1 - np.nansum((X - W.to_tensor() - B) ** 2) / np.nansum(X**2))
 
 
 def test_a_stop_before_anything_was_found_comes_through(monkeypatch):
@@ -254,7 +256,7 @@ def test_the_pursuit_alone_is_ended():
     X = tensor()
     model, seen = follow(BMP(3, random_state=0), X, lambda progress: "refine" if progress.step == 2 else None)
     assert model.stop_reason_ == STOPPED and model.decomposition_.n_atoms == 2
-    assert {p.stage for p in seen} == {"pursuit", "search", "polish", "blocks"}
+    assert {p.stage for p in seen} == {"pursuit", "search", "polish", "background"}
     np.testing.assert_allclose(
         model.decomposition_.explained(), BMP(2, random_state=0).fit(X).decomposition_.explained(), rtol=1e-6
     )
