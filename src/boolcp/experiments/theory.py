@@ -83,7 +83,7 @@ def run_time(job: Job) -> Iterator[Row]:
     """Yield the processor time of a fit with as many atoms as the tensor has."""
     X = make_boolean_cp((job["size"],) * 3, job["x"], noise=1.0, random_state=seed_of(TIME, job["x"], job["seed"])).X
     make = BMP if job["case"] == DEFAULT else PATHS[job["case"]]
-    make(2, certify=False, random_state=0).fit(X[:10, :10, :10])  # loads compiled code
+    make(2, certify=False, random_state=0).fit(X)  # loads compiled code
     model = make(job["x"], certify=False, random_state=0)
     begin = time.process_time()
     model.fit(X)
