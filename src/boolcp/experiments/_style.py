@@ -141,3 +141,10 @@ def entries(axes: Any) -> tuple[list[str], list[Any]]:
 def note(canvas: Any, text: str) -> None:
     """Write a note about this run below the panels."""
     canvas.suptitle(text, fontsize=7, x=0.01, ha="left", color="0.3")
+
+
+def n_seeds(table: Any) -> str:
+    """Return how many seeds the methods of a table have, as text."""
+    counts = table.groupby("method")["seed"].nunique()
+    low, high = int(counts.min()), int(counts.max())
+    return f"{low} seed{'s' * (low > 1)}" if low == high else f"{low} to {high} seeds"

@@ -92,7 +92,7 @@ def draw(table: Any) -> Any:
 def draw_datasets(table: Any, true_atoms: dict[str, int]) -> Any:
     """Return the figure: a row for each task and metric, a column for each dataset."""
     datasets = sorted(table["dataset"].unique())
-    size, n_seeds = int(table["size"].max()), table["seed"].nunique()
+    size, n_seeds = int(table["size"].max()), _style.n_seeds(table)
     canvas, axes = _style.figure(len(PANELS), len(datasets), _style.PAGE, 8.4, sharex="col", sharey="row")
     for row, (task, metric, label) in enumerate(PANELS):
         for column, dataset in enumerate(datasets):
@@ -124,7 +124,7 @@ def draw_datasets(table: Any, true_atoms: dict[str, int]) -> Any:
     kind = "Quick run: " if size < 150 else ""
     _style.note(
         canvas,
-        f"{kind}Mean over {n_seeds} seed(s); bars from the lowest to the highest seed. Dotted: true number of "
+        f"{kind}Mean over {n_seeds}; bars from the lowest to the highest seed. Dotted: true number of "
         f"atoms.\nCompletion: {MISSING:.0%} of the entries removed, no noise; values below {FLOOR:g} are drawn there.",
     )
     return canvas

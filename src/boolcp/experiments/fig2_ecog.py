@@ -89,12 +89,12 @@ def draw(table: Any) -> Any:
     _style.letter(axes)
     free = [ax for ax in axes.flat if not ax.axison]
     _style.legend_in(canvas, axes, free, 4)
-    size, n_seeds = int(table["size"].max()), table["seed"].nunique()
+    size, n_seeds = int(table["size"].max()), _style.n_seeds(table)
     kind = f"Quick run: simulated recording of {size} electrodes, " if size < 128 else ""
     missing = "" if table["group"].nunique() > 1 else " Real recordings: set BOOLCP_DATA to their folder."
     _style.note(
         canvas,
-        f"{kind}{n_seeds} seed(s), mean and range; s.d.: standard deviations of the recording; {RATE:g} samples per "
+        f"{kind}{n_seeds}, mean and range; s.d.: standard deviations of the recording; {RATE:g} samples per "
         f"second (high gamma: 10), bins of 3 s.\n"
         f"Denoising: unit noise added to standardized data. Completion: error of the {MISSING:.0%} removed.{missing}",
     )

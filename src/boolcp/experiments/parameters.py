@@ -160,7 +160,7 @@ def draw(table: Any) -> Any:
     _style.legend_below(canvas, axes, 5)
     _style.note(
         canvas,
-        f"Unit noise added to standardized recordings, mean over {table['seed'].nunique()} seed(s). Bits are no real "
+        f"Unit noise added to standardized recordings, mean over {_style.n_seeds(table)}. Bits are no real "
         f"parameters; degrees of freedom count what\nthe choice of bits, modes and ranks costs as well.",
     )
     return canvas
