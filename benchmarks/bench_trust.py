@@ -25,7 +25,11 @@ from boolcp.result.atoms import Atom
 SEED = 60_000
 EDGES = (0.0, 0.6, 0.8, 0.9, 0.95, 0.99, 1.0)
 SHAPE = (20, 25, 30)
-FAST = {"atom_rank": 1, "refine": False}  # what is tested comes from an independent part, however it was found
+FAST = {
+    "atom_rank": 1,
+    "background": None,
+    "refine": False,
+}  # what is tested comes from an independent part, however it was found
 CASES = {
     "noise 2": {"noise": 2.0},
     "noise 3.5": {"noise": 3.5},
@@ -74,7 +78,8 @@ def calibration(n_seeds):
         n_atoms, rank = case.get("n_atoms", 3), case.get("rank", 1)
         for seed in range(SEED, SEED + n_seeds):
             X, atoms = draw(seed, **case)
-            W = boolcp.BMP(n_atoms, atom_rank=rank, certify=False, random_state=seed).fit(X).decomposition_
+            model = boolcp.BMP(n_atoms, atom_rank=rank, background=None, certify=False, random_state=seed)
+            W = model.fit(X).decomposition_
             for i, j in pairs(W, atoms):
                 confidence.append(W.bit_confidence()[i])
                 right.append(W.atoms[i].z == atoms[j].z)
