@@ -25,11 +25,7 @@ from boolcp.result.atoms import Atom
 SEED = 60_000
 EDGES = (0.0, 0.6, 0.8, 0.9, 0.95, 0.99, 1.0)
 SHAPE = (20, 25, 30)
-FAST = {
-    "atom_rank": 1,
-    "background": None,
-    "refine": False,
-}  # what is tested comes from an independent part, however it was found
+FAST = {"atom_rank": 1, "background": None, "refine": False}  # the test is independent of how atoms were found
 CASES = {
     "noise 2": {"noise": 2.0},
     "noise 3.5": {"noise": 3.5},
