@@ -14,12 +14,14 @@ from boolcp.fit.atom_search import (
     normalize,
     projection,
     real_part,
+    residual_gram,
     score_value,
     steepest_atom,
 )
 from boolcp.program import maxcut
 from boolcp.result.atoms import Atom
 from boolcp.storage import DenseTensor
+from boolcp.storage.tucker import compress
 
 SCORES = ("normalized", "published")
 RANKS = (1, 2, None)
@@ -194,3 +196,16 @@ def test_equal_seeds_give_equal_atoms(rng):
     np.testing.assert_array_equal(first.atom.z, second.atom.z)
     np.testing.assert_array_equal(first.atom.factors[0], second.atom.factors[0])
     assert first.descent == second.descent and first.atom.certificate == second.atom.certificate
+
+
+def test_a_compressed_tensor_has_its_program_in_thin_coordinates(rng, monkeypatch):
+    X = make_boolean_cp((30, 12, 10), 2, noise=0.5, random_state=1).X
+    small = compress(DenseTensor(X), 4)
+    dense = steepest_atom(small, 0, np.random.default_rng(0), certify=False)
+    monkeypatch.setattr("boolcp.fit.atom_search.MANY", 20)
+    C, is_exact = residual_gram(small, 0)
+    assert C.is_thin and is_exact
+    np.testing.assert_allclose(C @ np.eye(30), small.gram(0), atol=1e-9)
+    assert not residual_gram(small, 1)[0].is_thin
+    thin = steepest_atom(small, 0, np.random.default_rng(0), certify=False)
+    np.testing.assert_array_equal(thin.atom.z, dense.atom.z)

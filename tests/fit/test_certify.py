@@ -69,3 +69,14 @@ def test_an_empty_decomposition_stays_empty():
     with pytest.warns(UserWarning):
         W = boolcp.decompose(X, 1, random_state=0)
     assert W.n_atoms == 0 and W.certify(X).n_atoms == 0
+
+
+def test_a_mode_whose_gram_matrix_takes_long_is_judged_by_the_shorter_ones(monkeypatch):
+    X = make_boolean_cp((9, 60, 10), 3, noise=1.0, random_state=4).X
+    W = boolcp.decompose(X, 3, atom_rank=1, random_state=0)
+    monkeypatch.setattr("boolcp.fit.certify.LARGE", 20)
+    quick = boolcp.decompose(X, 3, atom_rank=1, compression=False, random_state=0)
+    long = W.boolean_mode == 1
+    assert long.any() and np.array_equal(quick.boolean_mode, W.boolean_mode)
+    assert (certificates(quick)[long] > 0.5).all() and (certificates(quick) <= 1).all()
+    np.testing.assert_allclose(certificates(quick)[~long], certificates(W)[~long], rtol=1e-6)

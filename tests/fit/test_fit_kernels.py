@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from boolcp import decompose
-from boolcp.fit._kernels import descend_bits
+from boolcp.fit._kernels import descend_bits, relax_three
+from boolcp.fit.relax import begin, last, relax_core, relax_sweeps
+from boolcp.result.columns import Columns
+from boolcp.storage import DenseTensor
 
 
 def cost(S, q, b):
@@ -43,3 +46,29 @@ def test_more_atoms_than_a_constant_tensor_can_hold():
     mask = np.random.default_rng(0).random(X.shape) > 0.3
     W = decompose(X, 40, mask=mask, compression=False, random_state=541)
     np.testing.assert_allclose(W.to_tensor()[mask], 1, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_columns", [2, 8])
+def test_compiled_sweeps_are_those_of_least_squares(n_columns, rng):
+    data = DenseTensor(rng.standard_normal((5, 7, 6)))
+    factors = tuple(rng.standard_normal((d, n_columns)) for d in data.shape)
+    W = Columns(factors, np.arange(n_columns), np.zeros(n_columns))
+    for n_sweeps in (1, 4):
+        found = relax_core(data, W, max_iter=n_sweeps, tol=0.0)
+        expected = last(relax_sweeps(data, begin(W), max_iter=n_sweeps, tol=0.0), begin(W)).result
+        assert found.loss == pytest.approx(expected.loss, rel=1e-10)
+        for A, B in zip(found.matrices, expected.matrices, strict=True):
+            np.testing.assert_allclose(A, B, atol=1e-8)
+
+
+def test_compiled_sweeps_end_at_singular_equations(rng):
+    X, twice = rng.standard_normal((20, 6)), np.repeat(rng.standard_normal((4, 1)), 2, axis=1)
+    factors = (
+        twice,
+        np.repeat(rng.standard_normal((5, 1)), 2, axis=1),
+        np.repeat(rng.standard_normal((6, 1)), 2, axis=1),
+    )
+    W = Columns(factors, np.arange(2), np.zeros(2))
+    assert np.isnan(relax_three(X, *(A.copy() for A in factors), 3, 0.0))
+    data = DenseTensor(X.reshape(4, 5, 6))
+    assert relax_core(data, W, max_iter=3, tol=0.0).loss < data.squared_norm  # the solution of least norm

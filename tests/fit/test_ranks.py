@@ -5,7 +5,7 @@ import pytest
 
 import boolcp
 from boolcp import BMP
-from boolcp.fit.ranks import backfit_ranks, is_noise, risk_of_columns, with_bits
+from boolcp.fit.ranks import backfit_ranks, is_noise, largest_value, risk_of_columns, with_bits
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage import DenseTensor, MaskedTensor
 
@@ -58,6 +58,19 @@ def test_residuals_that_are_noise(shape, rng):
     assert is_noise(MaskedTensor(noise, rng.random(shape) < 0.6))
     atom = boolcp.datasets.make_boolean_cp(shape, 1, random_state=1).X
     assert not is_noise(DenseTensor(noise + atom))
+
+
+def test_the_largest_value_of_an_unfolding_with_two_long_sides(rng, monkeypatch):
+    X = rng.standard_normal((12, 13, 14))
+    signal = X + 6 * np.multiply.outer(rng.random(12) < 0.5, rng.standard_normal((13, 14)))
+    for Y, rtol in ((X, 0.2), (signal, 1e-3)):
+        expected = np.linalg.norm(np.moveaxis(Y, 1, 0).reshape(13, -1), 2), np.linalg.norm(Y.reshape(12, -1), 2)
+        with monkeypatch.context() as patch:
+            patch.setattr("boolcp.fit.ranks.MAX_SIDE", 5)
+            found = [largest_value(DenseTensor(Y), mode) for mode in (1, 0)]
+        np.testing.assert_allclose(found, expected, rtol=rtol)
+        assert (np.array(found) <= np.array(expected) * (1 + 1e-12)).all()
+        assert largest_value(DenseTensor(Y), 0) == pytest.approx(expected[1])
 
 
 def test_risk_is_the_expected_error_of_known_bits(rng):

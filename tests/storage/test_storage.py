@@ -191,13 +191,17 @@ def test_the_inner_residual_is_the_residual_projected_onto_the_bases(shape, rng)
     np.testing.assert_allclose(opened.to_array(), expected, atol=1e-10)
 
 
-def test_products_asked_ahead_are_those_asked_later(rng):
-    X = rng.standard_normal((5, 6, 7))
+@pytest.mark.parametrize("shape", [(5, 6, 7), (5, 30, 7), (4, 3, 24, 5)])  # of the last two the products share a pass
+def test_products_asked_ahead_are_those_asked_later(shape, rng):
+    X = rng.standard_normal(shape)
     data = DenseTensor(X)
     first, second, third = ([rng.standard_normal((d, K)) for d in X.shape] for K in (2, 3, 2))
     data.ask_ahead([first, second])
+    known = data._products
+    data.ask_ahead([second, first])
+    assert data._products is known  # nothing is asked twice
     for factors in (first, second, third):
-        for mode in range(3):
+        for mode in range(len(shape)):
             np.testing.assert_allclose(data.mttkrp(factors, mode), naive.mttkrp(X, factors, mode), atol=1e-10)
 
 

@@ -21,6 +21,7 @@ from boolcp.storage.tucker import leading_basis
 MAX_ALTERNATIONS = 30
 MAX_BITS = 8  # entries of a mode up to which all bits are tried; not tuned
 N_KEPT = (32, 8, 4)  # of these, after each round; not tuned
+MANY = 400  # entries of a mode of a compressed tensor above which its program is solved in the coordinates of its basis
 
 Real = (
     tuple[np.ndarray, ...] | np.ndarray
@@ -44,9 +45,10 @@ def greedy_atom_search(
     atom_rank: int | None = 1,
     criterion: str = "normalized",
     certify: bool = True,
+    effort: str = "default",
 ) -> Candidate | None:
     """Return the candidate of steepest descent over all allowed modes, Alg. 2; None if nothing is left to descend."""
-    options: dict[str, Any] = {"atom_rank": atom_rank, "criterion": criterion, "certify": certify}
+    options: dict[str, Any] = {"atom_rank": atom_rank, "criterion": criterion, "certify": certify, "effort": effort}
     found = [steepest_atom(residual, mode, rng, **options) for mode in modes]
     candidates = [candidate for candidate in found if candidate is not None]
     return max(candidates, key=lambda candidate: candidate.value, default=None)  # line 10
@@ -60,9 +62,10 @@ def steepest_atom(
     atom_rank: int | None = 1,
     criterion: str = "normalized",
     certify: bool = True,
+    effort: str = "default",
 ) -> Candidate | None:
     """Return the candidate z (x) V along one mode: z from the Boolean quadratic program, then V, then both in turn."""
-    solution, is_exact = boolean_program(residual, mode, rng, criterion, certify)  # lines 4-6
+    solution, is_exact = boolean_program(residual, mode, rng, criterion, certify, effort)  # lines 4-6
     if solution is None:
         return None
     others = [U for n, U in enumerate(residual.bases) if n != mode]
@@ -93,7 +96,12 @@ def best_of_all(residual: Tensor, mode: int) -> np.ndarray:
 
 
 def boolean_program(
-    residual: Tensor, mode: int, rng: np.random.Generator, criterion: str, certify: bool = True
+    residual: Tensor,
+    mode: int,
+    rng: np.random.Generator,
+    criterion: str,
+    certify: bool = True,
+    effort: str = "default",
 ) -> tuple[BooleanQuadratic | None, bool]:
     """Return the solution of the Boolean quadratic program of C = R_n R_n' (None if R = 0) and whether C is exact.
 
@@ -103,12 +111,14 @@ def boolean_program(
     C, is_exact = residual_gram(residual, mode)
     if not C.diagonal().sum() > 0:
         return None, is_exact
-    return maximize(C, rng, certify=certify and is_exact, is_ratio=criterion == "normalized"), is_exact
+    is_ratio = criterion == "normalized"
+    return maximize(C, rng, certify=certify and is_exact, is_ratio=is_ratio, effort=effort), is_exact
 
 
 def residual_gram(residual: Tensor, mode: int) -> tuple[Gram, bool]:
     """Return R_n R_n', as a ThinGram for a long mode, and whether that is exact."""
-    if not is_long(residual.shape[mode]):
+    d = residual.shape[mode]
+    if not is_long(d) and not (residual.bases and d > max(MANY, 4 * residual.bases[mode].shape[1])):
         return DenseGram(residual.gram(mode)), True
     F, is_exact = residual.gram_factor(mode)
     return ThinGram(F), is_exact

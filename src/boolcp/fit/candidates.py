@@ -48,7 +48,7 @@ class Candidates:
 
     def atom(self, j: int) -> tuple[Atom, float]:
         """Return candidate j as an atom with its weight."""
-        atom = Atom(self.mode, self.Z[:, j] > 0.5, tuple(A[:, [j]] for A in self.real))
+        atom = Atom(self.mode, self.Z[:, j] > 0.5, tuple(A[:, [j]].astype(float) for A in self.real))
         return atom, float(np.sqrt(self.gains[j] / atom.n_ones))
 
 
@@ -77,7 +77,7 @@ def follow(residual: Tensor, found: Candidates, n_power: int, is_new: bool = Fal
     parts = []
     for start in range(0, len(found.gains), size):
         part = found.take(np.arange(start, min(start + size, len(found.gains))))
-        T = np.ascontiguousarray(residual.contract(found.mode, part.Z), dtype=float)
+        T = np.ascontiguousarray(residual.contract(found.mode, part.Z))
         real = largest_fibers(T) if is_new else part.real
         real = power_iterations(T, real, n_power)
         P = residual.mttkrp([*real[: found.mode], part.Z, *real[found.mode :]], found.mode)
@@ -120,7 +120,7 @@ def power_iterations(T: np.ndarray, columns: list[np.ndarray], n_iter: int) -> l
 
 def normalized(A: np.ndarray) -> np.ndarray:
     """Return columns of norm one, or zero."""
-    return A / np.maximum(np.linalg.norm(A, axis=0), 1e-300)
+    return A / np.maximum(np.linalg.norm(A, axis=0), np.finfo(A.dtype).tiny)
 
 
 def similar_triples(C: np.ndarray, n_starts: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from boolcp import checks
 from boolcp.fit.background import without
 from boolcp.fit.weights import atom_system
-from boolcp.program.grams import DenseGram
+from boolcp.program.grams import LARGE, DenseGram
 from boolcp.program.maxcut import EFFORTS
 from boolcp.program.relaxation import eigenvalue_bound
 from boolcp.result.atoms import BooleanCP
@@ -40,19 +40,26 @@ def certify(data: Storage, W: BooleanCP, weights: np.ndarray, *, effort: str = "
     """Return W with the certificate of each atom k, judged on R_k = X - sum_j weights[k, j] M_j.
 
     It is z'Cz / |z|^2 with C = R_n R_n', the decrease of the loss by the bits with the best real part, over a proved
-    upper bound on that of all bits. A mode n that is long, or whose Gram matrix a lazy tensor does not have, judges the
-    atom itself by its own decrease <R_k, M_k>^2 / |z|^2, over the bounds of `long_bounds`.
+    upper bound on that of all bits. A mode n that is long, or whose Gram matrix takes long to compute or is not there,
+    judges the atom itself by its own decrease <R_k, M_k>^2 / |z|^2, over the bounds of `long_bounds`.
     """
     ratios = np.full(W.n_atoms, np.nan)
     for mode in set(W.boolean_mode.tolist()):
         members = np.flatnonzero(W.boolean_mode == mode)
-        if not is_long(data.shape[mode]) and data.has_gram(mode):
+        if has_quick_gram(data, W, mode, effort):
             ratios[members] = shares_along(data, W, weights, mode, members, effort)
         elif not W.is_block:
             bounds = long_bounds(data, W, weights, mode, members)
             ratios[members] = own_decreases(W, weights)[members] / bounds
     shares = np.minimum(ratios, 1.0)
     return replace(W, atoms=tuple(replace(a, certificate=float(r)) for a, r in zip(W.atoms, shares, strict=True)))
+
+
+def has_quick_gram(data: Storage, W: BooleanCP, mode: int, effort: str) -> bool:
+    """Return True if the Gram matrix along a mode is there, or worth its time: little effort takes shorter modes."""
+    is_quick = effort in ("quick", "eigenvalue") and not W.is_block and data.n_passes == 0
+    is_large = data.shape[mode] > LARGE and min(data.shape) <= LARGE
+    return not is_long(data.shape[mode]) and data.has_gram(mode) and not (is_quick and is_large)
 
 
 def left_out_weights(W: BooleanCP) -> np.ndarray:
@@ -105,6 +112,7 @@ def long_bounds(data: Storage, W: BooleanCP, weights: np.ndarray, mode: int, mem
         grams = data.residual_column_grams(W, weights[members], mode)
         return np.array([eigenvalue_bound(S, S.sum(axis=0) + S.diagonal()) for S in grams], dtype=float)
     short = [m for m, d in enumerate(data.shape) if not is_long(d) and data.has_gram(m)]
+    short = [m for m in short if data.shape[m] <= LARGE] or short
     if not short:
         return np.full(len(members), np.nan)
     found = [

@@ -34,7 +34,7 @@ from boolcp.fit.pursuit import Find, add_greedy, boolean_matching_pursuit, pursu
 from boolcp.fit.ranks import backfit_ranks, is_noise, is_rank_one, risk_of_columns, takes_blocks, with_bits
 from boolcp.fit.relax import begin, last
 from boolcp.fit.simplify import simplify
-from boolcp.fit.starts import EXACT, MIN_STARTS, Search, refine_once, revive, search, search_observed
+from boolcp.fit.starts import EXACT, Search, refine_once, revive, search, search_observed
 from boolcp.fit.state import Pursuit, Round, Settings, State
 from boolcp.fit.uncertain import LastSearch, exchange_atoms, last_search
 from boolcp.fit.watch import Progress, Stop, Watch, progress
@@ -49,6 +49,7 @@ from boolcp.storage.tucker import augmented, is_compressible
 
 AUTO = "auto"
 EXTRA_RANK = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
+N_AUGMENTED = 3  # starts on an augmented core at most
 NOISELESS = 1e-5  # a loss below this part of |X|^2 leaves nothing to the noise; not tuned
 N_RIDGE = 20  # largest number of sweeps with a ridge over the observed entries; not tuned
 RIDGE_SETTLED = 1e-4  # relative fall of the loss that ends them; not tuned
@@ -233,6 +234,7 @@ def pursuit_stage(job: Job, state: State) -> Iterator[Step]:
         "tol": job.tol,
         "criterion": s.criterion,
         "certify": s.certify and small is job.data,
+        "effort": "default" if small is job.data else "quick",
     }
     if job.atom_rank > 1:
         options |= {"atom_rank": job.atom_rank, "polishes": True}
@@ -347,7 +349,7 @@ def augmented_search(job: Job, state: State, W: Columns) -> Columns:
     *_, pursuit = boolean_matching_pursuit(large, n_atoms, job.modes, job.rng, tol=job.tol, certify=False)
     if pursuit.n_atoms < n_atoms:
         return W
-    limits: dict[str, Any] = {"n_init": min(job.settings.n_init, MIN_STARTS), "max_iter": job.settings.max_iter}
+    limits: dict[str, Any] = {"n_init": min(job.settings.n_init, N_AUGMENTED), "max_iter": job.settings.max_iter}
     start, find = to_columns(pursuit.W), job.find_on(large)
     found = last(search(large, start, n_atoms, job.modes, find, job.rng, Search(), **limits), Search()).result
     return exchange_atoms(large, found, job.modes, max_iter=job.settings.max_iter) if job.data.n_passes else found

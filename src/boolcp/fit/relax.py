@@ -8,6 +8,7 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dpotrs
 
+from boolcp.fit._kernels import relax_three
 from boolcp.result.columns import Columns
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import leading_basis
@@ -15,6 +16,7 @@ from boolcp.storage.tucker import leading_basis
 T = TypeVar("T")
 
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
+MAX_COMPILED = 2**17  # entries of a core whose sweeps are made without a chance to stop in between
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,30 @@ def relax_once(data: Storage, W: Columns, ridge: float = 0.0) -> Columns:
     factors = list(W.matrices)
     for mode in range(data.ndim):
         H, P = data.normal_equations(factors, mode)
-        scale = np.mean(np.einsum("...kk->...", H)) / H.shape[-1]
-        ridged = H + ridge * scale * np.eye(H.shape[-1]) if ridge else H
+        ridged = with_share(H, ridge) if ridge else H
         S, _ = W.ties(mode)
         factors[mode] = solve_rows(ridged, P) if S is None else solve_rows(S.T @ ridged @ S, P @ S) @ S.T
         if mode < data.ndim - 1:
             balance(factors, mode)
     A = factors[-1]
     return W.with_matrices(factors, data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A))
+
+
+def with_share(H: np.ndarray, ridge: float) -> np.ndarray:
+    """Return normal equations with a part `ridge` of their mean diagonal added to it."""
+    return H + ridge * np.mean(np.einsum("...kk->...", H)) / H.shape[-1] * np.eye(H.shape[-1])
+
+
+def relax_core(core: Storage, W: Columns, *, max_iter: int, tol: float) -> Columns:
+    """Return the columns after sweeps of `relax_sweeps` on a small tensor; with three modes they are compiled."""
+    if core.ndim == 3 and not W.is_tied and np.prod(core.shape, dtype=float) <= MAX_COMPILED:
+        X = np.ascontiguousarray(core.to_array(), dtype=float)
+        A, B, C = (A.copy() for A in W.matrices)
+        loss = relax_three(X.reshape(-1, X.shape[-1]), A, B, C, max_iter, tol)
+        if np.isfinite(loss):
+            return W.with_matrices([A, B, C], max(loss, 0.0))
+    start = begin(W)
+    return last(relax_sweeps(core, start, max_iter=max_iter, tol=tol), start).result
 
 
 def cp_als(

@@ -9,17 +9,18 @@ import numpy as np
 from boolcp.fit.atom_search import best_boolean
 from boolcp.fit.polish import polish, polish_sweeps
 from boolcp.fit.pursuit import Find, add_greedy
-from boolcp.fit.relax import Sweeps, begin, last, pencil_start, random_factors, relax_sweeps
+from boolcp.fit.relax import Sweeps, begin, last, pencil_start, random_factors, relax_core, relax_sweeps
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.protocol import Storage
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
-MIN_STARTS = 3  # starts that are always run; more follow only until two agree on the lowest loss
+MIN_STARTS = 2  # starts that are always run, the pursuit's and another; more follow until two agree
 EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
 PLENTY = 100  # observed entries for each free parameter that make traps rare
 FEW = 10  # observed entries for each free parameter below which three times as many starts are run
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
+SMALL_GAIN = 0.05  # gain of a sweep of a relaxation, in units of the noise variance, that ends it
 RIVAL = 0.005  # a solution whose loss is higher by at most this part of it is a rival
 ALIKE = 0.1  # share of bits in which two atoms of one mode may differ and still be the same
 MAX_RIVALS = 5  # that are kept; not tuned
@@ -269,10 +270,16 @@ def tied(A: np.ndarray, S: np.ndarray | None, boolean: np.ndarray) -> np.ndarray
 
 
 def relax(small: Storage, W: Columns, *, max_iter: int = 200, tol: float = 1e-8) -> Columns:
-    """Return the columns reached from W without the Boolean constraint, in the coordinates of a compressed tensor."""
-    start = begin(W.with_matrices(small.coordinates(W.matrices)))
-    found = last(relax_sweeps(small.core, start, max_iter=max_iter, tol=tol), start).result
-    left_out = small.squared_norm - small.core.squared_norm
+    """Return the columns reached from W without the Boolean constraint, in the coordinates of a compressed tensor.
+
+    A sweep that gains much less than one entry of the noise that the compression left out is the last.
+    """
+    core = small.core
+    left_out = small.squared_norm - core.squared_norm
+    n_left_out = np.prod(small.shape, dtype=float) - np.prod(core.shape, dtype=float)
+    if n_left_out > 0 and core.squared_norm > 0:
+        tol = max(tol, SMALL_GAIN * left_out / n_left_out / core.squared_norm)
+    found = relax_core(core, W.with_matrices(small.coordinates(W.matrices)), max_iter=max_iter, tol=tol)
     return found.with_matrices(small.expand(found.matrices), found.loss + left_out)
 
 

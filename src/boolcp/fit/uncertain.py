@@ -21,6 +21,7 @@ from boolcp.fit.starts import EXACT, round_columns
 from boolcp.fit.weights import atom_system
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns, to_columns
+from boolcp.storage.dense import DenseTensor
 from boolcp.storage.long import is_long
 from boolcp.storage.protocol import Storage, Tensor
 
@@ -37,6 +38,7 @@ N_FLIPS = 16  # of the least certain bits of each atom, one at a time
 FEW_KEPT = (8, 4, 4)  # starts that are followed after each round where they are few
 N_TRIES = 3  # lost atoms that are tried in each round of exchanges
 N_EXCHANGES = 3  # rounds of exchanges
+MAX_FORMED = 2**24  # entries of a residual that is formed for many candidates
 
 Move = Callable[[Columns], Columns]
 
@@ -221,7 +223,7 @@ def replaced(W: BooleanCP, k: int, atom: Atom, weight: float) -> BooleanCP:
 
 def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candidates]:
     """Return the best candidates on the residual of W, from similar slices along each short mode, best first."""
-    residual, found = data.residual(W.to_decomposition()), []
+    residual, found = in_memory(data.residual(W.to_decomposition()), data), []
     for mode in modes:
         if data.shape[mode] < 2 or is_long(data.shape[mode]) or not residual.has_gram(mode):
             continue
@@ -229,6 +231,13 @@ def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candid
         best = climb(residual, start, N_KEPT).best(N_TRIES)
         found += [best.take([j]) for j in range(len(best.gains))]
     return sorted(found, key=lambda each: -float(each.gains[0]))
+
+
+def in_memory(residual: Tensor, data: Storage) -> Tensor:
+    """Return a residual of complete data in memory as an array of single precision: candidates are polished later."""
+    if not data.is_complete or data.n_passes or data.is_compressed or np.prod(data.shape, dtype=float) > MAX_FORMED:
+        return residual
+    return DenseTensor(residual.to_array().astype(np.float32))
 
 
 def search_each_atom(data: Storage, W: Columns, *, max_iter: int) -> Columns:

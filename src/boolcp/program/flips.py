@@ -10,6 +10,7 @@ from boolcp.program._kernels import best_signed, respond
 from boolcp.program.grams import MAX_FLIP_COST, Array, Bits, Gram, Quadratic, as_gram
 
 LARGE = 500  # rows beyond which crossings continue while they gain; by bench_maxcut.py
+MIN_CLIMBS = 8  # climbs that tell whether a large matrix is easy: where half agreed (18 at d = 600), all had the best value
 MAX_ROUNDS = 4  # largest multiple of `n_rounds`; by bench_maxcut.py
 DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 
@@ -68,6 +69,11 @@ def best_signed_response(rows: Array) -> tuple[Array, Array, Array]:
 
 def local_search(C: Gram, Z: Bits, is_ratio: bool, n_best: int = 8, n_idle: int = 0) -> list[Found]:
     """Improve the best rows of Z by flips; return the distinct local optima with their values, best first."""
+    return merge(climb_all(C, Z, is_ratio, n_best, n_idle))
+
+
+def climb_all(C: Gram, Z: Bits, is_ratio: bool, n_best: int = 8, n_idle: int = 0) -> list[Found]:
+    """Improve the best distinct rows of Z by flips; return where each of them ends, with its value."""
     Z = Z[Z.any(axis=1)]
     products = Z @ C
     values = (products * Z).sum(axis=1)
@@ -76,7 +82,7 @@ def local_search(C: Gram, Z: Bits, is_ratio: bool, n_best: int = 8, n_idle: int 
     chosen = {Z[i].tobytes(): i for i in np.argsort(-values, kind="stable")}
     tenure = min(20, len(C) // 4)
     best = list(chosen.values())[:n_best]
-    return merge([Found(C.climb(Z[i], products[i], n_idle, tenure, is_ratio), Z[i]) for i in best])
+    return [Found(C.climb(Z[i], products[i], n_idle, tenure, is_ratio), Z[i]) for i in best]
 
 
 def merge(*pools: Iterable[Found]) -> list[Found]:
@@ -90,6 +96,13 @@ def best_of(pool: list[Found]) -> Bits:
     best = pool[0].value
     ties = [z for value, z in pool if value >= best - 1e-12 * abs(best)]
     return min(ties, key=lambda z: (z.sum(), (~z).tobytes()))
+
+
+def is_easy(C: Gram, climbed: list[Found]) -> bool:
+    """Return True if C is large and half of the climbs have ended at the best value: crossings then find nothing."""
+    best = max(found.value for found in climbed)
+    n_best = sum(found.value >= best - 1e-9 * abs(best) for found in climbed)
+    return is_large(C) and 2 * n_best >= len(climbed) >= MIN_CLIMBS
 
 
 def is_large(C: Gram) -> bool:

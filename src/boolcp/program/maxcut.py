@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from boolcp import checks
 from boolcp.program._kernels import asymmetry
-from boolcp.program.flips import best_of, first_starts, is_large, local_search, merge, recombine
+from boolcp.program.flips import best_of, climb_all, first_starts, is_easy, is_large, merge, recombine
 from boolcp.program.grams import Array, Bits, Gram, as_gram
 from boolcp.program.relaxation import EPSILON, round_hyperplanes, solve_sdp
 
@@ -206,16 +206,21 @@ def search(
     proof: str = "eigenvalue",
 ) -> tuple[Bits, float, float | None]:
     """Return z, its objective and the bound (None unless requested and proved)."""
-    pool = local_search(C, first_starts(C, rng, starts, is_ratio), is_ratio)
-    bound = None
+    climbed = climb_all(C, first_starts(C, rng, starts, is_ratio), is_ratio)
+    pool, bound = merge(climbed), None
     is_dual = certify and not is_ratio
     if is_dual or (effort != "quick" and (len(C) <= LONG or len(pool) > 1)):
         A = C.lift(pool[0].value if is_ratio else 0.0)
         V = solve_sdp(A, rng, tol=1e-6 if is_dual else 1e-4)
-        pool = merge(pool, local_search(C, round_hyperplanes(V, rng, 24), is_ratio))
-    if certify:
-        bound = C.eigenvalue_bound(pool[0].z + 0.1 * rng.random(len(C))) if is_ratio else A.bound(V)
-    if effort != "quick" and (bound is None or pool[0].value < bound * (1 - 1e-9)):
+        climbed += climb_all(C, round_hyperplanes(V, rng, 24), is_ratio)
+        pool = merge(climbed)
+    if certify and not is_ratio:
+        bound = A.bound(V)
+    elif certify and proof == "eigenvalue":
+        bound = C.eigenvalue_bound(pool[0].z + 0.1 * rng.random(len(C)))
+    is_proved = bound is not None and pool[0].value >= bound * (1 - 1e-9)
+    is_over = is_proved or effort == "quick" or (effort == "default" and is_easy(C, climbed))
+    if not is_over:
         n_rounds, n_idle = (30, 5 * len(C)) if effort == "thorough" else (12, min(len(C), 1000))
         n_idle *= 2 if effort == "default" and is_large(C) else 1
         pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle)

@@ -110,20 +110,35 @@ class DenseTensor(ArrayStorage, CompleteStorage):
 
     def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
         """Return X_n times the Khatri-Rao product of the other factors, (d_n, K), which may be known already."""
+        products = self._known(factors)
+        return super().mttkrp(factors, mode) if products is None else products[mode]
+
+    def _known(self, factors: Factors) -> list[np.ndarray] | None:
+        """Return the MTTKRP of all modes if it was asked for."""
         for known, products in self._products:
             if all(map(np.array_equal, known, factors)):
-                return products[mode]
-        return super().mttkrp(factors, mode)
+                return products
+        return None
 
     def ask_ahead(self, groups: Sequence[Factors]) -> None:
         """Compute the MTTKRP of all modes for several groups of factors at once, and keep it until others are asked."""
+        if all(self._known(factors) is not None for factors in groups):
+            return
         ends = np.cumsum([factors[0].shape[1] for factors in groups])[:-1]
         joint = [np.hstack(columns) for columns in zip(*groups, strict=True)]
-        products = [np.split(super(DenseTensor, self).mttkrp(joint, n), ends, axis=1) for n in range(self.ndim)]
+        products = [np.split(P, ends, axis=1) for P in self._all_products(joint)]
         self._products = [
             ([np.array(A) for A in factors], [np.ascontiguousarray(P[at]) for P in products])
             for at, factors in enumerate(groups)
         ]
+
+    def _all_products(self, factors: Factors) -> list[np.ndarray]:
+        """Return the MTTKRP of all modes: X is read for the longest only, unless X contracted along it is large."""
+        longest = int(np.argmax(self.shape))
+        if 4 * factors[longest].shape[1] > self.shape[longest]:
+            return [super(DenseTensor, self).mttkrp(factors, n) for n in range(self.ndim)]
+        rest, P = Contracted(self.contract(longest, factors[longest]), longest), super().mttkrp(factors, longest)
+        return [P if n == longest else rest.mttkrp(factors, n) for n in range(self.ndim)]
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, "Contracted"]:
         """Return the factor A = decide(P, current) of one mode, and X contracted with it."""
@@ -172,12 +187,14 @@ class Contracted:
 
     def normal_equations(self, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return H (K, K) and P (d_n, K) for one of the other modes: row i of its best factor solves H a = p_i."""
+        return contractions.gram_product(factors, mode), np.asarray(self.mttkrp(factors, mode), dtype=float)
+
+    def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
+        """Return X_n times the Khatri-Rao product of the other factors for one of the other modes, (d_n, K)."""
         others = [n for n in range(len(factors)) if n != self.mode]
         matrices = [factors[n] if self.bases is None else self.bases[n].T @ factors[n] for n in others]
         P = contractions.column_mttkrp(self.T, matrices, others.index(mode))
-        if self.bases is not None:
-            P = self.bases[mode] @ P
-        return contractions.gram_product(factors, mode), np.asarray(P, dtype=float)
+        return P if self.bases is None else self.bases[mode] @ P
 
 
 class Difference(Tensor):
