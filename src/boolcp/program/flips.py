@@ -10,7 +10,7 @@ from boolcp.program._kernels import best_signed, respond
 from boolcp.program.grams import MAX_FLIP_COST, Array, Bits, Gram, Quadratic, as_gram
 
 LARGE = 500  # rows beyond which crossings continue while they gain; by bench_maxcut.py
-MIN_CLIMBS = 8  # climbs that tell whether a large matrix is easy: where half agreed (18 at d = 600), all had the best value
+MIN_CLIMBS = 8  # climbs that tell whether a large matrix is easy: where half agreed (18 cases), none was below the best
 MAX_ROUNDS = 4  # largest multiple of `n_rounds`; by bench_maxcut.py
 DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 
