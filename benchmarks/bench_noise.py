@@ -2,18 +2,22 @@
 
 Each tensor is fitted by the default, by a polish that starts at the truth, by CP-ALS of TensorLy (the best of three
 starts), and its bits are decided with all real columns and weights known. A search failure is a fit whose loss is above
-that of the polish from the truth by more than 0.01 sigma^2. The seeds (20000, 20001, ..) were not used in development.
+that of the polish from the truth by more than 0.01 sigma^2. The seeds (30000, 30001, ..) were not used in development.
+
+Rows are written one by one, seed after seed through all cases and levels. A run that is ended continues with the rows
+that are missing; `--anew` begins again. Each row names the commit it was made with. Seconds are processor time.
 """
 
 import argparse
 import csv
 import shlex
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import tensorly
-from common import RESULTS, table, timed, write
+from common import RESULTS, commit, table, write
 from tensorly.decomposition import parafac
 
 from boolcp import BMP
@@ -25,7 +29,7 @@ from boolcp.result.columns import to_columns
 from boolcp.storage import DenseTensor
 
 COMMAND = "python benchmarks/bench_noise.py"
-FIRST_SEED = 20000
+FIRST_SEED = 30000
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "noise.png"
 DENSE = {60: (4, 8, 12, 16, 22), 150: (10, 20, 30, 40)}
 SPARSE = {60: (2, 4, 5, 6, 8), 150: (5, 10, 15, 20)}
@@ -69,7 +73,9 @@ def measure(d, n_atoms, p, modes, sigma, seed):
     options = {} if modes is None else {"boolean_modes": modes}
     X, clean, truth = make_boolean_cp((d, d, d), n_atoms, p=p, noise=sigma, random_state=seed, **options)
     data, n_bits = DenseTensor(X), d * n_atoms
-    model, seconds = timed(BMP(n_atoms, boolean_modes=modes, random_state=seed).fit, X)
+    start = time.process_time()
+    model = BMP(n_atoms, boolean_modes=modes, random_state=seed).fit(X)
+    seconds = time.process_time() - start
     best = polish(data, to_columns(truth))
     found = model.decomposition_, known_columns(data, truth).to_decomposition(), best.to_decomposition()
     row = {f"wrong bits, {name}": n_bits * hamming_error(W, truth) for name, W in zip(METHODS, found, strict=False)}
@@ -79,15 +85,38 @@ def measure(d, n_atoms, p, modes, sigma, seed):
     return row | {"seconds": seconds}
 
 
-def run(names, n_seeds, n_large):
-    """Yield one row for each tensor."""
-    for name in names:
-        d, n_atoms, p, modes, levels = CASES[name]
-        for sigma in levels:
-            for seed in range(FIRST_SEED, FIRST_SEED + (n_seeds if d == 60 else n_large)):
-                row = measure(d, n_atoms, p, modes, sigma, seed)
-                yield {"case": name, "sigma": sigma, "seed": seed} | row
-            print(name, sigma, row, flush=True)
+def tasks(names, n_seeds, n_large):
+    """Yield case, noise level and seed of each tensor, seed by seed, so that a run that is ended has some of each."""
+    for at in range(max(n_seeds, n_large)):
+        for name in names:
+            if at < (n_seeds if CASES[name][0] == 60 else n_large):
+                for sigma in CASES[name][4]:
+                    yield name, float(sigma), FIRST_SEED + at
+
+
+def read(place):
+    """Return the rows of a file, none if it is not there."""
+    if not place.exists():
+        return []
+    with place.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def run(wanted, place):
+    """Measure the tensors that are not in the file yet, and append a row for each."""
+    done, version = {(row["case"], float(row["sigma"]), int(row["seed"])) for row in read(place)}, commit()
+    for name, sigma, seed in wanted:
+        if (name, sigma, seed) in done:
+            continue
+        row = {"case": name, "sigma": sigma, "seed": seed} | measure(*CASES[name][:4], sigma, seed)
+        row |= {"commit": version}
+        is_new = not place.exists()
+        with place.open("a", newline="") as file:
+            writer = csv.DictWriter(file, list(row), lineterminator="\n")
+            if is_new:
+                writer.writeheader()
+            writer.writerow(row)
+        print(name, sigma, seed, row["failed"], f"{row['seconds']:.2f} s", flush=True)
 
 
 def groups(rows):
@@ -157,22 +186,38 @@ def main():
     parser.add_argument("--cases", nargs="*", default=[""], help="parts of the names of the cases to run")
     parser.add_argument("--seeds", type=int, default=20, help="seeds at 60^3")
     parser.add_argument("--large-seeds", type=int, default=8, help="seeds at 150^3")
-    parser.add_argument("--draw", action="store_true", help="draw the figure from the table of the last run")
+    parser.add_argument("--anew", action="store_true", help="forget the rows of earlier runs")
+    parser.add_argument("--draw", action="store_true", help="make table and figure of the rows that are there")
     options = parser.parse_args()
     place = RESULTS / "noise.csv"
+    if options.anew:
+        place.unlink(missing_ok=True)
     if not options.draw:
         names = [name for name in CASES if any(part in name for part in options.cases)]
-        rows = list(run(names, options.seeds, options.large_seeds))
-        with place.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-    with place.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    parts = ["# Where it breaks: bits and errors as the noise grows", __doc__.split("\n\n", 1)[1].strip()]
-    asked = [shlex.quote(word) for word in sys.argv[1:] if word != "--draw"]
-    write("noise.md", " ".join([COMMAND, *asked]), [*parts, summarize(rows)], "tensorly")
+        run(tasks(names, options.seeds, options.large_seeds), place)
+    order = list(CASES)
+    rows = sorted(read(place), key=lambda row: (order.index(row["case"]), float(row["sigma"]), int(row["seed"])))
+    text = __doc__.split("\n\n", 1)[1].strip()
+    commits = ", ".join(sorted({row["commit"] for row in rows}))
+    made = f"The {len(rows)} rows of `noise.csv` were made with commits {commits}."
+    asked = [shlex.quote(word) for word in sys.argv[1:]]
+    parts = ["# Where it breaks: bits and errors as the noise grows", text, made, failures(rows), summarize(rows)]
+    write("noise.md", " ".join([COMMAND, *asked]), parts, "tensorly")
     draw(rows).savefig(IMAGE, dpi=200)
+
+
+def failures(rows):
+    """Return a table of the share of search failures by density of the bits and noise."""
+    lines = []
+    kinds = (0.5, np.inf, "p = 0.5"), (0.1, 6.0, "p = 0.1, sigma at most 6"), (0.1, np.inf, "p = 0.1")
+    for p, highest, words in kinds:
+        for d in (60, 150):
+            here = [r for r in rows if CASES[r["case"]][0] == d and CASES[r["case"]][2] == p]
+            here = [r for r in here if float(r["sigma"]) <= highest]
+            if here:
+                n_failed = sum(int(r["failed"]) for r in here)
+                lines.append([f"{d}^3", words, len(here), n_failed, f"{100 * n_failed / len(here):.1f} %"])
+    return table(["size", "tensors of", "number", "search failures", "share"], lines)
 
 
 if __name__ == "__main__":

@@ -81,8 +81,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     refine : bool
         Correct all factors after the pursuit (relax, round, polish), not only the weights.
     n_init : int
-        Maximum number of starts of the refinement; it stops early when two of them agree. The maximum is three times
-        as large if fewer than 10 entries are observed for each free parameter.
+        Maximum number of starts of the refinement. It ends early when two independent starts lead to the same loss
+        and none to a lower one; from ``n_init=15`` on, when one in five does. The maximum is three times as large if
+        fewer than 10 entries are observed for each free parameter.
     max_iter : int
         Maximum number of sweeps of a polish.
     sigma : float, optional

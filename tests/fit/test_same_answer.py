@@ -11,9 +11,10 @@ from samples import assert_identical, tensor, with_gaps
 
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit.starts import MAX_RIVALS, Search, find_rivals, is_different
+from boolcp.fit.starts import MAX_RIVALS, Search, find_rivals, is_different, search
 from boolcp.io import load
-from boolcp.result.columns import Columns
+from boolcp.result.columns import Columns, to_columns
+from boolcp.storage import DenseTensor
 
 
 def bits(W, order=None, rows=None):
@@ -84,6 +85,29 @@ def test_rivals_are_different_solutions_of_nearly_the_same_loss():
     assert here.best is best and here.rivals == (rival,) and here.n_agree == 1
     others = [columns((0, [k, (k + 3) % 10, (k + 5) % 10]), loss=100.2) for k in range(10)]
     assert len(find_rivals(best, others)) <= MAX_RIVALS
+
+
+def test_starts_agree_only_if_they_are_independent():
+    W, poor = columns((0, [1, 2, 3]), loss=100.0), columns((1, [1]), loss=120.0)
+    here = Search().compare(poor, 1.0).compare(W, 1.0, True).compare(W, 1.0, True)
+    assert here.n_agree == 1 and not here.is_agreed(10)  # twice from slice pencils
+    here = here.compare(W, 1.0)
+    assert here.n_agree == 2 and here.is_agreed(10) and not here.is_agreed(50)
+    for _ in range(8):
+        here = here.compare(W, 1.0)
+    assert here.is_agreed(50) and here.n_done == 12
+    lower = here.compare(columns((0, [1]), loss=90.0), 1.0)
+    assert lower.n_agree == 1 and not lower.has_pencil
+
+
+def test_more_starts_are_run_if_many_are_asked_for(rng):
+    small = DenseTensor(tensor())
+    W = to_columns(BMP(3, random_state=0).fit(tensor()).decomposition_)
+    counts = []
+    for n_init in (1, 10, 50):
+        steps = search(small, W, 3, (0, 1, 2), None, rng, Search(), n_init=n_init, is_repaired=False)
+        counts.append(sum(1 for _ in steps))
+    assert counts[0] == 1 and 2 <= counts[1] <= 10 <= counts[2]
 
 
 def test_a_fit_tells_of_its_rivals(rng, tmp_path):

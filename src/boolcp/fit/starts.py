@@ -15,7 +15,6 @@ from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.protocol import Storage
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
-MIN_STARTS = 2  # starts that are always run, the pursuit's and another; more follow until two agree
 EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
 PLENTY = 100  # observed entries for each free parameter that make traps rare
 FEW = 10  # observed entries for each free parameter below which three times as many starts are run
@@ -35,16 +34,21 @@ class Search:
     best: Columns | None = None
     n_agree: int = 0
     rivals: tuple[Columns, ...] = ()
+    has_pencil: bool = False  # a start from slice pencils is among those that agree
 
-    def compare(self, candidate: Columns, squared_norm: float) -> "Search":
-        """Return the search after one more start, which led to `candidate`."""
+    def compare(self, candidate: Columns, squared_norm: float, is_pencil: bool = False) -> "Search":
+        """Return the search after one more start, which led to `candidate`.
+
+        Starts from slice pencils are alike, whatever slices are drawn: they count once.
+        """
         if self.best is None:
-            return replace(self, n_done=self.n_done + 1, best=candidate, n_agree=1)
+            return replace(self, n_done=self.n_done + 1, best=candidate, n_agree=1, has_pencil=is_pencil)
         is_lower = candidate.loss < self.best.loss - SAME_LOSS * squared_norm
         is_same = not is_lower and candidate.loss <= self.best.loss + SAME_LOSS * squared_norm
         best, other = (candidate, self.best) if is_lower else (self.best, candidate)
-        n_agree = 1 if is_lower else self.n_agree + int(is_same)
-        return Search(self.n_done + 1, best, n_agree, find_rivals(best, (other, *self.rivals)))
+        n_agree = 1 if is_lower else self.n_agree + int(is_same and not (is_pencil and self.has_pencil))
+        has_pencil = is_pencil if is_lower else self.has_pencil or (is_same and is_pencil)
+        return Search(self.n_done + 1, best, n_agree, find_rivals(best, (other, *self.rivals)), has_pencil)
 
     @property
     def result(self) -> Columns:
@@ -52,10 +56,9 @@ class Search:
         assert self.best is not None
         return self.best
 
-    @property
-    def is_agreed(self) -> bool:
-        """Return True if enough starts were run and two of them agree."""
-        return self.n_done >= MIN_STARTS and self.n_agree >= 2
+    def is_agreed(self, n_init: int) -> bool:
+        """Return True if two independent starts agree; of many that are asked for, one in five."""
+        return self.n_agree >= max(2, n_init // 5)
 
 
 def find_rivals(best: Columns, others: Sequence[Columns]) -> tuple[Columns, ...]:
@@ -113,17 +116,18 @@ def search(
     here : Search
         Where to begin.
     n_init : int
-        Maximal number of starts; fewer are run when two of them agree on the lowest loss.
+        Maximal number of starts; fewer are run when two independent ones, or one in five, agree on the lowest loss.
     max_iter, n_relax : int
         Maximal number of sweeps of a polish and of a relaxation.
     is_repaired : bool
         Whether moves out of known traps are tried at the end, unless starts agree.
     """
-    while here.n_done < n_init and not here.is_agreed:
-        relaxed = relax(small, make_start(small, W, n_atoms, modes, rng, here.n_done), max_iter=n_relax)
+    while here.n_done < n_init and not here.is_agreed(n_init):
+        start, is_pencil = make_start(small, W, n_atoms, modes, rng, here.n_done)
+        relaxed = relax(small, start, max_iter=n_relax)
         candidate = polish(small, round_columns(relaxed, modes), max_iter=max_iter)
-        here = here.compare(revive(small, candidate, find), small.squared_norm)
-        if is_repaired and here.n_done == n_init and not here.is_agreed:
+        here = here.compare(revive(small, candidate, find), small.squared_norm, is_pencil)
+        if is_repaired and here.n_done == n_init and not here.is_agreed(n_init):
             here = replace(here, best=repair(small, here.result, modes, find))
         yield here
 
@@ -250,18 +254,21 @@ def redraw(W: Columns, rng: np.random.Generator) -> Columns:
 
 def make_start(
     small: Storage, W: Columns, n_atoms: int, modes: tuple[int, ...], rng: np.random.Generator, count: int
-) -> Columns:
-    """Return the start number `count`: the pursuit's atoms, eigenvectors of slice pencils, or random factors."""
+) -> tuple[Columns, bool]:
+    """Return the start number `count`, and whether slice pencils led to it.
+
+    Starts are the pursuit's atoms, eigenvectors of slice pencils, and random factors.
+    """
     if count == 0 and W.n_atoms == n_atoms:
-        return W
+        return W, False
     core = small.core
     owner, mode = (W.owner, W.boolean_mode) if W.n_atoms == n_atoms else (np.arange(n_atoms), np.zeros(n_atoms))
     if len(owner) > n_atoms:  # columns that share their bits: along which mode is a part of the start
         mode = rng.choice(modes, n_atoms)
-    factors = pencil_start(core, n_atoms, rng) if count % 3 == 1 and len(owner) == n_atoms else None
-    factors = random_factors(core.shape, len(owner), rng) if factors is None else factors
+    pencil = pencil_start(core, n_atoms, rng) if count % 3 == 1 and len(owner) == n_atoms else None
+    factors = random_factors(core.shape, len(owner), rng) if pencil is None else pencil
     start = Columns(tuple(small.expand(factors)), owner, mode)
-    return start.with_matrices([tied(A, *start.ties(n)) for n, A in enumerate(start.matrices)])
+    return start.with_matrices([tied(A, *start.ties(n)) for n, A in enumerate(start.matrices)]), pencil is not None
 
 
 def tied(A: np.ndarray, S: np.ndarray | None, boolean: np.ndarray) -> np.ndarray:
