@@ -371,7 +371,7 @@ def ridge_stage(job: Job, state: State) -> Iterator[Step]:
 def noise_stage(job: Job, state: State) -> Iterator[Step]:
     """Yield the noise level if the refined atoms of rank one leave more than noise, and blocks are worth a trial."""
     W, data, sigma = base_atoms(job, state), job.data, job.settings.sigma
-    residual = data.residual(W)
+    residual = data.residual(by_size(W))  # in this order its products are known
     if residual.squared_norm <= NOISELESS * data.squared_norm:
         return
     if not isinstance(job.settings.background, int) and is_noise(residual):
