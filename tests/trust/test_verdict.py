@@ -27,7 +27,7 @@ def test_what_speaks_against_an_atom_is_named(rng):
     nearly = replace(first, z=np.arange(10) < 6)
     same_bits = Atom(0, first.z, atom_with([0], rng).factors)
     W = BooleanCP(SHAPE, (baseline, once, first), [1.0, 1.0, 1.0])
-    assert boolcp.degeneracy(W).reasons == ("on in 9 of 10: a baseline", "on in one of 10 only", "")
+    assert boolcp.degeneracy(W).reasons == ("on in 9 of 10: a baseline", "on in only one of 10", "")
     pair = BooleanCP(SHAPE, (first, nearly), [1.0, 2.0])
     assert boolcp.degeneracy(pair).reasons == ("nearly the same as atom 1", "nearly the same as atom 0")
     against = BooleanCP(SHAPE, (first, twin), [1.0, -0.9])
