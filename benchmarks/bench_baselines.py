@@ -34,7 +34,7 @@ def too_many(n_seeds, n_true=3, n_atoms=20):
             W = model.fit(X).decomposition_.to_tensor()
             found[name].append((rmse(W, clean), float(np.sum((X - W) ** 2)) / 2))
         chosen.append(fits[-1].decomposition_.n_atoms)
-        numbers.append(int(significance(X, n_atoms, random_state=seed).is_significant.sum()))
+        numbers.append(int(np.sum(significance(X, n_atoms, random_state=seed).is_significant())))
     rows = [[name, *(f"{value:.4g}" for value in np.mean(values, axis=0))] for name, values in found.items()]
     text = (
         f"{n_seeds} tensors of {' x '.join(map(str, SHAPE))} with {n_true} atoms, sigma = 1. Of the {n_atoms} atoms of "

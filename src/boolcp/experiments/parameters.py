@@ -137,6 +137,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     PCA: {"color": _style.YELLOW, "marker": "h", "markeredgecolor": "0.3", "markeredgewidth": 0.4},
     SHRINKAGE: {"color": _style.BLACK, "marker": "x", "linestyle": "none", "markersize": 5},
 }
+LEAST_SHOWN = {"freedom": 1000}  # the standard error of an estimate is 300 to 900
 AXES = {"n_atoms": "atoms, components", "parameters": "real parameters", "freedom": "degrees of freedom"}
 
 
@@ -151,8 +152,9 @@ def draw(table: Any) -> Any:
         for ax, (x, label) in zip(line, AXES.items(), strict=True):
             for method, look in LOOKS.items():
                 part = wide[wide["method"] == method].sort_values(x)
+                part = part[part[x] >= LEAST_SHOWN.get(x, 0)]
                 if len(part) and not (x == "n_atoms" and method == SHRINKAGE):
-                    ax.plot(part[x].clip(lower=1), part["rmse"], label=method, **look)
+                    ax.plot(part[x], part["rmse"], label=method, **look)
             ax.set(xscale="log", xlabel=label if n == len(names) - 1 else None)
         line[0].set_title(f"{group}: {condition}")
         line[0].set_ylabel("denoising RMSE (s.d.)")
@@ -161,6 +163,7 @@ def draw(table: Any) -> Any:
     _style.note(
         canvas,
         f"Unit noise added to standardized recordings, mean over {_style.n_seeds(table)}. Bits are no real "
-        f"parameters; degrees of freedom count what\nthe choice of bits, modes and ranks costs as well.",
+        f"parameters; degrees of freedom count what\nthe choice of bits, modes and ranks costs "
+        f"as well; those below {LEAST_SHOWN['freedom']} are not shown.",
     )
     return canvas
