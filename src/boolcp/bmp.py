@@ -111,7 +111,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     decomposition_ : BooleanCP
         The result.
     background_ : Background or None
-        What was fitted beside the atoms, the same as ``decomposition_.background``; None where they leave only noise.
+        Fitted beside the atoms, the same as ``decomposition_.background``; None if they leave only noise.
         `complete` adds it to the atoms. `transform` and `score` are about the atoms alone: what goes on beside them
         in new data is not known.
     path_ : tuple of BooleanCP

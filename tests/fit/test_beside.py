@@ -74,4 +74,4 @@ def test_recordings_give_no_repeated_bits(rng):
     X = BooleanCP(SHAPE, (block,), [3.0]).to_tensor() + np.moveaxis(low.reshape(14, 20, 12), 0, 2)
     W = BMP(4, random_state=0).fit(X + 0.3 * rng.standard_normal(SHAPE)).decomposition_
     assert len({(atom.mode, atom.z.tobytes()) for atom in W.atoms}) == W.n_atoms
-    assert W.n_atoms == 4 or "4 atoms were asked for" in W.summary()
+    assert W.n_atoms == 4 or "4 atoms were requested" in W.summary()

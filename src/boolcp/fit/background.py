@@ -1,4 +1,4 @@
-"""A background beside the atoms: low-rank structure of what they leave, found in turn with them."""
+"""A background beside the atoms: low-rank structure of their residual, found in turn with them."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ HELD_OUT = 0.1  # share of the observed entries by which unfoldings are compared
 
 
 def find_background(data: Storage, W: BooleanCP, kind: str | int, sigma: float) -> Background | None:
-    """Return the background of what the atoms leave, along the best unfolding; None if it is noise.
+    """Return the background of the residual, along the best unfolding; None if it is noise.
 
     Of complete data the best unfolding has the lowest estimated risk. With missing entries it predicts held-out entries
     best, and the missing ones are filled in from the background, in turn with its singular values.
@@ -74,7 +74,7 @@ def along(R: Tensor, mode: int, kind: str | int, sigma: float) -> tuple[float, B
 
 
 def fill_in(R: np.ndarray, mask: np.ndarray, kind: str | int, sigma: float) -> Background | None:
-    """Return the background of what is observed, along the mode that predicts held-out entries best; None if none."""
+    """Return the background of the observed entries, along the mode that predicts held-out ones best; None if none."""
     is_test = mask & (np.random.default_rng(0).random(R.shape) < HELD_OUT)
     tests = R[is_test]
     best, best_error = None, float(np.sum(tests**2, dtype=float))
@@ -89,7 +89,7 @@ def fill_in(R: np.ndarray, mask: np.ndarray, kind: str | int, sigma: float) -> B
 def filled_along(
     R: np.ndarray, mask: np.ndarray, mode: int, kind: str | int, sigma: float, n_rounds: int
 ) -> Background | None:
-    """Return the background along one mode after rounds of filling in; what is filled in carries no noise."""
+    """Return the background along one mode after rounds of filling in; filled entries carry no noise."""
     level, before = sigma * float(np.sqrt(mask.mean())), np.zeros(1)
     filled, found = np.where(mask, R, 0.0), None
     for _ in range(n_rounds):

@@ -1,4 +1,4 @@
-"""Atoms beside a background: which of several codes is taken, and atoms that say something.
+"""Atoms beside a background: the choice among several codes, and codes without redundant atoms.
 
 Everything that is fitted competes by one estimated risk, |X - W - B|^2 + 2 sigma^2 (free numbers + bits). Atoms of rank
 one may repeat bits, be on nearly everywhere, be on once, or cancel each other. Those with the same bits become one atom
@@ -46,13 +46,13 @@ def with_background(data: Storage, W: BooleanCP, kind: str | int, sigma: float, 
 
 
 def in_order(W: BooleanCP) -> BooleanCP:
-    """Return W with its arrays in C order, as those that come from a file: products then round alike."""
+    """Return W with its arrays in C order, as if read from a file: products then round in the same way."""
     factors = [None if atom.factors is None else tuple(map(np.ascontiguousarray, atom.factors)) for atom in W.atoms]
     return replace(W, atoms=tuple(replace(atom, factors=A) for atom, A in zip(W.atoms, factors, strict=True)))
 
 
 def spread(data: Storage, sigma: float) -> float:
-    """Return the random spread of |noise|^2: risks that differ by less are equal for all that is known."""
+    """Return the random spread of |noise|^2: risks that differ by less cannot be told apart."""
     return sigma**2 * float(np.sqrt(2 * data.n_observed))
 
 
@@ -82,14 +82,14 @@ def simplify_beside(
 
 
 def shortened(data: Storage, here: Round, kind: str | int, limit: float) -> Round:
-    """Return the round without atoms that say little, as long as the risk stays below a limit."""
+    """Return the round without redundant atoms, as long as the risk stays below a limit."""
     while (shorter := next(without_faults(data, here, kind, limit), None)) is not None:
         here = shorter
     return here
 
 
 def has_blocks(W: BooleanCP) -> bool:
-    """Return True if an atom has so large a rank that it is fitted by back-fitting, not by sweeps over columns."""
+    """Return True if the rank of an atom is so large that it is fitted by back-fitting, not by sweeps over columns."""
     return any(atom.rank is None or atom.rank > MAX_RANK for atom in W.atoms)
 
 
@@ -108,7 +108,7 @@ def merged(data: Storage, here: Round, kind: str | int) -> Round:
 
 
 def faults(W: BooleanCP) -> list[tuple[int, bool]]:
-    """Return the atoms that say less than they seem to, and whether each has to pay: single bits are fine if they do.
+    """Return the redundant atoms, and whether each has to lower the risk: single bits are fine if they do.
 
     Of a pair that cancels it is the smaller one.
     """
@@ -127,7 +127,7 @@ def faults(W: BooleanCP) -> list[tuple[int, bool]]:
 
 
 def without_faults(data: Storage, here: Round, kind: str | int, limit: float) -> Iterator[Round]:
-    """Yield rounds without one of the atoms that say little, polished again, whose risk is low enough."""
+    """Yield rounds without one of the redundant atoms, polished again, whose risk is low enough."""
     for k, must_pay in faults(here.W):
         kept = here.W[[j for j in range(here.W.n_atoms) if j != k]]
         found = settled(data, kept, kind, here.sigma)
@@ -149,7 +149,7 @@ def settled(data: Storage, W: BooleanCP, kind: str | int, sigma: float) -> Round
 def extended(
     data: Storage, here: Round, modes: tuple[int, ...], kind: str | int, rng: np.random.Generator
 ) -> Round | None:
-    """Return the round with one atom more that says something; None if none is found."""
+    """Return the round with one more atom that is not redundant; None if none is found."""
     W = here.W
     full = data if data.is_complete else impute.fill(without(data, here.background), W)
     found = [new_atom(full.residual(W), W, mode, rng) for mode in modes]

@@ -382,7 +382,7 @@ def noise_stage(job: Job, state: State) -> Iterator[Step]:
 
 
 def base_atoms(job: Job, state: State) -> BooleanCP:
-    """Return the atoms that the stages up to the last search have led to."""
+    """Return the atoms of the stages up to the last search."""
     columns = reached(job, state) if "core" in state.done else None
     return state.done["pursuit"].W if columns is None else columns.to_decomposition()
 

@@ -93,15 +93,15 @@ def _closing_words(W: "BooleanCP") -> list[str]:
 
 
 def asked_words(W: "BooleanCP") -> str:
-    """Return one sentence if fewer atoms were found than were asked for."""
+    """Say that fewer atoms were found than requested, or nothing."""
     n_asked = 0 if W.trust is None else W.trust.n_asked
     if not n_asked:
         return ""
-    return f"{n_asked} atoms were asked for: more of them would repeat these, or say nothing that stands out."
+    return f"{n_asked} atoms were requested: further ones would only repeat these or fit noise."
 
 
 def background_words(W: "BooleanCP") -> str:
-    """Return one sentence on the background, or nothing if there is none."""
+    """Describe the background in one sentence, or nothing if there is none."""
     if W.background is None:
         return ""
     found = W.background
