@@ -1,14 +1,18 @@
-"""Random fits against plain numpy, flipped bytes in files of all formats, and fits that are killed.
+"""Random fits against plain numpy; with tests/fuzz_files.py also damaged and forged files, and fits that are killed.
 
-`make fuzz` runs all of it for at most half an hour and writes the counts to `benchmarks/results/fuzz.md`;
-`tests/test_fuzz.py` runs a short version. `python tests/fuzz.py fits --first 1234 --count 1` repeats one case.
+`make fuzz` runs all of it in one process, half an hour at a time: it keeps its counts in `.fuzz.json`, resumes where it
+stopped, repeats what failed, and writes `benchmarks/results/fuzz.md`. `tests/test_fuzz.py` runs a short version.
+`python tests/fuzz.py fits --first 1234 --count 1` repeats one case.
 """
 
 import argparse
+import inspect
 import itertools
-import subprocess
+import json
+import os
+import pickle
+import resource
 import sys
-import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -17,18 +21,21 @@ import numpy as np
 
 ROOT = Path(__file__).parents[1]
 SEED = 20261116
+MEMORY = 12 * 2**30  # bytes of address space of a case: one that needs more fails by itself
+MEMO = ROOT / ".fuzz.json"
 
 # Random fits
 
 
 def draw_case(seed):
-    """Return a random tensor, its mask or None, and parameters of a fit."""
+    """Return a random tensor, its mask or None, its weights or None, and parameters of a fit."""
     rng = np.random.default_rng([SEED, seed])
     order = int(rng.integers(2, 7))
-    shape = tuple(rng.integers(1 if order > 2 else 2, (24, 12, 7, 5, 4)[order - 2] + 1, order).tolist())
+    shape = tuple(rng.integers(1 if order > 2 else 2, (14, 8, 5, 4, 3)[order - 2] + 1, order).tolist())
     shape = shape if max(shape) > 1 else (2, *shape[1:])
     X = draw_layout(draw_values(shape, rng), rng)
-    return X, draw_mask(X, rng), draw_parameters(shape, rng)
+    mask, weights = draw_mask(X, rng), draw_weights(shape, rng)
+    return X, mask, weights, draw_parameters(X, mask, weights, rng)
 
 
 def draw_values(shape, rng):
@@ -72,31 +79,54 @@ def draw_layout(X, rng):
 
 def draw_mask(X, rng):
     """Return no mask, a random one, or one that hides a whole slice; at least one entry is observed."""
-    kind = rng.integers(4)
-    if kind < 2:
+    kind = rng.integers(6)
+    if kind < 4:
         return None
     mask = rng.random(X.shape) < rng.uniform(0.3, 0.98)
-    if kind == 3:
+    if kind == 5:
         mode = int(rng.integers(X.ndim))
         np.moveaxis(mask, mode, 0)[int(rng.integers(X.shape[mode]))] = False
     mask.flat[0] = True
     return mask
 
 
-def draw_parameters(shape, rng):
-    """Return parameters of BMP."""
-    modes = [n for n, d in enumerate(shape) if d > 1]
-    rank = [1, 1, 1, 2, 3, None, "auto"][rng.integers(7)]
-    return {
-        "n_atoms": int(rng.integers(1, 6)),
+def draw_weights(shape, rng):
+    """Return no weights, one for each entry (some zero), or vectors by mode."""
+    kind = rng.integers(10)
+    if kind == 0:
+        weights = rng.uniform(0.1, 3.0, shape) * (rng.random(shape) < 0.9)
+        weights.flat[0] = 1.0
+        return weights
+    mode = int(rng.integers(len(shape)))
+    return {mode: rng.uniform(0.1, 3.0, shape[mode])} if kind == 1 else None
+
+
+def draw_parameters(X, mask, weights, rng):
+    """Return parameters of BMP, few starts and sweeps: a case takes about a tenth of a second."""
+    from boolcp import BMP
+
+    modes = [n for n, d in enumerate(X.shape) if d > 1]
+    is_high = X.ndim > 3  # sweeps over many modes are slow: fewer of them
+    rank = [1, 1, 1, 2, 3, None, "auto"][rng.integers(6 if is_high and rng.random() < 0.9 else 7)]
+    rank = 1 if weights is not None and rank is None else rank
+    parameters = {
+        "n_atoms": int(rng.choice([1, 2] if is_high else [1, 2, 2, 3, 4])),
         "atom_rank": rank,
         "criterion": str(rng.choice(["normalized", "normalized", "published"])),
-        "refine": bool(rng.random() < 0.8) or rank == "auto",
+        "refine": bool(rng.random() < (0.12 if is_high else 0.45)) or rank == "auto",
         "compression": bool(rng.random() < 0.7),
         "boolean_modes": None if rng.random() < 0.6 else sorted(rng.permutation(modes)[: rng.integers(1, 4)].tolist()),
-        "n_init": int(rng.integers(1, 6)),
+        "n_init": int(rng.choice([1, 1, 1, 3])),
+        "max_iter": int(rng.choice([1, 3, 10, 50])),
         "random_state": int(rng.integers(1000)),
     }
+    known = inspect.signature(BMP).parameters
+    is_plain = mask is None and weights is None and parameters["refine"]
+    draw = rng.random()
+    if "background" in known:
+        can = is_plain and rank in (1, "auto") and draw < 0.15
+        parameters["background"] = ["auto", 1][int(rng.integers(2))] if can else None
+    return parameters
 
 
 def outer(columns):
@@ -106,22 +136,91 @@ def outer(columns):
     return X
 
 
-def check_fit(seed):
-    """Fit a random case and compare what the result says with plain numpy; AssertionError if they differ."""
+def fit(X, parameters, **data):
+    """Return the fitted model; RuntimeWarnings are errors."""
     from boolcp import BMP
 
-    X, mask, parameters = draw_case(seed)
-    before, mask_before = X.copy(), None if mask is None else mask.copy()
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
         warnings.simplefilter("ignore", UserWarning)
-        model = BMP(**parameters).fit(X, mask=mask)
-        W = model.decomposition_
-        text = W.summary()
-    assert np.array_equal(X, before) and (mask is None or np.array_equal(mask, mask_before)), "input was changed"
-    assert str(W.n_atoms) in text and W.n_atoms <= parameters["n_atoms"]
+        model = BMP(**parameters).fit(X, **data)
+        text = model.decomposition_.summary()
+    assert str(model.decomposition_.n_atoms) in text, "summary"
+    return model
+
+
+def check_fit(seed):
+    """Fit a random case and compare what the result says with plain numpy; AssertionError if they differ."""
+    X, mask, weights, parameters = draw_case(seed)
+    before, mask_before, weights_before = X.copy(), pickle.dumps(mask), pickle.dumps(weights)
+    data = {name: value for name, value in (("mask", mask), ("weights", weights)) if value is not None}
+    W = fit(X, parameters, **data).decomposition_
+    assert np.array_equal(X, before), "X was changed"
+    assert (pickle.dumps(mask), pickle.dumps(weights)) == (mask_before, weights_before), "mask or weights were changed"
+    assert W.n_atoms <= parameters["n_atoms"], "number of atoms"
     check_atoms(W, parameters)
-    check_numbers(W, X, np.ones(X.shape, dtype=bool) if mask is None else mask, parameters)
+    counts = entry_weights(X.shape, mask, weights)
+    if parameters.get("background") is None:
+        check_numbers(W, X, counts, parameters)
+    if seed % 7 == 0:
+        check_again(seed // 7, X, data, counts, parameters, W)
+    if seed % 25 == 0:
+        check_permuted(seed)
+
+
+def entry_weights(shape, mask, weights):
+    """Return how much each entry counts, 0 where it is missing."""
+    counts = np.ones(shape) if mask is None else mask.astype(float)
+    for mode, vector in weights.items() if isinstance(weights, dict) else ():
+        counts = counts * np.expand_dims(vector, [n for n in range(len(shape)) if n != mode])
+    counts = counts * weights if isinstance(weights, np.ndarray) else counts
+    return (counts > 0).astype(float) if np.ptp(counts[counts > 0]) == 0 else counts  # equal weights are a mask
+
+
+def check_again(number, X, data, counts, parameters, W):
+    """The same data in another form give the same bits (order, hidden values, NaN, labels), or true numbers (dask)."""
+    kind = ("order", "hidden", "NaN", "labels", "lazy")[number % 5]
+    mask = data.get("mask")
+    if kind == "order":
+        again = fit(np.asfortranarray(X) if X.flags.c_contiguous else np.ascontiguousarray(X), parameters, **data)
+    elif kind == "hidden" and mask is not None:
+        again = fit(np.where(mask, X, np.asarray(99).astype(X.dtype)), parameters, **data)
+    elif kind == "NaN" and mask is not None and X.dtype.kind == "f":
+        again = fit(np.where(mask, X, np.nan).astype(X.dtype), parameters, **{**data, "mask": None})
+    elif kind == "labels":
+        import xarray as xr
+
+        again = fit(xr.DataArray(X, dims=[f"mode{n}" for n in range(X.ndim)]), parameters, **data)
+    elif kind == "lazy" and not data and parameters.get("background") is None and X.ndim > 2:
+        import dask.array as da
+
+        parameters = parameters | {"atom_rank": 1, "compression": True}
+        lazy = fit(da.from_array(X, chunks=max(1, X.shape[0] // 2)), parameters).decomposition_
+        check_atoms(lazy, parameters)
+        return check_numbers(lazy, X, counts, parameters)
+    else:
+        return None
+    other = again.decomposition_
+    assert other.n_atoms == W.n_atoms, f"{kind}: {other.n_atoms} atoms instead of {W.n_atoms}"
+    for a, b in zip(W.atoms, other.atoms, strict=True):
+        assert a.mode == b.mode and np.array_equal(a.z, b.z), f"{kind}: other bits"
+    assert np.allclose(other.weights, W.weights, rtol=1e-6), f"{kind}: other weights"
+
+
+def check_permuted(seed):
+    """A clear atom is found in permuted modes and entries as well, with permuted bits."""
+    rng = np.random.default_rng([SEED, 2, seed])
+    order = int(rng.integers(2, 6))
+    shape, mode = rng.integers(3, 7, order), int(rng.integers(order))
+    columns = [rng.uniform(1, 2, d) * rng.choice([-1, 1], d) for d in shape]
+    columns[mode] = np.arange(shape[mode]) % 2
+    X = outer(columns) + 1e-3 * rng.standard_normal(shape)
+    axes, rows = rng.permutation(order), rng.permutation(shape[mode])
+    Y = np.take(X, rows, axis=mode).transpose(axes)
+    parameters = {"n_atoms": 1, "atom_rank": 1, "random_state": 0, "n_init": 1, "boolean_modes": [mode]}
+    (first,) = fit(X, parameters).decomposition_.atoms
+    (second,) = fit(Y, parameters | {"boolean_modes": [int(np.flatnonzero(axes == mode)[0])]}).decomposition_.atoms
+    assert np.array_equal(first.z, columns[mode] == 1) and np.array_equal(second.z, first.z[rows]), "permuted bits"
 
 
 def dense(W):
@@ -145,20 +244,24 @@ def check_atoms(W, parameters):
     assert np.isfinite(W.weights).all(), "weights"
 
 
-def check_numbers(W, X, mask, parameters):
-    """Compare norm, inner products, loss and shares with sums over observed entries, and certificates with all z."""
+def check_numbers(W, X, counts, parameters):
+    """Compare norm, inner products, loss and shares with sums over all entries, and certificates with all z."""
     if W.n_atoms == 0:
         return
-    X = np.where(mask, X, 0).astype(float)
+    X = np.where(counts > 0, X, 0).astype(float)
     total, atoms = dense(W)
-    norm2, tol = float(np.sum(X**2)), 1e-4
-    loss = float(np.sum(np.where(mask, X - total, 0.0) ** 2))
+    norm2, tol = float(np.sum(counts * X**2)), 1e-4
+    loss = float(np.sum(counts * (X - total) ** 2))
     assert np.isclose(W.data_norm2, norm2, rtol=1e-5), "norm"
-    inner = np.array([np.sum(X * atom) for atom in atoms])
-    assert np.allclose(W.data_inner, inner, atol=tol * np.sqrt(norm2 * np.max([np.sum(a**2) for a in atoms]))), "inner"
+    inner = np.array([np.sum(counts * X * atom) for atom in atoms])
+    sizes = np.array([np.sum(counts * atom**2) for atom in atoms])
+    assert np.allclose(W.data_inner, inner, atol=tol * np.sqrt(norm2 * sizes.max())), "inner"
+    gram = np.array([[np.sum(counts * a * b) for b in atoms] for a in atoms])
+    assert np.allclose(W.observed_gram(), gram, atol=tol * sizes.max()), "gram"
     assert abs(W.explained() - (1 - loss / norm2)) < tol, f"explained {W.explained()} instead of {1 - loss / norm2}"
     assert loss <= norm2 * (1 + tol), "worse than zero"
-    if mask.all() and parameters["refine"]:
+    assert np.allclose(W.explained_alone(), inner**2 / np.where(sizes > 0, sizes, 1.0) / norm2, atol=tol), "shares"
+    if (counts == 1).all() and parameters["refine"]:
         check_certificates(W, X, total, atoms)
 
 
@@ -175,128 +278,131 @@ def check_certificates(W, X, total, atoms):
         )
 
 
-# Flipped bytes
+# All of it, in forked processes that may crash
 
 
-def write_files(folder):
-    """Write one file of each format, a result and a checkpoint; return how to read each."""
-    import h5py
-    import scipy.io
-    import xarray as xr
-
-    import boolcp
-    from boolcp.io import load, open_tensor, save
-
-    X = boolcp.datasets.make_boolean_cp((6, 7, 8), 2, noise=0.5, random_state=0).X
-    np.save(folder / "a.npy", X)
-    np.savez(folder / "a.npz", X=X)
-    np.savez_compressed(folder / "b.npz", X=X)
-    scipy.io.savemat(folder / "a.mat", {"X": X})
-    scipy.io.savemat(folder / "b.mat", {"X": X}, do_compression=True)
-    with h5py.File(folder / "a.h5", "w") as file:
-        file.create_dataset("X", data=X, compression="gzip")
-    xr.DataArray(X, dims=("channel", "time", "trial"), name="X").to_netcdf(folder / "a.nc")
-    model = boolcp.BMP(2, random_state=0)
-    save(model.fit(X, checkpoint=folder / "fit.checkpoint"), folder / "result.nc", data=X)
-    readers = dict.fromkeys(("a.npy", "a.npz", "b.npz", "a.mat", "b.mat", "a.h5", "a.nc"), open_tensor)
-    resume = boolcp.BMP.resume
-    return readers | {"result.nc": load, "fit.checkpoint": lambda path: resume(path, X)}
-
-
-def flip_bytes(first, count):
-    """Read files with one to three flipped bytes; every one is read, or refused in one line."""
-    from boolcp.io import FileError
-
-    outcomes = {"read": 0, "refused": 0}
-    with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        folder = Path(name)
-        readers = write_files(folder)
-        sound = {file: (folder / file).read_bytes() for file in readers}
-        for seed in range(first, first + count):
-            rng = np.random.default_rng([SEED, 1, seed])
-            file = list(readers)[seed % len(readers)]
-            content = bytearray(sound[file])
-            for place in rng.integers(len(content), size=rng.integers(1, 4)):
-                content[place] ^= 1 << int(rng.integers(8))
-            (folder / file).write_bytes(content)
-            try:
-                readers[file](folder / file)
-                outcomes["read"] += 1
-            except FileError as error:
-                assert "\n" not in str(error).strip(), f"{file}, seed {seed}: more than one line: {error}"
-                outcomes["refused"] += 1
-            except (ValueError, TypeError) as error:
-                raise AssertionError(f"{file}, seed {seed}: {type(error).__name__}: {error}") from error
-            (folder / file).write_bytes(sound[file])
-    return outcomes
-
-
-# All of it
-
-
-def run_fits(first, count, seconds=np.inf):
-    """Check cases until the time is over; return how many, and the seeds and reasons of those that failed."""
-    end, failed = time.monotonic() + seconds, {}
-    for seed in range(first, first + count):
-        if time.monotonic() > end:
-            return seed - first, failed
+def run_forked(function, *arguments):
+    """Return what a function returns in a forked process; if that crashes, an AssertionError with its signal."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
         try:
-            check_fit(seed)
-        except Exception as error:
-            failed[seed] = f"{type(error).__name__}: {error}"
-            print(f"fit {seed}: {failed[seed]}", flush=True)
-    return count, failed
+            with os.fdopen(writer, "wb") as file:
+                pickle.dump(function(*arguments), file)
+            os._exit(0)
+        finally:
+            os._exit(1)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as file:
+        answer = file.read()
+    status = os.waitpid(child, 0)[1]
+    assert answer and status == 0, f"the process ended with status {status}"
+    return pickle.loads(answer)
 
 
-def in_children(what, count, size, seconds=np.inf):
-    """Run cases in other processes, which may crash; return how many were run and what failed."""
-    end, done, failed = time.monotonic() + seconds, 0, {}
-    for first in range(0, count, size):
+def run_cases(check, seeds, end=np.inf):
+    """Check cases until the time is over; return how many, and the reasons of those that failed by seed."""
+    failed, done = {}, 0
+    for seed in seeds:
         if time.monotonic() > end:
             break
-        command = [sys.executable, __file__, what, "--first", str(first), "--count", str(size)]
-        child = subprocess.run(command, capture_output=True, text=True)
-        done += size
-        if child.returncode:
-            failed[first] = f"exit {child.returncode}: {(child.stderr or child.stdout).strip().splitlines()[-1:]}"
-            print(f"{what} from {first}: {failed[first]}", flush=True)
+        try:
+            check(seed)
+        except Exception as error:
+            failed[seed] = f"{type(error).__name__}: {error}"[:300].replace("\n", " ")
+        done += 1
     return done, failed
 
 
-def run_kills(count):
-    """Kill fits at random moments; each ends with the bits of one that was left alone."""
-    sys.path.insert(0, str(ROOT / "tests" / "fit"))
-    from test_resuming import assert_killed_fits_go_on
+def run_fits(first, count):
+    """Check random fits; return how many, and the reasons of those that failed by seed."""
+    return run_cases(check_fit, range(first, first + count))
 
-    with tempfile.TemporaryDirectory() as name:
-        assert_killed_fits_go_on(Path(name), count, 2.0)
-    return count, {}
+
+def parts():
+    """Return the checks by name, with how many cases make up the whole."""
+    import fuzz_files
+
+    return {
+        "kills": (fuzz_files.check_kill, 100),
+        "bytes": (fuzz_files.check_flipped, 2000),
+        "forged": (fuzz_files.check_forged, 2000),
+        "fits": (check_fit, 10_000),
+    }
+
+
+def read_memo():
+    memo = json.loads(MEMO.read_text()) if MEMO.exists() else {}
+    return {name: memo.get(name, {"next": 0, "failed": {}, "commits": {}}) for name in parts()}
+
+
+def run_part(name, memo, end, batch=50):
+    """Go on with one part until it is complete or the time is over; cases that failed before come first."""
+    from common import commit
+
+    check, total = parts()[name]
+    mine = memo[name]
+    again = [int(seed) for seed in mine["failed"]]
+    while time.monotonic() < end and (again or mine["next"] < total):
+        seeds = again or list(range(mine["next"], min(mine["next"] + batch, total)))
+        try:
+            done, failed = run_forked(run_cases, check, seeds, end)
+        except AssertionError as error:
+            done, failed = len(seeds), {seeds[0]: f"{error} in one of the cases up to {seeds[-1]}"}
+        if again:
+            mine["failed"] = {seed: text for seed, text in mine["failed"].items() if int(seed) not in seeds[:done]}
+        else:
+            mine["next"] += done
+            mine["commits"][commit()] = mine["commits"].get(commit(), 0) + done
+        again = []
+        mine["failed"] |= {str(seed): text for seed, text in failed.items()}
+        for seed, text in failed.items():
+            print(f"{name} {seed}: {text}", flush=True)
+        MEMO.write_text(json.dumps(memo, indent=1))
+
+
+def report(memo):
+    """Write the page of what was run; return the number of failures."""
+    from common import table, write
+
+    words = {"kills": "fits killed and resumed", "bytes": "files with flipped bytes", "forged": "forged files"}
+    words |= {"fits": "random fits"}
+    rows = [
+        [
+            words[name],
+            one["next"],
+            parts()[name][1],
+            len(one["failed"]),
+            ", ".join(f"{c} ({n})" for c, n in one["commits"].items()),
+        ]
+        for name, one in memo.items()
+    ]
+    lines = [f"- {name} {seed}: {text}" for name, one in memo.items() for seed, text in one["failed"].items()]
+    head = f"Seed {SEED}, {time.strftime('%Y-%m-%d')}. Cases that failed are repeated with the present code."
+    text = table(["what", "cases", "of", "failed", "commits (cases)"], rows)
+    write("fuzz.md", "make fuzz", ["# Fuzzing", head, text, "\n".join(lines)])
+    return len(lines)
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", nargs="?", default="all", choices=["all", "fits", "bytes"])
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("what", nargs="?", default="all", choices=["all", *parts()])
+    parser.add_argument("--first", type=int, help="run cases from this one, and remember nothing")
+    parser.add_argument("--count", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1800.0, help="time for all of it, about")
     args = parser.parse_args()
-    if args.what == "fits":
-        sys.exit(bool(run_fits(args.first, args.count, args.seconds)[1]))
-    if args.what == "bytes":
-        print(flip_bytes(args.first, args.count))
-        return
-    parts = {"kills": run_kills(100), "flipped bytes": in_children("bytes", 2000, 100, 0.3 * args.seconds)}
-    parts["fits"] = run_fits(args.first, args.count, 0.6 * args.seconds)
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    from common import table, write
-
-    rows = [[what, done, len(failed)] for what, (done, failed) in parts.items()]
-    lines = [f"- {what} {seed}: {text}" for what, (_, failed) in parts.items() for seed, text in failed.items()]
-    head = f"Seed {SEED}, {time.strftime('%Y-%m-%d')}."
-    write("fuzz.md", "make fuzz", ["# Fuzzing", head, table(["what", "cases", "failed"], rows), "\n".join(lines)])
-    sys.exit(bool(lines))
+    if args.first is not None:
+        done, failed = run_cases(parts()[args.what][0], range(args.first, args.first + args.count))
+        print(f"{done} cases", *(f"{seed}: {text}" for seed, text in failed.items()), sep="\n")
+        sys.exit(bool(failed))
+    check_fit(1)  # compiles what the forked processes share
+    memo, end = read_memo(), time.monotonic() + args.seconds
+    for name in parts() if args.what == "all" else [args.what]:
+        run_part(name, memo, end)
+    sys.exit(bool(report(memo)))
 
 
 if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests")]
     main()

@@ -1,21 +1,40 @@
 """A short version of `make fuzz`."""
 
+import os
+
 import fuzz
+import fuzz_files
 import pytest
 
 
 @pytest.mark.slow
 def test_random_fits_agree_with_plain_numpy():
-    assert fuzz.run_fits(0, 150) == (150, {})
+    assert fuzz.run_fits(200_000, 300) == (300, {})
 
 
 @pytest.mark.slow
-def test_files_with_flipped_bytes_are_read_or_refused():
-    assert fuzz.in_children("bytes", 180, 90) == (180, {})
+@pytest.mark.parametrize(
+    ("check", "count"),
+    [(fuzz_files.check_flipped, 170), (fuzz_files.check_forged, 150), (fuzz_files.check_kill, 5)],
+    ids=["flipped", "forged", "killed"],
+)
+def test_files_are_read_or_refused_and_killed_fits_resume(check, count):
+    assert fuzz.run_forked(fuzz.run_cases, check, range(10_000, 10_000 + count)) == (count, {})
 
 
 def test_a_few_random_fits_agree_with_plain_numpy():
     assert fuzz.run_fits(100_000, 8) == (8, {})
+
+
+def test_a_few_damaged_and_forged_files_are_read_or_refused():
+    for check in (fuzz_files.check_flipped, fuzz_files.check_forged):
+        assert fuzz.run_cases(check, range(20_000, 20_020)) == (20, {})
+
+
+def test_a_crash_is_a_failure_and_not_the_end():
+    with pytest.raises(AssertionError, match="ended with status"):
+        fuzz.run_forked(os._exit, 3)
+    assert fuzz.run_forked(sum, [1, 2]) == 3
 
 
 def test_the_oracle_notices_a_wrong_result(monkeypatch):

@@ -587,9 +587,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         header = describe_fit(self.get_params(), job.data, job.modes, job.rng)
         with locked(Path(checkpoint).expanduser()):  # two processes that share a file would spoil each other's steps
             stages = [stage.name for stage in make_plan(job.data, job.settings)]
-            files, state = open_checkpoint(checkpoint, header, job.rng, state, stages)
+            first = state
+            files, state = open_checkpoint(checkpoint, header, job.rng, first, stages)
             with Watch(job.rng, callbacks, files, header) as watch:
-                yield watch, state
+                if state is first or callback is not None:
+                    yield watch, state
+                else:  # an error of the steps is one of the file
+                    with reading(files.path, "checkpoint"):
+                        yield watch, state
 
     def noise_weights(self, X: Any, mode: int | str, *, mask: ArrayLike | None = None) -> dict[str | int, np.ndarray]:
         """Return one over the variance of the noise of each slice along a mode, on average one.

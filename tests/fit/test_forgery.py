@@ -98,6 +98,7 @@ FORGED = {
     "columns of other atoms": (part("Columns", owner=[5, 6, 7]), "its columns belong to other than 3 atoms"),
     "columns along other modes": (part("Columns", boolean_mode=[0, 1, 9]), "its columns belong to other than"),
     "columns of another number": (part("Columns", owner=[0, 1, 2, 2]), "its columns along mode 0 are"),
+    "columns of one atom": (part("Columns", owner={"array": 0}), "not a readable checkpoint"),
     "no parameters": (top(parameters=None), "it has no parameters"),
     "no data": (top(data=3), "it has no data"),
     "no seed": (top(parameters={}), "no random_state"),
@@ -154,6 +155,22 @@ def test_forged_parameters_are_refused_by_the_name_of_the_file(forged, whole, tm
     forge(path, lambda h: h["parameters"].update(forged))
     with pytest.raises(FileError, match=r"fit\.npz: not a readable checkpoint"):
         BMP.resume(path, X)
+
+
+@pytest.mark.parametrize("junk", [None, 5, [], {"tuple": []}, {"tuple": [1, 2]}, {"dict": {}}], ids=str)
+def test_a_finished_fit_without_a_result_is_refused(junk, tmp_path):
+    path = tmp_path / "fit.npz"
+    BMP(1, random_state=0, n_init=1).fit(X, checkpoint=path)
+    forge(path, lambda h: h["state"]["parts"]["done"]["dict"].update(result=junk))
+    with pytest.raises(FileError, match=r"fit\.npz: not a readable checkpoint"):
+        BMP.resume(path, X)
+
+
+def test_an_error_of_a_callback_is_not_one_of_the_file(whole, tmp_path):
+    path = tmp_path / "fit.npz"
+    path.write_bytes(whole)
+    with pytest.raises(ZeroDivisionError):
+        BMP.resume(path, X, callback=lambda progress: 1 / 0)
 
 
 @pytest.mark.parametrize("forged", [{"shape": 3}, {"shape": []}, {"sha256": [[1], [2, 3]]}, {"sha256": []}], ids=str)

@@ -11,6 +11,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from boolcp.fit.state import STOP_REASONS, Pursuit
 from boolcp.io.soundness import check_decomposition, check_finite
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
@@ -36,6 +37,11 @@ def check_place(stage: int, done: dict[str, Any], names: Sequence[str]) -> None:
     due = {"result"} if stage == len(names) else set(names[:stage])  # and what a warm start had before the first stage
     if not 0 <= stage <= len(names) or set(done) & set(names) != due:
         raise ValueError(f"it is at stage {stage} of {len(names)} after {', '.join(done) or 'none'}")
+    if stage == len(names):
+        match done["result"]:
+            case (Pursuit(stop_reason=reason), BooleanCP()) if reason in STOP_REASONS:
+                return
+        raise ValueError("it has no result of a fit")
 
 
 def check_value(value: Any) -> None:
@@ -71,6 +77,8 @@ def check_columns(W: Columns) -> None:
     K, R, N = len(W.boolean_mode), len(W.owner), len(W.matrices)
     if not (((0 <= W.boolean_mode) & (W.boolean_mode < N)).all() and ((0 <= W.owner) & (W.owner < K)).all()):
         raise ValueError(f"its columns belong to other than {K} atoms along {N} modes")
+    if len(set(W.owner.tolist())) < K:
+        raise ValueError(f"one of its {K} atoms has no column")
     for n, A in enumerate(W.matrices):
         check_finite("the columns", A)
         if A.ndim != 2 or A.shape[1] != R:

@@ -4,11 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.result.atoms import BooleanCP
+from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.background import Background
 from boolcp.result.trust import Trust
 
 LARGEST_CERTIFICATE = 1 + 1e-6  # a share of a bound, up to rounding
+LARGEST_NOISE = 1e150  # its square is a number
 NUMBER, NUMBERS = (int, float), [(int, float)]
 # what the parts of a provenance are, as far as others rely on it: a type, or [the type of all items]
 STEP = {"relative_error": NUMBER}
@@ -30,6 +31,7 @@ def check_decomposition(W: BooleanCP) -> BooleanCP:
             raise ValueError(f"the certificate of atom {k} is {atom.certificate:g}, not between 0 and 1")
         for part in (atom.block,) if atom.factors is None else atom.factors:
             check_finite(f"the real part of atom {k}", part)
+        check_shape(k, atom, W.shape)
     for name in ("data_norm2", "data_inner", "data_gram"):
         value = getattr(W, name)
         if value is not None:
@@ -55,10 +57,21 @@ def check_background(background: Background, shape: tuple[int, ...]) -> None:
         check_finite("its background", values)
 
 
+def check_shape(k: int, atom: Atom, shape: tuple[int, ...]) -> None:
+    """Raise a ValueError unless the real part of an atom has the sizes of the other modes."""
+    others = [d for n, d in enumerate(shape) if n != atom.mode]
+    found = atom.block.shape if atom.block is not None else [part.shape for part in atom.factors or ()]
+    due = tuple(others) if atom.block is not None else [(d, atom.rank) for d in others]
+    if found != due:
+        raise ValueError(f"the real part of atom {k} has the shape {found}, not {due}")
+
+
 def check_trust(trust: Trust) -> None:
     """Raise a ValueError unless the measures of trust are numbers, and shares lie between 0 and 1."""
     for values in (*(trust.rise or ()), *(trust.share or ()), *([] if trust.sigma is None else [trust.sigma])):
         check_finite("the confidence of its bits", values)
+    if trust.sigma is not None and not 0 <= trust.sigma <= LARGEST_NOISE:
+        raise ValueError(f"the noise level is {trust.sigma:g}")
     for values in (trust.p_value, trust.p_adjusted, trust.stability):
         if values is not None and not np.all((values >= 0) & (values <= 1)):
             raise ValueError("a p-value or stability is not between 0 and 1")

@@ -1,0 +1,324 @@
+"""Files with flipped bytes and forged content, and fits that are killed: cases of tests/fuzz.py."""
+
+import io
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+import warnings
+import zipfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+SEED = 20261116
+SECONDS = 30  # a file that takes longer to be refused is a failure
+JUNK = [
+    None,
+    True,
+    -1,
+    0,
+    5,
+    1e300,
+    float("nan"),
+    float("inf"),
+    "",
+    "x",
+    "\x00",
+    [],
+    {},
+    [1, "a"],
+    [[1], [2, 3]],
+    {"array": 0},
+]
+JUNK += [
+    {"array": 10**6},
+    {"array": -1},
+    {"type": "State", "parts": {}},
+    {"tuple": 3},
+    {"dict": []},
+    {"dense": {"array": 0}},
+]
+
+
+@cache
+def folder():
+    """Return a folder of one sound file of each format, a result and a checkpoint."""
+    place = Path(tempfile.mkdtemp(prefix="boolcp-fuzz-"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        write_files(place)
+    return place
+
+
+def tensor():
+    from boolcp.datasets import make_boolean_cp
+
+    return make_boolean_cp((6, 7, 8), 2, noise=0.5, random_state=0).X
+
+
+def write_files(place):
+    import h5py
+    import mne
+    import pybv
+    import scipy.io
+    import xarray as xr
+
+    from boolcp import BMP
+    from boolcp.io import save
+
+    X = tensor()
+    np.save(place / "a.npy", X)
+    np.savez(place / "a.npz", X=X)
+    np.savez_compressed(place / "b.npz", X=X)
+    scipy.io.savemat(place / "a.mat", {"X": X, "s": {"label": "text", "c": np.array([1, "b"], dtype=object)}})
+    scipy.io.savemat(place / "b.mat", {"X": X}, do_compression=True)
+    with h5py.File(place / "c.mat", "w", userblock_size=512) as file:
+        file.create_dataset("X", data=X).attrs["MATLAB_class"] = np.bytes_("double")
+    with (place / "c.mat").open("r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
+    with h5py.File(place / "a.h5", "w") as file:
+        file.create_dataset("X", data=X, compression="gzip")
+    labelled = xr.DataArray(X, {"channel": list("abcdef")}, ("channel", "time", "trial"), name="X")
+    labelled.to_netcdf(place / "a.nc", engine="h5netcdf")
+    labelled.to_netcdf(place / "b.nc", engine="scipy")
+    raw = mne.io.RawArray(X[:, :, 0] * 1e-6, mne.create_info(6, 100.0, "eeg"), verbose="ERROR")
+    raw.save(place / "a_raw.fif", verbose="ERROR")
+    info = mne.create_info(7, 100.0, "eeg")
+    mne.EpochsArray(X * 1e-6, info, verbose="ERROR").save(place / "a-epo.fif", verbose="ERROR")
+    options = {"sfreq": 100, "ch_names": list("abcdef"), "events": np.array([[2, 1]])}
+    pybv.write_brainvision(data=X[:, :, 0], **options, fname_base="a", folder_out=str(place))
+    (place / "trials.csv").write_text("trial,condition\n" + "\n".join(f"{n},c{n % 2}" for n in range(8)))
+    model = BMP(2, random_state=0)
+    save(model.fit(X, checkpoint=place / "done.checkpoint"), place / "result.nc", data=X)
+    model.fit(X, checkpoint=place / "begun.checkpoint", callback=lambda progress: progress.stage == "search")
+
+
+def read(path):
+    """Read a file of any kind."""
+    from boolcp import BMP
+    from boolcp.io import load, open_tensor
+    from boolcp.io.results import load_provenance
+
+    if path.suffix == ".checkpoint":
+        model = BMP.resume(path, tensor())
+        return model.decomposition_.summary()
+    if path.name == "result.nc":
+        load_provenance(path)
+        W = load(path)
+        return W.summary(), W._repr_html_(), W.to_tensor(), W.to_xarray()
+    if path.suffix == ".csv":
+        return open_tensor(folder() / "a.nc", trials=path)
+    path = path.with_suffix(".vhdr") if path.suffix in (".vmrk", ".eeg") else path
+    return open_tensor(path)
+
+
+def assert_read_or_refused(content, name):
+    """A file is read, or refused in one line that names it, in time."""
+    from boolcp.io import FileError
+
+    with tempfile.TemporaryDirectory() as here, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if name.startswith("a.v") or name == "a.eeg":
+            for ending in (".vhdr", ".vmrk", ".eeg"):
+                shutil.copy(folder() / f"a{ending}", here)
+        path = Path(here) / name
+        path.write_bytes(content)
+        signal.signal(signal.SIGALRM, give_up)
+        signal.alarm(SECONDS)
+        try:
+            read(path)
+        except FileError as error:
+            text = str(error)
+            assert "\n" not in text.strip() and path.stem.partition(".")[0] in text, f"{name}: {text}"
+        except Exception as error:
+            raise AssertionError(f"{name}: {type(error).__name__}: {error}") from error
+        finally:
+            signal.alarm(0)
+
+
+def give_up(number, frame):
+    raise TimeoutError(f"after {SECONDS} s")
+
+
+def check_flipped(seed):
+    """Read a file with one to three flipped bits."""
+    names = sorted(path.name for path in folder().iterdir() if path.suffix != ".previous")
+    rng = np.random.default_rng([SEED, 1, seed])
+    name = names[seed % len(names)]
+    content = bytearray((folder() / name).read_bytes())
+    for place in rng.integers(len(content), size=rng.integers(1, 4)):
+        content[place] ^= 1 << int(rng.integers(8))
+    assert_read_or_refused(bytes(content), name)
+
+
+# Forged: the file is whole, and what it says is wrong
+
+
+def check_forged(seed):
+    """Read a result or a checkpoint in which one or two things were replaced."""
+    rng = np.random.default_rng([SEED, 3, seed])
+    name = ("result.nc", "done.checkpoint", "begun.checkpoint")[seed % 3]
+    content = (folder() / name).read_bytes()
+    for _ in range(rng.integers(1, 3)):
+        content = forge_result(content, rng) if name == "result.nc" else forge_checkpoint(content, rng)
+    assert_read_or_refused(content, name)
+
+
+def forge_result(content, rng):
+    """Replace an attribute or a variable of a result."""
+    import h5py
+
+    buffer = io.BytesIO(content)
+    with h5py.File(buffer, "r+") as file:
+        if rng.random() < 0.5:
+            name = str(rng.choice(sorted(file.attrs)))
+            value = file.attrs[name]
+            if name in ("provenance", "names", "dims"):
+                value = json.dumps(spoiled(json.loads(value), rng))
+            else:
+                value = [b"", "x", -1, 5, np.nan, 1e300, np.zeros(3), "[]"][rng.integers(8)]
+            file.attrs[name] = value
+        else:
+            name = str(rng.choice(sorted(name for name in file if isinstance(file[name], h5py.Dataset))))
+            forge_variable(file, name, rng)
+    return buffer.getvalue()
+
+
+def forge_variable(file, name, rng):
+    values = file[name][()]
+    kind = rng.integers(6)
+    if kind == 0 or values.dtype.kind not in "fiu":
+        del file[name]
+    elif kind < 4 and values.ndim:
+        flat = values.reshape(-1).copy()
+        junk = [0, -1, 7, 1] if values.dtype.kind in "iu" else [np.nan, np.inf, -1.0, 5.0, 0.5, 1e30, 0.0]
+        flat[rng.random(len(flat)) < rng.choice([0.1, 1.0])] = rng.choice(junk)
+        file[name][...] = flat.reshape(values.shape)
+    else:
+        attributes = dict(file[name].attrs)
+        del file[name]
+        file[name] = [values.astype("S8"), values[..., :-1] if values.ndim else 3, np.float64(2.0)][rng.integers(3)]
+        for key in ("_Netcdf4Dimid",):
+            if key in attributes:
+                file[name].attrs[key] = attributes[key]
+
+
+def forge_checkpoint(content, rng):
+    """Replace a node of the header or spoil an array of a checkpoint, and sign it again."""
+    from boolcp.fit.checkpoint import HEADER, N_DIGEST, digest_of
+
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    arrays = sorted(set(members) - {HEADER})
+    if rng.random() < 0.7:
+        header = json.loads(members[HEADER])
+        part = str(rng.choice(["state", "state", "state", "parameters", "data", "random_state"]))
+        header[part] = spoiled(header[part], rng)
+        members[HEADER] = json.dumps(header).encode()
+    else:
+        name = str(rng.choice(arrays))
+        members[name] = spoiled_array(members[name], rng)
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, member in members.items():
+            archive.writestr(name, member)
+        archive.comment = b"0" * N_DIGEST
+    digest = digest_of(buffer)
+    buffer.seek(-N_DIGEST, os.SEEK_END)
+    buffer.write(digest)
+    return buffer.getvalue()
+
+
+def spoiled_array(content, rng):
+    values = np.load(io.BytesIO(content))
+    kind = rng.integers(5)
+    if kind == 0:
+        values = values[..., :-1] if values.ndim else values
+    elif kind == 1:
+        values = np.full_like(
+            values, rng.choice([0, 1, -1, 7]) if values.dtype.kind != "f" else rng.choice([np.nan, 1e300, 0])
+        )
+    elif kind == 2:
+        values = values.astype(str(rng.choice(["f4", "i8", "?", "U4", "c16"])))
+    elif kind == 3:
+        values = values[None]
+    else:
+        values = rng.permutation(values.ravel()).reshape(values.shape)
+    buffer = io.BytesIO()
+    np.save(buffer, values)
+    return buffer.getvalue()
+
+
+def spoiled(tree, rng):
+    """Return a tree of JSON in which one node is replaced or removed."""
+    places = []
+
+    def walk(node, way):
+        items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+        for key, value in items:
+            places.append((*way, key))
+            walk(value, (*way, key))
+
+    walk(tree, ())
+    if not places:
+        return JUNK[rng.integers(len(JUNK))]
+    tree = json.loads(json.dumps(tree))
+    *way, key = places[rng.integers(len(places))]
+    node = tree
+    for step in way:
+        node = node[step]
+    if rng.random() < 0.2:
+        del node[key]
+    else:
+        node[key] = JUNK[rng.integers(len(JUNK))]
+    return tree
+
+
+# Kills
+
+
+@cache
+def whole():
+    """Return a tensor, the fit that was left alone, and its seconds."""
+    import boolcp.fit.watch
+    from boolcp import BMP
+    from boolcp.datasets import make_boolean_cp
+
+    boolcp.fit.watch.INTERVAL, boolcp.fit.watch.SHARE = 0.0, np.inf  # a checkpoint after every step
+    X = make_boolean_cp((8, 9, 10), 2, noise=1.0, random_state=0).X
+    with tempfile.TemporaryDirectory() as here:
+        start = time.monotonic()
+        model = BMP(2, random_state=0, n_init=3).fit(X, checkpoint=Path(here) / "fit.npz")
+    return X, model.decomposition_, time.monotonic() - start
+
+
+def check_kill(seed):
+    """Kill a fit at a random moment, some of them twice; what is left is whole, and the end is that of a whole fit."""
+    from boolcp import BMP
+    from boolcp.fit.checkpoint import Checkpoint, read_archive
+
+    X, due, seconds = whole()
+    rng = np.random.default_rng([SEED, 4, seed])
+    with tempfile.TemporaryDirectory() as here:
+        path = Path(here) / "fit.npz"
+        for _ in range(rng.integers(1, 3)):
+            child = os.fork()
+            if child == 0:
+                BMP(2, random_state=0, n_init=3).fit(X, checkpoint=path)
+                os._exit(0)
+            time.sleep(rng.uniform(0, seconds))
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            files = Checkpoint(path)
+            for left in (files.path, files.previous):
+                assert not left.exists() or read_archive(left)
+        W = BMP(2, random_state=0, n_init=3).fit(X, checkpoint=path).decomposition_
+        names = sorted(one.name for one in Path(here).iterdir())
+        assert len(names) <= 3, names  # the file, the one before it, one that was being written
+    assert np.array_equal(W.weights, due.weights), "other weights"
+    for a, b in zip(W.atoms, due.atoms, strict=True):
+        assert a.mode == b.mode and np.array_equal(a.z, b.z), "other bits"
