@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
 
-.PHONY: demo test test-all test-versions test-lowest coverage fuzz lint types bench reproduce docs clean
+.PHONY: demo test test-all test-versions test-extras test-lowest coverage fuzz lint types bench reproduce docs clean
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)
@@ -50,10 +50,26 @@ coverage: $(VENV)/dev.stamp
 	$(BIN)/python -m coverage run --append -m pytest --doctest-modules tests src/boolcp
 	$(BIN)/python -m coverage report
 
-# every Python that is there, each in an environment of its own
+# every Python that is there, on the path or of pyenv, each in an environment of its own
+PYENV_ROOT ?= $(HOME)/.pyenv
 test-versions:
-	set -e; for version in 3.11 3.12 3.13 3.14; do \
-	  if python$$version -c "" 2>/dev/null; then $(MAKE) test PYTHON=python$$version VENV=.venv-$$version; else echo "no Python $$version"; fi; done
+	set -e; for version in 3.11 3.12 3.13 3.14; do found=""; \
+	  for python in python$$version $$(ls -d $(PYENV_ROOT)/versions/$$version.*/bin/python 2>/dev/null); do \
+	    if $$python -c "" 2>/dev/null; then found=$$python; break; fi; done; \
+	  if [ -n "$$found" ]; then $(MAKE) test PYTHON=$$found VENV=.venv-$$version; else echo "no Python $$version"; fi; done
+
+# wheel and source; the wheel outside the clone without extras, with each alone and with all of them, and its demo
+EXTRAS := plot report labels files dask cluster mne bids nwb interop cli baselines experiments all
+test-extras: $(VENV)/pip.stamp
+	rm -rf dist
+	$(BIN)/python -m pip install --quiet "build>=1.2"
+	$(BIN)/python -m build --outdir dist
+	set -e; here=$$(mktemp -d); trap 'rm -rf "$$here"' EXIT; cp tests/try_wheel.py "$$here"; wheel=$$(ls $(CURDIR)/dist/*.whl); \
+	for extra in "" $(EXTRAS); do \
+	  $(PYTHON) -m venv --clear "$$here/venv"; \
+	  "$$here/venv/bin/python" -m pip install --quiet "$$wheel$${extra:+[$$extra]}"; \
+	  (cd "$$here" && MPLBACKEND=agg PYTHONPATH= "$$here/venv/bin/python" try_wheel.py $$extra); done; \
+	(cd "$$here" && PYTHONPATH= "$$here/venv/bin/boolcp" demo --force)
 
 # the lowest versions of all direct dependencies
 test-lowest:

@@ -121,11 +121,11 @@ def draw_parameters(X, mask, weights, rng):
         "random_state": int(rng.integers(1000)),
     }
     known = inspect.signature(BMP).parameters
-    is_plain = mask is None and weights is None and parameters["refine"]
+    is_plain = weights is None and parameters["refine"]
     draw = rng.random()
     if "background" in known:
         can = is_plain and rank in (1, "auto") and draw < 0.15
-        parameters["background"] = ["auto", 1][int(rng.integers(2))] if can else None
+        parameters["background"] = ["auto", "auto", 1][int(rng.integers(3 if mask is None else 2))] if can else None
     return parameters
 
 

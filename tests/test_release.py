@@ -6,6 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from try_wheel import BRINGS
 
 import boolcp
 
@@ -35,6 +36,14 @@ def test_the_conda_recipe_needs_what_the_package_needs():
     recipe = re.findall(r"^    - (\S+) (>=\S+)$", text("conda/recipe.yaml"), re.MULTILINE)
     needed = {*PROJECT["project"]["dependencies"], f"python{PROJECT['project']['requires-python']}"}
     assert {f"{name}{version}" for name, version in recipe} == needed
+
+
+def test_every_extra_is_tried_alone_and_every_tested_python_is_named():
+    extras = set(PROJECT["project"]["optional-dependencies"])
+    assert extras == set(re.search(r"^EXTRAS := (.+)$", text("Makefile"), re.MULTILINE)[1].split()) == set(BRINGS)
+    tested = re.search(r"python: \[(.+)\]", text(".github/workflows/ci.yml"))[1].replace('"', "").split(", ")
+    named = [name.rpartition(" ")[2] for name in PROJECT["project"]["classifiers"] if "Python :: 3." in name]
+    assert named == tested
 
 
 def test_actions_are_pinned_and_call_targets_that_exist():
