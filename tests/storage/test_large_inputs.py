@@ -200,7 +200,7 @@ def test_integers_take_the_memory_of_the_floats_they_become(tmp_path, monkeypatc
     assert variables.is_left(SHAPE, "int16", "auto") and not variables.is_left(SHAPE, "float32", "auto")
     array = da.ones(SHAPE, dtype=np.int8)
     with pytest.raises(MemoryError, match=f"the tensor in memory, with copies {3 * needed / 1000:.3g} kB"):
-        BMP(2, refine=False, max_memory=3 * needed - 1).fit(array)
+        BMP(2, compression=False, max_memory=3 * needed - 1).fit(array)
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_contraction_is_joined_rather_than_summed(chunks, limit, cut, rng, mon
     data = LazyTensor(source, Facts(np.sum(X**2), [], {}, Passes()), limit)
     data.wanted, cuts = (2,), []
     monkeypatch.setattr(LazyTensor, "_pass", lambda self, mode, *rest: cuts.append(mode) or _pass(self, mode, *rest))
-    np.testing.assert_allclose(data.contract(0, Z), np.einsum("ijk,il->ljk", X, Z))
+    np.testing.assert_allclose(data._contract(0, Z, [2]), np.einsum("ijk,il->ljk", X, Z))
     np.testing.assert_allclose(data.gram(2), np.einsum("ijk,ijl->kl", X, X))
     assert cuts == [cut]  # not 0, unless slabs along 1 do not fit
 

@@ -281,24 +281,16 @@ def test_fit_path_is_the_same():
         np.testing.assert_allclose(found.to_tensor(), expected.to_tensor(), atol=1e-8)
 
 
-@pytest.mark.parametrize("options", [{"atom_rank": None}, {"refine": False}, {"compression": False}])
-def test_other_parameters_load_the_array_if_it_fits(options):
-    X = make_boolean_cp((12, 30, 10), 2, noise=0.5, random_state=1).X
+@pytest.mark.parametrize(("shape", "options"), [((12, 30, 10), {"compression": False}), ((12, 30), {})])
+def test_small_and_uncompressed_tensors_are_loaded_if_they_fit(shape, options):
+    X = make_boolean_cp(shape, 2, noise=0.5, random_state=1).X
     array = da.from_array(X, chunks=7)
     model = BMP(2, random_state=0, **options)
     np.testing.assert_allclose(
         model.fit(array).decomposition_.to_tensor(), model.fit(X).decomposition_.to_tensor(), atol=1e-8
     )
-    with pytest.raises(MemoryError, match=r"the tensor in memory.*max_memory is 50 kB.*atom_rank other than None"):
-        model.set_params(max_memory="50kB").fit(array)
-
-
-def test_matrices_are_loaded():
-    X = make_boolean_cp((12, 30), 2, noise=0.5, random_state=1).X
-    model = BMP(2, random_state=0)
-    np.testing.assert_allclose(
-        model.fit(da.from_array(X, chunks=7)).decomposition_.to_tensor(), model.fit(X).decomposition_.to_tensor()
-    )
+    with pytest.raises(MemoryError, match=r"the tensor in memory.*max_memory is 5 kB.*compression=True"):
+        model.set_params(max_memory="5kB").fit(array)
 
 
 # what a model does with new data

@@ -81,8 +81,17 @@ def steepest_atom(
     value = score_value(descent, int(z.sum()), criterion)
     certificate = min(value / solution.bound, 1.0) if solution.bound else float("nan")  # None or 0: no proof
     if others:
-        V = tuple(U @ A for U, A in zip(others, V, strict=True))
+        V = expanded(V, others)
     return Candidate(make_atom(mode, z, V, certificate), descent, value)  # line 8
+
+
+def expanded(V: Real, bases: Sequence[np.ndarray]) -> Real:
+    """Return a real part in the coordinates of bases as one over the entries."""
+    if isinstance(V, tuple):
+        return tuple(U @ A for U, A in zip(bases, V, strict=True))
+    for at, U in enumerate(bases):
+        V = np.moveaxis(np.tensordot(V, U, axes=([at], [1])), -1, at)
+    return V
 
 
 def best_of_all(residual: Tensor, mode: int) -> np.ndarray:

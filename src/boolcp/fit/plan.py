@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.fit import certify, impute
+from boolcp.fit import certify, impute, in_passes
 from boolcp.fit.atom_search import greedy_atom_search
 from boolcp.fit.background import without
 from boolcp.fit.beside import lowest, settled, simplify_beside, with_background
@@ -106,16 +106,22 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
         *base, _ = make_plan(data, atoms_alone(settings))
         plain = Stage("beside", beside_stage), Stage("ranks", ranks_stage), Stage("blocks", rival_stage)
         return *base, Stage("noise", noise_stage), *plain, Stage("simple", plain_stage), result
+    core, full = Stage("core", core_stage, improves=False), Stage("full", full_stage, improves=False)
     if not settings.refine:
-        return Stage("pursuit", published_stage), result
+        published = Stage("pursuit", published_stage)
+        return (core, published, full, result) if data.n_passes else (published, result)
     if settings.atom_rank is None or data.ndim == 2:
-        return Stage("pursuit", block_stage), result
-    is_auto, noise = settings.atom_rank == "auto" and takes_blocks(data), Stage("noise", noise_stage)
-    core, pursuit = Stage("core", core_stage, improves=False), Stage("pursuit", pursuit_stage)
+        blocks = Stage("pursuit", block_stage)
+        return (core, blocks, full, result) if data.n_passes else (blocks, result)
+    takes_any = takes_blocks(data) or in_passes.has_room_for_blocks(data, settings)
+    is_auto, noise = settings.atom_rank == "auto" and takes_any, Stage("noise", noise_stage)
+    pursuit = Stage("pursuit", pursuit_stage)
     starts = Stage("start", start_stage), Stage("search", search_stage)
     if data.is_complete:
+        ranks: tuple[Stage, ...]
         ranks = noise, Stage("ranks", ranks_stage), Stage("blocks", competing_stage), Stage("simple", simple_stage)
         refined = core, pursuit, *starts, Stage("polish", polish_stage), Stage("last", last_stage)
+        ranks = (*ranks, full) if data.n_passes else ranks
         return *refined, *(ranks if is_auto else ()), result
     path = Stage("path", path_stage, improves=False)
     stages: tuple[Stage, ...] = (
@@ -173,6 +179,11 @@ def small_of(job: Job, state: State) -> Storage:
     return complete_tensor(job.data, 0, False) if small is None else small
 
 
+def searched(job: Job, state: State) -> Storage:
+    """Return the tensor on which blocks and Algorithm 1 are run: the data, or their core if they are read in passes."""
+    return small_of(job, state) if job.data.n_passes else job.data
+
+
 def begun(state: State, earlier: str = "earlier") -> Pursuit | None:
     """Return the pursuit to continue: this fit's, or that of the fit before it (`warm_start`)."""
     return state.done.get(earlier) if state.here is None else state.here
@@ -199,16 +210,14 @@ def told(job: Job, tensor: Storage, pursuits: Iterator[Pursuit], name: str = "pu
 
 def published_stage(job: Job, state: State) -> Iterator[Step]:
     """Find atoms on the data itself, the weights corrected after each: Algorithm 1 as printed."""
-    s = job.settings
+    s, data = job.settings, searched(job, state)
     options: dict[str, Any] = {
         "atom_rank": 1 if s.atom_rank == "auto" else s.atom_rank,
         "criterion": s.criterion,
-        "certify": s.certify,
+        "certify": s.certify and data is job.data,
     }
-    steps = boolean_matching_pursuit(
-        job.data, s.n_atoms, job.modes, job.rng, start=begun(state), tol=job.tol, **options
-    )
-    return told(job, job.data, steps)
+    steps = boolean_matching_pursuit(data, s.n_atoms, job.modes, job.rng, start=begun(state), tol=job.tol, **options)
+    return told(job, data, steps)
 
 
 def block_stage(job: Job, state: State) -> Iterator[Step]:
@@ -216,8 +225,8 @@ def block_stage(job: Job, state: State) -> Iterator[Step]:
 
     The block of a matrix is one column, and of rank one. With missing entries the sweeps over columns serve it.
     """
-    s, data = job.settings, job.data
-    options: dict[str, Any] = {"start": begun(state), "tol": job.tol, "certify": s.certify}
+    s, data = job.settings, searched(job, state)
+    options: dict[str, Any] = {"start": begun(state), "tol": job.tol, "certify": s.certify and data is job.data}
     if data.ndim == 2 and not data.is_complete:
         steps = boolean_matching_pursuit(data, s.n_atoms, job.modes, job.rng, polishes=True, **options)
     else:
@@ -370,11 +379,13 @@ def ridge_stage(job: Job, state: State) -> Iterator[Step]:
 
 def noise_stage(job: Job, state: State) -> Iterator[Step]:
     """Yield the noise level if the refined atoms of rank one leave more than noise, and blocks are worth a trial."""
-    W, data, sigma = base_atoms(job, state), job.data, job.settings.sigma
+    W, data, sigma = base_atoms(job, state), searched(job, state), job.settings.sigma
     residual = data.residual(by_size(W))  # in this order its products are known
-    if residual.squared_norm <= NOISELESS * data.squared_norm:
+    left = in_passes.left_over(data, W) if data.is_compressed else residual.squared_norm
+    if left <= NOISELESS * data.squared_norm:
         return
-    if not isinstance(job.settings.background, int) and is_noise(residual):
+    is_rest = partial(in_passes.leaves_noise, data, W) if data.is_compressed else partial(is_noise, residual)
+    if not isinstance(job.settings.background, int) and is_rest():
         return
     if sigma is None:
         sigma = noise_level(data) if data.is_complete else impute.noise_of_filled(data, impute.fill(data, W))
@@ -391,7 +402,8 @@ def ranks_stage(job: Job, state: State) -> Iterator[Step]:
     """Back-fit the refined atoms of rank one, and let the noise choose their ranks."""
     sigma, found = state.done["noise"], reached(job, state) if "core" in state.done else None
     if sigma is not None and found is not None and job.settings.atom_rank == AUTO and job.data.is_complete:
-        yield backfit_ranks(job.data, found.to_decomposition(), job.modes, job.rng, sigma, tol=job.tol), None
+        data = searched(job, state)
+        yield backfit_ranks(data, found.to_decomposition(), job.modes, job.rng, sigma, tol=job.tol), None
 
 
 def competing_stage(job: Job, state: State) -> Iterator[Step]:
@@ -401,9 +413,8 @@ def competing_stage(job: Job, state: State) -> Iterator[Step]:
         return
     options: dict[str, Any] = {"tol": job.tol, "certify": False, "criterion": s.criterion}
     options |= {"atom_rank": "auto", "sigma": sigma, "start": begun(state, "earlier blocks")}
-    yield from told(
-        job, job.data, block_pursuit(job.data, n_wanted(job, state), job.modes, job.rng, **options), "blocks"
-    )
+    data = searched(job, state)
+    yield from told(job, data, block_pursuit(data, n_wanted(job, state), job.modes, job.rng, **options), "blocks")
 
 
 def simple_stage(job: Job, state: State) -> Iterator[Step]:
@@ -411,7 +422,31 @@ def simple_stage(job: Job, state: State) -> Iterator[Step]:
     sigma, solution = state.done["noise"], reached(job, state)
     better = None if sigma is None or solution is None else lower_risk(job.data, state.done, solution)
     if better is not None:
-        yield simplify(job.data, better[1], job.modes, job.rng, sigma, tol=job.tol), None
+        yield simplify(searched(job, state), better[1], job.modes, job.rng, sigma, tol=job.tol), None
+
+
+def full_stage(job: Job, state: State) -> Iterator[Step]:
+    """Give atoms that were found on the core of data that are read in passes the real parts of the full data."""
+    s, data, done = job.settings, job.data, state.done
+    pursuit = done["pursuit"]
+    if not s.refine:
+        found = in_passes.rebuilt(data, pursuit, s, job.rng)
+        yield (found, found.W), None
+        return
+    sigma, V = done.get("noise"), pursuit.W
+    if "noise" in done:
+        solution = reached(job, state)
+        better = None if sigma is None or solution is None else lower_risk(data, done, solution)
+        if better is None:
+            return
+        pursuit, V = better if done["simple"] is None else (better[0], done["simple"])
+    if V.n_atoms:
+        V = in_passes.refitted(data, V, job.modes, job.rng, s, sigma, job.tol)
+        V = by_size(V) if "noise" in done else V
+        pursuit = in_passes.ended_with(pursuit, V, data.squared_norm)
+        if s.certify and not V.is_block:
+            V = certify.certify(data, V, certify.left_out_weights(V))
+    yield (pursuit, V), None
 
 
 def filled_stage(job: Job, state: State) -> Iterator[Step]:
@@ -559,6 +594,8 @@ def agreement(state: State, W: BooleanCP) -> tuple[int, int]:
 def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
     """Return the pursuit and the decomposition of all stages."""
     done, data, s = state.done, job.data, job.settings
+    if done.get("full") is not None:
+        return done["full"]
     if "core" not in done:
         pursuit = done["pursuit"]
         return pursuit, pursuit.W
@@ -704,14 +741,18 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage
         limit_of = LONG if settings.certify else SMALL
         wanted = [n for n in asked if X.shape[n] <= limit_of]
         source = make_source(X, mask, max_memory, n_columns)
-        check_fit(source, limit, n_columns, rank, wanted)
+        is_block = settings.atom_rank is None and X.ndim > 2
+        more = {"dense blocks": in_passes.block_bytes(source.shape, settings.n_atoms)} if is_block else {}
+        check_fit(source, limit, n_columns, rank, wanted, more=more)
         data = look_at(source, limit, rank=rank, wanted=wanted)
         if not data.is_complete:
             check_fit(source, limit, n_columns, rank, wanted, is_complete=False)
-        return data
+        if data.is_complete or not (is_block or X.ndim == 2):
+            return data
     advice = (
-        "A tensor stays out of memory with refine=True, compression=True, atom_rank other than None and three or more "
-        "modes, not all of them short; otherwise it is loaded. Change these parameters, or raise max_memory."
+        "A tensor stays out of memory with compression=True, unless it is small or compresses poorly. If entries are "
+        "missing, it also needs three or more modes and an atom_rank other than None. Otherwise it is loaded: change "
+        "these parameters, or raise max_memory."
     )
     needed = 3 * float_bytes(X.shape, X.dtype)
     check_memory({"the tensor in memory, with copies": needed}, limit, advice)
@@ -720,7 +761,6 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage
 
 def is_few_passes(settings: Settings, shape: tuple[int, ...]) -> bool:
     """Return True if a fit reads a tensor that is not in memory only a few times."""
-    is_default = settings.refine and settings.atom_rank is not None and settings.compression
     rank = settings.n_columns + EXTRA_RANK
     is_small = not is_long(max(shape)) and max(shape) ** 2 > math.prod(shape)  # one short mode, and less of all others
-    return is_default and len(shape) > 2 and not is_small and is_compressible(shape, rank)
+    return settings.compression and not is_small and is_compressible(shape, rank)

@@ -11,7 +11,7 @@ from boolcp.checks import check_largest
 from boolcp.memory import check_memory, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage import questions
-from boolcp.storage.dense import Contracted, DenseTensor, Difference, reduce_in_memory
+from boolcp.storage.dense import Contracted, DenseTensor, Difference
 from boolcp.storage.protocol import CompleteStorage, Decide, Factors, LazyStorage, ObservedStorage, Storage, Tensor
 from boolcp.storage.sketch import compress_in_passes, first_questions, is_sketched, random_block, width
 from boolcp.storage.slabs import SPLIT, Answer, Question, View, part_of, run_pass
@@ -20,6 +20,7 @@ from boolcp.storage.tucker import compress, first_gram, is_compressible
 
 ROWS_PER_ATOM = 8  # rows of a slab for each atom, if that is not too many; not tuned
 MAX_BLOCKS = 4  # how much larger than usual a slab may be for that; not tuned
+MANY = 32  # answers of one size that may be kept; not tuned
 SMALL = 200  # rows of a Gram matrix that helps to identify the data; not tuned
 RECHUNK = (
     "Rechunk X to be short along mode {mode} and whole along the others, as in X.rechunk({{{mode}: {rows}}}), or store "
@@ -59,6 +60,7 @@ class SlabTensor(Tensor):
         self.view = View() if view is None else view
         self.wanted: tuple[int, ...] = ()  # Gram matrices that the next pass along a different mode brings
         self._grams = facts.grams
+        self._contracted: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # (Z, answer) of the last contraction by mode
         self._products: list[tuple[Factors, Factors]] = []  # (factors, MTTKRP of each mode) of the last questions
 
     @cached_property
@@ -114,9 +116,17 @@ class SlabTensor(Tensor):
         return mode in self._grams or self._fits(self.direction(avoid=mode))
 
     def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
-        """Return sum_i X[.., i, ..] Z[i, k], (K, other modes); the pass brings the Gram matrices still wanted."""
+        """Return sum_i X[.., i, ..] Z[i, k], (K, other modes); the last answer for each mode is kept if it is small."""
         Z = np.asarray(Z, dtype=self.dtype)
-        pending = [n for n in self.wanted if n not in self._grams]
+        if mode in self._contracted and np.array_equal(self._contracted[mode][0], Z):
+            return self._contracted[mode][1]
+        blocks = self._contract(mode, Z, [])
+        if MANY * blocks.nbytes <= self.limit:
+            self._contracted[mode] = Z, blocks
+        return blocks
+
+    def _contract(self, mode: int, Z: np.ndarray, pending: list[int]) -> np.ndarray:
+        """Return a contraction; the pass brings the pending Gram matrices."""
         avoid = pending[0] if pending else None
         # answers of slabs along a different mode are joined; those along `mode` are summed, each as large as the sum
         cuts = [cut for cut in (self.direction(avoid, mode), self.direction(avoid)) if self._fits(cut)]
@@ -134,12 +144,15 @@ class SlabTensor(Tensor):
     def reduced(self, mode: int, U: np.ndarray) -> CompleteStorage:
         """Return the tensor contracted with the columns of U along one mode, which stays in its place.
 
-        It is in memory if it takes at most a quarter of the limit, or if only one mode is left to cut along.
+        It is in memory if it takes at most a quarter of the limit, or if only one mode is left to cut along; then the
+        pass brings the Gram matrices still wanted.
         """
         shape = tuple(U.shape[1] if n == mode else d for n, d in enumerate(self.shape))
         is_last = mode == self.direction() or self.ndim - len(self.view.bases) <= 2
         if is_last or 4 * np.prod(shape, dtype=float) * self.dtype.itemsize <= self.limit:
-            return reduce_in_memory(self, mode, U)
+            pending = [n for n in self.wanted if n not in self._grams]
+            blocks = self._contract(mode, np.asarray(U, dtype=self.dtype), pending)
+            return DenseTensor(np.ascontiguousarray(np.moveaxis(blocks, 0, mode)))
         view = replace(self.view, bases=(*self.view.bases, (mode, np.asarray(U, dtype=self.dtype))))
         return LazyTensor(self.source, replace(self.facts, grams={}), self.limit, view, shape)
 
@@ -395,9 +408,19 @@ def check_slabs(source: Source, mode: int, limit: int) -> None:
 
 
 def check_fit(
-    source: Source, limit: int, n_atoms: int, rank: int, wanted: Sequence[int] = (), *, is_complete: bool = True
+    source: Source,
+    limit: int,
+    n_atoms: int,
+    rank: int,
+    wanted: Sequence[int] = (),
+    *,
+    is_complete: bool = True,
+    more: Mapping[str, float] | None = None,
 ) -> None:
-    """Raise a MemoryError if a fit of `n_atoms` atoms, with `rank` directions per mode, does not fit in the limit."""
+    """Raise a MemoryError if a fit of `n_atoms` atoms, with `rank` directions per mode, does not fit in the limit.
+
+    `more` is what else the model needs, in bytes.
+    """
     sizes, item = np.array(source.shape, dtype=float), source.dtype.itemsize
     cut, n_copies = int(np.argmax(sizes)), n_threads() + SPLIT
     ranks = np.minimum(sizes, width(rank) if is_sketched(source.shape, rank, cut) else rank)
@@ -413,6 +436,7 @@ def check_fit(
         needs["the tensor contracted with a factor"] = n_copies * n_atoms * others * item
     else:
         needs["normal equations of the rows"] = 16 * float(sizes.max()) * n_atoms**2
+    needs |= more or {}
     advice = "Ask for fewer atoms (n_atoms), raise max_memory, or use a machine or a cluster with more memory."
     if 2 * needs["Gram matrices"] > sum(needs.values()) and len(wanted) > 1:
         advice = "Most Gram matrices serve the certificates: certify=False needs the smallest one only. " + advice

@@ -128,11 +128,13 @@ class TuckerTensor(CompleteStorage):
         """Return the tensor X^ - W."""
         return Difference(self, W)
 
-    def inner_residual(self, W: BooleanCP) -> "TuckerTensor":
-        """Return X^ - W projected onto the bases, which has a core of the same size.
+    def inner_residual(self, W: BooleanCP) -> "TuckerTensor | Difference":
+        """Return X^ - W projected onto the bases, which has a core of the same size; not of dense blocks.
 
         The part of W outside the bases is what X^ lost in the compression: the residual of X does not contain it.
         """
+        if W.is_block:
+            return self.residual(W)
         first, *others = self.coordinates(W.matrices)
         W_core = (first * W.column_weights) @ khatri_rao(others).T
         core = DenseTensor(self.core.to_array() - W_core.reshape(self.core.shape))

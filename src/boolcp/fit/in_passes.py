@@ -1,0 +1,133 @@
+"""Models beyond refined columns on data that are read in passes: bits from the core, real parts from the full data.
+
+Algorithm 1 and back-fitting ask for a contraction with every new guess of the bits: far too many passes. So they run on
+the compressed tensor. Given their bits, few contractions of the full tensor hold all that the real parts depend on.
+"""
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from boolcp.fit.atom_search import make_atom, real_part
+from boolcp.fit.blocks import BlockRule, Run, assess, in_order, noise_rule, terms_of
+from boolcp.fit.finish import fit_weights
+from boolcp.fit.polish import polish
+from boolcp.fit.ranks import RARE
+from boolcp.fit.shrinkage import noise_edge
+from boolcp.fit.state import Pursuit, Settings, record
+from boolcp.fit.weights import NormalEquations, atom_products
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.columns import to_columns
+from boolcp.storage import TuckerTensor
+from boolcp.storage.long import n_columns
+from boolcp.storage.protocol import Storage
+
+N_COPIES = 8  # of all blocks that back-fitting holds; not tuned
+
+
+def block_bytes(shape: tuple[int, ...], n_atoms: int) -> float:
+    """Return the memory of the blocks in the course of a fit."""
+    return 8 * N_COPIES * n_atoms * float(np.prod(shape, dtype=float)) / min(shape)
+
+
+def has_room_for_blocks(data: Storage, settings: Settings) -> bool:
+    """Return True if blocks may be tried on complete data that are read in passes: on their core, within the memory."""
+    limit = getattr(data, "limit", 0) if data.n_passes else 0
+    return data.is_complete and block_bytes(data.shape, settings.n_atoms) <= limit
+
+
+def left_over(small: Storage, W: BooleanCP) -> float:
+    """Return |X - W|^2 of a compressed tensor, without what W has beyond its bases."""
+    return max(small.left_out, 0.0) + small.inner_residual(W).squared_norm
+
+
+def leaves_noise(small: Storage, W: BooleanCP) -> bool:
+    """Return True if no unfolding of what W leaves of a compressed tensor has a singular value above the edge of noise.
+
+    The unfolding of the full tensor has more columns, each of which adds noise to all directions alike.
+    """
+    left, size = cast(TuckerTensor, small.inner_residual(W)).core, float(np.prod(small.shape, dtype=float))
+    variance = left_over(small, W) / size
+    for mode, d in enumerate(small.shape):
+        c = n_columns(small, mode)
+        added = variance * (c - n_columns(left, mode))
+        largest = float(np.linalg.eigvalsh(left.gram(mode))[-1]) + added
+        if largest > variance * noise_edge(max(d, c), min(d, c), RARE) ** 2:
+            return False
+    return True
+
+
+def rebuilt(data: Storage, pursuit: Pursuit, settings: Settings, rng: np.random.Generator) -> Pursuit:
+    """Return the pursuit of Algorithm 1 with the same bits, its real parts and weights those of the full data.
+
+    Each real part is that of (X - W) x_n z, and X x_n z of all atoms takes one pass for each mode. With missing entries
+    each atom takes three passes.
+    """
+    contracted = bits_contracted(data, pursuit.W)
+    atom_rank = settings.atom_rank if isinstance(settings.atom_rank, int | None) else 1
+    known: dict[str, Any] = {"data_norm2": data.squared_norm, "data_inner": np.zeros(0)}
+    W = BooleanCP(data.shape, **known, data_gram=None if data.is_complete else np.zeros((0, 0)))
+    path, history, system = [W], [], NormalEquations()
+    for atom, old in zip(pursuit.W.atoms, pursuit.history, strict=True):
+        B, z = contracted[len(W.atoms)], atom.z[:, None].astype(float)
+        left = B - W.contract(atom.mode, z)[0] if data.is_complete else data.residual(W).contract(atom.mode, z)[0]
+        V = real_part(left, atom_rank, rng)
+        if V is None:
+            break
+        new = make_atom(atom.mode, atom.z, V)
+        inner, size = atom_products(data, W.atoms, new)
+        longer = system.extend(inner, size, float(np.vdot(B, dense_part(new))))
+        if longer is None:
+            break
+        system, weights = longer, longer.solve()
+        W = replace(W, atoms=(*W.atoms, new), weights=weights, data_inner=system.rhs)
+        W = W if data.is_complete else replace(W, data_gram=system.gram)
+        path.append(W)
+        history.append(record(new, system.error(data.squared_norm, weights), data.squared_norm, old.seconds))
+    return replace(pursuit, path=tuple(path), history=tuple(history), memory=None)
+
+
+def bits_contracted(data: Storage, W: BooleanCP) -> list[np.ndarray]:
+    """Return X x_n z for each atom of W, one pass for each mode."""
+    found: list[Any] = [None] * W.n_atoms
+    for mode in sorted(set(W.boolean_mode.tolist())):
+        members = np.flatnonzero(W.boolean_mode == mode)
+        Z = np.stack([W.atoms[k].z for k in members], axis=1).astype(float)
+        for k, block in zip(members, np.asarray(data.contract(mode, Z), dtype=float), strict=True):
+            found[k] = block
+    return found
+
+
+def dense_part(atom: Atom) -> np.ndarray:
+    """Return the real part of an atom as an array; that of a matrix is a vector."""
+    return np.asarray(atom.dense_block())
+
+
+def refitted(
+    data: Storage,
+    W: BooleanCP,
+    modes: tuple[int, ...],
+    rng: np.random.Generator,
+    settings: Settings,
+    sigma: float | None,
+    tol: float,
+) -> BooleanCP:
+    """Return blocks that were found on the core after back-fitting to the full data, columns after a polish.
+
+    With a noise level `sigma` the ranks of the blocks are chosen by it.
+    """
+    if data.ndim == 2:
+        return fit_weights(data, polish(data, to_columns(W), max_iter=settings.max_iter).to_decomposition())
+    rule = BlockRule(None) if sigma is None else noise_rule(data, sigma)
+    run = Run(data, modes, rule, rng, tol=tol, certify=False)
+    terms = run.backfit(terms_of(W))
+    return assess(data, rule, [in_order(term) for term in terms])[2] if terms else W
+
+
+def ended_with(pursuit: Pursuit, W: BooleanCP, norm2: float) -> Pursuit:
+    """Return the pursuit whose last estimate is W; the earlier ones are those of the compressed tensor."""
+    gram = W.inner_products() if W.data_gram is None else W.data_gram
+    error2 = max(float(norm2 - 2 * W.weights @ np.asarray(W.data_inner) + W.weights @ gram @ W.weights), 0.0)
+    newest = record(W.atoms[-1], error2, norm2, pursuit.history[-1].seconds)
+    return replace(pursuit, path=(*pursuit.path[:-1], W), history=(*pursuit.history[:-1], newest), memory=None)
