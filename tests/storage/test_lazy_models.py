@@ -26,7 +26,7 @@ def planted(rng, noise=0.3):
 
 
 def both(X, n_atoms, chunks=(-1, 10, -1), **options):
-    model = BMP(n_atoms, random_state=0, **options)
+    model = BMP(n_atoms, random_state=0, background=None, **options)
     expected = model.fit(X).decomposition_
     found = model.set_params(max_memory="500MB").fit(da.from_array(X, chunks=chunks))
     return found, expected
