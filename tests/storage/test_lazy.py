@@ -219,7 +219,7 @@ def test_the_fit_is_the_same_from_all_files(kind, missing, tmp_path, monkeypatch
 def test_other_dtypes(dtype):
     X = make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X
     X = X > 0.5 if dtype is bool else (X if dtype is np.float32 else 10 * X + 100).astype(dtype)
-    model = BMP(3, atom_rank=1, random_state=0)
+    model = BMP(3, atom_rank=1, background=None, random_state=0)
     expected = model.fit(X).decomposition_
     found = model.fit(da.from_array(X, chunks=7)).decomposition_
     same(found, expected, atol=1e-4 if dtype == np.float32 else 1e-8)
