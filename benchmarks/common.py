@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -35,6 +36,17 @@ def timed(function, *args, **options):
     start = time.perf_counter()
     result = function(*args, **options)
     return result, time.perf_counter() - start
+
+
+def processor_time(function, n_repeats=3):
+    """Return the least processor time of several runs with one BLAS thread, in seconds."""
+    times = []
+    with threadpool_limits(1):
+        for _ in range(n_repeats):
+            start = time.process_time()
+            function()
+            times.append(time.process_time() - start)
+    return min(times)
 
 
 def best_time(function, n_repeats=3):
