@@ -5,6 +5,7 @@ from functools import reduce
 from itertools import permutations, product
 
 import numpy as np
+import scipy.optimize
 import scipy.stats
 
 
@@ -297,3 +298,23 @@ def best_rank_one_gain(X):
             block = np.tensordot(z, X, (0, mode))
             gains.append(np.linalg.norm(block, 2) ** 2 / sum(z))
     return max(gains)
+
+
+def nonnegative_row(H, p, boolean, nonnegative):
+    """Return the row a that minimizes a'Ha / 2 - p'a: all bits are tried, real entries are those of scipy."""
+    L = np.linalg.cholesky(H)
+    best = None
+    for bits in product((0.0, 1.0), repeat=int(boolean.sum())):
+        a = np.zeros(len(p))
+        a[boolean] = bits
+        real = np.flatnonzero(~boolean)
+        rest = np.linalg.solve(L, p) - L.T @ a
+        if len(real) and nonnegative[real].all():
+            a[real] = scipy.optimize.nnls(L.T[:, real], rest)[0]
+        elif len(real):
+            bounds = (np.where(nonnegative[real], 0, -np.inf), np.inf)
+            a[real] = scipy.optimize.lsq_linear(L.T[:, real], rest, bounds, tol=1e-14).x
+        value = a @ H @ a / 2 - p @ a
+        if best is None or value < best[0]:
+            best = value, a
+    return best[1]

@@ -15,10 +15,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from boolcp import checks
 from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
 from boolcp.fit.finish import find_canceling, find_undetermined
+from boolcp.fit.losses import Loss, Problem, solve_rows
 from boolcp.fit.plan import (
     Job,
     atoms_alone,
     beside_path,
+    loss_path,
     make_plan,
     open_lazy,
     ranked_path,
@@ -76,6 +78,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         atom describes. "auto" fits it where the atoms leave more than noise, with the singular values of the best
         unfolding shrunk as the noise level asks for; an integer is its rank; None leaves it out. For data in memory
         without weights; "auto" means None for others, and with ``refine=False``.
+    loss : {"squared", "huber", "poisson", "bernoulli"}
+        What is minimized. "huber" grows only linearly beyond 1.5 standard deviations of the noise (from the median
+        absolute deviation of what a first fit leaves), for recordings with artifacts. "poisson" is for counts and
+        "bernoulli" for entries from 0 to 1; W is their mean, and its real parts are nonnegative. Losses other than
+        "squared" take atoms of rank one, which "auto" then means, and no background.
+    nonnegative : bool or list of int or str
+        Keep the real parts of all atoms at zero or above: along all modes, or along those listed. "auto" then means
+        rank one, and there is no background.
     criterion : {"normalized", "published"}
         What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
     refine : bool
@@ -148,6 +158,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         boolean_modes: Sequence[int | str] | int | str | None = None,
         atom_rank: int | str | None = "auto",
         background: str | int | None = AUTO,
+        loss: str = "squared",
+        nonnegative: bool | Sequence[int | str] = False,
         criterion: str = "normalized",
         refine: bool = True,
         n_init: int = 10,
@@ -165,6 +177,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.boolean_modes = boolean_modes
         self.atom_rank = atom_rank
         self.background = background
+        self.loss = loss
+        self.nonnegative = nonnegative
         self.criterion = criterion
         self.refine = refine
         self.n_init = n_init
@@ -375,7 +389,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         bars = [Bars()] if self.verbose else []
         with one_thread(), Watch(rng, bars) as watch:
             is_beside = takes_background(data, job.settings)
-            if not self.refine or self.atom_rank is None or data.ndim == 2:
+            if not job.settings.is_squared:
+                path = loss_path(job)
+            elif not self.refine or self.atom_rank is None or data.ndim == 2:
                 alone = atoms_alone(job.settings) if is_beside else job.settings
                 path = run(replace(job, settings=alone), make_plan(data, alone), State(), watch)[0].path
             else:
@@ -481,7 +497,18 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         mode = checks.check_mode(mode, self.decomposition_.ndim, self.decomposition_.dims)
         check_shape(self.decomposition_, data.shape, mode)
         with one_thread():
-            return solve_factor(data, self.decomposition_, mode).astype(data.dtype)
+            return self._solve(data, mode).astype(data.dtype)
+
+    def _solve(self, data: Storage, mode: int) -> np.ndarray:
+        """Return the factor of new data along a mode, under the loss of the fit and with its constraints."""
+        W = self.decomposition_
+        signs = checks.check_nonnegative(self.nonnegative, W.shape, W.dims)
+        if W.deviance is None:
+            return solve_factor(data, W, mode, is_nonnegative=mode in signs)
+        loss = Loss(W.deviance.loss, W.deviance.scale)
+        signs = signs if loss.name == "huber" else tuple(range(W.ndim))
+        checks.check_loss_data(data.entries()[1], loss.name, data.entries()[0])
+        return solve_rows(Problem(data, loss, signs), W, mode)
 
     def fit_transform(
         self, X: Any, y: None = None, *, mask: ArrayLike | None = None, weights: Weights | None = None
@@ -537,6 +564,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """
         check_is_fitted(self)
         W = self.decomposition_
+        if W.deviance is not None:
+            return self._explained_deviance(X, weights)
         if weights is not None or stays_out(read_labels(X)[0], self.max_memory):
             data, _ = self._read(X, None, weights, is_fitted=True)
             check_shape(W, data.shape, 0)
@@ -552,11 +581,30 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             error, total = error[observed], total[observed]
         return 1 - float(error.sum() / total.sum()) if total.any() else 1.0
 
+    def _explained_deviance(self, X: Any, weights: Weights | None) -> float:
+        """Return the share of the deviance of X that is explained when its factor along mode 0 is solved for again."""
+        known = self.decomposition_.deviance
+        assert known is not None
+        indices, values, counts = self._read(X, None, weights, is_fitted=True)[0].entries()
+        estimate = self.inverse_transform(self.transform(X, weights=weights))[tuple(indices.T)]
+        loss, counts = Loss(known.loss, known.scale), np.ones(len(values)) if counts is None else counts
+        null = np.full(len(values), loss.null(values, counts))
+        total, without = (float(counts @ loss.deviance(values, m)) for m in (estimate, null))
+        return 1 - total / without if without > 0 else 1.0
+
     def _check_parameters(self) -> None:
         """Raise unless the parameters are such as a fit needs."""
         checks.check_integer(self.n_atoms, "n_atoms", 1)
         checks.check_atom_rank(self.atom_rank)
         checks.check_background(self.background)
+        checks.check_choice(self.loss, "loss", checks.LOSSES)
+        is_other = self.loss != "squared" or not is_same(self.nonnegative, False)
+        if is_other and not (self.refine and self.atom_rank is not None):
+            raise ValueError("Losses and nonnegative parts need refine=True and atom_rank other than None.")
+        if self.loss != "squared" and self.atom_rank not in (AUTO, 1):
+            raise ValueError(f'loss="{self.loss}" takes atoms of rank one: set atom_rank=1, not {self.atom_rank}.')
+        if is_other and not (self.background is None or self.background == AUTO):
+            raise ValueError("Losses and nonnegative parts take no background: set background=None.")
         checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
         checks.check_number(self.tol, "tol")
         checks.check_integer(self.n_init, "n_init", 1)
@@ -568,10 +616,18 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def _job(self, data: Storage, labels: Labels | None, rng: np.random.Generator) -> Job:
         """Return what a fit is given."""
         modes = checks.check_modes(self.boolean_modes, data.shape, None if labels is None else labels.dims)
-        settings = Settings(**{name: getattr(self, name) for name in Settings.__dataclass_fields__})
-        if self.background not in (None, AUTO) and not takes_background(data, settings):
+        settings = self._settings(data.shape, None if labels is None else labels.dims)
+        if not settings.is_squared:
+            settings = replace(settings, background=None)
+        if settings.background not in (None, AUTO) and not takes_background(data, settings):
             raise ValueError('A background of a given rank needs data in memory, without weights: use "auto" or None.')
         return Job(data, modes, rng, settings)
+
+    def _settings(self, shape: Sequence[int], dims: Sequence[str] | None) -> Settings:
+        """Return the parameters that a fit of a tensor of this shape depends on."""
+        given = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
+        signs = True if self.loss in ("poisson", "bernoulli") else self.nonnegative
+        return Settings(**(given | {"nonnegative": checks.check_nonnegative(signs, shape, dims)}))
 
     @contextmanager
     def _watch(
@@ -612,7 +668,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         True
         """
         rank = 1 if self.atom_rank == AUTO else self.atom_rank
-        first = clone(self).set_params(certify=False, warm_start=False, verbose=0, background=None, atom_rank=rank)
+        own = {"certify": False, "warm_start": False, "verbose": 0, "background": None, "atom_rank": rank}
+        first = clone(self).set_params(**own, loss="squared")
         data, labels = first._read(X, mask, is_fitted=False)
         at = checks.check_mode(mode, data.ndim, None if labels is None else labels.dims, name="weights")
         weights: np.ndarray | None = None
@@ -639,14 +696,16 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             indices, values, shape = checks.check_listed(X)
             if weights is not None:
                 weights = checks.check_listed_weights(weights, X, indices, shape)
+            checks.check_loss_data(values, self.loss, indices)
             return listed_or_masked(indices, values, shape, weights), None
         given = X
         X, labels = read_labels(X)
         if is_fitted:
             check_dims(self.decomposition_, labels)
         if stays_out(X, self.max_memory):
-            if weights is not None:
-                check_loaded(X, read_memory(self.max_memory), "weights")
+            if weights is not None or self.loss != "squared" or not is_same(self.nonnegative, False):
+                why = "weights" if weights is not None else "a loss or nonnegative parts"
+                check_loaded(X, read_memory(self.max_memory), why)
             else:
                 data = self._read_lazy(X, mask, labels, is_fitted=is_fitted)
                 if data is not None:
@@ -654,6 +713,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             X = load(X)
         X, observed = checks.check_tensor(X, mask)
         validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
+        checks.check_loss_data(X if observed is None else np.where(observed, X, np.nan), self.loss)
         if weights is not None:
             weights = checks.check_weights(weights, X.shape, None if labels is None else labels.dims)
             if observed is not None and not (weights * observed).any():
@@ -667,7 +727,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if is_fitted:
             return look_at(make_source(X, mask, self.max_memory), read_memory(self.max_memory))
         checks.check_modes(self.boolean_modes, X.shape, None if labels is None else labels.dims)
-        settings = Settings(**{name: getattr(self, name) for name in Settings.__dataclass_fields__})
+        settings = self._settings(X.shape, None if labels is None else labels.dims)
         return open_lazy(settings, X, mask, self.max_memory)
 
     def _fitted_before(self, data: Storage) -> dict[str, Any]:

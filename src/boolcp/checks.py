@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+LOSSES = ("squared", "huber", "poisson", "bernoulli")
 CRITERIA = ("normalized", "published")
 # Largest entries between which the products that a fit forms neither vanish nor overflow, for up to 10^9 entries
 RANGES = {"float32": (1e-18, 1e14), "float64": (1e-70, 1e70)}
@@ -319,6 +320,26 @@ def check_atom_rank(atom_rank: Any) -> None:
     if isinstance(atom_rank, str):
         raise ValueError(f'atom_rank must be an integer, None (block atoms) or "auto", got {atom_rank!r}.')
     check_integer(atom_rank, "atom_rank", 1)
+
+
+def check_loss_data(values: np.ndarray, loss: str, indices: np.ndarray | None = None, *, name: str = "X") -> None:
+    """Raise if entries are such as a loss cannot take: negative counts, or probabilities outside 0 to 1."""
+    if loss not in ("poisson", "bernoulli"):
+        return
+    bad = np.argwhere((values < 0) | (values > (1 if loss == "bernoulli" else np.inf)))  # NaN is missing
+    if len(bad):
+        place = tuple(bad[0].tolist())
+        shown = place if indices is None else tuple(indices[place[0]].tolist())
+        due = "0 or larger" if loss == "poisson" else "from 0 to 1"
+        raise ValueError(f'loss="{loss}" needs entries {due}, but {name} is {values[place]:g} at {shown}.')
+
+
+def check_nonnegative(nonnegative: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> tuple[int, ...]:
+    """Return the modes along which real parts are nonnegative, from True, False or a list of modes."""
+    if isinstance(nonnegative, bool | np.bool_):
+        return tuple(range(len(shape))) if nonnegative else ()
+    given: Any = [nonnegative] if isinstance(nonnegative, str | int | np.integer) else nonnegative
+    return tuple(sorted({check_mode(mode, len(shape), dims, name="nonnegative") for mode in given}))
 
 
 def check_choice(value: object, name: str, choices: Sequence[str]) -> None:

@@ -46,6 +46,10 @@ class ModelOptions:
         str,
         option("--background", text="Structure beside the atoms: auto, none, a rank.", panel=MODEL, show_default=True),
     ] = "auto"
+    loss: Annotated[
+        str, option("--loss", text="squared, huber, poisson or bernoulli.", panel=MODEL, show_default=True)
+    ] = "squared"
+    nonnegative: Annotated[bool, option("--nonnegative", text="Keep real parts at zero or above.", panel=MODEL)] = False
     criterion: Annotated[
         str, option("--criterion", text="normalized, or published as in the paper.", panel=MODEL, show_default=True)
     ] = "normalized"

@@ -32,7 +32,7 @@ def run_select(
 
     found = select_n_atoms(X, verbose=1, **load_weights(data, X), **model.parameters(), **options)
     rows = [
-        {"n_atoms": k, "rmse": float(mean), "standard_error": float(error), "is_chosen": int(k == found.n_atoms)}
+        {"n_atoms": k, found.measure: float(mean), "standard_error": float(error), "is_chosen": int(k == found.n_atoms)}
         for k, (mean, error) in enumerate(zip(found.mean, found.standard_error, strict=True))
     ]
     if out is not None:

@@ -34,6 +34,7 @@ from boolcp.io.limits import refuse_unsafe
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.background import Background
 from boolcp.result.columns import Columns
+from boolcp.result.deviance import Deviance
 from boolcp.result.trust import Trust
 from boolcp.storage import DenseTensor, TuckerTensor
 
@@ -48,6 +49,7 @@ VALUES = (
     Background,
     Round,
     Trust,
+    Deviance,
     AtomRecord,
     Pursuit,
     NormalEquations,

@@ -33,6 +33,13 @@ class Settings:
     certify: bool = True
     tol: float = 1e-6
     background: str | int | None = None
+    loss: str = "squared"
+    nonnegative: tuple[int, ...] = ()  # modes
+
+    @property
+    def is_squared(self) -> bool:
+        """Return True if squares are minimized without constraints on the real parts."""
+        return self.loss == "squared" and not self.nonnegative
 
     @property
     def n_columns(self) -> int:

@@ -4,18 +4,23 @@ from typing import cast
 
 import numpy as np
 
+from boolcp.fit._loss_kernels import decide_nonnegative
 from boolcp.fit.polish import decide_rows
 from boolcp.fit.relax import quadratic
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.protocol import ObservedStorage, Storage
 
 
-def solve_factor(data: Storage, W: BooleanCP, mode: int) -> np.ndarray:
+def solve_factor(data: Storage, W: BooleanCP, mode: int, *, is_nonnegative: bool = False) -> np.ndarray:
     """Return the factor (d_n, columns) of new data along one mode: bits where the atoms are Boolean, else real."""
     blocks, boolean = design(W, mode)
     if not len(blocks):
         return np.zeros((data.shape[mode], 0))
     H, P = block_equations(data, mode, blocks)
+    if is_nonnegative:
+        A = np.zeros_like(P)
+        decide_nonnegative(np.ascontiguousarray(H if H.ndim == 3 else H[None]), P, boolean, ~boolean, A)
+        return A
     return decide_rows(H, P, boolean, np.zeros_like(P))
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.background import Background
+from boolcp.result.deviance import Deviance
 from boolcp.result.labels import Labels, plain_values
 from boolcp.result.trust import Trust
 
@@ -35,6 +36,7 @@ def read_decomposition(dataset: Any) -> BooleanCP:
         undetermined=undetermined or None,
         trust=_trust(dataset, take, dims, shape, K) if "has_trust" in dataset.attrs else None,
         background=_background(dataset, take, shape) if "background_mode" in dataset.attrs else None,
+        deviance=_deviance(dataset, K) if "deviance" in dataset.attrs else None,
     )
 
 
@@ -43,6 +45,15 @@ def _background(dataset: Any, take: "Variables", shape: tuple[int, ...]) -> Back
     left, right = (take(f"background_{side}", (None, None), "f") for side in ("left", "right"))
     dof, share = (float(attribute(dataset, f"background_{name}", float | np.floating)) for name in ("dof", "share"))
     return Background(shape, int(attribute(dataset, "background_mode", int | np.integer)), left, right, dof, share)
+
+
+def _deviance(dataset: Any, K: int) -> Deviance:
+    """Return the deviance that `save` stored in a Dataset."""
+    parts = json.loads(attribute(dataset, "deviance", str))
+    without = np.array(parts["without"], dtype=float)
+    if without.shape != (K,):
+        raise ValueError(f"it has {K} atoms, but deviances without {len(without)}")
+    return Deviance(str(parts["loss"]), float(parts["scale"]), float(parts["total"]), float(parts["null"]), without)
 
 
 def _trust(dataset: Any, take: "Variables", dims: tuple[str, ...], shape: tuple[int, ...], K: int) -> Trust:

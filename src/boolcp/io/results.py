@@ -92,6 +92,8 @@ def save(
         dataset.attrs["data_norm2"] = float(W.data_norm2)
     if W.trust is not None:
         dataset.attrs["has_trust"] = 1
+    if W.deviance is not None:
+        dataset.attrs["deviance"] = json.dumps(asdict(W.deviance), default=_plain)
     buffer = io.BytesIO()
     dataset.to_netcdf(buffer, engine="h5netcdf")
     atomic.write_bytes(path, buffer.getvalue(), overwrite=overwrite)

@@ -42,6 +42,9 @@ def check_decomposition(W: BooleanCP) -> BooleanCP:
         check_trust(W.trust)
     if W.background is not None:
         check_background(W.background, W.shape)
+    if W.deviance is not None:
+        numbers = W.deviance.scale, W.deviance.total, W.deviance.null, *W.deviance.without
+        check_finite("its deviance", np.array(numbers))
     return W
 
 

@@ -156,7 +156,7 @@ def plot_selection(selection: Any, ax: Any = None) -> Any:
     ax.errorbar(numbers, selection.mean, selection.standard_error, color=BLUE, marker="o", markersize=4, capsize=2)
     edge = ", the largest tried" if selection.is_at_edge else ""
     ax.axvline(selection.n_atoms, color=ORANGE, linestyle="--", label=f"chosen: {selection.n_atoms}{edge}")
-    finish(ax, "number of atoms", "held-out RMSE")
+    finish(ax, "number of atoms", f"held-out {selection.measure.replace('rmse', 'RMSE')}")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.legend(frameon=False, fontsize=7)
     return ax

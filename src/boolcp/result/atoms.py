@@ -15,6 +15,7 @@ from boolcp.result import summary as texts
 from boolcp.result import sums
 from boolcp.result import trust as trusts
 from boolcp.result.background import Background
+from boolcp.result.deviance import Deviance
 from boolcp.result.labels import Labels
 from boolcp.result.sums import inner_with_atoms as inner_with_atoms
 from boolcp.result.trust import Trust, UncertainBit
@@ -167,6 +168,8 @@ class BooleanCP:
         Measures of trust in atoms and bits, from the fit and `boolcp.assess`.
     background : Background, optional
         Real structure that was fitted beside the atoms. `to_tensor` and shares of variance are about the atoms alone.
+    deviance : Deviance, optional
+        How well it fits under a loss that is not the sum of squares. Shares are then those of the deviance.
 
     Examples
     --------
@@ -189,6 +192,7 @@ class BooleanCP:
     undetermined: Mapping[int, np.ndarray] | None = None
     trust: Trust | None = None
     background: Background | None = None
+    deviance: Deviance | None = None
 
     if TYPE_CHECKING:  # array-likes become read-only arrays
 
@@ -204,6 +208,7 @@ class BooleanCP:
             undetermined: Mapping[int, np.ndarray] | None = None,
             trust: Trust | None = None,
             background: Background | None = None,
+            deviance: Deviance | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -309,8 +314,9 @@ class BooleanCP:
         gram = None if self.data_gram is None else self.data_gram[np.ix_(positions, positions)]
         atoms = tuple(self.atoms[k] for k in positions)
         trust = None if self.trust is None else self.trust.take(positions)
-        weights = self.weights[positions]
-        return replace(self, atoms=atoms, weights=weights, data_inner=inner, data_gram=gram, trust=trust)
+        parts = {"atoms": atoms, "weights": self.weights[positions], "data_inner": inner, "data_gram": gram}
+        deviance = None if self.deviance is None else self.deviance.take(positions)
+        return replace(self, **parts, trust=trust, deviance=deviance)
 
     def __iter__(self) -> Iterator[Any]:
         yield self.weights

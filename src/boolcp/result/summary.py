@@ -33,7 +33,8 @@ def html_text(W: "BooleanCP") -> str:
 def _title(W: "BooleanCP") -> str:
     """Return one line: the number of atoms, the shape and, after a fit, the share of variance explained."""
     share = "" if W.data_gram is None else " of the observed entries"
-    total = f", {100 * W.explained():.2f} % of the variance{share} explained" if _has_shares(W) else ""
+    what = "variance" if W.deviance is None else f"deviance ({W.deviance.loss})"
+    total = f", {100 * W.explained():.2f} % of the {what}{share} explained" if _has_shares(W) else ""
     if total and W.background is not None:
         total += f", {100 * (W.explained() + W.background.share):.2f} % with the background"
     return f"{count_text(W)} of a {shape_text(W)} tensor{total}"

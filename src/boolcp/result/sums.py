@@ -210,20 +210,26 @@ def observed_gram(W: "BooleanCP") -> np.ndarray:
 
 
 def explained(W: "BooleanCP") -> float:
-    """Return 1 - |X - W|^2 / |X|^2 over the observed entries."""
+    """Return 1 - |X - W|^2 / |X|^2 over the observed entries, or the share of the deviance."""
+    if W.deviance is not None:
+        return W.deviance.explained
     norm2, b = _inner_with_data(W)
     loss = norm2 - 2 * W.weights @ b + W.weights @ observed_gram(W) @ W.weights
     return float(1 - max(loss, 0.0) / norm2) if norm2 else 1.0
 
 
 def explained_alone(W: "BooleanCP") -> np.ndarray:
-    """Return <X, M_k>^2 / |M_k|^2 / |X|^2, (K,)."""
+    """Return <X, M_k>^2 / |M_k|^2 / |X|^2, (K,); NaN under a loss that is not the sum of squares."""
+    if W.deviance is not None:
+        return np.full(W.n_atoms, np.nan)
     norm2, b = _inner_with_data(W)
     return b**2 / np.diag(observed_gram(W)) / norm2
 
 
 def explained_unique(W: "BooleanCP") -> np.ndarray:
     """Return the share of |X|^2 that all atoms explain with their best weights less that of all but one, (K,)."""
+    if W.deviance is not None:
+        return W.deviance.unique
     norm2, b = _inner_with_data(W)
     G = observed_gram(W)
     best = _quadratic_form(G, b)

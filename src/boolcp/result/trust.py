@@ -194,7 +194,8 @@ def stands_out(W: "BooleanCP", sigma: float) -> np.ndarray:
     if W.data_norm2 is None or W.data_inner is None or not W.n_atoms:
         return np.ones(W.n_atoms, dtype=bool)
     floors = np.array([noise_floor(atom) for atom in W.atoms]) + ABOVE_FLOOR
-    return np.sqrt(W.explained_unique() * W.data_norm2) > floors * sigma
+    total = W.data_norm2 if W.deviance is None else W.deviance.null
+    return np.sqrt(np.maximum(W.explained_unique(), 0) * total) > floors * sigma
 
 
 def entry_label(W: "BooleanCP", mode: int, entry: int) -> str:

@@ -151,6 +151,12 @@ class WeightedTensor(MaskedTensor):
         """The sum of w x^2, or of w (x - W)^2 for a residual."""
         return float(np.sum(self._array * self._unweighted(), dtype=float))
 
+    def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return indices (n, N), values and weights (n,) of the observed entries."""
+        indices = np.argwhere(self.mask)
+        at = tuple(indices.T)
+        return indices, self._in_place(self._unweighted())[at], self._in_place(self._weights)[at]
+
     def normal_equations(self, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return H (d_n, K, K) and P (d_n, K) of the weighted least squares."""
         return self._row_grams(factors, mode), np.asarray(self.mttkrp(factors, mode), dtype=float)
@@ -249,6 +255,10 @@ class ListedTensor(ObservedStorage):
     def squared_norm(self) -> float:
         """|X|^2 over the observed entries, weighted."""
         return float(np.sum(np.square(self.values, dtype=float) / self._shares))
+
+    def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return indices (n, N), values and weights (n,) of the list."""
+        return self.indices, self.values / self._shares, self.weights
 
     def _others(self, mode: int) -> tuple[np.ndarray, tuple[int, ...]]:
         """Return the flat index of each entry in the other modes, and their sizes."""

@@ -181,6 +181,12 @@ class Storage(Tensor, Protocol):
     def describe(self) -> dict[str, Any]:
         """Return what identifies the tensor, as a JSON-serializable dict."""
 
+    def entries(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return indices (n, N) and values (n,) of the observed entries, and their weights, None if all count alike."""
+        mask = self.mask
+        indices = np.argwhere(np.ones(self.shape, dtype=bool) if mask is None else mask)
+        return indices, self.to_array()[tuple(indices.T)], None
+
     @property
     def n_passes(self) -> int:
         """Return the number of passes made over the data so far; 0 in memory."""

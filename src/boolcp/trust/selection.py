@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from boolcp import checks
 from boolcp.bmp import BMP
+from boolcp.fit.losses import Loss
 from boolcp.result.atoms import BooleanCP
 from boolcp.trust.repeated_fits import make_model, read_data, run_all
 
@@ -25,9 +26,11 @@ class Selection:
     n_atoms : int
         The choice.
     errors : ndarray of shape (n_splits, max_atoms + 1)
-        Root mean square error on the held-out entries of each split, for 0, 1, .., max_atoms atoms.
+        Root mean square error (or mean deviance) on the held-out entries of each split, for 0, 1, .., max_atoms atoms.
     scheme, rule : str
         How entries were held out, and how the choice was made.
+    measure : str
+        What the errors are: "rmse", or "deviance" (its mean) under a loss that is not the sum of squares.
 
     Examples
     --------
@@ -44,6 +47,7 @@ class Selection:
     errors: np.ndarray
     scheme: str
     rule: str
+    measure: str = "rmse"
 
     @property
     def is_at_edge(self) -> bool:
@@ -82,7 +86,7 @@ class Selection:
         ]
         title = f"held-out error ({self.scheme}, {len(self.errors)} splits)"
         edge = ["The choice is the largest number tried: a larger one may be better."] if self.is_at_edge else []
-        return "\n".join([title, "atoms          rmse        s.e.", *rows, *edge])
+        return "\n".join([title, f"atoms  {self.measure:>12}        s.e.", *rows, *edge])
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the held-out error against the number of atoms and return the Axes.
@@ -190,7 +194,8 @@ def select_n_atoms(
     seeds = checks.make_generator(random_state).spawn(splits)
     tasks = [(model, values, observed, weights, at, held_out, rng) for rng in seeds]
     errors = np.array(run_all(split, tasks, n_jobs, verbose, "splits"))
-    selection = Selection(choose(errors, rule), errors, scheme, rule)
+    measure = "rmse" if model.loss == "squared" else "deviance"
+    selection = Selection(choose(errors, rule), errors, scheme, rule, measure)
     if selection.is_at_edge:
         warnings.warn(
             f"The number of atoms chosen is the largest one tried, {max_atoms}: try a larger max_atoms. If the error "
@@ -228,7 +233,7 @@ def hold_out_entries(
     truth, indices = values.reshape(-1)[test], np.stack(np.unravel_index(test, values.shape), axis=1)
     counts = None if weights is None else weights.reshape(-1)[test]
     # 0 where nothing is known
-    return pad([rms(truth - np.nan_to_num(W.at(indices)), counts) for W in path], model.n_atoms)
+    return pad([error(W, truth, np.nan_to_num(W.at(indices)), counts) for W in path], model.n_atoms)
 
 
 def hold_out_slabs(
@@ -255,7 +260,8 @@ def hold_out_slabs(
         fitted.decomposition_ = W
         factor = fitted.transform(np.where(given, slabs, np.nan), mode=mode, weights=parts[1])
         predicted = np.nan_to_num(fitted.inverse_transform(factor, mode=mode))
-        errors.append(rms((slabs - predicted)[judged], None if parts[1] is None else parts[1][judged]))
+        counts = None if parts[1] is None else parts[1][judged]
+        errors.append(error(W, slabs[judged], predicted[judged], counts))
     return pad(errors, model.n_atoms)
 
 
@@ -298,6 +304,15 @@ def fit_path(
 def pad(errors: list[float], max_atoms: int) -> np.ndarray:
     """Return the errors with the last one repeated for numbers of atoms that a path did not reach."""
     return np.array(errors + [errors[-1]] * (max_atoms + 1 - len(errors)))
+
+
+def error(W: BooleanCP, truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None) -> float:
+    """Return the root mean square error, or the mean deviance under a loss that is not the sum of squares."""
+    if W.deviance is None:
+        return rms(truth - predicted, weights)
+    loss = Loss(W.deviance.loss, W.deviance.scale)
+    mean = np.full(len(truth), loss.null(truth, weights)) if W.n_atoms == 0 else predicted.astype(float)
+    return float(np.average(loss.deviance(truth.astype(float), mean), weights=weights))
 
 
 def rms(differences: np.ndarray, weights: np.ndarray | None = None) -> float:

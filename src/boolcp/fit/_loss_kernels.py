@@ -1,0 +1,313 @@
+"""Compiled inner loops of losses and nonnegative parts: arrays in, numbers out, no checks."""
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+SQUARED, HUBER, POISSON, BERNOULLI = 0, 1, 2, 3
+ROUNDING = 1e-13  # gradient, relative to its terms, that counts as zero
+MAX_PATTERN_BITS = 4  # bits of a row whose patterns are all tried; more are flipped one by one
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+
+@njit(cache=True, fastmath=True)
+def log_terms(m: float, floor: float) -> tuple[float, float, float]:
+    """Return -log m with two derivatives; below `floor` a parabola continues it, so that it is finite everywhere."""
+    if m >= floor:
+        return -np.log(m), -1.0 / m, 1.0 / (m * m)
+    away = (m - floor) / floor
+    return -np.log(floor) - away + 0.5 * away * away, (away - 1.0) / floor, 1.0 / (floor * floor)
+
+
+@njit(cache=True, fastmath=True)
+def entry_terms(kind: int, scale: float, x: float, m: float) -> tuple[float, float, float]:
+    """Return the loss of one entry x with mean m, its derivative, and a curvature that majorizes or is the second one.
+
+    `scale` is the threshold of Huber's loss and the floor of logarithms. The linear part m of Poisson is left out.
+    """
+    if kind == SQUARED:
+        return 0.5 * (m - x) ** 2, m - x, 1.0
+    if kind == HUBER:
+        away = m - x
+        size = abs(away)
+        if size <= scale:
+            return 0.5 * away * away, away, 1.0
+        return scale * (size - 0.5 * scale), scale * np.sign(away), scale / size
+    if kind == POISSON:
+        value, slope, curve = log_terms(m, scale)
+        return x * value, x * slope, x * curve
+    value, slope, curve = log_terms(m, scale)
+    other, other_slope, other_curve = log_terms(1.0 - m, scale)
+    value, slope, curve = (
+        x * value + (1.0 - x) * other,
+        x * slope - (1.0 - x) * other_slope,
+        x * curve + (1.0 - x) * other_curve,
+    )
+    if m > 1.0:  # no probability: a steep parabola
+        value += 0.5 * (m - 1.0) ** 2 / scale**2
+        slope += (m - 1.0) / scale**2
+        curve += 1.0 / scale**2
+    return value, slope, curve
+
+
+@njit(cache=True, fastmath=True)
+def product_of_rows(indices: Ints, e: int, stacked: Floats, mode: int, product: Floats) -> None:
+    """Write the product over the other modes n of row indices[e, n] of stacked[n] to `product` (K,)."""
+    K = len(product)
+    for k in range(K):
+        product[k] = 1.0
+    for n in range(indices.shape[1]):
+        if n != mode:
+            for k in range(K):
+                product[k] *= stacked[n, indices[e, n], k]
+
+
+@njit(cache=True, fastmath=True)
+def row_quadratics(
+    kind: int,
+    scale: float,
+    indices: Ints,
+    values: Floats,
+    weights: Floats,
+    starts: Ints,
+    stacked: Floats,
+    mode: int,
+    A: Floats,
+    F: Floats,
+    G: Floats,
+    H: Floats,
+) -> None:
+    """Write loss F (d,), gradient G (d, K) and curvature H (d, K, K) of each row of A; entries are sorted by row."""
+    d, K = A.shape
+    product = np.empty(K)
+    for i in range(d):
+        F[i] = 0.0
+        G[i] = 0.0
+        H[i] = 0.0
+        for e in range(starts[i], starts[i + 1]):
+            product_of_rows(indices, e, stacked, mode, product)
+            m = 0.0
+            for k in range(K):
+                m += A[i, k] * product[k]
+            value, slope, curve = entry_terms(kind, scale, values[e], m)
+            F[i] += weights[e] * value
+            for k in range(K):
+                G[i, k] += weights[e] * slope * product[k]
+                half = weights[e] * curve * product[k]
+                for l in range(k + 1):
+                    H[i, k, l] += half * product[l]
+        for k in range(K):
+            for l in range(k):
+                H[i, l, k] = H[i, k, l]
+
+
+@njit(cache=True, fastmath=True)
+def row_losses(
+    kind: int,
+    scale: float,
+    indices: Ints,
+    values: Floats,
+    weights: Floats,
+    starts: Ints,
+    stacked: Floats,
+    mode: int,
+    A: Floats,
+    wanted: Bools,
+    F: Floats,
+) -> None:
+    """Write the loss of each wanted row of A to F (d,)."""
+    d, K = A.shape
+    product = np.empty(K)
+    for i in range(d):
+        if not wanted[i]:
+            continue
+        F[i] = 0.0
+        for e in range(starts[i], starts[i + 1]):
+            product_of_rows(indices, e, stacked, mode, product)
+            m = 0.0
+            for k in range(K):
+                m += A[i, k] * product[k]
+            F[i] += weights[e] * entry_terms(kind, scale, values[e], m)[0]
+
+
+@njit(cache=True, fastmath=True)
+def flip_losses(
+    kind: int,
+    scale: float,
+    indices: Ints,
+    values: Floats,
+    weights: Floats,
+    starts: Ints,
+    stacked: Floats,
+    mode: int,
+    A: Floats,
+    bits: Ints,
+    rise: Floats,
+) -> None:
+    """Write the rise of the loss when one of the columns `bits` (B,) is flipped in each row to `rise` (d, B)."""
+    d, K = A.shape
+    product = np.empty(K)
+    for i in range(d):
+        rise[i] = 0.0
+        for e in range(starts[i], starts[i + 1]):
+            product_of_rows(indices, e, stacked, mode, product)
+            m = 0.0
+            for k in range(K):
+                m += A[i, k] * product[k]
+            value = entry_terms(kind, scale, values[e], m)[0]
+            for b in range(len(bits)):
+                k = bits[b]
+                if product[k] != 0.0:
+                    other = m + (1.0 - 2.0 * A[i, k]) * product[k]
+                    rise[i, b] += weights[e] * (entry_terms(kind, scale, values[e], other)[0] - value)
+
+
+@njit(cache=True)
+def solve_passive(H: Floats, p: Floats, x: Floats, passive: Bools, s: Floats, L: Floats) -> None:
+    """Write to s the solution of H s = p in the passive columns, the others as in x; L (K, K) is scratch.
+
+    By Cholesky; a column that those before it determine has no say, and keeps its value.
+    """
+    K = len(p)
+    for k in range(K):
+        s[k] = x[k]
+    for k in range(K):
+        if not passive[k]:
+            continue
+        for l in range(k + 1):
+            if passive[l]:
+                total = H[k, l]
+                for j in range(l):
+                    if passive[j]:
+                        total -= L[k, j] * L[l, j]
+                if k == l:
+                    L[k, k] = np.sqrt(total) if total > 1e-12 * H[k, k] else 0.0
+                else:
+                    L[k, l] = total / L[l, l] if L[l, l] > 0.0 else 0.0
+    for k in range(K):
+        if passive[k]:
+            total = p[k]
+            for l in range(K):
+                if not passive[l] or L[l, l] == 0.0:
+                    total -= H[k, l] * x[l]
+            for j in range(k):
+                if passive[j]:
+                    total -= L[k, j] * s[j]
+            s[k] = total / L[k, k] if L[k, k] > 0.0 else 0.0
+    for k in range(K - 1, -1, -1):
+        if passive[k]:
+            total = s[k]
+            for j in range(k + 1, K):
+                if passive[j]:
+                    total -= L[j, k] * s[j] if L[j, j] > 0.0 else 0.0
+            s[k] = total / L[k, k] if L[k, k] > 0.0 else 0.0
+    for k in range(K):
+        if passive[k] and L[k, k] == 0.0:
+            s[k] = x[k]
+
+
+@njit(cache=True)
+def nonnegative_row(H: Floats, p: Floats, free: Bools, nonnegative: Bools, x: Floats, L: Floats, s: Floats) -> None:
+    """Minimize x'Hx / 2 - p'x in place over the free columns, those that are `nonnegative` at least 0.
+
+    The active set method of Lawson and Hanson, from the positive entries of x.
+    """
+    K = len(p)
+    passive = np.zeros(K, dtype=np.bool_)
+    for k in range(K):
+        if free[k]:
+            if nonnegative[k] and x[k] <= 0.0:
+                x[k] = 0.0
+            else:
+                passive[k] = True
+    for _ in range(10 * K + 10):
+        while True:
+            solve_passive(H, p, x, passive, s, L)
+            step, out = 1.0, -1
+            for k in range(K):
+                if passive[k] and nonnegative[k] and s[k] <= 0.0:
+                    share = x[k] / (x[k] - s[k]) if x[k] > s[k] else 0.0
+                    if share < step:
+                        step, out = share, k
+            for k in range(K):
+                if passive[k]:
+                    x[k] += step * (s[k] - x[k])
+            if out < 0:
+                break
+            x[out] = 0.0
+            passive[out] = False
+        steepest, enter = 0.0, -1
+        for k in range(K):
+            if free[k] and not passive[k]:
+                slope, size = p[k], abs(p[k])
+                for l in range(K):
+                    slope -= H[k, l] * x[l]
+                    size += abs(H[k, l] * x[l])
+                if slope > ROUNDING * size and H[k, k] > 0.0 and slope / np.sqrt(H[k, k]) > steepest:
+                    steepest, enter = slope / np.sqrt(H[k, k]), k
+        if enter < 0:
+            return
+        passive[enter] = True
+
+
+@njit(cache=True)
+def row_value(H: Floats, p: Floats, x: Floats) -> float:
+    """Return x'Hx / 2 - p'x."""
+    total = 0.0
+    for k in range(len(x)):
+        inner = 0.0
+        for l in range(len(x)):
+            inner += H[k, l] * x[l]
+        total += x[k] * (0.5 * inner - p[k])
+    return total
+
+
+@njit(cache=True)
+def decide_nonnegative(
+    H: Floats, P: Floats, boolean: Bools, nonnegative: Bools, A: Floats, is_fixed: bool = False
+) -> None:
+    """Minimize a'H_i a / 2 - p_i'a over the rows of A in place: bits where `boolean`, else real, some nonnegative.
+
+    H is (1, K, K), shared, or (d, K, K). All patterns of few bits are tried; more bits are flipped one by one from the
+    current ones, the real columns solved for again each time. If `is_fixed`, bits stay as they are.
+    """
+    d, K = A.shape
+    free = ~boolean
+    bits = np.flatnonzero(boolean)
+    L, s, x, best = np.zeros((K, K)), np.empty(K), np.empty(K), np.empty(K)
+    for i in range(d):
+        Hi = H[i] if len(H) > 1 else H[0]
+        best[:] = A[i]
+        nonnegative_row(Hi, P[i], free, nonnegative, best, L, s)
+        lowest = row_value(Hi, P[i], best)
+        if is_fixed:
+            A[i] = best
+            continue
+        if len(bits) <= MAX_PATTERN_BITS:
+            for pattern in range(2 ** len(bits)):
+                x[:] = A[i]
+                for b in range(len(bits)):
+                    x[bits[b]] = float(pattern >> b & 1)
+                nonnegative_row(Hi, P[i], free, nonnegative, x, L, s)
+                value = row_value(Hi, P[i], x)
+                if value < lowest - 1e-14 * abs(lowest):
+                    lowest = value
+                    best[:] = x
+        else:
+            for _ in range(4 * len(bits)):
+                flipped = -1
+                for b in range(len(bits)):
+                    x[:] = best
+                    x[bits[b]] = 1.0 - x[bits[b]]
+                    nonnegative_row(Hi, P[i], free, nonnegative, x, L, s)
+                    value = row_value(Hi, P[i], x)
+                    if value < lowest - 1e-14 * abs(lowest):
+                        lowest, flipped = value, b
+                if flipped < 0:
+                    break
+                best[bits[flipped]] = 1.0 - best[bits[flipped]]
+                nonnegative_row(Hi, P[i], free, nonnegative, best, L, s)
+        A[i] = best

@@ -1,0 +1,270 @@
+"""Losses that are not the sum of squares, and nonnegative real parts."""
+
+import naive
+import numpy as np
+import pytest
+
+import boolcp
+from boolcp import BMP, decompose
+from boolcp.datasets import make_boolean_cp
+from boolcp.fit import losses
+from boolcp.fit._loss_kernels import decide_nonnegative
+from boolcp.metrics import hamming_error, rmse
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.columns import to_columns
+from boolcp.storage import make_storage
+
+LOSSES = ("squared", "huber", "poisson", "bernoulli")
+SHAPE = (14, 12, 13)
+
+
+def positive(rate=1.0, seed=0, shape=SHAPE, n_atoms=2, largest=None):
+    """Return a decomposition with nonnegative parts, of a given mean or largest entry, and a generator."""
+    rng, atoms = np.random.default_rng(seed), []
+    for mode in range(n_atoms):
+        z = np.arange(shape[mode]) % 2 == 0
+        parts = [0.2 + rng.random((d, 1)) for n, d in enumerate(shape) if n != mode]
+        atoms.append(Atom(mode, rng.permutation(z), tuple(A / np.linalg.norm(A) for A in parts)))
+    W = BooleanCP(shape, tuple(atoms), np.ones(n_atoms))
+    size = W.to_tensor().mean() / rate if largest is None else W.to_tensor().max() / largest
+    return BooleanCP(shape, tuple(atoms), W.weights / size), rng
+
+
+def make_data(loss, seed=0):
+    """Return data for a loss and the decomposition they were made from."""
+    truth, rng = positive(1.0, seed, largest=0.9 if loss == "bernoulli" else None)
+    mean = truth.to_tensor()
+    if loss == "poisson":
+        return rng.poisson(mean).astype(float), truth
+    if loss == "bernoulli":
+        return (rng.random(SHAPE) < mean).astype(float), truth
+    X = mean + 0.2 * rng.standard_normal(SHAPE)
+    return np.where(rng.random(SHAPE) < 0.03, X + 30 * rng.standard_normal(SHAPE), X) if loss == "huber" else X, truth
+
+
+def make_problem(loss, seed=0, mask=None, weights=None):
+    X, truth = make_data(loss, seed)
+    scale = losses.make_loss(loss, X.ravel(), truth.to_tensor().ravel())
+    signs = () if loss == "huber" else (0, 1, 2)
+    return losses.Problem(make_storage(X, mask, weights), scale, signs), truth
+
+
+@pytest.mark.parametrize("n_bits", [0, 1, 3, 6])
+def test_rows_are_those_of_nnls_with_all_bits_tried(n_bits, rng):
+    K, d = 6, 12
+    B = rng.standard_normal((d, 9, K))
+    H, P = np.einsum("ijk,ijl->ikl", B, B), 3 * rng.standard_normal((d, K))
+    boolean = np.arange(K) < n_bits
+    for nonnegative in (np.ones(K, dtype=bool), np.arange(K) % 2 == 0):
+        A = (rng.random((d, K)) < 0.5).astype(float)
+        decide_nonnegative(H, P, boolean, nonnegative, A)
+        for i in range(d):
+            expected = naive.nonnegative_row(H[i], P[i], boolean, nonnegative)
+            if n_bits <= 4:
+                np.testing.assert_allclose(A[i], expected, atol=1e-5 if not nonnegative.all() else 1e-9)
+            value, best = (a @ H[i] @ a / 2 - P[i] @ a for a in (A[i], expected))
+            assert best - 1e-7 <= value <= best + 0.5 * abs(best)  # many bits: flips from the current ones
+            assert (A[i][nonnegative] >= 0).all() and set(A[i][boolean]) <= {0.0, 1.0}
+
+
+def test_rows_that_entries_do_not_determine_stay_finite(rng):
+    B = rng.standard_normal((4, 1, 3))
+    H, P = np.einsum("ijk,ijl->ikl", B, B), rng.standard_normal((4, 3))
+    H[0], P[0] = 0, 0
+    A = np.ones((4, 3))
+    decide_nonnegative(H, P, np.zeros(3, dtype=bool), np.ones(3, dtype=bool), A)
+    assert np.isfinite(A).all() and (A >= 0).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_derivatives_are_those_of_finite_differences(name):
+    x = np.array([0.0, 0.0, 1.0, 1.0, 0.3, 1.0, 0.0])
+    m = np.array([0.2, 1e-4, 0.4, 1e-5, 0.7, 1.2, 1.1])
+    loss, step = losses.Loss(name, 0.25 if name == "huber" else 1e-3), 1e-7
+    slope = (loss.terms(x, m + step)[0] - loss.terms(x, m - step)[0]) / (2 * step)
+    np.testing.assert_allclose(loss.terms(x, m)[1], slope, rtol=1e-3, atol=1e-5)
+    assert (loss.deviance(x[:5], m[:5]) >= 0).all()
+    np.testing.assert_allclose(loss.deviance(x, x), 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", LOSSES[1:])
+def test_rows_of_the_kernel_have_the_loss_and_its_gradient(name, rng):
+    weights = rng.random(SHAPE) + 0.1
+    problem, truth = make_problem(name, mask=rng.random(SHAPE) < 0.8, weights=weights)
+    factors = [np.array(A) + 0.05 * rng.random(A.shape) for A in to_columns(truth).matrices]
+    start = losses.Step(problem, factors, 1)
+    F, G, H = start.quadratics()
+    indices, values, counts = problem.entries
+
+    def value(A):
+        m = np.prod([B[indices[:, n]] for n, B in enumerate([factors[0], A, factors[2]])], axis=0).sum(axis=1)
+        return float(counts @ problem.loss.terms(values, m)[0])
+
+    assert F.sum() == pytest.approx(value(factors[1]))
+    assert start.losses(factors[1], np.ones(12, dtype=bool)).sum() == pytest.approx(F.sum())
+    direction = rng.standard_normal(factors[1].shape)
+    slope = (value(factors[1] + 1e-6 * direction) - value(factors[1] - 1e-6 * direction)) / 2e-6
+    assert np.sum(G * direction) == pytest.approx(slope, rel=1e-3)
+    assert (np.linalg.eigvalsh(H) > -1e-8).all()
+    bits = (factors[1] > np.median(factors[1])).astype(float)
+    rises = losses.Step(problem, [factors[0], bits, factors[2]], 1).rises(bits, np.array([0, 1]))
+    flipped = bits.copy()
+    flipped[3, 1] = 1 - flipped[3, 1]
+    assert rises[3, 1] == pytest.approx(value(flipped) - value(bits))
+
+
+@pytest.mark.parametrize("kind", ["complete", "missing", "weighted"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_loss_never_rises_and_the_end_is_a_minimum(name, kind, rng):
+    mask = rng.random(SHAPE) < 0.7 if kind == "missing" else None
+    weights = 0.5 + rng.random(SHAPE) if kind == "weighted" else None
+    problem, truth = make_problem(name, mask=mask, weights=weights)
+    factors = [0.3 + rng.random((d, 2)) for d in SHAPE]
+    factors[0][:, 0], factors[1][:, 1] = rng.random(14) < 0.5, rng.random(12) < 0.5
+    W, before = to_columns(truth).with_matrices(factors), np.inf
+    for _ in range(60):
+        W, _ = losses.sweep(problem, W)
+        assert W.loss <= before + 1e-9 * abs(before if np.isfinite(before) else 1.0)
+        before = W.loss
+    if not W.is_dead().any():
+        assert W.loss == pytest.approx(problem.value(W), rel=1e-9)
+    for mode in range(3):  # the conditions of Karush, Kuhn and Tucker for each real column
+        G, A = gradient_of_rows(problem, W, mode), W.matrices[mode]
+        real = W.column_mode != mode
+        size = np.sqrt(np.sum(np.abs(W.matrices[mode][:, real]) ** 2)) + 1
+        if problem.nonnegative:
+            assert (A[:, real] >= 0).all() and (G[:, real][A[:, real] == 0] >= -1e-2 * size).all()
+        assert np.abs((G * A)[:, real]).max() < 2e-2 * abs(W.loss) / np.sqrt(len(A))
+    assert all(set(np.unique(W.matrices[n][:, W.column_mode == n])) <= {0.0, 1.0} for n in range(3))
+
+
+def gradient_of_rows(problem, W, mode):
+    if problem.loss.name == "squared":
+        H, P = problem.data.normal_equations(W.matrices, mode)
+        return W.matrices[mode] @ H - P if H.ndim == 2 else np.einsum("ik,ikl->il", W.matrices[mode], H) - P
+    return losses.Step(problem, W.matrices, mode).quadratics()[1]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_bits_are_found_under_every_loss(name):
+    X, truth = make_data(name, 1)
+    W = decompose(X, 2, loss=name, nonnegative=name == "squared", random_state=0)
+    assert hamming_error(W, truth) == 0 and rmse(W, truth.to_tensor()) < 0.3
+    if name != "huber":
+        assert all((A >= 0).all() for A in W.factors)
+    if name != "squared":
+        assert f"of the deviance ({name}) explained" in W.summary()
+        assert 0 < W.explained() < 1 and (W.explained_unique() > 0).all()
+
+
+def test_artifacts_mislead_squares_and_not_huber():
+    X, truth = make_data("huber", 2)
+    plain, robust = (decompose(X, 2, atom_rank=1, loss=name, random_state=0) for name in ("squared", "huber"))
+    assert rmse(robust, truth.to_tensor()) < 0.1 < rmse(plain, truth.to_tensor())
+    assert hamming_error(robust, truth) == 0
+
+
+def test_only_the_modes_that_are_listed_are_nonnegative(rng):
+    X = make_boolean_cp(SHAPE, 2, noise=0.5, boolean_modes=[0], random_state=4).X
+    W = decompose(X, 2, boolean_modes=[0], nonnegative=[1], random_state=0)
+    assert (W.factors[1] >= 0).all() and (W.factors[2] < 0).any()
+    signs = BMP(2, boolean_modes=[0], nonnegative=[1], random_state=0).fit(X)
+    assert (signs.transform(X, mode=1) >= 0).all() and (signs.transform(X, mode=2) < 0).any()
+
+
+def test_nonnegative_atoms_of_rank_two_and_with_missing_entries():
+    X, truth = make_data("squared", 3)
+    W = decompose(X, 1, atom_rank=2, boolean_modes=[2], nonnegative=True, random_state=0)
+    assert W.atoms[0].rank == 2 and all((A >= 0).all() for A in W.atoms[0].factors)
+    mask = np.random.default_rng(0).random(SHAPE) < 0.6
+    missing = decompose(X, 2, mask=mask, nonnegative=True, random_state=0)
+    assert hamming_error(missing, truth) == 0 and all((A >= 0).all() for A in missing.factors)
+
+
+def test_new_slices_have_the_factor_of_nnls():
+    X, _ = make_data("squared", 5)
+    model = BMP(2, nonnegative=True, random_state=0).fit(X)
+    found = model.transform(X, mode=2)
+    blocks = boolcp.fit.transform.design(model.decomposition_, 2)[0].reshape(2, -1)
+    for i in range(3):
+        expected = naive.nonnegative_row(
+            blocks @ blocks.T, blocks @ X[:, :, i].ravel(), *np.array([[0, 0], [1, 1]]) > 0
+        )
+        np.testing.assert_allclose(found[i], expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", LOSSES[1:])
+def test_new_slices_are_solved_under_the_loss(name):
+    X, _ = make_data(name, 5)
+    model = BMP(2, loss=name, random_state=0).fit(X)
+    for mode in (0, 2):
+        again = model.inverse_transform(model.transform(X, mode=mode), mode=mode)
+        assert rmse(again, model.decomposition_.to_tensor()) < 0.02
+    assert model.score(X) == pytest.approx(model.decomposition_.explained(), abs=2e-3)
+
+
+def test_lists_of_entries_and_masks_have_the_same_fit():
+    X, _ = make_data("poisson", 6)
+    mask = np.random.default_rng(1).random(SHAPE) < 0.95
+    masked = decompose(X, 2, mask=mask, loss="poisson", random_state=0)
+    listed = decompose((np.argwhere(mask), X[mask], X.shape), 2, loss="poisson", random_state=0)
+    np.testing.assert_allclose(listed.to_tensor(), masked.to_tensor(), atol=1e-8)
+    doubled = decompose(X, 2, weights={0: 2.0 * np.ones(14)}, loss="poisson", random_state=0)
+    np.testing.assert_allclose(doubled.to_tensor(), decompose(X, 2, loss="poisson", random_state=0).to_tensor())
+
+
+def test_selection_judges_by_the_deviance():
+    X, _ = make_data("poisson", 7)
+    for scheme in ("entries", "slabs"):
+        found = boolcp.select_n_atoms(X, 3, splits=2, loss="poisson", scheme=scheme, random_state=0)
+        assert found.n_atoms == 2 and found.measure == "deviance" and "deviance" in found.summary()
+
+
+def test_a_fit_under_a_loss_is_resumed_saved_and_loaded(tmp_path):
+    pytest.importorskip("xarray")
+    X, _ = make_data("poisson", 8)
+    whole = decompose(X, 2, loss="poisson", random_state=0)
+    path = tmp_path / "fit.npz"
+    BMP(2, loss="poisson", random_state=0).fit(X, checkpoint=path, callback=lambda p: p.stage == "squares")
+    resumed = BMP.resume(path, X).decomposition_
+    np.testing.assert_array_equal(resumed.to_tensor(), whole.to_tensor())
+    whole.save(tmp_path / "result.nc")
+    again = boolcp.load(tmp_path / "result.nc")
+    assert again.explained() == whole.explained() and again.summary() == whole.summary()
+    np.testing.assert_allclose(again.explained_unique(), whole.explained_unique())
+    assert whole[[1, 0]].explained() == whole.explained() and whole[[0]].deviance is None
+
+
+def test_data_that_stay_out_of_memory_are_loaded():
+    da = pytest.importorskip("dask.array")
+    X, _ = make_data("poisson", 9)
+    lazy = decompose(da.from_array(X), 2, loss="poisson", random_state=0)
+    np.testing.assert_array_equal(lazy.to_tensor(), decompose(X, 2, loss="poisson", random_state=0).to_tensor())
+
+
+BAD = {
+    "negative": ({"loss": "poisson"}, {(1, 2, 3): -2.0}, r"needs entries 0 or larger, but X is -2 at \(1, 2, 3\)"),
+    "outside": ({"loss": "bernoulli"}, {(0, 1, 0): 1.5}, r"needs entries from 0 to 1, but X is 1.5 at \(0, 1, 0\)"),
+    "name": ({"loss": "cauchy"}, {}, "loss must be one of"),
+    "rank": ({"loss": "huber", "atom_rank": 2}, {}, "takes atoms of rank one"),
+    "block": ({"nonnegative": True, "atom_rank": None}, {}, "need refine=True and atom_rank other than None"),
+    "published": ({"nonnegative": True, "refine": False}, {}, "need refine=True"),
+    "background": ({"nonnegative": True, "background": 2}, {}, "take no background"),
+    "mode": ({"nonnegative": [3]}, {}, "nonnegative holds 3"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_a_loss_cannot_take_is_named(case, rng):
+    options, entries, words = BAD[case]
+    X = rng.random((4, 5, 6))
+    for place, value in entries.items():
+        X[place] = value
+    with pytest.raises(ValueError, match=words):
+        BMP(1, **options).fit(X)
+    if entries:  # missing entries are never read
+        X[next(iter(entries))] = np.nan
+        assert BMP(1, **options, random_state=0).fit(X).decomposition_.n_atoms == 1
+        mask = ~np.isnan(X)
+        X[~mask] = -1.0
+        BMP(1, **options, random_state=0).fit(X, mask=mask)
