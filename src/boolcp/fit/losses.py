@@ -414,15 +414,17 @@ def search(
     starts agree; where bits are in doubt, atoms are exchanged in the end.
     """
     agree = SAME * abs(null_value(problem)) / 1e-7  # what `Search.compare` takes for |X|^2
-    is_over = here.is_agreed
-    while here.n_done < n_init and not is_over:
+    while here.n_done < n_init and not is_enough(problem, here):
         start = make_start(problem, first, n_atoms, modes, rng, here.n_done)
         here = here.compare(revived(problem, improve(problem, start), modes, rng), agree)
-        is_sure = here.n_agree >= 2 and is_certain(problem, here.result)
-        is_over = is_sure or (here.n_done >= MIN_DOUBTED and here.n_agree >= 2)
-        if (here.n_done == n_init or is_over) and not is_sure:
+        if (here.n_done == n_init or is_enough(problem, here)) and not is_certain(problem, here.result):
             here = replace(here, best=exchanged(problem, here.result, modes, rng))
         yield here
+
+
+def is_enough(problem: Problem, here: Search) -> bool:
+    """Return True if two starts agree, of a few or where no bit is in doubt."""
+    return here.n_agree >= 2 and (here.n_done >= MIN_DOUBTED or is_certain(problem, here.result))
 
 
 def is_certain(problem: Problem, W: Columns) -> bool:
