@@ -148,7 +148,8 @@ def fig2_denoise():
     cells = fig2_cells().xs("denoise", level="task").xs("3", level="n_atoms").T
     order = cells.mean(axis=1).sort_values().index
     names = list(dict.fromkeys(read("fig2")["condition"]))
-    rows = [[name.replace("SUSTain", "SUSTain-style"), *(f"{cells.loc[name, c]:.2f}" for c in names)] for name in order]
+    shown = cells.map(lambda value: "-" if np.isnan(value) else f"{value:.2f}")
+    rows = [[name.replace("SUSTain", "SUSTain-style"), *(shown.loc[name, c] for c in names)] for name in order]
     return markdown(["denoising, 3 atoms", *names], rows)
 
 
@@ -166,6 +167,21 @@ def equal_parameters():
         part = table[(table["method"] == method) & (table["metric"] == "rmse")]
         rows.append([f"{method}, lowest", *(f"{part[part['condition'] == name]['value'].min():.3f}" for name in names)])
     return markdown(["denoising RMSE", *names], rows)
+
+
+def equal_wins(method, other):
+    """Return on how many recordings one method has a lower error than another within the parameters of 3 blocks."""
+    names = list(dict.fromkeys(read("parameters")["condition"]))
+    budget = [parameters_of(name, BLOCKS, "3") + 0.5 for name in names]
+    pairs = [[at_parameters(name, one, n) for one in (method, other)] for name, n in zip(names, budget, strict=True)]
+    return sum(own < peer for own, peer in pairs)
+
+
+def lowest_wins(method, other):
+    """Return on how many recordings the lowest error of one method at any number is below that of another."""
+    table = read("parameters")
+    table = table[table["metric"] == "rmse"].groupby(["condition", "method"])["value"].min().unstack()
+    return (table[NAMES.get(method, method)] < table[NAMES.get(other, other)]).sum()
 
 
 def parameters_of(condition, method, n_atoms):
