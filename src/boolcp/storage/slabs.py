@@ -108,8 +108,14 @@ def run_pass(
     options = {"axis": mode, "split_every": SPLIT, "dtype": object, "meta": nothing, "concatenate": False}
     total = da.reduction(answers, _answer, _sum, combine=_sum, **options)
     with one_thread():
-        sums, rows = dask.compute(total.to_delayed().item())[0]
-    return sums, [np.concatenate(pieces) for pieces in rows]
+        try:
+            sums, rows = dask.compute(total.to_delayed().item())[0]
+        except Exception as error:
+            source.name_unreadable(error)
+            raise
+    *joined, checks = [np.concatenate(pieces) for pieces in rows]
+    source.compare(mode, checks)
+    return sums, joined
 
 
 def _ask(block: Any, mode: int, shared: Any, block_id: tuple[int, ...]) -> Answer:
@@ -126,8 +132,14 @@ def _answers(slabs: Iterable[np.ndarray], mode: int, start: int, shared: Any) ->
     for slab in slabs:
         rows = slice(start, start + slab.shape[mode])
         sums, joined = question(view.open(slab, mode, rows), [A[rows] for A in along], *constants)
-        yield tuple(sums), tuple([piece] for piece in joined)
+        check = np.array([[rows.start, rows.stop, checksum(slab)]], dtype=np.uint64)
+        yield tuple(sums), tuple([piece] for piece in (*joined, check))
         start = rows.stop
+
+
+def checksum(block: np.ndarray) -> np.uint64:
+    """Return the sum of the entries read as integers, which tells other numbers from these, NaN included."""
+    return np.add.reduce(block.view(f"u{block.itemsize}"), axis=None, dtype=np.uint64)
 
 
 def as_said(block: Any, mode: int, n_rows: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

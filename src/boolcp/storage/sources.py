@@ -169,8 +169,18 @@ class Stretch:
         begin, end, _ = self.index[mode].indices(array.shape[mode])
         for start in range(begin, end, self.whole.rows):
             rows = slice(start, min(start + self.whole.rows, end))
-            block = array[tuple(rows if n == mode else part for n, part in enumerate(self.index))]
+            try:
+                block = array[tuple(rows if n == mode else part for n, part in enumerate(self.index))]
+            except MemoryError:
+                raise
+            except Exception as error:
+                raise OSError(f"X[{place(mode, rows, array.ndim)}] cannot be read: {error}") from error
             yield np.asarray(block, dtype=self.whole.dtype)
+
+
+def place(mode: int, rows: slice, ndim: int) -> str:
+    """Return the text of an index: rows along one mode, everything along the others."""
+    return ", ".join(f"{rows.start}:{rows.stop}" if n == mode else ":" for n in range(ndim))
 
 
 class Source:
@@ -199,6 +209,7 @@ class Source:
         X, mask = at_its_place(X), at_its_place(mask)
         self.array, self.mask, self.block = X, mask, BLOCK if block is None else block
         self._stretches: dict[int, tuple[Any, list[int]]] = {}
+        self._checks: dict[int, np.ndarray] = {}  # of the slabs of the first pass along each mode
         self.shape, self.ndim = tuple(int(d) for d in X.shape), X.ndim
 
     @property
@@ -256,6 +267,35 @@ class Source:
         if self.mask is None:
             return X
         return da.where(da.asarray(self.mask).rechunk(X.chunks), X, self.dtype.type(np.nan))
+
+    def compare(self, mode: int, checks: np.ndarray) -> None:
+        """Raise an error if a pass along `mode` has read other numbers than a pass before it.
+
+        `checks` has the first row, the end and the checksum of each slab (n_slabs, 3). Their sum is that of all slabs
+        along any mode, modulo 2^64.
+        """
+        known = self._checks.setdefault(mode, checks)
+        first = next(iter(self._checks.values()))
+        what = "somewhere"
+        if known.shape == checks.shape and (differs := (known != checks).any(axis=1)).any():
+            start, stop, _ = checks[np.argmax(differs)]
+            what = f"in X[{place(mode, slice(int(start), int(stop)), self.ndim)}]"
+        elif np.add.reduce(first[:, 2]) == np.add.reduce(checks[:, 2]):
+            return
+        raise RuntimeError(
+            f"X has changed {what} since it was first read in this fit: another program may be writing to it, or it is "
+            f"computed from random numbers. Store it, and start again."
+        )
+
+    def name_unreadable(self, error: Exception) -> None:
+        """Raise an error that names the first chunk of a dask array that cannot be computed, if there is one."""
+        if not self.is_dask or isinstance(error, MemoryError) or type(error).__name__ == "KilledWorker":
+            return
+        for index in np.ndindex(*self.array.numblocks):
+            try:
+                self.array.blocks[index].compute()
+            except Exception as again:
+                raise OSError(f"The chunk with index {index} of X cannot be computed: {again}") from error
 
     def lazy(self) -> Any:
         """Return the array as a dask array, for results of the same size."""
