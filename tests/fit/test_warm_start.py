@@ -69,6 +69,7 @@ def test_more_atoms_are_added_to_those_found(name, searches):
 @pytest.mark.parametrize("share", [0.0, 0.2])
 def test_pursuits_and_blocks_go_on_too(options, share):
     X = tensor(n_atoms=5) if share == 0 else with_gaps(tensor((8, 9, 10), n_atoms=5), share)
+    options = options | {"n_init": 1, "max_iter": 8}
     cold = BMP(4, random_state=0, **options).fit(X)
     model = BMP(2, random_state=0, warm_start=True, **options).fit(X)
     path, first = model.path_, loss(model.decomposition_)

@@ -230,6 +230,7 @@ def test_only_fit_and_transform_take_a_list():
         model.complete((np.argwhere(observed), X[observed], X.shape))
 
 
+@pytest.mark.slow
 def test_few_entries_of_a_large_tensor_without_a_spectral_start():
     # the zero-filled tensor shows none of these atoms; the fading ridge finds them
     rng = np.random.default_rng(5)
