@@ -50,7 +50,7 @@ figure.colorbar(image, ax=axes, label="voltage\n(background s.d.)")
 # One line fits. The table says along which mode each atom is Boolean, in how many places it is on, how much of the
 # variance it explains, and how near its bits are proved to be to the best possible (the certificate).
 
-W = boolcp.decompose(X, n_atoms=3, atom_rank=1, random_state=0)
+W = boolcp.decompose(X, n_atoms=3, random_state=0)
 print(W.summary())
 
 # %%

@@ -17,7 +17,7 @@ import numpy as np
 import boolcp
 
 recording = boolcp.datasets.simulate_recording(noise=1.5, random_state=0)
-W = boolcp.decompose(recording.X, 4, atom_rank=1, random_state=0)
+W = boolcp.decompose(recording.X, 4, random_state=0)
 W = boolcp.assess(recording.X, W, n_runs=2, random_state=0)
 print(W.summary())
 
@@ -61,7 +61,7 @@ print(test.summary())
 # Four atoms of nothing: the summary says so, and does not speak of uniqueness.
 
 noise = np.random.default_rng(0).standard_normal((20, 25, 30))
-print(boolcp.decompose(noise, 4, atom_rank=1, random_state=0).summary())
+print(boolcp.decompose(noise, 4, random_state=0).summary())
 
 # %%
 # **In short:** read atoms whose verdict is *stable, significant, informative*, and the bits that are sure. Test

@@ -50,7 +50,7 @@ print(X.attrs["preparation"])
 
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained")
 for ax, (condition, X) in zip(axes, tensors.items(), strict=True):
-    W = boolcp.decompose(X, n_atoms=3, atom_rank=1, random_state=0)
+    W = boolcp.decompose(X, n_atoms=3, random_state=0)
     k = int(np.flatnonzero(W.boolean_mode == 0)[0])
     boolcp.plotting.plot_boolean(W, k, ax=ax)
     truth = simulation.truth[condition].atoms[0].z

@@ -16,7 +16,7 @@ import boolcp
 
 recording = boolcp.datasets.simulate_recording(n_trials=100, random_state=1)
 fitted, new = recording.X[:, :, ::2], recording.X[:, :, 1::2]
-model = boolcp.BMP(n_atoms=3, atom_rank=1, random_state=0).fit(fitted)
+model = boolcp.BMP(n_atoms=3, random_state=0).fit(fitted)
 print(model.decomposition_.summary())
 
 # %%

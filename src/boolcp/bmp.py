@@ -47,6 +47,7 @@ from boolcp.threads import one_thread
 FREE = {"n_atoms", "n_init", "max_iter", "certify", "compression", "random_state", "verbose", "max_memory"}
 AUTO = "auto"
 EXACT = 1e-8  # share of variance not explained that counts as none
+MIN_LEFT = 0.1  # share of the observed entries that counts as unused at least
 OUTSIDE = 0.1  # share of the range of the data by which a fill may leave it without a warning; not tuned
 N_NOISE = 2  # fits by which the noise of slices is estimated
 NOISE_FLOOR = 1e-3  # variance of a slice at least, relative to their mean, of which weights are estimated
@@ -407,8 +408,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def complete(self, X: Any, *, mask: ArrayLike | None = None, weights: Weights | None = None) -> Any:
         """Return X with its missing entries filled in from the decomposition; observed entries keep their values.
 
-        Unless the decomposition explains the observed entries to the tolerance, fills are clipped to their range, with
-        a warning if some were far outside (not those of a lazy X). Slices without any observed entry stay NaN.
+        Unless the decomposition explains the observed entries to the tolerance, fills are shrunk towards the mean by as
+        much as the noise asks for (not those of a lazy X) and clipped to the range of what is observed, with a warning
+        if some were far outside. Slices without any observed entry stay NaN.
 
         Parameters
         ----------
@@ -442,21 +444,29 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if stays_out(values, self.max_memory):
             checks.check_lazy(values, mask)
             check_shape(W, values.shape, None)
-            filled = filled_array(values, mask, W)
+            filled = filled_array(values, mask, W, is_clipped=not self._is_exact())
         else:
             values, observed = checks.check_tensor(values, mask)
             check_shape(W, values.shape, None)
             filled = np.array(values)
             if observed is not None:
-                filled[~observed] = self._clipped(whole(W)[~observed], values[observed])
+                filled[~observed] = self._fills(whole(W), values, observed)
         return filled if labels is None else X.copy(data=filled)
 
-    def _clipped(self, fills: np.ndarray, known: np.ndarray) -> np.ndarray:
-        """Return the fills within the range of the known entries, with a warning if some are far outside."""
+    def _is_exact(self) -> bool:
+        """Return True if the atoms explain what is observed to the tolerance."""
         W = self.decomposition_
-        is_exact = W.data_norm2 and W.data_inner is not None and 1 - W.explained() <= EXACT
-        if is_exact or not len(known):
+        return bool(W.data_norm2 and W.data_inner is not None and 1 - W.explained() <= EXACT)
+
+    def _fills(self, estimate: np.ndarray, values: np.ndarray, observed: np.ndarray) -> np.ndarray:
+        """Return the missing entries: the estimate, shrunk towards the mean and clipped to the range of what is known.
+
+        A warning says if some were far outside. What explains the observed entries to the tolerance stays as it is.
+        """
+        known, fills = values[observed], estimate[~observed]
+        if self._is_exact() or not len(known):
             return fills
+        fills = shrink_to_mean(fills, estimate[observed], known, self.decomposition_)
         low, high = known.min(), known.max()
         margin = OUTSIDE * (high - low)
         checks.warn_clipped(np.sum((fills < low - margin) | (fills > high + margin)), len(fills), low, high)
@@ -774,6 +784,20 @@ def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
     """
     how = {name: options.pop(name) for name in ("mask", "weights") if name in options}
     return BMP(n_atoms, **options).fit(X, **how).decomposition_
+
+
+def shrink_to_mean(fills: np.ndarray, fitted: np.ndarray, known: np.ndarray, W: BooleanCP) -> np.ndarray:
+    """Return fills scaled towards the mean m of what is known, by the factor that minimizes the estimated risk.
+
+    That of m + a (F - m) is lowest at a = (<F - m, X - m> - sigma^2 dof) / |F - m|^2, which is kept between 0 and 1.
+    """
+    mean = known.mean(dtype=float)
+    dof = W.n_parameters + W.n_bits + (0.0 if W.background is None else W.background.degrees_of_freedom)
+    n_left = max(len(known) - dof, MIN_LEFT * len(known))
+    variance = float(np.sum(np.square(known - fitted, dtype=float))) / n_left
+    size = float(np.sum(np.square(fitted - mean, dtype=float)))
+    inner = float(np.vdot(fitted - mean, known - mean)) - variance * dof
+    return mean + np.clip(inner / size if size > 0 else 0.0, 0.0, 1.0) * (fills - mean)
 
 
 def whole(W: BooleanCP) -> np.ndarray:

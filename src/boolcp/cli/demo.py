@@ -35,10 +35,9 @@ def run_demo(out: Path, *, seed: int = 0, is_forced: bool = False) -> None:
     X = prepare.cut_trials(prepare.resample(prepare.common_average(X), RATE), simulation.trial_ms)
     say(f"read and prepared {sizes_text(X)}: {'; '.join(X.attrs['preparation'])}")
     before = time.perf_counter()
-    model = boolcp.BMP(N_ATOMS, atom_rank=1, random_state=seed, verbose=1).fit(X)
+    model = boolcp.BMP(N_ATOMS, random_state=seed, verbose=1).fit(X)
     say("decomposed")
-    options = {"atom_rank": 1, "n_runs": 5, "random_state": seed}
-    model.decomposition_ = boolcp.assess(X, model.decomposition_, **options)
+    model.decomposition_ = boolcp.assess(X, model.decomposition_, n_runs=5, random_state=seed)
     say("tested: is each atom more than noise, and does it come back in halves of the data?")
     write_result(model, X, out, seconds=time.perf_counter() - before, is_forced=is_forced)
     W = boolcp.load(out / RESULT)
@@ -51,7 +50,7 @@ def run_demo(out: Path, *, seed: int = 0, is_forced: bool = False) -> None:
     print(f"Open {page} in a browser: the report, one page with plots.")
     print(f"In Python: boolcp.load('{out / RESULT}'). The same from the command:")
     steps = f"--condition {LABEL} --reference average --resample {RATE} --bin-ms {simulation.trial_ms}"
-    print(f"  boolcp fit {out / 'recording'} {steps} -k {N_ATOMS} --atom-rank 1 --seed {seed} -o result --assess")
+    print(f"  boolcp fit {out / 'recording'} {steps} -k {N_ATOMS} --seed {seed} -o result --assess")
 
 
 def check_recording(folder: Path) -> None:

@@ -10,13 +10,15 @@ from boolcp.storage import DenseTensor, make_storage
 from boolcp.storage.long import is_long, n_columns
 from boolcp.storage.protocol import Storage, Tensor
 
-N_FILLS = 30  # rounds of filling in missing entries and shrinking
-N_TRIALS = 10  # of them, where unfoldings are compared
+N_FILLS = 20  # rounds of filling in missing entries and shrinking
+N_TRIALS = 5  # of them, where unfoldings are compared
 FILLED = 1e-3  # relative change of the background that ends them
 HELD_OUT = 0.1  # share of the observed entries by which unfoldings are compared
 
 
-def find_background(data: Storage, W: BooleanCP, kind: str | int, sigma: float) -> Background | None:
+def find_background(
+    data: Storage, W: BooleanCP, kind: str | int, sigma: float, before: Background | None = None
+) -> Background | None:
     """Return the background of the residual, along the best unfolding; None if it is noise.
 
     Of complete data the best unfolding has the lowest estimated risk. With missing entries it predicts held-out entries
@@ -28,6 +30,9 @@ def find_background(data: Storage, W: BooleanCP, kind: str | int, sigma: float) 
         Shrink the singular values optimally for the noise, or keep this many of them.
     sigma : float
         Standard deviation of the noise.
+    before : Background, optional
+        One that was found beside other atoms; with missing entries its mode is kept, and its values are the first
+        that are filled in.
     """
     R = data.residual(W)
     if data.is_complete:
@@ -36,7 +41,7 @@ def find_background(data: Storage, W: BooleanCP, kind: str | int, sigma: float) 
         if best is None or (kind == "auto" and not risk < R.squared_norm):
             return None
     else:
-        best = fill_in(R.to_array(), np.asarray(data.mask), kind, sigma)
+        best = fill_in(R.to_array(), np.asarray(data.mask), kind, sigma, before)
     return None if best is None else best.with_share(data.to_array(), data.mask)
 
 
@@ -73,8 +78,12 @@ def along(R: Tensor, mode: int, kind: str | int, sigma: float) -> tuple[float, B
     return risk, Background(R.shape, mode, left, right, dof, 0.0)
 
 
-def fill_in(R: np.ndarray, mask: np.ndarray, kind: str | int, sigma: float) -> Background | None:
-    """Return the background of the observed entries, along the mode that predicts held-out ones best; None if none."""
+def fill_in(
+    R: np.ndarray, mask: np.ndarray, kind: str | int, sigma: float, before: Background | None = None
+) -> Background | None:
+    """Return the background of what is observed, along the mode that predicts held-out entries best; None if none."""
+    if before is not None:
+        return filled_along(R, mask, before.mode, kind, sigma, N_TRIALS, before.to_tensor())
     is_test = mask & (np.random.default_rng(0).random(R.shape) < HELD_OUT)
     tests = R[is_test]
     best, best_error = None, float(np.sum(tests**2, dtype=float))
@@ -87,11 +96,17 @@ def fill_in(R: np.ndarray, mask: np.ndarray, kind: str | int, sigma: float) -> B
 
 
 def filled_along(
-    R: np.ndarray, mask: np.ndarray, mode: int, kind: str | int, sigma: float, n_rounds: int
+    R: np.ndarray,
+    mask: np.ndarray,
+    mode: int,
+    kind: str | int,
+    sigma: float,
+    n_rounds: int,
+    before: np.ndarray | None = None,
 ) -> Background | None:
     """Return the background along one mode after rounds of filling in; filled entries carry no noise."""
-    level, before = sigma * float(np.sqrt(mask.mean())), np.zeros(1)
-    filled, found = np.where(mask, R, 0.0), None
+    level, before = sigma * float(np.sqrt(mask.mean())), np.zeros(1) if before is None else before
+    filled, found = np.where(mask, R, before), None
     for _ in range(n_rounds):
         found = along(DenseTensor(filled), mode, kind, level)[1]
         if found is None:

@@ -13,7 +13,6 @@ from itertools import combinations
 import numpy as np
 
 from boolcp.contractions import gram_product
-from boolcp.fit import impute
 from boolcp.fit.atom_search import residual_gram
 from boolcp.fit.background import find_background, without
 from boolcp.fit.blocks import best_code
@@ -21,6 +20,7 @@ from boolcp.fit.polish import polish
 from boolcp.fit.state import Round
 from boolcp.program.flips import DEPENDENT
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.background import Background
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage import DenseTensor
 from boolcp.storage.protocol import Storage, Tensor
@@ -33,12 +33,19 @@ N_SWEEPS = 10  # of a polish
 MAX_RANK = 10  # of an atom that is polished as columns
 
 
-def with_background(data: Storage, W: BooleanCP, kind: str | int, sigma: float, dof: float | None = None) -> Round:
+def with_background(
+    data: Storage,
+    W: BooleanCP,
+    kind: str | int,
+    sigma: float,
+    dof: float | None = None,
+    before: Background | None = None,
+) -> Round:
     """Return the atoms with the background of what they leave, |X - W - B|^2 and the estimated risk.
 
     `dof` are the degrees of freedom of the real parts, by default their number of parameters.
     """
-    background = find_background(data, W, kind, sigma)
+    background = find_background(data, W, kind, sigma, before)
     loss = without(data, background).residual(W).squared_norm
     free = (W.n_parameters if dof is None else dof) + W.n_bits
     free += 0.0 if background is None else background.degrees_of_freedom
@@ -69,10 +76,12 @@ def simplify_beside(
     """Return atoms without repeated bits, and as few baselines, single bits and canceling pairs as the fit allows.
 
     What is left out goes to the background, and new atoms are sought until there are `n_atoms` again. The risk may
-    rise by the random spread of the noise in all.
+    rise by the random spread of the noise in all. With missing entries only repeated bits are merged.
     """
-    limit = first.risk + spread(data, first.sigma)
-    here = shortened(data, merged(data, first, kind), kind, limit)
+    limit, here = first.risk + spread(data, first.sigma), merged(data, first, kind)
+    if not data.is_complete:  # each further background takes rounds of filling in
+        return here
+    here = shortened(data, here, kind, limit)
     for _ in range(0 if has_blocks(here.W) else n_atoms - here.W.n_atoms):
         longer = extended(data, here, modes, kind, rng)
         if longer is None or longer.risk > limit:
@@ -104,7 +113,7 @@ def merged(data: Storage, here: Round, kind: str | int) -> Round:
     order = np.argsort(owner, kind="stable")
     matrices = tuple(A[:, order] for A in columns.matrices)
     tied = Columns(matrices, owner[order], np.array([mode for mode, _ in names]))
-    return with_background(data, tied.to_decomposition(), kind, here.sigma)
+    return with_background(data, tied.to_decomposition(), kind, here.sigma, before=here.background)
 
 
 def faults(W: BooleanCP) -> list[tuple[int, bool]]:
@@ -143,7 +152,7 @@ def settled(data: Storage, W: BooleanCP, kind: str | int, sigma: float) -> Round
     variance = 0.0 if data.is_complete else sigma**2
     rest = without(data, here.background)
     columns = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED, variance=variance)
-    return merged(data, with_background(data, columns.to_decomposition(), kind, sigma), kind)
+    return merged(data, with_background(data, columns.to_decomposition(), kind, sigma, before=here.background), kind)
 
 
 def extended(
@@ -151,8 +160,7 @@ def extended(
 ) -> Round | None:
     """Return the round with one more atom that is not redundant; None if none is found."""
     W = here.W
-    full = data if data.is_complete else impute.fill(without(data, here.background), W)
-    found = [new_atom(full.residual(W), W, mode, rng) for mode in modes]
+    found = [new_atom(data.residual(W), W, mode, rng) for mode in modes]
     longer = [settled(data, appended(W, atom), kind, here.sigma) for gain, atom in found if gain > 0]
     clear = [each for each in longer if each.W.n_atoms > W.n_atoms and len(faults(each.W)) <= len(faults(W))]
     return min(clear, key=lambda each: each.risk, default=None)

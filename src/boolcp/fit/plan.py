@@ -508,7 +508,7 @@ def beside_stage(job: Job, state: State) -> Iterator[Step]:
             return
         rest = without(data, rounds[-1].background)
         W = run(replace(job, data=rest, settings=settings), make_plan(rest, settings), State(), Watch(job.rng))[1]
-        rounds = (*rounds, with_background(data, W, kind, sigma))
+        rounds = (*rounds, with_background(data, W, kind, sigma, before=rounds[-1].background))
         yield rounds, progress("background", len(rounds) - 1, n_rounds, rounds[-1].loss, data.squared_norm)
 
 

@@ -456,15 +456,23 @@ def make_source(X: Any, mask: Any = None, max_memory: float | str | None = None,
     return source
 
 
-def filled_array(X: Any, mask: Any, W: BooleanCP) -> Any:
-    """Return a dask array: X with the values of W where it is NaN or the mask is False."""
+def filled_array(X: Any, mask: Any, W: BooleanCP, *, is_clipped: bool = False) -> Any:
+    """Return a dask array: X with the values of W where it is NaN or the mask is False.
+
+    They may be clipped to the range of what is observed, which takes a pass over X when they are computed.
+    """
     import dask.array as da
 
     source = Source(X, mask)
     X, mask = source.lazy(), source.mask
     X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
     observed = ~da.isnan(X) if mask is None else da.asarray(mask).rechunk(X.chunks).astype(bool) & ~da.isnan(X)
-    return da.map_blocks(fill_block, X, observed, W=W, dtype=X.dtype, meta=np.zeros((0,) * X.ndim, dtype=X.dtype))
+    how: dict[str, Any] = {"dtype": X.dtype, "meta": np.zeros((0,) * X.ndim, dtype=X.dtype)}
+    filled = da.map_blocks(fill_block, X, observed, W=W, **how)
+    if not is_clipped:
+        return filled
+    low, high = da.where(observed, X, np.inf).min(), da.where(observed, X, -np.inf).max()
+    return da.minimum(da.maximum(filled, low), high)
 
 
 def fill_block(X: np.ndarray, observed: np.ndarray, W: BooleanCP, block_info: Any = None) -> np.ndarray:

@@ -232,8 +232,10 @@ def hold_out_entries(
     path = fit_path(model, values, train.reshape(values.shape), weights, rng)
     truth, indices = values.reshape(-1)[test], np.stack(np.unravel_index(test, values.shape), axis=1)
     counts = None if weights is None else weights.reshape(-1)[test]
+    predicted = [W.at(indices) + (0.0 if W.background is None else W.background.at(indices)) for W in path]
     # 0 where nothing is known
-    return pad([error(W, truth, np.nan_to_num(W.at(indices)), counts) for W in path], model.n_atoms)
+    errors = [error(W, truth, np.nan_to_num(found), counts) for W, found in zip(path, predicted, strict=True)]
+    return pad(errors, model.n_atoms)
 
 
 def hold_out_slabs(
