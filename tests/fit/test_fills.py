@@ -1,0 +1,36 @@
+"""What `complete` fills in, between the mean and the estimate."""
+
+import dask.array as da
+import numpy as np
+import pytest
+from samples import with_gaps
+
+from boolcp import BMP
+from boolcp.bmp import shrink_to_mean
+from boolcp.datasets import make_boolean_cp
+from boolcp.result.atoms import BooleanCP
+
+
+def test_fills_of_noise_are_the_mean_and_those_of_a_signal_stay(rng):
+    W = make_boolean_cp((10, 11, 12), 2, random_state=0).truth
+    signal, noise, fills = W.to_tensor().ravel(), rng.standard_normal(1320), np.array([5.0, -5.0])
+    np.testing.assert_allclose(shrink_to_mean(fills, 0.02 * signal, noise, W), noise.mean())
+    kept = shrink_to_mean(fills, 50 * signal, 50 * signal + noise, W)
+    np.testing.assert_allclose(kept, fills, rtol=1e-2, atol=0.05)
+
+
+def test_the_factor_is_that_of_the_lowest_risk(rng):
+    W, known, fitted = BooleanCP((3, 4)), rng.standard_normal(200) + 2, rng.standard_normal(200) + 2
+    fitted += known
+    mean, fills = known.mean(), np.array([10.0])
+    best = np.vdot(fitted - mean, known - mean) / np.sum((fitted - mean) ** 2)
+    assert shrink_to_mean(fills, fitted, known, W)[0] == pytest.approx(mean + best * (10.0 - mean))
+
+
+def test_fills_of_a_lazy_array_stay_in_the_range_of_what_is_observed():
+    X = with_gaps(make_boolean_cp((10, 11, 12), 2, noise=0.5, random_state=0).X, 0.2)
+    model = BMP(2, random_state=0).fit(X)
+    model.decomposition_ = BooleanCP(X.shape, model.decomposition_.atoms, 100 * model.decomposition_.weights)
+    filled = model.complete(da.from_array(X, chunks=6)).compute()
+    assert filled.min() == np.nanmin(X) and filled.max() == np.nanmax(X)
+    np.testing.assert_array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])
