@@ -619,6 +619,8 @@ def beside(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
     done, data = state.done, job.data
     pursuit = done.get("path") or done["pursuit"]
     if "core" in done and "path" not in done and done["core"] is not None:
+        if job.atom_rank == 1:  # as ever, so that a fit that was resumed rounds alike
+            ask_for_end(data, by_size(base_atoms(job, state)), pursuit)
         pursuit = on_full_data(pursuit, data, job.atom_rank, is_certified=False)
     best = (done.get("simple") or best_round(job, done)).W
     rest = without(data, best.background)
