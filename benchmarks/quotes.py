@@ -184,6 +184,20 @@ def lowest_wins(method, other):
     return (table[NAMES.get(method, method)] < table[NAMES.get(other, other)]).sum()
 
 
+def rivals_bits():
+    """Return the wrong bits of each method on the tensors of bench_rivals.py."""
+    text = (ROOT / "benchmarks" / "results" / "rivals.md").read_text(encoding="utf-8")
+    columns, head = {}, ["wrong bits"]
+    for section in text.split("## Real parts: ")[1:]:
+        title, *lines = section.splitlines()
+        head.append(", ".join(title.split("; ")[:2]))
+        for line in lines[3:]:
+            if line.startswith("| "):
+                name, bits = [cell.strip() for cell in line.split("|")[1:3]]
+                columns.setdefault(name, []).append(bits)
+    return markdown(head, [[name, *bits] for name, bits in columns.items() if name != "method"])
+
+
 def parameters_of(condition, method, n_atoms):
     table = read("parameters")
     where = (table["condition"] == condition) & (table["method"] == method) & (table["n_atoms"] == n_atoms)
