@@ -24,7 +24,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("itables")
 
 from boolcp import plotting, report
-from boolcp.report import assets, charts, ordering, story, tested, words
+from boolcp.report import assets, charts, ordering, pictures, story, tested, words
 
 VOID = {"meta", "img", "br", "link", "input"}
 
@@ -293,9 +293,10 @@ def test_conditions_areas_and_states_are_compared(tmp_path, rng):
         ["atom", "what", "awake (1)", "asleep (1)"],
         ["atom 0", "mean of the real part", "1.00", "-0.50"],
     ]
-    cells = ["atom 0", "share of ones", "1 of 3 (33 %)", "1 of 1 (100 %)", "+67 %", "0.83"]
-    assert page.tables[2][0] == ["atom", "what", "b (3)", "a (1)", "effect", "AUC", "p"]
-    assert page.tables[2][1][:-1] == cells and page.tables[2][1][-1] == "1.00"
+    assert page.tables[2] == [
+        ["atom", "what", "effect", "AUC", "p", "b (3)", "a (1)"],
+        ["atom 0", "share of ones", "+67 %", "0.83", "1.00", "1 of 3 (33 %)", "1 of 1 (100 %)"],
+    ]
 
 
 def test_units_missing_entries_residual_and_stability_are_shown(tmp_path):
@@ -316,8 +317,10 @@ def test_units_missing_entries_residual_and_stability_are_shown(tmp_path):
     assert "no structure above white noise" in text and f"channel {check.structure[0]:.2f}, time " in text
     assert page.rows[0][3:6] == ["verdict", "sure bits", "stability"]
     assert [row[3:6:2] for row in page.rows[1:]] == [["stable, informative", "100.0 %"]] * 2
-    assert "two come back in at least 80 % of 4 fits to halves along trial and two can be read alone." in text
-    assert "Atoms 0 and 1 pass all tests." in text
+    assert (
+        "Both pass all tests: they come back in at least 80 % of 4 fits to halves along trial and are informative."
+        in text
+    )
     assert ": on, 100 % sure" in "".join(page.scripts)
     assert all(plotly_reads(chart) for chart in page.charts())
     with pytest.raises(ValueError, match="a different decomposition"):
@@ -335,7 +338,7 @@ def test_where_an_atom_is_on_is_told_in_runs():
         return words.on_text(replace(W, atoms=(replace(W.atoms[0], z=z),), labels=labels), 0)
 
     assert told(z) == "0 to 0.2, 0.4, 0.7, 0.8 s"
-    assert told(z | True) == "all 9 times" and told(z & False) == "nowhere"
+    assert told(z | True) == "all 9 time points" and told(z & False) == "nowhere"
     named = Labels(("channel", "c"), {"channel": np.array(["FPz", "Fz", "Cz", "T8", "CP5", "Pz", "O1", "Oz", "O2"])})
     assert told(z, named) == "FPz, Fz, Cz, CP5, Oz, O2"
     assert told(np.arange(9) != 3, named) == "all but T8"
@@ -416,9 +419,17 @@ def test_the_story_says_what_is_so(rng):
     assert sentences[0] == "Three atoms make up this tensor."
     assert "Atom 0 is on in 10 of 30 trials: all 10 propofol trials, and no others (p < 0.001)." in sentences[2]
     assert "Atom 1 is on in 15 of 16 channels: all but E3." in sentences[3]
-    assert sentences[4].startswith("Atom 2 is on in 8 of 20 times: 0 to 0.055 s.")
+    assert sentences[4].startswith("Atom 2 is on in 8 of 20 time points: 0 to 0.055 s.")
     peak = W.atoms[0].factors[0][:, 0]
-    assert f"Its pattern is largest at E{np.abs(peak).argmax()} and " in sentences[2]
+    flat = replace(W.atoms[0], factors=(np.sign(peak)[:, None] / 4, W.atoms[0].factors[1]))
+    sharp = replace(W.atoms[0], factors=(np.eye(16)[:, [5]] + 0.2, W.atoms[0].factors[1]))
+    for atom, said in ((flat, "Its pattern is strongest at E"), (sharp, "Its pattern is strongest at E5")):
+        assert (said in story.peak_text(replace(W, atoms=(atom, *W.atoms[1:])), 0)) == (atom is sharp)
+    always = replace(W, atoms=(replace(W.atoms[0], z=W.atoms[0].z | True), *W.atoms[1:]))
+    assert story.atom_sentence(always, 0, {}).startswith("Atom 0 is on in all 30 trials.")
+    assert story.card_text(W, 2, {}).startswith("On at 0 to 0.055 s.")
+    few = replace(W, atoms=(replace(W.atoms[0], z=np.arange(30) % 7 == 3), *W.atoms[1:]))
+    assert story.card_text(few, 0, {}).startswith("On in trials 3, 10, 17, 24.")
     z = W.atoms[0].z.copy()
     z[[1, 0, 3]] = False, True, True  # one of propofol off, two of the others on
     changed = replace(W, atoms=(replace(W.atoms[0], z=z), *W.atoms[1:]))
@@ -461,13 +472,48 @@ def test_tests_that_were_asked_for_are_the_only_ones_and_all_count_for_false_dis
     np.testing.assert_allclose(together[order], np.minimum(naive, 1))
 
 
+def test_the_story_says_how_many_atoms_were_asked_for_and_of_what(rng):
+    W = replace(labelled_atoms(rng), data_norm2=9.0, data_inner=[1.0, 1.0, 1.0])
+    asked = {"parameters": {"n_atoms": 5}}
+    assert story.tell(W, asked, {})[0].endswith(". Five were asked for.")
+    assert ("Atoms", "3 of 5 that were asked for") in words.describe_fit(W, asked)
+    assert "asked for" not in story.tell(W, asked | {"is_partial": True}, {})[0]
+    assert "asked for" not in story.tell(W, {"parameters": {"n_atoms": 3}}, {})[0]
+    for name, said in (("y", "of the data"), ("count", "of the counts"), ("EEG", "of EEG")):
+        named = replace(W, labels=replace(W.labels, name=name))
+        assert f"% of the variance {said}." in story.tell(named, {}, {})[0]
+    assert words.value_label(replace(W, labels=replace(W.labels, name="count", value_unit=""))) == "count"
+
+
+def test_groups_without_room_for_their_names_have_a_legend(rng):
+    W = labelled_atoms(rng)
+    assert charts.band_legend(W, 2) == []
+    narrow = np.array(["rare"] + ["common"] * 29)
+    W = replace(W, labels=replace(W.labels, extra={"kind": ("trial", narrow)}))
+    legend = charts.band_legend(W, 2)
+    assert [name for _, name in legend] == ["rare (1)", "common (29)"] and len({color for color, _ in legend}) == 2
+    panel = pictures.atom_figure(W, 0, 2)
+    assert panel["legend"] == legend and panel["caption"].endswith(", sorted by kind")
+
+
+def test_modes_have_other_colors_than_atoms():
+    modes = {charts.mode_color(n) for n in range(5)}
+    assert len(modes) == 5 and not modes & set(charts.atom_colors(7))
+
+
+def test_what_is_left_out_of_a_list_is_counted_in_entries():
+    z = np.tile([True] * 5 + [False], 100)
+    W = BooleanCP((600, 2), (Atom(0, z, (np.ones((2, 1)),)),), [1.0])
+    assert words.on_text(W, 0).endswith("354 to 358 and 200 more")
+
+
 @pytest.mark.parametrize(
     ("stability", "p", "words"),
     [
         (
             [1, 0.9, 0.8],
             None,
-            "Of these, three come back in at least 80 % of 6 fits and three can be read alone. Atoms 0",
+            "All three pass all tests: they come back in at least 80 % of 6 fits and are informative.",
         ),
         (
             [1, 0.9, 0.2],
@@ -482,7 +528,7 @@ def test_tests_that_were_asked_for_are_the_only_ones_and_all_count_for_false_dis
         (
             [0, 0.1, 0.2],
             None,
-            "Of these, none comes back in at least 80 % of 6 fits and three can be read alone. No atom",
+            "Of these, none comes back in at least 80 % of 6 fits and three are informative. No atom",
         ),
         (None, None, "Whether they are more than noise has not been tested"),
     ],
@@ -646,3 +692,9 @@ def test_a_head_has_an_outline_and_a_map_between_electrodes(rng):
     assert plotly_reads(chart)
     flat = replace(W, labels=replace(labels, name="ECoG"))
     assert len(charts.real_chart(flat, 0, 0)["data"]) == 1, "no head around a cortex"
+
+
+def test_a_title_names_all_files(rng):
+    W = labelled_atoms(rng)
+    for source, title in (("awake.t1.mat", "awake"), ("awake.mat and 2 more", "awake and 2 more")):
+        assert words.title_of(W, {"data": {"source": source}}) == title

@@ -236,6 +236,45 @@ def test_atoms_have_one_color_everywhere(page):
     assert len(seen) >= 3 and len(set(seen.values())) == len(seen)
 
 
+def test_an_atom_has_one_sign_everywhere(page):
+    """Its line over time in the overview is that of its card, up to a positive size."""
+    live(page, ".together figure:nth-child(4)")  # lines over time
+    numbers = "(plot, atom) => Array.from(plot._fullData.find((t) => atom === null || t.meta?.atom === atom).y)"
+    for atom in (0, 2, 3):
+        live(page, f"#atom-{atom} figure:nth-child(2)")
+        overview = np.array(page.eval_on_selector(".together figure:nth-child(4) .plot", numbers, atom))
+        card = np.array(page.eval_on_selector(f"#atom-{atom} figure:nth-child(2) .plot", numbers, None))
+        assert np.abs(overview).max() == pytest.approx(1, abs=1e-6)
+        np.testing.assert_allclose(overview, card / np.abs(card).max(), atol=1e-6)
+
+
+def test_the_order_of_atoms_is_one_everywhere(page):
+    """Table, cards, rows of strips, tables of conditions and bars of the fit."""
+    live(page, "section[aria-labelledby=fit] figure:nth-child(1)")
+    live(page, ".together figure:nth-child(2)")
+    assert rows(page) == cards(page) == [0, 1, 2, 3]
+    groups = page.locator("section[aria-labelledby=groups] tbody tr")
+    listed = [groups.nth(i).get_attribute("data-atom") for i in range(groups.count())]
+    assert listed == sorted(listed) and len(listed) == 4
+    for selector in (".together figure:nth-child(2) .plot", "section[aria-labelledby=fit] figure:nth-child(1) .plot"):
+        atoms = [atom for atom, _, _ in opacities(page, selector)]
+        assert atoms == sorted(atoms) and len(atoms) > 1
+
+
+def test_conditions_are_compared_with_numbers_and_spread(page):
+    section = "section[aria-labelledby=groups]"
+    plot = live(page, f"{section} figure:nth-child(1)")  # share of ones
+    bars = page.eval_on_selector(
+        f"{section} figure:nth-child(1) .plot", "plot => plot.data.map((t) => [t.meta.atom, t.y[0]])"
+    )
+    W = decomposition(np.random.default_rng(0))
+    expected = [[k, 100.0 * W.atoms[k].z[part].mean()] for part in (slice(5), slice(5, 10)) for k in (2, 3)]
+    assert sorted(bars) == sorted(expected)
+    assert plot.locator(".errorbar").count() == 4
+    heads = page.locator(f"{section} thead th").all_inner_texts()
+    assert heads[:2] == ["atom", "what"] and heads[-2:] == ["awake (5)", "<b>drug</b> (5)"]
+
+
 def test_conditions_are_banded_above_the_strips(page):
     plot = live(page, "#atom-2 figure:nth-child(3)")
     assert plot.locator(".annotation-text").all_text_contents() == ["awake (5)", "<b>drug</b> (5)"]
@@ -322,6 +361,12 @@ def test_a_phone_has_no_sideways_scroll(page):
     hint = page.locator("section[aria-labelledby=atoms] .more")
     wait(page, hint.is_visible)
     assert hint.is_visible(), "the table is wider than the screen, and says so"
+    box = "f => [f.getBoundingClientRect().left, (f.querySelector('.main-svg') ?? f).getBoundingClientRect().right]"
+    for figure in page.query_selector_all("figure.chart"):
+        figure.scroll_into_view_if_needed()
+        wait(page, lambda figure=figure: figure.evaluate(box)[1] <= 390)
+        left, right = figure.evaluate(box)
+        assert left >= 0 and right <= 390, "no chart is cut"
     page.set_viewport_size({"width": 1280, "height": 900})
     wait(page, hint.is_hidden)
     assert hint.is_hidden()

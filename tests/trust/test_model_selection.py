@@ -182,3 +182,10 @@ def test_auto_warns_if_no_atom_predicts(rng):
     with pytest.warns(UserWarning, match="No number of atoms predicts"):
         model = BMP("auto", n_init=1, random_state=0).fit(rng.standard_normal((7, 8, 9)))
     assert model.selection_.n_atoms == 0 and model.decomposition_.n_atoms == 1
+
+
+def test_parts_without_data_in_a_slice_are_no_reason_to_warn(recwarn):
+    X, _, _ = make_boolean_cp((6, 7, 8), 1, noise=0.1, random_state=0)
+    X[:, 3, :7] = np.nan  # seen in the last trial only
+    stability(X, 1, n_runs=2, atom_rank=1, random_state=0)
+    assert not [one for one in recwarn if "slice(s)" in str(one.message)]

@@ -335,6 +335,9 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
     X = load_extra("xarray", "labels").concat(
         arrays, dim, coords="minimal", compat="override", join="override", combine_attrs="override"
     )
+    sources = list(dict.fromkeys(str(array.attrs["source"]) for array in arrays if array.attrs.get("source")))
+    if len(sources) > 1:
+        X.attrs = X.attrs | {"source": f"{sources[0]} and {len(sources) - 1} more"}
     if is_new:
         X = X.transpose(*arrays[0].dims, dim)
         return X if names is None else X.assign_coords({dim: list(names)})

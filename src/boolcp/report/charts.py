@@ -22,7 +22,7 @@ from boolcp.plotting.mode_labels import (
 )
 from boolcp.plotting.patterns import block_image, carrier_mode, leading_column, real_columns
 from boolcp.report.assets import plain
-from boolcp.report.ordering import bands
+from boolcp.report.ordering import Band, bands
 from boolcp.report.words import result_error, value_label
 from boolcp.result.atoms import BooleanCP
 
@@ -33,6 +33,7 @@ MAX_ELECTRODE_NAMES = 34
 FEW, LETTERS = 8, 20  # up to this many names are shown with this many letters
 LETTERS_ACROSS = 42  # that fit across a narrow chart
 COLORS = (*LINES[:6], "#8A8A8A")  # without black, which a dark page would hide
+MODE_COLORS = ("#5B7C99", "#B08D57", "#7A9A6D", "#9B6B8E", "#8F8F8F")  # muted: no color of an atom
 OUTLINE, ZERO = "#6B6B6B", "#9A9A9A"
 BITS = [[0, OFF], [0.5, UNKNOWN], [1, ON]]
 DIVERGING = [[0, "#2166AC"], [0.25, "#92C5DE"], [0.5, "#F7F7F7"], [0.75, "#F4A582"], [1, "#B2182B"]]
@@ -54,6 +55,11 @@ def atom_colors(n_atoms: int) -> list[str]:
         return list(COLORS[:n_atoms])
     lights = (40, 55, 70)  # neighbors differ in hue, the same hue differs in lightness
     return [f"hsl({round(137.508 * k % 360, 1)}, 65%, {lights[k % len(lights)]}%)" for k in range(n_atoms)]
+
+
+def mode_color(mode: int) -> str:
+    """Return the color of atoms that are on or off along a mode, where atoms have no color of their own."""
+    return MODE_COLORS[mode % len(MODE_COLORS)]
 
 
 def group_colors(n_groups: int) -> list[str]:
@@ -177,7 +183,7 @@ def share_chart(W: BooleanCP, names: Sequence[str], values: np.ndarray, label: s
     traces = []
     for k, atom in enumerate(W.atoms):
         mode = plain(mode_text(W, atom.mode))
-        look = {"marker": {"color": COLORS[atom.mode % len(COLORS)]}, "meta": {"atom": int(k)}}
+        look = {"marker": {"color": mode_color(atom.mode)}, "meta": {"atom": int(k)}}
         is_first = all(other.mode != atom.mode for other in W.atoms[:k])
         legend = {"name": f"on or off along {mode}", "legendgroup": str(atom.mode), "showlegend": is_first}
         share = None if np.isnan(values[k]) else 100 * float(values[k])
@@ -331,10 +337,14 @@ def _map(W: BooleanCP, mode: int, positions: np.ndarray, texts: Sequence[str], c
     x, y = positions.T
     names = [plain(text) for text in coordinate_text(W, mode)]
     has_names = len(names) <= MAX_ELECTRODE_NAMES and coordinates_of(W, mode) is not None
-    marker = {"size": float(np.clip(14 * np.sqrt(60 / len(x)), 5, 14)), "line": {"color": OUTLINE, "width": 1}} | colors
+    marker = {
+        "size": float(np.clip(14 * np.sqrt(60 / len(x)), 5, 10 if has_names else 14)),
+        "line": {"color": OUTLINE, "width": 1},
+    } | colors
     trace = {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": marker, "hovertext": list(texts)}
-    if has_names:
-        trace |= {"mode": "markers+text", "text": names, "textposition": "top center", "textfont": {"size": 9}}
+    if has_names:  # above in the upper half, below in the lower: outward, where there is room
+        sides = ["bottom center" if place < np.nanmedian(y) else "top center" for place in y]
+        trace |= {"mode": "markers+text", "text": names, "textposition": sides, "textfont": {"size": 9}}
     under = _head(positions, colors) if is_head(W, mode) else []
     hidden = {"visible": False}
     layout = _layout(xaxis=hidden, yaxis=hidden | {"scaleanchor": "x"}, margin={"l": 8, "r": 8, "t": 14, "b": 8})
@@ -355,6 +365,25 @@ def _head(positions: np.ndarray, colors: Chart) -> list[Chart]:
     return [shade | place | scale | silent, *lines]
 
 
+def band_name(band: Band) -> str:
+    """Return name and size of a group."""
+    return shortened(f"{band.name} ({band.stop - band.start})", LETTERS)
+
+
+def _has_room(W: BooleanCP, mode: int, band: Band, name: str) -> bool:
+    """Return True if a name is no wider than the band below it."""
+    return (band.stop - band.start) * LETTERS_ACROSS >= W.shape[mode] * len(name)
+
+
+def band_legend(W: BooleanCP, mode: int) -> list[tuple[str, str]]:
+    """Return color and name of the groups of a mode, if some have no room above their band."""
+    found = bands(W, mode)
+    if all(_has_room(W, mode, band, band_name(band)) for band in found):
+        return []
+    colors = group_colors(len(found))
+    return [(colors[band.number], f"{band.name} ({band.stop - band.start})") for band in found]
+
+
 def _with_bands(layout: Chart, W: BooleanCP, mode: int) -> Chart:
     """Return the layout with the colors and names of the groups of a mode, if any, above the chart."""
     found = bands(W, mode)
@@ -368,11 +397,9 @@ def _with_bands(layout: Chart, W: BooleanCP, mode: int) -> Chart:
         color, ends = colors[band.number], (x[band.start] - half, x[band.stop - 1] + half)
         box = {"type": "rect", "xref": "x", "yref": "paper", "y0": BAND[0], "y1": BAND[1], "line": {"width": 0}}
         shapes.append(box | {"x0": float(ends[0]), "x1": float(ends[1]), "fillcolor": color})
-        name = shortened(f"{band.name} ({band.stop - band.start})", LETTERS)
+        name = band_name(band)
         place = {"xref": "x", "yref": "paper", "x": float(sum(ends) / 2), "y": BAND[1], "yanchor": "bottom"}
-        if (band.stop - band.start) * LETTERS_ACROSS >= W.shape[mode] * len(
-            name
-        ):  # a name as wide as its band, or none
+        if _has_room(W, mode, band, name):
             notes.append(place | {"text": plain(name), "showarrow": False, "font": {"size": 10}})
     margin = layout["margin"] | {"t": 44}
     return layout | {"shapes": shapes, "annotations": notes, "margin": margin}

@@ -44,10 +44,16 @@ def bands(W: BooleanCP, mode: int) -> list[Band]:
     return [Band(str(labels[a]), a, b, numbers[labels[a]]) for a, b in pairwise(edges)]
 
 
+def group_name(W: BooleanCP, mode: int) -> str:
+    """Return the name of the first further coordinate of a mode that has a few groups, or nothing."""
+    names = [name for n, name in plotting.groups_of(W) if n == mode and name not in (W.dims or ())]
+    return names[0] if names else ""
+
+
 def group_labels(W: BooleanCP, mode: int) -> np.ndarray | None:
     """Return the group of each entry by the first additional coordinate of a mode that has a few groups, or None."""
-    names = [name for n, name in plotting.groups_of(W) if n == mode and name not in (W.dims or ())]
-    values = further_of(W, mode, names[0]) if names else None
+    name = group_name(W, mode)
+    values = further_of(W, mode, name) if name else None
     return None if values is None else np.array([str(value) for value in values])
 
 

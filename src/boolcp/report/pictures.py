@@ -11,7 +11,7 @@ from boolcp import plotting
 from boolcp.extras import load_extra
 from boolcp.report import charts
 from boolcp.report.assets import to_json
-from boolcp.report.ordering import bands
+from boolcp.report.ordering import bands, group_name
 from boolcp.report.tested import p_words
 from boolcp.report.words import has_shares, on_text, percent, result_error, unit_of
 from boolcp.result.atoms import BooleanCP
@@ -73,9 +73,10 @@ def atom_figure(W: BooleanCP, k: int, mode: int) -> Any:
     name = "" if isinstance(mode, tuple) else plotting.mode_text(W, mode)
     if mode == atom.mode:
         alt, caption = f"Atom {k} along {name}, on: {on_text(W, k)}", f"{name}: yellow on, blue off{doubt_text(W)}"
-        caption += ", by condition" if bands(W, mode) else ""
-        chart = charts.boolean_chart(W, k)
-        return figure(chart, alt, caption, lambda ax: plotting.plot_boolean(W, k, ax))
+        chart, is_banded = charts.boolean_chart(W, k), bool(bands(W, mode)) and plotting.positions_of(W, mode) is None
+        caption += f", sorted by {group_name(W, mode)}" if is_banded else ""
+        legend = charts.band_legend(W, mode) if is_banded else []
+        return figure(chart, alt, caption, lambda ax: plotting.plot_boolean(W, k, ax), legend=legend)
     if isinstance(mode, tuple):
         caption = f"real part, {' by '.join(plotting.mode_text(W, n) for n in mode)}"
         chart, is_averaged = charts.image_chart(W, k, mode)
@@ -91,7 +92,9 @@ def atom_figure(W: BooleanCP, k: int, mode: int) -> Any:
         alt += f", largest at {plotting.coordinate_text(W, mode)[peak]} {unit_of(W, mode)}".rstrip()
     note = f" (smallest and largest of each {-(-2 * len(columns) // charts.MAX_POINTS)} points)"
     caption = f"{name}: {kind}" + (note if len(columns) > charts.MAX_POINTS else "")
-    return figure(charts.real_chart(W, k, mode), alt, caption, lambda ax: plotting.plot_real(W, k, mode, ax))
+    chart = charts.real_chart(W, k, mode)
+    legend = charts.band_legend(W, mode) if chart["layout"].get("shapes") else []
+    return figure(chart, alt, caption, lambda ax: plotting.plot_real(W, k, mode, ax), legend=legend)
 
 
 def doubt_text(W: BooleanCP) -> str:
@@ -130,9 +133,9 @@ def together_figures(W: BooleanCP) -> Any:
         for kind, chart in charts.together_charts(W, mode).items():
             members = ", ".join(str(trace["meta"]["atom"]) for trace in chart["data"])
             alt = f"Atoms {members} along {name}, drawn together; each is described in its card"
-            figures.append(
-                figure(chart, alt, f"{name}: {kinds[kind]}", rows=0 if kind == "real" else len(chart["data"]))
-            )
+            rows = 0 if kind == "real" else len(chart["data"])
+            legend = charts.band_legend(W, mode) if chart["layout"].get("shapes") else []
+            figures.append(figure(chart, alt, f"{name}: {kinds[kind]}", rows=rows, legend=legend))
     return figures
 
 
@@ -145,7 +148,7 @@ def group_parts(W: BooleanCP, tests: Any) -> Any:
         for is_boolean, what in ((True, "share of ones"), (False, "mean of the real part")):
             members = np.flatnonzero(means.is_boolean == is_boolean).tolist()
             cells = {k: [_cell(means, k, c) for c in range(len(means.conditions))] for k in members}
-            rows += [(k, cells[k] + test_cells(test, k), what) for k in members]
+            rows += [(k, test_cells(test, k) + cells[k], what) for k in members]
             if members:
                 spread = "lines: 95 % interval" if is_boolean else "lines: standard deviation"
                 spread = f"; {spread}" if max(means.counts) > 1 else ""
@@ -153,8 +156,8 @@ def group_parts(W: BooleanCP, tests: Any) -> Any:
                 figures.append(figure(chart, f"{caption}; the numbers are in the table", caption))
         place = plotting.mode_text(W, mode)
         title = f"By {name}" if place == name else f"By {name} along {place}"
-        heads = [f"{one} ({n})" for one, n in zip(means.conditions, means.counts.tolist(), strict=True)]
-        heads += [] if test is None else ["effect", "AUC", "p"]
+        heads = [] if test is None else ["effect", "AUC", "p"]
+        heads += [f"{one} ({n})" for one, n in zip(means.conditions, means.counts.tolist(), strict=True)]
         note = "" if test is None else test_note(test)
         parts.append({"title": title, "heads": heads, "rows": sorted(rows), "figures": figures, "note": note})
     return parts + [covariate_part(W, name, test) for name, test in tests.items() if not test.conditions]
@@ -198,13 +201,15 @@ def _cell(means: Any, k: int, c: Any) -> str:
     return f"{mean:.2f} ± {means.spread[k, c]:.2f}" if n > 1 else f"{mean:.2f}"
 
 
-def figure(chart: Any, alt: str, caption: str, draw: Any = None, size: Any = PANEL, rows: Any = 0) -> Any:
+def figure(
+    chart: Any, alt: str, caption: str, draw: Any = None, size: Any = PANEL, rows: Any = 0, legend: Any = ()
+) -> Any:
     """Return a chart as JSON with its text alternative, its caption and, if possible, a still picture.
 
     A chart with many rows, one for each atom, is taller.
     """
     source = None if draw is None else still_picture(draw, size)
-    words = {"alt": alt, "caption": caption, "is_wide": size == IMAGE or draw is None}
+    words = {"alt": alt, "caption": caption, "is_wide": size == IMAGE or draw is None, "legend": legend}
     return {"source": source, "chart": to_json(chart), "is_high": rows > MAX_ROWS} | words
 
 
@@ -233,10 +238,10 @@ def draw_path(W: BooleanCP, errors: Any, ax: Any) -> None:
 def draw_shares(W: BooleanCP, values: Any, label: Any, ax: Any) -> None:
     """Draw one bar for each atom, colored by its Boolean mode."""
     modes = dict.fromkeys(atom.mode for atom in W.atoms)
-    colors = [charts.COLORS[atom.mode % len(charts.COLORS)] for atom in W.atoms]
+    colors = [charts.mode_color(atom.mode) for atom in W.atoms]
     ax.bar(np.arange(W.n_atoms), 100 * np.nan_to_num(values), width=0.7, color=colors)
     ax.set(xlabel="atom", ylabel=f"{label} (%)")
-    names = [plotting.make_patch(charts.COLORS[n % len(charts.COLORS)], plotting.mode_text(W, n)) for n in modes]
+    names = [plotting.make_patch(charts.mode_color(n), plotting.mode_text(W, n)) for n in modes]
     plotting.legend_above(ax, names)
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.spines[["top", "right"]].set_visible(False)

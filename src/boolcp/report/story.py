@@ -9,13 +9,16 @@ from boolcp import plotting
 from boolcp.plotting.mode_labels import further_of, unit_of
 from boolcp.plotting.patterns import leading_column
 from boolcp.report.tested import Tests, best_test, p_words
-from boolcp.report.words import has_shares, on_text, plural, value_label
+from boolcp.report.words import has_names, has_shares, on_text, plural, value_label
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust
 from boolcp.trust.verdict import STABLE, Verdict, is_noise, verdicts
 
 MAX_TOLD = 4  # atoms that the story tells of
 MAX_LISTED = 8  # entries that a sentence names
+MAX_RUNS = 2  # stretches of neighbors that a sentence names
+STANDS_OUT = 3  # a peak is worth a word if it is so many times the median size; a flat pattern has none
+QUANTITIES = {"size": "the tensor", "count": "the counts"} | dict.fromkeys(("data", "x", "y", "array"), "the data")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -44,11 +47,14 @@ def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
     if not has_shares(W):
         return f"{atoms} make up this tensor."
     verb, name = "explains" if W.n_atoms == 1 else "explain", value_label(W).partition(" (")[0]
-    quantity = {"size": "the tensor", "count": "the counts"}.get(name, name)
+    quantity = QUANTITIES.get(name.lower(), name)
     n_missing = provenance.get("data", {}).get("n_missing") or 0
     share = n_missing / np.prod(W.shape, dtype=float)
     missing = f", over the {100 * (1 - share):.0f} % of its entries that are observed" if n_missing else ""
-    return f"{atoms} {verb} {100 * W.explained():.0f} % of the variance of {quantity}{missing}."
+    n_asked = provenance.get("parameters", {}).get("n_atoms")
+    is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms and not provenance.get("is_partial")
+    asked = f" {number(n_asked).capitalize()} were asked for." if is_fewer else ""
+    return f"{atoms} {verb} {100 * W.explained():.0f} % of the variance of {quantity}{missing}.{asked}"
 
 
 def _trust(W: BooleanCP) -> str:
@@ -64,6 +70,11 @@ def _trust(W: BooleanCP) -> str:
     passed = [k for k, verdict in enumerate(judged) if stands(verdict)]
     if W.n_atoms == 1:
         return f"It {'passes all tests' if passed else 'does not pass all tests'}: {judged[0].text}."
+    if len(passed) == W.n_atoms:
+        back = f"come back in at least {100 * STABLE:.0f} % of {known.stable_over}"
+        made = ["are more than noise"] * (known.p_adjusted is not None) + [back] * (known.stability is not None)
+        who = "Both" if W.n_atoms == 2 else f"All {number(W.n_atoms)}"
+        return f"{who} pass all tests: they {_and([*made, 'are informative'])}."
     counts = [
         _count(judged, "is_significant", "are more than noise", "is more than noise"),
         _count(
@@ -71,7 +82,7 @@ def _trust(W: BooleanCP) -> str:
             "is_stable",
             *(f"{verb} back in at least {100 * STABLE:.0f} % of {known.stable_over}" for verb in ("come", "comes")),
         ),
-        _count(judged, "is_informative", "can be read alone", "can be read alone"),
+        _count(judged, "is_informative", "are informative", "is informative"),
     ]
     who = f"Atom{'s' if len(passed) > 1 else ''} {_and([str(k) for k in passed])}" if passed else "No atom"
     verb = "pass" if len(passed) > 1 else "passes"
@@ -94,7 +105,8 @@ def stands(verdict: Verdict) -> bool:
 def atom_sentence(W: BooleanCP, k: int, tests: Tests) -> str:
     """Return one atom in a few sentences: where it is on, in which conditions, and where it is largest."""
     atom, detail = W.atoms[k], detail_text(W, k, tests)
-    where = f"Atom {k} is on in {atom.n_ones} of {len(atom.z)} {plural(W, atom.mode)}"
+    count = f"all {len(atom.z)}" if atom.z.all() else f"{atom.n_ones} of {len(atom.z)}"
+    where = f"Atom {k} is on in {count} {plural(W, atom.mode)}"
     return " ".join(
         filter(None, [f"{where}{f': {detail}' if detail else ''}.", differ_text(W, k, tests), peak_text(W, k)])
     )
@@ -103,7 +115,9 @@ def atom_sentence(W: BooleanCP, k: int, tests: Tests) -> str:
 def card_text(W: BooleanCP, k: int, tests: Tests) -> str:
     """Return what the card of an atom says below its heading, which has told in how many entries it is on."""
     detail = detail_text(W, k, tests)
-    first = detail and f"{detail[0].upper()}{detail[1:]}."
+    is_label = detail and detail == on_text(W, k) and not detail.startswith("all")
+    place = "at" if unit_of(W, W.atoms[k].mode) else f"in {plural(W, W.atoms[k].mode)}"
+    first = detail and (f"On {place} {detail}." if is_label else f"{detail[0].upper()}{detail[1:]}.")
     return " ".join(filter(None, [first, differ_text(W, k, tests), peak_text(W, k)]))
 
 
@@ -115,7 +129,10 @@ def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
         name, test = found
         return f"{group_text(W, k, name)} ({p_words(test.p_adjusted[k])})"
     is_few = 0 < atom.n_ones <= MAX_LISTED or 0 < len(atom.z) - atom.n_ones <= 3
-    return on_text(W, k) if is_few else ""
+    is_run = (
+        not has_names(W, atom.mode) and np.count_nonzero(np.diff(atom.z, prepend=False, append=False)) <= 2 * MAX_RUNS
+    )
+    return on_text(W, k) if (is_few or is_run) and not atom.z.all() else ""
 
 
 def differ_text(W: BooleanCP, k: int, tests: Tests) -> str:
@@ -169,16 +186,19 @@ def _adjective(name: str, value: str) -> str:
 
 
 def peak_text(W: BooleanCP, k: int) -> str:
-    """Return where the pattern of an atom is largest, along its real modes."""
+    """Return where the pattern of an atom has a peak, along its real modes."""
     places = []
     for mode in (n for n in range(W.ndim) if n != W.atoms[k].mode):
         column, coords = leading_column(W, k, mode), plotting.coordinates_of(W, mode)
         if W.labels is None or coords is None or is_counted(coords) or not np.isfinite(column).any():
             continue
+        sizes = np.abs(column[np.isfinite(column)])
+        if sizes.max() < STANDS_OUT * np.median(sizes):
+            continue
         label, unit = plotting.coordinate_text(W, mode)[int(np.nanargmax(np.abs(column)))], unit_of(W, mode)
         is_bare = not unit and label.lstrip("-").replace(".", "").isdigit()
         places.append(f"{plotting.mode_text(W, mode)} {label}" if is_bare else f"{label} {unit}".rstrip())
-    return f"Its pattern is largest at {_and(places)}." if places else ""
+    return f"Its pattern is strongest at {_and(places)}." if places else ""
 
 
 def is_counted(coords: np.ndarray) -> bool:

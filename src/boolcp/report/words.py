@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from boolcp import plotting
+from boolcp.bmp import BMP
 from boolcp.plotting.mode_labels import MAX_STATES, unit_of
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import proved_percent, shape_text
@@ -79,7 +80,9 @@ def describe_residual(W: BooleanCP, check: Any) -> Any:
     if check is None:
         return []
     edges = ", ".join(f"{name} {edge:.2f}" for name, edge in zip(check.mode_names, check.structure, strict=True))
-    lags = ", ".join(f"{name} {lag:+.2f}" for name, lag in zip(check.mode_names, check.lag_correlation, strict=True))
+    lags = ", ".join(
+        f"{name} {round(lag, 2) + 0.0:+.2f}" for name, lag in zip(check.mode_names, check.lag_correlation, strict=True)
+    )
     return [
         ("Residual", "no structure above white noise" if check.is_noise else "structure is left"),
         ("Residual, root mean square", _with_unit(W, f"{check.rms:.4g}")),
@@ -99,7 +102,9 @@ def missing_text(n_missing: int, n_entries: int) -> str:
 
 def describe_fit(W: BooleanCP, provenance: dict[str, Any]) -> Any:
     """Describe the quality of the fit, as pairs of a name and a text."""
-    pairs = [("Atoms", str(W.n_atoms))]
+    n_asked = provenance.get("parameters", {}).get("n_atoms")
+    is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms
+    pairs = [("Atoms", f"{W.n_atoms} of {n_asked} that were asked for" if is_fewer else str(W.n_atoms))]
     if has_shares(W):
         pairs += [
             ("Variance explained", f"{100 * W.explained():.2f} %"),
@@ -171,6 +176,10 @@ def trust_notes(W: BooleanCP) -> list[str]:
     notes = ["sure bits: share of the bits that the data leave at least 95 % sure"] if sure_share(W) is not None else []
     if known.stability is not None:
         notes.append(f"stability: share of {known.stable_over} that find the atom again")
+    if known.p_adjusted is not None or known.stability is not None:
+        notes.append(
+            "informative: neither (almost) always on, nor on once only, nor doubled or canceled by another atom"
+        )
     if known.p_adjusted is not None:
         notes.append(f"p: is the atom more than noise ({known.tested_by}, false discoveries controlled)")
     if known.n_rivals:
@@ -205,7 +214,8 @@ def on_text(W: BooleanCP, k: int) -> str:
         ", ".join(names[start:stop]) if stop - start < 3 else f"{names[start]} to {names[stop - 1]}"
         for start, stop in edges.reshape(-1, 2)
     ]
-    return f"{_listing(runs)} {unit}".rstrip()
+    n_more = int(sum(stop - start for start, stop in edges.reshape(-1, 2)[MAX_NAMES:]))
+    return f"{_listing(runs, n_more)} {unit}".rstrip()
 
 
 def has_names(W: BooleanCP, mode: int) -> bool:
@@ -218,6 +228,8 @@ def plural(W: BooleanCP, mode: int) -> str:
     if not W.dims:
         return f"entries of mode {mode}"
     name = W.mode_name(mode)
+    if name == "time":
+        return "time points"
     return f"{name[:-1]}ies" if name.endswith("y") else (name if name.endswith("s") else f"{name}s")
 
 
@@ -242,7 +254,9 @@ def python_code(provenance: dict[str, Any]) -> str:
     parameters = provenance.get("parameters")
     if not parameters or not provenance.get("method"):
         return ""
-    options = ", ".join(f"{name}={value!r}" for name, value in parameters.items() if name != "verbose")
+    usual = BMP().get_params() if provenance["method"] == "BMP" else {}
+    kept = {name: value for name, value in parameters.items() if name not in usual or usual[name] != value}
+    options = ", ".join(f"{name}={value!r}" for name, value in kept.items() if name != "verbose")
     return f"boolcp.{provenance['method']}({options}).fit(X)"
 
 
@@ -253,8 +267,9 @@ def has_shares(W: BooleanCP) -> Any:
 
 def title_of(W: BooleanCP, provenance: dict[str, Any]) -> str:
     """Return the title of the page: the name of the recording, or of the measured quantity."""
-    source = PurePath(str(provenance.get("data", {}).get("source") or ""))
-    stem = source.name.partition(".")[0]
+    first, _, more = str(provenance.get("data", {}).get("source") or "").partition(" and ")
+    stem = PurePath(first).name.partition(".")[0]
+    stem = f"{stem} and {more}" if more else stem
     name = "" if W.labels is None else W.labels.name or ""
     return stem or name or f"A tensor of {shape_text(W)}"
 
@@ -269,15 +284,17 @@ def subtitle_of(W: BooleanCP) -> str:
 def value_label(W: BooleanCP) -> str:
     """Return the measured quantity with its unit if known."""
     name, unit = (None, None) if W.labels is None else (W.labels.name, W.labels.value_unit)
-    return f"{name or 'size'} ({unit or 'arbitrary units'})"
+    return f"{name or 'size'} ({unit or 'arbitrary units'})" if unit or name != "count" else "count"
 
 
 def _with_unit(W: BooleanCP, number: Any) -> Any:
     return number if W.labels is None else f"{number} {W.labels.value_unit or ''}".rstrip()
 
 
-def _listing(names: Any) -> Any:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+def _listing(names: Any, n_more: int | None = None) -> Any:
+    """Return the first names, and how many more entries there are."""
+    n_more = len(names) - MAX_NAMES if n_more is None else n_more
+    more = f" and {n_more} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
 
 
@@ -287,4 +304,6 @@ def percent(share: Any) -> str:
 
 
 def _text(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
     return value if isinstance(value, str) else json.dumps(value, default=str)

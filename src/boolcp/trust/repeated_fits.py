@@ -1,5 +1,6 @@
 """Helpers of functions that fit repeatedly: reading X, the model of all fits, and the processes."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -47,6 +48,13 @@ def check_reference(W: BooleanCP | None, shape: Sequence[int]) -> None:
         raise ValueError(f"W has shape {W.shape}, but X has shape {tuple(shape)}: pass a decomposition of X.")
 
 
+def _fit_part(function: Callable[..., Any], task: tuple[Any, ...]) -> Any:
+    """Return function(*task) without warnings about slices that a part of the data leaves empty."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r".*slice\(s\) along mode")
+        return function(*task)
+
+
 def run_all(
     function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], n_jobs: int, verbose: int, what: str
 ) -> list[Any]:
@@ -54,5 +62,5 @@ def run_all(
     from joblib import Parallel, delayed
     from tqdm import tqdm
 
-    calls = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(function)(*task) for task in tasks)
+    calls = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(_fit_part)(function, task) for task in tasks)
     return list(tqdm(calls, total=len(tasks), desc=what, disable=None if verbose else True))
