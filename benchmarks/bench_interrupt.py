@@ -30,6 +30,7 @@ def cases():
     long = make_boolean_cp((20_000, 20, 20), 3, noise=1.0, random_state=0).X
     activity = simulate_recording(noise=1.5, random_state=0).X
     holes = np.where(np.random.default_rng(0).random(activity.shape) < 0.2, np.nan, activity)[:, ::4]
+    counts = np.random.default_rng(0).poisson(1.0, (20, 25, 30)).astype(float)
     small = make_boolean_cp((20, 25, 30), 3, noise=2.0, random_state=0).X
     fit = {"random_state": 0}
     return {
@@ -41,6 +42,7 @@ def cases():
         "missing entries": lambda: boolcp.BMP(4, atom_rank=1, **fit).fit(gaps),
         "missing entries, blocks": lambda: boolcp.BMP(3, **fit).fit(holes),
         "weights": lambda: boolcp.BMP(4, **fit).fit(X[:30, :30, :30], weights={0: np.linspace(0.5, 2, 30)}),
+        "counts": lambda: boolcp.BMP(2, loss="poisson", **fit).fit(counts),
         "dask": lambda: boolcp.BMP(3, **fit).fit(lazy(X)),
         "dask, missing entries": lambda: boolcp.BMP(3, **fit).fit(lazy(gaps)),
         "a mode of 20,000": lambda: boolcp.BMP(3, **fit).fit(long),
