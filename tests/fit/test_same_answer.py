@@ -13,6 +13,7 @@ from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.starts import MAX_RIVALS, Search, find_rivals, is_different, search
 from boolcp.io import load
+from boolcp.report.words import trust_notes
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage import DenseTensor
 
@@ -120,3 +121,7 @@ def test_a_fit_tells_of_its_rivals(rng, tmp_path):
     assert clear.trust.n_rivals == 0 and clear.trust.n_agree > 1 and "Other atoms" not in clear.summary()
     alone = replace(clear, trust=replace(clear.trust, n_agree=1))
     assert "no two starts of the search agree" in alone.summary()
+    assert any("no two starts" in note for note in trust_notes(alone)) and not any(
+        "atoms" in n for n in trust_notes(clear)
+    )
+    assert any("within 0.5 %" in note for note in trust_notes(W))

@@ -12,7 +12,7 @@ from boolcp.bmp import BMP
 from boolcp.plotting.mode_labels import MAX_STATES, unit_of
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import proved_percent, shape_text
-from boolcp.result.trust import Trust, p_text, sure_share
+from boolcp.result.trust import Trust, p_text, rival_words, sure_share
 from boolcp.trust.verdict import verdicts
 
 MAX_NAMES = 60
@@ -182,9 +182,8 @@ def trust_notes(W: BooleanCP) -> list[str]:
         )
     if known.p_adjusted is not None:
         notes.append(f"p: is the atom more than noise ({known.tested_by}, false discoveries controlled)")
-    if known.n_rivals:
-        notes.append(f"rivals: {known.n_rivals} solutions with other atoms have a loss within 0.5 % of this one")
-    return notes
+    others = rival_words(known).rstrip(".")
+    return [*notes, others] if others else notes
 
 
 def packed(z: np.ndarray) -> str:
