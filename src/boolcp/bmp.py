@@ -466,7 +466,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         known, fills = values[observed], estimate[~observed]
         if self._is_exact() or not len(known):
             return fills
-        fills = shrink_to_mean(fills, estimate[observed], known, self.decomposition_)
+        if self.loss == "squared":
+            fills = shrink_to_mean(fills, estimate[observed], known, self.decomposition_)
         low, high = known.min(), known.max()
         margin = OUTSIDE * (high - low)
         checks.warn_clipped(np.sum((fills < low - margin) | (fills > high + margin)), len(fills), low, high)

@@ -481,8 +481,9 @@ def settle_stage(job: Job, state: State) -> Iterator[Step]:
 
 
 def takes_background(data: Storage, settings: Settings) -> bool:
-    """Return True if a background may be fitted: on data in memory; "auto" only with refinement."""
+    """Return True if a background may be fitted: by squares on data in memory; "auto" only with refinement."""
     is_asked = settings.background is not None and (settings.refine or settings.background != "auto")
+    is_asked &= settings.is_squared
     return is_asked and takes_blocks(data)
 
 
