@@ -1,0 +1,263 @@
+"""Weights, nonnegative parts and losses: wrong bits, errors and times, beside TensorLy, tensortools and pyttb.
+
+    python benchmarks/bench_losses.py
+
+Settings of the losses were chosen on seeds 300 to 319; the tables use others.
+"""
+
+import contextlib
+import io
+import logging
+import time
+import warnings
+
+import numpy as np
+import scipy.optimize
+from common import spread, table, write
+from real_data import data_folder, missing_reason
+
+import boolcp
+from boolcp.fit import losses
+from boolcp.fit._loss_kernels import decide_nonnegative
+from boolcp.fit.polish import polish
+from boolcp.metrics import hamming_error, rmse
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.columns import to_columns
+from boolcp.storage import WeightedTensor
+
+SEEDS = (9000, 9001, 9002)
+SHAPE = (20, 22, 24)
+
+
+def timed(function, *args, **options):
+    """Return the result of a call and its processor time; what it prints is not shown."""
+    start = time.process_time()
+    with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = function(*args, **options)
+    return result, time.process_time() - start
+
+
+def n_wrong(W, truth):
+    """Return the number of wrong bits."""
+    return round(hamming_error(W, truth) * sum(len(atom.z) for atom in truth.atoms))
+
+
+def positive(rng, n_atoms=3):
+    """Return atoms along each mode in turn with nonnegative parts (gamma draws) and equal means, of mean one."""
+    atoms, shape = [], SHAPE
+    for k in range(n_atoms):
+        mode = k % len(shape)
+        parts = [rng.gamma(2.0, size=(d, 1)) for n, d in enumerate(shape) if n != mode]
+        atoms.append(Atom(mode, rng.random(shape[mode]) < 0.5, tuple(A / np.linalg.norm(A) for A in parts)))
+    sizes = [BooleanCP(shape, (atom,), [1.0]).to_tensor().mean() for atom in atoms]
+    return BooleanCP(shape, tuple(atoms), 1 / (n_atoms * np.array(sizes)))
+
+
+def scaled(W, size):
+    """Return a decomposition times a number."""
+    return BooleanCP(W.shape, W.atoms, W.weights * size)
+
+
+def bench_weights():
+    """Noise that differs tenfold between channels; repeated slices; masks."""
+    rows = []
+    for seed in SEEDS:
+        _, clean, truth = boolcp.datasets.make_boolean_cp((40, 50, 60), 4, random_state=seed)
+        rng = np.random.default_rng(seed)
+        sigma = 2 * rng.permutation(np.geomspace(0.5, 5, 40))
+        w = np.broadcast_to((sigma**-2)[:, None, None], clean.shape)
+        X = clean + sigma[:, None, None] * rng.standard_normal(clean.shape)
+        plain, _ = timed(boolcp.decompose, X, 4, atom_rank=1, background=None, random_state=0)
+        known, _ = timed(boolcp.decompose, X, 4, weights={0: sigma**-2}, random_state=0)
+        estimated, _ = timed(boolcp.decompose, X, 4, weights=0, random_state=0)
+        limit = polish(WeightedTensor(X, np.array(w)), to_columns(truth)).to_decomposition()
+        errors = [np.sqrt(np.mean(w * (V.to_tensor() - clean) ** 2)) for V in (plain, known, estimated, limit)]
+        wrong = [n_wrong(V, truth) for V in (plain, known, estimated)]
+        rows.append([seed, *wrong, *(f"{error / errors[-1]:.4f}" for error in errors[:-1])])
+    head = ["seed", "wrong bits: none", "known", "estimated", "error / limit: none", "known", "estimated"]
+    X, clean, _ = boolcp.datasets.make_boolean_cp((20, 22, 24), 3, noise=1, random_state=SEEDS[0])
+    counts = np.arange(24) % 3 + 1
+    options = {"atom_rank": 1, "background": None, "random_state": 0}
+    repeated = boolcp.decompose(np.repeat(X, counts, axis=2), 3, **options).to_tensor()[:, :, np.cumsum(counts) - 1]
+    same = np.abs(boolcp.decompose(X, 3, weights={2: counts}, **options).to_tensor() - repeated).max()
+    mask = np.random.default_rng(0).random(X.shape) < 0.7
+    zero = boolcp.decompose(X, 3, weights=mask.astype(float), **options).to_tensor()
+    masked = np.abs(zero - boolcp.decompose(X, 3, mask=mask, **options).to_tensor()).max()
+    return [
+        "## Weights: noise from 1 to 10 along mode 0 of 40 x 50 x 60, 4 atoms",
+        "Errors are weighted, over those of weighted least squares that begins at the true bits.",
+        table(head, rows),
+        f"Integer weights against repeated slices: largest difference {same:.1e}. Weights 0 and 1 against a mask: "
+        f"{masked:.1e}.",
+    ]
+
+
+def nnls_difference(rng):
+    """Return the largest relative difference of rows from scipy's nnls, over 500 rows with 8 columns."""
+    B, y = rng.standard_normal((500, 20, 8)), rng.standard_normal((500, 20))
+    H, P, A = np.einsum("ijk,ijl->ikl", B, B), np.einsum("ijk,ij->ik", B, y), np.zeros((500, 8))
+    decide_nonnegative(H, P, np.zeros(8, dtype=bool), np.ones(8, dtype=bool), A)
+    exact = np.array([scipy.optimize.nnls(B[i], y[i])[0] for i in range(500)])
+    return np.abs(A - exact).max() / np.abs(exact).max()
+
+
+def bench_nonnegative():
+    """Recovery of nonnegative tensors beside nonnegative CP."""
+    import tensorly
+    import tensortools
+    from tensorly.decomposition import non_negative_parafac_hals
+
+    found = {}
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        truth = positive(rng)
+        clean = truth.to_tensor()
+        X = clean + rng.standard_normal(SHAPE)
+        options = {"atom_rank": 1, "background": None, "random_state": 0}
+        fits = {
+            "boolcp, squares": timed(boolcp.decompose, X, 3, **options),
+            "boolcp, nonnegative": timed(boolcp.decompose, X, 3, nonnegative=True, **options),
+            "TensorLy `non_negative_parafac_hals`": timed(
+                non_negative_parafac_hals, np.maximum(X, 0), 3, n_iter_max=200, random_state=0
+            ),
+            "tensortools `ncp_hals`": timed(
+                tensortools.ncp_hals, np.maximum(X, 0), 3, random_state=0, max_iter=200, verbose=False
+            ),
+        }
+        for name, (fit, seconds) in fits.items():
+            if name.startswith("boolcp"):
+                estimate, wrong = fit.to_tensor(), n_wrong(fit, truth)
+            else:
+                is_lists = name.startswith("tensortools")
+                estimate = fit.factors.full() if is_lists else tensorly.cp_to_tensor(fit)
+                wrong = "-"
+            found.setdefault(name, []).append((rmse(estimate, clean), wrong, seconds))
+    rows = []
+    for name, runs in found.items():
+        errors, wrong, seconds = zip(*runs, strict=True)
+        rows.append([name, spread(errors), ", ".join(map(str, wrong)), spread(seconds, 2)])
+    return [
+        "## Nonnegative parts: 20 x 22 x 24, 3 atoms, mean 1, noise 1",
+        f"Rows of the kernel differ from `scipy.optimize.nnls` by {nnls_difference(np.random.default_rng(9)):.1e} at "
+        "most. The other methods take X cut at zero, which they need.",
+        table(["method", "RMSE", "wrong bits", "seconds"], rows),
+    ]
+
+
+def bench_huber():
+    """Artifacts of 50 standard deviations in 2 % of the entries, and clean data."""
+    rows = []
+    for seed in SEEDS:
+        _, clean, truth = boolcp.datasets.make_boolean_cp((40, 50, 60), 3, random_state=seed)
+        rng = np.random.default_rng(seed)
+        X = clean + rng.standard_normal(clean.shape)
+        hit = rng.random(clean.shape) < 0.02
+        options = {"atom_rank": 1, "background": None, "random_state": 0}
+        for name, Y in (("clean", X), ("artifacts", np.where(hit, 50 * rng.standard_normal(clean.shape), X))):
+            plain, t = timed(boolcp.decompose, Y, 3, **options)
+            robust, s = timed(boolcp.decompose, Y, 3, loss="huber", **options)
+            errors = rmse(plain, clean), rmse(robust, clean)
+            wrong = n_wrong(plain, truth), n_wrong(robust, truth)
+            ratios = f"{errors[1] / errors[0]:.3f}", f"{s / t:.1f}"
+            rows.append([seed, name, *wrong, *(f"{e:.4f}" for e in errors), *ratios])
+    head = ["seed", "data", "wrong bits: squares", "Huber", "RMSE: squares", "Huber", "ratio", "time ratio"]
+    return ["## Huber: 40 x 50 x 60, 3 atoms, noise 1, 2 % replaced by artifacts of 50", table(head, rows)]
+
+
+def deviance(loss, x, m):
+    """Return the mean deviance of predictions, with the floor of the loss."""
+    return float(np.mean(losses.make_loss(loss, x).deviance(x, np.asarray(m, dtype=float).ravel())))
+
+
+def pyttb_fit(X, rank, name, mask=None, seed=0):
+    """Return the means of a CP decomposition of pyttb under a loss."""
+    import pyttb
+    from pyttb.gcp.handles import Objectives
+    from pyttb.gcp.optimizers import LBFGSB
+
+    np.random.seed(seed)  # noqa: NPY002, from where pyttb draws its start
+    kind = {"poisson": Objectives.POISSON, "bernoulli": Objectives.BERNOULLI_ODDS}[name]
+    more = {} if mask is None else {"mask": mask.astype(float)}
+    M, *_ = pyttb.gcp_opt(pyttb.tensor(X), rank, kind, LBFGSB(maxiter=300, iprint=-1), printitn=0, **more)
+    m = M.full().data
+    return m if name == "poisson" else m / (1 + m)
+
+
+def bench_counts(name, sizes):
+    """Simulated counts or bits: wrong bits of squares and of the loss, deviance beside pyttb."""
+    rows = []
+    for size in sizes:
+        for seed in SEEDS:
+            rng = np.random.default_rng(seed)
+            truth = positive(rng)
+            mean = scaled(truth, size).to_tensor()
+            if name == "bernoulli":
+                mean = mean * min(1.0, 0.95 / mean.max())
+            X = (rng.poisson(mean) if name == "poisson" else rng.random(SHAPE) < mean).astype(float)
+            plain, t = timed(boolcp.decompose, X, 3, atom_rank=1, background=None, random_state=0)
+            W, s = timed(boolcp.decompose, X, 3, loss=name, random_state=0)
+            other, o = timed(pyttb_fit, X, 3, name)
+            x = X.ravel()
+            devs = [deviance(name, x, V) for V in (plain.to_tensor(), W.to_tensor(), other)]
+            errors = [rmse(V, mean) / mean.mean() for V in (plain, W, other)]
+            wrong = n_wrong(plain, truth), n_wrong(W, truth)
+            seconds = f"{t:.2f}", f"{s:.2f}", f"{o:.2f}"
+            numbers = [f"{d:.4f}" for d in devs] + [f"{e:.3f}" for e in errors]
+            rows.append([f"{mean.mean():.2f}", seed, *wrong, *numbers, *seconds])
+    head = ["mean", "seed", "wrong bits: squares", name, "deviance: squares", name, "pyttb"]
+    head += ["error / mean: squares", name, "pyttb", "seconds: squares", name, "pyttb"]
+    title = "Poisson" if name == "poisson" else "Bernoulli"
+    return [
+        f"## {title}: 20 x 22 x 24, 3 atoms",
+        "pyttb fits a nonnegative CP of rank 3 with `gcp_opt` (L-BFGS-B): as many columns, all of them real "
+        "where boolcp has bits. Deviances are those of the data that were fitted: lower is closer, not better.",
+        table(head, rows),
+    ]
+
+
+def counts_of_spikes(n_trials=50):
+    """Return counts of 20 ms, unit x time x trial."""
+    with np.load(data_folder() / "affinewarp_spikes" / "motor_ctx_data.npz") as file:
+        units, trials, times = file["neuron_ids"], file["trial_ids"], file["spiketimes"]
+    keep, X = trials < n_trials, np.zeros((units.max() + 1, 100, n_trials))
+    np.add.at(X, (units[keep], np.minimum(times[keep] // 20, 99).astype(int), trials[keep]), 1)
+    return X
+
+
+def bench_spikes():
+    """Held-out deviance of the counts of rat motor cortex."""
+    if missing_reason():
+        return ["## Spikes of motor cortex", f"Not run: {missing_reason()}."]
+    X = counts_of_spikes()
+    rows = []
+    for seed in SEEDS[:1]:
+        mask = np.random.default_rng(seed).random(X.shape) < 0.9
+        x = X[~mask]
+        options = {"mask": mask, "random_state": 0}
+        plain, t = timed(boolcp.decompose, X, 4, atom_rank=1, background=None, **options)
+        W, s = timed(boolcp.decompose, X, 4, loss="poisson", **options)
+        other, o = timed(pyttb_fit, X, 4, "poisson", mask)
+        fits = {"squares": plain.to_tensor(), "poisson": W.to_tensor(), "pyttb": other}
+        devs = [deviance("poisson", x, m[~mask]) for m in fits.values()]
+        rows.append([seed, *(f"{d:.4f}" for d in devs), *(f"{each:.1f}" for each in (t, s, o)), f"{s / t:.1f}"])
+    head = ["seed", "squares", "Poisson", "pyttb, rank 4", "seconds: squares", "Poisson", "pyttb", "time ratio"]
+    title = "## Spikes of motor cortex (30 units x 100 bins x 50 trials), 4 atoms"
+    return [title, "Mean deviance of 10 % of the entries, which were held out.", table(head, rows)]
+
+
+def main():
+    """Compute all tables and write them."""
+    boolcp.decompose(np.ones((5, 6, 7)) + np.eye(6)[:5, :, None], 1, loss="poisson", random_state=0)  # compile
+    boolcp.decompose(np.random.default_rng(0).random((5, 6, 7)), 1, nonnegative=True, random_state=0)
+    logging.disable(logging.WARNING)  # of pyttb, one for each step
+    parts = ["# Weights, nonnegative parts, losses"]
+    parts += bench_weights() + bench_nonnegative() + bench_huber()
+    parts += bench_counts("poisson", (0.1, 0.3, 1.0)) + bench_counts("bernoulli", (0.1,))
+    write("losses.md", "python benchmarks/bench_losses.py", parts, "tensorly", "tensortools", "pyttb")
+    parts += bench_spikes()
+    write("losses.md", "python benchmarks/bench_losses.py", parts, "tensorly", "tensortools", "pyttb")
+
+
+if __name__ == "__main__":
+    main()
