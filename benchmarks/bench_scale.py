@@ -108,31 +108,50 @@ def fit_default(X, n_atoms, **options):
 
 
 def disk(folder, small):
-    """Return the table of a fit of 10^9 numbers on disk within 3 GB."""
+    """Return the table of fits of 10^9 numbers on disk within 2 GB, without and with certificates."""
     shape, n_atoms = ((200, 200, 200), 4) if small else ((1000, 1000, 1000), 10)
     path, result = folder / "disk.npy", folder / "disk.nc"
     truth = write_npy(path, shape, n_atoms)
-    once = min(reading_time(path) for _ in range(2))
-    forget(path)
-    measured = child(path=str(path), n_atoms=n_atoms, max_memory="3GB", result=str(result))
-    wrong = hamming_error(boolcp.load(result), truth)
+    rows = []
+    for name, options in {"without certificates": {"certify": False}, "with certificates (default)": {}}.items():
+        once = reading_time(path)
+        forget(path)
+        measured = child(path=str(path), n_atoms=n_atoms, max_memory="2GB", result=str(result), options=options)
+        rows.append(
+            [
+                name,
+                f"{hamming_error(boolcp.load(result), truth):g}",
+                f"{measured['peak'] / 1e9:.2f} GB",
+                f"{measured['before'] / 1e9:.2f} GB",
+                measured["passes"],
+                f"{measured['seconds']:.0f}",
+                f"{measured['busy']:.0f}",
+                f"{once:.1f}",
+                f"{measured['seconds'] / once:.1f}",
+                f"{measured['busy'] / 2 / once:.1f}",
+            ]
+        )
+        print(*rows[-1], flush=True)
     path.unlink()
     size = np.prod(shape, dtype=float) * 8
-    rows = [
-        ["size of the file", f"{size / 1e9:.2f} GB"],
-        ["atoms, refined", n_atoms],
-        ["share of wrong bits", f"{wrong:g}"],
-        ["largest resident memory", f"{measured['peak'] / 1e9:.2f} GB"],
-        ["of which before the fit (libraries)", f"{measured['before'] / 1e9:.2f} GB"],
-        ["passes over the data", measured["passes"]],
-        ["seconds of the fit", f"{measured['seconds']:.0f}"],
-        ["processor seconds of the fit", f"{measured['busy']:.0f}"],
-        ["seconds of reading the file once from disk", f"{once:.1f}"],
-        ["fit / reading once", f"{measured['seconds'] / once:.1f}"],
-        ["fit / (passes x reading once)", f"{measured['seconds'] / once / measured['passes']:.1f}"],
+    text = (
+        f"{' x '.join(map(str, shape))} float64 ({size / 1e9:.2f} GB), noise as large as the signal of one atom, {n_atoms} "
+        'atoms, refined, `max_memory="2GB"`. Resident memory does not include the pages of the file, which is read, not '
+        "mapped. One cold reading is measured just before each fit. The machine was shared with other programs, which "
+        "lengthens the seconds of all columns, those of a fit more than those of a reading; the last column is half of "
+        "the processor seconds, two cores at work, over the same reading."
+    )
+    head = [
+        "fit",
+        "wrong bits",
+        "resident memory",
+        "of which libraries",
+        "passes",
+        "s",
+        "processor s",
+        "s of one reading",
     ]
-    text = f'{" x ".join(map(str, shape))} float64, noise as large as the signal of one atom, `max_memory="3GB"`.'
-    return "# A tensor on disk", text, table(["", ""], rows)
+    return "# A tensor on disk", text, table([*head, "fit / reading", "processor s / 2 / reading"], rows)
 
 
 # 3. weak scaling

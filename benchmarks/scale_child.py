@@ -28,7 +28,8 @@ def run_child(job):
     """Fit as the job says; print passes, seconds and peak memory."""
     X = np.load(job["path"]) if job.get("load") else boolcp.open_tensor(job["path"], lazy=True)
     before = peak_memory()
-    model = boolcp.BMP(job["n_atoms"], random_state=0, boolean_modes=job.get("modes"), max_memory=job.get("max_memory"))
+    options = {"boolean_modes": job.get("modes"), "max_memory": job.get("max_memory"), **job.get("options", {})}
+    model = boolcp.BMP(job["n_atoms"], random_state=0, **options)
     start, busy = time.perf_counter(), time.process_time()
     model.fit(X, checkpoint=job.get("checkpoint"))
     measured = {
