@@ -1,6 +1,7 @@
 """Larger than memory: equality across storages, a tensor on disk, scaling, faults, and a mode of 100 000 entries.
 
-`python benchmarks/bench_scale.py [equality disk disk_2gb scaling faults long] [--small]` writes one table for each part.
+`python benchmarks/bench_scale.py [equality models disk disk_2gb scaling faults long] [--small]` writes one table for
+each part.
 """
 
 import argparse
@@ -100,6 +101,58 @@ def equality(folder, small):
     return "# The same decomposition from every storage", text, table(head, rows)
 
 
+MODELS = {
+    "rank one": {"atom_rank": 1},
+    "rank 2": {"atom_rank": 2},
+    '"auto"': {},
+    "dense blocks": {"atom_rank": None},
+    "`refine=False`": {"refine": False},
+    "`as_published`": {"refine": False, "atom_rank": None, "criterion": "published"},
+    "matrix": {},
+}
+
+
+@slabs_of(2_000_000)
+def models(folder, small):
+    """Return the table of differences between storages for every model."""
+    import dask.array as da
+    import zarr
+
+    rows, n_atoms = [], 3
+    for model, options in MODELS.items():
+        shape = (20_000, 60) if model == "matrix" else (60, 200, 50)
+        path = folder / f"model{len(rows)}.npy"
+        write_npy(path, shape, n_atoms, noise=0.5, modes=[0] if model == "matrix" else None)
+        X = np.load(path)
+        array = zarr.create_array(
+            folder / f"model{len(rows)}.zarr", shape=shape, dtype=float, chunks=(30, 30, 25)[: len(shape)]
+        )
+        array[:] = X
+        options = {"background": None, **options}
+        expected = fit_default(X, n_atoms, **options).decomposition_
+        lazy_X = da.from_array(X, chunks=tuple(max(d // 8, 20) for d in shape))
+
+        def compare(name, X, model=model, options=options, expected=expected):
+            found = fit_default(X, 3, **options, max_memory="1GB")
+            W = found.decomposition_
+            bits = sum(int(np.sum(a.z != b.z)) for a, b in zip(W.atoms, expected.atoms, strict=True))
+            Y = expected.to_tensor()
+            rows.append(
+                [model, name, bits, f"{np.abs(W.to_tensor() - Y).max() / np.abs(Y).max():.1e}", found.n_passes_]
+            )
+            print(*rows[-1], flush=True)
+
+        compare("file (.npy)", boolcp.open_tensor(path, lazy=True))
+        compare("zarr", array)
+        compare("dask threads", lazy_X)
+    text = (
+        "60 x 200 x 50 (the matrix: 20000 x 60, Boolean along its rows), 3 atoms, noise half as large as the signal "
+        "of an atom, `background=None`, in slabs of 2 MB: each storage against the numpy array. Bits that differ, and "
+        "the largest difference of entries of the estimate, relative to its largest entry."
+    )
+    return "# Every model from every storage", text, table(["model", "storage", "bits", "entries", "passes"], rows)
+
+
 def fit_default(X, n_atoms, **options):
     return boolcp.BMP(n_atoms, random_state=0, **options).fit(X)
 
@@ -136,8 +189,9 @@ def disk(folder, small, side=1000):
     size = np.prod(shape, dtype=float) * 8
     text = (
         f"{' x '.join(map(str, shape))} float64 ({size / 1e9:.2f} GB), noise as large as the signal of one atom, "
-        f'{n_atoms} atoms, refined, `max_memory="2GB"`. Resident memory does not include the pages of the file, which is '
-        "read, not mapped. One cold reading is measured just before each fit. The machine was shared with other programs, which "
+        f'{n_atoms} atoms, refined, `max_memory="2GB"`. Resident memory does not include the pages of the file, which '
+        "is read, not mapped. One cold reading is measured just before each fit. The machine was shared with other "
+        "programs, which "
         "lengthens the seconds of all columns, those of a fit more than those of a reading; the last column is half of "
         "the processor seconds, two cores at work, over the same reading."
     )
@@ -321,6 +375,7 @@ def disk_of_2_gb(folder, small):
 
 PARTS = {
     "equality": equality,
+    "models": models,
     "disk": disk,
     "disk_2gb": disk_of_2_gb,
     "scaling": scaling,
