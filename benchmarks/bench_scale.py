@@ -103,7 +103,7 @@ def equality(folder, small):
 
 MODELS = {
     "rank one": {"atom_rank": 1},
-    "rank 2": {"atom_rank": 2},
+    "rank 2, `max_iter=3`": {"atom_rank": 2, "max_iter": 3},
     '"auto"': {},
     "dense blocks": {"atom_rank": None},
     "`refine=False`": {"refine": False},
