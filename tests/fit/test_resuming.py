@@ -97,7 +97,7 @@ def test_every_atom_start_and_sweep_is_in_the_file(snapshots, tmp_path):
     states = [read_archive(path)[1] for path in snapshots]
     here = [state.here for state in states]
     assert {len(step.history) for step in here if isinstance(step, Pursuit)} == {0, 1, 2, 3}
-    assert {step.n_done for step in here if isinstance(step, Search)} >= {1, 2, 3}
+    assert {step.n_done for step in here if isinstance(step, Search)} >= {1, 2}
     assert {step.n_done for step in here if isinstance(step, Sweeps)} >= {1, 2}
     assert [state.stage for state in states] == sorted(state.stage for state in states)
     assert set(states[-1].done) == {"result"} and states[-1].here is None

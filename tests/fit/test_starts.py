@@ -410,6 +410,6 @@ def small_tensors(n_tensors):
 
 def test_one_atom_of_a_small_tensor_is_the_best_of_all():
     for X in small_tensors(24):
-        W = BMP(1, atom_rank=1, random_state=0).fit(X).decomposition_
+        W = BMP(1, atom_rank=1, background=None, random_state=0).fit(X).decomposition_
         gain = np.sum(X**2) - np.sum((X - W.to_tensor()) ** 2)
         assert gain == pytest.approx(naive.best_rank_one_gain(X), rel=1e-8)

@@ -59,6 +59,7 @@ def shapes(data, W):
         "n_passes": (data.n_passes, ()),
         "ask_ahead": (data.ask_ahead([factors, factors]), ()),
         "normal_equations": (np.ravel(data.normal_equations(factors, mode)[0]), (np.prod(H),)),
+        "entries": (data.entries()[0], (data.n_observed, 3)),
         "residual": (data.residual(W), SHAPE),
         "inner_residual": (data.inner_residual(W), SHAPE),
         "residual_grams": (list(data.residual_grams(W, np.ones((2, W.n_atoms)), mode)), (2, 5, 5)),

@@ -481,9 +481,12 @@ def settle_stage(job: Job, state: State) -> Iterator[Step]:
 
 
 def takes_background(data: Storage, settings: Settings) -> bool:
-    """Return True if a background may be fitted: by squares on data in memory; "auto" only with refinement."""
+    """Return True if a background may be fitted: by squares on data in memory.
+
+    "auto" asks for refinement, and for more than two modes: a background of low rank would leave nothing of a matrix.
+    """
     is_asked = settings.background is not None and (settings.refine or settings.background != "auto")
-    is_asked &= settings.is_squared
+    is_asked &= settings.is_squared and (data.ndim > 2 or settings.background != "auto")
     return is_asked and takes_blocks(data)
 
 

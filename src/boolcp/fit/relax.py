@@ -80,8 +80,8 @@ def with_share(H: np.ndarray, ridge: float) -> np.ndarray:
 
 
 def relax_core(core: Storage, W: Columns, *, max_iter: int, tol: float) -> Columns:
-    """Return the columns after sweeps of `relax_sweeps` on a small tensor; with three modes they are compiled."""
-    if core.ndim == 3 and not W.is_tied and np.prod(core.shape, dtype=float) <= MAX_COMPILED:
+    """Return the columns after sweeps of `relax_sweeps`, compiled for a small complete tensor of three modes."""
+    if core.is_complete and core.ndim == 3 and not W.is_tied and np.prod(core.shape, dtype=float) <= MAX_COMPILED:
         X = np.ascontiguousarray(core.to_array(), dtype=float)
         A, B, C = (A.copy() for A in W.matrices)
         loss = relax_three(X.reshape(-1, X.shape[-1]), A, B, C, max_iter, tol)
