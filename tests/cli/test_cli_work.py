@@ -423,3 +423,14 @@ def test_weights_are_a_mode_or_a_file(data, capsys):
     for command in (("stability",), ("convert", "-o", "x.nc"), ("fit", "--assess", "-o", "other")):
         code, _, shown = run(capsys, command[0], "uneven.npy", *command[1:], *DIMS, "--weights", "channel")
         assert code == WRONG_INPUT and "--weights" in shown
+
+
+def test_losses_and_nonnegative_parts_are_options(data, capsys):
+    np.save("counts.npy", np.random.default_rng(0).poisson(np.abs(data.clean)))
+    options = ("-k", 1, "--loss", "poisson", "--nonnegative")
+    code, shown, _ = run(capsys, "fit", "counts.npy", *DIMS, *options, "-o", "poisson")
+    assert code == 0 and "of the deviance (poisson) explained" in shown
+    W = boolcp.load("poisson/decomposition.nc")
+    assert W.deviance.loss == "poisson" and all((factor >= 0).all() for factor in W.factors)
+    code, _, shown = run(capsys, "fit", "data.npy", *DIMS, *options, "-o", "other")
+    assert code == WRONG_INPUT and 'loss="poisson" needs entries 0 or larger, but X is -' in shown
