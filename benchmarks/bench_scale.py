@@ -135,7 +135,9 @@ def models(folder, small):
         def compare(name, X, model=model, options=options, expected=expected):
             found = fit_default(X, 3, **options, max_memory="1GB")
             W = found.decomposition_
-            bits = sum(int(np.sum(a.z != b.z)) for a, b in zip(W.atoms, expected.atoms, strict=True))
+            is_alike = [atom.mode for atom in W.atoms] == [atom.mode for atom in expected.atoms]
+            pairs = zip(W.atoms, expected.atoms, strict=True) if is_alike else ()
+            bits = sum(int(np.sum(a.z != b.z)) for a, b in pairs) if is_alike else "other modes"
             Y = expected.to_tensor()
             rows.append(
                 [model, name, bits, f"{np.abs(W.to_tensor() - Y).max() / np.abs(Y).max():.1e}", found.n_passes_]
@@ -148,7 +150,8 @@ def models(folder, small):
     text = (
         "60 x 200 x 50 (the matrix: 20000 x 60, Boolean along its rows), 3 atoms, noise half as large as the signal "
         "of an atom, `background=None`, in slabs of 2 MB: each storage against the numpy array. Bits that differ, and "
-        "the largest difference of entries of the estimate, relative to its largest entry."
+        "the largest difference of entries of the estimate, relative to its largest entry. Dense blocks fit noise as "
+        "well, more along some modes than others; the core has little of it, and may lead to other atoms."
     )
     return "# Every model from every storage", text, table(["model", "storage", "bits", "entries", "passes"], rows)
 
@@ -181,7 +184,6 @@ def disk(folder, small, side=1000):
                 f"{measured['busy']:.0f}",
                 f"{once:.1f}",
                 f"{measured['seconds'] / once:.1f}",
-                f"{measured['busy'] / 2 / once:.1f}",
             ]
         )
         print(*rows[-1], flush=True)
@@ -191,9 +193,7 @@ def disk(folder, small, side=1000):
         f"{' x '.join(map(str, shape))} float64 ({size / 1e9:.2f} GB), noise as large as the signal of one atom, "
         f'{n_atoms} atoms, refined, `max_memory="2GB"`. Resident memory does not include the pages of the file, which '
         "is read, not mapped. One cold reading is measured just before each fit. The machine was shared with other "
-        "programs, which "
-        "lengthens the seconds of all columns, those of a fit more than those of a reading; the last column is half of "
-        "the processor seconds, two cores at work, over the same reading."
+        "programs, which lengthens all seconds, those of the reading too; the processor seconds are those of the fit."
     )
     head = [
         "fit",
@@ -205,7 +205,7 @@ def disk(folder, small, side=1000):
         "processor s",
         "s of one reading",
     ]
-    return "# A tensor on disk", text, table([*head, "fit / reading", "processor s / 2 / reading"], rows)
+    return "# A tensor on disk", text, table([*head, "fit / reading"], rows)
 
 
 # 3. weak scaling
