@@ -127,7 +127,7 @@ def fit(X):
     """
     has_halves = X.shape[2] > 5
     n_atoms, tests = (N_ATOMS, ("significance", "stability")) if has_halves else (N_STATE_ATOMS, ("significance",))
-    options = {"atom_rank": 1, "boolean_modes": [X.dims[2]], "random_state": SEED}
+    options = {"atom_rank": 1, "background": None, "boolean_modes": [X.dims[2]], "random_state": SEED}
     model = boolcp.BMP(n_atoms, **options).fit(X)
     model.decomposition_ = boolcp.assess(X, model.decomposition_, tests=tests, n_runs=N_RUNS, **options)
     plain = CP(n_atoms, random_state=SEED).fit(X.values).decomposition_
@@ -201,10 +201,10 @@ def take_pictures(pages):
             for width, scheme in [(1280, "light"), (390, "light"), (1280, "dark"), (390, "dark")][: 4 if n == 0 else 2]:
                 size = {"width": width, "height": 1500}
                 page = browser.new_context(viewport=size, color_scheme=scheme).new_page()
-                page.goto(path.resolve().as_uri())
+                page.goto(path.resolve().as_uri(), timeout=120_000)
                 page.wait_for_selector("html.ready", state="attached", timeout=120_000)
                 page.wait_for_timeout(4000)  # the charts in view are drawn
-                page.screenshot(path=folder / f"{name}_{width}_{scheme}.png")
+                page.screenshot(timeout=120_000, path=folder / f"{name}_{width}_{scheme}.png")
                 page.context.close()
         browser.close()
 
