@@ -144,9 +144,9 @@ def without_faults(data: Storage, here: Round, kind: str | int, limit: float) ->
             yield found
 
 
-def settled(data: Storage, W: BooleanCP, kind: str | int, sigma: float) -> Round:
+def settled(data: Storage, W: BooleanCP, kind: str | int, sigma: float, before: Background | None = None) -> Round:
     """Return atoms that were changed, polished beside the background they leave, with a background of their own."""
-    here = with_background(data, W, kind, sigma)
+    here = with_background(data, W, kind, sigma, before=before)
     if not W.n_atoms or has_blocks(W):
         return here
     variance = 0.0 if data.is_complete else sigma**2

@@ -757,7 +757,11 @@ def beside_path(job: Job, refined: tuple[BooleanCP, ...]) -> tuple[BooleanCP, ..
     sigma, kind = s.sigma, s.background or AUTO
     if sigma is None:
         sigma = noise_level(data) if data.is_complete else impute.noise_of_filled(data, impute.fill(data, refined[-1]))
-    return tuple((with_background if W.is_block else settled)(data, W, kind, sigma).W for W in refined)
+    path: list[BooleanCP] = []
+    for W in refined:
+        before = path[-1].background if path else None
+        path.append((with_background if W.is_block else settled)(data, W, kind, sigma, before=before).W)
+    return tuple(path)
 
 
 def ranked_path(job: Job, refined: tuple[BooleanCP, ...], watch: Watch) -> tuple[BooleanCP, ...]:
