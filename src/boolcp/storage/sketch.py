@@ -17,7 +17,7 @@ from boolcp.storage.tucker import TuckerTensor, leading_basis
 if TYPE_CHECKING:
     from boolcp.storage.lazy import LazyTensor
 
-# by benchmarks/bench_scale.py
+# from the work for each entry and the noise of a sketch; not tuned
 EXTRA = 8  # directions of a sketch beyond those asked for
 WIDE = 4  # a mode with more than so many times the directions of a sketch is sketched; else its Gram matrix is cheap
 MAX_POWER = 3  # passes beyond the first two at most
