@@ -78,7 +78,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Real structure of low rank beside the atoms, fitted in turn with them: ongoing activity, say, that no on/off
         atom describes. "auto" fits it where the atoms leave more than noise, with the singular values of the best
         unfolding shrunk as the noise level asks for; an integer is its rank; None leaves it out. For data in memory
-        without weights; "auto" means None for others, and with ``refine=False``.
+        without weights; "auto" means None for others, for matrices, and with ``refine=False``.
     loss : {"squared", "huber", "poisson", "bernoulli"}
         What is minimized. "huber" grows only linearly beyond 1.5 standard deviations of the noise (from the median
         absolute deviation of what a first fit leaves), for recordings with artifacts. "poisson" is for counts and

@@ -106,13 +106,19 @@ def test_a_warm_start_adds_atoms(rng):
     assert hamming_error(model.set_params(n_atoms=3).fit(X).decomposition_, truth) == 0
 
 
-@pytest.mark.parametrize("shape", [(30, 40), (8, 9, 10, 7)])
-def test_matrices_and_tensors_of_order_four_have_a_background(shape, rng):
+@pytest.mark.parametrize(("shape", "background"), [((30, 40), 4), ((8, 9, 10, 7), "auto")])
+def test_matrices_and_tensors_of_order_four_have_a_background(shape, background, rng):
     X, _, _ = make_boolean_cp(shape, 2, noise=0.1, random_state=1)
     low = rng.standard_normal((shape[0], 2)) @ rng.standard_normal((2, int(np.prod(shape[1:]))))
-    model = BMP(2, random_state=0).fit(X + low.reshape(shape))
+    model = BMP(2, background=background, random_state=0).fit(X + low.reshape(shape))
     whole = model.decomposition_.to_tensor() + model.background_.to_tensor()
     assert rmse(whole, X + low.reshape(shape)) < 0.15
+
+
+def test_a_matrix_has_no_background_unless_its_rank_is_given(rng):
+    X = make_boolean_cp((30, 40), 2, noise=0.1, random_state=1).X + 0.5
+    model = BMP(2, random_state=0).fit(X)
+    assert model.background_ is None and model.decomposition_.n_atoms == 2
 
 
 def test_the_background_is_saved_certified_and_tested(rng, tmp_path):
