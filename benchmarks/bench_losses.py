@@ -214,8 +214,8 @@ def bench_counts(name, sizes):
         "where boolcp has bits. Deviances are those of the data that were fitted: lower is closer, not better.",
         table(head, rows),
         "Squares may predict negative means, which the deviance punishes hard: compare their bits and errors, not "
-        "their deviance. pyttb has one start of at most 300 steps, boolcp several starts. The size is one at which squares "
-        "err; in trials with other seeds at 40 x 50 x 60 they found all bits, too.",
+        "their deviance. pyttb has one start of at most 300 steps, boolcp several starts. The size is one at which "
+        "squares err; in trials with other seeds at 40 x 50 x 60 they found all bits, too.",
     ]
 
 
