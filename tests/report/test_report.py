@@ -698,3 +698,13 @@ def test_a_title_names_all_files(rng):
     W = labelled_atoms(rng)
     for source, title in (("awake.t1.mat", "awake"), ("awake.mat and 2 more", "awake and 2 more")):
         assert words.title_of(W, {"data": {"source": source}}) == title
+
+
+def test_the_story_tells_of_the_background():
+    recording = boolcp.datasets.simulate_recording(random_state=0)
+    W = boolcp.BMP(3, certify=False, random_state=0).fit(recording.X).decomposition_
+    found = W.background
+    told = f"real structure of rank {found.rank} beside the atoms, explains another {100 * found.share:.0f} %."
+    assert told in " ".join(story.tell(W, {}, {}))
+    alone = replace(W, background=None)
+    assert "background" not in " ".join(story.tell(alone, {}, {}))

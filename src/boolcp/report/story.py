@@ -27,7 +27,7 @@ def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any =
     if not W.n_atoms:
         return ["No atom was found."]
     told = _order(W)
-    sentences = [_opening(W, provenance), _trust(W), *(atom_sentence(W, k, tests) for k in told)]
+    sentences = [_opening(W, provenance), _background(W), _trust(W), *(atom_sentence(W, k, tests) for k in told)]
     if len(told) < W.n_atoms:
         n = W.n_atoms - len(told)
         sentences.append(f"The other {'one is' if n == 1 else f'{number(n)} are'} below.")
@@ -55,6 +55,14 @@ def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
     is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms and not provenance.get("is_partial")
     asked = f" {number(n_asked).capitalize()} were asked for." if is_fewer else ""
     return f"{atoms} {verb} {100 * W.explained():.0f} % of the variance of {quantity}{missing}.{asked}"
+
+
+def _background(W: BooleanCP) -> str:
+    """Return what was fitted beside the atoms, if anything was."""
+    if W.background is None:
+        return ""
+    share = f"{100 * W.background.share:.0f} %"
+    return f"A background, real structure of rank {W.background.rank} beside the atoms, explains another {share}."
 
 
 def _trust(W: BooleanCP) -> str:
