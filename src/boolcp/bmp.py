@@ -13,21 +13,15 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
+from boolcp.fit.block_stages import atoms_alone, takes_background
 from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
 from boolcp.fit.finish import find_canceling, find_undetermined
+from boolcp.fit.in_passes import open_lazy
+from boolcp.fit.job import Job
+from boolcp.fit.loss_stages import loss_path
 from boolcp.fit.losses import Loss, Problem, solve_rows
-from boolcp.fit.plan import (
-    Job,
-    atoms_alone,
-    beside_path,
-    loss_path,
-    make_plan,
-    open_lazy,
-    ranked_path,
-    refined_path,
-    run,
-    takes_background,
-)
+from boolcp.fit.paths import beside_path, ranked_path, refined_path
+from boolcp.fit.plan import make_plan, run
 from boolcp.fit.ranks import is_rank_one
 from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
 from boolcp.fit.transform import design, explained_share, solve_factor

@@ -248,7 +248,7 @@ def test_a_stop_before_anything_was_found_comes_through(monkeypatch):
     def interrupt(*arguments):
         raise Stop
 
-    monkeypatch.setattr("boolcp.fit.plan.complete_tensor", interrupt)
+    monkeypatch.setattr("boolcp.fit.stages.complete_tensor", interrupt)
     with pytest.raises(KeyboardInterrupt):
         BMP(2, random_state=0).fit(tensor())
 

@@ -1,9 +1,10 @@
-"""Models beyond refined columns on data that are read in passes: bits from the core, real parts from the full data.
+"""Data that are read in passes: which fits read them in few, and models beyond columns on them.
 
 Algorithm 1 and back-fitting ask for a contraction with every new guess of the bits: far too many passes. So they run on
 the compressed tensor. Given their bits, few contractions of the full tensor hold all that the real parts depend on.
 """
 
+import math
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,16 +13,20 @@ import numpy as np
 from boolcp.fit.atom_search import make_atom, real_part
 from boolcp.fit.blocks import BlockRule, Run, assess, in_order, noise_rule, terms_of
 from boolcp.fit.finish import fit_weights
+from boolcp.fit.job import EXTRA_RANK
 from boolcp.fit.polish import polish
 from boolcp.fit.ranks import RARE
 from boolcp.fit.shrinkage import noise_edge
 from boolcp.fit.state import Pursuit, Settings, record
 from boolcp.fit.weights import NormalEquations, atom_products
+from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.storage import TuckerTensor
-from boolcp.storage.long import n_columns
+from boolcp.storage.lazy import SMALL, check_fit, look_at, make_source
+from boolcp.storage.long import LONG, is_long, n_columns
 from boolcp.storage.protocol import Storage
+from boolcp.storage.tucker import is_compressible
 
 N_COPIES = 8  # of all blocks that back-fitting holds; not tuned
 
@@ -131,3 +136,40 @@ def ended_with(pursuit: Pursuit, W: BooleanCP, norm2: float) -> Pursuit:
     error2 = max(float(norm2 - 2 * W.weights @ np.asarray(W.data_inner) + W.weights @ gram @ W.weights), 0.0)
     newest = record(W.atoms[-1], error2, norm2, pursuit.history[-1].seconds)
     return replace(pursuit, path=(*pursuit.path[:-1], W), history=(*pursuit.history[:-1], newest), memory=None)
+
+
+def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage | None:
+    """Return the storage of a lazy array for the parameters of a fit, or None if it must be loaded.
+
+    Raises a MemoryError with an estimate, before anything is read, if the memory is too small for the one or the other.
+    """
+    limit = read_memory(max_memory)
+    if is_few_passes(settings, X.shape):
+        shortest, rank = int(np.argmin(X.shape)), settings.n_columns + EXTRA_RANK
+        asked = range(X.ndim) if settings.certify else [shortest]  # which identifies the tensor
+        limit_of = LONG if settings.certify else SMALL
+        wanted = [n for n in asked if X.shape[n] <= limit_of]
+        source = make_source(X, mask, max_memory, settings.n_columns)
+        is_block = settings.atom_rank is None and X.ndim > 2
+        more = {"dense blocks": block_bytes(source.shape, settings.n_atoms)} if is_block else {}
+        check_fit(source, limit, settings.n_columns, rank, wanted, more=more)
+        data = look_at(source, limit, rank=rank, wanted=wanted)
+        if not data.is_complete:
+            check_fit(source, limit, settings.n_columns, rank, wanted, is_complete=False)
+        if data.is_complete or not (is_block or X.ndim == 2):
+            return data
+    advice = (
+        "A tensor stays out of memory with compression=True, unless it is small or compresses poorly. If entries are "
+        "missing, it also needs three or more modes and an atom_rank other than None. Otherwise it is loaded: change "
+        "these parameters, or raise max_memory."
+    )
+    needed = 3 * float_bytes(X.shape, X.dtype)
+    check_memory({"the tensor in memory, with copies": needed}, limit, advice)
+    return None
+
+
+def is_few_passes(settings: Settings, shape: tuple[int, ...]) -> bool:
+    """Return True if a fit reads a tensor that is not in memory only a few times."""
+    rank = settings.n_columns + EXTRA_RANK
+    is_small = not is_long(max(shape)) and max(shape) ** 2 > math.prod(shape)  # one short mode, and less of all others
+    return settings.compression and not is_small and is_compressible(shape, rank)

@@ -1,0 +1,76 @@
+"""The stages of a fit under a loss that is not the sum of squares, or with nonnegative parts; its path."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from boolcp.fit import certify, losses
+from boolcp.fit.finish import (
+    by_size,
+    with_data,
+)
+from boolcp.fit.job import Job, Step
+from boolcp.fit.margins import judge_bits
+from boolcp.fit.starts import Search
+from boolcp.fit.state import Pursuit, State
+from boolcp.fit.watch import progress
+from boolcp.result.atoms import BooleanCP
+
+
+def squares_stage(job: Job, state: State, *, refit: Callable[..., tuple[Pursuit, BooleanCP]]) -> Iterator[Step]:
+    """Fit squares without constraints, far outliers cut off for Huber's loss: where a loss begins."""
+    s = job.settings
+    rank = 1 if s.atom_rank == "auto" else s.atom_rank
+    inner = replace(s, loss="squared", nonnegative=(), atom_rank=rank, background=None, certify=False)
+    data = losses.without_artifacts(job.data, s.loss)
+    found = refit(job, data, inner)
+    yield found, progress("squares", 1, 1, data.residual(found[1]).squared_norm, data.squared_norm)
+
+
+def loss_problem(job: Job, state: State) -> losses.Problem:
+    """Return the data with the loss that the parameters ask for, its scale that of the fit of squares."""
+    indices, values, _ = job.data.entries()
+    loss = losses.make_loss(job.settings.loss, values, state.done["pursuit"][1].at(indices))
+    return losses.Problem(job.data, loss, job.settings.nonnegative)
+
+
+def loss_stage(job: Job, state: State) -> Iterator[Step]:
+    """Search under the loss from the fit of squares and other starts."""
+    first, s = state.done["pursuit"][1], job.settings
+    if first.n_atoms == 0:
+        return
+    problem, begun_with = loss_problem(job, state), Search() if state.here is None else state.here
+    null = losses.null_value(problem)
+    for here in losses.search(problem, first, s.n_atoms, job.modes, job.rng, begun_with, n_init=s.n_init):
+        yield here, progress("loss", here.n_done, s.n_init, losses.deviance_of(problem, here.result), null)
+
+
+def finish_loss(job: Job, state: State) -> Iterator[Step]:
+    """Yield the pursuit of squares and the decomposition under the loss, with shares and what its bits rest on."""
+    (pursuit, W), found = state.done["pursuit"], state.done.get("loss")
+    problem = loss_problem(job, state)
+    if found is not None and found.best is not None:
+        W = with_data(by_size(found.result.to_decomposition()), job.data)
+    else:
+        W = with_data(W, job.data) if W.n_atoms else W
+    n_agree, n_rivals = (found.n_agree, len(found.rivals)) if found is not None and found.n_done > 1 else (0, 0)
+    if job.settings.loss != "squared" and W.n_atoms:
+        W = losses.judged(problem, W)
+        trust = losses.judge_bits(problem, W)
+    else:
+        trust = judge_bits(job.data, W)
+        if job.settings.certify and W.n_atoms:
+            W = certify.certify(job.data, W, certify.left_out_weights(W))
+    yield (pursuit, replace(W, trust=replace(trust, n_agree=n_agree, n_rivals=n_rivals))), None
+
+
+def loss_path(job: Job) -> tuple[BooleanCP, ...]:
+    """Return the estimates with 0, 1, .. atoms under a loss, each with its deviance."""
+    data, s = job.data, job.settings
+    indices, values, _ = losses.without_artifacts(data, s.loss).entries()
+    problem = losses.Problem(data, losses.make_loss(s.loss, values), s.nonnegative)
+    *_, first = (None, *losses.pursue(problem, s.n_atoms, job.modes, job.rng))
+    if s.loss == "huber" and first is not None:  # again, with the scale of what is left
+        problem = replace(problem, loss=losses.make_loss(s.loss, data.entries()[1], first.at(indices)))
+    found = losses.pursue(problem, s.n_atoms, job.modes, job.rng)
+    path = (BooleanCP(data.shape), *found)
+    return path if s.loss == "squared" else tuple(losses.judged(problem, W) for W in path)

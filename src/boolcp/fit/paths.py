@@ -1,0 +1,80 @@
+"""The estimates with 0, 1, .. atoms, each refined: what `BMP.fit_path` returns."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from boolcp.fit import impute
+from boolcp.fit.beside import settled, with_background
+from boolcp.fit.blocks import block_pursuit
+from boolcp.fit.job import AUTO, EXTRA_RANK, Job
+from boolcp.fit.noise import noise_level, noise_variance
+from boolcp.fit.plan import make_plan, run
+from boolcp.fit.polish import polish
+from boolcp.fit.pursuit import add_greedy, pursue
+from boolcp.fit.ranks import is_noise, is_rank_one, risk_of_columns, takes_blocks, with_bits
+from boolcp.fit.starts import refine_once
+from boolcp.fit.state import Pursuit, State
+from boolcp.fit.watch import Watch
+from boolcp.result.atoms import BooleanCP
+from boolcp.storage import complete_tensor
+
+
+def refined_path(job: Job) -> Iterator[Pursuit]:
+    """Yield the pursuit whose estimates are refined, each from the one before and a greedy atom."""
+    data, rank = job.data, job.settings.n_columns + EXTRA_RANK
+    small = data if data.is_weighted else complete_tensor(data, rank, job.settings.compression)
+    find = job.find_on(small)
+
+    def correct(pursuit: Pursuit, found: Any) -> Pursuit:
+        """Relax, round and polish on the small tensor, whose estimate is kept, and polish on the full data."""
+        longer = add_greedy(pursuit.memory, 1, lambda W: found)
+        if longer is None:
+            return replace(pursuit, stop_reason="no descent")
+        best = refine_once(small, longer, job.modes, find, job.rng)
+        columns = polish(data, best, max_iter=3)
+        if not data.is_complete:
+            columns = polish(data, columns, max_iter=3, variance=noise_variance(data, columns))
+        W = columns.to_decomposition()
+        is_longer = W.n_atoms > pursuit.n_atoms
+        return Pursuit(
+            (*pursuit.path, W), memory=best.to_decomposition(), stop_reason="" if is_longer else "no descent"
+        )
+
+    first = Pursuit((BooleanCP(data.shape),), memory=BooleanCP(data.shape))
+    yield from pursue(first, job.settings.n_atoms, lambda pursuit: find(pursuit.memory), correct)
+
+
+def beside_path(job: Job, refined: tuple[BooleanCP, ...]) -> tuple[BooleanCP, ...]:
+    """Return the refined estimates, each polished beside the background it leaves, unless the last leaves noise."""
+    data, s = job.data, job.settings
+    if s.background == AUTO and is_noise(data.residual(refined[-1])):
+        return refined
+    sigma, kind = s.sigma, s.background or AUTO
+    if sigma is None:
+        sigma = noise_level(data) if data.is_complete else impute.noise_of_filled(data, impute.fill(data, refined[-1]))
+    path: list[BooleanCP] = []
+    for W in refined:
+        before = path[-1].background if path else None
+        path.append((with_background if W.is_block else settled)(data, W, kind, sigma, before=before).W)
+    return tuple(path)
+
+
+def ranked_path(job: Job, refined: tuple[BooleanCP, ...], watch: Watch) -> tuple[BooleanCP, ...]:
+    """Return the refined estimates of rank one, or at each number of atoms the blocks where their risk is lower."""
+    data, s = job.data, job.settings
+    if not takes_blocks(data) or is_noise(data.residual(refined[-1])):
+        return refined
+    if not data.is_complete:
+        blocks = run(job, make_plan(data, s), State(), watch)[0].path
+        return refined if is_rank_one(blocks[-1]) else blocks
+    sigma = noise_level(data) if s.sigma is None else float(s.sigma)
+    options: dict[str, Any] = {"tol": job.tol, "certify": False, "criterion": s.criterion}
+    steps = block_pursuit(data, s.n_atoms, job.modes, job.rng, atom_rank="auto", sigma=sigma, **options)
+    *_, found = steps
+    path, n_found = list(refined), len(found.path)
+    for k, W in enumerate(refined[1:n_found], 1):
+        risk = risk_of_columns(W, data.residual(W).squared_norm, sigma)
+        if with_bits(found.memory[0][k], found.path[k], sigma) < with_bits(risk, W, sigma):
+            path[k] = found.path[k]
+    return (*path, *found.path[len(refined) :])

@@ -1,0 +1,221 @@
+"""The stages of Algorithm 1 and of atoms as columns: core, pursuit, starts, sweeps, the last search."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from boolcp.fit.blocks import block_pursuit
+from boolcp.fit.finish import (
+    by_size,
+    fit_weights,
+    not_worse,
+    on_full_data,
+)
+from boolcp.fit.job import (
+    EXTRA_RANK,
+    NOISELESS,
+    Job,
+    Step,
+    ask_for_end,
+    begun,
+    reached,
+    searched,
+    small_of,
+    to_improve,
+    told,
+)
+from boolcp.fit.noise import noise_variance
+from boolcp.fit.polish import polish_sweeps
+from boolcp.fit.pursuit import add_greedy, boolean_matching_pursuit
+from boolcp.fit.relax import begin, last
+from boolcp.fit.starts import EXACT, Search, revive, search, search_observed
+from boolcp.fit.state import State
+from boolcp.fit.uncertain import LastSearch, exchange_atoms, last_search
+from boolcp.fit.watch import progress
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.columns import Columns, to_columns
+from boolcp.storage import complete_tensor
+from boolcp.storage.tucker import augmented
+
+N_AUGMENTED = 3  # starts on an augmented core at most
+N_RIDGE = 20  # largest number of sweeps with a ridge over the observed entries; not tuned
+RIDGE_SETTLED = 1e-4  # relative fall of the loss that ends them; not tuned
+N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
+
+
+def core_stage(job: Job, state: State) -> Iterator[Step]:
+    """Compress the tensor, zeros filled in where entries are missing; None if that is not worth it."""
+    small = complete_tensor(job.data, job.settings.n_columns + EXTRA_RANK, job.settings.compression)
+    yield (small if small.is_compressed else None), None
+
+
+def published_stage(job: Job, state: State) -> Iterator[Step]:
+    """Find atoms on the data itself, the weights corrected after each: Algorithm 1 as printed."""
+    s, data = job.settings, searched(job, state)
+    options: dict[str, Any] = {
+        "atom_rank": 1 if s.atom_rank == "auto" else s.atom_rank,
+        "criterion": s.criterion,
+        "certify": s.certify and data is job.data,
+    }
+    steps = boolean_matching_pursuit(data, s.n_atoms, job.modes, job.rng, start=begun(state), tol=job.tol, **options)
+    return told(job, data, steps)
+
+
+def block_stage(job: Job, state: State) -> Iterator[Step]:
+    """Find atoms with dense blocks on the data itself, all blocks and bits corrected after each.
+
+    The block of a matrix is one column, and of rank one. With missing entries the sweeps over columns serve it.
+    """
+    s, data = job.settings, searched(job, state)
+    options: dict[str, Any] = {"start": begun(state), "tol": job.tol, "certify": s.certify and data is job.data}
+    if data.ndim == 2 and not data.is_complete:
+        steps = boolean_matching_pursuit(data, s.n_atoms, job.modes, job.rng, polishes=True, **options)
+    else:
+        options |= {"atom_rank": None, "criterion": s.criterion}
+        steps = block_pursuit(data, s.n_atoms, job.modes, job.rng, **options)
+    return told(job, data, steps)
+
+
+def pursuit_stage(job: Job, state: State) -> Iterator[Step]:
+    """Find atoms on the small tensor: of rank one as Algorithm 1 does, of a larger rank with all factors corrected."""
+    s, small = job.settings, small_of(job, state)
+    options: dict[str, Any] = {
+        "start": begun(state),
+        "tol": job.tol,
+        "criterion": s.criterion,
+        "certify": s.certify and small is job.data,
+        "effort": "default" if small is job.data else "quick",
+    }
+    if job.atom_rank > 1:
+        options |= {"atom_rank": job.atom_rank, "polishes": True}
+    return told(job, small, boolean_matching_pursuit(small, s.n_atoms, job.modes, job.rng, **options))
+
+
+def path_stage(job: Job, state: State) -> Iterator[Step]:
+    """Judge the estimates of the pursuit on the full data."""
+    yield on_full_data(state.done["pursuit"], job.data, job.atom_rank, is_certified=False), None
+
+
+def start_stage(job: Job, state: State) -> Iterator[Step]:
+    """Choose the estimate to refine: the pursuit's, or an earlier fit with atoms added; none if all is explained."""
+    pursuit = state.done.get("path") or state.done["pursuit"]
+    is_exact = state.done["core"] is None and job.data.is_complete and pursuit.stop_reason == "explained"
+    if pursuit.n_atoms and not is_exact:
+        is_warm = "fitted" in state.done
+        yield (extended(job, state, pursuit.n_atoms) if is_warm else pursuit.W), None
+
+
+def extended(job: Job, state: State, n_atoms: int) -> BooleanCP:
+    """Return the earlier fit with greedy atoms added, as long as they descend, and the weights that fit best."""
+    find, W = job.find_on(small_of(job, state)), state.done["fitted"]
+    for _ in range(n_atoms - W.n_atoms):
+        longer = add_greedy(W, 1, find)
+        if longer is None:
+            break
+        W = longer
+    return fit_weights(job.data, W)
+
+
+def search_stage(job: Job, state: State) -> Iterator[Step]:
+    """Relax, round and polish from several starts on the small tensor."""
+    small, start = small_of(job, state), state.done["start"]
+    if start is None:
+        return
+    first, s = Search() if state.here is None else state.here, job.settings
+    limits: dict[str, Any] = {"n_init": s.n_init, "max_iter": s.max_iter, "n_relax": N_RELAX[job.atom_rank > 1]}
+    W = to_columns(start)
+    for here in search(small, W, W.n_atoms, job.modes, job.find_on(small), job.rng, first, **limits):
+        yield here, progress("search", here.n_done, s.n_init, here.result.loss, small.squared_norm)
+
+
+def polish_stage(job: Job, state: State) -> Iterator[Step]:
+    """Polish the best start on the full data, and replace atoms that died."""
+    found, limit, data = state.done["search"], job.settings.max_iter, job.data
+    if found is None:
+        return
+    here = first = begin(found.best) if state.here is None else state.here
+    for here in polish_sweeps(data, first, max_iter=limit):
+        yield here, progress("polish", here.n_done, limit, here.W.loss, data.squared_norm)
+    if here.result.is_dead().any():
+        yield replace(here, W=revive(data, here.result, job.find_on(small_of(job, state)))), None
+
+
+def observed_stage(job: Job, state: State) -> Iterator[Step]:
+    """Search further over the observed entries, from the best start."""
+    found, data, s = state.done["search"], job.data, job.settings
+    if found is None:
+        return
+    steps = search_observed(
+        data, found.best, job.modes, job.find_on(data), job.rng, state.here, n_init=s.n_init, max_iter=s.max_iter
+    )
+    for n_sweeps, here in enumerate(steps, 1):
+        yield here, progress("observed", n_sweeps, None, here.best.loss, data.squared_norm)
+
+
+def fewer_stage(job: Job, state: State) -> Iterator[Step]:
+    """Look for fewer atoms that explain the observed entries, if all do: more would be arbitrary at missing entries.
+
+    Yields the number of atoms tried and, if they suffice, their columns.
+    """
+    data, s, all_of_it = job.data, job.settings, state.done["observed"]
+    if all_of_it is None or all_of_it.best.loss > NOISELESS * data.squared_norm:
+        return
+    exact = max(EXACT * data.squared_norm, all_of_it.best.loss)
+    small, first = small_of(job, state), 1 if state.here is None else state.here[0] + 1
+    limits: dict[str, Any] = {"n_init": s.n_init, "max_iter": s.max_iter}
+    is_enough = state.here is not None and state.here[1] is not None
+    for W in state.done["path"].path[first:-1] if not is_enough else ():
+        starts = search(small, to_columns(W), W.n_atoms, job.modes, job.find_on(small), job.rng, Search(), **limits)
+        begun_with = last(starts, Search()).result
+        *_, found = search_observed(data, begun_with, job.modes, job.find_on(data), job.rng, None, **limits)
+        best = found.best
+        yield (W.n_atoms, best if best.loss <= exact else None), None
+        if best.loss <= exact:
+            return
+
+
+def last_stage(job: Job, state: State) -> Iterator[Step]:
+    """Search further where bits are uncertain."""
+    found, data = reached(job, state), job.data
+    if found is None:
+        return
+    if state.here is None and "path" not in state.done and state.done["core"] is not None and job.atom_rank == 1:
+        ask_for_end(data, by_size(found.to_decomposition()), state.done["pursuit"])
+    first, limit = LastSearch(found) if state.here is None else state.here, job.settings.max_iter
+    for here in last_search(data, first, job.modes, partial(augmented_search, job, state), max_iter=limit):
+        seen = progress("last", here.n_done, None, here.best.loss, data.squared_norm)
+        yield here, None if here.is_over else seen
+
+
+def augmented_search(job: Job, state: State, W: Columns) -> Columns:
+    """Return the columns that a short search on a core augmented by contractions with ones leads to, W if none.
+
+    For data that are read in passes the search ends with exchanges of atoms on this core.
+    """
+    small, n_atoms = state.done["core"], W.n_atoms
+    if small is None:
+        return W
+    large = augmented(complete_tensor(job.data, 0, False), small, n_atoms, job.modes)
+    *_, pursuit = boolean_matching_pursuit(large, n_atoms, job.modes, job.rng, tol=job.tol, certify=False)
+    if pursuit.n_atoms < n_atoms:
+        return W
+    limits: dict[str, Any] = {"n_init": min(job.settings.n_init, N_AUGMENTED), "max_iter": job.settings.max_iter}
+    start, find = to_columns(pursuit.W), job.find_on(large)
+    found = last(search(large, start, n_atoms, job.modes, find, job.rng, Search(), **limits), Search()).result
+    return exchange_atoms(large, found, job.modes, max_iter=job.settings.max_iter) if job.data.n_passes else found
+
+
+def ridge_stage(job: Job, state: State) -> Iterator[Step]:
+    """Polish the best columns with a ridge by the noise and the energy of each, so that no fill explodes."""
+    found, data, s = reached(job, state), job.data, job.settings
+    is_full = data.n_observed == np.prod(data.shape, dtype=float)  # weights alone: there is nothing to fill
+    if found is None or is_full or found.loss <= EXACT * data.squared_norm:
+        return
+    best = not_worse(data, found, to_improve(state, state.done["path"]), max_iter=s.max_iter)
+    variance = noise_variance(data, best) if s.sigma is None else s.sigma**2
+    first = begin(best) if state.here is None else state.here
+    for here in polish_sweeps(data, first, max_iter=min(s.max_iter, N_RIDGE), tol=RIDGE_SETTLED, variance=variance):
+        yield here, progress("ridge", here.n_done, None, here.W.loss, data.squared_norm)
