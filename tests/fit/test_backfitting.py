@@ -4,7 +4,7 @@ import naive
 import numpy as np
 import pytest
 
-from boolcp.fit.blocks import BlockRule, Run, Term, assemble
+from boolcp.fit.backfit import Backfit, BlockRule, Term, assemble
 from boolcp.fit.shrinkage import noise_edge, shrink_block
 from boolcp.storage import DenseTensor, MaskedTensor
 
@@ -33,11 +33,11 @@ def test_back_fitting_of_dense_blocks_equals_the_naive_one(modes, share, rng):
     mask = rng.random(shape) < share if share < 1 else np.ones(shape, dtype=bool)
     X = np.where(mask, X, 0.0)
     data = DenseTensor(X) if share == 1 else MaskedTensor(X, mask)
-    run = Run(data, (0, 1, 2), BlockRule(None), rng, tol=1e-6)
+    fitting = Backfit(data, BlockRule(None), tol=1e-6)
     terms = spoil(truth, rng)
     plain = [(term.mode, term.z, term.V) for term in terms]
     for mode in sorted(set(modes)):
-        terms, fall = run.backfit_mode(terms, mode)
+        terms, fall = fitting.backfit_mode(terms, mode)
         plain, expected = naive.backfit_mode(X, mask, plain, mode)
         assert fall == pytest.approx(expected, rel=1e-9)
         for term, (_, z, V) in zip(terms, plain, strict=True):
@@ -48,11 +48,11 @@ def test_back_fitting_of_dense_blocks_equals_the_naive_one(modes, share, rng):
 def test_back_fitting_of_shrunk_blocks_equals_the_naive_one(rng):
     shape, sigma = (14, 16, 12), 0.3
     truth, X = draw_terms(shape, (0, 0), rng)
-    run = Run(DenseTensor(X), (0,), BlockRule("auto", sigma, shape), rng, tol=1e-6)
+    fitting = Backfit(DenseTensor(X), BlockRule("auto", sigma, shape), tol=1e-6)
     Z = np.stack([term.z for term in truth], axis=1).astype(float)
     start = np.stack([term.V for term in truth])
     B = naive.contract(X, 0, Z)
-    found = run.refit_in_turn(B, Z.T @ Z, truth, start.reshape(2, -1))
+    found = fitting.refit_in_turn(B, Z.T @ Z, truth, start.reshape(2, -1))
     edge = sigma * noise_edge(16, 12)
     expected = naive.refit_in_turn(X, 0, Z.T, start, lambda block: naive.shrink_matrix(block, sigma, edge))
     for term, V in zip(found, expected, strict=True):

@@ -7,18 +7,8 @@ import naive
 import numpy as np
 import pytest
 
-from boolcp.fit.blocks import (
-    BlockRule,
-    Run,
-    RunState,
-    Term,
-    advance,
-    assemble,
-    block_pursuit,
-    climb_ratio,
-    decide_bits,
-    sum_products,
-)
+from boolcp.fit.backfit import Backfit, BlockRule, Term, assemble, decide_bits, sum_products
+from boolcp.fit.blocks import Run, RunState, advance, block_pursuit, climb_ratio
 from boolcp.fit.relax import last
 from boolcp.fit.shrinkage import shrink_matrix, signal_subspaces
 from boolcp.fit.state import Pursuit
@@ -79,7 +69,7 @@ def test_criterion_never_rises_in_a_sweep(rng, atom_rank):
         for mode in range(3):
             values.append(loss(X, assemble(X.shape, terms)) + run.rule.penalty(terms))
             if any(term.mode == mode for term in terms):
-                terms, fall = run.backfit_mode(terms, mode)
+                terms, fall = run.fitting.backfit_mode(terms, mode)
                 now = loss(X, assemble(X.shape, terms)) + run.rule.penalty(terms)
                 assert values[-1] - now == pytest.approx(fall, abs=1e-8 * values[0])
     assert np.all(np.diff(values) <= 1e-9 * values[0])
@@ -95,8 +85,8 @@ def test_a_refit_that_raises_the_loss_is_refused(rng, monkeypatch):
         halved = [term._replace(V=term.V / 2) for term in terms]
         return [(self.cost(mode, B, halved), halved)]
 
-    monkeypatch.setattr(Run, "refits", halve)
-    terms, fall = run.backfit_mode(state.terms, 0)
+    monkeypatch.setattr(Backfit, "refits", halve)
+    terms, fall = run.fitting.backfit_mode(state.terms, 0)
     assert fall == 0
     np.testing.assert_array_equal(terms[0].V, state.terms[0].V)
 
@@ -321,13 +311,13 @@ def test_dense_blocks_over_observed_entries_are_the_least_squares(modes, rng):
     X += 0.1 * rng.standard_normal(X.shape)
     mask = rng.random(X.shape) < 0.7
     data = MaskedTensor(np.where(mask, X, 999.0), mask)
-    run = Run(data, (0, 1), BlockRule(None), rng, tol=1e-6)
+    fitting = Backfit(data, BlockRule(None), tol=1e-6)
     terms = [Term(mode, z, rng.standard_normal(np.delete(X.shape, mode))) for mode, z in zip(modes, bits, strict=True)]
-    values = [run.measure(terms)]
+    values = [fitting.measure(terms)]
     assert values[0] == pytest.approx(np.sum((X - assemble(X.shape, terms).to_tensor())[mask] ** 2))
     for mode in sorted(set(modes)):
-        terms, fall = run.backfit_mode(terms, mode)
-        values.append(run.measure(terms))
+        terms, fall = fitting.backfit_mode(terms, mode)
+        values.append(fitting.measure(terms))
         assert values[-2] - values[-1] == pytest.approx(fall, abs=1e-8 * values[0])
         own = [term for term in terms if term.mode == mode]
         rest = X - assemble(X.shape, [term for term in terms if term.mode != mode]).to_tensor()

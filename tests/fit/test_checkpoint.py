@@ -10,7 +10,7 @@ import pytest
 from samples import assert_identical, parts, random_decomposition, tensor
 
 from boolcp.bmp import BMP
-from boolcp.fit.blocks import Term
+from boolcp.fit.backfit import Term
 from boolcp.fit.checkpoint import Checkpoint, check_same, read_archive, write_archive
 from boolcp.fit.state import State
 from boolcp.fit.watch import Watch, progress

@@ -92,7 +92,7 @@ def test_backfitting_raises_the_rank_where_the_data_have_more(rng):
     truth = block_sum(rng, modes=(0,))
     X = truth.to_tensor() + 0.3 * rng.standard_normal((24, 20, 22))
     one = BMP(1, atom_rank=1, boolean_modes=[0], random_state=0).fit(X).decomposition_
-    risk, loss, W = backfit_ranks(DenseTensor(X), one, (0,), rng, 0.3, tol=1e-6)
+    risk, loss, W = backfit_ranks(DenseTensor(X), one, 0.3, tol=1e-6)
     assert W.atoms[0].rank == 4
     assert loss == pytest.approx(np.sum((X - W.to_tensor()) ** 2)) and risk > loss
     assert loss < np.sum((X - one.to_tensor()) ** 2)

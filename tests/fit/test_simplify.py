@@ -7,7 +7,7 @@ import pytest
 
 from boolcp import BooleanCP, checks
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit.blocks import Run, Term, assemble, finish, noise_rule
+from boolcp.fit.backfit import Backfit, Term, assemble, finish, noise_rule
 from boolcp.fit.finish import find_canceling
 from boolcp.fit.simplify import cosine, faults, proposals, simplify
 from boolcp.storage import DenseTensor
@@ -47,14 +47,14 @@ def test_the_fault_goes_and_the_fit_stays(make, rng):
     clean = assemble(SHAPE, terms).to_tensor()
     data = DenseTensor(clean + 0.1 * rng.standard_normal(SHAPE))
     W = finish(data, terms)
-    found = simplify(data, W, (0, 1, 2), rng, 0.1, tol=1e-6)
-    run = Run(data, (0, 1, 2), noise_rule(data, 0.1), rng, tol=1e-6, certify=False)
+    found = simplify(data, W, 0.1, tol=1e-6)
+    fitting = Backfit(data, noise_rule(data, 0.1), tol=1e-6)
     simpler = [
         Term(atom.mode, atom.z, c * atom.dense_block()) for atom, c in zip(found.atoms, found.weights, strict=True)
     ]
     assert faults(simpler) < faults(terms) and faults(simpler)[0] == 0
     spread = 0.1**2 * np.sqrt(2 * clean.size)
-    assert data.residual(found).squared_norm <= run.measure(run.backfit(terms)) + spread
+    assert data.residual(found).squared_norm <= fitting.measure(fitting.backfit(terms)) + spread
     assert np.sqrt(np.mean((found.to_tensor() - clean) ** 2)) < 0.06
 
 
@@ -62,7 +62,7 @@ def test_what_has_no_fault_is_left_alone(rng):
     terms = [Term(0, bits(16, 0, 1, 5), block(rng, 12, 10)), Term(1, bits(12, 3, 4), block(rng, 16, 10))]
     data = DenseTensor(assemble(SHAPE, terms).to_tensor() + 0.1 * rng.standard_normal(SHAPE))
     W = finish(data, terms)
-    assert simplify(data, W, (0, 1, 2), rng, 0.1, tol=1e-6) is W
+    assert simplify(data, W, 0.1, tol=1e-6) is W
     assert list(proposals(terms)) == []
 
 

@@ -50,7 +50,7 @@ def ranks_stage(job: Job, state: State) -> Iterator[Step]:
     sigma, found = state.done["noise"], reached(job, state) if "core" in state.done else None
     if sigma is not None and found is not None and job.settings.atom_rank == AUTO and job.data.is_complete:
         data = searched(job, state)
-        yield backfit_ranks(data, found.to_decomposition(), job.modes, job.rng, sigma, tol=job.tol), None
+        yield backfit_ranks(data, found.to_decomposition(), sigma, tol=job.tol), None
 
 
 def competing_stage(job: Job, state: State) -> Iterator[Step]:
@@ -69,7 +69,7 @@ def simple_stage(job: Job, state: State) -> Iterator[Step]:
     sigma, solution = state.done["noise"], reached(job, state)
     better = None if sigma is None or solution is None else lower_risk(job.data, state.done, solution)
     if better is not None:
-        yield simplify(searched(job, state), better[1], job.modes, job.rng, sigma, tol=job.tol), None
+        yield simplify(searched(job, state), better[1], sigma, tol=job.tol), None
 
 
 def lower_risk(data: Storage, done: dict[str, Any], solution: Columns) -> tuple[Pursuit, BooleanCP] | None:
@@ -111,7 +111,7 @@ def full_stage(job: Job, state: State) -> Iterator[Step]:
             return
         pursuit, V = better if done["simple"] is None else (better[0], done["simple"])
     if V.n_atoms:
-        V = in_passes.refitted(data, V, job.modes, job.rng, s, sigma, job.tol)
+        V = in_passes.refitted(data, V, s, sigma, job.tol)
         V = by_size(V) if "noise" in done else V
         pursuit = in_passes.ended_with(pursuit, V, data.squared_norm)
         if s.certify and not V.is_block:
@@ -144,7 +144,7 @@ def settle_stage(job: Job, state: State) -> Iterator[Step]:
         return
     here = () if state.here is None else state.here
     for W in pursuit.path[1 + len(here) :]:
-        here = (*here, impute.settle(job.data, W, job.modes, job.rng, sigma, tol=job.tol))
+        here = (*here, impute.settle(job.data, W, sigma, tol=job.tol))
         yield here, progress("settle", len(here), len(pursuit.history), here[-1][1], job.data.squared_norm)
 
 
@@ -210,7 +210,7 @@ def plain_stage(job: Job, state: State) -> Iterator[Step]:
     if s.atom_rank == AUTO:
         if not is_rank_one(best.W):
             rest = without(data, best.background)
-            W = simplify(rest, best.W, job.modes, job.rng, best.sigma, tol=job.tol)
+            W = simplify(rest, best.W, best.sigma, tol=job.tol)
             best = with_background(data, W, kind, best.sigma)
         best = simplify_beside(data, best, n_wanted(job, state), job.modes, kind, job.rng)
     yield best, None

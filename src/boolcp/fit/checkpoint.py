@@ -21,7 +21,8 @@ import numpy as np
 from numpy.random import BitGenerator
 
 from boolcp._version import __version__
-from boolcp.fit.blocks import RunState, Term
+from boolcp.fit.backfit import Term
+from boolcp.fit.blocks import RunState
 from boolcp.fit.forgery import check_header, check_place, check_value
 from boolcp.fit.relax import Sweeps
 from boolcp.fit.starts import ObservedSearch, Search

@@ -7,7 +7,7 @@ start), and its fixed points are those of the exact problem.
 
 import numpy as np
 
-from boolcp.fit.blocks import Run, finish, noise_rule, terms_of
+from boolcp.fit.backfit import Backfit, finish, noise_rule, terms_of
 from boolcp.fit.finish import fit_weights
 from boolcp.fit.noise import noise_level
 from boolcp.result.atoms import BooleanCP
@@ -28,14 +28,12 @@ def fill(data: Storage, W: BooleanCP) -> DenseTensor:
     return DenseTensor(np.ascontiguousarray(data.residual(W).to_array() + W.to_tensor(), dtype=float))
 
 
-def settle(
-    data: Storage, W: BooleanCP, modes: tuple[int, ...], rng: np.random.Generator, sigma: float, *, tol: float
-) -> tuple[BooleanCP, float]:
+def settle(data: Storage, W: BooleanCP, sigma: float, *, tol: float) -> tuple[BooleanCP, float]:
     """Return the estimate after rounds of filling in and back-fitting, and its loss over the observed entries."""
     best, best_loss, is_settled = fit_weights(data, W), np.inf, False
     for _ in range(MAX_ROUNDS):
         full = fill(data, W)
-        terms = Run(full, modes, noise_rule(full, sigma), rng, tol=tol, certify=False).backfit(terms_of(W))
+        terms = Backfit(full, noise_rule(full, sigma), tol=tol).backfit(terms_of(W))
         if not terms:
             break
         W = finish(data, terms)

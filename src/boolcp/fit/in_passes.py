@@ -11,7 +11,8 @@ from typing import Any, cast
 import numpy as np
 
 from boolcp.fit.atom_search import make_atom, real_part
-from boolcp.fit.blocks import BlockRule, Run, assess, in_order, noise_rule, terms_of
+from boolcp.fit.backfit import Backfit, BlockRule, in_order, noise_rule, terms_of
+from boolcp.fit.blocks import assess
 from boolcp.fit.finish import fit_weights
 from boolcp.fit.job import EXTRA_RANK
 from boolcp.fit.polish import polish
@@ -109,15 +110,7 @@ def dense_part(atom: Atom) -> np.ndarray:
     return np.asarray(atom.dense_block())
 
 
-def refitted(
-    data: Storage,
-    W: BooleanCP,
-    modes: tuple[int, ...],
-    rng: np.random.Generator,
-    settings: Settings,
-    sigma: float | None,
-    tol: float,
-) -> BooleanCP:
+def refitted(data: Storage, W: BooleanCP, settings: Settings, sigma: float | None, tol: float) -> BooleanCP:
     """Return blocks that were found on the core after back-fitting to the full data, columns after a polish.
 
     With a noise level `sigma` the ranks of the blocks are chosen by it.
@@ -125,8 +118,7 @@ def refitted(
     if data.ndim == 2:
         return fit_weights(data, polish(data, to_columns(W), max_iter=settings.max_iter).to_decomposition())
     rule = BlockRule(None) if sigma is None else noise_rule(data, sigma)
-    run = Run(data, modes, rule, rng, tol=tol, certify=False)
-    terms = run.backfit(terms_of(W))
+    terms = Backfit(data, rule, tol=tol).backfit(terms_of(W))
     return assess(data, rule, [in_order(term) for term in terms])[2] if terms else W
 
 

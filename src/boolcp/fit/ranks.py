@@ -6,7 +6,8 @@ the result is that of rank one, to the last bit.
 
 import numpy as np
 
-from boolcp.fit.blocks import Run, assess, noise_rule, terms_of
+from boolcp.fit.backfit import Backfit, noise_rule, terms_of
+from boolcp.fit.blocks import assess
 from boolcp.fit.noise import MAX_SIDE
 from boolcp.fit.shrinkage import noise_edge
 from boolcp.result.atoms import BooleanCP
@@ -57,12 +58,10 @@ def largest_value(residual: Tensor, mode: int) -> float:
     return float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0)))
 
 
-def backfit_ranks(
-    data: Storage, W: BooleanCP, modes: tuple[int, ...], rng: np.random.Generator, sigma: float, *, tol: float
-) -> Ranked | None:
+def backfit_ranks(data: Storage, W: BooleanCP, sigma: float, *, tol: float) -> Ranked | None:
     """Return the atoms of W after back-fitting, which chooses their ranks by the noise; None if nothing is left."""
     rule = noise_rule(data, sigma)
-    terms = Run(data, modes, rule, rng, tol=tol, certify=False).backfit(terms_of(W))
+    terms = Backfit(data, rule, tol=tol).backfit(terms_of(W))
     return assess(data, rule, terms) if terms else None
 
 

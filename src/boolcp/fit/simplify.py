@@ -10,7 +10,8 @@ from itertools import combinations
 
 import numpy as np
 
-from boolcp.fit.blocks import Run, Term, assess, in_order, noise_rule, terms_of
+from boolcp.fit.backfit import Backfit, Term, in_order, noise_rule, terms_of
+from boolcp.fit.blocks import assess
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.protocol import Storage
 
@@ -18,18 +19,16 @@ CANCELING = -0.5  # cosine of two atoms below which they cancel; not tuned
 MAX_MOVES = 10
 
 
-def simplify(
-    data: Storage, W: BooleanCP, modes: tuple[int, ...], rng: np.random.Generator, sigma: float, *, tol: float
-) -> BooleanCP:
+def simplify(data: Storage, W: BooleanCP, sigma: float, *, tol: float) -> BooleanCP:
     """Return W, or a simpler code of nearly the same tensor: no repeated bits, few ones, no canceling pairs."""
     rule = noise_rule(data, sigma)
-    run = Run(data, modes, rule, rng, tol=tol, certify=False)
-    first = terms = run.backfit(terms_of(W))
-    limit = run.measure(terms) + sigma**2 * float(np.sqrt(2 * np.prod(data.shape, dtype=float)))
+    fitting = Backfit(data, rule, tol=tol)
+    first = terms = fitting.backfit(terms_of(W))
+    limit = fitting.measure(terms) + sigma**2 * float(np.sqrt(2 * np.prod(data.shape, dtype=float)))
     for _ in range(MAX_MOVES):
-        simpler = (run.backfit(proposal) for proposal in proposals(terms))
+        simpler = (fitting.backfit(proposal) for proposal in proposals(terms))
         is_taken = (
-            found for found in simpler if found and run.measure(found) <= limit and faults(found) < faults(terms)
+            found for found in simpler if found and fitting.measure(found) <= limit and faults(found) < faults(terms)
         )
         found = next(is_taken, None)
         if found is None:
