@@ -19,7 +19,7 @@ _HOMES = {
     "alpha_max": "atomic_norm",
     "atomic_norm_path": "atomic_norm",
     "BooleanCP": "result.atoms",
-    "Atom": "result.atoms",
+    "Atom": "result.atom",
     "Background": "result.background",
     "BooleanQuadratic": "program.maxcut",
     "Progress": "fit.watch",

@@ -1,4 +1,4 @@
-"""Atom and BooleanCP: the two frozen values that results are made of."""
+"""BooleanCP: a sum of atoms, the frozen value that a fit returns."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,134 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from boolcp import contractions
 from boolcp.result import labels as labelled
 from boolcp.result import summary as texts
 from boolcp.result import sums
 from boolcp.result import trust as trusts
+from boolcp.result.atom import Atom as Atom
+from boolcp.result.atom import read_only
 from boolcp.result.background import Background
 from boolcp.result.deviance import Deviance
 from boolcp.result.labels import Labels
 from boolcp.result.sums import inner_with_atoms as inner_with_atoms
 from boolcp.result.trust import Trust, UncertainBit
-
-
-@dataclass(frozen=True, eq=False)
-class Atom:
-    """One atom z (x) V: Boolean along `mode`, real along the other modes, with a real part V of norm one.
-
-    Parameters
-    ----------
-    mode : int
-        The Boolean mode n.
-    z : ndarray of bool, shape (d_n,)
-        Where the atom is on.
-    factors : tuple of ndarray, shapes (d_m, L)
-        The real part as a sum of L products of columns: one matrix for each of the other modes, in order. None for a
-        block.
-    block : ndarray of shape (other modes)
-        The real part of a block atom (`atom_rank=None`) as a dense array. None if `factors` is given.
-    certificate : float
-        The score of z divided by an upper bound on the score of every z; NaN if it was not computed.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from boolcp import Atom
-    >>> atom = Atom(0, [True, False, True], (np.array([[0.6], [0.8]]), np.array([[1.0]])))
-    >>> atom
-    Atom(mode=0, 2 of 3 on, rank 1)
-    >>> atom.z.tolist(), atom.rank
-    ([True, False, True], 1)
-    """
-
-    mode: int
-    z: np.ndarray
-    factors: tuple[np.ndarray, ...] | None = None
-    block: np.ndarray | None = None
-    certificate: float = float("nan")
-
-    if TYPE_CHECKING:  # array-likes become read-only arrays
-
-        def __init__(
-            self,
-            mode: int,
-            z: ArrayLike,
-            factors: Sequence[ArrayLike] | None = None,
-            block: ArrayLike | None = None,
-            certificate: float = ...,
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        if (self.factors is None) == (self.block is None):
-            raise ValueError("An atom has either factors or a block: pass exactly one of the two.")
-        z = np.asarray(self.z)
-        if z.ndim != 1 or not np.isin(z, (0, 1)).all():
-            raise ValueError("z must be a vector of zeros and ones.")
-        object.__setattr__(self, "z", _read_only(z.astype(bool)))
-        if self.factors is not None:
-            object.__setattr__(self, "factors", tuple(_read_only(np.asarray(A)) for A in self.factors))
-        else:
-            object.__setattr__(self, "block", _read_only(np.asarray(self.block)))
-
-    @property
-    def rank(self) -> int | None:
-        """Return the number L of products in the real part, or None for a block."""
-        return None if self.factors is None else self.factors[0].shape[1]
-
-    @property
-    def n_ones(self) -> int:
-        """Return the number of entries where the atom is on."""
-        return int(self.z.sum())
-
-    @property
-    def n_parameters(self) -> int:
-        """Return the number of free real numbers, the weight included and the bits not.
-
-        Columns scaled against each other, or two matrices of columns that are mixed, give the same real part:
-        this freedom is not counted.
-        """
-        if self.factors is None:
-            return int(self.dense_block().size)
-        sizes, rank = [len(A) for A in self.factors], self.factors[0].shape[1]
-        mixing = rank * (rank - 1) if len(sizes) == 2 else 0  # AB' = (AT)(T^-1 B')
-        return rank * (sum(sizes) - len(sizes) + 1) - mixing
-
-    def columns(self, mode: int) -> np.ndarray:
-        """Return the columns of the atom along one mode, (d_n, L): its real factor, or z repeated L times.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from boolcp import Atom
-        >>> atom = Atom(0, [True, False], (np.array([[0.6], [0.8]]), np.array([[1.0]])))
-        >>> atom.columns(0).tolist(), atom.columns(1).tolist()
-        ([[1.0], [0.0]], [[0.6], [0.8]])
-        """
-        if self.factors is None:
-            raise ValueError("A block atom (atom_rank=None) has no columns: use dense_block().")
-        if mode == self.mode:
-            return np.repeat(self.z[:, None].astype(float), self.factors[0].shape[1], axis=1)
-        return self.factors[mode - (mode > self.mode)]
-
-    def dense_block(self) -> np.ndarray:
-        """Return the real part V as an array over the other modes.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from boolcp import Atom
-        >>> Atom(0, [True, False], (np.array([[0.6], [0.8]]), np.array([[1.0]]))).dense_block().tolist()
-        [[0.6], [0.8]]
-        """
-        if self.factors is None:
-            return np.asarray(self.block)
-        shape = [len(A) for A in self.factors]
-        return contractions.khatri_rao(self.factors).sum(axis=1).reshape(shape)
-
-    def __repr__(self) -> str:
-        kind = "block" if self.rank is None else f"rank {self.rank}"
-        return f"Atom(mode={self.mode}, {self.n_ones} of {len(self.z)} on, {kind})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,10 +97,10 @@ class BooleanCP:
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(int(d) for d in self.shape))
         object.__setattr__(self, "atoms", tuple(self.atoms))
-        weights = _read_only(np.array(self.weights, dtype=float).reshape(-1))
+        weights = read_only(np.array(self.weights, dtype=float).reshape(-1))
         object.__setattr__(self, "weights", weights)
         if self.data_inner is not None:
-            object.__setattr__(self, "data_inner", _read_only(np.array(self.data_inner, dtype=float)))
+            object.__setattr__(self, "data_inner", read_only(np.array(self.data_inner, dtype=float)))
         if len(weights) != len(self.atoms):
             raise ValueError(f"There are {len(self.atoms)} atoms but {len(weights)} weights.")
         for atom in self.atoms:
@@ -274,7 +157,7 @@ class BooleanCP:
         factors = [np.array(A) for A in self.matrices]
         for mode, slices in self.undetermined.items():
             factors[mode][np.ix_(slices, self.boolean_mode != mode)] = np.nan
-        return [_read_only(A) for A in factors]
+        return [read_only(A) for A in factors]
 
     def rank_one_terms(self) -> "BooleanCP":
         """Return the same tensor with atoms of rank one: an atom of rank L becomes L atoms with the same z.
@@ -334,7 +217,7 @@ class BooleanCP:
         R is the sum of the ranks: the L columns of an atom of rank L stand side by side, and along its Boolean mode
         they all are z. Dense blocks have no columns: a decomposition that `is_block` has `groups` only.
         """
-        return tuple(_read_only(A) for A in sums.column_matrices(self.shape, self.atoms))
+        return tuple(read_only(A) for A in sums.column_matrices(self.shape, self.atoms))
 
     @cached_property
     def column_weights(self) -> np.ndarray:
@@ -720,9 +603,3 @@ class BooleanCP:
         from boolcp.report import write_report
 
         write_report(self, path, force=force)
-
-
-def _read_only(array: np.ndarray) -> np.ndarray:
-    view = array.view()
-    view.flags.writeable = False
-    return view
