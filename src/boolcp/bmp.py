@@ -13,19 +13,18 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
-from boolcp.fit.block_stages import atoms_alone, takes_background
+from boolcp.fit.block_stages import takes_background
 from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
 from boolcp.fit.finish import find_canceling, find_undetermined
 from boolcp.fit.in_passes import open_lazy
 from boolcp.fit.job import Job
-from boolcp.fit.loss_stages import loss_path
 from boolcp.fit.losses import Loss, Problem, solve_rows
-from boolcp.fit.paths import beside_path, ranked_path, refined_path
+from boolcp.fit.paths import estimates
 from boolcp.fit.plan import make_plan, run
 from boolcp.fit.ranks import is_rank_one
 from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
-from boolcp.fit.transform import design, explained_share, solve_factor
-from boolcp.fit.watch import Bars, Progress, Watch, progress
+from boolcp.fit.transform import design, explained_deviance, explained_share, fills, is_exact, solve_factor
+from boolcp.fit.watch import Bars, Progress, Watch
 from boolcp.io.atomic import locked
 from boolcp.io.errors import reading
 from boolcp.memory import check_memory, float_bytes, read_memory
@@ -40,9 +39,6 @@ from boolcp.threads import one_thread
 # parameters that may change between a fit and the one that continues it with warm_start
 FREE = {"n_atoms", "n_init", "max_iter", "certify", "compression", "random_state", "verbose", "max_memory"}
 AUTO = "auto"
-EXACT = 1e-8  # share of variance not explained that counts as none
-MIN_LEFT = 0.1  # share of the observed entries that counts as unused at least
-OUTSIDE = 0.1  # share of the range of the data by which a fill may leave it without a warning; not tuned
 N_NOISE = 2  # fits by which the noise of slices is estimated
 NOISE_FLOOR = 1e-3  # variance of a slice at least, relative to their mean, of which weights are estimated
 SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none
@@ -278,7 +274,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             with self._watch(job, first, callback, checkpoint) as (watch, state):
                 pursuit, W = run(job, make_plan(data, job.settings), state, watch)
         undetermined = find_undetermined(data)
-        checks.warn_undetermined(undetermined, None if labels is None else labels.dims)
+        checks.warn_undetermined(undetermined, dims_of(labels))
         self.path_ = tuple(replace(W_k, labels=labels, undetermined=undetermined) for W_k in pursuit.path)
         self.history_ = pursuit.history
         if W.trust is not None and W.n_atoms < self.n_atoms and pursuit.stop_reason != "stopped":
@@ -380,23 +376,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self._check_parameters()
         data, labels = self._read(X, mask, weights, is_fitted=False)
         rng = checks.make_generator(self.random_state)
-        job, norm2 = self._job(data, labels, rng), data.squared_norm
+        job = self._job(data, labels, rng)
         bars = [Bars()] if self.verbose else []
         with one_thread(), Watch(rng, bars) as watch:
-            is_beside = takes_background(data, job.settings)
-            if not job.settings.is_squared:
-                path = loss_path(job)
-            elif not self.refine or self.atom_rank is None or data.ndim == 2:
-                alone = atoms_alone(job.settings) if is_beside else job.settings
-                path = run(replace(job, settings=alone), make_plan(data, alone), State(), watch)[0].path
-            else:
-                path = (BooleanCP(data.shape),)
-                for pursuit in refined_path(job):
-                    path, k = pursuit.path, pursuit.n_atoms
-                    watch.step(State(), progress("path", k, self.n_atoms, norm2, norm2))
-                if self.atom_rank == AUTO and not is_beside:
-                    path = ranked_path(job, path, watch)
-            path = beside_path(job, path) if is_beside else path
+            path = estimates(job, watch)
         return tuple(replace(W, labels=labels) for W in path)
 
     def complete(self, X: Any, *, mask: ArrayLike | None = None, weights: Weights | None = None) -> Any:
@@ -431,41 +414,21 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         check_is_fitted(self)
         W = self.decomposition_
         values, labels = read_labels(X)
-        check_dims(W, labels)
+        checks.check_dims(dims_of(labels), W.dims)
         if weights is not None and not isinstance(weights, str | int):
             known = checks.check_weights(weights, values.shape, W.dims) > 0
             mask = known if mask is None else known & np.asarray(mask, dtype=bool)
         if stays_out(values, self.max_memory):
             checks.check_lazy(values, mask)
-            check_shape(W, values.shape, None)
-            filled = filled_array(values, mask, W, is_clipped=not self._is_exact())
+            checks.check_shape(values.shape, W.shape, None)
+            filled = filled_array(values, mask, W, is_clipped=not is_exact(W))
         else:
             values, observed = checks.check_tensor(values, mask)
-            check_shape(W, values.shape, None)
+            checks.check_shape(values.shape, W.shape, None)
             filled = np.array(values)
             if observed is not None:
-                filled[~observed] = self._fills(whole(W), values, observed)
+                filled[~observed] = fills(W, values, observed, is_shrunk=self.loss == "squared")
         return filled if labels is None else X.copy(data=filled)
-
-    def _is_exact(self) -> bool:
-        """Return True if the atoms explain what is observed to the tolerance."""
-        W = self.decomposition_
-        return bool(W.data_norm2 and W.data_inner is not None and 1 - W.explained() <= EXACT)
-
-    def _fills(self, estimate: np.ndarray, values: np.ndarray, observed: np.ndarray) -> np.ndarray:
-        """Return the missing entries: the estimate, shrunk towards the mean and clipped to the range of what is known.
-
-        A warning says if some were far outside. What explains the observed entries to the tolerance stays as it is.
-        """
-        known, fills = values[observed], estimate[~observed]
-        if self._is_exact() or not len(known):
-            return fills
-        if self.loss == "squared":
-            fills = shrink_to_mean(fills, estimate[observed], known, self.decomposition_)
-        low, high = known.min(), known.max()
-        margin = OUTSIDE * (high - low)
-        checks.warn_clipped(np.sum((fills < low - margin) | (fills > high + margin)), len(fills), low, high)
-        return np.clip(fills, low, high)
 
     def transform(
         self, X: Any, *, mode: int | str = 0, mask: ArrayLike | None = None, weights: Weights | None = None
@@ -500,7 +463,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         check_is_fitted(self)
         data, _ = self._read(X, mask, weights, is_fitted=True)
         mode = checks.check_mode(mode, self.decomposition_.ndim, self.decomposition_.dims)
-        check_shape(self.decomposition_, data.shape, mode)
+        checks.check_shape(data.shape, self.decomposition_.shape, mode)
         with one_thread():
             return self._solve(data, mode).astype(data.dtype)
 
@@ -569,33 +532,13 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """
         check_is_fitted(self)
         W = self.decomposition_
-        if W.deviance is not None:
-            return self._explained_deviance(X, weights)
-        if weights is not None or stays_out(read_labels(X)[0], self.max_memory):
-            data, _ = self._read(X, None, weights, is_fitted=True)
-            check_shape(W, data.shape, 0)
-            return explained_share(data, W)
-        values, observed = checks.check_tensor(read_labels(X)[0])
-        if values.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
-            estimate = W.to_tensor()  # dense blocks have no factor along mode 0 to solve for
-        else:
-            estimate = self.inverse_transform(self.transform(X))
-        error = np.square(values - estimate, dtype=float)
-        total = np.square(values, dtype=float)
-        if observed is not None:
-            error, total = error[observed], total[observed]
-        return 1 - float(error.sum() / total.sum()) if total.any() else 1.0
-
-    def _explained_deviance(self, X: Any, weights: Weights | None) -> float:
-        """Return the share of the deviance of X that is explained when its factor along mode 0 is solved for again."""
-        known = self.decomposition_.deviance
-        assert known is not None
-        indices, values, counts = self._read(X, None, weights, is_fitted=True)[0].entries()
-        estimate = self.inverse_transform(self.transform(X, weights=weights))[tuple(indices.T)]
-        loss, counts = Loss(known.loss, known.scale), np.ones(len(values)) if counts is None else counts
-        null = np.full(len(values), loss.null(values, counts))
-        total, without = (float(counts @ loss.deviance(values, m)) for m in (estimate, null))
-        return 1 - total / without if without > 0 else 1.0
+        data, _ = self._read(X, None, weights, is_fitted=True)
+        checks.check_shape(data.shape, W.shape, 0)
+        with one_thread():
+            if data.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
+                return 1 - data.residual(W).squared_norm / data.squared_norm if data.squared_norm else 1.0
+            A = self._solve(data, 0)
+            return explained_share(data, W, A) if W.deviance is None else explained_deviance(data, W, A)
 
     def _check_parameters(self) -> None:
         """Raise unless the parameters are such as a fit needs."""
@@ -603,7 +546,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.check_atom_rank(self.atom_rank)
         checks.check_background(self.background)
         checks.check_choice(self.loss, "loss", checks.LOSSES)
-        is_other = self.loss != "squared" or not is_same(self.nonnegative, False)
+        is_other = self.loss != "squared" or not checks.is_same(self.nonnegative, False)
         if is_other and not (self.refine and self.atom_rank is not None):
             raise ValueError("Losses and nonnegative parts need refine=True and atom_rank other than None.")
         if self.loss != "squared" and self.atom_rank not in (AUTO, 1):
@@ -620,8 +563,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def _job(self, data: Storage, labels: Labels | None, rng: np.random.Generator) -> Job:
         """Return what a fit is given."""
-        modes = checks.check_modes(self.boolean_modes, data.shape, None if labels is None else labels.dims)
-        settings = self._settings(data.shape, None if labels is None else labels.dims)
+        modes = checks.check_modes(self.boolean_modes, data.shape, dims_of(labels))
+        settings = self._settings(data.shape, dims_of(labels))
         if not settings.is_squared:
             settings = replace(settings, background=None)
         if settings.background not in (None, AUTO) and not takes_background(data, settings):
@@ -676,7 +619,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         own = {"certify": False, "warm_start": False, "verbose": 0, "background": None, "atom_rank": rank}
         first = clone(self).set_params(**own, loss="squared")
         data, labels = first._read(X, mask, is_fitted=False)
-        at = checks.check_mode(mode, data.ndim, None if labels is None else labels.dims, name="weights")
+        at = checks.check_mode(mode, data.ndim, dims_of(labels), name="weights")
         weights: np.ndarray | None = None
         for _ in range(N_NOISE):
             given: Any = None if weights is None else {mode: weights}
@@ -706,9 +649,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         given = X
         X, labels = read_labels(X)
         if is_fitted:
-            check_dims(self.decomposition_, labels)
+            checks.check_dims(dims_of(labels), self.decomposition_.dims)
         if stays_out(X, self.max_memory):
-            if weights is not None or self.loss != "squared" or not is_same(self.nonnegative, False):
+            if weights is not None or self.loss != "squared" or not checks.is_same(self.nonnegative, False):
                 why = "weights" if weights is not None else "a loss or nonnegative parts"
                 check_loaded(X, read_memory(self.max_memory), why)
             else:
@@ -720,7 +663,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
         checks.check_loss_data(X if observed is None else np.where(observed, X, np.nan), self.loss)
         if weights is not None:
-            weights = checks.check_weights(weights, X.shape, None if labels is None else labels.dims)
+            weights = checks.check_weights(weights, X.shape, dims_of(labels))
             if observed is not None and not (weights * observed).any():
                 raise ValueError("weights is zero at all entries of X that are observed: no entry counts.")
         return make_storage(X, observed, weights), labels
@@ -731,8 +674,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         validate_data(self, X, reset=not is_fitted, skip_check_array=True)
         if is_fitted:
             return look_at(make_source(X, mask, self.max_memory), read_memory(self.max_memory))
-        checks.check_modes(self.boolean_modes, X.shape, None if labels is None else labels.dims)
-        settings = self._settings(X.shape, None if labels is None else labels.dims)
+        checks.check_modes(self.boolean_modes, X.shape, dims_of(labels))
+        settings = self._settings(X.shape, dims_of(labels))
         return open_lazy(settings, X, mask, self.max_memory)
 
     def _fitted_before(self, data: Storage) -> dict[str, Any]:
@@ -740,7 +683,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if not (self.warm_start and hasattr(self, "decomposition_")):
             return {}
         W, old, new = self.decomposition_, self._fitted_parameters, self.get_params()
-        changed = sorted(name for name in new if name not in FREE and not is_same(old[name], new[name]))
+        changed = sorted(name for name in new if name not in FREE and not checks.is_same(old[name], new[name]))
         if changed:
             raise ValueError(
                 f"warm_start=True continues the previous fit, but {', '.join(changed)} changed since then. "
@@ -781,47 +724,12 @@ def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
     return BMP(n_atoms, **options).fit(X, **how).decomposition_
 
 
-def shrink_to_mean(fills: np.ndarray, fitted: np.ndarray, known: np.ndarray, W: BooleanCP) -> np.ndarray:
-    """Return fills scaled towards the mean m of what is known, by the factor that minimizes the estimated risk.
-
-    That of m + a (F - m) is lowest at a = (<F - m, X - m> - sigma^2 dof) / |F - m|^2, which is kept between 0 and 1.
-    """
-    mean = known.mean(dtype=float)
-    dof = W.n_parameters + W.n_bits + (0.0 if W.background is None else W.background.degrees_of_freedom)
-    n_left = max(len(known) - dof, MIN_LEFT * len(known))
-    variance = float(np.sum(np.square(known - fitted, dtype=float))) / n_left
-    size = float(np.sum(np.square(fitted - mean, dtype=float)))
-    inner = float(np.vdot(fitted - mean, known - mean)) - variance * dof
-    return mean + np.clip(inner / size if size > 0 else 0.0, 0.0, 1.0) * (fills - mean)
-
-
-def whole(W: BooleanCP) -> np.ndarray:
-    """Return the sum of the atoms and the background."""
-    return W.to_tensor() if W.background is None else W.to_tensor() + W.background.to_tensor()
-
-
-def is_same(a: Any, b: Any) -> bool:
-    """Return True if two values of a parameter are equal, lists and arrays entry by entry."""
-    return np.array_equal(a, b) if isinstance(a, list | tuple | np.ndarray) else a == b
+def dims_of(labels: Labels | None) -> tuple[str, ...] | None:
+    """Return the names of the modes, if there are any."""
+    return None if labels is None else labels.dims
 
 
 def check_loaded(X: Any, limit: int, why: str) -> None:
     """Raise a MemoryError with an estimate if an array that has to be loaded is too large for the memory."""
     needs = {"the tensor in memory, with copies and weights": 5.0 * float_bytes(X.shape, np.dtype(float))}
     check_memory(needs, limit, f"A fit with {why} loads X: raise max_memory, or fit without {why}.")
-
-
-def check_dims(W: BooleanCP, labels: Labels | None) -> None:
-    """Raise if new data has names of modes that are not those that were fitted, in the same order."""
-    if labels is not None and W.dims is not None and labels.dims != W.dims:
-        raise ValueError(
-            f"X has the modes {', '.join(labels.dims)}, but {', '.join(W.dims)} were fitted: reorder them, "
-            f"e.g. X.transpose({', '.join(map(repr, W.dims))})."
-        )
-
-
-def check_shape(W: BooleanCP, shape: Sequence[int], mode: int | None) -> None:
-    """Raise unless a shape is that of the decomposition W, except along one mode (None: in all modes)."""
-    if len(shape) != W.ndim or any(d != shape[n] for n, d in enumerate(W.shape) if n != mode):
-        allowed = "pass data of that shape" if mode is None else f"only mode {mode} may differ"
-        raise ValueError(f"X has shape {tuple(shape)}, but {W.shape} was fitted: {allowed}.")

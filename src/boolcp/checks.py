@@ -348,6 +348,27 @@ def check_choice(value: object, name: str, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
+def is_same(a: Any, b: Any) -> bool:
+    """Return True if two values of a parameter are equal, lists and arrays entry by entry."""
+    return np.array_equal(a, b) if isinstance(a, list | tuple | np.ndarray) else a == b
+
+
+def check_dims(dims: Sequence[str] | None, fitted: Sequence[str] | None) -> None:
+    """Raise if new data has names of modes that are not those that were fitted, in the same order."""
+    if dims is not None and fitted is not None and tuple(dims) != tuple(fitted):
+        raise ValueError(
+            f"X has the modes {', '.join(dims)}, but {', '.join(fitted)} were fitted: reorder them, "
+            f"e.g. X.transpose({', '.join(map(repr, fitted))})."
+        )
+
+
+def check_shape(shape: Sequence[int], fitted: Sequence[int], mode: int | None) -> None:
+    """Raise unless a shape is that of what was fitted, except along one mode (None: in all modes)."""
+    if len(shape) != len(fitted) or any(d != shape[n] for n, d in enumerate(fitted) if n != mode):
+        allowed = "pass data of that shape" if mode is None else f"only mode {mode} may differ"
+        raise ValueError(f"X has shape {tuple(shape)}, but {tuple(fitted)} was fitted: {allowed}.")
+
+
 def check_callback(callback: object) -> None:
     """Raise unless callback is None or can be called."""
     if callback is not None and not callable(callback):

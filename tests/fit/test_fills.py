@@ -6,8 +6,8 @@ import pytest
 from samples import with_gaps
 
 from boolcp import BMP
-from boolcp.bmp import shrink_to_mean
 from boolcp.datasets import make_boolean_cp
+from boolcp.fit.transform import shrink_to_mean
 from boolcp.result.atoms import BooleanCP
 
 

@@ -69,7 +69,7 @@ def test_completion_of_spike_counts_is_not_worse_than_the_mean(seed):
 
 
 def test_a_fill_far_outside_the_range_is_clipped_with_a_warning(rng, monkeypatch):
-    monkeypatch.setattr("boolcp.bmp.shrink_to_mean", lambda fills, *_: fills)
+    monkeypatch.setattr("boolcp.fit.transform.shrink_to_mean", lambda fills, *_: fills)
     X, mask = spike_counts(rng, (6, 7, 8), 0.3)
     model = boolcp.BMP(1, certify=False, random_state=0).fit(X, mask=mask)
     W = model.decomposition_

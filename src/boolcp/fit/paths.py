@@ -6,8 +6,10 @@ from typing import Any
 
 from boolcp.fit import impute
 from boolcp.fit.beside import settled, with_background
+from boolcp.fit.block_stages import atoms_alone, takes_background
 from boolcp.fit.blocks import block_pursuit
 from boolcp.fit.job import AUTO, EXTRA_RANK, Job
+from boolcp.fit.loss_stages import loss_path
 from boolcp.fit.noise import noise_level, noise_variance
 from boolcp.fit.plan import make_plan, run
 from boolcp.fit.polish import polish
@@ -15,9 +17,28 @@ from boolcp.fit.pursuit import add_greedy, pursue
 from boolcp.fit.ranks import is_noise, is_rank_one, risk_of_columns, takes_blocks, with_bits
 from boolcp.fit.starts import refine_once
 from boolcp.fit.state import Pursuit, State
-from boolcp.fit.watch import Watch
+from boolcp.fit.watch import Watch, progress
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage import complete_tensor
+
+
+def estimates(job: Job, watch: Watch) -> tuple[BooleanCP, ...]:
+    """Return the refined estimates with 0, 1, .. atoms, each from the one before; a step is told to `watch`."""
+    data, s = job.data, job.settings
+    is_beside = takes_background(data, s)
+    if not s.is_squared:
+        path = loss_path(job)
+    elif not s.refine or s.atom_rank is None or data.ndim == 2:
+        alone = atoms_alone(s) if is_beside else s
+        path = run(replace(job, settings=alone), make_plan(data, alone), State(), watch)[0].path
+    else:
+        path = (BooleanCP(data.shape),)
+        for pursuit in refined_path(job):
+            path, k = pursuit.path, pursuit.n_atoms
+            watch.step(State(), progress("path", k, s.n_atoms, 1.0, 1.0))
+        if s.atom_rank == AUTO and not is_beside:
+            path = ranked_path(job, path, watch)
+    return beside_path(job, path) if is_beside else path
 
 
 def refined_path(job: Job) -> Iterator[Pursuit]:

@@ -1,14 +1,20 @@
-"""New data against fitted atoms: the factor along one mode that fits it best, the other factors fixed."""
+"""Fitted atoms against data: the factor along one mode that fits new data best, and fills of missing entries."""
 
 from typing import cast
 
 import numpy as np
 
+from boolcp.checks import warn_clipped
 from boolcp.fit._loss_kernels import decide_nonnegative
+from boolcp.fit.losses import Loss
 from boolcp.fit.polish import decide_rows
 from boolcp.fit.relax import quadratic
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.protocol import ObservedStorage, Storage
+
+EXACT = 1e-8  # share of variance not explained that counts as none; above the rounding of inner products, not tuned
+MIN_LEFT = 0.1  # share of the observed entries that counts as unused at least; not tuned
+OUTSIDE = 0.1  # share of the range of the data by which a fill may leave it without a warning; not tuned
 
 
 def solve_factor(data: Storage, W: BooleanCP, mode: int, *, is_nonnegative: bool = False) -> np.ndarray:
@@ -35,16 +41,23 @@ def block_equations(data: Storage, mode: int, blocks: np.ndarray) -> tuple[np.nd
     return observed.project(mode, products).reshape(-1, len(blocks), len(blocks)), P
 
 
-def explained_share(data: Storage, W: BooleanCP) -> float:
-    """Return the share of |X|^2 that W explains when its factor along mode 0 is recomputed."""
-    if data.squared_norm == 0:
+def explained_share(data: Storage, W: BooleanCP, A: np.ndarray) -> float:
+    """Return the share of |X|^2 that W explains if its factor along mode 0 is A."""
+    if not data.squared_norm > 0:
         return 1.0
-    if data.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
-        return 1 - data.residual(W).squared_norm / data.squared_norm
-    blocks, boolean = design(W, 0)
-    H, P = block_equations(data, 0, blocks)
-    A = decide_rows(H, P, boolean, np.zeros_like(P))
+    H, P = block_equations(data, 0, design(W, 0)[0])
     return float((2 * np.sum(P * A) - quadratic(H, A)) / data.squared_norm)
+
+
+def explained_deviance(data: Storage, W: BooleanCP, A: np.ndarray) -> float:
+    """Return the share of the deviance under the loss of a fit that W explains if its factor along mode 0 is A."""
+    assert W.deviance is not None
+    loss, (indices, values, weights) = Loss(W.deviance.loss, W.deviance.scale), data.entries()
+    weights = np.ones(len(values)) if weights is None else weights
+    estimate = np.tensordot(A, design(W, 0)[0], axes=1)[tuple(indices.T)]
+    null = np.full(len(values), loss.null(values, weights))
+    total, without = (float(weights @ loss.deviance(values, mean)) for mean in (estimate, null))
+    return 1 - total / without if without > 0 else 1.0
 
 
 def design(W: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray]:
@@ -72,3 +85,42 @@ def design(W: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray]:
             blocks.append(one.contract(mode, column[:, None])[0])
             boolean.append(False)
     return np.array(blocks).reshape(len(blocks), *others), np.array(boolean, dtype=bool)
+
+
+# missing entries
+
+
+def is_exact(W: BooleanCP) -> bool:
+    """Return True if the atoms explain what is observed to the tolerance."""
+    return bool(W.data_norm2 and W.data_inner is not None and 1 - W.explained() <= EXACT)
+
+
+def fills(W: BooleanCP, values: np.ndarray, observed: np.ndarray, *, is_shrunk: bool) -> np.ndarray:
+    """Return the missing entries: the estimate, shrunk towards the mean and clipped to the range of what is known.
+
+    A warning says if some were far outside. What explains the observed entries to the tolerance stays as it is.
+    """
+    estimate = W.to_tensor() if W.background is None else W.to_tensor() + W.background.to_tensor()
+    known, unknown = values[observed], estimate[~observed]
+    if is_exact(W) or not len(known):
+        return unknown
+    if is_shrunk:
+        unknown = shrink_to_mean(unknown, estimate[observed], known, W)
+    low, high = known.min(), known.max()
+    margin = OUTSIDE * (high - low)
+    warn_clipped(np.sum((unknown < low - margin) | (unknown > high + margin)), len(unknown), low, high)
+    return np.clip(unknown, low, high)
+
+
+def shrink_to_mean(fills: np.ndarray, fitted: np.ndarray, known: np.ndarray, W: BooleanCP) -> np.ndarray:
+    """Return fills scaled towards the mean m of what is known, by the factor that minimizes the estimated risk.
+
+    That of m + a (F - m) is lowest at a = (<F - m, X - m> - sigma^2 dof) / |F - m|^2, which is kept between 0 and 1.
+    """
+    mean = known.mean(dtype=float)
+    dof = W.n_parameters + W.n_bits + (0.0 if W.background is None else W.background.degrees_of_freedom)
+    n_left = max(len(known) - dof, MIN_LEFT * len(known))
+    variance = float(np.sum(np.square(known - fitted, dtype=float))) / n_left
+    size = float(np.sum(np.square(fitted - mean, dtype=float)))
+    inner = float(np.vdot(fitted - mean, known - mean)) - variance * dof
+    return mean + np.clip(inner / size if size > 0 else 0.0, 0.0, 1.0) * (fills - mean)
