@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from boolcp import checks
 from boolcp.fit.block_stages import takes_background
 from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
-from boolcp.fit.finish import find_canceling, find_undetermined
+from boolcp.fit.finish import find_undetermined
 from boolcp.fit.in_passes import open_lazy
 from boolcp.fit.job import Job
 from boolcp.fit.losses import Loss, Problem, solve_rows
@@ -262,6 +262,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         >>> model.stop_reason_
         'stopped by the callback: this is the best result so far'
         """
+        from boolcp.trust.degeneracy import degeneracy
+
         if self.n_atoms == AUTO:
             return self._fit_chosen(X, mask, weights, checkpoint=checkpoint, callback=callback)
         self._check_parameters()
@@ -281,7 +283,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             W = replace(W, trust=replace(W.trust, n_asked=self.n_atoms))
         self.decomposition_ = replace(W, labels=labels, undetermined=undetermined)
         self.background_ = W.background
-        checks.warn_canceling(find_canceling(W))
+        found = degeneracy(W)
+        checks.warn_degenerate(found.reasons, found.score)
         self.n_iter_ = len(pursuit.history)
         self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
         self.n_passes_ = data.n_passes

@@ -13,6 +13,27 @@ LOSSES = ("squared", "huber", "poisson", "bernoulli")
 CRITERIA = ("normalized", "published")
 # Largest entries between which the products that a fit forms neither vanish nor overflow, for up to 10^9 entries
 RANGES = {"float32": (1e-18, 1e14), "float64": (1e-70, 1e70)}
+N_NAMED = 5  # atoms that a warning names
+
+
+class BoolcpWarning(UserWarning):
+    """A warning of this library, about something that the user can act on.
+
+    Examples
+    --------
+    >>> import warnings, boolcp
+    >>> warnings.simplefilter("error", boolcp.BoolcpWarning)
+    """
+
+
+class DegenerateAtomsWarning(BoolcpWarning):
+    """Atoms of a fit are always on, on once, duplicate or canceling: see `degeneracy`.
+
+    Examples
+    --------
+    >>> import warnings, boolcp
+    >>> warnings.simplefilter("ignore", boolcp.DegenerateAtomsWarning)
+    """
 
 
 def check_tensor(X: Any, mask: ArrayLike | None = None, *, name: str = "X") -> tuple[np.ndarray, np.ndarray | None]:
@@ -396,33 +417,34 @@ def warn_undetermined(undetermined: Mapping[int, np.ndarray], dims: Sequence[str
         warnings.warn(
             f"{slices.sum()} slice(s) along mode {name} have no observed entry: their factor entries are undetermined "
             f"(NaN where real, False where Boolean).",
-            UserWarning,
+            BoolcpWarning,
             stacklevel=3,
         )
 
 
 def warn_zero() -> None:
     """Warn that a zero tensor has nothing to decompose."""
-    warnings.warn("X is zero everywhere: the decomposition has no atoms.", UserWarning, stacklevel=3)
+    warnings.warn("X is zero everywhere: the decomposition has no atoms.", BoolcpWarning, stacklevel=3)
 
 
 def warn_no_atom() -> None:
     """Warn that held-out data give no evidence for any atom."""
     warnings.warn(
         "No number of atoms predicts held-out entries better than zero does: one atom is fitted, which may be noise.",
-        UserWarning,
+        BoolcpWarning,
         stacklevel=4,
     )
 
 
-def warn_canceling(pairs: Sequence[tuple[int, int]]) -> None:
-    """Warn about pairs of atoms that largely cancel each other, if there are any."""
-    if pairs:
-        names = ", ".join(f"{k} and {l}" for k, l in pairs)
+def warn_degenerate(reasons: Sequence[str], scores: np.ndarray) -> None:
+    """Warn about atoms that should not be interpreted alone, with the share of each that the others can replace."""
+    faults = [f"atom {k} ({why}; degeneracy {scores[k]:.2f})" for k, why in enumerate(reasons) if why]
+    if faults:
+        more = f" and {len(faults) - N_NAMED} more" if len(faults) > N_NAMED else ""
         warnings.warn(
-            f"Atoms {names} largely cancel each other: read the sum of a pair, not each alone. Fewer atoms, or a "
-            f'background="auto", may do without them.',
-            UserWarning,
+            f"Some atoms should not be interpreted alone: {', '.join(faults[:N_NAMED])}{more}. Fewer atoms or "
+            f'background="auto" may avoid this; boolcp.degeneracy(W) has all of them.',
+            DegenerateAtomsWarning,
             stacklevel=3,
         )
 
@@ -434,6 +456,6 @@ def warn_clipped(n_outside: int, n_fills: int, low: float, high: float) -> None:
             f"{n_outside} of {n_fills} filled entries were far outside the range of the data and were clipped to "
             f"[{low:.4g}, {high:.4g}]: the observed entries do not determine all atoms. Use fewer atoms, or choose "
             f"their number with select_n_atoms.",
-            UserWarning,
+            BoolcpWarning,
             stacklevel=4,
         )

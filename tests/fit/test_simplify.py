@@ -1,14 +1,9 @@
 """Codes of blocks without repeated bits, mostly-on bits beside a baseline and canceling pairs."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from boolcp import BooleanCP, checks
-from boolcp.datasets import make_boolean_cp
 from boolcp.fit.backfit import Backfit, Term, assemble, finish, noise_rule
-from boolcp.fit.finish import find_canceling
 from boolcp.fit.simplify import cosine, faults, proposals, simplify
 from boolcp.storage import DenseTensor
 
@@ -74,12 +69,3 @@ def test_the_cosine_is_that_of_the_tensors(modes, rng):
     )
     A, B = (assemble(SHAPE, [term]).to_tensor() for term in (a, b))
     assert cosine(a, b) == pytest.approx(np.vdot(A, B) / np.linalg.norm(A) / np.linalg.norm(B))
-
-
-def test_canceling_atoms_are_found_and_named():
-    atoms = make_boolean_cp((8, 9, 10), 2, random_state=0).truth.atoms
-    V = replace(atoms[0], factors=tuple(A + 0.05 for A in atoms[0].factors))
-    assert find_canceling(BooleanCP((8, 9, 10), (atoms[0], atoms[1], V), [2.0, 1.0, -1.5])) == [(0, 2)]
-    assert find_canceling(BooleanCP((8, 9, 10), (atoms[0], atoms[1], V), [2.0, 1.0, 1.5])) == []
-    with pytest.warns(UserWarning, match="Atoms 0 and 2, 1 and 3 largely cancel"):
-        checks.warn_canceling([(0, 2), (1, 3)])

@@ -7,6 +7,7 @@ import pytest
 from samples import random_atom, tensor
 
 import boolcp
+from boolcp import checks
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.trust import Trust
 from boolcp.trust.verdict import closing_words, is_noise
@@ -46,6 +47,36 @@ def test_the_score_is_what_the_other_atoms_can_replace(rng):
         others = np.delete(columns, k, axis=1)
         rest = columns[:, k] - others @ np.linalg.lstsq(others, columns[:, k], rcond=None)[0]
         assert score == pytest.approx(1 - np.sum(rest**2) / np.sum(columns[:, k] ** 2))
+
+
+def test_a_fit_warns_of_atoms_that_should_not_be_interpreted_alone(rng):
+    baseline, block = atom_with(range(10), rng), np.multiply.outer(np.arange(10) < 4, rng.standard_normal((5, 4)))
+    X = 5 * BooleanCP(SHAPE, (baseline,), [1.0]).to_tensor()
+    options = {"atom_rank": 1, "background": None, "boolean_modes": [0], "random_state": 0}
+    with pytest.warns(boolcp.DegenerateAtomsWarning, match=r"atom 0 \(on in 10 of 10: a baseline; degeneracy 0\.00\)"):
+        boolcp.decompose(X, 1, **options)
+    with pytest.warns(boolcp.DegenerateAtomsWarning, match=r"atom 0 \(same bits as atom 1; degeneracy 0\.\d+\)"):
+        boolcp.decompose(block, 2, **options)
+
+
+def test_a_warning_names_pairs_with_their_scores_and_at_most_five_atoms(rng):
+    first = atom_with([0, 1, 2, 3, 4], rng)
+    for second, sign, text in ((6, 1.0, "nearly the same as"), (5, -0.9, "largely canceled by")):
+        found = boolcp.degeneracy(BooleanCP(SHAPE, (first, replace(first, z=np.arange(10) < second)), [1.0, sign]))
+        with pytest.warns(boolcp.DegenerateAtomsWarning, match=rf"atom 0 \({text} atom 1; degeneracy (0\.83|1\.00)\)"):
+            checks.warn_degenerate(found.reasons, found.score)
+    with pytest.warns(boolcp.DegenerateAtomsWarning, match=r"atom 5 \(x; degeneracy 0\.00\) and 2 more\."):
+        checks.warn_degenerate(["", *"xxxxxxx"], np.zeros(8))
+
+
+@pytest.mark.filterwarnings("error::boolcp.BoolcpWarning")
+@pytest.mark.parametrize("seed", range(3))
+def test_a_good_fit_warns_of_nothing_nor_do_tests_of_parts_of_the_data(seed):
+    X = boolcp.datasets.make_boolean_cp((12, 13, 14), 3, noise=0.5, random_state=seed).X
+    W = boolcp.decompose(X, 3, random_state=0)
+    boolcp.assess(X, W, n_runs=1, random_state=0)
+    with pytest.warns(boolcp.DegenerateAtomsWarning):
+        boolcp.decompose(X + 5, 4, background=None, random_state=0)
 
 
 def test_verdicts_say_what_is_known(rng):

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from boolcp.checks import BoolcpWarning
 from boolcp.cli.answers import note
 from boolcp.cli.options import MODEL, option
 
@@ -167,6 +168,7 @@ def hint_at_trials(X: DataArray) -> None:
     warnings.warn(
         f"The recording is continuous, {sizes_text(X)}: a matrix without trials, which a few atoms explain without "
         f"telling much. Cut it into trials, for example with --bin-ms 3000{events}.",
+        BoolcpWarning,
         stacklevel=2,
     )
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.random import BitGenerator
 
 from boolcp._version import __version__
+from boolcp.checks import BoolcpWarning
 from boolcp.fit.backfit import Term
 from boolcp.fit.blocks import RunState
 from boolcp.fit.forgery import check_header, check_place, check_value
@@ -89,7 +90,7 @@ class Checkpoint:
             self._is_good = path == self.path
             if problems:
                 warnings.warn(
-                    f"{problems[0]}: resuming from the previous version, {path.name}.", UserWarning, stacklevel=5
+                    f"{problems[0]}: resuming from the previous version, {path.name}.", BoolcpWarning, stacklevel=5
                 )
             return found
         raise FileError(

@@ -14,7 +14,6 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.protocol import Storage
 
-CANCELING = -0.5  # cosine of two weighted atoms below which they cancel; not tuned
 UNSEEN = 1e-12  # share of |M|^2 over the observed entries that counts as none
 
 
@@ -105,14 +104,6 @@ def have_same_bits(V: BooleanCP, W: BooleanCP) -> bool:
     """Return True if two decompositions have the same modes and bits, in any order."""
     bits = [sorted((atom.mode, atom.z.tobytes()) for atom in each.atoms) for each in (V, W)]
     return bits[0] == bits[1]
-
-
-def find_canceling(W: BooleanCP) -> list[tuple[int, int]]:
-    """Return the pairs of atoms that largely cancel each other."""
-    G = W.inner_products() * np.outer(W.weights, W.weights)
-    sizes = np.sqrt(np.maximum(G.diagonal(), 1e-300))
-    pairs = np.argwhere(np.triu(G / np.outer(sizes, sizes) < CANCELING, k=1))
-    return [(int(k), int(l)) for k, l in pairs]
 
 
 def find_undetermined(data: Storage) -> dict[int, np.ndarray]:

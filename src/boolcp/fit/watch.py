@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from boolcp.checks import BoolcpWarning
 from boolcp.fit.checkpoint import Checkpoint, get_random_state
 from boolcp.fit.state import State
 from boolcp.io.errors import FileError
@@ -111,7 +112,7 @@ class Watch:
         except FileError as error:
             if not self._is_written:  # it never worked: probably a wrong name, and little is lost yet
                 raise
-            warnings.warn(f"{error} The fit continues and tries again later.", UserWarning, stacklevel=2)
+            warnings.warn(f"{error} The fit continues and tries again later.", BoolcpWarning, stacklevel=2)
         now = time.monotonic()
         self._next_write = now + max(INTERVAL, (now - start) / SHARE)
 

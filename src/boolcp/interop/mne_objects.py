@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from boolcp.checks import BoolcpWarning
 from boolcp.extras import load_extra
 from boolcp.prepare import add_table, set_events
 from boolcp.result.atoms import BooleanCP
@@ -95,6 +96,7 @@ def _scale(inst: Any) -> tuple[np.ndarray, str, str]:
         warnings.warn(
             f"The channels have different units ({', '.join(units)}): choose one kind (picks=), or scale each channel "
             f"(prepare.zscore); otherwise the largest numbers dominate the fit.",
+            BoolcpWarning,
             stacklevel=4,
         )
     unit, name = ", ".join(units), " and ".join(names)

@@ -11,6 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TextIO
 
+from boolcp.checks import BoolcpWarning
 from boolcp.io.errors import FileError, writing
 
 try:
@@ -149,7 +150,7 @@ def _lock(descriptor: int) -> None:
         raise
     except OSError as error:
         message = f"This disk does not support locks ({error.strerror}): make sure that no other process uses the file."
-        warnings.warn(message, UserWarning, stacklevel=2)
+        warnings.warn(message, BoolcpWarning, stacklevel=2)
 
 
 def _is_at(descriptor: int, name: Path) -> bool:

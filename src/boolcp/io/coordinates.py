@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from boolcp.checks import BoolcpWarning
 from boolcp.io.electrodes import Electrode, read_electrodes
 from boolcp.io.errors import FileError
 from boolcp.prepare.tables import read_columns
@@ -88,7 +89,9 @@ def with_electrodes(X: DataArray, electrodes: str | Path, path: Path) -> DataArr
         raise FileError(electrodes, f"lists none of the channels of {path.name} ({example})", "Use the same labels.")
     if missing:
         warnings.warn(
-            f"{electrodes} has no positions for {len(missing)} channels: {', '.join(missing[:5])}.", stacklevel=3
+            f"{electrodes} has no positions for {len(missing)} channels: {', '.join(missing[:5])}.",
+            BoolcpWarning,
+            stacklevel=3,
         )
     places = [Electrode(np.nan, np.nan) if place is None else place for place in known]
     X = X.drop_vars([name for name in ("x", "y", "z", "area") if name in X.coords])

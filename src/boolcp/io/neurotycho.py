@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from boolcp.checks import BoolcpWarning
 from boolcp.extras import load_extra
 from boolcp.io.electrodes import read_electrodes
 from boolcp.io.errors import FileError
@@ -226,7 +227,7 @@ def _read_channels(path: Any, parts: Any, wanted: Any, skip_bad: bool, progress:
                 advice = f"{error.advice} Or skip the channel (skip_bad=True, --skip-bad)."
                 raise FileError(error.path, error.problem, advice) from error
             bad.append(number)
-            warnings.warn(f"Skipped channel {number}: {error.path}: {error.problem}.", UserWarning, stacklevel=4)
+            warnings.warn(f"Skipped channel {number}: {error.path}: {error.problem}.", BoolcpWarning, stacklevel=4)
     if not good:
         raise FileError(path, "has no channel that can be read", "Copy or download it again.")
     return values[: len(good)], good, bad

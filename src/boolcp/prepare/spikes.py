@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from boolcp.checks import BoolcpWarning
 from boolcp.extras import load_extra
 from boolcp.prepare.common import DataArray
 from boolcp.prepare.tables import Table, add_table, read_events
@@ -116,7 +117,9 @@ def count_spikes(
     if not len(kept):
         raise ValueError(f"No trial is as long as one bin of {bin_ms:g} ms.")
     if len(kept) < len(zero):
-        warnings.warn(f"{len(zero) - len(kept)} of {len(zero)} trials are shorter than one bin.", stacklevel=2)
+        warnings.warn(
+            f"{len(zero) - len(kept)} of {len(zero)} trials are shorter than one bin.", BoolcpWarning, stacklevel=2
+        )
     pieces = []
     for n in kept:
         edges = zero[n] + width * np.arange(firsts[n], lasts[n] + 1)

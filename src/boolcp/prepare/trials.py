@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from boolcp.checks import BoolcpWarning
 from boolcp.extras import load_extra
 from boolcp.memory import available_memory, float_bytes
 from boolcp.prepare.choose import find_rows
@@ -114,7 +115,9 @@ def _around(
     if len(kept) == 0 or len(kept) < (n_trials or 0):
         raise ValueError(f"{len(kept)} of {len(zero)} trials lie within the recording, but {n_trials or 1} are needed.")
     if len(kept) < len(zero):
-        warnings.warn(f"{len(zero) - len(kept)} of {len(zero)} trials lie outside of the recording.", stacklevel=3)
+        warnings.warn(
+            f"{len(zero) - len(kept)} of {len(zero)} trials lie outside of the recording.", BoolcpWarning, stacklevel=3
+        )
     kept = kept[:n_trials]
     values, first = padded(pieces[:n_trials], firsts[:n_trials])
     result = _with_trials(X, values, (first + np.arange(values.shape[-2])) / rate)

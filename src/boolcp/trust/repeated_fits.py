@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from boolcp import checks
 from boolcp.bmp import BMP
@@ -46,6 +47,13 @@ def check_reference(W: BooleanCP | None, shape: Sequence[int]) -> None:
         raise TypeError(f"W must be a BooleanCP, but it is a {type(W).__name__}.")
     if W is not None and W.shape != tuple(shape):
         raise ValueError(f"W has shape {W.shape}, but X has shape {tuple(shape)}: pass a decomposition of X.")
+
+
+def fit_again(model: BMP, values: np.ndarray, observed: np.ndarray | None, rng: np.random.Generator) -> BooleanCP:
+    """Return what the model makes of other data or of another seed; the atoms that are reported are warned of alone."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", checks.DegenerateAtomsWarning)
+        return clone(model).set_params(random_state=rng).fit(values, mask=observed).decomposition_
 
 
 def _fit_part(function: Callable[..., Any], task: tuple[Any, ...]) -> Any:

@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from boolcp import checks
 from boolcp.bmp import BMP
+from boolcp.checks import BoolcpWarning
 from boolcp.fit.losses import Loss
 from boolcp.result.atoms import BooleanCP
 from boolcp.trust.repeated_fits import make_model, read_data, run_all
@@ -200,6 +201,7 @@ def select_n_atoms(
         warnings.warn(
             f"The number of atoms chosen is the largest one tried, {max_atoms}: try a larger max_atoms. If the error "
             f"keeps falling, the data have no sharp number of atoms.",
+            BoolcpWarning,
             stacklevel=2,
         )
     return selection

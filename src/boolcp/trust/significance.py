@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import scipy.stats
-from sklearn.base import clone
 
 from boolcp import checks
 from boolcp.fit.background import without
@@ -25,7 +24,7 @@ from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.trust import p_text
 from boolcp.storage import make_storage
 from boolcp.trust.matching import match
-from boolcp.trust.repeated_fits import check_reference, make_model, read_data
+from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data
 
 NOISES = ("normal", "poisson")
 ALIKE = 0.5  # similarity from which an atom of the part is the same as one of the whole; not tuned
@@ -169,7 +168,7 @@ def significance(
     model = make_model(n_atoms if reference is None else reference.n_atoms, options, values.shape, dims, reference)
     rng, *rngs = checks.make_generator(random_state).spawn(3)
     if reference is None:
-        reference = clone(model).set_params(random_state=rngs[0]).fit(values, mask=observed).decomposition_
+        reference = fit_again(model, values, observed, rngs[0])
     if noise == "poisson":
         check_counts(values, observed)
         sigma, (first, second) = np.nan, thin_counts(values, share, rng)
@@ -177,7 +176,7 @@ def significance(
         if sigma is None:
             sigma = noise_left(without(make_storage(values, observed), reference.background), reference)
         first, second = thin_normal(values, float(sigma), share, rng)
-    part = clone(model).set_params(random_state=rngs[1]).fit(first, mask=observed).decomposition_
+    part = fit_again(model, first, observed, rngs[1])
     if part.background is not None:  # the second part has its share of the same background
         second = second - (1 - share) / share * part.background.to_tensor()
     scores = weight_scores(second, observed, part, None if noise == "poisson" else (1 - share) * sigma**2)

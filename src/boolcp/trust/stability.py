@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
 from boolcp import checks
 from boolcp.bmp import BMP
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.trust.matching import match, take_slices
-from boolcp.trust.repeated_fits import check_reference, make_model, read_data, run_all
+from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data, run_all
 
 STABILITY_SCHEMES = ("halves", "bootstrap", "seeds")
 
@@ -175,7 +174,7 @@ def stability(
     model = make_model(n_atoms if reference is None else reference.n_atoms, options, values.shape, dims, reference)
     rng, *seeds = checks.make_generator(random_state).spawn(1 + n_runs)
     if reference is None:
-        reference = clone(model).set_params(random_state=rng).fit(values, mask=observed).decomposition_
+        reference = fit_again(model, values, observed, rng)
     draws = [places for seed in seeds for places in draw_slices(values.shape[at], scheme, seed)]
     rngs = [child for seed in seeds for child in seed.spawn(len(draws) // n_runs)]
     tasks = [(model, values, observed, at, places, child) for places, child in zip(draws, rngs, strict=True)]
@@ -212,7 +211,7 @@ def fit_slices(
 ) -> BooleanCP:
     """Return the decomposition of the chosen slices along one mode."""
     mask = None if observed is None else observed.take(places, axis=mode)
-    return clone(model).set_params(random_state=rng).fit(values.take(places, axis=mode), mask=mask).decomposition_
+    return fit_again(model, values.take(places, axis=mode), mask, rng)
 
 
 def match_slices(
@@ -328,18 +327,13 @@ def stability_path(
     for k in range(1, max_atoms + 1):
         model = make_model(k, options, values.shape, dims)
         tasks += [(model, values, observed, seeds.pop()) for _ in range(n_runs)]
-    fits = run_all(fit_once, tasks, n_jobs, verbose, "fits")
+    fits = run_all(fit_again, tasks, n_jobs, verbose, "fits")
     errors, similarity = np.empty((2, max_atoms, n_runs))
     for k in range(max_atoms):
         group = sorted(fits[k * n_runs : (k + 1) * n_runs], key=relative_error)
         errors[k] = [relative_error(W) for W in group]
         similarity[k] = [1.0] + [mean_similarity(group[0], W) for W in group[1:]]
     return StabilityPath(np.arange(1, max_atoms + 1), errors, similarity)
-
-
-def fit_once(model: BMP, values: np.ndarray, observed: np.ndarray | None, rng: np.random.Generator) -> BooleanCP:
-    """Return the decomposition of X that one seed gives."""
-    return clone(model).set_params(random_state=rng).fit(values, mask=observed).decomposition_
 
 
 def relative_error(W: BooleanCP) -> float:
