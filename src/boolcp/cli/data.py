@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from boolcp.checks import BoolcpWarning
 from boolcp.cli.answers import note
 from boolcp.cli.options import MODEL, option
 
@@ -165,6 +164,8 @@ def hint_at_trials(X: DataArray) -> None:
         return
     known = sorted({str(label) for label in list_events(X).get("condition", [])})
     events = f", or at its events with --cut ({', '.join([*known[:5], 'all'])})" if known else ""
+    from boolcp.checks import BoolcpWarning
+
     warnings.warn(
         f"The recording is continuous, {sizes_text(X)}: a matrix without trials, which a few atoms explain without "
         f"telling much. Cut it into trials, for example with --bin-ms 3000{events}.",
