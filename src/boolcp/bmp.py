@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
-from boolcp.fit.block_stages import takes_background
+from boolcp.fit.block_stages import is_rank_one, takes_background
 from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
 from boolcp.fit.finish import find_undetermined
 from boolcp.fit.in_passes import open_lazy
@@ -21,7 +21,6 @@ from boolcp.fit.job import Job
 from boolcp.fit.losses import Loss, Problem, solve_rows
 from boolcp.fit.paths import estimates
 from boolcp.fit.plan import make_plan, run
-from boolcp.fit.ranks import is_rank_one
 from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
 from boolcp.fit.transform import design, explained_deviance, explained_share, fills, is_exact, solve_factor
 from boolcp.fit.watch import Bars, Progress, Watch

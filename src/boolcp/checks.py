@@ -97,6 +97,15 @@ def is_lazy(X: Any) -> bool:
     return room in ("dask", "zarr", "h5py") and hasattr(X, "chunks") and hasattr(X, "dtype")
 
 
+def find_map(X: Any) -> np.memmap | None:
+    """Return the np.memmap that an array is a view of, or None; a copy-on-write map is not its file."""
+    while isinstance(X, np.ndarray):
+        if isinstance(X, np.memmap) and X.filename is not None and X.mode != "c":
+            return X
+        X = X.base
+    return None
+
+
 def check_lazy(X: Any, mask: Any = None, *, name: str = "X") -> None:
     """Raise unless a lazy X is of a real dtype and of order >= 2, and its mask of its shape; nothing is computed."""
     if X.dtype.kind == "c":

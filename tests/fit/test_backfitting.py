@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from boolcp.fit.backfit import Backfit, BlockRule, Term, assemble
-from boolcp.fit.shrinkage import noise_edge, shrink_block
+from boolcp.fit.noise import noise_edge
+from boolcp.fit.shrinkage import shrink_block
 from boolcp.storage import DenseTensor, MaskedTensor
 
 

@@ -27,7 +27,7 @@ def test_an_atom_for_which_the_others_leave_nothing_has_no_certificate():
 def test_a_bound_of_zero_gives_no_certificate(rng, monkeypatch):
     R = DenseTensor(rng.standard_normal((3, 4, 5)))
     solution = SimpleNamespace(z=np.array([True, False, True]), bound=0.0)
-    monkeypatch.setattr(atom_search, "boolean_program", lambda *arguments: (solution, True))
+    monkeypatch.setattr(atom_search, "maximize", lambda *arguments, **options: solution)
     assert np.isnan(steepest_atom(R, 0, rng).atom.certificate)
 
 

@@ -5,7 +5,8 @@ import pytest
 
 import boolcp
 from boolcp import BMP
-from boolcp.fit.ranks import backfit_ranks, is_noise, largest_value, risk_of_columns, with_bits
+from boolcp.fit.block_stages import backfit_ranks, risk_of_columns, with_bits
+from boolcp.fit.noise import is_noise, largest_value
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage import DenseTensor, MaskedTensor
 
@@ -66,7 +67,7 @@ def test_the_largest_value_of_an_unfolding_with_two_long_sides(rng, monkeypatch)
     for Y, rtol in ((X, 0.2), (signal, 1e-3)):
         expected = np.linalg.norm(np.moveaxis(Y, 1, 0).reshape(13, -1), 2), np.linalg.norm(Y.reshape(12, -1), 2)
         with monkeypatch.context() as patch:
-            patch.setattr("boolcp.fit.ranks.MAX_SIDE", 5)
+            patch.setattr("boolcp.fit.noise.MAX_SIDE", 5)
             found = [largest_value(DenseTensor(Y), mode) for mode in (1, 0)]
         np.testing.assert_allclose(found, expected, rtol=rtol)
         assert (np.array(found) <= np.array(expected) * (1 + 1e-12)).all()

@@ -6,7 +6,7 @@ import pytest
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit import in_passes
-from boolcp.fit.ranks import is_noise
+from boolcp.fit.noise import is_noise
 from boolcp.storage import DenseTensor, compress, sources
 
 da = pytest.importorskip("dask.array")

@@ -9,8 +9,8 @@ from sklearn.base import BaseEstimator
 
 from boolcp import checks
 from boolcp.baselines._door import read, squared_loss
-from boolcp.fit.atom_search import boolean_program
-from boolcp.program.maxcut import BooleanQuadratic
+from boolcp.fit.atom_search import residual_gram
+from boolcp.program.maxcut import BooleanQuadratic, maximize
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
 from boolcp.storage import DenseTensor
@@ -350,9 +350,8 @@ def mixture_terms(X: np.ndarray, features: dict[int, np.ndarray]) -> Terms:
 
 
 def _best_boolean(residual: np.ndarray, mode: int, criterion: str, rng: np.random.Generator) -> BooleanQuadratic:
-    found = boolean_program(DenseTensor(residual), mode, rng, criterion, certify=False)[0]
-    assert found is not None  # the residual is not zero
-    return found
+    C, _ = residual_gram(DenseTensor(residual), mode)
+    return maximize(C, rng, certify=False, is_ratio=criterion == "normalized")
 
 
 def _unfold(X: np.ndarray, mode: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from boolcp import contractions
 from boolcp.fit.candidates import climb, from_bits
 from boolcp.fit.relax import cp_als, random_factors
 from boolcp.program.grams import DenseGram, Gram, ThinGram
-from boolcp.program.maxcut import BooleanQuadratic, maximize
+from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom
 from boolcp.storage import DenseTensor
 from boolcp.storage.long import is_long
@@ -38,17 +38,12 @@ class Candidate:
 
 
 def greedy_atom_search(
-    residual: Tensor,
-    modes: Sequence[int],
-    rng: np.random.Generator,
-    *,
-    atom_rank: int | None = 1,
-    criterion: str = "normalized",
-    certify: bool = True,
-    effort: str = "default",
+    residual: Tensor, modes: Sequence[int], rng: np.random.Generator, **options: Any
 ) -> Candidate | None:
-    """Return the candidate of steepest descent over all allowed modes, Alg. 2; None if nothing is left to descend."""
-    options: dict[str, Any] = {"atom_rank": atom_rank, "criterion": criterion, "certify": certify, "effort": effort}
+    """Return the candidate of steepest descent over all allowed modes, Alg. 2; None if nothing is left to descend.
+
+    The options are those of `steepest_atom`.
+    """
     found = [steepest_atom(residual, mode, rng, **options) for mode in modes]
     candidates = [candidate for candidate in found if candidate is not None]
     return max(candidates, key=lambda candidate: candidate.value, default=None)  # line 10
@@ -64,13 +59,19 @@ def steepest_atom(
     certify: bool = True,
     effort: str = "default",
 ) -> Candidate | None:
-    """Return the candidate z (x) V along one mode: z from the Boolean quadratic program, then V, then both in turn."""
-    solution, is_exact = boolean_program(residual, mode, rng, criterion, certify, effort)  # lines 4-6
-    if solution is None:
+    """Return the candidate z (x) V along one mode: z from the Boolean quadratic program, then V, then both in turn.
+
+    The program is that of C = R_n R_n', where the sign makes z'Cz = |G'z|^2. A long mode has C = FF' with a thin F,
+    which may hold only the leading directions: then there is no bound, and z is a start.
+    """
+    C, is_exact = residual_gram(residual, mode)
+    if not C.diagonal().sum() > 0:
         return None
+    is_ratio = criterion == "normalized"
+    solution = maximize(C, rng, certify=certify and is_exact, is_ratio=is_ratio, effort=effort)  # lines 4-6
     others = [U for n, U in enumerate(residual.bases) if n != mode]
     z, residual = solution.z, residual.opened(mode)  # V in the coordinates of a compressed tensor
-    if atom_rank == 1 and len(z) <= MAX_BITS and residual.ndim > 2 and criterion == "normalized":
+    if atom_rank == 1 and len(z) <= MAX_BITS and residual.ndim > 2 and is_ratio:
         z = best_of_all(residual, mode)
     V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng)  # line 7
     if V is None:
@@ -102,26 +103,6 @@ def best_of_all(residual: Tensor, mode: int) -> np.ndarray:
     d = residual.shape[mode]
     patterns = (np.arange(1, 2**d) >> np.arange(d)[:, None] & 1).astype(float)
     return climb(residual, from_bits(residual, mode, patterns), N_KEPT).best(1).Z[:, 0] > 0.5
-
-
-def boolean_program(
-    residual: Tensor,
-    mode: int,
-    rng: np.random.Generator,
-    criterion: str,
-    certify: bool = True,
-    effort: str = "default",
-) -> tuple[BooleanQuadratic | None, bool]:
-    """Return the solution of the Boolean quadratic program of C = R_n R_n' (None if R = 0) and whether C is exact.
-
-    The sign makes z'Cz = |G'z|^2. A long mode has C = FF' with a thin F, which may hold only the leading
-    directions: then there is no bound, and z is a start.
-    """
-    C, is_exact = residual_gram(residual, mode)
-    if not C.diagonal().sum() > 0:
-        return None, is_exact
-    is_ratio = criterion == "normalized"
-    return maximize(C, rng, certify=certify and is_exact, is_ratio=is_ratio, effort=effort), is_exact
 
 
 def residual_gram(residual: Tensor, mode: int) -> tuple[Gram, bool]:

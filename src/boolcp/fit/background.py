@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from boolcp.fit.noise import MAX_SIDE
-from boolcp.fit.shrinkage import shrink_values, spectral_dof
+from boolcp.fit.noise import MAX_SIDE, shrink_values, spectral_dof
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.background import Background
 from boolcp.storage import DenseTensor, make_storage

@@ -1,14 +1,21 @@
-"""The stages beyond columns: blocks whose rank the noise chooses, and a background beside the atoms."""
+"""The stages beyond columns: blocks whose rank the noise chooses, and a background beside the atoms.
+
+Blocks are tried only where atoms of rank one leave more than noise, and taken only where the risk is lower: elsewhere
+the result is that of rank one, to the last bit.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from boolcp.fit import certify, impute, in_passes
+from boolcp.fit.backfit import Backfit, noise_rule, terms_of
 from boolcp.fit.background import without
 from boolcp.fit.beside import lowest, simplify_beside, with_background
-from boolcp.fit.blocks import block_pursuit
+from boolcp.fit.blocks import assess, block_pursuit
 from boolcp.fit.finish import (
     by_size,
     have_same_bits,
@@ -16,8 +23,7 @@ from boolcp.fit.finish import (
     settled_blocks,
 )
 from boolcp.fit.job import AUTO, NOISELESS, Job, Step, base_atoms, begun, n_wanted, reached, searched, told
-from boolcp.fit.noise import noise_level
-from boolcp.fit.ranks import backfit_ranks, is_noise, is_rank_one, risk_of_columns, takes_blocks, with_bits
+from boolcp.fit.noise import is_noise, noise_level
 from boolcp.fit.simplify import simplify
 from boolcp.fit.state import Pursuit, Round, Settings, State
 from boolcp.fit.watch import progress
@@ -25,6 +31,8 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns
 from boolcp.storage.protocol import Storage
 
+MAX_ENTRIES = 2**28  # of a tensor for which blocks are tried; not tuned
+Ranked = tuple[float, float, BooleanCP]  # risk without bits, loss |X - W|^2, and W
 Rounds = tuple[Round, ...]
 Refit = Callable[[Job, Storage, Settings], tuple[Pursuit, BooleanCP]]
 N_ROUNDS = 2  # of a background and atoms beside it; not tuned
@@ -226,3 +234,33 @@ def best_round(job: Job, done: dict[str, Any]) -> Round:
         loss = job.data.residual(blocks.W).squared_norm
         rivals += (round_of_blocks(job, blocks.W, blocks.memory[0][-1] - loss, done["noise"]),)
     return lowest(job.data, done["beside"], rivals)
+
+
+# blocks against atoms of rank one, by one estimate of the risk
+
+
+def takes_blocks(data: Storage) -> bool:
+    """Return True if blocks may be tried: on data in memory, of which filled copies fit in memory, without weights."""
+    return data.n_passes == 0 and not data.is_weighted and np.prod(data.shape, dtype=float) <= MAX_ENTRIES
+
+
+def is_rank_one(W: BooleanCP) -> bool:
+    """Return True if the real parts of all atoms are products of columns."""
+    return all(atom.rank == 1 for atom in W.atoms)
+
+
+def backfit_ranks(data: Storage, W: BooleanCP, sigma: float, *, tol: float) -> Ranked | None:
+    """Return the atoms of W after back-fitting, which chooses their ranks by the noise; None if nothing is left."""
+    rule = noise_rule(data, sigma)
+    terms = Backfit(data, rule, tol=tol).backfit(terms_of(W))
+    return assess(data, rule, terms) if terms else None
+
+
+def risk_of_columns(W: BooleanCP, loss: float, sigma: float) -> float:
+    """Return |X - W|^2 + 2 sigma^2 (free real numbers) of atoms that are fitted by least squares."""
+    return loss + 2 * sigma**2 * W.n_parameters
+
+
+def with_bits(risk: float, W: BooleanCP, sigma: float) -> float:
+    """Return a risk plus 2 sigma^2 for each bit, which is chosen from the data as well."""
+    return risk + 2 * sigma**2 * W.n_bits

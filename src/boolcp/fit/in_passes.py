@@ -15,9 +15,8 @@ from boolcp.fit.backfit import Backfit, BlockRule, in_order, noise_rule, terms_o
 from boolcp.fit.blocks import assess
 from boolcp.fit.finish import fit_weights
 from boolcp.fit.job import EXTRA_RANK
+from boolcp.fit.noise import RARE, noise_edge
 from boolcp.fit.polish import polish
-from boolcp.fit.ranks import RARE
-from boolcp.fit.shrinkage import noise_edge
 from boolcp.fit.state import Pursuit, Settings, record
 from boolcp.fit.weights import NormalEquations, atom_products
 from boolcp.memory import check_memory, float_bytes, read_memory

@@ -1,16 +1,26 @@
-"""The noise level, from the small singular values of an unfolding and from the residual of their shrinkage.
+"""Noise and singular values: the noise level, the edge above which a value is signal, its shrinkage, what is left.
 
 The data are a signal with a few strong directions plus independent noise of equal variance. The weak singular values
 of every unfolding then follow the Marchenko-Pastur law of pure noise. Signal raises them, never lowers them: the
 smallest of several estimates is the one that signal has disturbed least.
+
+For a matrix (m, n) of noise with standard deviation sigma the largest singular value is close to the edge
+sigma (sqrt(m) + sqrt(n)). Values above it are shrunk optimally in squared error [1]_, and the degrees of freedom of
+the result are its divergence [2]_.
+
+References
+----------
+.. [1] M. Gavish, D. L. Donoho, "Optimal shrinkage of singular values", IEEE Trans. Inf. Theory 63 (2017).
+.. [2] E. J. Candes, C. A. Sing-Long, J. D. Trzasko, "Unbiased risk estimates for singular value thresholding and
+   spectral estimators", IEEE Trans. Signal Process. 61 (2013).
 """
 
 import numpy as np
 
-from boolcp.fit.shrinkage import shrink_values, spectral_dof
 from boolcp.result.columns import Columns
-from boolcp.storage.long import is_long, n_columns
-from boolcp.storage.protocol import Storage
+from boolcp.storage.long import is_long, leading_directions, n_columns
+from boolcp.storage.protocol import Storage, Tensor
+from boolcp.storage.tucker import by_length
 
 LOW = 0.1  # the quantile of the eigenvalues compared with that of pure noise, for many columns; not tuned
 MAX_SIDE = 1024  # longest side of an unfolding whose eigenvalues are computed, if there is a smaller one; not tuned
@@ -18,6 +28,8 @@ MAX_ROUNDS = 20  # of shrinking with the noise level of the last round; not tune
 SETTLED = 1e-3  # relative change of the noise level that ends the rounds; not tuned
 SMALLEST = 1e-12  # smallest noise level, relative to the root mean square of the data
 MIN_LEFT = 0.1  # smallest share of the observed entries that counts as unused; not tuned
+TINY = 1e-7  # singular values below this share of the largest are rounding errors of the Gram matrix
+RARE = 4.4  # the quantile of the Tracy-Widom law that pure noise exceeds once in ten thousand unfoldings
 ZERO = 1e-12  # squared singular values below this part of the largest are zero
 
 
@@ -81,11 +93,7 @@ def levels_of(values: np.ndarray, long: int, floor: float) -> list[float]:
 def residual_level(s: np.ndarray, long: int, sigma: float, floor: float) -> float:
     """Return the noise level that optimal shrinkage leaves, by iteration from a first guess `sigma`.
 
-    The residual counts for each entry that is not a degree of freedom of the estimate [1]_.
-
-    References
-    ----------
-    .. [1] M. Gavish, D. L. Donoho, "Optimal shrinkage of singular values", IEEE Trans. Inf. Theory 63 (2017).
+    The residual counts for each entry that is not a degree of freedom of the estimate.
     """
     short = len(s)
     for _ in range(MAX_ROUNDS):
@@ -104,3 +112,66 @@ def marchenko_pastur_quantile(ratio: float, share: float) -> float:
     x = (low + high) / 2 - (high - low) / 2 * np.cos((angles[1:] + angles[:-1]) / 2)
     mass = np.cumsum((high - x) * (x - low) / x)  # sqrt((high - x) (x - low)) / x times dx
     return float(x[np.searchsorted(mass, share * mass[-1])])
+
+
+# shrinkage, and what is left
+
+
+def shrink_values(s: np.ndarray, sigma: float, long: int, short: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shrunk singular values f(s) of a (long, short) matrix and the slope f'(s); zero below the edge."""
+    scale, ratio = sigma * np.sqrt(long), short / long
+    is_signal = s > max(sigma * noise_edge(long, short), TINY * s[0])
+    y = np.where(is_signal, s, np.inf) / scale
+    f, slope = np.zeros_like(s), np.zeros_like(s)
+    y2 = y[is_signal] ** 2
+    root = np.sqrt((y2 - ratio - 1) ** 2 - 4 * ratio)
+    f[is_signal] = root / y[is_signal] * scale
+    slope[is_signal] = 2 * (y2 - ratio - 1) / root - root / y2
+    return f, slope
+
+
+def noise_edge(long: int, short: int, quantile: float = 2.02) -> float:
+    """Return the 99 % quantile of the largest singular value of a (long, short) matrix of unit noise.
+
+    Its square is (sqrt(long) + sqrt(short))^2 plus a fluctuation that follows the Tracy-Widom law, given by a quantile.
+    """
+    edge = np.sqrt(long) + np.sqrt(short)
+    return np.sqrt(edge**2 + quantile * edge * (1 / np.sqrt(long) + 1 / np.sqrt(short)) ** (1 / 3))
+
+
+def spectral_dof(s: np.ndarray, f: np.ndarray, slope: np.ndarray, excess: int) -> float:
+    """Return the divergence of B -> U f(s) V' for a matrix whose longer side exceeds the shorter by `excess`."""
+    s2 = s[:, None] ** 2 - s[None, :] ** 2
+    is_tie = np.abs(s2) <= 1e-9 * s[0] ** 2
+    limit = (f + s * slope) / (2 * np.maximum(s, 1e-300))
+    pairs = np.where(is_tie, limit[:, None], ((s * f)[:, None] - (s * f)[None, :]) / np.where(is_tie, 1.0, s2))
+    np.fill_diagonal(pairs, 0.0)
+    return float(slope.sum() + excess * np.sum(f / np.maximum(s, 1e-300)) + pairs.sum())
+
+
+def is_noise(residual: Tensor) -> bool:
+    """Return True if no unfolding of a residual has a singular value above the edge of noise of the same size.
+
+    Missing entries count as zeros, which lowers the noise equally in all directions. Long modes are not examined.
+    """
+    deviation = np.sqrt(residual.squared_norm / np.prod(residual.shape, dtype=float))
+    for mode in by_length(residual.shape):
+        d, c = residual.shape[mode], n_columns(residual, mode)
+        if is_long(min(d, c)):
+            continue
+        if largest_value(residual, mode) > deviation * noise_edge(max(d, c), min(d, c), RARE):
+            return False
+    return True
+
+
+def largest_value(residual: Tensor, mode: int) -> float:
+    """Return the largest singular value of an unfolding, of one with two long sides as power iterations find it.
+
+    Noise has no gap there, and its largest value is underestimated by some percent; a value clear of it is not.
+    """
+    d, c = residual.shape[mode], n_columns(residual, mode)
+    if min(d, c) > MAX_SIDE:
+        Q = leading_directions(residual, mode, 1)
+        return float(np.linalg.norm(residual.contract(mode, Q)))
+    gram = residual.gram(mode) if d <= c else residual.column_gram(mode)
+    return float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0)))

@@ -6,15 +6,14 @@ from typing import Any
 
 from boolcp.fit import impute
 from boolcp.fit.beside import settled, with_background
-from boolcp.fit.block_stages import atoms_alone, takes_background
+from boolcp.fit.block_stages import atoms_alone, is_rank_one, risk_of_columns, takes_background, takes_blocks, with_bits
 from boolcp.fit.blocks import block_pursuit
 from boolcp.fit.job import AUTO, EXTRA_RANK, Job
 from boolcp.fit.loss_stages import loss_path
-from boolcp.fit.noise import noise_level, noise_variance
+from boolcp.fit.noise import is_noise, noise_level, noise_variance
 from boolcp.fit.plan import make_plan, run
 from boolcp.fit.polish import polish
 from boolcp.fit.pursuit import add_greedy, pursue
-from boolcp.fit.ranks import is_noise, is_rank_one, risk_of_columns, takes_blocks, with_bits
 from boolcp.fit.starts import refine_once
 from boolcp.fit.state import Pursuit, State
 from boolcp.fit.watch import Watch, progress

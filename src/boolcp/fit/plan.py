@@ -21,6 +21,7 @@ from boolcp.fit.block_stages import (
     settle_stage,
     simple_stage,
     takes_background,
+    takes_blocks,
 )
 from boolcp.fit.finish import (
     by_size,
@@ -32,7 +33,6 @@ from boolcp.fit.finish import (
 from boolcp.fit.job import Job, Stage, Step, ask_for_end, base_atoms, reached, to_improve
 from boolcp.fit.loss_stages import finish_loss, loss_stage, squares_stage
 from boolcp.fit.margins import judge_bits
-from boolcp.fit.ranks import takes_blocks
 from boolcp.fit.stages import (
     block_stage,
     core_stage,

@@ -1,5 +1,6 @@
 """Beyond the paper: all factors of the atoms corrected in turn, real columns by least squares, bits row by row."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from boolcp.contractions import CHUNK, gram_product
 from boolcp.fit._kernels import descend_bits
-from boolcp.fit.relax import Sweeps, begin, last, pseudo_inverse, quadratic, solve_rows
+from boolcp.fit.relax import Sweeps, begin, pseudo_inverse, quadratic, solve_rows
 from boolcp.result.columns import Columns
 from boolcp.storage.protocol import Storage
 
@@ -22,7 +23,8 @@ ROUNDING = 1e-15  # a loss computed from inner products is known to this part of
 def polish(data: Storage, W: Columns, *, max_iter: int = 50, tol: float = 1e-9, variance: float = 0.0) -> Columns:
     """Return the columns after alternating over the modes until nothing changes; the loss never rises."""
     start = begin(W)
-    return last(polish_sweeps(data, start, max_iter=max_iter, tol=tol, variance=variance), start).result
+    sweeps = polish_sweeps(data, start, max_iter=max_iter, tol=tol, variance=variance)
+    return deque(sweeps, maxlen=1)[0].result if max_iter > 0 else start.result
 
 
 def polish_sweeps(
@@ -172,22 +174,9 @@ def best_bits(S: np.ndarray, Q: np.ndarray, current: np.ndarray) -> np.ndarray:
 
     All patterns are tried when the bits are few, else flips of one and two bits from the current and the relaxed bits.
     """
-    return in_parts(lowest_bits, S, Q, current)
-
-
-def in_parts(choose: Choose, S: np.ndarray, Q: np.ndarray, current: np.ndarray) -> np.ndarray:
-    """Return the bits that `choose` decides, for some rows at a time: the costs of all patterns are a large array."""
     d, K = Q.shape
-    step = max(1, CHUNK // 2 ** min(K, MAX_JOINT))
-    if d <= step:
-        return choose(S, Q, current)
-    rows = [slice(start, start + step) for start in range(0, d, step)]
-    return np.concatenate([choose(S if S.ndim == 2 else S[i], Q[i], current[i]) for i in rows])
-
-
-def lowest_bits(S: np.ndarray, Q: np.ndarray, current: np.ndarray) -> np.ndarray:
-    """Return the rows of `best_bits`, all at a time."""
-    d, K = Q.shape
+    if d > rows_at_a_time(K):
+        return in_parts(best_bits, S, Q, current)
     if K <= MAX_JOINT:
         patterns, costs = pattern_costs(S, Q)
         return patterns[np.argmin(costs, axis=1)]
@@ -199,6 +188,18 @@ def lowest_bits(S: np.ndarray, Q: np.ndarray, current: np.ndarray) -> np.ndarray
         found.append((np.einsum("ik,ikl,il->i", bits, each, bits) - 2 * np.einsum("ik,ik->i", Q, bits), bits))
     (first, bits), (second, others) = found
     return np.where((second < first)[:, None], others, bits)
+
+
+def rows_at_a_time(K: int) -> int:
+    """Return how many rows of K bits are decided at a time: the costs of all patterns are a large array."""
+    return max(1, CHUNK // 2 ** min(K, MAX_JOINT))
+
+
+def in_parts(choose: Choose, S: np.ndarray, Q: np.ndarray, current: np.ndarray) -> np.ndarray:
+    """Return the bits that `choose` decides, for some rows at a time."""
+    step = rows_at_a_time(Q.shape[1])
+    rows = [slice(start, start + step) for start in range(0, len(Q), step)]
+    return np.concatenate([choose(S if S.ndim == 2 else S[i], Q[i], current[i]) for i in rows])
 
 
 def pattern_costs(S: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,14 +1,6 @@
 """Blocks in noise: the subspaces that exceed it, and the shrinkage of a block's singular values.
 
-For a matrix (m, n) of noise with standard deviation sigma the largest singular value is close to the edge
-sigma (sqrt(m) + sqrt(n)). Values above it are shrunk optimally in squared error [1]_, and the degrees of freedom of
-the result are its divergence [2]_.
-
-References
-----------
-.. [1] M. Gavish, D. L. Donoho, "Optimal shrinkage of singular values", IEEE Trans. Inf. Theory 63 (2017).
-.. [2] E. J. Candes, C. A. Sing-Long, J. D. Trzasko, "Unbiased risk estimates for singular value thresholding and
-   spectral estimators", IEEE Trans. Signal Process. 61 (2013).
+A matrix is shrunk by its singular values (`noise.shrink_values`), a block of more modes by products of columns.
 """
 
 from collections.abc import Sequence
@@ -18,6 +10,7 @@ import numpy as np
 import scipy.linalg
 
 from boolcp.contractions import gram_product, khatri_rao
+from boolcp.fit.noise import TINY, noise_edge, shrink_values, spectral_dof
 from boolcp.fit.relax import cp_als
 from boolcp.storage import DenseTensor, TuckerTensor
 from boolcp.storage.long import is_long, n_columns
@@ -31,7 +24,6 @@ PRODUCTS: dict[str, Any] = {
     "max_iter": 10,
     "tol": 1e-5,
 }  # of a fit of products, which the next sweep of back-fitting resumes
-SMALLEST = 1e-7  # singular values below this share of the largest are rounding errors of the Gram matrix
 
 
 def signal_subspaces(data: Storage, sigma: float) -> list[tuple[Storage, tuple[int, ...]]]:
@@ -62,11 +54,11 @@ def directions_above(data: Storage, mode: int, edge: float) -> np.ndarray:
     d, rank = data.shape[mode], 32
     if not is_long(d):
         values, U = scipy.linalg.eigh(data.gram(mode))
-        return U[:, values > max(edge**2, SMALLEST**2 * values[-1])]
+        return U[:, values > max(edge**2, TINY**2 * values[-1])]
     while True:
         U = leading_basis(data, mode, min(rank, n_columns(data, mode)))
         values = np.square(np.asarray(data.contract(mode, U), dtype=float)).reshape(U.shape[1], -1).sum(axis=1)
-        is_above = values > max(edge**2, SMALLEST**2 * values.max())
+        is_above = values > max(edge**2, TINY**2 * values.max())
         if not is_above.all() or U.shape[1] < rank:
             return U[:, is_above]
         rank *= 2
@@ -107,38 +99,6 @@ def shrink_matrix(B: np.ndarray, sigma: float, sizes: Sequence[int]) -> Shrunk |
     return (U * (f[:rank] / s[:rank]), B.T @ U), spectral_dof(s, f, slope, long - short)
 
 
-def shrink_values(s: np.ndarray, sigma: float, long: int, short: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shrunk singular values f(s) of a (long, short) matrix and the slope f'(s); zero below the edge."""
-    scale, ratio = sigma * np.sqrt(long), short / long
-    is_signal = s > max(sigma * noise_edge(long, short), SMALLEST * s[0])
-    y = np.where(is_signal, s, np.inf) / scale
-    f, slope = np.zeros_like(s), np.zeros_like(s)
-    y2 = y[is_signal] ** 2
-    root = np.sqrt((y2 - ratio - 1) ** 2 - 4 * ratio)
-    f[is_signal] = root / y[is_signal] * scale
-    slope[is_signal] = 2 * (y2 - ratio - 1) / root - root / y2
-    return f, slope
-
-
-def noise_edge(long: int, short: int, quantile: float = 2.02) -> float:
-    """Return the 99 % quantile of the largest singular value of a (long, short) matrix of unit noise.
-
-    Its square is (sqrt(long) + sqrt(short))^2 plus a fluctuation that follows the Tracy-Widom law, given by a quantile.
-    """
-    edge = np.sqrt(long) + np.sqrt(short)
-    return np.sqrt(edge**2 + quantile * edge * (1 / np.sqrt(long) + 1 / np.sqrt(short)) ** (1 / 3))
-
-
-def spectral_dof(s: np.ndarray, f: np.ndarray, slope: np.ndarray, excess: int) -> float:
-    """Return the divergence of B -> U f(s) V' for a matrix whose longer side exceeds the shorter by `excess`."""
-    s2 = s[:, None] ** 2 - s[None, :] ** 2
-    is_tie = np.abs(s2) <= 1e-9 * s[0] ** 2
-    limit = (f + s * slope) / (2 * np.maximum(s, 1e-300))
-    pairs = np.where(is_tie, limit[:, None], ((s * f)[:, None] - (s * f)[None, :]) / np.where(is_tie, 1.0, s2))
-    np.fill_diagonal(pairs, 0.0)
-    return float(slope.sum() + excess * np.sum(f / np.maximum(s, 1e-300)) + pairs.sum())
-
-
 def shrink_products(
     B: np.ndarray,
     sigma: float,
@@ -151,7 +111,7 @@ def shrink_products(
     sum of sqrt(d_m); all are then fitted again. Each is shrunk like a vector of as many dimensions as it has free
     parameters.
     """
-    edge = max(sigma * sum(np.sqrt(d) for d in sizes), SMALLEST * float(np.linalg.norm(B)))
+    edge = max(sigma * sum(np.sqrt(d) for d in sizes), TINY * float(np.linalg.norm(B)))
     factors = (B[:, None],) if B.ndim == 1 else find_products(B, sigma, edge, start)
     n_free = sum(sizes) - (len(sizes) - 1)
     s2 = np.diag(gram_product(factors))

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.checks import is_lazy
+from boolcp.checks import find_map, is_lazy
 from boolcp.memory import float_bytes, read_memory
 from boolcp.storage.dense import DenseTensor
 from boolcp.storage.lazy import LazyTensor
 from boolcp.storage.observed import SPARSE, ListedTensor, MaskedTensor, WeightedTensor
 from boolcp.storage.protocol import Storage
-from boolcp.storage.sources import find_map
 from boolcp.storage.tucker import TuckerTensor, compress
 
 __all__ = [

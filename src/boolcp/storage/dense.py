@@ -95,7 +95,7 @@ class ArrayStorage(Storage):
 
     def reduced(self, mode: int, U: np.ndarray) -> "DenseTensor":
         """Return the tensor contracted with the columns of U along one mode, which stays in its place."""
-        return reduce_in_memory(self, mode, U)
+        return DenseTensor(np.ascontiguousarray(np.moveaxis(self.contract(mode, U), 0, mode)))
 
     def _places(self, mode: int) -> np.ndarray:
         """Return where the other modes, in their own order, stand in the array without `mode`."""
@@ -148,11 +148,6 @@ class DenseTensor(ArrayStorage, CompleteStorage):
     def residual(self, W: BooleanCP) -> "Difference":
         """Return the tensor X - W."""
         return Difference(self, W)
-
-
-def reduce_in_memory(data: Tensor, mode: int, U: np.ndarray) -> DenseTensor:
-    """Return a tensor contracted with the columns of U along one mode, which stays in its place."""
-    return DenseTensor(np.ascontiguousarray(np.moveaxis(data.contract(mode, U), 0, mode)))
 
 
 def fingerprint(X: np.ndarray) -> str:

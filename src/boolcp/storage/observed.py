@@ -14,7 +14,7 @@ import scipy.sparse
 from boolcp import contractions
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage._row_kernels import accumulate_rows
-from boolcp.storage.dense import ArrayStorage, DenseTensor, fingerprint, reduce_in_memory
+from boolcp.storage.dense import ArrayStorage, DenseTensor, fingerprint
 from boolcp.storage.protocol import Factors, ObservedStorage
 from boolcp.threads import enough_threads
 
@@ -284,7 +284,7 @@ class ListedTensor(ObservedStorage):
 
     def reduced(self, mode: int, U: np.ndarray) -> DenseTensor:
         """Return the tensor contracted with the columns of U along one mode, which stays in its place."""
-        return reduce_in_memory(self, mode, U)
+        return DenseTensor(np.ascontiguousarray(np.moveaxis(self.contract(mode, U), 0, mode)))
 
     def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return X_n vec(V_k), (d_n, K)."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from boolcp.checks import find_map
 from boolcp.extras import load_extra
 
 # by bench_scale.py
@@ -93,15 +94,6 @@ class Hdf5File:
     def __getitem__(self, index: Any) -> Any:
         with load_extra("h5py", "files").File(self.filename, "r") as file:
             return file[self.name][index]
-
-
-def find_map(X: Any) -> np.memmap | None:
-    """Return the np.memmap that an array is a view of, or None; a copy-on-write map is not its file."""
-    while isinstance(X, np.ndarray):
-        if isinstance(X, np.memmap) and X.filename is not None and X.mode != "c":
-            return X
-        X = X.base
-    return None
 
 
 def mapped_file(X: np.ndarray) -> MappedFile:

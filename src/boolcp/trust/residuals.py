@@ -10,7 +10,7 @@ import scipy.stats
 from numpy.typing import ArrayLike
 
 from boolcp import checks
-from boolcp.fit.shrinkage import noise_edge
+from boolcp.fit.noise import noise_edge
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import read_labels
 from boolcp.storage import make_storage
