@@ -60,6 +60,16 @@ def test_models_of_columns_and_blocks(options, most):
     assert last.loss == pytest.approx(np.sum((X - model.path_[-1].to_tensor()) ** 2) / 2)
 
 
+def test_atoms_of_rank_two_are_polished_as_long_as_that_lowers_their_error():
+    X, clean, _ = make_boolean_cp(SHAPE, 3, noise=0.3, random_state=1)
+    model, expected = both(X, 3, atom_rank=2, n_init=2)
+    assert model.n_passes_ <= 8
+    for one, other in zip(model.decomposition_.atoms, expected.atoms, strict=True):
+        np.testing.assert_array_equal(one.z, other.z)
+    errors = [np.linalg.norm(W.to_tensor() - clean) for W in (model.decomposition_, expected)]
+    assert errors[0] <= 1.02 * errors[1]
+
+
 def test_auto_takes_blocks_where_columns_leave_more_than_noise(rng):
     model, expected = both(planted(rng), 2)
     assert [atom.rank for atom in expected.atoms] == [3, 3]

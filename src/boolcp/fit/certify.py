@@ -44,8 +44,11 @@ def certify(data: Storage, W: BooleanCP, weights: np.ndarray, *, effort: str = "
     judges the atom itself by its own decrease <R_k, M_k>^2 / |z|^2, over the bounds of `long_bounds`.
     """
     ratios = np.full(W.n_atoms, np.nan)
-    for mode in set(W.boolean_mode.tolist()):
-        members = np.flatnonzero(W.boolean_mode == mode)
+    groups = {mode: np.flatnonzero(W.boolean_mode == mode) for mode in sorted(set(W.boolean_mode.tolist()))}
+    if not W.is_block:
+        quick = [mode for mode in groups if has_quick_gram(data, W, mode, effort)]
+        data.ask_residual_grams(W, {mode: weights[groups[mode]] for mode in quick})
+    for mode, members in groups.items():
         if has_quick_gram(data, W, mode, effort):
             ratios[members] = shares_along(data, W, weights, mode, members, effort)
         elif not W.is_block:

@@ -131,4 +131,4 @@ def to_improve(state: State, pursuit: Pursuit) -> BooleanCP:
 
 def ask_for_end(data: Storage, W: BooleanCP, pursuit: Pursuit) -> None:
     """Compute in one pass what the bits of W and the end of a fit need from data that are read in passes."""
-    data.ask_ahead([W.factors, pursuit.W.factors])
+    data.ask_ahead([W.matrices, pursuit.W.matrices])

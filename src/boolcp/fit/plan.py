@@ -33,10 +33,13 @@ from boolcp.fit.finish import (
 from boolcp.fit.job import Job, Stage, Step, ask_for_end, base_atoms, reached, to_improve
 from boolcp.fit.loss_stages import finish_loss, loss_stage, squares_stage
 from boolcp.fit.margins import judge_bits
+from boolcp.fit.polish import is_swept_in_a_pass, remember
 from boolcp.fit.stages import (
+    again_stage,
     block_stage,
     core_stage,
     fewer_stage,
+    imputed_stage,
     last_stage,
     observed_stage,
     path_stage,
@@ -87,13 +90,11 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
         refined = core, pursuit, *starts, Stage("polish", polish_stage), Stage("last", last_stage)
         ranks = (*ranks, full) if data.n_passes else ranks
         return *refined, *(ranks if is_auto else ()), result
-    path = Stage("path", path_stage, improves=False)
-    stages: tuple[Stage, ...] = (
-        core,
-        pursuit,
-        path,
-        *starts,
-        Stage("observed", observed_stage),
+    path, observed = Stage("path", path_stage, improves=False), Stage("observed", observed_stage)
+    stages: tuple[Stage, ...] = core, pursuit, path, *starts, observed
+    if is_swept_in_a_pass(data, settings.n_columns):
+        stages = core, pursuit, *starts, Stage("imputed", imputed_stage), Stage("again", again_stage), observed, path
+    stages += (
         Stage("fewer", fewer_stage),
         Stage("last", last_stage),
         Stage("ridge", ridge_stage),
@@ -149,8 +150,7 @@ def atoms_beside(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
     done, data = state.done, job.data
     pursuit = done.get("path") or done["pursuit"]
     if "core" in done and "path" not in done and done["core"] is not None:
-        if job.atom_rank == 1:  # as ever, so that a fit that was resumed rounds alike
-            ask_for_end(data, by_size(base_atoms(job, state)), pursuit)
+        ask_for_end(data, by_size(base_atoms(job, state)), pursuit)  # a fit that was resumed rounds alike
         pursuit = on_full_data(pursuit, data, job.atom_rank, is_certified=False)
     best = (done.get("simple") or best_round(job, done)).W
     rest = without(data, best.background)
@@ -165,7 +165,9 @@ def atoms_beside(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
 def agreement(state: State, W: BooleanCP) -> tuple[int, int]:
     """Return how many starts of the search agree on its best solution, and how many rivals it has; 0 if unknown."""
     found = state.done.get("search")
-    if state.done.get("observed") is not None:
+    if state.done.get("again") is not None:
+        found = state.done["again"]
+    elif state.done.get("observed") is not None:
         found = state.done["observed"].search
     if found is None or W.is_block or found.n_done < 2:
         return 0, 0
@@ -181,6 +183,8 @@ def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
         pursuit = done["pursuit"]
         return pursuit, pursuit.W
     solution, pursuit = reached(job, state), done.get("path") or done["pursuit"]
+    if solution is not None:
+        remember(data, solution)
     if done.get("noise") is not None and solution is not None and (better := lower_risk(data, done, solution)):
         V = by_size(better[1] if done.get("simple") is None else done["simple"])
         return better[0], certify.certify(data, V, certify.left_out_weights(V)) if s.certify else V
@@ -188,7 +192,7 @@ def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
         pursuit = shortened(pursuit, solution.n_atoms)
     W = None if solution is None else by_size(solution.to_decomposition())
     if "path" not in done and done["core"] is not None:  # with the result, so that they share a pass over the data
-        if W is not None and job.atom_rank == 1:
+        if W is not None:
             ask_for_end(data, W, pursuit)
         pursuit = on_full_data(pursuit, data, job.atom_rank, s.certify and not state.is_stopped)
     if W is not None and solution is not None:

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from boolcp.contractions import CHUNK, gram_product
 from boolcp.fit._kernels import descend_bits
 from boolcp.fit.relax import Sweeps, begin, pseudo_inverse, quadratic, solve_rows
 from boolcp.result.columns import Columns
+from boolcp.storage.equations import Equations
+from boolcp.storage.lazy import ObservedLazyTensor
 from boolcp.storage.protocol import Storage
 
 Choose = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # S, Q and the current bits to the new ones
@@ -18,6 +20,9 @@ Choose = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # S, Q and 
 MAX_JOINT = 10  # Boolean columns of one mode up to which all 2^K patterns are tried in each row; not tuned
 LEAST = 0.01  # smallest share of the energy of a column that counts as signal; not tuned
 ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
+TIE = 1e-12  # relative rise of a loss that counts as rounding
+PLENTY = 100  # observed entries for each free parameter that make traps rare; by bench_completion.py
+PASS_GAIN = 0.05  # gain, in units of the noise variance for each free parameter, not worth a pass; not tuned
 
 
 def polish(data: Storage, W: Columns, *, max_iter: int = 50, tol: float = 1e-9, variance: float = 0.0) -> Columns:
@@ -35,12 +40,14 @@ def polish_sweeps(
     They are settled when no bit changes and a sweep lowers the loss by less than `tol` of it. With missing entries and
     a `variance` of the noise, real columns have the ridge of `ridges`, and the loss may rise a little.
     """
+    if here.n_done > 0:
+        remember(data, here.W)
     while here.n_done < max_iter and not here.is_settled:
         W, is_changed = sweep(data, here.W, variance)
         if not np.isfinite(W.loss):  # too few observed entries to hold the factors
             yield Sweeps(W.with_matrices(W.matrices), here.n_done + 1, True)
             return
-        is_low = here.W.loss - W.loss <= tol * W.loss + ROUNDING * data.squared_norm
+        is_low = here.W.loss - W.loss <= tol * W.loss + ROUNDING * data.squared_norm + small_gain(data, W)
         here = Sweeps(W, here.n_done + 1, bool(is_low and not is_changed))
         yield here
 
@@ -52,6 +59,8 @@ def sweep(data: Storage, W: Columns, variance: float = 0.0, choose: Choose | Non
     which goes first: contracted with the factor found, it is small and has all that the other modes need.
     """
     factors, order, is_changed = list(W.matrices), sweep_order(data), False
+    if is_swept_in_a_pass(data, len(W.owner)):
+        return sweep_in_a_pass(cast(ObservedLazyTensor, data), W, variance, choose)
     source: Any = data
     for mode in order:
         S, boolean = W.ties(mode)
@@ -72,24 +81,127 @@ def sweep(data: Storage, W: Columns, variance: float = 0.0, choose: Choose | Non
     return W.with_matrices(factors, data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A)), is_changed
 
 
+def is_swept_in_a_pass(data: Storage, n_columns: int) -> bool:
+    """Return True if entries are missing in data that are read in passes, and the others are plenty."""
+    return data.n_passes > 0 and not data.is_complete and data.n_observed >= PLENTY * n_columns * sum(data.shape)
+
+
+def remember(data: Storage, W: Columns) -> None:
+    """Compute what a pass of `sweep_in_a_pass` that ended with W knows, if it is not known: a fit was resumed."""
+    if is_swept_in_a_pass(data, len(W.owner)):
+        lazy = cast(ObservedLazyTensor, data)
+        if lazy.known_near(W.matrices) is None:
+            lazy.update(W.matrices, keep_rows)
+
+
+def keep_rows(H: np.ndarray, P: np.ndarray, current: np.ndarray) -> np.ndarray:
+    """Return the rows as they are."""
+    return current
+
+
+def small_gain(data: Storage, W: Columns) -> float:
+    """Return the gain of a sweep that is not worth a pass where sweeps converge slowly; 0 in memory."""
+    n_columns = len(W.owner)
+    if not (W.is_tied and data.n_passes) and not is_swept_in_a_pass(data, n_columns):
+        return 0.0
+    return PASS_GAIN * W.loss * n_columns * sum(data.shape) / data.n_observed
+
+
+def sweep_in_a_pass(
+    data: ObservedLazyTensor, W: Columns, variance: float, choose: Choose | None
+) -> tuple[Columns, bool]:
+    """Return the columns after a sweep over observed entries that takes one pass, with their loss; and `is_changed`.
+
+    The factors of the other modes are decided from what the last pass has left, if it ended with W, and that of the
+    mode of the cut as it is read. If the loss rises, which only the change of the others at the same time can
+    cause, one of them is decided alone.
+    """
+    known, cut = data.known_near(W.matrices), data.direction()
+    others = [n for n in range(data.ndim) if n != cut]
+    factors = decide_others(data, W, known, others, variance, choose)
+    found = end_of_pass(data, W, factors, known, variance, choose)
+    if known is not None and choose is None and variance == 0 and found.loss > W.loss * (1 + TIE):
+        factors = decide_others(data, W, known, others[:1], variance, choose)
+        found = end_of_pass(data, W, factors, known, variance, choose)
+    pairs = zip(range(data.ndim), W.matrices, found.matrices, strict=True)
+    return found, any(not np.array_equal(A[:, own], B[:, own]) for n, A, B in pairs for own in [W.column_mode == n])
+
+
+def decide_others(
+    data: Storage, W: Columns, known: Equations | None, modes: list[int], variance: float, choose: Choose | None
+) -> list[np.ndarray]:
+    """Return the factors with those of some modes decided one after the other; real columns have norm one."""
+    factors = list(W.matrices)
+    if known is None:
+        return factors
+    for mode in modes:
+        S, boolean = W.ties(mode)
+        H, P = known.near_equations(factors, mode)
+        ridged = with_ridge(H, S, boolean, factors[mode], variance, sum(data.shape))
+        factors[mode] = decide_columns(ridged, S, boolean, P, factors[mode], choose)
+    order = [*known.others, known.cut]
+    for mode in known.others:
+        balance_real(factors, W.column_mode, mode, order)
+    return factors
+
+
+def end_of_pass(
+    data: ObservedLazyTensor,
+    W: Columns,
+    factors: list[np.ndarray],
+    known: Equations | None,
+    variance: float,
+    choose: Choose | None,
+) -> Columns:
+    """Return the columns after a pass that decides the factor of the mode of the cut, with their loss."""
+    cut = data.direction()
+    S, boolean = W.ties(cut)
+    ridge = np.zeros(len(W.owner))
+    if variance > 0 and known is not None:
+        ridge = ridges(known.near(factors, cut), S, boolean, factors[cut], variance, sum(data.shape))
+    factors = data.update(factors, partial(decide_slab, np.diag(ridge), S, boolean, choose))
+    mode = min(range(data.ndim), key=data.shape.__getitem__)
+    H, P = data.normal_equations(factors, mode)
+    A = factors[mode]
+    return W.with_matrices(factors, data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A))
+
+
+def decide_slab(
+    ridge: np.ndarray,
+    S: np.ndarray | None,
+    boolean: np.ndarray,
+    choose: Choose | None,
+    H: np.ndarray,
+    P: np.ndarray,
+    current: np.ndarray,
+) -> np.ndarray:
+    """Return the rows of a slab, each with its own normal equations."""
+    return decide_columns(H + ridge, S, boolean, P, current, choose)
+
+
 def with_ridge(
     H: np.ndarray, S: np.ndarray | None, boolean: np.ndarray, A: np.ndarray, variance: float, n_free: float
 ) -> np.ndarray:
-    """Return the normal equations H_i (d, R, R) of the rows of a factor A (d, R) with a ridge for each real column.
+    """Return the normal equations H_i (d, R, R) of the rows of a factor A (d, R) with a ridge for each real column."""
+    return H if variance == 0 or H.ndim == 2 else H + np.diag(ridges(H, S, boolean, A, variance, n_free))
+
+
+def ridges(
+    H: np.ndarray, S: np.ndarray | None, boolean: np.ndarray, A: np.ndarray, variance: float, n_free: float
+) -> np.ndarray:
+    """Return the ridge of each column of a factor A (d, R) from the normal equations of its rows, 0 for bits.
 
     Entries a_i of a column are taken for draws of variance t and their data for noise of the given variance, which
     makes the ridge variance / t. The energy sum_i H_i a_i^2 that a column has at the observed entries is t sum_i H_i,
     and the variance for each of the `n_free` numbers of its atom, which is noise that was fitted. So an atom that
     hardly exceeds the noise at observed entries is not inflated elsewhere.
     """
-    if variance == 0 or H.ndim == 2:
-        return H
     known = np.einsum("ikk->ik", H)
     energy = np.sum(known * A**2, axis=0)
     signal = np.maximum(energy - variance * n_free, LEAST * energy)
     ridge = variance * known.sum(axis=0) / np.maximum(signal, 1e-12 * variance)
     is_bit = boolean if S is None else S @ boolean > 0
-    return H + np.diag(np.where(is_bit, 0.0, ridge))
+    return np.where(is_bit, 0.0, ridge)
 
 
 def decide_columns(

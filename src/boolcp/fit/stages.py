@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from boolcp.fit.job import (
     told,
 )
 from boolcp.fit.noise import noise_variance
-from boolcp.fit.polish import polish_sweeps
+from boolcp.fit.polish import is_swept_in_a_pass, polish_sweeps, remember
 from boolcp.fit.pursuit import add_greedy, boolean_matching_pursuit
 from boolcp.fit.relax import begin, last
 from boolcp.fit.starts import EXACT, Search, revive, search, search_observed
@@ -38,6 +38,7 @@ from boolcp.fit.watch import progress
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage import complete_tensor
+from boolcp.storage.lazy import ObservedLazyTensor
 from boolcp.storage.tucker import augmented
 
 N_AUGMENTED = 3  # starts on an augmented core at most
@@ -131,6 +132,24 @@ def search_stage(job: Job, state: State) -> Iterator[Step]:
         yield here, progress("search", here.n_done, s.n_init, here.result.loss, small.squared_norm)
 
 
+def imputed_stage(job: Job, state: State) -> Iterator[Step]:
+    """Compress the tensor again, the best start filled in where entries are missing."""
+    if state.done["search"] is not None:
+        W, data = state.done["search"].result.to_decomposition(), cast(ObservedLazyTensor, job.data)
+        yield data.imputed(W, small_of(job, state).bases), None
+
+
+def again_stage(job: Job, state: State) -> Iterator[Step]:
+    """Search again on the tensor with gaps that are filled in, from the best start and others."""
+    small, s = state.done["imputed"], job.settings
+    if small is None:
+        return
+    first, W = Search() if state.here is None else state.here, state.done["search"].result
+    limits: dict[str, Any] = {"n_init": s.n_init, "max_iter": s.max_iter, "n_relax": N_RELAX[job.atom_rank > 1]}
+    for here in search(small, W, W.n_atoms, job.modes, job.find_on(small), job.rng, first, **limits):
+        yield here, progress("search", here.n_done, s.n_init, here.result.loss, small.squared_norm)
+
+
 def polish_stage(job: Job, state: State) -> Iterator[Step]:
     """Polish the best start on the full data, and replace atoms that died."""
     found, limit, data = state.done["search"], job.settings.max_iter, job.data
@@ -145,9 +164,11 @@ def polish_stage(job: Job, state: State) -> Iterator[Step]:
 
 def observed_stage(job: Job, state: State) -> Iterator[Step]:
     """Search further over the observed entries, from the best start."""
-    found, data, s = state.done["search"], job.data, job.settings
+    found, data, s = state.done.get("again") or state.done["search"], job.data, job.settings
     if found is None:
         return
+    if "again" in state.done and state.here is None:
+        cast(ObservedLazyTensor, data).ask_with_update(state.done["pursuit"].W.matrices)  # for `path_stage`
     steps = search_observed(
         data, found.best, job.modes, job.find_on(data), job.rng, state.here, n_init=s.n_init, max_iter=s.max_iter
     )
@@ -182,7 +203,8 @@ def last_stage(job: Job, state: State) -> Iterator[Step]:
     found, data = reached(job, state), job.data
     if found is None:
         return
-    if state.here is None and "path" not in state.done and state.done["core"] is not None and job.atom_rank == 1:
+    remember(data, found)
+    if state.here is None and "path" not in state.done and state.done["core"] is not None:
         ask_for_end(data, by_size(found.to_decomposition()), state.done["pursuit"])
     first, limit = LastSearch(found) if state.here is None else state.here, job.settings.max_iter
     for here in last_search(data, first, job.modes, partial(augmented_search, job, state), max_iter=limit):
@@ -217,5 +239,7 @@ def ridge_stage(job: Job, state: State) -> Iterator[Step]:
     best = not_worse(data, found, to_improve(state, state.done["path"]), max_iter=s.max_iter)
     variance = noise_variance(data, best) if s.sigma is None else s.sigma**2
     first = begin(best) if state.here is None else state.here
-    for here in polish_sweeps(data, first, max_iter=min(s.max_iter, N_RIDGE), tol=RIDGE_SETTLED, variance=variance):
+    remember(data, first.W)
+    limit = 1 if is_swept_in_a_pass(data, len(best.owner)) else min(s.max_iter, N_RIDGE)  # more change next to nothing
+    for here in polish_sweeps(data, first, max_iter=limit, tol=RIDGE_SETTLED, variance=variance):
         yield here, progress("ridge", here.n_done, None, here.W.loss, data.squared_norm)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.fit.atom_search import best_boolean
-from boolcp.fit.polish import polish, polish_sweeps
+from boolcp.fit.polish import PLENTY, is_swept_in_a_pass, polish, polish_sweeps
 from boolcp.fit.pursuit import Find, add_greedy
 from boolcp.fit.relax import Sweeps, begin, last, pencil_start, random_factors, relax_core, relax_sweeps
 from boolcp.result.atoms import BooleanCP
@@ -16,7 +16,6 @@ from boolcp.storage.protocol import Storage
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
 EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
-PLENTY = 100  # observed entries for each free parameter that make traps rare
 FEW = 10  # observed entries for each free parameter below which three times as many starts are run
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
 SMALL_GAIN = 0.05  # gain of a sweep of a relaxation, in units of the noise variance, that ends it
@@ -202,7 +201,8 @@ def next_phase(
     share = data.n_observed / (len(start.owner) * sum(data.shape))
     if here.phase == "first":
         best = revive(data, reached, find)
-        phase = "over" if best.loss <= EXACT * data.squared_norm else "least"
+        is_over = best.loss <= EXACT * data.squared_norm or is_swept_in_a_pass(data, len(start.owner))
+        phase = "over" if is_over else "least"
         return replace(here, search=Search(0, best, 1), phase=phase, sweeps=begin(best))
     if here.phase == "least":
         n_tries = min(n_init, 2) if share >= PLENTY else n_init if share >= FEW else 3 * n_init

@@ -1,6 +1,6 @@
 """A tensor that is not in memory: every answer is the sum, or the join, of those of its slabs, in one pass."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -12,11 +12,12 @@ from boolcp.memory import check_memory, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage import questions
 from boolcp.storage.dense import Contracted, DenseTensor, Difference
+from boolcp.storage.equations import Equations
 from boolcp.storage.protocol import CompleteStorage, Decide, Factors, LazyStorage, ObservedStorage, Storage, Tensor
 from boolcp.storage.sketch import compress_in_passes, first_questions, is_sketched, random_block, width
 from boolcp.storage.slabs import SPLIT, Answer, Question, View, part_of, run_pass
 from boolcp.storage.sources import Source
-from boolcp.storage.tucker import compress, first_gram, is_compressible
+from boolcp.storage.tucker import TuckerTensor, compress, first_gram, is_compressible
 
 ROWS_PER_ATOM = 8  # rows of a slab for each atom, if that is not too many; not tuned
 MAX_BLOCKS = 4  # how much larger than usual a slab may be for that; not tuned
@@ -268,6 +269,10 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
 
     def __init__(self, source: Source, facts: Facts, limit: int) -> None:
         super().__init__(source, facts, limit, View("observed"))
+        self._equations: list[Equations] = []  # of the last pass that brought those of all modes
+        self._pending: list[Factors] = []  # factors for which the next such pass brings equations
+        self._grams_of: BooleanCP | None = None  # Gram matrices of its residuals are known
+        self._residual_grams: dict[tuple[int, bytes], list[np.ndarray]] = {}  # by mode and weights
 
     @property
     def n_observed(self) -> int:
@@ -289,11 +294,60 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
 
     def normal_equations(self, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return H (d_n, K, K) and P (d_n, K): row i of the factor that fits best solves H_i a = p_i."""
+        for known in self._equations:
+            if (found := known.of(factors, mode)) is not None:
+                return found
         cut = self.direction()
         others = [None if n == cut else A for n, A in enumerate(factors)]
         sums, rows = self._pass(cut, questions.ask_equations, (cut, mode, others), (factors[cut],))
         H, P = rows if mode == cut else sums
         return H, P
+
+    def ask_with_update(self, factors: Factors) -> None:
+        """Let the next pass of `update` bring the equations of mode 0 for further factors."""
+        self._pending = [*self._pending, factors]
+
+    def known_near(self, factors: Factors) -> Equations | None:
+        """Return the equations that the last pass of `update` ended with, if these are its factors."""
+        return next((known for known in self._equations if known.is_for(factors)), None)
+
+    def update(self, factors: Factors, decide: Callable[..., np.ndarray]) -> list[np.ndarray]:
+        """Return the factors with that of the mode of the cut decided slab by slab, by decide(H, P, current=rows).
+
+        The pass brings the normal equations of all modes for the factors that it returns.
+        """
+        cut, groups = self.direction(), [[np.asarray(A) for A in each] for each in self._pending]
+        others = [None if n == cut else A for n, A in enumerate(factors)]
+        pending = [[None if n == cut else A for n, A in enumerate(each)] for each in groups]
+        along = (factors[cut], *(each[cut] for each in groups))
+        sums, rows = self._pass(cut, questions.ask_update_observed, (cut, others, decide, pending), along)
+        A, H, P, *joined = rows
+        blocks, grams, more = sums[0], list(sums[1 : self.ndim]), list(sums[self.ndim :])
+        found = [A if n == cut else np.array(B) for n, B in enumerate(factors)]
+        contracted = Contracted(blocks, cut)
+        grams.insert(cut, H)
+        products = {n: P if n == cut else np.asarray(contracted.mttkrp(found, n), float) for n in range(self.ndim)}
+        size = np.prod(self.shape, dtype=float)
+        shares = [self.n_observed_along(n) * d / size for n, d in enumerate(self.shape)]
+        kept = [known for known in self._equations if known.contracted is None]
+        self._equations = [Equations(found, dict(enumerate(grams)), products, shares, contracted), *kept]
+        parts = iter(joined if cut == 0 else more)
+        self._equations += [Equations(each, {0: next(parts)}, {0: next(parts)}, shares) for each in groups]
+        self._pending = []
+        return found
+
+    def imputed(self, W: BooleanCP, bases: Sequence[np.ndarray]) -> TuckerTensor:
+        """Return the complete tensor W + (X - W) / share on given bases, with the share of observed entries.
+
+        Where entries are missing at random it is X in the mean, with less noise than zeros leave the closer W is to X.
+        """
+        cut, scale = self.direction(), np.prod(self.shape, dtype=float) / self.n_observed
+        view = View("imputed", float(scale), W)
+        others = {n: None if n == cut else np.asarray(U, dtype=self.dtype) for n, U in enumerate(bases)}
+        tensor = LazyTensor(self.source, replace(self.facts, grams={}, sketches={}), self.limit, view)
+        along = (np.asarray(bases[cut], dtype=self.dtype),)
+        core, norm = tensor._pass(cut, questions.ask_imputed_core, (cut, others), along)[0]
+        return TuckerTensor(DenseTensor(np.ascontiguousarray(core)), list(bases), float(norm))
 
     def has_gram(self, mode: int) -> bool:
         """Return True if the Gram matrix of a residual along a mode can be computed within the limit."""
@@ -301,11 +355,32 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
 
     def residual_grams(self, W: BooleanCP, weights: np.ndarray, mode: int) -> Iterator[np.ndarray]:
         """Yield R_n R_n' of R = X - sum_k c_k M_k for each row c of `weights`, as many in one pass as fit in memory."""
-        cut = self.direction(avoid=mode)
-        step = max(1, int(self.limit // (32 * (n_threads() + SPLIT) * self.shape[mode] ** 2)))
+        key, step, cut = (mode, weights.tobytes()), self._n_grams(mode), self.direction(avoid=mode)
+        if self._grams_of is W and key in self._residual_grams:
+            yield from self._residual_grams.pop(key)
+            return
         for start in range(0, len(weights), step):
-            constants = (cut, mode, W, weights[start : start + step])
+            constants = (cut, W, {mode: weights[start : start + step]})
             yield from self._pass(cut, questions.ask_residual_grams, constants, (np.arange(self.shape[cut]),))[0]
+
+    def _n_grams(self, mode: int) -> int:
+        """Return how many Gram matrices of a mode one pass may bring."""
+        return max(1, int(self.limit // (32 * (n_threads() + SPLIT) * self.shape[mode] ** 2)))
+
+    def ask_residual_grams(self, W: BooleanCP, weights: Mapping[int, np.ndarray]) -> None:
+        """Compute the Gram matrices of residuals along several modes, those that can share a pass in one."""
+        cuts: dict[int, dict[int, np.ndarray]] = {}
+        for mode, rows in weights.items():
+            cuts.setdefault(self.direction(avoid=mode), {})[mode] = rows
+        self._grams_of, self._residual_grams = W, {}
+        for cut, group in cuts.items():
+            if len(group) < 2 or sum(len(rows) / self._n_grams(mode) for mode, rows in group.items()) > 1:
+                continue
+            grams = iter(
+                self._pass(cut, questions.ask_residual_grams, (cut, W, group), (np.arange(self.shape[cut]),))[0]
+            )
+            for mode, rows in group.items():
+                self._residual_grams[mode, rows.tobytes()] = [next(grams) for _ in rows]
 
     def residual(self, W: BooleanCP) -> SlabTensor:
         """Return the lazy tensor of X - W on the observed entries."""
@@ -432,9 +507,8 @@ def check_fit(
         "the tensor compressed along its shorter modes": item * short,
         "Gram matrices": 8 * n_copies * float(sum(sizes[n] ** 2 for n in wanted)),
     }
-    if is_complete:
-        needs["the tensor contracted with a factor"] = n_copies * n_atoms * others * item
-    else:
+    needs["the tensor contracted with a factor"] = n_copies * n_atoms * others * item
+    if not is_complete:
         needs["normal equations of the rows"] = 16 * float(sizes.max()) * n_atoms**2
     needs |= more or {}
     advice = "Ask for fewer atoms (n_atoms), raise max_memory, or use a machine or a cluster with more memory."

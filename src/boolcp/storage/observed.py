@@ -61,11 +61,15 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
         """Return H (d_n, K, K) and P (d_n, K): row i of the factor that fits best solves H_i a = p_i."""
         with enough_threads(self._array):
             P = np.asarray(self.mttkrp(factors, mode), dtype=float)
-            if self.n_observed >= FEW_MISSING * self._mask.size:
-                H = contractions.gram_product(factors, mode) - self._missing.normal_equations(factors, mode)[0]
-                H[self.n_observed_along(mode) == 0] = 0  # only rounding errors are left in such rows
-                return H, P
-            return self._row_grams(factors, mode), P
+            return self.row_grams(factors, mode), P
+
+    def row_grams(self, factors: Factors, mode: int) -> np.ndarray:
+        """Return H (d_n, K, K) of the normal equations."""
+        if self.n_observed < FEW_MISSING * self._mask.size:
+            return self._row_grams(factors, mode)
+        H = contractions.gram_product(factors, mode) - self._missing.normal_equations(factors, mode)[0]
+        H[self.n_observed_along(mode) == 0] = 0  # only rounding errors are left in such rows
+        return H
 
     @cached_property
     def _missing(self) -> "ListedTensor":

@@ -33,6 +33,7 @@ residual_column_grams(..)         the same with R_n'R_n
 reduced(mode, U)                  the storage of X contracted with the columns of U along one mode
 describe()                        what identifies the data in a checkpoint, ready for JSON
 n_passes, ask_ahead(groups)       passes made over data on disk (0 in memory), and one that serves several questions
+ask_residual_grams(W, weights)    the same for the Gram matrices of residuals along several modes
 is_compressed, core               X = core x_n U_n; X itself if it is not compressed
 is_weighted                       whether entries count differently in the loss
 left_out                          |X|^2 - |core|^2, what the compression left out
@@ -48,7 +49,7 @@ A storage names the protocol that it satisfies as its base, and inherits the ans
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -194,6 +195,10 @@ class Storage(Tensor, Protocol):
 
     def ask_ahead(self, groups: Sequence[Factors]) -> None:
         """Announce groups of factors whose MTTKRP will be asked: complete data serves all of them in one pass."""
+        return None
+
+    def ask_residual_grams(self, W: BooleanCP, weights: Mapping[int, np.ndarray]) -> None:
+        """Announce the Gram matrices of residuals that will be asked, by mode: one pass may serve several modes."""
         return None
 
     @property

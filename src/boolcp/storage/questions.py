@@ -62,11 +62,11 @@ def ask_column_gram(data: Storage, rows: Rows, mode: int) -> Parts:
     return [data.column_gram(mode)], []
 
 
-def ask_residual_grams(data: Storage, rows: Rows, cut: int, mode: int, W: BooleanCP, weights: np.ndarray) -> Parts:
-    """Return the share of a slab in the Gram matrices of residuals, one for each row of weights."""
+def ask_residual_grams(data: Storage, rows: Rows, cut: int, W: BooleanCP, weights: Mapping[int, np.ndarray]) -> Parts:
+    """Return the share of a slab in the Gram matrices of residuals by mode, one for each row of its weights."""
     own = slice(int(rows[0][0]), int(rows[0][-1]) + 1)
     part = part_of(W, tuple(own if n == cut else slice(None) for n in range(data.ndim)))
-    return [data.residual(replace(part, weights=row)).gram(mode) for row in weights], []
+    return [data.residual(replace(part, weights=c)).gram(mode) for mode, group in weights.items() for c in group], []
 
 
 def ask_norm(data: Storage, rows: Rows) -> Parts:
@@ -138,6 +138,39 @@ def ask_update(data: Storage, rows: Rows, mode: int, factors: Sequence[np.ndarra
     """Return the new rows, and the slab contracted with them."""
     A = decide(np.asarray(data.mttkrp(with_rows(factors, mode, rows[0]), mode), dtype=float), current=rows[0])
     return [np.ascontiguousarray(data.contract(mode, A))], [A]
+
+
+def ask_update_observed(
+    data: MaskedTensor,
+    rows: Rows,
+    cut: int,
+    factors: Sequence[np.ndarray | None],
+    decide: Decide,
+    groups: Sequence[Sequence[np.ndarray | None]],
+) -> Parts:
+    """Return X contracted with the new rows and H of the other modes for them; the new rows, and H and P of the cut.
+
+    H and P of mode 0 for further groups of factors follow.
+    """
+    H, P = data.normal_equations(with_rows(factors, cut, rows[0]), cut)
+    A = decide(H, P, current=rows[0])
+    whole = with_rows(factors, cut, A)
+    grams = [data.row_grams(whole, n) for n in range(data.ndim) if n != cut]
+    more = [
+        part
+        for group, own in zip(groups, rows[1:], strict=True)
+        for part in data.normal_equations(with_rows(group, cut, own), 0)
+    ]
+    sums = [np.ascontiguousarray(data.contract(cut, A)), *grams]
+    return (sums, [A, H, P, *more]) if cut == 0 else ([*sums, *more], [A, H, P])
+
+
+def ask_imputed_core(data: Storage, rows: Rows, cut: int, bases: Mapping[int, np.ndarray]) -> Parts:
+    """Return the share of a slab in the tensor contracted with bases of all modes, and in its squared norm."""
+    norm = data.squared_norm
+    for n in sorted(bases, reverse=True):
+        data = data.reduced(n, rows[0] if n == cut else bases[n])
+    return [data.to_array(), norm], []
 
 
 def ask_entries(data: Storage, rows: Rows, cut: int) -> Parts:

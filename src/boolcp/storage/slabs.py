@@ -26,8 +26,9 @@ class View:
     """What a slab is turned into before it is asked: a storage in memory, and one derived from it.
 
     `kind` is "complete" (as it is read) or, for arrays with NaN, "observed" (NaN is missing), "zeros" (NaN is zero),
-    "mask" (ones at the observed entries), "residual" (X - W there) or "restricted" (W there). The entries
-    are multiplied by `scale`, and contracted with each (mode, U) of `bases`.
+    "mask" (ones at the observed entries), "residual" (X - W there), "restricted" (W there) or "imputed" (W everywhere
+    and scale (X - W) at the observed entries). The entries are multiplied by `scale`, and contracted with each
+    (mode, U) of `bases`.
     """
 
     kind: str = "complete"
@@ -38,7 +39,7 @@ class View:
     def open(self, block: np.ndarray, mode: int, rows: slice) -> Storage:
         """Return the storage of a slab with the given rows along `mode`."""
         data: Storage = self._open(block, mode, rows)
-        if self.scale != 1.0:
+        if self.scale != 1.0 and self.kind != "imputed":
             data = DenseTensor(data.to_array() * data.dtype.type(self.scale))
         for n, U in self.bases:
             data = data.reduced(n, U)
@@ -55,6 +56,10 @@ class View:
         if self.W is None:
             return data
         W = part_of(self.W, tuple(rows if n == mode else slice(None) for n in range(block.ndim)))
+        if self.kind == "imputed":
+            filled = data.residual(W).to_array() * data.dtype.type(self.scale)
+            filled += W.to_tensor().astype(data.dtype, copy=False)
+            return DenseTensor(filled)
         return data.residual(W) if self.kind == "residual" else data.restrict(W)
 
 
