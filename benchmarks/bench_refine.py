@@ -19,6 +19,7 @@ from boolcp.result.columns import to_columns
 from boolcp.storage import DenseTensor
 
 COMMAND = "python benchmarks/bench_refine.py"
+SMALL_SEED = 70000  # of the small tensors, not used in development
 CP_STARTS = 10  # as many as BMP tries at most
 BATTERY = {
     "150^3, 15 atoms, p = 0.1": ((150, 150, 150), 15, {"p": 0.1}),
@@ -142,6 +143,48 @@ def battery(n_seeds):
     return f"{table(head, rows)}\n\n{summary} {listed}"
 
 
+def small_tensor(kind, rng):
+    """Return a tensor of three modes of sizes 2 to 8: noise, integers, bools, or one Boolean atom with noise."""
+    shape = tuple(rng.integers(2, 9, 3))
+    if kind == "noise":
+        return rng.standard_normal(shape)
+    if kind == "integers":
+        return rng.integers(-3, 4, shape).astype(float)
+    if kind == "bools":
+        return (rng.random(shape) < 0.5).astype(float)
+    return make_boolean_cp(shape, 2, noise=0.5, random_state=int(rng.integers(2**31))).X
+
+
+def best_gain(X):
+    """Return the largest decrease of the squared loss by one rank-one atom: all bits, leading singular values."""
+    gains = [0.0]
+    for mode in range(3):
+        rows = np.moveaxis(X, mode, 0)
+        codes = np.arange(1, 2 ** len(rows))[:, None] >> np.arange(len(rows)) & 1
+        sums = np.tensordot(codes.astype(float), rows, 1)
+        norms = np.linalg.norm(sums, ord=2, axis=(1, 2))
+        gains.append(float(np.max(norms**2 / codes.sum(axis=1))))
+    return max(gains)
+
+
+def brute(n_tensors):
+    """Return how often a fit of one rank-one atom is the best of all atoms."""
+    rows, n_total, n_best = [], 0, 0
+    for at, kind in enumerate(("noise", "integers", "bools", "Boolean atoms with noise")):
+        rng, short = np.random.default_rng([SMALL_SEED, at]), []
+        for seed in range(n_tensors):
+            X = small_tensor(kind, rng)
+            W = BMP(1, atom_rank=1, background=None, random_state=seed).fit(X).decomposition_
+            gain = np.sum(X**2) - np.sum((X - W.to_tensor()) ** 2)
+            short.append(1 - gain / max(best_gain(X), 1e-300))
+        n_missed = int(np.sum(np.array(short) > 1e-7))
+        n_total, n_best = n_total + n_tensors, n_best + n_tensors - n_missed
+        rows.append([kind, n_tensors, n_tensors - n_missed, f"{max(0.0, *short):.1e}"])
+        print(rows[-1], flush=True)
+    head = ["tensors", "number", "best of all atoms found", "largest shortfall of the explained part"]
+    return f"{table(head, rows)}\n\nThe global optimum in {n_best} of {n_total} ({100 * n_best / n_total:.1f} %)."
+
+
 def times():
     """Return processor times with one thread beside those of TensorLy and of the three Gram matrices."""
     rows = []
@@ -208,6 +251,7 @@ PARTS = {
     "time": ("Processor time of a refined fit, one thread", lambda options: [times()]),
     "synthetic": ("Syn0, Syn1, Syn2 at the true number of atoms", lambda options: [synthetic(options.seeds)]),
     "battery": ("Harder cases", lambda options: [battery(options.battery_seeds)]),
+    "brute": ("One atom against all atoms, sizes 2 to 8", lambda options: [brute(options.small_tensors)]),
     "growth": ("Growth with size and number of atoms", lambda options: [peak_memory(), scaling()]),
 }
 
@@ -217,6 +261,7 @@ def main():
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="parts to run, all by default")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--battery-seeds", type=int, default=5)
+    parser.add_argument("--small-tensors", type=int, default=100, help="of each kind")
     options = parser.parse_args()
     for part in options.parts or PARTS:
         title, run = PARTS[part]
