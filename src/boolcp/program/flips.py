@@ -12,6 +12,7 @@ from boolcp.program.grams import MAX_FLIP_COST, Array, Bits, Gram, Quadratic, as
 LARGE = 500  # rows beyond which crossings continue while they gain; by bench_maxcut.py
 MIN_CLIMBS = 8  # climbs that tell whether a large matrix is easy: where half agreed (18 cases), none was below the best
 MAX_ROUNDS = 4  # largest multiple of `n_rounds`; by bench_maxcut.py
+SHAKEN = 0.1  # share of flipped bits; by bench_maxcut.py with the seeds 778 and 779
 DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 
 
@@ -115,7 +116,7 @@ def recombine(
 ) -> list[Found]:
     """Return the best of the pool after tabu searches from each and from crossings of random pairs.
 
-    There are `n_rounds` of them. For a large C they end after that many in a row without improvement, or MAX_ROUNDS
+    For a large C every second search starts from the best with some bits flipped instead. There are `n_rounds` of them. For a large C they end after that many in a row without improvement, or MAX_ROUNDS
     times as many.
     """
     pool = local_search(C, np.array([z for _, z in pool[:8]]), is_ratio, n_idle=n_idle // 3)
@@ -124,6 +125,8 @@ def recombine(
     while len(pool) > 1 and n_left and n_done < n_most:
         i, j = rng.choice(len(pool), size=2, replace=False)
         child = np.where(rng.random(len(C)) < 0.5, pool[i].z, pool[j].z)
+        if is_large(C) and n_done % 2:  # crossings alone end where all parents agree
+            child = pool[0].z ^ (rng.random(len(C)) < SHAKEN)
         pool = merge(pool, local_search(C, child[None], is_ratio, n_idle=n_idle))[:8]
         n_done, n_left = n_done + 1, n_rounds if pool[0].value > best else n_left - 1
         best = pool[0].value

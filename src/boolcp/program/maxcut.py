@@ -222,7 +222,8 @@ def search(
     is_over = is_proved or effort == "quick" or (effort == "default" and is_easy(C, climbed))
     if not is_over:
         n_rounds, n_idle = (30, 5 * len(C)) if effort == "thorough" else (12, min(len(C), 1000))
-        n_idle *= 2 if effort == "default" and is_large(C) else 1
+        if effort == "default" and is_large(C):
+            n_rounds, n_idle = 24, 2 * n_idle  # by bench_maxcut.py
         pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle)
     z = best_of(pool)
     if certify and is_ratio and proof != "eigenvalue":
