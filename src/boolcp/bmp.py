@@ -80,10 +80,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
     refine : bool
         Correct all factors after the pursuit (relax, round, polish), not only the weights.
-    n_init : int
+    n_init : int, optional
         Maximum number of starts of the refinement. It ends early when two independent starts lead to the same loss
-        and none to a lower one; from ``n_init=15`` on, when one in five does. The maximum is three times as large if
-        fewer than 10 entries are observed for each free parameter.
+        and none to a lower one; from ``n_init=15`` on, when one in five does. None means 10, or 30 if fewer than 10
+        entries are observed for each free parameter.
     max_iter : int
         Maximum number of sweeps of a polish.
     sigma : float, optional
@@ -152,7 +152,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         nonnegative: bool | Sequence[int | str] = False,
         criterion: str = "normalized",
         refine: bool = True,
-        n_init: int = 10,
+        n_init: int | None = None,
         max_iter: int = 50,
         sigma: float | None = None,
         compression: bool = True,
@@ -557,7 +557,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError("Losses and nonnegative parts take no background: set background=None.")
         checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
         checks.check_number(self.tol, "tol")
-        checks.check_integer(self.n_init, "n_init", 1)
+        if self.n_init is not None:
+            checks.check_integer(self.n_init, "n_init", 1)
         checks.check_integer(self.max_iter, "max_iter", 1)
         if self.sigma is not None:
             checks.check_number(self.sigma, "sigma")

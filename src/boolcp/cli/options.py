@@ -55,8 +55,9 @@ class ModelOptions:
     ] = "normalized"
     refine: Annotated[bool, typer.Option(help="Correct all factors after the pursuit.", rich_help_panel=MODEL)] = True
     n_init: Annotated[
-        int, option("--n-init", text="Maximal number of starts of the refinement.", panel=MODEL, show_default=True)
-    ] = 10
+        int | None,
+        option("--n-init", text="Maximal number of starts (10, or 30 for few data).", panel=MODEL),
+    ] = None
     max_memory: Annotated[
         str | None, option("--max-memory", text="Memory for data read from disk in slabs, e.g. 3GB.", panel=MODEL)
     ] = None

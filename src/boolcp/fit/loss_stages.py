@@ -40,8 +40,8 @@ def loss_stage(job: Job, state: State) -> Iterator[Step]:
         return
     problem, begun_with = loss_problem(job, state), Search() if state.here is None else state.here
     null = losses.null_value(problem)
-    for here in losses.search(problem, first, s.n_atoms, job.modes, job.rng, begun_with, n_init=s.n_init):
-        yield here, progress("loss", here.n_done, s.n_init, losses.deviance_of(problem, here.result), null)
+    for here in losses.search(problem, first, s.n_atoms, job.modes, job.rng, begun_with, n_init=s.n_starts):
+        yield here, progress("loss", here.n_done, s.n_starts, losses.deviance_of(problem, here.result), null)
 
 
 def finish_loss(job: Job, state: State) -> Iterator[Step]:

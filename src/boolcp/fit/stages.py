@@ -126,10 +126,10 @@ def search_stage(job: Job, state: State) -> Iterator[Step]:
     if start is None:
         return
     first, s = Search() if state.here is None else state.here, job.settings
-    limits: dict[str, Any] = {"n_init": s.n_init, "max_iter": s.max_iter, "n_relax": N_RELAX[job.atom_rank > 1]}
+    limits: dict[str, Any] = {"n_init": s.n_starts, "max_iter": s.max_iter, "n_relax": N_RELAX[job.atom_rank > 1]}
     W = to_columns(start)
     for here in search(small, W, W.n_atoms, job.modes, job.find_on(small), job.rng, first, **limits):
-        yield here, progress("search", here.n_done, s.n_init, here.result.loss, small.squared_norm)
+        yield here, progress("search", here.n_done, s.n_starts, here.result.loss, small.squared_norm)
 
 
 def imputed_stage(job: Job, state: State) -> Iterator[Step]:
@@ -186,7 +186,7 @@ def fewer_stage(job: Job, state: State) -> Iterator[Step]:
         return
     exact = max(EXACT * data.squared_norm, all_of_it.best.loss)
     small, first = small_of(job, state), 1 if state.here is None else state.here[0] + 1
-    limits: dict[str, Any] = {"n_init": s.n_init, "max_iter": s.max_iter}
+    limits: dict[str, Any] = {"n_init": s.n_starts, "max_iter": s.max_iter}
     is_enough = state.here is not None and state.here[1] is not None
     for W in state.done["path"].path[first:-1] if not is_enough else ():
         starts = search(small, to_columns(W), W.n_atoms, job.modes, job.find_on(small), job.rng, Search(), **limits)
@@ -224,7 +224,7 @@ def augmented_search(job: Job, state: State, W: Columns) -> Columns:
     *_, pursuit = boolean_matching_pursuit(large, n_atoms, job.modes, job.rng, tol=job.tol, certify=False)
     if pursuit.n_atoms < n_atoms:
         return W
-    limits: dict[str, Any] = {"n_init": min(job.settings.n_init, N_AUGMENTED), "max_iter": job.settings.max_iter}
+    limits: dict[str, Any] = {"n_init": min(job.settings.n_starts, N_AUGMENTED), "max_iter": job.settings.max_iter}
     start, find = to_columns(pursuit.W), job.find_on(large)
     found = last(search(large, start, n_atoms, job.modes, find, job.rng, Search(), **limits), Search()).result
     return exchange_atoms(large, found, job.modes, max_iter=job.settings.max_iter) if job.data.n_passes else found

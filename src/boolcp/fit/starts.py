@@ -10,6 +10,7 @@ from boolcp.fit.atom_search import best_boolean
 from boolcp.fit.polish import PLENTY, is_swept_in_a_pass, polish, polish_sweeps
 from boolcp.fit.pursuit import Find, add_greedy
 from boolcp.fit.relax import Sweeps, begin, last, pencil_start, random_factors, relax_core, relax_sweeps
+from boolcp.fit.state import N_STARTS
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.protocol import Storage
@@ -159,7 +160,7 @@ def search_observed(
     rng: np.random.Generator,
     here: ObservedSearch | None,
     *,
-    n_init: int,
+    n_init: int | None,
     max_iter: int,
 ) -> Iterator[ObservedSearch]:
     """Yield the best columns over the observed entries, from `start` and from what it lacks, sweep by sweep.
@@ -194,7 +195,7 @@ def next_phase(
     find: Find,
     rng: np.random.Generator,
     here: ObservedSearch,
-    n_init: int,
+    n_init: int | None,
 ) -> ObservedSearch:
     """Return the search at the beginning of its next phase."""
     reached = here.sweeps.result
@@ -205,7 +206,8 @@ def next_phase(
         phase = "over" if is_over else "least"
         return replace(here, search=Search(0, best, 1), phase=phase, sweeps=begin(best))
     if here.phase == "least":
-        n_tries = min(n_init, 2) if share >= PLENTY else n_init if share >= FEW else 3 * n_init
+        n_most = n_init if n_init is not None else N_STARTS if share >= FEW else 3 * N_STARTS
+        n_tries = min(n_most, 2) if share >= PLENTY else n_most
         here = replace(here, least=reached.loss, n_tries=n_tries)
         is_enough = share >= PLENTY and is_free(data, here.best, here.least)
         return replace(here, phase="over") if is_enough else next_candidate(data, start, rng, here)

@@ -116,8 +116,8 @@ def recombine(
 ) -> list[Found]:
     """Return the best of the pool after tabu searches from each and from crossings of random pairs.
 
-    For a large C every second search starts from the best with some bits flipped instead. There are `n_rounds` of them. For a large C they end after that many in a row without improvement, or MAX_ROUNDS
-    times as many.
+    There are `n_rounds` of them. For a large C they end after that many in a row without improvement, or MAX_ROUNDS
+    times as many, and every second one starts from the best with some bits flipped.
     """
     pool = local_search(C, np.array([z for _, z in pool[:8]]), is_ratio, n_idle=n_idle // 3)
     n_most = n_rounds * (MAX_ROUNDS if is_large(C) else 1)
