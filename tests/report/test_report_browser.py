@@ -22,7 +22,7 @@ MINUS = "\N{MINUS SIGN}"
 EVIL = "<script>alert(1)</script>"
 # what Plotly would read in a text: tags, entities, templates
 MARKUP = ("<b>bold</b>", '<a href="javascript:alert(2)">link</a>', "a<br>b", "x<sup>2</sup>", "&lt;i&gt;", "%{x}")
-PATIENCE = 20_000  # milliseconds until a wait fails; the machine may be busy
+PATIENCE = 120_000  # milliseconds until a wait fails; the machine may be busy
 
 
 @pytest.fixture(scope="module")

@@ -145,9 +145,9 @@ def again_stage(job: Job, state: State) -> Iterator[Step]:
     if small is None:
         return
     first, W = Search() if state.here is None else state.here, state.done["search"].result
-    limits: dict[str, Any] = {"n_init": s.n_init, "max_iter": s.max_iter, "n_relax": N_RELAX[job.atom_rank > 1]}
+    limits: dict[str, Any] = {"n_init": s.n_starts, "max_iter": s.max_iter, "n_relax": N_RELAX[job.atom_rank > 1]}
     for here in search(small, W, W.n_atoms, job.modes, job.find_on(small), job.rng, first, **limits):
-        yield here, progress("search", here.n_done, s.n_init, here.result.loss, small.squared_norm)
+        yield here, progress("search", here.n_done, s.n_starts, here.result.loss, small.squared_norm)
 
 
 def polish_stage(job: Job, state: State) -> Iterator[Step]:
