@@ -149,10 +149,11 @@ def classes(path):
 
 
 def members(nodes):
-    """Return the names of the methods of classes, and of what they set on themselves."""
+    """Return the names of the methods of classes, of what they set on themselves, and of what they state."""
     parts = [part for node in nodes for part in ast.walk(node)]
     own = [part for part in parts if isinstance(part, ast.Attribute) and ast.unparse(part.value) == "self"]
-    return {part.attr for part in own} | {part.name for part in parts if isinstance(part, ast.FunctionDef)}
+    stated = {part.target.id for node in nodes for part in node.body if isinstance(part, ast.AnnAssign)}
+    return {part.attr for part in own} | {part.name for part in parts if isinstance(part, ast.FunctionDef)} | stated
 
 
 CLASSES = [node for path in sorted((ROOT / "storage").glob("*.py")) for node in classes(path)]
@@ -195,6 +196,7 @@ def test_nobody_asks_what_kind_a_storage_is(module):
         "type(data) is LazyTensor",
         "data._array",
         "getattr(data, 'core', None)",
+        "getattr(data, 'limit', 0)",
     ],
 )
 def test_the_reader_of_peeks_finds_them(code):

@@ -38,9 +38,9 @@ from boolcp.threads import one_thread
 # parameters that may change between a fit and the one that continues it with warm_start
 FREE = {"n_atoms", "n_init", "max_iter", "certify", "compression", "random_state", "verbose", "max_memory"}
 AUTO = "auto"
-N_NOISE = 2  # fits by which the noise of slices is estimated
-NOISE_FLOOR = 1e-3  # variance of a slice at least, relative to their mean, of which weights are estimated
-SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none
+N_NOISE = 2  # fits by which the noise of slices is estimated; not tuned
+NOISE_FLOOR = 1e-3  # variance of a slice at least, relative to their mean, of which weights are estimated; not tuned
+SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none: rounding
 
 Callback = Callable[[Progress], Any]
 Weights = ArrayLike | Mapping[int | str, ArrayLike] | str | int

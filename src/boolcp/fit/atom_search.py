@@ -18,10 +18,11 @@ from boolcp.storage.long import is_long
 from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import leading_basis
 
-MAX_ALTERNATIONS = 30
+MAX_ALTERNATIONS = 30  # they settle after a few; a bound on the work, not tuned
 MAX_BITS = 8  # entries of a mode up to which all bits are tried; not tuned
 N_KEPT = (32, 8, 4)  # of these, after each round; not tuned
-MANY = 400  # entries of a mode of a compressed tensor above which its program is solved in the coordinates of its basis
+# entries of a mode of a compressed tensor above which its program is solved in the coordinates of its basis; not tuned
+MANY = 400
 
 Real = (
     tuple[np.ndarray, ...] | np.ndarray

@@ -9,6 +9,7 @@ from boolcp.storage import DenseTensor, make_storage
 from boolcp.storage.long import is_long, n_columns
 from boolcp.storage.protocol import Storage, Tensor
 
+# limits of the work, by reasoning; not tuned
 N_FILLS = 20  # rounds of filling in missing entries and shrinking
 N_TRIALS = 5  # of them, where unfoldings are compared
 FILLED = 1e-3  # relative change of the background that ends them

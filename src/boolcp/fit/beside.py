@@ -26,6 +26,8 @@ from boolcp.storage import DenseTensor
 from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import leading_basis
 
+# rules of thumb, set while looking at the recordings of benchmarks/bench_default.py with other noise seeds; limits of
+# the polish by reasoning
 ALWAYS_ON = 0.9  # share of ones from which an atom is a baseline
 CANCELING = -0.5  # cosine of two atoms below which they cancel
 SETTLED = 1e-4  # fall of the loss, relative to it, that ends a polish

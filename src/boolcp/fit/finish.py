@@ -14,7 +14,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.protocol import Storage
 
-UNSEEN = 1e-12  # share of |M|^2 over the observed entries that counts as none
+UNSEEN = 1e-12  # share of |M|^2 over the observed entries that counts as none: rounding
 
 
 def not_worse(data: Storage, solution: Columns, W: BooleanCP, *, max_iter: int) -> Columns:

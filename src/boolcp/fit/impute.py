@@ -14,7 +14,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.storage import DenseTensor
 from boolcp.storage.protocol import Storage
 
-MAX_ROUNDS = 20
+MAX_ROUNDS = 20  # a bound on the work, not tuned
 SETTLED = 1e-4  # relative fall of the loss in a round that ends the rounds; not tuned
 
 

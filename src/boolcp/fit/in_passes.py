@@ -38,8 +38,7 @@ def block_bytes(shape: tuple[int, ...], n_atoms: int) -> float:
 
 def has_room_for_blocks(data: Storage, settings: Settings) -> bool:
     """Return True if blocks may be tried on complete data that are read in passes: on their core, within the memory."""
-    limit = getattr(data, "limit", 0) if data.n_passes else 0
-    return data.is_complete and block_bytes(data.shape, settings.n_atoms) <= limit
+    return data.is_complete and block_bytes(data.shape, settings.n_atoms) <= data.limit
 
 
 def left_over(small: Storage, W: BooleanCP) -> float:

@@ -16,7 +16,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.storage.protocol import Storage
 
 CANCELING = -0.5  # cosine of two atoms below which they cancel; not tuned
-MAX_MOVES = 10
+MAX_MOVES = 10  # a bound on the work, not tuned
 
 
 def simplify(data: Storage, W: BooleanCP, sigma: float, *, tol: float) -> BooleanCP:

@@ -41,7 +41,7 @@ from boolcp.storage import complete_tensor
 from boolcp.storage.lazy import ObservedLazyTensor
 from boolcp.storage.tucker import augmented
 
-N_AUGMENTED = 3  # starts on an augmented core at most
+N_AUGMENTED = 3  # starts on an augmented core at most; not tuned
 N_RIDGE = 20  # largest number of sweeps with a ridge over the observed entries; not tuned
 RIDGE_SETTLED = 1e-4  # relative fall of the loss that ends them; not tuned
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)

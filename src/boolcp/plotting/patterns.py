@@ -7,7 +7,7 @@ import numpy as np
 
 from boolcp.result.atoms import BooleanCP
 
-MAX_SWEEPS = 200
+MAX_SWEEPS = 200  # a bound on the work, not tuned
 
 
 def real_columns(W: BooleanCP, k: int) -> Any:

@@ -43,7 +43,7 @@ inner_residual(W)                 X - W as far as the bases span it
 ================================  ====================================================================================
 
 Complete data also answers `update` (`CompleteStorage`). Data with missing entries answers `observed`, `restrict` and
-`filled` (`ObservedStorage`). A tensor that is not in memory has a `source`, a `limit` and `wanted` (`LazyStorage`).
+`filled` (`ObservedStorage`). A tensor that is not in memory has a `source` and `wanted` (`LazyStorage`).
 
 A storage names the protocol that it satisfies as its base, and inherits the answers that hold for most storages.
 """
@@ -139,6 +139,7 @@ class Storage(Tensor, Protocol):
 
     is_compressed: bool = False
     is_weighted: bool = False
+    limit: int = 0  # bytes of memory that may be used if it is not in memory
 
     @property
     def n_observed(self) -> int:
@@ -300,5 +301,4 @@ class LazyStorage(Storage, Protocol):
     """What a tensor that is not in memory has in addition. Each question costs a pass, unless its answer is known."""
 
     source: "Source"
-    limit: int  # bytes of memory that may be used
     wanted: tuple[int, ...]  # modes whose Gram matrices the next suitable pass brings along
