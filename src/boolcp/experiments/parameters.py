@@ -156,6 +156,7 @@ def draw(table: Any) -> Any:
                 if len(part) and not (x == "n_atoms" and method == SHRINKAGE):
                     ax.plot(part[x], part["rmse"], label=method, **look)
             ax.set(xscale="log", xlabel=label if n == len(names) - 1 else None)
+            ax.xaxis.set_minor_formatter("")  # labels of an axis within two decades would overlap
         line[0].set_title(f"{group}: {condition}")
         line[0].set_ylabel("denoising RMSE (s.d.)")
     _style.letter(axes)
