@@ -58,5 +58,7 @@ def draw(table: Any) -> Any:
         areas = rows["area"].fillna("").to_numpy()
         plot_electrodes(rows[["x", "y"]], areas=areas, pairs=pairs, legend=False, size=16, ax=ax)
         ax.set_title(TITLES.get(name, name))
+    for ax, name in zip(axes[0], "ab", strict=False):  # maps have no frame
+        ax.set_title(name, loc="left", weight="bold", fontsize=9)
     _style.legend_below(canvas, axes, 4)
     return canvas
