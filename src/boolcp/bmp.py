@@ -18,7 +18,8 @@ from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
 from boolcp.fit.finish import find_undetermined
 from boolcp.fit.in_passes import open_lazy
 from boolcp.fit.job import Job
-from boolcp.fit.losses import Loss, Problem, solve_rows
+from boolcp.fit.loss_sweeps import solve_rows
+from boolcp.fit.losses import Loss, Problem
 from boolcp.fit.paths import estimates
 from boolcp.fit.plan import make_plan, run
 from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State

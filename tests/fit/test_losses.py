@@ -7,7 +7,7 @@ import pytest
 import boolcp
 from boolcp import BMP, decompose
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit import losses
+from boolcp.fit import loss_sweeps, losses
 from boolcp.fit._loss_kernels import decide_nonnegative
 from boolcp.metrics import hamming_error, rmse
 from boolcp.result.atoms import Atom, BooleanCP
@@ -92,9 +92,9 @@ def test_rows_of_the_kernel_have_the_loss_and_its_gradient(name, rng):
     weights = rng.random(SHAPE) + 0.1
     problem, truth = make_problem(name, mask=rng.random(SHAPE) < 0.8, weights=weights)
     factors = [np.array(A) + 0.05 * rng.random(A.shape) for A in to_columns(truth).matrices]
-    start = losses.Step(problem, factors, 1)
+    start = loss_sweeps.Step(problem, factors, 1)
     F, G, H = start.quadratics()
-    indices, values, counts = problem.entries
+    indices, (values, counts) = problem.indices, problem.entries
 
     def value(A):
         m = np.prod([B[indices[:, n]] for n, B in enumerate([factors[0], A, factors[2]])], axis=0).sum(axis=1)
@@ -107,7 +107,7 @@ def test_rows_of_the_kernel_have_the_loss_and_its_gradient(name, rng):
     assert np.sum(G * direction) == pytest.approx(slope, rel=1e-3)
     assert (np.linalg.eigvalsh(H) > -1e-8).all()
     bits = (factors[1] > np.median(factors[1])).astype(float)
-    rises = losses.Step(problem, [factors[0], bits, factors[2]], 1).rises(bits, np.array([0, 1]))
+    rises = loss_sweeps.Step(problem, [factors[0], bits, factors[2]], 1).rises(np.array([0, 1]))
     flipped = bits.copy()
     flipped[3, 1] = 1 - flipped[3, 1]
     assert rises[3, 1] == pytest.approx(value(flipped) - value(bits))
@@ -123,7 +123,7 @@ def test_the_loss_never_rises_and_the_end_is_a_minimum(name, kind, rng):
     factors[0][:, 0], factors[1][:, 1] = rng.random(14) < 0.5, rng.random(12) < 0.5
     W, before = to_columns(truth).with_matrices(factors), np.inf
     for _ in range(60):
-        W, _ = losses.sweep(problem, W)
+        W, _ = loss_sweeps.sweep(problem, W)
         assert W.loss <= before + 1e-9 * abs(before if np.isfinite(before) else 1.0)
         before = W.loss
     if not W.is_dead().any():
@@ -142,7 +142,7 @@ def gradient_of_rows(problem, W, mode):
     if problem.loss.name == "squared":
         H, P = problem.data.normal_equations(W.matrices, mode)
         return W.matrices[mode] @ H - P if H.ndim == 2 else np.einsum("ik,ikl->il", W.matrices[mode], H) - P
-    return losses.Step(problem, W.matrices, mode).quadratics()[1]
+    return loss_sweeps.Step(problem, W.matrices, mode).quadratics()[1]
 
 
 @pytest.mark.parametrize("name", LOSSES)

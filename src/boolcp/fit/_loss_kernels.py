@@ -37,15 +37,19 @@ def entry_terms(kind: int, scale: float, x: float, m: float) -> tuple[float, flo
             return 0.5 * away * away, away, 1.0
         return scale * (size - 0.5 * scale), scale * np.sign(away), scale / size
     if kind == POISSON:
+        if x == 0.0:
+            return 0.0, 0.0, 0.0
         value, slope, curve = log_terms(m, scale)
         return x * value, x * slope, x * curve
-    value, slope, curve = log_terms(m, scale)
-    other, other_slope, other_curve = log_terms(1.0 - m, scale)
-    value, slope, curve = (
-        x * value + (1.0 - x) * other,
-        x * slope - (1.0 - x) * other_slope,
-        x * curve + (1.0 - x) * other_curve,
-    )
+    value, slope, curve = 0.0, 0.0, 0.0
+    if x > 0.0:
+        value, slope, curve = log_terms(m, scale)
+        value, slope, curve = x * value, x * slope, x * curve
+    if x < 1.0:
+        other, other_slope, other_curve = log_terms(1.0 - m, scale)
+        value += (1.0 - x) * other
+        slope -= (1.0 - x) * other_slope
+        curve += (1.0 - x) * other_curve
     if m > 1.0:  # no probability: a steep parabola
         value += 0.5 * (m - 1.0) ** 2 / scale**2
         slope += (m - 1.0) / scale**2
@@ -54,51 +58,56 @@ def entry_terms(kind: int, scale: float, x: float, m: float) -> tuple[float, flo
 
 
 @njit(cache=True, fastmath=True)
-def product_of_rows(indices: Ints, e: int, stacked: Floats, mode: int, product: Floats) -> None:
-    """Write the product over the other modes n of row indices[e, n] of stacked[n] to `product` (K,)."""
-    K = len(product)
-    for k in range(K):
-        product[k] = 1.0
-    for n in range(indices.shape[1]):
-        if n != mode:
-            for k in range(K):
-                product[k] *= stacked[n, indices[e, n], k]
+def total_loss(kind: int, scale: float, values: Floats, weights: Floats, means: Floats) -> float:
+    """Return the loss of all entries."""
+    total = 0.0
+    for e in range(len(values)):
+        total += weights[e] * entry_terms(kind, scale, values[e], means[e])[0]
+        if kind == POISSON:
+            total += weights[e] * means[e]
+    return total
+
+
+# The entries of a tensor are sorted by row of one mode, those of row i from starts[i] on. B holds the products of the
+# other factors at each of them, (n, K), or those that all rows of a complete tensor share.
+
+
+@njit(cache=True, fastmath=True)
+def mean_of(A: Floats, i: int, B: Floats, e: int) -> float:
+    """Return the inner product of row i of A and row e of B, the mean of an entry."""
+    total = 0.0
+    for k in range(A.shape[1]):
+        total += A[i, k] * B[e, k]
+    return total
 
 
 @njit(cache=True, fastmath=True)
 def row_quadratics(
     kind: int,
     scale: float,
-    indices: Ints,
     values: Floats,
     weights: Floats,
     starts: Ints,
-    stacked: Floats,
-    mode: int,
+    B: Floats,
     A: Floats,
     F: Floats,
     G: Floats,
     H: Floats,
 ) -> None:
-    """Write loss F (d,), gradient G (d, K) and curvature H (d, K, K) of each row of A; entries are sorted by row."""
+    """Write loss F (d,), gradient G (d, K) and curvature H (d, K, K) of each row of A."""
     d, K = A.shape
-    product = np.empty(K)
+    F[:], G[:], H[:] = 0.0, 0.0, 0.0
     for i in range(d):
-        F[i] = 0.0
-        G[i] = 0.0
-        H[i] = 0.0
+        first = starts[i] if len(B) < len(values) else 0
         for e in range(starts[i], starts[i + 1]):
-            product_of_rows(indices, e, stacked, mode, product)
-            m = 0.0
-            for k in range(K):
-                m += A[i, k] * product[k]
-            value, slope, curve = entry_terms(kind, scale, values[e], m)
+            at = e - first
+            value, slope, curve = entry_terms(kind, scale, values[e], mean_of(A, i, B, at))
             F[i] += weights[e] * value
             for k in range(K):
-                G[i, k] += weights[e] * slope * product[k]
-                half = weights[e] * curve * product[k]
+                G[i, k] += weights[e] * slope * B[at, k]
+                half = weights[e] * curve * B[at, k]
                 for l in range(k + 1):
-                    H[i, k, l] += half * product[l]
+                    H[i, k, l] += half * B[at, l]
         for k in range(K):
             for l in range(k):
                 H[i, l, k] = H[i, k, l]
@@ -108,61 +117,47 @@ def row_quadratics(
 def row_losses(
     kind: int,
     scale: float,
-    indices: Ints,
     values: Floats,
     weights: Floats,
     starts: Ints,
-    stacked: Floats,
-    mode: int,
+    B: Floats,
     A: Floats,
     wanted: Bools,
     F: Floats,
 ) -> None:
     """Write the loss of each wanted row of A to F (d,)."""
-    d, K = A.shape
-    product = np.empty(K)
-    for i in range(d):
+    for i in range(len(A)):
         if not wanted[i]:
             continue
         F[i] = 0.0
+        first = starts[i] if len(B) < len(values) else 0
         for e in range(starts[i], starts[i + 1]):
-            product_of_rows(indices, e, stacked, mode, product)
-            m = 0.0
-            for k in range(K):
-                m += A[i, k] * product[k]
-            F[i] += weights[e] * entry_terms(kind, scale, values[e], m)[0]
+            F[i] += weights[e] * entry_terms(kind, scale, values[e], mean_of(A, i, B, e - first))[0]
 
 
 @njit(cache=True, fastmath=True)
 def flip_losses(
     kind: int,
     scale: float,
-    indices: Ints,
     values: Floats,
     weights: Floats,
     starts: Ints,
-    stacked: Floats,
-    mode: int,
+    B: Floats,
     A: Floats,
     bits: Ints,
     rise: Floats,
 ) -> None:
-    """Write the rise of the loss when one of the columns `bits` (B,) is flipped in each row to `rise` (d, B)."""
-    d, K = A.shape
-    product = np.empty(K)
-    for i in range(d):
-        rise[i] = 0.0
+    """Write the rise of the loss when one of the columns `bits` of A is flipped in each row to `rise` (d, bits)."""
+    rise[:] = 0.0
+    for i in range(len(A)):
+        first = starts[i] if len(B) < len(values) else 0
         for e in range(starts[i], starts[i + 1]):
-            product_of_rows(indices, e, stacked, mode, product)
-            m = 0.0
-            for k in range(K):
-                m += A[i, k] * product[k]
+            m = mean_of(A, i, B, e - first)
             value = entry_terms(kind, scale, values[e], m)[0]
-            for b in range(len(bits)):
-                k = bits[b]
-                if product[k] != 0.0:
-                    other = m + (1.0 - 2.0 * A[i, k]) * product[k]
-                    rise[i, b] += weights[e] * (entry_terms(kind, scale, values[e], other)[0] - value)
+            for j in range(len(bits)):
+                step = (1.0 - 2.0 * A[i, bits[j]]) * B[e - first, bits[j]]
+                if step != 0.0:
+                    rise[i, j] += weights[e] * (entry_terms(kind, scale, values[e], m + step)[0] - value)
 
 
 @njit(cache=True)

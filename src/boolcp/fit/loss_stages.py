@@ -3,11 +3,8 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from boolcp.fit import certify, losses
-from boolcp.fit.finish import (
-    by_size,
-    with_data,
-)
+from boolcp.fit import certify, loss_search, loss_sweeps, losses
+from boolcp.fit.finish import by_size, with_data
 from boolcp.fit.job import Job, Step
 from boolcp.fit.margins import judge_bits
 from boolcp.fit.starts import Search
@@ -21,16 +18,15 @@ def squares_stage(job: Job, state: State, *, refit: Callable[..., tuple[Pursuit,
     s = job.settings
     rank = 1 if s.atom_rank == "auto" else s.atom_rank
     inner = replace(s, loss="squared", nonnegative=(), atom_rank=rank, background=None, certify=False)
-    data = losses.without_artifacts(job.data, s.loss)
+    data = losses.Problem(job.data, losses.Loss(), ()).without_artifacts() if s.loss == "huber" else job.data
     found = refit(job, data, inner)
     yield found, progress("squares", 1, 1, data.residual(found[1]).squared_norm, data.squared_norm)
 
 
 def loss_problem(job: Job, state: State) -> losses.Problem:
     """Return the data with the loss that the parameters ask for, its scale that of the fit of squares."""
-    indices, values, _ = job.data.entries()
-    loss = losses.make_loss(job.settings.loss, values, state.done["pursuit"][1].at(indices))
-    return losses.Problem(job.data, loss, job.settings.nonnegative)
+    problem = losses.Problem(job.data, losses.Loss(), job.settings.nonnegative)
+    return problem.under(job.settings.loss, state.done["pursuit"][1])
 
 
 def loss_stage(job: Job, state: State) -> Iterator[Step]:
@@ -40,7 +36,7 @@ def loss_stage(job: Job, state: State) -> Iterator[Step]:
         return
     problem, begun_with = loss_problem(job, state), Search() if state.here is None else state.here
     null = losses.null_value(problem)
-    for here in losses.search(problem, first, s.n_atoms, job.modes, job.rng, begun_with, n_init=s.n_starts):
+    for here in loss_search.search(problem, first, s.n_atoms, job.modes, job.rng, begun_with, n_init=s.n_starts):
         yield here, progress("loss", here.n_done, s.n_starts, losses.deviance_of(problem, here.result), null)
 
 
@@ -55,7 +51,7 @@ def finish_loss(job: Job, state: State) -> Iterator[Step]:
     n_agree, n_rivals = (found.n_agree, len(found.rivals)) if found is not None and found.n_done > 1 else (0, 0)
     if job.settings.loss != "squared" and W.n_atoms:
         W = losses.judged(problem, W)
-        trust = losses.judge_bits(problem, W)
+        trust = loss_sweeps.judge_bits(problem, W)
     else:
         trust = judge_bits(job.data, W)
         if job.settings.certify and W.n_atoms:
@@ -66,11 +62,10 @@ def finish_loss(job: Job, state: State) -> Iterator[Step]:
 def loss_path(job: Job) -> tuple[BooleanCP, ...]:
     """Return the estimates with 0, 1, .. atoms under a loss, each with its deviance."""
     data, s = job.data, job.settings
-    indices, values, _ = losses.without_artifacts(data, s.loss).entries()
-    problem = losses.Problem(data, losses.make_loss(s.loss, values), s.nonnegative)
-    *_, first = (None, *losses.pursue(problem, s.n_atoms, job.modes, job.rng))
+    problem = losses.Problem(data, losses.Loss(), s.nonnegative).under(s.loss, BooleanCP(data.shape))
+    *_, first = (None, *loss_search.pursue(problem, s.n_atoms, job.modes, job.rng))
     if s.loss == "huber" and first is not None:  # again, with the scale of what is left
-        problem = replace(problem, loss=losses.make_loss(s.loss, data.entries()[1], first.at(indices)))
-    found = losses.pursue(problem, s.n_atoms, job.modes, job.rng)
+        problem = problem.under(s.loss, first)
+    found = loss_search.pursue(problem, s.n_atoms, job.modes, job.rng)
     path = (BooleanCP(data.shape), *found)
     return path if s.loss == "squared" else tuple(losses.judged(problem, W) for W in path)

@@ -58,11 +58,10 @@ def listed_or_masked(
     indices: np.ndarray, values: np.ndarray, shape: Sequence[int], weights: np.ndarray | None = None
 ) -> DenseTensor | MaskedTensor | ListedTensor:
     """Return the storage of a list of observed entries; a list that is not sparse becomes an array."""
-    size = np.prod(shape, dtype=float)
     if weights is not None:
         known = weights > 0
         indices, values, weights = indices[known], values[known], weights[known]
-    if len(values) < SPARSE * size:
+    if is_sparse(len(values), shape):
         return ListedTensor(indices, values, tuple(shape), weights)
     X, observed = np.zeros(shape, dtype=values.dtype), np.zeros(shape, dtype=bool)
     X[tuple(indices.T)], observed[tuple(indices.T)] = values, True
@@ -71,6 +70,11 @@ def listed_or_masked(
     all_weights = np.zeros(shape)
     all_weights[tuple(indices.T)] = weights
     return make_storage(X, None, all_weights)
+
+
+def is_sparse(n_observed: int, shape: Sequence[int]) -> bool:
+    """Return True if so few entries are observed that they are listed."""
+    return n_observed < SPARSE * float(np.prod(shape, dtype=float))
 
 
 def complete_tensor(data: Any, rank: int, is_compressed: bool = True) -> Storage:

@@ -1,0 +1,204 @@
+"""The search under a loss: atoms by its gradient, several starts, exchanged atoms."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from boolcp.fit import margins
+from boolcp.fit.atom_search import greedy_atom_search
+from boolcp.fit.loss_sweeps import flip_rises, improve, relax
+from boolcp.fit.losses import Problem, null_value
+from boolcp.fit.starts import SAME_LOSS, Search, round_columns
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.columns import Columns, to_columns
+from boolcp.storage.protocol import Storage
+
+# chosen on seeds that benchmarks/bench_losses.py does not use
+MIN_DOUBTED = 5  # starts where bits are in doubt
+CERTAIN = 20.0  # rise of the deviance, in units of the noise variance, from which no bit is in doubt
+N_SHORT = 10  # sweeps after an atom was added
+N_EXCHANGES = 2  # rounds of exchanged atoms
+N_TURNS = 3  # rounds over the factors of a new atom with nonnegative parts
+NO_DIFFERENCE = 0.05  # difference of two losses, in units of the noise variance, that says nothing
+SAME = 1e-6  # difference of two losses, relative to that without atoms, that counts as none
+
+
+def add_atom(problem: Problem, W: BooleanCP, modes: tuple[int, ...], rng: np.random.Generator) -> BooleanCP | None:
+    """Return W with the atom of steepest descent of the loss, sized by a search along it; None if none descends."""
+    slope = problem.gradient(W)
+    found = greedy_atom_search(slope, modes, rng, atom_rank=1, certify=False)
+    if found is None:
+        return None
+    one = to_columns(BooleanCP(W.shape, (found.atom,), [1.0]))
+    atom = oriented(one, problem.nonnegative)
+    for _ in range(N_TURNS if problem.nonnegative else 0):
+        atom = turned(slope, atom, problem.nonnegative)
+    M = atom.to_decomposition()
+    if M.n_atoms == 0:
+        return None
+    values, weights = problem.entries
+    base, unit = problem.means(W), problem.means(replace(M, weights=np.ones(1)))
+    first = found.descent / found.atom.n_ones  # the best for squares
+    if problem.loss.name in ("poisson", "bernoulli"):
+        first = float(np.mean(values) / max(np.mean(unit), 1e-300))  # of the mean of the data
+    sizes = first * 4.0 ** np.arange(-4, 4)
+    losses = [float(weights @ problem.loss.terms(values, base + size * unit)[0]) for size in sizes]
+    best = int(np.argmin(losses))
+    if not losses[best] < float(weights @ problem.loss.terms(values, base)[0]):
+        return None
+    return BooleanCP(W.shape, (*W.atoms, M.atoms[0]), np.append(W.weights, sizes[best]))
+
+
+def oriented(W: Columns, nonnegative: tuple[int, ...]) -> Columns:
+    """Return the columns with signs that make those along the nonnegative modes as positive as can be, cut at zero."""
+    factors = [A.copy() for A in W.matrices]
+    for n in nonnegative:
+        others = [m for m in range(len(factors)) if m not in nonnegative] or [m for m in nonnegative if m != n]
+        for r, own in enumerate(W.column_mode):
+            total = np.sum(factors[n][:, r] * np.abs(factors[n][:, r]))
+            free = [m for m in others if m != own]
+            if own != n and total < 0 and free:
+                factors[n][:, r] *= -1
+                factors[free[0]][:, r] *= -1
+    for n in nonnegative:
+        factors[n] = np.where(W.column_mode == n, factors[n], np.maximum(factors[n], 0))
+    return W.with_matrices(factors)
+
+
+def turned(slope: Storage, atom: Columns, nonnegative: tuple[int, ...]) -> Columns:
+    """Return one atom of rank one after each factor in turn was made the best for <slope, atom>, bits and real ones."""
+    factors = [A.copy() for A in atom.matrices]
+    for mode in range(len(factors)):
+        p = np.asarray(slope.mttkrp(factors, mode), dtype=float)[:, 0]
+        if mode == atom.boolean_mode[0]:
+            order = np.argsort(-p, kind="stable")
+            sums = np.cumsum(p[order])
+            n_ones = 1 + int(np.argmax(sums / np.sqrt(np.arange(1, len(p) + 1))))
+            p = np.zeros(len(p))
+            p[order[:n_ones]] = 1.0
+        elif mode in nonnegative:
+            p = np.maximum(p, 0)
+        size = np.linalg.norm(p)
+        if size > 0:
+            factors[mode] = (p if mode == atom.boolean_mode[0] else p / size)[:, None]
+    return atom.with_matrices(factors)
+
+
+def pursue(problem: Problem, n_atoms: int, modes: tuple[int, ...], rng: np.random.Generator) -> Iterator[BooleanCP]:
+    """Yield estimates with 1, 2, .. atoms: the atom of steepest descent added, then all factors improved."""
+    W = BooleanCP(problem.data.shape)
+    while W.n_atoms < n_atoms and (longer := add_atom(problem, W, modes, rng)) is not None:
+        candidates = [improve(problem, to_columns(longer), N_SHORT)]
+        relaxed = relax(problem, to_columns(longer), N_SHORT)
+        candidates.append(improve(problem, rounded(problem, relaxed, modes), N_SHORT))
+        best = min(candidates, key=lambda each: each.loss).to_decomposition()
+        if best.n_atoms <= W.n_atoms:
+            return
+        W = best
+        yield W
+
+
+def search(
+    problem: Problem,
+    first: BooleanCP,
+    n_atoms: int,
+    modes: tuple[int, ...],
+    rng: np.random.Generator,
+    here: Search,
+    *,
+    n_init: int,
+) -> Iterator[Search]:
+    """Yield the best of several starts under the loss, one start more each time, atoms exchanged in the end.
+
+    The starts are the fit of squares `first`, the same relaxed and rounded, the pursuit by the gradient of the loss,
+    and random factors that are relaxed and rounded. It ends when two agree and no bit is in doubt, or two of more
+    starts agree; where bits are in doubt, atoms are exchanged in the end.
+    """
+    agree = max(SAME * abs(null_value(problem)), NO_DIFFERENCE * problem.variance) / SAME_LOSS  # for |X|^2
+    is_over = is_enough(here, here.best is not None and is_certain(problem, here.result))
+    while here.n_done < n_init and not is_over:
+        start = make_start(problem, first, n_atoms, modes, rng, here.n_done)
+        here = here.compare(revived(problem, improve(problem, start), modes, rng), agree)
+        is_sure = (here.n_agree >= 2 or here.n_done == n_init) and is_certain(problem, here.result)
+        is_over = here.n_done == n_init or is_enough(here, is_sure)
+        if is_over and not is_sure:
+            here = replace(here, best=exchanged(problem, here.result, modes, rng))
+        yield here
+
+
+def is_enough(here: Search, is_sure: bool) -> bool:
+    """Return True if two starts agree, of a few or where no bit is in doubt."""
+    return here.n_agree >= 2 and (here.n_done >= MIN_DOUBTED or is_sure)
+
+
+def is_certain(problem: Problem, W: Columns) -> bool:
+    """Return True if flipping any bit raises the loss so much that none is in doubt."""
+    V = W.to_decomposition()
+    if V.n_atoms < W.n_atoms or W.is_tied:
+        return False
+    if problem.loss.name == "squared":
+        trust = margins.judge_bits(problem.data, V)
+        rises, variance = trust.rise or (), float(trust.sigma or 0.0) ** 2
+    else:
+        rises, variance = flip_rises(problem, V), problem.variance
+    return min((float(each.min()) for each in rises), default=np.inf) > CERTAIN * variance
+
+
+def make_start(
+    problem: Problem, first: BooleanCP, n_atoms: int, modes: tuple[int, ...], rng: np.random.Generator, count: int
+) -> Columns:
+    """Return the start number `count` of a search."""
+    columns = oriented(to_columns(first), problem.nonnegative)
+    if count == 0 and first.n_atoms == n_atoms:
+        return columns
+    if count == 1 and first.n_atoms == n_atoms:
+        return rounded(problem, relax(problem, columns), modes)
+    if count == 2 or columns.is_tied:
+        estimates = list(pursue(problem, n_atoms, modes, rng))
+        return to_columns(estimates[-1]) if estimates else columns
+    size = (max(float(np.mean(np.abs(problem.entries[0]))), 1e-12) / n_atoms) ** (1 / problem.data.ndim)
+    factors = []
+    for n, d in enumerate(problem.data.shape):
+        A = rng.standard_normal((d, n_atoms))
+        factors.append(size * (np.abs(A) if n in problem.nonnegative else A))
+    return rounded(problem, relax(problem, Columns(tuple(factors), np.arange(n_atoms), np.zeros(n_atoms))), modes)
+
+
+def rounded(problem: Problem, W: Columns, modes: tuple[int, ...]) -> Columns:
+    """Return the columns with one factor of each atom rounded to bits."""
+    return oriented(round_columns(W, modes), problem.nonnegative)
+
+
+def revived(problem: Problem, W: Columns, modes: tuple[int, ...], rng: np.random.Generator) -> Columns:
+    """Return the columns with dead atoms replaced by atoms of steepest descent."""
+    for _ in range(W.n_atoms):
+        if not W.is_dead().any():
+            break
+        longer = add_atom(problem, W.to_decomposition(), modes, rng)
+        if longer is None:
+            break
+        n_dead = int(W.is_dead().sum())
+        W = improve(problem, to_columns(longer))
+        if W.is_dead().any() and int(W.is_dead().sum()) >= n_dead:
+            break
+    return W
+
+
+def exchanged(problem: Problem, W: Columns, modes: tuple[int, ...], rng: np.random.Generator) -> Columns:
+    """Return the columns after atoms were taken out one by one and searched for again, as long as the loss falls."""
+    for _ in range(N_EXCHANGES):
+        before = W.loss
+        for k in range(W.n_atoms):
+            if W.n_atoms <= k or W.is_tied:
+                break
+            keep = np.arange(W.n_atoms) != k
+            longer = add_atom(problem, W.to_decomposition(keep=keep), modes, rng)
+            if longer is None or longer.n_atoms < W.n_atoms:
+                continue
+            candidate = improve(problem, to_columns(longer), N_SHORT)
+            if candidate.loss < W.loss - SAME * abs(W.loss):
+                W = improve(problem, candidate)
+        if before - W.loss <= SAME * abs(W.loss):
+            break
+    return W

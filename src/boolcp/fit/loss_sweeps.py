@@ -1,0 +1,235 @@
+"""Steps that lower a loss, or keep nonnegative parts: of one factor, sweeps over all of them, new data.
+
+Row i of the factor of one mode has the loss sum_j w_ij l(x_ij, a_i'b_j), convex in a_i, with b_j the products of the
+other factors. For counts and bits it is replaced by its quadratic form at the present row, with Newton's curvature;
+Huber's loss by squares that majorize it, those of data cut off at the threshold around the present W, or far from the
+end by weights (iteratively reweighted least squares). That is minimized over bits and (nonnegative) real entries, and a
+row of Newton's is taken only if its true loss falls, if need be after a shorter step. So the true loss never rises.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from boolcp.contractions import khatri_rao
+from boolcp.fit import _loss_kernels as kernels
+from boolcp.fit.losses import THRESHOLD, Problem, Rows
+from boolcp.fit.polish import balance_real
+from boolcp.fit.relax import quadratic
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.columns import Columns, to_columns
+from boolcp.result.trust import Trust
+
+STEPS = (1.0, 0.5, 0.25, 0.0625, 0.015625)  # lengths of a step that are tried in turn
+# chosen on seeds that benchmarks/bench_losses.py does not use
+N_RELAX = 30  # sweeps without the Boolean constraint at most
+N_POLISH = 30  # sweeps with it
+SETTLED = 1e-7  # relative fall of the loss by a sweep that ends them, if no bit changed
+RELAXED = 1e-4  # the same without the Boolean constraint
+SMALL = 1e-9  # share of the mean curvature that is added to it
+ROUNDING = 1e-12  # relative fall of the loss of a row that counts as none
+
+
+def update_rows(
+    problem: Problem, factors: Sequence[np.ndarray], mode: int, W: Columns, is_relaxed: bool = False
+) -> tuple[np.ndarray, float]:
+    """Return the factor of one mode after a step by which the loss does not rise, and the loss."""
+    S, boolean = W.ties(mode)
+    boolean = boolean & (not is_relaxed)
+    nonnegative = np.full(len(boolean), mode in problem.nonnegative)
+    if problem.loss.name != "squared":
+        return Step(problem, factors, mode).take(boolean, nonnegative)
+    H, P = problem.data.normal_equations(factors, mode)
+    A, Q, C = factors[mode].copy(), P, H
+    if S is not None:
+        A, Q, C = A @ S / S.sum(axis=0), P @ S, S.T @ H @ S
+    each = np.ascontiguousarray(C if C.ndim == 3 else C[None])
+    kernels.decide_nonnegative(each, np.ascontiguousarray(Q), boolean, nonnegative, A)
+    A = A if S is None else A @ S.T
+    return A, (problem.data.squared_norm - 2 * float(np.sum(P * A)) + quadratic(H, A)) / 2
+
+
+def products(rows: Rows, factors: Sequence[np.ndarray], mode: int) -> np.ndarray:
+    """Return the products of the other factors at the entries of rows, (n, K), or those that all rows share."""
+    others = [n for n in range(len(factors)) if n != mode]
+    if rows.indices is None:
+        return np.ascontiguousarray(khatri_rao([factors[n] for n in others]), dtype=float)
+    B = factors[others[0]][rows.indices[:, others[0]]]
+    for n in others[1:]:
+        B *= factors[n][rows.indices[:, n]]
+    return B
+
+
+class Step:
+    """One step of the factor of one mode under a loss that is not the sum of squares."""
+
+    def __init__(self, problem: Problem, factors: Sequence[np.ndarray], mode: int) -> None:
+        self.A = np.ascontiguousarray(factors[mode], dtype=float)
+        rows = problem.rows[mode]
+        self.linear = self._linear(problem, factors, mode)
+        B = products(rows, factors, mode)
+        self.how = (problem.loss.kind, problem.loss.scale, rows.values, rows.weights, rows.starts, B)
+
+    def _linear(self, problem: Problem, factors: Sequence[np.ndarray], mode: int) -> np.ndarray:
+        """Return the gradient of sum w m for each row, (d, K), the linear part of the loss of counts; else 0."""
+        if problem.loss.name != "poisson":
+            return np.zeros_like(self.A)
+        if problem.data.is_complete:
+            sums = np.prod([A.sum(axis=0) for n, A in enumerate(factors) if n != mode], axis=0)
+            return np.tile(sums, (len(self.A), 1))
+        return np.asarray(problem.data.observed().mttkrp(factors, mode), dtype=float)  # type: ignore[attr-defined]
+
+    def losses(self, A: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        """Return the loss of each wanted row of A, (d,)."""
+        F = np.zeros(len(A))
+        kernels.row_losses(*self.how, np.ascontiguousarray(A), wanted, F)
+        return F + np.sum(self.linear * A, axis=1)
+
+    def quadratics(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return loss F (d,), gradient (d, K) and curvature (d, K, K) of the rows."""
+        d, K = self.A.shape
+        F, G, H = np.empty(d), np.empty((d, K)), np.empty((d, K, K))
+        kernels.row_quadratics(*self.how, self.A, F, G, H)
+        return F + np.sum(self.linear * self.A, axis=1), G + self.linear, H
+
+    def rises(self, bits: np.ndarray) -> np.ndarray:
+        """Return the rise of the loss when one of the columns `bits` is flipped in each row, (d, B)."""
+        rise = np.empty((len(self.A), len(bits)))
+        kernels.flip_losses(*self.how, self.A, bits, rise)
+        return rise + self.linear[:, bits] * (1 - 2 * self.A[:, bits])
+
+    def take(self, boolean: np.ndarray, nonnegative: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return the rows of a step, and their loss.
+
+        They are the minimum of the quadratic form; or, where the true loss is not lower there, a shorter way of the
+        real columns alone.
+        """
+        F, G, H = self.quadratics()
+        size = np.einsum("ikk->i", H)[:, None, None] / H.shape[1]
+        H = H + SMALL * np.maximum(size, np.finfo(float).tiny) * np.eye(H.shape[1])
+        P = np.einsum("ikl,il->ik", H, self.A) - G
+        best, left = self.A.copy(), np.ones(len(F), dtype=bool)
+        if boolean.any():
+            target = self.A.copy()
+            kernels.decide_nonnegative(H, P, boolean, nonnegative, target)
+            self.accept(target, best, F, left)
+        if left.any() and not boolean.all():
+            target = self.A.copy()
+            kernels.decide_nonnegative(H, P, boolean, nonnegative, target, True)
+            left &= np.abs(np.sum(G * (target - self.A), axis=1)) > SMALL * np.abs(F)  # what a step may bring
+            for step in STEPS:
+                self.accept(self.A + step * (target - self.A), best, F, left)
+                if not left.any():
+                    break
+        return best, float(F.sum())
+
+    def accept(self, target: np.ndarray, best: np.ndarray, F: np.ndarray, left: np.ndarray) -> None:
+        """Take the rows of `target` whose loss is below F, which is then theirs; the others are left."""
+        found = self.losses(target, left)
+        is_lower = left & (found < F)
+        best[is_lower], F[is_lower] = target[is_lower], found[is_lower]
+        left[is_lower] = False
+
+
+def flip(problem: Problem, factors: Sequence[np.ndarray], mode: int, bits: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the factor with the one bit of each row flipped that lowers the loss most, if one does, and the fall."""
+    A = np.array(factors[mode], dtype=float)
+    if problem.loss.name == "squared" or not len(bits):
+        return A, 0.0
+    rise = Step(problem, factors, mode).rises(bits)
+    place = np.argmin(rise, axis=1)
+    falls = rise[np.arange(len(A)), place]
+    some = np.flatnonzero(falls < -ROUNDING * (1 + np.abs(rise).max()))
+    A[some, bits[place[some]]] = 1 - A[some, bits[place[some]]]
+    return A, -float(falls[some].sum())
+
+
+def sweep(problem: Problem, W: Columns, is_relaxed: bool = False, is_flipped: bool = True) -> tuple[Columns, bool]:
+    """Decide the factor of each mode once; return the columns with their loss, and whether a bit changed.
+
+    If asked, bits whose flip lowers the loss are flipped in the end.
+    """
+    near, factors, order, loss = problem.near(W), list(W.matrices), list(range(problem.data.ndim)), np.inf
+    for mode in order:
+        factors[mode], loss = update_rows(near, factors, mode, W, is_relaxed)
+        if mode != order[-1]:
+            nowhere = np.full(len(W.owner), -1)
+            balance_real(factors, nowhere if is_relaxed else W.column_mode, mode, order)
+    if near is not problem:
+        loss = problem.value(W.with_matrices(factors))
+    if is_relaxed:
+        return W.with_matrices(factors, loss), False
+    for mode in order if is_flipped else ():
+        factors[mode], fall = flip(problem, factors, mode, np.flatnonzero(W.column_mode == mode))
+        loss -= fall
+    own = [W.column_mode == mode for mode in order]
+    is_same = all(np.array_equal(A[:, at], B[:, at]) for A, B, at in zip(factors, W.matrices, own, strict=True))
+    return W.with_matrices(factors, loss), not is_same
+
+
+def improve(problem: Problem, W: Columns, n_sweeps: int = N_POLISH) -> Columns:
+    """Return the columns after sweeps until no bit changes and the loss hardly falls; it never rises."""
+    before, is_flipped = np.inf, False
+    for _ in range(n_sweeps):
+        W, is_changed = sweep(problem, W, is_flipped=is_flipped)
+        is_settled = before - W.loss <= SETTLED * abs(W.loss) and not is_changed
+        if is_settled and is_flipped:
+            break
+        before, is_flipped = W.loss, is_settled
+    return W
+
+
+def relax(problem: Problem, W: Columns, n_sweeps: int = N_RELAX) -> Columns:
+    """Return the columns after sweeps without the Boolean constraint."""
+    before = np.inf
+    for _ in range(n_sweeps):
+        W, _ = sweep(problem, W, is_relaxed=True)
+        if before - W.loss <= RELAXED * abs(W.loss):
+            break
+        before = W.loss
+    return W
+
+
+def judge_bits(problem: Problem, W: BooleanCP) -> Trust:
+    """Return for each bit the rise of the deviance when it is flipped, in the place of a loss with noise of variance 1.
+
+    A slice is taken to lie where the rise says, so that its share of the size of an atom is the rise over that.
+    """
+    rise = flip_rises(problem, W)
+    sizes = np.maximum(W.weights**2, np.finfo(float).tiny)
+    share = tuple(np.maximum(each, SMALL) / size for each, size in zip(rise, sizes, strict=True))
+    return Trust(rise=rise, share=share, sigma=1.0 if problem.loss.name != "huber" else problem.loss.scale / THRESHOLD)
+
+
+def flip_rises(problem: Problem, W: BooleanCP) -> tuple[np.ndarray, ...]:
+    """Return for each atom the rise of the deviance when a bit is flipped, (d_n,)."""
+    columns, rises = to_columns(W), [np.zeros(0)] * W.n_atoms
+    for mode in sorted(set(W.boolean_mode.tolist())):
+        own = np.flatnonzero(W.boolean_mode == mode)
+        found = 2 * Step(problem, columns.matrices, mode).rises(own)
+        for place, k in enumerate(own):
+            rises[k] = found[:, place]
+    return tuple(rises)
+
+
+def solve_rows(problem: Problem, W: BooleanCP, mode: int, n_steps: int = N_POLISH) -> np.ndarray:
+    """Return the factor (d_n, K) of new data along one mode under a loss: bits where atoms are Boolean, else real."""
+    if W.n_atoms == 0:
+        return np.zeros((problem.data.shape[mode], 0))
+    columns = to_columns(W)
+    factors, own = [np.array(A) for A in columns.matrices], columns.column_mode == mode
+    sizes, other = np.linalg.norm(factors[mode], axis=0), 1 if mode == 0 else 0
+    factors[other] = factors[other] * np.where(own, 1.0, sizes)  # the size of an atom is in its other factors
+    factors[mode] = np.full((problem.data.shape[mode], W.n_atoms), 0.5 / max(problem.data.shape))
+    factors[mode][:, own] = 0.0
+    before = np.inf
+    for _ in range(n_steps):
+        now = replace(columns, matrices=tuple(factors))
+        loss = problem.value(now)
+        if before - loss <= SETTLED * abs(loss):
+            break
+        before = loss
+        factors[mode], _ = update_rows(problem.near(now), factors, mode, now)
+        factors[mode], _ = flip(problem, factors, mode, np.flatnonzero(own))
+    return factors[mode]
