@@ -235,6 +235,20 @@ def test_a_fit_under_a_loss_is_resumed_saved_and_loaded(tmp_path):
     assert whole[[1, 0]].explained() == whole.explained() and whole[[0]].deviance is None
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_warm_start_keeps_the_atoms_it_has(name):
+    X, truth = make_data(name, 1)
+    model = BMP(1, loss=name, nonnegative=name != "huber", atom_rank=1, warm_start=True, random_state=0).fit(X)
+    first = model.decomposition_
+    starts = []
+    model.set_params(n_atoms=2, n_init=1).fit(X, callback=lambda p: starts.append(p.stage))
+    longer = model.decomposition_
+    assert longer.n_atoms == 2 and len(model.path_) == 3 and starts.count("loss") == 1
+    assert hamming_error(longer, truth) == 0
+    problem = losses.Problem(make_storage(X), losses.Loss(name, 1e-3), ())
+    assert problem.value(longer) < problem.value(first)
+
+
 def test_data_that_stay_out_of_memory_are_loaded():
     da = pytest.importorskip("dask.array")
     X, _ = make_data("poisson", 9)

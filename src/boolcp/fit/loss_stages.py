@@ -19,7 +19,8 @@ def squares_stage(job: Job, state: State, *, refit: Callable[..., tuple[Pursuit,
     rank = 1 if s.atom_rank == "auto" else s.atom_rank
     inner = replace(s, loss="squared", nonnegative=(), atom_rank=rank, background=None, certify=False)
     data = losses.Problem(job.data, losses.Loss(), ()).without_artifacts() if s.loss == "huber" else job.data
-    found = refit(job, data, inner)
+    earlier = {name: value for name, value in state.done.items() if name == "earlier"}
+    found = refit(job, data, inner, earlier)
     yield found, progress("squares", 1, 1, data.residual(found[1]).squared_norm, data.squared_norm)
 
 
@@ -35,6 +36,8 @@ def loss_stage(job: Job, state: State) -> Iterator[Step]:
     if first.n_atoms == 0:
         return
     problem, begun_with = loss_problem(job, state), Search() if state.here is None else state.here
+    if "fitted" in state.done:
+        first = loss_search.extended(problem, state.done["fitted"], first.n_atoms, job.modes, job.rng)
     null = losses.null_value(problem)
     for here in loss_search.search(problem, first, s.n_atoms, job.modes, job.rng, begun_with, n_init=s.n_starts):
         yield here, progress("loss", here.n_done, s.n_starts, losses.deviance_of(problem, here.result), null)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from boolcp.fit import certify, in_passes
 from boolcp.fit.background import without
@@ -129,9 +130,10 @@ def run(job: Job, plan: tuple[Stage, ...], state: State, watch: Watch) -> tuple[
     return replace(pursuit, stop_reason="stopped", memory=None) if state.is_cut else replace(pursuit, memory=None), W
 
 
-def refit(job: Job, data: Storage, settings: Settings) -> tuple[Pursuit, BooleanCP]:
-    """Run a fit of other data with other parameters within a stage; nothing of it is saved."""
-    return run(replace(job, data=data, settings=settings), make_plan(data, settings), State(), Watch(job.rng))
+def refit(job: Job, data: Storage, settings: Settings, done: dict[str, Any] | None = None) -> tuple[Pursuit, BooleanCP]:
+    """Run a fit of other data with other parameters within a stage, from what is `done`; nothing of it is saved."""
+    plan, state = make_plan(data, settings), State(done=done or {})
+    return run(replace(job, data=data, settings=settings), plan, state, Watch(job.rng))
 
 
 def finish(job: Job, state: State) -> Iterator[Step]:
