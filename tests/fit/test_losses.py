@@ -7,7 +7,7 @@ import pytest
 import boolcp
 from boolcp import BMP, decompose
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit import loss_sweeps, losses
+from boolcp.fit import loss_search, loss_sweeps, losses
 from boolcp.fit._loss_kernels import decide_nonnegative
 from boolcp.metrics import hamming_error, rmse
 from boolcp.result.atoms import Atom, BooleanCP
@@ -220,6 +220,22 @@ def test_selection_judges_by_the_deviance():
         assert found.n_atoms == 2 and found.measure == "deviance" and "deviance" in found.summary()
 
 
+@pytest.mark.parametrize("name", ["poisson", "bernoulli"])
+def test_atoms_are_assessed_under_their_loss(name):
+    X, _ = make_data(name, 7)
+    W = decompose(X, 2, loss=name, random_state=0)
+    tests = ["stability", "significance"] if name == "poisson" else ["stability"]
+    found = boolcp.assess(X, W, tests=tests, n_runs=1, n_init=2, random_state=0).trust
+    assert (found.stability >= 0.5).all() and found.sigma == 1
+    for rise, fitted in zip(found.rise, W.trust.rise, strict=True):
+        np.testing.assert_allclose(rise, fitted)
+    if name == "poisson":
+        assert (found.p_adjusted < 0.01).all() and "poisson" in found.tested_by
+    else:
+        with pytest.raises(ValueError, match=r'noise="normal" does not describe data .* leave it out'):
+            boolcp.assess(X, W, random_state=0)
+
+
 def test_a_fit_under_a_loss_is_resumed_saved_and_loaded(tmp_path):
     pytest.importorskip("xarray")
     X, _ = make_data("poisson", 8)
@@ -236,17 +252,16 @@ def test_a_fit_under_a_loss_is_resumed_saved_and_loaded(tmp_path):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_warm_start_keeps_the_atoms_it_has(name):
+def test_a_warm_start_begins_with_the_atoms_it_has(name, monkeypatch):
     X, truth = make_data(name, 1)
     model = BMP(1, loss=name, nonnegative=name != "huber", atom_rank=1, warm_start=True, random_state=0).fit(X)
-    first = model.decomposition_
-    starts = []
-    model.set_params(n_atoms=2, n_init=1).fit(X, callback=lambda p: starts.append(p.stage))
-    longer = model.decomposition_
-    assert longer.n_atoms == 2 and len(model.path_) == 3 and starts.count("loss") == 1
+    given, extended = [], loss_search.extended
+    monkeypatch.setattr(loss_search, "extended", lambda *args: given.append(args[:2]) or extended(*args))
+    longer = model.set_params(n_atoms=2).fit(X).decomposition_
+    problem, first = given[0]
+    assert first.n_atoms == 1 and longer.n_atoms == 2 and len(model.path_) == 3
+    assert problem.value(longer) <= problem.value(extended(problem, first, 2, (0, 1, 2), np.random.default_rng(0)))
     assert hamming_error(longer, truth) == 0
-    problem = losses.Problem(make_storage(X), losses.Loss(name, 1e-3), ())
-    assert problem.value(longer) < problem.value(first)
 
 
 def test_data_that_stay_out_of_memory_are_loaded():

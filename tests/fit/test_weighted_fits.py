@@ -11,6 +11,7 @@ from boolcp.fit.transform import design
 from boolcp.metrics import hamming_error, rmse
 from boolcp.result.columns import to_columns
 from boolcp.storage import WeightedTensor, make_storage
+from boolcp.trust.significance import weight_scores
 
 
 @pytest.fixture
@@ -138,6 +139,28 @@ def test_selection_counts_held_out_entries_by_their_weights(uneven):
         even = boolcp.select_n_atoms(X, 1, weights=np.full(X.shape, 3.0), **options)
         plain = boolcp.select_n_atoms(X, 1, **options)
         np.testing.assert_allclose(even.errors, plain.errors)
+
+
+def test_trust_counts_entries_by_their_weights(uneven):
+    X, _, _, sigma = uneven
+    weights = {0: sigma**-2}
+    W = decompose(X, 2, weights=weights, random_state=0)
+    found = boolcp.assess(X, W, weights=weights, n_runs=2, random_state=0).trust
+    assert (found.stability == 1).all() and (found.p_adjusted < 1e-4).all()
+    assert found.sigma == pytest.approx(W.trust.sigma) and found.sigma == pytest.approx(1, abs=0.1)
+    for rise, fitted in zip(found.rise, W.trust.rise, strict=True):
+        np.testing.assert_allclose(rise, fitted, rtol=1e-6)
+
+
+def test_scores_with_weights_are_those_of_weighted_least_squares(uneven):
+    X, _, truth, sigma = uneven
+    weights = np.broadcast_to((sigma**-2)[:, None, None], X.shape)
+    found = weight_scores(X, weights, truth, 1.0)
+    root = np.sqrt(weights).ravel()
+    design = np.stack([atom_tensor(truth, k).ravel() for k in range(2)], axis=1) * root[:, None]
+    best, *_ = np.linalg.lstsq(design, root * X.ravel(), rcond=None)
+    errors = np.sqrt(np.diag(np.linalg.inv(design.T @ design)))
+    np.testing.assert_allclose(found, best / errors * np.sign(truth.weights))
 
 
 def test_a_weighted_fit_is_resumed(tmp_path, uneven):

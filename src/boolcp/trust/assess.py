@@ -5,11 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from boolcp import checks
+from boolcp.fit import loss_sweeps
 from boolcp.fit.background import without
+from boolcp.fit.losses import Loss, Problem
 from boolcp.fit.margins import judge_bits
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.trust import Trust
 from boolcp.storage import make_storage
-from boolcp.trust.repeated_fits import check_reference, read_data
+from boolcp.storage.protocol import Storage
+from boolcp.trust.repeated_fits import check_reference, make_model, read_data, read_weights
 from boolcp.trust.significance import significance
 from boolcp.trust.stability import stability
 
@@ -24,9 +28,10 @@ def assess(
     scheme: str = "halves",
     mode: int | str = -1,
     n_runs: int = 5,
-    noise: str = "normal",
+    noise: str | None = None,
     sigma: float | None = None,
     mask: Any = None,
+    weights: Any = None,
     n_jobs: int = 1,
     random_state: Any = None,
     verbose: int = 0,
@@ -47,9 +52,11 @@ def assess(
     scheme, mode, n_runs
         As in `stability`.
     noise, sigma
-        As in `significance`.
+        As in `significance`; by default "normal", or "poisson" if W was fitted with that loss.
     mask : array-like of bool, optional
         True where X is observed.
+    weights : array-like, dict or str, optional
+        The weights that W was fitted with.
     n_jobs : int
         Number of processes for the fits of `stability`.
     random_state : int, Generator or None
@@ -57,7 +64,7 @@ def assess(
     verbose : int
         1 shows a progress bar, in a terminal.
     **options
-        Parameters of BMP that W was fitted with; the number and rank of its atoms are known.
+        Parameters of BMP that W was fitted with; the number and rank of its atoms and its loss are known.
 
     Returns
     -------
@@ -75,16 +82,26 @@ def assess(
     """
     for test in tests:
         checks.check_choice(test, "tests", TESTS)
-    values, observed, _, _ = read_data(X, mask)
+    values, observed, _, dims = read_data(X, mask)
     check_reference(W, values.shape)
-    trust = judge_bits(without(make_storage(values, observed), W.background), W)
+    weights = read_weights(make_model(W.n_atoms, options, values.shape, dims, W), X, mask, weights, dims)
+    trust = judge(make_storage(values, observed, weights), W)
+    own: dict[str, Any] = {"mask": mask, "weights": weights}
+    noise = noise or ("poisson" if W.deviance is not None and W.deviance.loss == "poisson" else "normal")
     rngs = checks.make_generator(random_state).spawn(2)
     if "significance" in tests:
-        tested = significance(X, reference=W, noise=noise, sigma=sigma, mask=mask, random_state=rngs[0], **options)
+        tested = significance(X, reference=W, noise=noise, sigma=sigma, random_state=rngs[0], **own, **options)
         how = f"data thinning, {noise} noise"
         trust = replace(trust, p_value=tested.p_value, p_adjusted=tested.p_adjusted, tested_by=how)
     if "stability" in tests:
         runs: dict[str, Any] = {"n_runs": n_runs, "n_jobs": n_jobs, "verbose": verbose, "random_state": rngs[1]}
-        found = stability(X, reference=W, scheme=scheme, mode=mode, mask=mask, **runs, **options)
+        found = stability(X, reference=W, scheme=scheme, mode=mode, **own, **runs, **options)
         trust = replace(trust, stability=found.recurrence, stable_over=found.over)
     return replace(W, trust=trust)
+
+
+def judge(data: Storage, W: BooleanCP) -> Trust:
+    """Return what the bits of W rest on, under the loss it was fitted with."""
+    if W.deviance is None:
+        return judge_bits(without(data, W.background), W)
+    return loss_sweeps.judge_bits(Problem(data, Loss(W.deviance.loss, W.deviance.scale), ()), W)

@@ -25,13 +25,15 @@ def make_model(
 ) -> BMP:
     """Return the BMP of all fits, its Boolean modes as indices: the parts of X that it sees have no names.
 
-    Atoms and background of a given decomposition W decide the rank and the background, unless the options do.
+    Atoms, background and loss of a given decomposition W decide the rank, the background and the loss, unless the
+    options do.
     """
     modes = options.get("boolean_modes")
     modes = None if modes is None else checks.check_modes(modes, shape, dims)
     rank: dict[str, Any] = {} if W is None or not W.n_atoms else {"atom_rank": common_rank(W)}
     if W is not None:
         rank |= {"background": None} if W.background is None else {"atom_rank": "auto"}
+    rank |= {} if W is None or W.deviance is None else {"loss": W.deviance.loss}
     return BMP(n_atoms, **({"certify": False} | rank | options | {"boolean_modes": modes}))
 
 
@@ -49,11 +51,24 @@ def check_reference(W: BooleanCP | None, shape: Sequence[int]) -> None:
         raise ValueError(f"W has shape {W.shape}, but X has shape {tuple(shape)}: pass a decomposition of X.")
 
 
-def fit_again(model: BMP, values: np.ndarray, observed: np.ndarray | None, rng: np.random.Generator) -> BooleanCP:
+def read_weights(model: BMP, X: Any, mask: Any, weights: Any, dims: Sequence[str] | None) -> np.ndarray | None:
+    """Return the checked weights of all entries, estimated if they are the name of a mode; None if there are none."""
+    if isinstance(weights, str | int):
+        weights = model.noise_weights(X, weights, mask=mask)
+    return None if weights is None else checks.check_weights(weights, np.shape(read_labels(X)[0]), dims)
+
+
+def fit_again(
+    model: BMP,
+    values: np.ndarray,
+    observed: np.ndarray | None,
+    rng: np.random.Generator,
+    weights: np.ndarray | None = None,
+) -> BooleanCP:
     """Return what the model makes of other data or of another seed; the atoms that are reported are warned of alone."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", checks.DegenerateAtomsWarning)
-        return clone(model).set_params(random_state=rng).fit(values, mask=observed).decomposition_
+        return clone(model).set_params(random_state=rng).fit(values, mask=observed, weights=weights).decomposition_
 
 
 def _fit_part(function: Callable[..., Any], task: tuple[Any, ...]) -> Any:

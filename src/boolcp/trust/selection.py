@@ -13,7 +13,7 @@ from boolcp.bmp import BMP
 from boolcp.checks import BoolcpWarning
 from boolcp.fit.losses import Loss
 from boolcp.result.atoms import BooleanCP
-from boolcp.trust.repeated_fits import make_model, read_data, run_all
+from boolcp.trust.repeated_fits import make_model, read_data, read_weights, run_all
 
 SELECTION_SCHEMES = ("entries", "slabs")
 
@@ -182,10 +182,8 @@ def select_n_atoms(
     observed = np.ones(values.shape, dtype=bool) if found is None else found
     at = checks.check_mode(mode, values.ndim, dims)
     model = make_model(max_atoms, options, values.shape, dims)
-    if isinstance(weights, str | int):
-        weights = model.noise_weights(X, weights, mask=mask)
+    weights = read_weights(model, X, mask, weights, dims)
     if weights is not None:
-        weights = checks.check_weights(weights, values.shape, dims)
         observed = observed & (weights > 0)
     if scheme == "slabs":
         check_slabs(observed, at)

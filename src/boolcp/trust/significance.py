@@ -24,7 +24,7 @@ from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.trust import p_text
 from boolcp.storage import make_storage
 from boolcp.trust.matching import match
-from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data
+from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data, read_weights
 
 NOISES = ("normal", "poisson")
 ALIKE = 0.5  # similarity from which an atom of the part is the same as one of the whole; not tuned
@@ -122,6 +122,7 @@ def significance(
     sigma: float | None = None,
     share: float = 0.8,
     mask: Any = None,
+    weights: Any = None,
     random_state: Any = None,
     **options: Any,
 ) -> Significance:
@@ -147,6 +148,8 @@ def significance(
         Share of the data in the first part: a larger one finds weaker atoms, a smaller one tests them with more power.
     mask : array-like of bool, optional
         True where X is observed.
+    weights : array-like, dict or str, optional
+        As in `BMP.fit`. The variance of normal noise is then sigma^2 over the weight of an entry.
     random_state : int, Generator or None
         Seed.
     **options
@@ -166,20 +169,24 @@ def significance(
     values, observed, labels, dims = read_data(X, mask)
     check_reference(reference, values.shape)
     model = make_model(n_atoms if reference is None else reference.n_atoms, options, values.shape, dims, reference)
+    check_thinned(model.loss, noise)
+    counts = read_weights(model, X, mask, weights, dims)
     rng, *rngs = checks.make_generator(random_state).spawn(3)
     if reference is None:
-        reference = fit_again(model, values, observed, rngs[0])
+        reference = fit_again(model, values, observed, rngs[0], counts)
     if noise == "poisson":
         check_counts(values, observed)
         sigma, (first, second) = np.nan, thin_counts(values, share, rng)
     else:
         if sigma is None:
-            sigma = noise_left(without(make_storage(values, observed), reference.background), reference)
-        first, second = thin_normal(values, float(sigma), share, rng)
-    part = fit_again(model, first, observed, rngs[1])
+            sigma = noise_left(without(make_storage(values, observed, counts), reference.background), reference)
+        level = sigma if counts is None else sigma / np.sqrt(np.where(counts > 0, counts, np.inf))
+        first, second = thin_normal(values, level, share, rng)
+    part = fit_again(model, first, observed, rngs[1], counts)
     if part.background is not None:  # the second part has its share of the same background
         second = second - (1 - share) / share * part.background.to_tensor()
-    scores = weight_scores(second, observed, part, None if noise == "poisson" else (1 - share) * sigma**2)
+    counts = observed if counts is None else counts if observed is None else counts * observed
+    scores = weight_scores(second, counts, part, None if noise == "poisson" else (1 - share) * sigma**2)
     return _judge(replace(reference, labels=labels), part, scores, noise, sigma, share)
 
 
@@ -200,6 +207,14 @@ def _judge(W: BooleanCP, part: BooleanCP, scores: np.ndarray, noise: str, sigma:
     return Significance(W, p_value, p_adjusted, score, alike, p, noise, float(sigma), share)
 
 
+def check_thinned(loss: str, noise: str) -> None:
+    """Raise unless data that were fitted under a loss can be split into independent parts with the given noise."""
+    due = {"squared": NOISES, "poisson": ("poisson",)}.get(loss, ())
+    if noise not in due:
+        advice = f'use noise="{due[0]}"' if due else 'leave it out: boolcp.assess(X, W, tests=["stability"], ..)'
+        raise ValueError(f'noise="{noise}" does not describe data that are fitted with loss="{loss}": {advice}.')
+
+
 def check_counts(values: np.ndarray, observed: np.ndarray | None) -> None:
     """Raise unless all observed entries are counts."""
     known = values if observed is None else values[observed]
@@ -207,7 +222,9 @@ def check_counts(values: np.ndarray, observed: np.ndarray | None) -> None:
         raise ValueError('noise="poisson" is for counts, but X has negative or fractional numbers: use noise="normal".')
 
 
-def thin_normal(X: np.ndarray, sigma: float, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def thin_normal(
+    X: np.ndarray, sigma: float | np.ndarray, share: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
     """Return two independent parts of X = signal + noise: the share e of both, and the rest, with their sum X."""
     first = share * X + np.sqrt(share * (1 - share)) * sigma * rng.standard_normal(X.shape)
     return first, X - first
@@ -221,24 +238,28 @@ def thin_counts(X: np.ndarray, share: float, rng: np.random.Generator) -> tuple[
     return first, X - first
 
 
-def weight_scores(X: np.ndarray, observed: np.ndarray | None, W: BooleanCP, variance: float | None) -> np.ndarray:
+def weight_scores(X: np.ndarray, counts: np.ndarray | None, W: BooleanCP, variance: float | None) -> np.ndarray:
     """Return the weights of the atoms of W in a least-squares fit to independent data over their standard errors, (K,).
 
-    A weight is positive if it has the sign of that in W. Without a variance, X is a tensor of counts, whose
+    Each entry counts as `counts` says: True if it is observed, or its weight. A weight of an atom is positive if it
+    has the sign of that in W. Without a variance, X is a tensor of counts, whose
     variance is their mean, and a constant is fitted with the atoms.
     """
     if not W.n_atoms:
         return np.zeros(0)
     atoms = W.atoms if variance is not None else (*W.atoms, constant_atom(W.shape))
-    X = X if observed is None else np.where(observed, X, 0.0)
+    X = X if counts is None else np.where(counts > 0, X, 0.0) * counts
     G = (
         BooleanCP(W.shape, atoms, np.ones(len(atoms))).inner_products()
-        if observed is None
-        else weighted_gram(atoms, observed)
+        if counts is None
+        else weighted_gram(atoms, counts)
     )
     inverse = np.linalg.pinv(G, rcond=1e-10, hermitian=True)
     weights = inverse @ inner_with_atoms(X, atoms)
-    spread = inverse @ weighted_gram(atoms, X) @ inverse if variance is None else variance * inverse
+    if variance is None:
+        spread = inverse @ weighted_gram(atoms, X if counts is None else X * counts) @ inverse
+    else:
+        spread = variance * inverse
     errors = np.sqrt(np.maximum(spread.diagonal(), np.finfo(float).tiny))
     return (weights / errors)[: W.n_atoms] * np.where(W.weights < 0, -1.0, 1.0)
 

@@ -13,7 +13,7 @@ from boolcp import checks
 from boolcp.bmp import BMP
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.trust.matching import match, take_slices
-from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data, run_all
+from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data, read_weights, run_all
 
 STABILITY_SCHEMES = ("halves", "bootstrap", "seeds")
 
@@ -128,6 +128,7 @@ def stability(
     mode: int | str = -1,
     threshold: float = 0.8,
     mask: Any = None,
+    weights: Any = None,
     n_jobs: int = 1,
     random_state: Any = None,
     verbose: int = 0,
@@ -155,7 +156,7 @@ def stability(
         the same mode is the overlap of their bits (Jaccard) times the |cosine| of their real parts.
     reference : BooleanCP, optional
         The decomposition of X whose atoms are sought in the other fits; by default a new fit.
-    mask, n_jobs, random_state, verbose, **options
+    mask, weights, n_jobs, random_state, verbose, **options
         As in `select_n_atoms`.
 
     Examples
@@ -172,12 +173,13 @@ def stability(
     at = checks.check_mode(mode, values.ndim, dims)
     check_reference(reference, values.shape)
     model = make_model(n_atoms if reference is None else reference.n_atoms, options, values.shape, dims, reference)
+    counts = read_weights(model, X, mask, weights, dims)
     rng, *seeds = checks.make_generator(random_state).spawn(1 + n_runs)
     if reference is None:
-        reference = fit_again(model, values, observed, rng)
+        reference = fit_again(model, values, observed, rng, counts)
     draws = [places for seed in seeds for places in draw_slices(values.shape[at], scheme, seed)]
     rngs = [child for seed in seeds for child in seed.spawn(len(draws) // n_runs)]
-    tasks = [(model, values, observed, at, places, child) for places, child in zip(draws, rngs, strict=True)]
+    tasks = [(model, values, observed, counts, at, places, child) for places, child in zip(draws, rngs, strict=True)]
     fits = run_all(fit_slices, tasks, n_jobs, verbose, "fits")
     matches = [match_slices(reference, W, at, places, threshold) for W, places in zip(fits, draws, strict=True)]
     similarity = np.array([[s for s, _ in found] for found in matches]).reshape(len(fits), reference.n_atoms)
@@ -205,13 +207,14 @@ def fit_slices(
     model: BMP,
     values: np.ndarray,
     observed: np.ndarray | None,
+    weights: np.ndarray | None,
     mode: int,
     places: np.ndarray,
     rng: np.random.Generator,
 ) -> BooleanCP:
     """Return the decomposition of the chosen slices along one mode."""
-    mask = None if observed is None else observed.take(places, axis=mode)
-    return fit_again(model, values.take(places, axis=mode), mask, rng)
+    mask, counts = (None if A is None else A.take(places, axis=mode) for A in (observed, weights))
+    return fit_again(model, values.take(places, axis=mode), mask, rng, counts)
 
 
 def match_slices(
