@@ -1,7 +1,7 @@
 """BMP: the door to Boolean matching pursuit, a scikit-learn estimator."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -380,9 +380,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         data, labels = self._read(X, mask, weights, is_fitted=False)
         rng = checks.make_generator(self.random_state)
         job = self._job(data, labels, rng)
-        bars = [Bars()] if self.verbose else []
-        with one_thread(), Watch(rng, bars) as watch:
-            path = estimates(job, watch)
+        with one_thread(), closing(Bars()) as bars:
+            path = estimates(job, bars if self.verbose else lambda progress: None)
         return tuple(replace(W, labels=labels) for W in path)
 
     def complete(self, X: Any, *, mask: ArrayLike | None = None, weights: Weights | None = None) -> Any:

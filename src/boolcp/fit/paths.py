@@ -1,6 +1,6 @@
 """The estimates with 0, 1, .. atoms, each refined: what `BMP.fit_path` returns."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,27 +16,29 @@ from boolcp.fit.polish import polish
 from boolcp.fit.pursuit import add_greedy, pursue
 from boolcp.fit.starts import refine_once
 from boolcp.fit.state import Pursuit, State
-from boolcp.fit.watch import Watch, progress
+from boolcp.fit.watch import Progress, Watch, progress
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage import complete_tensor
 
+Tell = Callable[[Progress], Any]
 
-def estimates(job: Job, watch: Watch) -> tuple[BooleanCP, ...]:
-    """Return the refined estimates with 0, 1, .. atoms, each from the one before; a step is told to `watch`."""
+
+def estimates(job: Job, tell: Tell) -> tuple[BooleanCP, ...]:
+    """Return the refined estimates with 0, 1, .. atoms, each from the one before; `tell` hears of each."""
     data, s = job.data, job.settings
     is_beside = takes_background(data, s)
     if not s.is_squared:
         path = loss_path(job)
     elif not s.refine or s.atom_rank is None or data.ndim == 2:
         alone = atoms_alone(s) if is_beside else s
-        path = run(replace(job, settings=alone), make_plan(data, alone), State(), watch)[0].path
+        path = run(replace(job, settings=alone), make_plan(data, alone), State(), Watch(job.rng, [tell]))[0].path
     else:
         path = (BooleanCP(data.shape),)
         for pursuit in refined_path(job):
             path, k = pursuit.path, pursuit.n_atoms
-            watch.step(State(), progress("path", k, s.n_atoms, 1.0, 1.0))
+            tell(progress("path", k, s.n_atoms, 1.0, 1.0))
         if s.atom_rank == AUTO and not is_beside:
-            path = ranked_path(job, path, watch)
+            path = ranked_path(job, path, tell)
     return beside_path(job, path) if is_beside else path
 
 
@@ -80,13 +82,13 @@ def beside_path(job: Job, refined: tuple[BooleanCP, ...]) -> tuple[BooleanCP, ..
     return tuple(path)
 
 
-def ranked_path(job: Job, refined: tuple[BooleanCP, ...], watch: Watch) -> tuple[BooleanCP, ...]:
+def ranked_path(job: Job, refined: tuple[BooleanCP, ...], tell: Tell) -> tuple[BooleanCP, ...]:
     """Return the refined estimates of rank one, or at each number of atoms the blocks where their risk is lower."""
     data, s = job.data, job.settings
     if not takes_blocks(data) or is_noise(data.residual(refined[-1])):
         return refined
     if not data.is_complete:
-        blocks = run(job, make_plan(data, s), State(), watch)[0].path
+        blocks = run(job, make_plan(data, s), State(), Watch(job.rng, [tell]))[0].path
         return refined if is_rank_one(blocks[-1]) else blocks
     sigma = noise_level(data) if s.sigma is None else float(s.sigma)
     options: dict[str, Any] = {"tol": job.tol, "certify": False, "criterion": s.criterion}

@@ -38,11 +38,11 @@ def begin(W: Columns) -> Sweeps:
     return Sweeps(replace(W, loss=float("inf")))
 
 
-def last(steps: Iterable[T], first: T) -> T:
+def last(values: Iterable[T], first: T) -> T:
     """Return the last of the values, `first` if there are none."""
     found = first
-    for step in steps:
-        found = step
+    for value in values:
+        found = value
     return found
 
 

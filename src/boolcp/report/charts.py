@@ -456,9 +456,9 @@ def _image_steps(shape: tuple[int, ...]) -> Any:
     return tuple(steps)
 
 
-def _averaged(image: Any, steps: Any) -> Any:
+def _averaged(image: Any, blocks: Any) -> Any:
     """Return the means of blocks of an image; those at the end may be smaller."""
-    for axis, step in enumerate(steps):
+    for axis, step in enumerate(blocks):
         if step > 1:
             starts = np.arange(0, image.shape[axis], step)
             sizes = np.diff([*starts, image.shape[axis]])
