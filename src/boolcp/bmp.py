@@ -75,8 +75,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         "bernoulli" for entries from 0 to 1; W is their mean, and its real parts are nonnegative. Losses other than
         "squared" take atoms of rank one, which "auto" then means, and no background.
     nonnegative : bool or list of int or str
-        Keep the real parts of all atoms at zero or above: along all modes, or along those listed. "auto" then means
-        rank one, and there is no background.
+        Keep the real parts of all atoms at zero or above: along all modes, or along those listed (dense blocks as a
+        whole). "auto" then means rank one, and there is no background.
     criterion : {"normalized", "published"}
         What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
     refine : bool
@@ -230,7 +230,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             is best. An array of the shape of X (for a list of entries, one for each of them); or vectors by mode,
             ``{"channel": vector}`` or ``{0: vector}``, which are multiplied; or the name or index of a mode, whose
             slices get one over the variance that a first fit without weights leaves of them. A lazy array with weights
-            is loaded. Blocks are not tried: "auto" means rank one, and None is not allowed.
+            is loaded. "auto" then means rank one.
         checkpoint : str or path, optional
             A file that stores the progress of the fit. It is written at the end of each stage, and after steps (an
             atom, a start, a sweep over the full data) at most once a second and for at most a tenth of the time. If
@@ -549,8 +549,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.check_background(self.background)
         checks.check_choice(self.loss, "loss", checks.LOSSES)
         is_other = self.loss != "squared" or not checks.is_same(self.nonnegative, False)
-        if is_other and not (self.refine and self.atom_rank is not None):
-            raise ValueError("Losses and nonnegative parts need refine=True and atom_rank other than None.")
+        if is_other and not self.refine:
+            raise ValueError("Losses and nonnegative parts need refine=True.")
+        if self.atom_rank is None and not isinstance(self.nonnegative, bool):
+            raise ValueError("Dense blocks (atom_rank=None) are nonnegative as a whole: set nonnegative=True.")
         if self.loss != "squared" and self.atom_rank not in (AUTO, 1):
             raise ValueError(f'loss="{self.loss}" takes atoms of rank one: set atom_rank=1, not {self.atom_rank}.')
         if is_other and not (self.background is None or self.background == AUTO):
@@ -641,8 +643,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             if is_fitted:
                 raise ValueError(f"weights={weights!r} is estimated by `fit` only: pass vectors by mode, or an array.")
             weights = self.noise_weights(X, weights, mask=mask)
-        if weights is not None and self.refine and self.atom_rank is None and not is_fitted:
-            raise ValueError("atom_rank=None fits dense blocks, which take no weights: set atom_rank to an integer.")
         if checks.is_listed(X):
             indices, values, shape = checks.check_listed(X)
             if weights is not None:

@@ -223,11 +223,6 @@ def test_data_that_is_not_in_memory_is_loaded(uneven):
         BMP(1, max_memory=1000).fit(da.from_array(X), weights=np.ones(X.shape))
 
 
-def test_dense_blocks_take_no_weights(rng):
-    with pytest.raises(ValueError, match="dense blocks, which take no weights"):
-        BMP(1, atom_rank=None).fit(rng.standard_normal((4, 5, 6)), weights=0)
-
-
 def test_weights_that_leave_no_observed_entry_are_named(rng):
     X, mask = rng.standard_normal((4, 5, 6)), np.zeros((4, 5, 6), dtype=bool)
     mask[0] = True

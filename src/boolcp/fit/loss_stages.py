@@ -2,15 +2,25 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from boolcp.fit import certify, loss_search, loss_sweeps, losses
+from boolcp.fit.entry_blocks import entry_block_pursuit
 from boolcp.fit.finish import by_size, with_data
-from boolcp.fit.job import Job, Step
+from boolcp.fit.job import Job, Step, begun, told
 from boolcp.fit.margins import judge_bits
 from boolcp.fit.starts import Search
 from boolcp.fit.state import Pursuit, State
 from boolcp.fit.watch import progress
 from boolcp.result.atoms import BooleanCP
+
+
+def entry_block_stage(job: Job, state: State) -> Iterator[Step]:
+    """Find dense blocks with weights or nonnegative entries, all blocks and bits corrected after each atom."""
+    problem = losses.Problem(job.data, losses.Loss(), job.settings.nonnegative)
+    options: dict[str, Any] = {"start": begun(state), "tol": job.tol}
+    steps = entry_block_pursuit(problem, job.settings.n_atoms, job.modes, job.rng, **options)
+    return told(job, job.data, steps)
 
 
 def squares_stage(job: Job, state: State, *, refit: Callable[..., tuple[Pursuit, BooleanCP]]) -> Iterator[Step]:

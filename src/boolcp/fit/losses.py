@@ -189,6 +189,12 @@ class Problem:
         near = np.clip(values, middle - width, middle + width)
         return self.stored(near, weights if self.data.is_weighted else None)
 
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the tensor and its weights as arrays, with zeros where entries are missing."""
+        X, counts = np.zeros((2, *self.data.shape))
+        X.flat[self.places], counts.flat[self.places] = self.entries
+        return X, counts
+
     def stored(self, values: np.ndarray, weights: np.ndarray | None = None) -> Storage:
         """Return a tensor of the same observed entries with other values."""
         shape = self.data.shape

@@ -27,7 +27,7 @@ def estimates(job: Job, tell: Tell) -> tuple[BooleanCP, ...]:
     """Return the refined estimates with 0, 1, .. atoms, each from the one before; `tell` hears of each."""
     data, s = job.data, job.settings
     is_beside = takes_background(data, s)
-    if not s.is_squared:
+    if not (s.is_squared or s.atom_rank is None):
         path = loss_path(job)
     elif not s.refine or s.atom_rank is None or data.ndim == 2:
         alone = atoms_alone(s) if is_beside else s

@@ -32,7 +32,7 @@ from boolcp.fit.finish import (
     with_data,
 )
 from boolcp.fit.job import Job, Stage, Step, ask_for_end, base_atoms, reached, to_improve
-from boolcp.fit.loss_stages import finish_loss, loss_stage, squares_stage
+from boolcp.fit.loss_stages import entry_block_stage, finish_loss, loss_stage, squares_stage
 from boolcp.fit.margins import judge_bits
 from boolcp.fit.polish import is_swept_in_a_pass, remember
 from boolcp.fit.stages import (
@@ -60,6 +60,8 @@ from boolcp.storage.protocol import Storage
 def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     """Return the stages for the given parameters."""
     result = Stage("result", finish, improves=False)
+    if settings.atom_rank is None and settings.refine and (settings.nonnegative or data.is_weighted):
+        return Stage("pursuit", entry_block_stage), result
     if not settings.is_squared:
         return (
             Stage("pursuit", partial(squares_stage, refit=refit)),
