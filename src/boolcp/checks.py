@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from boolcp.memory import check_memory, float_bytes, read_memory
+
 LOSSES = ("squared", "huber", "poisson", "bernoulli")
 CRITERIA = ("normalized", "published")
 # Largest entries between which the products that a fit forms neither vanish nor overflow, for up to 10^9 entries
@@ -143,6 +145,10 @@ def _empty_text(X: Any) -> str:
 def _to_array(X: Any, name: str) -> np.ndarray:
     if isinstance(X, str | PurePath):
         raise TypeError(f"{name} is the text {str(X)!r}, not an array; read a file with boolcp.open_tensor(path).")
+    if is_lazy(X):
+        needs = {"the tensor in memory, with copies": 3.0 * float_bytes(X.shape, X.dtype)}
+        advice = "Only BMP reads a tensor that is not in memory in parts, and select_n_atoms and stability do."
+        check_memory(needs, read_memory(None), advice, limit_name="the available memory")
     try:
         return np.asarray(X)
     except ValueError as error:

@@ -103,7 +103,7 @@ def memory_text(n_bytes: float) -> str:
     return f"{int(n_bytes)} bytes"
 
 
-def check_memory(needs: Mapping[str, float], limit: float, advice: str) -> None:
+def check_memory(needs: Mapping[str, float], limit: float, advice: str, *, limit_name: str = "max_memory") -> None:
     """Raise a MemoryError with the estimate if what is needed, bytes by name, is more than the limit."""
     total = sum(needs.values())
     if total <= limit:
@@ -111,6 +111,6 @@ def check_memory(needs: Mapping[str, float], limit: float, advice: str) -> None:
     parts = sorted(needs.items(), key=lambda item: -item[1])
     listing = ", ".join(f"{name} {memory_text(size)}" for name, size in parts if size > 0.01 * total)
     raise MemoryError(
-        f"This fit needs about {memory_text(total)} of memory ({listing}), but max_memory is {memory_text(limit)}. "
+        f"This fit needs about {memory_text(total)} of memory ({listing}), but {limit_name} is {memory_text(limit)}. "
         f"{advice}"
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from boolcp.fit import impute
 from boolcp.fit.beside import settled, with_background
@@ -19,6 +19,8 @@ from boolcp.fit.state import Pursuit, State
 from boolcp.fit.watch import Progress, Watch, progress
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage import complete_tensor
+from boolcp.storage.lazy import ObservedLazyTensor
+from boolcp.storage.protocol import Storage
 
 Tell = Callable[[Progress], Any]
 
@@ -46,7 +48,18 @@ def refined_path(job: Job) -> Iterator[Pursuit]:
     """Yield the pursuit whose estimates are refined, each from the one before and a greedy atom."""
     data, rank = job.data, job.settings.n_columns + EXTRA_RANK
     small = data if data.is_weighted else complete_tensor(data, rank, job.settings.compression)
-    find = job.find_on(small)
+    if data.n_passes and small.is_compressed and not data.is_complete:  # again, with the gaps filled in
+        *_, first = path_on(job, small)
+        small = cast(ObservedLazyTensor, data).imputed(first.W, small.bases)
+    yield from path_on(job, small)
+
+
+def path_on(job: Job, small: Storage) -> Iterator[Pursuit]:
+    """Yield the pursuit whose estimates are searched for on a small tensor.
+
+    Each is polished on the full data, unless these are read in passes.
+    """
+    data, find = job.data, job.find_on(small)
 
     def correct(pursuit: Pursuit, found: Any) -> Pursuit:
         """Relax, round and polish on the small tensor, whose estimate is kept, and polish on the full data."""
@@ -54,8 +67,8 @@ def refined_path(job: Job) -> Iterator[Pursuit]:
         if longer is None:
             return replace(pursuit, stop_reason="no descent")
         best = refine_once(small, longer, job.modes, find, job.rng)
-        columns = polish(data, best, max_iter=3)
-        if not data.is_complete:
+        columns = best if data.n_passes else polish(data, best, max_iter=3)
+        if data.n_passes == 0 and not data.is_complete:
             columns = polish(data, columns, max_iter=3, variance=noise_variance(data, columns))
         W = columns.to_decomposition()
         is_longer = W.n_atoms > pursuit.n_atoms

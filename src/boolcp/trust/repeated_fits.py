@@ -81,9 +81,39 @@ def _fit_part(function: Callable[..., Any], task: tuple[Any, ...]) -> Any:
 def run_all(
     function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], n_jobs: int, verbose: int, what: str
 ) -> list[Any]:
-    """Return the results of function(*task) for all tasks, in order, on `n_jobs` processes, with a progress bar."""
-    from joblib import Parallel, delayed
+    """Return the results of function(*task) for all tasks, in order, with a progress bar.
+
+    They run on `n_jobs` processes or, with an active `dask.distributed.Client`, as tasks of its cluster.
+    """
     from tqdm import tqdm
 
-    calls = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(_fit_part)(function, task) for task in tasks)
+    client = active_client()
+    if client is None:
+        from joblib import Parallel, delayed
+
+        calls = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(_fit_part)(function, task) for task in tasks)
+    else:
+        shared = {id(part): part for task in tasks for part in task if isinstance(part, np.ndarray)}
+        sent = dict(zip(shared, client.scatter(list(shared.values()), hash=False) if shared else (), strict=True))
+        futures = [
+            client.submit(_fit_parts, function, *(sent.get(id(part), part) for part in task), pure=False)
+            for task in tasks
+        ]
+        calls = (future.result() for future in futures)
     return list(tqdm(calls, total=len(tasks), desc=what, disable=None if verbose else True))
+
+
+def _fit_parts(function: Callable[..., Any], *task: Any) -> Any:
+    """Return function(*task) on a worker: parts that were sent before arrive as they are."""
+    return _fit_part(function, task)
+
+
+def active_client() -> Any:
+    """Return the client of `dask.distributed` that is active in this process, None without one."""
+    import sys
+
+    distributed = sys.modules.get("distributed")
+    try:
+        return None if distributed is None else distributed.get_client()
+    except ValueError:
+        return None

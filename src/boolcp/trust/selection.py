@@ -13,6 +13,7 @@ from boolcp.bmp import BMP
 from boolcp.checks import BoolcpWarning
 from boolcp.fit.losses import Loss
 from boolcp.result.atoms import BooleanCP
+from boolcp.trust.out_of_core import hold_out_lazily, read_lazy
 from boolcp.trust.repeated_fits import make_model, read_data, read_weights, run_all
 
 SELECTION_SCHEMES = ("entries", "slabs")
@@ -136,7 +137,8 @@ def select_n_atoms(
     Parameters
     ----------
     X : array-like or xarray.DataArray
-        The tensor.
+        The tensor. One that is not in memory stays there: entries are held out chunk by chunk, and each split takes
+        four passes, its estimates being those of the compressed tensor.
     max_atoms : int
         Largest number of atoms tried. Each split is fitted once for the whole path 1 .. max_atoms. If this number is
         chosen, a warning says so.
@@ -156,7 +158,8 @@ def select_n_atoms(
     weights : array-like, dict or str, optional
         How much each entry counts, as in `BMP.fit`, in the fits and in the held-out error.
     n_jobs : int
-        Number of processes. The result does not depend on it.
+        Number of processes. The result does not depend on it. With an active `dask.distributed.Client` the fits are
+        tasks of its cluster instead.
     random_state : int, Generator or None
         Seed.
     verbose : int
@@ -178,18 +181,15 @@ def select_n_atoms(
     checks.check_number(held_out, "held_out", positive=True)
     if held_out >= 1:
         raise ValueError(f"held_out is the share held out: it must be below 1, got {held_out}.")
-    values, found, _, dims = read_data(X, mask)
-    observed = np.ones(values.shape, dtype=bool) if found is None else found
+    lazy = read_lazy(X, mask, options, is_loaded=scheme == "slabs" or weights is not None)
+    values, observed, _, dims = read_data(X, mask) if lazy is None else lazy
     at = checks.check_mode(mode, values.ndim, dims)
     model = make_model(max_atoms, options, values.shape, dims)
     weights = read_weights(model, X, mask, weights, dims)
-    if weights is not None:
-        observed = observed & (weights > 0)
-    if scheme == "slabs":
-        check_slabs(observed, at)
-    elif np.count_nonzero(observed) < 2:
-        raise ValueError("Holding out entries needs two or more observed entries.")
-    split = hold_out_entries if scheme == "entries" else hold_out_slabs
+    split: Any = hold_out_lazily
+    if lazy is None:
+        split = hold_out_entries if scheme == "entries" else hold_out_slabs
+        observed = usable_entries(values.shape, observed, weights, scheme, at)
     seeds = checks.make_generator(random_state).spawn(splits)
     tasks = [(model, values, observed, weights, at, held_out, rng) for rng in seeds]
     errors = np.array(run_all(split, tasks, n_jobs, verbose, "splits"))
@@ -203,6 +203,20 @@ def select_n_atoms(
             stacklevel=2,
         )
     return selection
+
+
+def usable_entries(
+    shape: Sequence[int], observed: np.ndarray | None, weights: np.ndarray | None, scheme: str, mode: int
+) -> np.ndarray:
+    """Return which entries are observed and count; raise if nothing can be held out."""
+    known = np.ones(tuple(shape), dtype=bool) if observed is None else observed
+    if weights is not None:
+        known = known & (weights > 0)
+    if scheme == "slabs":
+        check_slabs(known, mode)
+    elif np.count_nonzero(known) < 2:
+        raise ValueError("Holding out entries needs two or more observed entries.")
+    return known
 
 
 def choose(errors: np.ndarray, rule: str) -> int:

@@ -13,6 +13,7 @@ from boolcp import checks
 from boolcp.bmp import BMP
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.trust.matching import match, take_slices
+from boolcp.trust.out_of_core import read_lazy, take
 from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data, read_weights, run_all
 
 STABILITY_SCHEMES = ("halves", "bootstrap", "seeds")
@@ -140,7 +141,7 @@ def stability(
     Parameters
     ----------
     X : array-like or xarray.DataArray
-        The tensor.
+        The tensor. One that is not in memory stays there.
     n_atoms : int
         Number of atoms. Not used with a `reference`.
     n_runs : int
@@ -169,7 +170,7 @@ def stability(
     checks.check_integer(n_runs, "n_runs", 1)
     checks.check_choice(scheme, "scheme", STABILITY_SCHEMES)
     checks.check_number(threshold, "threshold", positive=True)
-    values, observed, labels, dims = read_data(X, mask)
+    values, observed, labels, dims = read_lazy(X, mask, options, is_loaded=weights is not None) or read_data(X, mask)
     at = checks.check_mode(mode, values.ndim, dims)
     check_reference(reference, values.shape)
     model = make_model(n_atoms if reference is None else reference.n_atoms, options, values.shape, dims, reference)
@@ -213,8 +214,8 @@ def fit_slices(
     rng: np.random.Generator,
 ) -> BooleanCP:
     """Return the decomposition of the chosen slices along one mode."""
-    mask, counts = (None if A is None else A.take(places, axis=mode) for A in (observed, weights))
-    return fit_again(model, values.take(places, axis=mode), mask, rng, counts)
+    values, mask, counts = (take(A, places, mode) for A in (values, observed, weights))
+    return fit_again(model, values, mask, rng, counts)
 
 
 def match_slices(
@@ -324,7 +325,7 @@ def stability_path(
     """
     checks.check_integer(max_atoms, "max_atoms", 1)
     checks.check_integer(n_runs, "n_runs", 2)
-    values, observed, _, dims = read_data(X, mask)
+    values, observed, _, dims = read_lazy(X, mask, options) or read_data(X, mask)
     seeds = checks.make_generator(random_state).spawn(max_atoms * n_runs)
     tasks = []
     for k in range(1, max_atoms + 1):
