@@ -15,6 +15,7 @@ def test_there_are_pages_to_run():
     assert len(PAGES) >= 10
 
 
+@pytest.mark.filterwarnings("ignore:.* filled entries were far outside")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_python_runs_and_prints_what_the_page_shows(page, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib").use("agg")

@@ -558,6 +558,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if is_other and not (self.background is None or self.background == AUTO):
             raise ValueError("Losses and nonnegative parts take no background: set background=None.")
         checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
+        for name in ("refine", "compression", "certify", "warm_start"):
+            checks.check_flag(getattr(self, name), name)
         checks.check_number(self.tol, "tol")
         if self.n_init is not None:
             checks.check_integer(self.n_init, "n_init", 1)
@@ -596,14 +598,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         header = describe_fit(self.get_params(), job.data, job.modes, job.rng)
         with locked(Path(checkpoint).expanduser()):  # two processes that share a file would spoil each other's steps
             stages = [stage.name for stage in make_plan(job.data, job.settings)]
-            first = state
-            files, state = open_checkpoint(checkpoint, header, job.rng, first, stages)
+            files, state = open_checkpoint(checkpoint, header, job.rng, state, stages)
             with Watch(job.rng, callbacks, files, header) as watch:
-                if state is first or callback is not None:
-                    yield watch, state
-                else:  # an error of the steps is one of the file
-                    with reading(files.path, "checkpoint"):
-                        yield watch, state
+                yield watch, state
 
     def noise_weights(self, X: Any, mode: int | str, *, mask: ArrayLike | None = None) -> dict[str | int, np.ndarray]:
         """Return one over the variance of the noise of each slice along a mode, on average one.

@@ -378,6 +378,12 @@ def check_nonnegative(nonnegative: Any, shape: Sequence[int], dims: Sequence[str
     return tuple(sorted({check_mode(mode, len(shape), dims, name="nonnegative") for mode in given}))
 
 
+def check_flag(value: object, name: str) -> None:
+    """Raise unless value is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
+
+
 def check_choice(value: object, name: str, choices: Sequence[str]) -> None:
     """Raise unless value is one of the choices."""
     if not isinstance(value, str) or value not in choices:

@@ -71,6 +71,7 @@ def test_it_is_resumed_with_the_same_bits(missing, rng, tmp_path):
     np.testing.assert_array_equal(resumed.background_.to_tensor(), whole.background_.to_tensor())
 
 
+@pytest.mark.filterwarnings("ignore:.* filled entries were far outside")
 @pytest.mark.parametrize("share", [0.2, 0.5])
 def test_missing_entries_are_completed_by_atoms_and_background(share, rng):
     X, truth, clean, background = planted(rng)

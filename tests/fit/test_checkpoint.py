@@ -56,7 +56,7 @@ def test_a_damaged_file_is_refused_and_the_one_before_is_used(how, two_files, mo
     before = read_archive(two_files.previous)[1]
     kept = []
     monkeypatch.setattr("boolcp.bmp.run", lambda job, plan, state, watch: kept.append(state))
-    with pytest.warns(UserWarning, match="previous version, fit.npz.previous"), pytest.raises(FileError):
+    with pytest.warns(UserWarning, match="previous version, fit.npz.previous"), pytest.raises(TypeError):
         BMP.resume(two_files.path, two_files.X)
     assert (kept[0].stage, kept[0].done.keys()) == (before.stage, before.done.keys())
 

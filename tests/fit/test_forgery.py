@@ -11,8 +11,12 @@ from samples import tensor
 
 from boolcp.bmp import BMP
 from boolcp.fit.checkpoint import HEADER, N_DIGEST, digest_of
-from boolcp.fit.forgery import is_of
+from boolcp.fit.forgery import check_sizes, is_of
+from boolcp.fit.relax import Sweeps
+from boolcp.fit.state import State
 from boolcp.io import FileError
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.columns import Columns
 
 X = tensor((8, 9, 10))
 
@@ -99,6 +103,13 @@ FORGED = {
     "columns along other modes": (part("Columns", boolean_mode=[0, 1, 9]), "its columns belong to other than"),
     "columns of another number": (part("Columns", owner=[0, 1, 2, 2]), "its columns along mode 0 are"),
     "columns of one atom": (part("Columns", owner={"array": 0}), "not a readable checkpoint"),
+    "inner products of other atoms": (part("BooleanCP", data_inner=[1.0] * 9), "data_inner has the shape"),
+    "atoms without bounds": (part("BooleanCP", weights=[1e300] * 9), "too large|not a readable checkpoint"),
+    "a start that is a list": (lambda h: h["state"]["parts"]["done"]["dict"].update(start=[]), "its stage start is a"),
+    "a pursuit that is a number": (
+        lambda h: h["state"]["parts"]["done"]["dict"].update(pursuit=2.5),
+        "its stage pursuit is a float",
+    ),
     "no parameters": (top(parameters=None), "it has no parameters"),
     "no data": (top(data=3), "it has no data"),
     "no seed": (top(parameters={}), "no random_state"),
@@ -132,6 +143,35 @@ def test_forged_arrays_are_refused(spoil, words, whole, tmp_path):
     path.write_bytes(whole)
     forge(path, spoil=spoil)
     with pytest.raises(FileError, match=words):
+        BMP(3, random_state=0).fit(X, checkpoint=path)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (State(done={"start": BooleanCP((8, 9, 9))}), r"atoms of the shape \(8, 9, 9\)"),
+        (
+            State(here=(Sweeps(Columns((np.ones((7, 1)),) * 3, np.zeros(1, int), np.zeros(1, int), 0.0)),)),
+            r"\(7, 7, 7\)",
+        ),
+    ],
+)
+def test_atoms_of_other_tensors_are_refused(value, words):
+    with pytest.raises(ValueError, match=words):
+        check_sizes(value, (8, 9, 10))
+    check_sizes(State(done={"start": BooleanCP((8, 9, 10))}), (8, 9, 10))
+
+
+@pytest.mark.parametrize("error", [KeyError("ours"), TypeError("ours"), ZeroDivisionError("ours")])
+def test_a_fault_within_a_resumed_fit_is_not_blamed_on_the_file(error, whole, tmp_path, monkeypatch):
+    path = tmp_path / "fit.npz"
+    path.write_bytes(whole)
+
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr("boolcp.fit.plan.outcome", fail)
+    with pytest.raises(type(error), match="ours"):
         BMP(3, random_state=0).fit(X, checkpoint=path)
 
 

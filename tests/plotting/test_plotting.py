@@ -230,6 +230,7 @@ def test_uncertain_bits_are_pale():
     assert "pale: uncertain" not in [text.get_text() for text in plain.plot().legends[0].get_texts()]
 
 
+@pytest.mark.filterwarnings("ignore:The number of atoms chosen is the largest")
 def test_notebooks_show_tables_with_a_small_picture():
     X, _, _ = boolcp.datasets.make_boolean_cp((8, 9, 20), 2, noise=0.3, random_state=0)
     W = boolcp.decompose(X, 2, random_state=0)

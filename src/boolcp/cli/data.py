@@ -157,6 +157,7 @@ def load_data(options: DataOptions, *, is_fitted: bool = True) -> DataArray:
 
 def hint_at_trials(X: DataArray) -> None:
     """Warn before a long fit that a continuous recording is only a matrix."""
+    from boolcp.checks import BoolcpWarning
     from boolcp.io.reading import sizes_text
     from boolcp.prepare import list_events
 
@@ -164,8 +165,6 @@ def hint_at_trials(X: DataArray) -> None:
         return
     known = sorted({str(label) for label in list_events(X).get("condition", [])})
     events = f", or at its events with --cut ({', '.join([*known[:5], 'all'])})" if known else ""
-    from boolcp.checks import BoolcpWarning
-
     warnings.warn(
         f"The recording is continuous, {sizes_text(X)}: a matrix without trials, which a few atoms explain without "
         f"telling much. Cut it into trials, for example with --bin-ms 3000{events}.",

@@ -24,7 +24,7 @@ from boolcp._version import __version__
 from boolcp.checks import BoolcpWarning
 from boolcp.fit.backfit import Term
 from boolcp.fit.blocks import RunState
-from boolcp.fit.forgery import check_header, check_place, check_value
+from boolcp.fit.forgery import check_header, check_place, check_sizes, check_value
 from boolcp.fit.relax import Sweeps
 from boolcp.fit.starts import ObservedSearch, Search
 from boolcp.fit.state import AtomRecord, Pursuit, Round, State
@@ -313,7 +313,8 @@ def open_checkpoint(
         check_header(header)
         for kind in ("parameters", "data"):
             check_same(checkpoint.path, kind, header[kind], identity[kind])
-        check_place(state.stage, state.done, stages)
+        check_place(state, stages)
+        check_sizes(state, tuple(header["data"]["shape"]))
         set_random_state(rng, header["random_state"])
     return checkpoint, state
 

@@ -11,10 +11,19 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from boolcp.fit.state import STOP_REASONS, Pursuit
+from boolcp.fit.relax import Sweeps
+from boolcp.fit.starts import ObservedSearch, Search
+from boolcp.fit.state import STOP_REASONS, Pursuit, State
+from boolcp.fit.uncertain import LastSearch
 from boolcp.io.soundness import check_decomposition, check_finite
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
+from boolcp.storage import TuckerTensor
+
+# what stages lead to, where it is one thing
+KINDS: dict[str, Any] = {"pursuit": Pursuit | tuple, "path": Pursuit, "start": BooleanCP, "search": Search}
+KINDS |= {"polish": Sweeps, "ridge": Sweeps, "observed": ObservedSearch, "last": LastSearch, "filled": Pursuit}
+KINDS |= {"core": TuckerTensor}
 
 
 def check_header(header: Any) -> None:
@@ -24,16 +33,19 @@ def check_header(header: Any) -> None:
             raise ValueError(f"it has no {name}")
     if "random_state" not in header["parameters"]:
         raise ValueError("its parameters have no random_state")
-    modes, shape = header["parameters"].get("boolean_modes"), header["data"].get("shape")
+    shape = header["data"].get("shape")
     if not isinstance(shape, list):
         raise ValueError("its data have no shape")
-    for mode in modes if isinstance(modes, list) else [] if modes is None else [modes]:
-        if not (isinstance(mode, str) or (is_of(mode, int) and -len(shape) <= mode < len(shape))):
-            raise ValueError(f"its data have no mode {str(mode)[:40]!r}")
+    for name in ("boolean_modes", "nonnegative"):
+        modes = header["parameters"].get(name)
+        for mode in modes if isinstance(modes, list) else [] if modes is None or isinstance(modes, bool) else [modes]:
+            if not (isinstance(mode, str) or (is_of(mode, int) and -len(shape) <= mode < len(shape))):
+                raise ValueError(f"its data have no mode {str(mode)[:40]!r}")
 
 
-def check_place(stage: int, done: dict[str, Any], names: Sequence[str]) -> None:
+def check_place(state: State, names: Sequence[str]) -> None:
     """Raise a ValueError if a state is not one that the stages of a plan lead to."""
+    stage, done = state.stage, state.done
     due = {"result"} if stage == len(names) else set(names[:stage])  # and what a warm start had before the first stage
     if not 0 <= stage <= len(names) or set(done) & set(names) != due:
         raise ValueError(f"it is at stage {stage} of {len(names)} after {', '.join(done) or 'none'}")
@@ -42,6 +54,9 @@ def check_place(stage: int, done: dict[str, Any], names: Sequence[str]) -> None:
             case (Pursuit(stop_reason=reason), BooleanCP()) if reason in STOP_REASONS:
                 return
         raise ValueError("it has no result of a fit")
+    for name, value in (done | {names[stage]: state.here}).items():
+        if value is not None and not isinstance(value, KINDS.get(name, object)):
+            raise ValueError(f"the outcome of its stage {name} is a {type(value).__name__}")
 
 
 def check_value(value: Any) -> None:
@@ -65,11 +80,27 @@ def check_parts(value: Any) -> None:
         check_decomposition(value)
     if isinstance(value, Columns):
         check_columns(value)
+    if isinstance(value, Search) and value.best is not None and not value.best.n_atoms:
+        raise ValueError("its search has led to no atom")
     for name, hint in () if isinstance(value, BooleanCP | Atom) else get_type_hints(type(value)).items():
         part = getattr(value, name)
         if not is_of(part, hint):
             raise ValueError(f"the part {name} of its {type(value).__name__} is {str(part)[:40]!r}")
         check_value(part)
+
+
+def check_sizes(value: Any, shape: tuple[int, ...]) -> None:
+    """Raise a ValueError if the atoms or columns in a value are not those of a tensor with this shape."""
+    if isinstance(value, BooleanCP | Columns):
+        found = value.shape if isinstance(value, BooleanCP) else tuple(map(len, value.matrices))
+        if found != shape:
+            raise ValueError(f"it has atoms of the shape {found}, not {shape}")
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            check_sizes(part, shape)
+    elif is_dataclass(value):
+        for name in get_type_hints(type(value)):
+            check_sizes(getattr(value, name), shape)
 
 
 def check_columns(W: Columns) -> None:

@@ -32,14 +32,19 @@ def check_decomposition(W: BooleanCP) -> BooleanCP:
         for part in (atom.block,) if atom.factors is None else atom.factors:
             check_finite(f"the real part of atom {k}", part)
         check_shape(k, atom, W.shape)
-    for name in ("data_norm2", "data_inner", "data_gram"):
+        with np.errstate(over="ignore", invalid="ignore"):
+            if not np.isfinite(BooleanCP(W.shape, (atom,), W.weights[[k]]).squared_norm):
+                raise ValueError(f"atom {k} is too large")
+    K = W.n_atoms
+    for name, size in (("data_norm2", ()), ("data_inner", (K,)), ("data_gram", (K, K))):
         value = getattr(W, name)
         if value is not None:
             check_finite(name, value)
+            check_size(name, value, size)
     if W.data_norm2 is not None and W.data_norm2 < 0:
         raise ValueError(f"the squared norm of the data is {W.data_norm2:g}")
     if W.trust is not None:
-        check_trust(W.trust)
+        check_trust(W.trust, [len(atom.z) for atom in W.atoms])
     if W.background is not None:
         check_background(W.background, W.shape)
     if W.deviance is not None:
@@ -69,15 +74,28 @@ def check_shape(k: int, atom: Atom, shape: tuple[int, ...]) -> None:
         raise ValueError(f"the real part of atom {k} has the shape {found}, not {due}")
 
 
-def check_trust(trust: Trust) -> None:
-    """Raise a ValueError unless the measures of trust are numbers, and shares lie between 0 and 1."""
+def check_trust(trust: Trust, sizes: list[int]) -> None:
+    """Raise a ValueError unless the measures of trust are numbers for atoms of these sizes, shares from 0 to 1."""
+    for parts in (trust.rise, trust.share):
+        if parts is not None and [np.shape(part) for part in parts] != [(d,) for d in sizes]:
+            raise ValueError("the confidence of its bits is not that of its atoms")
     for values in (*(trust.rise or ()), *(trust.share or ()), *([] if trust.sigma is None else [trust.sigma])):
         check_finite("the confidence of its bits", values)
+        if np.any(np.abs(np.asarray(values)) > LARGEST_NOISE):
+            raise ValueError("the confidence of its bits is out of range")
     if trust.sigma is not None and not 0 <= trust.sigma <= LARGEST_NOISE:
         raise ValueError(f"the noise level is {trust.sigma:g}")
     for values in (trust.p_value, trust.p_adjusted, trust.stability):
+        if values is not None:
+            check_size("a p-value or stability", values, (len(sizes),))
         if values is not None and not np.all((values >= 0) & (values <= 1)):
             raise ValueError("a p-value or stability is not between 0 and 1")
+
+
+def check_size(what: str, values: Any, due: tuple[int, ...]) -> None:
+    """Raise a ValueError unless an array has this shape."""
+    if np.shape(values) != due:
+        raise ValueError(f"{what} has the shape {np.shape(values)}, not {due}")
 
 
 def check_finite(what: str, values: Any) -> None:
