@@ -32,6 +32,7 @@ residual_grams(W, weights, mode)  R_n R_n' of R = X - sum_k c_k M_k for each row
 residual_column_grams(..)         the same with R_n'R_n
 reduced(mode, U)                  the storage of X contracted with the columns of U along one mode
 describe()                        what identifies the data in a checkpoint, ready for JSON
+limit                             bytes of memory that a fit may use if the data is not in memory, otherwise 0
 n_passes, ask_ahead(groups)       passes made over data on disk (0 in memory), and one that serves several questions
 ask_residual_grams(W, weights)    the same for the Gram matrices of residuals along several modes
 is_compressed, core               X = core x_n U_n; X itself if it is not compressed
