@@ -2,16 +2,30 @@
 
 Run it on any version: ``python benchmarks/house.py [--src path/to/src]``. Functions are those of boolcp that Python
 enters during one call, compiled kernels and generated code left out; the depth is that of the calls among them.
+``--old path/to/src`` compares with that version, also in losses, times and completion, and writes results/house.md.
 """
 
 import argparse
 import ast
+import json
+import subprocess
 import sys
 import tempfile
+import time
+import tokenize
+import warnings
 from pathlib import Path
 
 SEARCHES = {"greedy_atom_search", "add_greedy", "find_atom", "advance", "_advance", "search", "find", "exchange"}
 REMEMBERS = {"steps", "checkpoint", "watch"}
+BATTERY = [  # shape, atoms, other options than noise=1
+    ((60, 60, 60), 9, {"p": 0.1}),
+    ((30, 40, 50), 9, {}),
+    ((20, 20, 20), 15, {}),
+    ((40, 40, 40), 9, {"noise": 3.0}),
+    ((10, 400, 60), 6, {"p": 0.3}),
+    ((20, 20, 20, 20), 12, {}),
+]
 
 
 def functions(source):
@@ -40,6 +54,19 @@ def remembers(node):
     return any(argument.arg in REMEMBERS for argument in arguments)
 
 
+def n_code(path):
+    """Return the number of lines with code: no blank lines, comments and docstrings."""
+    with path.open("rb") as file:
+        tokens = list(tokenize.tokenize(file.readline))
+    skipped = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
+    skipped.add(tokenize.ENDMARKER)
+    lines = {n for token in tokens if token.type not in skipped for n in range(token.start[0], token.end[0] + 1)}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node):
+            lines -= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
+    return len(lines)
+
+
 def measure(source):
     """Return what the files alone tell, {what: number}."""
     package = source / "boolcp"
@@ -50,6 +77,7 @@ def measure(source):
     return {
         "files in the root": len(list(package.glob("*.py"))),
         "lines of src": lines,
+        "of these code, without docstrings and comments": sum(n_code(path) for path in package.rglob("*.py")),
         "functions": len(found),
         "functions with annotated results": len(annotated),
         "loops that add an atom": sum(adds_atoms(node) for node in in_fit),
@@ -103,22 +131,165 @@ def cases(folder):
     yield "`boolcp fit`", lambda: main(command)
 
 
-def show():
-    """Print all numbers as a table."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--src", type=Path, default=Path(__file__).parents[1] / "src")
-    source = options.parse_args().src.resolve()
-    sys.path.insert(0, str(source))
+def rank_one():
+    """Return the loss, the share of wrong bits and the processor seconds of fits with atoms of rank one, by name."""
+    import boolcp
+    from boolcp.datasets import load_syn, make_boolean_cp
+
+    tensors = {
+        f"Syn{n}, seed {seed}": (load_syn, (n,), seed, (3, 9, 15)[n]) for n in range(3) for seed in (901, 902, 903)
+    }
+    for shape, n_atoms, more in BATTERY:
+        name = " x ".join(map(str, shape)) + "".join(f", {key} {value}" for key, value in more.items())
+        for seed in (5, 6):
+            tensors[f"{name}, seed {seed}"] = (
+                (lambda *a, more=more, **o: make_boolean_cp(*a, **(o | more))),
+                (shape, n_atoms),
+                seed,
+                n_atoms,
+            )
+    found = {}
+    for name, (make, arguments, seed, n_atoms) in tensors.items():
+        X, _, truth = make(*arguments, noise=1.0, random_state=seed)
+        seconds = []
+        for _ in range(4 if name.startswith("Syn2") else 1):
+            begin = time.process_time()
+            W = boolcp.BMP(n_atoms, atom_rank=1, random_state=0).fit(X).decomposition_
+            seconds.append(time.process_time() - begin)
+        found[name] = float(((X - W.to_tensor()) ** 2).sum()), boolcp.metrics.hamming_error(W, truth), min(seconds)
+    return found
+
+
+def completion():
+    """Return the relative error on the missing entries of noiseless tensors and the atoms found, by case and number."""
+    import numpy as np
+
+    import boolcp
+    from boolcp.datasets import make_boolean_cp
+
+    constant = np.full((9, 9), 3.0)
+    gaps = np.where(np.random.default_rng(0).random(constant.shape) < 0.1, np.nan, constant)
+    tensors = {"9 x 9, constant": (gaps, constant, (1, 2, 5), [{}])}
+    X, clean, _ = make_boolean_cp((30, 40), 2, missing=0.2, random_state=0)
+    tensors["30 x 40, 2 atoms"] = X, clean, (2, 5, 10), [{}]
+    for seed in range(3):
+        X, clean, _ = make_boolean_cp((12, 13, 14), 2, missing=0.2, random_state=seed)
+        ranks = [{}, *({"atom_rank": rank} for rank in (1, 2, None, "auto"))]
+        tensors[f"12 x 13 x 14, 2 atoms, seed {seed}"] = X, clean, (2, 3, 5), ranks
+    found = {}
+    for name, (X, clean, numbers, options) in tensors.items():
+        for option in options:
+            row = []
+            for n_atoms in numbers:
+                model = boolcp.BMP(n_atoms, random_state=0, **option).fit(X)
+                filled, n_found = model.complete(X), model.decomposition_.n_atoms
+                known = np.isnan(X) & ~np.isnan(filled)
+                error = np.linalg.norm((filled - clean)[known]) / np.linalg.norm(clean[known])
+                row.append(f"{error:.1e} (K = {n_atoms}: {n_found})")
+            found[name + "".join(f", {key}={value!r}" for key, value in option.items())] = row
+    return found
+
+
+def endless():
+    """Return the atoms and the processor seconds of a fit that never ended in the first version."""
+    import numpy as np
+
+    import boolcp
+
+    mask = np.random.default_rng(0).random((3, 3, 3, 3)) > 0.3
+    begin = time.process_time()
+    W = boolcp.decompose(np.ones((3, 3, 3, 3)), 40, mask=mask, compression=False, random_state=541)
+    return W.n_atoms, time.process_time() - begin
+
+
+def passed_through(source):
+    """Return the modules, functions and depth of each kind of fit, by name."""
     import dask
 
-    print("| what | number |\n| --- | --- |")
-    for what, number in measure(source).items():
-        print(f"| {what} | {number} |")
+    found = {}
     with tempfile.TemporaryDirectory() as folder, dask.config.set(scheduler="synchronous"):
         for name, call in cases(Path(folder)):
             call()  # imports and compiled kernels
-            modules, n_functions, depth = trace(call, str(source / "boolcp"))
-            print(f"| {name}: modules / functions / depth | {modules} / {n_functions} / {depth} |")
+            found[f"{name}: modules / functions / depth"] = " / ".join(map(str, trace(call, str(source / "boolcp"))))
+    return found
+
+
+def compare(old, new):
+    """Write the table of two versions."""
+    from common import table, write
+
+    found = []
+    for source in (old, new):
+        command = [sys.executable, __file__, "--src", str(source), "--json"]
+        printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        found.append(json.loads(printed.splitlines()[-1]))  # the command prints before
+    before, after = found
+    parts = ["# The house, before and after", f"Before: `{old.parent.name}`."]
+    parts.append(
+        table(
+            ["what", "before", "after"],
+            [[what, before["size"].get(what, "-"), number] for what, number in after["size"].items()],
+        )
+    )
+    rows, ratios = [], {}
+    for name, (loss, wrong, seconds) in after["rank one"].items():
+        first, first_wrong, first_seconds = before["rank one"][name]
+        ratios[name] = seconds / first_seconds
+        rows.append(
+            [
+                name,
+                f"{abs(loss - first) / first:.1e}",
+                f"{first_wrong:.4f}",
+                f"{wrong:.4f}",
+                f"{first_seconds:.2f}",
+                f"{seconds:.2f}",
+            ]
+        )
+    syn2 = [ratio for name, ratio in ratios.items() if name.startswith("Syn2")]
+    parts.append("## Atoms of rank one, complete data")
+    parts.append(
+        table(
+            ["tensor", "relative difference of the losses", "wrong bits before", "after", "seconds before", "after"],
+            rows,
+        )
+    )
+    parts.append(
+        f"Processor seconds, the least of four runs for Syn2: after / before {min(syn2):.2f} to {max(syn2):.2f}."
+    )
+    parts.append("## Completion without noise\n\nRelative error on the missing entries (K asked for: K found).")
+    rows = [
+        [name, "; ".join(before["completion"].get(name, ["-"])), "; ".join(row)]
+        for name, row in after["completion"].items()
+    ]
+    parts.append(table(["tensor", "before", "after"], rows))
+    n_atoms, seconds = after["endless"]
+    call = "decompose(np.ones((3, 3, 3, 3)), 40, mask=.., compression=False, random_state=541)"
+    parts.append(f"## A fit that never ended\n\n`{call}` ends with {n_atoms} atom(s) after {seconds:.1f} s.")
+    write("house.md", "python benchmarks/house.py --old path/to/src", parts)
+
+
+def show():
+    """Print all numbers as a table, or compare two versions."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--src", type=Path, default=Path(__file__).parents[1] / "src")
+    parser.add_argument("--old", type=Path, help="the src of another version")
+    parser.add_argument("--json", action="store_true", help="print everything for a comparison")
+    options = parser.parse_args()
+    source = options.src.resolve()
+    if options.old is not None:
+        compare(options.old.resolve(), source)
+        return
+    sys.path.insert(0, str(source))
+    warnings.simplefilter("ignore")
+    size = measure(source) | passed_through(source)
+    if options.json:
+        is_first = not (source / "boolcp" / "fit").is_dir()
+        ended = None if is_first else endless()
+        print(json.dumps({"size": size, "rank one": rank_one(), "completion": completion(), "endless": ended}))
+        return
+    print("| what | number |\n| --- | --- |")
+    for what, number in size.items():
+        print(f"| {what} | {number} |")
 
 
 if __name__ == "__main__":

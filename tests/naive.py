@@ -207,6 +207,14 @@ def shrink_matrix(B, sigma, edge):
     return shrunk
 
 
+def joint_gain(R, mode, known, z):
+    """Return by how much a dense block for the bits z lowers |R|^2 beyond blocks for known bits, all fitted jointly."""
+    Y, left = unfold(R, mode), []
+    for Z in (np.array(known, dtype=float).T, np.array([*known, z], dtype=float).T):
+        left.append(np.sum((Y - Z @ np.linalg.lstsq(Z, Y, rcond=None)[0]) ** 2))
+    return left[0] - left[1]
+
+
 def project_row(a, i):
     """Return the point y closest to a with 0 <= y_j <= y_i: the best of those with the largest entries leveled."""
     others = np.delete(a, i)

@@ -1,6 +1,7 @@
 """Structure of low rank beside the atoms."""
 
 import dask.array as da
+import naive
 import numpy as np
 import pytest
 from samples import assert_identical, with_gaps
@@ -8,7 +9,10 @@ from samples import assert_identical, with_gaps
 import boolcp
 from boolcp import BMP
 from boolcp.datasets import make_boolean_cp
+from boolcp.fit.background import along
+from boolcp.fit.noise import noise_edge
 from boolcp.metrics import hamming_error, rmse
+from boolcp.storage import DenseTensor
 from boolcp.trust.residuals import residual_check
 
 SHAPE = (20, 22, 24)
@@ -34,6 +38,19 @@ def test_atoms_and_background_are_told_apart(kind, rng):
     explained = 1 - np.sum((X - whole) ** 2) / np.sum(X**2)
     assert found.share + model.decomposition_.explained() == pytest.approx(explained)
     assert found.degrees_of_freedom <= found.n_parameters and "rank 4 along mode 1" in repr(found)
+
+
+@pytest.mark.parametrize("shape", [(12, 9, 8), (60, 5, 6)])  # a wide unfolding and a tall one
+def test_along_a_mode_it_is_the_naive_shrinkage_of_the_unfolding(shape, rng):
+    R = rng.standard_normal(shape) + 3 * np.multiply.outer(
+        rng.standard_normal(shape[0]), rng.standard_normal(shape[1:])
+    )
+    sides = shape[0], shape[1] * shape[2]
+    expected = naive.shrink_matrix(naive.unfold(R, 0), 1.0, noise_edge(max(sides), min(sides)))
+    risk, found = along(DenseTensor(R), 0, "auto", 1.0)
+    np.testing.assert_allclose(naive.unfold(found.to_tensor(), 0), expected, atol=1e-8)
+    loss = np.sum((naive.unfold(R, 0) - expected) ** 2)
+    assert risk == pytest.approx(loss + 2 * found.degrees_of_freedom)
 
 
 def test_noise_has_no_background():

@@ -1,5 +1,6 @@
 """Atoms beside a background that say something."""
 
+import naive
 import numpy as np
 import pytest
 
@@ -75,3 +76,18 @@ def test_recordings_give_no_repeated_bits(rng):
     W = BMP(4, random_state=0).fit(X + 0.3 * rng.standard_normal(SHAPE)).decomposition_
     assert len({(atom.mode, atom.z.tobytes()) for atom in W.atoms}) == W.n_atoms
     assert W.n_atoms == 4 or "4 atoms were requested" in W.summary()
+
+
+def test_a_new_atom_has_the_bits_of_the_best_joint_refit(rng):
+    old, z = np.arange(8) < 3, np.arange(8) % 3 == 0  # of three bits, one is shared
+    V, more = ([rng.standard_normal(6), rng.standard_normal(7)] for _ in range(2))
+    R = 0.3 * rng.standard_normal((8, 6, 7)) + np.multiply.outer(z, np.outer(*V))
+    R += 5 * np.multiply.outer(old, np.outer(*more))  # what a refit of the known bits takes
+    W = BooleanCP(R.shape, (Atom(0, old, (np.eye(6)[:, :1], np.eye(7)[:, :1])),), [1.0])
+    gain, found = new_atom(DenseTensor(R), W, 0, rng)
+    known = [np.ones(8), old]
+    everything = (np.arange(1, 255)[:, None] >> np.arange(8) & 1).astype(bool)
+    gains = [naive.joint_gain(R, 0, known, bits) for bits in everything]
+    bits = found.matrices[0][:, 0] > 0.5
+    assert naive.joint_gain(R, 0, known, bits) == pytest.approx(max(gains)) and 2 * bits.sum() <= 8
+    assert 0.9 * max(gains) < gain <= max(gains) * (1 + 1e-9)  # of rank one, hence a little less
