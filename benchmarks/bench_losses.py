@@ -27,6 +27,7 @@ from boolcp.storage import WeightedTensor
 
 SEEDS = (9000, 9001, 9002)
 SHAPE = (20, 22, 24)
+N_STARTS = 10  # of pyttb, as many as boolcp has at most
 
 
 def timed(function, *args, **options):
@@ -104,6 +105,15 @@ def nnls_difference(rng):
 
 def bench_nonnegative():
     """Recovery of nonnegative tensors beside nonnegative CP."""
+    text = f"Rows of the kernel differ from `scipy.optimize.nnls` by {nnls_difference(np.random.default_rng(9)):.1e}."
+    added = "With added noise of 1 the data have negative entries; the other methods get them cut at zero."
+    times = "Data times gamma noise (mean 1, variance 0.25), which have no negative entries: all methods get the same."
+    both = [added, nonnegative_table(False), times, nonnegative_table(True)]
+    return ["## Nonnegative parts: 20 x 22 x 24, 3 atoms, mean 1", text, *both]
+
+
+def nonnegative_table(is_positive):
+    """Return errors and times with noise that is added, or multiplied so that all data are positive."""
     import tensorly
     import tensortools
     from tensorly.decomposition import non_negative_parafac_hals
@@ -113,7 +123,7 @@ def bench_nonnegative():
         rng = np.random.default_rng(seed)
         truth = positive(rng)
         clean = truth.to_tensor()
-        X = clean + rng.standard_normal(SHAPE)
+        X = clean * rng.gamma(4.0, 0.25, SHAPE) if is_positive else clean + rng.standard_normal(SHAPE)
         options = {"atom_rank": 1, "background": None, "random_state": 0}
         fits = {
             "boolcp, squares": timed(boolcp.decompose, X, 3, **options),
@@ -137,12 +147,7 @@ def bench_nonnegative():
     for name, runs in found.items():
         errors, wrong, seconds = zip(*runs, strict=True)
         rows.append([name, spread(errors), ", ".join(map(str, wrong)), spread(seconds, 2)])
-    return [
-        "## Nonnegative parts: 20 x 22 x 24, 3 atoms, mean 1, noise 1",
-        f"Rows of the kernel differ from `scipy.optimize.nnls` by {nnls_difference(np.random.default_rng(9)):.1e} at "
-        "most. The other methods take X cut at zero, which they need.",
-        table(["method", "RMSE", "wrong bits", "seconds"], rows),
-    ]
+    return table(["method", "RMSE", "wrong bits", "seconds"], rows)
 
 
 def bench_huber():
@@ -168,6 +173,13 @@ def bench_huber():
 def deviance(loss, x, m):
     """Return the mean deviance of predictions, with the floor of the loss."""
     return float(np.mean(losses.make_loss(loss, x).deviance(x, np.asarray(m, dtype=float).ravel())))
+
+
+def pyttb_best(X, rank, name, mask=None):
+    """Return the means of the best of several starts of pyttb, by the deviance of the data that are fitted."""
+    known = np.ones(X.shape, dtype=bool) if mask is None else mask
+    fits = [pyttb_fit(X, rank, name, mask, seed) for seed in range(N_STARTS)]
+    return min(fits, key=lambda m: deviance(name, X[known], m[known]))
 
 
 def pyttb_fit(X, rank, name, mask=None, seed=0):
@@ -197,16 +209,17 @@ def bench_counts(name, sizes):
             X = (rng.poisson(mean) if name == "poisson" else rng.random(SHAPE) < mean).astype(float)
             plain, t = timed(boolcp.decompose, X, 3, atom_rank=1, background=None, random_state=0)
             W, s = timed(boolcp.decompose, X, 3, loss=name, random_state=0)
-            other, o = timed(pyttb_fit, X, 3, name)
+            other, o = timed(pyttb_best, X, 3, name)
             x = X.ravel()
             devs = [deviance(name, x, V) for V in (plain.to_tensor(), W.to_tensor(), other)]
             errors = [rmse(V, mean) / mean.mean() for V in (plain, W, other)]
             wrong = n_wrong(plain, truth), n_wrong(W, truth)
-            seconds = f"{t:.2f}", f"{s:.2f}", f"{o:.2f}"
+            seconds = f"{t:.2f}", f"{s:.2f}", f"{o:.2f}", f"{s / t:.1f}"
             numbers = [f"{d:.4f}" for d in devs] + [f"{e:.3f}" for e in errors]
             rows.append([f"{mean.mean():.2f}", seed, *wrong, *numbers, *seconds])
     head = ["mean", "seed", "wrong bits: squares", name, "deviance: squares", name, "pyttb"]
     head += ["error / mean: squares", name, "pyttb", "seconds: squares", name, "pyttb"]
+    head += ["time ratio"]
     title = "Poisson" if name == "poisson" else "Bernoulli"
     return [
         f"## {title}: 20 x 22 x 24, 3 atoms",
@@ -214,8 +227,9 @@ def bench_counts(name, sizes):
         "where boolcp has bits. Deviances are those of the data that were fitted: lower is closer, not better.",
         table(head, rows),
         "Squares may predict negative means, which the deviance punishes hard: compare their bits and errors, not "
-        "their deviance. pyttb has one start of at most 300 steps, boolcp several starts. The size is one at which "
-        "squares err; in trials with other seeds at 40 x 50 x 60 they found all bits, too.",
+        "their deviance. pyttb has the best of 10 starts of at most 300 steps, its time is that of all of them; boolcp "
+        "has at most 10. The size is one at which squares err; in trials with other seeds at 40 x 50 x 60 they found "
+        "all bits, too.",
     ]
 
 
@@ -234,13 +248,13 @@ def bench_spikes():
         return ["## Spikes of motor cortex", f"Not run: {missing_reason()}."]
     X = counts_of_spikes()
     rows = []
-    for seed in SEEDS[:1]:
+    for seed in SEEDS:
         mask = np.random.default_rng(seed).random(X.shape) < 0.9
         x = X[~mask]
         options = {"mask": mask, "random_state": 0}
         plain, t = timed(boolcp.decompose, X, 4, atom_rank=1, background=None, **options)
         W, s = timed(boolcp.decompose, X, 4, loss="poisson", **options)
-        other, o = timed(pyttb_fit, X, 4, "poisson", mask)
+        other, o = timed(pyttb_best, X, 4, "poisson", mask)
         fits = {"squares": plain.to_tensor(), "poisson": W.to_tensor(), "pyttb": other}
         devs = [deviance("poisson", x, m[~mask]) for m in fits.values()]
         rows.append([seed, *(f"{d:.4f}" for d in devs), *(f"{each:.1f}" for each in (t, s, o)), f"{s / t:.1f}"])

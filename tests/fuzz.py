@@ -108,7 +108,6 @@ def draw_parameters(X, mask, weights, rng):
     modes = [n for n, d in enumerate(X.shape) if d > 1]
     is_high = X.ndim > 3  # sweeps over many modes are slow: fewer of them
     rank = [1, 1, 1, 2, 3, None, "auto"][rng.integers(6 if is_high and rng.random() < 0.9 else 7)]
-    rank = 1 if weights is not None and rank is None else rank
     parameters = {
         "n_atoms": int(rng.choice([1, 2] if is_high else [1, 2, 2, 3, 4])),
         "atom_rank": rank,
@@ -126,7 +125,18 @@ def draw_parameters(X, mask, weights, rng):
     if "background" in known:
         can = is_plain and rank in (1, "auto") and draw < 0.15
         parameters["background"] = ["auto", "auto", 1][int(rng.integers(3 if mask is None else 2))] if can else None
+    if parameters["refine"] and rng.random() < 0.3:
+        parameters |= draw_loss(X, rank, rng) | {"background": None}
     return parameters
+
+
+def draw_loss(X, rank, rng):
+    """Return a loss that the data can take, or nonnegative parts, or both."""
+    names = ["squared", "huber"] + ["poisson"] * int(X.min() >= 0) + ["bernoulli"] * int(0 <= X.min() <= X.max() <= 1)
+    loss = str(rng.choice(names)) if rank in (1, "auto") else "squared"
+    modes = sorted(rng.permutation(X.ndim)[: rng.integers(1, X.ndim + 1)].tolist())
+    signs = True if rank is None or rng.random() < 0.5 else modes
+    return {"loss": loss, "nonnegative": signs if loss == "squared" or rng.random() < 0.5 else False}
 
 
 def outer(columns):
@@ -154,13 +164,17 @@ def check_fit(seed):
     X, mask, weights, parameters = draw_case(seed)
     before, mask_before, weights_before = X.copy(), pickle.dumps(mask), pickle.dumps(weights)
     data = {name: value for name, value in (("mask", mask), ("weights", weights)) if value is not None}
-    W = fit(X, parameters, **data).decomposition_
+    steps = []
+    W = fit(X, parameters, **data, callback=steps.append).decomposition_
     assert np.array_equal(X, before), "X was changed"
     assert (pickle.dumps(mask), pickle.dumps(weights)) == (mask_before, weights_before), "mask or weights were changed"
     assert W.n_atoms <= parameters["n_atoms"], "number of atoms"
     check_atoms(W, parameters)
     counts = entry_weights(X.shape, mask, weights)
-    if parameters.get("background") is None:
+    check_signs(W, parameters)
+    if W.deviance is not None:
+        check_deviance(W, X, counts, [step.relative_error for step in steps if step.stage == "loss"])
+    elif parameters.get("background") is None:
         check_numbers(W, X, counts, parameters)
     if seed % 7 == 0:
         check_again(seed // 7, X, data, counts, parameters, W)
@@ -191,7 +205,7 @@ def check_again(number, X, data, counts, parameters, W):
         import xarray as xr
 
         again = fit(xr.DataArray(X, dims=[f"mode{n}" for n in range(X.ndim)]), parameters, **data)
-    elif kind == "lazy" and not data and parameters.get("background") is None and X.ndim > 2:
+    elif kind == "lazy" and not data and parameters.get("background") is None and X.ndim > 2 and W.deviance is None:
         import dask.array as da
 
         parameters = parameters | {"atom_rank": 1, "compression": True}
@@ -242,6 +256,47 @@ def check_atoms(W, parameters):
         assert modes is None or atom.mode in modes, "mode"
         assert np.isnan(atom.certificate) or 0 <= atom.certificate <= 1, "certificate"
     assert np.isfinite(W.weights).all(), "weights"
+
+
+def check_signs(W, parameters):
+    """Real parts are nonnegative along the modes for which that was asked."""
+    is_mean = parameters.get("loss") in ("poisson", "bernoulli")
+    signs = True if is_mean else parameters.get("nonnegative", False)
+    signs = range(W.ndim) if signs is True else signs or ()
+    for atom in W.atoms:
+        if atom.block is not None:
+            assert not len(signs) or (atom.block >= 0).all(), "negative block"
+            continue
+        real = [n for n in range(W.ndim) if n != atom.mode]
+        assert all((A >= 0).all() for n, A in zip(real, atom.factors, strict=True) if n in signs), "negative column"
+    assert (W.weights >= 0).all(), "negative weight"
+
+
+def check_deviance(W, X, counts, errors):
+    """Compare the deviance with a plain sum over the entries; it never rises from start to start."""
+    X = np.where(counts > 0, X, 0).astype(float)
+    found = float(np.sum(counts * 2 * (entry_loss(W.deviance, X, dense(W)[0]) - entry_loss(W.deviance, X, X))))
+    assert np.isclose(W.deviance.total, found, rtol=1e-6, atol=1e-6 * W.deviance.null), (
+        f"{W.deviance.total}, not {found}"
+    )
+    assert W.deviance.loss != "huber" or found <= W.deviance.null * (1 + 1e-6), "worse than zero"
+    assert (np.diff(errors) <= 1e-9).all(), f"the deviance rises: {errors}"
+
+
+def entry_loss(deviance, x, m):
+    """Return the loss of each entry, as its formula is written."""
+    scale = deviance.scale
+    if deviance.loss == "huber":
+        r = np.abs(x - m)
+        return np.where(r <= scale, r**2 / 2, scale * (r - scale / 2))
+
+    def log(m):
+        away = m / scale - 1
+        return np.where(m >= scale, np.log(np.maximum(m, scale)), np.log(scale) + away - away**2 / 2)
+
+    if deviance.loss == "poisson":
+        return m - x * log(m)
+    return -x * log(m) - (1 - x) * log(1 - m) + np.where(m > 1, (m - 1) ** 2 / (2 * scale**2), 0)
 
 
 def check_numbers(W, X, counts, parameters):

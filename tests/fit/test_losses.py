@@ -168,6 +168,12 @@ def test_only_the_modes_that_are_listed_are_nonnegative(rng):
     X = make_boolean_cp(SHAPE, 2, noise=0.5, boolean_modes=[0], random_state=4).X
     W = decompose(X, 2, boolean_modes=[0], nonnegative=[1], random_state=0)
     assert (W.factors[1] >= 0).all() and (W.factors[2] < 0).any()
+    for seed in range(4):  # whichever mode is listed, the other takes the signs
+        Y = make_boolean_cp(SHAPE, 2, noise=0.1, boolean_modes=[0], random_state=seed).X
+        Y = Y * np.array([1, 1, -1])[np.arange(12) % 3][:, None]
+        last = decompose(Y, 2, boolean_modes=[0], nonnegative=[2], random_state=0)
+        assert (last.factors[2] >= 0).all() and (last.factors[1] < 0).any()
+        assert all((V.factors[2] >= 0).all() for V in BMP(2, boolean_modes=[0], nonnegative=[2]).fit_path(Y)[1:])
     signs = BMP(2, boolean_modes=[0], nonnegative=[1], random_state=0).fit(X)
     assert (signs.transform(X, mode=1) >= 0).all() and (signs.transform(X, mode=2) < 0).any()
 

@@ -30,8 +30,7 @@ def add_atom(problem: Problem, W: BooleanCP, modes: tuple[int, ...], rng: np.ran
     found = greedy_atom_search(slope, modes, rng, atom_rank=1, certify=False)
     if found is None:
         return None
-    one = to_columns(BooleanCP(W.shape, (found.atom,), [1.0]))
-    atom = oriented(one, problem.nonnegative)
+    atom = columns_of(problem, BooleanCP(W.shape, (found.atom,), [1.0]))
     for _ in range(N_TURNS if problem.nonnegative else 0):
         atom = turned(slope, atom, problem.nonnegative)
     M = atom.to_decomposition()
@@ -75,6 +74,11 @@ def oriented(W: Columns, nonnegative: tuple[int, ...]) -> Columns:
     return W.with_matrices(factors)
 
 
+def columns_of(problem: Problem, W: BooleanCP) -> Columns:
+    """Return the columns of a decomposition, whose signs are those that the problem asks for."""
+    return oriented(to_columns(W), problem.nonnegative)
+
+
 def turned(slope: Storage, atom: Columns, nonnegative: tuple[int, ...]) -> Columns:
     """Return one atom of rank one after each factor in turn was made the best for <slope, atom>, bits and real ones."""
     factors = [A.copy() for A in atom.matrices]
@@ -98,8 +102,8 @@ def pursue(problem: Problem, n_atoms: int, modes: tuple[int, ...], rng: np.rando
     """Yield estimates with 1, 2, .. atoms: the atom of steepest descent added, then all factors improved."""
     W = BooleanCP(problem.data.shape)
     while W.n_atoms < n_atoms and (longer := add_atom(problem, W, modes, rng)) is not None:
-        candidates = [improve(problem, to_columns(longer), N_SHORT)]
-        relaxed = relax(problem, to_columns(longer), N_SHORT)
+        candidates = [improve(problem, columns_of(problem, longer), N_SHORT)]
+        relaxed = relax(problem, columns_of(problem, longer), N_SHORT)
         candidates.append(improve(problem, rounded(problem, relaxed, modes), N_SHORT))
         best = min(candidates, key=lambda each: each.loss).to_decomposition()
         if best.n_atoms <= W.n_atoms:
@@ -158,14 +162,14 @@ def make_start(
     problem: Problem, first: BooleanCP, n_atoms: int, modes: tuple[int, ...], rng: np.random.Generator, count: int
 ) -> Columns:
     """Return the start number `count` of a search."""
-    columns = oriented(to_columns(first), problem.nonnegative)
+    columns = columns_of(problem, first)
     if count == 0 and first.n_atoms == n_atoms:
         return columns
     if count == 1 and first.n_atoms == n_atoms:
         return rounded(problem, relax(problem, columns), modes)
     if count == 2 or columns.is_tied:
         estimates = list(pursue(problem, n_atoms, modes, rng))
-        return to_columns(estimates[-1]) if estimates else columns
+        return columns_of(problem, estimates[-1]) if estimates else columns
     size = (max(float(np.mean(np.abs(problem.entries[0]))), 1e-12) / n_atoms) ** (1 / problem.data.ndim)
     factors = []
     for n, d in enumerate(problem.data.shape):
@@ -188,7 +192,7 @@ def revived(problem: Problem, W: Columns, modes: tuple[int, ...], rng: np.random
         if longer is None:
             break
         n_dead = int(W.is_dead().sum())
-        W = improve(problem, to_columns(longer))
+        W = improve(problem, columns_of(problem, longer))
         if W.is_dead().any() and int(W.is_dead().sum()) >= n_dead:
             break
     return W
@@ -205,7 +209,7 @@ def exchanged(problem: Problem, W: Columns, modes: tuple[int, ...], rng: np.rand
             longer = add_atom(problem, W.to_decomposition(keep=keep), modes, rng)
             if longer is None or longer.n_atoms < W.n_atoms:
                 continue
-            candidate = improve(problem, to_columns(longer), N_SHORT)
+            candidate = improve(problem, columns_of(problem, longer), N_SHORT)
             if candidate.loss < W.loss - SAME * abs(W.loss):
                 W = improve(problem, candidate)
         if before - W.loss <= SAME * abs(W.loss):

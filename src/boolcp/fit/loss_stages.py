@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from boolcp.fit import certify, loss_search, loss_sweeps, losses
 from boolcp.fit.entry_blocks import entry_block_pursuit
 from boolcp.fit.finish import by_size, with_data
@@ -58,7 +60,7 @@ def finish_loss(job: Job, state: State) -> Iterator[Step]:
     (pursuit, W), found = state.done["pursuit"], state.done.get("loss")
     problem = loss_problem(job, state)
     if found is not None and found.best is not None:
-        W = with_data(by_size(found.result.to_decomposition()), job.data)
+        W = with_data(signed(by_size(found.result.to_decomposition()), problem.nonnegative), job.data)
     else:
         W = with_data(W, job.data) if W.n_atoms else W
     n_agree, n_rivals = (found.n_agree, len(found.rivals)) if found is not None and found.n_done > 1 else (0, 0)
@@ -72,6 +74,22 @@ def finish_loss(job: Job, state: State) -> Iterator[Step]:
     yield (pursuit, replace(W, trust=replace(trust, n_agree=n_agree, n_rivals=n_rivals))), None
 
 
+def signed(W: BooleanCP, nonnegative: tuple[int, ...]) -> BooleanCP:
+    """Return W with the signs of its columns where nonnegative parts leave them: along the other modes."""
+    atoms = []
+    for atom in W.atoms:
+        real = [n for n in range(W.ndim) if n != atom.mode]
+        factors = dict(zip(real, atom.factors or (), strict=True))
+        free = [n for n in real if n not in nonnegative]
+        for n in [n for n in real if n in nonnegative]:
+            signs = np.where(factors[n].sum(axis=0) < 0, -1.0, 1.0)
+            factors[n] = factors[n] * signs
+            if free:
+                factors[free[-1]] = factors[free[-1]] * signs
+        atoms.append(replace(atom, factors=tuple(factors[n] for n in real)))
+    return replace(W, atoms=tuple(atoms))
+
+
 def loss_path(job: Job) -> tuple[BooleanCP, ...]:
     """Return the estimates with 0, 1, .. atoms under a loss, each with its deviance."""
     data, s = job.data, job.settings
@@ -80,5 +98,5 @@ def loss_path(job: Job) -> tuple[BooleanCP, ...]:
     if s.loss == "huber" and first is not None:  # again, with the scale of what is left
         problem = problem.under(s.loss, first)
     found = loss_search.pursue(problem, s.n_atoms, job.modes, job.rng)
-    path = (BooleanCP(data.shape), *found)
+    path = (BooleanCP(data.shape), *(signed(W, s.nonnegative) for W in found))
     return path if s.loss == "squared" else tuple(losses.judged(problem, W) for W in path)

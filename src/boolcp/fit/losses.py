@@ -21,6 +21,7 @@ THRESHOLD = 1.5  # of Huber's loss, in standard deviations: 96 % of the efficien
 CLIPPED = 5.0  # median absolute deviations of the data, as standard deviations, at which a first fit cuts them off
 MAD = 1.4826  # standard deviations of normal noise in its median absolute deviation
 FAR = 0.3  # share of entries beyond the threshold from which on an estimate is far from its end
+SHARP = 1e-6  # threshold at least, relative to the mean size of the data, for data without noise
 FLOOR = 1e-3  # mean at which logarithms are continued by a parabola, relative to the mean of the data
 
 
@@ -74,7 +75,8 @@ class Loss:
 def make_loss(name: str, x: np.ndarray, m: np.ndarray | None = None) -> Loss:
     """Return a loss with the scale that entries x ask for; `m` are the means of a first fit."""
     if name == "huber":
-        return Loss(name, max(THRESHOLD * spread(x if m is None else x - m), np.finfo(float).tiny))
+        floor = SHARP * float(np.mean(np.abs(x))) or 1.0
+        return Loss(name, max(THRESHOLD * spread(x if m is None else x - m), floor))
     if name == "squared":
         return Loss()
     mean = float(np.mean(x))

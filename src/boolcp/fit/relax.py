@@ -15,6 +15,7 @@ from boolcp.storage.tucker import leading_basis
 
 T = TypeVar("T")
 
+NOTHING = 1e-200  # entry of normal equations, relative to their size, that counts as zero
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
 MAX_COMPILED = 2**17  # entries of a core whose sweeps are made without a chance to stop in between
 
@@ -127,7 +128,9 @@ def pseudo_inverse(H: np.ndarray) -> np.ndarray:
     """
     diagonal = np.einsum("...kk->...k", H).reshape(-1, H.shape[-1]).mean(axis=0)
     scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))  # rounding can make it negative
-    inverse = np.linalg.pinv(H / (scale[:, None] * scale), rcond=SINGULAR, hermitian=True)
+    scaled = H / (scale[:, None] * scale)
+    scaled[np.abs(scaled) < NOTHING] = 0.0  # its inverse would overflow
+    inverse = np.linalg.pinv(scaled, rcond=SINGULAR, hermitian=True)
     return inverse / (scale[:, None] * scale)
 
 
