@@ -140,6 +140,19 @@ def test_stability_is_that_of_the_library(data, capsys):
     assert shown["scheme"] == "seeds" and [row["atom"] for row in shown["table"]] == [0, 1, 2]
 
 
+def test_stability_fits_as_the_result_was_fitted(data, capsys):
+    run(capsys, "fit", "data.npy", *DIMS, "-k", 2, "--boolean-modes", "trial", "--background", "none", "-o", "out")
+    W, how = boolcp.load("out/decomposition.nc"), {"n_runs": 2, "random_state": 0}
+    own = {"boolean_modes": [2], "background": None, "atom_rank": "auto"}
+    found = boolcp.stability(data.X, 2, reference=W, **own, **how)
+    options = ("data.npy", *DIMS, "--result", "out", "--runs", 2, "-o", "stability.csv")
+    assert run(capsys, "stability", *options)[0] == 0
+    assert pd.read_csv("stability.csv")["similarity"].tolist() == pytest.approx(found.similarity.mean(axis=0).tolist())
+    other = boolcp.stability(data.X, 2, reference=W, **own | {"boolean_modes": [0]}, **how)
+    assert run(capsys, "stability", *options, "--boolean-modes", "channel", "--force")[0] == 0
+    assert pd.read_csv("stability.csv")["similarity"].tolist() == pytest.approx(other.similarity.mean(axis=0).tolist())
+
+
 def test_tests_that_fail_or_are_stopped_do_not_cost_the_result(data, capsys, monkeypatch):
     from boolcp.trust import assess
 

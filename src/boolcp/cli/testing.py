@@ -65,7 +65,7 @@ def run_stability(
 
     reference = None if result is None else load(find_result(result))
     X = load_data(data)
-    found = stability(X, n_atoms, reference=reference, **seeded(bmp), **options)
+    found = stability(X, n_atoms, reference=reference, **seeded(fitted_with(bmp, result)), **options)
     W = found.decomposition
     rows = [
         {"atom": k, "boolean_mode": W.mode_name(atom.mode), "stability": share, "similarity": alike}
@@ -78,6 +78,21 @@ def run_stability(
         lines += [f"{row['atom']},{row['boolean_mode']},{row['stability']:.6g},{row['similarity']:.6g}" for row in rows]
         write_text(out, "\n".join([*lines, ""]), overwrite=is_forced)
     answer(found.summary(), {"scheme": found.scheme, "over": found.over, "table": rows}, as_json=as_json)
+
+
+def fitted_with(model: Any, result: Path | None) -> Any:
+    """Return the model with the parameters of a saved fit, where the command leaves the default."""
+    if result is None:
+        return model
+    from boolcp.bmp import BMP
+    from boolcp.io.results import load_provenance
+
+    known = load_provenance(find_result(result))
+    if known.get("method") != "BMP":
+        return model
+    given, usual = model.get_params(), BMP().get_params()
+    names = [name for name in known["parameters"] if name in given and name not in OWN_PARAMETERS]
+    return model.set_params(**{name: known["parameters"][name] for name in names if given[name] == usual[name]})
 
 
 def seeded(model: Any) -> dict[str, Any]:
