@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 SEED = 20261116
 MEMORY = 12 * 2**30  # bytes of address space of a case: one that needs more fails by itself
 MEMO = ROOT / ".fuzz.json"
+N_SHARED = 40  # fits that load what others need too
 
 # Random fits
 
@@ -392,7 +393,7 @@ def read_memo():
     return {name: memo.get(name, {"next": 0, "failed": {}, "commits": {}}) for name in parts()}
 
 
-def run_part(name, memo, end, batch=50):
+def run_part(name, memo, end, batch=200):
     """Go on with one part until it is complete or the time is over; cases that failed before come first."""
     from common import commit
 
@@ -451,7 +452,8 @@ def main():
         done, failed = run_cases(parts()[args.what][0], range(args.first, args.first + args.count))
         print(f"{done} cases", *(f"{seed}: {text}" for seed, text in failed.items()), sep="\n")
         sys.exit(bool(failed))
-    check_fit(1)  # compiles what the forked processes share
+    for name, (check, _) in parts().items():  # what the forked processes share: compiled functions, files
+        run_cases(check, range(N_SHARED) if name == "fits" else [0])
     memo, end = read_memo(), time.monotonic() + args.seconds
     for name in parts() if args.what == "all" else [args.what]:
         run_part(name, memo, end)
