@@ -16,10 +16,11 @@ import boolcp
 
 
 def faults(folder, small):
-    """Return the tables of killed workers, killed processes and truncated checkpoints."""
+    """Return the tables of killed workers, a changing cluster, killed processes and truncated checkpoints."""
     return (
         "# Faults",
         killed_workers(folder, small),
+        changing_cluster(folder, small),
         killed_processes(folder, small),
         truncated_checkpoints(folder, small),
     )
@@ -60,6 +61,45 @@ def killed_workers(folder, small):
     return (
         f"**Workers.** {' x '.join(map(str, shape))} on disk, 5 atoms, 2 workers; two are killed by SIGKILL in the "
         f"middle of the fit, and the difference to the undisturbed fit is in the table.\n\n{table(head, rows)}"
+    )
+
+
+def changing_cluster(folder, small):
+    """Return the text on fits during which a cluster grows and shrinks, by hand and by itself."""
+    from distributed import Client, LocalCluster
+
+    shape = (200, 100, 100) if small else (400, 300, 200)
+    path, rows = folder / "changing.npy", []
+    write_npy(path, shape, 4)
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
+        X = boolcp.open_tensor(path, lazy=True)
+        reference = boolcp.BMP(4, random_state=0).fit(X)
+        for how in ("`cluster.scale(3)`, `cluster.scale(1)` in turn", "`cluster.adapt(minimum=1, maximum=3)`"):
+            is_over, seen = threading.Event(), []
+
+            def change(how=how, is_over=is_over, seen=seen):
+                while not is_over.is_set():
+                    if "scale" in how:
+                        cluster.scale(1 if len(seen) // 8 % 2 else 3)
+                    seen.append(len(cluster.scheduler.workers))
+                    is_over.wait(0.5)
+
+            if "adapt" in how:
+                cluster.adapt(minimum=1, maximum=3, interval="200ms", wait_count=1, target_duration="50ms")
+            watcher = threading.Thread(target=change)
+            watcher.start()
+            found = [boolcp.BMP(4, random_state=0).fit(X) for _ in range(3)]
+            is_over.set()
+            watcher.join()
+            differences = [difference(model.decomposition_, reference.decomposition_) for model in found]
+            bits, reals = (max(values) for values in zip(*differences, strict=True))
+            rows.append([how, 3, f"{min(seen)} to {max(seen)}", bits, f"{reals:.1e}"])
+            print(*rows[-1], flush=True)
+    path.unlink()
+    head = ["how", "fits", "workers", "bits", "reals"]
+    return (
+        f"**A cluster that grows and shrinks.** {' x '.join(map(str, shape))} on disk, 4 atoms, beginning with one "
+        f"worker; differences to a fit on one worker.\n\n{table(head, rows)}"
     )
 
 
