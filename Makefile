@@ -32,8 +32,12 @@ $(VENV)/docs.stamp: $(VENV)/all.stamp
 demo: $(VENV)/all.stamp
 	$(BIN)/boolcp demo --force
 
-# two processes, each with whole files: tests of a file share what they set up
-TESTS := -m pytest --numprocesses 2 --dist loadfile --doctest-modules tests src/boolcp
+# two processes, each with whole files: tests of a file share what they set up. FAST=1 runs a selection that imports every
+# room and takes a few minutes: make test-versions FAST=1, make test-lowest FAST=1
+QUICK := tests/test_layers.py tests/test_metrics.py tests/test_datasets.py tests/result tests/fit/test_forgery.py \
+  tests/fit/test_margins.py tests/trust/test_verdict.py tests/storage/test_observed.py tests/io/test_io.py \
+  tests/io/test_io_results.py tests/plotting/test_plotting.py tests/cli/test_cli.py tests/report/test_report.py
+TESTS := -m pytest --numprocesses 2 --dist loadfile --doctest-modules $(if $(FAST),$(QUICK),tests src/boolcp)
 test: $(VENV)/dev.stamp
 	$(BIN)/python $(TESTS)
 
