@@ -23,7 +23,15 @@ from boolcp.fit.losses import Loss, Problem
 from boolcp.fit.paths import estimates
 from boolcp.fit.plan import make_plan, run
 from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
-from boolcp.fit.transform import design, explained_deviance, explained_share, fills, is_exact, solve_factor
+from boolcp.fit.transform import (
+    design,
+    explained_deviance,
+    explained_share,
+    fills,
+    fitted_freedom,
+    is_exact,
+    solve_factor,
+)
 from boolcp.fit.watch import Bars, Progress, Watch
 from boolcp.io.atomic import locked
 from boolcp.io.errors import reading
@@ -31,7 +39,8 @@ from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels, read_labels
 from boolcp.storage import listed_or_masked, make_storage, stays_out
-from boolcp.storage.lazy import filled_array, look_at, make_source
+from boolcp.storage.filling import filled_array, filled_in_bounds
+from boolcp.storage.lazy import look_at, make_source
 from boolcp.storage.protocol import Storage
 from boolcp.storage.sources import load
 from boolcp.threads import one_thread
@@ -366,7 +375,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Return the refined estimates with 0, 1, .., n_atoms atoms, each corrected in all factors.
 
         `path_` holds the steps of the pursuit. This method refines every number of atoms in turn, each starting from
-        the one before; `select_n_atoms` compares these estimates. The estimator itself does not change.
+        the one before: a cheap look at all of them. The estimator itself does not change.
 
         Examples
         --------
@@ -388,7 +397,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Return X with its missing entries filled in from the decomposition; observed entries keep their values.
 
         Unless the decomposition explains the observed entries to the tolerance, fills are shrunk towards the mean by as
-        much as the noise asks for (not those of a lazy X) and clipped to the range of what is observed, with a warning
+        much as the noise asks for and clipped to the range of what is observed, with a warning
         if some were far outside. Slices without any observed entry stay NaN.
 
         Parameters
@@ -423,7 +432,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if stays_out(values, self.max_memory):
             checks.check_lazy(values, mask)
             checks.check_shape(values.shape, W.shape, None)
-            filled = filled_array(values, mask, W, is_clipped=not is_exact(W))
+            dof = fitted_freedom(W) if self.loss == "squared" else None
+            filled = filled_array(values, mask, W) if is_exact(W) else filled_in_bounds(values, mask, W, dof)
         else:
             values, observed = checks.check_tensor(values, mask)
             checks.check_shape(values.shape, W.shape, None)

@@ -9,7 +9,7 @@ from samples import assert_identical, with_gaps
 import boolcp
 from boolcp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit.background import along
+from boolcp.fit.background import HELD_OUT, along, fill_in
 from boolcp.fit.noise import noise_edge
 from boolcp.metrics import hamming_error, rmse
 from boolcp.storage import DenseTensor
@@ -163,3 +163,26 @@ def test_what_it_cannot_do_is_said(rng):
         BMP(2, background=3).fit(lazy)
     assert BMP(2, random_state=0).fit(lazy).background_ is None
     assert BMP(2, refine=False, random_state=0).fit(X).background_ is None
+
+
+def test_gaps_that_are_drawn_like_held_out_entries_do_not_hide_it():
+    R = np.random.default_rng(5).standard_normal((20, 1)) @ np.ones((1, 300))
+    R = R.reshape(20, 15, 20) + 0.1 * np.random.default_rng(6).standard_normal((20, 15, 20))
+    for seed in (0, 1):
+        mask = np.random.default_rng(seed).random(R.shape) >= HELD_OUT
+        found = fill_in(np.where(mask, R, 0.0), mask, "auto", 0.1)
+        assert found is not None and found.rank == 1
+
+
+def test_held_out_entries_find_noise_that_differs_between_slices(rng):
+    deviation = np.where(np.arange(20) < 3, 0.01, 1.0)[:, None, None]  # the level of the quietest slices is misleading
+    R = deviation * rng.standard_normal((20, 30, 40)) + 1.0
+    mask = rng.random(R.shape) > 0.3
+    found = fill_in(np.where(mask, R, 0.0), mask, "auto", 0.01)
+    assert found is not None and found.level > 0.5 and found.rank <= 2
+
+
+def test_a_part_of_it_is_that_of_the_whole(rng):
+    whole = boolcp.Background((4, 5, 6), 1, rng.standard_normal((5, 2)), rng.standard_normal((24, 2)), 1.0, 0.0)
+    slices = (slice(1, 3), slice(0, 4), slice(2, 6))
+    np.testing.assert_allclose(whole.part(slices).to_tensor(), whole.to_tensor()[slices])

@@ -1,5 +1,7 @@
 """What `complete` fills in, between the mean and the estimate."""
 
+from dataclasses import replace
+
 import dask.array as da
 import numpy as np
 import pytest
@@ -7,8 +9,9 @@ from samples import with_gaps
 
 from boolcp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit.transform import shrink_to_mean
+from boolcp.fit.transform import shrink_to_mean, whole
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.background import Background
 
 
 def test_fills_of_noise_are_the_mean_and_those_of_a_signal_stay(rng):
@@ -34,3 +37,14 @@ def test_fills_of_a_lazy_array_stay_in_the_range_of_what_is_observed():
     filled = model.complete(da.from_array(X, chunks=6)).compute()
     assert filled.min() == np.nanmin(X) and filled.max() == np.nanmax(X)
     np.testing.assert_array_equal(filled[~np.isnan(X)], X[~np.isnan(X)])
+
+
+def test_fills_of_a_lazy_array_are_those_in_memory():
+    X = with_gaps(make_boolean_cp((10, 11, 12), 2, noise=2.0, random_state=0).X, 0.3)
+    model = BMP(2, random_state=0).fit(X)
+    rest = np.random.default_rng(3).standard_normal((2, 11))
+    low = Background(X.shape, 1, rest.T, np.ones((120, 2)), 5.0, 0.0)
+    model.decomposition_ = replace(model.decomposition_, background=low)
+    expected = model.complete(X)
+    assert not np.allclose(expected[np.isnan(X)], whole(model.decomposition_)[np.isnan(X)], rtol=0.01)
+    np.testing.assert_allclose(model.complete(da.from_array(X, chunks=6)).compute(), expected)

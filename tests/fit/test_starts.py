@@ -12,7 +12,7 @@ from boolcp.fit.atom_search import greedy_atom_search
 from boolcp.fit.finish import not_worse, with_data, with_system
 from boolcp.fit.polish import best_bits, decide_rows, polish, sweep
 from boolcp.fit.pursuit import boolean_matching_pursuit
-from boolcp.fit.relax import cp_als, last, pencil_start, pseudo_inverse, random_factors, solve_rows
+from boolcp.fit.relax import cp_als, last, pencil_start, pseudo_inverse, random_factors, solve_each_row, solve_rows
 from boolcp.fit.starts import Search, exchange, redraw, relax, repair, revive, round_columns, search
 from boolcp.fit.weights import atom_system
 from boolcp.metrics import hamming_error, rmse
@@ -413,3 +413,13 @@ def test_one_atom_of_a_small_tensor_is_the_best_of_all():
         W = BMP(1, atom_rank=1, background=None, random_state=0).fit(X).decomposition_
         gain = np.sum(X**2) - np.sum((X - W.to_tensor()) ** 2)
         assert gain == pytest.approx(naive.best_rank_one_gain(X), rel=1e-8)
+
+
+@pytest.mark.parametrize("shape", [(30, 5), (30, 5, 3)])
+def test_each_row_solves_its_own_equations(shape, rng):
+    A = rng.standard_normal((30, 12, 5)) * 10.0 ** np.arange(-2, 3)
+    A[3], A[4, 2:] = 0, 0  # without any observed entry, and with fewer than unknowns
+    H, P = np.einsum("ink,inl->ikl", A, A), rng.standard_normal(shape)
+    kept = H.copy()
+    np.testing.assert_allclose(solve_each_row(H, P), naive.solve_each_row(H, P), rtol=1e-6, atol=1e-12)
+    np.testing.assert_array_equal(H, kept)

@@ -5,7 +5,7 @@ from boolcp import metrics
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.trust.matching import similarity_of, take_slices
-from boolcp.trust.selection import Selection, choose, select_n_atoms
+from boolcp.trust.selection import Selection, choose, errors_until, fits, select_n_atoms
 from boolcp.trust.stability import mean_similarity, stability, stability_path
 
 
@@ -16,17 +16,39 @@ def sample(noise=0.5, n_atoms=3, shape=(20, 22, 24), seed=1):
 @pytest.mark.parametrize("scheme", ["entries", "slabs"])
 def test_the_true_number_is_chosen(scheme):
     X = sample().X
-    selection = select_n_atoms(X, 5, splits=3, scheme=scheme, random_state=0)
+    selection = select_n_atoms(X, 5, splits=2, scheme=scheme, n_init=3, random_state=0)
     assert selection.n_atoms == 3
-    assert selection.errors.shape == (3, 6)
+    assert selection.errors.shape == (2, 6)
     assert 0.45 < selection.mean[3] < 0.6  # the noise cannot be predicted, and nothing else is left
     assert "<- chosen" in selection.summary().splitlines()[2 + 3]
 
 
 def test_the_number_of_jobs_changes_nothing():
     X = sample().X
-    first, second = (select_n_atoms(X, 4, splits=2, n_jobs=n, n_init=2, random_state=0).errors for n in (1, 2))
+    first, second = (select_n_atoms(X, 2, splits=2, n_jobs=n, n_init=1, random_state=0).errors for n in (1, 2))
     np.testing.assert_array_equal(first, second)
+
+
+def test_the_fit_itself_is_judged():
+    X, rng = sample(n_atoms=2, shape=(10, 11, 12)).X, np.random.default_rng(7)
+    model = BMP(3, n_init=1, certify=False)
+    found = list(fits(model, X, np.ones(X.shape, dtype=bool), None, np.random.default_rng(7)))
+    seed = int(rng.integers(2**32))
+    for k in (1, 2):
+        expected = BMP(k, n_init=1, certify=False, random_state=seed).fit(X).decomposition_
+        np.testing.assert_array_equal(found[k].to_tensor(), expected.to_tensor())
+    assert found[0].n_atoms == 0
+
+
+def test_a_split_ends_when_one_more_atom_does_not_help():
+    seen = []
+
+    def judge(error):
+        seen.append(error)
+        return error
+
+    np.testing.assert_array_equal(errors_until(iter([3.0, 1.0, 2.0, 0.0]), judge, 5), [3, 1, 2, 2, 2, 2])
+    assert seen == [3, 1, 2]
 
 
 def test_rules():
@@ -39,7 +61,7 @@ def test_held_out_error_ignores_values_that_are_missing_anyway():
     X, _, _ = sample()
     X = X.copy()
     X[np.random.default_rng(0).random(X.shape) < 0.2] = np.nan
-    assert select_n_atoms(X, 4, splits=2, random_state=0).n_atoms == 3
+    assert select_n_atoms(X, 4, splits=2, n_init=3, random_state=0).n_atoms == 3
 
 
 def test_a_choice_at_the_edge_is_pointed_out():

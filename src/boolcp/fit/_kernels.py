@@ -183,3 +183,46 @@ def _unit_columns(A: Array) -> None:
         size = np.sqrt(size) if size > 0 else 1.0
         for i in range(len(A)):
             A[i, k] /= size
+
+
+@njit(cache=True)
+def solve_each(H: np.ndarray, B: np.ndarray, least: float, nothing: float) -> np.ndarray:
+    """Replace each B_i (K, M) in place by the solution of H_i x = b by Cholesky; return where that is not possible.
+
+    It is not where a pivot is below a part `least` of the largest diagonal entry, or below `nothing`. Lower halves of H (d, K, K) are
+    overwritten.
+    """
+    d, K, M = B.shape
+    failed = np.zeros(d, dtype=np.bool_)
+    for i in range(d):
+        L, X = H[i], B[i]
+        largest = 0.0
+        for k in range(K):
+            largest = max(largest, L[k, k])
+        for k in range(K):
+            pivot = L[k, k]
+            for j in range(k):
+                pivot -= L[k, j] * L[k, j]
+            if not pivot > max(least * largest, nothing):
+                failed[i] = True
+                break
+            L[k, k] = np.sqrt(pivot)
+            for l in range(k + 1, K):
+                entry = L[l, k]
+                for j in range(k):
+                    entry -= L[l, j] * L[k, j]
+                L[l, k] = entry / L[k, k]
+        if failed[i]:
+            continue
+        for m in range(M):
+            for k in range(K):
+                entry = X[k, m]
+                for j in range(k):
+                    entry -= L[k, j] * X[j, m]
+                X[k, m] = entry / L[k, k]
+            for k in range(K - 1, -1, -1):
+                entry = X[k, m]
+                for j in range(k + 1, K):
+                    entry -= L[j, k] * X[j, m]
+                X[k, m] = entry / L[k, k]
+    return failed

@@ -1,8 +1,10 @@
 """A background beside the atoms: low-rank structure of their residual, found in turn with them."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from boolcp.fit.noise import MAX_SIDE, shrink_values, spectral_dof
+from boolcp.fit.noise import MAX_SIDE, levels_of, shrink_values, spectral_dof
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.background import Background
 from boolcp.storage import DenseTensor, make_storage
@@ -14,6 +16,8 @@ N_FILLS = 20  # rounds of filling in missing entries and shrinking
 N_TRIALS = 5  # of them, where unfoldings are compared
 FILLED = 1e-3  # relative change of the background that ends them
 HELD_OUT = 0.1  # share of the observed entries by which unfoldings are compared
+OTHER = 1.1  # ratio of two noise levels from which they are compared; not tuned
+SEED = 5741092  # of that choice: one that the mask of a user is hardly drawn with
 
 
 def find_background(
@@ -81,18 +85,35 @@ def along(R: Tensor, mode: int, kind: str | int, sigma: float) -> tuple[float, B
 def fill_in(
     R: np.ndarray, mask: np.ndarray, kind: str | int, sigma: float, before: Background | None = None
 ) -> Background | None:
-    """Return the background of what is observed, along the mode that predicts held-out entries best; None if none."""
+    """Return the background of what is observed, along the mode that predicts held-out entries best; None if none.
+
+    Held-out entries also decide whether the noise has the level sigma or that of the unfolding, which is higher where
+    noise differs from slice to slice, as that of counts does. `before` gives the mode, and its level is kept.
+    """
     if before is not None:
-        return filled_along(R, mask, before.mode, kind, sigma, N_TRIALS, before.to_tensor())
-    is_test = mask & (np.random.default_rng(0).random(R.shape) < HELD_OUT)
-    tests = R[is_test]
+        level = sigma if before.level is None else before.level
+        return filled_along(R, mask, before.mode, kind, level, N_TRIALS, before.to_tensor())
+    is_test = mask & (np.random.default_rng(SEED).random(R.shape) < HELD_OUT)
+    tests, seen = R[is_test], mask & ~is_test
     best, best_error = None, float(np.sum(tests**2, dtype=float))
     for mode in short_sides(DenseTensor(R)):
-        found = filled_along(R, mask & ~is_test, mode, kind, sigma, N_TRIALS)
-        error = np.inf if found is None else float(np.sum((tests - found.to_tensor()[is_test]) ** 2, dtype=float))
-        if error < best_error:
-            best, best_error = mode, error
-    return None if best is None else filled_along(R, mask, best, kind, sigma, N_FILLS)
+        for level in levels_along(R, mask, mode, kind, sigma):
+            found = filled_along(R, seen, mode, kind, level, N_TRIALS)
+            error = np.inf if found is None else float(np.sum((tests - found.to_tensor()[is_test]) ** 2, dtype=float))
+            if error < best_error:
+                best, best_error = (mode, level), error
+    return None if best is None else filled_along(R, mask, best[0], kind, best[1], N_FILLS)
+
+
+def levels_along(R: np.ndarray, mask: np.ndarray, mode: int, kind: str | int, sigma: float) -> list[float]:
+    """Return the noise levels to compare along a mode: sigma, and that of the unfolding if it is clearly higher."""
+    if kind != "auto":
+        return [sigma]
+    d, c = R.shape[mode], n_columns(DenseTensor(R), mode)
+    gram = DenseTensor(R).gram(mode) if d <= c else DenseTensor(R).column_gram(mode)
+    values = np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0)
+    own = max(levels_of(values, max(d, c), 1e-3 * sigma)) / float(np.sqrt(mask.mean()))
+    return [sigma, own] if own > OTHER * sigma else [sigma]
 
 
 def filled_along(
@@ -115,7 +136,7 @@ def filled_along(
         if np.linalg.norm(B - before) <= FILLED * np.linalg.norm(B):
             break
         filled, before = np.where(mask, R, B), B
-    return found
+    return None if found is None else replace(found, level=sigma)
 
 
 def without(data: Storage, background: Background | None) -> Storage:

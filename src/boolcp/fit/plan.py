@@ -56,6 +56,8 @@ from boolcp.fit.watch import Stop, Watch
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.protocol import Storage
 
+THOROUGH = "observed", "fewer", "last"  # searches over observed entries; beside a background one of them is enough
+
 
 def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     """Return the stages for the given parameters."""
@@ -71,7 +73,7 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     if takes_background(data, settings):
         *base, _ = make_plan(data, atoms_alone(settings))
         plain = (
-            Stage("beside", partial(beside_stage, refit=refit)),
+            Stage("beside", partial(beside_stage, refit=partial(refit, skipped=() if data.is_complete else THOROUGH))),
             Stage("ranks", ranks_stage),
             Stage("blocks", rival_stage),
         )
@@ -132,10 +134,19 @@ def run(job: Job, plan: tuple[Stage, ...], state: State, watch: Watch) -> tuple[
     return replace(pursuit, stop_reason="stopped", memory=None) if state.is_cut else replace(pursuit, memory=None), W
 
 
-def refit(job: Job, data: Storage, settings: Settings, done: dict[str, Any] | None = None) -> tuple[Pursuit, BooleanCP]:
-    """Run a fit of other data with other parameters within a stage, from what is `done`; nothing of it is saved."""
-    plan, state = make_plan(data, settings), State(done=done or {})
-    return run(replace(job, data=data, settings=settings), plan, state, Watch(job.rng))
+def refit(
+    job: Job,
+    data: Storage,
+    settings: Settings,
+    done: dict[str, Any] | None = None,
+    skipped: tuple[str, ...] = (),
+) -> tuple[Pursuit, BooleanCP]:
+    """Run a fit of other data with other parameters within a stage, from what is `done`; nothing of it is saved.
+
+    Stages that are `skipped` are left out.
+    """
+    plan = tuple(stage for stage in make_plan(data, settings) if stage.name not in skipped)
+    return run(replace(job, data=data, settings=settings), plan, State(done=done or {}), Watch(job.rng))
 
 
 def finish(job: Job, state: State) -> Iterator[Step]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from boolcp.contractions import CHUNK, gram_product
 from boolcp.fit._kernels import descend_bits
-from boolcp.fit.relax import Sweeps, begin, pseudo_inverse, quadratic, solve_rows
+from boolcp.fit.relax import Sweeps, begin, quadratic, solve_each_row, solve_rows
 from boolcp.result.columns import Columns
 from boolcp.storage.equations import Equations
 from boolcp.storage.lazy import ObservedLazyTensor
@@ -17,6 +17,7 @@ from boolcp.storage.protocol import Storage
 
 Choose = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # S, Q and the current bits to the new ones
 
+TOL = 1e-9  # relative fall of the loss that ends a polish
 MAX_JOINT = 10  # Boolean columns of one mode up to which all 2^K patterns are tried in each row; not tuned
 LEAST = 0.01  # smallest share of the energy of a column that counts as signal; not tuned
 ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
@@ -25,7 +26,7 @@ PLENTY = 100  # observed entries for each free parameter that make traps rare; b
 PASS_GAIN = 0.05  # gain, in units of the noise variance for each free parameter, not worth a pass; not tuned
 
 
-def polish(data: Storage, W: Columns, *, max_iter: int = 50, tol: float = 1e-9, variance: float = 0.0) -> Columns:
+def polish(data: Storage, W: Columns, *, max_iter: int = 50, tol: float = TOL, variance: float = 0.0) -> Columns:
     """Return the columns after alternating over the modes until nothing changes; the loss never rises."""
     start = begin(W)
     sweeps = polish_sweeps(data, start, max_iter=max_iter, tol=tol, variance=variance)
@@ -33,7 +34,7 @@ def polish(data: Storage, W: Columns, *, max_iter: int = 50, tol: float = 1e-9, 
 
 
 def polish_sweeps(
-    data: Storage, here: Sweeps, *, max_iter: int = 50, tol: float = 1e-9, variance: float = 0.0
+    data: Storage, here: Sweeps, *, max_iter: int = 50, tol: float = TOL, variance: float = 0.0
 ) -> Iterator[Sweeps]:
     """Yield sweeps over the modes: real columns by least squares, Boolean ones bit by bit. The loss never rises.
 
@@ -272,7 +273,7 @@ def eliminate_real(H: np.ndarray, P: np.ndarray, boolean: np.ndarray) -> tuple[n
     if len(R) == 0:
         return S, Q
     H_RR, H_RB = H[..., R[:, None], R], H[..., R[:, None], B]
-    back = solve_rows(H_RR, H_RB.T).T if H.ndim == 2 else pseudo_inverse(H_RR) @ H_RB
+    back = solve_rows(H_RR, H_RB.T).T if H.ndim == 2 else solve_each_row(H_RR, H_RB)
     return S - np.swapaxes(H_RB, -1, -2) @ back, Q - times(P[:, R], back)
 
 

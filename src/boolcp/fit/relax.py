@@ -8,7 +8,7 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from boolcp.fit._kernels import relax_three
+from boolcp.fit._kernels import relax_three, solve_each
 from boolcp.result.columns import Columns
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import leading_basis
@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 NOTHING = 1e-200  # entry of normal equations, relative to their size, that counts as zero
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
+CLEAR = 1e-5  # a pivot above this part of the largest diagonal entry: no eigenvalue is that small
 MAX_COMPILED = 2**17  # entries of a core whose sweeps are made without a chance to stop in between
 
 
@@ -116,22 +117,36 @@ def solve_rows(H: np.ndarray, P: np.ndarray) -> np.ndarray:
 
 
 def solve_each_row(H: np.ndarray, P: np.ndarray) -> np.ndarray:
-    """Return the rows a_i with H_i a_i = p_i, of least norm where H_i (d, K, K) is nearly singular."""
-    return np.einsum("ikl,il->ik", pseudo_inverse(H), P)
+    """Return X_i with H_i X_i = P_i for vectors P (d, K) or matrices (d, K, M).
+
+    The unknowns are brought to one scale first, that of the mean diagonal. Where H_i is nearly singular the solution
+    has the least norm.
+    """
+    scale = mean_scale(H)
+    L, X = H / (scale[:, None] * scale), np.reshape(P / (scale if P.ndim == 2 else scale[:, None]), (*H.shape[:2], -1))
+    failed = solve_each(L, X, CLEAR, NOTHING)
+    if failed.any():
+        X[failed] = scale[:, None] * (pseudo_inverse(H[failed], scale) @ np.reshape(P, X.shape)[failed])
+    return (X / scale[:, None]).reshape(P.shape)
 
 
-def pseudo_inverse(H: np.ndarray) -> np.ndarray:
-    """Return the pseudo-inverse of H (K, K) or of each H_i (d, K, K), its columns brought to one scale first.
+def pseudo_inverse(H: np.ndarray, scale: np.ndarray | None = None) -> np.ndarray:
+    """Return the pseudo-inverse of H (K, K) or of each H_i (d, K, K), its columns brought to one scale (K,) first.
 
     A row that the observed entries hardly determine is not inflated: directions with less than a part
     SINGULAR of the largest eigenvalue count as unknown.
     """
-    diagonal = np.einsum("...kk->...k", H).reshape(-1, H.shape[-1]).mean(axis=0)
-    scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))  # rounding can make it negative
+    scale = mean_scale(H) if scale is None else scale
     scaled = H / (scale[:, None] * scale)
     scaled[np.abs(scaled) < NOTHING] = 0.0  # its inverse would overflow
     inverse = np.linalg.pinv(scaled, rcond=SINGULAR, hermitian=True)
     return inverse / (scale[:, None] * scale)
+
+
+def mean_scale(H: np.ndarray) -> np.ndarray:
+    """Return the root of the mean diagonal of H (K, K) or H_i (d, K, K), 1 where it is not positive, (K,)."""
+    diagonal = np.einsum("...kk->...k", H).reshape(-1, H.shape[-1]).mean(axis=0)
+    return np.sqrt(np.where(diagonal > 0, diagonal, 1.0))  # rounding can make it negative
 
 
 def quadratic(H: np.ndarray, A: np.ndarray) -> float:

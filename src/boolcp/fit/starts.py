@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.fit.atom_search import best_boolean
+from boolcp.fit.noise import is_noise
 from boolcp.fit.polish import PLENTY, is_swept_in_a_pass, polish, polish_sweeps
 from boolcp.fit.pursuit import Find, add_greedy
 from boolcp.fit.relax import Sweeps, begin, last, pencil_start, random_factors, relax_core, relax_sweeps
@@ -17,12 +18,14 @@ from boolcp.storage.protocol import Storage
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
 EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
+N_TRIES = (3, 2)  # starts over observed entries by default, if they are not few and if they are plenty
 FEW = 10  # observed entries for each free parameter below which three times as many starts are run
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
 SMALL_GAIN = 0.05  # gain of a sweep of a relaxation, in units of the noise variance, that ends it
 RIVAL = 0.005  # a solution whose loss is higher by at most this part of it is a rival
 ALIKE = 0.1  # share of bits in which two atoms of one mode may differ and still be the same
 MAX_RIVALS = 5  # that are kept; not tuned
+POLISHED = 1e-5  # relative fall of the loss over observed entries that ends the polish of one start; not tuned
 RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation over observed entries
 
 
@@ -181,7 +184,7 @@ def search_observed(
 def sweeps_of(data: Storage, here: ObservedSearch, max_iter: int) -> Iterator[Sweeps]:
     """Yield the sweeps of the present phase."""
     if here.phase in ("first", "polish"):
-        return polish_sweeps(data, here.sweeps, max_iter=max_iter)
+        return polish_sweeps(data, here.sweeps, max_iter=max_iter, tol=POLISHED)
     if here.phase == "least":
         return relax_sweeps(data, here.sweeps, max_iter=3, tol=0.0)
     ridge, n_sweeps = RIDGES[int(here.phase)]
@@ -206,8 +209,10 @@ def next_phase(
         phase = "over" if is_over else "least"
         return replace(here, search=Search(0, best, 1), phase=phase, sweeps=begin(best))
     if here.phase == "least":
-        n_most = n_init if n_init is not None else N_STARTS if share >= FEW else 3 * N_STARTS
-        n_tries = min(n_most, 2) if share >= PLENTY else n_most
+        if n_init is not None:
+            n_tries = min(n_init, 2) if share >= PLENTY else n_init
+        else:
+            n_tries = N_TRIES[share >= PLENTY] if share >= FEW else 3 * N_STARTS
         here = replace(here, least=reached.loss, n_tries=n_tries)
         is_enough = share >= PLENTY and is_free(data, here.best, here.least)
         return replace(here, phase="over") if is_enough else next_candidate(data, start, rng, here)
@@ -224,7 +229,7 @@ def next_candidate(data: Storage, start: Columns, rng: np.random.Generator, here
     """Return the search with a new candidate to relax, or over if candidates agree or there were enough."""
     n_done, n_agree = here.search.n_done, here.search.n_agree
     is_settled = n_agree >= 4 or (n_done > 0 and n_agree >= 2 and is_free(data, here.best, here.least))
-    if n_done >= here.n_tries or is_settled:
+    if n_done >= here.n_tries or is_settled or (n_done > 1 and leaves_noise(data, here.best)):
         return replace(here, phase="over")
     return replace(here, phase="0", sweeps=begin(start if n_done == 0 else redraw(here.best, rng)))
 
@@ -238,6 +243,11 @@ def is_free(data: Storage, W: Columns, relaxed_loss: float) -> bool:
     n_free = len(W.owner) * sum(data.shape)
     variance = relaxed_loss / max(data.n_observed - n_free, 1)
     return bool(W.loss - relaxed_loss <= 3 * n_bits * variance + EXACT * data.squared_norm)
+
+
+def leaves_noise(data: Storage, W: Columns) -> bool:
+    """Return True if what is left of data in memory is noise, of which further starts could only fit more."""
+    return data.n_passes == 0 and not data.is_weighted and is_noise(data.residual(W.to_decomposition()))
 
 
 def redraw(W: Columns, rng: np.random.Generator) -> Columns:

@@ -10,10 +10,10 @@ from boolcp.fit.losses import Loss
 from boolcp.fit.polish import decide_rows
 from boolcp.fit.relax import quadratic
 from boolcp.result.atoms import BooleanCP
+from boolcp.storage.filling import kept_share
 from boolcp.storage.protocol import ObservedStorage, Storage
 
 EXACT = 1e-8  # share of variance not explained that counts as none; above the rounding of inner products, not tuned
-MIN_LEFT = 0.1  # share of the observed entries that counts as unused at least; not tuned
 OUTSIDE = 0.1  # share of the range of the data by which a fill may leave it without a warning; not tuned
 
 
@@ -100,7 +100,7 @@ def fills(W: BooleanCP, values: np.ndarray, observed: np.ndarray, *, is_shrunk: 
 
     A warning says if some were far outside. What explains the observed entries to the tolerance stays as it is.
     """
-    estimate = W.to_tensor() if W.background is None else W.to_tensor() + W.background.to_tensor()
+    estimate = whole(W)
     known, unknown = values[observed], estimate[~observed]
     if is_exact(W) or not len(known):
         return unknown
@@ -118,9 +118,17 @@ def shrink_to_mean(fills: np.ndarray, fitted: np.ndarray, known: np.ndarray, W: 
     That of m + a (F - m) is lowest at a = (<F - m, X - m> - sigma^2 dof) / |F - m|^2, which is kept between 0 and 1.
     """
     mean = known.mean(dtype=float)
-    dof = W.n_parameters + W.n_bits + (0.0 if W.background is None else W.background.degrees_of_freedom)
-    n_left = max(len(known) - dof, MIN_LEFT * len(known))
-    variance = float(np.sum(np.square(known - fitted, dtype=float))) / n_left
+    left = float(np.sum(np.square(known - fitted, dtype=float)))
     size = float(np.sum(np.square(fitted - mean, dtype=float)))
-    inner = float(np.vdot(fitted - mean, known - mean)) - variance * dof
-    return mean + np.clip(inner / size if size > 0 else 0.0, 0.0, 1.0) * (fills - mean)
+    inner = float(np.vdot(fitted - mean, known - mean))
+    return mean + kept_share(len(known), left, size, inner, fitted_freedom(W)) * (fills - mean)
+
+
+def fitted_freedom(W: BooleanCP) -> float:
+    """Return the number of free numbers and bits of atoms and background."""
+    return W.n_parameters + W.n_bits + (0.0 if W.background is None else W.background.degrees_of_freedom)
+
+
+def whole(W: BooleanCP) -> np.ndarray:
+    """Return the sum of the atoms and the background."""
+    return W.to_tensor() if W.background is None else W.to_tensor() + W.background.to_tensor()

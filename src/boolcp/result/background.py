@@ -1,5 +1,6 @@
 """Background: real low-rank structure that no on/off atom describes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +23,8 @@ class Background:
         How many free numbers the estimate amounts to; fewer than `n_parameters` if singular values are shrunk.
     share : float
         Share of the variance of the data that the background explains.
+    level : float or None
+        The noise level that singular values were shrunk by, where entries are missing.
 
     Examples
     --------
@@ -39,6 +42,7 @@ class Background:
     right: np.ndarray
     degrees_of_freedom: float
     share: float
+    level: float | None = None
 
     @property
     def rank(self) -> int:
@@ -61,6 +65,22 @@ class Background:
         """
         others = self.shape[: self.mode] + self.shape[self.mode + 1 :]
         return np.moveaxis((self.left @ self.right.T).reshape(-1, *others), 0, self.mode)
+
+    def part(self, slices: Sequence[slice]) -> "Background":
+        """Return the background of a slab, given by one slice for each mode.
+
+        Examples
+        --------
+        >>> import numpy as np, boolcp
+        >>> ones = boolcp.Background((2, 3), 1, np.ones((3, 1)), np.ones((2, 1)), 4.0, 0.5)
+        >>> ones.part([slice(0, 1), slice(0, 2)]).to_tensor().shape
+        (1, 2)
+        """
+        others = [n for n in range(len(self.shape)) if n != self.mode]
+        right = self.right.reshape(*(self.shape[n] for n in others), -1)[tuple(slices[n] for n in others)]
+        left = self.left[slices[self.mode]]
+        shape = tuple(len(range(*part.indices(d))) for part, d in zip(slices, self.shape, strict=True))
+        return replace(self, shape=shape, left=left, right=right.reshape(-1, self.rank))
 
     def at(self, indices: ArrayLike) -> np.ndarray:
         """Return the entries at the rows of `indices` (n, N), (n,).

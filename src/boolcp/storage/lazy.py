@@ -15,7 +15,7 @@ from boolcp.storage.dense import Contracted, DenseTensor, Difference
 from boolcp.storage.equations import Equations
 from boolcp.storage.protocol import CompleteStorage, Decide, Factors, LazyStorage, ObservedStorage, Storage, Tensor
 from boolcp.storage.sketch import compress_in_passes, first_questions, is_sketched, random_block, width
-from boolcp.storage.slabs import SPLIT, Answer, Question, View, part_of, run_pass
+from boolcp.storage.slabs import SPLIT, Answer, Question, View, run_pass
 from boolcp.storage.sources import Source
 from boolcp.storage.tucker import TuckerTensor, compress, first_gram, is_compressible
 
@@ -528,30 +528,3 @@ def make_source(X: Any, mask: Any = None, max_memory: float | str | None = None,
     least = source.block if max_memory is None else 1
     source.block = min(wanted, max(least, read_memory(max_memory) // (8 * n_threads())))
     return source
-
-
-def filled_array(X: Any, mask: Any, W: BooleanCP, *, is_clipped: bool = False) -> Any:
-    """Return a dask array: X with the values of W where it is NaN or the mask is False.
-
-    They may be clipped to the range of what is observed, which takes a pass over X when they are computed.
-    """
-    import dask.array as da
-
-    source = Source(X, mask)
-    X, mask = source.lazy(), source.mask
-    X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
-    observed = ~da.isnan(X) if mask is None else da.asarray(mask).rechunk(X.chunks).astype(bool) & ~da.isnan(X)
-    how: dict[str, Any] = {"dtype": X.dtype, "meta": np.zeros((0,) * X.ndim, dtype=X.dtype)}
-    filled = da.map_blocks(fill_block, X, observed, W=W, **how)
-    if not is_clipped:
-        return filled
-    low, high = da.where(observed, X, np.inf).min(), da.where(observed, X, -np.inf).max()
-    return da.minimum(da.maximum(filled, low), high)
-
-
-def fill_block(X: np.ndarray, observed: np.ndarray, W: BooleanCP, block_info: Any = None) -> np.ndarray:
-    """Return a block with the values of W where it is not observed."""
-    if observed.all():
-        return X
-    slices = tuple(slice(*bounds) for bounds in block_info[0]["array-location"])
-    return np.where(observed, X, part_of(W, slices).to_tensor().astype(X.dtype))

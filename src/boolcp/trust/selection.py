@@ -1,7 +1,7 @@
 """The number of atoms, chosen by the error on held-out entries or slabs."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from boolcp.trust.out_of_core import hold_out_lazily, read_lazy
 from boolcp.trust.repeated_fits import make_model, read_data, read_weights, run_all
 
 SELECTION_SCHEMES = ("entries", "slabs")
+PATIENCE = 1  # numbers of atoms in a row without a lower error that end a split; not tuned
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +141,8 @@ def select_n_atoms(
         The tensor. One that is not in memory stays there: entries are held out chunk by chunk, and each split takes
         four passes, its estimates being those of the compressed tensor.
     max_atoms : int
-        Largest number of atoms tried. Each split is fitted once for the whole path 1 .. max_atoms. If this number is
-        chosen, a warning says so.
+        Largest number of atoms tried. Each split is fitted as `BMP.fit` does with 1, 2, .. atoms, until one more does
+        not lower its error; larger numbers count as the last one. If `max_atoms` is chosen, a warning says so.
     splits : int
         Number of random splits.
     scheme : {"entries", "slabs"}
@@ -243,13 +244,14 @@ def hold_out_entries(
     test = np.sort(rng.choice(places, max(1, int(held_out * len(places))), replace=False))
     train = observed.copy().reshape(-1)
     train[test] = False
-    path = fit_path(model, values, train.reshape(values.shape), weights, rng)
     truth, indices = values.reshape(-1)[test], np.stack(np.unravel_index(test, values.shape), axis=1)
     counts = None if weights is None else weights.reshape(-1)[test]
-    predicted = [W.at(indices) + (0.0 if W.background is None else W.background.at(indices)) for W in path]
-    # 0 where nothing is known
-    errors = [error(W, truth, np.nan_to_num(found), counts) for W, found in zip(path, predicted, strict=True)]
-    return pad(errors, model.n_atoms)
+
+    def judge(W: BooleanCP) -> float:
+        found = W.at(indices) + (0.0 if W.background is None else W.background.at(indices))
+        return error(W, truth, np.nan_to_num(found), counts)  # 0 where nothing is known
+
+    return errors_until(fits(model, values, train.reshape(values.shape), weights, rng), judge, model.n_atoms)
 
 
 def hold_out_slabs(
@@ -266,19 +268,20 @@ def hold_out_slabs(
     test = np.sort(rng.choice(usable, min(max(1, int(held_out * d)), len(usable) - 1), replace=False))
     train = np.setdiff1d(np.arange(d), test)
     parts = (None, None) if weights is None else (weights.take(train, axis=mode), weights.take(test, axis=mode))
-    path = fit_path(model, values.take(train, axis=mode), observed.take(train, axis=mode), parts[0], rng)
     slabs, known = values.take(test, axis=mode), observed.take(test, axis=mode)
     given = random_half(known, mode, rng)
     judged = known & ~given
-    errors = []
-    for W in path:
+    counts = None if parts[1] is None else parts[1][judged]
+
+    def judge(W: BooleanCP) -> float:
         fitted = clone(model)
         fitted.decomposition_ = W
         factor = fitted.transform(np.where(given, slabs, np.nan), mode=mode, weights=parts[1])
         predicted = np.nan_to_num(fitted.inverse_transform(factor, mode=mode))
-        counts = None if parts[1] is None else parts[1][judged]
-        errors.append(error(W, slabs[judged], predicted[judged], counts))
-    return pad(errors, model.n_atoms)
+        return error(W, slabs[judged], predicted[judged], counts)
+
+    found = fits(model, values.take(train, axis=mode), observed.take(train, axis=mode), parts[0], rng)
+    return errors_until(found, judge, model.n_atoms)
 
 
 def usable_slabs(observed: np.ndarray, mode: int) -> np.ndarray:
@@ -308,17 +311,24 @@ def random_half(known: np.ndarray, mode: int, rng: np.random.Generator) -> np.nd
     return given
 
 
-def fit_path(
+def fits(
     model: BMP, values: np.ndarray, observed: np.ndarray, weights: np.ndarray | None, rng: np.random.Generator
-) -> Sequence[BooleanCP]:
-    """Return the refined estimates with 0, 1, .. atoms of one fit."""
-    fitted = clone(model).set_params(random_state=rng)
-    mask = None if observed.all() else observed
-    return fitted.fit_path(values, mask=mask, weights=weights)
+) -> Iterator[BooleanCP]:
+    """Yield the decompositions that `fit` makes with 0, 1, .. atoms; with 0 it is at most a background."""
+    how: dict[str, Any] = {"mask": None if observed.all() else observed, "weights": weights}
+    one = clone(model).set_params(random_state=int(rng.integers(2**32)))
+    yield clone(one).set_params(n_atoms=1).fit_path(values, **how)[0]
+    for k in range(1, model.n_atoms + 1):
+        yield clone(one).set_params(n_atoms=k).fit(values, **how).decomposition_
 
 
-def pad(errors: list[float], max_atoms: int) -> np.ndarray:
-    """Return the errors with the last one repeated for numbers of atoms that a path did not reach."""
+def errors_until(found: Iterator[BooleanCP], judge: Callable[[BooleanCP], float], max_atoms: int) -> np.ndarray:
+    """Return the errors of decompositions with 0, 1, .. atoms, the last one repeated once they have ceased to fall."""
+    errors: list[float] = []
+    for W in found:
+        errors.append(judge(W))
+        if len(errors) > PATIENCE + int(np.argmin(errors)):
+            break
     return np.array(errors + [errors[-1]] * (max_atoms + 1 - len(errors)))
 
 
