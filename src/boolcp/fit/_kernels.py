@@ -189,8 +189,8 @@ def _unit_columns(A: Array) -> None:
 def solve_each(H: np.ndarray, B: np.ndarray, least: float, nothing: float) -> np.ndarray:
     """Replace each B_i (K, M) in place by the solution of H_i x = b by Cholesky; return where that is not possible.
 
-    It is not where a pivot is below a part `least` of the largest diagonal entry, or below `nothing`. Lower halves of H (d, K, K) are
-    overwritten.
+    It is not where a pivot is below a part `least` of the largest diagonal entry, or below `nothing`. Lower halves of
+    H (d, K, K) are overwritten.
     """
     d, K, M = B.shape
     failed = np.zeros(d, dtype=np.bool_)
