@@ -221,7 +221,7 @@ def test_the_summary_is_a_table_of_what_is_known(rng):
     assert float(second.split()[4]) == pytest.approx(W.weights[1], rel=1e-3)
     assert float(second.split()[5]) == pytest.approx(100 * W.explained_alone()[1], abs=0.06)
     assert float(second.split()[7]) == pytest.approx(100 * W.explained_unique()[1], abs=0.06)
-    assert verdict == "Whether different atoms could give the same sum in place of the atoms is not known."
+    assert verdict == "Whether different atoms could give the same sum is not known."
 
 
 def test_the_summary_gives_a_verdict_where_it_is_cheap():

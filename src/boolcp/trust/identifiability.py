@@ -75,8 +75,8 @@ class Diagnosis:
             which = ", ".join(str(k) for k, verdict in enumerate(self.verdicts) if verdict == "not identifiable")
             words.append(f"Different atoms give the same sum in place of {which}: do not read these one by one.")
         if n_open:
-            some = "the atoms" if n_open == n_atoms else f"{n_open} of the atoms"
-            words.append(f"Whether different atoms could give the same sum in place of {some} is not known.")
+            some = "" if n_open == n_atoms else f" in place of {n_open} of these"
+            words.append(f"Whether different atoms could give the same sum{some} is not known.")
         return " ".join(words)
 
     def __bool__(self) -> bool:
