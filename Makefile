@@ -66,12 +66,12 @@ test-versions:
 EXTRAS := plot report labels files dask cluster mne bids nwb interop cli baselines experiments all
 test-extras: $(VENV)/pip.stamp
 	rm -rf dist
-	$(BIN)/python -m pip install --quiet "build>=1.2"
+	$(BIN)/python -m pip install --quiet "build>=1.2" uv
 	$(BIN)/python -m build --outdir dist
-	set -e; here=$$(mktemp -d); trap 'rm -rf "$$here"' EXIT; cp tests/try_wheel.py "$$here"; wheel=$$(ls $(CURDIR)/dist/*.whl); \
+	set -e; uv=$(CURDIR)/$(BIN)/uv; here=$$(mktemp -d); trap 'rm -rf "$$here"' EXIT; cp tests/try_wheel.py "$$here"; wheel=$$(ls $(CURDIR)/dist/*.whl); \
 	for extra in "" $(EXTRAS); do \
-	  $(PYTHON) -m venv --clear "$$here/venv"; \
-	  "$$here/venv/bin/python" -m pip install --quiet "$$wheel$${extra:+[$$extra]}"; \
+	  "$$uv" venv --quiet --clear --python $(PYTHON) "$$here/venv"; \
+	  "$$uv" pip install --quiet --python "$$here/venv" "$$wheel$${extra:+[$$extra]}"; \
 	  (cd "$$here" && MPLBACKEND=agg PYTHONPATH= "$$here/venv/bin/python" try_wheel.py $$extra); done; \
 	(cd "$$here" && PYTHONPATH= "$$here/venv/bin/boolcp" demo --force)
 
