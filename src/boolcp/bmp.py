@@ -742,4 +742,4 @@ def dims_of(labels: Labels | None) -> tuple[str, ...] | None:
 def check_loaded(X: Any, limit: int, why: str) -> None:
     """Raise a MemoryError with an estimate if an array that has to be loaded is too large for the memory."""
     needs = {"the tensor in memory, with copies and weights": 5.0 * float_bytes(X.shape, np.dtype(float))}
-    check_memory(needs, limit, f"A fit with {why} loads X: raise max_memory, or fit without {why}.")
+    check_memory(needs, limit, f"A fit with {why} loads X: raise max_memory, or fit without {why}, or a part of X.")

@@ -257,6 +257,18 @@ def test_a_fit_under_a_loss_is_resumed_saved_and_loaded(tmp_path):
     assert whole[[1, 0]].explained() == whole.explained() and whole[[0]].deviance is None
 
 
+def test_the_report_speaks_of_the_deviance(tmp_path):
+    from boolcp.report import write_report
+
+    X, _ = make_data("poisson", 8)
+    W = decompose(X, 2, loss="poisson", random_state=0)
+    write_report(W, tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert "of the deviance (poisson) of" in text and "Deviance (poisson) explained" in text
+    assert "Deviance that is lost without each atom" in text and "nan %" not in text
+    assert "Variance explained" not in text and "of the variance" not in text
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_warm_start_begins_with_the_atoms_it_has(name, monkeypatch):
     X, truth = make_data(name, 1)

@@ -92,6 +92,6 @@ def atom_title(W: BooleanCP, k: int) -> Any:
     """Describe an atom in one line: its number, Boolean mode, ones, and share of variance if known."""
     atom = W.atoms[k]
     title = f"atom {k}: Boolean along {mode_text(W, atom.mode)}, on in {atom.n_ones} of {len(atom.z)}"
-    if not W.data_norm2 or W.data_inner is None:
+    if not W.data_norm2 or W.data_inner is None or W.deviance is not None:
         return title
     return f"{title}, {100 * W.explained_alone()[k]:.1f} % of the variance alone"

@@ -108,6 +108,7 @@ def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any
             subtitle=words.subtitle_of(W),
             story=story.tell(W, provenance, tests, residual),
             version=__version__,
+            explained=words.explained_word(W),
             modes=words.describe_modes(W),
             data=words.describe_data(W, provenance),
             fit=[*words.describe_fit(W, provenance), *words.describe_residual(W, residual)],

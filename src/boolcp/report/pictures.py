@@ -38,13 +38,16 @@ def fit_figures(W: BooleanCP, history: Any, residual: Any = None) -> Any:
     if errors:
         text = ", ".join(f"{error:.4f}" for error in errors)
         caption = "Relative error after each atom of the pursuit"
-        if has_shares(W):
+        if result_error(W) is not None:
             caption += "; the circle is the result"
         chart = charts.path_chart(W, errors)
         figures.append(figure(chart, f"{caption}: {text}", caption, lambda ax: draw_path(W, errors, ax)))
     if has_shares(W):
-        shares = W.explained_alone()
-        figures.append(_share_figure(W, names, shares, "Variance that each atom explains alone", "alone"))
+        if W.deviance is None:
+            shares, caption, label = W.explained_alone(), "Variance that each atom explains alone", "alone"
+        else:
+            shares, caption, label = W.explained_unique(), "Deviance that is lost without each atom", "unique"
+        figures.append(_share_figure(W, names, shares, caption, label))
     certificates = np.array([atom.certificate for atom in W.atoms], dtype=float)
     if np.isfinite(certificates).any():
         figures.append(_share_figure(W, names, certificates, "Certificate of each atom", "certificate"))

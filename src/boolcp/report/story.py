@@ -9,7 +9,7 @@ from boolcp import plotting
 from boolcp.plotting.mode_labels import further_of, unit_of
 from boolcp.plotting.patterns import leading_column
 from boolcp.report.tested import Tests, best_test, p_words
-from boolcp.report.words import has_names, has_shares, on_text, plural, value_label
+from boolcp.report.words import explained_word, has_names, has_shares, on_text, plural, value_label
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust
 from boolcp.trust.verdict import STABLE, Verdict, is_noise, verdicts
@@ -54,7 +54,7 @@ def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
     n_asked = provenance.get("parameters", {}).get("n_atoms")
     is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms and not provenance.get("is_partial")
     asked = f" {number(n_asked).capitalize()} were asked for." if is_fewer else ""
-    return f"{atoms} {verb} {100 * W.explained():.0f} % of the variance of {quantity}{missing}.{asked}"
+    return f"{atoms} {verb} {100 * W.explained():.0f} % of the {explained_word(W)} of {quantity}{missing}.{asked}"
 
 
 def _background(W: BooleanCP) -> str:

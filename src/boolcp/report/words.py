@@ -106,10 +106,9 @@ def describe_fit(W: BooleanCP, provenance: dict[str, Any]) -> Any:
     is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms
     pairs = [("Atoms", f"{W.n_atoms} of {n_asked} that were asked for" if is_fewer else str(W.n_atoms))]
     if has_shares(W):
-        pairs += [
-            ("Variance explained", f"{100 * W.explained():.2f} %"),
-            ("Relative error", f"{result_error(W):.4f}"),
-        ]
+        pairs.append((f"{explained_word(W).capitalize()} explained", f"{100 * W.explained():.2f} %"))
+        if (error := result_error(W)) is not None:
+            pairs.append(("Relative error", f"{error:.4f}"))
     if provenance.get("is_partial"):
         pairs.append(("Note", "stopped early: a valid but partial result"))
     if provenance.get("stop_reason"):
@@ -118,8 +117,8 @@ def describe_fit(W: BooleanCP, provenance: dict[str, Any]) -> Any:
 
 
 def result_error(W: BooleanCP) -> Any:
-    """Return the relative error of the result, or None if the data are not known."""
-    return float(np.sqrt(max(1 - W.explained(), 0.0))) if has_shares(W) else None
+    """Return the relative error of the result, or None if the data are not known or squares were not fitted."""
+    return float(np.sqrt(max(1 - W.explained(), 0.0))) if has_shares(W) and W.deviance is None else None
 
 
 def describe_atoms(W: BooleanCP) -> list[dict[str, Any]]:
@@ -262,6 +261,11 @@ def python_code(provenance: dict[str, Any]) -> str:
 def has_shares(W: BooleanCP) -> Any:
     """Return True if shares of variance are known."""
     return bool(W.data_norm2) and W.data_inner is not None and W.n_atoms > 0
+
+
+def explained_word(W: BooleanCP) -> str:
+    """Return what shares are of: the variance, or the deviance under a loss."""
+    return "variance" if W.deviance is None else f"deviance ({W.deviance.loss})"
 
 
 def title_of(W: BooleanCP, provenance: dict[str, Any]) -> str:
