@@ -8,6 +8,7 @@
 """
 
 import importlib
+from typing import Any
 
 from boolcp._version import __version__
 
@@ -65,7 +66,7 @@ _MODULES = {
 __all__ = ["__version__", *_HOMES, *_MODULES]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import boolcp` itself is fast."""
     if name in _HOMES:
         value = getattr(importlib.import_module(f"boolcp.{_HOMES[name]}"), name)
@@ -77,5 +78,5 @@ def __getattr__(name):
     return value
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)

@@ -135,7 +135,7 @@ class AtomicNorm(BaseEstimator):
         tol: float = 1e-2,
         max_iter: int = 200,
         random_state: Any = None,
-    ):
+    ) -> None:
         self.alpha = alpha
         self.boolean_modes = boolean_modes
         self.criterion = criterion

@@ -109,7 +109,7 @@ def _atoms(
 class Variables:
     """The variables of a Dataset by their names without the prefix, each checked as it is taken."""
 
-    def __init__(self, dataset: Any, prefix: str):
+    def __init__(self, dataset: Any, prefix: str) -> None:
         self._dataset, self._prefix = dataset, prefix
 
     def __call__(self, name: str, shape: tuple[int | None, ...], kinds: str, *default: None) -> Any:

@@ -27,7 +27,7 @@ CHUNK = 2**18
 class Stream:
     """The bytes of a file or of a compressed part of it, from first to last; no more than a chunk is held."""
 
-    def __init__(self, chunks: Iterable[bytes], byte_order: str):
+    def __init__(self, chunks: Iterable[bytes], byte_order: str) -> None:
         self._chunks, self.byte_order = iter(chunks), byte_order
         self._held, self._start = b"", 0  # the present chunk, and the position of the next byte in it
 

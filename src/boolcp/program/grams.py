@@ -69,7 +69,7 @@ class DenseGram:
     is_thin = False
     __array_ufunc__ = None  # Z @ C is asked of C
 
-    def __init__(self, C: Array):
+    def __init__(self, C: Array) -> None:
         self.C = C
         self.row_cost = len(C)
 
@@ -127,7 +127,7 @@ class ThinGram:
     is_thin = True
     __array_ufunc__ = None
 
-    def __init__(self, F: Array):
+    def __init__(self, F: Array) -> None:
         self.F = F
         self.row_cost = F.size
 
@@ -186,7 +186,7 @@ class Complement:
 
     __array_ufunc__ = None
 
-    def __init__(self, B: Array):
+    def __init__(self, B: Array) -> None:
         U, sizes, _ = np.linalg.svd(B, full_matrices=False)
         self.Q: Array = U[:, sizes > 1e-10 * sizes.max(initial=0.0)]
 

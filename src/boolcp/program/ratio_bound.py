@@ -155,7 +155,7 @@ class Splitting:
     The multipliers T of the triangles follow their slacks by a primal-dual step.
     """
 
-    def __init__(self, C: Array, z: Bits, start: Multipliers):
+    def __init__(self, C: Array, z: Bits, start: Multipliers) -> None:
         d = len(C)
         self.C = C
         self.rho = 5 * max(1.0, d / 150)

@@ -47,7 +47,7 @@ def lift(C: Array, t: float = 0.0) -> Array:
 class DenseLift:
     """The lifted matrix A = C~ (n, n) of C - tI."""
 
-    def __init__(self, C: Array, t: float = 0.0):
+    def __init__(self, C: Array, t: float = 0.0) -> None:
         self.A = lift(C, t)
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class DenseLift:
 class ThinLift:
     """The lifted matrix GG' - t BB' of FF' - tI, with G = [1'F; F] (n, p) and BB' = [n - 1, 1'; 1, I]."""
 
-    def __init__(self, F: Array, t: float = 0.0):
+    def __init__(self, F: Array, t: float = 0.0) -> None:
         self.G = np.vstack([F.sum(axis=0), F])
         self.t = t
 
