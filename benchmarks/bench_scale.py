@@ -170,9 +170,7 @@ def fit_default(X, n_atoms, **options):
 FITS = {  # name: (share of missing entries, options)
     "rank one": (0.0, {"atom_rank": 1, "certify": False}),
     '"auto"': (0.0, {"certify": False}),
-    '"auto" with certificates, the default': (0.0, {}),
     "10 % missing": (0.1, {"certify": False}),
-    "10 % missing, with certificates": (0.1, {}),
 }
 
 
@@ -182,8 +180,6 @@ def disk(folder, small, side=1000):
     path, result = folder / "disk.npy", folder / "disk.nc"
     rows, written = [], None
     for name, (missing, options) in FITS.items():
-        if "with certificates" in name and side == 1000:  # most of their time is for Gram matrices
-            continue
         if written != missing:
             truth, written = write_npy(path, shape, n_atoms, missing=missing), missing
         once = reading_time(path)
@@ -195,7 +191,7 @@ def disk(folder, small, side=1000):
     size = np.prod(shape, dtype=float) * 8
     text = (
         f"{' x '.join(map(str, shape))} float64 ({size / 1e9:.2f} GB), noise as large as the signal of one atom, "
-        f'{n_atoms} atoms, refined, `max_memory="2GB"`. Resident memory does not include the pages of the file, which '
+        f'{n_atoms} atoms, refined, without certificates, `max_memory="2GB"`. Resident memory does not include the pages of the file, which '
         "is read, not mapped. One cold reading is measured just before each fit. The machine was shared with other "
         "programs, which lengthens all seconds, those of the reading too; the processor seconds are those of the fit."
     )
