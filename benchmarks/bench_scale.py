@@ -191,9 +191,10 @@ def disk(folder, small, side=1000):
     size = np.prod(shape, dtype=float) * 8
     text = (
         f"{' x '.join(map(str, shape))} float64 ({size / 1e9:.2f} GB), noise as large as the signal of one atom, "
-        f'{n_atoms} atoms, refined, without certificates, `max_memory="2GB"`. Resident memory does not include the pages '
-        "of the file, which is read, not mapped. One cold reading is measured just before each fit. The machine was shared with other "
-        "programs, which lengthens all seconds, those of the reading too; the processor seconds are those of the fit."
+        f'{n_atoms} atoms, refined, without certificates, `max_memory="2GB"`. Resident memory does not include the '
+        "pages of the file, which is read, not mapped. One cold reading is measured just before each fit. The machine "
+        "was shared with other programs, which lengthens all seconds, those of the reading too; the processor seconds "
+        "are those of the fit."
     )
     return "# A tensor on disk", text, table(["fit", "wrong bits", *COST], rows)
 
