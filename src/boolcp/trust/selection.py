@@ -78,8 +78,8 @@ class Selection:
         >>> print(selection.summary())
         held-out error (entries, 2 splits)
         atoms          rmse        s.e.
-            0      0.874882      0.0087
-            1      0.681539       0.025
+            0       0.51648     0.00026
+            1      0.504627      0.0024
             2      0.493956      0.0019  <- chosen
             3      0.493956      0.0019
         """
