@@ -293,7 +293,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.decomposition_ = replace(W, labels=labels, undetermined=undetermined)
         self.background_ = W.background
         found = degeneracy(W)
-        checks.warn_degenerate(found.reasons, found.score)
+        checks.warn_degenerate(found.reasons, found.score, has_background=self.background is not None)
         self.n_iter_ = len(pursuit.history)
         self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
         self.n_passes_ = data.n_passes

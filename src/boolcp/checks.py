@@ -457,14 +457,18 @@ def warn_no_atom() -> None:
     )
 
 
-def warn_degenerate(reasons: Sequence[str], scores: np.ndarray) -> None:
-    """Warn about atoms that should not be interpreted alone, with the share of each that the others can replace."""
+def warn_degenerate(reasons: Sequence[str], scores: np.ndarray, *, has_background: bool = False) -> None:
+    """Warn about atoms that should not be interpreted alone, with the share of each that the others can replace.
+
+    The advice to fit a background is given where there is none.
+    """
     faults = [f"atom {k} ({why}; degeneracy {scores[k]:.2f})" for k, why in enumerate(reasons) if why]
     if faults:
         more = f" and {len(faults) - N_NAMED} more" if len(faults) > N_NAMED else ""
+        advice = "Fewer atoms" if has_background else 'Fewer atoms or background="auto"'
         warnings.warn(
-            f"Some atoms should not be interpreted alone: {', '.join(faults[:N_NAMED])}{more}. Fewer atoms or "
-            f'background="auto" may avoid this; boolcp.degeneracy(W) has all of them.',
+            f"Some atoms should not be interpreted alone: {', '.join(faults[:N_NAMED])}{more}. "
+            f"{advice} may avoid this; boolcp.degeneracy(W) has all of them.",
             DegenerateAtomsWarning,
             stacklevel=3,
         )

@@ -1,6 +1,7 @@
 """One verdict for each atom, and honest words about all of them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -67,6 +68,14 @@ def test_a_warning_names_pairs_with_their_scores_and_at_most_five_atoms(rng):
             checks.warn_degenerate(found.reasons, found.score)
     with pytest.warns(boolcp.DegenerateAtomsWarning, match=r"atom 5 \(x; degeneracy 0\.00\) and 2 more\."):
         checks.warn_degenerate(["", *"xxxxxxx"], np.zeros(8))
+
+
+@pytest.mark.parametrize(("background", "advice"), [(None, 'Fewer atoms or background="auto"'), (1, "Fewer atoms")])
+def test_a_warning_advises_a_background_only_where_there_is_none(background, advice, rng, monkeypatch):
+    found = SimpleNamespace(reasons=("x",), score=np.zeros(1))
+    monkeypatch.setattr("boolcp.trust.degeneracy.degeneracy", lambda W: found)
+    with pytest.warns(boolcp.DegenerateAtomsWarning, match=rf"\. {advice} may avoid this"):
+        boolcp.decompose(rng.standard_normal(SHAPE), 1, background=background, random_state=0)
 
 
 @pytest.mark.filterwarnings("error::boolcp.BoolcpWarning")
