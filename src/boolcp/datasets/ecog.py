@@ -394,7 +394,7 @@ def _ecog_session(W: BooleanCP, label: str, noise: float, reference: float, rng:
     times = (np.arange(n_times) + 1) / 1000
     coords = {"channel": np.arange(1, W.shape[0] + 1), "time": ("time", times, {"units": "s"}), **extra}
     X = xarray.DataArray(voltage.astype(np.float32), coords, ("channel", "time"), name="ECoG")
-    X.attrs = {"units": "uV", "sampling_rate": 1000.0, "condition_label": [label]}
+    X.attrs = {"units": "µV", "sampling_rate": 1000.0, "condition_label": [label]}
     X.attrs |= {"condition_start": [float(times[LEAD])], "condition_stop": [float(times[-LEAD])]}
     return X
 

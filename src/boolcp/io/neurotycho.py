@@ -93,7 +93,7 @@ def read_neurotycho(
             coords |= {"time": ("time", times[0], {"units": "s"}), "trial": ("trial", np.arange(values.shape[2]))}
             dims.append("trial")
     X = load_extra("xarray", "labels").DataArray(values, coords, dims, name="ECoG")
-    X.attrs = {"units": "uV", "sampling_rate": sampling_rate or _rate(path, times[0]), "left_out": bad}
+    X.attrs = {"units": "µV", "sampling_rate": sampling_rate or _rate(path, times[0]), "left_out": bad}
     if condition is None:
         X.attrs |= _condition_attrs(stretches[0], times[0])
     else:
