@@ -3,9 +3,9 @@
     BOOLCP_DATA=folder/of/recordings python benchmarks/real_reports.py --out reports
 
 All three tensors are channel x frequency x time: power in dB relative to its mean over time, for each channel and
-frequency. Atoms are Boolean along time (when a pattern is on) and real along channel and frequency. Six atoms, seed 0;
-three for five states, whose differences span only four dimensions. The fits do not use the labels of the states;
-real_reports.md says which choices were made after a first look.
+frequency. Atoms are Boolean along time (when a pattern is on) and real along channel and frequency. Up to six atoms,
+seed 0; three for five states, whose differences span only four dimensions. Everything else is the default. The fits do
+not use the labels of the states; real_reports.md says which choices were made after a first look.
 """
 
 import argparse
@@ -23,14 +23,13 @@ from real_data import _food_tracking, data_folder, missing_reason
 import boolcp
 from boolcp.baselines import CP
 from boolcp.io.results import make_provenance
-from boolcp.plotting import real_columns
 from boolcp.report import write_report
 from boolcp.trust.residuals import residual_check
 
 DOCS = Path(__file__).parents[1] / "docs"
 TEXT = Path(__file__).parent / "real_reports.md"  # the words of the page, with places for the tables
 COMMAND = "python benchmarks/real_reports.py"
-N_ATOMS, N_STATE_ATOMS, SEED, N_RUNS = 6, 3, 0, 3
+N_ATOMS, N_STATE_ATOMS, SEED = 6, 3, 0
 STATES = {"0_EyesOpen": "eyes open", "1_EyesClosed": "eyes closed", "2_Anes": "anesthetized"}
 STATES |= {"3_RecEyesClosed": "recovery closed", "4_RecEyesOpen": "recovery open"}
 FLAGS = "--no-sandbox --headless --disable-gpu --disable-background-networking --disable-sync --no-first-run".split()
@@ -127,17 +126,17 @@ def fit(X):
     """
     has_halves = X.shape[2] > 5
     n_atoms, tests = (N_ATOMS, ("significance", "stability")) if has_halves else (N_STATE_ATOMS, ("significance",))
-    options = {"atom_rank": 1, "background": None, "boolean_modes": [X.dims[2]], "random_state": SEED}
+    options = {"boolean_modes": [X.dims[2]], "random_state": SEED}
     model = boolcp.BMP(n_atoms, **options).fit(X)
-    model.decomposition_ = boolcp.assess(X, model.decomposition_, tests=tests, n_runs=N_RUNS, **options)
+    model.decomposition_ = boolcp.assess(X, model.decomposition_, tests=tests, **options)
     plain = CP(n_atoms, random_state=SEED).fit(X.values).decomposition_
     return model, 1 - np.sum((X.values - plain.to_tensor()) ** 2) / np.sum(X.values**2)
 
 
 def spectrum_text(W, k):
     """Return where the spectrum of an atom is highest and lowest, in dB at the electrode that has most of it."""
-    channels, column = (real_columns(W, k)[mode][:, 0] for mode in (0, 1))
-    column = column * channels[np.argmax(np.abs(channels))]
+    spectra = W.weights[k] * W.atoms[k].dense_block()
+    column = spectra[np.argmax(np.linalg.norm(spectra, axis=1))]
     frequency = W.labels.coords["frequency"]
     ends = (int(np.argmax(column)), int(np.argmin(column)))
     return ", ".join(f"{column[i]:+.1f} dB at {frequency[i]:.0f} Hz" for i in ends)
@@ -151,7 +150,7 @@ def atom_rows(W, name_entries=False):
         names = W.labels.coords.get(W.labels.dims[2])
         on = ", ".join(map(str, names[atom.z])) if name_entries else f"{atom.n_ones} of {len(atom.z)}"
         shares = [f"{100 * alone[k]:.1f} %", f"{100 * unique[k]:.1f} %"]
-        rows.append([k, on, *shares, spectrum_text(W, k), boolcp.verdicts(W)[k].text])
+        rows.append([k, on, atom.rank or "block", *shares, spectrum_text(W, k), boolcp.verdicts(W)[k].text])
     return rows
 
 
@@ -167,16 +166,17 @@ def test_rows(W):
 
 def write_page(results):
     """Write docs/reports.md from what was found."""
-    shares = [
-        [name.replace("_", " "), " x ".join(map(str, X.shape)), model.n_atoms, *(f"{100 * s:.1f} %" for s in both)]
-        for name, (X, model, cp) in results.items()
-        for both in [(model.decomposition_.explained(), cp)]
-    ]
+    shares = []
+    for name, (X, model, cp) in results.items():
+        W = model.decomposition_
+        parts = (W.explained(), 0.0 if W.background is None else W.background.share, cp)
+        percents = [f"{100 * share:.1f} %" for share in parts]
+        shares.append([name.replace("_", " "), " x ".join(map(str, X.shape)), W.n_atoms, *percents])
     found = {name: model.decomposition_ for name, (_, model, _) in results.items()}
     text = TEXT.read_text()
-    head = ["atom", "on in", "alone", "unique", "spectrum, highest and lowest", "verdict"]
+    head = ["atom", "on in", "rank", "alone", "unique", "spectrum, highest and lowest", "verdict"]
     parts = {
-        "shares": table(["recording", "shape", "atoms", "explained", "explained by plain CP"], shares),
+        "shares": table(["recording", "shape", "atoms", "they explain", "background", "plain CP"], shares),
         "tests": test_rows(found["propofol_eeg"]),
         "eeg": table(head, atom_rows(found["propofol_eeg"])),
         "states": table(head, atom_rows(found["anesthesia_spectra"], name_entries=True)),
@@ -223,6 +223,7 @@ def main():
         W = model.decomposition_
         provenance = make_provenance(model, data=X, notes={"command": COMMAND})
         results[name], pages[name] = (X, model, cp), options.out / f"{name}.html"
+        W.save(options.out / f"{name}.nc", overwrite=True)
         write_report(W, pages[name], provenance=provenance, residual=residual_check(X, W), force=True)
         print(f"{name}: {W.summary()}\n", flush=True)
     write_page(results)
