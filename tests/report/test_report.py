@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -22,6 +23,8 @@ from boolcp.result.trust import Trust
 pytest.importorskip("jinja2")
 pytest.importorskip("matplotlib")
 pytest.importorskip("itables")
+
+import matplotlib.colors
 
 from boolcp import plotting, report
 from boolcp.report import assets, charts, ordering, pictures, story, tested, words
@@ -479,9 +482,11 @@ def test_the_story_says_how_many_atoms_were_asked_for_and_of_what(rng):
     assert ("Atoms", "3 of 5 that were asked for") in words.describe_fit(W, asked)
     assert "asked for" not in story.tell(W, asked | {"is_partial": True}, {})[0]
     assert "asked for" not in story.tell(W, {"parameters": {"n_atoms": 3}}, {})[0]
-    for name, said in (("y", "of the data"), ("count", "of the counts"), ("EEG", "of EEG")):
+    for name, said in (("y", "of the data"), ("count", "of the counts"), ("EEG", "of the EEG")):
         named = replace(W, labels=replace(W.labels, name=name))
         assert f"% of the variance {said}." in story.tell(named, {}, {})[0]
+        source = {"data": {"source": f"{name}.nc"}}  # an array with the name of its file
+        assert f"of the {'counts' if name == 'count' else 'data'}." in story.tell(named, source, {})[0]
     assert words.value_label(replace(W, labels=replace(W.labels, name="count", value_unit=""))) == "count"
 
 
@@ -518,17 +523,17 @@ def test_what_is_left_out_of_a_list_is_counted_in_entries():
         (
             [1, 0.9, 0.2],
             [0.001, 0.3, 0.3],
-            "Of these, one is more than noise, two come back in at least 80 % of 6 fits and",
+            "Of the atoms, one is more than noise, two come back in at least 80 % of 6 fits and",
         ),
         (
             [1, 0.9, 0.2],
             [0.3, 0.3, 0.03],
-            "Of these, one is more than noise, two come back in at least 80 % of 6 fits and",
+            "Of the atoms, one is more than noise, two come back in at least 80 % of 6 fits and",
         ),
         (
             [0, 0.1, 0.2],
             None,
-            "Of these, none comes back in at least 80 % of 6 fits and three are informative. No atom",
+            "Of the atoms, none comes back in at least 80 % of 6 fits and three are informative. No atom",
         ),
         (None, None, "Whether they are more than noise has not been tested"),
     ],
@@ -622,6 +627,21 @@ def test_signs_agree_between_overview_and_card(rng):
                 np.testing.assert_allclose(shown, card / np.abs(card).max(), rtol=1e-12)
 
 
+def test_lines_and_bars_of_a_card_have_the_color_of_the_atom(rng):
+    W = labelled_atoms(rng)
+    W = replace(W, labels=replace(W.labels, extra={}))  # no positions: bars for channels
+    seen = set()
+    for k, color in enumerate(charts.atom_colors(W.n_atoms)):
+        for mode in set(range(3)) - {W.atoms[k].mode}:
+            for trace in charts.real_chart(W, k, mode)["data"]:
+                assert trace["marker" if trace["type"] == "bar" else "line"]["color"] == color
+                seen.add(trace["type"])
+            ax = plotting.plot_real(W, k, mode, color=color)
+            drawn = [patch.get_facecolor() for patch in ax.patches] or [ax.lines[0].get_color()]
+            assert {matplotlib.colors.to_hex(one).upper() for one in drawn} == {color}
+    assert seen == {"bar", "scatter"}
+
+
 @pytest.mark.parametrize("n_atoms", [1, 5, 7, 8, 40])
 def test_no_two_atoms_have_one_color(n_atoms):
     assert len(set(charts.atom_colors(n_atoms))) == n_atoms
@@ -703,8 +723,65 @@ def test_a_title_names_all_files(rng):
 def test_the_story_tells_of_the_background():
     recording = boolcp.datasets.simulate_recording(random_state=0)
     W = boolcp.BMP(3, certify=False, random_state=0).fit(recording.X).decomposition_
-    found = W.background
-    told = f"real structure of rank {found.rank} beside the atoms, explains another {100 * found.share:.0f} %."
-    assert told in " ".join(story.tell(W, {}, {}))
+    n_entries = 32 * 200 * 60
+    for share, more in ((0.3, " Whether"), (0.8, " It has 80 % as many degrees of freedom as there are data: ")):
+        found = replace(W.background, degrees_of_freedom=share * n_entries)
+        told = f"real structure of rank {found.rank} of at most 32 beside the atoms, explains another"
+        W = replace(W, background=found)
+        assert f"{told} {100 * found.share:.0f} %.{more}" in " ".join(story.tell(W, {}, {}))
+    assert "It has 160 %" in " ".join(story.tell(W, {"data": {"n_missing": n_entries // 2}}, {}))
+    assert dict(words.describe_fit(W, {}))["Background"].startswith(f"rank {found.rank} along mode 0, ")
     alone = replace(W, background=None)
     assert "background" not in " ".join(story.tell(alone, {}, {}))
+
+
+@pytest.mark.parametrize(
+    ("structure", "lag", "is_large", "told"),
+    [
+        (0.9, 0.02, False, "The residual looks like white noise."),
+        (0.9, -0.53, False, "No pattern stands out of the residual, but neighbors along time are correlated (-0.53)."),
+        (1.5, -0.53, False, "The residual is not white noise: structure remains, most along trial."),
+        (1.5, 0.02, True, "The residual is not white noise: structure remains, most along trial."),
+        (0.9, 0.02, True, "Beside such a background, the residual does not tell whether a pattern is missing."),
+    ],
+)
+def test_the_story_tells_what_the_residual_can_tell(structure, lag, is_large, told):
+    names = ("channel", "time", "trial")
+    check = SimpleNamespace(mode_names=names, structure=(0.5, 0.6, structure), lag_correlation=(0.01, lag, 0.0))
+    check.is_noise = structure <= 1
+    assert story._leftover(check, is_large) == told
+
+
+def test_the_story_says_that_a_test_found_nothing(rng):
+    W = labelled_atoms(rng)[1:]  # one atom on in nearly all channels, one in a time: neither knows the drug
+    extra = W.labels.extra | {"speed": ("trial", rng.permutation(np.linspace(0.1, 0.7, 30)))}
+    W = replace(W, labels=replace(W.labels, extra=extra))
+    asked = {"tests": {"drug": {}, "speed": {}}}
+    tests = tested.find_tests(W, asked)
+    told = " ".join(story.tell(W, asked, tests))
+    for name, what in (("drug", "differs clearly by drug"), ("speed", "clearly follows speed")):
+        assert f"No atom {what} (smallest {tested.p_words(tests[name].p_adjusted.min())})." in told
+    assert "No atom" not in " ".join(story.tell(W, {}, tests)), "nobody asked"
+
+
+def test_one_of_many_equal_channels_is_no_peak(rng):
+    W = labelled_atoms(rng)
+    for n_equal, told in ((1, True), (2, True), (3, False), (8, False)):
+        column = np.full(16, 0.01)
+        column[:n_equal] = 1 - 0.02 * np.arange(n_equal)
+        atom = replace(W.atoms[0], factors=(column[:, None], W.atoms[0].factors[1]))
+        text = story.peak_text(replace(W, atoms=(atom, *W.atoms[1:])), 0)
+        assert ("E0" in text) is told
+
+
+def test_a_page_with_numbers_only_does_not_speak_of_conditions(tmp_path, rng):
+    W = labelled_atoms(rng)
+    conditions, numbers = "Conditions side by side", "Numbers that atoms may follow"
+    for extra, head, other in (
+        (W.labels.extra, conditions, numbers),
+        ({"speed": ("trial", np.linspace(0.1, 0.7, 30))}, numbers, conditions),
+    ):
+        path = tmp_path / f"{len(extra)}.html"
+        report.write_report(replace(W, labels=replace(W.labels, extra=extra)), path)
+        text = path.read_text()
+        assert head in text and other not in text and ("how many of its entries" in text) == (head == conditions)

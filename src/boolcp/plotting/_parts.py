@@ -9,7 +9,7 @@ from boolcp.plotting._electrodes import plot_electrodes
 from boolcp.plotting.head import draw_head_bits, draw_head_values
 from boolcp.plotting.look import (
     BLUE,
-    LINES,
+    DASHES,
     LONG,
     diverging,
     draw_scale,
@@ -100,7 +100,7 @@ def shading(W: BooleanCP, k: int) -> Any:
     return np.where((W.undetermined or {}).get(mode, np.zeros(len(z), dtype=bool)), 1.0, opacity)
 
 
-def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None) -> Any:
+def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None, *, color: str = BLUE) -> Any:
     """Draw the real part of atom k along one mode as a line, or over a pair of modes as an image.
 
     The columns of all real modes are scaled to a largest entry of one, except along the longest, which carries the
@@ -120,6 +120,8 @@ def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None) -> Any:
         The mode, or the two modes of an image (vertical and horizontal axis).
     ax : matplotlib Axes, optional
         Where to draw; a new figure if None.
+    color : str
+        The color of lines and bars; products differ in their dashes.
 
     Returns
     -------
@@ -153,21 +155,28 @@ def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None) -> Any:
         ax = plot_electrodes(positions, np.ma.masked_invalid(columns[:, 0]), label=label, ax=ax)
         ax.set_xlabel(plain_text(mode_text(W, modes[0])), fontsize=8)
         return ax
-    return draw_lines(W, k, modes[0], columns, make_axes(ax, 4.5, 2.5))
+    return draw_lines(W, k, modes[0], columns, make_axes(ax, 4.5, 2.5), color)
 
 
-def draw_lines(W: BooleanCP, k: int, mode: int, columns: Any, ax: Any) -> Any:
+def draw_lines(W: BooleanCP, k: int, mode: int, columns: Any, ax: Any, color: str = BLUE) -> Any:
     """Draw the columns along a mode: bars for one column along a mode with names, otherwise lines."""
     places = line_places(W, mode)
     has_names = places is None and coordinates_of(W, mode) is not None
     places = np.arange(len(columns)) if places is None else places
     if has_names and columns.shape[1] == 1:
-        ax.bar(places, columns[:, 0], width=0.8, color=BLUE, rasterized=len(columns) > LONG)
+        ax.bar(places, columns[:, 0], width=0.8, color=color, rasterized=len(columns) > LONG)
     else:
         marker, is_sum = "." if len(columns) <= 60 else None, columns.shape[1] > 1
         for n, column in enumerate(columns.T):
-            look = {"color": LINES[n % len(LINES)], "linewidth": 1.0, "marker": marker, "markersize": 4}
-            ax.plot(places, column, rasterized=len(column) > LONG, label=f"product {n}" if is_sum else None, **look)
+            look = {"color": color, "linestyle": DASHES[n % len(DASHES)], "marker": marker, "markersize": 4}
+            ax.plot(
+                places,
+                column,
+                rasterized=len(column) > LONG,
+                linewidth=1.0,
+                label=f"product {n}" if is_sum else None,
+                **look,
+            )
         if is_sum and columns.shape[1] <= 4:
             legend_above(ax)
     ax.axhline(0, color="0.8", linewidth=0.6, zorder=0)

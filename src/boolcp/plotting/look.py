@@ -9,6 +9,7 @@ from boolcp.extras import load_extra
 # of the Okabe-Ito palette, safe for the colorblind
 BLUE, ORANGE, YELLOW = "#0072B2", "#E69F00", "#F0E442"
 LINES = (BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+DASHES = ("-", "--", ":", "-.")
 ON, OFF, UNKNOWN = YELLOW, BLUE, "#BBBBBB"
 GROUPS = (ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#8C8C8C")  # neither on nor off
 DIVERGING = "RdBu_r"

@@ -109,6 +109,7 @@ def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any
             story=story.tell(W, provenance, tests, residual),
             version=__version__,
             explained=words.explained_word(W),
+            has_background=W.background is not None,
             modes=words.describe_modes(W),
             data=words.describe_data(W, provenance),
             fit=[*words.describe_fit(W, provenance), *words.describe_residual(W, residual)],

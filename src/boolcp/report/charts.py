@@ -1,5 +1,6 @@
 """Interactive charts as Plotly reads them: a dict of traces and a layout, with labels and values on hover."""
 
+import colorsys
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,6 +35,7 @@ FEW, LETTERS = 8, 20  # up to this many names are shown with this many letters
 LETTERS_ACROSS = 42  # that fit across a narrow chart
 COLORS = (*LINES[:6], "#8A8A8A")  # without black, which a dark page would hide
 MODE_COLORS = ("#5B7C99", "#B08D57", "#7A9A6D", "#9B6B8E", "#8F8F8F")  # muted: no color of an atom
+DASHES = ("solid", "dash", "dot", "dashdot")  # of the products of an atom
 OUTLINE, ZERO = "#6B6B6B", "#9A9A9A"
 BITS = [[0, OFF], [0.5, UNKNOWN], [1, ON]]
 DIVERGING = [[0, "#2166AC"], [0.25, "#92C5DE"], [0.5, "#F7F7F7"], [0.75, "#F4A582"], [1, "#B2182B"]]
@@ -53,8 +55,9 @@ def atom_colors(n_atoms: int) -> list[str]:
     """
     if n_atoms <= len(COLORS):
         return list(COLORS[:n_atoms])
-    lights = (40, 55, 70)  # neighbors differ in hue, the same hue differs in lightness
-    return [f"hsl({round(137.508 * k % 360, 1)}, 65%, {lights[k % len(lights)]}%)" for k in range(n_atoms)]
+    lights = (0.40, 0.55, 0.70)  # neighbors differ in hue, the same hue differs in lightness
+    shades = [colorsys.hls_to_rgb(137.508 * k % 360 / 360, lights[k % len(lights)], 0.65) for k in range(n_atoms)]
+    return ["#" + "".join(f"{round(255 * part):02X}" for part in shade) for shade in shades]
 
 
 def mode_color(mode: int) -> str:
@@ -105,7 +108,7 @@ def boolean_chart(W: BooleanCP, k: int) -> Chart:
 
 
 def real_chart(W: BooleanCP, k: int, mode: int) -> Chart:
-    """Return the real part of an atom along one mode: a map of electrodes, bars for names, or lines."""
+    """Return the real part of an atom along one mode: a map of electrodes, bars for names, or lines in its color."""
     columns = real_columns(W, k)[mode]
     label = plain(size_label(W, k, mode))
     texts = hover_labels(W, mode)
@@ -116,12 +119,14 @@ def real_chart(W: BooleanCP, k: int, mode: int) -> Chart:
         return _map(W, mode, positions, texts, {"color": columns[:, 0], **scale})
     is_named = places_of(W, mode) is None and coordinates_of(W, mode) is not None
     layout = _with_bands(_layout(xaxis=_axis(W, mode), yaxis={"title": {"text": label}}), W, mode)
+    color = atom_colors(W.n_atoms)[k]
     if is_named and columns.shape[1] == 1:
-        trace = {"type": "bar", "y": columns[:, 0], "marker": {"color": BLUE}, "hovertext": texts}
+        trace = {"type": "bar", "y": columns[:, 0], "marker": {"color": color}, "hovertext": texts}
         return {"data": [trace | _hover("%{hovertext}: %{y:.4g}")], "layout": layout, "has_tools": True}
     names = [f"product {n}" for n in range(columns.shape[1])] if columns.shape[1] > 1 else [""]
-    colors = atom_colors(len(names))
-    traces = [line(W, mode, columns[:, n], colors[n], name, texts) for n, name in enumerate(names)]
+    traces = [line(W, mode, columns[:, n], color, name, texts) for n, name in enumerate(names)]
+    for n, trace in enumerate(traces):
+        trace["line"]["dash"] = DASHES[n % len(DASHES)]
     if 1 < len(traces) <= 4:
         layout = _with_legend(layout)
     return {"data": traces, "layout": layout, "has_tools": True}

@@ -97,7 +97,8 @@ def atom_figure(W: BooleanCP, k: int, mode: int) -> Any:
     caption = f"{name}: {kind}" + (note if len(columns) > charts.MAX_POINTS else "")
     chart = charts.real_chart(W, k, mode)
     legend = charts.band_legend(W, mode) if chart["layout"].get("shapes") else []
-    return figure(chart, alt, caption, lambda ax: plotting.plot_real(W, k, mode, ax), legend=legend)
+    color = charts.atom_colors(W.n_atoms)[k]
+    return figure(chart, alt, caption, lambda ax: plotting.plot_real(W, k, mode, ax, color=color), legend=legend)
 
 
 def doubt_text(W: BooleanCP) -> str:
@@ -138,7 +139,8 @@ def together_figures(W: BooleanCP) -> Any:
             alt = f"Atoms {members} along {name}, drawn together; each is described in its card"
             rows = 0 if kind == "real" else len(chart["data"])
             legend = charts.band_legend(W, mode) if chart["layout"].get("shapes") else []
-            figures.append(figure(chart, alt, f"{name}: {kinds[kind]}", rows=rows, legend=legend))
+            order = f", sorted by {group_name(W, mode)}" if legend else ""
+            figures.append(figure(chart, alt, f"{name}: {kinds[kind]}{order}", rows=rows, legend=legend))
     return figures
 
 

@@ -8,16 +8,20 @@ import numpy as np
 from boolcp import plotting
 from boolcp.plotting.mode_labels import further_of, unit_of
 from boolcp.plotting.patterns import leading_column
-from boolcp.report.tested import Tests, best_test, p_words
-from boolcp.report.words import explained_word, has_names, has_shares, on_text, plural, value_label
+from boolcp.report.tested import ALPHA, Tests, best_test, p_words
+from boolcp.report.words import explained_word, has_names, has_shares, on_text, plural, title_of, value_label
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust
+from boolcp.trust.conditions import ConditionTest
 from boolcp.trust.verdict import STABLE, Verdict, is_noise, verdicts
 
 MAX_TOLD = 4  # atoms that the story tells of
 MAX_LISTED = 8  # entries that a sentence names
 MAX_RUNS = 2  # stretches of neighbors that a sentence names
+LARGE = 0.5  # a background with more degrees of freedom than this share of the entries is nearly the data themselves
+CORRELATED = 0.1  # neighbors in a residual that are correlated more than this are no white noise; not tuned
 STANDS_OUT = 3  # a peak is worth a word if it is so many times the median size; a flat pattern has none
+EQUAL, MAX_PEAKS = 0.9, 2  # more names than this with nearly the largest size are no peak
 QUANTITIES = {"size": "the tensor", "count": "the counts"} | dict.fromkeys(("data", "x", "y", "array"), "the data")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
@@ -27,11 +31,14 @@ def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any =
     if not W.n_atoms:
         return ["No atom was found."]
     told = _order(W)
-    sentences = [_opening(W, provenance), _background(W), _trust(W), *(atom_sentence(W, k, tests) for k in told)]
+    is_large = is_nearly_the_data(W, provenance)
+    sentences = [_opening(W, provenance), _background(W, provenance), _trust(W)]
+    sentences += [atom_sentence(W, k, tests) for k in told]
     if len(told) < W.n_atoms:
         n = W.n_atoms - len(told)
         sentences.append(f"The other {'one is' if n == 1 else f'{number(n)} are'} below.")
-    return [sentence for sentence in [*sentences, _leftover(residual)] if sentence]
+    sentences += [_nothing(name, test) for name, test in tests.items() if name in provenance.get("tests", {})]
+    return [sentence for sentence in [*sentences, _leftover(residual, is_large)] if sentence]
 
 
 def _order(W: BooleanCP) -> list[int]:
@@ -47,22 +54,37 @@ def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
     if not has_shares(W):
         return f"{atoms} make up this tensor."
     verb, name = "explains" if W.n_atoms == 1 else "explain", value_label(W).partition(" (")[0]
-    quantity = QUANTITIES.get(name.lower(), name)
-    n_missing = provenance.get("data", {}).get("n_missing") or 0
-    share = n_missing / np.prod(W.shape, dtype=float)
-    missing = f", over the {100 * (1 - share):.0f} % of its entries that are observed" if n_missing else ""
+    is_file = bool(provenance.get("data", {}).get("source")) and name == title_of(W, provenance)
+    quantity = QUANTITIES.get(name.lower(), "the data" if is_file else f"the {name}")
+    share = _n_observed(W, provenance) / np.prod(W.shape, dtype=float)
+    missing = f", over the {100 * share:.0f} % of the entries that are observed" if share < 1 else ""
     n_asked = provenance.get("parameters", {}).get("n_atoms")
     is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms and not provenance.get("is_partial")
     asked = f" {number(n_asked).capitalize()} were asked for." if is_fewer else ""
     return f"{atoms} {verb} {100 * W.explained():.0f} % of the {explained_word(W)} of {quantity}{missing}.{asked}"
 
 
-def _background(W: BooleanCP) -> str:
+def _n_observed(W: BooleanCP, provenance: dict[str, Any]) -> float:
+    """Return the number of observed entries, as far as known."""
+    return float(np.prod(W.shape, dtype=float)) - (provenance.get("data", {}).get("n_missing") or 0)
+
+
+def is_nearly_the_data(W: BooleanCP, provenance: dict[str, Any]) -> bool:
+    """Return True if the background has so many degrees of freedom that it can follow noise too."""
+    return W.background is not None and W.background.degrees_of_freedom > LARGE * _n_observed(W, provenance)
+
+
+def _background(W: BooleanCP, provenance: dict[str, Any]) -> str:
     """Return what was fitted beside the atoms, if anything was."""
     if W.background is None:
         return ""
     share = f"{100 * W.background.share:.0f} %"
-    return f"A background, real structure of rank {W.background.rank} beside the atoms, explains another {share}."
+    size = f"rank {W.background.rank} of at most {min(W.background.left.shape[0], W.background.right.shape[0])}"
+    text = f"A background, real structure of {size} beside the atoms, explains another {share}."
+    if not is_nearly_the_data(W, provenance):
+        return text
+    share = f"{100 * W.background.degrees_of_freedom / _n_observed(W, provenance):.0f} %"
+    return f"{text} It has {share} as many degrees of freedom as there are data: that alone is no sign of structure."
 
 
 def _trust(W: BooleanCP) -> str:
@@ -94,7 +116,7 @@ def _trust(W: BooleanCP) -> str:
     ]
     who = f"Atom{'s' if len(passed) > 1 else ''} {_and([str(k) for k in passed])}" if passed else "No atom"
     verb = "pass" if len(passed) > 1 else "passes"
-    return f"Of these, {_and([text for text in counts if text])}. {who} {verb} all tests."
+    return f"Of the atoms, {_and([text for text in counts if text])}. {who} {verb} all tests."
 
 
 def _count(judged: Sequence[Verdict], name: str, many: str, one: str) -> str:
@@ -203,6 +225,8 @@ def peak_text(W: BooleanCP, k: int) -> str:
         sizes = np.abs(column[np.isfinite(column)])
         if sizes.max() < STANDS_OUT * np.median(sizes):
             continue
+        if has_names(W, mode) and np.count_nonzero(sizes >= EQUAL * sizes.max()) > MAX_PEAKS:
+            continue  # one of many equal entries is no peak
         label, unit = plotting.coordinate_text(W, mode)[int(np.nanargmax(np.abs(column)))], unit_of(W, mode)
         is_bare = not unit and label.lstrip("-").replace(".", "").isdigit()
         places.append(f"{plotting.mode_text(W, mode)} {label}" if is_bare else f"{label} {unit}".rstrip())
@@ -214,9 +238,24 @@ def is_counted(coords: np.ndarray) -> bool:
     return coords.dtype.kind in "iu" and bool(np.array_equal(coords - coords[0], np.arange(len(coords))))
 
 
-def _leftover(residual: Any) -> str:
+def _nothing(name: str, test: ConditionTest) -> str:
+    """Return that no atom differs in, or follows, a column that was to be tested; nothing if one does."""
+    if test.p_adjusted.min() <= ALPHA:
+        return ""
+    what = f"differs clearly by {name}" if test.conditions else f"clearly follows {name}"
+    return f"No atom {what} (smallest {p_words(test.p_adjusted.min())})."
+
+
+def _leftover(residual: Any, is_large: bool = False) -> str:
+    """Return whether something is left, if there is enough of a residual to tell."""
     if residual is None:
         return ""
+    if is_large and residual.is_noise:
+        return "Beside such a background, the residual does not tell whether a pattern is missing."
+    lag = max(residual.lag_correlation, key=abs)
+    if residual.is_noise and abs(lag) > CORRELATED:
+        where = residual.mode_names[list(residual.lag_correlation).index(lag)]
+        return f"No pattern stands out of the residual, but neighbors along {where} are correlated ({lag:+.2f})."
     if residual.is_noise:
         return "The residual looks like white noise."
     edges = dict(zip(residual.mode_names, residual.structure, strict=True))

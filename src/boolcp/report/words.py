@@ -11,7 +11,7 @@ from boolcp import plotting
 from boolcp.bmp import BMP
 from boolcp.plotting.mode_labels import MAX_STATES, unit_of
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.summary import proved_percent, shape_text
+from boolcp.result.summary import background_words, proved_percent, shape_text
 from boolcp.result.trust import Trust, p_text, rival_words, sure_share
 from boolcp.trust.verdict import verdicts
 
@@ -109,6 +109,8 @@ def describe_fit(W: BooleanCP, provenance: dict[str, Any]) -> Any:
         pairs.append((f"{explained_word(W).capitalize()} explained", f"{100 * W.explained():.2f} %"))
         if (error := result_error(W)) is not None:
             pairs.append(("Relative error", f"{error:.4f}"))
+    if W.background is not None:
+        pairs.append(("Background", background_words(W).removeprefix("Background beside the atoms: ").rstrip(".")))
     if provenance.get("is_partial"):
         pairs.append(("Note", "stopped early: a valid but partial result"))
     if provenance.get("stop_reason"):
