@@ -730,7 +730,11 @@ def test_the_story_tells_of_the_background():
         W = replace(W, background=found)
         assert f"{told} {100 * found.share:.0f} %.{more}" in " ".join(story.tell(W, {}, {}))
     assert "It has 160 %" in " ".join(story.tell(W, {"data": {"n_missing": n_entries // 2}}, {}))
-    assert dict(words.describe_fit(W, {}))["Background"].startswith(f"rank {found.rank} along mode 0, ")
+    pairs = dict(words.describe_fit(W, {}))
+    assert (
+        pairs["Background"].startswith(f"rank {found.rank} along mode 0, ") and "Relative error, atoms alone" in pairs
+    )
+    assert pictures.fit_figures(W, [0.9])[0]["caption"].endswith("the circle is the result, without its background")
     alone = replace(W, background=None)
     assert "background" not in " ".join(story.tell(alone, {}, {}))
 

@@ -105,10 +105,11 @@ def describe_fit(W: BooleanCP, provenance: dict[str, Any]) -> Any:
     n_asked = provenance.get("parameters", {}).get("n_atoms")
     is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms
     pairs = [("Atoms", f"{W.n_atoms} of {n_asked} that were asked for" if is_fewer else str(W.n_atoms))]
+    which = "" if W.background is None else ", atoms alone"
     if has_shares(W):
-        pairs.append((f"{explained_word(W).capitalize()} explained", f"{100 * W.explained():.2f} %"))
+        pairs.append((f"{explained_word(W).capitalize()} explained{which}", f"{100 * W.explained():.2f} %"))
         if (error := result_error(W)) is not None:
-            pairs.append(("Relative error", f"{error:.4f}"))
+            pairs.append((f"Relative error{which}", f"{error:.4f}"))
     if W.background is not None:
         pairs.append(("Background", background_words(W).removeprefix("Background beside the atoms: ").rstrip(".")))
     if provenance.get("is_partial"):
