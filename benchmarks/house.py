@@ -235,14 +235,19 @@ def run(source, what="--json"):
 
 
 def compare(old, new, known):
-    """Write the table of two versions; `known` is what --json printed for the old one."""
-    from common import table, write
-
+    """Measure two versions and write their table; `known` is what --json printed for the old one."""
     after = run(new)
     before = run(old) if known is None else json.loads(known.read_text().splitlines()[-1])
     times = [
         [run(source, "--times") for source in (old, new)] for _ in range(N_TURNS)
     ]  # in turn: the machine may be busy
+    write_table(before, after, times)
+
+
+def write_table(before, after, times):
+    """Write the table of two versions."""
+    from common import table, write
+
     parts = ["# The house, before and after", f"Before: commit {before['commit']}."]
     parts.append(
         table(
@@ -257,7 +262,7 @@ def compare(old, new, known):
     parts.append("## Atoms of rank one, complete data")
     parts.append(table(["tensor", "relative difference of the losses", "wrong bits before", "after"], rows))
     least = [[min(turn[k][seed] for turn in times) for k in range(2)] for seed in range(3)]
-    parts.append("Processor seconds for Syn2, the least of nine fits in three processes, by turns:")
+    parts.append("Processor seconds for Syn2, the least of three fits in each process, by turns:")
     rows = [
         [901 + seed, f"{old_s:.2f}", f"{new_s:.2f}", f"{new_s / old_s:.2f}"]
         for seed, (old_s, new_s) in enumerate(least)
