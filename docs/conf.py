@@ -44,7 +44,7 @@ smartquotes = False  # the prime of z'Cz is no apostrophe
 # the pages are written for GitHub too: $..$, blocks of math, anchors of headings
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
 myst_fence_as_directive = ["math"]
-myst_heading_anchors = 3
+myst_heading_anchors = 4
 
 # notebooks are kept without output and run by the build, which an error in one of them stops
 nb_execution_mode = "force" if os.environ.get("NOTEBOOKS", "1") == "1" else "off"
