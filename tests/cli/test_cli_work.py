@@ -229,6 +229,7 @@ def test_files_are_joined_under_given_names_and_one_table(recording, capsys):
     assert Y["part"].values.tolist() == ["before"] * 4 + ["after"] * 4 and Y["dose"].values.tolist() == list(range(8))
 
 
+@pytest.mark.filterwarnings("default::boolcp.BoolcpWarning")
 def test_a_continuous_recording_gets_a_hint_before_the_fit(recording, capsys, monkeypatch):
     monkeypatch.setattr("boolcp.cli.fitting.fit_until_stopped", lambda *a, **k: sys.exit(7))
     code, _, err = run(capsys, "fit", "rec.nc", "-o", "out")
@@ -282,6 +283,7 @@ def test_transform_matches_labels_and_says_what_does_not_fit(data, capsys):
         assert code == WRONG_INPUT and words in err
 
 
+@pytest.mark.filterwarnings("default::boolcp.BoolcpWarning")
 def test_output_for_scripts(data, capsys):
     code, out, err = run(capsys, "fit", "data.npy", *DIMS, "-k", 3, "-o", "out", "--json")
     values = json.loads(out)
@@ -417,6 +419,7 @@ def test_the_demo_spares_recordings_that_it_did_not_write(tmp_path, monkeypatch,
     assert (tmp_path / "recording" / "ECoG_ch1.mat").read_text() == "a real recording"
 
 
+@pytest.mark.filterwarnings("default::boolcp.BoolcpWarning")
 def test_weights_are_a_mode_or_a_file(data, capsys):
     sigma = np.where(np.arange(8) == 0, 30.0, 0.1)
     X = data.clean + sigma[:, None, None] * np.random.default_rng(0).standard_normal(data.X.shape)

@@ -276,7 +276,7 @@ def test_equal_seeds_give_equal_results():
 
 def test_fit_path_is_the_same():
     X = make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X
-    model = BMP(3, random_state=0)
+    model = BMP(3, background=None, random_state=0)
     for found, expected in zip(model.fit_path(da.from_array(X, chunks=7)), model.fit_path(X), strict=True):
         np.testing.assert_allclose(found.to_tensor(), expected.to_tensor(), atol=1e-8)
 

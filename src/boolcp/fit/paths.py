@@ -57,7 +57,7 @@ def refined_path(job: Job) -> Iterator[Pursuit]:
 def path_on(job: Job, small: Storage) -> Iterator[Pursuit]:
     """Yield the pursuit whose estimates are searched for on a small tensor.
 
-    Each is polished on the full data, unless these are read in passes.
+    Each is polished on the full data, unless these have gaps and are read in passes.
     """
     data, find = job.data, job.find_on(small)
 
@@ -67,7 +67,7 @@ def path_on(job: Job, small: Storage) -> Iterator[Pursuit]:
         if longer is None:
             return replace(pursuit, stop_reason="no descent")
         best = refine_once(small, longer, job.modes, find, job.rng)
-        columns = best if data.n_passes else polish(data, best, max_iter=3)
+        columns = best if data.n_passes and not data.is_complete else polish(data, best, max_iter=3)
         if data.n_passes == 0 and not data.is_complete:
             columns = polish(data, columns, max_iter=3, variance=noise_variance(data, columns))
         W = columns.to_decomposition()

@@ -17,7 +17,7 @@ from boolcp.trust.out_of_core import hold_out_lazily, read_lazy
 from boolcp.trust.repeated_fits import make_model, read_data, read_weights, run_all
 
 SELECTION_SCHEMES = ("entries", "slabs")
-PATIENCE = 1  # numbers of atoms in a row without a lower error that end a split; not tuned
+PATIENCE = 3  # numbers of atoms in a row without a lower error that end a split; one was too few for small tensors
 
 
 @dataclass(frozen=True, eq=False)
