@@ -141,8 +141,8 @@ def select_n_atoms(
         The tensor. One that is not in memory stays there: entries are held out chunk by chunk, and each split takes
         four passes, its estimates being those of the compressed tensor.
     max_atoms : int
-        Largest number of atoms tried. Each split is fitted as `BMP.fit` does with 1, 2, .. atoms, until one more does
-        not lower its error; larger numbers count as the last one. If `max_atoms` is chosen, a warning says so.
+        Largest number of atoms tried. Each split is fitted as `BMP.fit` does with 1, 2, .. atoms, until three in a
+        row do not lower its error; larger numbers count as the last one. A warning says if `max_atoms` is chosen.
     splits : int
         Number of random splits.
     scheme : {"entries", "slabs"}
