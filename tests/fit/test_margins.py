@@ -180,6 +180,13 @@ def test_an_atom_that_is_on_once_is_judged_by_its_size():
         assert (W.bit_confidence()[0][2] > 0.99) == is_sure
 
 
+def test_bits_of_an_atom_without_weight_are_undecided():
+    """Such as a file may claim, with the rises of other weights."""
+    X, _, truth = make_boolean_cp((8, 9, 10), 2, noise=1.0, random_state=0)
+    W = judged(X, truth)
+    assert all((p == 0.5).all() for p in replace(W, weights=np.zeros(2)).bit_confidence())
+
+
 def test_doubtful_bits_are_listed_by_name():
     import xarray as xr
 

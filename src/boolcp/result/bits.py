@@ -72,6 +72,8 @@ def bit_log_odds(atom: "Atom", weight: float, rise: np.ndarray, share: np.ndarra
     sigma : float
         Standard deviation of the noise.
     """
+    if weight == 0:  # such an atom says nothing
+        return np.zeros(len(atom.z))
     z, size2 = atom.z.astype(float), max(weight**2, np.finfo(float).tiny)
     share = np.maximum(share, ROUNDING)
     n_on = max(float(z @ share), ROUNDING)
