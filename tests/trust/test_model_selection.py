@@ -211,3 +211,8 @@ def test_parts_without_data_in_a_slice_are_no_reason_to_warn(recwarn):
     X[:, 3, :7] = np.nan  # seen in the last trial only
     stability(X, 1, n_runs=2, atom_rank=1, random_state=0)
     assert not [one for one in recwarn if "slice(s)" in str(one.message)]
+
+
+@pytest.mark.filterwarnings("error::boolcp.DegenerateAtomsWarning")
+def test_fits_that_are_only_judged_warn_of_no_atoms(rng):
+    assert select_n_atoms(rng.standard_normal((6, 7, 8)), 3, splits=2, n_init=1, random_state=0).errors.shape == (2, 4)
