@@ -27,6 +27,10 @@ from boolcp.storage import WeightedTensor
 
 SEEDS = (9000, 9001, 9002)
 SHAPE = (20, 22, 24)
+MISSED = (
+    "The search can miss the best solution at 0.1 events: in trials with seeds 400 to 408, 5 of 9 fits ended 2 to 17 "
+    "above the loss of a fit that started at the truth, with 2 to 12 wrong bits."
+)
 N_STARTS = 10  # of pyttb, as many as boolcp has at most
 
 
@@ -230,6 +234,7 @@ def bench_counts(name, sizes):
         "their deviance. pyttb has the best of 10 starts of at most 300 steps, its time is that of all of them; boolcp "
         "has at most 10. The size is one at which squares err; in trials with other seeds at 40 x 50 x 60 they found "
         "all bits, too.",
+        *([MISSED] if name == "poisson" else []),
     ]
 
 
