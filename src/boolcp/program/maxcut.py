@@ -19,6 +19,7 @@ from boolcp.program.relaxation import EPSILON, round_hyperplanes, solve_sdp
 
 EXHAUSTIVE = 20  # entries of z up to which all vectors are compared; not tuned
 LONG = 4096  # beyond, the relaxation is skipped if all starts lead to the same z; not tuned
+SLOW = 2000  # rows beyond which few crossings are made, each takes long; not tuned
 EFFORTS = ("quick", "default", "thorough")
 
 
@@ -223,7 +224,7 @@ def search(
     if not is_over:
         n_rounds, n_idle = (30, 5 * len(C)) if effort == "thorough" else (12, min(len(C), 1000))
         if effort == "default" and is_large(C):
-            n_rounds, n_idle = 24, 2 * n_idle  # by bench_maxcut.py
+            n_rounds, n_idle = (24 if len(C) <= SLOW else 6), 2 * n_idle  # by bench_maxcut.py
         pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle)
     z = best_of(pool)
     if certify and is_ratio and proof != "eigenvalue":
