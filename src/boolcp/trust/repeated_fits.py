@@ -1,5 +1,6 @@
 """Helpers of functions that fit repeatedly: reading X, the model of all fits, and the processes."""
 
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -62,7 +63,7 @@ def fit_again(
     model: BMP,
     values: np.ndarray,
     observed: np.ndarray | None,
-    rng: np.random.Generator,
+    rng: np.random.Generator | int,
     weights: np.ndarray | None = None,
 ) -> BooleanCP:
     """Return what the model makes of other data or of another seed; the atoms that are reported are warned of alone."""
@@ -72,10 +73,9 @@ def fit_again(
 
 
 def _fit_part(function: Callable[..., Any], task: tuple[Any, ...]) -> Any:
-    """Return function(*task) without warnings about a part of the data, or about one of many numbers of atoms."""
+    """Return function(*task) without warnings about slices that a part of the data leaves empty."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*slice\(s\) along mode")
-        warnings.simplefilter("ignore", checks.DegenerateAtomsWarning)
         return function(*task)
 
 
@@ -111,8 +111,6 @@ def _fit_parts(function: Callable[..., Any], *task: Any) -> Any:
 
 def active_client() -> Any:
     """Return the client of `dask.distributed` that is active in this process, None without one."""
-    import sys
-
     distributed = sys.modules.get("distributed")
     try:
         return None if distributed is None else distributed.get_client()

@@ -14,7 +14,7 @@ from boolcp.checks import BoolcpWarning
 from boolcp.fit.losses import Loss
 from boolcp.result.atoms import BooleanCP
 from boolcp.trust.out_of_core import hold_out_lazily, read_lazy
-from boolcp.trust.repeated_fits import make_model, read_data, read_weights, run_all
+from boolcp.trust.repeated_fits import fit_again, make_model, read_data, read_weights, run_all
 
 SELECTION_SCHEMES = ("entries", "slabs")
 PATIENCE = 3  # numbers of atoms in a row without a lower error that end a split; one was too few for small tensors
@@ -315,11 +315,10 @@ def fits(
     model: BMP, values: np.ndarray, observed: np.ndarray, weights: np.ndarray | None, rng: np.random.Generator
 ) -> Iterator[BooleanCP]:
     """Yield the decompositions that `fit` makes with 0, 1, .. atoms; with 0 it is at most a background."""
-    how: dict[str, Any] = {"mask": None if observed.all() else observed, "weights": weights}
-    one = clone(model).set_params(random_state=int(rng.integers(2**32)))
-    yield clone(one).set_params(n_atoms=1).fit_path(values, **how)[0]
+    mask, seed = None if observed.all() else observed, int(rng.integers(2**32))
+    yield clone(model).set_params(n_atoms=1, random_state=seed).fit_path(values, mask=mask, weights=weights)[0]
     for k in range(1, model.n_atoms + 1):
-        yield clone(one).set_params(n_atoms=k).fit(values, **how).decomposition_
+        yield fit_again(clone(model).set_params(n_atoms=k), values, mask, seed, weights)
 
 
 def errors_until(found: Iterator[BooleanCP], judge: Callable[[BooleanCP], float], max_atoms: int) -> np.ndarray:
