@@ -492,7 +492,7 @@ def labels(names, seeds):
 def recordings(names, seeds):
     """Yield the table of the atoms of five that say little, for recordings as they are."""
     from boolcp import degeneracy
-    from boolcp.trust.matching import match
+    from boolcp.trust.degeneracy import match
 
     rows = []
     for name in names:

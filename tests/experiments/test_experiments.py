@@ -6,9 +6,9 @@ from scipy.stats import binom
 from boolcp.baselines import RealCP, TuckerForm
 from boolcp.datasets import simulate_ecog
 from boolcp.experiments import (
-    _code,
     _methods,
     _recordings,
+    _table,
     fig1_synthetic,
     fig2_ecog,
     fig3_electrodes,
@@ -80,12 +80,12 @@ def test_a_fingerprint_follows_the_code_and_not_its_words(tmp_path, monkeypatch)
     (package / "first.py").write_text("from boolcp.second import y\n")
     (package / "second.py").write_text('"""Words."""\ny = 1\n')
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(_code, "ROOT", package)
+    monkeypatch.setattr(_table, "ROOT", package)
 
     def now():
-        for cached in (_code._closure, _code._imports, _code._text, _code._run_of):
+        for cached in (_table._closure, _table._imports, _table._text, _table._run_of):
             cached.cache_clear()
-        return _code.fingerprint("toy_experiment", ("boolcp.first",))
+        return _table.fingerprint("toy_experiment", ("boolcp.first",))
 
     def change(path, old, new):
         path.write_text(path.read_text().replace(old, new))
@@ -98,7 +98,7 @@ def test_a_fingerprint_follows_the_code_and_not_its_words(tmp_path, monkeypatch)
     assert change(tmp_path / "toy_experiment.py", "N = 3", "N = 4") != before
     middle = now()
     assert change(package / "second.py", "y = 1", "y = 2") != middle
-    for cached in (_code._closure, _code._imports, _code._text, _code._run_of):
+    for cached in (_table._closure, _table._imports, _table._text, _table._run_of):
         cached.cache_clear()
 
 
@@ -106,8 +106,8 @@ def test_methods_of_others_do_not_depend_on_the_fit():
     jobs = [{"method": name} for name in ("Tucker", _methods.DEFAULT)]
     tucker, default = (_methods.code_of("boolcp.experiments.fig1_synthetic", job) for job in jobs)
     assert tucker != default
-    assert "boolcp.fit.plan" in _code._closure(("boolcp.bmp",))
-    assert "boolcp.fit.plan" not in _code._closure(("boolcp.baselines.tucker",))
+    assert "boolcp.fit.plan" in _table._closure(("boolcp.bmp",))
+    assert "boolcp.fit.plan" not in _table._closure(("boolcp.baselines.tucker",))
 
 
 def test_numbers_do_not_depend_on_the_number_of_jobs(tmp_path):

@@ -11,10 +11,9 @@ from boolcp.datasets import load_syn, make_boolean_cp
 from boolcp.fit.atom_search import greedy_atom_search
 from boolcp.fit.finish import not_worse, with_data, with_system
 from boolcp.fit.polish import best_bits, decide_rows, polish, sweep
-from boolcp.fit.pursuit import boolean_matching_pursuit
+from boolcp.fit.pursuit import atom_system, boolean_matching_pursuit
 from boolcp.fit.relax import cp_als, last, pencil_start, pseudo_inverse, random_factors, solve_each_row, solve_rows
 from boolcp.fit.starts import Search, exchange, redraw, relax, repair, revive, round_columns, search
-from boolcp.fit.weights import atom_system
 from boolcp.metrics import hamming_error, rmse
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage import DenseTensor, MaskedTensor, compress

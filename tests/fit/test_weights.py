@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from samples import KINDS, random_decomposition
 
-from boolcp.fit.weights import NormalEquations, atom_products, atom_system
+from boolcp.fit.pursuit import NormalEquations, atom_products, atom_system
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage import DenseTensor, ListedTensor, MaskedTensor
 

@@ -10,7 +10,7 @@ import zarr
 
 import boolcp
 from boolcp.io import FileError, reading
-from boolcp.io.electrodes import read_electrodes, read_pairs
+from boolcp.io.coordinates import read_electrodes, read_pairs
 from boolcp.io.writing import write_tensor
 
 

@@ -13,7 +13,7 @@ import scipy.io
 import boolcp
 from boolcp import prepare
 from boolcp.io import FileError, read_table, reading
-from boolcp.io.electrodes import read_electrodes
+from boolcp.io.coordinates import read_electrodes
 
 PLACES = {"Fz": (0, 0.08, 0.05), "Cz": (0, 0, 0.1), "Pz": (0, -0.07, 0.06), "Oz": (0, -0.09, 0.01)}
 TRIALS = {"start_time": [2.0, 5.0, 9.0], "stop_time": [3.0, 7.0, 9.5], "stim": ["a", "b", "a"], "go": [2.5, 5.2, 9.1]}

@@ -10,7 +10,7 @@ import scipy.io
 import boolcp
 from boolcp import prepare
 from boolcp.cli import main
-from boolcp.io.electrodes import read_electrodes, read_pairs
+from boolcp.io.coordinates import read_electrodes, read_pairs
 from boolcp.io.neurotycho import read_conditions
 
 DATA = Path(os.environ.get("BOOLCP_DATA", Path(__file__).parents[3] / "shared" / "data"))

@@ -9,7 +9,7 @@ from samples import random_decomposition
 from boolcp import plotting
 from boolcp.datasets import make_boolean_cp, simulate_ecog
 from boolcp.datasets.ecog import cortex
-from boolcp.io.electrodes import Electrode
+from boolcp.io.coordinates import Electrode
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels
 from boolcp.trust.residuals import residual_check

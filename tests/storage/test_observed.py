@@ -8,7 +8,7 @@ from samples import random_decomposition
 from boolcp.bmp import BMP
 from boolcp.contractions import khatri_rao
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit.weights import atom_system
+from boolcp.fit.pursuit import atom_system
 from boolcp.metrics import hamming_error, rmse
 from boolcp.storage import (
     DenseTensor,

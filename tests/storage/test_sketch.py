@@ -6,7 +6,7 @@ import pytest
 from boolcp import contractions
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.storage import DenseTensor, compress, questions, sketch, sources
+from boolcp.storage import DenseTensor, compress, sketch, slabs, sources
 from boolcp.storage.lazy import look_at
 
 da = pytest.importorskip("dask.array")
@@ -88,7 +88,7 @@ def test_another_pass_finds_what_the_first_sketch_only_hints_at(rng):
 
 def test_certificates_bring_their_gram_matrices_in_the_same_passes(rng, monkeypatch):
     asked = []
-    monkeypatch.setattr(questions.DenseTensor, "gram_times", lambda self, mode, Q: asked.append(mode))
+    monkeypatch.setattr(slabs.DenseTensor, "gram_times", lambda self, mode, Q: asked.append(mode))
     data = opened(noisy(rng), wanted=range(3))
     data.compressed(RANK)
     assert data.known_grams == [0, 1, 2] and data.n_passes == 2 and not asked

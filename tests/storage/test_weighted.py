@@ -6,8 +6,8 @@ import pytest
 from samples import random_decomposition
 
 from boolcp.contractions import khatri_rao
-from boolcp.fit.margins import judge_bits
-from boolcp.fit.weights import atom_system
+from boolcp.fit.certify import judge_bits
+from boolcp.fit.pursuit import atom_system
 from boolcp.storage import MaskedTensor, WeightedTensor
 
 

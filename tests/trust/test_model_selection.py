@@ -4,7 +4,7 @@ import pytest
 from boolcp import metrics
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.trust.matching import similarity_of, take_slices
+from boolcp.trust.degeneracy import similarity_of, take_slices
 from boolcp.trust.selection import Selection, choose, errors_until, fits, select_n_atoms
 from boolcp.trust.stability import mean_similarity, stability, stability_path
 

@@ -8,8 +8,7 @@ from boolcp.atomic_norm import AtomicNorm
 from boolcp.bmp import BMP
 from boolcp.checks import BoolcpWarning
 from boolcp.datasets import make_boolean_cp
-from boolcp.trust.out_of_core import draw_kept, hold_out_lazily
-from boolcp.trust.repeated_fits import active_client, run_all
+from boolcp.trust.repeated_fits import active_client, draw_kept, hold_out_lazily, run_all
 from boolcp.trust.selection import select_n_atoms
 from boolcp.trust.stability import stability, stability_path
 

@@ -8,7 +8,7 @@ from samples import random_decomposition
 
 import boolcp
 from boolcp.datasets import make_boolean_cp
-from boolcp.trust.matching import similarity_of
+from boolcp.trust.degeneracy import similarity_of
 from boolcp.trust.significance import significance, thin_counts, thin_normal, weight_scores
 
 

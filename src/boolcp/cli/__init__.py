@@ -47,7 +47,7 @@ def run() -> None:
 
     A closed or full stream never costs a result: what is written to it is dropped, and the work continues.
     """
-    from boolcp.cli.streams import guard_streams
+    from boolcp.cli.answers import guard_streams
 
     guard_streams()
     code = main()

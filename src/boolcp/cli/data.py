@@ -176,7 +176,7 @@ def hint_at_trials(X: DataArray) -> None:
 def _joined(arrays: list[DataArray], options: DataOptions) -> DataArray:
     """Return the data of several files as one."""
     from boolcp import prepare
-    from boolcp.io.tables import with_trials
+    from boolcp.io.coordinates import with_trials
 
     if options.join is None:
         raise ValueError(f"{len(arrays)} files were given: say along which mode to join them (--join trial).")
@@ -229,7 +229,7 @@ def _open(path: Path, options: DataOptions, variable: str | None) -> DataArray:
 def _signals(X: DataArray, options: DataOptions) -> DataArray:
     """Return a recording after the preparation steps that apply to each file."""
     from boolcp import prepare
-    from boolcp.io.tables import read_table
+    from boolcp.io.coordinates import read_table
 
     for text in options.drop:
         dim, labels = _pair(text, "--drop")
@@ -237,7 +237,7 @@ def _signals(X: DataArray, options: DataOptions) -> DataArray:
     if options.reference == "average":
         X = prepare.common_average(X)
     elif options.reference:
-        from boolcp.io.electrodes import read_pairs
+        from boolcp.io.coordinates import read_pairs
 
         X = prepare.bipolar(X, read_pairs(options.reference))
     steps: list[tuple[Any, Callable[..., Any]]] = [

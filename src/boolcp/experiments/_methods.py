@@ -8,7 +8,7 @@ import numpy as np
 
 from boolcp import baselines
 from boolcp.bmp import BMP
-from boolcp.experiments._code import fingerprint
+from boolcp.experiments._table import fingerprint
 from boolcp.fit.blocks import block_pursuit
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage import DenseTensor

@@ -142,7 +142,7 @@ def electrodes() -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     folder = data_folder()
     path = None if folder is None else folder / "neurotycho_maps" / "electrodes_Chibi.csv"
     if path is not None and path.is_file():
-        from boolcp.io.electrodes import read_electrodes
+        from boolcp.io.coordinates import read_electrodes
 
         found = read_electrodes(path)
         places = [(found[n].x, -found[n].y, found[n].area) for n in sorted(found)]  # pixels count from the top
@@ -157,6 +157,6 @@ def bipolar_pairs() -> list[tuple[int, int]]:
     path = None if folder is None else folder / "neurotycho_maps" / "bipolar_Chibi.csv"
     if path is None or not path.is_file():
         return []
-    from boolcp.io.electrodes import read_pairs
+    from boolcp.io.coordinates import read_pairs
 
     return [(int(plus), int(minus)) for plus, minus in read_pairs(path)]

@@ -18,9 +18,9 @@ import numpy as np
 from boolcp.contractions import gram_product, khatri_rao
 from boolcp.fit.atom_search import make_atom, residual_gram
 from boolcp.fit.polish import best_bits
+from boolcp.fit.pursuit import atom_system
 from boolcp.fit.relax import solve_rows
 from boolcp.fit.shrinkage import shrink_block
-from boolcp.fit.weights import atom_system
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage.protocol import ObservedStorage, Storage, Tensor
 

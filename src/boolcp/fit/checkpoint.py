@@ -25,11 +25,11 @@ from boolcp.checks import BoolcpWarning
 from boolcp.fit.backfit import Term
 from boolcp.fit.blocks import RunState
 from boolcp.fit.forgery import check_header, check_place, check_sizes, check_value
+from boolcp.fit.pursuit import NormalEquations
 from boolcp.fit.relax import Sweeps
 from boolcp.fit.starts import ObservedSearch, Search
 from boolcp.fit.state import AtomRecord, Pursuit, Round, State
 from boolcp.fit.uncertain import LastSearch
-from boolcp.fit.weights import NormalEquations
 from boolcp.io.atomic import check_free, replacing
 from boolcp.io.errors import FileError, reading
 from boolcp.io.limits import refuse_unsafe

@@ -7,9 +7,9 @@ import numpy as np
 
 from boolcp.fit import certify
 from boolcp.fit.polish import polish
+from boolcp.fit.pursuit import atom_system
 from boolcp.fit.relax import solve_rows
 from boolcp.fit.state import Pursuit, record
-from boolcp.fit.weights import atom_system
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.protocol import Storage

@@ -15,7 +15,7 @@ from boolcp.fit.relax import Sweeps
 from boolcp.fit.starts import ObservedSearch, Search
 from boolcp.fit.state import STOP_REASONS, Pursuit, State
 from boolcp.fit.uncertain import LastSearch
-from boolcp.io.soundness import check_decomposition, check_finite
+from boolcp.io.decoding import check_decomposition, check_finite
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
 from boolcp.storage import TuckerTensor

@@ -17,8 +17,8 @@ from boolcp.fit.finish import fit_weights
 from boolcp.fit.job import EXTRA_RANK
 from boolcp.fit.noise import RARE, noise_edge
 from boolcp.fit.polish import polish
+from boolcp.fit.pursuit import NormalEquations, atom_products
 from boolcp.fit.state import Pursuit, Settings, record
-from boolcp.fit.weights import NormalEquations, atom_products
 from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import to_columns

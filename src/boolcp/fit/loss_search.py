@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from boolcp.fit import margins
 from boolcp.fit.atom_search import greedy_atom_search
+from boolcp.fit.certify import judge_bits
 from boolcp.fit.loss_sweeps import flip_rises, improve, relax
 from boolcp.fit.losses import Problem, null_value
 from boolcp.fit.starts import SAME_LOSS, Search, round_columns
@@ -151,7 +151,7 @@ def is_certain(problem: Problem, W: Columns) -> bool:
     if V.n_atoms < W.n_atoms or W.is_tied:
         return False
     if problem.loss.name == "squared":
-        trust = margins.judge_bits(problem.data, V)
+        trust = judge_bits(problem.data, V)
         rises, variance = trust.rise or (), float(trust.sigma or 0.0) ** 2
     else:
         rises, variance = flip_rises(problem, V), problem.variance

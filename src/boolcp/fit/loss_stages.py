@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from boolcp.fit import certify, loss_search, loss_sweeps, losses
+from boolcp.fit.certify import judge_bits
 from boolcp.fit.entry_blocks import entry_block_pursuit
 from boolcp.fit.finish import by_size, with_data
 from boolcp.fit.job import Job, Step, begun, told
-from boolcp.fit.margins import judge_bits
 from boolcp.fit.starts import Search
 from boolcp.fit.state import Pursuit, State
 from boolcp.fit.watch import progress

@@ -24,6 +24,7 @@ from boolcp.fit.block_stages import (
     takes_background,
     takes_blocks,
 )
+from boolcp.fit.certify import judge_bits
 from boolcp.fit.finish import (
     by_size,
     not_worse,
@@ -33,7 +34,6 @@ from boolcp.fit.finish import (
 )
 from boolcp.fit.job import Job, Stage, Step, ask_for_end, base_atoms, reached, to_improve
 from boolcp.fit.loss_stages import entry_block_stage, finish_loss, loss_stage, squares_stage
-from boolcp.fit.margins import judge_bits
 from boolcp.fit.polish import is_swept_in_a_pass, remember
 from boolcp.fit.stages import (
     again_stage,

@@ -12,13 +12,13 @@ import numpy as np
 import scipy.special
 
 from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, prefixes, similar_triples
+from boolcp.fit.certify import flip_terms
 from boolcp.fit.finish import by_size
-from boolcp.fit.margins import flip_terms
 from boolcp.fit.noise import noise_variance
 from boolcp.fit.polish import MAX_JOINT, TOL, in_parts, pattern_costs, polish, sweep, times
+from boolcp.fit.pursuit import atom_system
 from boolcp.fit.relax import begin, last, relax_sweeps
 from boolcp.fit.starts import EXACT, POLISHED, round_columns
-from boolcp.fit.weights import atom_system
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.dense import DenseTensor

@@ -4,9 +4,9 @@ A path enters, with whatever the file itself does not say. A labelled array leav
 `load`, and `save` writes a file completely or not at all.
 """
 
+from boolcp.io.coordinates import read_table
 from boolcp.io.errors import FileError
 from boolcp.io.reading import open_tensor
 from boolcp.io.results import load, load_provenance, save
-from boolcp.io.tables import read_table
 
 __all__ = ["FileError", "load", "load_provenance", "open_tensor", "read_table", "save"]

@@ -1,18 +1,26 @@
-"""Coordinates from other arrays of a file (labels, conditions) or from a table of electrodes (positions, areas)."""
+"""Labels from elsewhere: other arrays of a file, tables of trials and events, tables of electrodes and their pairs."""
 
+import csv
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from boolcp.checks import BoolcpWarning
-from boolcp.io.electrodes import Electrode, read_electrodes
-from boolcp.io.errors import FileError
-from boolcp.prepare.tables import read_columns
+from boolcp.extras import load_extra
+from boolcp.io.errors import FileError, check_exists, reading
+from boolcp.io.matlab import read_variable
+from boolcp.prepare import add_table, set_events
+from boolcp.prepare.tables import ONSETS, read_columns
+
+NO_GROUP = "NG"  # marks the filler pairs in the published tables
+MISSING = ["", "n/a", "N/A", "nan", "NaN"]  # not "NA" or "None", which may be conditions
 
 DataArray = Any
+DataFrame = Any
 
 
 def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: Any, path: Path) -> DataArray:
@@ -98,3 +106,160 @@ def with_electrodes(X: DataArray, electrodes: str | Path, path: Path) -> DataArr
     X = X.assign_coords(x=("channel", [p.x for p in places]), y=("channel", [p.height for p in places]))
     areas = [place.area for place in places]
     return X.assign_coords(area=("channel", areas)) if any(areas) else X
+
+
+@dataclass(frozen=True)
+class Electrode:
+    """The position of one electrode, in the units of its table, and its area if known.
+
+    Pixels of an image count downward; `height` counts upward, as plots without the image need it.
+    """
+
+    x: float
+    y: float
+    area: str = ""
+    is_pixel: bool = False
+
+    @property
+    def height(self) -> float:
+        """Return the position upward."""
+        return -self.y if self.is_pixel else self.y
+
+
+def read_electrodes(path: Any) -> Any:
+    r"""Return the electrodes of a map by their number or name: {channel: Electrode}.
+
+    Parameters
+    ----------
+    path : str or path
+        A .csv with columns channel, x.., y.. and maybe area.., or a NeuroTycho map (.mat with X and Y, one row for each
+        channel from 1). Columns x_px and y_px, and those of the map, are pixels of an image.
+
+    Returns
+    -------
+    dict of int or str to Electrode
+        The electrodes.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from boolcp.io.coordinates import read_electrodes
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "electrodes.csv"
+    >>> _ = path.write_text("channel,x_px,y_px,area8\n1,519.4,770.2,PC\n")
+    >>> read_electrodes(path)
+    {1: Electrode(x=519.4, y=770.2, area='PC', is_pixel=True)}
+    """
+    path = check_exists(path)
+    if path.suffix.lower() == ".mat":
+        x, y = (np.ravel(read_variable(path, name)).astype(float) for name in ("X", "Y"))
+        if len(x) != len(y):
+            raise FileError(path, f"has {len(x)} values of X but {len(y)} of Y", "Use the original map.")
+        return {n + 1: Electrode(float(a), float(b), is_pixel=True) for n, (a, b) in enumerate(zip(x, y, strict=True))}
+    rows = _read_table(path)
+    names = {kind: _column(path, rows[0], kind) for kind in ("channel", "x", "y")}
+    area = next((name for name in rows[0] if name.lower().startswith("area")), None)
+    with reading(path, "table of electrodes"):
+        is_pixel = names["y"].lower().endswith("_px")
+        places = {}
+        for row in rows:
+            place = float(row[names["x"]]), float(row[names["y"]])
+            label = row[names["channel"]].strip()
+            key = int(label) if label.isdigit() else label
+            if key in places:
+                raise ValueError(f"channel {label} appears twice")
+            places[key] = Electrode(*place, "" if area is None else row[area].strip(), is_pixel)
+        return places
+
+
+def read_pairs(path: Any) -> Any:
+    r"""Return the pairs (plus, minus) of a bipolar reference, without the filler rows marked NG (no group).
+
+    Parameters
+    ----------
+    path : str or path
+        A .csv with columns ch_plus and ch_minus, or with the two channels in its first two columns.
+
+    Returns
+    -------
+    list of (str, str)
+        Labels of the two channels of each pair.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from boolcp.io.coordinates import read_pairs
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "pairs.csv"
+    >>> _ = path.write_text("pair,ch_plus,ch_minus,group\n1,63,64,MB\n2,51,62,NG\n")
+    >>> read_pairs(path)
+    [('63', '64')]
+    """
+    path = check_exists(path)
+    rows = _read_table(path)
+    columns = list(rows[0])
+    if {"ch_plus", "ch_minus"} <= set(columns):
+        plus, minus = "ch_plus", "ch_minus"
+    elif len(columns) >= 2:
+        plus, minus = columns[:2]
+    else:
+        raise FileError(path, "has only one column", "A table of pairs needs the columns ch_plus and ch_minus.")
+    pairs = [(row[plus].strip(), row[minus].strip()) for row in rows if NO_GROUP not in row.values()]
+    if not pairs:
+        raise FileError(path, "holds no pairs", "A table of pairs needs the columns ch_plus and ch_minus.")
+    return pairs
+
+
+def _read_table(path: Any) -> Any:
+    with reading(path, ".csv table"), path.open(newline="", encoding="utf-8-sig") as file:
+        rows = [row for row in csv.DictReader(file, restval="") if any(row.values())]
+    if not rows:
+        raise FileError(path, "the table has no rows", "It needs a header and one row for each electrode or pair.")
+    return rows
+
+
+def _column(path: Any, row: Any, kind: str) -> Any:
+    for name in row:
+        if name is not None and (name.lower() == kind or name.lower().startswith(f"{kind}_")):
+            return name
+    raise FileError(path, f"has no column {kind!r}", f"Its columns are {', '.join(map(str, row))}.")
+
+
+def read_table(path: str | Path) -> DataFrame:
+    r"""Return a table as a pandas DataFrame: columns separated by commas or semicolons (.csv) or by tabs (.tsv).
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from boolcp.io import read_table
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "trials.csv"
+    >>> _ = path.write_text("trial,drug,dose\n0,propofol,1.5\n1,none,\n")
+    >>> read_table(path)["drug"].tolist()
+    ['propofol', 'none']
+    """
+    path = Path(check_exists(path))
+    if path.suffix.lower() not in (".csv", ".tsv", ".txt"):
+        raise FileError(path, f"the ending {path.suffix or '(none)'} is not that of a table", "Use .csv or .tsv.")
+    pandas = load_extra("pandas", "labels")
+    with reading(path, "table"):
+        with path.open(encoding="utf-8-sig") as file:
+            head = file.readline()
+        separator = max("\t;,", key=head.count)
+        options = {"sep": separator, "keep_default_na": False, "na_values": MISSING, "encoding": "utf-8-sig"}
+        table = pandas.read_csv(path, skipinitialspace=True, **options)
+    if not len(table):
+        raise FileError(path, "the table has no rows", "It needs a line of names and one row for each trial.")
+    return table
+
+
+def with_trials(X: DataArray, trials: Any, path: Path) -> DataArray:
+    """Return X with a table of trials: coordinates of its trials, or events of a continuous recording."""
+    source = path
+    if isinstance(trials, str | Path):
+        source, trials = Path(trials), read_table(trials)
+    names = list(getattr(trials, "columns", trials))
+    is_continuous = "time" in X.dims and "trial" not in X.dims
+    try:
+        if is_continuous and any(name in ONSETS for name in names):
+            return set_events(X, trials)
+        return add_table(X, trials)
+    except (TypeError, ValueError) as error:
+        raise FileError(source, str(error).rstrip("."), "Check the table of trials (trials=, --trials).") from error

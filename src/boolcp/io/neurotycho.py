@@ -10,18 +10,22 @@ import numpy as np
 
 from boolcp.checks import BoolcpWarning
 from boolcp.extras import load_extra
-from boolcp.io.electrodes import read_electrodes
+from boolcp.io.coordinates import read_electrodes
 from boolcp.io.errors import FileError
 from boolcp.io.matlab import list_variables, read_variable
 from boolcp.io.neurotycho_files import (
+    choose_session,
+    find_sessions,
+    first_channel,
     matrix_shape,
+    on_disk,
+    opened,
     read_event_times,
     read_events,
     read_matrix,
     read_trials,
     read_vector,
 )
-from boolcp.io.neurotycho_sessions import choose_session, find_sessions, first_channel, on_disk, opened
 
 
 @dataclass(frozen=True)

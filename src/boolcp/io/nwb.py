@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from boolcp.extras import load_extra
+from boolcp.io.coordinates import read_table
 from boolcp.io.errors import ChoiceError, FileError, reading
 from boolcp.io.hdf5 import refuse_traps
-from boolcp.io.tables import read_table
 from boolcp.io.variables import Variable
 from boolcp.memory import available_memory
 from boolcp.prepare import count_spikes, set_events

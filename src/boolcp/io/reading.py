@@ -8,9 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from boolcp import prepare
 from boolcp.extras import load_extra
+from boolcp.io import xarray_files
+from boolcp.io.coordinates import add_coords, with_electrodes, with_trials
 from boolcp.io.errors import FileError, check_exists
-from boolcp.io.variables import not_lazy
+from boolcp.io.hdf5 import read_hdf5
+from boolcp.io.matlab import read_mat
+from boolcp.io.mne_files import list_recordings, read_bids, read_mne
+from boolcp.io.neurotycho import describe_recording, read_neurotycho
+from boolcp.io.numpy_files import read_npy, read_npz
+from boolcp.io.nwb import describe_nwb, read_nwb
+from boolcp.io.variables import find_trials, not_lazy, read_trials
 from boolcp.result.labels import plain_values
 
 MNE_SUFFIXES = (".fif", ".fif.gz", ".edf", ".bdf", ".gdf", ".set", ".vhdr")
@@ -122,33 +131,21 @@ def open_tensor(
     if events is not None:
         X = _count(place, events, bin_ms, coords)
     elif kind == "neurotycho":
-        from boolcp.io.neurotycho import read_neurotycho
-
         options = {"electrodes": electrodes, "skip_bad": skip_bad, "progress": progress, "session": session}
         X = read_neurotycho(place, sampling_rate=sampling_rate, condition=condition, channels=channels, **options)
         condition = channels = electrodes = None
     elif kind == "mne":
-        from boolcp.io.mne_files import read_mne
-
         X = read_mne(place)
     elif kind == "bids":
-        from boolcp.io.bids import read_bids
-
         X = read_bids(place, variable=variable)
     elif kind == "nwb":
-        from boolcp.io.nwb import read_nwb
-
         counting = {"bin_ms": bin_ms, "window_ms": window_ms, "align": align}
         X, trials = read_nwb(place, variable=variable, trials=trials, **counting), None
     else:
         X = _labelled(place, coords, variable=variable, dims=dims, sampling_rate=sampling_rate, lazy=lazy)
     if electrodes is not None:
-        from boolcp.io.coordinates import with_electrodes
-
         X = with_electrodes(X, electrodes, place)
     if trials is not None:
-        from boolcp.io.tables import with_trials
-
         X = with_trials(X, trials, place)
     return _finish(_select(X, place, condition, channels), place)
 
@@ -186,40 +183,19 @@ def format_of(path: Any) -> Any:
 def read_arrays(path: Any) -> Any:
     """Return the contents of an array file: NamedArrays, or an xarray Dataset if it has labels."""
     path, kind = check_exists(path), format_of(Path(path))
-    if kind == "npy":
-        from boolcp.io.numpy_files import read_npy
-
-        return read_npy(path)
-    if kind == "npz":
-        from boolcp.io.numpy_files import read_npz
-
-        return read_npz(path)
-    if kind == "mat":
-        from boolcp.io.matlab import read_mat
-
-        return read_mat(path)
-    if kind == "hdf5":
-        from boolcp.io.hdf5 import read_hdf5
-
-        return read_hdf5(path)
-    from boolcp.io import xarray_files
-
-    return xarray_files.read_zarr(path) if kind == "zarr" else xarray_files.read_netcdf(path)
+    readers: dict[str, Any] = {"npy": read_npy, "npz": read_npz, "mat": read_mat, "hdf5": read_hdf5}
+    readers |= {"netcdf": xarray_files.read_netcdf, "zarr": xarray_files.read_zarr}
+    return readers[kind](path)
 
 
 def _labelled(
     path: Any, coords: Any, *, variable: str | None, dims: Any, sampling_rate: float | None, lazy: Any
 ) -> Any:
     """Return an array of a file as a DataArray, with labels from the file or the options."""
-    from boolcp.io.coordinates import add_coords
-    from boolcp.io.ragged import find_trials, read_trials
-
     arrays = read_arrays(path)
     options = {"variable": variable, "dims": dims, "sampling_rate": sampling_rate, "lazy": lazy}
     if hasattr(arrays, "data_vars"):
-        from boolcp.io.xarray_files import labelled
-
-        X = labelled(arrays, path, **options)
+        X = xarray_files.labelled(arrays, path, **options)
     else:
         trials = find_trials(arrays, variable)
         X = arrays.labelled(**options) if trials is None else read_trials(arrays, trials, dims, sampling_rate)
@@ -228,8 +204,6 @@ def _labelled(
 
 def _count(path: Any, events: Any, bin_ms: float | None, coords: Any) -> Any:
     """Return the tensor unit x time x trial of events that a file lists."""
-    from boolcp.prepare import count_events
-
     if len(events) != 3 or bin_ms is None:
         raise FileError(path, "events need three names and bins", "Give unit, time, trial (--events) and --bin-ms.")
     arrays = read_arrays(path)
@@ -242,18 +216,14 @@ def _count(path: Any, events: Any, bin_ms: float | None, coords: Any) -> Any:
     if missing:
         raise FileError(path, f"has no variable {missing[0]!r}", "List its variables with boolcp info.")
     try:
-        X = count_events(*vectors, bin_ms=bin_ms)
+        X = prepare.count_events(*vectors, bin_ms=bin_ms)
     except ValueError as error:
         raise FileError(path, str(error).rstrip("."), "Check the three vectors.") from error
-    from boolcp.io.coordinates import add_coords
-
     return X if coords is None else add_coords(X, coords, arrays, path)
 
 
 def _select(X: Any, path: Any, condition: Any, channels: Any) -> Any:
     """Select the requested condition and channels of a recording, and add electrodes and trials."""
-    from boolcp import prepare
-
     try:
         if condition is not None:
             X = prepare.select_condition(X, condition)
@@ -292,16 +262,10 @@ def describe(path: str | PathLike[str]) -> Any:
     place = check_exists(path)
     kind = format_of(place)
     if kind == "neurotycho":
-        from boolcp.io.neurotycho import describe_recording
-
         return describe_recording(place)
     if kind == "nwb":
-        from boolcp.io.nwb import describe_nwb
-
         return describe_nwb(place)
     if kind == "bids":
-        from boolcp.io.bids import list_recordings
-
         return list(list_recordings(place))
     if kind == "mne":
         X = open_tensor(place)
@@ -320,8 +284,6 @@ def sizes_text(X: Any) -> str:
 
 def _condition_lines(X: Any) -> Any:
     """Return the conditions of a recording as lines of text."""
-    from boolcp import prepare
-
     lines = [f"  {label}: {start:.2f} to {stop:.2f} s" for label, start, stop in prepare.list_conditions(X)]
     if "condition" in X.coords:
         counts = Counter(X.coords["condition"].values.tolist())

@@ -17,10 +17,9 @@ from boolcp._version import __version__
 from boolcp.checks import is_lazy
 from boolcp.extras import load_extra
 from boolcp.io import atomic
-from boolcp.io.decoding import attribute, read_decomposition
+from boolcp.io.decoding import attribute, check_decomposition, check_provenance, read_decomposition
 from boolcp.io.errors import FileError, check_exists, reading
 from boolcp.io.hdf5 import refuse_traps
-from boolcp.io.soundness import check_decomposition, check_provenance
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import is_labelled, mode_names, name_prefix, read_labels, to_xarray
 from boolcp.storage.dense import fingerprint as array_fingerprint

@@ -62,7 +62,6 @@ def labelled(
     path: Any,
     variable: str | None = None,
     dims: Any = None,
-    coords: Any = None,
     sampling_rate: float | None = None,
     *,
     lazy: Any = False,
@@ -84,18 +83,8 @@ def labelled(
             problem = f"{name} has {X.ndim} modes ({', '.join(map(str, X.dims))}), but {len(dims)} names were given"
             raise FileError(path, problem, "Give one name for each mode, or none to keep its own.")
         X = X.rename({old: new for old, new in zip(X.dims, dims, strict=True) if old != new})
-    given = dict(coords or {})
-    for dim, source in given.items():
-        if isinstance(source, str) and source not in dataset.variables:
-            names = ", ".join(map(str, dataset.variables))
-            raise FileError(path, f"has no variable {source!r} for a coordinate", f"It holds {names}.")
-        values = np.ravel(dataset[source].values) if isinstance(source, str) else np.ravel(source)
-        if X.sizes.get(dim) != len(values):
-            problem = f"the coordinate of {dim!r} has {len(values)} values, but the mode has {X.sizes.get(dim)}"
-            raise FileError(path, problem, "Give one value for each.")
-        X = X.assign_coords({dim: values})
     if sampling_rate is not None and "time" not in X.coords:
-        times = label(X.data, path, tuple(map(str, X.dims)), None, sampling_rate)
+        times = label(X.data, path, tuple(map(str, X.dims)), sampling_rate)
         X = X.assign_coords(time=times["time"]).assign_attrs(sampling_rate=float(sampling_rate))
     return X
 

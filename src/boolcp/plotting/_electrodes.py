@@ -53,8 +53,8 @@ def plot_electrodes(
     Parameters
     ----------
     positions : array-like of shape (n, 2), or dict of int to Electrode
-        Where the electrodes lie, in any unit, or what `boolcp.io.electrodes.read_electrodes` returns, which may include
-        the areas. Electrodes without a position (NaN) are omitted.
+        Where the electrodes lie, in any unit, or what `boolcp.io.coordinates.read_electrodes` returns, which may
+        include the areas. Electrodes without a position (NaN) are omitted.
     values : array-like of shape (n,), optional
         Booleans, or numbers; NaN and masked ones are gray.
     areas : sequence of str, optional

@@ -10,7 +10,7 @@ import numpy as np
 from boolcp.checks import check_largest
 from boolcp.memory import check_memory, read_memory
 from boolcp.result.atoms import BooleanCP
-from boolcp.storage import questions
+from boolcp.storage import slabs
 from boolcp.storage.dense import Contracted, DenseTensor, Difference
 from boolcp.storage.equations import Equations
 from boolcp.storage.protocol import CompleteStorage, Decide, Factors, LazyStorage, ObservedStorage, Storage, Tensor
@@ -98,7 +98,7 @@ class SlabTensor(Tensor):
     def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' (d_n, d_n), computed once."""
         if mode not in self._grams:
-            self._grams[mode] = self._pass(self.direction(avoid=mode), questions.ask_grams, ((mode,),))[0][0]
+            self._grams[mode] = self._pass(self.direction(avoid=mode), slabs.ask_grams, ((mode,),))[0][0]
         return self._grams[mode]
 
     @property
@@ -109,7 +109,7 @@ class SlabTensor(Tensor):
     def column_gram(self, mode: int) -> np.ndarray:
         """Return X_n'X_n (c_n, c_n) of a mode with few columns, computed once."""
         if ("columns", mode) not in self._grams:
-            self._grams["columns", mode] = self._pass(mode, questions.ask_column_gram, (mode,))[0][0]
+            self._grams["columns", mode] = self._pass(mode, slabs.ask_column_gram, (mode,))[0][0]
         return self._grams["columns", mode]
 
     def has_gram(self, mode: int) -> bool:
@@ -133,11 +133,11 @@ class SlabTensor(Tensor):
         cuts = [cut for cut in (self.direction(avoid, mode), self.direction(avoid)) if self._fits(cut)]
         pending, cut = (pending, cuts[0]) if cuts and pending else ([], self.direction())
         if mode == cut:
-            sums, _ = self._pass(cut, questions.ask_contract_cut, (mode, pending), (Z,))
+            sums, _ = self._pass(cut, slabs.ask_contract_cut, (mode, pending), (Z,))
             blocks, grams = sums[0], sums[1:]
         else:
             at = 1 + cut - (cut > mode)
-            grams, rows = self._pass(cut, questions.ask_contract, (mode, Z, at, pending))
+            grams, rows = self._pass(cut, slabs.ask_contract, (mode, Z, at, pending))
             blocks = np.moveaxis(rows[0], 0, at)
         self._grams |= dict(zip(pending, grams, strict=True))
         return blocks
@@ -162,9 +162,9 @@ class SlabTensor(Tensor):
         blocks = np.asarray(blocks, dtype=self.dtype)
         cut = self.direction()
         if mode == cut:
-            return self._pass(cut, questions.ask_project_cut, (mode, blocks))[1][0]
+            return self._pass(cut, slabs.ask_project_cut, (mode, blocks))[1][0]
         at = 1 + cut - (cut > mode)
-        return self._pass(cut, questions.ask_project, (mode, at), (np.moveaxis(blocks, at, 0),))[0][0]
+        return self._pass(cut, slabs.ask_project, (mode, at), (np.moveaxis(blocks, at, 0),))[0][0]
 
     def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
         """Return X_n times the Khatri-Rao product of the other factors, (d_n, K).
@@ -191,7 +191,7 @@ class SlabTensor(Tensor):
         cut = self.direction()
         joint = [np.hstack(columns) for columns in zip(*groups, strict=True)]
         others = [None if n == cut else A for n, A in enumerate(joint)]
-        sums, rows = self._pass(cut, questions.ask_mttkrp, (cut, others), (joint[cut],))
+        sums, rows = self._pass(cut, slabs.ask_mttkrp, (cut, others), (joint[cut],))
         products = [*sums[:cut], rows[0], *sums[cut:]]
         ends = np.cumsum([factors[0].shape[1] for factors in groups])[:-1]
         parts = zip(*(np.split(P, ends, axis=1) for P in products), strict=True)
@@ -200,7 +200,7 @@ class SlabTensor(Tensor):
     def to_array(self) -> np.ndarray:
         """Return all entries in memory, zero where they are missing."""
         cut = self.direction()
-        return np.moveaxis(self._pass(cut, questions.ask_entries, (cut,))[1][0], 0, cut)
+        return np.moveaxis(self._pass(cut, slabs.ask_entries, (cut,))[1][0], 0, cut)
 
     def describe(self) -> dict[str, Any]:
         """Return shape, dtype, |X|^2 and small Gram matrices, as far as they are known: no pass is made."""
@@ -221,7 +221,7 @@ class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
             A = decide(self.mttkrp(factors, mode), current=factors[mode])
             return A, Contracted(self.contract(mode, A), mode)
         others = [None if n == mode else A for n, A in enumerate(factors)]
-        sums, rows = self._pass(mode, questions.ask_update, (mode, others, decide), (factors[mode],))
+        sums, rows = self._pass(mode, slabs.ask_update, (mode, others, decide), (factors[mode],))
         return rows[0], Contracted(sums[0], mode)
 
     def compressed(self, rank: int) -> Storage:
@@ -235,7 +235,7 @@ class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
         known = self.facts.sketches
         if all(n in known and np.array_equal(known[n][0], Q) for n, Q in blocks.items()):
             return {n: known[n] for n in blocks}
-        found = self._pass(self.direction(), questions.ask_sketches, (blocks,))[0]
+        found = self._pass(self.direction(), slabs.ask_sketches, (blocks,))[0]
         return {n: (Q, CQ) for (n, Q), CQ in zip(blocks.items(), found, strict=True)}
 
     def core_along(
@@ -252,7 +252,7 @@ class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
         blocks = {n: Q for n, Q in blocks.items() if n != cut}
         others = {n: None if n == cut else np.asarray(U, dtype=self.dtype) for n, U in bases.items()}
         along = (np.asarray(bases[cut], dtype=self.dtype),) if cut in bases else ()
-        sums, rows = self._pass(cut, questions.ask_core, (cut, others, pending, blocks), along)
+        sums, rows = self._pass(cut, slabs.ask_core, (cut, others, pending, blocks), along)
         core = sums[0] if cut in bases else np.moveaxis(rows[0], 0, cut)
         sums = sums[1:] if cut in bases else sums
         self._grams |= dict(zip(pending, sums[: len(pending)], strict=True))
@@ -299,7 +299,7 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
                 return found
         cut = self.direction()
         others = [None if n == cut else A for n, A in enumerate(factors)]
-        sums, rows = self._pass(cut, questions.ask_equations, (cut, mode, others), (factors[cut],))
+        sums, rows = self._pass(cut, slabs.ask_equations, (cut, mode, others), (factors[cut],))
         H, P = rows if mode == cut else sums
         return H, P
 
@@ -320,7 +320,7 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         others = [None if n == cut else A for n, A in enumerate(factors)]
         pending = [[None if n == cut else A for n, A in enumerate(each)] for each in groups]
         along = (factors[cut], *(each[cut] for each in groups))
-        sums, rows = self._pass(cut, questions.ask_update_observed, (cut, others, decide, pending), along)
+        sums, rows = self._pass(cut, slabs.ask_update_observed, (cut, others, decide, pending), along)
         A, H, P, *joined = rows
         blocks, grams, more = sums[0], list(sums[1 : self.ndim]), list(sums[self.ndim :])
         found = [A if n == cut else np.array(B) for n, B in enumerate(factors)]
@@ -346,7 +346,7 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         others = {n: None if n == cut else np.asarray(U, dtype=self.dtype) for n, U in enumerate(bases)}
         tensor = LazyTensor(self.source, replace(self.facts, grams={}, sketches={}), self.limit, view)
         along = (np.asarray(bases[cut], dtype=self.dtype),)
-        core, norm = tensor._pass(cut, questions.ask_imputed_core, (cut, others), along)[0]
+        core, norm = tensor._pass(cut, slabs.ask_imputed_core, (cut, others), along)[0]
         return TuckerTensor(DenseTensor(np.ascontiguousarray(core)), list(bases), float(norm))
 
     def has_gram(self, mode: int) -> bool:
@@ -361,7 +361,7 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
             return
         for start in range(0, len(weights), step):
             constants = (cut, W, {mode: weights[start : start + step]})
-            yield from self._pass(cut, questions.ask_residual_grams, constants, (np.arange(self.shape[cut]),))[0]
+            yield from self._pass(cut, slabs.ask_residual_grams, constants, (np.arange(self.shape[cut]),))[0]
 
     def _n_grams(self, mode: int) -> int:
         """Return how many Gram matrices of a mode one pass may bring."""
@@ -376,9 +376,7 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         for cut, group in cuts.items():
             if len(group) < 2 or sum(len(rows) / self._n_grams(mode) for mode, rows in group.items()) > 1:
                 continue
-            grams = iter(
-                self._pass(cut, questions.ask_residual_grams, (cut, W, group), (np.arange(self.shape[cut]),))[0]
-            )
+            grams = iter(self._pass(cut, slabs.ask_residual_grams, (cut, W, group), (np.arange(self.shape[cut]),))[0])
             for mode, rows in group.items():
                 self._residual_grams[mode, rows.tobytes()] = [next(grams) for _ in rows]
 
@@ -414,7 +412,7 @@ class DerivedTensor(SlabTensor):
     @cached_property
     def squared_norm(self) -> float:
         """|X|^2, computed once."""
-        return float(self._pass(self.direction(), questions.ask_norm)[0][0])
+        return float(self._pass(self.direction(), slabs.ask_norm)[0][0])
 
 
 # the door
@@ -436,23 +434,23 @@ def look_at(
     wanted : sequence of int
         Modes whose Gram matrices will be needed.
     """
-    slabs = LazyTensor(source, Facts(0.0, [], {}, Passes()), limit)
-    cut = slabs.direction()
+    raw = LazyTensor(source, Facts(0.0, [], {}, Passes()), limit)
+    cut = raw.direction()
     modes: list[int] = []
     blocks: dict[int, np.ndarray] = {}
     if rank is not None and is_sketched(source.shape, rank, cut):
         modes, sketched = first_questions(source.shape, rank, cut, wanted)
         blocks = {n: random_block(source.shape[n], rank, n) for n in sketched}
     elif rank is not None and (first := first_gram(source.shape, rank)) is not None:
-        cut, modes = slabs.direction(avoid=first), [first]  # the tensor is compressed along its shortest mode first
+        cut, modes = raw.direction(avoid=first), [first]  # the tensor is compressed along its shortest mode first
     modes = [n for n in dict.fromkeys([*modes, *wanted]) if n != cut]
-    (norm, n_infinite, *counts, grams, found), rows = slabs._pass(cut, questions.ask_first, (cut, modes, blocks))
+    (norm, n_infinite, *counts, grams, found), rows = raw._pass(cut, slabs.ask_first, (cut, modes, blocks))
     if n_infinite:
         raise ValueError(f"{name} contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
     check_largest(rows[1].max(), source.dtype, name)
     counts = [*counts[:cut], rows[0], *counts[cut:]]
     sketches = {n: (Q, CQ) for (n, Q), CQ in zip(blocks.items(), found, strict=True)}
-    facts = Facts(float(norm), counts, dict(zip(modes, grams, strict=True)), slabs.facts.passes, sketches)
+    facts = Facts(float(norm), counts, dict(zip(modes, grams, strict=True)), raw.facts.passes, sketches)
     n_observed = int(rows[0].sum())
     if n_observed == 0:
         raise ValueError(f"{name} is NaN (or masked) everywhere: no entry is observed.")

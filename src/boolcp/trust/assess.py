@@ -7,8 +7,8 @@ from typing import Any
 from boolcp import checks
 from boolcp.fit import loss_sweeps
 from boolcp.fit.background import without
+from boolcp.fit.certify import judge_bits
 from boolcp.fit.losses import Loss, Problem
-from boolcp.fit.margins import judge_bits
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust
 from boolcp.storage import make_storage

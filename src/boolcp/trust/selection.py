@@ -13,8 +13,15 @@ from boolcp.bmp import BMP
 from boolcp.checks import BoolcpWarning
 from boolcp.fit.losses import Loss
 from boolcp.result.atoms import BooleanCP
-from boolcp.trust.out_of_core import hold_out_lazily, read_lazy
-from boolcp.trust.repeated_fits import fit_again, make_model, read_data, read_weights, run_all
+from boolcp.trust.repeated_fits import (
+    fit_again,
+    hold_out_lazily,
+    make_model,
+    read_data,
+    read_lazy,
+    read_weights,
+    run_all,
+)
 
 SELECTION_SCHEMES = ("entries", "slabs")
 PATIENCE = 3  # numbers of atoms in a row without a lower error that end a split; one was too few for small tensors

@@ -19,11 +19,11 @@ import scipy.stats
 
 from boolcp import checks
 from boolcp.fit.background import without
-from boolcp.fit.margins import noise_left
+from boolcp.fit.certify import noise_left
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.trust import p_text
 from boolcp.storage import make_storage
-from boolcp.trust.matching import match
+from boolcp.trust.degeneracy import match
 from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data, read_weights
 
 NOISES = ("normal", "poisson")

@@ -12,9 +12,17 @@ import numpy as np
 from boolcp import checks
 from boolcp.bmp import BMP
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.trust.matching import match, take_slices
-from boolcp.trust.out_of_core import read_lazy, take
-from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data, read_weights, run_all
+from boolcp.trust.degeneracy import match, take_slices
+from boolcp.trust.repeated_fits import (
+    check_reference,
+    fit_again,
+    make_model,
+    read_data,
+    read_lazy,
+    read_weights,
+    run_all,
+    take,
+)
 
 STABILITY_SCHEMES = ("halves", "bootstrap", "seeds")
 
