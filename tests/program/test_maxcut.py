@@ -157,6 +157,27 @@ def test_sdp_equals_a_general_solver(rng):
     assert expected / 4 * (1 - 1e-6) <= lifted.bound(V) <= expected / 4 * (1 + 1e-3)
 
 
+def naive_dual(C):
+    """Return the bound of multipliers made feasible by the smallest eigenvalue, after many sweeps in full precision."""
+    A = relaxation.lift(C)
+    V = relaxation.solve_sdp(relaxation.DenseLift(C), np.random.default_rng(1), tol=1e-12)
+    y = np.linalg.norm(A @ V - A.diagonal()[:, None] * V, axis=1) + A.diagonal()
+    return (y.sum() - len(A) * min(0.0, np.linalg.eigvalsh(np.diag(y) - A)[0])) / 4
+
+
+def test_sweeps_in_single_precision_lead_to_the_same_bound(rng, monkeypatch):
+    C = random_psd(150, rng, 40)
+    double = relaxation.DenseLift(C)
+    monkeypatch.setattr(relaxation, "LARGE", 100)
+    single = relaxation.DenseLift(C)
+    V = relaxation.solve_sdp(single, rng, tol=1e-7)
+    assert V.dtype == np.float32
+    assert double.energy(V) == pytest.approx(single.energy(V), rel=1e-5)
+    monkeypatch.undo()
+    best, bound = naive_dual(C), single.bound(V)
+    assert best * (1 - 1e-4) <= bound <= best * (1 + 1e-3)
+
+
 def test_roundings_of_a_rank_one_solution_return_its_bits(rng):
     z = rng.random(30) < 0.5
     direction = rng.standard_normal(4)

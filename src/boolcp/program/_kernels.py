@@ -29,13 +29,13 @@ def asymmetry(C: Array) -> float:
 def mixing_sweep(A: Array, V: Array, momentum: float, G: Array) -> float:
     """Move each row of V (n, k) in place toward its best point; return the gain in <A, VV'>.
 
-    A (n, n) is symmetric, its diagonal has no effect, and G (BLOCK, k) is scratch. Rows are visited in
-    blocks: one matrix-matrix product with V per block, then corrected for the rows that moved inside it.
+    A (n, n) is symmetric, its diagonal has no effect, and G (BLOCK or more, k) is scratch. Rows are visited in
+    blocks of that many: one matrix-matrix product with V per block, then corrected for the rows that moved inside it.
     """
     n, k = V.shape
     gain = 0.0
-    for start in range(0, n, BLOCK):
-        stop = min(start + BLOCK, n)
+    for start in range(0, n, len(G)):
+        stop = min(start + len(G), n)
         np.dot(A[start:stop], V, G[: stop - start])
         for i in range(start, stop):
             step = G[i - start]

@@ -91,10 +91,12 @@ class DenseGram:
 
     def compact(self) -> tuple[NDArray[np.intp], int, "DenseGram"]:
         """Return the nonzero rows, an exponent, and C restricted to them; only extreme entries are scaled."""
-        active = np.flatnonzero(self.C.any(axis=1))
+        is_active = self.C.diagonal() != 0
+        is_active[~is_active] = self.C[~is_active].any(axis=1)
+        active = np.flatnonzero(is_active)
         C = self.C if active.size == len(self.C) else self.C[np.ix_(active, active)]
         exponent = _exponent(C)
-        exponent = 0 if abs(exponent) < 200 else exponent
+        exponent = 0 if abs(exponent) < 40 else exponent  # squares of sums are in the range of single precision
         return active, exponent, DenseGram(np.ldexp(C, -exponent) if exponent else np.ascontiguousarray(C))
 
     def climb(self, z: Bits, Cz: Array, n_idle: int, tenure: int, is_ratio: bool) -> float:

@@ -16,6 +16,7 @@ from boolcp.program._kernels import asymmetry
 from boolcp.program.flips import best_of, climb_all, first_starts, is_easy, is_large, merge, recombine
 from boolcp.program.grams import Array, Bits, Gram, as_gram
 from boolcp.program.relaxation import EPSILON, round_hyperplanes, solve_sdp
+from boolcp.threads import one_thread
 
 EXHAUSTIVE = 20  # entries of z up to which all vectors are compared; not tuned
 LONG = 4096  # beyond, the relaxation is skipped if all starts lead to the same z; not tuned
@@ -157,7 +158,8 @@ def _checked(
     bits = _check_starts(starts, len(matrix))
     checks.check_choice(effort, "effort", EFFORTS)
     rng = checks.make_generator(random_state)
-    return maximize(matrix, rng, is_ratio=is_ratio, starts=bits, certify=certify, effort=effort, proof=effort)
+    with one_thread():
+        return maximize(matrix, rng, is_ratio=is_ratio, starts=bits, certify=certify, effort=effort, proof=effort)
 
 
 def maximize(
@@ -224,7 +226,7 @@ def search(
     if not is_over:
         n_rounds, n_idle = (30, 5 * len(C)) if effort == "thorough" else (12, min(len(C), 1000))
         if effort == "default" and is_large(C):
-            n_rounds, n_idle = (24 if len(C) <= SLOW else 6), 2 * n_idle  # by bench_maxcut.py
+            n_rounds, n_idle = (24, 2 * n_idle) if len(C) <= SLOW else (2, 600)  # by bench_maxcut.py
         pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle)
     z = best_of(pool)
     if certify and is_ratio and proof != "eigenvalue":

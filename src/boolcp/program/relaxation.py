@@ -4,21 +4,25 @@ A lifted matrix is dense (`DenseLift`) or known by a thin factor (`ThinLift`); t
 """
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigvalsh_tridiagonal
+from scipy.linalg.blas import dasum
 from scipy.linalg.lapack import dpotrf
 
 from boolcp.program._kernels import BLOCK, mixing_sweep, thin_mixing_sweep
 
 Array = NDArray[np.float64]
+LARGE = 500  # rows beyond which sweeps are in single precision, which no proof relies on; by bench_maxcut.py
 EPSILON = float(np.finfo(np.float64).eps)
 
 
 class Lift(Protocol):
     """A symmetric matrix A (n, n) over sign vectors x, whose first entry stands for the constant."""
+
+    dtype: type[np.floating[Any]]  # of the V that is swept
 
     def __len__(self) -> int:
         """Return n = d + 1."""
@@ -45,21 +49,24 @@ def lift(C: Array, t: float = 0.0) -> Array:
 
 
 class DenseLift:
-    """The lifted matrix A = C~ (n, n) of C - tI."""
+    """The lifted matrix A = C~ (n, n) of C - tI; the sweeps of a large one are in single precision."""
 
     def __init__(self, C: Array, t: float = 0.0) -> None:
         self.A = lift(C, t)
+        self.dtype: type[np.floating[Any]] = np.float32 if len(C) > LARGE else np.float64
+        self.swept: Array = self.A.astype(self.dtype, copy=False)
 
     def __len__(self) -> int:
         return len(self.A)
 
     def energy(self, V: Array) -> float:
         """Return <A, VV'> without its diagonal."""
-        return float(np.sum((self.A @ V) * V) - np.trace(self.A))
+        return float(np.sum((self.swept @ V) * V) - np.trace(self.swept))
 
     def sweep(self, V: Array, momentum: float) -> float:
         """Move each row of V in place; return the gain."""
-        return float(mixing_sweep(self.A, V, momentum, np.empty((BLOCK, V.shape[1]))))
+        n_rows = BLOCK if self.dtype is np.float64 else 4 * BLOCK
+        return float(mixing_sweep(self.swept, V, momentum, np.empty((n_rows, V.shape[1]), self.dtype)))
 
     def bound(self, V: Array) -> float | None:
         """Return a proved upper bound on x'Ax / 4 over signs x from shifted multipliers |A V|, or None."""
@@ -67,12 +74,14 @@ class DenseLift:
         y = np.linalg.norm(self.A @ V - diagonal[:, None] * V, axis=1) + diagonal
         scale = float(np.abs(y).mean())
         shift = prove_psd(self.A, y, scale * np.array([2e-4, 1e-3, 5e-3, 0.025, 0.125, 0.6, 3.0]))
-        margin = 64 * EPSILON * np.abs(self.A).sum() + n * EPSILON * n * scale
+        margin = 64 * EPSILON * dasum(self.A.ravel()) + n * EPSILON * n * scale
         return None if shift is None else float(y.sum() + n * shift + margin) / 4
 
 
 class ThinLift:
     """The lifted matrix GG' - t BB' of FF' - tI, with G = [1'F; F] (n, p) and BB' = [n - 1, 1'; 1, I]."""
+
+    dtype: type[np.floating[Any]] = np.float64
 
     def __init__(self, F: Array, t: float = 0.0) -> None:
         self.G = np.vstack([F.sum(axis=0), F])
@@ -118,7 +127,7 @@ def solve_sdp(
     Momentum starts after the first few sweeps.
     """
     V = rng.standard_normal((len(A), rank))
-    V /= np.linalg.norm(V, axis=1, keepdims=True)
+    V = (V / np.linalg.norm(V, axis=1, keepdims=True)).astype(A.dtype)
     total = A.energy(V)
     for sweep in range(max_sweeps):
         gain = A.sweep(V, momentum if sweep > 2 else 0.0)
@@ -173,8 +182,9 @@ def prove_psd(A: Array, y: Array, shifts: Iterable[float]) -> float | None:
 
     The proof is a Cholesky factorization that succeeds, with a margin for its largest backward error.
     """
+    S = np.empty_like(A)
     for shift in shifts:
-        S = -A
+        np.negative(A, out=S)
         entries = y - A.diagonal() + shift
         np.fill_diagonal(S, entries - 2 * (len(A) + 2) * EPSILON * np.abs(entries).sum())
         if dpotrf(S.T, lower=1, overwrite_a=1, clean=0)[1] == 0:
