@@ -90,12 +90,35 @@ def test_a_result_does_not_hand_out_other_files(trap, tmp_path):
         boolcp.load(path)
 
 
+@pytest.mark.parametrize("place", ["cell", "attribute"])
+def test_a_dataset_without_a_name_does_not_hide_a_link(place, tmp_path):
+    """Its object counts one link more than it has, so that it stays when its name is removed."""
+    path = tmp_path / "data.mat"
+    with h5py.File(path, "w") as file:
+        hidden = external(tmp_path)(file)
+        address = h5py.h5o.get_info(hidden.id).addr
+        if place == "cell":
+            cell = file.create_dataset("cell", (1, 1), h5py.ref_dtype)
+            cell[0, 0] = hidden.ref
+        else:
+            file.attrs["hidden"] = hidden.ref
+    with path.open("r+b") as file:
+        file.seek(address + 4)
+        file.write((2).to_bytes(4, "little"))
+    with h5py.File(path, "a") as file:
+        del file["x"]
+    with pytest.raises(FileError, match="refused: .* refers to a dataset that has no name"):
+        boolcp.open_tensor(path)
+
+
 def test_links_inside_a_file_are_followed(tmp_path):
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["group/x"] = np.eye(3)
         file["soft"] = h5py.SoftLink("/group/x")
         file["nowhere"] = h5py.SoftLink("/nothing")
         file["circle"] = file["/"]
+        file["cells"] = np.array([file["group/x"].ref, h5py.Reference()], dtype=h5py.ref_dtype)
+        file["group/x"].dims[0].label = "row"
     np.testing.assert_array_equal(boolcp.open_tensor(tmp_path / "data.h5", variable="group/x"), np.eye(3))
 
 

@@ -1,6 +1,7 @@
 """HDF5 files, by the path of a dataset in them."""
 
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from boolcp.io.variables import NamedArrays, Variable
 from boolcp.storage.sources import Source
 
 DEFLATE, MOST = 1, 1032  # the code of a filter, and how many bytes it makes of one at most
+MOST_REFERENCES = 10**7  # in one dataset: a MATLAB file has one for each cell
 
 
 def refuse_traps(path: Path, kind: str = "HDF5 file") -> None:
     """Raise a FileError if an HDF5 file refers to data in other files, or claims far more numbers than it holds.
 
     With links, external storage and virtual datasets, a file that somebody sent you could reveal the content of
-    your own files.
+    your own files. A dataset without a name, to which only a reference leads, could hide such a trap.
     """
     h5py = load_extra("h5py", "files")
 
@@ -28,8 +30,10 @@ def refuse_traps(path: Path, kind: str = "HDF5 file") -> None:
         return f"{name!r} is a link to the file {link.filename!r}" if isinstance(link, h5py.ExternalLink) else None
 
     sizes: list[tuple[int, int]] = []  # of each dataset, in the file and in memory
+    known: set[int] = set()  # where the objects with names are
 
     def of_item(name: str, item: Any) -> str | None:
+        known.add(h5py.h5o.get_info(item.id).addr)
         if not isinstance(item, h5py.Dataset):
             return None
         if item.external:
@@ -40,11 +44,41 @@ def refuse_traps(path: Path, kind: str = "HDF5 file") -> None:
         return expansion(repr(name), *sizes[-1]) or of_chunks(name, item)
 
     with reading(path, kind), h5py.File(path, "r") as file:
-        problem = file.visititems_links(of_link) or file.visititems(of_item)  # until one returns a problem
+        problem = file.visititems_links(of_link) or of_item("/", file) or file.visititems(of_item)  # until there is one
+        problem = problem or of_references("/", file, known)
+        problem = problem or file.visititems(lambda name, item: of_references(name, item, known))
     problem = problem or expansion("its content", sum(n for n, _ in sizes), sum(n for _, n in sizes))
     if problem:
         advice = "Do not trust it; if you do, open it with h5py and pass the dataset, or copy its data into one file."
         raise FileError(path, f"refused: {problem}", advice)
+
+
+def of_references(name: str, item: Any, known: set[int]) -> str | None:
+    """Return the problem of an object with a reference to one that has no name, else None."""
+    h5py = load_extra("h5py", "files")
+
+    def refers(part: Any) -> bool:
+        return bool(part.get_type().detect_class(h5py.h5t.REFERENCE))
+
+    values = [item.attrs[key] for key in item.attrs if refers(item.attrs.get_id(key))]
+    if isinstance(item, h5py.Dataset) and refers(item.id):
+        if (item.size or 0) > MOST_REFERENCES:
+            return f"{name!r} holds {item.size} references"
+        values.append(item[()])
+    for reference in references(values, h5py.Reference):
+        if h5py.h5o.get_info(h5py.h5r.dereference(reference, item.id)).addr not in known:
+            return f"{name!r} refers to a dataset that has no name"
+    return None
+
+
+def references(values: Any, kind: type) -> Iterator[Any]:
+    """Yield the references in nested lists and arrays, but those that lead nowhere."""
+    if isinstance(values, kind):
+        if values:
+            yield values
+    elif isinstance(values, list | tuple | np.ndarray | np.void):
+        for value in values.ravel() if isinstance(values, np.ndarray) else values:
+            yield from references(value, kind)
 
 
 def of_chunks(name: str, dataset: Any) -> str | None:
