@@ -179,6 +179,14 @@ def test_the_real_part_never_points_away_from_the_block(rng):
             assert np.sum(B * V) > 0 and np.linalg.norm(V) == pytest.approx(1)
 
 
+def test_a_real_part_is_found_although_its_start_is_orthogonal_to_the_block(rng):
+    """The leading eigenvectors of all unfoldings meet in an entry that is 0."""
+    block = np.array([[[[1.7, 0.0], [0.0, 2.5]], [[0.0, 4.2], [4.2, 0.0]]]])
+    columns = [column[:, 0] for column in real_part(block, 1, rng)]
+    np.testing.assert_allclose(np.prod([np.linalg.norm(column) for column in columns]), 1.0)
+    assert np.einsum("abcd,a,b,c,d", block, *columns) > 1.7 - 1e-9
+
+
 def test_small_parts(rng):
     R = rng.standard_normal((4, 5, 6))
     factors = tuple(rng.standard_normal((d, 2)) for d in (4, 6))

@@ -220,7 +220,10 @@ def leading_products(
     data = DenseTensor(np.ascontiguousarray(block))
     if start is None:
         start = singular_start(data, rank) if rank <= min(block.shape) else random_factors(block.shape, rank, rng)
-    return tuple(cp_als(data, list(start), max_iter=100, tol=1e-8)[0])
+    factors = cp_als(data, list(start), max_iter=100, tol=1e-8)[0]
+    if not contractions.gram_product(factors).any():  # the start is orthogonal to the block, as happens with bits
+        factors = cp_als(data, random_factors(block.shape, rank, rng), max_iter=100, tol=1e-8)[0]
+    return tuple(factors)
 
 
 def singular_start(data: Storage, rank: int) -> list[np.ndarray]:
