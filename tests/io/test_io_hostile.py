@@ -107,7 +107,7 @@ def test_a_dataset_without_a_name_does_not_hide_a_link(place, tmp_path):
         file.write((2).to_bytes(4, "little"))
     with h5py.File(path, "a") as file:
         del file["x"]
-    with pytest.raises(FileError, match="refused: .* refers to a dataset that has no name"):
+    with pytest.raises(FileError, match=r"refused: .* refers to a dataset that has no name"):
         boolcp.open_tensor(path)
 
 
