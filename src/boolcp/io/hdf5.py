@@ -77,7 +77,7 @@ def references(values: Any, kind: type) -> Iterator[Any]:
         if values:
             yield values
     elif isinstance(values, list | tuple | np.ndarray | np.void):
-        for value in values.ravel() if isinstance(values, np.ndarray) else values:
+        for value in np.ravel(values) if isinstance(values, np.ndarray) else tuple(values):  # type: ignore[arg-type]
             yield from references(value, kind)
 
 
