@@ -154,12 +154,10 @@ def test_stability_fits_as_the_result_was_fitted(data, capsys):
 
 
 def test_tests_that_fail_or_are_stopped_do_not_cost_the_result(data, capsys, monkeypatch):
-    from boolcp.trust import assess
-
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(assess, "assess", stop)
+    monkeypatch.setattr("boolcp.cli.testing.assess", stop)
     code, _, err = run(capsys, "fit", "data.npy", *DIMS, "-k", 2, "-o", "out", "--assess")
     assert code == 0 and "Saved without the tests" in err and boolcp.load("out/decomposition.nc").n_atoms == 2
 
@@ -308,7 +306,7 @@ def test_the_options_of_the_model_reach_select_and_complete(data, capsys, monkey
         given.update(options)
         raise ValueError("seen")
 
-    monkeypatch.setattr("boolcp.trust.selection.select_n_atoms", select_n_atoms)
+    monkeypatch.setattr("boolcp.cli.testing.select_n_atoms", select_n_atoms)
     options = ["--boolean-modes", "trial", "--atom-rank", "block", "--no-refine", "--seed", 5]
     run(capsys, "select", "data.npy", *DIMS, *options)
     assert given["boolean_modes"] == ["trial"] and given["atom_rank"] is None and given["refine"] is False

@@ -4,10 +4,16 @@ import re
 from pathlib import Path
 from typing import Any
 
+from boolcp.bmp import BMP
+from boolcp.checks import check_mode
 from boolcp.cli.answers import answer, note
 from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import check_output, find_result
 from boolcp.cli.options import ModelOptions, make_model
+from boolcp.io import load, load_provenance
+from boolcp.io.atomic import write_text
+from boolcp.io.reading import sizes_text
+from boolcp.io.writing import write_tensor
 
 
 def run_complete(
@@ -17,8 +23,6 @@ def run_complete(
     check_output(out, data.files, is_forced=is_forced, endings=(".nc", ".npy"))
     bmp = make_model(model, n_atoms)
     X = load_data(data)
-    from boolcp.io.writing import write_tensor
-
     n_missing = int(X.isnull().sum())
     if n_missing == 0:
         raise ValueError(f"{data.files[0]}: no entry is missing (NaN), so there is nothing to complete.")
@@ -31,9 +35,6 @@ def run_complete(
 def run_convert(data: DataOptions, out: Path, *, is_forced: bool = False, as_json: bool = False) -> None:
     """Write the prepared tensor."""
     check_output(out, data.files, is_forced=is_forced, endings=(".nc", ".npy"))
-    from boolcp.io.reading import sizes_text
-    from boolcp.io.writing import write_tensor
-
     if data.weights is not None:
         raise ValueError("--weights: convert writes the tensor alone. Pass them to fit.")
     X = load_data(data, is_fitted=False)
@@ -46,8 +47,6 @@ def run_transform(
 ) -> None:
     """Write the factor of new data along one mode, with the other factors of a saved result fixed."""
     check_output(out, data.files, is_forced=is_forced, endings=(".csv", ".tsv", ".nc"))
-    from boolcp.io import load, load_provenance
-
     path = find_result(result)
     W, provenance = load(path), load_provenance(path)
     X = load_data(data)
@@ -69,9 +68,6 @@ def transform_labelled(W: Any, X: Any, mode: str | None, **given: Any) -> Any:
     """Return the factor of new data along a mode as a DataArray, mode x atom, with the labels of the new data."""
     import numpy as np
     import xarray
-
-    from boolcp.bmp import BMP
-    from boolcp.checks import check_mode
 
     dims = W.dims or tuple(map(str, X.dims))
     chosen = check_mode(("trial" if "trial" in dims else W.ndim - 1) if mode is None else mode, W.ndim, dims)
@@ -125,9 +121,6 @@ def _comparable(steps: Any) -> list[str]:
 
 def write_rows(rows: Any, out: Path, *, is_forced: bool) -> None:
     """Write a table with one row for each entry, its labels first, or a netCDF file."""
-    from boolcp.io.atomic import write_text
-    from boolcp.io.writing import write_tensor
-
     if out.suffix.lower() == ".nc":
         write_tensor(rows, out, overwrite=is_forced)
         return

@@ -6,8 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from boolcp import prepare
 from boolcp.cli.answers import note
 from boolcp.cli.folders import LOG, PICTURE, REPORT, RESULT, SUMMARY, check_folder, check_own, run_report, write_result
+from boolcp.extras import load_extra
+from boolcp.io.atomic import replacing, write_text
+from boolcp.io.errors import FileError
 from boolcp.io.reading import sizes_text
 
 CONDITION, LABEL, RATE, N_ATOMS = "anesthesia", "Anesthetized", 100, 3
@@ -17,8 +21,6 @@ MARK = "SIMULATED.txt"  # marks a recording that the demo wrote
 def run_demo(out: Path, *, seed: int = 0, is_forced: bool = False) -> None:
     """Simulate, write, read, prepare, fit, save, plot and report, and print what was done and found."""
     import boolcp
-    from boolcp import prepare
-    from boolcp.io.atomic import write_text
 
     check_folder(out, is_forced=is_forced)
     for name in (REPORT, PICTURE):
@@ -55,8 +57,6 @@ def run_demo(out: Path, *, seed: int = 0, is_forced: bool = False) -> None:
 
 def check_recording(folder: Path) -> None:
     """Raise a FileError if the folder holds a recording that the demo did not write."""
-    from boolcp.io.errors import FileError
-
     if folder.exists() and not (folder / MARK).exists():
         raise FileError(folder, "exists and was not written by boolcp demo", "Choose a different folder (--out).")
 
@@ -85,9 +85,6 @@ def compare(W: Any, truth: Any, names: Any) -> dict[str, str]:
 
 def draw(W: Any, path: Path) -> None:
     """Draw the atoms and save the figure."""
-    from boolcp.extras import load_extra
-    from boolcp.io.atomic import replacing
-
     load_extra("matplotlib", "plot").use("Agg")
     figure = W.plot()
     with replacing(path, overwrite=True) as temporary:

@@ -9,12 +9,19 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from boolcp.checks import warn_no_atom
 from boolcp.cli import INTERRUPTED
 from boolcp.cli.answers import answer, atom_rows, note
 from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import LOG, RESULT, SUMMARY, check_folder, write_result
 from boolcp.cli.options import ModelOptions, make_model
 from boolcp.cli.testing import assessed, check_columns, plain_test, seeded
+from boolcp.fit.checkpoint import Checkpoint
+from boolcp.fit.state import STOP_REASONS
+from boolcp.fit.watch import Stop
+from boolcp.io.errors import FileError
+from boolcp.trust.conditions import run_tests
+from boolcp.trust.selection import select_n_atoms
 
 
 def run_fit(
@@ -80,9 +87,6 @@ def read_number(text: str) -> int:
 
 def choose_number(model: Any, X: Any, given: dict[str, Any]) -> str:
     """Set the number of atoms that predicts held-out entries best, and return in words how it was chosen."""
-    from boolcp.checks import warn_no_atom
-    from boolcp.trust.selection import select_n_atoms
-
     found = select_n_atoms(X, **given, **seeded(model))
     if not found.n_atoms:
         warn_no_atom()
@@ -104,8 +108,6 @@ def try_to_assess(model: Any, X: Any, n_stability: int, *, is_assessed: bool) ->
 
 def find_tests(W: Any, columns: Sequence[str], blocks: str | None) -> dict[str, Any]:
     """Return the tests of the atoms against columns; an impossible test does not cost the result."""
-    from boolcp.trust.conditions import run_tests
-
     try:
         return run_tests(W, columns, blocks)
     except ValueError as error:  # if all trials of a condition lack data, say
@@ -119,9 +121,6 @@ def check_checkpoint(checkpoint: Path | None, *, is_resumed: bool = False) -> No
         return
     if checkpoint is None:
         raise ValueError("--resume needs --checkpoint PATH, the file to resume from.")
-    from boolcp.fit.checkpoint import Checkpoint
-    from boolcp.io.errors import FileError
-
     files = Checkpoint(checkpoint)
     if not (files.path.exists() or files.previous.exists()):
         raise FileError(checkpoint, "there is no such checkpoint", "Omit --resume to start one.")
@@ -133,8 +132,6 @@ def fit_until_stopped(model: Any, X: Any, **given: Any) -> bool:
     Ctrl-C abandons the present step at once. In the pursuit, the atoms found so far are then refined; later, the best
     so far is the result. The third Ctrl-C ends without a result.
     """
-    from boolcp.fit.state import STOP_REASONS
-
     with Stopper():
         model.fit(X, **given)
     return model.stop_reason_ == STOP_REASONS["stopped"]
@@ -157,8 +154,6 @@ class Stopper:
 
     def stop(self, number: int, frame: FrameType | None) -> None:
         """Handle Ctrl-C."""
-        from boolcp.fit.watch import Stop
-
         self.n_asked += 1
         if self.n_asked > 2:
             raise KeyboardInterrupt

@@ -7,6 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from boolcp.io import load, load_provenance, save
+from boolcp.io.atomic import check_free, replacing
+from boolcp.io.errors import FileError, check_exists, writing
+from boolcp.io.results import is_result, make_provenance
+from boolcp.report import write_report
+from boolcp.trust.residuals import residual_check
+
 RESULT, SUMMARY, LOG, REPORT, PICTURE = "decomposition.nc", "summary.csv", "fit.log", "report.html", "atoms.png"
 MARKS = {
     SUMMARY: "atom,boolean_mode,",
@@ -18,8 +25,6 @@ MARKS = {
 
 def check_folder(out: Path, *, is_forced: bool = False) -> None:
     """Raise a FileError, before any work is done, if files would be replaced that must be kept."""
-    from boolcp.io.errors import FileError
-
     if out.exists() and not out.is_dir():
         raise FileError(out, "is a file, not a folder", "Name a folder (--out).")
     for name in (RESULT, SUMMARY, LOG):
@@ -28,9 +33,6 @@ def check_folder(out: Path, *, is_forced: bool = False) -> None:
 
 def check_own(path: Path, *, is_forced: bool) -> None:
     """Raise a FileError if a file exists, unless replacing is allowed and boolcp wrote it."""
-    from boolcp.io.atomic import check_free
-    from boolcp.io.errors import FileError
-
     check_free(path, overwrite=is_forced)
     if path.exists() and not is_own(path):
         advice = "--force only replaces results of boolcp: move the file, or choose a different folder (--out)."
@@ -40,8 +42,6 @@ def check_own(path: Path, *, is_forced: bool) -> None:
 def is_own(path: Path) -> bool:
     """Return True if boolcp wrote a file of a result."""
     if path.name == RESULT:
-        from boolcp.io.results import is_result
-
         return is_result(path)
     try:
         return MARKS.get(path.name, MARKS[REPORT]).encode() in path.read_bytes()
@@ -51,9 +51,6 @@ def is_own(path: Path) -> bool:
 
 def check_output(out: Path, files: list[Path], *, is_forced: bool, endings: tuple[str, ...] = ()) -> None:
     """Raise a FileError if the output file exists, is also an input file, or has an unknown ending."""
-    from boolcp.io.atomic import check_free
-    from boolcp.io.errors import FileError
-
     if endings and out.suffix.lower() not in endings:
         problem = f"the ending {out.suffix or '(none)'} is not an output format"
         raise FileError(out, problem, f"Use {', '.join(endings[:-1])} or {endings[-1]}.")
@@ -66,11 +63,6 @@ def write_result(
     model: Any, X: Any, out: Path, *, seconds: float, notes: Mapping[str, Any] | None = None, is_forced: bool = False
 ) -> None:
     """Write the three files of a result: all of them, or none if one cannot be written; then remove an old report."""
-    from boolcp.io import save
-    from boolcp.io.atomic import replacing
-    from boolcp.io.errors import writing
-    from boolcp.io.results import make_provenance
-
     command = shlex.join(["boolcp", *sys.argv[1:]])
     full = {"command": command, "seconds": round(seconds, 3), "is_partial": False, **(notes or {})}
     full["residual_check"] = check_residual(model, X)
@@ -93,8 +85,6 @@ def write_result(
 
 def check_residual(model: Any, X: Any) -> dict[str, Any]:
     """Return the numbers of the residual check, ready for JSON."""
-    from boolcp.trust.residuals import residual_check
-
     numbers = vars(residual_check(X, model.decomposition_))
     rounded = {name: [float(f"{q:.5g}") for q in numbers[name]] for name in ("normal_quantiles", "quantiles")}
     return numbers | rounded
@@ -102,8 +92,6 @@ def check_residual(model: Any, X: Any) -> dict[str, Any]:
 
 def find_result(path: Path) -> Path:
     """Return the file of a result, given the file or its folder."""
-    from boolcp.io.errors import FileError, check_exists
-
     path = check_exists(path)
     if path.is_dir() and not (path / RESULT).exists():
         raise FileError(path, f"has no {RESULT}", "Name a folder that boolcp fit wrote, or the file of a result.")
@@ -112,13 +100,9 @@ def find_result(path: Path) -> Path:
 
 def run_report(out: Path, *, is_forced: bool = False) -> Path:
     """Write the report of a result, a folder or a file, and return its path."""
-    from boolcp.io import load, load_provenance
-
     result = find_result(out)
     page = result.with_name(REPORT) if result.name == RESULT else result.with_suffix(".html")
     check_own(page, is_forced=is_forced)
     W, provenance = load(result), load_provenance(result)
-    from boolcp.report import write_report
-
     write_report(W, page, provenance=provenance, force=is_forced)
     return page

@@ -4,10 +4,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from boolcp.bmp import BMP
 from boolcp.cli.answers import answer, plain
 from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import check_output, find_result
 from boolcp.cli.options import ModelOptions, make_model
+from boolcp.io import load
+from boolcp.io.atomic import write_text
+from boolcp.io.results import load_provenance
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.labels import read_labels
+from boolcp.trust.assess import assess
+from boolcp.trust.conditions import run_tests
+from boolcp.trust.selection import select_n_atoms
+from boolcp.trust.stability import stability
 
 OWN_PARAMETERS = ("n_atoms", "random_state", "verbose", "certify", "warm_start")  # of the fit itself
 N_RUNS = 5  # random halvings, if their number is not given
@@ -27,9 +37,6 @@ def run_select(
         check_output(out, data.files, is_forced=is_forced)
     make_model(model, options["max_atoms"])
     X = load_data(data)
-    from boolcp.io.atomic import write_text
-    from boolcp.trust.selection import select_n_atoms
-
     found = select_n_atoms(X, verbose=1, **load_weights(data, X), **model.parameters(), **options)
     rows = [
         {"n_atoms": k, found.measure: float(mean), "standard_error": float(error), "is_chosen": int(k == found.n_atoms)}
@@ -59,10 +66,6 @@ def run_stability(
     bmp = make_model(model, n_atoms)
     if data.weights is not None:
         raise ValueError("--weights: stability compares fits without weights. Leave it out.")
-    from boolcp.io import load
-    from boolcp.io.atomic import write_text
-    from boolcp.trust.stability import stability
-
     reference = None if result is None else load(find_result(result))
     X = load_data(data)
     found = stability(X, n_atoms, reference=reference, **seeded(fitted_with(bmp, result)), **options)
@@ -84,9 +87,6 @@ def fitted_with(model: Any, result: Path | None) -> Any:
     """Return the model with the parameters of a saved fit, where the command leaves the default."""
     if result is None:
         return model
-    from boolcp.bmp import BMP
-    from boolcp.io.results import load_provenance
-
     known = load_provenance(find_result(result))
     if known.get("method") != "BMP":
         return model
@@ -103,18 +103,12 @@ def seeded(model: Any) -> dict[str, Any]:
 
 def assessed(model: Any, X: Any, n_stability: int, *, is_assessed: bool) -> Any:
     """Return the decomposition of a model with the stability and, if requested, the significance of its atoms."""
-    from boolcp.trust.assess import assess
-
     tests = ("significance", "stability") if is_assessed else ("stability",)
     return assess(X, model.decomposition_, tests=tests, n_runs=n_stability or N_RUNS, **seeded(model))
 
 
 def check_columns(X: Any, columns: Sequence[str], blocks: str | None) -> None:
     """Raise, before a long fit, unless atoms can be tested against these columns of the data."""
-    from boolcp.result.atoms import BooleanCP
-    from boolcp.result.labels import read_labels
-    from boolcp.trust.conditions import run_tests
-
     labels = read_labels(X)[1]
     known = list(labels.extra) if labels is not None else []
     for name, column in [*(("--test", column) for column in columns), *([("--blocks", blocks)] if blocks else [])]:

@@ -10,8 +10,14 @@ import numpy as np
 
 from boolcp import prepare
 from boolcp.datasets import simulate_ecog
+from boolcp.datasets.ecog import cortex
 from boolcp.experiments._table import seed_of
 from boolcp.extras import load_extra
+from boolcp.io import open_tensor
+from boolcp.io.coordinates import read_electrodes, read_pairs
+from boolcp.io.errors import FileError
+from boolcp.io.matlab import read_variable
+from boolcp.io.neurotycho import describe_recording
 
 SIMULATED, REAL, GIVEN = "simulated", "real", "given"
 CONDITIONS = ("rest", "anesthesia", "recovery")
@@ -42,9 +48,6 @@ def sources(recording: str | None = None, *, real_names: Sequence[str] = REAL_NA
 
 def conditions_of(recording: str) -> tuple[str, ...]:
     """Return the names of the conditions of a recording, or ("all",) if it has none."""
-    from boolcp.io.errors import FileError
-    from boolcp.io.neurotycho import describe_recording
-
     try:
         lines = describe_recording(recording)
     except (FileError, OSError):
@@ -88,8 +91,6 @@ def simulated(n_channels: int, number: int = 0) -> dict[str, tuple[Any, np.ndarr
 
 @lru_cache(maxsize=1)
 def _given(path: str, condition: str) -> Any:
-    from boolcp.io import open_tensor
-
     return to_tensor(open_tensor(path) if condition == "all" else open_tensor(path, condition=condition))
 
 
@@ -99,8 +100,6 @@ def _real(name: str) -> Any:
     xarray = load_extra("xarray", "labels")
     folder = Path(os.environ["BOOLCP_DATA"])
     if name.startswith("EEG"):
-        from boolcp.io.matlab import read_variable
-
         start = {"EEG awake": 180, "EEG propofol": 4710}[name]
         signal = read_variable(folder / "ness_propofol_eeg" / f"eeganes07laplac250_detrend_all_t{start}.mat", "y").T
     else:
@@ -135,15 +134,11 @@ def spectra() -> np.ndarray | None:
 
 def electrodes() -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Return the tables of electrodes {name: (x, y, area)}: the simulated one, and a real one if it is there."""
-    from boolcp.datasets.ecog import cortex
-
     positions, areas = cortex(128)
     tables = {SIMULATED: (positions[:, 0], positions[:, 1], areas)}
     folder = data_folder()
     path = None if folder is None else folder / "neurotycho_maps" / "electrodes_Chibi.csv"
     if path is not None and path.is_file():
-        from boolcp.io.coordinates import read_electrodes
-
         found = read_electrodes(path)
         places = [(found[n].x, -found[n].y, found[n].area) for n in sorted(found)]  # pixels count from the top
         x, y, area = zip(*places, strict=True)
@@ -157,6 +152,4 @@ def bipolar_pairs() -> list[tuple[int, int]]:
     path = None if folder is None else folder / "neurotycho_maps" / "bipolar_Chibi.csv"
     if path is None or not path.is_file():
         return []
-    from boolcp.io.coordinates import read_pairs
-
     return [(int(plus), int(minus)) for plus, minus in read_pairs(path)]

@@ -7,6 +7,7 @@ import numpy as np
 
 from boolcp.experiments import _recordings, _style
 from boolcp.experiments._table import Job, Row
+from boolcp.io import open_tensor
 from boolcp.plotting import plot_electrodes
 
 USES = ("boolcp.datasets.ecog",)
@@ -36,8 +37,6 @@ def run(job: Job) -> Iterator[Row]:
 
 def given_electrodes(recording: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return x, y and area of the electrodes of a recording that has a map beside it."""
-    from boolcp.io import open_tensor
-
     condition = _recordings.conditions_of(recording)[0]
     X = open_tensor(recording) if condition == "all" else open_tensor(recording, condition=condition)
     if "x" not in X.coords or "y" not in X.coords:

@@ -70,6 +70,7 @@ def total_loss(kind: int, scale: float, values: Floats, weights: Floats, means: 
 
 # The entries of a tensor are sorted by row of one mode, those of row i from starts[i] on. B holds the products of the
 # other factors at each of them, (n, K), or those that all rows of a complete tensor share.
+How = tuple[int, float, Floats, Floats, Ints, Floats]  # kind of loss, its scale, values, weights, starts, B
 
 
 @njit(cache=True, fastmath=True)
@@ -82,19 +83,9 @@ def mean_of(A: Floats, i: int, B: Floats, e: int) -> float:
 
 
 @njit(cache=True, fastmath=True)
-def row_quadratics(
-    kind: int,
-    scale: float,
-    values: Floats,
-    weights: Floats,
-    starts: Ints,
-    B: Floats,
-    A: Floats,
-    F: Floats,
-    G: Floats,
-    H: Floats,
-) -> None:
+def row_quadratics(how: How, A: Floats, F: Floats, G: Floats, H: Floats) -> None:
     """Write loss F (d,), gradient G (d, K) and curvature H (d, K, K) of each row of A."""
+    kind, scale, values, weights, starts, B = how
     d, K = A.shape
     F[:], G[:], H[:] = 0.0, 0.0, 0.0
     for i in range(d):
@@ -114,18 +105,9 @@ def row_quadratics(
 
 
 @njit(cache=True, fastmath=True)
-def row_losses(
-    kind: int,
-    scale: float,
-    values: Floats,
-    weights: Floats,
-    starts: Ints,
-    B: Floats,
-    A: Floats,
-    wanted: Bools,
-    F: Floats,
-) -> None:
+def row_losses(how: How, A: Floats, wanted: Bools, F: Floats) -> None:
     """Write the loss of each wanted row of A to F (d,)."""
+    kind, scale, values, weights, starts, B = how
     for i in range(len(A)):
         if not wanted[i]:
             continue
@@ -136,18 +118,9 @@ def row_losses(
 
 
 @njit(cache=True, fastmath=True)
-def flip_losses(
-    kind: int,
-    scale: float,
-    values: Floats,
-    weights: Floats,
-    starts: Ints,
-    B: Floats,
-    A: Floats,
-    bits: Ints,
-    rise: Floats,
-) -> None:
+def flip_losses(how: How, A: Floats, bits: Ints, rise: Floats) -> None:
     """Write the rise of the loss when one of the columns `bits` of A is flipped in each row to `rise` (d, bits)."""
+    kind, scale, values, weights, starts, B = how
     rise[:] = 0.0
     for i in range(len(A)):
         first = starts[i] if len(B) < len(values) else 0

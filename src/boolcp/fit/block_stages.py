@@ -16,12 +16,7 @@ from boolcp.fit.backfit import Backfit, noise_rule, terms_of
 from boolcp.fit.background import without
 from boolcp.fit.beside import lowest, simplify_beside, with_background
 from boolcp.fit.blocks import assess, block_pursuit
-from boolcp.fit.finish import (
-    by_size,
-    have_same_bits,
-    on_full_data,
-    settled_blocks,
-)
+from boolcp.fit.finish import by_size, have_same_bits, on_full_data, settled_blocks
 from boolcp.fit.job import AUTO, NOISELESS, Job, Step, base_atoms, begun, n_wanted, reached, searched, told
 from boolcp.fit.noise import is_noise, noise_level
 from boolcp.fit.simplify import simplify

@@ -83,20 +83,20 @@ class Step:
     def losses(self, A: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         """Return the loss of each wanted row of A, (d,)."""
         F = np.zeros(len(A))
-        kernels.row_losses(*self.how, np.ascontiguousarray(A), wanted, F)
+        kernels.row_losses(self.how, np.ascontiguousarray(A), wanted, F)
         return F + np.sum(self.linear * A, axis=1)
 
     def quadratics(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return loss F (d,), gradient (d, K) and curvature (d, K, K) of the rows."""
         d, K = self.A.shape
         F, G, H = np.empty(d), np.empty((d, K)), np.empty((d, K, K))
-        kernels.row_quadratics(*self.how, self.A, F, G, H)
+        kernels.row_quadratics(self.how, self.A, F, G, H)
         return F + np.sum(self.linear * self.A, axis=1), G + self.linear, H
 
     def rises(self, bits: np.ndarray) -> np.ndarray:
         """Return the rise of the loss when one of the columns `bits` is flipped in each row, (d, B)."""
         rise = np.empty((len(self.A), len(bits)))
-        kernels.flip_losses(*self.how, self.A, bits, rise)
+        kernels.flip_losses(self.how, self.A, bits, rise)
         return rise + self.linear[:, bits] * (1 - 2 * self.A[:, bits])
 
     def take(self, boolean: np.ndarray, nonnegative: np.ndarray) -> tuple[np.ndarray, float]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from boolcp.fit import certify, in_passes
+from boolcp.fit import certify, in_passes, stages
 from boolcp.fit.background import without
 from boolcp.fit.block_stages import (
     atoms_alone,
@@ -25,32 +25,10 @@ from boolcp.fit.block_stages import (
     takes_blocks,
 )
 from boolcp.fit.certify import judge_bits
-from boolcp.fit.finish import (
-    by_size,
-    not_worse,
-    on_full_data,
-    shortened,
-    with_data,
-)
+from boolcp.fit.finish import by_size, not_worse, on_full_data, shortened, with_data
 from boolcp.fit.job import Job, Stage, Step, ask_for_end, base_atoms, reached, to_improve
 from boolcp.fit.loss_stages import entry_block_stage, finish_loss, loss_stage, squares_stage
 from boolcp.fit.polish import is_swept_in_a_pass, remember
-from boolcp.fit.stages import (
-    again_stage,
-    block_stage,
-    core_stage,
-    fewer_stage,
-    imputed_stage,
-    last_stage,
-    observed_stage,
-    path_stage,
-    polish_stage,
-    published_stage,
-    pursuit_stage,
-    ridge_stage,
-    search_stage,
-    start_stage,
-)
 from boolcp.fit.state import Pursuit, Settings, State
 from boolcp.fit.watch import Stop, Watch
 from boolcp.result.atoms import BooleanCP
@@ -78,35 +56,33 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
             Stage("blocks", rival_stage),
         )
         return *base, Stage("noise", noise_stage), *plain, Stage("simple", plain_stage), result
-    core, full = Stage("core", core_stage, improves=False), Stage("full", full_stage, improves=False)
+    core, full = Stage("core", stages.core_stage, improves=False), Stage("full", full_stage, improves=False)
     if not settings.refine:
-        published = Stage("pursuit", published_stage)
+        published = Stage("pursuit", stages.published_stage)
         return (core, published, full, result) if data.n_passes else (published, result)
     if settings.atom_rank is None or data.ndim == 2:
-        blocks = Stage("pursuit", block_stage)
+        blocks = Stage("pursuit", stages.block_stage)
         return (core, blocks, full, result) if data.n_passes else (blocks, result)
     takes_any = takes_blocks(data) or in_passes.has_room_for_blocks(data, settings)
     is_auto, noise = settings.atom_rank == "auto" and takes_any, Stage("noise", noise_stage)
-    pursuit = Stage("pursuit", pursuit_stage)
-    starts = Stage("start", start_stage), Stage("search", search_stage)
+    pursuit = Stage("pursuit", stages.pursuit_stage)
+    starts = Stage("start", stages.start_stage), Stage("search", stages.search_stage)
     if data.is_complete:
         ranks: tuple[Stage, ...]
         ranks = noise, Stage("ranks", ranks_stage), Stage("blocks", competing_stage), Stage("simple", simple_stage)
-        refined = core, pursuit, *starts, Stage("polish", polish_stage), Stage("last", last_stage)
+        refined = core, pursuit, *starts, Stage("polish", stages.polish_stage), Stage("last", stages.last_stage)
         ranks = (*ranks, full) if data.n_passes else ranks
         return *refined, *(ranks if is_auto else ()), result
-    path, observed = Stage("path", path_stage, improves=False), Stage("observed", observed_stage)
-    stages: tuple[Stage, ...] = core, pursuit, path, *starts, observed
+    path, observed = Stage("path", stages.path_stage, improves=False), Stage("observed", stages.observed_stage)
+    found: tuple[Stage, ...] = path, *starts, observed
     if is_swept_in_a_pass(data, settings.n_columns):
-        stages = core, pursuit, *starts, Stage("imputed", imputed_stage), Stage("again", again_stage), observed, path
-    stages += (
-        Stage("fewer", fewer_stage),
-        Stage("last", last_stage),
-        Stage("ridge", ridge_stage),
-    )
+        again = Stage("imputed", stages.imputed_stage), Stage("again", stages.again_stage)
+        found = *starts, *again, observed, path
+    last = Stage("fewer", stages.fewer_stage), Stage("last", stages.last_stage), Stage("ridge", stages.ridge_stage)
+    plan = core, pursuit, *found, *last
     if is_auto:
-        stages += noise, Stage("filled", filled_stage), Stage("settle", settle_stage)
-    return *stages, result
+        plan += noise, Stage("filled", filled_stage), Stage("settle", settle_stage)
+    return *plan, result
 
 
 def run(job: Job, plan: tuple[Stage, ...], state: State, watch: Watch) -> tuple[Pursuit, BooleanCP]:

@@ -8,12 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from boolcp.fit.blocks import block_pursuit
-from boolcp.fit.finish import (
-    by_size,
-    fit_weights,
-    not_worse,
-    on_full_data,
-)
+from boolcp.fit.finish import by_size, fit_weights, not_worse, on_full_data
 from boolcp.fit.job import (
     EXTRA_RANK,
     NOISELESS,
@@ -39,6 +34,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage import complete_tensor
 from boolcp.storage.lazy import ObservedLazyTensor
+from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import augmented
 
 N_AUGMENTED = 3  # starts on an augmented core at most; not tuned
@@ -125,9 +121,13 @@ def search_stage(job: Job, state: State) -> Iterator[Step]:
     small, start = small_of(job, state), state.done["start"]
     if start is None:
         return
+    yield from search_from(to_columns(start), small, job, state)
+
+
+def search_from(W: Columns, small: Storage, job: Job, state: State) -> Iterator[Step]:
+    """Yield the search on a small tensor whose first start is W."""
     first, s = Search() if state.here is None else state.here, job.settings
     limits: dict[str, Any] = {"n_init": s.n_starts, "max_iter": s.max_iter, "n_relax": N_RELAX[job.atom_rank > 1]}
-    W = to_columns(start)
     for here in search(small, W, W.n_atoms, job.modes, job.find_on(small), job.rng, first, **limits):
         yield here, progress("search", here.n_done, s.n_starts, here.result.loss, small.squared_norm)
 
@@ -141,13 +141,8 @@ def imputed_stage(job: Job, state: State) -> Iterator[Step]:
 
 def again_stage(job: Job, state: State) -> Iterator[Step]:
     """Search again on the tensor with gaps that are filled in, from the best start and others."""
-    small, s = state.done["imputed"], job.settings
-    if small is None:
-        return
-    first, W = Search() if state.here is None else state.here, state.done["search"].result
-    limits: dict[str, Any] = {"n_init": s.n_starts, "max_iter": s.max_iter, "n_relax": N_RELAX[job.atom_rank > 1]}
-    for here in search(small, W, W.n_atoms, job.modes, job.find_on(small), job.rng, first, **limits):
-        yield here, progress("search", here.n_done, s.n_starts, here.result.loss, small.squared_norm)
+    if state.done["imputed"] is not None:
+        yield from search_from(state.done["search"].result, state.done["imputed"], job, state)
 
 
 def polish_stage(job: Job, state: State) -> Iterator[Step]:

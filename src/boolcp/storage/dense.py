@@ -110,8 +110,10 @@ class DenseTensor(ArrayStorage, CompleteStorage):
 
     def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
         """Return X_n times the Khatri-Rao product of the other factors, (d_n, K), which may be known already."""
-        products = self._known(factors)
-        return super().mttkrp(factors, mode) if products is None else products[mode]
+        for known, products in self._products:
+            if all(map(np.array_equal, known, factors)):
+                return products[mode]
+        return super().mttkrp(factors, mode)
 
     def _known(self, factors: Factors) -> list[np.ndarray] | None:
         """Return the MTTKRP of all modes if it was asked for."""
