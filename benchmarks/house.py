@@ -157,6 +157,17 @@ def rank_one():
     return found
 
 
+def undetermined(X, truth):
+    """Return the entries of blocks that are observed in no slice where their atom is on; rank one determines them."""
+    import numpy as np
+
+    found = np.zeros(X.shape, dtype=bool)
+    for atom in truth.atoms if truth is not None else ():
+        unseen = np.isnan(np.moveaxis(X, atom.mode, 0)[atom.z]).all(axis=0)
+        np.moveaxis(found, atom.mode, 0)[atom.z] |= unseen
+    return found
+
+
 def completion():
     """Return the relative error on the missing entries of noiseless tensors and the atoms found, by case and number."""
     import numpy as np
@@ -166,23 +177,27 @@ def completion():
 
     constant = np.full((9, 9), 3.0)
     gaps = np.where(np.random.default_rng(0).random(constant.shape) < 0.1, np.nan, constant)
-    tensors = {"9 x 9, constant": (gaps, constant, (1, 2, 5), [{}])}
+    tensors = {"9 x 9, constant": (gaps, constant, None, (1, 2, 5), [{}])}
     X, clean, _ = make_boolean_cp((30, 40), 2, missing=0.2, random_state=0)
-    tensors["30 x 40, 2 atoms"] = X, clean, (2, 5, 10), [{}]
+    tensors["30 x 40, 2 atoms"] = X, clean, None, (2, 5, 10), [{}]
     for seed in range(3):
-        X, clean, _ = make_boolean_cp((12, 13, 14), 2, missing=0.2, random_state=seed)
+        X, clean, truth = make_boolean_cp((12, 13, 14), 2, missing=0.2, random_state=seed)
         ranks = [{}, *({"atom_rank": rank} for rank in (1, 2, None, "auto"))]
-        tensors[f"12 x 13 x 14, 2 atoms, seed {seed}"] = X, clean, (2, 3, 5), ranks
+        tensors[f"12 x 13 x 14, 2 atoms, seed {seed}"] = X, clean, truth, (2, 3, 5), ranks
     found = {}
-    for name, (X, clean, numbers, options) in tensors.items():
+    for name, (X, clean, truth, numbers, options) in tensors.items():
         for option in options:
             row = []
             for n_atoms in numbers:
                 model = boolcp.BMP(n_atoms, random_state=0, **option).fit(X)
                 filled, n_found = model.complete(X), model.decomposition_.n_atoms
                 known = np.isnan(X) & ~np.isnan(filled)
-                error = np.linalg.norm((filled - clean)[known]) / np.linalg.norm(clean[known])
-                row.append(f"{error:.1e} (K = {n_atoms}: {n_found})")
+                has_blocks = option.get("atom_rank", 1) in (2, None)
+                sure = known & ~undetermined(X, truth) if has_blocks else known
+                size = np.linalg.norm(clean[known])
+                errors = [np.linalg.norm((filled - clean)[part]) / size for part in (known, sure)]
+                text = f"{errors[0]:.1e}" if sure.sum() == known.sum() else "{:.1e}, determined {:.1e}".format(*errors)
+                row.append(f"{text} (K = {n_atoms}: {n_found})")
             found[name + "".join(f", {key}={value!r}" for key, value in option.items())] = row
     return found
 
@@ -268,7 +283,9 @@ def write_table(before, after, times):
         for seed, (old_s, new_s) in enumerate(least)
     ]
     parts.append(table(["seed", "before", "after", "after / before"], rows))
-    parts.append("## Completion without noise\n\nRelative error on the missing entries (K asked for: K found).")
+    text = "Relative error on the missing entries (K asked for: K found), and on those that the data determine:\n"
+    text += "with atoms of rank 2 or dense blocks, an entry of a block that is observed in no slice where its atom is on is free."
+    parts.append(f"## Completion without noise\n\n{text}")
     rows = [
         [name, "; ".join(before["completion"].get(name, ["-"])), "; ".join(row)]
         for name, row in after["completion"].items()
@@ -277,6 +294,8 @@ def write_table(before, after, times):
     n_atoms, seconds = after["endless"]
     call = "decompose(np.ones((3, 3, 3, 3)), 40, mask=.., compression=False, random_state=541)"
     parts.append(f"## A fit that never ended\n\n`{call}` ends with {n_atoms} atom(s) after {seconds:.1f} s.")
+    text = "The first version had no losses other than squares, no weights, no background, no sketches, no checks of\n"
+    parts.append(f"{text}forged files and fewer readers: the two numbers of lines are not of the same library.")
     write("house.md", "python benchmarks/house.py --old path/to/src", parts)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from samples import with_gaps
 
-from boolcp import BMP
+from boolcp import BMP, Atom
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.transform import shrink_to_mean, whole
 from boolcp.result.atoms import BooleanCP
@@ -48,3 +48,33 @@ def test_fills_of_a_lazy_array_are_those_in_memory():
     expected = model.complete(X)
     assert not np.allclose(expected[np.isnan(X)], whole(model.decomposition_)[np.isnan(X)], rtol=0.01)
     np.testing.assert_allclose(model.complete(da.from_array(X, chunks=6)).compute(), expected)
+
+
+def unseen_of(atom, X):
+    """Return which entries of an atom's block are observed in no slice where the atom is on."""
+    return np.isnan(np.moveaxis(X, atom.mode, 0)[atom.z]).all(axis=0)
+
+
+def test_a_block_of_rank_two_is_free_where_no_slice_shows_it():
+    X, clean, truth = make_boolean_cp((12, 13, 14), 2, missing=0.2, random_state=1)
+    atom = next(atom for atom in truth.atoms if unseen_of(atom, X).any())
+    first, second = np.argwhere(unseen_of(atom, X))[0]
+    units = np.eye(12 if atom.mode == 1 else 13)[:, [first]], np.eye(14)[:, [second]]
+    other = Atom(atom.mode, atom.z, tuple(np.hstack([A, u]) for A, u in zip(atom.factors, units, strict=True)))
+    atoms = [other if each is atom else each for each in truth.atoms]
+    changed = BooleanCP(X.shape, atoms, truth.weights).to_tensor()
+    observed = ~np.isnan(X)
+    assert other.rank == 2 and not np.allclose(changed, clean)
+    np.testing.assert_allclose(changed[observed], X[observed])
+
+
+@pytest.mark.parametrize("n_atoms", [2, 3])
+@pytest.mark.parametrize(("atom_rank", "most"), [(2, 1e-7), (None, 1e-4)])
+def test_completion_is_right_where_the_data_determine_it(atom_rank, most, n_atoms):
+    X, clean, truth = make_boolean_cp((12, 13, 14), 2, missing=0.2, random_state=1)
+    is_free = np.zeros(X.shape, dtype=bool)
+    for atom in truth.atoms:
+        np.moveaxis(is_free, atom.mode, 0)[atom.z] |= unseen_of(atom, X)
+    filled = BMP(n_atoms, atom_rank=atom_rank, random_state=0).fit(X).complete(X)
+    assert is_free.any()
+    np.testing.assert_allclose(filled[~is_free], clean[~is_free], atol=most)
