@@ -284,7 +284,7 @@ def write_table(before, after, times):
     ]
     parts.append(table(["seed", "before", "after", "after / before"], rows))
     text = "Relative error on the missing entries (K asked for: K found), and on those that the data determine:\n"
-    text += "with atoms of rank 2 or dense blocks, an entry of a block that is observed in no slice where its atom is on is free."
+    text += "of a block of rank 2 or a dense one, entries that are observed in no slice where its atom is on are free."
     parts.append(f"## Completion without noise\n\n{text}")
     rows = [
         [name, "; ".join(before["completion"].get(name, ["-"])), "; ".join(row)]

@@ -65,10 +65,6 @@ def check_tensor(X: Any, mask: ArrayLike | None = None, *, name: str = "X") -> t
     if X.dtype.kind not in "fiub":
         X = _to_numbers(X, name)
     check_order(X, name)
-    if X.size == 0:
-        raise ValueError(
-            f"{name} is empty: {_empty_text(X)} (shape={X.shape}) while a minimum of 1 is required in each mode."
-        )
     if X.dtype not in (np.float32, np.float64):
         X = X.astype(np.float64)
     observed = find_observed(X, check_mask(mask, X.shape), name)
@@ -117,10 +113,6 @@ def check_lazy(X: Any, mask: Any = None, *, name: str = "X") -> None:
     check_order(X, name)
     if any(np.isnan(d) for d in X.shape):
         raise ValueError(f"{name} has unknown sizes {X.shape}; call {name}.compute_chunk_sizes() first.")
-    if 0 in X.shape:
-        raise ValueError(
-            f"{name} is empty: {_empty_text(X)} (shape={X.shape}) while a minimum of 1 is required in each mode."
-        )
     if mask is not None and not is_lazy(mask):
         check_mask(mask, X.shape)
     elif mask is not None and mask.shape != X.shape:
@@ -130,16 +122,15 @@ def check_lazy(X: Any, mask: Any = None, *, name: str = "X") -> None:
 
 
 def check_order(X: Any, name: str) -> None:
-    """Raise unless X has at least two modes."""
+    """Raise unless X has at least two modes, and entries."""
     if X.ndim < 2:
         raise ValueError(
             f"{name} has {X.ndim} dimension(s); a tensor with at least 2 is needed. Reshape your data, for instance "
             f"to (channels, time, trials)."
         )
-
-
-def _empty_text(X: Any) -> str:
-    return "0 sample(s)" if X.shape[0] == 0 else "0 feature(s)"
+    if 0 in X.shape:
+        what = "0 sample(s)" if X.shape[0] == 0 else "0 feature(s)"
+        raise ValueError(f"{name} is empty: {what} (shape={X.shape}) while a minimum of 1 is required in each mode.")
 
 
 def _to_array(X: Any, name: str) -> np.ndarray:

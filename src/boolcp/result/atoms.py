@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from boolcp.contractions import gram_product, khatri_rao
 from boolcp.result import labels as labelled
 from boolcp.result import summary as texts
 from boolcp.result import sums
@@ -325,7 +326,11 @@ class BooleanCP:
         >>> truth.mttkrp(truth.factors, 0).shape
         (8, 2)
         """
-        return sums.mttkrp(self, factors, mode)
+        if self.is_block:
+            rest = [A for m, A in enumerate(factors) if m != mode]
+            return self.project(mode, khatri_rao(rest).T.reshape(-1, *map(len, rest)))
+        inner = gram_product(self.matrices, mode, factors)
+        return (self.matrices[mode] * self.column_weights) @ inner
 
     def inner_products(self, atoms: Sequence[Atom] | None = None) -> np.ndarray:
         """Return <M_k, M_l> (K, K') between the atoms of this decomposition and `atoms` (its own by default).
@@ -370,7 +375,8 @@ class BooleanCP:
         >>> bool((W.observed_gram().diagonal() < W.inner_products().diagonal()).all())
         True
         """
-        return sums.observed_gram(self)
+        self._fitted_to()
+        return self.inner_products() if self.data_gram is None else self.data_gram
 
     def explained(self) -> float:
         """Return the share of |X|^2 (over the observed entries) that W explains, 1 - |X - W|^2 / |X|^2.
@@ -383,7 +389,11 @@ class BooleanCP:
         >>> round(W.explained(), 2)
         0.99
         """
-        return sums.explained(self)
+        if self.deviance is not None:
+            return self.deviance.explained
+        norm2, b = self._fitted_to()
+        loss = norm2 - 2 * self.weights @ b + self.weights @ self.observed_gram() @ self.weights
+        return float(1 - max(loss, 0.0) / norm2) if norm2 else 1.0
 
     def explained_alone(self) -> np.ndarray:
         """Return for each atom the share of |X|^2 that it would explain alone, (K,).
@@ -396,7 +406,10 @@ class BooleanCP:
         >>> W.explained_alone().round(2).tolist()
         [0.68, 0.28]
         """
-        return sums.explained_alone(self)
+        if self.deviance is not None:
+            return np.full(self.n_atoms, np.nan)
+        norm2, b = self._fitted_to()
+        return b**2 / np.diag(self.observed_gram()) / norm2
 
     def explained_unique(self) -> np.ndarray:
         """Return for each atom the share of |X|^2 lost without it when the other weights are recomputed, (K,).
@@ -409,7 +422,16 @@ class BooleanCP:
         >>> W.explained_unique().round(2).tolist()
         [0.71, 0.31]
         """
-        return sums.explained_unique(self)
+        if self.deviance is not None:
+            return self.deviance.unique
+        norm2, b = self._fitted_to()
+        return sums.lost_without_each(self.observed_gram(), b) / norm2
+
+    def _fitted_to(self) -> tuple[float, np.ndarray]:
+        """Return |X|^2 and <X, M_k> of the data that was fitted."""
+        if self.data_norm2 is None or self.data_inner is None:
+            raise ValueError("Shares of variance need the data: only a fitted decomposition has them.")
+        return self.data_norm2, self.data_inner
 
     # how sure it is
 

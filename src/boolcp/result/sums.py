@@ -1,4 +1,4 @@
-"""The mathematics of W = sum_k c_k M_k: the questions that a storage answers, and shares of variance.
+"""The mathematics of W = sum_k c_k M_k: the questions that a storage answers.
 
 The methods of `BooleanCP` say what each function returns. Nothing as large as W is formed, except by `to_tensor`.
 """
@@ -148,16 +148,6 @@ def project(W: "BooleanCP", mode: int, blocks: np.ndarray) -> np.ndarray:
     return total
 
 
-def mttkrp(W: "BooleanCP", factors: Sequence[np.ndarray], mode: int) -> np.ndarray:
-    """Return W_n (khatri-rao of `factors` without `mode`), (d_n, K')."""
-    if W.is_block:
-        rest = [A for m, A in enumerate(factors) if m != mode]
-        shape = [len(A) for A in rest]
-        return W.project(mode, contractions.khatri_rao(rest).T.reshape(-1, *shape))
-    inner = contractions.gram_product(W.matrices, mode, factors)
-    return (W.matrices[mode] * W.column_weights) @ inner
-
-
 def inner_products(W: "BooleanCP", atoms: Sequence["Atom"]) -> np.ndarray:
     """Return <M_k, M_l> (K, K') between the atoms of W and `atoms`."""
     if not atoms or not W.atoms:
@@ -200,49 +190,11 @@ def _sum_groups(H: np.ndarray, sizes: Sequence[int]) -> np.ndarray:
     return np.add.reduceat(H, np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(int), axis=0)
 
 
-# shares of variance
-
-
-def observed_gram(W: "BooleanCP") -> np.ndarray:
-    """Return <M_k, M_l> over the observed entries of the data, (K, K)."""
-    _inner_with_data(W)
-    return W.inner_products() if W.data_gram is None else W.data_gram
-
-
-def explained(W: "BooleanCP") -> float:
-    """Return 1 - |X - W|^2 / |X|^2 over the observed entries, or the share of the deviance."""
-    if W.deviance is not None:
-        return W.deviance.explained
-    norm2, b = _inner_with_data(W)
-    loss = norm2 - 2 * W.weights @ b + W.weights @ observed_gram(W) @ W.weights
-    return float(1 - max(loss, 0.0) / norm2) if norm2 else 1.0
-
-
-def explained_alone(W: "BooleanCP") -> np.ndarray:
-    """Return <X, M_k>^2 / |M_k|^2 / |X|^2, (K,); NaN under a loss that is not the sum of squares."""
-    if W.deviance is not None:
-        return np.full(W.n_atoms, np.nan)
-    norm2, b = _inner_with_data(W)
-    return b**2 / np.diag(observed_gram(W)) / norm2
-
-
-def explained_unique(W: "BooleanCP") -> np.ndarray:
-    """Return the share of |X|^2 that all atoms explain with their best weights less that of all but one, (K,)."""
-    if W.deviance is not None:
-        return W.deviance.unique
-    norm2, b = _inner_with_data(W)
-    G = observed_gram(W)
+def lost_without_each(G: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return by how much the best |W|^2 = b'G^+ b falls without each atom, (K,); G is <M_k, M_l>, and b is <X, M_k>."""
     best = _quadratic_form(G, b)
-    keep = ~np.eye(W.n_atoms, dtype=bool)
-    without = [_quadratic_form(G[np.ix_(k, k)], b[k]) for k in keep]
-    return np.array([max(best - value, 0.0) for value in without]) / norm2
-
-
-def _inner_with_data(W: "BooleanCP") -> tuple[float, np.ndarray]:
-    """Return |X|^2 and <X, M_k> of the data that was fitted."""
-    if W.data_norm2 is None or W.data_inner is None:
-        raise ValueError("Shares of variance need the data: only a fitted decomposition has them.")
-    return W.data_norm2, W.data_inner
+    keep = ~np.eye(len(b), dtype=bool)
+    return np.array([max(best - _quadratic_form(G[np.ix_(k, k)], b[k]), 0.0) for k in keep])
 
 
 def _quadratic_form(G: np.ndarray, b: np.ndarray) -> float:
