@@ -309,8 +309,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         if how["checkpoint"] is not None or self.warm_start:
             raise ValueError(
-                'n_atoms="auto" chooses by many fits, which have no checkpoint and no warm start: call '
-                "boolcp.select_n_atoms first, and pass the number."
+                'n_atoms="auto" runs many fits, which have no checkpoint and no warm start: call '
+                "boolcp.select_n_atoms first, and pass the number it chooses."
             )
         own = {"n_atoms", "random_state", "verbose", "certify", "warm_start"}
         options = {name: value for name, value in self.get_params().items() if name not in own}
@@ -562,11 +562,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if is_other and not self.refine:
             raise ValueError("Losses and nonnegative parts need refine=True.")
         if self.atom_rank is None and not isinstance(self.nonnegative, bool):
-            raise ValueError("Dense blocks (atom_rank=None) are nonnegative as a whole: set nonnegative=True.")
+            raise ValueError("Dense blocks are nonnegative along all modes or none: set nonnegative=True, not a list.")
         if self.loss != "squared" and self.atom_rank not in (AUTO, 1):
-            raise ValueError(f'loss="{self.loss}" takes atoms of rank one: set atom_rank=1, not {self.atom_rank}.')
+            raise ValueError(f'loss="{self.loss}" needs atoms of rank one: set atom_rank=1, not {self.atom_rank}.')
         if is_other and not (self.background is None or self.background == AUTO):
-            raise ValueError("Losses and nonnegative parts take no background: set background=None.")
+            raise ValueError("A background cannot be combined with a loss or nonnegative parts: set background=None.")
         checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
         for name in ("refine", "compression", "certify", "warm_start"):
             checks.check_flag(getattr(self, name), name)
@@ -675,7 +675,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if weights is not None:
             weights = checks.check_weights(weights, X.shape, dims_of(labels))
             if observed is not None and not (weights * observed).any():
-                raise ValueError("weights is zero at all entries of X that are observed: no entry counts.")
+                raise ValueError("weights is zero at every observed entry of X: no entry counts.")
         return make_storage(X, observed, weights), labels
 
     def _read_lazy(self, X: Any, mask: Any, labels: Labels | None, *, is_fitted: bool) -> Storage | None:

@@ -293,11 +293,11 @@ BAD = {
     "negative": ({"loss": "poisson"}, {(1, 2, 3): -2.0}, r"needs entries 0 or larger, but X is -2 at \(1, 2, 3\)"),
     "outside": ({"loss": "bernoulli"}, {(0, 1, 0): 1.5}, r"needs entries from 0 to 1, but X is 1.5 at \(0, 1, 0\)"),
     "name": ({"loss": "cauchy"}, {}, "loss must be one of"),
-    "rank": ({"loss": "huber", "atom_rank": 2}, {}, "takes atoms of rank one"),
-    "block": ({"nonnegative": [0], "atom_rank": None}, {}, "nonnegative as a whole: set nonnegative=True"),
-    "block of counts": ({"loss": "poisson", "atom_rank": None}, {}, "takes atoms of rank one"),
+    "rank": ({"loss": "huber", "atom_rank": 2}, {}, "needs atoms of rank one"),
+    "block": ({"nonnegative": [0], "atom_rank": None}, {}, "along all modes or none"),
+    "block of counts": ({"loss": "poisson", "atom_rank": None}, {}, "needs atoms of rank one"),
     "published": ({"nonnegative": True, "refine": False}, {}, "need refine=True"),
-    "background": ({"nonnegative": True, "background": 2}, {}, "take no background"),
+    "background": ({"nonnegative": True, "background": 2}, {}, "background cannot be combined"),
     "mode": ({"nonnegative": [3]}, {}, "nonnegative holds 3"),
 }
 

@@ -226,5 +226,5 @@ def test_data_that_is_not_in_memory_is_loaded(uneven):
 def test_weights_that_leave_no_observed_entry_are_named(rng):
     X, mask = rng.standard_normal((4, 5, 6)), np.zeros((4, 5, 6), dtype=bool)
     mask[0] = True
-    with pytest.raises(ValueError, match="zero at all entries of X that are observed"):
+    with pytest.raises(ValueError, match="zero at every observed entry of X"):
         BMP(1).fit(X, mask=mask, weights={0: [0, 1, 1, 1]})

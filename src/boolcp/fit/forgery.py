@@ -81,7 +81,7 @@ def check_parts(value: Any) -> None:
     if isinstance(value, Columns):
         check_columns(value)
     if isinstance(value, Search) and value.best is not None and not value.best.n_atoms:
-        raise ValueError("its search has led to no atom")
+        raise ValueError("its search found no atom")
     for name, hint in () if isinstance(value, BooleanCP | Atom) else get_type_hints(type(value)).items():
         part = getattr(value, name)
         if not is_of(part, hint):
@@ -107,7 +107,7 @@ def check_columns(W: Columns) -> None:
     """Raise a ValueError if matrices, owners and Boolean modes do not fit together."""
     K, R, N = len(W.boolean_mode), len(W.owner), len(W.matrices)
     if not (((0 <= W.boolean_mode) & (W.boolean_mode < N)).all() and ((0 <= W.owner) & (W.owner < K)).all()):
-        raise ValueError(f"its columns belong to other than {K} atoms along {N} modes")
+        raise ValueError(f"its columns do not belong to {K} atoms along {N} modes")
     if len(set(W.owner.tolist())) < K:
         raise ValueError(f"one of its {K} atoms has no column")
     for n, A in enumerate(W.matrices):

@@ -18,10 +18,11 @@ from boolcp.storage.protocol import Storage
 
 KINDS = {"squared": kernels.SQUARED, "huber": kernels.HUBER, "poisson": kernels.POISSON, "bernoulli": kernels.BERNOULLI}
 THRESHOLD = 1.5  # of Huber's loss, in standard deviations: 96 % of the efficiency of squares for normal noise
-CLIPPED = 5.0  # median absolute deviations of the data, as standard deviations, at which a first fit cuts them off
 MAD = 1.4826  # standard deviations of normal noise in its median absolute deviation
-FAR = 0.3  # share of entries beyond the threshold from which on an estimate is far from its end
-SHARP = 1e-6  # threshold at least, relative to the mean size of the data, for data without noise
+# the following were set once: no benchmark compares other values
+CLIPPED = 5.0  # median absolute deviations of the data, as standard deviations, at which a first fit cuts them off
+FAR = 0.3  # share of entries beyond the threshold above which an estimate is far from its end
+SHARP = 1e-6  # smallest threshold, relative to the mean size of the data, for data without noise
 FLOOR = 1e-3  # mean at which logarithms are continued by a parabola, relative to the mean of the data
 
 

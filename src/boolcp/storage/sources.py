@@ -73,7 +73,7 @@ def read_runs(
         for run, place in zip(runs, np.ndindex(*sizes[:cut]), strict=True):
             file.seek(starts + int(np.dot(place, strides[:cut])))
             if file.readinto(run.view(np.uint8).data) != run.nbytes:
-                raise OSError(f"{filename} ended before all entries were read: it has been cut short.")
+                raise OSError(f"{filename} ended before all entries were read: it is truncated, so copy it again.")
     return block
 
 

@@ -69,7 +69,7 @@ def fit_again(
     rng: np.random.Generator | int,
     weights: np.ndarray | None = None,
 ) -> BooleanCP:
-    """Return what the model makes of other data or of another seed; the atoms that are reported are warned of alone."""
+    """Return a fit to other data or with a different seed, without the warnings about its atoms: nobody reads these."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", checks.DegenerateAtomsWarning)
         return clone(model).set_params(random_state=rng).fit(values, mask=observed, weights=weights).decomposition_
