@@ -150,7 +150,7 @@ def test_fit_goes_on_from_the_checkpoint_too(tmp_path, monkeypatch):
         raise AssertionError("a finished fit needs no work at all")
 
     monkeypatch.setattr("boolcp.fit.plan.finish", fail)
-    monkeypatch.setattr("boolcp.fit.plan.core_stage", fail)
+    monkeypatch.setattr("boolcp.fit.stages.core_stage", fail)
     assert_identical(FITS["complete, compressed"]()[0].fit(X, checkpoint=path), whole)
 
 

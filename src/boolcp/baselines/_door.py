@@ -33,17 +33,9 @@ def impute(
 ) -> T:
     """Return step(filled, previous) with the missing entries of X repeatedly replaced by its own estimate.
 
-    Each round is a majorization of the loss over the observed entries: it falls whenever `step` lowers the loss
-    of the filled tensor. It stops when the filled entries change by no more than `tol` times the norm of X.
-
-    Parameters
-    ----------
-    X : ndarray
-        The tensor, with zeros where entries are missing.
-    observed : ndarray of bool or None
-        True where an entry is observed; None makes it a single call of `step`.
-    step : callable
-        Takes the filled tensor and the previous estimate (None at first), returns an estimate with `to_tensor()`.
+    Each round is a majorization of the loss over the observed entries: it falls whenever `step` lowers the loss of the
+    filled tensor. It stops when the filled entries change by no more than `tol` times the norm of X. `previous` is
+    None at first; if nothing is missing (`observed` is None), it is a single call.
     """
     if observed is None:
         return step(X, None)

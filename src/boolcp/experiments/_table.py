@@ -56,25 +56,9 @@ def collect(
 ) -> Any:
     """Return the table of the rows that `run` yields for each job of the plan, and keep it in a CSV file.
 
-    Parameters
-    ----------
-    run : callable
-        Takes a job (a dict of plain values) and yields rows (dicts); a row of the table is the job plus such a row.
-    plan : list of dict
-        The jobs, all with the same keys. A job is done when the file has rows with its values, made by the same code.
-    path : Path
-        The file. It is replaced as a whole after each job, so that it never holds half a job.
-    n_jobs : int
-        Number of processes.
-    code : callable
-        The fingerprint of the code that computes a job. Each row keeps it, beside commit, date and versions.
-    keep : bool
-        Keep rows that other code made.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The rows of the plan, in its order; the file also keeps rows of other plans.
+    A row of the table is the job plus what `run` yields for it. All jobs have the same keys; a job is done when the
+    file has rows with its values that were made by the same `code`, or by any if `keep`. The file is replaced as a
+    whole after each job, so that it never holds half a job, and also keeps rows of other plans.
     """
     pandas, joblib = load_extra("pandas", "experiments"), load_extra("joblib", "experiments")
     keys = list(plan[0])

@@ -65,32 +65,10 @@ def block_pursuit(
 ) -> Iterator[Pursuit]:
     """Run Alg. 1 with back-fitting: after each atom a few sweeps refit the real blocks and decide the bits again.
 
-    Parameters
-    ----------
-    data : Storage
-        The tensor X; complete, unless `atom_rank` is None.
-    n_atoms : int
-        The largest number K of atoms.
-    modes : sequence of int
-        The modes that may be Boolean.
-    rng : numpy.random.Generator
-        Source of randomness.
-    atom_rank : None or "auto"
-        Dense blocks, or blocks whose rank the noise level decides.
-    sigma : float, optional
-        Standard deviation of the noise, for "auto"; estimated from the data by default.
-    tol : float
-        The pursuit ends when the norm of X - W falls below `tol` times that of X.
-    start : Pursuit, optional
-        A pursuit with fewer atoms to continue.
-    **options
-        The `criterion` that the greedy step maximizes, and whether to `certify` it.
-
-    Yields
-    ------
-    Pursuit
-        ``path[k]`` is the back-fitted estimate with k atoms. For None the loss falls along the path, for "auto" the
-        estimated risk does, and the path ends ("no descent") where no further atom lowers it.
+    `atom_rank` is None for dense blocks, or "auto" for blocks whose rank the noise level `sigma` decides, which is
+    estimated by default and needs complete data. The options are the `criterion` that the greedy step maximizes, and
+    whether to `certify` it. For None the loss falls along the path, for "auto" the estimated risk does, and the path
+    ends ("no descent") where no further atom lowers it.
     """
     first = Pursuit((BooleanCP(data.shape, data_norm2=data.squared_norm, data_inner=np.zeros(0)),))
     if not data.squared_norm > 0:

@@ -102,28 +102,9 @@ def search(
 ) -> Iterator[Search]:
     """Yield the best of several starts of relax - round - polish on a complete tensor, after each start.
 
-    Parameters
-    ----------
-    small : Storage
-        The tensor on which the starts are run.
-    W : Columns
-        The pursuit's estimate: the first start.
-    n_atoms : int
-        Number of atoms K.
-    modes : tuple of int
-        The modes allowed to be Boolean.
-    find : function
-        Finds the atom of steepest descent from an estimate on `small`.
-    rng : numpy.random.Generator
-        Source of random starts.
-    here : Search
-        Where to begin.
-    n_init : int
-        Maximal number of starts; fewer are run when two independent ones, or one in five, agree on the lowest loss.
-    max_iter, n_relax : int
-        Maximal number of sweeps of a polish and of a relaxation.
-    is_repaired : bool
-        Whether moves out of known traps are tried at the end, unless starts agree.
+    The first start is W, the pursuit's estimate, and `here` is where to begin. At most `n_init` are run, fewer when
+    two independent ones, or one in five, agree on the lowest loss. `find` returns the atom of steepest descent from an
+    estimate on `small`. If `is_repaired`, moves out of known traps are tried at the end, unless starts agree.
     """
     while here.n_done < n_init and not here.is_agreed(n_init):
         start, is_pencil = make_start(small, W, n_atoms, modes, rng, here.n_done)

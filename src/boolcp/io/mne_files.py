@@ -101,12 +101,7 @@ def _refuse_link(path: Path, link: str) -> None:
 def read_bids(path: Path, *, variable: str | None = None) -> DataArray:
     """Return a recording of a BIDS folder as channel x time in microvolts, with its events.
 
-    Parameters
-    ----------
-    path : path
-        The root folder of the data set.
-    variable : str, optional
-        Which recording: a part of its name, such as "sub-01" or "sub-01_task-rest", that no other name contains.
+    `variable` is a part of its name, such as "sub-01" or "sub-01_task-rest", that no other name contains.
     """
     from boolcp.interop import from_mne
 

@@ -50,31 +50,10 @@ def read_neurotycho(
 ) -> Any:
     """Return a NeuroTycho recording as a DataArray channel x time in float32, read channel by channel.
 
-    Parameters
-    ----------
-    path : path
-        Folder or zip with ECoG_ch1.mat .., a time file and Condition.mat, or with such folders as sessions.
-    condition : str, optional
-        Only the segments with this condition, from all sessions; otherwise one session is read.
-    session : int or str, optional
-        Only this session, by number or name.
-    channels : sequence, optional
-        Only these channels, by number.
-    skip_bad : bool
-        Skip, with a warning, channels whose files are damaged or have a different length.
-    sampling_rate : float, optional
-        Samples per second, if there is no time file.
-    electrodes : str or path, optional
-        Table or map of the electrodes; by default the one beside the channel files, if there is one.
-    progress : bool
-        Show a progress bar in a terminal.
-
-    Returns
-    -------
-    DataArray
-        Voltages with channel numbers, times (s), and positions and areas where known; `attrs` list the conditions.
-        Channels that are cut into trials give channel x time x trial. The signal of an Event.mat file, or of the
-        last row of a matrix of all channels, is the coordinate "event" along time.
+    The options are those of `boolcp.open_tensor`. A condition takes its segments from all sessions; without one, a
+    single session is read. Channels that are cut into trials give channel x time x trial. The signal of an Event.mat
+    file, or of the last row of a matrix of all channels, is the coordinate "event" along time; `attrs` list the
+    conditions.
     """
     with opened(path) as root:
         sessions = choose_session(path, find_sessions(path, root), session)

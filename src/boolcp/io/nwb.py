@@ -36,21 +36,8 @@ def read_nwb(
 ) -> DataArray:
     """Return an electrical series as channel x time in microvolts, or the spikes of units as counts by trial.
 
-    Parameters
-    ----------
-    path : path
-        The file.
-    variable : str, optional
-        The name of a series, or "units"; it can be omitted if there is only one.
-    trials : str, path, DataFrame or mapping, optional
-        A table of trials to use instead of the one in the file.
-    bin_ms, window_ms, align
-        How the spikes of units are counted, as in `boolcp.prepare.count_spikes`.
-
-    Returns
-    -------
-    DataArray
-        A series has the trials of the file as its events (`boolcp.prepare.list_events`), at which it can be cut.
+    The options are those of `boolcp.open_tensor`; `variable` is the name of a series, or "units". A series has the
+    trials of the file, or the given ones, as its events (`boolcp.prepare.list_events`), at which it can be cut.
     """
     with opened(path) as file:
         found = list_series(file)

@@ -52,10 +52,6 @@ def save(
     overwrite : bool
         Replace an existing file.
 
-    Returns
-    -------
-    None
-
     Examples
     --------
     >>> import boolcp, pathlib, tempfile
@@ -142,15 +138,7 @@ def is_result(path: Any) -> Any:
 
 
 def fingerprint(X: Any) -> Any:
-    """Return the SHA-256 of the numbers of X with its shape and dtype; equal data has an equal fingerprint.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from boolcp.io.results import fingerprint
-    >>> fingerprint(np.eye(3)) == fingerprint(np.asfortranarray(np.eye(3)))
-    True
-    """
+    """Return the SHA-256 of the numbers of X with its shape and dtype; equal data has an equal fingerprint."""
     return array_fingerprint(np.asarray(X.values if is_labelled(X) else X))
 
 

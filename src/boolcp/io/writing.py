@@ -26,10 +26,6 @@ def write_tensor(X: Any, path: Any, *, overwrite: bool = False) -> None:
     overwrite : bool
         Replace an existing file.
 
-    Returns
-    -------
-    None
-
     Examples
     --------
     >>> import boolcp, numpy as np, pathlib, tempfile, xarray as xr
@@ -77,10 +73,6 @@ def write_neurotycho(sessions: Any, folder: Any, *, overwrite: bool = False) -> 
         Where to write; it is created if it does not exist.
     overwrite : bool
         Replace existing files.
-
-    Returns
-    -------
-    None
 
     Examples
     --------

@@ -126,15 +126,7 @@ def plain_values(values: ArrayLike) -> np.ndarray:
 
 
 def mode_names(W: "BooleanCP") -> tuple[str, ...]:
-    """Return one name for each mode of a decomposition: its dimension, or mode0, mode1, ..
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> from boolcp.result.labels import mode_names
-    >>> mode_names(boolcp.BooleanCP((2, 3)))
-    ('mode0', 'mode1')
-    """
+    """Return one name for each mode of a decomposition: its dimension, or mode0, mode1, .."""
     return tuple(W.dims) if W.dims else tuple(f"mode{n}" for n in range(W.ndim))
 
 
@@ -150,13 +142,6 @@ def to_xarray(W: "BooleanCP") -> Any:
     `bit_rise_<mode>` the rise of the loss when it is flipped and, if entries are missing, `bit_share_<mode>` the
     observed part of the real part of its slice; nan for atoms that are real along the mode. If a mode or coordinate of
     the tensor has one of these names, all of them begin with the attribute `prefix`: `boolcp_weight`, ..
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
-    >>> dict(truth.to_xarray()["factor_mode1"].sizes)
-    {'mode1': 5, 'atom': 2}
     """
     xarray = load_extra("xarray", "labels")
     dims, prefix = mode_names(W), name_prefix(W)
@@ -230,15 +215,7 @@ def bit_matrices(W: "BooleanCP") -> dict[str, _Bits]:
 
 
 def to_dataframe(W: "BooleanCP") -> Any:
-    """Return one row for each atom as a pandas DataFrame: mode, ones, rank, weight, shares of variance, trust.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
-    >>> [str(name) for name in truth.to_dataframe()["boolean_mode"]]
-    ['mode0', 'mode1']
-    """
+    """Return one row for each atom as a pandas DataFrame: mode, ones, rank, weight, shares of variance, trust."""
     pandas = load_extra("pandas", "labels")
     table = atom_table(W)
     ranks = ["block" if atom.rank is None else atom.rank for atom in W.atoms]

@@ -95,20 +95,9 @@ def run_pass(
 ) -> Answer:
     """Return the sums and the joined rows of ``question(storage of a slab, rows of `along`, *constants)``.
 
-    Parameters
-    ----------
-    source : Source
-        The lazy array.
-    mode : int
-        The mode along which it is cut.
-    view : View
-        What a slab is turned into.
-    question : function
-        Returns (sums, rows), two lists of small arrays: the sums of all slabs are added, the rows joined in order.
-    constants : sequence
-        Arguments of the question that are the same for all slabs.
-    along : sequence of ndarray
-        Arrays with one row for each entry of `mode`; each slab gets its own rows.
+    The array is cut along `mode`, and `view` is what a slab is turned into. A question returns (sums, rows), two lists
+    of small arrays: the sums of all slabs are added, the rows joined in order. Each slab gets its own rows of the
+    arrays `along`, which have one for each entry of `mode`.
     """
     dask, da = load_extra("dask", "dask"), load_extra("dask.array", "dask")
     X, stops = source.stretches(mode)

@@ -229,15 +229,6 @@ test_conditions.__test__ = False  # type: ignore[attr-defined]  # its name makes
 def run_tests(W: BooleanCP, columns: Sequence[str], blocks: str | None = None) -> dict[str, ConditionTest]:
     """Return a ConditionTest for each of several columns, with false discoveries controlled over all atoms and columns.
 
-    Parameters
-    ----------
-    W : BooleanCP
-        The decomposition.
-    columns : sequence of str
-        Names of coordinates.
-    blocks : str, optional
-        The coordinate that defines the groups within which labels are permuted.
-
     Examples
     --------
     >>> import boolcp, numpy as np
