@@ -1,5 +1,7 @@
 """Losses that are not the sum of squares, and nonnegative real parts."""
 
+from functools import partial
+
 import naive
 import numpy as np
 import pytest
@@ -18,12 +20,13 @@ LOSSES = ("squared", "huber", "poisson", "bernoulli")
 SHAPE = (14, 12, 13)
 
 
-def positive(rate=1.0, seed=0, shape=SHAPE, n_atoms=2, largest=None):
+def positive(rate=1.0, seed=0, shape=SHAPE, n_atoms=2, largest=None, is_uneven=False):
     """Return a decomposition with nonnegative parts, of a given mean or largest entry, and a generator."""
     rng, atoms = np.random.default_rng(seed), []
     for mode in range(n_atoms):
         z = np.arange(shape[mode]) % 2 == 0
-        parts = [0.2 + rng.random((d, 1)) for n, d in enumerate(shape) if n != mode]
+        draw = partial(rng.gamma, 2.0) if is_uneven else lambda size: 0.2 + rng.random(size)
+        parts = [draw(size=(d, 1)) for n, d in enumerate(shape) if n != mode]
         atoms.append(Atom(mode, rng.permutation(z), tuple(A / np.linalg.norm(A) for A in parts)))
     W = BooleanCP(shape, tuple(atoms), np.ones(n_atoms))
     size = W.to_tensor().mean() / rate if largest is None else W.to_tensor().max() / largest
@@ -155,6 +158,15 @@ def test_bits_are_found_under_every_loss(name):
     if name != "squared":
         assert f"of the deviance ({name}) explained" in W.summary()
         assert 0 < W.explained() < 1 and (W.explained_unique() > 0).all()
+
+
+@pytest.mark.parametrize("seed", [8, 20, 26])
+def test_few_counts_have_the_loss_of_a_start_at_the_truth(seed):
+    truth, rng = positive(0.15, seed, (18, 17, 16), 3, is_uneven=True)
+    X = rng.poisson(truth.to_tensor()).astype(float)
+    problem = losses.Problem(make_storage(X), losses.make_loss("poisson", X.ravel()), (0, 1, 2))
+    known = loss_sweeps.improve(problem, loss_search.columns_of(problem, truth), 100)
+    assert problem.value(decompose(X, 3, loss="poisson", random_state=0)) <= known.loss + 0.1
 
 
 def test_artifacts_mislead_squares_and_not_huber():

@@ -1,15 +1,16 @@
-"""The search under a loss: atoms by its gradient, several starts, exchanged atoms."""
+"""The search under a loss: atoms by its gradient, several starts, moves where bits are in doubt."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from boolcp.fit.atom_search import greedy_atom_search
+from boolcp.fit.atom_search import best_boolean, greedy_atom_search
 from boolcp.fit.certify import judge_bits
-from boolcp.fit.loss_sweeps import flip_rises, improve, relax
+from boolcp.fit.loss_sweeps import flip_rises, improve, relax, sweep
 from boolcp.fit.losses import Problem, null_value
 from boolcp.fit.starts import SAME_LOSS, Search, round_columns
+from boolcp.fit.uncertain import LastSearch
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.protocol import Storage
@@ -18,10 +19,16 @@ from boolcp.storage.protocol import Storage
 MIN_DOUBTED = 5  # starts where bits are in doubt
 CERTAIN = 20.0  # rise of the deviance, in units of the noise variance, from which no bit is in doubt
 N_SHORT = 10  # sweeps after an atom was added
-N_EXCHANGES = 2  # rounds of exchanged atoms
+N_MOVED = 2  # different ends of starts that moves are tried on
+N_DOUBTED = 16  # bits most in doubt that are flipped, one at a time
+N_BEGUN = 3  # sweeps after which the ways to turn atoms to different modes are compared
+N_FOLLOW = 2  # sweeps in which real parts follow a flipped bit
+CLOSE = 2.0  # loss above the best, in units of the noise variance, at which a move is followed to its end
 N_TURNS = 3  # rounds over the factors of a new atom with nonnegative parts
 NO_DIFFERENCE = 0.05  # difference of two losses, in units of the noise variance, that says nothing
 SAME = 1e-6  # difference of two losses, relative to that without atoms, that counts as none
+
+Move = Callable[[Problem, Columns, tuple[int, ...]], Iterator[Columns]]
 
 
 def add_atom(problem: Problem, W: BooleanCP, modes: tuple[int, ...], rng: np.random.Generator) -> BooleanCP | None:
@@ -122,21 +129,18 @@ def search(
     *,
     n_init: int,
 ) -> Iterator[Search]:
-    """Yield the best of several starts under the loss, one start more each time, atoms exchanged in the end.
+    """Yield the best of several starts under the loss, one start more each time.
 
     The starts are the fit of squares `first`, the same relaxed and rounded, the pursuit by the gradient of the loss,
     and random factors that are relaxed and rounded. It ends when two agree and no bit is in doubt, or two of more
-    starts agree; where bits are in doubt, atoms are exchanged in the end.
+    starts agree.
     """
     agree = max(SAME * abs(null_value(problem)), NO_DIFFERENCE * problem.variance) / SAME_LOSS  # for |X|^2
     is_over = is_enough(here, here.best is not None and is_certain(problem, here.result))
     while here.n_done < n_init and not is_over:
         start = make_start(problem, first, n_atoms, modes, rng, here.n_done)
         here = here.compare(revived(problem, improve(problem, start), modes, rng), agree)
-        is_sure = (here.n_agree >= 2 or here.n_done == n_init) and is_certain(problem, here.result)
-        is_over = here.n_done == n_init or is_enough(here, is_sure)
-        if is_over and not is_sure:
-            here = replace(here, best=exchanged(problem, here.result, modes, rng))
+        is_over = is_enough(here, here.n_agree >= 2 and is_certain(problem, here.result))
         yield here
 
 
@@ -150,12 +154,16 @@ def is_certain(problem: Problem, W: Columns) -> bool:
     V = W.to_decomposition()
     if V.n_atoms < W.n_atoms or W.is_tied:
         return False
-    if problem.loss.name == "squared":
-        trust = judge_bits(problem.data, V)
-        rises, variance = trust.rise or (), float(trust.sigma or 0.0) ** 2
-    else:
-        rises, variance = flip_rises(problem, V), problem.variance
+    rises, variance = doubts(problem, V)
     return min((float(each.min()) for each in rises), default=np.inf) > CERTAIN * variance
+
+
+def doubts(problem: Problem, W: BooleanCP) -> tuple[tuple[np.ndarray, ...], float]:
+    """Return the rise of the deviance when a bit of an atom is flipped, and the unit of its noise."""
+    if problem.loss.name != "squared":
+        return flip_rises(problem, W), problem.variance
+    trust = judge_bits(problem.data, W)
+    return trust.rise or (), float(trust.sigma or 0.0) ** 2
 
 
 def make_start(
@@ -198,20 +206,71 @@ def revived(problem: Problem, W: Columns, modes: tuple[int, ...], rng: np.random
     return W
 
 
-def exchanged(problem: Problem, W: Columns, modes: tuple[int, ...], rng: np.random.Generator) -> Columns:
-    """Return the columns after atoms were taken out one by one and searched for again, as long as the loss falls."""
-    for _ in range(N_EXCHANGES):
-        before = W.loss
-        for k in range(W.n_atoms):
-            if W.n_atoms <= k or W.is_tied:
-                break
-            keep = np.arange(W.n_atoms) != k
-            longer = add_atom(problem, W.to_decomposition(keep=keep), modes, rng)
-            if longer is None or longer.n_atoms < W.n_atoms:
-                continue
-            candidate = improve(problem, columns_of(problem, longer), N_SHORT)
-            if candidate.loss < W.loss - SAME * abs(W.loss):
-                W = improve(problem, candidate)
-        if before - W.loss <= SAME * abs(W.loss):
-            break
+def last_search(problem: Problem, found: Search, here: LastSearch, modes: tuple[int, ...]) -> Iterator[LastSearch]:
+    """Yield the best columns after moves from the best end of a search, and from its first rival if bits are in doubt.
+
+    Where none is, an atom may still be Boolean along the wrong mode.
+    """
+    is_sure = found.n_agree >= 2 and is_certain(problem, found.result)
+    ends, moves = ((found.result,), [turns]) if is_sure else ((found.result, *found.rivals), [flips, turns, again])
+    while here.n_done < min(len(ends), N_MOVED):
+        best = min(here.best, moved(problem, ends[here.n_done], modes, moves), key=lambda each: each.loss)
+        here = LastSearch(best, here.n_done + 1)
+        yield here
+
+
+def moved(problem: Problem, W: Columns, modes: tuple[int, ...], moves: Sequence[Move]) -> Columns:
+    """Return the columns after moves out of known traps, as long as the loss falls.
+
+    Bits in doubt are flipped, atoms become Boolean along a different mode, all factors are relaxed and rounded.
+    """
+    n_vain = 0
+    while n_vain < len(moves) and not (W.is_tied or W.is_dead().any()):
+        found = tried(problem, W, moves[0](problem, W, modes))
+        n_vain, W, moves = 0 if found.loss < W.loss else n_vain + 1, found, [*moves[1:], moves[0]]
     return W
+
+
+def tried(problem: Problem, W: Columns, candidates: Iterator[Columns]) -> Columns:
+    """Return the first of the candidates that has a lower loss than W after sweeps, or W."""
+    for candidate in candidates:
+        if candidate.loss < W.loss + CLOSE * problem.variance:
+            candidate = improve(problem, candidate)
+            if candidate.loss < W.loss - NO_DIFFERENCE * problem.variance:
+                return candidate
+    return W
+
+
+def flips(problem: Problem, W: Columns, modes: tuple[int, ...]) -> Iterator[Columns]:
+    """Yield the columns with one of the bits most in doubt flipped, real parts following."""
+    rises, _ = doubts(problem, W.to_decomposition())
+    places = [(k, i) for k, each in enumerate(rises) for i in range(len(each))]
+    for at in np.argsort(np.concatenate(rises), kind="stable")[:N_DOUBTED]:
+        k, i = places[at]
+        factors = [A.copy() for A in W.matrices]
+        bits = factors[W.boolean_mode[k]]
+        bits[i, k] = 1 - bits[i, k]
+        flipped = W.with_matrices(factors)
+        for _ in range(N_FOLLOW):
+            flipped, _ = sweep(problem, flipped, is_fixed=True)
+        yield flipped
+
+
+def turns(problem: Problem, W: Columns, modes: tuple[int, ...]) -> Iterator[Columns]:
+    """Yield the columns with one atom made Boolean along a different mode: the two ways that begin best."""
+    found = []
+    for k, own in enumerate(W.boolean_mode):
+        for mode in (n for n in modes if n != own):
+            factors, boolean_mode = [A.copy() for A in W.matrices], W.boolean_mode.copy()
+            z, _ = best_boolean(factors[mode][:, k])
+            factors[own][:, k] *= factors[mode][z, k].mean()
+            factors[mode][:, k], boolean_mode[k] = z, mode
+            turned_to = oriented(Columns(tuple(factors), W.owner, boolean_mode), problem.nonnegative)
+            found.append(improve(problem, turned_to, N_BEGUN))
+    for each in sorted(found, key=lambda each: each.loss)[:2]:
+        yield improve(problem, each, N_SHORT)
+
+
+def again(problem: Problem, W: Columns, modes: tuple[int, ...]) -> Iterator[Columns]:
+    """Yield the columns relaxed and rounded."""
+    yield improve(problem, rounded(problem, relax(problem, W), modes), N_SHORT)

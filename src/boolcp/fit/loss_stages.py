@@ -13,6 +13,7 @@ from boolcp.fit.finish import by_size, with_data
 from boolcp.fit.job import Job, Step, begun, told
 from boolcp.fit.starts import Search
 from boolcp.fit.state import Pursuit, State
+from boolcp.fit.uncertain import LastSearch
 from boolcp.fit.watch import progress
 from boolcp.result.atoms import BooleanCP
 
@@ -55,12 +56,24 @@ def loss_stage(job: Job, state: State) -> Iterator[Step]:
         yield here, progress("loss", here.n_done, s.n_starts, losses.deviance_of(problem, here.result), null)
 
 
+def moves_stage(job: Job, state: State) -> Iterator[Step]:
+    """Search further where bits are in doubt."""
+    found = state.done.get("loss")
+    if found is None or found.best is None:
+        return
+    problem, first = loss_problem(job, state), LastSearch(found.best) if state.here is None else state.here
+    null = losses.null_value(problem)
+    for here in loss_search.last_search(problem, found, first, job.modes):
+        yield here, progress("last", here.n_done, None, losses.deviance_of(problem, here.best), null)
+
+
 def finish_loss(job: Job, state: State) -> Iterator[Step]:
     """Yield the pursuit of squares and the decomposition under the loss, with shares and what its bits rest on."""
     (pursuit, W), found = state.done["pursuit"], state.done.get("loss")
     problem = loss_problem(job, state)
     if found is not None and found.best is not None:
-        W = with_data(signed(by_size(found.result.to_decomposition()), problem.nonnegative), job.data)
+        last = state.done.get("last") or LastSearch(found.best)
+        W = with_data(signed(by_size(last.best.to_decomposition()), problem.nonnegative), job.data)
     else:
         W = with_data(W, job.data) if W.n_atoms else W
     n_agree, n_rivals = (found.n_agree, len(found.rivals)) if found is not None and found.n_done > 1 else (0, 0)

@@ -32,20 +32,28 @@ ROUNDING = 1e-12  # relative fall of the loss of a row that counts as none
 
 
 def update_rows(
-    problem: Problem, factors: Sequence[np.ndarray], mode: int, W: Columns, is_relaxed: bool = False
+    problem: Problem,
+    factors: Sequence[np.ndarray],
+    mode: int,
+    W: Columns,
+    is_relaxed: bool = False,
+    is_fixed: bool = False,
 ) -> tuple[np.ndarray, float]:
-    """Return the factor of one mode after a step by which the loss does not rise, and the loss."""
+    """Return the factor of one mode after a step by which the loss does not rise, and the loss.
+
+    If `is_relaxed`, bits may be any numbers; if `is_fixed`, they stay as they are.
+    """
     S, boolean = W.ties(mode)
     boolean = boolean & (not is_relaxed)
     nonnegative = np.full(len(boolean), mode in problem.nonnegative)
     if problem.loss.name != "squared":
-        return Step(problem, factors, mode).take(boolean, nonnegative)
+        return Step(problem, factors, mode).take(boolean, nonnegative, is_fixed)
     H, P = problem.data.normal_equations(factors, mode)
     A, Q, C = factors[mode].copy(), P, H
     if S is not None:
         A, Q, C = A @ S / S.sum(axis=0), P @ S, S.T @ H @ S
     each = np.ascontiguousarray(C if C.ndim == 3 else C[None])
-    kernels.decide_nonnegative(each, np.ascontiguousarray(Q), boolean, nonnegative, A)
+    kernels.decide_nonnegative(each, np.ascontiguousarray(Q), boolean, nonnegative, A, is_fixed)
     A = A if S is None else A @ S.T
     return A, (problem.data.squared_norm - 2 * float(np.sum(P * A)) + quadratic(H, A)) / 2
 
@@ -99,7 +107,7 @@ class Step:
         kernels.flip_losses(self.how, self.A, bits, rise)
         return rise + self.linear[:, bits] * (1 - 2 * self.A[:, bits])
 
-    def take(self, boolean: np.ndarray, nonnegative: np.ndarray) -> tuple[np.ndarray, float]:
+    def take(self, boolean: np.ndarray, nonnegative: np.ndarray, is_fixed: bool) -> tuple[np.ndarray, float]:
         """Return the rows of a step, and their loss.
 
         They are the minimum of the quadratic form; or, where the true loss is not lower there, a shorter way of the
@@ -110,7 +118,7 @@ class Step:
         H = H + SMALL * np.maximum(size, np.finfo(float).tiny) * np.eye(H.shape[1])
         P = np.einsum("ikl,il->ik", H, self.A) - G
         best, left = self.A.copy(), np.ones(len(F), dtype=bool)
-        if boolean.any():
+        if boolean.any() and not is_fixed:
             target = self.A.copy()
             kernels.decide_nonnegative(H, P, boolean, nonnegative, target)
             self.accept(target, best, F, left)
@@ -145,20 +153,22 @@ def flip(problem: Problem, factors: Sequence[np.ndarray], mode: int, bits: np.nd
     return A, -float(falls[some].sum())
 
 
-def sweep(problem: Problem, W: Columns, is_relaxed: bool = False, is_flipped: bool = True) -> tuple[Columns, bool]:
+def sweep(
+    problem: Problem, W: Columns, is_relaxed: bool = False, is_flipped: bool = True, is_fixed: bool = False
+) -> tuple[Columns, bool]:
     """Decide the factor of each mode once; return the columns with their loss, and whether a bit changed.
 
-    If asked, bits whose flip lowers the loss are flipped in the end.
+    If asked, bits whose flip lowers the loss are flipped in the end, or all bits stay as they are.
     """
     near, factors, order, loss = problem.near(W), list(W.matrices), list(range(problem.data.ndim)), np.inf
     for mode in order:
-        factors[mode], loss = update_rows(near, factors, mode, W, is_relaxed)
+        factors[mode], loss = update_rows(near, factors, mode, W, is_relaxed, is_fixed)
         if mode != order[-1]:
             nowhere = np.full(len(W.owner), -1)
             balance_real(factors, nowhere if is_relaxed else W.column_mode, mode, order)
     if near is not problem:
         loss = problem.value(W.with_matrices(factors))
-    if is_relaxed:
+    if is_relaxed or is_fixed:
         return W.with_matrices(factors, loss), False
     for mode in order if is_flipped else ():
         factors[mode], fall = flip(problem, factors, mode, np.flatnonzero(W.column_mode == mode))

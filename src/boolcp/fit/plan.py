@@ -27,7 +27,7 @@ from boolcp.fit.block_stages import (
 from boolcp.fit.certify import judge_bits
 from boolcp.fit.finish import by_size, not_worse, on_full_data, shortened, with_data
 from boolcp.fit.job import Job, Stage, Step, ask_for_end, base_atoms, reached, to_improve
-from boolcp.fit.loss_stages import entry_block_stage, finish_loss, loss_stage, squares_stage
+from boolcp.fit.loss_stages import entry_block_stage, finish_loss, loss_stage, moves_stage, squares_stage
 from boolcp.fit.polish import is_swept_in_a_pass, remember
 from boolcp.fit.state import Pursuit, Settings, State
 from boolcp.fit.watch import Stop, Watch
@@ -46,6 +46,7 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
         return (
             Stage("pursuit", partial(squares_stage, refit=refit)),
             Stage("loss", loss_stage),
+            Stage("last", moves_stage),
             Stage("result", finish_loss, improves=False),
         )
     if takes_background(data, settings):
