@@ -443,7 +443,7 @@ def test_losses_and_nonnegative_parts_are_options(data, capsys):
     np.save("counts.npy", np.random.default_rng(0).poisson(np.abs(data.clean)))
     options = ("-k", 1, "--loss", "poisson", "--nonnegative")
     code, shown, _ = run(capsys, "fit", "counts.npy", *DIMS, *options, "-o", "poisson")
-    assert code == 0 and "of the deviance (poisson) explained" in shown
+    assert code == 0 and "of the Poisson deviance explained" in shown
     W = boolcp.load("poisson/decomposition.nc")
     assert W.deviance.loss == "poisson" and all((factor >= 0).all() for factor in W.factors)
     code, _, shown = run(capsys, "fit", "data.npy", *DIMS, *options, "-o", "other")

@@ -156,7 +156,7 @@ def test_bits_are_found_under_every_loss(name):
     if name != "huber":
         assert all((A >= 0).all() for A in W.factors)
     if name != "squared":
-        assert f"of the deviance ({name}) explained" in W.summary()
+        assert f"of the {name.capitalize()} deviance explained" in W.summary()
         assert 0 < W.explained() < 1 and (W.explained_unique() > 0).all()
 
 
@@ -248,7 +248,7 @@ def test_atoms_are_assessed_under_their_loss(name):
     for rise, fitted in zip(found.rise, W.trust.rise, strict=True):
         np.testing.assert_allclose(rise, fitted)
     if name == "poisson":
-        assert (found.p_adjusted < 0.01).all() and "poisson" in found.tested_by
+        assert (found.p_adjusted < 0.01).all() and "Poisson" in found.tested_by
     else:
         with pytest.raises(ValueError, match=r'noise="normal" does not describe data .* leave it out'):
             boolcp.assess(X, W, random_state=0)
@@ -276,7 +276,7 @@ def test_the_report_speaks_of_the_deviance(tmp_path):
     W = decompose(X, 2, loss="poisson", random_state=0)
     write_report(W, tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
-    assert "of the deviance (poisson) of" in text and "Deviance (poisson) explained" in text
+    assert "of the Poisson deviance of" in text and "Poisson deviance explained" in text
     assert "Deviance that is lost without each atom" in text and "nan %" not in text
     assert "Variance explained" not in text and "of the variance" not in text
 

@@ -27,6 +27,7 @@ pytest.importorskip("itables")
 import matplotlib.colors
 
 from boolcp import plotting, report
+from boolcp.fit.state import STOP_REASONS
 from boolcp.report import assets, charts, ordering, pictures, story, tested, words
 
 VOID = {"meta", "img", "br", "link", "input"}
@@ -222,7 +223,8 @@ def test_missing_entries_and_slices_without_data(tmp_path):
 
 def test_truths_and_empty_decompositions_have_a_page(tmp_path):
     truth = boolcp.datasets.make_boolean_cp((5, 6), 2, random_state=0).truth
-    assert [row[3:6] for row in written(truth, tmp_path).rows[1:]] == [["-"] * 3] * 2
+    page = written(truth, tmp_path)  # shares of no data, and the notes on them, are left out
+    assert [len(row) for row in page.rows[:3]] == [3] * 3 and "alone" not in "".join(page.words)
     assert "There are none." in "".join(written(BooleanCP((2, 3)), tmp_path, force=True).words)
 
 
@@ -317,7 +319,7 @@ def test_units_missing_entries_residual_and_stability_are_shown(tmp_path):
     text = "".join(page.words)
     assert f"{n_missing} of {X.size} ({100 * n_missing / X.size:.1f} %)" in text and "ECoG (uV)" in text
     assert f"{np.sqrt(np.nanmean(X.values**2)):.4g} uV" in page.words
-    assert "no structure above white noise" in text and f"channel {check.structure[0]:.2f}, time " in text
+    assert "no pattern stands out" in text and f"channel {check.structure[0]:.2f}, time " in text
     assert page.rows[0][3:6] == ["verdict", "sure bits", "stability"]
     assert [row[3:6:2] for row in page.rows[1:]] == [["stable, informative", "100.0 %"]] * 2
     assert (
@@ -480,6 +482,8 @@ def test_the_story_says_how_many_atoms_were_asked_for_and_of_what(rng):
     asked = {"parameters": {"n_atoms": 5}}
     assert story.tell(W, asked, {})[0].endswith(". Five were asked for.")
     assert ("Atoms", "3 of 5 that were asked for") in words.describe_fit(W, asked)
+    stopped = dict(words.describe_fit(W, asked | {"stop_reason": STOP_REASONS["n_atoms"]}))
+    assert stopped["The pursuit stopped because"].endswith("was reached; not all of them were kept")
     assert "asked for" not in story.tell(W, asked | {"is_partial": True}, {})[0]
     assert "asked for" not in story.tell(W, {"parameters": {"n_atoms": 3}}, {})[0]
     for name, said in (("y", "of the data"), ("count", "of the counts"), ("EEG", "of the EEG")):
@@ -533,7 +537,7 @@ def test_what_is_left_out_of_a_list_is_counted_in_entries():
         (
             [0, 0.1, 0.2],
             None,
-            "Of the atoms, none comes back in at least 80 % of 6 fits and three are informative. No atom",
+            "Of the atoms, none comes back in at least 80 % of 6 fits and all three are informative. No atom",
         ),
         (None, None, "Whether they are more than noise has not been tested"),
     ],
@@ -724,7 +728,7 @@ def test_the_story_tells_of_the_background():
     recording = boolcp.datasets.simulate_recording(random_state=0)
     W = boolcp.BMP(3, certify=False, random_state=0).fit(recording.X).decomposition_
     n_entries = 32 * 200 * 60
-    for share, more in ((0.3, " Whether"), (0.8, " It has 80 % as many degrees of freedom as there are data: ")):
+    for share, more in ((0.3, " Whether"), (0.8, " It has 80 % as many degrees of freedom as there are data, so")):
         found = replace(W.background, degrees_of_freedom=share * n_entries)
         told = f"real structure of rank {found.rank} of at most 32 beside the atoms, explains another"
         W = replace(W, background=found)
@@ -768,6 +772,37 @@ def test_the_story_says_that_a_test_found_nothing(rng):
     assert "No atom" not in " ".join(story.tell(W, {}, tests)), "nobody asked"
 
 
+def test_a_peak_is_that_of_all_products_and_has_its_sign(rng):
+    W = labelled_atoms(rng)
+    profile, channel = np.full(20, 0.01), np.full(16, 0.01)
+    profile[7], channel[5] = 1.0, -1.0
+    one = replace(W.atoms[0], factors=(channel[:, None], profile[:, None]))
+    flat = np.column_stack([0.2 * np.ones(20), profile])  # the leading product is flat, their sum is not
+    two = replace(W.atoms[0], factors=(np.column_stack([np.ones(16), 3 * channel]), flat))
+    for atom, weight, value in ((one, 3.0, "-3"), (one, -3.0, "+3"), (two, 2.0, "-5.6")):
+        told = story.peak_text(replace(W, atoms=(atom, *W.atoms[1:]), weights=[weight, -2.0, 1.5]), 0)
+        assert told == f"Its pattern is strongest at E5 and 0.055 s ({value} µV)."
+
+
+def test_groups_are_in_order_and_entries_without_a_label_are_in_none(rng):
+    W = labelled_atoms(rng)
+    for given, names in (
+        (["2", "10", ""] * 10, ("2", "10")),
+        (np.tile([2, 1], 15), ("1", "2")),
+        (["b", "", "a"] * 10, ("b", "a")),
+    ):
+        labels = replace(W.labels, extra={"kind": ("trial", np.array(given))})
+        changed = replace(W, labels=labels)
+        tests = tested.find_tests(changed, {})
+        part = pictures.group_parts(changed, tests)[0]
+        assert tests["kind"].conditions == names
+        assert [head.partition(" (")[0] for head in part["heads"][3:]] == list(names)
+        ends = names[::-1] if names[0] == "b" else [f"kind={name}" for name in names[::-1]]
+        assert part["note"].startswith(f"Effect: {ends[0]} minus {ends[1]};")
+        found = [band.name for band in ordering.bands(report.in_order(changed), 2)]
+        assert found == [*names, *["no label"] * ("" in given)]
+
+
 def test_one_of_many_equal_channels_is_no_peak(rng):
     W = labelled_atoms(rng)
     for n_equal, told in ((1, True), (2, True), (3, False), (8, False)):
@@ -776,6 +811,22 @@ def test_one_of_many_equal_channels_is_no_peak(rng):
         atom = replace(W.atoms[0], factors=(column[:, None], W.atoms[0].factors[1]))
         text = story.peak_text(replace(W, atoms=(atom, *W.atoms[1:])), 0)
         assert ("E0" in text) is told
+
+
+def test_each_atom_has_a_paragraph(rng):
+    before, after = ["Two atoms.", "Both pass."], ["The other one is below.", "The residual looks like white noise."]
+    parts = story.paragraphs([*before, "Atom 0 is on in ..", "Atom 1 is on in ..", *after])
+    assert parts == [" ".join(before), "Atom 0 is on in ..", "Atom 1 is on in ..", " ".join(after)]
+
+
+def test_units_are_not_joined_by_a_line(rng):
+    W = labelled_atoms(rng)
+    for name, kind in (("unit", "bar"), ("depth", "scatter")):
+        labels = Labels((name, "time", "trial"), {name: np.arange(1, 17)})
+        chart = charts.real_chart(replace(W, labels=labels), 0, 0)
+        assert chart["data"][0]["type"] == kind
+        if kind == "bar":
+            np.testing.assert_array_equal(chart["data"][0]["x"], np.arange(1, 17))
 
 
 def test_a_page_with_numbers_only_does_not_speak_of_conditions(tmp_path, rng):

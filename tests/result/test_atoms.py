@@ -305,7 +305,7 @@ def test_what_does_not_fit_together_is_refused(rng):
 def test_notebooks_show_a_table_with_escaped_labels(rng):
     W = random_decomposition((3, 4, 5), "rank one", rng, n_atoms=2)
     html = dataclasses.replace(W, labels=Labels(("<b>", "time", "trial")))._repr_html_()
-    assert html.count("<tr>") == 3 and "<th>certificate</th>" in html and "&lt;b&gt;" in html and "<b>" not in html
+    assert html.count("<tr>") == 3 and ">certificate</th>" in html and "&lt;b&gt;" in html and "<b>" not in html
     for cell in W.summary().splitlines()[2].split():
         assert cell in html or cell == "0"
 

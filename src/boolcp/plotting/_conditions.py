@@ -8,7 +8,7 @@ import numpy as np
 
 from boolcp.plotting.look import GROUPS as COLORS
 from boolcp.plotting.look import finish, legend_above, make_axes, make_patch, plain_text, shortened
-from boolcp.plotting.mode_labels import condition_of, mode_index, mode_text
+from boolcp.plotting.mode_labels import condition_of, group_names, mode_index, mode_text
 from boolcp.plotting.patterns import leading_column
 from boolcp.result.atoms import BooleanCP
 
@@ -22,7 +22,7 @@ class ConditionMeans:
     Attributes
     ----------
     conditions : tuple of str
-        The conditions, in the order of their first entry.
+        The conditions, in the order of their first entry, numbers by size. Entries without a label are in none.
     counts : ndarray of shape (C,)
         The number of entries of each.
     mean : ndarray of shape (K, C)
@@ -75,7 +75,7 @@ def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> An
     """
     mode = mode_index(W, mode)
     labels = read_conditions(W, mode, condition)
-    names = tuple(dict.fromkeys(labels.tolist()))
+    names = tuple(group_names(labels))
     known = ~np.asarray((W.undetermined or {}).get(mode, np.zeros(W.shape[mode], dtype=bool)))
     mean, spread = np.full((2, W.n_atoms, len(names)), np.nan)
     for k, atom in enumerate(W.atoms):
@@ -163,10 +163,10 @@ def means_label(boolean: Any, name: Any) -> Any:
 
 
 def condition_colors(W: BooleanCP, mode: int) -> Any:
-    """Return the color of each condition along a mode, {condition: color}; empty if there are none or too many."""
+    """Return the color of each condition along a mode, {condition: color}; empty if there is one, or many."""
     labels = condition_of(W, mode)
-    names = [] if labels is None else list(dict.fromkeys(labels.tolist()))
-    return dict(zip(names, COLORS, strict=False)) if len(names) <= len(COLORS) else {}
+    names = [] if labels is None else group_names(labels)
+    return dict(zip(names, COLORS, strict=False)) if 2 <= len(names) <= len(COLORS) else {}
 
 
 def condition_patches(W: BooleanCP, mode: int) -> Any:

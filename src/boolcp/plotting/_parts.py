@@ -26,6 +26,7 @@ from boolcp.plotting.mode_labels import (
     even_places,
     is_geometric,
     is_head,
+    is_unordered,
     label_mode,
     line_places,
     mode_text,
@@ -161,7 +162,7 @@ def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None, *, color: str = B
 def draw_lines(W: BooleanCP, k: int, mode: int, columns: Any, ax: Any, color: str = BLUE) -> Any:
     """Draw the columns along a mode: bars for one column along a mode with names, otherwise lines."""
     places = line_places(W, mode)
-    has_names = places is None and coordinates_of(W, mode) is not None
+    has_names = is_unordered(W, mode) or (places is None and coordinates_of(W, mode) is not None)
     places = np.arange(len(columns)) if places is None else places
     if has_names and columns.shape[1] == 1:
         ax.bar(places, columns[:, 0], width=0.8, color=color, rasterized=len(columns) > LONG)

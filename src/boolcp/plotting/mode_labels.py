@@ -1,5 +1,6 @@
 """What plots need to know about a mode: its name, unit, coordinates, positions and conditions."""
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from boolcp.result.atoms import BooleanCP
 POSITIONS, CONDITION = ("x", "y"), "condition"  # names of the additional coordinates that plots use
 DECIMALS = 3  # digits after the point, if they suffice to distinguish neighbors
 MAX_GROUPS, MAX_STATES = 12, 6  # groups of a coordinate; entries of a mode that are each a group
+UNORDERED = ("unit", "neuron", "cell", "channel", "electrode", "sensor", "subject", "patient")  # also with numbers
 HEADS = ("EEG", "MEG", "CSD")  # quantities that are measured around a head
 
 
@@ -120,6 +122,21 @@ def is_head(W: BooleanCP, mode: int) -> bool:
     return name.startswith(HEADS) and _places(W, mode, (*POSITIONS, "z")) is not None
 
 
+def group_names(labels: Any) -> list[str]:
+    """Return the different labels as text, without empty ones: numbers by size, names in the order they appear.
+
+    Examples
+    --------
+    >>> from boolcp.plotting.mode_labels import group_names
+    >>> group_names(["slow", "", "fast", "slow"]), group_names([10, 9, 10])
+    (['slow', 'fast'], ['9', '10'])
+    """
+    names = [name for name in dict.fromkeys(str(label) for label in labels) if name]
+    with contextlib.suppress(ValueError):
+        return sorted(names, key=float)
+    return names
+
+
 def groups_of(W: BooleanCP) -> list[tuple[int, str]]:
     """Return the coordinates that divide the entries of a mode into a few groups, as pairs of mode and name.
 
@@ -134,7 +151,7 @@ def groups_of(W: BooleanCP) -> list[tuple[int, str]]:
         further = {name: values for name, (where, values) in W.labels.extra.items() if where == dim}
         for name, values in sorted((own | further).items(), key=lambda pair: pair[0] != CONDITION):
             texts, kind = tuple(str(value) for value in values), np.asarray(values).dtype.kind
-            n_groups = len(set(texts))
+            n_groups = len(group_names(texts))
             top = MAX_STATES if n_groups == len(texts) else MAX_GROUPS
             is_code = kind in "iu" and name != dim and 2 * n_groups <= len(texts)  # repeated codes such as 1 and 2
             if (kind in "USb" or is_code) and 2 <= n_groups <= top:
@@ -163,6 +180,11 @@ def line_places(W: BooleanCP, mode: int) -> Any:
     steps = np.diff(values)
     is_ordered = np.isfinite(values).all() and ((steps > 0).all() or (steps < 0).all())
     return values if is_ordered else None
+
+
+def is_unordered(W: BooleanCP, mode: int) -> bool:
+    """Return True if neighbors along a mode have nothing to do with each other, so that no line joins them."""
+    return W.dims is not None and str(W.mode_name(mode)).lower() in UNORDERED
 
 
 def has_places(W: BooleanCP, mode: int) -> Any:

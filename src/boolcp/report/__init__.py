@@ -103,12 +103,12 @@ def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any
     S, tests = in_order(W), find_tests(W, provenance)
     with matplotlib.rc_context(pictures.SETTINGS):
         atoms = words.describe_atoms(W)
+        shares = [name for name in COLUMNS if any(atom[name] != "-" for atom in atoms)]
         return template.render(
             title=words.title_of(W, provenance),
             subtitle=words.subtitle_of(W),
-            story=story.tell(W, provenance, tests, residual),
+            story=story.paragraphs(story.tell(W, provenance, tests, residual)),
             version=__version__,
-            explained=words.explained_word(W),
             has_background=W.background is not None,
             modes=words.describe_modes(W),
             data=words.describe_data(W, provenance),
@@ -122,8 +122,9 @@ def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any
                 for atom in atoms
             ],
             colors=charts.atom_colors(W.n_atoms),
-            columns=[*words.trust_columns(W), *((name, name) for name in COLUMNS)],
-            trust_notes=words.trust_notes(W),
+            columns=[*words.trust_columns(W), *((name, name) for name in shares)],
+            shares=shares,
+            notes=[*words.share_notes(W, shares), *words.trust_notes(W)],
             has_verdicts=any(atom["verdict"] for atom in atoms),
             together=pictures.together_figures(S) if W.n_atoms > 1 else [],
             groups=pictures.group_parts(W, tests) if W.n_atoms else [],

@@ -16,6 +16,7 @@ from boolcp.plotting.mode_labels import (
     is_date,
     is_geometric,
     is_head,
+    is_unordered,
     line_places,
     mode_text,
     positions_of,
@@ -117,11 +118,13 @@ def real_chart(W: BooleanCP, k: int, mode: int) -> Chart:
         texts = [f"{text}: {value:.4g}" for text, value in zip(texts, columns[:, 0], strict=True)]
         scale = {"colorscale": DIVERGING, "colorbar": _bar(label), **_symmetric(columns)}
         return _map(W, mode, positions, texts, {"color": columns[:, 0], **scale})
-    is_named = places_of(W, mode) is None and coordinates_of(W, mode) is not None
+    places = places_of(W, mode)
+    is_named = is_unordered(W, mode) or (places is None and coordinates_of(W, mode) is not None)
     layout = _with_bands(_layout(xaxis=_axis(W, mode), yaxis={"title": {"text": label}}), W, mode)
     color = atom_colors(W.n_atoms)[k]
     if is_named and columns.shape[1] == 1:
         trace = {"type": "bar", "y": columns[:, 0], "marker": {"color": color}, "hovertext": texts}
+        trace |= {} if places is None else {"x": places}
         return {"data": [trace | _hover("%{hovertext}: %{y:.4g}")], "layout": layout, "has_tools": True}
     names = [f"product {n}" for n in range(columns.shape[1])] if columns.shape[1] > 1 else [""]
     traces = [line(W, mode, columns[:, n], color, name, texts) for n, name in enumerate(names)]
@@ -208,7 +211,7 @@ def together_charts(W: BooleanCP, mode: int) -> dict[str, Chart]:
         rows = [_bits(bit_values(W, k)[None, :], [f"atom {k}, {text}" for text in bit_texts(W, k)]) for k in boolean]
         charts["boolean"] = _rows(W, mode, boolean, rows)
     columns = {k: leading_column(W, k, mode) for k in real}
-    if real and (_has_names(W, mode) or positions_of(W, mode) is not None):
+    if real and (_has_names(W, mode) or is_unordered(W, mode) or positions_of(W, mode) is not None):
         scale = {"type": "heatmap", "coloraxis": "coloraxis", "hoverongaps": False}
         words = {k: [f"atom {k}, {t}: {v:.3g}" for t, v in zip(texts, columns[k], strict=True)] for k in real}
         rows = [scale | {"z": columns[k][None, :], "text": [words[k]]} | _hover("%{text}") for k in real]

@@ -6,9 +6,11 @@ from itertools import pairwise
 import numpy as np
 
 from boolcp import plotting
-from boolcp.plotting.mode_labels import further_of
+from boolcp.plotting.mode_labels import further_of, group_names
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.trust import Trust
+
+NO_LABEL = "no label"
 
 
 @dataclass(frozen=True)
@@ -22,13 +24,13 @@ class Band:
 
 
 def group_orders(W: BooleanCP) -> dict[int, np.ndarray]:
-    """Return for each mode with groups the order that puts each group side by side, in the order they appear."""
+    """Return for each mode with groups the order that puts each group side by side, entries without a group last."""
     orders = {}
     for mode in range(W.ndim):
         labels = group_labels(W, mode)
         if labels is not None:
-            numbers = {name: n for n, name in enumerate(dict.fromkeys(labels.tolist()))}
-            orders[mode] = np.argsort([numbers[label] for label in labels], kind="stable")
+            names = [*group_names(labels[labels != NO_LABEL]), NO_LABEL]
+            orders[mode] = np.argsort([names.index(label) for label in labels], kind="stable")
     return orders
 
 
@@ -38,10 +40,9 @@ def bands(W: BooleanCP, mode: int) -> list[Band]:
     if labels is None:
         return []
     edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
-    numbers = {name: n for n, name in enumerate(dict.fromkeys(labels.tolist()))}
-    if len(edges) - 1 > len(numbers):
+    if len(edges) - 1 > len(set(labels.tolist())):
         return []
-    return [Band(str(labels[a]), a, b, numbers[labels[a]]) for a, b in pairwise(edges)]
+    return [Band(str(labels[a]), a, b, n) for n, (a, b) in enumerate(pairwise(edges))]
 
 
 def group_name(W: BooleanCP, mode: int) -> str:
@@ -54,7 +55,7 @@ def group_labels(W: BooleanCP, mode: int) -> np.ndarray | None:
     """Return the group of each entry by the first additional coordinate of a mode that has a few groups, or None."""
     name = group_name(W, mode)
     values = further_of(W, mode, name) if name else None
-    return None if values is None else np.array([str(value) for value in values])
+    return None if values is None else np.array([str(value) or NO_LABEL for value in values])
 
 
 def reordered(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:

@@ -13,7 +13,7 @@ from boolcp.report import charts
 from boolcp.report.assets import to_json
 from boolcp.report.ordering import bands, group_name
 from boolcp.report.tested import p_words
-from boolcp.report.words import has_shares, on_text, percent, result_error, unit_of
+from boolcp.report.words import adjective, has_shares, on_text, percent, result_error, unit_of
 from boolcp.result.atoms import BooleanCP
 
 PANEL, IMAGE = (3.4, 2.3), (4.2, 2.3)  # inches
@@ -139,7 +139,7 @@ def together_figures(W: BooleanCP) -> Any:
             alt = f"Atoms {members} along {name}, drawn together; each is described in its card"
             rows = 0 if kind == "real" else len(chart["data"])
             legend = charts.band_legend(W, mode) if chart["layout"].get("shapes") else []
-            order = f", sorted by {group_name(W, mode)}" if legend else ""
+            order = f", sorted by {group_name(W, mode)}" if chart["layout"].get("shapes") else ""
             figures.append(figure(chart, alt, f"{name}: {kinds[kind]}{order}", rows=rows, legend=legend))
     return figures
 
@@ -163,7 +163,7 @@ def group_parts(W: BooleanCP, tests: Any) -> Any:
         title = f"By {name}" if place == name else f"By {name} along {place}"
         heads = [] if test is None else ["effect", "AUC", "p"]
         heads += [f"{one} ({n})" for one, n in zip(means.conditions, means.counts.tolist(), strict=True)]
-        note = "" if test is None else test_note(test)
+        note = "" if test is None else test_note(test, name)
         parts.append({"title": title, "heads": heads, "rows": sorted(rows), "figures": figures, "note": note})
     return parts + [covariate_part(W, name, test) for name, test in tests.items() if not test.conditions]
 
@@ -172,7 +172,8 @@ def covariate_part(W: BooleanCP, name: Any, test: Any) -> Any:
     """Return the table of atoms that follow a covariate."""
     rows = [(k, test_cells(test, k), "bits" if test.is_boolean[k] else "real part") for k in range(W.n_atoms)]
     title = f"With {name} along {plotting.mode_text(W, test.mode)}"
-    return {"title": title, "heads": ["rank correlation", "p"], "rows": rows, "figures": [], "note": test_note(test)}
+    heads, note = ["rank correlation", "p"], test_note(test, name)
+    return {"title": title, "heads": heads, "rows": rows, "figures": [], "note": note}
 
 
 def test_cells(test: Any, k: int) -> Any:
@@ -185,9 +186,10 @@ def test_cells(test: Any, k: int) -> Any:
     return [effect, *auc, p_words(test.p_adjusted[k]).removeprefix("p ").removeprefix("= ")]
 
 
-def test_note(test: Any) -> str:
-    """Describe how a test was made."""
-    ends = ("the highest condition", "the lowest") if len(test.conditions) > 2 else test.conditions[::-1]
+def test_note(test: Any, name: str) -> str:
+    """Describe how a test of a column was made."""
+    pair = [adjective(name, one) for one in test.conditions[::-1]]
+    ends = ("the highest condition", "the lowest") if len(pair) > 2 else pair
     one, other = ends or ("", "")
     effect = f"Effect: {one} minus {other}; AUC: how often an entry of {one} exceeds one of {other}. "
     return (

@@ -1,15 +1,15 @@
 """The story of a decomposition: a few sentences in plain words, written from its numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from boolcp import plotting
-from boolcp.plotting.mode_labels import further_of, unit_of
-from boolcp.plotting.patterns import leading_column
+from boolcp.plotting.mode_labels import further_of, group_names, unit_of
+from boolcp.plotting.patterns import carrier_mode, leading_column, real_columns
 from boolcp.report.tested import ALPHA, Tests, best_test, p_words
-from boolcp.report.words import explained_word, has_names, has_shares, on_text, plural, title_of, value_label
+from boolcp.report.words import adjective, explained_word, has_names, has_shares, on_text, plural, title_of, value_label
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust
 from boolcp.trust.conditions import ConditionTest
@@ -38,7 +38,17 @@ def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any =
         n = W.n_atoms - len(told)
         sentences.append(f"The other {'one is' if n == 1 else f'{number(n)} are'} below.")
     sentences += [_nothing(name, test) for name, test in tests.items() if name in provenance.get("tests", {})]
-    return [sentence for sentence in [*sentences, _leftover(residual, is_large)] if sentence]
+    left = _leftover(residual, is_large) if W.deviance is None else ""  # noise of counts is never white
+    return [sentence for sentence in [*sentences, left] if sentence]
+
+
+def paragraphs(sentences: Sequence[str]) -> list[str]:
+    """Return the sentences as paragraphs: one for each atom, and what is said before and after them."""
+    parts: list[str] = []
+    for sentence in sentences:
+        is_new = not parts or sentence.startswith("Atom ") or parts[-1].startswith("Atom ")
+        parts = [*parts, sentence] if is_new else [*parts[:-1], f"{parts[-1]} {sentence}"]
+    return parts
 
 
 def _order(W: BooleanCP) -> list[int]:
@@ -84,7 +94,7 @@ def _background(W: BooleanCP, provenance: dict[str, Any]) -> str:
     if not is_nearly_the_data(W, provenance):
         return text
     share = f"{100 * W.background.degrees_of_freedom / _n_observed(W, provenance):.0f} %"
-    return f"{text} It has {share} as many degrees of freedom as there are data: that alone is no sign of structure."
+    return f"{text} It has {share} as many degrees of freedom as there are data, so it follows noise as well."
 
 
 def _trust(W: BooleanCP) -> str:
@@ -123,7 +133,8 @@ def _count(judged: Sequence[Verdict], name: str, many: str, one: str) -> str:
     """Return how many atoms pass a test, in words, or nothing if it was not made."""
     answers = [getattr(verdict, name) for verdict in judged]
     n = sum(answer is True for answer in answers)
-    return "" if None in answers else f"{'none' if not n else number(n)} {one if n < 2 else many}"
+    count = "none" if not n else f"all {number(n)}" if n == len(answers) else number(n)
+    return "" if None in answers else f"{count} {one if n < 2 else many}"
 
 
 def stands(verdict: Verdict) -> bool:
@@ -176,7 +187,7 @@ def differ_text(W: BooleanCP, k: int, tests: Tests) -> str:
     if not test.conditions:
         return f"It follows {name} (rank correlation {test.effect[k]:+.2f}, {how})."
     ends = [test.conditions[pick(test.mean[k])] for pick in (np.argmax, np.argmin)]
-    names = _and([f"{_adjective(name, one)} {plural(W, test.mode)}" for one in ends])
+    names = _and([f"{adjective(name, one)} {plural(W, test.mode)}" for one in ends])
     most = "most " if len(test.conditions) > 2 else ""
     means = f"mean {test.mean[k].max():.2f} and {test.mean[k].min():.2f}"
     return f"Its real part differs {most}between {names} ({means}, {how})."
@@ -186,15 +197,15 @@ def group_text(W: BooleanCP, k: int, name: str) -> str:
     """Describe in which groups an atom is on, those with the largest share first."""
     atom = W.atoms[k]
     labels = np.array([str(value) for value in further_of(W, atom.mode, name)])
-    names = [one for one in dict.fromkeys(labels.tolist()) if one]
+    names = group_names(labels)
     counts = {one: (int(atom.z[labels == one].sum()), int(np.sum(labels == one))) for one in names}
     shares = {one: n_on / n for one, (n_on, n) in counts.items()}
     entries = plural(W, atom.mode)
     ranked = sorted(names, key=lambda one: -shares[one])
     if set(shares.values()) <= {0.0, 1.0}:
         full = [one for one in ranked if shares[one] == 1]
-        return f"{_and([_part(*counts[one], _adjective(name, one), entries) for one in full])}, and no others"
-    parts = [_part(*counts[one], _adjective(name, one), entries) for one in ranked[:3]]
+        return f"{_and([_part(*counts[one], adjective(name, one), entries) for one in full])}, and no others"
+    parts = [_part(*counts[one], adjective(name, one), entries) for one in ranked[:3]]
     if len(ranked) > 3:
         n_on, n = (sum(counts[one][i] for one in ranked[3:]) for i in (0, 1))
         parts.append(_part(n_on, n, "other", entries))
@@ -210,27 +221,46 @@ def _part(n_on: int, n: int, group: str, entries: str) -> str:
     return f"{f'all but one of the {n}' if n_on == n - 1 and n > 3 else f'{n_on} of the {n}'} {group} {entries}"
 
 
-def _adjective(name: str, value: str) -> str:
-    """Return a value as an adjective: with the name of its column if it means nothing by itself."""
-    return f"{name}={value}" if value in ("True", "False") or value.replace(".", "").isdigit() else value
-
-
 def peak_text(W: BooleanCP, k: int) -> str:
-    """Return where the pattern of an atom has a peak, along its real modes."""
-    places = []
+    """Return where the pattern of an atom has a peak, along its real modes, and its value there."""
+    peaks, places = {}, []
     for mode in (n for n in range(W.ndim) if n != W.atoms[k].mode):
-        column, coords = leading_column(W, k, mode), plotting.coordinates_of(W, mode)
-        if W.labels is None or coords is None or is_counted(coords) or not np.isfinite(column).any():
+        sizes, coords = real_sizes(W, k, mode), plotting.coordinates_of(W, mode)
+        if W.labels is None or coords is None or is_counted(coords) or not sizes.any():
             continue
-        sizes = np.abs(column[np.isfinite(column)])
         if sizes.max() < STANDS_OUT * np.median(sizes):
             continue
         if has_names(W, mode) and np.count_nonzero(sizes >= EQUAL * sizes.max()) > MAX_PEAKS:
             continue  # one of many equal entries is no peak
-        label, unit = plotting.coordinate_text(W, mode)[int(np.nanargmax(np.abs(column)))], unit_of(W, mode)
+        peaks[mode] = int(np.argmax(sizes))
+        label, unit = plotting.coordinate_text(W, mode)[peaks[mode]], unit_of(W, mode)
         is_bare = not unit and label.lstrip("-").replace(".", "").isdigit()
         places.append(f"{plotting.mode_text(W, mode)} {label}" if is_bare else f"{label} {unit}".rstrip())
-    return f"Its pattern is strongest at {_and(places)}." if places else ""
+    if not places:
+        return ""
+    unit = "" if W.labels is None else W.labels.value_unit or ""
+    return f"Its pattern is strongest at {_and(places)} ({f'{peak_value(W, k, peaks):+.3g} {unit}'.rstrip()})."
+
+
+def real_sizes(W: BooleanCP, k: int, mode: int) -> np.ndarray:
+    """Return the norm of each slice of the real part of an atom along a mode, up to a factor; 0 where unknown."""
+    atom = W.atoms[k]
+    if atom.rank == 1:
+        return np.abs(np.nan_to_num(leading_column(W, k, mode)))
+    place = mode - (mode > atom.mode)
+    sizes = np.linalg.norm(np.moveaxis(atom.dense_block(), place, 0).reshape(W.shape[mode], -1), axis=1)
+    return np.where((W.undetermined or {}).get(mode, False), 0.0, sizes)
+
+
+def peak_value(W: BooleanCP, k: int, peaks: Mapping[int, int]) -> float:
+    """Return the largest entry of the real part of an atom, with its sign, among those at given places of modes."""
+    atom = W.atoms[k]
+    if atom.rank == 1:  # its largest entry is at the peaks of all modes, and the longest has its size
+        column = np.nan_to_num(real_columns(W, k)[carrier_mode(W, k)][:, 0])
+        return float(column[np.argmax(np.abs(column))])
+    others = [n for n in range(W.ndim) if n != atom.mode]
+    part = atom.dense_block()[tuple(peaks.get(n, slice(None)) for n in others)]
+    return float(W.weights[k] * part.flat[np.argmax(np.abs(part))])
 
 
 def is_counted(coords: np.ndarray) -> bool:

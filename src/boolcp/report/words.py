@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from boolcp import plotting
 from boolcp.bmp import BMP
+from boolcp.fit.state import STOP_REASONS
 from boolcp.plotting.mode_labels import MAX_STATES, unit_of
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import background_words, proved_percent, shape_text
@@ -83,8 +85,9 @@ def describe_residual(W: BooleanCP, check: Any) -> Any:
     lags = ", ".join(
         f"{name} {round(lag, 2) + 0.0:+.2f}" for name, lag in zip(check.mode_names, check.lag_correlation, strict=True)
     )
+    leftover = "no pattern stands out" if check.is_noise else "structure is left"
     return [
-        ("Residual", "no structure above white noise" if check.is_noise else "structure is left"),
+        *([("Residual", leftover)] if W.deviance is None else []),  # noise of counts is never white
         ("Residual, root mean square", _with_unit(W, f"{check.rms:.4g}")),
         ("Residual, excess kurtosis", f"{check.kurtosis:.2f}"),
         ("Residual, largest singular value by mode (white noise: at most 1)", edges),
@@ -115,7 +118,9 @@ def describe_fit(W: BooleanCP, provenance: dict[str, Any]) -> Any:
     if provenance.get("is_partial"):
         pairs.append(("Note", "stopped early: a valid but partial result"))
     if provenance.get("stop_reason"):
-        pairs.append(("The pursuit stopped because", provenance["stop_reason"]))
+        reason = provenance["stop_reason"]
+        dropped = "; not all of them were kept" if is_fewer and reason == STOP_REASONS["n_atoms"] else ""
+        pairs.append(("The pursuit stopped because", reason + dropped))
     return pairs
 
 
@@ -170,6 +175,16 @@ def trust_columns(W: BooleanCP) -> list[tuple[str, str]]:
     found = [("sure", "sure bits")] if sure_share(W) is not None else []
     found += [("stability", "stability")] if known.stability is not None else []
     return found + ([("p", "p")] if known.p_adjusted is not None else [])
+
+
+def share_notes(W: BooleanCP, shares: Sequence[str]) -> list[str]:
+    """Explain those columns of shares that the table has."""
+    notes = {
+        "alone": f"share of the {explained_word(W)} that the atom explains by itself",
+        "unique": f"share of the {explained_word(W)} that is lost without the atom",
+        "certificate": "share of the best possible score that its bits are proved to reach, at least",
+    }
+    return [f"{name}: {notes[name]}" for name in shares]
 
 
 def trust_notes(W: BooleanCP) -> list[str]:
@@ -234,9 +249,17 @@ def plural(W: BooleanCP, mode: int) -> str:
     return f"{name[:-1]}ies" if name.endswith("y") else (name if name.endswith("s") else f"{name}s")
 
 
+def adjective(name: str, value: str) -> str:
+    """Return a value as an adjective: with the name of its column if it means nothing by itself."""
+    return f"{name}={value}" if value in ("True", "False") or value.replace(".", "").isdigit() else value
+
+
 def verdict(diagnosis: Any) -> Any:
     """Say whether the decomposition is unique, or nothing if that was not examined."""
-    return "" if diagnosis is None else diagnosis.words
+    if diagnosis is None:
+        return ""
+    is_open = set(diagnosis.verdicts) == {"not guaranteed"}
+    return diagnosis.words + ("" if is_open else " This is about the sum of the atoms; noise is a different matter.")
 
 
 def describe_origin(provenance: dict[str, Any]) -> Any:
@@ -246,7 +269,8 @@ def describe_origin(provenance: dict[str, Any]) -> Any:
     if "random_state" in provenance:
         pairs.append(("seed", _text(provenance["random_state"])))
     pairs += [(f"version of {package}", str(number)) for package, number in provenance.get("versions", {}).items()]
-    pairs += [(name, _text(value)) for name, value in parameters.items() if name not in ("random_state", "verbose")]
+    given = {name: value for name, value in parameters.items() if name not in ("random_state", "verbose")}
+    pairs += [(name, "default" if value is None else _text(value)) for name, value in given.items()]
     return pairs
 
 
@@ -268,7 +292,7 @@ def has_shares(W: BooleanCP) -> Any:
 
 def explained_word(W: BooleanCP) -> str:
     """Return what shares are of: the variance, or the deviance under a loss."""
-    return "variance" if W.deviance is None else f"deviance ({W.deviance.loss})"
+    return "variance" if W.deviance is None else f"{W.deviance.loss.capitalize()} deviance"
 
 
 def title_of(W: BooleanCP, provenance: dict[str, Any]) -> str:

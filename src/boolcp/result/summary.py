@@ -24,16 +24,22 @@ def summary(W: "BooleanCP") -> str:
 
 def html_text(W: "BooleanCP") -> str:
     """Return the summary in HTML, as notebooks show it."""
-    head, *rows = ([f"<td>{escape(cell)}</td>" for cell in row] for row in _table(W))
-    body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
-    table = f"<table><thead><tr>{''.join(head).replace('td>', 'th>')}</tr></thead><tbody>{body}</tbody></table>"
+    head, *rows = _table(W)
+    body = "".join(_html_row(row, "td") for row in rows)
+    table = f"<table><thead>{_html_row(head, 'th')}</thead><tbody>{body}</tbody></table>"
     return "".join([f"<p>{escape(_title(W))}</p>", table, *(f"<p>{escape(line)}</p>" for line in _closing_words(W))])
+
+
+def _html_row(cells: tuple[str, ...], tag: str) -> str:
+    """Return a row of a table, whose cells stand apart on every page."""
+    room = 'style="padding: 0.2em 0.6em; text-align: left"'
+    return f"<tr>{''.join(f'<{tag} {room}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
 
 
 def _title(W: "BooleanCP") -> str:
     """Return one line: the number of atoms, the shape and, after a fit, the share of variance explained."""
     share = "" if W.data_gram is None else " of the observed entries"
-    what = "variance" if W.deviance is None else f"deviance ({W.deviance.loss})"
+    what = "variance" if W.deviance is None else f"{W.deviance.loss.capitalize()} deviance"
     total = f", {100 * W.explained():.2f} % of the {what}{share} explained" if _has_shares(W) else ""
     if total and W.background is not None:
         total += f", {100 * (W.explained() + W.background.share):.2f} % with the background"

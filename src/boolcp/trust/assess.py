@@ -91,7 +91,7 @@ def assess(
     rngs = checks.make_generator(random_state).spawn(2)
     if "significance" in tests:
         tested = significance(X, reference=W, noise=noise, sigma=sigma, random_state=rngs[0], **own, **options)
-        how = f"data thinning, {noise} noise"
+        how = f"data thinning, {noise.replace('poisson', 'Poisson')} noise"
         trust = replace(trust, p_value=tested.p_value, p_adjusted=tested.p_adjusted, tested_by=how)
     if "stability" in tests:
         runs: dict[str, Any] = {"n_runs": n_runs, "n_jobs": n_jobs, "verbose": verbose, "random_state": rngs[1]}

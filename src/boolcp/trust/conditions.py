@@ -9,6 +9,7 @@ import scipy.stats
 
 from boolcp import checks
 from boolcp.extras import load_extra
+from boolcp.plotting.mode_labels import group_names
 from boolcp.plotting.patterns import leading_column
 from boolcp.result.atoms import BooleanCP
 
@@ -26,7 +27,7 @@ class ConditionTest:
     mode : int
         The mode along which the labels run.
     conditions : tuple of str
-        The conditions in the order of their first entry; empty for a numeric covariate.
+        The conditions in the order of their first entry, numbers by size; empty for a numeric covariate.
     counts : ndarray of shape (C,)
         Entries of each condition.
     mean : ndarray of shape (K, C)
@@ -306,8 +307,8 @@ def codes_of(labels: np.ndarray) -> np.ndarray:
 
 def indicators(labels: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
     """Return the different conditions and which entry has which, (d, C) of 0 and 1."""
-    names = tuple(dict.fromkeys(str(label) for label in labels))
-    return names, np.eye(len(names))[codes_of(labels)]
+    names = tuple(group_names(labels))
+    return names, np.array([[str(label) == name for name in names] for label in labels], dtype=float)
 
 
 def check_design(design: np.ndarray, groups: np.ndarray, names: Sequence[str], has_blocks: bool) -> None:
