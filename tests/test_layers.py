@@ -36,6 +36,7 @@ MODULES = {
     ".".join(path.relative_to(ROOT.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(ROOT.rglob("*.py"))
 }
+TREES = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
 
 
 def imports(tree):
@@ -78,8 +79,8 @@ def layer(module):
 def graph(nodes):
     """Return for each module the modules of boolcp that it imports in the nodes that `nodes` yields from its tree."""
     return {
-        name: {own_module(used) for used in imports(nodes(ast.parse(path.read_text())))} - {None, "boolcp", name}
-        for name, path in MODULES.items()
+        name: {own_module(used) for used in imports(nodes(tree))} - {None, "boolcp", name}
+        for name, tree in TREES.items()
         if name != "boolcp"
     }
 
@@ -87,14 +88,11 @@ def graph(nodes):
 GRAPH, AT_IMPORT = graph(ast.walk), graph(at_import)
 
 
-@pytest.mark.parametrize("module", GRAPH)
-def test_imports_never_point_upward(module):
-    level = layer(module)
-    for used in GRAPH[module]:
-        is_handle = (room(module), room(used)) in HANDLES and used not in AT_IMPORT[module]
-        assert is_handle or layer(used) <= level, f"{module} imports {used}"
-    if module in ALONE:
-        assert not GRAPH[module], f"{module} imports {GRAPH[module]}, but it stands alone"
+def test_imports_never_point_upward():
+    handles = {(m, used) for m in GRAPH for used in GRAPH[m] - AT_IMPORT[m] if (room(m), room(used)) in HANDLES}
+    found = {(m, used) for m in GRAPH for used in GRAPH[m] if layer(used) > layer(m)} - handles
+    assert not found, "each of these imports what lies above it"
+    assert not any(GRAPH[module] for module in ALONE), "each of these stands alone"
 
 
 def test_imports_never_go_in_a_circle():
@@ -106,19 +104,17 @@ def test_imports_never_go_in_a_circle():
     assert order.index("contractions") < order.index("storage") < order.index("fit")
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_names_with_an_underscore_stay_in_their_package(module):
-    for name in imports(ast.walk(ast.parse(MODULES[module].read_text()))):
-        home, _, private = name.partition("._")
-        is_free = not private or not name.startswith("boolcp.") or module == home or module.startswith(f"{home}.")
-        assert is_free, f"{module} imports {name}, which belongs to {home}: name it without an underscore"
+def test_names_with_an_underscore_stay_in_their_package():
+    for module, tree in TREES.items():
+        for name in imports(ast.walk(tree)):
+            home, _, private = name.partition("._")
+            is_free = not private or not name.startswith("boolcp.") or module == home or module.startswith(f"{home}.")
+            assert is_free, f"{module} imports {name}, which belongs to {home}: name it without an underscore"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_extras_are_imported_where_they_are_used(module):
-    tree = ast.parse(MODULES[module].read_text())
-    found = {name.split(".")[0] for name in imports(at_import(tree))} & EXTRAS
-    assert not found, f"{module} imports {found} when it is imported: do it inside the function that needs it"
+def test_extras_are_imported_where_they_are_used():
+    found = {m: {name.split(".")[0] for name in imports(at_import(tree))} & EXTRAS for m, tree in TREES.items()}
+    assert not any(found.values()), f"import these inside the function that needs them: {found}"
 
 
 def test_importing_the_package_imports_nothing_heavy():
@@ -181,10 +177,10 @@ def peeks(tree):
                 yield f"a private part, {ast.unparse(node)}"
 
 
-@pytest.mark.parametrize("module", [name for name in MODULES if name != "boolcp" and room(name) != "storage"])
-def test_nobody_asks_what_kind_a_storage_is(module):
-    found = list(peeks(ast.parse(MODULES[module].read_text())))
-    assert module == FILES_OF_STATES or not found, f"{module} looks into a storage: {found}"
+def test_nobody_asks_what_kind_a_storage_is():
+    others = [name for name in TREES if name not in ("boolcp", FILES_OF_STATES) and room(name) != "storage"]
+    found = {name: peeks_of for name in others if (peeks_of := list(peeks(TREES[name])))}
+    assert not found, "these look into a storage"
 
 
 @pytest.mark.parametrize(
