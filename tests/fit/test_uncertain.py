@@ -103,6 +103,37 @@ def test_candidates_tell_their_gain_and_never_fall(shape, rng):
         assert weight == pytest.approx(np.vdot(X, M) / np.vdot(M, M)) and weight > 0
 
 
+def test_crossings_take_the_atoms_that_each_parent_lacks():
+    X, truth = noisy(n_atoms=4, sigma=0.1, boolean_modes=[0])
+    data, others = DenseTensor(X), make_boolean_cp((20, 20, 20), 2, boolean_modes=[0], random_state=1)[2]
+
+    def with_junk(k):
+        atoms = tuple(others.atoms[k // 2] if j == k else atom for j, atom in enumerate(truth.atoms))
+        return to_columns(replace(truth, atoms=atoms))
+
+    W, V = with_junk(0), with_junk(3)
+    found = uncertain.best_of_both(data, W, V).to_decomposition()
+    assert {atom.z.tobytes() for atom in found.atoms} == {atom.z.tobytes() for atom in truth.atoms}
+    assert data.residual(found).squared_norm == pytest.approx(X.size * 0.01, rel=0.1)
+    assert uncertain.best_of_both(data, W, W).n_atoms == 4
+
+
+@pytest.mark.parametrize(("modes", "n_asked"), [((0,), uncertain.N_CROSSED), ((0, 1, 2), 0)])
+def test_random_starts_are_crossed_if_one_mode_is_boolean(modes, n_asked):
+    X, truth = noisy(sigma=6.0, boolean_modes=[0])
+    data, asked = DenseTensor(X), []
+
+    def from_the_truth(W):
+        asked.append(W)
+        return to_columns(truth)
+
+    begun = uncertain.LastSearch(polish(data, to_columns(noisy(seed=5, boolean_modes=[0])[1])))
+    *_, found = uncertain.last_search(data, begun, modes, lambda W: W, from_the_truth, max_iter=20)
+    assert len(asked) == n_asked
+    if asked:
+        assert found.best.loss <= polish(data, to_columns(truth)).loss * (1 + 1e-9)
+
+
 def test_starts_of_candidates(rng):
     z = np.array([1.0, 0, 0, 1])
     np.testing.assert_array_equal(flipped(z, np.array([1, 3])), [[1, 1, 1], [0, 1, 0], [0, 0, 0], [1, 1, 0]])

@@ -38,6 +38,8 @@ from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import augmented
 
 N_AUGMENTED = 3  # starts on an augmented core at most; not tuned
+RANDOM = Search(n_done=2)  # the starts that follow are random
+N_RANDOM = 2  # of them in each crossing; on seeds that benchmarks/bench_noise.py does not use
 N_RIDGE = 20  # largest number of sweeps with a ridge over the observed entries; not tuned
 RIDGE_SETTLED = 1e-4  # relative fall of the loss that ends them; not tuned
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
@@ -202,7 +204,8 @@ def last_stage(job: Job, state: State) -> Iterator[Step]:
     if state.here is None and "path" not in state.done and state.done["core"] is not None:
         ask_for_end(data, by_size(found.to_decomposition()), state.done["pursuit"])
     first, limit = LastSearch(found) if state.here is None else state.here, job.settings.max_iter
-    for here in last_search(data, first, job.modes, partial(augmented_search, job, state), max_iter=limit):
+    searches = partial(augmented_search, job, state), partial(random_search, job, state)
+    for here in last_search(data, first, job.modes, *searches, max_iter=limit):
         seen = progress("last", here.n_done, None, here.best.loss, data.squared_norm)
         yield here, None if here.is_over else seen
 
@@ -223,6 +226,17 @@ def augmented_search(job: Job, state: State, W: Columns) -> Columns:
     start, find = to_columns(pursuit.W), job.find_on(large)
     found = last(search(large, start, n_atoms, job.modes, find, job.rng, Search(), **limits), Search()).result
     return exchange_atoms(large, found, job.modes, max_iter=job.settings.max_iter) if job.data.n_passes else found
+
+
+def random_search(job: Job, state: State, W: Columns) -> Columns:
+    """Return the columns that random starts on a core augmented by contractions with ones lead to, W if none."""
+    small = state.done["core"]
+    if small is None:
+        return W
+    large = augmented(complete_tensor(job.data, 0, False), small, W.n_atoms, job.modes)
+    limits: dict[str, Any] = {"n_init": RANDOM.n_done + N_RANDOM, "max_iter": job.settings.max_iter}
+    starts = search(large, W, W.n_atoms, job.modes, job.find_on(large), job.rng, RANDOM, is_repaired=False, **limits)
+    return last(starts, RANDOM).result
 
 
 def ridge_stage(job: Job, state: State) -> Iterator[Step]:

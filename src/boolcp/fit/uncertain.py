@@ -38,6 +38,7 @@ N_FLIPS = 16  # of the least certain bits of each atom, one at a time
 FEW_KEPT = (8, 4, 4)  # starts that are followed after each round where they are few
 N_TRIES = 3  # lost atoms that are tried in each round of exchanges
 N_EXCHANGES = 3  # rounds of exchanges
+N_CROSSED = 4  # rounds of crossings with new starts, where all bits are along one mode
 MAX_FORMED = 2**24  # entries of a residual that is formed for many candidates
 
 Move = Callable[[Columns], Columns]
@@ -57,14 +58,16 @@ def last_search(
     here: LastSearch,
     modes: tuple[int, ...],
     search_augmented: Callable[[Columns], Columns],
+    search_randomly: Callable[[Columns], Columns],
     *,
     max_iter: int,
 ) -> Iterator[LastSearch]:
     """Yield the best columns after each of a few moves, as long as bits are uncertain.
 
     The bits are decided again; what `search_augmented` leads to is tried if an atom is weak; each atom is searched for
-    again; atoms that may be noise are exchanged. Columns that share their bits have the first move only, and data that
-    are read in passes the first two.
+    again; atoms that may be noise are exchanged. If all bits are along one mode, where solutions with nearly the same
+    loss are many, atoms are crossed with those of random starts. Columns that share their bits have the first move
+    only, and data that are read in passes the first two.
     """
     decide = partial(decide_again, data, modes=modes, max_iter=max_iter)
     moves: list[tuple[float, Move]] = [
@@ -73,6 +76,8 @@ def last_search(
         (np.inf, lambda W: decide(search_each_atom(data, W, max_iter=max_iter))),
         (NOISY, partial(exchange_atoms, data, modes=modes, max_iter=max_iter)),
     ]
+    if len(modes) == 1:
+        moves += N_CROSSED * [(NOISY, lambda W: cross(data, W, search_randomly(W), decide, max_iter=max_iter))]
     n_moves = 1 if here.best.is_tied else 2 if data.n_passes else len(moves)
     while here.n_done < n_moves and not here.is_over:
         W = by_size(here.best.to_decomposition())
@@ -217,6 +222,26 @@ def exchange_once(data: Storage, W: Columns, modes: tuple[int, ...], *, max_iter
         polished = polish(data, to_columns(candidate), max_iter=max_iter, tol=tolerance(data))
         W = polished if polished.loss < W.loss else W
     return W
+
+
+def cross(data: Storage, W: Columns, V: Columns, decide: Move, *, max_iter: int) -> Columns:
+    """Return what the atoms of V lead to, alone or with those of W, after each was searched for again."""
+    alone, both = (decide(polish(data, each, max_iter=max_iter)) for each in (V, best_of_both(data, W, V)))
+    return decide(search_each_atom(data, min(alone, both, key=lambda each: each.loss), max_iter=max_iter))
+
+
+def best_of_both(data: Storage, W: Columns, V: Columns) -> Columns:
+    """Return as many atoms of W and V as W has: of all with different bits, the one that gains least is left out."""
+    distinct = {(a.mode, a.z.tobytes()): a for U in (V, W) for a in U.to_decomposition().atoms}
+    atoms = tuple(distinct.values())
+    G, b = atom_system(data, atoms)
+    kept = np.arange(len(atoms))
+    while True:
+        inverse = np.linalg.pinv(G[np.ix_(kept, kept)], hermitian=True)
+        weights = inverse @ b[kept]
+        if len(kept) <= W.n_atoms:
+            return to_columns(BooleanCP(data.shape, tuple(atoms[k] for k in kept), weights))
+        kept = np.delete(kept, np.argmin(weights**2 / np.maximum(inverse.diagonal(), 1e-300)))
 
 
 def replaced(W: BooleanCP, k: int, atom: Atom, weight: float) -> BooleanCP:
