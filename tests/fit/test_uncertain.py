@@ -9,7 +9,7 @@ from samples import assert_identical, random_decomposition, tensor, with_gaps
 
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit import plan, uncertain
+from boolcp.fit import stages, uncertain
 from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, largest_fibers, prefixes, similar_triples
 from boolcp.fit.polish import best_bits, polish
 from boolcp.fit.uncertain import exchange_atoms, is_certain, mean_field, relax_fully, smallest_margin, soft_bits, soften
@@ -44,7 +44,7 @@ def without(monkeypatch):
 
     def fit_without(X, **options):
         with monkeypatch.context() as patch:
-            patch.setattr(plan, "last_stage", lambda job, state: iter(()))
+            patch.setattr(stages, "last_stage", lambda job, state: iter(()))
             return fit(X, **options)
 
     return fit_without
@@ -243,7 +243,7 @@ def test_lazy_data_take_a_few_passes_more(without):
         model = BMP(3, atom_rank=1, random_state=0)
         with pytest.MonkeyPatch.context() as patch:
             if run is not fit:
-                patch.setattr(plan, "last_stage", lambda job, state: iter(()))
+                patch.setattr(stages, "last_stage", lambda job, state: iter(()))
             model.fit(lazy)
         loss[name] = DenseTensor(X).residual(model.decomposition_).squared_norm
         loss[name, "passes"] = model.n_passes_
