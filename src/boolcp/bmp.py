@@ -71,13 +71,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Rank of the real part of each atom. "auto": 1 where that leaves nothing but noise. Otherwise atoms beside a
         background have rank one, and more where several of them share their bits; without a background, blocks of a
         rank that the noise level chooses compete with atoms of rank one, and are taken where their estimated risk is
-        lower (only with `refine`, and not for an array that stays out of memory). 1: z (x) u (x) w, the Boolean CP of
+        lower (only with `refine`). 1: z (x) u (x) w, the Boolean CP of
         the paper's Eq. (1). An integer L: z times a block of rank L. None: a dense block, Algorithm 2 to the letter.
     background : "auto", int or None
         Real structure of low rank beside the atoms, fitted in turn with them: ongoing activity, say, that no on/off
         atom describes. "auto" fits it where the atoms leave more than noise, with the singular values of the best
-        unfolding shrunk as the noise level asks for; an integer is its rank; None leaves it out. For data in memory
-        without weights; "auto" means None for others, for matrices, and with ``refine=False``.
+        unfolding shrunk as the noise level asks for; an integer is its rank; None leaves it out. Not for weights, nor
+        for missing entries of data that are read in passes: there "auto" means None, as for matrices and
+        ``refine=False``.
     loss : {"squared", "huber", "poisson", "bernoulli"}
         What is minimized. "huber" grows only linearly beyond 1.5 standard deviations of the noise (from the median
         absolute deviation of what a first fit leaves), for recordings with artifacts. "poisson" is for counts and
@@ -585,7 +586,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if not settings.is_squared:
             settings = replace(settings, background=None)
         if settings.background not in (None, AUTO) and not takes_background(data, settings):
-            raise ValueError('A background of a given rank needs data in memory, without weights: use "auto" or None.')
+            raise ValueError(
+                "A background of a given rank takes no weights. Data that are read in passes must be complete, and "
+                'max_memory must have room for its factors. Use "auto" or None.'
+            )
         return Job(data, modes, rng, settings)
 
     def _settings(self, shape: Sequence[int], dims: Sequence[str] | None) -> Settings:

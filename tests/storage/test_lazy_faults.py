@@ -1,11 +1,14 @@
-"""Data that change or cannot be read while a fit reads them in passes: noticed, and named."""
+"""Data that change or cannot be read while a fit reads them in passes: noticed, and named; and data that are sent."""
+
+import pickle
 
 import numpy as np
 import pytest
 
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.storage import slabs, sources
+from boolcp.storage import DenseTensor, slabs, sources
+from boolcp.storage.slabs import Parcel, Terms, aligned
 
 da = pytest.importorskip("dask.array")
 
@@ -78,3 +81,28 @@ def test_rows_of_a_file_that_cannot_be_read_are_named(tmp_path, monkeypatch):
     chunk.write_bytes(b"spoiled")
     with pytest.raises(OSError, match=r"X\[:, 20:40, :\] cannot be read"):
         BMP(2, random_state=0).fit(zarr.open_array(tmp_path / "X.zarr", mode="r"))
+
+
+def misaligned(X):
+    """Return a copy of X that begins at an odd byte, as arrays that were sent between processes may."""
+    raw = np.empty(X.nbytes + 16, dtype=np.uint8)
+    start = 1 - raw.ctypes.data % 2
+    copy = raw[start : start + X.nbytes].view(X.dtype).reshape(X.shape)
+    copy[...] = X
+    assert not copy.flags.aligned
+    return copy
+
+
+def test_where_an_array_begins_changes_no_digit(rng):
+    X = rng.standard_normal((24, 10, 30))
+    np.testing.assert_array_equal(DenseTensor(misaligned(X)).gram(0), DenseTensor(X).gram(0))
+    parts = aligned(Terms([misaligned(X), X]))
+    assert isinstance(parts, Terms) and all(part.flags.aligned for part in parts) and parts[1] is X
+
+
+def test_arrays_in_a_parcel_are_sent_within_it(rng):
+    X, beside = rng.standard_normal((24, 30)), []
+    sent = pickle.dumps(Parcel({"X": X}), protocol=5, buffer_callback=beside.append)
+    found = pickle.loads(sent).value["X"]
+    assert not beside and found.flags.aligned
+    np.testing.assert_array_equal(found, X)

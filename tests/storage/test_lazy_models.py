@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit import in_passes
+from boolcp.fit import background, in_passes
 from boolcp.fit.noise import is_noise
 from boolcp.storage import DenseTensor, compress, sources
 
@@ -81,7 +82,7 @@ def test_auto_takes_blocks_where_columns_leave_more_than_noise(rng):
 def test_auto_tries_no_blocks_that_do_not_fit_in_memory(rng, monkeypatch):
     X = planted(rng)
     monkeypatch.setattr(in_passes, "N_COPIES", 10**6)
-    model = BMP(2, random_state=0, max_memory="500MB").fit(da.from_array(X, chunks=(-1, 10, -1)))
+    model = BMP(2, random_state=0, background=None, max_memory="500MB").fit(da.from_array(X, chunks=(-1, 10, -1)))
     assert [atom.rank for atom in model.decomposition_.atoms] == [1, 1]
 
 
@@ -139,3 +140,61 @@ def test_models_are_resumed(options, tmp_path, rng):
         )
     resumed = BMP.resume(tmp_path / "fit.checkpoint", array).decomposition_
     np.testing.assert_array_equal(resumed.to_tensor(), expected.to_tensor())
+
+
+def with_background(shape, mode):
+    """Return a tensor of three atoms in noise beside structure of rank four along a mode."""
+    rng = np.random.default_rng(3)
+    others = [d for n, d in enumerate(shape) if n != mode]
+    low = rng.standard_normal((shape[mode], 4)) @ rng.standard_normal((4, int(np.prod(others)))) / 2
+    X = make_boolean_cp(shape, 3, noise=0.5, random_state=3).X
+    return X + np.moveaxis(low.reshape(shape[mode], *others), 0, mode)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mode", "background"),
+    [((20, 60, 24), 1, "auto"), ((40, 60, 30), 0, 4), ((4200, 10, 12), 0, "auto")],
+)
+def test_a_background_is_that_of_the_array_in_memory(shape, mode, background):
+    X = with_background(shape, mode)
+    model = BMP(3, background=background, random_state=0)
+    expected, there = model.fit(X).decomposition_, model.background_
+    chunks = tuple(d // 6 if d == max(shape) else -1 for d in shape)
+    found = model.set_params(max_memory="500MB").fit(da.from_array(X, chunks=chunks))
+    check_same(found.decomposition_, expected)
+    here = found.background_
+    assert there.mode == here.mode == mode and there.rank == here.rank == 4
+    np.testing.assert_allclose(here.to_tensor(), there.to_tensor(), atol=1e-7)
+    assert here.share == pytest.approx(there.share) and here.degrees_of_freedom == pytest.approx(
+        there.degrees_of_freedom
+    )
+    certificates = [[atom.certificate for atom in W.atoms] for W in (found.decomposition_, expected)]
+    np.testing.assert_allclose(*certificates, rtol=1e-4)
+    assert found.decomposition_.trust.sigma == pytest.approx(expected.trust.sigma)
+    assert 0 < found.n_passes_ <= (32 if max(shape) > 4096 else 20)
+
+
+def test_a_background_is_resumed_in_passes(tmp_path):
+    X, path = da.from_array(with_background((20, 60, 24), 1), chunks=(-1, 10, -1)), tmp_path / "fit.npz"
+    model = BMP(3, random_state=0, max_memory="500MB", certify=False)
+    whole = clone(model).fit(X)
+    clone(model).fit(X, checkpoint=path, callback=lambda progress: progress.stage == "background")
+    resumed = BMP.resume(path, X)
+    np.testing.assert_array_equal(resumed.background_.to_tensor(), whole.background_.to_tensor())
+    np.testing.assert_array_equal(resumed.decomposition_.to_tensor(), whole.decomposition_.to_tensor())
+
+
+def test_a_background_without_room_for_its_factors_is_not_fitted(monkeypatch):
+    X = da.from_array(with_background((20, 60, 24), 1), chunks=(-1, 10, -1))
+    monkeypatch.setattr(background, "N_COPIES", 10**6)
+    assert BMP(3, random_state=0, max_memory="500MB").fit(X).background_ is None
+    with pytest.raises(ValueError, match="room for its factors"):
+        BMP(3, background=4, random_state=0, max_memory="500MB").fit(X)
+
+
+def test_columns_that_converge_slowly_take_few_passes(rng):
+    X = planted(rng, noise=1.0)  # rank one leaves much of these blocks
+    model, expected = both(X, 4, atom_rank=1, certify=False)
+    assert model.n_passes_ <= 20
+    errors = [np.linalg.norm(W.to_tensor() - X) for W in (model.decomposition_, expected)]
+    assert errors[0] <= errors[1] * (1 + 1e-4)

@@ -58,6 +58,7 @@ def shapes(data, W):
         "n_observed_along": (data.n_observed_along(mode), (5,)),
         "n_passes": (data.n_passes, ()),
         "ask_ahead": (data.ask_ahead([factors, factors]), ()),
+        "ask_grams": (data.ask_grams([]), ()),
         "ask_residual_grams": (data.ask_residual_grams(W, {}), ()),
         "normal_equations": (np.ravel(data.normal_equations(factors, mode)[0]), (np.prod(H),)),
         "entries": (data.entries()[0], (data.n_observed, 3)),

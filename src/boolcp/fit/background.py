@@ -1,6 +1,7 @@
 """A background beside the atoms: low-rank structure of their residual, found in turn with them."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -8,10 +9,12 @@ from boolcp.fit.noise import MAX_SIDE, levels_of, shrink_values, spectral_dof
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.background import Background
 from boolcp.storage import DenseTensor, make_storage
+from boolcp.storage.lazy import LazyTensor
 from boolcp.storage.long import is_long, n_columns
 from boolcp.storage.protocol import Storage, Tensor
 
 # limits of the work, by reasoning; not tuned
+N_COPIES = 4  # of the factors of a background, where data are read in passes
 N_FILLS = 20  # rounds of filling in missing entries and shrinking
 N_TRIALS = 5  # of them, where unfoldings are compared
 FILLED = 1e-3  # relative change of the background that ends them
@@ -39,14 +42,32 @@ def find_background(
         that are filled in.
     """
     R = data.residual(W)
-    if data.is_complete:
-        found = [along(R, mode, kind, sigma) for mode in short_sides(R)]
-        risk, best = min(found, key=lambda option: option[0])
-        if best is None or (kind == "auto" and not risk < R.squared_norm):
-            return None
-    else:
-        best = fill_in(R.to_array(), np.asarray(data.mask), kind, sigma, before)
-    return None if best is None else best.with_share(data.to_array(), data.mask)
+    if not data.is_complete:
+        filled = fill_in(R.to_array(), np.asarray(data.mask), kind, sigma, before)
+        return None if filled is None else filled.with_share(data.to_array(), data.mask)
+    modes = short_sides(R)
+    data.ask_grams([mode for mode in modes if R.shape[mode] <= n_columns(R, mode)])
+    options = [shrunk_along(R, mode, kind, sigma) for mode in modes]
+    options = [each for each in options if not data.n_passes or low_rank_bytes(R, each.mode, each.rank) <= data.limit]
+    best = min(options, key=lambda each: each.risk, default=None)
+    if best is None or best.rank == 0 or (kind == "auto" and not best.risk < R.squared_norm):
+        return None
+    return with_share_beside(data, W, best.background(R), best.risk - 2 * sigma**2 * best.dof)
+
+
+def low_rank_bytes(R: Tensor, mode: int, rank: int) -> float:
+    """Return the memory of the factors of a background, with copies."""
+    return 8.0 * N_COPIES * rank * (R.shape[mode] + n_columns(R, mode))
+
+
+def with_share_beside(data: Storage, W: BooleanCP, background: Background, loss: float) -> Background:
+    """Return a background with its share of the variance, from |X - W - B|^2 and small inner products.
+
+    |X - B|^2 = |X - W - B|^2 + 2 <X - B, W> - |W|^2, and <X, W> comes from |X - W|^2.
+    """
+    Z = W.contract(background.mode, background.left).reshape(background.rank, -1) if W.n_atoms else 0.0
+    left = loss + data.squared_norm - data.residual(W).squared_norm - 2 * float(np.sum(Z * background.right.T))
+    return replace(background, share=1 - left / data.squared_norm)
 
 
 def short_sides(R: Tensor) -> list[int]:
@@ -56,11 +77,42 @@ def short_sides(R: Tensor) -> list[int]:
     return short or [min(sides)[1]]
 
 
+@dataclass(frozen=True)
+class Shrunk:
+    """What shrinkage keeps of the unfolding along one mode: its short singular vectors, by how much each shrinks."""
+
+    mode: int
+    vectors: np.ndarray
+    scale: np.ndarray
+    dof: float
+    risk: float
+
+    @property
+    def rank(self) -> int:
+        """Return the number of singular values that are kept."""
+        return len(self.scale)
+
+    def background(self, R: Tensor) -> Background:
+        """Return the background of which R is asked for the long singular vectors."""
+        mode, first = self.mode, self.vectors
+        if R.shape[mode] <= n_columns(R, mode):
+            left, right = first * self.scale, np.asarray(R.contract(mode, first), dtype=float).reshape(self.rank, -1).T
+        else:
+            others = R.shape[:mode] + R.shape[mode + 1 :]
+            left, right = np.asarray(R.project(mode, first.T.reshape(-1, *others)), dtype=float), first * self.scale
+        return Background(R.shape, mode, np.ascontiguousarray(left), np.ascontiguousarray(right), self.dof, 0.0)
+
+
 def along(R: Tensor, mode: int, kind: str | int, sigma: float) -> tuple[float, Background | None]:
     """Return the estimated risk and the background along one mode; None if nothing stands out of the noise."""
+    found = shrunk_along(R, mode, kind, sigma)
+    return found.risk, found.background(R) if found.rank else None
+
+
+def shrunk_along(R: Tensor, mode: int, kind: str | int, sigma: float) -> Shrunk:
+    """Return what shrinkage keeps of the unfolding along one mode, from its smaller Gram matrix alone."""
     d, c = R.shape[mode], n_columns(R, mode)
-    is_wide = d <= c
-    values, vectors = np.linalg.eigh(R.gram(mode) if is_wide else R.column_gram(mode))
+    values, vectors = np.linalg.eigh(R.gram(mode) if d <= c else R.column_gram(mode))
     s, vectors = np.sqrt(np.maximum(values[::-1], 0.0)), vectors[:, ::-1]
     long, short = max(d, c), min(d, c)
     if kind == "auto":
@@ -69,17 +121,8 @@ def along(R: Tensor, mode: int, kind: str | int, sigma: float) -> tuple[float, B
     else:
         rank = min(int(kind), int(np.sum(s > 0)))
         f, dof = np.where(np.arange(short) < rank, s, 0.0), float(rank * (d + c - rank))
-    if rank == 0:
-        return R.squared_norm, None
-    risk = R.squared_norm + float(np.sum((s - f) ** 2 - s**2)) + 2 * sigma**2 * dof
-    first, scale = np.ascontiguousarray(vectors[:, :rank]), f[:rank] / s[:rank]
-    if is_wide:
-        left, right = first * scale, np.asarray(R.contract(mode, first), dtype=float).reshape(rank, -1).T
-    else:
-        others = R.shape[:mode] + R.shape[mode + 1 :]
-        left, right = np.asarray(R.project(mode, first.T.reshape(-1, *others)), dtype=float), first * scale
-    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-    return risk, Background(R.shape, mode, left, right, dof, 0.0)
+    risk = R.squared_norm + (float(np.sum((s - f) ** 2 - s**2)) + 2 * sigma**2 * dof if rank else 0.0)
+    return Shrunk(mode, np.ascontiguousarray(vectors[:, :rank]), f[:rank] / s[:rank], dof, risk)
 
 
 def fill_in(
@@ -143,5 +186,7 @@ def without(data: Storage, background: Background | None) -> Storage:
     """Return the data without the background."""
     if background is None:
         return data
+    if data.n_passes:
+        return cast(LazyTensor, data).without(background)
     rest = data.to_array() - background.to_tensor().astype(data.dtype)
     return make_storage(np.ascontiguousarray(rest), None if data.is_complete else np.asarray(data.mask))

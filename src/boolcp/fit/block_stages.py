@@ -36,6 +36,7 @@ N_ROUNDS = 2  # of a background and atoms beside it; not tuned
 def noise_stage(job: Job, state: State) -> Iterator[Step]:
     """Yield the noise level if the refined atoms of rank one leave more than noise, and blocks are worth a trial."""
     W, data, sigma = base_atoms(job, state), searched(job, state), job.settings.sigma
+    data = job.data if W.is_block else data
     residual = data.residual(by_size(W))  # in this order its products are known
     left = in_passes.left_over(data, W) if data.is_compressed else residual.squared_norm
     if left <= NOISELESS * data.squared_norm:
@@ -44,7 +45,8 @@ def noise_stage(job: Job, state: State) -> Iterator[Step]:
     if not isinstance(job.settings.background, int) and is_rest():
         return
     if sigma is None:
-        sigma = noise_level(data) if data.is_complete else impute.noise_of_filled(data, impute.fill(data, W))
+        spectra = job.data if takes_background(job.data, job.settings) else data
+        sigma = noise_level(spectra) if data.is_complete else impute.noise_of_filled(data, impute.fill(data, W))
     yield float(sigma), None
 
 
@@ -152,13 +154,13 @@ def settle_stage(job: Job, state: State) -> Iterator[Step]:
 
 
 def takes_background(data: Storage, settings: Settings) -> bool:
-    """Return True if a background may be fitted: by squares on data in memory.
+    """Return True if a background may be fitted: by squares on data in memory, or on complete data read in passes.
 
     "auto" asks for refinement, and for more than two modes: a background of low rank would leave nothing of a matrix.
     """
     is_asked = settings.background is not None and (settings.refine or settings.background != "auto")
     is_asked &= settings.is_squared and (data.ndim > 2 or settings.background != "auto")
-    return is_asked and takes_blocks(data)
+    return is_asked and (takes_blocks(data) or in_passes.has_room_for_background(data, settings))
 
 
 def atoms_alone(settings: Settings) -> Settings:

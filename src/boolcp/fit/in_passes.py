@@ -12,6 +12,7 @@ import numpy as np
 
 from boolcp.fit.atom_search import make_atom, real_part
 from boolcp.fit.backfit import Backfit, BlockRule, in_order, noise_rule, terms_of
+from boolcp.fit.background import low_rank_bytes
 from boolcp.fit.blocks import assess
 from boolcp.fit.finish import fit_weights
 from boolcp.fit.job import EXTRA_RANK
@@ -39,6 +40,13 @@ def block_bytes(shape: tuple[int, ...], n_atoms: int) -> float:
 def has_room_for_blocks(data: Storage, settings: Settings) -> bool:
     """Return True if blocks may be tried on complete data that are read in passes: on their core, within the memory."""
     return data.is_complete and block_bytes(data.shape, settings.n_atoms) <= data.limit
+
+
+def has_room_for_background(data: Storage, settings: Settings) -> bool:
+    """Return True if a background may be fitted to complete data that are read in passes: its factors fit in memory."""
+    rank = 1 if settings.background == "auto" else int(settings.background or 0)
+    least = min(low_rank_bytes(data, mode, rank) for mode in range(data.ndim))
+    return data.n_passes > 0 and data.is_complete and not data.is_weighted and least <= data.limit
 
 
 def left_over(small: Storage, W: BooleanCP) -> float:

@@ -118,7 +118,9 @@ def reached(job: Job, state: State) -> Columns | None:
 
 
 def base_atoms(job: Job, state: State) -> BooleanCP:
-    """Return the atoms of the stages up to the last search."""
+    """Return the atoms of the stages up to the last search; those of the full data where they were found on a core."""
+    if state.done.get("full") is not None:
+        return state.done["full"][1]
     columns = reached(job, state) if "core" in state.done else None
     return state.done["pursuit"].W if columns is None else columns.to_decomposition()
 

@@ -60,11 +60,11 @@ def spectra(data: Storage) -> list[tuple[np.ndarray, int]]:
 
     Unfoldings with two long sides are skipped if there are others: their eigenvalues take long.
     """
-    sides = [(min(d, n_columns(data, mode)), mode) for mode, d in enumerate(data.shape)]
+    sides = sorted((min(d, n_columns(data, mode)), mode) for mode, d in enumerate(data.shape))
+    modes = [mode for at, (short, mode) in enumerate(sides) if at == 0 or not (short > MAX_SIDE or is_long(short))]
+    data.ask_grams([mode for mode in modes if data.shape[mode] <= n_columns(data, mode)])
     found: list[tuple[np.ndarray, int]] = []
-    for short, mode in sorted(sides):
-        if found and (short > MAX_SIDE or is_long(short)):
-            break
+    for mode in modes:
         d, c = data.shape[mode], n_columns(data, mode)
         gram = data.gram(mode) if d <= c else data.column_gram(mode)
         found.append((without_zeros(np.linalg.eigvalsh(gram)[::-1]), max(d, c)))

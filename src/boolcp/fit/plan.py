@@ -51,12 +51,13 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
         )
     if takes_background(data, settings):
         *base, _ = make_plan(data, atoms_alone(settings))
-        plain = (
-            Stage("beside", partial(beside_stage, refit=partial(refit, skipped=() if data.is_complete else THOROUGH))),
-            Stage("ranks", ranks_stage),
-            Stage("blocks", rival_stage),
+        other = partial(refit, skipped=() if data.is_complete else THOROUGH)
+        beside = Stage("noise", noise_stage), Stage("beside", partial(beside_stage, refit=other))
+        ranks: tuple[Stage, ...]
+        ranks = (
+            (Stage("ranks", ranks_stage), Stage("blocks", rival_stage)) if has_room_for_blocks(data, settings) else ()
         )
-        return *base, Stage("noise", noise_stage), *plain, Stage("simple", plain_stage), result
+        return *base, *beside, *ranks, Stage("simple", plain_stage), result
     core, full = Stage("core", stages.core_stage, improves=False), Stage("full", full_stage, improves=False)
     if not settings.refine:
         published = Stage("pursuit", stages.published_stage)
@@ -64,12 +65,11 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     if settings.atom_rank is None or data.ndim == 2:
         blocks = Stage("pursuit", stages.block_stage)
         return (core, blocks, full, result) if data.n_passes else (blocks, result)
-    takes_any = takes_blocks(data) or in_passes.has_room_for_blocks(data, settings)
-    is_auto, noise = settings.atom_rank == "auto" and takes_any, Stage("noise", noise_stage)
+    is_auto = settings.atom_rank == "auto" and has_room_for_blocks(data, settings)
+    noise = Stage("noise", noise_stage)
     pursuit = Stage("pursuit", stages.pursuit_stage)
     starts = Stage("start", stages.start_stage), Stage("search", stages.search_stage)
     if data.is_complete:
-        ranks: tuple[Stage, ...]
         ranks = noise, Stage("ranks", ranks_stage), Stage("blocks", competing_stage), Stage("simple", simple_stage)
         refined = core, pursuit, *starts, Stage("polish", stages.polish_stage), Stage("last", stages.last_stage)
         ranks = (*ranks, full) if data.n_passes else ranks
@@ -84,6 +84,11 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     if is_auto:
         plan += noise, Stage("filled", filled_stage), Stage("settle", settle_stage)
     return *plan, result
+
+
+def has_room_for_blocks(data: Storage, settings: Settings) -> bool:
+    """Return True if blocks may be tried, on the data or on their core."""
+    return takes_blocks(data) or in_passes.has_room_for_blocks(data, settings)
 
 
 def run(job: Job, plan: tuple[Stage, ...], state: State, watch: Watch) -> tuple[Pursuit, BooleanCP]:
@@ -141,10 +146,15 @@ def atoms_beside(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
     """Return the pursuit, and the atoms and background of the round with the lowest risk."""
     done, data = state.done, job.data
     pursuit = done.get("path") or done["pursuit"]
-    if "core" in done and "path" not in done and done["core"] is not None:
-        ask_for_end(data, by_size(base_atoms(job, state)), pursuit)  # a fit that was resumed rounds alike
-        pursuit = on_full_data(pursuit, data, job.atom_rank, is_certified=False)
     best = (done.get("simple") or best_round(job, done)).W
+    if done.get("full") is not None:
+        pursuit = done["full"][0]
+    elif "core" in done and "path" not in done and done["core"] is not None:
+        first = [] if best.is_block else [best.matrices]
+        data.ask_ahead(
+            [*first, by_size(base_atoms(job, state)).matrices, pursuit.W.matrices]
+        )  # resumed, it rounds alike
+        pursuit = on_full_data(pursuit, data, job.atom_rank, is_certified=False)
     rest = without(data, best.background)
     W = by_size(with_data(replace(best, data_gram=None), rest))
     if job.settings.certify:

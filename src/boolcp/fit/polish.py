@@ -24,6 +24,7 @@ ROUNDING = 1e-15  # a loss computed from inner products is known to this part of
 TIE = 1e-12  # relative rise of a loss that counts as rounding
 PLENTY = 100  # observed entries for each free parameter that make traps rare; by bench_completion.py
 PASS_GAIN = 0.05  # gain, in units of the noise variance for each free parameter, not worth a pass; not tuned
+SLOW = 5  # sweeps over columns of rank one after which they converge slowly; not tuned
 
 
 def polish(data: Storage, W: Columns, *, max_iter: int = 50, tol: float = TOL, variance: float = 0.0) -> Columns:
@@ -48,7 +49,7 @@ def polish_sweeps(
         if not np.isfinite(W.loss):  # too few observed entries to hold the factors
             yield Sweeps(W.with_matrices(W.matrices), here.n_done + 1, True)
             return
-        is_low = here.W.loss - W.loss <= tol * W.loss + ROUNDING * data.squared_norm + small_gain(data, W)
+        is_low = here.W.loss - W.loss <= tol * W.loss + ROUNDING * data.squared_norm + small_gain(data, W, here.n_done)
         here = Sweeps(W, here.n_done + 1, bool(is_low and not is_changed))
         yield here
 
@@ -100,10 +101,11 @@ def keep_rows(H: np.ndarray, P: np.ndarray, current: np.ndarray) -> np.ndarray:
     return current
 
 
-def small_gain(data: Storage, W: Columns) -> float:
+def small_gain(data: Storage, W: Columns, n_done: int) -> float:
     """Return the gain of a sweep that is not worth a pass where sweeps converge slowly; 0 in memory."""
     n_columns = len(W.owner)
-    if not (W.is_tied and data.n_passes) and not is_swept_in_a_pass(data, n_columns):
+    is_slow = W.is_tied or (data.is_complete and n_done >= SLOW)
+    if not (is_slow and data.n_passes) and not is_swept_in_a_pass(data, n_columns):
         return 0.0
     return PASS_GAIN * W.loss * n_columns * sum(data.shape) / data.n_observed
 

@@ -27,7 +27,7 @@ class ArrayStorage(Storage):
         order = np.argsort([-abs(stride) for stride in X.strides], kind="stable")
         # self._array has mode _order[i] at position i
         self._order = tuple(int(n) for n in (order if X.size >= BIG else range(X.ndim)))
-        self._array = np.ascontiguousarray(X.transpose(self._order))
+        self._array = np.require(X.transpose(self._order), requirements=["C", "A"])  # what was sent may not be aligned
         self._grams: dict[int, np.ndarray] = {}
 
     def to_array(self) -> np.ndarray:

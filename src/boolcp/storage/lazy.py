@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from boolcp.checks import check_largest
+from boolcp.contractions import khatri_rao
 from boolcp.memory import check_memory, read_memory
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.background import Background
 from boolcp.storage import slabs
 from boolcp.storage.dense import Contracted, DenseTensor, Difference
 from boolcp.storage.equations import Equations
@@ -97,9 +99,15 @@ class SlabTensor(Tensor):
 
     def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' (d_n, d_n), computed once."""
-        if mode not in self._grams:
-            self._grams[mode] = self._pass(self.direction(avoid=mode), slabs.ask_grams, ((mode,),))[0][0]
+        self.ask_grams([mode])
         return self._grams[mode]
+
+    def ask_grams(self, modes: Sequence[int]) -> None:
+        """Compute Gram matrices that are not known, all that can share a pass in one."""
+        while missing := [n for n in modes if n not in self._grams]:
+            cut = self.direction(avoid=missing[0])
+            missing = [n for n in missing if n != cut]
+            self._grams |= dict(zip(missing, self._pass(cut, slabs.ask_grams, (missing,))[0], strict=True))
 
     @property
     def known_grams(self) -> list[int]:
@@ -132,6 +140,7 @@ class SlabTensor(Tensor):
         # answers of slabs along a different mode are joined; those along `mode` are summed, each as large as the sum
         cuts = [cut for cut in (self.direction(avoid, mode), self.direction(avoid)) if self._fits(cut)]
         pending, cut = (pending, cuts[0]) if cuts and pending else ([], self.direction())
+        pending = [n for n in pending if n != cut]
         if mode == cut:
             sums, _ = self._pass(cut, slabs.ask_contract_cut, (mode, pending), (Z,))
             blocks, grams = sums[0], sums[1:]
@@ -171,10 +180,9 @@ class SlabTensor(Tensor):
 
         One pass answers for all modes, and the answers for the last factors are kept.
         """
+        self.ask_ahead([factors])
         products = self._known(factors)
-        if products is None:
-            self.ask_ahead([factors])
-            products = self._products[0][1]
+        assert products is not None
         return products[mode]
 
     def _known(self, factors: Factors) -> Factors | None:
@@ -211,6 +219,8 @@ class SlabTensor(Tensor):
 
 class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
     """A complete tensor that is read in slabs."""
+
+    _whole: "LazyTensor | None" = None  # with the background that this one lacks
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, Contracted]:
         """Return the factor A = decide(P, current) of one mode, and X contracted with it.
@@ -249,6 +259,7 @@ class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
         cut = self.direction(avoid=pending[0] if pending else None)
         if not self._fits(cut):
             pending, cut = [], self.direction()
+        pending = [n for n in pending if n != cut]
         blocks = {n: Q for n, Q in blocks.items() if n != cut}
         others = {n: None if n == cut else np.asarray(U, dtype=self.dtype) for n, U in bases.items()}
         along = (np.asarray(bases[cut], dtype=self.dtype),) if cut in bases else ()
@@ -262,6 +273,33 @@ class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
     def residual(self, W: BooleanCP) -> Difference:
         """Return the tensor X - W."""
         return Difference(self, W)
+
+    def ask_residual_grams(self, W: BooleanCP, weights: Mapping[int, np.ndarray]) -> None:
+        """Compute the Gram matrices of X from which those of residuals follow, those that can share a pass in one."""
+        self.ask_grams(list(weights))
+
+    def without(self, background: Background) -> "LazyTensor":
+        """Return the tensor X - B."""
+        norm2 = max((1 - background.share) * self.squared_norm, 0.0)
+        facts = replace(self.facts, squared_norm=norm2, grams={}, sketches={})
+        rest = LazyTensor(self.source, facts, self.limit, replace(self.view, background=background))
+        rest._whole = self
+        return rest
+
+    def ask_ahead(self, groups: Sequence[Factors]) -> None:
+        """Compute the MTTKRP of all modes for several groups of factors in one pass, before it is asked for.
+
+        Without a background it is that of the whole tensor, which remembers it, less that of the background.
+        """
+        if self._whole is None:
+            super().ask_ahead(groups)
+        elif any(self._known(factors) is None for factors in groups):
+            self._whole.ask_ahead(groups)
+            B = cast(Background, self.view.background)
+            self._products = [
+                (A, [P - Q for P, Q in zip(known, products_of(B, A), strict=True)])
+                for A, known in self._whole._products
+            ]
 
 
 class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
@@ -413,6 +451,16 @@ class DerivedTensor(SlabTensor):
     def squared_norm(self) -> float:
         """|X|^2, computed once."""
         return float(self._pass(self.direction(), slabs.ask_norm)[0][0])
+
+
+def products_of(background: Background, factors: Factors) -> list[np.ndarray]:
+    """Return the MTTKRP of a background for all modes."""
+    mode = background.mode
+    others = [A for n, A in enumerate(factors) if n != mode]
+    T = background.right @ (background.left.T @ factors[mode])
+    rest = Contracted(T.T.reshape(-1, *map(len, others)), mode)
+    own = background.left @ (background.right.T @ khatri_rao(others))
+    return [own if n == mode else rest.mttkrp(factors, n) for n in range(len(factors))]
 
 
 # the door

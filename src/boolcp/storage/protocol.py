@@ -34,6 +34,7 @@ reduced(mode, U)                  the storage of X contracted with the columns o
 describe()                        what identifies the data in a checkpoint, ready for JSON
 limit                             bytes of memory that a fit may use if the data is not in memory, otherwise 0
 n_passes, ask_ahead(groups)       passes made over data on disk (0 in memory), and one that serves several questions
+ask_grams(modes)                  the same for Gram matrices of several modes
 ask_residual_grams(W, weights)    the same for the Gram matrices of residuals along several modes
 is_compressed, core               X = core x_n U_n; X itself if it is not compressed
 is_weighted                       whether entries count differently in the loss
@@ -197,6 +198,10 @@ class Storage(Tensor, Protocol):
 
     def ask_ahead(self, groups: Sequence[Factors]) -> None:
         """Announce groups of factors whose MTTKRP will be asked: complete data serves all of them in one pass."""
+        return None
+
+    def ask_grams(self, modes: Sequence[int]) -> None:
+        """Announce Gram matrices that will be asked: one pass may serve several modes."""
         return None
 
     def ask_residual_grams(self, W: BooleanCP, weights: Mapping[int, np.ndarray]) -> None:

@@ -4,6 +4,7 @@ A question takes the storage of a slab, its rows of arrays along the cut, and co
 be summed over the slabs, and rows to be joined.
 """
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -15,6 +16,7 @@ import numpy as np
 from boolcp.checks import RANGES
 from boolcp.extras import load_extra
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.background import Background
 from boolcp.storage.dense import DenseTensor
 from boolcp.storage.observed import MaskedTensor
 from boolcp.storage.protocol import Decide, Factors, Storage
@@ -34,17 +36,21 @@ class View:
 
     `kind` is "complete" (as it is read) or, for arrays with NaN, "observed" (NaN is missing), "zeros" (NaN is zero),
     "mask" (ones at the observed entries), "residual" (X - W there), "restricted" (W there) or "imputed" (W everywhere
-    and scale (X - W) at the observed entries). The entries are multiplied by `scale`, and contracted with each
-    (mode, U) of `bases`.
+    and scale (X - W) at the observed entries). A `background` is subtracted first. The entries are multiplied by
+    `scale`, and contracted with each (mode, U) of `bases`.
     """
 
     kind: str = "complete"
     scale: float = 1.0
     W: BooleanCP | None = None
     bases: tuple[tuple[int, np.ndarray], ...] = ()
+    background: Background | None = None
 
     def open(self, block: np.ndarray, mode: int, rows: slice) -> Storage:
         """Return the storage of a slab with the given rows along `mode`."""
+        if self.background is not None:
+            part = self.background.part([rows if n == mode else slice(None) for n in range(block.ndim)])
+            block = block - part.to_tensor().astype(block.dtype, copy=False)
         data: Storage = self._open(block, mode, rows)
         if self.scale != 1.0 and self.kind != "imputed":
             data = DenseTensor(data.to_array() * data.dtype.type(self.scale))
@@ -85,6 +91,31 @@ def part_of(W: BooleanCP, slices: tuple[slice, ...]) -> BooleanCP:
     return BooleanCP(tuple(shape), tuple(atoms), W.weights, undetermined=empty or None)
 
 
+@dataclass(frozen=True)
+class Parcel:
+    """A value whose arrays arrive aligned in a different process, where products then round in the same way.
+
+    distributed places arrays at any byte, and numpy multiplies those that are not aligned without BLAS.
+    """
+
+    value: Any
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        packed = load_extra("cloudpickle", "dask").dumps(self.value, protocol=4)  # arrays within, not beside
+        return _unpack, (packed,)
+
+
+def _unpack(packed: bytes) -> Parcel:
+    return Parcel(pickle.loads(packed))
+
+
+def aligned(part: Any) -> Any:
+    """Return an array, or a list of them, that is aligned; other values as they are."""
+    if isinstance(part, list):
+        return type(part)(aligned(each) for each in part)
+    return np.require(part, requirements="A") if isinstance(part, np.ndarray) else part
+
+
 def run_pass(
     source: Source,
     mode: int,
@@ -102,7 +133,7 @@ def run_pass(
     dask, da = load_extra("dask", "dask"), load_extra("dask.array", "dask")
     X, stops = source.stretches(mode)
     form = source.shape, source.dtype
-    shared = (view, question, tuple(constants), tuple(map(np.ascontiguousarray, along)), [0, *stops], form)
+    shared = Parcel((view, question, tuple(constants), tuple(map(np.ascontiguousarray, along)), [0, *stops], form))
     shared = dask.delayed(shared, name=f"constants-{uuid4().hex}", traverse=False)
     nothing = np.empty((0,) * X.ndim, dtype=object)
     answers = X.map_blocks(_ask, mode, shared, dtype=object, chunks=(1,) * X.ndim, meta=nothing)
@@ -116,15 +147,15 @@ def run_pass(
             raise
     *joined, checks = [np.concatenate(pieces) for pieces in rows]
     source.compare(mode, checks)
-    return sums, joined
+    return tuple(map(aligned, sums)), joined
 
 
 def _ask(block: Any, mode: int, shared: Any, block_id: tuple[int, ...]) -> Answer:
     """Return the answer of a slab, or of a Stretch of them, which this task reads itself, so that nothing is sent."""
-    *_, bounds, form = shared
+    *_, bounds, form = shared.value
     start, stop = bounds[block_id[mode]], bounds[block_id[mode] + 1]
     slabs = block.slabs() if isinstance(block, Stretch) else [as_said(block, mode, stop - start, *form)]
-    return reduce(_add, _answers(slabs, mode, start, shared))
+    return reduce(_add, _answers(slabs, mode, start, shared.value))
 
 
 def _answers(slabs: Iterable[np.ndarray], mode: int, start: int, shared: Any) -> Iterator[Answer]:

@@ -14,6 +14,7 @@ from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels, read_labels
 from boolcp.storage import stays_out
+from boolcp.storage.slabs import Parcel, aligned
 from boolcp.storage.sources import Source
 
 
@@ -103,13 +104,13 @@ def run_all(
             client.submit(_fit_parts, function, *(sent.get(id(part), part) for part in task), pure=False)
             for task in tasks
         ]
-        calls = (future.result() for future in futures)
+        calls = (future.result().value for future in futures)
     return list(tqdm(calls, total=len(tasks), desc=what, disable=None if verbose else True))
 
 
-def _fit_parts(function: Callable[..., Any], *task: Any) -> Any:
+def _fit_parts(function: Callable[..., Any], *task: Any) -> Parcel:
     """Return function(*task) on a worker: parts that were sent before arrive as they are."""
-    return _fit_part(function, task)
+    return Parcel(_fit_part(function, tuple(map(aligned, task))))
 
 
 def active_client() -> Any:
@@ -177,7 +178,9 @@ def hold_out_lazily(
     path = clone(model).set_params(random_state=rng).fit_path(X, mask=train if mask is None else train & mask)
     known = da.ones(X.shape, chunks=X.chunks, dtype=bool) if mask is None else mask
     nothing = np.empty((0,) * X.ndim, dtype=object)
-    sums = da.map_blocks(sum_squares, X, train, known, path=path, dtype=object, chunks=(1,) * X.ndim, meta=nothing)
+    sums = da.map_blocks(
+        sum_squares, X, train, known, path=Parcel(path), dtype=object, chunks=(1,) * X.ndim, meta=nothing
+    )
     total = da.reduction(
         sums, _same, _total, combine=_total, split_every=4, dtype=object, meta=nothing, concatenate=False
     )
@@ -195,16 +198,14 @@ def draw_kept(seed: int, share: float, block_info: Any) -> np.ndarray:
     return rng.random(place["chunk-shape"], dtype=np.float32) >= share
 
 
-def sum_squares(
-    X: np.ndarray, train: np.ndarray, known: np.ndarray, path: Sequence[BooleanCP], block_info: Any
-) -> np.ndarray:
+def sum_squares(X: np.ndarray, train: np.ndarray, known: np.ndarray, path: Parcel, block_info: Any) -> np.ndarray:
     """Return the number of entries of a chunk that are held out, and the sum of squared errors of each estimate."""
     test = known & ~train
     values: np.ndarray = np.ma.filled(np.ma.asarray(X, dtype=float), np.nan)
     indices = np.argwhere(test & np.isfinite(values))
     truth = values[tuple(indices.T)]
     indices = indices + [start for start, _ in block_info[0]["array-location"]]
-    squares = [np.sum((truth - np.nan_to_num(W.at(indices))) ** 2) for W in path]
+    squares = [np.sum((truth - np.nan_to_num(W.at(indices))) ** 2) for W in path.value]
     found = np.empty((1,) * X.ndim, dtype=object)
     found.flat[0] = np.array([len(truth), *squares], dtype=float)
     return found
