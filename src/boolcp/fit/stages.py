@@ -120,10 +120,8 @@ def extended(job: Job, state: State, n_atoms: int) -> BooleanCP:
 
 def search_stage(job: Job, state: State) -> Iterator[Step]:
     """Relax, round and polish from several starts on the small tensor."""
-    small, start = small_of(job, state), state.done["start"]
-    if start is None:
-        return
-    yield from search_from(to_columns(start), small, job, state)
+    start = state.done["start"]
+    return iter(()) if start is None else search_from(to_columns(start), small_of(job, state), job, state)
 
 
 def search_from(W: Columns, small: Storage, job: Job, state: State) -> Iterator[Step]:
@@ -143,8 +141,8 @@ def imputed_stage(job: Job, state: State) -> Iterator[Step]:
 
 def again_stage(job: Job, state: State) -> Iterator[Step]:
     """Search again on the tensor with gaps that are filled in, from the best start and others."""
-    if state.done["imputed"] is not None:
-        yield from search_from(state.done["search"].result, state.done["imputed"], job, state)
+    small = state.done["imputed"]
+    return iter(()) if small is None else search_from(state.done["search"].result, small, job, state)
 
 
 def polish_stage(job: Job, state: State) -> Iterator[Step]:

@@ -223,7 +223,7 @@ class BooleanCP:
     @cached_property
     def column_weights(self) -> np.ndarray:
         """The weight of each column of `matrices`, that of its atom, (R,)."""
-        return np.repeat(self.weights, sums.ranks(self.atoms))
+        return np.repeat(self.weights, [atom.rank or 0 for atom in self.atoms])
 
     @cached_property
     def groups(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:

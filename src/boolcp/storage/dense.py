@@ -21,6 +21,8 @@ class ArrayStorage(Storage):
     no digit of a fit.
     """
 
+    _products: Sequence[tuple[Factors, list[np.ndarray]]] = ()  # (factors, MTTKRP of each mode) of the last questions
+
     def __init__(self, X: np.ndarray) -> None:
         self.shape = X.shape
         self.dtype = X.dtype
@@ -89,7 +91,10 @@ class ArrayStorage(Storage):
             return contractions.project(self._array, self._order.index(mode), blocks)
 
     def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
-        """Return X_n times the Khatri-Rao product of the other factors, (d_n, K)."""
+        """Return X_n times the Khatri-Rao product of the other factors, (d_n, K), which may be known already."""
+        for known, products in self._products:
+            if all(map(np.array_equal, known, factors)):
+                return products[mode]
         with enough_threads(self._array):
             return contractions.mttkrp(self._array, [factors[n] for n in self._order], self._order.index(mode))
 
@@ -106,25 +111,9 @@ class ArrayStorage(Storage):
 class DenseTensor(ArrayStorage, CompleteStorage):
     """A complete array in any memory order."""
 
-    _products: Sequence[tuple[Factors, list[np.ndarray]]] = ()  # (factors, MTTKRP of each mode) of the last questions
-
-    def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
-        """Return X_n times the Khatri-Rao product of the other factors, (d_n, K), which may be known already."""
-        for known, products in self._products:
-            if all(map(np.array_equal, known, factors)):
-                return products[mode]
-        return super().mttkrp(factors, mode)
-
-    def _known(self, factors: Factors) -> list[np.ndarray] | None:
-        """Return the MTTKRP of all modes if it was asked for."""
-        for known, products in self._products:
-            if all(map(np.array_equal, known, factors)):
-                return products
-        return None
-
     def ask_ahead(self, groups: Sequence[Factors]) -> None:
         """Compute the MTTKRP of all modes for several groups of factors at once, and keep it until others are asked."""
-        if all(self._known(factors) is not None for factors in groups):
+        if all(any(all(map(np.array_equal, known, factors)) for known, _ in self._products) for factors in groups):
             return
         ends = np.cumsum([factors[0].shape[1] for factors in groups])[:-1]
         joint = [np.hstack(columns) for columns in zip(*groups, strict=True)]
@@ -138,8 +127,8 @@ class DenseTensor(ArrayStorage, CompleteStorage):
         """Return the MTTKRP of all modes: X is read for the longest only, unless X contracted along it is large."""
         longest = int(np.argmax(self.shape))
         if 4 * factors[longest].shape[1] > self.shape[longest]:
-            return [super(DenseTensor, self).mttkrp(factors, n) for n in range(self.ndim)]
-        rest, P = Contracted(self.contract(longest, factors[longest]), longest), super().mttkrp(factors, longest)
+            return [self.mttkrp(factors, n) for n in range(self.ndim)]
+        rest, P = Contracted(self.contract(longest, factors[longest]), longest), self.mttkrp(factors, longest)
         return [P if n == longest else rest.mttkrp(factors, n) for n in range(self.ndim)]
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, "Contracted"]:
