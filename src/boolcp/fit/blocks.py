@@ -123,9 +123,7 @@ def accept(pursuit: Pursuit, found: tuple[Assessed | None, tuple[RunState, ...]]
 def assess(data: Storage, rule: BlockRule, terms: Sequence[Term]) -> Assessed:
     """Return the estimated risk of a run's terms on the full data (the loss, unless "auto"), their loss, and W."""
     W = finish(data, rule.expand(terms))
-    G = W.inner_products() if W.data_gram is None else W.data_gram
-    inner = np.asarray(W.data_inner)
-    error2 = max(float(data.squared_norm - 2 * W.weights @ inner + W.weights @ G @ W.weights), 0.0)
+    error2 = W.squared_error
     return error2 + 2 * rule.sigma**2 * rule.base_dof + rule.penalty(terms), error2, W
 
 

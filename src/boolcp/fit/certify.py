@@ -46,7 +46,7 @@ def certify(data: Storage, W: BooleanCP, weights: np.ndarray, *, effort: str = "
     judges the atom itself by its own decrease <R_k, M_k>^2 / |z|^2, over the bounds of `long_bounds`.
     """
     ratios = np.full(W.n_atoms, np.nan)
-    groups = {mode: np.flatnonzero(W.boolean_mode == mode) for mode in sorted(set(W.boolean_mode.tolist()))}
+    groups = W.members
     if not W.is_block:
         quick = [mode for mode in groups if has_quick_gram(data, W, mode, effort)]
         data.ask_residual_grams(W, {mode: weights[groups[mode]] for mode in quick})
@@ -145,8 +145,7 @@ def flip_terms(data: Storage, W: BooleanCP) -> tuple[list[np.ndarray], list[np.n
     """Return for each atom <R_i, c V> and |c V|^2 over the observed entries of each slice i, with R = X - W."""
     g, h = [np.zeros(0)] * W.n_atoms, [np.zeros(0)] * W.n_atoms
     terms = _terms_of_blocks if W.is_block or has_many_columns(data, W.atoms) else _terms_of_columns
-    for mode in sorted(set(W.boolean_mode.tolist())):
-        members = np.flatnonzero(W.boolean_mode == mode)
+    for mode, members in W.members.items():
         products, squares = terms(data, W, mode, members)
         for place, k in enumerate(members):
             g[k], h[k] = products[:, place], squares[:, place]

@@ -21,7 +21,7 @@ from boolcp.fit.polish import polish
 from boolcp.fit.pursuit import NormalEquations, atom_products
 from boolcp.fit.state import Pursuit, Settings, record
 from boolcp.memory import check_memory, float_bytes, read_memory
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.storage import TuckerTensor
 from boolcp.storage.lazy import SMALL, check_fit, look_at, make_source
@@ -89,7 +89,7 @@ def rebuilt(data: Storage, pursuit: Pursuit, settings: Settings, rng: np.random.
             break
         new = make_atom(atom.mode, atom.z, V)
         inner, size = atom_products(data, W.atoms, new)
-        longer = system.extend(inner, size, float(np.vdot(B, dense_part(new))))
+        longer = system.extend(inner, size, float(np.vdot(B, new.dense_block())))
         if longer is None:
             break
         system, weights = longer, longer.solve()
@@ -103,17 +103,11 @@ def rebuilt(data: Storage, pursuit: Pursuit, settings: Settings, rng: np.random.
 def bits_contracted(data: Storage, W: BooleanCP) -> list[np.ndarray]:
     """Return X x_n z for each atom of W, one pass for each mode."""
     found: list[Any] = [None] * W.n_atoms
-    for mode in sorted(set(W.boolean_mode.tolist())):
-        members = np.flatnonzero(W.boolean_mode == mode)
+    for mode, members in W.members.items():
         Z = np.stack([W.atoms[k].z for k in members], axis=1).astype(float)
         for k, block in zip(members, np.asarray(data.contract(mode, Z), dtype=float), strict=True):
             found[k] = block
     return found
-
-
-def dense_part(atom: Atom) -> np.ndarray:
-    """Return the real part of an atom as an array; that of a matrix is a vector."""
-    return np.asarray(atom.dense_block())
 
 
 def refitted(data: Storage, W: BooleanCP, settings: Settings, sigma: float | None, tol: float) -> BooleanCP:
@@ -130,9 +124,7 @@ def refitted(data: Storage, W: BooleanCP, settings: Settings, sigma: float | Non
 
 def ended_with(pursuit: Pursuit, W: BooleanCP, norm2: float) -> Pursuit:
     """Return the pursuit whose last estimate is W; the earlier ones are those of the compressed tensor."""
-    gram = W.inner_products() if W.data_gram is None else W.data_gram
-    error2 = max(float(norm2 - 2 * W.weights @ np.asarray(W.data_inner) + W.weights @ gram @ W.weights), 0.0)
-    newest = record(W.atoms[-1], error2, norm2, pursuit.history[-1].seconds)
+    newest = record(W.atoms[-1], W.squared_error, norm2, pursuit.history[-1].seconds)
     return replace(pursuit, path=(*pursuit.path[:-1], W), history=(*pursuit.history[:-1], newest), memory=None)
 
 

@@ -215,8 +215,7 @@ def judge_bits(problem: Problem, W: BooleanCP) -> Trust:
 def flip_rises(problem: Problem, W: BooleanCP) -> tuple[np.ndarray, ...]:
     """Return for each atom the rise of the deviance when a bit is flipped, (d_n,)."""
     columns, rises = to_columns(W), [np.zeros(0)] * W.n_atoms
-    for mode in sorted(set(W.boolean_mode.tolist())):
-        own = np.flatnonzero(W.boolean_mode == mode)
+    for mode, own in W.members.items():
         found = 2 * Step(problem, columns.matrices, mode).rises(own)
         for place, k in enumerate(own):
             rises[k] = found[:, place]

@@ -74,6 +74,11 @@ class Atom:
         return None if self.factors is None else self.factors[0].shape[1]
 
     @property
+    def real_shape(self) -> tuple[int, ...]:
+        """Return the sizes of the real modes."""
+        return np.shape(self.block) if self.factors is None else tuple(len(A) for A in self.factors)
+
+    @property
     def n_ones(self) -> int:
         """Return the number of entries where the atom is on."""
         return int(self.z.sum())
@@ -87,7 +92,7 @@ class Atom:
         """
         if self.factors is None:
             return int(self.dense_block().size)
-        sizes, rank = [len(A) for A in self.factors], self.factors[0].shape[1]
+        sizes, rank = self.real_shape, self.factors[0].shape[1]
         mixing = rank * (rank - 1) if len(sizes) == 2 else 0  # AB' = (AT)(T^-1 B')
         return rank * (sum(sizes) - len(sizes) + 1) - mixing
 
@@ -120,8 +125,7 @@ class Atom:
         """
         if self.factors is None:
             return np.asarray(self.block)
-        shape = [len(A) for A in self.factors]
-        return contractions.khatri_rao(self.factors).sum(axis=1).reshape(shape)
+        return contractions.khatri_rao(self.factors).sum(axis=1).reshape(self.real_shape)
 
     def __repr__(self) -> str:
         kind = "block" if self.rank is None else f"rank {self.rank}"

@@ -131,6 +131,12 @@ class BooleanCP:
         return np.array([atom.mode for atom in self.atoms], dtype=int)
 
     @property
+    def members(self) -> dict[int, np.ndarray]:
+        """Return which atoms are Boolean along each mode, in order, for the modes that have some."""
+        mode = self.boolean_mode
+        return {n: np.flatnonzero(mode == n) for n in sorted(set(mode.tolist()))}
+
+    @property
     def n_parameters(self) -> int:
         """Return the number of free real numbers of all atoms, the weights included and the bits not."""
         return sum(atom.n_parameters for atom in self.atoms)
@@ -229,8 +235,7 @@ class BooleanCP:
     def groups(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         """Atoms by Boolean mode, {n: (Z, blocks)}: bits Z (d_n, K_n) and weighted real parts (K_n, other modes)."""
         groups = {}
-        for n in sorted(set(self.boolean_mode.tolist())):
-            members = np.flatnonzero(self.boolean_mode == n)
+        for n, members in self.members.items():
             Z = np.stack([self.atoms[k].z for k in members], axis=1).astype(float)
             groups[n] = Z, np.stack([self.weights[k] * self.atoms[k].dense_block() for k in members])
         return groups
@@ -364,6 +369,12 @@ class BooleanCP:
 
     # what it explains of the data
 
+    @property
+    def squared_error(self) -> float:
+        """Return |X - W|^2 over the observed entries, from inner products."""
+        norm2, b = self._fitted_to()
+        return max(float(norm2 - 2 * self.weights @ b + self.weights @ self.observed_gram() @ self.weights), 0.0)
+
     def observed_gram(self) -> np.ndarray:
         """Return <M_k, M_l> over the observed entries of the data, (K, K).
 
@@ -391,9 +402,8 @@ class BooleanCP:
         """
         if self.deviance is not None:
             return self.deviance.explained
-        norm2, b = self._fitted_to()
-        loss = norm2 - 2 * self.weights @ b + self.weights @ self.observed_gram() @ self.weights
-        return float(1 - max(loss, 0.0) / norm2) if norm2 else 1.0
+        norm2, _ = self._fitted_to()
+        return float(1 - self.squared_error / norm2) if norm2 else 1.0
 
     def explained_alone(self) -> np.ndarray:
         """Return for each atom the share of |X|^2 that it would explain alone, (K,).

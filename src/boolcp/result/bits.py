@@ -22,6 +22,7 @@ References
 .. [1] M. Gavish, D. L. Donoho, "Optimal shrinkage of singular values", IEEE Trans. Inf. Theory 63 (2017).
 """
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,24 +36,14 @@ ROUNDING = 1e-12  # share of |V|^2 that counts as none, of an observed slice or 
 
 def real_dims(atom: "Atom") -> int:
     """Return the number p of dimensions in which the real part of an atom is free to move."""
-    sizes = real_sizes(atom)
-    n_entries = int(np.prod(sizes, dtype=np.int64))
-    if atom.rank is None or len(sizes) == 1:
-        return n_entries
-    gauge = atom.rank if len(sizes) == 2 else len(sizes) - 1  # what columns can exchange without a change of V
-    return min(n_entries, atom.rank * (sum(sizes) - gauge))
-
-
-def real_sizes(atom: "Atom") -> tuple[int, ...]:
-    """Return the sizes of the real modes of an atom."""
-    return atom.dense_block().shape if atom.factors is None else tuple(len(A) for A in atom.factors)
+    return min(math.prod(atom.real_shape), atom.n_parameters)
 
 
 def bend(atom: "Atom") -> float:
     """Return the number of products of a move of V along one mode with one along a different mode; 0 for a block."""
     if atom.rank is None:
         return 0.0
-    sizes = np.array(real_sizes(atom), dtype=float)
+    sizes = np.array(atom.real_shape, dtype=float)
     return atom.rank**2 * (sizes.sum() ** 2 - (sizes**2).sum()) / 2
 
 

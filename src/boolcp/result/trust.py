@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from boolcp.result.bits import bit_log_odds, real_sizes
+from boolcp.result.bits import bit_log_odds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,7 +183,7 @@ def noise_floor(atom: "Atom") -> float:
     .. [1] S. Chevet, "Series de variables aleatoires gaussiennes a valeurs dans E (x) F" (1977); R. Vershynin,
        "High-Dimensional Probability" (2018), section 8.7.
     """
-    sizes = real_sizes(atom)
+    sizes = atom.real_shape
     block = np.sqrt(np.prod(sizes, dtype=float))
     real = block if atom.rank is None else min(block, np.sqrt(atom.rank) * np.sum(np.sqrt(sizes)))
     return float(np.sqrt(len(atom.z)) + real)

@@ -147,9 +147,7 @@ def cosine(atom: Atom, other: Atom) -> float:
 
 def shape_of(atom: Atom) -> tuple[int, ...]:
     """Return the shape of the tensor that an atom lives in."""
-    sizes = list(atom.dense_block().shape) if atom.factors is None else [len(A) for A in atom.factors]
-    sizes.insert(atom.mode, len(atom.z))
-    return tuple(sizes)
+    return *atom.real_shape[: atom.mode], len(atom.z), *atom.real_shape[atom.mode :]
 
 
 def take_slices(atom: Atom, mode: int, places: np.ndarray) -> Atom:
