@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from boolcp.contractions import gram_product, khatri_rao
 from boolcp.fit.atom_search import make_atom, residual_gram
 from boolcp.fit.polish import best_bits
-from boolcp.fit.pursuit import atom_system
+from boolcp.fit.pursuit import atom_system, with_system
 from boolcp.fit.relax import solve_rows
 from boolcp.fit.shrinkage import shrink_block
 from boolcp.result.atoms import Atom, BooleanCP
@@ -291,10 +291,7 @@ def finish(data: Storage, terms: Sequence[Term]) -> BooleanCP:
         V = column if unit.factors is None else unit.factors
         atoms.append(make_atom(term.mode, term.z, V, term.certificate))
         weights.append(size)
-    gram, inner = atom_system(data, tuple(atoms))
-    known = None if data.is_complete else gram
-    parts: dict[str, Any] = {"data_norm2": data.squared_norm, "data_inner": inner, "data_gram": known}
-    return BooleanCP(data.shape, tuple(atoms), np.array(weights), **parts)
+    return with_system(BooleanCP(data.shape, tuple(atoms), np.array(weights)), data, *atom_system(data, tuple(atoms)))
 
 
 def terms_of(W: BooleanCP) -> list[Term]:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from boolcp import checks
 from boolcp.fit.background import without
-from boolcp.fit.pursuit import atom_system, has_many_columns
+from boolcp.fit.pursuit import atom_system, has_many_columns, with_system
 from boolcp.program.grams import LARGE, DenseGram
 from boolcp.program.maxcut import EFFORTS
 from boolcp.program.relaxation import eigenvalue_bound
@@ -32,9 +32,7 @@ def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, effort: str) -> Boo
     whole = make_storage(X, observed)
     with one_thread():
         data = without(whole, W.background)
-        G, b = atom_system(data, W.atoms)
-        parts: dict[str, Any] = {"data_inner": b, "data_gram": None if data.is_complete else G}
-        W = replace(W, data_norm2=whole.squared_norm, **parts)
+        W = replace(with_system(W, data, *atom_system(data, W.atoms)), data_norm2=whole.squared_norm)
         return certify(data, W, left_out_weights(W), effort=effort) if W.n_atoms else W
 
 

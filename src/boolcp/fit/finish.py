@@ -7,7 +7,7 @@ import numpy as np
 
 from boolcp.fit import certify
 from boolcp.fit.polish import polish
-from boolcp.fit.pursuit import atom_system
+from boolcp.fit.pursuit import atom_system, with_system
 from boolcp.fit.relax import solve_rows
 from boolcp.fit.state import Pursuit, record
 from boolcp.result.atoms import BooleanCP
@@ -54,11 +54,6 @@ def with_data(W: BooleanCP, data: Storage) -> BooleanCP:
     G, b = atom_system(data, W.atoms)
     seen = np.diag(G) > UNSEEN * np.array([atom.n_ones for atom in W.atoms])
     return with_system(W, data, G, b)[seen] if not seen.all() else with_system(W, data, G, b)
-
-
-def with_system(W: BooleanCP, data: Storage, G: np.ndarray, b: np.ndarray) -> BooleanCP:
-    """Return W with the inner products <M_k, M_l> and <X, M_k> of its atoms over the entries of `data`."""
-    return replace(W, data_norm2=data.squared_norm, data_inner=b, data_gram=None if data.is_complete else G)
 
 
 def fit_weights(data: Storage, W: BooleanCP) -> BooleanCP:

@@ -111,8 +111,7 @@ def adjust_factors(data: Storage, pursuit: Pursuit, found: Candidate | None, *, 
     is_lower = columns.loss < data.residual(pursuit.W).squared_norm - tol**2 * norm2
     if W.n_atoms <= pursuit.n_atoms or not is_lower:
         return replace(pursuit, stop_reason="no descent")
-    G, b = atom_system(data, W.atoms)
-    W = replace(W, data_norm2=norm2, data_inner=b, data_gram=None if data.is_complete else G)
+    W = with_system(W, data, *atom_system(data, W.atoms))
     history = (*pursuit.history, record(W.atoms[-1], columns.loss, norm2))
     return Pursuit((*pursuit.path, W), history, "explained" if columns.loss <= tol**2 * norm2 else "")
 
@@ -214,3 +213,8 @@ def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.
         G[k, :k] = G[:k, k] = row
         G[k, k] = size
     return G, b
+
+
+def with_system(W: BooleanCP, data: Storage, G: np.ndarray, b: np.ndarray) -> BooleanCP:
+    """Return W with the inner products <M_k, M_l> and <X, M_k> of its atoms over the entries of `data`."""
+    return replace(W, data_norm2=data.squared_norm, data_inner=b, data_gram=None if data.is_complete else G)
