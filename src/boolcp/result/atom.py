@@ -76,7 +76,7 @@ class Atom:
     @property
     def real_shape(self) -> tuple[int, ...]:
         """Return the sizes of the real modes."""
-        return np.shape(self.block) if self.factors is None else tuple(len(A) for A in self.factors)
+        return self.dense_block().shape if self.factors is None else tuple(len(A) for A in self.factors)
 
     @property
     def n_ones(self) -> int:
