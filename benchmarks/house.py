@@ -2,7 +2,8 @@
 
 Run it on any version: ``python benchmarks/house.py [--src path/to/src]``. Functions are those of boolcp that Python
 enters during one call, compiled kernels and generated code left out; the depth is that of the calls among them.
-``--old path/to/src`` compares with that version, also in losses, times and completion, and writes results/house.md.
+``--old path/to/src`` compares with that version and writes results/house.md: sizes, completion, a fit that never ended.
+``--rank-one`` compares losses, bits and times of atoms of rank one instead, and writes results/house_rank_one.md.
 """
 
 import argparse
@@ -242,61 +243,57 @@ def syn2_seconds():
     return found
 
 
-def run(source, what="--json"):
-    """Return all numbers of a version, measured in a process of its own."""
-    command = [sys.executable, __file__, "--src", str(source), what]
+def run(source, *what):
+    """Return numbers of a version, measured in a process of its own."""
+    command = [sys.executable, __file__, "--src", str(source), *what]
     printed = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     return json.loads(printed.splitlines()[-1])  # the command prints before
 
 
 def compare(old, new, known):
     """Measure two versions and write their table; `known` is what --json printed for the old one."""
-    after = run(new)
-    before = run(old) if known is None else json.loads(known.read_text().splitlines()[-1])
-    times = [
-        [run(source, "--times") for source in (old, new)] for _ in range(N_TURNS)
-    ]  # in turn: the machine may be busy
-    write_table(before, after, times)
-
-
-def write_table(before, after, times):
-    """Write the table of two versions."""
     from common import table, write
 
+    after = run(new, "--json")
+    before = run(old, "--json") if known is None else json.loads(known.read_text().splitlines()[-1])
     parts = ["# The house, before and after", f"Before: commit {before['commit']}."]
-    parts.append(
-        table(
-            ["what", "before", "after"],
-            [[what, before["size"].get(what, "-"), number] for what, number in after["size"].items()],
-        )
-    )
-    rows = []
-    for name, (loss, wrong) in after["rank one"].items():
-        first, first_wrong = before["rank one"][name][:2]
-        rows.append([name, f"{abs(loss - first) / first:.1e}", f"{first_wrong:.4f}", f"{wrong:.4f}"])
-    parts.append("## Atoms of rank one, complete data")
-    parts.append(table(["tensor", "relative difference of the losses", "wrong bits before", "after"], rows))
-    least = [[min(turn[k][seed] for turn in times) for k in range(2)] for seed in range(3)]
-    parts.append("Processor seconds for Syn2, the least of three fits in each process, by turns:")
-    rows = [
-        [901 + seed, f"{old_s:.2f}", f"{new_s:.2f}", f"{new_s / old_s:.2f}"]
-        for seed, (old_s, new_s) in enumerate(least)
-    ]
-    parts.append(table(["seed", "before", "after", "after / before"], rows))
+    rows = [[what, before["size"].get(what, "-"), number] for what, number in after["size"].items()]
+    parts.append(table(["what", "before", "after"], rows))
+    text = "The first version had no losses other than squares, no weights, no background, no sketches, no checks of\n"
+    parts.append(f"{text}forged files and fewer readers: the two numbers of lines are not of the same library.")
     text = "Relative error on the missing entries (K asked for: K found), and on those that the data determine:\n"
     text += "of a block of rank 2 or a dense one, entries that are observed in no slice where its atom is on are free."
     parts.append(f"## Completion without noise\n\n{text}")
     rows = [
-        [name, "; ".join(before["completion"].get(name, ["-"])), "; ".join(row)]
+        [name, "; ".join(before.get("completion", {}).get(name, ["-"])), "; ".join(row)]
         for name, row in after["completion"].items()
     ]
     parts.append(table(["tensor", "before", "after"], rows))
     n_atoms, seconds = after["endless"]
     call = "decompose(np.ones((3, 3, 3, 3)), 40, mask=.., compression=False, random_state=541)"
     parts.append(f"## A fit that never ended\n\n`{call}` ends with {n_atoms} atom(s) after {seconds:.1f} s.")
-    text = "The first version had no losses other than squares, no weights, no background, no sketches, no checks of\n"
-    parts.append(f"{text}forged files and fewer readers: the two numbers of lines are not of the same library.")
     write("house.md", "python benchmarks/house.py --old path/to/src", parts)
+
+
+def compare_rank_one(old, new):
+    """Measure atoms of rank one in two versions, and write their table."""
+    from common import table, write
+
+    before, after = (run(source, "--json", "--rank-one") for source in (old, new))
+    parts = ["# Atoms of rank one, complete data, before and after", f"Before: commit {before['commit']}."]
+    rows = []
+    for name, (loss, wrong) in after["rank one"].items():
+        first, first_wrong = before["rank one"][name][:2]
+        rows.append([name, f"{abs(loss - first) / first:.1e}", f"{first_wrong:.4f}", f"{wrong:.4f}"])
+    parts.append(table(["tensor", "relative difference of the losses", "wrong bits before", "after"], rows))
+    turns = [[run(source, "--times") for source in (old, new)] for _ in range(N_TURNS)]  # the machine may be busy
+    parts.append("Processor seconds for Syn2, the least of three fits in each process, by turns:")
+    rows = []
+    for seed in range(3):
+        old_s, new_s = (min(turn[k][seed] for turn in turns) for k in range(2))
+        rows.append([901 + seed, f"{old_s:.2f}", f"{new_s:.2f}", f"{new_s / old_s:.2f}"])
+    parts.append(table(["seed", "before", "after", "after / before"], rows))
+    write("house_rank_one.md", "python benchmarks/house.py --rank-one --old path/to/src", parts)
 
 
 def show():
@@ -305,10 +302,14 @@ def show():
     parser.add_argument("--src", type=Path, default=Path(__file__).parents[1] / "src")
     parser.add_argument("--old", type=Path, help="the src of a different version")
     parser.add_argument("--known", type=Path, help="what --json printed for that version")
+    parser.add_argument("--rank-one", action="store_true", help="atoms of rank one: losses, bits and times")
     parser.add_argument("--times", action="store_true", help="print seconds for a comparison")
     parser.add_argument("--json", action="store_true", help="print everything for a comparison")
     options = parser.parse_args()
     source = options.src.resolve()
+    if options.old is not None and options.rank_one:
+        compare_rank_one(options.old.resolve(), source)
+        return
     if options.old is not None:
         compare(options.old.resolve(), source, options.known)
         return
@@ -317,13 +318,16 @@ def show():
     if options.times:
         print(json.dumps(syn2_seconds()))
         return
+    version = ["git", "-C", str(source), "describe", "--always", "--dirty=+", "--exclude=*"]
+    named = {"commit": subprocess.run(version, capture_output=True, text=True).stdout.strip()}
+    if options.json and options.rank_one:
+        print(json.dumps(named | {"rank one": rank_one()}))
+        return
     size = measure(source) | passed_through(source)
     if options.json:
         is_first = not (source / "boolcp" / "fit").is_dir()
         ended = None if is_first else endless()
-        version = ["git", "-C", str(source), "describe", "--always", "--dirty=+", "--exclude=*"]
-        named = {"commit": subprocess.run(version, capture_output=True, text=True).stdout.strip()}
-        print(json.dumps(named | {"size": size, "rank one": rank_one(), "completion": completion(), "endless": ended}))
+        print(json.dumps(named | {"size": size, "completion": completion(), "endless": ended}))
         return
     print("| what | number |\n| --- | --- |")
     for what, number in size.items():
