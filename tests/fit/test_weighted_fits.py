@@ -86,7 +86,7 @@ def test_integer_weights_are_repeated_slices(uneven):
     weighted = decompose(X, 2, weights={2: counts}, random_state=0)
     repeated = decompose(np.repeat(X, counts, axis=2), 2, atom_rank=1, random_state=0)
     first = np.cumsum(counts) - counts
-    np.testing.assert_allclose(weighted.to_tensor(), repeated.to_tensor()[:, :, first], atol=5e-4)
+    np.testing.assert_allclose(weighted.to_tensor(), repeated.to_tensor()[:, :, first], atol=1e-4)
     assert weighted.explained() == pytest.approx(repeated.explained(), rel=1e-7)
 
 

@@ -238,15 +238,19 @@ def random_search(job: Job, state: State, W: Columns) -> Columns:
 
 
 def ridge_stage(job: Job, state: State) -> Iterator[Step]:
-    """Polish the best columns with a ridge by the noise and the energy of each, so that no fill explodes."""
+    """Polish the best columns with a ridge by the noise and the energy of each, so that no fill explodes.
+
+    With weights alone there is nothing to fill: the polish has no ridge and ends where that of complete data does.
+    """
     found, data, s = reached(job, state), job.data, job.settings
-    is_full = data.n_observed == np.prod(data.shape, dtype=float)  # weights alone: there is nothing to fill
-    if found is None or is_full or found.loss <= EXACT * data.squared_norm:
+    is_full = data.n_observed == np.prod(data.shape, dtype=float)
+    if found is None or found.loss <= EXACT * data.squared_norm:
         return
     best = not_worse(data, found, to_improve(state, state.done["path"]), max_iter=s.max_iter)
     variance = noise_variance(data, best) if s.sigma is None else s.sigma**2
     first = begin(best) if state.here is None else state.here
     remember(data, first.W)
     limit = 1 if is_swept_in_a_pass(data, len(best.owner)) else min(s.max_iter, N_RIDGE)  # more change next to nothing
-    for here in polish_sweeps(data, first, max_iter=limit, tol=RIDGE_SETTLED, variance=variance):
+    how: dict[str, Any] = {"max_iter": limit, "tol": RIDGE_SETTLED, "variance": variance}
+    for here in polish_sweeps(data, first, **({"max_iter": s.max_iter} if is_full else how)):
         yield here, progress("ridge", here.n_done, None, here.W.loss, data.squared_norm)
