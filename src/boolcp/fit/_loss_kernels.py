@@ -73,6 +73,14 @@ def total_loss(kind: int, scale: float, values: Floats, weights: Floats, means: 
 How = tuple[int, float, Floats, Floats, Ints, Floats]  # kind of loss, its scale, values, weights, starts, B
 
 
+@njit(cache=True)
+def multiply_rows(A: Floats, places: Ints, B: Floats) -> None:
+    """Multiply row e of B by row places[e] of A, in place."""
+    for e in range(len(places)):
+        for k in range(B.shape[1]):
+            B[e, k] *= A[places[e], k]
+
+
 @njit(cache=True, fastmath=True)
 def mean_of(A: Floats, i: int, B: Floats, e: int) -> float:
     """Return the inner product of row i of A and row e of B, the mean of an entry."""

@@ -19,6 +19,7 @@ from boolcp.storage.protocol import Storage
 MIN_DOUBTED = 5  # starts where bits are in doubt
 CERTAIN = 20.0  # rise of the deviance, in units of the noise variance, from which no bit is in doubt
 N_SHORT = 10  # sweeps after an atom was added
+MANY = 60  # entries (of counts: those above zero) for each free parameter from which on traps are few
 N_MOVED = 2  # different ends of starts that moves are tried on
 N_DOUBTED = 16  # bits most in doubt that are flipped, one at a time
 N_BEGUN = 3  # sweeps after which the ways to turn atoms to different modes are compared
@@ -26,7 +27,7 @@ N_FOLLOW = 2  # sweeps in which real parts follow a flipped bit
 CLOSE = 2.0  # loss above the best, in units of the noise variance, at which a move is followed to its end
 N_TURNS = 3  # rounds over the factors of a new atom with nonnegative parts
 NO_DIFFERENCE = 0.05  # difference of two losses, in units of the noise variance, that says nothing
-SAME = 1e-6  # difference of two losses, relative to that without atoms, that counts as none
+SAME = 1e-5  # difference of two losses, relative to that without atoms, that counts as none
 
 Move = Callable[[Problem, Columns, tuple[int, ...]], Iterator[Columns]]
 
@@ -144,6 +145,11 @@ def search(
         yield here
 
 
+def has_plenty(problem: Problem, n_atoms: int) -> bool:
+    """Return True if the entries are so many that traps are few."""
+    return len(problem.rows[0].values) > MANY * n_atoms * sum(problem.data.shape)
+
+
 def is_enough(here: Search, is_sure: bool) -> bool:
     """Return True if two starts agree, of a few or where no bit is in doubt."""
     return here.n_agree >= 2 and (here.n_done >= MIN_DOUBTED or is_sure)
@@ -209,8 +215,10 @@ def revived(problem: Problem, W: Columns, modes: tuple[int, ...], rng: np.random
 def last_search(problem: Problem, found: Search, here: LastSearch, modes: tuple[int, ...]) -> Iterator[LastSearch]:
     """Yield the best columns after moves from the best end of a search, and from its first rival if bits are in doubt.
 
-    Where none is, an atom may still be Boolean along the wrong mode.
+    Where none is, an atom may still be Boolean along the wrong mode. Many entries leave no such traps.
     """
+    if has_plenty(problem, len(found.result.owner)):
+        return
     is_sure = found.n_agree >= 2 and is_certain(problem, found.result)
     ends, moves = ((found.result,), [turns]) if is_sure else ((found.result, *found.rivals), [flips, turns, again])
     while here.n_done < min(len(ends), N_MOVED):

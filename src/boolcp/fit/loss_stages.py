@@ -51,9 +51,11 @@ def loss_stage(job: Job, state: State) -> Iterator[Step]:
     problem, begun_with = loss_problem(job, state), Search() if state.here is None else state.here
     if "fitted" in state.done:
         first = loss_search.extended(problem, state.done["fitted"], first.n_atoms, job.modes, job.rng)
-    null = losses.null_value(problem)
-    for here in loss_search.search(problem, first, s.n_atoms, job.modes, job.rng, begun_with, n_init=s.n_starts):
-        yield here, progress("loss", here.n_done, s.n_starts, losses.deviance_of(problem, here.result), null)
+    null, n_init = losses.null_value(problem), s.n_starts
+    if s.n_init is None and loss_search.has_plenty(problem, s.n_atoms):
+        n_init = loss_search.MIN_DOUBTED
+    for here in loss_search.search(problem, first, s.n_atoms, job.modes, job.rng, begun_with, n_init=n_init):
+        yield here, progress("loss", here.n_done, n_init, losses.deviance_of(problem, here.result), null)
 
 
 def moves_stage(job: Job, state: State) -> Iterator[Step]:

@@ -63,9 +63,9 @@ def products(rows: Rows, factors: Sequence[np.ndarray], mode: int) -> np.ndarray
     others = [n for n in range(len(factors)) if n != mode]
     if rows.indices is None:
         return np.ascontiguousarray(khatri_rao([factors[n] for n in others]), dtype=float)
-    B = factors[others[0]][rows.indices[:, others[0]]]
-    for n in others[1:]:
-        B *= factors[n][rows.indices[:, n]]
+    B = np.ones((len(rows.values), factors[0].shape[1]))
+    for n in others:
+        kernels.multiply_rows(np.ascontiguousarray(factors[n], dtype=float), rows.indices[:, n], B)
     return B
 
 
