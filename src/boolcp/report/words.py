@@ -89,7 +89,7 @@ def describe_residual(W: BooleanCP, check: Any) -> Any:
     return [
         *([("Residual", leftover)] if W.deviance is None else []),  # noise of counts is never white
         ("Residual, root mean square", _with_unit(W, f"{check.rms:.4g}")),
-        ("Residual, excess kurtosis", f"{check.kurtosis:.2f}"),
+        ("Residual, excess kurtosis", f"{round(check.kurtosis, 2) + 0.0:.2f}"),
         ("Residual, largest singular value by mode (white noise: at most 1)", edges),
         ("Residual, correlation of neighbors by mode (white noise: 0)", lags),
     ]

@@ -532,7 +532,7 @@ class BooleanCP:
            1     0   3/8     1   7.451  27.7 %  31.1 %       99.9 %      100 %
         35 parameters and 17 bits for 720 entries.
         Proved: the bits of every atom reach at least 99.9 % of the best possible score.
-        Atoms are not tested yet: W = boolcp.assess(X, W).
+        Atoms are not tested yet: W = boolcp.assess(X, W), or boolcp fit --assess.
         The sum of these 2 atoms has no other description by 2 atoms.
         """
         return texts.summary(self)

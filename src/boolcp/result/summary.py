@@ -32,8 +32,9 @@ def html_text(W: "BooleanCP") -> str:
 
 def _html_row(cells: tuple[str, ...], tag: str) -> str:
     """Return a row of a table, whose cells stand apart on every page."""
-    room = 'style="padding: 0.2em 0.6em; text-align: left"'
-    return f"<tr>{''.join(f'<{tag} {room}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"
+    wrap = ["normal" if len(cell) > 20 else "nowrap" for cell in cells]
+    looks = [f'style="padding: 0.2em 0.6em; text-align: left; white-space: {one}"' for one in wrap]
+    return f"<tr>{''.join(f'<{tag} {a}>{escape(cell)}</{tag}>' for a, cell in zip(looks, cells, strict=True))}</tr>"
 
 
 def _title(W: "BooleanCP") -> str:

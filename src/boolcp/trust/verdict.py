@@ -121,7 +121,7 @@ def closing_words(W: BooleanCP) -> list[str]:
     if known.stability is not None:
         words.append(f"stability: share of {known.stable_over} in which the atom comes back.")
     if known.sigma is not None and known.p_value is None:
-        words.append("Atoms are not tested yet: W = boolcp.assess(X, W).")
+        words.append("Atoms are not tested yet: W = boolcp.assess(X, W), or boolcp fit --assess.")
     if not is_noise(W).any():
         words += [sentence for sentence in [uniqueness(W)] if sentence]
     return words
