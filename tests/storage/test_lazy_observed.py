@@ -8,6 +8,7 @@ import pytest
 
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
+from boolcp.fit import in_passes
 from boolcp.fit import polish as polishing
 from boolcp.fit.polish import keep_rows, polish_sweeps, sweep
 from boolcp.fit.relax import begin
@@ -194,3 +195,20 @@ def test_gram_matrices_of_residuals_share_a_pass(rng):
         for found, expected in zip(data.residual_grams(W, rows, mode), twin.residual_grams(W, rows, mode), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
     assert data.n_passes == n_before + 2
+
+
+def test_scarce_entries_of_a_large_tensor_are_listed(rng, monkeypatch):
+    X = make_boolean_cp((30, 60, 40), 2, noise=0.2, random_state=4).X
+    X = np.where(rng.random(X.shape) < 0.9, np.nan, X)
+    model = BMP(2, random_state=0, atom_rank=1)
+    expected = model.fit(as_list(X)).decomposition_
+    monkeypatch.setattr(in_passes, "MAX_ENTRIES", 1000)
+    found = model.set_params(max_memory="50MB").fit(da.from_array(X, chunks=(16, 16, -1)))
+    np.testing.assert_allclose(found.decomposition_.to_tensor(), expected.to_tensor(), atol=1e-10)
+    assert found.n_passes_ == 0  # of the fit, which is in memory
+
+
+def as_list(X):
+    """Return the observed entries as a list."""
+    places = np.argwhere(~np.isnan(X))
+    return places, X[tuple(places.T)], X.shape

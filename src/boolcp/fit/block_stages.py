@@ -26,7 +26,6 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns
 from boolcp.storage.protocol import Storage
 
-MAX_ENTRIES = 2**28  # of a tensor for which blocks are tried; not tuned
 Ranked = tuple[float, float, BooleanCP]  # risk without bits, loss |X - W|^2, and W
 Rounds = tuple[Round, ...]
 Refit = Callable[[Job, Storage, Settings], tuple[Pursuit, BooleanCP]]
@@ -238,7 +237,7 @@ def best_round(job: Job, done: dict[str, Any]) -> Round:
 
 def takes_blocks(data: Storage) -> bool:
     """Return True if blocks may be tried: on data in memory, of which filled copies fit in memory, without weights."""
-    return data.n_passes == 0 and not data.is_weighted and np.prod(data.shape, dtype=float) <= MAX_ENTRIES
+    return data.n_passes == 0 and not data.is_weighted and np.prod(data.shape, dtype=float) <= in_passes.MAX_ENTRIES
 
 
 def is_rank_one(W: BooleanCP) -> bool:

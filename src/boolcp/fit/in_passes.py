@@ -17,18 +17,20 @@ from boolcp.fit.blocks import assess
 from boolcp.fit.finish import fit_weights
 from boolcp.fit.job import EXTRA_RANK
 from boolcp.fit.noise import RARE, noise_edge
-from boolcp.fit.polish import polish
+from boolcp.fit.polish import is_swept_in_a_pass, polish
 from boolcp.fit.pursuit import NormalEquations, atom_products
 from boolcp.fit.state import Pursuit, Settings, record
 from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.storage import TuckerTensor
-from boolcp.storage.lazy import SMALL, check_fit, look_at, make_source
+from boolcp.storage.lazy import SMALL, ObservedLazyTensor, check_fit, look_at, make_source
 from boolcp.storage.long import LONG, is_long, n_columns
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import is_compressible
 
+MAX_ENTRIES = 2**28  # of a tensor for which blocks are tried, and of which filled copies are made; not tuned
+N_LISTS = 6  # copies of a list of observed entries; not tuned
 N_COPIES = 8  # of all blocks that back-fitting holds; not tuned
 
 
@@ -146,6 +148,8 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage
         data = look_at(source, limit, rank=rank, wanted=wanted)
         if not data.is_complete:
             check_fit(source, limit, settings.n_columns, rank, wanted, is_complete=False)
+        if is_listable(data, settings.n_columns):
+            return cast(ObservedLazyTensor, data).listed()
         if data.is_complete or not (is_block or X.ndim == 2):
             return data
     advice = (
@@ -156,6 +160,16 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage
     needed = 3 * float_bytes(X.shape, X.dtype)
     check_memory({"the tensor in memory, with copies": needed}, limit, advice)
     return None
+
+
+def is_listable(data: Storage, n_columns: int) -> bool:
+    """Return True if observed entries are too scarce for few passes, but a list of them fits in memory.
+
+    A search over them takes many sweeps. Models that fill in such a large tensor are not tried on the list.
+    """
+    is_scarce = not data.is_complete and not is_swept_in_a_pass(data, n_columns)
+    size = 8.0 * N_LISTS * (data.ndim + 1) * data.n_observed
+    return is_scarce and size <= data.limit and np.prod(data.shape, dtype=float) > MAX_ENTRIES
 
 
 def is_few_passes(settings: Settings, shape: tuple[int, ...]) -> bool:

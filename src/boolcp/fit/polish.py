@@ -24,6 +24,7 @@ ROUNDING = 1e-15  # a loss computed from inner products is known to this part of
 TIE = 1e-12  # relative rise of a loss that counts as rounding
 PLENTY = 100  # observed entries for each free parameter that make traps rare; by bench_completion.py
 PASS_GAIN = 0.05  # gain, in units of the noise variance for each free parameter, not worth a pass; not tuned
+PASS_FALL = 1e-10  # fall of the loss, in parts of |X|^2, that is not worth a pass: the tensor has no noise; not tuned
 SLOW = 5  # sweeps over columns of rank one after which they converge slowly; not tuned
 
 
@@ -107,7 +108,7 @@ def small_gain(data: Storage, W: Columns, n_done: int) -> float:
     is_slow = W.is_tied or (data.is_complete and n_done >= SLOW)
     if not (is_slow and data.n_passes) and not is_swept_in_a_pass(data, n_columns):
         return 0.0
-    return PASS_GAIN * W.loss * n_columns * sum(data.shape) / data.n_observed
+    return PASS_GAIN * W.loss * n_columns * sum(data.shape) / data.n_observed + PASS_FALL * data.squared_norm
 
 
 def sweep_in_a_pass(

@@ -15,6 +15,7 @@ from boolcp.result.background import Background
 from boolcp.storage import slabs
 from boolcp.storage.dense import Contracted, DenseTensor, Difference
 from boolcp.storage.equations import Equations
+from boolcp.storage.observed import ListedTensor
 from boolcp.storage.protocol import CompleteStorage, Decide, Factors, LazyStorage, ObservedStorage, Storage, Tensor
 from boolcp.storage.sketch import compress_in_passes, first_questions, is_sketched, random_block, width
 from boolcp.storage.slabs import SPLIT, Answer, Question, View, run_pass
@@ -386,6 +387,13 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         along = (np.asarray(bases[cut], dtype=self.dtype),)
         core, norm = tensor._pass(cut, slabs.ask_imputed_core, (cut, others), along)[0]
         return TuckerTensor(DenseTensor(np.ascontiguousarray(core)), list(bases), float(norm))
+
+    def listed(self) -> ListedTensor:
+        """Return the observed entries in memory, after one pass."""
+        cut = self.direction()
+        indices, values = self._pass(cut, slabs.ask_observed, (cut,), (np.arange(self.shape[cut]),))[1]
+        order = np.lexsort(indices.T[::-1])
+        return ListedTensor(indices[order], values[order], self.shape)
 
     def has_gram(self, mode: int) -> bool:
         """Return True if the Gram matrix of a residual along a mode can be computed within the limit."""

@@ -357,6 +357,13 @@ def ask_imputed_core(data: Storage, rows: Rows, cut: int, bases: Mapping[int, np
     return [data.to_array(), norm], []
 
 
+def ask_observed(data: Storage, rows: Rows, cut: int) -> Parts:
+    """Return the indices and values of the observed entries of a slab."""
+    indices, values, _ = data.entries()
+    indices[:, cut] += rows[0][0]
+    return [], [indices, values]
+
+
 def ask_entries(data: Storage, rows: Rows, cut: int) -> Parts:
     """Return the entries of a slab, the mode of the cut first."""
     return [], [np.ascontiguousarray(np.moveaxis(data.to_array(), cut, 0))]
