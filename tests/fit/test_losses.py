@@ -279,6 +279,9 @@ def test_the_report_speaks_of_the_deviance(tmp_path):
     assert "of the Poisson deviance of" in text and "Poisson deviance explained" in text
     assert "Deviance that is lost without each atom" in text and "nan %" not in text
     assert "Variance explained" not in text and "of the variance" not in text
+    said = "Sure bits are not calibrated under this loss"
+    assert said in text and said in W.summary()
+    assert said not in decompose(X, 2, atom_rank=1, random_state=0).summary()
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -100,6 +100,13 @@ def rival_words(known: Trust) -> str:
     )
 
 
+def sure_words(W: "BooleanCP") -> str:
+    """Say that the confidence of bits is not calibrated under a loss that is not the sum of squares, or nothing."""
+    if W.deviance is None or sure_share(W) is None:
+        return ""
+    return "Sure bits are not calibrated under this loss: where data are scarce, many more are wrong than said."
+
+
 class UncertainBit(NamedTuple):
     """One bit that the data do not decide.
 
