@@ -122,6 +122,15 @@ def test_links_inside_a_file_are_followed(tmp_path):
     np.testing.assert_array_equal(boolcp.open_tensor(tmp_path / "data.h5", variable="group/x"), np.eye(3))
 
 
+def test_a_file_from_which_a_variable_was_removed_is_read(tmp_path):
+    """Its coordinate still refers to what is gone."""
+    data = {"x": ("row", [1.0, 2.0]), "y": (("row", "column"), np.eye(2))}
+    xr.Dataset(data, {"row": ["a", "b"]}).to_netcdf(tmp_path / "data.nc", engine="h5netcdf")
+    with h5py.File(tmp_path / "data.nc", "a") as file:
+        del file["x"]
+    np.testing.assert_array_equal(boolcp.open_tensor(tmp_path / "data.nc"), np.eye(2))
+
+
 @pytest.fixture
 def header(tmp_path):
     """The header of a BrainVision recording, beside a folder with a file that is not the sender's."""

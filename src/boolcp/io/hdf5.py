@@ -60,7 +60,8 @@ def of_references(name: str, item: Any, known: set[int]) -> str | None:
     def refers(part: Any) -> bool:
         return bool(part.get_type().detect_class(h5py.h5t.REFERENCE))
 
-    values = [item.attrs[key] for key in item.attrs if refers(item.attrs.get_id(key))]
+    keys = [key for key in item.attrs if key != "REFERENCE_LIST"]  # no reader follows it, and it may be out of date
+    values = [item.attrs[key] for key in keys if refers(item.attrs.get_id(key))]
     if isinstance(item, h5py.Dataset) and refers(item.id):
         if (item.size or 0) > MOST_REFERENCES:
             return f"{name!r} holds {item.size} references"

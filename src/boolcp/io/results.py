@@ -234,9 +234,9 @@ def _open(path: Any) -> Any:
         raise FileError(path, "is not a decomposition that boolcp saved", "Data is read by open_tensor.")
     with reading(path, "decomposition"):
         version = int(attribute(dataset, "format_version", int | np.integer))
-        if version > FORMAT_VERSION:
+        if not 1 <= version <= FORMAT_VERSION:
             problem = f"has format version {version}, this boolcp {__version__} knows {FORMAT_VERSION}"
-            raise FileError(path, problem, "Update boolcp: pip install --upgrade boolcp.")
+            raise FileError(path, problem, "If it is newer, update boolcp: pip install --upgrade boolcp.")
         return dataset if version == 1 else dataset.rename(json.loads(attribute(dataset, "names", str)))
 
 
