@@ -122,7 +122,7 @@ def test_endings_of_other_formats_are_refused(tmp_path, fitted):
     with pytest.raises(FileError, match=r"w\.npz: a result is saved as netCDF. Choose a name that ends in \.nc"):
         boolcp.save(fitted[1], tmp_path / "w.npz")
     np.save(tmp_path / "x.npy", np.eye(3))
-    with pytest.raises(FileError, match=r"is a \.npy file, not a saved result. Data is read by open_tensor"):
+    with pytest.raises(FileError, match=r"is a \.npy file, not a saved result. Read data with boolcp.open_tensor"):
         boolcp.load(tmp_path / "x.npy")
 
 

@@ -64,7 +64,7 @@ def _deviance(dataset: Any, K: int) -> Deviance:
     parts = json.loads(attribute(dataset, "deviance", str))
     without = np.array(parts["without"], dtype=float)
     if without.shape != (K,):
-        raise ValueError(f"it has {K} atoms, but deviances without {len(without)}")
+        raise ValueError(f"it has {K} atoms, but the deviance without each of {len(without)}")
     return Deviance(str(parts["loss"]), float(parts["scale"]), float(parts["total"]), float(parts["null"]), without)
 
 
@@ -196,7 +196,7 @@ def check_background(background: Background, shape: tuple[int, ...]) -> None:
     """Raise a ValueError unless a background fits a shape and holds numbers."""
     mode, sizes = background.mode, (len(background.left), len(background.right))
     if background.shape != shape or not 0 <= mode < len(shape):
-        raise ValueError(f"its background is one of shape {background.shape} along mode {mode}")
+        raise ValueError(f"its background has the shape {background.shape} and lies along mode {mode}")
     others = int(np.prod(shape[:mode] + shape[mode + 1 :], dtype=np.int64))
     if sizes != (shape[mode], others) or background.left.shape[1:] != background.right.shape[1:]:
         raise ValueError(f"the factors of its background are {background.left.shape} and {background.right.shape}")

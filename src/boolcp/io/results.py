@@ -226,12 +226,12 @@ def _open(path: Any) -> Any:
             raise FileError(path, f"is a folder without {RESULT}", "Name a folder that boolcp fit wrote, or a file.")
         path /= RESULT
     if path.suffix.lower() in OTHER_ENDINGS:
-        raise FileError(path, f"is a {path.suffix} file, not a saved result", "Data is read by open_tensor.")
+        raise FileError(path, f"is a {path.suffix} file, not a saved result", "Read data with boolcp.open_tensor.")
     refuse_traps(path, "netCDF file")
     with reading(path, "netCDF file"):
         dataset = xarray.load_dataset(path, engine="h5netcdf")
     if not np.array_equal(dataset.attrs.get("format"), FORMAT):
-        raise FileError(path, "is not a decomposition that boolcp saved", "Data is read by open_tensor.")
+        raise FileError(path, "is not a decomposition that boolcp saved", "Read data with boolcp.open_tensor.")
     with reading(path, "decomposition"):
         version = int(attribute(dataset, "format_version", int | np.integer))
         if not 1 <= version <= FORMAT_VERSION:
