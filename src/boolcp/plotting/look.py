@@ -67,7 +67,7 @@ def diverging() -> Any:
 
 def two_colors() -> Any:
     """Return the colormap of Boolean values: blue 0, yellow 1, gray where unknown."""
-    return load_extra("matplotlib.colors", "plot").ListedColormap([OFF, ON], bad=UNKNOWN)
+    return load_extra("matplotlib.colors", "plot").ListedColormap([OFF, ON]).with_extremes(bad=UNKNOWN)
 
 
 def draw_scale(ax: Any, picture: Any, label: Any) -> None:
