@@ -186,15 +186,15 @@ def test_a_background_is_resumed_in_passes(tmp_path):
 
 def test_a_background_without_room_for_its_factors_is_not_fitted(monkeypatch):
     X = da.from_array(with_background((20, 60, 24), 1), chunks=(-1, 10, -1))
-    monkeypatch.setattr(background, "N_COPIES", 10**6)
+    monkeypatch.setattr(background, "N_COPIES", 10**5)  # rank one would fit
     assert BMP(3, random_state=0, max_memory="500MB").fit(X).background_ is None
     with pytest.raises(ValueError, match="room for its factors"):
         BMP(3, background=4, random_state=0, max_memory="500MB").fit(X)
 
 
-def test_columns_that_converge_slowly_take_few_passes(rng):
-    X = planted(rng, noise=1.0)  # rank one leaves much of these blocks
-    model, expected = both(X, 4, atom_rank=1, certify=False)
-    assert model.n_passes_ <= 20
+def test_columns_that_converge_slowly_take_few_passes():
+    X = (make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X > 0.5).astype(float)
+    model, expected = both(X, 3, atom_rank=1, certify=False)
+    assert model.n_passes_ <= 10
     errors = [np.linalg.norm(W.to_tensor() - X) for W in (model.decomposition_, expected)]
-    assert errors[0] <= errors[1] * (1 + 1e-4)
+    assert errors[0] <= errors[1] * (1 + 1e-6)
