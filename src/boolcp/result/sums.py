@@ -21,11 +21,6 @@ class Contractible(Protocol):
         """Return sum_i X[.., i, ..] Z[i, k], (K, other modes)."""
 
 
-def ranks(atoms: Sequence["Atom"]) -> list[int]:
-    """Return the number of columns of each atom; a block has none."""
-    return [atom.rank or 0 for atom in atoms]
-
-
 def column_matrices(shape: Sequence[int], atoms: Sequence["Atom"]) -> list[np.ndarray]:
     """Return the matrices (d_n, R), R the sum of ranks, whose column products sum to the atoms without weights."""
     if not atoms:
@@ -156,7 +151,8 @@ def inner_products(W: "BooleanCP", atoms: Sequence["Atom"]) -> np.ndarray:
         return np.array([[_inner(first, second) for second in atoms] for first in W.atoms])
     others = W.matrices if atoms is W.atoms else column_matrices(W.shape, atoms)
     H = contractions.gram_product(W.matrices, None, others)
-    return _sum_groups(_sum_groups(H, ranks(W.atoms)).T, ranks(atoms)).T
+    own, further = ([atom.rank or 0 for atom in group] for group in (W.atoms, atoms))
+    return _sum_groups(_sum_groups(H, own).T, further).T
 
 
 def inner_with_atoms(X: np.ndarray | Contractible, atoms: Sequence["Atom"]) -> np.ndarray:
