@@ -52,6 +52,8 @@ def noise_stage(job: Job, state: State) -> Iterator[Step]:
 def ranks_stage(job: Job, state: State) -> Iterator[Step]:
     """Back-fit the refined atoms of rank one, and let the noise choose their ranks."""
     sigma, found = state.done["noise"], reached(job, state) if "core" in state.done else None
+    if job.data.n_passes and not state.done.get("beside", True):
+        return  # ranks of a core compete beside a background alone
     if sigma is not None and found is not None and job.settings.atom_rank == AUTO and job.data.is_complete:
         data = searched(job, state)
         yield backfit_ranks(data, found.to_decomposition(), sigma, tol=job.tol), None
@@ -190,7 +192,9 @@ def beside_stage(job: Job, state: State, *, refit: Refit) -> Iterator[Step]:
 
 def rival_stage(job: Job, state: State) -> Iterator[Step]:
     """Find blocks, if ranks that were back-fitted to the data beside a background are better than rank one."""
-    if state.done["ranks"] is not None and ranked_round(job, state.done).risk < best_round(job, state.done).risk:
+    if not state.done["beside"] or state.done["ranks"] is None:
+        return
+    if ranked_round(job, state.done).risk < best_round(job, state.done).risk:
         yield from competing_stage(job, state)
 
 
