@@ -18,6 +18,7 @@ from scale_faults import faults
 from task_graphs import BANDWIDTH, LATENCY, OVERHEAD, Recorder, simulate, typical
 
 import boolcp
+from boolcp import memory
 from boolcp.metrics import hamming_error
 from boolcp.storage import lazy, sources
 
@@ -105,6 +106,9 @@ MODELS = {
     "rank one": {"atom_rank": 1},
     "rank 2": {"atom_rank": 2},
     '"auto"': {},
+    "background": {"background": "auto"},
+    "background of rank 4": {"background": 4},
+    "dense blocks beside a background": {"background": "auto", "atom_rank": None},
     "dense blocks": {"atom_rank": None},
     "`refine=False`": {"refine": False},
     "`as_published`": {"refine": False, "atom_rank": None, "criterion": "published"},
@@ -128,13 +132,15 @@ def models(folder, small):
         options = {name: value for name, value in options.items() if name != "missing"}
         write_npy(path, shape, n_atoms, noise=0.5, missing=missing, modes=[0] if model == "matrix" else None)
         X = np.load(path)
+        if "background" in model:
+            np.save(path, X := X + low_rank(shape))
         array = zarr.create_array(
             folder / f"model{len(rows)}.zarr", shape=shape, dtype=float, chunks=(30, 30, 25)[: len(shape)]
         )
         array[:] = X
         options = {"background": None, **options}
         expected = fit_default(X, n_atoms, **options).decomposition_
-        lazy_X = da.from_array(X, chunks=tuple(max(d // 8, 20) for d in shape))
+        lazy_X = da.from_array(X, chunks=tuple(d if d < max(shape) else d // 8 for d in shape))
 
         def compare(name, X, model=model, options=options, expected=expected):
             found = fit_default(X, 3, **options, max_memory="1GB")
@@ -143,6 +149,9 @@ def models(folder, small):
             pairs = zip(W.atoms, expected.atoms, strict=True) if is_alike else ()
             bits = sum(int(np.sum(a.z != b.z)) for a, b in pairs) if is_alike else "other modes"
             Y = expected.to_tensor()
+            if expected.background is not None and W.background is not None:
+                beside = np.abs(W.background.to_tensor() - expected.background.to_tensor()).max()
+                name += f" (background {beside / np.abs(expected.background.to_tensor()).max():.1e})"
             rows.append(
                 [model, name, bits, f"{np.abs(W.to_tensor() - Y).max() / np.abs(Y).max():.1e}", found.n_passes_]
             )
@@ -155,9 +164,68 @@ def models(folder, small):
         "60 x 200 x 50 (the matrix: 20000 x 60, Boolean along its rows), 3 atoms, noise half as large as the signal "
         "of an atom, `background=None`, in slabs of 2 MB: each storage against the numpy array. Bits that differ, and "
         "the largest difference of entries of the estimate, relative to its largest entry. Dense blocks fit noise as "
-        "well, more along some modes than others; the core has little of it, and may lead to other atoms."
+        "well, more along some modes than others; the core has little of it, and may lead to other atoms. With a "
+        "background, structure of rank 4 along the first mode is added, and the difference of backgrounds is given."
     )
-    return "# Every model from every storage", text, table(["model", "storage", "bits", "entries", "passes"], rows)
+    more = (
+        "What takes a dask array, here 100 x 300 x 50 (12 MB) with 3 atoms of rank one: its passes, and what happens "
+        "when the available memory is 30 MB, less than three copies of the tensor. 0 passes: it is loaded."
+    )
+    tables = table(["model", "storage", "bits", "entries", "passes"], rows), more, table(OTHERS_HEAD, others(folder))
+    return "# Every model from every storage", text, *tables
+
+
+OTHERS_HEAD = ["call", "passes", "with 30 MB"]
+
+
+def low_rank(shape):
+    """Return structure of rank 4 along the first mode, as large as the noise."""
+    rng = np.random.default_rng(1)
+    low = rng.standard_normal((shape[0], 4)) @ rng.standard_normal((4, int(np.prod(shape[1:])))) / 2
+    return low.reshape(shape)
+
+
+def others(folder):
+    """Return rows of calls: passes over a dask array, and what they do without memory for it."""
+    import dask.array as da
+
+    write_npy(folder / "others.npy", (100, 300, 50), 3, noise=0.5)
+    X = da.from_array(np.load(folder / "others.npy"), chunks=(-1, 40, -1))
+    options = {"random_state": 0, "atom_rank": 1, "background": None}
+    model = boolcp.BMP(3, **options, max_memory="1GB").fit(X)
+    calls = {
+        "`BMP.fit`": lambda: boolcp.BMP(3, **options).fit(X),
+        "`BMP.fit_path`": lambda: boolcp.BMP(3, **options).fit_path(X),
+        "`BMP.transform`": lambda: model.transform(X),
+        "`BMP.score`": lambda: model.score(X),
+        '`BMP.fit`, `loss="huber"`': lambda: boolcp.BMP(3, **options, loss="huber").fit(X),
+        "`BMP.fit`, `nonnegative=True`": lambda: boolcp.BMP(3, **options, nonnegative=True).fit(X),
+        "`BMP.fit` with weights": lambda: boolcp.BMP(3, **options).fit(X, weights={0: np.arange(1.0, 101.0)}),
+        "`select_n_atoms`, 2 splits": lambda: boolcp.select_n_atoms(X, 4, splits=2, **options),
+        "`stability`, 2 halves": lambda: boolcp.stability(X, 3, n_runs=1, **options),
+        "`significance`": lambda: boolcp.significance(X, 3, **options),
+        "`AtomicNorm.fit`": lambda: boolcp.AtomicNorm(30.0, random_state=0).fit(X),
+        "`baselines.CP.fit`": lambda: boolcp.baselines.CP(3, random_state=0).fit(X),
+    }
+    rows = []
+    for name, call in calls.items():
+        with timed_passes() as seconds:
+            call()
+        rows.append([name, len(seconds), without_memory(call)])
+        print(*rows[-1], flush=True)
+    return rows
+
+
+def without_memory(call):
+    """Return "the same", or "refused" if a call raises a MemoryError when the machine has 30 MB left."""
+    before, memory.available_memory = memory.available_memory, lambda: 3 * 10**7
+    try:
+        call()
+    except MemoryError:
+        return "refused"
+    finally:
+        memory.available_memory = before
+    return "the same"
 
 
 def fit_default(X, n_atoms, **options):
