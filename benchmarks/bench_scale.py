@@ -191,7 +191,8 @@ def others(folder):
     import dask.array as da
 
     write_npy(folder / "others.npy", (100, 300, 50), 3, noise=0.5)
-    X = da.from_array(np.load(folder / "others.npy"), chunks=(-1, 40, -1))
+    array = np.load(folder / "others.npy")
+    X, alpha = da.from_array(array, chunks=(-1, 40, -1)), 0.9 * boolcp.alpha_max(array)
     options = {"random_state": 0, "atom_rank": 1, "background": None}
     model = boolcp.BMP(3, **options, max_memory="1GB").fit(X)
     calls = {
@@ -205,7 +206,7 @@ def others(folder):
         "`select_n_atoms`, 2 splits": lambda: boolcp.select_n_atoms(X, 4, splits=2, **options),
         "`stability`, 2 halves": lambda: boolcp.stability(X, 3, n_runs=1, **options),
         "`significance`": lambda: boolcp.significance(X, 3, **options),
-        "`AtomicNorm.fit`": lambda: boolcp.AtomicNorm(30.0, random_state=0).fit(X),
+        "`AtomicNorm.fit`": lambda: boolcp.AtomicNorm(alpha, random_state=0).fit(X),
         "`baselines.CP.fit`": lambda: boolcp.baselines.CP(3, random_state=0).fit(X),
     }
     rows = []
