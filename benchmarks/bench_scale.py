@@ -35,11 +35,12 @@ def main():
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for part in options.parts:
             with slabs_of(2_000_000 if options.small else sources.BLOCK):
-                title, *texts = PARTS[part](Path(folder), options.small)
-            if options.small:
-                print("\n\n".join([title, *texts]))
-            else:
-                write(f"scale_{part}.md", f"{COMMAND} {part}", [title, *texts], *PACKAGES)
+                found = PARTS[part](Path(folder), options.small)
+                for texts in [found] if isinstance(found, tuple) else found:  # row by row: a run may be interrupted
+                    if options.small:
+                        print("\n\n".join(texts))
+                    else:
+                        write(f"scale_{part}.md", f"{COMMAND} {part}", list(texts), *PACKAGES)
 
 
 @contextmanager
@@ -238,14 +239,14 @@ def fit_default(X, n_atoms, **options):
 
 
 FITS = {  # name: (share of missing entries, options)
-    "rank one": (0.0, {"atom_rank": 1, "certify": False}),
     '"auto"': (0.0, {"certify": False}),
     "10 % missing": (0.1, {"certify": False}),
+    "rank one": (0.0, {"atom_rank": 1, "certify": False}),
 }
 
 
 def disk(folder, small, side=1000):
-    """Return the table of fits of 10^9 numbers on disk within 2 GB, complete and with gaps."""
+    """Yield the table of fits of 10^9 numbers on disk within 2 GB, complete and with gaps, after each fit."""
     shape, n_atoms = ((200, 200, 200), 4) if small else ((side, side, side), 10)
     path, result = folder / "disk.npy", folder / "disk.nc"
     rows, written = [], None
@@ -257,16 +258,20 @@ def disk(folder, small, side=1000):
         measured = child(path=str(path), n_atoms=n_atoms, max_memory="2GB", result=str(result), options=options)
         rows.append([name, f"{hamming_error(boolcp.load(result), truth):g}", *cost(measured, once)])
         print(*rows[-1], flush=True)
+        yield "# A tensor on disk", disk_text(shape, n_atoms), table(["fit", "wrong bits", *COST], rows)
     path.unlink()
+
+
+def disk_text(shape, n_atoms):
+    """Return how the table of `disk` was made."""
     size = np.prod(shape, dtype=float) * 8
-    text = (
+    return (
         f"{' x '.join(map(str, shape))} float64 ({size / 1e9:.2f} GB), noise as large as the signal of one atom, "
         f'{n_atoms} atoms, refined, without certificates, `max_memory="2GB"`. Resident memory does not include the '
         "pages of the file, which is read, not mapped. One cold reading is measured just before each fit. The machine "
         "was shared with other programs, which lengthens all seconds, those of the reading too; the processor seconds "
         "are those of the fit."
     )
-    return "# A tensor on disk", text, table(["fit", "wrong bits", *COST], rows)
 
 
 COST = ["resident memory", "of which libraries", "passes", "s", "processor s", "s of one reading", "fit / reading"]
