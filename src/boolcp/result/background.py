@@ -25,6 +25,8 @@ class Background:
         How many free numbers the estimate amounts to; fewer than `n_parameters` if singular values are shrunk.
     share : float
         Share of the variance of the data that the background explains beyond the atoms.
+    alone : float or None
+        The share that it would explain alone, 1 - |X - B|^2 / |X|^2, if X is complete.
     level : float or None
         The noise level that singular values were shrunk by, where entries are missing.
 
@@ -45,6 +47,7 @@ class Background:
     degrees_of_freedom: float
     share: float
     level: float | None = None
+    alone: float | None = None
 
     @property
     def rank(self) -> int:

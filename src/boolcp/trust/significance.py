@@ -183,7 +183,7 @@ def significance(
         level = sigma if counts is None else sigma / np.sqrt(np.where(counts > 0, counts, np.inf))
         first, second = thin_normal(values, level, share, rng)
     part = fit_again(model, first, observed, rngs[1], counts)
-    if part.background is not None and not part.background.is_large:  # the second part has its share of the same background
+    if part.background is not None and not part.background.is_large:  # of which the second part has a share
         second = second - (1 - share) / share * part.background.to_tensor()
     counts = observed if counts is None else counts if observed is None else counts * observed
     scores = weight_scores(second, counts, part, None if noise == "poisson" else (1 - share) * sigma**2)
