@@ -74,11 +74,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         lower (only with `refine`). 1: z (x) u (x) w, the Boolean CP of
         the paper's Eq. (1). An integer L: z times a block of rank L. None: a dense block, Algorithm 2 to the letter.
     background : "auto", int or None
-        Real structure of low rank beside the atoms, fitted in turn with them: ongoing activity, say, that no on/off
-        atom describes. "auto" fits it where the atoms leave more than noise, with the singular values of the best
-        unfolding shrunk as the noise level asks for; an integer is its rank; None leaves it out. Not for weights, nor
-        for missing entries of data that are read in passes: there "auto" means None, as for matrices and
-        ``refine=False``.
+        Real structure of low rank beside the atoms: ongoing activity, say, that no on/off atom describes. "auto" fits
+        it where the atoms leave more than noise, with the singular values of the best unfolding shrunk as the noise
+        level asks for; an integer is its rank; None leaves it out. A small background is fitted in turn with the
+        atoms, a large one (`Background.is_large`) to what they leave. Not for weights, nor for missing entries of data
+        that are read in passes: there "auto" means None, as for matrices and ``refine=False``.
     loss : {"squared", "huber", "poisson", "bernoulli"}
         What is minimized. "huber" grows only linearly beyond 1.5 standard deviations of the noise (from the median
         absolute deviation of what a first fit leaves), for recordings with artifacts. "poisson" is for counts and

@@ -186,3 +186,22 @@ def test_a_part_of_it_is_that_of_the_whole(rng):
     whole = boolcp.Background((4, 5, 6), 1, rng.standard_normal((5, 2)), rng.standard_normal((24, 2)), 1.0, 0.0)
     slices = (slice(1, 3), slice(0, 4), slice(2, 6))
     np.testing.assert_allclose(whole.part(slices).to_tensor(), whole.to_tensor()[slices])
+
+
+def test_a_large_background_is_what_the_atoms_leave():
+    recording = boolcp.datasets.simulate_recording(16, 60, 30, noise=2.0, random_state=5)
+    W = BMP(3, certify=False, random_state=0).fit(recording.X).decomposition_
+    E, B = W.to_tensor(), W.background.to_tensor()
+    assert W.background.is_large and all(atom.rank == 1 for atom in W.atoms)
+    assert abs(np.vdot(E, recording.X - E)) < 1e-4 * np.vdot(E, E)  # fitted to the data themselves
+    whole = 1 - np.sum((recording.X - E - B) ** 2) / np.sum(recording.X**2)
+    assert W.explained() > 0 and W.background.share == pytest.approx(whole - W.explained())
+
+
+def test_bits_beside_a_large_background_are_judged_as_if_it_were_noise():
+    recording = boolcp.datasets.simulate_recording(16, 60, 30, noise=2.0, random_state=5)
+    W = BMP(3, certify=False, random_state=0).fit(recording.X).decomposition_
+    alone = BMP(3, atom_rank=1, background=None, certify=False, random_state=0).fit(recording.X).decomposition_
+    assert W.trust.sigma == pytest.approx(alone.trust.sigma, rel=0.02)
+    assert W.trust.sigma == pytest.approx(np.std(recording.X - W.to_tensor()), rel=0.05)
+    assert hamming_error(W, recording.truth) > 0.02 and min(p.min() for p in W.bit_confidence()) < 0.8

@@ -813,6 +813,11 @@ def test_one_of_many_equal_channels_is_no_peak(rng):
         assert ("E0" in text) is told
 
 
+def test_two_of_two_atoms_are_both(rng):
+    W = replace(labelled_atoms(rng)[[0, 2]], trust=Trust(stability=np.array([0.1, 0.2]), stable_over="6 fits"))
+    assert " and both are informative. No atom" in story.tell(W, {}, {})[1]
+
+
 def test_each_atom_has_a_paragraph(rng):
     before, after = ["Two atoms.", "Both pass."], ["The other one is below.", "The residual looks like white noise."]
     parts = story.paragraphs([*before, "Atom 0 is on in ..", "Atom 1 is on in ..", *after])

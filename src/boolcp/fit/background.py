@@ -44,7 +44,7 @@ def find_background(
     R = data.residual(W)
     if not data.is_complete:
         filled = fill_in(R.to_array(), np.asarray(data.mask), kind, sigma, before)
-        return None if filled is None else filled.with_share(data.to_array(), data.mask)
+        return None if filled is None else with_shares(data, W, filled, without(data, filled).residual(W).squared_norm)
     modes = short_sides(R)
     data.ask_grams([mode for mode in modes if R.shape[mode] <= n_columns(R, mode)])
     options = [shrunk_along(R, mode, kind, sigma) for mode in modes]
@@ -52,7 +52,7 @@ def find_background(
     best = min(options, key=lambda each: each.risk, default=None)
     if best is None or best.rank == 0 or (kind == "auto" and not best.risk < R.squared_norm):
         return None
-    return with_share_beside(data, W, best.background(R), best.risk - 2 * sigma**2 * best.dof)
+    return with_shares(data, W, best.background(R), best.risk - 2 * sigma**2 * best.dof)
 
 
 def low_rank_bytes(R: Tensor, mode: int, rank: int) -> float:
@@ -60,14 +60,15 @@ def low_rank_bytes(R: Tensor, mode: int, rank: int) -> float:
     return 8.0 * N_COPIES * rank * (R.shape[mode] + n_columns(R, mode))
 
 
-def with_share_beside(data: Storage, W: BooleanCP, background: Background, loss: float) -> Background:
-    """Return a background with its share of the variance, from |X - W - B|^2 and small inner products.
+def with_shares(data: Storage, W: BooleanCP, background: Background, loss: float) -> Background:
+    """Return a background with its shares of the variance, from |X - W - B|^2 and |X - W|^2.
 
     |X - B|^2 = |X - W - B|^2 + 2 <X - B, W> - |W|^2, and <X, W> comes from |X - W|^2.
     """
+    total, left = max(data.squared_norm, np.finfo(float).tiny), data.residual(W).squared_norm
     Z = W.contract(background.mode, background.left).reshape(background.rank, -1) if W.n_atoms else 0.0
-    left = loss + data.squared_norm - data.residual(W).squared_norm - 2 * float(np.sum(Z * background.right.T))
-    return replace(background, share=1 - left / data.squared_norm)
+    alone = left - loss + 2 * float(np.sum(Z * background.right.T))
+    return replace(background, share=(left - loss) / total, alone=alone / total if data.is_complete else None)
 
 
 def short_sides(R: Tensor) -> list[int]:
@@ -180,6 +181,11 @@ def filled_along(
             break
         filled, before = np.where(mask, R, B), B
     return None if found is None else replace(found, level=sigma)
+
+
+def judged(data: Storage, background: Background | None) -> Storage:
+    """Return the data that atoms are fitted to and judged by: without the background unless it is large."""
+    return data if background is None or background.is_large else without(data, background)
 
 
 def without(data: Storage, background: Background | None) -> Storage:

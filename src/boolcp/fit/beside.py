@@ -14,7 +14,7 @@ import numpy as np
 
 from boolcp.contractions import gram_product
 from boolcp.fit.atom_search import residual_gram
-from boolcp.fit.background import find_background, without
+from boolcp.fit.background import find_background, judged, without
 from boolcp.fit.blocks import best_code
 from boolcp.fit.polish import polish
 from boolcp.fit.state import Round
@@ -152,7 +152,7 @@ def settled(data: Storage, W: BooleanCP, kind: str | int, sigma: float, before: 
     if not W.n_atoms or has_blocks(W):
         return here
     variance = 0.0 if data.is_complete else sigma**2
-    rest = without(data, here.background)
+    rest = judged(data, here.background)
     columns = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED, variance=variance)
     return merged(data, with_background(data, columns.to_decomposition(), kind, sigma, before=here.background), kind)
 

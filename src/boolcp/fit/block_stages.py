@@ -13,7 +13,7 @@ import numpy as np
 
 from boolcp.fit import certify, impute, in_passes
 from boolcp.fit.backfit import Backfit, noise_rule, terms_of
-from boolcp.fit.background import without
+from boolcp.fit.background import judged, without
 from boolcp.fit.beside import lowest, simplify_beside, with_background
 from boolcp.fit.blocks import assess, block_pursuit
 from boolcp.fit.finish import by_size, have_same_bits, on_full_data, settled_blocks
@@ -50,10 +50,15 @@ def noise_stage(job: Job, state: State) -> Iterator[Step]:
 
 
 def ranks_stage(job: Job, state: State) -> Iterator[Step]:
-    """Back-fit the refined atoms of rank one, and let the noise choose their ranks."""
+    """Back-fit the refined atoms of rank one, and let the noise choose their ranks.
+
+    Beside a large background they stay as they are: ranks above the white noise would only divide it among the atoms.
+    """
     sigma, found = state.done["noise"], reached(job, state) if "core" in state.done else None
     if job.data.n_passes and not state.done.get("beside", True):
         return  # ranks of a core compete beside a background alone
+    if state.done.get("beside") and state.done["beside"][-1].is_beside_large:
+        return
     if sigma is not None and found is not None and job.settings.atom_rank == AUTO and job.data.is_complete:
         data = searched(job, state)
         yield backfit_ranks(data, found.to_decomposition(), sigma, tol=job.tol), None
@@ -181,12 +186,14 @@ def beside_stage(job: Job, state: State, *, refit: Refit) -> Iterator[Step]:
     kind, n_rounds = s.background or AUTO, N_ROUNDS if data.is_complete else 1
     rounds: Rounds = (with_background(data, base_atoms(job, state), kind, sigma),) if state.here is None else state.here
     settings = replace(atoms_alone(s), n_atoms=n_wanted(job, state), certify=False)
-    while rounds[-1].background is not None and len(rounds) <= n_rounds:
+    while (background := rounds[-1].background) is not None and len(rounds) <= n_rounds:
         if len(rounds) > 1 and have_same_bits(rounds[-1].W, rounds[-2].W):
             return
-        rest = without(data, rounds[-1].background)
-        W = refit(job, rest, settings)[1]
-        rounds = (*rounds, with_background(data, W, kind, sigma, before=rounds[-1].background))
+        if background.is_large:
+            yield rounds, None
+            return
+        W = refit(job, without(data, background), settings)[1]
+        rounds = (*rounds, with_background(data, W, kind, sigma, before=background))
         yield rounds, progress("background", len(rounds) - 1, n_rounds, rounds[-1].loss, data.squared_norm)
 
 
@@ -217,7 +224,7 @@ def plain_stage(job: Job, state: State) -> Iterator[Step]:
     best, kind = best_round(job, done), s.background or AUTO
     if s.atom_rank == AUTO:
         if not is_rank_one(best.W):
-            rest = without(data, best.background)
+            rest = judged(data, best.background)
             W = simplify(rest, best.W, best.sigma, tol=job.tol)
             best = with_background(data, W, kind, best.sigma)
         best = simplify_beside(data, best, n_wanted(job, state), job.modes, kind, job.rng)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp import checks
-from boolcp.fit.background import without
+from boolcp.fit.background import judged
 from boolcp.fit.pursuit import atom_system, has_many_columns, with_system
 from boolcp.program.grams import LARGE, DenseGram
 from boolcp.program.maxcut import EFFORTS
@@ -31,8 +31,7 @@ def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, effort: str) -> Boo
         raise ValueError(f"X has shape {X.shape}: pass the tensor that was fitted, of shape {W.shape}.")
     whole = make_storage(X, observed)
     with one_thread():
-        data = without(whole, W.background)
-        W = replace(with_system(W, data, *atom_system(data, W.atoms)), data_norm2=whole.squared_norm)
+        W, data = with_system(W, whole, *atom_system(whole, W.atoms)), judged(whole, W.background)
         return certify(data, W, left_out_weights(W), effort=effort) if W.n_atoms else W
 
 
@@ -53,7 +52,7 @@ def certify(data: Storage, W: BooleanCP, weights: np.ndarray, *, effort: str = "
             ratios[members] = shares_along(data, W, weights, mode, members, effort)
         elif not W.is_block:
             bounds = long_bounds(data, W, weights, mode, members)
-            ratios[members] = own_decreases(W, weights)[members] / bounds
+            ratios[members] = own_decreases(data, W, weights)[members] / bounds
     shares = np.minimum(ratios, 1.0)
     return replace(W, atoms=tuple(replace(a, certificate=float(r)) for a, r in zip(W.atoms, shares, strict=True)))
 
@@ -97,9 +96,10 @@ def residual_grams(data: Storage, W: BooleanCP, weights: np.ndarray, mode: int) 
         yield data.residual(replace(W, weights=row)).gram(mode)
 
 
-def own_decreases(W: BooleanCP, weights: np.ndarray) -> np.ndarray:
+def own_decreases(data: Storage, W: BooleanCP, weights: np.ndarray) -> np.ndarray:
     """Return <R_k, M_k>^2 / |z|^2, the decrease of the loss by each atom as it is, (K,)."""
-    inner = W.data_inner - np.sum(weights * W.observed_gram(), axis=1)
+    products = W.data_inner if W.background is None else atom_system(data, W.atoms)[1]
+    inner = products - np.sum(weights * W.observed_gram(), axis=1)
     return inner**2 / [atom.n_ones for atom in W.atoms]
 
 
@@ -177,7 +177,7 @@ def noise_left(data: Storage, W: BooleanCP) -> float:
     Atoms that are not larger than those of pure noise are excluded: such atoms fit more of the noise than they have
     parameters.
     """
-    beside = 0.0 if W.background is None else W.background.degrees_of_freedom
+    beside = 0.0 if W.background is None or W.background.is_large else W.background.degrees_of_freedom
     while True:
         n_free = beside + sum(real_dims(atom) + len(atom.z) for atom in W.atoms)
         sigma = float(np.sqrt(loss_of(data, W) / max(data.n_observed - n_free, 1)))

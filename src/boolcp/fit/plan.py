@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from boolcp.fit import certify, in_passes, stages
-from boolcp.fit.background import without
+from boolcp.fit.background import judged
 from boolcp.fit.block_stages import (
     atoms_alone,
     beside_stage,
@@ -155,8 +155,8 @@ def atoms_beside(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
             [*first, by_size(base_atoms(job, state)).matrices, pursuit.W.matrices]
         )  # resumed, it rounds alike
         pursuit = on_full_data(pursuit, data, job.atom_rank, is_certified=False)
-    rest = without(data, best.background)
-    W = by_size(with_data(replace(best, data_gram=None), rest))
+    rest = judged(data, best.background)
+    W = by_size(with_data(replace(best, data_gram=None), data))
     if job.settings.certify:
         W = certify.certify(rest, W, certify.left_out_weights(W))
     n_agree, n_rivals = agreement(state, W) if best.trust is None else (best.trust.n_agree, best.trust.n_rivals)

@@ -103,6 +103,11 @@ class Round:
         """Return the background; None if the atoms leave nothing but noise."""
         return self.W.background
 
+    @property
+    def is_beside_large(self) -> bool:
+        """Return True if the background is so large that the atoms are fitted without it."""
+        return self.W.background is not None and self.W.background.is_large
+
 
 @dataclass(frozen=True)
 class State:

@@ -133,7 +133,8 @@ def _count(judged: Sequence[Verdict], name: str, many: str, one: str) -> str:
     """Return how many atoms pass a test, in words, or nothing if it was not made."""
     answers = [getattr(verdict, name) for verdict in judged]
     n = sum(answer is True for answer in answers)
-    count = "none" if not n else f"all {number(n)}" if n == len(answers) else number(n)
+    every = "both" if n == 2 else f"all {number(n)}"
+    count = "none" if not n else every if n == len(answers) else number(n)
     return "" if None in answers else f"{count} {one if n < 2 else many}"
 
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+LARGE = 0.25  # parameters for each entry; not tuned: recordings have 0.4 to 0.9, activity of low rank less
+
 
 @dataclass(frozen=True, eq=False)
 class Background:
@@ -22,7 +24,9 @@ class Background:
     degrees_of_freedom : float
         How many free numbers the estimate amounts to; fewer than `n_parameters` if singular values are shrunk.
     share : float
-        Share of the variance of the data that the background explains.
+        Share of the variance of the data that the background explains beyond the atoms.
+    alone : float or None
+        The share that it would explain alone, 1 - |X - B|^2 / |X|^2, if X is complete.
     level : float or None
         The noise level that singular values were shrunk by, where entries are missing.
 
@@ -43,6 +47,7 @@ class Background:
     degrees_of_freedom: float
     share: float
     level: float | None = None
+    alone: float | None = None
 
     @property
     def rank(self) -> int:
@@ -53,6 +58,21 @@ class Background:
     def n_parameters(self) -> int:
         """Return the number of free real numbers of a matrix of this size and rank."""
         return self.rank * (len(self.left) + len(self.right) - self.rank)
+
+    @property
+    def is_large(self) -> bool:
+        """Return True if it has so many parameters that it follows nearly any residual.
+
+        Beside such a background atoms would only confirm themselves, and all bits would look certain. It is fitted to
+        what the atoms leave, and they are fitted and judged as if it were noise. With a smaller one they take turns.
+
+        Examples
+        --------
+        >>> import numpy as np, boolcp
+        >>> [boolcp.Background((9, 9), 0, np.ones((9, r)), np.ones((9, r)), 0.0, 0.5).is_large for r in (1, 5)]
+        [False, True]
+        """
+        return self.n_parameters > LARGE * len(self.left) * len(self.right)
 
     def to_tensor(self) -> np.ndarray:
         """Return the background as a dense array.
@@ -95,22 +115,6 @@ class Background:
         others = [n for n in range(len(self.shape)) if n != self.mode]
         flat = np.ravel_multi_index(tuple(places[n] for n in others), tuple(self.shape[n] for n in others))
         return np.einsum("ir,ir->i", self.left[places[self.mode]], self.right[flat])
-
-    def with_share(self, X: np.ndarray, mask: np.ndarray | None = None) -> "Background":
-        """Return the background with its share of the variance of X, over the observed entries.
-
-        Examples
-        --------
-        >>> import numpy as np, boolcp
-        >>> ones = boolcp.Background((2, 3), 1, np.ones((3, 1)), np.ones((2, 1)), 4.0, 0.0)
-        >>> ones.with_share(np.full((2, 3), 2.0)).share
-        0.75
-        """
-        rest, total = X - self.to_tensor(), np.asarray(X)
-        if mask is not None:
-            rest, total = rest[mask], total[mask]
-        norm2 = float(np.sum(np.square(total, dtype=float)))
-        return replace(self, share=1 - float(np.sum(np.square(rest, dtype=float))) / norm2 if norm2 else 0.0)
 
     def __repr__(self) -> str:
         share = f"{100 * self.share:.1f} % of the variance"

@@ -281,7 +281,7 @@ class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
 
     def without(self, background: Background) -> "LazyTensor":
         """Return the tensor X - B."""
-        norm2 = max((1 - background.share) * self.squared_norm, 0.0)
+        norm2 = max((1 - (background.alone or 0.0)) * self.squared_norm, 0.0)
         facts = replace(self.facts, squared_norm=norm2, grams={}, sketches={})
         rest = LazyTensor(self.source, facts, self.limit, replace(self.view, background=background))
         rest._whole = self

@@ -6,7 +6,7 @@ from typing import Any
 
 from boolcp import checks
 from boolcp.fit import loss_sweeps
-from boolcp.fit.background import without
+from boolcp.fit.background import judged
 from boolcp.fit.certify import judge_bits
 from boolcp.fit.losses import Loss, Problem
 from boolcp.result.atoms import BooleanCP
@@ -103,5 +103,5 @@ def assess(
 def judge(data: Storage, W: BooleanCP) -> Trust:
     """Return what the bits of W rest on, under the loss it was fitted with."""
     if W.deviance is None:
-        return judge_bits(without(data, W.background), W)
+        return judge_bits(judged(data, W.background), W)
     return loss_sweeps.judge_bits(Problem(data, Loss(W.deviance.loss, W.deviance.scale), ()), W)
