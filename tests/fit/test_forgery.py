@@ -11,7 +11,7 @@ from samples import tensor
 
 from boolcp.bmp import BMP
 from boolcp.fit.checkpoint import HEADER, N_DIGEST, digest_of
-from boolcp.fit.forgery import check_sizes, is_of
+from boolcp.fit.forgery import check_columns, check_sizes, is_of
 from boolcp.fit.relax import Sweeps
 from boolcp.fit.state import State
 from boolcp.io import FileError
@@ -160,6 +160,15 @@ def test_atoms_of_other_tensors_are_refused(value, words):
     with pytest.raises(ValueError, match=words):
         check_sizes(value, (8, 9, 10))
     check_sizes(State(done={"start": BooleanCP((8, 9, 10))}), (8, 9, 10))
+
+
+@pytest.mark.parametrize("mode", [0, 1])
+def test_columns_whose_squares_are_infinite_are_refused(mode):
+    matrices = [np.ones((d, 1)) for d in (4, 5, 6)]
+    check_columns(Columns(matrices, [0], [0]))
+    matrices[mode] = 1e200 * matrices[mode]
+    with pytest.raises(ValueError, match="sizes of atoms must be finite"):
+        check_columns(Columns(matrices, [0], [0]))
 
 
 @pytest.mark.parametrize("error", [KeyError("ours"), TypeError("ours"), ZeroDivisionError("ours")])

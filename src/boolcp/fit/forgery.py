@@ -114,6 +114,8 @@ def check_columns(W: Columns) -> None:
         check_finite("the columns", A)
         if A.ndim != 2 or A.shape[1] != R:
             raise ValueError(f"its columns along mode {n} are {A.shape}, not {R}")
+    with np.errstate(over="ignore", invalid="ignore"):  # numbers whose squares are infinite
+        check_finite("the sizes of atoms", W.sizes())
 
 
 def is_of(value: Any, hint: Any) -> bool:
