@@ -2,7 +2,7 @@
 
 `make fuzz` runs all of it in one process, half an hour at a time: it keeps its counts in `.fuzz.json`, resumes where it
 stopped, repeats what failed, and writes `benchmarks/results/fuzz.md`. `tests/test_fuzz.py` runs a short version.
-`python tests/fuzz.py fits --first 1234 --count 1` repeats one case.
+`python tests/fuzz.py --fresh 1` runs a sample of other cases, `python tests/fuzz.py fits --first 12` repeats one.
 """
 
 import argparse
@@ -24,6 +24,8 @@ SEED = 20261116
 MEMORY = 12 * 2**30  # bytes of address space of a case: one that needs more fails by itself
 MEMO = ROOT / ".fuzz.json"
 N_SHARED = 40  # fits that load what others need too
+FRESH = 1_000_000  # the first case of a fresh sample, and of each after it
+SAMPLE = {"kills": 100, "bytes": 300, "forged": 300, "fits": 600}
 
 # Random fits
 
@@ -388,19 +390,19 @@ def parts():
 
 
 def read_memo():
-    memo = json.loads(MEMO.read_text()) if MEMO.exists() else {}
-    return {name: memo.get(name, {"next": 0, "failed": {}, "commits": {}}) for name in parts()}
+    return json.loads(MEMO.read_text()) if MEMO.exists() else {}
 
 
-def run_part(name, memo, end, batch=200):
+def run_part(name, memo, end, fresh=0, batch=200):
     """Go on with one part until it is complete or the time is over; cases that failed before come first."""
     from common import commit
 
     check, total = parts()[name]
-    mine = memo[name]
+    first, total = fresh * FRESH, SAMPLE[name] if fresh else total
+    mine = memo.setdefault(f"{name} {fresh}", {"next": first, "end": first + total, "failed": {}, "commits": {}})
     again = [int(seed) for seed in mine["failed"]]
-    while time.monotonic() < end and (again or mine["next"] < total):
-        seeds = again or list(range(mine["next"], min(mine["next"] + batch, total)))
+    while time.monotonic() < end and (again or mine["next"] < mine["end"]):
+        seeds = again or list(range(mine["next"], min(mine["next"] + batch, mine["end"])))
         try:
             done, failed = run_forked(run_cases, check, seeds, end)
         except AssertionError as error:
@@ -423,19 +425,14 @@ def report(memo):
 
     words = {"kills": "fits killed and resumed", "bytes": "files with flipped bytes", "forged": "forged files"}
     words |= {"fits": "random fits"}
-    rows = [
-        [
-            words[name],
-            one["next"],
-            parts()[name][1],
-            len(one["failed"]),
-            ", ".join(f"{c} ({n})" for c, n in one["commits"].items()),
-        ]
-        for name, one in memo.items()
-    ]
-    lines = [f"- {name} {seed}: {text}" for name, one in memo.items() for seed, text in one["failed"].items()]
+    rows, lines = [], []
+    for key, one in memo.items():
+        name, fresh = key.split()
+        first, made = int(fresh) * FRESH, ", ".join(f"{c} ({n})" for c, n in one["commits"].items())
+        rows.append([words[name], first, one["next"] - first, one["end"] - first, len(one["failed"]), made])
+        lines += [f"- {name} {seed}: {text}" for seed, text in one["failed"].items()]
     head = f"Seed {SEED}, {time.strftime('%Y-%m-%d')}. Cases that failed are repeated with the present code."
-    text = table(["what", "cases", "of", "failed", "commits (cases)"], rows)
+    text = table(["what", "first case", "cases", "of", "failed", "commits (cases)"], rows)
     write("fuzz.md", "make fuzz", ["# Fuzzing", head, text, "\n".join(lines)])
     return len(lines)
 
@@ -445,6 +442,7 @@ def main():
     parser.add_argument("what", nargs="?", default="all", choices=["all", *parts()])
     parser.add_argument("--first", type=int, help="run cases from this one, and remember nothing")
     parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--fresh", type=int, default=0, help="1, 2, ..: a sample of cases that were not run before")
     parser.add_argument("--seconds", type=float, default=1800.0, help="time for all of it, about")
     args = parser.parse_args()
     if args.first is not None:
@@ -455,7 +453,7 @@ def main():
         run_cases(check, range(N_SHARED) if name == "fits" else [0])
     memo, end = read_memo(), time.monotonic() + args.seconds
     for name in parts() if args.what == "all" else [args.what]:
-        run_part(name, memo, end)
+        run_part(name, memo, end, args.fresh)
     sys.exit(bool(report(memo)))
 
 
