@@ -270,7 +270,7 @@ def test_transform_matches_labels_and_says_what_does_not_fit(data, capsys):
         assert run(capsys, "transform", "out", f"{name}.nc", "-o", f"{name}.csv")[0] == 0
     pd.testing.assert_frame_equal(pd.read_csv("named.csv"), pd.read_csv("turned.csv"))
     code, _, err = run(capsys, "transform", "out", "fewer.nc", "-o", "rows.csv")
-    assert code == WRONG_INPUT and "lacks E7 along 'channel'" in err
+    assert code == WRONG_INPUT and "lack E7 along 'channel'" in err
     assert run(capsys, "transform", "out", "named.nc", "--mode", "time", "-o", "time.csv")[0] == 0
     assert len(pd.read_csv("time.csv")) == 9
     for arguments, words in (

@@ -192,7 +192,7 @@ def test_epochs_through_mne(tmp_path, rng):
     assert {"4 channel x 51 time x 3 trial", "  go: 2 trials", "  stop: 1 trials"} <= set(
         reading.describe(tmp_path / "a-epo.fif")
     )
-    with pytest.raises(FileError, match="no condition 'wait'; there are go, stop"):
+    with pytest.raises(FileError, match="no condition 'wait'; the conditions are go, stop"):
         boolcp.open_tensor(tmp_path / "a-epo.fif", condition="wait")
 
 

@@ -179,7 +179,7 @@ def test_conditions_in_time_and_along_trials(X):
     assert rest["segment"].values.tolist() == [0] * 200 + [1] * 400 and "condition_label" not in rest.attrs
     task = prepare.select_condition(X.assign_attrs(attrs), "task")
     assert "segment" not in task.coords and float(task["time"][0]) == 2
-    with pytest.raises(ValueError, match="there are rest, task"):
+    with pytest.raises(ValueError, match="conditions are rest, task"):
         prepare.select_condition(X.assign_attrs(attrs), "sleep")
     with pytest.raises(ValueError, match="No conditions are known"):
         prepare.select_condition(X, "sleep")

@@ -86,7 +86,7 @@ def test_events_that_a_recording_brings(X):
     go = prepare.cut_trials(X, 300, events="go")
     assert go["onset"].values.tolist() == [5.5, 12.0] and go.attrs["preparation"][-1].startswith("cut into 2 trials")
     assert prepare.cut_trials(X, 300, events="all", n_trials=2).sizes["trial"] == 2
-    with pytest.raises(ValueError, match="no condition 'left'; there are go, stop"):
+    with pytest.raises(ValueError, match="no condition 'left'; the conditions are go, stop"):
         prepare.cut_trials(X, 300, events="left")
 
 
@@ -170,7 +170,7 @@ def test_a_condition_is_found_in_any_column_and_told_apart():
     X = prepare.add_table(X, {"condition": ["left", "b", "b", "b"], "level": [1, 2, 2.0, 3]})
     assert prepare.select_condition(X, "left").sizes["trial"] == 1
     assert prepare.select_condition(X, "level=2").sizes["trial"] == 2
-    with pytest.raises(ValueError, match="there are b, left; other columns: cue, hand, level"):
+    with pytest.raises(ValueError, match="conditions are b, left; other columns: cue, hand, level"):
         prepare.select_condition(X, "level=9")
 
 

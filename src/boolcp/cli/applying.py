@@ -36,7 +36,7 @@ def run_convert(data: DataOptions, out: Path, *, is_forced: bool = False, as_jso
     """Write the prepared tensor."""
     check_output(out, data.files, is_forced=is_forced, endings=(".nc", ".npy"))
     if data.weights is not None:
-        raise ValueError("--weights: convert writes the tensor alone. Pass them to fit.")
+        raise ValueError("--weights: convert writes the tensor without weights. Pass them to boolcp fit.")
     X = load_data(data, is_fitted=False)
     write_tensor(X, out, overwrite=is_forced)
     answer(f"{out}: {sizes_text(X)}", {"path": out, "sizes": dict(X.sizes)}, as_json=as_json)
@@ -95,8 +95,8 @@ def matched(W: Any, X: Any, mode: int) -> Any:
             continue  # times: the same number, possibly with a different start
         if sorted(old) != sorted(new):
             missing = [label for label in old if label not in new]
-            what = f"lacks {', '.join(missing[:5])}" if missing else f"has {len(new)} instead of {len(old)}"
-            raise ValueError(f"The new data {what} along {dim!r}: provide the labels of the fitted data.")
+            what = f"lack {', '.join(missing[:5])}" if missing else f"have {len(new)} labels instead of {len(old)}"
+            raise ValueError(f"The new data {what} along {dim!r}: they need the labels of the fitted data.")
         X = X.isel({dim: [new.index(label) for label in old]})
     return X
 

@@ -274,13 +274,9 @@ def _cut(X: DataArray, options: DataOptions) -> DataArray:
     if options.window or options.align:
         if "unit" not in X.dims:
             raise ValueError("--window and --align are for cutting at events: the data have none (--trials, --cut).")
-    if options.n_trials:
-        return X.isel(trial=slice(options.n_trials)) if is_cut else _no_trials(X)
-    return X
-
-
-def _no_trials(X: DataArray) -> DataArray:
-    raise ValueError(f"--n-trials needs a mode 'trial'; the modes are {', '.join(map(str, X.dims))}.")
+    if options.n_trials and not is_cut:
+        raise ValueError(f"--n-trials needs a mode 'trial'; the modes are {', '.join(map(str, X.dims))}.")
+    return X.isel(trial=slice(options.n_trials)) if options.n_trials else X
 
 
 def label_list(text: str) -> list[str]:

@@ -49,7 +49,7 @@ def refuse_traps(path: Path, kind: str = "HDF5 file") -> None:
         problem = problem or file.visititems(lambda name, item: of_references(name, item, known))
     problem = problem or expansion("its content", sum(n for n, _ in sizes), sum(n for _, n in sizes))
     if problem:
-        advice = "Do not trust it; if you do, open it with h5py and pass the dataset, or copy its data into one file."
+        advice = "If you trust it, open it with h5py and pass the dataset, or copy all data into one file."
         raise FileError(path, f"refused: {problem}", advice)
 
 

@@ -59,7 +59,7 @@ def refuse_unsafe(path: Path, kind: str = ".zip file") -> None:
     for member in members:
         name = member.filename.replace("\\", "/")
         if name.startswith("/") or ".." in name.split("/") or ":" in name.split("/")[0]:
-            raise FileError(path, f"refused: its member {member.filename!r} leads out of the zip", "Do not trust it.")
+            raise FileError(path, f"refused: its member {member.filename!r} leads out of the zip", "Do not unpack it.")
         if member.flag_bits & 1:
             raise FileError(path, f"its member {member.filename!r} is encrypted", "Unpack it with its password first.")
         packed = min(member.compress_size, size)  # it may claim more than there is

@@ -95,7 +95,7 @@ def _refuse_link(path: Path, link: str) -> None:
     folder = os.path.dirname(os.path.abspath(os.path.join(os.path.dirname(header), name)))
     if name and folder not in (header, os.path.dirname(header)):
         problem = f"refused: it refers to {link.strip()!r}, in a different folder"
-        raise FileError(path, problem, "Do not trust it; if you do, put all its files into one folder.")
+        raise FileError(path, problem, "If you trust it, put all its files into one folder.")
 
 
 def read_bids(path: Path, *, variable: str | None = None) -> DataArray:

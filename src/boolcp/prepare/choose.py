@@ -99,13 +99,13 @@ def _columns(X: DataArray, condition: str) -> dict[str, np.ndarray]:
         return columns
     known = sorted({label for label, _, _ in list_conditions(X)})
     if "event_onset" in X.attrs and "trial" not in X.dims:
-        lasting = f"; there are {', '.join(known)}" if known else ""
+        lasting = f" (the conditions are {', '.join(known)})" if known else ""
         raise ValueError(
             f"No period of the recording has the condition {condition!r}{lasting}. To cut at events, use "
             f"cut_trials (--cut {condition})."
         )
     if known:
-        raise ValueError(f"There is no condition {condition!r}; there are {', '.join(known)}.")
+        raise ValueError(f"There is no condition {condition!r}; the conditions are {', '.join(known)}.")
     if not columns:
         raise ValueError(f"No conditions are known, so {condition!r} cannot be selected.")
     return columns
@@ -120,7 +120,7 @@ def find_rows(columns: Mapping[str, np.ndarray], condition: str) -> tuple[str, n
         listing = ", ".join(known[:MAX_KNOWN]) + (f" and {len(known) - MAX_KNOWN} more" if known[MAX_KNOWN:] else "")
         others = [name for name in columns if name != "condition"] if "condition" in columns else []
         further = f"; other columns: {', '.join(others)}" if others else ""
-        raise ValueError(f"There is no condition {condition!r}; there are {listing}{further}.")
+        raise ValueError(f"There is no condition {condition!r}; the conditions are {listing}{further}.")
     if len(found) > 1 and "condition" not in found:
         names = " or ".join(f"{name}={condition}" for name in found)
         raise ValueError(f"Several columns contain the condition {condition!r}: write {names}.")
