@@ -178,7 +178,7 @@ def _imports(name: str) -> tuple[str, ...]:
     for node in ast.parse(_path(name).read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("boolcp"):
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            inside = [one for one in inner if _is_module(one)]
+            inside = [one for one in inner if _path(one).is_file()]
             found += inside + ([node.module] if len(inside) < len(inner) and node.module != "boolcp" else [])
     return tuple(found)
 
@@ -186,10 +186,6 @@ def _imports(name: str) -> tuple[str, ...]:
 def _path(name: str) -> Path:
     base = ROOT.joinpath(*name.split(".")[1:])
     return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
-
-
-def _is_module(name: str) -> bool:
-    return _path(name).is_file()
 
 
 @cache

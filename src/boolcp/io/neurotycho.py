@@ -60,7 +60,8 @@ def read_neurotycho(
         if condition is None and len(sessions) > 1:
             names = "; ".join(f"{item.name} ({_labels_text(item)})" for item in sessions)
             raise FileError(path, "has several sessions", f"Choose a session or a condition of {names}.")
-        _check_trials(path, sessions, condition)
+        if condition is not None and any(item.trials is not None for item in sessions):
+            raise FileError(path, "is cut into trials and has no conditions", "Leave condition= (--condition) out.")
         matrices = {item.name: on_disk(first_channel(item), read_matrix) for item in sessions if item.is_matrix}
         times = [_read_times(item, sampling_rate) for item in sessions]
         stretches = [_read_stretches(item, t) for item, t in zip(sessions, times, strict=True)]
@@ -94,11 +95,6 @@ def _find_parts(path: Any, sessions: Any, times: Any, stretches: Any, condition:
         known = sorted({s.label for group in stretches for s in group}) or ["none at all"]
         raise FileError(path, f"has no condition {condition!r}", f"Its conditions are {', '.join(known)}.")
     return parts
-
-
-def _check_trials(path: Any, sessions: Any, condition: Any) -> None:
-    if condition is not None and any(item.trials is not None for item in sessions):
-        raise FileError(path, "is cut into trials and has no conditions", "Leave condition= (--condition) out.")
 
 
 def _n_samples(session: Any, times: Any) -> Any:
