@@ -34,12 +34,12 @@ from boolcp.plotting.mode_labels import (
     value_text,
 )
 from boolcp.plotting.patterns import block_image, carrier_mode, real_columns
-from boolcp.result.atoms import BooleanCP
+from boolcp.result.atoms import Atom, BooleanCP
 
 VISIBLE = 0.2  # opacity of a bit that is a toss-up
 
 
-def plot_boolean(W: BooleanCP, k: int = 0, ax: Any = None) -> Any:
+def plot_boolean(W: BooleanCP | Atom, k: int = 0, ax: Any = None) -> Any:
     """Draw where atom k is on: an electrode map if its mode has positions, otherwise a strip; yellow on, blue off.
 
     Positions are additional coordinates `x` and `y` along the mode; a coordinate `condition` is drawn as a band of
@@ -69,7 +69,7 @@ def plot_boolean(W: BooleanCP, k: int = 0, ax: Any = None) -> Any:
     >>> bool((ax.images[0].get_array()[0] == truth.atoms[0].z).all())
     True
     """
-    W = W if isinstance(W, BooleanCP) else as_decomposition(W)
+    W = W if isinstance(W, BooleanCP) else BooleanCP(W.shape, (W,), np.ones(1))
     mode, z = W.atoms[k].mode, W.atoms[k].z
     unknown = (W.undetermined or {}).get(mode, np.zeros(len(z), dtype=bool))
     positions = positions_of(W, mode)
@@ -214,10 +214,3 @@ def draw_image(W: BooleanCP, k: int, modes: Any, ax: Any) -> Any:
 def size_label(W: BooleanCP, k: int, mode: int) -> Any:
     """Return the label of the numbers along a mode: the measured quantity, or relative to the largest."""
     return value_text(W) if mode == carrier_mode(W, k) else "relative size"
-
-
-def as_decomposition(atom: Any) -> Any:
-    """Return an atom as a decomposition without labels."""
-    shape = list(atom.block.shape if atom.factors is None else [len(A) for A in atom.factors])
-    shape.insert(atom.mode, len(atom.z))
-    return BooleanCP(tuple(shape), (atom,), np.ones(1))

@@ -79,6 +79,11 @@ class Atom:
         return self.dense_block().shape if self.factors is None else tuple(len(A) for A in self.factors)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the tensor that the atom is a term of."""
+        return *self.real_shape[: self.mode], len(self.z), *self.real_shape[self.mode :]
+
+    @property
     def n_ones(self) -> int:
         """Return the number of entries where the atom is on."""
         return int(self.z.sum())

@@ -141,13 +141,8 @@ def real_product(atom: Atom, other: Atom) -> float:
 
 def cosine(atom: Atom, other: Atom) -> float:
     """Return the cosine of two atoms as tensors."""
-    first, second = (BooleanCP(shape_of(one), (one,), np.ones(1)) for one in (atom, other))
+    first, second = (BooleanCP(one.shape, (one,), np.ones(1)) for one in (atom, other))
     return float(first.inner_products((other,))[0, 0] / (first.norm() * second.norm()))
-
-
-def shape_of(atom: Atom) -> tuple[int, ...]:
-    """Return the shape of the tensor that an atom lives in."""
-    return *atom.real_shape[: atom.mode], len(atom.z), *atom.real_shape[atom.mode :]
 
 
 def take_slices(atom: Atom, mode: int, places: np.ndarray) -> Atom:
