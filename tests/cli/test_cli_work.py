@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -118,9 +119,12 @@ def test_what_cannot_be_tested_is_said_before_the_fit(data, capsys, monkeypatch)
         assert code == WRONG_INPUT and words in err and not Path("out").exists()
 
 
-def test_the_number_of_atoms_can_be_chosen_and_the_result_says_how(data, capsys):
-    code, out, err = run(capsys, "fit", "data.npy", *DIMS, "-k", "auto", "--n-init", 1, "-o", "out")
-    chosen = boolcp.select_n_atoms(data.X, n_init=1, random_state=0).n_atoms
+def test_the_number_of_atoms_can_be_chosen_and_the_result_says_how(data, capsys, monkeypatch):
+    select = partial(boolcp.select_n_atoms, splits=2)
+    monkeypatch.setattr("boolcp.cli.fitting.select_n_atoms", select)
+    options = ("--n-init", 1, "--atom-rank", 1, "-o", "out")
+    code, out, err = run(capsys, "fit", "data.npy", *DIMS, "-k", "auto", *options)
+    chosen = select(data.X, n_init=1, atom_rank=1, random_state=0).n_atoms
     assert code == 0 and boolcp.load("out/decomposition.nc").n_atoms == chosen
     assert f"Number of atoms: {chosen} (error on held-out entries, rule one-se, 0 to 10 atoms tried" in err
     assert "held-out entries" in boolcp.io.load_provenance("out/decomposition.nc")["n_atoms_chosen_by"]
