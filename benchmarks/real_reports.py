@@ -32,6 +32,8 @@ COMMAND = "python benchmarks/real_reports.py"
 N_ATOMS, N_STATE_ATOMS, SEED = 6, 3, 0
 STATES = {"0_EyesOpen": "eyes open", "1_EyesClosed": "eyes closed", "2_Anes": "anesthetized"}
 STATES |= {"3_RecEyesClosed": "recovery closed", "4_RecEyesOpen": "recovery open"}
+DRAWN = """[...document.querySelectorAll("figure.chart")].every(
+    (figure) => figure.getBoundingClientRect().top > innerHeight || figure.classList.contains("drawn"))"""
 FLAGS = "--no-sandbox --headless --disable-gpu --disable-background-networking --disable-sync --no-first-run".split()
 
 
@@ -203,7 +205,7 @@ def take_pictures(pages):
                 page = browser.new_context(viewport=size, color_scheme=scheme).new_page()
                 page.goto(path.resolve().as_uri(), timeout=120_000)
                 page.wait_for_selector("html.ready", state="attached", timeout=120_000)
-                page.wait_for_timeout(4000)  # the charts in view are drawn
+                page.wait_for_function(DRAWN, timeout=120_000)
                 page.screenshot(timeout=120_000, path=folder / f"{name}_{width}_{scheme}.png")
                 page.context.close()
         browser.close()

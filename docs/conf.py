@@ -87,7 +87,9 @@ html_copy_source = False
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["boolcp.css"]
-html_sidebars = {page: [] for page in ("getting_started", "faq", "comparison", "reproduction", "benchmarks", "changes")}
+# pages without pages below them, and notebooks, whose code and tables need the room
+alone = ("getting_started", "faq", "comparison", "reproduction", "reports", "benchmarks", "changes", "notebooks/*")
+html_sidebars = {page: [] for page in alone}
 html_theme_options = {
     "navigation_with_keys": False,
     "show_prev_next": False,

@@ -261,6 +261,16 @@ def test_new_trials_are_transformed_with_their_labels(data, capsys):
     assert code == 0 and "prepared differently (z-score per channel) from those of the fit (nothing)" in err
 
 
+def test_products_of_an_atom_are_columns_not_atoms(data, capsys):
+    options = ("--boolean-modes", "time", "--atom-rank", 2, "--background", "none", "-k", 2)
+    assert run(capsys, "fit", "data.npy", *DIMS, *options, "-o", "out")[0] == 0
+    code, out, _ = run(capsys, "transform", "out", "data.npy", *DIMS, "-o", "rows.csv")
+    assert code == 0 and "10 trials, 2 atoms in 4 columns\natom 0.0: mean " in out
+    assert [name for name in pd.read_csv("rows.csv") if name != "trial"] == [
+        f"atom_{k}.{n}" for k in (0, 1) for n in (0, 1)
+    ]
+
+
 def test_transform_matches_labels_and_says_what_does_not_fit(data, capsys):
     channels = [f"E{n}" for n in range(8)]
     X = xr.DataArray(data.X, {"channel": channels}, ("channel", "time", "trial"))

@@ -189,9 +189,13 @@ def test_epochs_through_mne(tmp_path, rng):
     assert X.dims == ("channel", "time", "trial") and X["condition"].values.tolist() == ["go", "stop", "go"]
     np.testing.assert_allclose(X.values, 1e6 * epochs.get_data(copy=True).transpose(1, 2, 0), rtol=1e-5, atol=1e-6)
     assert boolcp.open_tensor(tmp_path / "a-epo.fif", condition="GO").sizes["trial"] == 2
-    assert {"4 channel x 51 time x 3 trial", "  go: 2 trials", "  stop: 1 trials"} <= set(
+    assert {"4 channel x 51 time x 3 trial", "  condition, along trial: go (2), stop (1)"} <= set(
         reading.describe(tmp_path / "a-epo.fif")
     )
+    pd = pytest.importorskip("pandas")
+    epochs.metadata = pd.DataFrame({"drug": list("aba"), "rt": [0.1, 0.2, 0.3]})
+    epochs.save(tmp_path / "b-epo.fif", verbose="ERROR")
+    assert "  columns along trial: drug, rt" in reading.describe(tmp_path / "b-epo.fif")
     with pytest.raises(FileError, match="no condition 'wait'; the conditions are go, stop"):
         boolcp.open_tensor(tmp_path / "a-epo.fif", condition="wait")
 

@@ -153,7 +153,7 @@ def test_conditions_are_means_of_bits_and_of_factors(rng):
         assert line.get_ydata()[0] == pytest.approx(column[condition == name].mean())
     means = plotting.condition_means(W, 2)
     assert means.counts.tolist() == [2, 3] and means.is_boolean.tolist() == [False, False, True]
-    np.testing.assert_allclose(means.spread[0], [column[condition == name].std() for name in "ab"])
+    np.testing.assert_allclose(means.spread[0], [column[condition == name].std(ddof=1) for name in "ab"])
     assert np.isnan(means.spread[2]).all()
 
 
@@ -162,6 +162,7 @@ def test_entries_without_data_do_not_count(rng):
     W = labelled((6, 7, 5), rng, condition=condition, n_atoms=3)
     W = replace(W, undetermined={2: np.array([True, False, False, False, False])})
     assert plotting.condition_means(W, 2).mean[2, 0] == W.atoms[2].z[3]
+    assert plotting.condition_means(W, 2).spread[0, 0] == 0  # of one entry
     hidden = replace(W, undetermined={2: np.array(condition) == "a"})
     assert np.isnan(plotting.condition_means(hidden, 2).mean[:, 0]).all()
     plotting.plot_conditions(hidden, 2).figure.canvas.draw()

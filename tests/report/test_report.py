@@ -300,7 +300,7 @@ def test_conditions_areas_and_states_are_compared(tmp_path, rng):
     ]
     assert page.tables[2] == [
         ["atom", "what", "effect", "AUC", "p", "b (3)", "a (1)"],
-        ["atom 0", "share of ones", "+67 %", "0.83", "1.00", "1 of 3 (33 %)", "1 of 1 (100 %)"],
+        ["atom 0", "share of ones", "+67 points", "0.83", "1.00", "1 of 3 (33 %)", "1 of 1 (100 %)"],
     ]
 
 
@@ -319,7 +319,7 @@ def test_units_missing_entries_residual_and_stability_are_shown(tmp_path):
     text = "".join(page.words)
     assert f"{n_missing} of {X.size} ({100 * n_missing / X.size:.1f} %)" in text and "ECoG (uV)" in text
     assert f"{np.sqrt(np.nanmean(X.values**2)):.4g} uV" in page.words
-    assert "no pattern stands out" in text and f"channel {check.structure[0]:.2f}, time " in text
+    assert "no pattern stands out" in text and f"channel {check.structure[0]:.3f}, time " in text
     assert page.rows[0][3:6] == ["verdict", "sure bits", "stability"]
     assert [row[3:6:2] for row in page.rows[1:]] == [["stable, informative", "100.0 %"]] * 2
     assert (
@@ -347,6 +347,10 @@ def test_where_an_atom_is_on_is_told_in_runs():
     named = Labels(("channel", "c"), {"channel": np.array(["FPz", "Fz", "Cz", "T8", "CP5", "Pz", "O1", "Oz", "O2"])})
     assert told(z, named) == "FPz, Fz, Cz, CP5, Oz, O2"
     assert told(np.arange(9) != 3, named) == "all but T8"
+    many = Labels(("channel", "c"), {"channel": np.array([f"E{n}" for n in range(30)])})
+    long = BooleanCP((30, 2), (Atom(0, np.arange(30) % 7 > 0, (np.ones((2, 1)),)),), [1.0], many)
+    assert words.on_text(long, 0) == "all but E0, E7, E14, E21, E28"
+    assert story.atom_sentence(long, 0, {}) == "Atom 0 is on in 25 of 30 channels: all but E0, E7, E14, E21, E28."
     times = Labels(("time", "c"), {"time": np.arange(9) / 128 - 1}, {"time": "s"})
     assert told(z, times) == "-1 to -0.984, -0.969, -0.945, -0.938 s"
 
@@ -454,11 +458,17 @@ def test_conditions_are_named_only_if_a_test_finds_them(rng):
     extra = W.labels.extra | {"speed": ("trial", speed + 0.0)}
     moved = replace(W, atoms=(W.atoms[0], real, W.atoms[2]), labels=replace(W.labels, extra=extra))
     tests = tested.find_tests(moved, {})
-    assert "It follows speed (rank correlation +1.00, p < 0.001)." in story.atom_sentence(moved, 1, tests)
+    assert "Its real part follows speed (rank correlation +1.00, p < 0.001)." in story.atom_sentence(moved, 1, tests)
+    for sign, size in ((1, "larger"), (-1, "smaller")):  # bits are on or off, which is simpler to say
+        extra = W.labels.extra | {"speed": ("trial", sign * W.atoms[0].z + 0.01 * speed)}
+        followed = replace(W, labels=replace(W.labels, extra=extra))
+        text = story.atom_sentence(followed, 0, tested.find_tests(followed, {}))
+        assert f"It is on where speed is {size} (rank correlation {sign * 0.82:+.2f}, p < 0.001)." in text
     drug = (W.labels.extra["drug"][1] == "ketamine") + 0.1
     real = replace(W.atoms[2], factors=(W.atoms[2].factors[0], drug[:, None] / np.linalg.norm(drug)))
     moved = replace(W, atoms=(*W.atoms[:2], real))
-    text = "Its real part differs most between ketamine trials and none trials (mean 1.00 and 0.09, p < 0.001)."
+    text = "Its real part differs most between ketamine trials and none trials"
+    text += " (mean 1.00 and 0.09 of its largest size, p < 0.001)."
     assert text in story.atom_sentence(moved, 2, tested.find_tests(moved, {}))
 
 
@@ -527,12 +537,12 @@ def test_what_is_left_out_of_a_list_is_counted_in_entries():
         (
             [1, 0.9, 0.2],
             [0.001, 0.3, 0.3],
-            "Of the atoms, one is more than noise, two come back in at least 80 % of 6 fits and",
+            "Of the atoms, one is significantly more than noise, two come back in at least 80 % of 6 fits and",
         ),
         (
             [1, 0.9, 0.2],
             [0.3, 0.3, 0.03],
-            "Of the atoms, one is more than noise, two come back in at least 80 % of 6 fits and",
+            "Of the atoms, one is significantly more than noise, two come back in at least 80 % of 6 fits and",
         ),
         (
             [0, 0.1, 0.2],
@@ -652,9 +662,10 @@ def test_no_two_atoms_have_one_color(n_atoms):
 
 
 @pytest.mark.parametrize("n_groups", [2, 7, 8, 12])
-def test_no_two_groups_have_one_color_and_none_is_black(n_groups):
+def test_no_two_groups_have_one_color_and_none_is_black_or_that_of_an_atom(n_groups):
     colors = charts.group_colors(n_groups)
     assert len(set(colors)) == len(colors) == n_groups and "#000000" not in colors
+    assert not set(colors) & {*charts.atom_colors(7), *charts.atom_colors(n_groups), "#0072B2", "#F0E442"}
 
 
 def test_bars_of_conditions_have_their_numbers_and_spread(rng):
@@ -782,6 +793,10 @@ def test_a_peak_is_that_of_all_products_and_has_its_sign(rng):
     for atom, weight, value in ((one, 3.0, "-3"), (one, -3.0, "+3"), (two, 2.0, "-5.6")):
         told = story.peak_text(replace(W, atoms=(atom, *W.atoms[1:]), weights=[weight, -2.0, 1.5]), 0)
         assert told == f"Its pattern is strongest at E5 and 0.055 s ({value} µV)."
+    numbered = replace(W.labels, coords=W.labels.coords | {"channel": np.arange(1, 17)})  # no names, but not an order
+    for weight, value in ((3.0, "-3"), (1234.0, "-1234"), (3e6, "-3e+06")):
+        large = replace(W, atoms=(one, *W.atoms[1:]), weights=[weight, -2.0, 1.5], labels=numbered)
+        assert story.peak_text(large, 0) == f"Its pattern is strongest at channel 6 and 0.055 s ({value} µV)."
 
 
 def test_groups_are_in_order_and_entries_without_a_label_are_in_none(rng):

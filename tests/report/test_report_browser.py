@@ -111,8 +111,7 @@ def rows(page):
 
 def assert_order(page, atoms):
     """Assert that the rows and the cards are those of the given atoms: the table sorts a moment after the click."""
-    wait(page, lambda: rows(page) == cards(page) == atoms)
-    assert rows(page) == cards(page) == atoms
+    assert_soon(page, lambda: (rows(page), cards(page)), (atoms, atoms))
 
 
 def wait(page, condition):
@@ -123,12 +122,24 @@ def wait(page, condition):
         page.wait_for_timeout(50)
 
 
+def assert_soon(page, look, expected):
+    """Assert what is seen, when the page has had the time that it needs."""
+    wait(page, lambda: look() == expected)
+    assert look() == expected
+
+
+def hover(page, point):
+    """Move the mouse to the middle of a point, wherever it is by now: charts may still take their size."""
+    box = point.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2 - 1, box["y"] + box["height"] / 2)
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+
 def live(page, selector):
     """Scroll to the first chart that matches and return it when it is drawn."""
     page.locator(selector).first.scroll_into_view_if_needed()
-    plot = page.locator(f"{selector} .plot.js-plotly-plot").first
-    plot.locator(".main-svg").first.wait_for()
-    return plot
+    page.locator(selector).first.and_(page.locator(".drawn")).wait_for()
+    return page.locator(f"{selector} .plot.js-plotly-plot").first
 
 
 def opacities(page, selector):
@@ -140,7 +151,7 @@ def opacities(page, selector):
 def test_all_charts_are_drawn_and_labels_are_text(page):
     for figure in page.query_selector_all("figure.chart"):
         figure.scroll_into_view_if_needed()
-        page.wait_for_function("figure => figure.querySelector('.main-svg')", arg=figure, timeout=PATIENCE)
+        page.wait_for_function("figure => figure.classList.contains('drawn')", arg=figure, timeout=PATIENCE)
     assert page.locator("figure.chart .main-svg").count() >= 3 + 6 + 12 + 2
     assert page.locator("figure.chart img:visible").count() == 0
     assert EVIL in page.locator("#atom-0").inner_text()
@@ -148,30 +159,25 @@ def test_all_charts_are_drawn_and_labels_are_text(page):
     assert page.evaluate("[...document.scripts].every(script => !script.textContent.includes('alert(1)<'))")
 
 
+def hover_text(page, plot, number):
+    """Move the mouse to a point of a chart and return what the chart says of it, nothing if it is silent."""
+    hover(page, plot.locator(".scatterlayer .point").nth(number))
+    return "".join(plot.locator(".hoverlayer .hovertext text").all_text_contents()).replace(MINUS, "-")
+
+
 def test_hover_shows_label_and_value(page):
     plot = live(page, "#atom-1 figure:nth-child(3)")  # trials, real, with a condition
-    box = plot.locator(".scatterlayer .point").first.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    text = plot.locator(".hoverlayer .hovertext text").first.text_content()
     value = decomposition(np.random.default_rng(0)).atoms[1].factors[1][:, 0]
     size = f"{value[0] / value[np.abs(value).argmax()]:.4g}"
-    assert text.replace(MINUS, "-") == f"trial 0, condition awake: {size}"
+    assert_soon(page, lambda: hover_text(page, plot, 0), f"trial 0, condition awake: {size}")
     plot = live(page, "#atom-0 figure:nth-child(1)")  # electrodes
-    box = plot.locator(".scatterlayer .point").first.bounding_box()
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    assert plot.locator(".hoverlayer .hovertext text").first.text_content() == f"channel {EVIL}: on"
+    assert_soon(page, lambda: hover_text(page, plot, 0), f"channel {EVIL}: on")
 
 
 def test_plotly_reads_no_markup_in_labels(page):
     plot = live(page, "#atom-0 figure:nth-child(1)")  # electrodes
-    points = plot.locator(".scatterlayer .point")
     for i, label in enumerate(MARKUP, 1):
-        box = points.nth(i).bounding_box()
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        shown = plot.locator(".hoverlayer .hovertext text").first
-        text = f"channel {label}: {'on' if i < 6 else 'off'}"
-        wait(page, lambda shown=shown, text=text: shown.text_content() == text)
-        assert shown.text_content() == text
+        assert_soon(page, lambda i=i: hover_text(page, plot, i), f"channel {label}: {'on' if i < 6 else 'off'}")
         assert plot.locator(".hoverlayer a, .hoverlayer tspan").count() == 0
     for selector in (".together figure:nth-child(1)", "section[aria-labelledby=groups] figure:nth-child(1)"):
         plot = live(page, selector)  # labels as ticks
@@ -189,13 +195,14 @@ def test_sorting_moves_rows_and_cards(page):
 
 
 def test_the_filter_by_boolean_mode_acts_on_rows_cards_tables_and_charts(page):
-    live(page, ".together figure:nth-child(1)")
+    bars = "section[aria-labelledby=fit] figure:nth-child(1)"
+    live(page, bars)
     page.select_option("#boolean-mode", "mode-2")
     assert_order(page, [2, 3])
-    assert page.locator("section[aria-labelledby=groups] tr[data-atom]:visible").count() == 2
-    bars = opacities(page, "section[aria-labelledby=fit] figure:nth-child(1) .plot")
-    assert [atom for atom, _, visible in bars if visible] == [2, 3]
-    assert page.locator(".dt-info").inner_text() == "2 of 4 atoms"
+    listed = page.locator("section[aria-labelledby=groups] tr[data-atom]:visible")
+    assert_soon(page, listed.count, 2)
+    assert_soon(page, lambda: [atom for atom, _, seen in opacities(page, f"{bars} .plot") if seen], [2, 3])
+    assert_soon(page, page.locator(".dt-info").inner_text, "2 of 4 atoms")
     page.select_option("#boolean-mode", "")
     page.fill("#find", "alert(1)")
     assert_order(page, [0])
@@ -208,16 +215,11 @@ def find(page, words):
 
 
 def test_the_search_finds_every_label_that_is_on(page):
-    wait(page, lambda: find(page, "C7") == [])
-    assert find(page, "C7") == [], "channel C7 is off in the only atom along channels"
-    wait(page, lambda: find(page, EVIL) == [0])
-    assert find(page, EVIL) == [0]
-    wait(page, lambda: find(page, "1.9") == [1])
-    assert find(page, "1.9") == [1], "a time within a range, which is not printed"
-    wait(page, lambda: find(page, "3") == [2, 3])
-    assert find(page, "3") == [2, 3], "trial 3 of two atoms; 3 s, where the atom along time is off"
-    wait(page, lambda: find(page, "atom 3") == [3])
-    assert find(page, "atom 3") == [3]
+    assert_soon(page, lambda: find(page, "C7"), [])  # channel C7 is off in the only atom along channels
+    assert_soon(page, lambda: find(page, EVIL), [0])
+    assert_soon(page, lambda: find(page, "1.9"), [1])  # a time within a range, which is not printed
+    assert_soon(page, lambda: find(page, "3"), [2, 3])  # trial 3 of two atoms; 3 s, where the atom along time is off
+    assert_soon(page, lambda: find(page, "atom 3"), [3])
 
 
 def test_atoms_have_one_color_everywhere(page):
@@ -298,16 +300,16 @@ def test_tools_do_not_cover_the_data(page):
 def test_a_selected_atom_stands_out_everywhere(page):
     live(page, ".together figure:nth-child(2)")
     page.locator("#table-of-atoms tr[data-atom='3'] td").nth(2).click()
+    assert_soon(page, page.locator("#status").inner_text, "Atom 3 is selected.")
     selected = page.locator(".selected[data-atom]")
     assert {selected.nth(i).get_attribute("data-atom") for i in range(selected.count())} == {"3"}
     assert page.locator("article.selected").count() == 1 and page.locator("tr.selected").count() == 2
-    lines = opacities(page, ".together figure:nth-child(2) .plot")
-    assert {atom: opacity for atom, opacity, _ in lines} == {1: 0.15, 2: 0.15, 3: 1}
-    assert page.locator("#status").inner_text() == "Atom 3 is selected."
+    lines = ".together figure:nth-child(2) .plot"
+    assert_soon(page, lambda: {k: opacity for k, opacity, _ in opacities(page, lines)}, {1: 0.15, 2: 0.15, 3: 1})
     colors = [f"getComputedStyle(document.querySelector('tr[data-atom=\"{k}\"] a')).color" for k in (3, 0)]
     assert page.evaluate(colors[0]) == page.evaluate(colors[1])  # no pale link on a pale row
     page.keyboard.press("Escape")
-    assert page.locator(".selected").count() == 0
+    assert_soon(page, page.locator(".selected").count, 0)
 
 
 def test_the_keyboard_does_it_all(page):
@@ -325,6 +327,7 @@ def test_the_keyboard_does_it_all(page):
     page.wait_for_selector("#table-of-atoms thead th[aria-sort]", state="detached")
     page.locator("#atom-0 button.pick").focus()
     page.keyboard.press("Enter")
+    page.wait_for_selector("article.selected")
     assert page.locator("article.selected").get_attribute("id") == "atom-0"
     assert page.locator("#atom-0 button.pick").get_attribute("aria-pressed") == "true"
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
@@ -336,16 +339,17 @@ def test_dark_pages_have_light_text_in_charts_too(page):
     tick = "#atom-1 figure:nth-child(3) .xtick text"
     assert max(page.eval_on_selector(tick, color)) < 100
     page.emulate_media(color_scheme="dark")
-    wait(page, lambda: page.evaluate("document.documentElement.classList.contains('dark')"))
+    wait(page, lambda: min(page.eval_on_selector(tick, color)) > 180)
     assert min(page.eval_on_selector(tick, color)) > 180
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert max(int(part) for part in background[4:-1].split(",")) < 60
+    wait(page, lambda: page.evaluate("document.documentElement.classList.contains('dark')"))
     assert page.evaluate("document.documentElement.classList.contains('dark')")
 
 
 def test_print_shows_the_still_picture_of_everything(page):
     page.emulate_media(media="print", color_scheme="dark")
-    assert page.locator("figure.chart img:visible").count() == 2 + 4 * 3
+    assert_soon(page, page.locator("figure.chart img:visible").count, 2 + 4 * 3)
     assert page.locator(".plot:visible").count() == 0 and page.locator("button.pick:visible").count() == 0
     assert cards(page) == [0, 1, 2, 3]
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

@@ -60,7 +60,9 @@ def run_transform(
         f"atom {k}: " + (f"on in {100 * mean:.0f} %" if is_on else f"mean {mean:.4g}")
         for (k, mean), is_on in zip(shares.items(), kinds, strict=True)
     ]
-    text = "\n".join([f"{out}: {rows.sizes[dim]} {dim}s, {len(words)} atoms", *words])
+    n_atoms = len({str(name).partition(".")[0] for name in rows["atom"].values})
+    split = f" in {len(words)} columns" if len(words) > n_atoms else ""  # products of atoms of a higher rank
+    text = "\n".join([f"{out}: {rows.sizes[dim]} {dim}s, {n_atoms} atoms{split}", *words])
     answer(text, {"path": out, "mode": dim, "n_entries": rows.sizes[dim], "mean": shares}, as_json=as_json)
 
 

@@ -104,7 +104,13 @@ class DataOptions:
     ] = None
     n_trials: Annotated[int | None, _step("--n-trials", text="Only the first trials.")] = None
     join: Annotated[str | None, _step("--join", text="Join several files along this mode, existing or new.")] = None
-    names: Annotated[str | None, _step("--names", text="Names of the joined files, e.g. awake,asleep.")] = None
+    names: Annotated[
+        str | None,
+        _step(
+            "--names",
+            text="Names of the joined files, e.g. awake,asleep: along an existing mode they are its column part.",
+        ),
+    ] = None
     log: Annotated[bool, _step("--log", text="Decimal logarithm of all entries.")] = False
     center: Annotated[str | None, _step("--center", text="Subtract the mean along this mode.")] = None
     zscore: Annotated[bool, _step("--zscore", text="Scale each channel to mean 0 and standard deviation 1.")] = False

@@ -67,7 +67,7 @@ def run_fit(
     notes |= {"tests": {column: plain_test(test, blocks) for column, test in tests.items()}} if tests else {}
     write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=is_forced)
     lines = [W.summary(), *(f"{column}, {test.summary()}" for column, test in tests.items())]
-    lines += [f"{seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}."]
+    lines += [f"Fitted in {seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}."]
     lines.append(f"Plots: {shlex.join(['boolcp', 'report', str(out)])}")
     if is_partial:
         lines.append(f"Stopped by Ctrl-C: a valid but partial result, {W.n_atoms} of {bmp.n_atoms} atoms.")

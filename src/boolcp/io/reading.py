@@ -287,11 +287,14 @@ def _condition_lines(X: Any) -> Any:
     lines = [f"  {label}: {start:.2f} to {stop:.2f} s" for label, start, stop in prepare.list_conditions(X)]
     if "condition" in X.coords:
         counts = Counter(X.coords["condition"].values.tolist())
-        lines += [f"  {label}: {count} {X.coords['condition'].dims[0]}s" for label, count in counts.items()]
+        labels = ", ".join(f"{label} ({count})" for label, count in counts.items())
+        lines.append(f"  condition, along {X.coords['condition'].dims[0]}: {labels}")
     counts = Counter(map(str, prepare.list_events(X).get("condition", [])))
     lines += [f"  event {label}: {count}" for label, count in counts.items()]
-    further = [str(n) for n, c in X.coords.items() if n not in (*X.dims, "condition") and c.ndim == 1]
-    return lines + ([f"  further: {', '.join(further)}"] if further else [])
+    further = {
+        dim: [n for n, c in X.coords.items() if c.dims == (dim,) and n not in (dim, "condition")] for dim in X.dims
+    }
+    return lines + [f"  columns along {dim}: {', '.join(names)}" for dim, names in further.items() if names]
 
 
 def _range_text(X: Any, name: Any) -> Any:

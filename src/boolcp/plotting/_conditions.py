@@ -28,7 +28,7 @@ class ConditionMeans:
     mean : ndarray of shape (K, C)
         Share of ones of a Boolean atom; mean factor of a real one, scaled to a largest entry of one.
     spread : ndarray of shape (K, C)
-        Standard deviation of the factor; NaN for Boolean atoms.
+        Standard deviation of the factor in the sample, with n - 1; 0 of one entry, NaN for Boolean atoms.
     is_boolean : ndarray of bool, shape (K,)
         Whether the atom is Boolean along the mode.
     """
@@ -84,7 +84,7 @@ def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> An
             part = values[(labels == name) & known]
             if len(part):
                 mean[k, c] = part.mean()
-                spread[k, c] = np.nan if atom.mode == mode else part.std()
+                spread[k, c] = np.nan if atom.mode == mode else part.std(ddof=min(1, len(part) - 1))
     counts = np.array([np.sum(labels == name) for name in names], dtype=int)
     return ConditionMeans(names, counts, mean, spread, W.boolean_mode == mode)
 

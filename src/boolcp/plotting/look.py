@@ -11,7 +11,8 @@ BLUE, ORANGE, YELLOW = "#0072B2", "#E69F00", "#F0E442"
 LINES = (BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 DASHES = ("-", "--", ":", "-.")
 ON, OFF, UNKNOWN = YELLOW, BLUE, "#BBBBBB"
-GROUPS = (ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#8C8C8C")  # neither on nor off
+# of groups: Tol's muted palette, neither on nor off nor a color of an atom
+GROUPS = ("#AA4499", "#999933", "#CC6677", "#44AA99", "#7A68C8", "#8C564B", "#777777")
 DIVERGING = "RdBu_r"
 LONG = 1000  # a line with more points is an image in vector formats
 MAX_TICKS, MAX_TICKS_UPWARD, MAX_LETTERS = 20, 8, 14

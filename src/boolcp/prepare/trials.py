@@ -76,7 +76,9 @@ def cut_trials(
         raise ValueError("The data already has a mode 'trial': do not cut it again (omit --bin-ms, --cut).")
     if events is None:
         if ms is None or np.ndim(ms) != 0:
-            raise ValueError("Give the length of the trials in milliseconds (--bin-ms), or events to cut at (--cut).")
+            raise ValueError(
+                "Give the length of trials in milliseconds (ms=, --bin-ms), or events to cut at (events=, --cut)."
+            )
         return _consecutive(X, float(ms), n_trials)  # type: ignore[arg-type]
     columns = choose_events(X, events) if isinstance(events, str) else read_events(events)
     return _around(X, columns, ms, align, n_trials)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.plotting.head import interpolate, outline
-from boolcp.plotting.look import BLUE, LINES, MAX_TICKS, MAX_TICKS_UPWARD, OFF, ON, ORANGE, UNKNOWN, shortened
+from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, ORANGE, UNKNOWN, shortened
 from boolcp.plotting.look import GROUPS as GROUP_COLORS
 from boolcp.plotting.mode_labels import (
     coordinate_text,
@@ -31,6 +31,7 @@ from boolcp.result.atoms import BooleanCP
 MAX_POINTS = 20_000  # of a line; beyond, the smallest and largest of each interval are kept
 MAX_CELLS = 25_000  # of an image; beyond, neighbors are averaged
 MAX_MARKERS = 60
+MAX_TICKS = 15  # upright names that fit below an image beside its scale, on a phone too
 MAX_ELECTRODE_NAMES = 34
 FEW, LETTERS = 8, 20  # up to this many names are shown with this many letters
 LETTERS_ACROSS = 42  # that fit across a narrow chart
@@ -54,10 +55,13 @@ def atom_colors(n_atoms: int) -> list[str]:
     >>> len(set(atom_colors(50)))
     50
     """
-    if n_atoms <= len(COLORS):
-        return list(COLORS[:n_atoms])
-    lights = (0.40, 0.55, 0.70)  # neighbors differ in hue, the same hue differs in lightness
-    shades = [colorsys.hls_to_rgb(137.508 * k % 360 / 360, lights[k % len(lights)], 0.65) for k in range(n_atoms)]
+    return list(COLORS[:n_atoms]) if n_atoms <= len(COLORS) else _shades(n_atoms, 0.65)
+
+
+def _shades(n: int, saturation: float) -> list[str]:
+    """Return different colors: neighbors differ in hue, the same hue differs in lightness."""
+    lights = (0.40, 0.55, 0.70)
+    shades = [colorsys.hls_to_rgb(137.508 * k % 360 / 360, lights[k % len(lights)], saturation) for k in range(n)]
     return ["#" + "".join(f"{round(255 * part):02X}" for part in shade) for shade in shades]
 
 
@@ -67,9 +71,8 @@ def mode_color(mode: int) -> str:
 
 
 def group_colors(n_groups: int) -> list[str]:
-    """Return one color for each group, no two of them equal, none black."""
-    known = [color for color in GROUP_COLORS if color != "#000000"]
-    return known[:n_groups] if n_groups <= len(known) else atom_colors(n_groups)
+    """Return one color for each group, no two of them equal, none that of an atom."""
+    return list(GROUP_COLORS[:n_groups]) if n_groups <= len(GROUP_COLORS) else _shades(n_groups, 0.35)
 
 
 def bit_values(W: BooleanCP, k: int) -> np.ndarray:

@@ -181,7 +181,7 @@ def test_cells(test: Any, k: int) -> Any:
     if test is None:
         return []
     is_share = bool(test.conditions) and test.is_boolean[k]
-    effect = f"{100 * test.effect[k]:+.0f} %" if is_share else f"{test.effect[k]:+.2f}"
+    effect = f"{100 * test.effect[k]:+.0f} points" if is_share else f"{test.effect[k]:+.2f}"
     auc = [f"{test.auc[k]:.2f}"] if test.conditions else []
     return [effect, *auc, p_words(test.p_adjusted[k]).removeprefix("p ").removeprefix("= ")]
 
@@ -191,7 +191,8 @@ def test_note(test: Any, name: str) -> str:
     pair = [adjective(name, one) for one in test.conditions[::-1]]
     ends = ("the highest condition", "the lowest") if len(pair) > 2 else pair
     one, other = ends or ("", "")
-    effect = f"Effect: {one} minus {other}; AUC: how often an entry of {one} exceeds one of {other}. "
+    exceeds = f"how often an entry of {one} exceeds one of {other}, equal ones counting half"
+    effect = f"Effect: {one} minus {other}; AUC: {exceeds}. "
     return (
         f"{effect if test.conditions else ''}p: from {test.n_permutations} {test.scheme} of the labels, which assume "
         "that entries are independent; the false discovery rate is controlled over all atoms and tests of this page."

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from boolcp import plotting
-from boolcp.plotting.mode_labels import further_of, group_names, unit_of
+from boolcp.plotting.mode_labels import further_of, group_names, is_unordered, unit_of
 from boolcp.plotting.patterns import carrier_mode, leading_column, real_columns
 from boolcp.report.tested import ALPHA, Tests, best_test, p_words
 from boolcp.report.words import adjective, explained_word, has_names, has_shares, on_text, plural, title_of, value_label
@@ -116,7 +116,7 @@ def _trust(W: BooleanCP) -> str:
         who = "Both" if W.n_atoms == 2 else f"All {number(W.n_atoms)}"
         return f"{who} pass all tests: they {_and([*made, 'are informative'])}."
     counts = [
-        _count(judged, "is_significant", "are more than noise", "is more than noise"),
+        _count(judged, "is_significant", *(f"{verb} significantly more than noise" for verb in ("are", "is"))),
         _count(
             judged,
             "is_stable",
@@ -170,7 +170,7 @@ def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
     if found is not None:
         name, test = found
         return f"{group_text(W, k, name)} ({p_words(test.p_adjusted[k])})"
-    is_few = 0 < atom.n_ones <= MAX_LISTED or 0 < len(atom.z) - atom.n_ones <= 3
+    is_few = 0 < atom.n_ones <= MAX_LISTED or on_text(W, k).startswith("all but ")
     is_run = (
         not has_names(W, atom.mode) and np.count_nonzero(np.diff(atom.z, prepend=False, append=False)) <= 2 * MAX_RUNS
     )
@@ -186,11 +186,13 @@ def differ_text(W: BooleanCP, k: int, tests: Tests) -> str:
     name, test = found
     how = p_words(test.p_adjusted[k])
     if not test.conditions:
-        return f"It follows {name} (rank correlation {test.effect[k]:+.2f}, {how})."
+        size = "larger" if test.effect[k] > 0 else "smaller"
+        what = f"It is on where {name} is {size}" if test.is_boolean[k] else f"Its real part follows {name}"
+        return f"{what} (rank correlation {test.effect[k]:+.2f}, {how})."
     ends = [test.conditions[pick(test.mean[k])] for pick in (np.argmax, np.argmin)]
     names = _and([f"{adjective(name, one)} {plural(W, test.mode)}" for one in ends])
     most = "most " if len(test.conditions) > 2 else ""
-    means = f"mean {test.mean[k].max():.2f} and {test.mean[k].min():.2f}"
+    means = f"mean {test.mean[k].max():.2f} and {test.mean[k].min():.2f} of its largest size"
     return f"Its real part differs {most}between {names} ({means}, {how})."
 
 
@@ -227,11 +229,14 @@ def peak_text(W: BooleanCP, k: int) -> str:
     peaks, places = {}, []
     for mode in (n for n in range(W.ndim) if n != W.atoms[k].mode):
         sizes, coords = real_sizes(W, k, mode), plotting.coordinates_of(W, mode)
-        if W.labels is None or coords is None or is_counted(coords) or not sizes.any():
+        if W.labels is None or coords is None or not sizes.any():
+            continue
+        is_named = has_names(W, mode) or is_unordered(W, mode)  # numbers of channels are names
+        if is_counted(coords) and not is_named:
             continue
         if sizes.max() < STANDS_OUT * np.median(sizes):
             continue
-        if has_names(W, mode) and np.count_nonzero(sizes >= EQUAL * sizes.max()) > MAX_PEAKS:
+        if is_named and np.count_nonzero(sizes >= EQUAL * sizes.max()) > MAX_PEAKS:
             continue  # one of many equal entries is no peak
         peaks[mode] = int(np.argmax(sizes))
         label, unit = plotting.coordinate_text(W, mode)[peaks[mode]], unit_of(W, mode)
@@ -240,7 +245,9 @@ def peak_text(W: BooleanCP, k: int) -> str:
     if not places:
         return ""
     unit = "" if W.labels is None else W.labels.value_unit or ""
-    return f"Its pattern is strongest at {_and(places)} ({f'{peak_value(W, k, peaks):+.3g} {unit}'.rstrip()})."
+    value = peak_value(W, k, peaks)
+    size = f"{value:+.0f}" if 1000 <= abs(value) < 1e6 else f"{value:+.3g}"
+    return f"Its pattern is strongest at {_and(places)} ({f'{size} {unit}'.rstrip()})."
 
 
 def real_sizes(W: BooleanCP, k: int, mode: int) -> np.ndarray:

@@ -19,7 +19,7 @@ from boolcp.trust.verdict import verdicts
 
 MAX_NAMES = 60
 MAX_SEARCHED = 50_000  # labels of a mode that the page holds for the search
-FEW_OFF = 3  # up to this many entries that are off are named instead of those that are on
+FEW_OFF = 6  # up to this many entries that are off are named instead of those that are on
 # what the page shows elsewhere, or not as a parameter
 SHOWN_APART = {"history", "parameters", "versions", "data", "command", "random_state", "stop_reason", "is_partial"}
 SHOWN_APART |= {"tests", "residual_check"}
@@ -81,7 +81,7 @@ def describe_residual(W: BooleanCP, check: Any) -> Any:
     """Describe the residual, as pairs of a name and a text."""
     if check is None:
         return []
-    edges = ", ".join(f"{name} {edge:.2f}" for name, edge in zip(check.mode_names, check.structure, strict=True))
+    edges = ", ".join(f"{name} {edge:.3f}" for name, edge in zip(check.mode_names, check.structure, strict=True))
     lags = ", ".join(
         f"{name} {round(lag, 2) + 0.0:+.2f}" for name, lag in zip(check.mode_names, check.lag_correlation, strict=True)
     )
@@ -265,6 +265,7 @@ def describe_origin(provenance: dict[str, Any]) -> Any:
     """Return parameters, seed, versions and the rest of the provenance, as pairs of a name and a text."""
     parameters = provenance.get("parameters", {})
     pairs = [(name, _text(value)) for name, value in provenance.items() if name not in SHOWN_APART]
+    pairs = [(name, _moment(text) if name == "created" else text) for name, text in pairs]
     if "random_state" in provenance:
         pairs.append(("seed", _text(provenance["random_state"])))
     pairs += [(f"version of {package}", str(number)) for package, number in provenance.get("versions", {}).items()]
@@ -330,6 +331,11 @@ def _listing(names: Any, n_more: int | None = None) -> Any:
 def percent(share: Any) -> str:
     """Return a share as text."""
     return "-" if np.isnan(share) else f"{100 * share:.1f} %"
+
+
+def _moment(text: str) -> str:
+    """Return date and time as one would write them."""
+    return text.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _text(value: Any) -> Any:
