@@ -77,7 +77,7 @@ def cut_trials(
     if events is None:
         if ms is None or np.ndim(ms) != 0:
             raise ValueError(
-                "Give the length of trials in milliseconds (ms=, --bin-ms), or events to cut at (events=, --cut)."
+                "Give the length of the trials in milliseconds (ms=, --bin-ms), or events to cut at (events=, --cut)."
             )
         return _consecutive(X, float(ms), n_trials)  # type: ignore[arg-type]
     columns = choose_events(X, events) if isinstance(events, str) else read_events(events)
