@@ -15,7 +15,7 @@ from boolcp.result.atoms import BooleanCP
 
 SCHEMES = ("permute", "shift")
 CHUNK = 2**22  # numbers of a temporary array
-TIES = 1e-9  # statistics that differ by less, relative to the observed one, are equal
+TIES = 1e-9  # statistics that differ by less, relative to the largest possible one, are equal
 
 
 @dataclass(frozen=True, eq=False)
@@ -334,11 +334,11 @@ def permutation_p(
     R = center(scipy.stats.rankdata(Y, axis=1), groups)
     Q = np.linalg.svd(center(design.T, groups).T, full_matrices=False)
     basis = Q[0][:, Q[1] > 1e-9 * Q[1][0]]
-    observed = np.sum((R @ basis) ** 2, axis=1)
+    observed = np.sum((R @ basis) ** 2, axis=1) - TIES * np.sum(R**2, axis=1)  # ties count
     n_above = np.zeros(len(Y))
     for orders in draw_orders(groups, scheme, n_permutations, rng, max(1, CHUNK // max(R.size, 1))):
         found = np.sum((R[:, orders] @ basis) ** 2, axis=2)  # (K, permutations)
-        n_above += np.sum(found >= observed[:, None] * (1 - TIES), axis=1)
+        n_above += np.sum(found >= observed[:, None], axis=1)
     return (1 + n_above) / (1 + n_permutations)
 
 
