@@ -53,7 +53,7 @@ NOISE_FLOOR = 1e-3  # variance of a slice at least, relative to their mean, of w
 SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none: rounding
 
 Callback = Callable[[Progress], Any]
-Weights = ArrayLike | Mapping[int | str, ArrayLike] | str | int
+Weights = ArrayLike | Mapping[int | str, ArrayLike] | Sequence[ArrayLike | None] | str | int
 
 
 class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -235,12 +235,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             Ignored.
         mask : array-like of bool, optional
             True where X is observed.
-        weights : array-like, dict or str, optional
+        weights : array-like, dict, list or str, optional
             How much each entry counts in the loss, sum w (x - W)^2; 0 means missing. One over the variance of its noise
             is best. An array of the shape of X (for a list of entries, one for each of them); or vectors by mode,
-            ``{"channel": vector}`` or ``{0: vector}``, which are multiplied; or the name or index of a mode, whose
-            slices get one over the variance that a first fit without weights leaves of them. A lazy array with weights
-            is loaded. "auto" then means rank one.
+            ``{"channel": vector}``, ``{0: vector}`` or ``[vector, None, vector]``, which are multiplied; or the name
+            or index of a mode, whose slices get one over the variance that a first fit without weights leaves of them.
+            A lazy array with weights is loaded. "auto" then means rank one.
         checkpoint : str or path, optional
             A file that stores the progress of the fit. It is written at the end of each stage, and after steps (an
             atom, a start, a sweep over the full data) at most once a second and for at most a tenth of the time. If

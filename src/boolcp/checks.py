@@ -179,13 +179,14 @@ def check_mask(mask: ArrayLike | None, shape: Sequence[int]) -> np.ndarray | Non
 
 
 def check_weights(weights: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> np.ndarray:
-    """Return a weight for each entry, from an array of the shape of X or from vectors by mode, {mode: (d_n,)}."""
+    """Return a weight for each entry, from an array of the shape of X or from vectors by mode."""
+    weights = by_mode(weights, shape)
     if isinstance(weights, Mapping):
         product = np.ones(tuple(shape))
         for mode, vector in check_vectors(weights, shape, dims).items():
             product *= np.moveaxis(vector.reshape(-1, *[1] * (len(shape) - 1)), 0, mode)
         weights = product
-    weights = np.asarray(weights, dtype=float)
+    weights = _to_weights(weights)
     if weights.shape != tuple(shape):
         raise ValueError(
             f"weights has shape {weights.shape}, but X has shape {tuple(shape)}: pass an array of that shape, vectors "
@@ -194,12 +195,32 @@ def check_weights(weights: Any, shape: Sequence[int], dims: Sequence[str] | None
     return check_each_weight(weights)
 
 
+def by_mode(weights: Any, shape: Sequence[int]) -> Any:
+    """Return a list of one vector (or None) for each mode as {mode: (d_n,)}; anything else as it is."""
+    is_list = isinstance(weights, list | tuple) and len(weights) == len(shape)
+    if not is_list or tuple(shape) == (2, 2):  # where such a list may be an array as well
+        return weights
+    if not all(v is None or np.shape(v) == (d,) for v, d in zip(weights, shape, strict=True)):
+        return weights
+    return {mode: v for mode, v in enumerate(weights) if v is not None}
+
+
+def _to_weights(weights: Any) -> np.ndarray:
+    try:
+        return np.asarray(weights, dtype=float)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "weights must be numbers: an array of the shape of X, a list of one vector for each mode, vectors by mode, "
+            "as in {0: vector}, or the name of a mode."
+        ) from None
+
+
 def check_vectors(weights: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> dict[int, np.ndarray]:
     """Return weights by mode, {mode: (d_n,)}, with the index of each mode."""
     vectors: dict[int, np.ndarray] = {}
     for name, given in weights.items():
         mode = check_mode(name, len(shape), dims, name="weights")
-        vector = np.asarray(given, dtype=float)
+        vector = _to_weights(given)
         if vector.shape != (shape[mode],):
             raise ValueError(f"weights of mode {name!r}: shape {vector.shape}, but it has {shape[mode]} entries.")
         vectors[mode] = check_each_weight(vector)
@@ -208,11 +229,12 @@ def check_vectors(weights: Any, shape: Sequence[int], dims: Sequence[str] | None
 
 def check_listed_weights(weights: Any, X: Any, indices: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """Return a weight for each entry of a list, from one for each value that X lists or from vectors by mode."""
+    weights = by_mode(weights, shape)
     if isinstance(weights, Mapping):
         vectors = check_vectors(weights, shape)
         return np.prod([vector[indices[:, mode]] for mode, vector in vectors.items()], axis=0)
     values = np.asarray(X[1] if isinstance(X, tuple) else X.data)
-    weights = np.asarray(weights, dtype=float)
+    weights = _to_weights(weights)
     if weights.shape != values.shape:
         raise ValueError(
             f"weights has shape {weights.shape}, but X lists {len(values)} values: pass one weight for each of them, "

@@ -5,6 +5,7 @@ import pytest
 
 import boolcp
 from boolcp import BMP, decompose
+from boolcp.checks import check_weights
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.polish import polish
 from boolcp.fit.transform import design
@@ -187,6 +188,17 @@ def test_modes_are_named_and_the_vectors_multiply():
     by_name = BMP(2, random_state=0).fit(labelled, weights={"channel": channel, "trial": trial}).decomposition_
     by_entry = decompose(X, 2, weights=np.broadcast_to(channel[:, None, None] * trial, X.shape), random_state=0)
     np.testing.assert_allclose(by_name.to_tensor(), by_entry.to_tensor(), atol=1e-10)
+    listed = decompose(X, 2, weights=[channel, None, trial], random_state=0)
+    np.testing.assert_array_equal(listed.to_tensor(), by_name.to_tensor())
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 2), (3, 2)])
+def test_a_nested_list_is_an_array_where_it_has_the_shape_of_the_data(shape, rng):
+    weights = 1 + rng.random(shape)
+    np.testing.assert_array_equal(check_weights(weights.tolist(), shape), weights)
+    if shape != (2, 2):
+        rows, columns = 1 + rng.random(shape[0]), 1 + rng.random(shape[1])
+        np.testing.assert_array_equal(check_weights([rows, columns], shape), np.outer(rows, columns))
 
 
 def test_a_checkpoint_knows_the_weights(tmp_path, uneven):
@@ -204,6 +216,8 @@ BAD = {
     "vector": ({0: np.ones(5)}, "weights of mode 0"),
     "mode": ({"channel": np.ones(4)}, "no dimension names"),
     "name": ("channel", "no dimension names"),
+    "list": ([np.ones(4), np.ones(5), np.ones(7)], "one vector for each mode"),
+    "text": ({0: "abcd"}, "weights must be numbers"),
 }
 
 

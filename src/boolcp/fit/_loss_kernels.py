@@ -58,6 +58,18 @@ def entry_terms(kind: int, scale: float, x: float, m: float) -> tuple[float, flo
 
 
 @njit(cache=True, fastmath=True)
+def all_terms(kind: int, scale: float, x: Floats, m: Floats) -> tuple[Floats, Floats]:
+    """Return the loss of entries x with means m, and its derivative by m, (n,) each."""
+    values, slopes = np.empty(len(x)), np.empty(len(x))
+    for e in range(len(x)):
+        values[e], slopes[e], _ = entry_terms(kind, scale, x[e], m[e])
+        if kind == POISSON:
+            values[e] += m[e]
+            slopes[e] += 1.0
+    return values, slopes
+
+
+@njit(cache=True, fastmath=True)
 def total_loss(kind: int, scale: float, values: Floats, weights: Floats, means: Floats) -> float:
     """Return the loss of all entries."""
     total = 0.0

@@ -21,9 +21,11 @@ CERTAIN = 20.0  # rise of the deviance, in units of the noise variance, from whi
 N_SHORT = 10  # sweeps after an atom was added
 MANY = 60  # entries (of counts: those above zero) for each free parameter from which on traps are few
 N_MOVED = 2  # different ends of starts that moves are tried on
-N_DOUBTED = 16  # bits most in doubt that are flipped, one at a time
+NEAR = 20.0  # loss above the best, in units of the noise variance, up to which moves from a rival may overtake it
+N_DOUBTED = 24  # bits most in doubt that are flipped, one at a time
 N_BEGUN = 3  # sweeps after which the ways to turn atoms to different modes are compared
-N_FOLLOW = 2  # sweeps in which real parts follow a flipped bit
+N_FOLLOW = 8  # sweeps at most in which real parts follow a flipped bit
+AHEAD = 2.0  # falls of the loss like the last one that the next sweeps may bring together
 CLOSE = 2.0  # loss above the best, in units of the noise variance, at which a move is followed to its end
 N_TURNS = 3  # rounds over the factors of a new atom with nonnegative parts
 NO_DIFFERENCE = 0.05  # difference of two losses, in units of the noise variance, that says nothing
@@ -34,7 +36,7 @@ Move = Callable[[Problem, Columns, tuple[int, ...]], Iterator[Columns]]
 
 def add_atom(problem: Problem, W: BooleanCP, modes: tuple[int, ...], rng: np.random.Generator) -> BooleanCP | None:
     """Return W with the atom of steepest descent of the loss, sized by a search along it; None if none descends."""
-    slope = problem.gradient(W)
+    slope = problem.descent(W)
     found = greedy_atom_search(slope, modes, rng, atom_rank=1, certify=False)
     if found is None:
         return None
@@ -44,15 +46,14 @@ def add_atom(problem: Problem, W: BooleanCP, modes: tuple[int, ...], rng: np.ran
     M = atom.to_decomposition()
     if M.n_atoms == 0:
         return None
-    values, weights = problem.entries
     base, unit = problem.means(W), problem.means(replace(M, weights=np.ones(1)))
     first = found.descent / found.atom.n_ones  # the best for squares
-    if problem.loss.name in ("poisson", "bernoulli"):
-        first = float(np.mean(values) / max(np.mean(unit), 1e-300))  # of the mean of the data
-    sizes = first * 4.0 ** np.arange(-4, 4)
-    losses = [float(weights @ problem.loss.terms(values, base + size * unit)[0]) for size in sizes]
+    if problem.loss.is_rate:
+        first = float(np.mean(problem.entries[0]) / max(np.mean(unit), 1e-300))  # of the mean of the data
+    sizes = first * 4.0 ** np.arange(-6, 4)
+    losses = [problem.total(base + size * unit) for size in sizes]
     best = int(np.argmin(losses))
-    if not losses[best] < float(weights @ problem.loss.terms(values, base)[0]):
+    if not losses[best] < problem.total(base):
         return None
     return BooleanCP(W.shape, (*W.atoms, M.atoms[0]), np.append(W.weights, sizes[best]))
 
@@ -221,8 +222,10 @@ def last_search(problem: Problem, found: Search, here: LastSearch, modes: tuple[
         return
     is_sure = found.n_agree >= 2 and is_certain(problem, found.result)
     ends, moves = ((found.result,), [turns]) if is_sure else ((found.result, *found.rivals), [flips, turns, again])
-    while here.n_done < min(len(ends), N_MOVED):
-        best = min(here.best, moved(problem, ends[here.n_done], modes, moves), key=lambda each: each.loss)
+    for end in ends[here.n_done : N_MOVED]:
+        if end.loss > here.best.loss + NEAR * problem.variance:
+            return
+        best = min(here.best, moved(problem, end, modes, moves), key=lambda each: each.loss)
         here = LastSearch(best, here.n_done + 1)
         yield here
 
@@ -258,10 +261,18 @@ def flips(problem: Problem, W: Columns, modes: tuple[int, ...]) -> Iterator[Colu
         factors = [A.copy() for A in W.matrices]
         bits = factors[W.boolean_mode[k]]
         bits[i, k] = 1 - bits[i, k]
-        flipped = W.with_matrices(factors)
-        for _ in range(N_FOLLOW):
-            flipped, _ = sweep(problem, flipped, is_fixed=True)
-        yield flipped
+        yield followed(problem, W.with_matrices(factors), W.loss + CLOSE * problem.variance)
+
+
+def followed(problem: Problem, W: Columns, aim: float) -> Columns:
+    """Return the columns after sweeps of the real parts, until the loss is below an aim or will not get there."""
+    before = np.inf
+    for _ in range(N_FOLLOW):
+        W, _ = sweep(problem, W, is_fixed=True)
+        if W.loss < aim or W.loss - AHEAD * (before - W.loss) > aim:
+            break
+        before = W.loss
+    return W
 
 
 def turns(problem: Problem, W: Columns, modes: tuple[int, ...]) -> Iterator[Columns]:

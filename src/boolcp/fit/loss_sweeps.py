@@ -14,7 +14,7 @@ import numpy as np
 
 from boolcp.contractions import khatri_rao
 from boolcp.fit import _loss_kernels as kernels
-from boolcp.fit.losses import THRESHOLD, Problem, Rows
+from boolcp.fit.losses import Problem, Rows
 from boolcp.fit.polish import balance_real
 from boolcp.fit.relax import quadratic
 from boolcp.result.atoms import BooleanCP
@@ -27,6 +27,7 @@ N_RELAX = 30  # sweeps without the Boolean constraint at most
 N_POLISH = 30  # sweeps with it
 SETTLED = 1e-7  # relative fall of the loss by a sweep that ends them, if no bit changed
 RELAXED = 1e-4  # the same without the Boolean constraint
+N_FITTED = 3  # steps of the real entries of a slice after a bit was flipped
 SMALL = 1e-9  # share of the mean curvature that is added to it
 ROUNDING = 1e-12  # relative fall of the loss of a row that counts as none
 
@@ -47,7 +48,8 @@ def update_rows(
     boolean = boolean & (not is_relaxed)
     nonnegative = np.full(len(boolean), mode in problem.nonnegative)
     if problem.loss.name != "squared":
-        return Step(problem, factors, mode).take(boolean, nonnegative, is_fixed)
+        A, F = Step(problem, factors, mode).take(boolean, nonnegative, is_fixed)
+        return A, float(F.sum())
     H, P = problem.data.normal_equations(factors, mode)
     A, Q, C = factors[mode].copy(), P, H
     if S is not None:
@@ -107,8 +109,8 @@ class Step:
         kernels.flip_losses(self.how, self.A, bits, rise)
         return rise + self.linear[:, bits] * (1 - 2 * self.A[:, bits])
 
-    def take(self, boolean: np.ndarray, nonnegative: np.ndarray, is_fixed: bool) -> tuple[np.ndarray, float]:
-        """Return the rows of a step, and their loss.
+    def take(self, boolean: np.ndarray, nonnegative: np.ndarray, is_fixed: bool) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of a step, and the loss of each.
 
         They are the minimum of the quadratic form; or, where the true loss is not lower there, a shorter way of the
         real columns alone.
@@ -130,7 +132,7 @@ class Step:
                 self.accept(self.A + step * (target - self.A), best, F, left)
                 if not left.any():
                     break
-        return best, float(F.sum())
+        return best, F
 
     def accept(self, target: np.ndarray, best: np.ndarray, F: np.ndarray, left: np.ndarray) -> None:
         """Take the rows of `target` whose loss is below F, which is then theirs; the others are left."""
@@ -204,22 +206,49 @@ def relax(problem: Problem, W: Columns, n_sweeps: int = N_RELAX) -> Columns:
 def judge_bits(problem: Problem, W: BooleanCP) -> Trust:
     """Return for each bit the rise of the deviance when it is flipped, in the place of a loss with noise of variance 1.
 
-    A slice is taken to lie where the rise says, so that its share of the size of an atom is the rise over that.
+    The squared size of an atom in a slice is the rise to be expected: the divergence of its means with and without it.
     """
-    rise = flip_rises(problem, W)
     sizes = np.maximum(W.weights**2, np.finfo(float).tiny)
-    share = tuple(np.maximum(each, SMALL) / size for each, size in zip(rise, sizes, strict=True))
-    return Trust(rise=rise, share=share, sigma=1.0 if problem.loss.name != "huber" else problem.loss.scale / THRESHOLD)
+    share = tuple(each / size for each, size in zip(divergences(problem, W), sizes, strict=True))
+    return Trust(rise=flip_rises(problem, W), share=share, sigma=float(np.sqrt(problem.variance)))
+
+
+def divergences(problem: Problem, W: BooleanCP) -> tuple[np.ndarray, ...]:
+    """Return for each atom and slice the rise of the deviance to expect when a right bit is flipped, (d_n,).
+
+    It is sum w (m1 - m0) (t(m1) - t(m0)) over the entries, the mean over a bit that is on and one that is off, where t
+    is the natural parameter of the mean, log m for counts.
+    """
+    m, (_, weights), found = problem.means(W), problem.entries, []
+    for atom, size in zip(W.atoms, W.weights, strict=True):
+        whole = replace(atom, z=np.ones(len(atom.z), dtype=bool))
+        step, rows = problem.means(BooleanCP(W.shape, (whole,), [size])), problem.slices(atom.mode)
+        off = m - atom.z[rows] * step
+        terms = weights * step * (problem.loss.natural(off + step) - problem.loss.natural(off))
+        found.append(np.bincount(rows, terms, minlength=len(atom.z)))
+    return tuple(found)
 
 
 def flip_rises(problem: Problem, W: BooleanCP) -> tuple[np.ndarray, ...]:
-    """Return for each atom the rise of the deviance when a bit is flipped, (d_n,)."""
-    columns, rises = to_columns(W), [np.zeros(0)] * W.n_atoms
-    for mode, own in W.members.items():
-        found = 2 * Step(problem, columns.matrices, mode).rises(own)
-        for place, k in enumerate(own):
-            rises[k] = found[:, place]
-    return tuple(rises)
+    """Return for each atom the rise of the deviance when a bit is flipped and its slice is fitted again, (d_n,)."""
+    columns = to_columns(W)
+    return tuple(2 * flipped_rows(problem, columns, k)[1] for k in range(W.n_atoms))
+
+
+def flipped_rows(problem: Problem, W: Columns, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of a factor with the bit of atom k flipped and real entries fitted again, and their rise (d_n,).
+
+    Rows do not depend on each other, so that all bits of the atom are tried at once.
+    """
+    mode = int(W.boolean_mode[k])
+    _, boolean = W.ties(mode)
+    step = Step(problem, W.matrices, mode)
+    before = step.losses(step.A, np.ones(len(step.A), dtype=bool))
+    step.A = step.A.copy()
+    step.A[:, k] = 1 - step.A[:, k]
+    for _ in range(N_FITTED):
+        step.A, F = step.take(boolean, np.full(len(boolean), mode in problem.nonnegative), True)
+    return step.A, F - before
 
 
 def solve_rows(problem: Problem, W: BooleanCP, mode: int, n_steps: int = N_POLISH) -> np.ndarray:

@@ -38,39 +38,29 @@ class Loss:
         """Return the number by which the kernels know the loss."""
         return KINDS[self.name]
 
+    @property
+    def is_rate(self) -> bool:
+        """Return True for counts and bits: their means are rates and probabilities, never negative."""
+        return self.name in ("poisson", "bernoulli")
+
     def terms(self, x: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the loss of entries x with means m, and its derivative by m."""
-        if self.name == "squared":
-            return 0.5 * (m - x) ** 2, m - x
-        if self.name == "huber":
-            away = m - x
-            cut = np.clip(away, -self.scale, self.scale)
-            return cut * (away - 0.5 * cut), cut
-        if self.name == "poisson":
-            losses, slopes, some = m.copy(), np.ones(len(m)), np.flatnonzero(x)  # logarithms only where counts are
-            value, slope = self._log(m[some])
-            losses[some] += x[some] * value
-            slopes[some] += x[some] * slope
-            return losses, slopes
-        value, slope = self._log(m)
-        other, other_slope = self._log(1 - m)
-        above = np.maximum(m - 1, 0) / self.scale
-        value = x * value + (1 - x) * other + 0.5 * above**2
-        return value, x * slope - (1 - x) * other_slope + above / self.scale
-
-    def _log(self, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return -log m and its derivative, with a parabola below the floor."""
-        away = np.minimum(m / self.scale - 1, 0)
-        safe = np.maximum(m, self.scale)
-        return -np.log(safe) - away + 0.5 * away**2, np.where(away < 0, (away - 1) / self.scale, -1 / safe)
+        return kernels.all_terms(self.kind, self.scale, np.asarray(x, dtype=float), np.asarray(m, dtype=float))
 
     def deviance(self, x: np.ndarray, m: np.ndarray) -> np.ndarray:
         """Return twice the loss above that of a perfect mean, entry by entry."""
-        return 2 * (self.terms(x, m)[0] - self.terms(x, np.asarray(x, dtype=float))[0])
+        return 2 * (self.terms(x, m)[0] - self.terms(x, x)[0])
+
+    def natural(self, m: np.ndarray) -> np.ndarray:
+        """Return the natural parameter of means: log m for counts, log m / (1 - m) for bits, otherwise m."""
+        if not self.is_rate:
+            return m
+        other = 1 - m if self.name == "bernoulli" else np.ones(1)
+        return np.log(np.maximum(m, self.scale)) - np.log(np.maximum(other, self.scale))
 
     def null(self, x: np.ndarray, weights: np.ndarray | None = None) -> float:
         """Return the mean without any atom: 0, or that of the data where zero is no mean of them."""
-        return float(np.average(x, weights=weights)) if self.name in ("poisson", "bernoulli") else 0.0
+        return float(np.average(x, weights=weights)) if self.is_rate else 0.0
 
 
 def make_loss(name: str, x: np.ndarray, m: np.ndarray | None = None) -> Loss:
@@ -134,6 +124,13 @@ class Problem:
         """The place of each observed entry in the array, flattened."""
         return np.ravel_multi_index(tuple(self.indices.T), self.data.shape)
 
+    def slices(self, mode: int) -> np.ndarray:
+        """Return the index of each observed entry along one mode, (n,)."""
+        if not self.is_full:
+            return self.indices[:, mode]
+        shape = self.data.shape
+        return np.broadcast_to(np.arange(shape[mode]).reshape(-1, *[1] * (len(shape) - mode - 1)), shape).ravel()
+
     @cached_property
     def rows(self) -> list[Rows]:
         """The entries that the kernels visit, by mode."""
@@ -157,13 +154,27 @@ class Problem:
 
     def value(self, W: BooleanCP | Columns) -> float:
         """Return the loss of an estimate."""
-        values, weights = self.entries
-        return kernels.total_loss(self.loss.kind, self.loss.scale, values, weights, self.means(W))
+        return self.total(self.means(W))
 
-    def gradient(self, W: BooleanCP | Columns) -> Storage:
-        """Return -dF/dm as a tensor, the direction of steepest descent at W."""
+    def total(self, m: np.ndarray) -> float:
+        """Return the loss of means of the observed entries, (n,)."""
+        return kernels.total_loss(self.loss.kind, self.loss.scale, *self.entries, m)
+
+    def descent(self, W: BooleanCP | Columns) -> Storage:
+        """Return -dF/dm as a tensor, the direction of steepest descent at W.
+
+        Of counts and bits it is damped where the mean m is below that of the data (or 1 - m is): x / m - 1 holds for
+        steps of the size of m only, and a count where no atom is on would outweigh all others.
+        """
         values, weights = self.entries
-        return self.stored(-weights * self.loss.terms(values, self.means(W))[1])
+        m = self.means(W)
+        slopes = -weights * self.loss.terms(values, m)[1]
+        if self.loss.is_rate:
+            mean = np.average(values, weights=weights)
+            slopes *= np.clip(m, self.loss.scale, mean) / mean
+            if self.loss.name == "bernoulli" and mean < 1:
+                slopes *= np.clip(1 - m, self.loss.scale, 1 - mean) / (1 - mean)
+        return self.stored(slopes)
 
     def under(self, name: str, W: BooleanCP) -> "Problem":
         """Return the same data under a loss whose scale is that of what an estimate leaves."""

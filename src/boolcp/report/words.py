@@ -14,7 +14,7 @@ from boolcp.fit.state import STOP_REASONS
 from boolcp.plotting.mode_labels import MAX_STATES, unit_of
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import background_words, proved_percent, shape_text
-from boolcp.result.trust import Trust, p_text, rival_words, sure_share, sure_words
+from boolcp.result.trust import Trust, p_text, rival_words, sure_share
 from boolcp.trust.verdict import verdicts
 
 MAX_NAMES = 60
@@ -199,7 +199,7 @@ def trust_notes(W: BooleanCP) -> list[str]:
         )
     if known.p_adjusted is not None:
         notes.append(f"p: is the atom more than noise ({known.tested_by}, false discoveries controlled)")
-    return [*notes, *(words.rstrip(".") for words in (sure_words(W), rival_words(known)) if words)]
+    return [*notes, *([words.rstrip(".")] if (words := rival_words(known)) else [])]
 
 
 def packed(z: np.ndarray) -> str:

@@ -476,8 +476,8 @@ class BooleanCP:
     def bit_confidence(self, *, refit: bool = True, sigma: float | None = None) -> tuple[np.ndarray, ...]:
         """Return for each atom the probability that each of its bits is right, given the other atoms, (d_n,) each.
 
-        A value below 0.5 says that the data favor the opposite bit. Under a loss that is not the sum of squares these
-        values are not calibrated: where data are scarce, many more bits are wrong than they say.
+        A value below 0.5 says that the data favor the opposite bit. Under a loss that is not the sum of squares the
+        rise of the deviance takes the place of that of the squares, after real parts were fitted again in the slice.
 
         Parameters
         ----------

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from boolcp.result.trust import Trust, p_text, rival_words, sure_share, sure_words
+from boolcp.result.trust import Trust, p_text, rival_words, sure_share
 
 if TYPE_CHECKING:
     from boolcp.result.atoms import BooleanCP
@@ -97,7 +97,7 @@ def _closing_words(W: "BooleanCP") -> list[str]:
 
     counts = f"{W.n_parameters} parameters and {W.n_bits} bits for {int(np.prod(W.shape, dtype=float))} entries."
     said = (counts, asked_words(W), background_words(W), proved_words(W), one_mode_words(W))
-    return [words for words in (*said, sure_words(W), rival_words(W.trust or Trust()), *closing_words(W)) if words]
+    return [words for words in (*said, rival_words(W.trust or Trust()), *closing_words(W)) if words]
 
 
 def asked_words(W: "BooleanCP") -> str:

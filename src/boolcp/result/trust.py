@@ -22,11 +22,13 @@ class Trust:
     Attributes
     ----------
     rise : tuple of ndarray, (d_n,) each
-        For each atom the rise of the loss |X - W|^2 when one bit is flipped and nothing else changes.
+        For each atom the rise of the loss |X - W|^2 when one bit is flipped and nothing else changes. Under a different
+        loss that of the deviance, other atoms fitted again in the slice.
     share : tuple of ndarray, (d_n,) each
         For each atom the observed part of the squared norm of its real part in each slice; None if X is complete.
+        Under a different loss the rise to expect, over the squared weight.
     sigma : float
-        Standard deviation of the noise, estimated from the residual.
+        Standard deviation of the noise, estimated from the residual; 1 for counts and bits.
     p_value, p_adjusted : ndarray of shape (K,)
         Of the test whether the atom is more than noise, and with the false discovery rate controlled over the atoms.
     tested_by : str
@@ -98,13 +100,6 @@ def rival_words(known: Trust) -> str:
     return "Other atoms may fit as well: no two starts of the search agree. See boolcp.stability." * (
         known.n_agree == 1
     )
-
-
-def sure_words(W: "BooleanCP") -> str:
-    """Say that the confidence of bits is not calibrated under a loss that is not the sum of squares, or nothing."""
-    if W.deviance is None or sure_share(W) is None:
-        return ""
-    return "Sure bits are not calibrated under this loss: where data are scarce, many more are wrong than said."
 
 
 class UncertainBit(NamedTuple):

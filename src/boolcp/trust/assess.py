@@ -104,4 +104,5 @@ def judge(data: Storage, W: BooleanCP) -> Trust:
     """Return what the bits of W rest on, under the loss it was fitted with."""
     if W.deviance is None:
         return judge_bits(judged(data, W.background), W)
-    return loss_sweeps.judge_bits(Problem(data, Loss(W.deviance.loss, W.deviance.scale), ()), W)
+    loss = Loss(W.deviance.loss, W.deviance.scale)
+    return loss_sweeps.judge_bits(Problem(data, loss, tuple(range(W.ndim)) if loss.is_rate else ()), W)
