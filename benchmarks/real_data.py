@@ -1,4 +1,4 @@
-"""Five real tensors, standardized, from the sample recordings in the folder named by BOOLCP_DATA.
+"""Six real tensors, standardized, from the sample recordings in the folder named by BOOLCP_DATA.
 
 =============  ============  =======================================================================
 ecog_raw       63x150x100    NeuroTycho food tracking, monkey B: channel x 3 s at 50 Hz x bin
@@ -6,6 +6,7 @@ ecog_envelope  63x30x100     the same recording: log envelope of 60-110 Hz in st
 anesthesia     127x199x5     NeuroTycho propofol, monkey Chibi: channel x frequency x state, log power
 eeg_raw        64x150x30     human EEG under propofol: channel x 3 s at 50 Hz x bin (10 per state)
 spikes         30x100x300    rat motor cortex: unit x 20 ms count x trial
+eeglab_epochs  32x38x74      human EEG, sample of EEGLAB: channel x 1.2 s at 32 Hz x stimulus
 =============  ============  =======================================================================
 
 Channels (units) are brought to mean zero and variance one and the whole tensor to variance one. The power
@@ -99,10 +100,24 @@ def spikes(n_trials=300):
     return standardize(X, per_channel=False)
 
 
+def eeglab_epochs():
+    """Return voltage around the stimuli that a response follows, channel x time x trial, (32, 38, 74)."""
+    from boolcp import open_tensor, prepare
+
+    X = open_tensor(data_folder() / "eeglab_sample" / "eeglab_data.set")
+    events = prepare.list_events(X)
+    onset, name = np.asarray(events["onset"], dtype=float), np.asarray(events["condition"])
+    followed = np.flatnonzero((name[:-1] == "square") & (name[1:] == "rt"))
+    X = prepare.cut_trials(prepare.resample(X, 32), (-200, 1000), events={"onset": onset[followed]})
+    X = np.asarray(prepare.baseline(X, -0.2, 0.0), dtype=float)
+    return standardize(X[:, ~np.isnan(X).any(axis=(0, 2))])  # half of the trials end one sample earlier
+
+
 LOADERS = {
     "ecog_raw": ecog_raw,
     "ecog_envelope": ecog_envelope,
     "anesthesia": anesthesia,
     "eeg_raw": eeg_raw,
     "spikes": spikes,
+    "eeglab_epochs": eeglab_epochs,
 }

@@ -1,5 +1,7 @@
 """Structure of low rank beside the atoms."""
 
+from dataclasses import replace
+
 import dask.array as da
 import naive
 import numpy as np
@@ -9,10 +11,13 @@ from samples import assert_identical, with_gaps
 import boolcp
 from boolcp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit.background import HELD_OUT, along, fill_in
+from boolcp.fit.background import HELD_OUT, along, fill_in, left_over
+from boolcp.fit.beside import merged
 from boolcp.fit.noise import noise_edge
+from boolcp.fit.state import Round
 from boolcp.metrics import hamming_error, rmse
-from boolcp.storage import DenseTensor
+from boolcp.result.columns import Columns
+from boolcp.storage import DenseTensor, make_storage
 from boolcp.trust.residuals import residual_check
 
 SHAPE = (20, 22, 24)
@@ -180,6 +185,57 @@ def test_held_out_entries_find_noise_that_differs_between_slices(rng):
     mask = rng.random(R.shape) > 0.3
     found = fill_in(np.where(mask, R, 0.0), mask, "auto", 0.01)
     assert found is not None and found.level > 0.5 and found.rank <= 2
+
+
+def of_low_rank(rng, rank, noise, hidden, shape=(60, 4, 5)):
+    """Return a tensor whose unfolding along mode 0 has a low rank, with noise, and a mask that hides entries."""
+    R = (rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1] * shape[2]))).reshape(shape)
+    return R + noise * rng.standard_normal(shape), rng.random(shape) >= hidden
+
+
+def held_out_share(R, mask, found):
+    """Return what a background leaves of hidden entries, relative to them."""
+    return np.linalg.norm((R - found.to_tensor())[~mask]) / np.linalg.norm(R[~mask])
+
+
+def test_rounds_of_filling_in_reach_the_hidden_entries_where_the_rank_is_high(rng):
+    R, mask = of_low_rank(rng, 10, 0.05, 0.1)
+    found = fill_in(np.where(mask, R, 0.0), mask, "auto", 0.05)
+    assert held_out_share(R, mask, found) < 0.1  # 0.97 after 20 rounds at the level of the noise
+
+
+def test_a_noise_level_that_is_too_low_is_raised_by_held_out_entries(rng):
+    R, mask = of_low_rank(rng, 3, 1.0, 0.3)
+    found = fill_in(np.where(mask, R, 0.0), mask, "auto", 0.02)
+    right = fill_in(np.where(mask, R, 0.0), mask, "auto", 1.0)
+    assert held_out_share(R, mask, found) < 1.05 * held_out_share(R, mask, right)
+
+
+def test_degrees_of_freedom_are_those_of_observed_entries(rng):
+    R, mask = of_low_rank(rng, 4, 0.1, 0.7)
+    found = fill_in(np.where(mask, R, 0.0), mask, "auto", 0.1)
+    assert 0 < found.degrees_of_freedom < mask.sum()
+
+
+def test_atoms_are_fitted_again_without_the_entries_that_are_held_out(rng):
+    X, mask = make_boolean_cp((8, 9, 10), 4, noise=0.5, random_state=0).X, rng.random((8, 9, 10)) > 0.3
+    W = BMP(4, atom_rank=1, background=None, certify=False, random_state=0).fit(X, mask=mask).decomposition_
+    seen = mask & (rng.random(mask.shape) > 0.1)
+    R, left = X - W.to_tensor(), left_over(make_storage(np.where(mask, X, 0.0), mask), W, 0.5, seen)
+    is_test = mask & ~seen
+    assert np.linalg.norm(left[is_test]) > 1.02 * np.linalg.norm(R[is_test])
+    assert np.linalg.norm(left[seen]) < 1.1 * np.linalg.norm(R[seen])
+
+
+def test_atoms_that_share_their_bits_keep_the_background_of_data_with_gaps(rng):
+    X, mask = rng.standard_normal((6, 7, 8)), rng.random((6, 7, 8)) > 0.3
+    z, columns = np.ones(6), [rng.standard_normal((d, 2)) for d in (7, 8)]
+    W = Columns((np.stack([z, z], axis=1), *columns), np.arange(2), np.zeros(2, dtype=int)).to_decomposition()
+    low = boolcp.Background(X.shape, 1, rng.standard_normal((7, 1)), rng.standard_normal((48, 1)), 1.0, 0.0)
+    here = Round(replace(W, background=low), 1.0, 2.0, 0.5)
+    found = merged(make_storage(np.where(mask, X, 0.0), mask), here, "auto")
+    assert found.W.n_atoms == 1 and found.background is low
+    np.testing.assert_allclose(found.W.to_tensor(), W.to_tensor())
 
 
 def test_a_part_of_it_is_that_of_the_whole(rng):

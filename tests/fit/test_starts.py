@@ -13,7 +13,17 @@ from boolcp.fit.finish import not_worse, with_data, with_system
 from boolcp.fit.polish import best_bits, decide_rows, polish, sweep
 from boolcp.fit.pursuit import atom_system, boolean_matching_pursuit
 from boolcp.fit.relax import cp_als, last, pencil_start, pseudo_inverse, random_factors, solve_each_row, solve_rows
-from boolcp.fit.starts import Search, exchange, redraw, relax, repair, revive, round_columns, search
+from boolcp.fit.starts import (
+    Search,
+    exchange,
+    redraw,
+    relax,
+    repair,
+    revive,
+    round_columns,
+    search,
+    search_observed,
+)
 from boolcp.metrics import hamming_error, rmse
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage import DenseTensor, MaskedTensor, compress
@@ -422,3 +432,20 @@ def test_each_row_solves_its_own_equations(shape, rng):
     kept = H.copy()
     np.testing.assert_allclose(solve_each_row(H, P), naive.solve_each_row(H, P), rtol=1e-6, atol=1e-12)
     np.testing.assert_array_equal(H, kept)
+
+
+@pytest.mark.parametrize(("is_boolean", "n_tries"), [(False, 3), (True, 11)])
+def test_few_entries_get_many_starts_only_where_these_lower_the_loss_much(is_boolean, n_tries):
+    """Structure without bits has no solution that many starts would find."""
+    rng = np.random.default_rng(0)
+    X = make_boolean_cp((30, 12, 13), 5, noise=0.1, random_state=1).X
+    if not is_boolean:
+        X = np.einsum("ir,jr,kr->ijk", *(rng.standard_normal((d, 8)) for d in X.shape))
+    data, start = MaskedTensor(X, rng.random(X.shape) < 0.35), plain([rng.standard_normal((d, 5)) for d in X.shape])
+    start = round_columns(start, (0, 1, 2))
+
+    def find(W):
+        return greedy_atom_search(data.inner_residual(W), (0, 1, 2), rng, certify=False)
+
+    *_, here = search_observed(data, start, (0, 1, 2), find, rng, None, n_init=None, max_iter=50)
+    assert here.n_tries == n_tries

@@ -1,13 +1,19 @@
 """A background beside the atoms: low-rank structure of their residual, found in turn with them."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from typing import cast
 
 import numpy as np
 
-from boolcp.fit.noise import MAX_SIDE, levels_of, shrink_values, spectral_dof
+from boolcp.fit.noise import MAX_SIDE, largest_value, noise_edge, shrink_values, spectral_dof
+from boolcp.fit.polish import polish
+from boolcp.fit.relax import last
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.background import Background
+from boolcp.result.columns import to_columns
 from boolcp.storage import DenseTensor, make_storage
 from boolcp.storage.lazy import LazyTensor
 from boolcp.storage.long import is_long, n_columns
@@ -15,11 +21,12 @@ from boolcp.storage.protocol import Storage, Tensor
 
 # limits of the work, by reasoning; not tuned
 N_COPIES = 4  # of the factors of a background, where data are read in passes
-N_FILLS = 20  # rounds of filling in missing entries and shrinking
-N_TRIALS = 5  # of them, where unfoldings are compared
+N_FILLS = 30  # rounds of filling in missing entries and shrinking
+N_SWEEPS = 2  # over the atoms, without the entries that are held out
 FILLED = 1e-3  # relative change of the background that ends them
 HELD_OUT = 0.1  # share of the observed entries by which unfoldings are compared
-OTHER = 1.1  # ratio of two noise levels from which they are compared; not tuned
+FALL = 0.8  # of the noise level in a round; not tuned
+PATIENCE = 3  # rounds without a lower error on held-out entries that end them; not tuned
 SEED = 5741092  # of that choice: one that the mask of a user is hardly drawn with
 
 
@@ -43,7 +50,7 @@ def find_background(
     """
     R = data.residual(W)
     if not data.is_complete:
-        filled = fill_in(R.to_array(), np.asarray(data.mask), kind, sigma, before)
+        filled = fill_in(R.to_array(), np.asarray(data.mask), kind, sigma, before, partial(left_over, data, W, sigma))
         return None if filled is None else with_shares(data, W, filled, without(data, filled).residual(W).squared_norm)
     modes = short_sides(R)
     data.ask_grams([mode for mode in modes if R.shape[mode] <= n_columns(R, mode)])
@@ -126,61 +133,74 @@ def shrunk_along(R: Tensor, mode: int, kind: str | int, sigma: float) -> Shrunk:
     return Shrunk(mode, np.ascontiguousarray(vectors[:, :rank]), f[:rank] / s[:rank], dof, risk)
 
 
+def left_over(data: Storage, W: BooleanCP, sigma: float, seen: np.ndarray) -> np.ndarray:
+    """Return what the atoms leave of all entries if they are fitted again to those that are seen."""
+    X = data.to_array()
+    if W.n_atoms and not W.is_block:
+        part = make_storage(np.where(seen, X, X.dtype.type(0)), seen)
+        W = polish(part, to_columns(W), max_iter=N_SWEEPS, variance=sigma**2).to_decomposition()
+    return X - W.to_tensor()
+
+
 def fill_in(
-    R: np.ndarray, mask: np.ndarray, kind: str | int, sigma: float, before: Background | None = None
+    R: np.ndarray,
+    mask: np.ndarray,
+    kind: str | int,
+    sigma: float,
+    before: Background | None = None,
+    left_of: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Background | None:
     """Return the background of what is observed, along the mode that predicts held-out entries best; None if none.
 
-    Held-out entries also decide whether the noise has the level sigma or that of the unfolding, which is higher where
-    noise differs from slice to slice, as that of counts does. `before` gives the mode, and its level is kept.
+    Held-out entries also decide how far the noise level falls from one at which nothing is left: the best one is above
+    sigma where noise differs from slice to slice, as that of counts does. `left_of` gives what atoms leave that were
+    fitted without these entries, `before` the mode and the level, and the values for one more round.
     """
     if before is not None:
         level = sigma if before.level is None else before.level
-        return filled_along(R, mask, before.mode, kind, level, N_TRIALS, before.to_tensor())
+        rounds = rounds_along(R, mask, before.mode, kind, level, before.to_tensor())
+        return next((found for found, _ in rounds), None)
     is_test = mask & (np.random.default_rng(SEED).random(R.shape) < HELD_OUT)
-    tests, seen = R[is_test], mask & ~is_test
-    best, best_error = None, float(np.sum(tests**2, dtype=float))
+    seen = mask & ~is_test
+    left = R if left_of is None else left_of(seen)
+    tests, best = left[is_test], (float(np.sum(left[is_test] ** 2, dtype=float)), 0, 0)
     for mode in short_sides(DenseTensor(R)):
-        for level in levels_along(R, mask, mode, kind, sigma):
-            found = filled_along(R, seen, mode, kind, level, N_TRIALS)
-            error = np.inf if found is None else float(np.sum((tests - found.to_tensor()[is_test]) ** 2, dtype=float))
-            if error < best_error:
-                best, best_error = (mode, level), error
-    return None if best is None else filled_along(R, mask, best[0], kind, best[1], N_FILLS)
+        lowest = (np.inf, 0, mode)
+        for n, (_, B) in enumerate(rounds_along(left, seen, mode, kind, sigma), 1):
+            error = float(np.sum((tests - B[is_test]) ** 2, dtype=float))
+            if error < (1 - FILLED) * lowest[0]:
+                lowest = (error, n, mode)
+            elif n >= lowest[1] + PATIENCE:
+                break
+        best = min(best, lowest)
+    _, n_rounds, mode = best
+    return last((found for found, _ in islice(rounds_along(R, mask, mode, kind, sigma), n_rounds)), None)
 
 
-def levels_along(R: np.ndarray, mask: np.ndarray, mode: int, kind: str | int, sigma: float) -> list[float]:
-    """Return the noise levels to compare along a mode: sigma, and that of the unfolding if it is clearly higher."""
-    if kind != "auto":
-        return [sigma]
-    d, c = R.shape[mode], n_columns(DenseTensor(R), mode)
-    gram = DenseTensor(R).gram(mode) if d <= c else DenseTensor(R).column_gram(mode)
-    values = np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0)
-    own = max(levels_of(values, max(d, c), 1e-3 * sigma)) / float(np.sqrt(mask.mean()))
-    return [sigma, own] if own > OTHER * sigma else [sigma]
+def rounds_along(
+    R: np.ndarray, mask: np.ndarray, mode: int, kind: str | int, sigma: float, before: np.ndarray | None = None
+) -> Iterator[tuple[Background, np.ndarray]]:
+    """Yield the background along one mode, and its tensor, after rounds of filling in; filled entries carry no noise.
 
-
-def filled_along(
-    R: np.ndarray,
-    mask: np.ndarray,
-    mode: int,
-    kind: str | int,
-    sigma: float,
-    n_rounds: int,
-    before: np.ndarray | None = None,
-) -> Background | None:
-    """Return the background along one mode after rounds of filling in; filled entries carry no noise."""
-    level, before = sigma * float(np.sqrt(mask.mean())), np.zeros(1) if before is None else before
-    filled, found = np.where(mask, R, before), None
-    for _ in range(n_rounds):
-        found = along(DenseTensor(filled), mode, kind, level)[1]
+    For "auto" the noise level falls from round to round, from that of the largest singular value; it is sigma if some
+    values are known `before`. What is filled in goes beyond the background of a round, as in Nesterov's gradient
+    method: plain rounds take many. Of the degrees of freedom those count that fall on observed entries.
+    """
+    scale, level, fall = float(np.sqrt(mask.mean())), sigma, 1.0
+    filled, last_one = np.where(mask, R, 0.0 if before is None else before), np.zeros(1) if before is None else before
+    if before is None and kind == "auto":
+        d, c, fall = R.shape[mode], n_columns(DenseTensor(R), mode), FALL
+        level = fall * largest_value(DenseTensor(filled), mode) / (scale * float(noise_edge(max(d, c), min(d, c))))
+    for n in range(N_FILLS):
+        found = along(DenseTensor(filled), mode, kind, level * scale)[1]
         if found is None:
-            return None
+            return
         B = found.to_tensor()
-        if np.linalg.norm(B - before) <= FILLED * np.linalg.norm(B):
-            break
-        filled, before = np.where(mask, R, B), B
-    return None if found is None else replace(found, level=sigma)
+        yield replace(found, level=level, degrees_of_freedom=found.degrees_of_freedom * scale**2), B
+        if fall == 1 and np.linalg.norm(B - last_one) <= FILLED * np.linalg.norm(B):
+            return
+        filled = np.where(mask, R, B + n / (n + 3) * (B - last_one))
+        last_one, level = B, fall * level
 
 
 def judged(data: Storage, background: Background | None) -> Storage:

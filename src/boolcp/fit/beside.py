@@ -114,8 +114,10 @@ def merged(data: Storage, here: Round, kind: str | int) -> Round:
     owner = np.array([names.index(bits[k]) for k in columns.owner])
     order = np.argsort(owner, kind="stable")
     matrices = tuple(A[:, order] for A in columns.matrices)
-    tied = Columns(matrices, owner[order], np.array([mode for mode, _ in names]))
-    return with_background(data, tied.to_decomposition(), kind, here.sigma, before=here.background)
+    tied = Columns(matrices, owner[order], np.array([mode for mode, _ in names])).to_decomposition()
+    if not data.is_complete:  # what the same sum leaves is the same, and rounds of filling in take long
+        return replace(here, W=replace(in_order(tied), background=here.background))
+    return with_background(data, tied, kind, here.sigma, before=here.background)
 
 
 def faults(W: BooleanCP) -> list[tuple[int, bool]]:
