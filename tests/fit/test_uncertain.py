@@ -119,7 +119,7 @@ def test_crossings_take_the_atoms_that_each_parent_lacks():
 
 
 @pytest.mark.parametrize(("modes", "n_asked"), [((0,), uncertain.N_CROSSED), ((0, 1, 2), 0)])
-def test_random_starts_are_crossed_if_one_mode_is_boolean(modes, n_asked):
+def test_random_starts_are_crossed_if_one_mode_is_boolean(modes, n_asked, rng):
     X, truth = noisy(sigma=6.0, boolean_modes=[0])
     data, asked = DenseTensor(X), []
 
@@ -128,10 +128,23 @@ def test_random_starts_are_crossed_if_one_mode_is_boolean(modes, n_asked):
         return to_columns(truth)
 
     begun = uncertain.LastSearch(polish(data, to_columns(noisy(seed=5, boolean_modes=[0])[1])))
-    *_, found = uncertain.last_search(data, begun, modes, lambda W: W, from_the_truth, max_iter=20)
+    *_, found = uncertain.last_search(data, begun, modes, lambda W: W, from_the_truth, rng, max_iter=20)
     assert len(asked) == n_asked
     if asked:
         assert found.best.loss <= polish(data, to_columns(truth)).loss * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("n_atoms", "n_drawn"), [(3, 1), (9, 2)])
+def test_some_atoms_are_drawn_again(n_atoms, n_drawn, rng, monkeypatch):
+    X, _, truth = make_boolean_cp((9, 10, 11), n_atoms, random_state=0, boolean_modes=[0])
+    monkeypatch.setattr(uncertain, "soften", lambda data, W, max_iter: W)
+    W = to_columns(truth)
+    V = uncertain.shake(DenseTensor(X), W, rng, max_iter=5)
+    is_new = (V.matrices[1] != W.matrices[1]).any(axis=0)
+    assert is_new.sum() == n_drawn
+    assert set(V.matrices[0].ravel()) == {0.0, 1.0}
+    for before, now in zip(W.matrices, V.matrices, strict=True):
+        np.testing.assert_array_equal(now[:, ~is_new], before[:, ~is_new])
 
 
 def test_starts_of_candidates(rng):

@@ -203,7 +203,7 @@ def last_stage(job: Job, state: State) -> Iterator[Step]:
         ask_for_end(data, by_size(found.to_decomposition()), state.done["pursuit"])
     first, limit = LastSearch(found) if state.here is None else state.here, job.settings.max_iter
     searches = partial(augmented_search, job, state), partial(random_search, job, state)
-    for here in last_search(data, first, job.modes, *searches, max_iter=limit):
+    for here in last_search(data, first, job.modes, *searches, job.rng, max_iter=limit):
         seen = progress("last", here.n_done, None, here.best.loss, data.squared_norm)
         yield here, None if here.is_over else seen
 

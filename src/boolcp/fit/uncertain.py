@@ -38,7 +38,8 @@ N_FLIPS = 16  # of the least certain bits of each atom, one at a time
 FEW_KEPT = (8, 4, 4)  # starts that are followed after each round where they are few
 N_TRIES = 3  # lost atoms that are tried in each round of exchanges
 N_EXCHANGES = 3  # rounds of exchanges
-N_CROSSED = 4  # rounds of crossings with new starts, where all bits are along one mode
+N_CROSSED, N_REDRAWN = 2, 6  # rounds of crossings with new starts, and with some atoms drawn again, in one mode
+REDRAWN = 4  # one atom in so many is drawn again
 MAX_FORMED = 2**24  # entries of a residual that is formed for many candidates
 
 Move = Callable[[Columns], Columns]
@@ -57,8 +58,9 @@ def last_search(
     data: Storage,
     here: LastSearch,
     modes: tuple[int, ...],
-    search_augmented: Callable[[Columns], Columns],
-    search_randomly: Callable[[Columns], Columns],
+    search_augmented: Move,
+    search_randomly: Move,
+    rng: np.random.Generator,
     *,
     max_iter: int,
 ) -> Iterator[LastSearch]:
@@ -66,8 +68,8 @@ def last_search(
 
     The bits are decided again; what `search_augmented` leads to is tried if an atom is weak; each atom is searched for
     again; atoms that may be noise are exchanged. If all bits are along one mode, where solutions with nearly the same
-    loss are many, atoms are crossed with those of random starts. Columns that share their bits have the first move
-    only, and data that are read in passes the first two.
+    loss are many, atoms are crossed with those of random starts, and with those found when some are drawn again.
+    Columns that share their bits have the first move only, and data that are read in passes the first two.
     """
     decide = partial(decide_again, data, modes=modes, max_iter=max_iter)
     moves: list[tuple[float, Move]] = [
@@ -77,7 +79,9 @@ def last_search(
         (NOISY, partial(exchange_atoms, data, modes=modes, max_iter=max_iter)),
     ]
     if len(modes) == 1:
-        moves += N_CROSSED * [(NOISY, lambda W: cross(data, W, search_randomly(W), decide, max_iter=max_iter))]
+        shaken = partial(shake, data, rng=rng, max_iter=max_iter)
+        draws = N_CROSSED * [search_randomly] + N_REDRAWN * [shaken]
+        moves += [(NOISY, partial(cross, data, draw=draw, decide=decide, max_iter=max_iter)) for draw in draws]
     n_moves = 1 if here.best.is_tied else 2 if data.n_passes else len(moves)
     while here.n_done < n_moves and not here.is_over:
         W = by_size(here.best.to_decomposition())
@@ -224,8 +228,21 @@ def exchange_once(data: Storage, W: Columns, modes: tuple[int, ...], *, max_iter
     return W
 
 
-def cross(data: Storage, W: Columns, V: Columns, decide: Move, *, max_iter: int) -> Columns:
-    """Return what the atoms of V lead to, alone or with those of W, after each was searched for again."""
+def shake(data: Storage, W: Columns, rng: np.random.Generator, *, max_iter: int) -> Columns:
+    """Return what soft sweeps lead to from the columns with some atoms drawn again, of the same size."""
+    matrices = [A.copy() for A in W.matrices]
+    for k in rng.choice(W.n_atoms, max(1, W.n_atoms // REDRAWN), replace=False):
+        for n, A in enumerate(matrices):
+            if n == W.boolean_mode[k]:
+                A[:, k] = rng.random(len(A)) < A[:, k].mean()
+            else:
+                A[:, k] = np.linalg.norm(A[:, k]) * rng.standard_normal(len(A)) / np.sqrt(len(A))
+    return soften(data, W.with_matrices(matrices), max_iter=max_iter)
+
+
+def cross(data: Storage, W: Columns, draw: Move, decide: Move, *, max_iter: int) -> Columns:
+    """Return what the atoms drawn from W lead to, alone or with those of W, after each was searched for again."""
+    V = draw(W)
     alone, both = (decide(polish(data, each, max_iter=max_iter)) for each in (V, best_of_both(data, W, V)))
     return decide(search_each_atom(data, min(alone, both, key=lambda each: each.loss), max_iter=max_iter))
 

@@ -37,9 +37,9 @@ class Lift(Protocol):
         """Return a proved upper bound on x'Ax / 4 over signs x, from the multipliers |A V|; None if not proved."""
 
 
-def lift(C: Array, t: float = 0.0) -> Array:
+def lift(C: Array, t: float = 0.0, dtype: type[np.floating[Any]] = np.float64) -> Array:
     """Return C~: z'(C - tI)z = [1; y]' C~ [1; y] / 4 for y = 2z - 1."""
-    A = np.empty((len(C) + 1, len(C) + 1))
+    A: Array = np.empty((len(C) + 1, len(C) + 1), dtype)
     A[1:, 1:] = C
     A[1:, 0] = C.sum(axis=1) - t
     A[0, 1:] = A[1:, 0]
@@ -52,12 +52,12 @@ class DenseLift:
     """The lifted matrix A = C~ (n, n) of C - tI; the sweeps of a large one are in single precision."""
 
     def __init__(self, C: Array, t: float = 0.0) -> None:
-        self.A = lift(C, t)
+        self.C, self.t = C, t
         self.dtype: type[np.floating[Any]] = np.float32 if len(C) > LARGE else np.float64
-        self.swept: Array = self.A.astype(self.dtype, copy=False)
+        self.swept = lift(C, t, self.dtype)
 
     def __len__(self) -> int:
-        return len(self.A)
+        return len(self.swept)
 
     def energy(self, V: Array) -> float:
         """Return <A, VV'> without its diagonal."""
@@ -70,11 +70,14 @@ class DenseLift:
 
     def bound(self, V: Array) -> float | None:
         """Return a proved upper bound on x'Ax / 4 over signs x from shifted multipliers |A V|, or None."""
-        n, diagonal = len(self.A), self.A.diagonal()
-        y = np.linalg.norm(self.A @ V - diagonal[:, None] * V, axis=1) + diagonal
+        n, A = len(self), lift(self.C, self.t)
+        diagonal = A.diagonal()
+        y = np.linalg.norm(self.swept @ V - self.swept.diagonal()[:, None] * V, axis=1) + diagonal  # any y is valid
         scale = float(np.abs(y).mean())
-        shift = prove_psd(self.A, y, scale * np.array([2e-4, 1e-3, 5e-3, 0.025, 0.125, 0.6, 3.0]))
-        margin = 64 * EPSILON * dasum(self.A.ravel()) + n * EPSILON * n * scale
+        margin = 64 * EPSILON * dasum(A.ravel()) + n * EPSILON * n * scale
+        entries = y - diagonal
+        shifts = scale * np.array([2e-4, 1e-3, 5e-3, 0.025, 0.125, 0.6, 3.0])
+        shift = prove_in_place(np.negative(A, out=A), entries, shifts)
         return None if shift is None else float(y.sum() + n * shift + margin) / 4
 
 
@@ -182,11 +185,19 @@ def prove_psd(A: Array, y: Array, shifts: Iterable[float]) -> float | None:
 
     The proof is a Cholesky factorization that succeeds, with a margin for its largest backward error.
     """
-    S = np.empty_like(A)
+    return prove_in_place(-A, y - A.diagonal(), shifts)
+
+
+def prove_in_place(S: Array, entries: Array, shifts: Iterable[float]) -> float | None:
+    """Return the first of the shifts that makes S with the diagonal `entries` positive semidefinite; overwrite S.
+
+    A factorization takes one triangle of S, and the other one replaces it for the next.
+    """
     for shift in shifts:
-        np.negative(A, out=S)
-        entries = y - A.diagonal() + shift
-        np.fill_diagonal(S, entries - 2 * (len(A) + 2) * EPSILON * np.abs(entries).sum())
+        diagonal = entries + shift
+        np.fill_diagonal(S, diagonal - 2 * (len(S) + 2) * EPSILON * np.abs(diagonal).sum())
         if dpotrf(S.T, lower=1, overwrite_a=1, clean=0)[1] == 0:
             return float(shift)
+        for i in range(len(S)):
+            S[i, i + 1 :] = S[i + 1 :, i]
     return None
