@@ -5,7 +5,8 @@ starts), and its bits are decided with all real columns and weights known. A sea
 that of the polish from the truth by more than 0.01 sigma^2. The seeds (30000, 30001, ..) were not used in development.
 
 Rows are written one by one, seed after seed through all cases and levels. A run that is ended continues with the rows
-that are missing; `--anew` begins again. Each row names the commit it was made with. Seconds are processor time.
+that are missing; `--refit` also repeats what boolcp does in rows of other commits, and keeps CP-ALS; `--anew` begins
+again. Each row names the commit it was made with. Seconds are processor time.
 """
 
 import argparse
@@ -68,8 +69,11 @@ def cp_error(X, clean, rank, seed):
     return float(min(fits)[1])
 
 
-def measure(d, n_atoms, p, modes, sigma, seed):
-    """Return the wrong bits and errors of all methods on one tensor, and whether the search failed."""
+def measure(d, n_atoms, p, modes, sigma, seed, cp=None):
+    """Return the wrong bits and errors of all methods on one tensor, and whether the search failed.
+
+    `cp` is the error of CP-ALS, if it is known.
+    """
     options = {} if modes is None else {"boolean_modes": modes}
     X, clean, truth = make_boolean_cp((d, d, d), n_atoms, p=p, noise=sigma, random_state=seed, **options)
     data, n_bits = DenseTensor(X), d * n_atoms
@@ -80,7 +84,7 @@ def measure(d, n_atoms, p, modes, sigma, seed):
     found = model.decomposition_, known_columns(data, truth).to_decomposition(), best.to_decomposition()
     row = {f"wrong bits, {name}": n_bits * hamming_error(W, truth) for name, W in zip(METHODS, found, strict=False)}
     row |= {f"RMSE, {name}": rmse(W, clean) for name, W in zip(METHODS, found, strict=False)}
-    row["RMSE, CP-ALS"] = cp_error(X, clean, n_atoms, seed)
+    row["RMSE, CP-ALS"] = cp_error(X, clean, n_atoms, seed) if cp is None else cp
     row["failed"] = int(data.residual(model.decomposition_).squared_norm > best.loss + 0.01 * sigma**2)
     return row | {"seconds": seconds}
 
@@ -102,20 +106,20 @@ def read(place):
         return list(csv.DictReader(file))
 
 
-def run(wanted, place):
-    """Measure the tensors that are not in the file yet, and append a row for each."""
-    done, version = {(row["case"], float(row["sigma"]), int(row["seed"])) for row in read(place)}, commit()
+def run(wanted, place, is_refit):
+    """Measure the tensors that are not in the file yet, or that another commit fitted if `is_refit`; save each row."""
+    rows, version = {(row["case"], float(row["sigma"]), int(row["seed"])): row for row in read(place)}, commit()
     for name, sigma, seed in wanted:
-        if (name, sigma, seed) in done:
+        old = rows.get((name, sigma, seed))
+        if old is not None and not (is_refit and old["commit"] != version):
             continue
-        row = {"case": name, "sigma": sigma, "seed": seed} | measure(*CASES[name][:4], sigma, seed)
-        row |= {"commit": version}
-        is_new = not place.exists()
-        with place.open("a", newline="") as file:
-            writer = csv.DictWriter(file, list(row), lineterminator="\n")
-            if is_new:
-                writer.writeheader()
-            writer.writerow(row)
+        cp = None if old is None else float(old["RMSE, CP-ALS"])
+        row = {"case": name, "sigma": sigma, "seed": seed} | measure(*CASES[name][:4], sigma, seed, cp)
+        rows[name, sigma, seed] = row | {"commit": version}
+        with place.open("w", newline="") as file:
+            writer = csv.DictWriter(file, [*row, "commit"], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows.values())
         print(name, sigma, seed, row["failed"], f"{row['seconds']:.2f} s", flush=True)
 
 
@@ -187,6 +191,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=20, help="seeds at 60^3")
     parser.add_argument("--large-seeds", type=int, default=8, help="seeds at 150^3")
     parser.add_argument("--anew", action="store_true", help="forget the rows of earlier runs")
+    parser.add_argument("--refit", action="store_true", help="fit again where a row is of another commit")
     parser.add_argument("--draw", action="store_true", help="make table and figure of the rows that are there")
     options = parser.parse_args()
     place = RESULTS / "noise.csv"
@@ -194,7 +199,7 @@ def main():
         place.unlink(missing_ok=True)
     if not options.draw:
         names = [name for name in CASES if any(part in name for part in options.cases)]
-        run(tasks(names, options.seeds, options.large_seeds), place)
+        run(tasks(names, options.seeds, options.large_seeds), place, options.refit)
     order = list(CASES)
     rows = sorted(read(place), key=lambda row: (order.index(row["case"]), float(row["sigma"]), int(row["seed"])))
     text = __doc__.split("\n\n", 1)[1].strip()
