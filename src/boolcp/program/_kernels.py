@@ -107,24 +107,27 @@ def best_prefix(ordered: Array, is_ratio: bool) -> tuple[int, float]:
 
 
 @njit(cache=True)
-def respond(rows: Array, Z: Bits) -> None:
-    """Set each row of Z to the bits z with the largest a'z / |z| for the row a of `rows`."""
+def respond(rows: Array, ordered: Array, Z: Bits) -> None:
+    """Set each row of Z to the bits z with the largest a'z / |z| for the row a of `rows`; `ordered` has them sorted."""
     for r in range(len(rows)):
-        ordered = np.sort(rows[r])[::-1]
-        smallest = ordered[best_prefix(ordered, True)[0] - 1]
+        falling = ordered[r][::-1]
+        smallest = falling[best_prefix(falling, True)[0] - 1]
         for i in range(rows.shape[1]):
             Z[r, i] = rows[r, i] >= smallest
 
 
 @njit(cache=True)
-def best_signed(rows: Array, Z: Array, signs: Array, values: Array) -> None:
-    """Set each row of Z to the 0/1 vector z with the largest (a'z)^2 / |z|^2, with the sign of a'z and that value."""
+def best_signed(rows: Array, ordered: Array, Z: Array, signs: Array, values: Array) -> None:
+    """Set each row of Z to the 0/1 vector z with the largest (a'z)^2 / |z|^2, with the sign of a'z and that value.
+
+    `ordered` has the rows a sorted.
+    """
     for r in range(len(rows)):
-        ordered = np.sort(rows[r])
-        n_high, highest = best_prefix(ordered[::-1], True)
-        n_low, lowest = best_prefix(-ordered, True)
+        rising = ordered[r]
+        n_high, highest = best_prefix(rising[::-1], True)
+        n_low, lowest = best_prefix(-rising, True)
         signs[r] = -1.0 if lowest > highest * (1 + 1e-12) else 1.0
-        smallest = -ordered[n_low - 1] if signs[r] < 0 else ordered[len(ordered) - n_high]
+        smallest = -rising[n_low - 1] if signs[r] < 0 else rising[len(rising) - n_high]
         values[r] = max(lowest, highest) ** 2
         for i in range(rows.shape[1]):
             Z[r, i] = 1.0 if signs[r] * rows[r, i] >= smallest else 0.0
