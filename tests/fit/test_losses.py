@@ -208,6 +208,17 @@ def test_one_count_where_no_atom_is_on_does_not_draw_the_next_atom(seed, rng):
     assert before - after > 0.9 * (before - best)
 
 
+def test_a_long_fit_has_few_starts_and_no_moves(monkeypatch):
+    truth, rng = positive(0.1, 1, (18, 17, 16), 3, is_uneven=True)
+    X = rng.poisson(truth.to_tensor()).astype(float)
+    for limit, is_moved in ((loss_search.LONG, True), (1, False)):
+        monkeypatch.setattr(loss_search, "LONG", limit)
+        stages = []
+        BMP(3, loss="poisson", random_state=0).fit(X, callback=lambda p, told=stages: told.append(p.stage) and False)
+        assert ("last" in stages) == is_moved
+        assert is_moved or stages.count("loss") <= loss_search.MIN_DOUBTED
+
+
 def test_artifacts_mislead_squares_and_not_huber():
     X, truth = make_data("huber", 2)
     plain, robust = (decompose(X, 2, atom_rank=1, loss=name, random_state=0) for name in ("squared", "huber"))

@@ -20,6 +20,7 @@ MIN_DOUBTED = 5  # starts where bits are in doubt
 CERTAIN = 20.0  # rise of the deviance, in units of the noise variance, from which no bit is in doubt
 N_SHORT = 10  # sweeps after an atom was added
 MANY = 60  # entries (of counts: those above zero) for each free parameter from which on traps are few
+LONG = 2_000_000  # entries times atoms from which on a sweep takes tenths of a second, and a search for traps minutes
 N_MOVED = 2  # different ends of starts that moves are tried on
 NEAR = 20.0  # loss above the best, in units of the noise variance, up to which moves from a rival may overtake it
 N_DOUBTED = 24  # bits most in doubt that are flipped, one at a time
@@ -147,8 +148,9 @@ def search(
 
 
 def has_plenty(problem: Problem, n_atoms: int) -> bool:
-    """Return True if the entries are so many that traps are few."""
-    return len(problem.rows[0].values) > MANY * n_atoms * sum(problem.data.shape)
+    """Return True if the entries are so many that traps are few, or that a search for them would take too long."""
+    n_entries = len(problem.rows[0].values)
+    return n_entries > MANY * n_atoms * sum(problem.data.shape) or n_entries * n_atoms > LONG
 
 
 def is_enough(here: Search, is_sure: bool) -> bool:
@@ -216,7 +218,7 @@ def revived(problem: Problem, W: Columns, modes: tuple[int, ...], rng: np.random
 def last_search(problem: Problem, found: Search, here: LastSearch, modes: tuple[int, ...]) -> Iterator[LastSearch]:
     """Yield the best columns after moves from the best end of a search, and from its first rival if bits are in doubt.
 
-    Where none is, an atom may still be Boolean along the wrong mode. Many entries leave no such traps.
+    Where none is, an atom may still be Boolean along the wrong mode. Many entries leave few such traps.
     """
     if has_plenty(problem, len(found.result.owner)):
         return
