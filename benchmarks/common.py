@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import time
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -24,8 +25,9 @@ def environment(*packages):
     return f"commit {commit()}, {os.cpu_count()} cores, Python {platform.python_version()}, {', '.join(found)}"
 
 
+@cache
 def commit():
-    """Return the commit of the code, with a plus if files were changed since."""
+    """Return the commit of the code, with a plus if files were changed since; tables of this run change nothing."""
     command = ["git", "-C", str(RESULTS.parent), "describe", "--always", "--dirty=+", "--exclude=*"]
     found = subprocess.run(command, capture_output=True, text=True)
     return found.stdout.strip() or "unknown"
