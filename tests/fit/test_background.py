@@ -11,13 +11,14 @@ from samples import assert_identical, with_gaps
 import boolcp
 from boolcp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit.background import HELD_OUT, along, fill_in, left_over
+from boolcp.fit.background import HELD_OUT, along, as_fitted, fill_in, left_over
 from boolcp.fit.beside import merged
 from boolcp.fit.noise import noise_edge
 from boolcp.fit.state import Round
 from boolcp.metrics import hamming_error, rmse
 from boolcp.result.columns import Columns
 from boolcp.storage import DenseTensor, make_storage
+from boolcp.trust.assess import judge
 from boolcp.trust.residuals import residual_check
 
 SHAPE = (20, 22, 24)
@@ -261,3 +262,17 @@ def test_bits_beside_a_large_background_are_judged_as_if_it_were_noise():
     assert W.trust.sigma == pytest.approx(alone.trust.sigma, rel=0.02)
     assert W.trust.sigma == pytest.approx(np.std(recording.X - W.to_tensor()), rel=0.05)
     assert hamming_error(W, recording.truth) > 0.02 and min(p.min() for p in W.bit_confidence()) < 0.8
+
+
+def test_beside_what_they_leave_of_the_shrunk_data_atoms_are_judged_as_fitted(rng, tmp_path):
+    X = np.multiply.outer(rng.standard_normal(20), 2 * rng.standard_normal((22, 24))) + rng.standard_normal(SHAPE)
+    W = BMP(6, random_state=0).fit(X).decomposition_
+    other = as_fitted(DenseTensor(X), W)
+    assert W.background.shrunk_at > 0 and other.background.shrunk_at is None
+    clean = along(DenseTensor(X), 0, "auto", W.background.shrunk_at)[1].to_tensor()
+    np.testing.assert_allclose(W.to_tensor() + W.background.to_tensor(), clean, atol=1e-9)
+    again = judge(DenseTensor(X), W)
+    np.testing.assert_allclose(np.concatenate(again.rise), np.concatenate(W.trust.rise), rtol=1e-6, atol=1e-6)
+    assert again.sigma == pytest.approx(W.trust.sigma)
+    W.save(tmp_path / "W.nc")
+    assert boolcp.load(tmp_path / "W.nc").background.shrunk_at == W.background.shrunk_at

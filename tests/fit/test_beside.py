@@ -5,9 +5,23 @@ import numpy as np
 import pytest
 
 from boolcp import BMP
-from boolcp.fit.beside import faults, lowest, merged, new_atom, simplify_beside, with_background
+from boolcp.fit.background import of_whole
+from boolcp.fit.beside import (
+    beside_whole,
+    complemented,
+    faults,
+    is_worth,
+    lowest,
+    merged,
+    new_atom,
+    recoded,
+    simplify_beside,
+    with_background,
+)
 from boolcp.fit.state import Round
+from boolcp.metrics import rmse
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.columns import to_columns
 from boolcp.storage import DenseTensor
 
 SHAPE = (20, 12, 14)
@@ -91,3 +105,70 @@ def test_a_new_atom_has_the_bits_of_the_best_joint_refit(rng):
     bits = found.matrices[0][:, 0] > 0.5
     assert naive.joint_gain(R, 0, known, bits) == pytest.approx(max(gains)) and 2 * bits.sum() <= 8
     assert 0.9 * max(gains) < gain <= max(gains) * (1 + 1e-9)  # of rank one, hence a little less
+
+
+def positive(rng, mode=0):
+    """Return a tensor with a baseline along a mode, an atom that is mostly on beside it, and one along another mode."""
+    z, y = some_bits(rng, mode, 7 * SHAPE[mode] // 10), some_bits(rng, 1, 5)
+    atoms = product(mode, np.ones(SHAPE[mode], dtype=bool), rng), product(mode, z, rng), product(1, y, rng)
+    return BooleanCP(SHAPE, atoms, [20.0, 9.0, 9.0])
+
+
+def test_beside_a_baseline_the_complement_with_fewer_ones_is_shown(rng):
+    W = positive(rng)
+    X = DenseTensor(W.to_tensor() + 0.1 * rng.standard_normal(SHAPE))
+    found = recoded(X, with_background(X, W, "auto", 0.1), "auto").W
+    assert found.atoms[0].z.all() and found.atoms[0].rank == 2
+    np.testing.assert_array_equal(found.atoms[1].z, ~W.atoms[1].z)
+    np.testing.assert_array_equal(found.atoms[2].z, W.atoms[2].z)
+    np.testing.assert_allclose(found.to_tensor(), W.to_tensor(), atol=0.2)
+
+
+def test_the_complement_is_the_same_sum(rng):
+    W = positive(rng, 2)
+    found = complemented(to_columns(W), 1)
+    np.testing.assert_allclose(found.to_decomposition().to_tensor(), W.to_tensor(), atol=1e-12)
+    assert found.owner.tolist() == [0, 0, 1, 2] and complemented(found, 1) is found and complemented(found, 2) is found
+
+
+@pytest.mark.parametrize(("size", "n_ones"), [(0.02, 20), (2.0, 19)])  # what is off is lost in noise, or is not
+def test_an_atom_that_is_nearly_always_on_becomes_a_baseline_up_to_the_noise(size, n_ones, rng):
+    W = BooleanCP(SHAPE, (product(0, np.arange(20) > 0, rng), product(1, some_bits(rng, 1, 5), rng)), [size, 9.0])
+    X = DenseTensor(W.to_tensor() + 0.1 * rng.standard_normal(SHAPE))
+    found = recoded(X, with_background(X, W, "auto", 0.1), "auto").W
+    assert found.atoms[0].n_ones == n_ones
+
+
+def test_beside_a_large_background_an_atom_pays_by_what_atoms_leave(rng):
+    z, noise = some_bits(rng), rng.standard_normal(SHAPE)
+    first, second = product(0, z, rng), product(1, some_bits(rng, 1, 5), rng)
+    X = DenseTensor(BooleanCP(SHAPE, (first, second), [40.0, 20.0]).to_tensor() + noise)
+    here = with_background(X, BooleanCP(SHAPE, (first,), [40.0]), 11, 1e-3)
+    longer = with_background(X, BooleanCP(SHAPE, (first, second), [40.0, 20.0]), 11, 1e-3)
+    weak = with_background(X, BooleanCP(SHAPE, (first, second), [40.0, 0.1]), 11, 1e-3)
+    assert longer.is_beside_large and is_worth(X, longer, here, -np.inf) and not is_worth(X, weak, here, np.inf)
+
+
+def test_noise_in_the_atoms_is_taken_back_by_what_they_leave_of_the_shrunk_data(rng):
+    low = np.multiply.outer(rng.standard_normal(20), 2 * rng.standard_normal((12, 14)))
+    X = DenseTensor(low + rng.standard_normal(SHAPE))
+    W = BooleanCP(SHAPE, tuple(product(1, some_bits(rng, 1, 5), rng) for _ in range(4)), [9.0, 9.0, 9.0, 9.0])
+    here = with_background(X, W, "auto", 1.0)
+    found = beside_whole(X, here, "auto")
+    shrunk = with_background(X, BooleanCP(SHAPE), "auto", 1.0)
+    assert found.risk == pytest.approx(shrunk.risk) and found.risk < here.risk
+    whole = found.W.to_tensor() + found.background.to_tensor()
+    np.testing.assert_allclose(whole, shrunk.background.to_tensor(), atol=1e-9)
+    assert found.loss == pytest.approx(np.sum((X.to_array() - whole) ** 2))
+    assert found.background.rank == 1 + 4 and rmse(whole, low) < rmse(W.to_tensor() + here.background.to_tensor(), low)
+    assert beside_whole(X, here, 3) is here and beside_whole(X, shrunk, "auto") is shrunk
+
+
+def test_directions_of_all_modes_shrink_more_where_all_have_few(rng):
+    low = 9 * np.multiply.outer(rng.standard_normal(20), np.outer(rng.standard_normal(12), rng.standard_normal(14)))
+    X = DenseTensor(low + rng.standard_normal(SHAPE))
+    W = BooleanCP(SHAPE, (product(1, some_bits(rng, 1, 5), rng),), [0.1])
+    background, loss, risk = of_whole(X, W, 1.0)
+    whole = W.to_tensor() + background.to_tensor()
+    assert naive.unfold(whole, 0).shape == (20, 168) and np.linalg.matrix_rank(naive.unfold(whole, 2)) == 1
+    assert loss == pytest.approx(np.sum((X.to_array() - whole) ** 2)) and risk == pytest.approx(loss + 2 * (1 + 43))

@@ -207,7 +207,7 @@ def test_shares_of_orthogonal_atoms_add_up(rng):
 def test_the_summary_is_a_table_of_what_is_known(rng):
     X = rng.standard_normal((4, 5, 6))
     atoms = [random_atom(X.shape, 2, "block", rng), random_atom(X.shape, 0, "rank two", rng)]
-    atoms[1] = dataclasses.replace(atoms[1], certificate=0.987)
+    atoms[1] = dataclasses.replace(atoms[1], z=[1, 0, 1, 0], certificate=0.987)
     W = fitted(X, tuple(atoms), dims=("channel", "time", "trial"))
     head, names, first, second, counts, verdict = W.summary().split("\n")
     assert counts == "38 parameters and 10 bits for 120 entries."
@@ -303,7 +303,7 @@ def test_what_does_not_fit_together_is_refused(rng):
 
 
 def test_notebooks_show_a_table_with_escaped_labels(rng):
-    W = random_decomposition((3, 4, 5), "rank one", rng, n_atoms=2)
+    W = random_decomposition((8, 9, 10), "rank one", rng, n_atoms=2)
     html = dataclasses.replace(W, labels=Labels(("<b>", "time", "trial")))._repr_html_()
     assert html.count("<tr>") == 3 and ">certificate</th>" in html and "&lt;b&gt;" in html and "<b>" not in html
     for cell in W.summary().splitlines()[2].split():

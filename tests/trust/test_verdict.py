@@ -156,3 +156,13 @@ def test_an_atom_that_could_not_be_tested_is_not_called_noise(rng):
     trust = boolcp.Trust(p_value=np.array([1.0, 0.4]), p_adjusted=np.array([1.0, 0.8]))
     texts = [verdict.text for verdict in boolcp.verdicts(replace(W, trust=trust))]
     assert texts == ["not found in thinned data", "not more than noise (p = 0.8)"]
+
+
+def test_baselines_are_listed_apart(rng):
+    W = BooleanCP(SHAPE, (atom_with(range(10), rng), atom_with([1, 2, 5], rng)), [3.0, 2.0])
+    title, head, *lines = W.summary().splitlines()
+    assert title.startswith("1 atom and 1 baseline of a ") and head.split()[0] == "atom"
+    assert [line.split()[0] for line in lines[:3]] == ["1", "Baselines,", "0"]
+    html = W._repr_html_()
+    assert html.index("3/10") < html.index("Baselines, on (almost) everywhere:") < html.index("10/10")
+    assert W[:1].summary().startswith("1 baseline of a ") and "Baselines" not in W[1:].summary()

@@ -8,10 +8,12 @@ from typing import cast
 
 import numpy as np
 
+from boolcp.contractions import khatri_rao
 from boolcp.fit.noise import MAX_SIDE, largest_value, noise_edge, shrink_values, spectral_dof
 from boolcp.fit.polish import polish
 from boolcp.fit.relax import last
-from boolcp.result.atoms import BooleanCP
+from boolcp.fit.shrinkage import signal_subspaces
+from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.background import Background
 from boolcp.result.columns import to_columns
 from boolcp.storage import DenseTensor, make_storage
@@ -27,6 +29,7 @@ FILLED = 1e-3  # relative change of the background that ends them
 HELD_OUT = 0.1  # share of the observed entries by which unfoldings are compared
 FALL = 0.8  # of the noise level in a round; not tuned
 PATIENCE = 3  # rounds without a lower error on held-out entries that end them; not tuned
+EMPTY = 1e-12  # relative size of a singular value that is rounding
 SEED = 5741092  # of that choice: one that the mask of a user is hardly drawn with
 
 
@@ -60,6 +63,49 @@ def find_background(
     if best is None or best.rank == 0 or (kind == "auto" and not best.risk < R.squared_norm):
         return None
     return with_shares(data, W, best.background(R), best.risk - 2 * sigma**2 * best.dof)
+
+
+def of_whole(data: Storage, W: BooleanCP, sigma: float) -> tuple[Background, float, float]:
+    """Return what atoms leave of the shrunk data, |X - W - B|^2 and the risk of the sum, which is that of shrinkage.
+
+    The data are shrunk along the best unfolding, or projected on the directions of all modes above the noise. The noise
+    that least squares put into the atoms is in the background with the other sign.
+    """
+    best = min((shrunk_along(data, mode, "auto", sigma) for mode in short_sides(data)), key=lambda each: each.risk)
+    risk, dof, mode = best.risk, best.dof, best.mode
+    *_, (part, ranks) = signal_subspaces(data, sigma)
+    n_free = float(np.prod(ranks)) + sum(r * (d - r) for r, d in zip(ranks, data.shape, strict=True))
+    other = part.left_out + 2 * sigma**2 * n_free if part.is_compressed else np.inf
+    if other < risk:
+        risk, dof, mode = other, n_free, min(range(data.ndim), key=lambda n: ranks[n] / data.shape[n])
+        M = np.moveaxis(part.to_array(), mode, 0).reshape(data.shape[mode], -1)
+        first, second = part.bases[mode], M.T @ part.bases[mode]
+    else:
+        found = best.background(data)
+        first, second = found.left, found.right
+    left, right = zip(*(unfolded(atom, mode) for atom in W.atoms), strict=True)
+    right = tuple(-weight * columns for weight, columns in zip(W.weights, right, strict=True))
+    A, B = least_columns(np.hstack([first, *left]), np.hstack([second, *right]))
+    loss, beyond = risk - 2 * sigma**2 * dof, max(dof - W.n_parameters - W.n_bits, 0.0)
+    found = Background(data.shape, mode, A, B, beyond, 0.0, shrunk_at=sigma)
+    return with_shares(data, W, found, loss), loss, risk
+
+
+def least_columns(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return factors of the same matrix with as many columns as its rank."""
+    (Q, R), (P, S) = np.linalg.qr(left), np.linalg.qr(right)
+    U, s, V = np.linalg.svd(R @ S.T)
+    U, V = U[:, : len(s)] * s, V[: len(s)].T
+    rank = int(np.sum(s > EMPTY * s[0]))
+    return np.ascontiguousarray(Q @ U[:, :rank]), np.ascontiguousarray(P @ V[:, :rank])
+
+
+def unfolded(atom: Atom, mode: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the factors of the unfolding of an atom along a mode."""
+    if atom.mode == mode:
+        return atom.z[:, None].astype(float), atom.dense_block().reshape(-1, 1)
+    others = [n for n in range(len(atom.real_shape) + 1) if n != mode]
+    return atom.columns(mode), khatri_rao([atom.columns(n) for n in others])
 
 
 def low_rank_bytes(R: Tensor, mode: int, rank: int) -> float:
@@ -201,6 +247,16 @@ def rounds_along(
             return
         filled = np.where(mask, R, B + n / (n + 3) * (B - last_one))
         last_one, level = B, fall * level
+
+
+def as_fitted(data: Storage, W: BooleanCP) -> BooleanCP:
+    """Return W with the background that its atoms were fitted beside, if it has what they leave of the shrunk data.
+
+    Judged beside that one, all atoms would confirm themselves: what is left has little noise along them.
+    """
+    if W.background is None or W.background.shrunk_at is None:
+        return W
+    return replace(W, background=find_background(data, replace(W, background=None), "auto", W.background.shrunk_at))
 
 
 def judged(data: Storage, background: Background | None) -> Storage:

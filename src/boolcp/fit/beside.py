@@ -14,9 +14,9 @@ import numpy as np
 
 from boolcp.contractions import gram_product
 from boolcp.fit.atom_search import residual_gram
-from boolcp.fit.background import find_background, judged, without
+from boolcp.fit.background import find_background, judged, of_whole
 from boolcp.fit.blocks import best_code
-from boolcp.fit.polish import polish
+from boolcp.fit.polish import polish, sweep
 from boolcp.fit.state import Round
 from boolcp.program.flips import DEPENDENT
 from boolcp.result.atoms import BooleanCP
@@ -28,7 +28,6 @@ from boolcp.storage.tucker import leading_basis
 
 # rules of thumb, set while looking at the recordings of benchmarks/bench_default.py with other noise seeds; limits of
 # the polish by reasoning
-ALWAYS_ON = 0.9  # share of ones from which an atom is a baseline
 CANCELING = -0.5  # cosine of two atoms below which they cancel
 SETTLED = 1e-4  # fall of the loss, relative to it, that ends a polish
 N_SWEEPS = 10  # of a polish
@@ -48,7 +47,8 @@ def with_background(
     `dof` are the degrees of freedom of the real parts, by default their number of parameters.
     """
     background = find_background(data, W, kind, sigma, before)
-    loss = without(data, background).residual(W).squared_norm
+    left = data.residual(W).squared_norm
+    loss = left if background is None else left - background.share * data.squared_norm
     free = (W.n_parameters if dof is None else dof) + W.n_bits
     free += 0.0 if background is None else background.degrees_of_freedom
     return Round(replace(in_order(W), background=background), loss, loss + 2 * sigma**2 * free, sigma)
@@ -86,10 +86,83 @@ def simplify_beside(
     here = shortened(data, here, kind, limit)
     for _ in range(0 if has_blocks(here.W) else n_atoms - here.W.n_atoms):
         longer = extended(data, here, modes, kind, rng)
-        if longer is None or longer.risk > limit:
+        if longer is None or not is_worth(data, longer, here, limit):
             break
         here = longer
-    return here
+    return recoded(data, here, kind)
+
+
+def beside_whole(data: Storage, here: Round, kind: str | int) -> Round:
+    """Return the atoms beside what they leave of the shrunk data, if that lowers the risk beyond its random spread."""
+    is_possible = data.is_complete and data.n_passes == 0 and kind == "auto" and not here.W.is_block
+    if not (is_possible and here.W.n_atoms) or here.background is None:
+        return here
+    background, loss, risk = of_whole(data, here.W, here.sigma)
+    is_better = risk < here.risk - spread(data, here.sigma)
+    return Round(replace(here.W, background=background), loss, risk, here.sigma) if is_better else here
+
+
+def is_worth(data: Storage, longer: Round, here: Round, limit: float) -> bool:
+    """Return True if one more atom pays: the risk stays below a limit, or falls if a large background is noise."""
+    if not longer.is_beside_large:
+        return longer.risk <= limit
+    before, after = (data.residual(each.W).squared_norm for each in (here, longer))
+    free = longer.W.n_parameters + longer.W.n_bits - here.W.n_parameters - here.W.n_bits
+    return before - after > 2 * before / data.n_observed * free
+
+
+def recoded(data: Storage, here: Round, kind: str | int) -> Round:
+    """Return the round with baselines that are on everywhere, and few ones in the atoms along the same modes.
+
+    A baseline may lose the random spread of what the atoms leave. Beside it an atom and its complement say the same,
+    z V = 1 V - (1 - z) V: the one with fewer ones is taken, and the baseline has V as well.
+    """
+    if has_blocks(here.W) or not any(atom.is_baseline for atom in here.W.atoms):
+        return here
+    first, rest = to_columns(here.W), judged(data, here.background)
+    limit = rest.residual(here.W).squared_norm * (1 + np.sqrt(2 / data.n_observed))
+    found = first
+    for k, atom in enumerate(here.W.atoms):
+        if atom.is_baseline and not atom.z.all():
+            whole = with_held_bits(rest, with_bits_on(found, k))
+            found = whole if whole.loss <= limit else found
+    for k in range(found.n_atoms):
+        found = complemented(found, k)
+    if found is first:
+        return here
+    W = with_held_bits(rest, found).to_decomposition()
+    there = merged(data, with_background(data, W, kind, here.sigma, before=here.background), kind)
+    return there if len(faults(there.W)) <= len(faults(here.W)) else here
+
+
+def with_bits_on(W: Columns, k: int) -> Columns:
+    """Return the columns with one atom on everywhere."""
+    matrices = [A.copy() for A in W.matrices]
+    matrices[W.boolean_mode[k]][:, W.owner == k] = 1.0
+    return W.with_matrices(matrices)
+
+
+def complemented(W: Columns, k: int) -> Columns:
+    """Return the same sum with the complement of an atom that is mostly on, if a baseline along its mode can take V."""
+    mode, own = W.boolean_mode[k], np.flatnonzero(W.owner == k)
+    z = W.matrices[mode][:, own[0]]
+    bases = [j for j in np.flatnonzero(W.boolean_mode == mode) if W.matrices[mode][:, W.owner == j].all()]
+    if not bases or not 0.5 < z.mean() < 1:
+        return W
+    owner = np.append(W.owner, np.repeat(bases[0], len(own)))
+    order = np.argsort(owner, kind="stable")
+    matrices = [np.hstack([A, A[:, own]]) for A in W.matrices]
+    matrices[mode][:, len(W.owner) :] = 1.0
+    matrices[mode][:, own] = 1 - z[:, None]
+    matrices[0 if mode else 1][:, own] *= -1
+    return Columns(tuple(A[:, order] for A in matrices), owner[order], W.boolean_mode)
+
+
+def with_held_bits(data: Storage, W: Columns) -> Columns:
+    """Return the columns after sweeps that keep their bits."""
+    for _ in range(N_SWEEPS):
+        W, _ = sweep(data, W, choose=lambda S, Q, current: current)
+    return W
 
 
 def shortened(data: Storage, here: Round, kind: str | int, limit: float) -> Round:
@@ -132,11 +205,16 @@ def faults(W: BooleanCP) -> list[tuple[int, bool]]:
         if G[k, l] < CANCELING * sizes[k] * sizes[l]:
             found.append((k if sizes[k] < sizes[l] else l, False))
     for k, atom in enumerate(W.atoms):
-        if atom.n_ones >= ALWAYS_ON * len(atom.z):
+        if atom.is_baseline:
             found.append((k, False))
         elif atom.n_ones == 1 and len(atom.z) > 2:
             found.append((k, True))
     return found
+
+
+def n_baselines(W: BooleanCP) -> int:
+    """Return the number of atoms that are on (almost) everywhere."""
+    return sum(atom.is_baseline for atom in W.atoms)
 
 
 def without_faults(data: Storage, here: Round, kind: str | int, limit: float) -> Iterator[Round]:
@@ -148,11 +226,23 @@ def without_faults(data: Storage, here: Round, kind: str | int, limit: float) ->
             yield found
 
 
-def settled(data: Storage, W: BooleanCP, kind: str | int, sigma: float, before: Background | None = None) -> Round:
-    """Return atoms that were changed, polished beside the background they leave, with a background of their own."""
+def settled(
+    data: Storage,
+    W: BooleanCP,
+    kind: str | int,
+    sigma: float,
+    before: Background | None = None,
+    is_polished: bool = False,
+) -> Round:
+    """Return atoms that were changed, polished beside the background they leave, with a background of their own.
+
+    Beside a large one they are not polished again if they are already, on the data themselves.
+    """
     here = with_background(data, W, kind, sigma, before=before)
     if not W.n_atoms or has_blocks(W):
         return here
+    if is_polished and here.is_beside_large:
+        return merged(data, here, kind)
     variance = 0.0 if data.is_complete else sigma**2
     rest = judged(data, here.background)
     columns = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED, variance=variance)
@@ -162,12 +252,14 @@ def settled(data: Storage, W: BooleanCP, kind: str | int, sigma: float, before: 
 def extended(
     data: Storage, here: Round, modes: tuple[int, ...], kind: str | int, rng: np.random.Generator
 ) -> Round | None:
-    """Return the round with one more atom that is not redundant; None if none is found."""
+    """Return the round with one more atom that is not redundant, or with a baseline; None if none is found."""
     W = here.W
     found = [new_atom(data.residual(W), W, mode, rng) for mode in modes]
     longer = [settled(data, appended(W, atom), kind, here.sigma) for gain, atom in found if gain > 0]
-    clear = [each for each in longer if each.W.n_atoms > W.n_atoms and len(faults(each.W)) <= len(faults(W))]
-    return min(clear, key=lambda each: each.risk, default=None)
+    longer = [each for each in longer if each.W.n_atoms > W.n_atoms]
+    clear = [each for each in longer if len(faults(each.W)) <= len(faults(W))]
+    based = [each for each in longer if len(faults(each.W)) - n_baselines(each.W) <= len(faults(W)) - n_baselines(W)]
+    return min(clear or based, key=lambda each: each.risk, default=None)
 
 
 def new_atom(R: Tensor, W: BooleanCP, mode: int, rng: np.random.Generator) -> tuple[float, Columns]:

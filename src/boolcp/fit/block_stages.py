@@ -232,7 +232,7 @@ def plain_stage(job: Job, state: State) -> Iterator[Step]:
 
 
 def best_round(job: Job, done: dict[str, Any]) -> Round:
-    """Return the round with the lowest risk, of rank one or of those that compete with it."""
+    """Return the round with the lowest risk, of rank one or of those that compete with it beside a small background."""
     rivals: Rounds = ()
     if done.get("ranks") is not None:
         rivals = (ranked_round(job, done),)
@@ -240,7 +240,7 @@ def best_round(job: Job, done: dict[str, Any]) -> Round:
     if blocks is not None and blocks.n_atoms:
         loss = job.data.residual(blocks.W).squared_norm
         rivals += (round_of_blocks(job, blocks.W, blocks.memory[0][-1] - loss, done["noise"]),)
-    return lowest(job.data, done["beside"], rivals)
+    return lowest(job.data, done["beside"], tuple(each for each in rivals if not each.is_beside_large))
 
 
 # blocks against atoms of rank one, by one estimate of the risk

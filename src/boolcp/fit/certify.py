@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp import checks
-from boolcp.fit.background import judged
+from boolcp.fit.background import as_fitted, judged
 from boolcp.fit.pursuit import atom_system, has_many_columns, with_system
 from boolcp.program.grams import LARGE, DenseGram
 from boolcp.program.maxcut import EFFORTS
@@ -31,7 +31,8 @@ def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, effort: str) -> Boo
         raise ValueError(f"X has shape {X.shape}: pass the tensor that was fitted, of shape {W.shape}.")
     whole = make_storage(X, observed)
     with one_thread():
-        W, data = with_system(W, whole, *atom_system(whole, W.atoms)), judged(whole, W.background)
+        W = with_system(W, whole, *atom_system(whole, W.atoms))
+        data = judged(whole, as_fitted(whole, W).background)
         return certify(data, W, left_out_weights(W), effort=effort) if W.n_atoms else W
 
 

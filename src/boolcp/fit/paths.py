@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from boolcp.fit import impute
-from boolcp.fit.beside import settled, with_background
+from boolcp.fit.beside import settled
 from boolcp.fit.block_stages import atoms_alone, is_rank_one, risk_of_columns, takes_background, takes_blocks, with_bits
 from boolcp.fit.blocks import block_pursuit
 from boolcp.fit.job import AUTO, EXTRA_RANK, Job
@@ -91,7 +91,7 @@ def beside_path(job: Job, refined: tuple[BooleanCP, ...]) -> tuple[BooleanCP, ..
     path: list[BooleanCP] = []
     for W in refined:
         before = path[-1].background if path else None
-        path.append((with_background if W.is_block else settled)(data, W, kind, sigma, before=before).W)
+        path.append(settled(data, W, kind, sigma, before=before, is_polished=True).W)
     return tuple(path)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from boolcp.fit import certify, in_passes, stages
 from boolcp.fit.background import judged
+from boolcp.fit.beside import beside_whole
 from boolcp.fit.block_stages import (
     atoms_alone,
     beside_stage,
@@ -26,7 +27,7 @@ from boolcp.fit.block_stages import (
 )
 from boolcp.fit.certify import judge_bits
 from boolcp.fit.finish import by_size, not_worse, on_full_data, shortened, with_data
-from boolcp.fit.job import Job, Stage, Step, ask_for_end, base_atoms, reached, to_improve
+from boolcp.fit.job import AUTO, Job, Stage, Step, ask_for_end, base_atoms, reached, to_improve
 from boolcp.fit.loss_stages import entry_block_stage, finish_loss, loss_stage, moves_stage, squares_stage
 from boolcp.fit.polish import is_swept_in_a_pass, remember
 from boolcp.fit.state import Pursuit, Settings, State
@@ -146,7 +147,8 @@ def atoms_beside(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
     """Return the pursuit, and the atoms and background of the round with the lowest risk."""
     done, data = state.done, job.data
     pursuit = done.get("path") or done["pursuit"]
-    best = (done.get("simple") or best_round(job, done)).W
+    chosen = done.get("simple") or best_round(job, done)
+    best = chosen.W
     if done.get("full") is not None:
         pursuit = done["full"][0]
     elif "core" in done and "path" not in done and done["core"] is not None:
@@ -161,7 +163,8 @@ def atoms_beside(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
         W = certify.certify(rest, W, certify.left_out_weights(W))
     n_agree, n_rivals = agreement(state, W) if best.trust is None else (best.trust.n_agree, best.trust.n_rivals)
     trust = replace(judge_bits(rest, W), n_agree=n_agree, n_rivals=n_rivals)
-    return pursuit, replace(W, data_norm2=data.squared_norm, trust=trust)
+    background = beside_whole(data, chosen, job.settings.background or AUTO).background
+    return pursuit, replace(W, data_norm2=data.squared_norm, trust=trust, background=background)
 
 
 def agreement(state: State, W: BooleanCP) -> tuple[int, int]:

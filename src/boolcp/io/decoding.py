@@ -56,7 +56,11 @@ def _background(dataset: Any, take: "Variables", shape: tuple[int, ...]) -> Back
     """Return the background of a Dataset that `save` made."""
     left, right = (take(f"background_{side}", (None, None), "f") for side in ("left", "right"))
     dof, share = (float(attribute(dataset, f"background_{name}", float | np.floating)) for name in ("dof", "share"))
-    return Background(shape, int(attribute(dataset, "background_mode", int | np.integer)), left, right, dof, share)
+    mode = int(attribute(dataset, "background_mode", int | np.integer))
+    level = None
+    if "background_shrunk_at" in dataset.attrs:
+        level = float(attribute(dataset, "background_shrunk_at", float | np.floating))
+    return Background(shape, mode, left, right, dof, share, shrunk_at=level)
 
 
 def _deviance(dataset: Any, K: int) -> Deviance:
@@ -200,7 +204,8 @@ def check_background(background: Background, shape: tuple[int, ...]) -> None:
     others = int(np.prod(shape[:mode] + shape[mode + 1 :], dtype=np.int64))
     if sizes != (shape[mode], others) or background.left.shape[1:] != background.right.shape[1:]:
         raise ValueError(f"the factors of its background are {background.left.shape} and {background.right.shape}")
-    for values in (background.left, background.right, background.degrees_of_freedom, background.share):
+    level = 0.0 if background.shrunk_at is None else background.shrunk_at
+    for values in (background.left, background.right, background.degrees_of_freedom, background.share, level):
         check_finite("its background", values)
 
 

@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike
 
 from boolcp import contractions
 
+ALWAYS_ON = 0.9  # share of ones from which an atom is a baseline; not tuned
+
 
 @dataclass(frozen=True, eq=False)
 class Atom:
@@ -87,6 +89,11 @@ class Atom:
     def n_ones(self) -> int:
         """Return the number of entries where the atom is on."""
         return int(self.z.sum())
+
+    @property
+    def is_baseline(self) -> bool:
+        """Return True if the atom is on (almost) everywhere: its bits then say nothing."""
+        return self.n_ones >= ALWAYS_ON * len(self.z)
 
     @property
     def n_parameters(self) -> int:

@@ -29,6 +29,8 @@ class Background:
         The share that it would explain alone, 1 - |X - B|^2 / |X|^2, if X is complete.
     level : float or None
         The noise level that singular values were shrunk by, where entries are missing.
+    shrunk_at : float or None
+        The noise level that the whole data were shrunk by, if the background is what atoms leave of them.
 
     Examples
     --------
@@ -48,6 +50,7 @@ class Background:
     share: float
     level: float | None = None
     alone: float | None = None
+    shrunk_at: float | None = None
 
     @property
     def rank(self) -> int:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from boolcp.result.atoms import BooleanCP
 
 VERDICT = "verdict"
+BASELINES = "Baselines, on (almost) everywhere:"
 MANY = 3  # number of atoms from which the summary mentions that all are Boolean along one mode
 
 
@@ -18,16 +19,26 @@ def summary(W: "BooleanCP") -> str:
     """Return the title, the table of atoms and the sentences about all of them, as text."""
     rows = _table(W)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(map(_aligned, rows[0], row, widths)).rstrip() for row in rows]
-    return "\n".join([_title(W), *lines, *_closing_words(W)])
+    head, *lines = ["  ".join(map(_aligned, rows[0], row, widths)).rstrip() for row in rows]
+    atoms, baselines = _apart(W, lines)
+    apart = [BASELINES, *baselines] if baselines else []
+    return "\n".join([_title(W), head, *atoms, *apart, *_closing_words(W)])
 
 
 def html_text(W: "BooleanCP") -> str:
     """Return the summary in HTML, as notebooks show it."""
     head, *rows = _table(W)
-    body = "".join(_html_row(row, "td") for row in rows)
-    table = f"<table><thead>{_html_row(head, 'th')}</thead><tbody>{body}</tbody></table>"
+    bodies = ["".join(part) for part in _apart(W, [_html_row(row, "td") for row in rows])]
+    if bodies[1]:
+        bodies[1] = f'<tr><td colspan="{len(head)}" style="text-align: left">{BASELINES}</td></tr>{bodies[1]}'
+    table = f"<table><thead>{_html_row(head, 'th')}</thead><tbody>{''.join(bodies)}</tbody></table>"
     return "".join([f"<p>{escape(_title(W))}</p>", table, *(f"<p>{escape(line)}</p>" for line in _closing_words(W))])
+
+
+def _apart(W: "BooleanCP", rows: list[str]) -> tuple[list[str], list[str]]:
+    """Return the rows of atoms that are on or off, and those of baselines."""
+    pairs = list(zip(W.atoms, rows, strict=True))
+    return [row for atom, row in pairs if not atom.is_baseline], [row for atom, row in pairs if atom.is_baseline]
 
 
 def _html_row(cells: tuple[str, ...], tag: str) -> str:
@@ -44,7 +55,7 @@ def _title(W: "BooleanCP") -> str:
     total = f", {100 * W.explained():.2f} % of the {what}{share} explained" if _has_shares(W) else ""
     if total and W.background is not None:
         total += f", {100 * (W.explained() + W.background.share):.2f} % with the background"
-    return f"{count_text(W)} of a {shape_text(W)} tensor{total}"
+    return f"{apart_text(W)} of a {shape_text(W)} tensor{total}"
 
 
 def _has_shares(W: "BooleanCP") -> bool:
@@ -144,6 +155,16 @@ def proved_percent(share: float) -> str:
 def count_text(W: "BooleanCP") -> str:
     """Return the number of atoms in words."""
     return "1 atom" if W.n_atoms == 1 else f"{W.n_atoms} atoms"
+
+
+def apart_text(W: "BooleanCP") -> str:
+    """Return the number of atoms in words, baselines counted apart."""
+    n_baselines = sum(atom.is_baseline for atom in W.atoms)
+    if not n_baselines:
+        return count_text(W)
+    n_atoms = W.n_atoms - n_baselines
+    words = [f"{n} {name}{'' if n == 1 else 's'}" for n, name in ((n_atoms, "atom"), (n_baselines, "baseline")) if n]
+    return " and ".join(words)
 
 
 def shape_text(W: "BooleanCP") -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from boolcp import checks
 from boolcp.fit import loss_sweeps
-from boolcp.fit.background import judged
+from boolcp.fit.background import as_fitted, judged
 from boolcp.fit.certify import judge_bits
 from boolcp.fit.losses import Loss, Problem
 from boolcp.result.atoms import BooleanCP
@@ -103,6 +103,7 @@ def assess(
 def judge(data: Storage, W: BooleanCP) -> Trust:
     """Return what the bits of W rest on, under the loss it was fitted with."""
     if W.deviance is None:
+        W = as_fitted(data, W)
         return judge_bits(judged(data, W.background), W)
     loss = Loss(W.deviance.loss, W.deviance.scale)
     return loss_sweeps.judge_bits(Problem(data, loss, tuple(range(W.ndim)) if loss.is_rate else ()), W)

@@ -8,7 +8,6 @@ from scipy.optimize import linear_sum_assignment
 
 from boolcp.result.atoms import Atom, BooleanCP
 
-ALWAYS_ON = 0.9  # share of ones from which an atom is a baseline; not tuned
 ALIKE = 0.8  # similarity from which two atoms are duplicates; not tuned
 CANCELING = -0.5  # cosine of two weighted atoms below which they cancel; not tuned
 
@@ -87,7 +86,7 @@ def alone(W: BooleanCP, k: int) -> list[str]:
     """Return what speaks against an atom regardless of the others."""
     atom = W.atoms[k]
     n, d = atom.n_ones, len(atom.z)
-    if n >= ALWAYS_ON * d:
+    if atom.is_baseline:
         return [f"on in {n} of {d}: a baseline"]
     return [f"on in only one of {d}"] if n == 1 and d > 2 else []
 

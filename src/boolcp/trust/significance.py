@@ -18,7 +18,7 @@ import numpy as np
 import scipy.stats
 
 from boolcp import checks
-from boolcp.fit.background import judged
+from boolcp.fit.background import as_fitted, judged
 from boolcp.fit.certify import noise_left
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.trust import p_text
@@ -179,10 +179,12 @@ def significance(
         sigma, (first, second) = np.nan, thin_counts(values, share, rng)
     else:
         if sigma is None:
-            sigma = noise_left(judged(make_storage(values, observed, counts), reference.background), reference)
+            data = make_storage(values, observed, counts)
+            fitted = as_fitted(data, reference)
+            sigma = noise_left(judged(data, fitted.background), fitted)
         level = sigma if counts is None else sigma / np.sqrt(np.where(counts > 0, counts, np.inf))
         first, second = thin_normal(values, level, share, rng)
-    part = fit_again(model, first, observed, rngs[1], counts)
+    part = as_fitted(make_storage(first, observed, counts), fit_again(model, first, observed, rngs[1], counts))
     if part.background is not None and not part.background.is_large:  # of which the second part has a share
         second = second - (1 - share) / share * part.background.to_tensor()
     counts = observed if counts is None else counts if observed is None else counts * observed
