@@ -34,19 +34,25 @@ def gram(X: np.ndarray, mode: int) -> np.ndarray:
     return total
 
 
-def gram_times(X: np.ndarray, mode: int, Q: np.ndarray) -> np.ndarray:
-    """Return X_n (X_n'Q) (d_n, k) in float64, for Q (d_n, k): the products are of the dtype of X, their sum is not."""
+def gram_times(X: np.ndarray, mode: int, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return X_n (X_n'Q) (d_n, k) in float64 and X contracted with Q (k, other modes), for Q (d_n, k).
+
+    The products are of the dtype of X, their sum is not.
+    """
     Y = around(X, mode)
     left, d, right = Y.shape
     Q = np.asarray(Q, dtype=X.dtype)
-    if right == 1:
-        return np.asarray(Y[:, :, 0].T @ (Y[:, :, 0] @ Q), dtype=float)
-    total = np.zeros(Q.shape)
-    step = max(1, CHUNK // (d * right))
+    total, step = np.zeros(Q.shape), max(1, CHUNK // (d * right))  # a part stays in the cache for its second product
+    blocks = np.empty((left, Q.shape[1], right), dtype=X.dtype)
     for start in range(0, left, step):
-        part = Y[start : start + step].transpose(1, 0, 2).reshape(d, -1)
-        total += part @ (part.T @ Q)
-    return total
+        part, found = Y[start : start + step], blocks[start : start + step]
+        if right == 1:
+            found[:, :, 0] = part[:, :, 0] @ Q
+            total += (found[:, :, 0].T @ part[:, :, 0]).T
+        else:
+            np.matmul(Q.T, part, out=found)
+            total += np.matmul(part, found.transpose(0, 2, 1)).sum(axis=0)
+    return total, blocks.transpose(1, 0, 2).reshape(-1, *X.shape[:mode], *X.shape[mode + 1 :])
 
 
 def contract(X: np.ndarray, mode: int, Z: np.ndarray) -> np.ndarray:
@@ -71,7 +77,7 @@ def project(X: np.ndarray, mode: int, blocks: np.ndarray) -> np.ndarray:
     if left == 1:
         return Y[0] @ V[:, 0].T
     if right == 1:
-        return Y[:, :, 0].T @ V[:, :, 0].T
+        return (V[:, :, 0] @ Y[:, :, 0]).T
     total = np.zeros((d, len(V)), dtype=X.dtype)
     step = max(1, CHUNK // (d * max(right, len(V))))
     for start in range(0, left, step):

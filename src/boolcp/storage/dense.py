@@ -58,10 +58,11 @@ class ArrayStorage(Storage):
                 self._grams[mode] = contractions.gram(self._array, self._order.index(mode))
             return self._grams[mode]
 
-    def gram_times(self, mode: int, Q: np.ndarray) -> np.ndarray:
-        """Return X_n X_n'Q (d_n, k) in float64, without the Gram matrix."""
+    def gram_times(self, mode: int, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return X_n X_n'Q (d_n, k) in float64, without the Gram matrix, and X contracted with Q (k, other modes)."""
         with enough_threads(self._array):
-            return contractions.gram_times(self._array, self._order.index(mode), Q)
+            product, blocks = contractions.gram_times(self._array, self._order.index(mode), Q)
+            return product, blocks.transpose(0, *(1 + self._places(mode)))
 
     def unfold(self, mode: int) -> np.ndarray:
         """Return X_n (d_n, c_n) in float64, a copy."""
@@ -100,7 +101,7 @@ class ArrayStorage(Storage):
 
     def reduced(self, mode: int, U: np.ndarray) -> "DenseTensor":
         """Return the tensor contracted with the columns of U along one mode, which stays in its place."""
-        return DenseTensor(np.ascontiguousarray(np.moveaxis(self.contract(mode, U), 0, mode)))
+        return from_blocks(self.contract(mode, U), mode)
 
     def _places(self, mode: int) -> np.ndarray:
         """Return where the other modes, in their own order, stand in the array without `mode`."""
@@ -139,6 +140,11 @@ class DenseTensor(ArrayStorage, CompleteStorage):
     def residual(self, W: BooleanCP) -> "Difference":
         """Return the tensor X - W."""
         return Difference(self, W)
+
+
+def from_blocks(blocks: np.ndarray, mode: int) -> DenseTensor:
+    """Return the tensor of blocks (K, other modes) with K in the place of `mode`."""
+    return DenseTensor(np.ascontiguousarray(np.moveaxis(blocks, 0, mode)))
 
 
 def fingerprint(X: np.ndarray) -> str:

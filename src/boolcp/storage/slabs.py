@@ -17,7 +17,7 @@ from boolcp.checks import RANGES
 from boolcp.extras import load_extra
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.background import Background
-from boolcp.storage.dense import DenseTensor
+from boolcp.storage.dense import DenseTensor, from_blocks
 from boolcp.storage.observed import MaskedTensor
 from boolcp.storage.protocol import Decide, Factors, Storage
 from boolcp.storage.sources import Source, Stretch
@@ -223,7 +223,7 @@ def ask_first(data: DenseTensor, rows: Rows, cut: int, modes: Sequence[int], blo
         n_infinite = int(np.isinf(data.to_array()).sum()) if np.isinf(largest[0]) else 0
     is_usable = largest[0] <= high  # otherwise products overflow, and X is refused
     grams = [data.gram(n) for n in modes] if is_usable else []
-    sketches = [data.gram_times(n, Q) for n, Q in blocks.items()] if is_usable else []
+    sketches = [data.gram_times(n, Q)[0] for n, Q in blocks.items()] if is_usable else []
     norm = data.squared_norm if is_usable else np.inf
     sums = [norm, n_infinite, *(count for n, count in enumerate(counts) if n != cut), Terms(grams), Terms(sketches)]
     return sums, [counts[cut], largest]
@@ -270,7 +270,7 @@ def ask_contract(data: Storage, rows: Rows, mode: int, Z: np.ndarray, at: int, p
 
 def ask_sketches(data: DenseTensor, rows: Rows, blocks: Mapping[int, np.ndarray]) -> Parts:
     """Return the shares of a slab in X_n X_n'Q, one for each mode n with a block Q."""
-    return [data.gram_times(n, Q) for n, Q in blocks.items()], []
+    return [data.gram_times(n, Q)[0] for n, Q in blocks.items()], []
 
 
 def ask_core(
@@ -283,11 +283,17 @@ def ask_core(
 ) -> Parts:
     """Return a slab contracted with the bases of several modes, Gram matrices and sketches.
 
-    It is a share of the sum if the mode of the cut has a basis, whose rows come first, else rows of the whole.
+    It is a share of the sum if the mode of the cut has a basis, whose rows come first, else rows of the whole. The
+    blocks are the bases of their modes: one of them is contracted with only once.
     """
-    grams = [data.gram(n) for n in pending]
-    sketches = [data.gram_times(n, Q) for n, Q in blocks.items()]
-    for n in sorted(bases, reverse=True):
+    grams, sketches = [data.gram(n) for n in pending], []
+    whole, order = data, sorted(bases, key=lambda n: (n in blocks, n), reverse=True)
+    for n, Q in blocks.items():
+        product, contracted = whole.gram_times(n, Q)
+        sketches.append(product)
+        if n == order[0]:
+            data = from_blocks(contracted, n)
+    for n in order[1 if blocks else 0 :]:
         data = data.reduced(n, rows[0] if n == cut else bases[n])
     core = data.to_array()
     if cut in bases:
