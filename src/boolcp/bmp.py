@@ -240,7 +240,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             is best. An array of the shape of X (for a list of entries, one for each of them); or vectors by mode,
             ``{"channel": vector}``, ``{0: vector}`` or ``[vector, None, vector]``, which are multiplied; or the name
             or index of a mode, whose slices get one over the variance that a first fit without weights leaves of them.
-            A lazy array with weights is loaded. "auto" then means rank one.
+            The array may be lazy. "auto" then means rank one.
         checkpoint : str or path, optional
             A file that stores the progress of the fit. It is written at the end of each stage, and after steps (an
             atom, a start, a sweep over the full data) at most once a second and for at most a tenth of the time. If
@@ -665,11 +665,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if is_fitted:
             checks.check_dims(dims_of(labels), self.decomposition_.dims)
         if stays_out(X, self.max_memory):
-            if weights is not None or self.loss != "squared" or not checks.is_same(self.nonnegative, False):
-                why = "weights" if weights is not None else "a loss or nonnegative parts"
-                check_loaded(X, read_memory(self.max_memory), why)
+            if self.loss != "squared" or not checks.is_same(self.nonnegative, False):
+                check_loaded(X, read_memory(self.max_memory), "a loss or nonnegative parts")
             else:
-                data = self._read_lazy(X, mask, labels, is_fitted=is_fitted)
+                data = self._read_lazy(X, mask, weights, labels, is_fitted=is_fitted)
                 if data is not None:
                     return data, labels
             X = load(X)
@@ -682,15 +681,16 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 raise ValueError("weights is zero at every observed entry of X: no entry counts.")
         return make_storage(X, observed, weights), labels
 
-    def _read_lazy(self, X: Any, mask: Any, labels: Labels | None, *, is_fitted: bool) -> Storage | None:
+    def _read_lazy(self, X: Any, mask: Any, weights: Any, labels: Labels | None, *, is_fitted: bool) -> Storage | None:
         """Return the storage of a lazy array, or None if these parameters need it in memory."""
         checks.check_lazy(X, mask)
+        weights = checks.check_lazy_weights(weights, X.shape, dims_of(labels))
         validate_data(self, X, reset=not is_fitted, skip_check_array=True)
         if is_fitted:
-            return look_at(make_source(X, mask, self.max_memory), read_memory(self.max_memory))
+            return look_at(make_source(X, mask, self.max_memory, weights=weights), read_memory(self.max_memory))
         checks.check_modes(self.boolean_modes, X.shape, dims_of(labels))
         settings = self._settings(X.shape, dims_of(labels))
-        return open_lazy(settings, X, mask, self.max_memory)
+        return open_lazy(settings, X, mask, self.max_memory, weights)
 
     def _fitted_before(self, data: Storage) -> dict[str, Any]:
         """Return what a warm start continues: the pursuit of the fit before and its decomposition; else nothing."""

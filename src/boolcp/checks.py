@@ -215,6 +215,18 @@ def _to_weights(weights: Any) -> np.ndarray:
         ) from None
 
 
+def check_lazy_weights(weights: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> Any:
+    """Return the weights of a lazy array: one of its shape as it is, or vectors by mode; None for equal weights."""
+    weights = by_mode(weights, shape)
+    if isinstance(weights, Mapping):
+        vectors = check_vectors(weights, shape, dims)
+        return vectors if any(np.ptp(vector) > 0 for vector in vectors.values()) else None
+    if weights is None or (is_lazy(weights) and tuple(weights.shape) == tuple(shape)):
+        return weights
+    weights = _to_weights(weights)
+    return weights if weights.shape == tuple(shape) else check_weights(weights, shape, dims)  # which says so
+
+
 def check_vectors(weights: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> dict[int, np.ndarray]:
     """Return weights by mode, {mode: (d_n,)}, with the index of each mode."""
     vectors: dict[int, np.ndarray] = {}

@@ -130,7 +130,7 @@ def ended_with(pursuit: Pursuit, W: BooleanCP, norm2: float) -> Pursuit:
     return replace(pursuit, path=(*pursuit.path[:-1], W), history=(*pursuit.history[:-1], newest), memory=None)
 
 
-def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage | None:
+def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any, weights: Any = None) -> Storage | None:
     """Return the storage of a lazy array for the parameters of a fit, or None if it must be loaded.
 
     Raises a MemoryError with an estimate, before anything is read, if the memory is too small for the one or the other.
@@ -141,7 +141,7 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any) -> Storage
         asked = range(X.ndim) if settings.certify else [shortest]  # which identifies the tensor
         limit_of = LONG if settings.certify else SMALL
         wanted = [n for n in asked if X.shape[n] <= limit_of]
-        source = make_source(X, mask, max_memory, settings.n_columns)
+        source = make_source(X, mask, max_memory, settings.n_columns, weights)
         is_block = settings.atom_rank is None and X.ndim > 2
         more = {"dense blocks": block_bytes(source.shape, settings.n_atoms)} if is_block else {}
         check_fit(source, limit, settings.n_columns, rank, wanted, more=more)

@@ -47,7 +47,7 @@ def estimates(job: Job, tell: Tell) -> tuple[BooleanCP, ...]:
 def refined_path(job: Job) -> Iterator[Pursuit]:
     """Yield the pursuit whose estimates are refined, each from the one before and a greedy atom."""
     data, rank = job.data, job.settings.n_columns + EXTRA_RANK
-    small = data if data.is_weighted else complete_tensor(data, rank, job.settings.compression)
+    small = data if data.is_weighted and not data.n_passes else complete_tensor(data, rank, job.settings.compression)
     if data.n_passes and small.is_compressed and not data.is_complete:  # again, with the gaps filled in
         *_, first = path_on(job, small)
         small = cast(ObservedLazyTensor, data).imputed(first.W, small.bases)

@@ -25,6 +25,7 @@ from boolcp.storage.tucker import TuckerTensor, compress, first_gram, is_compres
 ROWS_PER_ATOM = 8  # rows of a slab for each atom, if that is not too many; not tuned
 MAX_BLOCKS = 4  # how much larger than usual a slab may be for that; not tuned
 MANY = 32  # answers of one size that may be kept; not tuned
+N_WEIGHTED = 5  # arrays as large as a slab with weights: entries, weights, their product, a copy of each
 SMALL = 200  # rows of a Gram matrix that helps to identify the data; not tuned
 RECHUNK = (
     "Rechunk X to be short along mode {mode} and whole along the others, as in X.rechunk({{{mode}: {rows}}}), or store "
@@ -43,7 +44,8 @@ class Passes:
 class Facts:
     """Results of the first pass: |X|^2, the observed entries of each slice, Gram matrices; and the number of passes.
 
-    `grams` holds X_n X_n' by mode, and X_n'X_n by ("columns", mode); `sketches` a block Q and X_n X_n'Q by mode.
+    `grams` holds X_n X_n' by mode, and X_n'X_n by ("columns", mode); `sketches` a block Q and X_n X_n'Q by mode. With
+    weights, it also has the sum of those of each slice, and about their median.
     """
 
     squared_norm: float
@@ -51,6 +53,8 @@ class Facts:
     grams: dict[Any, np.ndarray]
     passes: Passes
     sketches: dict[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    weights_along: list[np.ndarray] = field(default_factory=list)
+    median: float = 1.0
 
 
 class SlabTensor(Tensor):
@@ -308,6 +312,7 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
 
     def __init__(self, source: Source, facts: Facts, limit: int) -> None:
         super().__init__(source, facts, limit, View("observed"))
+        self.is_weighted = source.weights is not None
         self._equations: list[Equations] = []  # of the last pass that brought those of all modes
         self._pending: list[Factors] = []  # factors for which the next such pass brings equations
         self._grams_of: BooleanCP | None = None  # Gram matrices of its residuals are known
@@ -325,7 +330,9 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
 
     def describe(self) -> dict[str, Any]:
         """Return shape, dtype, the number of observed entries, |X|^2 and small Gram matrices; no pass is made."""
-        return super().describe() | {"number of observed entries": self.n_observed}
+        weights = [A.tolist() for A in self.facts.weights_along if len(A) <= SMALL]
+        known = super().describe() | {"number of observed entries": self.n_observed}
+        return known | ({"weights": weights} if self.is_weighted else {})
 
     def n_observed_along(self, mode: int) -> np.ndarray:
         """Return the number of observed entries in each slice along `mode`, (d_n,)."""
@@ -367,7 +374,8 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         grams.insert(cut, H)
         products = {n: P if n == cut else np.asarray(contracted.mttkrp(found, n), float) for n in range(self.ndim)}
         size = np.prod(self.shape, dtype=float)
-        shares = [self.n_observed_along(n) * d / size for n, d in enumerate(self.shape)]
+        counts = self.facts.weights_along if self.is_weighted else self.facts.n_observed_along
+        shares = [counts[n] * d / size for n, d in enumerate(self.shape)]
         kept = [known for known in self._equations if known.contracted is None]
         self._equations = [Equations(found, dict(enumerate(grams)), products, shares, contracted), *kept]
         parts = iter(joined if cut == 0 else more)
@@ -381,7 +389,7 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         Where entries are missing at random it is X in the mean, with less noise than zeros leave the closer W is to X.
         """
         cut, scale = self.direction(), np.prod(self.shape, dtype=float) / self.n_observed
-        view = View("imputed", float(scale), W)
+        view = View("imputed", float(scale), W, median=self.facts.median)
         others = {n: None if n == cut else np.asarray(U, dtype=self.dtype) for n, U in enumerate(bases)}
         tensor = LazyTensor(self.source, replace(self.facts, grams={}, sketches={}), self.limit, view)
         along = (np.asarray(bases[cut], dtype=self.dtype),)
@@ -391,9 +399,9 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
     def listed(self) -> ListedTensor:
         """Return the observed entries in memory, after one pass."""
         cut = self.direction()
-        indices, values = self._pass(cut, slabs.ask_observed, (cut,), (np.arange(self.shape[cut]),))[1]
+        indices, values, *weights = self._pass(cut, slabs.ask_observed, (cut,), (np.arange(self.shape[cut]),))[1]
         order = np.lexsort(indices.T[::-1])
-        return ListedTensor(indices[order], values[order], self.shape)
+        return ListedTensor(indices[order], values[order], self.shape, weights[0][order] if weights else None)
 
     def has_gram(self, mode: int) -> bool:
         """Return True if the Gram matrix of a residual along a mode can be computed within the limit."""
@@ -439,8 +447,16 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         return self._derived("restricted", W)
 
     def filled(self) -> LazyTensor:
-        """Return the complete lazy tensor with zeros at the missing entries and the others scaled up to compensate."""
+        """Return the complete lazy tensor with zeros at the missing entries and the others scaled up to compensate.
+
+        With weights its norm takes a pass.
+        """
         scale = float(self.dtype.type(np.prod(self.shape, dtype=float) / self.n_observed))
+        if self.is_weighted:
+            view = View("zeros", scale, median=self.facts.median)
+            facts = replace(self.facts, grams={}, sketches={})
+            norm = LazyTensor(self.source, facts, self.limit, view)._pass(self.direction(), slabs.ask_norm)[0][0]
+            return LazyTensor(self.source, replace(facts, squared_norm=float(norm)), self.limit, view)
         grams = {key: scale**2 * G for key, G in self._grams.items()}
         sketches = {n: (Q, scale**2 * CQ) for n, (Q, CQ) in self.facts.sketches.items()}
         facts = replace(self.facts, squared_norm=scale**2 * self.squared_norm, grams=grams, sketches=sketches)
@@ -492,6 +508,8 @@ def look_at(
     """
     raw = LazyTensor(source, Facts(0.0, [], {}, Passes()), limit)
     cut = raw.direction()
+    if source.weights is not None:
+        return look_at_weighted(raw, wanted, name)
     modes: list[int] = []
     blocks: dict[int, np.ndarray] = {}
     if rank is not None and is_sketched(source.shape, rank, cut):
@@ -517,6 +535,28 @@ def look_at(
     return data
 
 
+def look_at_weighted(raw: LazyTensor, wanted: Sequence[int], name: str) -> ObservedLazyTensor:
+    """Return the lazy storage of a Source with weights after one pass over it."""
+    cut, ndim = raw.direction(), raw.ndim
+    raw.view = View("observed")
+    sums, (largest, count, weight, medians) = raw._pass(cut, slabs.ask_first_weighted, (cut,))
+    norm, n_infinite, *along = sums
+    if n_infinite:
+        raise ValueError(f"{name} contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
+    check_largest(largest.max(), raw.dtype, name)
+    if not count.any():
+        raise ValueError(f"weights is zero at every observed entry of {name}: no entry counts.")
+    counts, weights = along[: ndim - 1], along[ndim - 1 :]
+    counts, weights = [*counts[:cut], count, *counts[cut:]], [*weights[:cut], weight, *weights[cut:]]
+    values, sizes = medians[medians[:, 1] > 0].T
+    order = np.argsort(values)
+    middle = int(np.searchsorted(np.cumsum(sizes[order]), sizes.sum() / 2))
+    facts = Facts(float(norm), counts, {}, raw.facts.passes, {}, weights, float(values[order][middle]))
+    data = ObservedLazyTensor(raw.source, facts, raw.limit)
+    data.wanted = tuple(wanted)
+    return data
+
+
 def n_threads() -> int:
     """Return the number of slabs that this machine processes at a time."""
     import dask
@@ -526,8 +566,8 @@ def n_threads() -> int:
 
 
 def held(source: Source, mode: int) -> int:
-    """Return the bytes of the slabs along `mode` that are in memory at a time, each with one copy."""
-    return 2 * n_threads() * source.held(mode)
+    """Return the bytes of the slabs along `mode` that are in memory at a time, each with a copy, or with weights."""
+    return (2 if source.weights is None else N_WEIGHTED) * n_threads() * source.held(mode)
 
 
 def check_slabs(source: Source, mode: int, limit: int) -> None:
@@ -571,14 +611,16 @@ def check_fit(
     check_memory(needs, limit, advice)
 
 
-def make_source(X: Any, mask: Any = None, max_memory: float | str | None = None, n_atoms: int = 0) -> Source:
+def make_source(
+    X: Any, mask: Any = None, max_memory: float | str | None = None, n_atoms: int = 0, weights: Any = None
+) -> Source:
     """Return the Source of a lazy array, with slabs small enough for `max_memory`.
 
     A slab has several rows for each atom if possible, so that the sums over the slabs are smaller than the slabs.
     """
-    source = Source(X, mask)
+    source = Source(X, mask, weights)
     row = source.nbytes // max(source.shape)
     wanted = min(max(source.block, ROWS_PER_ATOM * n_atoms * row), MAX_BLOCKS * source.block)
-    least = source.block if max_memory is None else 1
-    source.block = min(wanted, max(least, read_memory(max_memory) // (8 * n_threads())))
+    least, share = source.block if max_memory is None else 1, 8 if weights is None else 16
+    source.block = min(wanted, max(least, read_memory(max_memory) // (share * n_threads())))
     return source

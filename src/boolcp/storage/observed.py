@@ -161,26 +161,34 @@ class WeightedTensor(MaskedTensor):
         at = tuple(indices.T)
         return indices, self._in_place(self._unweighted())[at], self._in_place(self._weights)[at]
 
-    def normal_equations(self, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return H (d_n, K, K) and P (d_n, K) of the weighted least squares."""
-        return self._row_grams(factors, mode), np.asarray(self.mttkrp(factors, mode), dtype=float)
+    def row_grams(self, factors: Factors, mode: int) -> np.ndarray:
+        """Return H (d_n, K, K) of the weighted least squares."""
+        return self._row_grams(factors, mode)
 
     def _with(self, values: np.ndarray) -> "WeightedTensor":
         """Return the tensor of other values, which are weighted already, in the memory order of `_array`."""
         return WeightedTensor(self._in_place(values), self._in_place(self._weights), is_scaled=True)
 
+    def weights_along(self, mode: int) -> np.ndarray:
+        """Return the sum of the weights of each slice along `mode`, (d_n,)."""
+        at = self._order.index(mode)
+        return self._weights.sum(axis=tuple(n for n in range(self.ndim) if n != at))
+
+    @cached_property
+    def median(self) -> float:
+        """The median of the weights above zero."""
+        return float(np.median(self._weights[self._mask])) if self._mask.any() else np.nan
+
+    def shrunk(self, median: float) -> np.ndarray:
+        """Return the entries, those that count less than the median one shrunk: their noise would drown the others."""
+        return self._in_place((self._array / np.maximum(self._weights, median)).astype(self.dtype))
+
     def filled(self) -> DenseTensor:
         """Return the complete tensor with zeros in the missing places and the others scaled up to compensate for them.
 
-        Entries that count less than the median one are shrunk, so that their noise does not drown the others.
+        Entries that count less than the median one are shrunk.
         """
-        scale = self._array.size / self.n_observed / at_least_median(self._weights)
-        return DenseTensor(self._in_place((self._array * scale).astype(self.dtype)))
-
-
-def at_least_median(weights: np.ndarray) -> np.ndarray:
-    """Return the weights, raised to the median of those above zero where they are below it."""
-    return np.maximum(weights, np.median(weights[weights > 0]))
+        return DenseTensor(self.shrunk(self.median) * self.dtype.type(self._array.size / self.n_observed))
 
 
 def _products(before: np.ndarray, after: np.ndarray, size: int) -> Iterator[tuple[tuple[slice, slice], np.ndarray]]:
@@ -340,5 +348,5 @@ class ListedTensor(ObservedStorage):
         """
         scale = np.prod(self.shape, dtype=float) / self.n_observed
         if self.weights is not None:
-            scale = scale / at_least_median(self.weights)
+            scale = scale / np.maximum(self.weights, np.median(self.weights))
         return ListedTensor(self.indices, (self.values * scale).astype(self.dtype), self.shape)

@@ -18,10 +18,10 @@ from boolcp.extras import load_extra
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.background import Background
 from boolcp.storage.dense import DenseTensor, from_blocks
-from boolcp.storage.observed import MaskedTensor
+from boolcp.storage.observed import MaskedTensor, WeightedTensor
 from boolcp.storage.protocol import Decide, Factors, Storage
 from boolcp.storage.sources import Source, Stretch
-from boolcp.threads import one_thread
+from boolcp.threads import one_thread, shared_thread
 
 SPLIT = 4  # answers that are added at a time; not tuned
 Answer = tuple[Any, Any]  # arrays that are summed over the slabs, and rows that are joined
@@ -37,7 +37,8 @@ class View:
     `kind` is "complete" (as it is read) or, for arrays with NaN, "observed" (NaN is missing), "zeros" (NaN is zero),
     "mask" (ones at the observed entries), "residual" (X - W there), "restricted" (W there) or "imputed" (W everywhere
     and scale (X - W) at the observed entries). A `background` is subtracted first. The entries are multiplied by
-    `scale`, and contracted with each (mode, U) of `bases`.
+    `scale`, and contracted with each (mode, U) of `bases`. With weights it is always one of the latter, and entries
+    that count less than the `median` one are shrunk in "zeros" and "imputed".
     """
 
     kind: str = "complete"
@@ -45,35 +46,52 @@ class View:
     W: BooleanCP | None = None
     bases: tuple[tuple[int, np.ndarray], ...] = ()
     background: Background | None = None
+    median: float = 1.0
 
-    def open(self, block: np.ndarray, mode: int, rows: slice) -> Storage:
+    def open(self, block: np.ndarray, mode: int, rows: slice, weights: np.ndarray | None = None) -> Storage:
         """Return the storage of a slab with the given rows along `mode`."""
         if self.background is not None:
             part = self.background.part([rows if n == mode else slice(None) for n in range(block.ndim)])
             block = block - part.to_tensor().astype(block.dtype, copy=False)
-        data: Storage = self._open(block, mode, rows)
+        data: Storage = self._open(block, mode, rows, weights)
         if self.scale != 1.0 and self.kind != "imputed":
             data = DenseTensor(data.to_array() * data.dtype.type(self.scale))
         for n, U in self.bases:
             data = data.reduced(n, U)
         return data
 
-    def _open(self, block: np.ndarray, mode: int, rows: slice) -> DenseTensor | MaskedTensor:
+    def _open(
+        self, block: np.ndarray, mode: int, rows: slice, weights: np.ndarray | None
+    ) -> DenseTensor | MaskedTensor:
         if self.kind == "complete":
             return DenseTensor(block)
-        data = MaskedTensor(block, ~np.isnan(block))
+        data = weighted_or_masked(block, weights)
         if self.kind == "zeros":
-            return DenseTensor(data.to_array())
+            return DenseTensor(self._entries(data))
         if self.kind == "mask":
             return data.observed()
         if self.W is None:
             return data
         W = part_of(self.W, tuple(rows if n == mode else slice(None) for n in range(block.ndim)))
         if self.kind == "imputed":
-            filled = data.residual(W).to_array() * data.dtype.type(self.scale)
+            filled = self._entries(data.residual(W)) * data.dtype.type(self.scale)
             filled += W.to_tensor().astype(data.dtype, copy=False)
             return DenseTensor(filled)
         return data.residual(W) if self.kind == "residual" else data.restrict(W)
+
+    def _entries(self, data: MaskedTensor) -> np.ndarray:
+        """Return the entries, zero where they are missing, without their weights."""
+        return data.shrunk(self.median) if isinstance(data, WeightedTensor) else data.to_array()
+
+
+def weighted_or_masked(block: np.ndarray, weights: np.ndarray | None) -> MaskedTensor:
+    """Return the storage of a slab whose NaN are missing, with the weights of its entries if there are some."""
+    observed = ~np.isnan(block)
+    if weights is None:
+        return MaskedTensor(block, observed)
+    if not (weights.min(initial=0.0) >= 0 and weights.max(initial=0.0) < np.inf):
+        raise ValueError("weights must be finite and at least 0, but some are not.")
+    return WeightedTensor(block, weights * observed)
 
 
 def part_of(W: BooleanCP, slices: tuple[slice, ...]) -> BooleanCP:
@@ -136,7 +154,8 @@ def run_pass(
     shared = Parcel((view, question, tuple(constants), tuple(map(np.ascontiguousarray, along)), [0, *stops], form))
     shared = dask.delayed(shared, name=f"constants-{uuid4().hex}", traverse=False)
     nothing = np.empty((0,) * X.ndim, dtype=object)
-    answers = X.map_blocks(_ask, mode, shared, dtype=object, chunks=(1,) * X.ndim, meta=nothing)
+    weights = source.weights_along(mode)
+    answers = X.map_blocks(_ask, mode, shared, *weights, dtype=object, chunks=(1,) * X.ndim, meta=nothing)
     options = {"axis": mode, "split_every": SPLIT, "dtype": object, "meta": nothing, "concatenate": False}
     total = da.reduction(answers, _answer, _sum, combine=_sum, **options)
     with one_thread():
@@ -150,20 +169,24 @@ def run_pass(
     return tuple(map(aligned, sums)), joined
 
 
-def _ask(block: Any, mode: int, shared: Any, block_id: tuple[int, ...]) -> Answer:
-    """Return the answer of a slab, or of a Stretch of them, which this task reads itself, so that nothing is sent."""
+def _ask(block: Any, mode: int, shared: Any, weights: Any = None, *, block_id: tuple[int, ...]) -> Answer:
+    """Return the answer of a slab, or of a Stretch of them, which this task reads itself, so that nothing is sent.
+
+    A slab may have weights of its entries.
+    """
     *_, bounds, form = shared.value
     start, stop = bounds[block_id[mode]], bounds[block_id[mode] + 1]
     slabs = block.slabs() if isinstance(block, Stretch) else [as_said(block, mode, stop - start, *form)]
-    return reduce(_add, _answers(slabs, mode, start, shared.value))
+    with shared_thread():  # other slabs are processed at the same time
+        return reduce(_add, _answers(slabs, mode, start, shared.value, weights))
 
 
-def _answers(slabs: Iterable[np.ndarray], mode: int, start: int, shared: Any) -> Iterator[Answer]:
+def _answers(slabs: Iterable[np.ndarray], mode: int, start: int, shared: Any, weights: Any) -> Iterator[Answer]:
     """Yield the answer (sums, rows) of each slab; the first one begins at row `start`."""
     view, question, constants, along, *_ = shared
     for slab in slabs:
         rows = slice(start, start + slab.shape[mode])
-        sums, joined = question(view.open(slab, mode, rows), [A[rows] for A in along], *constants)
+        sums, joined = question(view.open(slab, mode, rows, weights), [A[rows] for A in along], *constants)
         check = np.array([[rows.start, rows.stop, checksum(slab)]], dtype=np.uint64)
         yield tuple(sums), tuple([piece] for piece in (*joined, check))
         start = rows.stop
@@ -227,6 +250,18 @@ def ask_first(data: DenseTensor, rows: Rows, cut: int, modes: Sequence[int], blo
     norm = data.squared_norm if is_usable else np.inf
     sums = [norm, n_infinite, *(count for n, count in enumerate(counts) if n != cut), Terms(grams), Terms(sketches)]
     return sums, [counts[cut], largest]
+
+
+def ask_first_weighted(data: WeightedTensor, rows: Rows, cut: int) -> Parts:
+    """Return |X|^2, the infinities, observed entries and weights along each mode; the largest entry and the median."""
+    values = np.abs(data.entries()[1])
+    n_infinite, largest = int(np.isinf(values).sum()), values.max(initial=0.0)
+    n, modes = np.array([largest]), [m for m in range(data.ndim) if m != cut]
+    counts = [data.n_observed_along(m) for m in range(data.ndim)]
+    weights = [data.weights_along(m) for m in range(data.ndim)]
+    norm = 0.0 if n_infinite else data.squared_norm
+    sums = [norm, n_infinite, *(counts[m] for m in modes), *(weights[m] for m in modes)]
+    return sums, [n, counts[cut], weights[cut], np.array([[data.median, data.n_observed]])]
 
 
 class Terms(list[np.ndarray]):
@@ -365,9 +400,9 @@ def ask_imputed_core(data: Storage, rows: Rows, cut: int, bases: Mapping[int, np
 
 def ask_observed(data: Storage, rows: Rows, cut: int) -> Parts:
     """Return the indices and values of the observed entries of a slab."""
-    indices, values, _ = data.entries()
+    indices, values, weights = data.entries()
     indices[:, cut] += rows[0][0]
-    return [], [indices, values]
+    return [], [indices, values, *([] if weights is None else [weights])]
 
 
 def ask_entries(data: Storage, rows: Rows, cut: int) -> Parts:

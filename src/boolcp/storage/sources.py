@@ -2,7 +2,7 @@
 
 import mmap
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,22 +184,21 @@ class Source:
         The array. An ndarray must be a view of a memory map.
     mask : array-like or dask.array.Array of bool, optional
         True where X is observed.
+    weights : array, lazy or not, or mapping of int to ndarray, optional
+        How much each entry counts: an array of the shape of X, or vectors by mode, which are multiplied.
     block : int, optional
         Bytes of a slab at most.
     """
 
-    def __init__(self, X: Any, mask: Any = None, *, block: int | None = None) -> None:
+    def __init__(self, X: Any, mask: Any = None, weights: Any = None, *, block: int | None = None) -> None:
         X, self.chunks = ORIGINS.get(getattr(X, "name", ""), (X, natural_chunks(X)))
         self.is_dask = type(X).__module__.startswith("dask")
         self.dtype = np.dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
         if self.is_dask and np.ma.isMaskedArray(X._meta):  # before chunks are joined, which loses their masks
             X = load_extra("dask.array", "dask").ma.filled(X.astype(self.dtype), np.nan)
-        if isinstance(X, np.ndarray):
-            X = mapped_file(X)
-        elif type(X).__module__.startswith("h5py"):
-            X = hdf5_file(X)
-        X, mask = at_its_place(X), at_its_place(mask)
-        self.array, self.mask, self.block = X, mask, BLOCK if block is None else block
+        X = by_name(X)
+        self.array, self.mask, self.block = X, at_its_place(mask), BLOCK if block is None else block
+        self.weights = by_name(weights)
         self._stretches: dict[int, tuple[Any, list[int]]] = {}
         self._checks: dict[int, np.ndarray] = {}  # of the slabs of the first pass along each mode
         self.shape, self.ndim = tuple(int(d) for d in X.shape), X.ndim
@@ -247,7 +246,7 @@ class Source:
 
     def _cut(self, mode: int) -> Any:
         da, rows = load_extra("dask.array", "dask"), self.thickness(mode)
-        if not self.is_dask and self.mask is None:
+        if not self.is_dask and self.mask is None and self.weights is None:
             n_slabs = max(1, min(self.shape[mode] // rows // N_STRETCHES, MAX_SLABS))
             chunks = tuple(n_slabs * rows if n == mode else -1 for n in range(self.ndim))
             nothing = np.empty((0,) * self.ndim, dtype=self.dtype)
@@ -259,6 +258,18 @@ class Source:
         if self.mask is None:
             return X
         return da.where(da.asarray(self.mask).rechunk(X.chunks), X, self.dtype.type(np.nan))
+
+    def weights_along(self, mode: int) -> list[Any]:
+        """Return the weights as a dask array with the chunks of `stretches`, in a list; an empty one without them."""
+        if self.weights is None:
+            return []
+        da, chunks = load_extra("dask.array", "dask"), self.stretches(mode)[0].chunks
+        if isinstance(self.weights, Mapping):
+            nothing = np.empty((0,) * self.ndim)
+            return [da.map_blocks(product_part, vectors=dict(self.weights), chunks=chunks, dtype=float, meta=nothing)]
+        is_dask = type(self.weights).__module__.startswith("dask")
+        lazy = self.weights if is_dask else da.from_array(self.weights, chunks=chunks, asarray=False)
+        return [lazy.rechunk(chunks).astype(float)]
 
     def compare(self, mode: int, checks: np.ndarray) -> None:
         """Raise an error if a pass along `mode` has read other numbers than a pass before it.
@@ -300,6 +311,22 @@ class Source:
         while len(ORIGINS) > N_ORIGINS:  # without its origin it is just a dask array
             del ORIGINS[next(iter(ORIGINS))]
         return X
+
+
+def by_name(X: Any) -> Any:
+    """Return an array of a file as the name of the file, anything else unchanged."""
+    if isinstance(X, np.ndarray):
+        return X if find_map(X) is None else mapped_file(X)
+    return hdf5_file(X) if type(X).__module__.startswith("h5py") else at_its_place(X)
+
+
+def product_part(vectors: Mapping[int, np.ndarray], block_info: Any) -> np.ndarray:
+    """Return a block of the product of vectors by mode."""
+    bounds = block_info[None]["array-location"]
+    product = np.ones([stop - start for start, stop in bounds])
+    for mode, vector in vectors.items():
+        product *= vector[slice(*bounds[mode])].reshape(-1, *[1] * (len(bounds) - 1 - mode))
+    return product
 
 
 def natural_chunks(X: Any) -> tuple[int, ...]:

@@ -16,6 +16,7 @@ from boolcp.result.labels import Labels, read_labels
 from boolcp.storage import stays_out
 from boolcp.storage.slabs import Parcel, aligned
 from boolcp.storage.sources import Source
+from boolcp.threads import shared_thread
 
 
 def read_data(X: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None, Labels | None, tuple[str, ...] | None]:
@@ -110,7 +111,8 @@ def run_all(
 
 def _fit_parts(function: Callable[..., Any], *task: Any) -> Parcel:
     """Return function(*task) on a worker: parts that were sent before arrive as they are."""
-    return Parcel(_fit_part(function, tuple(map(aligned, task))))
+    with shared_thread():  # of a worker that may fit others at the same time
+        return Parcel(_fit_part(function, tuple(map(aligned, task))))
 
 
 def active_client() -> Any:
