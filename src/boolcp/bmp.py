@@ -387,7 +387,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         [1.01, 0.76, 0.51, 0.01]
         """
         self._check_parameters()
-        data, labels = self._read(X, mask, weights, is_fitted=False)
+        data, labels = self._read(X, mask, weights, is_fitted=False, is_path=True)
         rng = checks.make_generator(self.random_state)
         job = self._job(data, labels, rng)
         with one_thread(), closing(Bars()) as bars:
@@ -647,9 +647,18 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         return {mode: weights}
 
     def _read(
-        self, X: Any, mask: ArrayLike | None, weights: Weights | None = None, *, is_fitted: bool
+        self,
+        X: Any,
+        mask: ArrayLike | None,
+        weights: Weights | None = None,
+        *,
+        is_fitted: bool,
+        is_path: bool = False,
     ) -> tuple[Storage, Labels | None]:
-        """Return the storage of X and its labels; `is_fitted` says that X is new data for a fitted model."""
+        """Return the storage of X and its labels; `is_fitted` says that X is new data for a fitted model.
+
+        `is_path` says that estimates of all numbers of atoms are asked for.
+        """
         if isinstance(weights, str | int):
             if is_fitted:
                 raise ValueError(f"weights={weights!r} is estimated by `fit` only: pass vectors by mode, or an array.")
@@ -665,8 +674,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if is_fitted:
             checks.check_dims(dims_of(labels), self.decomposition_.dims)
         if stays_out(X, self.max_memory):
-            if self.loss != "squared" or not checks.is_same(self.nonnegative, False):
-                check_loaded(X, read_memory(self.max_memory), "a loss or nonnegative parts")
+            if why := self._why_loaded(weights, is_fitted=is_fitted, is_path=is_path):
+                check_loaded(X, read_memory(self.max_memory), why)
             else:
                 data = self._read_lazy(X, mask, weights, labels, is_fitted=is_fitted)
                 if data is not None:
@@ -680,6 +689,19 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             if observed is not None and not (weights * observed).any():
                 raise ValueError("weights is zero at every observed entry of X: no entry counts.")
         return make_storage(X, observed, weights), labels
+
+    def _why_loaded(self, weights: Any, *, is_fitted: bool, is_path: bool) -> str:
+        """Return why a lazy array has to be loaded, nothing if it need not be."""
+        if self.loss in ("poisson", "bernoulli"):
+            return f"loss={self.loss!r}"
+        if self.loss == "huber" and is_fitted:
+            return "new data under a loss"
+        if self.loss == "squared" and checks.is_same(self.nonnegative, False):
+            return ""
+        own = "a loss or nonnegative parts"
+        if weights is not None or self.atom_rank is None:
+            return f"{own} beside " + ("weights" if weights is not None else "dense blocks")
+        return f"a path under {own}" if is_path else ""
 
     def _read_lazy(self, X: Any, mask: Any, weights: Any, labels: Labels | None, *, is_fitted: bool) -> Storage | None:
         """Return the storage of a lazy array, or None if these parameters need it in memory."""

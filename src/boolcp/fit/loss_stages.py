@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.fit import certify, loss_search, loss_sweeps, losses
+from boolcp.fit import certify, loss_passes, loss_search, loss_sweeps, losses
 from boolcp.fit.certify import judge_bits
 from boolcp.fit.entry_blocks import entry_block_pursuit
 from boolcp.fit.finish import by_size, with_data
@@ -31,7 +31,10 @@ def squares_stage(job: Job, state: State, *, refit: Callable[..., tuple[Pursuit,
     s = job.settings
     rank = 1 if s.atom_rank == "auto" else s.atom_rank
     inner = replace(s, loss="squared", nonnegative=(), atom_rank=rank, background=None, certify=False)
-    data = losses.Problem(job.data, losses.Loss(), ()).without_artifacts() if s.loss == "huber" else job.data
+    data = job.data
+    if s.loss == "huber":
+        near = losses.Problem(data, losses.Loss(), ()).without_artifacts
+        data = loss_passes.without_artifacts(data, inner) if data.n_passes else near()
     earlier = {name: value for name, value in state.done.items() if name == "earlier"}
     found = refit(job, data, inner, earlier)
     yield found, progress("squares", 1, 1, data.residual(found[1]).squared_norm, data.squared_norm)

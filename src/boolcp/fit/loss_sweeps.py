@@ -15,7 +15,7 @@ import numpy as np
 from boolcp.contractions import khatri_rao
 from boolcp.fit import _loss_kernels as kernels
 from boolcp.fit.losses import Problem, Rows
-from boolcp.fit.polish import balance_real
+from boolcp.fit.polish import balance_real, decide_signed
 from boolcp.fit.relax import quadratic
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
@@ -46,17 +46,12 @@ def update_rows(
     """
     S, boolean = W.ties(mode)
     boolean = boolean & (not is_relaxed)
-    nonnegative = np.full(len(boolean), mode in problem.nonnegative)
     if problem.loss.name != "squared":
+        nonnegative = np.full(len(boolean), mode in problem.nonnegative)
         A, F = Step(problem, factors, mode).take(boolean, nonnegative, is_fixed)
         return A, float(F.sum())
     H, P = problem.data.normal_equations(factors, mode)
-    A, Q, C = factors[mode].copy(), P, H
-    if S is not None:
-        A, Q, C = A @ S / S.sum(axis=0), P @ S, S.T @ H @ S
-    each = np.ascontiguousarray(C if C.ndim == 3 else C[None])
-    kernels.decide_nonnegative(each, np.ascontiguousarray(Q), boolean, nonnegative, A, is_fixed)
-    A = A if S is None else A @ S.T
+    A = decide_signed(H, S, boolean, P, factors[mode], is_nonnegative=mode in problem.nonnegative, is_fixed=is_fixed)
     return A, (problem.data.squared_norm - 2 * float(np.sum(P * A)) + quadratic(H, A)) / 2
 
 
@@ -208,9 +203,14 @@ def judge_bits(problem: Problem, W: BooleanCP) -> Trust:
 
     The squared size of an atom in a slice is the rise to be expected: the divergence of its means with and without it.
     """
+    return trust_of(problem, W, flip_rises(problem, W), divergences(problem, W))
+
+
+def trust_of(problem: Problem, W: BooleanCP, rises: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> Trust:
+    """Return what the rises of the deviance of all bits, and those to be expected, tell of them."""
     sizes = np.maximum(W.weights**2, np.finfo(float).tiny)
-    share = tuple(each / size for each, size in zip(divergences(problem, W), sizes, strict=True))
-    return Trust(rise=flip_rises(problem, W), share=share, sigma=float(np.sqrt(problem.variance)))
+    share = tuple(each / size for each, size in zip(expected, sizes, strict=True))
+    return Trust(rise=tuple(rises), share=share, sigma=float(np.sqrt(problem.variance)))
 
 
 def divergences(problem: Problem, W: BooleanCP) -> tuple[np.ndarray, ...]:

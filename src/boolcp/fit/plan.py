@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from boolcp.fit import certify, in_passes, stages
+from boolcp.fit import certify, in_passes, loss_passes, stages
 from boolcp.fit.background import judged
 from boolcp.fit.beside import beside_whole
 from boolcp.fit.block_stages import (
@@ -43,6 +43,9 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     result = Stage("result", finish, improves=False)
     if settings.atom_rank is None and settings.refine and (settings.nonnegative or data.is_weighted):
         return Stage("pursuit", entry_block_stage), result
+    if not settings.is_squared and data.n_passes:
+        loss = Stage("loss", loss_passes.loss_stage), Stage("result", loss_passes.finish_loss, improves=False)
+        return Stage("pursuit", partial(squares_stage, refit=refit)), *loss
     if not settings.is_squared:
         return (
             Stage("pursuit", partial(squares_stage, refit=refit)),

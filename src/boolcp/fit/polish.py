@@ -9,6 +9,7 @@ import numpy as np
 
 from boolcp.contractions import CHUNK, gram_product
 from boolcp.fit._kernels import descend_bits
+from boolcp.fit._loss_kernels import decide_nonnegative
 from boolcp.fit.relax import Sweeps, begin, quadratic, solve_each_row, solve_rows
 from boolcp.result.columns import Columns
 from boolcp.storage.equations import Equations
@@ -55,11 +56,18 @@ def polish_sweeps(
         yield here
 
 
-def sweep(data: Storage, W: Columns, variance: float = 0.0, choose: Choose | None = None) -> tuple[Columns, bool]:
+def sweep(
+    data: Storage,
+    W: Columns,
+    variance: float = 0.0,
+    choose: Choose | None = None,
+    nonnegative: tuple[int, ...] = (),
+) -> tuple[Columns, bool]:
     """Decide the factor of each mode once; return the columns with |X - W|^2, and whether a bit changed.
 
     `choose` decides the bits of rows, `best_bits` by default. Complete data is read for one mode only, the longest,
-    which goes first: contracted with the factor found, it is small and has all that the other modes need.
+    which goes first: contracted with the factor found, it is small and has all that the other modes need. Real columns
+    along `nonnegative` modes of complete data are nonnegative.
     """
     factors, order, is_changed = list(W.matrices), sweep_order(data), False
     if is_swept_in_a_pass(data, len(W.owner)):
@@ -67,13 +75,14 @@ def sweep(data: Storage, W: Columns, variance: float = 0.0, choose: Choose | Non
     source: Any = data
     for mode in order:
         S, boolean = W.ties(mode)
+        decide = decide_signed if mode in nonnegative else decide_columns
         if data.is_complete and mode == order[0]:
             H = gram_product(factors, mode)
-            A, source = source.update(factors, mode, partial(decide_columns, H, S, boolean, choose=choose))
+            A, source = source.update(factors, mode, partial(decide, H, S, boolean, choose=choose))
         else:
             H, P = source.normal_equations(factors, mode)
             ridged = with_ridge(H, S, boolean, factors[mode], variance, sum(data.shape))
-            A = decide_columns(ridged, S, boolean, P, factors[mode], choose)
+            A = decide(ridged, S, boolean, P, factors[mode], choose)
         own = W.column_mode == mode
         is_changed |= not np.array_equal(A[:, own], factors[mode][:, own])
         factors[mode] = A
@@ -221,6 +230,26 @@ def decide_columns(
         return decide_rows(H, P, boolean, current, choose)
     unknowns = decide_rows(S.T @ H @ S, P @ S, boolean, current @ S / S.sum(axis=0), choose)
     return unknowns @ S.T
+
+
+def decide_signed(
+    H: np.ndarray,
+    S: np.ndarray | None,
+    boolean: np.ndarray,
+    P: np.ndarray,
+    current: np.ndarray,
+    choose: Choose | None = None,
+    *,
+    is_nonnegative: bool = True,
+    is_fixed: bool = False,
+) -> np.ndarray:
+    """Return the rows of `decide_columns` with nonnegative real columns; if `is_fixed`, bits stay as they are."""
+    A = current.copy() if S is None else current @ S / S.sum(axis=0)
+    if S is not None:
+        H, P = S.T @ H @ S, P @ S
+    each = np.ascontiguousarray(H if H.ndim == 3 else H[None])
+    decide_nonnegative(each, np.ascontiguousarray(P), boolean, np.full(len(boolean), is_nonnegative), A, is_fixed)
+    return A if S is None else A @ S.T
 
 
 def sweep_order(data: Storage) -> list[int]:

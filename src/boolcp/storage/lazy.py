@@ -102,6 +102,13 @@ class SlabTensor(Tensor):
         self.facts.passes.count += 1
         return run_pass(self.source, mode, self.view, question, constants, along)
 
+    def ask(
+        self, mode: int, question: Question, constants: Sequence[Any], along: Sequence[np.ndarray], kind: str = ""
+    ) -> Answer:
+        """Return the sums and rows of a question to the slabs along a mode, as they are or as a different kind."""
+        view = replace(self.view, kind=kind) if kind else self.view
+        return DerivedTensor(self.source, self.facts, self.limit, view)._pass(mode, question, constants, along)
+
     def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' (d_n, d_n), computed once."""
         self.ask_grams([mode])
@@ -307,6 +314,37 @@ class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
             ]
 
 
+class NearTensor(LazyTensor):
+    """A complete tensor near W: X with X - W cut off at a size, and W where X is missing.
+
+    Its squares majorize Huber's loss of X, or its squares over observed entries, and touch them at W. `before` is
+    |X - W|^2 of it, known after an update.
+    """
+
+    def __init__(self, data: SlabTensor, W: BooleanCP, size: float = np.inf) -> None:
+        facts = replace(data.facts, grams={}, sketches={})
+        super().__init__(data.source, facts, data.limit, View("near", size, W))
+        self.W, self.before = W, np.inf
+
+    @cached_property
+    def squared_norm(self) -> float:
+        """|X|^2, computed once."""
+        return float(self._pass(self.direction(), slabs.ask_norm)[0][0])
+
+    def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, Contracted]:
+        """Return the factor A = decide(P, current) of one mode, and X contracted with it; W has these factors."""
+        if mode != self.direction():
+            A, contracted = super().update(factors, mode, decide)
+            inner = float(np.sum(self.mttkrp(factors, mode) * factors[mode]))
+        else:
+            others = [None if n == mode else B for n, B in enumerate(factors)]
+            sums, rows = self._pass(mode, slabs.ask_update, (mode, others, decide, True), (factors[mode],))
+            blocks, self.squared_norm, inner = sums
+            A, contracted = rows[0], Contracted(blocks, mode)
+        self.before = self.squared_norm - 2 * inner + self.W.squared_norm
+        return A, contracted
+
+
 class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
     """A tensor with missing entries that is read in slabs, each of them a masked array."""
 
@@ -491,7 +529,13 @@ def products_of(background: Background, factors: Factors) -> list[np.ndarray]:
 
 
 def look_at(
-    source: Source, limit: int, *, rank: int | None = None, wanted: Sequence[int] = (), name: str = "X"
+    source: Source,
+    limit: int,
+    *,
+    rank: int | None = None,
+    wanted: Sequence[int] = (),
+    name: str = "X",
+    passes: Passes | None = None,
 ) -> LazyTensor | ObservedLazyTensor:
     """Return the lazy storage of a Source after one pass over it.
 
@@ -505,8 +549,10 @@ def look_at(
         The number of directions of each mode that a core will have: the pass brings what leads to them.
     wanted : sequence of int
         Modes whose Gram matrices will be needed.
+    passes : Passes, optional
+        The count of passes that these are added to.
     """
-    raw = LazyTensor(source, Facts(0.0, [], {}, Passes()), limit)
+    raw = LazyTensor(source, Facts(0.0, [], {}, passes or Passes()), limit)
     cut = raw.direction()
     if source.weights is not None:
         return look_at_weighted(raw, wanted, name)

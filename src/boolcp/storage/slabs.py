@@ -35,10 +35,11 @@ class View:
     """What a slab is turned into before it is asked: a storage in memory, and one derived from it.
 
     `kind` is "complete" (as it is read) or, for arrays with NaN, "observed" (NaN is missing), "zeros" (NaN is zero),
-    "mask" (ones at the observed entries), "residual" (X - W there), "restricted" (W there) or "imputed" (W everywhere
-    and scale (X - W) at the observed entries). A `background` is subtracted first. The entries are multiplied by
-    `scale`, and contracted with each (mode, U) of `bases`. With weights it is always one of the latter, and entries
-    that count less than the `median` one are shrunk in "zeros" and "imputed".
+    "mask" (ones at the observed entries), "residual" (X - W there), "restricted" (W there), "imputed" (W everywhere
+    and scale (X - W) at the observed entries) or "near" (the same with X - W cut off at the scale). A `background` is
+    subtracted first. The entries are multiplied by `scale`, and contracted with each (mode, U) of `bases`. With weights
+    it is always one of the latter, and entries that count less than the `median` one are shrunk in "zeros" and
+    "imputed".
     """
 
     kind: str = "complete"
@@ -54,7 +55,7 @@ class View:
             part = self.background.part([rows if n == mode else slice(None) for n in range(block.ndim)])
             block = block - part.to_tensor().astype(block.dtype, copy=False)
         data: Storage = self._open(block, mode, rows, weights)
-        if self.scale != 1.0 and self.kind != "imputed":
+        if self.scale != 1.0 and self.kind not in ("imputed", "near"):
             data = DenseTensor(data.to_array() * data.dtype.type(self.scale))
         for n, U in self.bases:
             data = data.reduced(n, U)
@@ -73,8 +74,9 @@ class View:
         if self.W is None:
             return data
         W = part_of(self.W, tuple(rows if n == mode else slice(None) for n in range(block.ndim)))
-        if self.kind == "imputed":
-            filled = self._entries(data.residual(W)) * data.dtype.type(self.scale)
+        if self.kind in ("imputed", "near"):
+            filled = self._entries(data.residual(W))
+            filled = filled * data.dtype.type(self.scale) if self.kind == "imputed" else cut_off(filled, self.scale)
             filled += W.to_tensor().astype(data.dtype, copy=False)
             return DenseTensor(filled)
         return data.residual(W) if self.kind == "residual" else data.restrict(W)
@@ -82,6 +84,11 @@ class View:
     def _entries(self, data: MaskedTensor) -> np.ndarray:
         """Return the entries, zero where they are missing, without their weights."""
         return data.shrunk(self.median) if isinstance(data, WeightedTensor) else data.to_array()
+
+
+def cut_off(values: np.ndarray, size: float) -> np.ndarray:
+    """Return the values, those larger than a size cut off there."""
+    return values if size == np.inf else np.clip(values, -size, size)
 
 
 def weighted_or_masked(block: np.ndarray, weights: np.ndarray | None) -> MaskedTensor:
@@ -150,7 +157,7 @@ def run_pass(
     """
     dask, da = load_extra("dask", "dask"), load_extra("dask.array", "dask")
     X, stops = source.stretches(mode)
-    form = source.shape, source.dtype
+    form = source.shape, source.dtype, source.bounds
     shared = Parcel((view, question, tuple(constants), tuple(map(np.ascontiguousarray, along)), [0, *stops], form))
     shared = dask.delayed(shared, name=f"constants-{uuid4().hex}", traverse=False)
     nothing = np.empty((0,) * X.ndim, dtype=object)
@@ -176,18 +183,20 @@ def _ask(block: Any, mode: int, shared: Any, weights: Any = None, *, block_id: t
     """
     *_, bounds, form = shared.value
     start, stop = bounds[block_id[mode]], bounds[block_id[mode] + 1]
-    slabs = block.slabs() if isinstance(block, Stretch) else [as_said(block, mode, stop - start, *form)]
+    slabs = block.slabs() if isinstance(block, Stretch) else [as_said(block, mode, stop - start, *form[:2])]
     with shared_thread():  # other slabs are processed at the same time
         return reduce(_add, _answers(slabs, mode, start, shared.value, weights))
 
 
 def _answers(slabs: Iterable[np.ndarray], mode: int, start: int, shared: Any, weights: Any) -> Iterator[Answer]:
     """Yield the answer (sums, rows) of each slab; the first one begins at row `start`."""
-    view, question, constants, along, *_ = shared
+    view, question, constants, along, _, form = shared
+    bounds = form[2]
     for slab in slabs:
         rows = slice(start, start + slab.shape[mode])
-        sums, joined = question(view.open(slab, mode, rows, weights), [A[rows] for A in along], *constants)
         check = np.array([[rows.start, rows.stop, checksum(slab)]], dtype=np.uint64)
+        slab = slab if bounds is None else np.clip(slab, *bounds)
+        sums, joined = question(view.open(slab, mode, rows, weights), [A[rows] for A in along], *constants)
         yield tuple(sums), tuple([piece] for piece in (*joined, check))
         start = rows.stop
 
@@ -359,10 +368,19 @@ def ask_equations(data: Storage, rows: Rows, cut: int, mode: int, factors: Seque
     return ([], [H, P]) if mode == cut else ([H, P], [])
 
 
-def ask_update(data: Storage, rows: Rows, mode: int, factors: Sequence[np.ndarray | None], decide: Decide) -> Parts:
-    """Return the new rows, and the slab contracted with them."""
-    A = decide(np.asarray(data.mttkrp(with_rows(factors, mode, rows[0]), mode), dtype=float), current=rows[0])
-    return [np.ascontiguousarray(data.contract(mode, A))], [A]
+def ask_update(
+    data: Storage,
+    rows: Rows,
+    mode: int,
+    factors: Sequence[np.ndarray | None],
+    decide: Decide,
+    is_measured: bool = False,
+) -> Parts:
+    """Return the new rows, and the slab contracted with them; if asked, |X|^2 and the product with the old ones."""
+    P = np.asarray(data.mttkrp(with_rows(factors, mode, rows[0]), mode), dtype=float)
+    A = decide(P, current=rows[0])
+    more = [data.squared_norm, float(np.sum(P * rows[0]))] if is_measured else []
+    return [np.ascontiguousarray(data.contract(mode, A)), *more], [A]
 
 
 def ask_update_observed(

@@ -3,6 +3,7 @@
 import mmap
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,7 @@ class Source:
         X = by_name(X)
         self.array, self.mask, self.block = X, at_its_place(mask), BLOCK if block is None else block
         self.weights = by_name(weights)
+        self.bounds: tuple[float, float] | None = None  # at which entries are cut off
         self._stretches: dict[int, tuple[Any, list[int]]] = {}
         self._checks: dict[int, np.ndarray] = {}  # of the slabs of the first pass along each mode
         self.shape, self.ndim = tuple(int(d) for d in X.shape), X.ndim
@@ -232,6 +234,12 @@ class Source:
         if self.is_dask:  # chunks that are longer than a slab wait for the next ones
             rows = max(rows, self.chunks[mode] if rows % self.chunks[mode] else 0)
         return rows * (self.nbytes // self.shape[mode])
+
+    def clipped(self, low: float, high: float) -> "Source":
+        """Return the same array with its entries cut off at two bounds."""
+        other = copy(self)
+        other.bounds = low, high
+        return other
 
     def stretches(self, mode: int) -> tuple[Any, list[int]]:
         """Return a dask array with one chunk for each task of a pass along `mode`, and where the chunks end.
