@@ -1,7 +1,7 @@
 """Larger than memory: equality across storages, a tensor on disk, scaling, faults, selection, a long Boolean mode.
 
-`python benchmarks/bench_scale.py [equality models disk disk_2gb scaling faults long selection] [--small]` writes one
-table for each part.
+`python benchmarks/bench_scale.py [equality models gaps disk disk_2gb scaling faults long selection] [--small]` writes
+one table for each part.
 """
 
 import argparse
@@ -116,6 +116,13 @@ MODELS = {
     "matrix": {},
     "10 % missing, rank one": {"atom_rank": 1, "missing": 0.1},
     "10 % missing, `refine=False`": {"refine": False, "missing": 0.1},
+    "weights of two modes": {"atom_rank": 1},
+    "weights of all entries": {"atom_rank": 1},
+    "10 % missing, weights of two modes": {"atom_rank": 1, "missing": 0.1},
+    "nonnegative parts": {"atom_rank": 1, "nonnegative": True},
+    "10 % missing, nonnegative parts": {"atom_rank": 1, "nonnegative": True, "missing": 0.1},
+    "Huber's loss": {"atom_rank": 1, "loss": "huber"},
+    "10 % missing, Huber's loss": {"atom_rank": 1, "loss": "huber", "missing": 0.1},
 }
 
 
@@ -135,16 +142,23 @@ def models(folder, small):
         X = np.load(path)
         if "background" in model:
             np.save(path, X := X + low_rank(shape))
+        if "Huber" in model:
+            np.save(path, X := X + artifacts(shape))
+        if "nonnegative" in model:
+            np.save(path, X := positive(shape, missing))
+        weights = {n: np.linspace(0.1, 2, shape[n]) for n in (0, 2)} if "weights" in model else None
+        if "all entries" in model:
+            weights = weights[0][:, None, None] * weights[2] * np.ones(shape)
         array = zarr.create_array(
             folder / f"model{len(rows)}.zarr", shape=shape, dtype=float, chunks=(30, 30, 25)[: len(shape)]
         )
         array[:] = X
         options = {"background": None, **options}
-        expected = fit_default(X, n_atoms, **options).decomposition_
+        expected = fit_default(X, n_atoms, weights=weights, **options).decomposition_
         lazy_X = da.from_array(X, chunks=tuple(d if d < max(shape) else d // 8 for d in shape))
 
-        def compare(name, X, model=model, options=options, expected=expected):
-            found = fit_default(X, 3, **options, max_memory="1GB")
+        def compare(name, X, model=model, options=options, expected=expected, weights=weights):
+            found = fit_default(X, 3, **options, max_memory="1GB", weights=weights)
             W = found.decomposition_
             found_atoms, atoms = (sorted(V.atoms, key=lambda a: (a.mode, a.z.tobytes())) for V in (W, expected))
             is_alike = [atom.mode for atom in found_atoms] == [atom.mode for atom in atoms]
@@ -167,7 +181,11 @@ def models(folder, small):
         "of an atom, `background=None`, in slabs of 2 MB: each storage against the numpy array. Bits that differ, and "
         "the largest difference of entries of the estimate, relative to its largest entry. Dense blocks fit noise as "
         "well, more along some modes than others; the core has little of it, and may lead to other atoms. With a "
-        "background, structure of rank 4 along the first mode is added, and the difference of backgrounds is given."
+        "background, structure of rank 4 along the first mode is added, and the difference of backgrounds is given. "
+        "Weights rise from 0.1 to 2; nonnegative parts have data with nonnegative factors, Huber's loss 1 % of entries "
+        "with noise that is 60 times as large. Rank 2, gaps, weights and losses: sweeps end when one gains less than "
+        "0.05 of the noise variance for each free parameter, which is most of the difference of entries. "
+        "`refine=False` and `as_published` decide bits on the core, which has less noise."
     )
     more = (
         "What takes a dask array, here 100 x 300 x 50 (12 MB) with 3 atoms of rank one: its passes, and what happens "
@@ -178,6 +196,22 @@ def models(folder, small):
 
 
 OTHERS_HEAD = ["call", "passes", "with 30 MB"]
+
+
+def artifacts(shape):
+    """Return large noise in one of a hundred entries, zero elsewhere."""
+    rng = np.random.default_rng(2)
+    return np.where(rng.random(shape) < 0.01, 30 * rng.standard_normal(shape), 0.0)
+
+
+def positive(shape, missing):
+    """Return a tensor of three atoms with nonnegative parts, Boolean along the second mode, with noise and gaps."""
+    rng = np.random.default_rng(3)
+    factors = [np.abs(rng.standard_normal((d, 3))) for d in shape]
+    factors[1] = (factors[1] > 0.7).astype(float)
+    X = np.einsum("ir,jr,kr->ijk", *factors) + 0.5 * rng.standard_normal(shape)
+    X[rng.random(shape) < missing] = np.nan
+    return X
 
 
 def low_rank(shape):
@@ -204,6 +238,7 @@ def others(folder):
         '`BMP.fit`, `loss="huber"`': lambda: boolcp.BMP(3, **options, loss="huber").fit(X),
         "`BMP.fit`, `nonnegative=True`": lambda: boolcp.BMP(3, **options, nonnegative=True).fit(X),
         "`BMP.fit` with weights": lambda: boolcp.BMP(3, **options).fit(X, weights={0: np.arange(1.0, 101.0)}),
+        '`BMP.fit`, `loss="poisson"`': lambda: boolcp.BMP(3, **options, loss="poisson").fit(abs(X).round()),
         "`select_n_atoms`, 2 splits": lambda: boolcp.select_n_atoms(X, 4, splits=2, **options),
         "`stability`, 2 halves": lambda: boolcp.stability(X, 3, n_runs=1, **options),
         "`significance`": lambda: boolcp.significance(X, 3, **options),
@@ -231,8 +266,48 @@ def without_memory(call):
     return "the same"
 
 
-def fit_default(X, n_atoms, **options):
-    return boolcp.BMP(n_atoms, random_state=0, **options).fit(X)
+def fit_default(X, n_atoms, weights=None, **options):
+    return boolcp.BMP(n_atoms, random_state=0, **options).fit(X, weights=weights)
+
+
+@slabs_of(2_000_000)
+def gaps(folder, small):
+    """Return the table of passes where entries are missing in several ways."""
+    import dask.array as da
+
+    shape, n_atoms, rows = (60, 200, 50), 4, []
+    for seed in range(1 if small else 3):
+        for name, (noise, shares) in GAPS.items():
+            path = folder / "gaps.npy"
+            write_npy(path, shape, n_atoms, noise=noise, seed=seed)
+            X, rng = np.load(path), np.random.default_rng(seed)
+            X[rng.random([1 if n in shares[1:] else d for n, d in enumerate(shape)]) < shares[0] + np.zeros(shape)] = (
+                np.nan
+            )
+            options = {"atom_rank": 1, "certify": False}
+            expected = fit_default(X, n_atoms, **options).decomposition_
+            model = fit_default(da.from_array(X, chunks=(-1, 25, -1)), n_atoms, **options, max_memory="1GB")
+            rows.append([name, seed, *difference(model.decomposition_, expected), model.n_passes_ or "loaded"])
+            rows[-1][3] = f"{rows[-1][3]:.1e}"
+            print(*rows[-1], flush=True)
+    text = (
+        f"{' x '.join(map(str, shape))}, {n_atoms} atoms of rank one, without certificates, in slabs of 2 MB, against "
+        "the numpy array: bits that differ, and the largest difference of weights and real factors relative to the "
+        "largest entry of each. Noise: as large as the signal of an atom, unless it is none."
+    )
+    return "# Passes where entries are missing", text, table(["missing", "seed", "bits", "reals", "passes"], rows)
+
+
+GAPS = {  # name: (noise, (share, modes along which whole fibers are missing))
+    "10 % at random": (1.0, (0.1,)),
+    "50 % at random": (1.0, (0.5,)),
+    "10 % of all fibers along mode 1": (1.0, (0.1, 1)),
+    "30 % of all fibers along mode 1": (1.0, (0.3, 1)),
+    "10 % of all fibers along mode 2": (1.0, (0.1, 2)),
+    "10 % at random, no noise": (0.0, (0.1,)),
+    "50 % at random, no noise": (0.0, (0.5,)),
+    "90 % at random": (1.0, (0.9,)),
+}
 
 
 # 2. a tensor on disk
@@ -487,6 +562,7 @@ def disk_of_2_gb(folder, small):
 PARTS = {
     "equality": equality,
     "models": models,
+    "gaps": gaps,
     "disk": disk,
     "disk_2gb": disk_of_2_gb,
     "scaling": scaling,

@@ -31,7 +31,7 @@ from boolcp.storage.tucker import is_compressible
 
 MAX_ENTRIES = 2**28  # of a tensor for which blocks are tried, and of which filled copies are made; not tuned
 N_LISTS = 6  # copies of a list of observed entries; not tuned
-N_COPIES = 8  # of all blocks that back-fitting holds; not tuned
+N_COPIES = 8  # of all blocks that back-fitting holds, and of a tensor with scarce entries in memory; not tuned
 
 
 def block_bytes(shape: tuple[int, ...], n_atoms: int) -> float:
@@ -150,6 +150,8 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any, weights: A
             check_fit(source, limit, settings.n_columns, rank, wanted, is_complete=False)
         if is_listable(data, settings.n_columns):
             return cast(ObservedLazyTensor, data).listed()
+        if is_scarce(data, settings.n_columns) and N_COPIES * source.nbytes <= limit:
+            return None
         if data.is_complete or not (is_block or X.ndim == 2):
             return data
     advice = (
@@ -167,9 +169,13 @@ def is_listable(data: Storage, n_columns: int) -> bool:
 
     A search over them takes many sweeps. Models that fill in such a large tensor are not tried on the list.
     """
-    is_scarce = not data.is_complete and not is_swept_in_a_pass(data, n_columns)
     size = 8.0 * N_LISTS * (data.ndim + 1) * data.n_observed
-    return is_scarce and size <= data.limit and np.prod(data.shape, dtype=float) > MAX_ENTRIES
+    return is_scarce(data, n_columns) and size <= data.limit and np.prod(data.shape, dtype=float) > MAX_ENTRIES
+
+
+def is_scarce(data: Storage, n_columns: int) -> bool:
+    """Return True if entries are missing, and the others are too few for few passes: a search takes many sweeps."""
+    return not data.is_complete and not is_swept_in_a_pass(data, n_columns)
 
 
 def is_few_passes(settings: Settings, shape: tuple[int, ...]) -> bool:

@@ -27,7 +27,7 @@ from boolcp.result.deviance import Deviance
 from boolcp.storage.lazy import NearTensor, SlabTensor, look_at
 from boolcp.storage.observed import MaskedTensor
 from boolcp.storage.protocol import Storage
-from boolcp.storage.slabs import Parts, Rows, part_of, with_rows
+from boolcp.storage.slabs import Parts, Rows, own_part, with_rows
 
 FINE = 12  # bits of float32 that a histogram ignores: sizes are known to 1 / 4096; not tuned
 
@@ -73,12 +73,6 @@ def middle_of(values: np.ndarray, n: np.ndarray) -> float:
     """Return the median of values that occur n times."""
     order = np.argsort(values, kind="stable")
     return float(values[order][np.searchsorted(np.cumsum(n[order]), n.sum() / 2)])
-
-
-def own_part(W: BooleanCP, rows: np.ndarray, cut: int) -> BooleanCP:
-    """Return the part of W in the slab with the given rows along the mode of the cut."""
-    own = slice(int(rows[0]), int(rows[-1]) + 1)
-    return part_of(W, tuple(own if n == cut else slice(None) for n in range(W.ndim)))
 
 
 def threshold(job: Job, W: BooleanCP) -> float:

@@ -1,6 +1,6 @@
 """The stages of Algorithm 1 and of atoms as columns: core, pursuit, starts, sweeps, the last search."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -42,6 +42,7 @@ RANDOM = Search(n_done=2)  # the starts that follow are random
 N_RANDOM = 2  # of them in each crossing; on seeds that benchmarks/bench_noise.py does not use
 N_RIDGE = 20  # largest number of sweeps with a ridge over the observed entries; not tuned
 RIDGE_SETTLED = 1e-4  # relative fall of the loss that ends them; not tuned
+PROMISING = 1e-2  # loss of a start, in parts of |X|^2, from which fewer atoms may still explain all; not tuned
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
 
 
@@ -183,13 +184,34 @@ def fewer_stage(job: Job, state: State) -> Iterator[Step]:
     small, first = small_of(job, state), 1 if state.here is None else state.here[0] + 1
     limits: dict[str, Any] = {"n_init": s.n_starts, "max_iter": s.max_iter}
     is_enough = state.here is not None and state.here[1] is not None
-    for W in state.done["path"].path[first:-1] if not is_enough else ():
+    estimates = state.done["path"].path[first:-1] if not is_enough else ()
+    if estimates and is_swept_in_a_pass(data, len(all_of_it.best.owner)):
+        yield from fewer_in_a_pass(job, state, estimates, exact)
+        return
+    for W in estimates:
         starts = search(small, to_columns(W), W.n_atoms, job.modes, job.find_on(small), job.rng, Search(), **limits)
         begun_with = last(starts, Search()).result
         *_, found = search_observed(data, begun_with, job.modes, job.find_on(data), job.rng, None, **limits)
         best = found.best
         yield (W.n_atoms, best if best.loss <= exact else None), None
         if best.loss <= exact:
+            return
+
+
+def fewer_in_a_pass(job: Job, state: State, estimates: Sequence[BooleanCP], exact: float) -> Iterator[Step]:
+    """Yield as `fewer_stage`: one pass tells which numbers of atoms may do, found where the gaps are filled in."""
+    data, s = cast(ObservedLazyTensor, job.data), job.settings
+    small, limits = state.done["imputed"], {"n_init": s.n_starts, "max_iter": s.max_iter}
+    find, found = job.find_on(small), []
+    for W in estimates:
+        rng = np.random.default_rng(W.n_atoms)  # whatever was tried before: a resumed fit may begin anywhere
+        starts = search(small, to_columns(W), W.n_atoms, job.modes, find, rng, Search(), **limits)
+        found.append(last(starts, Search()).result)
+    losses = data.losses([columns.to_decomposition() for columns in found])
+    for columns in (each for each, loss in zip(found, losses, strict=True) if loss <= PROMISING * data.squared_norm):
+        *_, ended = search_observed(data, columns, job.modes, job.find_on(data), job.rng, None, **limits)
+        yield (columns.n_atoms, ended.best if ended.best.loss <= exact else None), None
+        if ended.best.loss <= exact:
             return
 
 

@@ -421,6 +421,11 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         self._pending = []
         return found
 
+    def losses(self, estimates: Sequence[BooleanCP]) -> list[float]:
+        """Return |X - W|^2 over observed entries for several estimates, in one pass."""
+        cut = self.direction()
+        return list(self._pass(cut, slabs.ask_losses, (cut, estimates), (np.arange(self.shape[cut]),))[0])
+
     def imputed(self, W: BooleanCP, bases: Sequence[np.ndarray]) -> TuckerTensor:
         """Return the complete tensor W + (X - W) / share on given bases, with the share of observed entries.
 

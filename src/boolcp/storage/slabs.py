@@ -116,6 +116,12 @@ def part_of(W: BooleanCP, slices: tuple[slice, ...]) -> BooleanCP:
     return BooleanCP(tuple(shape), tuple(atoms), W.weights, undetermined=empty or None)
 
 
+def own_part(W: BooleanCP, rows: np.ndarray, cut: int) -> BooleanCP:
+    """Return the part of W in the slab with the given rows along the mode of the cut."""
+    own = slice(int(rows[0]), int(rows[-1]) + 1)
+    return part_of(W, tuple(own if n == cut else slice(None) for n in range(W.ndim)))
+
+
 @dataclass(frozen=True)
 class Parcel:
     """A value whose arrays arrive aligned in a different process, where products then round in the same way.
@@ -292,9 +298,13 @@ def ask_column_gram(data: Storage, rows: Rows, mode: int) -> Parts:
 
 def ask_residual_grams(data: Storage, rows: Rows, cut: int, W: BooleanCP, weights: Mapping[int, np.ndarray]) -> Parts:
     """Return the share of a slab in the Gram matrices of residuals by mode, one for each row of its weights."""
-    own = slice(int(rows[0][0]), int(rows[0][-1]) + 1)
-    part = part_of(W, tuple(own if n == cut else slice(None) for n in range(data.ndim)))
+    part = own_part(W, rows[0], cut)
     return [data.residual(replace(part, weights=c)).gram(mode) for mode, group in weights.items() for c in group], []
+
+
+def ask_losses(data: MaskedTensor, rows: Rows, cut: int, estimates: Sequence[BooleanCP]) -> Parts:
+    """Return |X - W|^2 for several estimates."""
+    return [data.residual(own_part(W, rows[0], cut)).squared_norm for W in estimates], []
 
 
 def ask_norm(data: Storage, rows: Rows) -> Parts:
