@@ -25,6 +25,7 @@ SHAPE = (30, 64, 40)
 @pytest.fixture(autouse=True)
 def small_slabs(monkeypatch):
     monkeypatch.setattr(sources, "BLOCK", 200_000)
+    monkeypatch.setattr(in_passes, "N_LOADED", np.inf)  # small tensors with scarce entries stay out of memory too
 
 
 def fibers(share=0.2):
@@ -212,3 +213,29 @@ def as_list(X):
     """Return the observed entries as a list."""
     places = np.argwhere(~np.isnan(X))
     return places, X[tuple(places.T)], X.shape
+
+
+def test_noiseless_data_take_at_most_ten_passes():
+    X, clean, _ = make_boolean_cp((40, 60, 30), 4, missing=0.1, random_state=2)
+    model = BMP(4, random_state=0, atom_rank=1, certify=False).fit(da.from_array(X, chunks=(-1, 20, -1)))
+    assert 0 < model.n_passes_ <= 10
+    assert np.abs(model.decomposition_.to_tensor() - clean).max() < 1e-4 * np.abs(clean).max()
+
+
+def test_fewer_atoms_that_explain_all_are_found_in_the_same_pass():
+    X, clean, _ = make_boolean_cp((40, 60, 30), 2, missing=0.1, random_state=2)
+    model = BMP(4, random_state=0, atom_rank=1, certify=False).fit(da.from_array(X, chunks=(-1, 20, -1)))
+    assert model.decomposition_.n_atoms == 2
+    assert np.abs(model.decomposition_.to_tensor() - clean).max() < 1e-4 * np.abs(clean).max()
+
+
+def test_scarce_entries_are_loaded_where_copies_fit(monkeypatch):
+    monkeypatch.setattr(in_passes, "N_LOADED", 8)
+    X = make_boolean_cp((40, 60, 30), 3, noise=0.3, missing=0.8, random_state=2).X
+    lazy = da.from_array(X, chunks=(-1, 20, -1))
+    model = BMP(3, random_state=0, atom_rank=1)
+    expected = model.fit(X).decomposition_
+    found = model.fit(lazy)
+    assert found.n_passes_ == 0
+    np.testing.assert_array_equal(found.decomposition_.to_tensor(), expected.to_tensor())
+    assert model.set_params(max_memory=4 * X.nbytes, certify=False).fit(lazy).n_passes_ > 10

@@ -31,7 +31,8 @@ from boolcp.storage.tucker import is_compressible
 
 MAX_ENTRIES = 2**28  # of a tensor for which blocks are tried, and of which filled copies are made; not tuned
 N_LISTS = 6  # copies of a list of observed entries; not tuned
-N_COPIES = 8  # of all blocks that back-fitting holds, and of a tensor with scarce entries in memory; not tuned
+N_COPIES = 8  # of all blocks that back-fitting holds; not tuned
+N_LOADED = 8  # copies of a tensor with scarce entries that must fit in memory for it to be loaded; not tuned
 
 
 def block_bytes(shape: tuple[int, ...], n_atoms: int) -> float:
@@ -150,7 +151,7 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any, weights: A
             check_fit(source, limit, settings.n_columns, rank, wanted, is_complete=False)
         if is_listable(data, settings.n_columns):
             return cast(ObservedLazyTensor, data).listed()
-        if is_scarce(data, settings.n_columns) and N_COPIES * source.nbytes <= limit:
+        if is_scarce(data, settings.n_columns) and N_LOADED * source.nbytes <= limit:
             return None
         if data.is_complete or not (is_block or X.ndim == 2):
             return data

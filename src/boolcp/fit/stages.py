@@ -201,7 +201,7 @@ def fewer_stage(job: Job, state: State) -> Iterator[Step]:
 def fewer_in_a_pass(job: Job, state: State, estimates: Sequence[BooleanCP], exact: float) -> Iterator[Step]:
     """Yield as `fewer_stage`: one pass tells which numbers of atoms may do, found where the gaps are filled in."""
     data, s = cast(ObservedLazyTensor, job.data), job.settings
-    small, limits = state.done["imputed"], {"n_init": s.n_starts, "max_iter": s.max_iter}
+    small, limits = state.done["imputed"], dict[str, Any](n_init=s.n_starts, max_iter=s.max_iter)
     find, found = job.find_on(small), []
     for W in estimates:
         rng = np.random.default_rng(W.n_atoms)  # whatever was tried before: a resumed fit may begin anywhere
