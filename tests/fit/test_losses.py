@@ -297,6 +297,8 @@ def test_atoms_are_assessed_under_their_loss(name):
     assert (found.stability >= 0.5).all() and found.sigma == 1
     for rise, fitted in zip(found.rise, W.trust.rise, strict=True):
         np.testing.assert_allclose(rise, fitted)
+    with pytest.raises(ValueError, match=f'no certificates under loss="{name}"'):
+        W.certify(X)
     if name == "poisson":
         assert (found.p_adjusted < 0.01).all() and "Poisson" in found.tested_by
     else:

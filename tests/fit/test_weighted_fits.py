@@ -153,6 +153,17 @@ def test_trust_counts_entries_by_their_weights(uneven):
         np.testing.assert_allclose(rise, fitted, rtol=1e-6)
 
 
+def test_certificates_are_those_of_the_weighted_loss(uneven):
+    X, _, _, sigma = uneven
+    W = decompose(X, 2, weights={0: sigma**-2}, random_state=0)
+    weighted, plain = (
+        [atom.certificate for atom in W.certify(X, weights=given, effort="quick").atoms]
+        for given in ({0: sigma**-2}, None)
+    )
+    np.testing.assert_allclose(weighted, [atom.certificate for atom in W.atoms], rtol=1e-6)
+    assert np.abs(np.subtract(weighted, plain)).max() > 1e-3
+
+
 def test_scores_with_weights_are_those_of_weighted_least_squares(uneven):
     X, _, truth, sigma = uneven
     weights = np.broadcast_to((sigma**-2)[:, None, None], X.shape)

@@ -23,13 +23,16 @@ from boolcp.storage.protocol import ObservedStorage, Storage
 from boolcp.threads import one_thread
 
 
-def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, effort: str) -> BooleanCP:
+def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, weights: Any, effort: str) -> BooleanCP:
     """Return W with the certificates of its atoms on data given by a user."""
     checks.check_choice(effort, "effort", EFFORTS)
+    if W.deviance is not None:
+        raise ValueError(f'There are no certificates under loss="{W.deviance.loss}": they are about squares.')
     X, observed = checks.check_tensor(read_labels(X)[0], mask)
     if X.shape != W.shape:
         raise ValueError(f"X has shape {X.shape}: pass the tensor that was fitted, of shape {W.shape}.")
-    whole = make_storage(X, observed)
+    weights = None if weights is None else checks.check_weights(weights, X.shape, W.dims)
+    whole = make_storage(X, observed, weights)
     with one_thread():
         W = with_system(W, whole, *atom_system(whole, W.atoms))
         data = judged(whole, as_fitted(whole, W).background)

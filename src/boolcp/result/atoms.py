@@ -445,7 +445,9 @@ class BooleanCP:
 
     # how sure it is
 
-    def certify(self, X: Any, *, mask: ArrayLike | None = None, effort: str = "default") -> "BooleanCP":
+    def certify(
+        self, X: Any, *, mask: ArrayLike | None = None, weights: Any = None, effort: str = "default"
+    ) -> "BooleanCP":
         """Return the decomposition with certificates proved on X: the share of the best score that bits reach.
 
         The bits of each atom are judged on what all other atoms leave of X, with the best real part for them. A fit
@@ -457,6 +459,8 @@ class BooleanCP:
             The tensor that was fitted, in memory.
         mask : array-like of bool, optional
             True where X is observed.
+        weights : array-like or dict, optional
+            The weights that W was fitted with.
         effort : {"quick", "default", "thorough"}
             A closed form; a proof down to 0.5 % (about 0.1 s for each atom along a mode of 150 entries, 1 s for 300);
             or down to 0.01 %.
@@ -471,7 +475,7 @@ class BooleanCP:
         """
         from boolcp.fit.certify import certify_on
 
-        return certify_on(self, X, mask, effort)
+        return certify_on(self, X, mask, weights, effort)
 
     def bit_confidence(self, *, refit: bool = True, sigma: float | None = None) -> tuple[np.ndarray, ...]:
         """Return for each atom the probability that each of its bits is right, given the other atoms, (d_n,) each.
