@@ -771,6 +771,14 @@ def test_the_story_tells_what_the_residual_can_tell(structure, lag, is_large, to
     assert story._leftover(check, is_large) == told
 
 
+def test_the_page_of_a_matrix_speaks_of_two_modes(tmp_path, rng):
+    W = BooleanCP((9, 20), (Atom(0, np.arange(9) < 4, (rng.standard_normal((20, 1)),)),), [2.0])
+    residual = boolcp.residuals.residual_check(W.to_tensor() + np.outer(np.ones(9), np.arange(20.0)), W)
+    text = "".join(written(W, tmp_path, residual=residual).words)
+    assert "structure remains. An atom" in " ".join(text.split())  # along both modes alike
+    assert "and has real sizes along the other. The matrix is the sum of its atoms and what they leave." in text
+
+
 def test_the_story_says_that_a_test_found_nothing(rng):
     W = labelled_atoms(rng)[1:]  # one atom on in nearly all channels, one in a time: neither knows the drug
     extra = W.labels.extra | {"speed": ("trial", rng.permutation(np.linspace(0.1, 0.7, 30)))}

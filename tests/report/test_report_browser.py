@@ -341,6 +341,9 @@ def test_dark_pages_have_light_text_in_charts_too(page):
     page.emulate_media(color_scheme="dark")
     wait(page, lambda: min(page.eval_on_selector(tick, color)) > 180)
     assert min(page.eval_on_selector(tick, color)) > 180
+    live(page, "section[aria-labelledby=groups] figure:nth-child(1)")
+    spread = "section[aria-labelledby=groups] .errorbar path"
+    assert min(page.eval_on_selector(spread, color.replace("fill", "stroke"))) > 180
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert max(int(part) for part in background[4:-1].split(",")) < 60
     wait(page, lambda: page.evaluate("document.documentElement.classList.contains('dark')"))

@@ -296,8 +296,9 @@ def _leftover(residual: Any, is_large: bool = False) -> str:
         return f"No pattern stands out of the residual, but neighbors along {where} are correlated ({lag:+.2f})."
     if residual.is_noise:
         return "The residual looks like white noise."
-    edges = dict(zip(residual.mode_names, residual.structure, strict=True))
-    return f"The residual is not white noise: structure remains, most along {max(edges, key=edges.get)}."  # type: ignore[arg-type]
+    most = residual.mode_names[int(np.argmax(residual.structure))]
+    where = f", most along {most}" if len(residual.structure) > 2 else ""  # both modes of a matrix have the same
+    return f"The residual is not white noise: structure remains{where}."
 
 
 def number(n: int) -> str:
