@@ -80,6 +80,12 @@ def test_the_table_of_trials_goes_all_the_way(data, capsys):
     assert 0 < X.sizes["trial"] < 10 and set(X["drug"].values) == {"propofol"}
 
 
+def test_the_first_trials_are_noted_as_such(data):
+    X = load_data(DataOptions([Path("data.npy")], dims=DIMS[1], n_trials=4))
+    assert X.sizes["trial"] == 4 and X.attrs["preparation"] == ["select the first 4 of 10 trials"]
+    assert "preparation" not in load_data(DataOptions([Path("data.npy")], dims=DIMS[1], n_trials=10)).attrs
+
+
 def test_atoms_are_tested_against_columns_and_the_page_has_the_same_numbers(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     X, _, truth = boolcp.datasets.make_boolean_cp((8, 9, 30), 3, noise=0.1, random_state=0)

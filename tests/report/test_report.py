@@ -668,6 +668,15 @@ def test_no_two_groups_have_one_color_and_none_is_black_or_that_of_an_atom(n_gro
     assert not set(colors) & {*charts.atom_colors(7), *charts.atom_colors(n_groups), "#0072B2", "#F0E442"}
 
 
+def test_no_mean_is_minus_zero(tmp_path, rng):
+    W = labelled_atoms(rng)
+    drug = W.labels.extra["drug"][1]
+    column = np.where(drug == "ketamine", 1.0, np.where(drug == "none", -0.001, 0.5))
+    W = replace(W, atoms=(*W.atoms[:2], replace(W.atoms[2], factors=(W.atoms[2].factors[0], column[:, None]))))
+    assert "0.00 ± 0.00" in written(W, tmp_path).tables[1][3]
+    assert boolcp.test_conditions(W, "drug").summary().splitlines()[-1].split()[2:5] == ["0.00", "0.50", "1.00"]
+
+
 def test_bars_of_conditions_have_their_numbers_and_spread(rng):
     W = labelled_atoms(rng)
     means = plotting.condition_means(W, "trial", "drug")
@@ -702,6 +711,20 @@ def test_many_products_are_drawn_as_their_leading_pattern(rng):
     np.testing.assert_allclose(simple.atoms[0].dense_block(), sizes[0] * np.outer(U[:, 0], V[0]), atol=1e-6)
     few = replace(W, atoms=(replace(atom, factors=tuple(A[:, :2] for A in factors)),))
     assert pictures.with_leading(few, 0, 1) == (few, False)
+
+
+def test_no_line_joins_units(rng):
+    """Products along units, whose order means nothing, are points; along time they are lines."""
+    labels = Labels(("trial", "unit", "time"), {"unit": np.arange(7), "time": np.arange(8) / 10})
+    factors = tuple(rng.standard_normal((d, 2)) for d in (7, 8))
+    W = BooleanCP((5, 7, 8), (Atom(0, [1, 0, 1, 1, 0], factors),), [2.0], labels)
+    for mode, is_line in ((1, False), (2, True)):
+        traces = charts.real_chart(W, 0, mode)["data"]
+        assert [trace["name"] for trace in traces] == ["product 0", "product 1"]
+        assert all(("lines" in trace["mode"]) == is_line for trace in traces)
+        drawn = plotting.plot_real(W, 0, mode).lines[:2]
+        assert all((one.get_linestyle() != "None") == is_line for one in drawn)
+        assert len({(one.get_linestyle(), one.get_marker()) for one in drawn}) == 2
 
 
 def test_a_head_has_an_outline_and_a_map_between_electrodes(rng):

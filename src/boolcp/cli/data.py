@@ -282,7 +282,10 @@ def _cut(X: DataArray, options: DataOptions) -> DataArray:
             raise ValueError("--window and --align are for cutting at events: the data have none (--trials, --cut).")
     if options.n_trials and not is_cut:
         raise ValueError(f"--n-trials needs a mode 'trial'; the modes are {', '.join(map(str, X.dims))}.")
-    return X.isel(trial=slice(options.n_trials)) if options.n_trials else X
+    if not options.n_trials or options.n_trials >= X.sizes["trial"]:
+        return X
+    step = f"select the first {options.n_trials} of {X.sizes['trial']} trials"
+    return prepare.common.noted(X.isel(trial=slice(options.n_trials)), X, step)
 
 
 def label_list(text: str) -> list[str]:

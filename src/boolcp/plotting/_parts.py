@@ -36,6 +36,7 @@ from boolcp.plotting.mode_labels import (
 from boolcp.plotting.patterns import block_image, carrier_mode, real_columns
 from boolcp.result.atoms import Atom, BooleanCP
 
+MARKERS = ("o", "D", "P", "s")  # of the products of an atom along a mode with names
 VISIBLE = 0.2  # opacity of a bit that is a toss-up
 
 
@@ -160,7 +161,7 @@ def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None, *, color: str = B
 
 
 def draw_lines(W: BooleanCP, k: int, mode: int, columns: Any, ax: Any, color: str = BLUE) -> Any:
-    """Draw the columns along a mode: bars for one column along a mode with names, otherwise lines."""
+    """Draw the columns along a mode: lines, or along a mode with names bars for one column and points for several."""
     places = line_places(W, mode)
     has_names = is_unordered(W, mode) or (places is None and coordinates_of(W, mode) is not None)
     places = np.arange(len(columns)) if places is None else places
@@ -170,6 +171,12 @@ def draw_lines(W: BooleanCP, k: int, mode: int, columns: Any, ax: Any, color: st
         marker, is_sum = "." if len(columns) <= 60 else None, columns.shape[1] > 1
         for n, column in enumerate(columns.T):
             look = {"color": color, "linestyle": DASHES[n % len(DASHES)], "marker": marker, "markersize": 4}
+            if has_names:  # no line joins them
+                look |= {
+                    "linestyle": "none",
+                    "marker": MARKERS[n % len(MARKERS)],
+                    "fillstyle": "none" if n % 2 else "full",
+                }
             ax.plot(
                 places,
                 column,

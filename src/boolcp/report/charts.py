@@ -38,6 +38,7 @@ LETTERS_ACROSS = 42  # that fit across a narrow chart
 COLORS = (*LINES[:6], "#8A8A8A")  # without black, which a dark page would hide
 MODE_COLORS = ("#5B7C99", "#B08D57", "#7A9A6D", "#9B6B8E", "#8F8F8F")  # muted: no color of an atom
 DASHES = ("solid", "dash", "dot", "dashdot")  # of the products of an atom
+SYMBOLS = ("circle", "diamond-open", "cross", "square-open")
 OUTLINE, ZERO = "#6B6B6B", "#9A9A9A"
 BITS = [[0, OFF], [0.5, UNKNOWN], [1, ON]]
 DIVERGING = [[0, "#2166AC"], [0.25, "#92C5DE"], [0.5, "#F7F7F7"], [0.75, "#F4A582"], [1, "#B2182B"]]
@@ -133,6 +134,8 @@ def real_chart(W: BooleanCP, k: int, mode: int) -> Chart:
     traces = [line(W, mode, columns[:, n], color, name, texts) for n, name in enumerate(names)]
     for n, trace in enumerate(traces):
         trace["line"]["dash"] = DASHES[n % len(DASHES)]
+        if is_named:  # no line joins them
+            trace |= {"mode": "markers", "marker": {"size": 7, "color": color, "symbol": SYMBOLS[n % len(SYMBOLS)]}}
     if 1 < len(traces) <= 4:
         layout = _with_legend(layout)
     return {"data": traces, "layout": layout, "has_tools": True}

@@ -181,7 +181,7 @@ def test_cells(test: Any, k: int) -> Any:
     if test is None:
         return []
     is_share = bool(test.conditions) and test.is_boolean[k]
-    effect = f"{100 * test.effect[k]:+.0f} points" if is_share else f"{test.effect[k]:+.2f}"
+    effect = f"{100 * test.effect[k]:+.0f} points" if is_share else f"{test.effect[k]:+z.2f}"
     auc = [f"{test.auc[k]:.2f}"] if test.conditions else []
     return [effect, *auc, p_words(test.p_adjusted[k]).removeprefix("p ").removeprefix("= ")]
 
@@ -206,7 +206,7 @@ def _cell(means: Any, k: int, c: Any) -> str:
         return "-"
     if means.is_boolean[k]:
         return f"{round(mean * n)} of {n} ({100 * mean:.0f} %)"
-    return f"{mean:.2f} ± {means.spread[k, c]:.2f}" if n > 1 else f"{mean:.2f}"
+    return f"{mean:z.2f} ± {means.spread[k, c]:.2f}" if n > 1 else f"{mean:z.2f}"
 
 
 def figure(

@@ -192,7 +192,7 @@ def differ_text(W: BooleanCP, k: int, tests: Tests) -> str:
     ends = [test.conditions[pick(test.mean[k])] for pick in (np.argmax, np.argmin)]
     names = _and([f"{adjective(name, one)} {plural(W, test.mode)}" for one in ends])
     most = "most " if len(test.conditions) > 2 else ""
-    means = f"mean {test.mean[k].max():.2f} and {test.mean[k].min():.2f} of its largest size"
+    means = f"mean {test.mean[k].max():z.2f} and {test.mean[k].min():z.2f} of its largest size"
     return f"Its real part differs {most}between {names} ({means}, {how})."
 
 

@@ -82,14 +82,12 @@ def describe_residual(W: BooleanCP, check: Any) -> Any:
     if check is None:
         return []
     edges = ", ".join(f"{name} {edge:.3f}" for name, edge in zip(check.mode_names, check.structure, strict=True))
-    lags = ", ".join(
-        f"{name} {round(lag, 2) + 0.0:+.2f}" for name, lag in zip(check.mode_names, check.lag_correlation, strict=True)
-    )
+    lags = ", ".join(f"{name} {lag:+z.2f}" for name, lag in zip(check.mode_names, check.lag_correlation, strict=True))
     leftover = "no pattern stands out" if check.is_noise else "structure is left"
     return [
         *([("Residual", leftover)] if W.deviance is None else []),  # noise of counts is never white
         ("Residual, root mean square", _with_unit(W, f"{check.rms:.4g}")),
-        ("Residual, excess kurtosis", f"{round(check.kurtosis, 2) + 0.0:.2f}"),
+        ("Residual, excess kurtosis", f"{check.kurtosis:z.2f}"),
         ("Residual, largest singular value by mode (white noise: at most 1)", edges),
         ("Residual, correlation of neighbors by mode (white noise: 0)", lags),
     ]

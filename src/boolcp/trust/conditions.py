@@ -100,10 +100,10 @@ class ConditionTest:
         heads = ["atom", "is", *self.conditions, *sizes, "p", "p adjusted"]
         rows = [heads]
         for k in range(len(self.p_value)):
-            numbers = [f"{value:.2f}" for value in self.mean[k]]
+            numbers = [f"{value:z.2f}" for value in self.mean[k]]  # no -0.00
             auc = [f"{self.auc[k]:.2f}"] if self.conditions else []
             kind = "bits" if self.is_boolean[k] else "real"
-            tested = [f"{self.effect[k]:+.2f}", *auc, f"{self.p_value[k]:.2g}", f"{self.p_adjusted[k]:.2g}"]
+            tested = [f"{self.effect[k]:+z.2f}", *auc, f"{self.p_value[k]:.2g}", f"{self.p_adjusted[k]:.2g}"]
             rows.append([str(k), kind, *numbers, *tested])
         widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
