@@ -205,6 +205,9 @@ def test_join_along_a_new_and_an_old_mode(X):
     old = prepare.join([Y, 2 * Y.isel(trial=slice(5))], "trial", ["a", "b"])
     assert old.sizes["trial"] == 25 and old["part"].values.tolist() == ["a"] * 20 + ["b"] * 5
     assert old["trial"].values.tolist() == list(range(25))
+    assert old.attrs["preparation"] == ["cut into 20 trials of 500 ms", "join 2 along trial: a (20), b (5)"]
+    assert new.attrs["preparation"][-1] == "join 2 along state: a, b"
+    assert prepare.join([Y, Y], "state").attrs["preparation"][-1] == "join 2 along state"
     files = [Y.assign_attrs(source=name) for name in ("a.mat", "b.mat", "a.mat", "c.mat")]
     assert prepare.join(files, "trial").attrs["source"] == "a.mat and 2 more"
     assert prepare.join(files[::2], "state").attrs["source"] == "a.mat"

@@ -117,7 +117,7 @@ def warn_of_preparation(provenance: dict[str, Any], X: Any) -> None:
 def _comparable(steps: Any) -> list[str]:
     """Return the steps that change the numbers, without those that choose trials."""
     steps = [steps] if isinstance(steps, str) else [str(step) for step in steps]
-    chosen = ("condition ", "table of ", "reject", "select ")
+    chosen = ("condition ", "table of ", "reject", "select ", "join ")
     return [re.sub(r"\d+ trials", "trials", step) for step in steps if not step.startswith(chosen)]
 
 

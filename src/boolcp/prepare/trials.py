@@ -340,6 +340,9 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
     X = load_extra("xarray", "labels").concat(
         arrays, dim, coords="minimal", compat="override", join="override", combine_attrs="override"
     )
+    counts = ["" if is_new else f" ({array.sizes[dim]})" for array in arrays]
+    parts = ", ".join(f"{name}{size}" for name, size in zip(names or (), counts, strict=False))
+    X = noted(X, arrays[0], f"join {len(arrays)} along {dim}{f': {parts}' if parts else ''}")
     sources = list(dict.fromkeys(str(array.attrs["source"]) for array in arrays if array.attrs.get("source")))
     if len(sources) > 1:
         X.attrs = X.attrs | {"source": f"{sources[0]} and {len(sources) - 1} more"}

@@ -124,7 +124,9 @@ def real_chart(W: BooleanCP, k: int, mode: int) -> Chart:
         return _map(W, mode, positions, texts, {"color": columns[:, 0], **scale})
     places = places_of(W, mode)
     is_named = is_unordered(W, mode) or (places is None and coordinates_of(W, mode) is not None)
-    layout = _with_bands(_layout(xaxis=_axis(W, mode), yaxis={"title": {"text": label}}), W, mode)
+    layout = _with_bands(
+        _layout(xaxis=_axis(W, mode), yaxis={"title": {"text": label}, "rangemode": "tozero"}), W, mode
+    )
     color = atom_colors(W.n_atoms)[k]
     if is_named and columns.shape[1] == 1:
         trace = {"type": "bar", "y": columns[:, 0], "marker": {"color": color}, "hovertext": texts}
@@ -227,7 +229,7 @@ def together_charts(W: BooleanCP, mode: int) -> dict[str, Chart]:
     elif real:
         colors = atom_colors(W.n_atoms)
         traces = [line(W, mode, columns[k], colors[k], f"atom {k}", texts) | {"meta": {"atom": k}} for k in real]
-        layout = _layout(xaxis=_axis(W, mode), yaxis={"title": {"text": "relative size"}})
+        layout = _layout(xaxis=_axis(W, mode), yaxis={"title": {"text": "relative size"}, "rangemode": "tozero"})
         charts["real"] = {"data": traces, "layout": _with_legend(layout), "has_tools": True}
     return charts
 
