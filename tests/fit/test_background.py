@@ -212,10 +212,18 @@ def test_a_noise_level_that_is_too_low_is_raised_by_held_out_entries(rng):
     assert held_out_share(R, mask, found) < 1.05 * held_out_share(R, mask, right)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_has_no_background_that_held_out_entries_confirm(seed):
+    rng = np.random.default_rng(seed)
+    R, mask = rng.standard_normal((12, 13, 14)), rng.random((12, 13, 14)) > 0.6
+    assert fill_in(np.where(mask, R, 0.0), mask, "auto", 1.0) is None
+
+
 def test_degrees_of_freedom_are_those_of_observed_entries(rng):
-    R, mask = of_low_rank(rng, 4, 0.1, 0.7)
+    R, mask = of_low_rank(rng, 8, 0.1, 0.5, (200, 4, 5))
     found = fill_in(np.where(mask, R, 0.0), mask, "auto", 0.1)
-    assert 0 < found.degrees_of_freedom < mask.sum()
+    whole = along(DenseTensor(np.where(mask, R, found.to_tensor())), 0, "auto", found.level * mask.mean() ** 0.5)[1]
+    assert found.degrees_of_freedom == pytest.approx(mask.mean() * whole.degrees_of_freedom, rel=0.1)
 
 
 def test_atoms_are_fitted_again_without_the_entries_that_are_held_out(rng):

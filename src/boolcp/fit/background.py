@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 
 from boolcp.contractions import khatri_rao
-from boolcp.fit.noise import MAX_SIDE, largest_value, noise_edge, shrink_values, spectral_dof
+from boolcp.fit.noise import MAX_SIDE, SMALLEST, largest_value, noise_edge, shrink_values, spectral_dof
 from boolcp.fit.polish import polish
 from boolcp.fit.relax import last
 from boolcp.fit.shrinkage import signal_subspaces
@@ -28,6 +28,7 @@ N_SWEEPS = 2  # over the atoms, without the entries that are held out
 FILLED = 1e-3  # relative change of the background that ends them
 HELD_OUT = 0.1  # share of the observed entries by which unfoldings are compared
 FALL = 0.8  # of the noise level in a round; not tuned
+CLEAR = 2.0  # gain on held-out entries, in its standard errors, from which there is a background; not tuned
 PATIENCE = 3  # rounds without a lower error on held-out entries that end them; not tuned
 EMPTY = 1e-12  # relative size of a singular value that is rounding
 SEED = 5741092  # of that choice: one that the mask of a user is hardly drawn with
@@ -209,17 +210,20 @@ def fill_in(
     is_test = mask & (np.random.default_rng(SEED).random(R.shape) < HELD_OUT)
     seen = mask & ~is_test
     left = R if left_of is None else left_of(seen)
-    tests, best = left[is_test], (float(np.sum(left[is_test] ** 2, dtype=float)), 0, 0)
+    tests, best = left[is_test], (np.inf, 0, 0, 0.0)
     for mode in short_sides(DenseTensor(R)):
-        lowest = (np.inf, 0, mode)
+        lowest = (np.inf, 0, mode, 0.0)
         for n, (_, B) in enumerate(rounds_along(left, seen, mode, kind, sigma), 1):
-            error = float(np.sum((tests - B[is_test]) ** 2, dtype=float))
+            gains = np.square(tests, dtype=float) - np.square(tests - B[is_test], dtype=float)
+            error = float(np.sum(np.square(tests, dtype=float)) - gains.sum())
             if error < (1 - FILLED) * lowest[0]:
-                lowest = (error, n, mode)
+                lowest = (error, n, mode, float(gains.sum() / max(np.sqrt(len(gains)) * gains.std(), SMALLEST)))
             elif n >= lowest[1] + PATIENCE:
                 break
         best = min(best, lowest)
-    _, n_rounds, mode = best
+    _, n_rounds, mode, clear = best
+    if clear < CLEAR:
+        return None
     return last((found for found, _ in islice(rounds_along(R, mask, mode, kind, sigma), n_rounds)), None)
 
 
