@@ -80,3 +80,10 @@ def test_a_mode_whose_gram_matrix_takes_long_is_judged_by_the_shorter_ones(monke
     assert long.any() and np.array_equal(quick.boolean_mode, W.boolean_mode)
     assert (certificates(quick)[long] > 0.5).all() and (certificates(quick) <= 1).all()
     np.testing.assert_allclose(certificates(quick)[~long], certificates(W)[~long], rtol=1e-6)
+
+
+@pytest.mark.parametrize("atom_rank", ["auto", None])
+def test_atoms_that_back_fitting_changed_have_certificates(atom_rank):
+    X = boolcp.datasets.simulate_recording(random_state=3).X[:, :, 0]
+    W = boolcp.BMP(3, atom_rank=atom_rank, random_state=0).fit(X).decomposition_
+    assert W.n_atoms == 3 and all(0 < atom.certificate <= 1 for atom in W.atoms)

@@ -1,5 +1,6 @@
 """From a storage to a decomposition: the plan of stages for the given parameters, the loop that runs them, the end."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -188,8 +189,11 @@ def outcome(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
     if done.get("full") is not None:
         return done["full"]
     if "core" not in done:
-        pursuit = done["pursuit"]
-        return pursuit, pursuit.W
+        pursuit, W = done["pursuit"], done["pursuit"].W
+        is_left_open = s.certify and s.refine and not (state.is_stopped or data.is_weighted or s.nonnegative)
+        if is_left_open and any(math.isnan(atom.certificate) for atom in W.atoms):  # back-fitting has changed them
+            W = certify.certify(data, W, certify.left_out_weights(W))
+        return pursuit, W
     solution, pursuit = reached(job, state), done.get("path") or done["pursuit"]
     if solution is not None:
         remember(data, solution)
