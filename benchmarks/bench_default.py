@@ -358,7 +358,7 @@ def denoise(names, seeds):
 
 
 def compare(name, clean, sigma, seeds):
-    """Return errors, numbers of parameters and seconds of all methods, and what others reach with as many parameters."""
+    """Return errors, numbers of parameters and seconds of all methods, and what others reach with as many of them."""
     errors, sizes, seconds = {}, {}, {}
     for method, run in (LIMITED | FREE).items():
         begin, found = time.process_time(), []
