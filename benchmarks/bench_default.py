@@ -34,6 +34,7 @@ from boolcp.result.columns import to_columns
 from boolcp.storage import DenseTensor
 
 N_ATOMS = (1, 3, 5, 10)
+MAX_ENTRIES = 300_000  # of a tensor that is completed, for the time of the other methods
 
 
 # data
@@ -444,7 +445,7 @@ def complete(names, seeds):
     """Yield the table of held-out errors over that of the mean."""
     rows, n_cells, above, lost, slower = [], 0, [], [], []
     for name in names:
-        X = LOADERS[name]()
+        X = at_most_entries(LOADERS[name](), MAX_ENTRIES)
         for share in (0.1, 0.5, 0.8):
             for rank in (3, 8):
                 errors, seconds = {}, {}
@@ -464,9 +465,17 @@ def complete(names, seeds):
                 rows.append([name, shape, f"{share:.0%}", rank, *(cell(errors[m], seconds[m]) for m in FILLERS)])
                 print(rows[-1], flush=True)
     yield table(["", "shape", "hidden", "atoms", *FILLERS], rows)
+    yield f"Tensors with more than {MAX_ENTRIES} entries: every second slice of the longest mode, as often as needed."
     yield verdict("Default no worse than the mean", n_cells, above)
     yield verdict("Default within 3 % of the best", n_cells, lost)
     yield verdict("Default in at most the time of tensortools", n_cells, slower)
+
+
+def at_most_entries(X, limit):
+    """Return every second slice along the longest mode, again and again, until the tensor is small enough."""
+    while X.size > limit:
+        X = X.take(range(0, max(X.shape), 2), axis=int(np.argmax(X.shape)))
+    return X
 
 
 def hidden_error(run, X, observed, rank, seed):
