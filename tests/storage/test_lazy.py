@@ -1,5 +1,8 @@
 """Tensors that are not in memory: the same decomposition in a few passes, whatever holds the numbers."""
 
+import os
+import signal
+
 import naive
 import numpy as np
 import pytest
@@ -466,6 +469,45 @@ def test_the_fit_is_the_same_on_a_cluster_of_processes(missing, tmp_path):
     with cluster, distributed.Client(cluster) as client:
         assert client.ncores()
         same(BMP(3, random_state=0).fit(stored(X, "zarr", tmp_path)).decomposition_, expected)
+
+
+def test_a_cluster_may_grow_and_shrink_during_a_fit():
+    distributed = pytest.importorskip("distributed")
+    array = da.from_array(make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X, chunks=(-1, 10, -1))
+    expected = BMP(3, random_state=0).fit(array).decomposition_
+    cluster = distributed.LocalCluster(processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None)
+    with cluster, distributed.Client(cluster) as client:
+        sizes = []
+
+        def change(progress):
+            sizes.append(1 + len(sizes) % 3)
+            cluster.scale(sizes[-1])
+            client.wait_for_workers(sizes[-1])
+
+        found = BMP(3, random_state=0).fit(array, callback=change).decomposition_
+    assert {1, 2, 3} <= set(sizes)
+    np.testing.assert_array_equal(found.to_tensor(), expected.to_tensor())
+
+
+def kill_once(block, flag):
+    """Return the block; the process that reads one for the first time is killed."""
+    if block.size and not flag.exists():
+        flag.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return block
+
+
+@pytest.mark.slow
+def test_a_lost_worker_changes_nothing(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    array = da.from_array(make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X, chunks=(-1, 10, -1))
+    expected, flag = BMP(3, random_state=0).fit(array).decomposition_, tmp_path / "killed"
+    cluster = distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None)
+    with cluster, distributed.Client(cluster):
+        deadly = array.map_blocks(kill_once, flag, dtype=array.dtype, meta=np.zeros((0, 0, 0)))
+        found = BMP(3, random_state=0).fit(deadly).decomposition_
+    assert flag.exists()
+    np.testing.assert_array_equal(found.to_tensor(), expected.to_tensor())
 
 
 def test_a_fit_of_a_lazy_array_is_resumed(tmp_path):
