@@ -249,6 +249,16 @@ def test_nonnegative_atoms_of_rank_two_and_with_missing_entries():
     assert hamming_error(missing, truth) == 0 and all((A >= 0).all() for A in missing.factors)
 
 
+def test_the_unit_of_the_data_does_not_matter():
+    X, _ = make_data("squared", 2)
+    X = X + 3 * np.random.default_rng(0).standard_normal(SHAPE)  # so that starts disagree
+    small, large = (BMP(2, nonnegative=True, random_state=0).fit(unit * X).decomposition_ for unit in (1.0, 2.0**30))
+    np.testing.assert_allclose(large.to_tensor() / 2.0**30, small.to_tensor(), atol=1e-9)
+    assert large.trust.n_agree == small.trust.n_agree
+    problem = losses.Problem(make_storage(4 * X), losses.Loss(), ()).under("squared", BooleanCP(SHAPE))
+    assert problem.variance == pytest.approx(np.mean((4 * X) ** 2))
+
+
 def test_new_slices_have_the_factor_of_nnls():
     X, _ = make_data("squared", 5)
     model = BMP(2, nonnegative=True, random_state=0).fit(X)

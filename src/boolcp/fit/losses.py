@@ -28,7 +28,7 @@ FLOOR = 1e-3  # mean at which logarithms are continued by a parabola, relative t
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss with its scale: the threshold of Huber's loss, or the floor of logarithms."""
+    """A loss with its scale: the noise of squares, the threshold of Huber's loss, or the floor of logarithms."""
 
     name: str = "squared"
     scale: float = 1.0
@@ -69,7 +69,7 @@ def make_loss(name: str, x: np.ndarray, m: np.ndarray | None = None) -> Loss:
         floor = SHARP * float(np.mean(np.abs(x))) or 1.0
         return Loss(name, max(THRESHOLD * spread(x if m is None else x - m), floor))
     if name == "squared":
-        return Loss()
+        return Loss(name, 1.0 if m is None else float(np.sqrt(np.mean((x - m) ** 2))) or 1.0)
     mean = float(np.mean(x))
     return Loss(name, max(FLOOR * (min(mean, 1 - mean) if name == "bernoulli" else mean), 1e-9))
 
@@ -138,8 +138,8 @@ class Problem:
 
     @property
     def variance(self) -> float:
-        """Return the unit of the deviance: the variance of the noise for Huber's loss, 1 for counts and bits."""
-        return (self.loss.scale / THRESHOLD) ** 2 if self.loss.name == "huber" else 1.0
+        """Return the unit of the deviance: the variance of the noise, 1 for counts and bits."""
+        return 1.0 if self.loss.is_rate else (self.loss.scale / (THRESHOLD if self.loss.name == "huber" else 1.0)) ** 2
 
     def means(self, W: BooleanCP | Columns) -> np.ndarray:
         """Return the means of the observed entries, (n,)."""
@@ -178,7 +178,10 @@ class Problem:
 
     def under(self, name: str, W: BooleanCP) -> "Problem":
         """Return the same data under a loss whose scale is that of what an estimate leaves."""
-        return replace(self, loss=make_loss(name, self.entries[0], self.means(W) if name == "huber" else None))
+        values, weights = self.entries
+        root = np.sqrt(weights) if name == "squared" else 1.0
+        means = root * self.means(W) if name in ("huber", "squared") else None
+        return replace(self, loss=make_loss(name, root * values, means))
 
     def near(self, W: Columns) -> "Problem":
         """Return squares that majorize Huber's loss and touch it at W: those of x cut off at the threshold around W.
