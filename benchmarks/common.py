@@ -40,6 +40,14 @@ def timed(function, *args, **options):
     return result, time.perf_counter() - start
 
 
+def on_processor(function, *args, **options):
+    """Return the result of a call with one BLAS thread and its processor seconds."""
+    with threadpool_limits(1):
+        start = time.process_time()
+        result = function(*args, **options)
+        return result, time.process_time() - start
+
+
 def processor_time(function, n_repeats=3):
     """Return the least processor time of several runs with one BLAS thread, in seconds."""
     times = []
