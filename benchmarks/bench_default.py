@@ -596,7 +596,7 @@ def labels(names, seeds):
 
 
 def recordings(names, seeds):
-    """Yield the table of the atoms of five that say little, for recordings as they are."""
+    """Yield the table of atoms that say little, of ten as the command fits them, for recordings as they are."""
     from boolcp import degeneracy
     from boolcp.trust.degeneracy import match
 
@@ -604,7 +604,7 @@ def recordings(names, seeds):
     for name in names:
         begin, fits = time.process_time(), []
         for seed in seeds:
-            fits.append(BMP(5, certify=False, random_state=seed).fit(LOADERS[name]()).decomposition_)
+            fits.append(BMP(10, certify=False, random_state=seed).fit(LOADERS[name]()).decomposition_)
         seconds = (time.process_time() - begin) / len(seeds)
         reasons = " ".join(reason for W in fits for reason in degeneracy(W).reasons)
         counts = [reasons.count(word) for word in ("same bits", "canceled", "baseline", "only one")]
@@ -614,9 +614,10 @@ def recordings(names, seeds):
             if partner is not None and alike >= 0.5 and not atom.is_baseline
         ]
         agree = f"{100 * np.mean(shared):.0f} % of {len(shared)} atoms" if shared else "-"
-        ranks = "; ".join(", ".join(f"{a.n_ones}/{len(a.z)} rank {a.rank}" for a in W.atoms) for W in fits)
+        ranks = "; ".join(", ".join(f"{a.n_ones}/{len(a.z)} ({a.rank})" for a in W.atoms) for W in fits)
         rows.append([name, ranks, *counts, agree, f"{seconds:.1f}"])
         print(rows[-1], flush=True)
+    yield "Ones and rank of each atom; the bits of two seeds are compared where atoms, baselines apart, have a partner."
     yield table(["", "atoms by seed", "same bits", "canceled", "baselines", "on once", "bits of two seeds", "s"], rows)
 
 
