@@ -25,7 +25,7 @@ def test_the_true_number_is_chosen(scheme):
 
 @pytest.mark.filterwarnings("default::boolcp.BoolcpWarning")  # the largest number may be chosen
 def test_the_number_of_jobs_changes_nothing():
-    X = sample().X
+    X = sample(shape=(8, 9, 10)).X
     first, second = (select_n_atoms(X, 2, splits=2, n_jobs=n, n_init=1, random_state=0).errors for n in (1, 2))
     np.testing.assert_array_equal(first, second)
 
@@ -190,7 +190,7 @@ def test_errors_fall_with_the_number_of_atoms_and_seeds_agree_on_the_true_one():
 
 def test_auto_fits_as_many_atoms_as_selection_chooses():
     X, _, truth = make_boolean_cp((14, 15, 16), 2, noise=0.5, random_state=0)
-    model = BMP("auto", n_init=1, random_state=0).fit(X)
+    model = BMP("auto", n_init=1, max_iter=10, random_state=0).fit(X)
     assert model.selection_.n_atoms == model.decomposition_.n_atoms == 2 and not model.selection_.is_at_edge
     assert metrics.hamming_error(model.decomposition_, truth) == 0
     assert model.get_params()["n_atoms"] == "auto" and model.transform(X).shape[-1] == 2
@@ -202,7 +202,7 @@ def test_auto_fits_as_many_atoms_as_selection_chooses():
 
 def test_auto_warns_if_no_atom_predicts(rng):
     with pytest.warns(UserWarning, match="No number of atoms predicts"):
-        model = BMP("auto", n_init=1, random_state=0).fit(rng.standard_normal((7, 8, 9)))
+        model = BMP("auto", n_init=1, max_iter=5, random_state=0).fit(rng.standard_normal((7, 8, 9)))
     assert model.selection_.n_atoms == 0 and model.decomposition_.n_atoms == 1
 
 

@@ -23,9 +23,8 @@ def test_slabs_of_tiny_data(shape, mode, kind, rng):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that the choice is the largest, or slices are empty
-                found = select_n_atoms(
-                    X, 2, splits=3, scheme="slabs", mode=mode, held_out=held_out, random_state=seed, n_init=1
-                )
+                options = {"mode": mode, "held_out": held_out, "random_state": seed, "n_init": 1, "max_iter": 5}
+                found = select_n_atoms(X, 2, splits=3, scheme="slabs", **options)
         except ValueError as error:
             assert "needs two or more slabs with two or more observed entries each" in str(error)
             n_known = np.isfinite(X).sum(axis=tuple(n for n in range(X.ndim) if n != mode % X.ndim))
