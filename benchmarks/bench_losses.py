@@ -1,14 +1,17 @@
 """Weights, nonnegative parts and losses: wrong bits, errors and times, beside TensorLy, tensortools and pyttb.
 
-    python benchmarks/bench_losses.py
+    python benchmarks/bench_losses.py weights huber
 
-Settings of the losses were chosen on seeds 300 to 335, 400 to 439 and 500 to 527, on splits 7700 to 7702 of the spikes
-and, for the confidence of bits, on seeds 20000 to 20019; the tables use others.
+Parts that are left out keep their last table in results/losses.md; without names all are run. Settings were
+chosen on seeds 300 to 335, 400 to 439 and 500 to 527, on splits 7700 to 7702 of the spikes and, for the confidence of
+bits, on seeds 20000 to 20019; the tables use others.
 """
 
+import argparse
 import contextlib
 import io
 import logging
+import re
 import time
 import warnings
 from itertools import pairwise
@@ -16,7 +19,7 @@ from itertools import pairwise
 import numpy as np
 import scipy.optimize
 from bench_trust import EDGES, calibration_cells, pairs
-from common import spread, table, write
+from common import RESULTS, environment, spread, table
 from real_data import data_folder, missing_reason
 
 import boolcp
@@ -389,22 +392,41 @@ def bench_spectra():
     ]
 
 
+PARTS = {
+    "weights": bench_weights,
+    "nonnegative": bench_nonnegative,
+    "huber": bench_huber,
+    "poisson": lambda: bench_counts("poisson", (0.1, 0.3, 1.0)),
+    "bernoulli": lambda: bench_counts("bernoulli", (0.1,)),
+    "confidence": bench_confidence,
+    "spikes": bench_spikes,
+    "artifact": bench_artifact,
+    "spectra": bench_spectra,
+}
+
+
 def main():
-    """Compute all tables and write them."""
+    """Compute tables and put them into the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], help="which parts; all by default")
+    names = parser.parse_args().parts or list(PARTS)
+    if missing_reason():
+        print(f"Recordings are left out: {missing_reason()}.")
+        names = [name for name in names if name not in ("spikes", "artifact", "spectra")]
     boolcp.decompose(np.ones((5, 6, 7)) + np.eye(6)[:5, :, None], 1, loss="poisson", random_state=0)  # compile
     boolcp.decompose(np.random.default_rng(0).random((5, 6, 7)), 1, nonnegative=True, random_state=0)
     logging.disable(logging.WARNING)  # of pyttb, one for each step
-    parts = ["# Weights, nonnegative parts, losses"]
-    parts += bench_weights() + bench_nonnegative() + bench_huber()
-    parts += bench_counts("poisson", (0.1, 0.3, 1.0)) + bench_counts("bernoulli", (0.1,))
-    write("losses.md", "python benchmarks/bench_losses.py", parts, "tensorly", "tensortools", "pyttb")
-    parts += bench_confidence()
-    write("losses.md", "python benchmarks/bench_losses.py", parts, "tensorly", "tensortools", "pyttb")
-    if missing_reason():
-        parts += ["## Recordings", f"Not run: {missing_reason()}."]
-    else:
-        parts += bench_spikes() + bench_artifact() + bench_spectra()
-    write("losses.md", "python benchmarks/bench_losses.py", parts, "tensorly", "tensortools", "pyttb")
+    page, made = RESULTS / "losses.md", "Made by `python benchmarks/bench_losses.py {}` ({})."
+    before = page.read_text().rstrip() if page.exists() else ""
+    found = re.findall(r"^(## [^\n]*\n\nMade by `python \S+ (\w+)`.*?)(?=\n\n## |\Z)", before, flags=re.S | re.M)
+    sections = {name: text for text, name in found}
+    for name in names:
+        title, *rest = PARTS[name]()
+        how = made.format(name, environment("tensorly", "tensortools", "pyttb"))
+        sections[name] = "\n\n".join([title, how, *rest])
+        print(sections[name], flush=True)
+        kept = [sections[each] for each in PARTS if each in sections]
+        page.write_text("\n\n".join(["# Weights, nonnegative parts, losses", *kept]) + "\n")
 
 
 if __name__ == "__main__":
