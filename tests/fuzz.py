@@ -433,7 +433,7 @@ def report(memo):
         lines += [f"- {name} {seed}: {text}" for seed, text in one["failed"].items()]
     head = f"Seed {SEED}, {time.strftime('%Y-%m-%d')}. Cases that failed are repeated with the present code."
     text = table(["what", "first case", "cases", "of", "failed", "commits (cases)"], rows)
-    write("fuzz.md", "make fuzz", ["# Fuzzing", head, text, "\n".join(lines)])
+    write("fuzz.md", "make fuzz", ["# Fuzzing", head, text, *(["\n".join(lines)] if lines else [])])
     return len(lines)
 
 
