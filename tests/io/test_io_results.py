@@ -9,7 +9,9 @@ from samples import KINDS, random_decomposition
 
 import boolcp
 from boolcp.io import FileError, load_provenance, results
+from boolcp.result.background import Background
 from boolcp.result.labels import RESERVED, Labels, name_prefix
+from boolcp.result.trust import Trust
 
 
 @pytest.fixture
@@ -424,11 +426,17 @@ def test_a_forged_provenance_is_refused_in_one_line(name, saved):
 
 
 def test_what_could_not_be_loaded_is_not_saved(tmp_path, rng):
-    W = random_decomposition((4, 5, 6), "mixed", rng)
+    W, flat = random_decomposition((4, 5, 6), "mixed", rng), (np.ones((4, 1)), np.ones((30, 1)))
     for spoilt, words in (
         (replace(W, weights=np.full(W.n_atoms, np.nan)), "weights must be finite"),
         (replace(W, atoms=(replace(W.atoms[0], certificate=5.0), *W.atoms[1:])), "certificate of atom 0 is 5"),
         (replace(W, atoms=(replace(W.atoms[0], z=np.zeros(4)), *W.atoms[1:])), "atom 0 has no entry that is on"),
+        (replace(W, weights=np.full(W.n_atoms, 1e200)), "atom 0 is too large"),
+        (replace(W, trust=Trust(rise=(np.zeros(3),) * W.n_atoms)), "confidence of its bits is not that of its atoms"),
+        (replace(W, trust=Trust(rise=tuple(1e300 * atom.z for atom in W.atoms))), "bits is out of range"),
+        (replace(W, trust=Trust(sigma=-1.0)), "noise level is -1"),
+        (replace(W, background=Background(W.shape, 3, *flat, 1.0, 0.1)), "background .* lies along mode 3"),
+        (replace(W, background=Background(W.shape, 1, *flat, 1.0, 0.1)), "factors of its background are"),
     ):
         with pytest.raises(ValueError, match=words):
             spoilt.save(tmp_path / "w.nc")
