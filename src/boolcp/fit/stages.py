@@ -202,11 +202,14 @@ def fewer_in_a_pass(job: Job, state: State, estimates: Sequence[BooleanCP], exac
     """Yield as `fewer_stage`: one pass tells which numbers of atoms may do, found where the gaps are filled in."""
     data, s = cast(ObservedLazyTensor, job.data), job.settings
     small, limits = state.done["imputed"], dict[str, Any](n_init=s.n_starts, max_iter=s.max_iter)
-    find, found = job.find_on(small), []
-    for W in estimates:
+    find = job.find_on(small)
+
+    def refined(W: BooleanCP) -> Columns:
         rng = np.random.default_rng(W.n_atoms)  # whatever was tried before: a resumed fit may begin anywhere
         starts = search(small, to_columns(W), W.n_atoms, job.modes, find, rng, Search(), **limits)
-        found.append(last(starts, Search()).result)
+        return last(starts, Search()).result
+
+    found = [refined(W) for W in estimates]
     losses = data.losses([columns.to_decomposition() for columns in found])
     for columns in (each for each, loss in zip(found, losses, strict=True) if loss <= PROMISING * data.squared_norm):
         *_, ended = search_observed(data, columns, job.modes, job.find_on(data), job.rng, None, **limits)

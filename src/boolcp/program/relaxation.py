@@ -149,7 +149,7 @@ def round_hyperplanes(V: Array, rng: np.random.Generator, n_roundings: int) -> N
 def eigenvalue_bound(C: Array, start: Array) -> float | None:
     """Return a proved upper bound on the largest eigenvalue of C, or None."""
     value = largest_eigenvalue(C, start)
-    shift = prove_psd(C, np.full(len(C), value), abs(value) * np.array([1e-6, 1e-4, 1e-3, 0.01, 0.1, 1.0]))
+    shift = prove_in_place(-C, value - C.diagonal(), abs(value) * np.array([1e-6, 1e-4, 1e-3, 0.01, 0.1, 1.0]))
     return None if shift is None else value + shift + EPSILON * abs(value)
 
 
