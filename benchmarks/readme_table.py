@@ -47,6 +47,17 @@ def rows():
         peers,
         gaps,
     )
+    hidden = ("default_complete", ("ecog_raw", "63 x 38 x 50", "50%", "8"))
+    peers = (
+        f"{cell(*hidden, n).split()[0]} ({name})"
+        for n, name in ((7, "iterated SVD"), (6, "tensortools"), (5, "TensorLy"))
+    )
+    yield (
+        "an ECoG with half of the entries hidden, 8 atoms: error over that of the mean",
+        cell(*hidden, 4).split()[0],
+        ", ".join(peers),
+        hidden,
+    )
     default = (disk, ('"auto"',))
     cost = f"{cell(*default, 6)} s in {cell(*default, 2)}, {cell(*default, 4)} passes"
     yield "processor seconds for a file of 8 GB, 10 atoms, no wrong bit", cost, "", (disk,)
