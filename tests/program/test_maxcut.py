@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg.lapack import dpotrf
 
 from boolcp.program import _kernels, flips, maxcut, relaxation
 from boolcp.program.grams import DenseGram
@@ -176,6 +177,27 @@ def test_sweeps_in_single_precision_lead_to_the_same_bound(rng, monkeypatch):
     monkeypatch.undo()
     best, bound = naive_dual(C), single.bound(V)
     assert best * (1 - 1e-4) <= bound <= best * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("max_sweeps", [1, 3, 30, 1000])
+def test_bounds_of_multipliers_far_from_the_best_hold(max_sweeps, rng):
+    for C in (*hard_matrices(40, rng), random_psd(9, rng)):
+        A, lifted = relaxation.lift(C), relaxation.DenseLift(C)
+        V = relaxation.solve_sdp(lifted, rng, tol=1e-12)
+        best = np.sum(A * (V @ V.T)) / 4  # reached by the relaxation, so that no bound is below it
+        V = relaxation.solve_sdp(lifted, rng, tol=0.0, max_sweeps=max_sweeps)
+        assert best - 1e-9 * abs(best) <= lifted.bound(V)
+
+
+def test_one_factorization_is_enough_if_multipliers_are_slightly_too_low(rng, monkeypatch):
+    C = random_psd(60, rng, 15)
+    lifted, asked = relaxation.DenseLift(C), []
+    V = relaxation.solve_sdp(lifted, rng, tol=1e-4)
+    monkeypatch.setattr(relaxation, "dpotrf", lambda S, **options: asked.append(S) or dpotrf(S, **options))
+    y = np.linalg.norm(lifted.swept @ V - lifted.swept.diagonal()[:, None] * V, axis=1) + lifted.swept.diagonal()
+    first = np.diag(y + 2e-4 * np.abs(y).mean()) - lifted.swept
+    assert np.linalg.eigvalsh(first)[0] < 0  # the first shift alone proves nothing
+    assert lifted.bound(V) >= naive_dual(C) * (1 - 1e-6) and len(asked) == 1
 
 
 def test_roundings_of_a_rank_one_solution_return_its_bits(rng):
