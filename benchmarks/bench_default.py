@@ -614,7 +614,7 @@ def recordings(names, seeds):
         shared = [
             np.mean(atom.z == fits[1].atoms[partner].z)
             for atom, (partner, alike) in zip(fits[0].atoms, match(fits[0], fits[1]), strict=True)
-            if partner is not None and alike >= 0.5 and not atom.is_baseline
+            if alike >= 0.5 and not atom.is_baseline and fits[1].atoms[partner].mode == atom.mode
         ]
         agree = f"{100 * np.mean(shared):.0f} % of {len(shared)} atoms" if shared else "-"
         ranks = "; ".join(", ".join(f"{a.n_ones}/{len(a.z)} ({a.rank})" for a in W.atoms) for W in fits)

@@ -24,7 +24,7 @@ from boolcp.fit.shrinkage import shrink_block
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage.protocol import ObservedStorage, Storage, Tensor
 
-# chosen by benchmarks/bench_real.py
+# chosen by a benchmark of denoising, now a part of benchmarks/bench_default.py
 MAX_SWEEPS = 50
 SETTLED = 1e-3  # relative fall of the criterion in a sweep that ends back-fitting
 

@@ -34,7 +34,7 @@ from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.protocol import Storage, Tensor
 
-# chosen by benchmarks/bench_real.py
+# chosen by a benchmark of denoising, now a part of benchmarks/bench_default.py
 MAX_TRIALS = 3
 N_ALTERNATIONS = 10
 SHORT = 2  # a mode with at most this many entries per atom gets its own run; chosen on one noise seed (901)
