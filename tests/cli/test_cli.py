@@ -155,7 +155,7 @@ def test_several_files_are_joined(tmp_path, rng):
 def test_convert_and_select_and_complete(data, capsys):
     code, out, _ = run(capsys, "convert", "data.npy", "--dims", "channel,time,trial", "-o", "data.nc")
     assert code == 0 and boolcp.open_tensor("data.nc").dims == ("channel", "time", "trial")
-    code, out, _ = run(capsys, "select", "data.nc", "--max-atoms", 4, "--splits", 4, "-o", "errors.csv")
+    code, out, _ = run(capsys, "select", "data.nc", "--max-atoms", 4, "--splits", 6, "-o", "errors.csv")
     assert code == 0 and "3 atoms" in out
     assert [row["is_chosen"] for row in csv.DictReader(open("errors.csv"))] == ["0", "0", "0", "1", "0"]
     gaps = data.X.copy()

@@ -78,7 +78,7 @@ def assess(
     >>> W = boolcp.decompose(X, 3, random_state=0)
     >>> W = boolcp.assess(X, W, n_runs=2, random_state=0)
     >>> W.trust.stability.tolist()
-    [1.0, 1.0, 0.0]
+    [1.0, 1.0, 0.25]
     """
     for test in tests:
         checks.check_choice(test, "tests", TESTS)

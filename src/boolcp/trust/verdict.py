@@ -59,7 +59,7 @@ def verdicts(W: BooleanCP) -> tuple[Verdict, ...]:
     ...     print(verdict.text)
     stable, significant, informative
     stable, significant, informative
-    significant, informative; comes back in 0 %
+    significant, informative; comes back in 25 %
     """
     reasons = degeneracy(W).reasons
     return tuple(_verdict(W, k, reason) for k, reason in enumerate(reasons))
