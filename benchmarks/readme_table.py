@@ -48,7 +48,7 @@ def rows():
     yield "processor seconds for that fit", cell(*time, (fit,), 1), f"{cell(*time, (fit,), 3)} (TensorLy)", time
     peers = f"{cell(*gaps, 7)} (tensortools), {cell(*gaps, 5)} (TensorLy)"
     yield (
-        "10 % of the entries missing, no noise: exact, and seconds",
+        "10 % of the entries missing, no noise: exact, and processor seconds",
         f"{cell(*gaps, 1)}, {cell(*gaps, 3)}",
         peers,
         gaps,
