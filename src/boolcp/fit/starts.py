@@ -18,9 +18,9 @@ from boolcp.storage.protocol import Storage
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
 EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
+N_TRIES = (3, 2)  # starts over observed entries by default, if they are not plenty and if they are
 FEW = 10  # observed entries for each free parameter below which there are many traps
-TRAPPED = 0.8  # ratio of the loss of a start to the lowest before it, below which more are worth it; on seeds 11-13
-N_MORE = 2  # of them, if entries are not few; else as many as in a search
+TRAPPED = 0.8  # ratio of the loss of a start to the lowest before it, below which ten more are worth it; on seeds 11-13
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
 SMALL_GAIN = 0.05  # gain of a sweep of a relaxation, in units of the noise variance, that ends it
 RIVAL = 0.005  # a solution whose loss is higher by at most this part of it is a rival
@@ -152,8 +152,8 @@ def search_observed(
 
     `start` is polished, and taken if entries are plenty and the Boolean constraint costs no more than noise would
     explain. Otherwise it is relaxed first, as another candidate. Unless two agree and the constraint is free, half of
-    the atoms of the best are drawn again at random and everything is relaxed again, until four candidates agree. By
-    default each candidate that lowers the loss much allows for more, for many where entries are few.
+    the atoms of the best are drawn again at random and everything is relaxed again, until four candidates agree. Where
+    entries are few, each candidate that lowers the loss much allows for more.
     """
     here = ObservedSearch(Search(), "first", begin(start)) if here is None else here
     while here.phase != "over":
@@ -192,7 +192,9 @@ def next_phase(
         phase = "over" if is_over else "least"
         return replace(here, search=Search(0, best, 1), phase=phase, sweeps=begin(best))
     if here.phase == "least":
-        n_tries = 1 if n_init is None else min(n_init, 2) if share >= PLENTY else n_init
+        n_tries = N_TRIES[share >= PLENTY]
+        if n_init is not None:
+            n_tries = min(n_init, 2) if share >= PLENTY else n_init
         here = replace(here, least=reached.loss, n_tries=n_tries)
         is_enough = share >= PLENTY and is_free(data, here.best, here.least)
         return replace(here, phase="over") if is_enough else next_candidate(data, start, rng, here)
@@ -201,8 +203,8 @@ def next_phase(
         return replace(here, phase="polish", sweeps=begin(round_columns(reached, modes)))
     if here.phase == "polish":
         candidate, n_tries = revive(data, reached, find), here.n_tries
-        if n_init is None and candidate.loss < TRAPPED * here.best.loss:
-            n_tries = min(here.search.n_done + 1 + (N_STARTS if share < FEW else N_MORE), 3 * N_STARTS)
+        if n_init is None and share < FEW and candidate.loss < TRAPPED * here.best.loss:
+            n_tries = min(here.search.n_done + 1 + N_STARTS, 3 * N_STARTS)
         found = here.search.compare(candidate, 10 * data.squared_norm)
         return next_candidate(data, start, rng, replace(here, search=found, n_tries=n_tries))
     return replace(here, phase=str(int(here.phase) + 1), sweeps=begin(reached))
