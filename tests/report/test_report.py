@@ -427,7 +427,7 @@ def test_the_story_says_what_is_so(rng):
     sentences = story.tell(W, {}, tests)
     assert sentences[0] == "Three atoms make up this tensor."
     assert "Atom 0 is on in 10 of 30 trials: all 10 propofol trials, and no others (p < 0.001)." in sentences[2]
-    assert "Atom 1 is on in 15 of 16 channels: all but E3." in sentences[3]
+    assert "Atom 1 is a baseline, on in 15 of 16 channels: all but E3." in sentences[3]
     assert sentences[4].startswith("Atom 2 is on in 8 of 20 time points: 0 to 0.055 s.")
     peak = W.atoms[0].factors[0][:, 0]
     flat = replace(W.atoms[0], factors=(np.sign(peak)[:, None] / 4, W.atoms[0].factors[1]))
@@ -435,7 +435,7 @@ def test_the_story_says_what_is_so(rng):
     for atom, said in ((flat, "Its pattern is strongest at E"), (sharp, "Its pattern is strongest at E5")):
         assert (said in story.peak_text(replace(W, atoms=(atom, *W.atoms[1:])), 0)) == (atom is sharp)
     always = replace(W, atoms=(replace(W.atoms[0], z=W.atoms[0].z | True), *W.atoms[1:]))
-    assert story.atom_sentence(always, 0, {}).startswith("Atom 0 is on in all 30 trials.")
+    assert story.atom_sentence(always, 0, {}).startswith("Atom 0 is a baseline, on in all 30 trials.")
     assert story.card_text(W, 2, {}).startswith("On at 0 to 0.055 s.")
     few = replace(W, atoms=(replace(W.atoms[0], z=np.arange(30) % 7 == 3), *W.atoms[1:]))
     assert story.card_text(few, 0, {}).startswith("On in trials 3, 10, 17, 24.")

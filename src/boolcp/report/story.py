@@ -148,7 +148,7 @@ def atom_sentence(W: BooleanCP, k: int, tests: Tests) -> str:
     """Return one atom in a few sentences: where it is on, in which conditions, and where it is largest."""
     atom, detail = W.atoms[k], detail_text(W, k, tests)
     count = f"all {len(atom.z)}" if atom.z.all() else f"{atom.n_ones} of {len(atom.z)}"
-    where = f"Atom {k} is on in {count} {plural(W, atom.mode)}"
+    where = f"Atom {k} is {'a baseline, ' if atom.is_baseline else ''}on in {count} {plural(W, atom.mode)}"
     return " ".join(
         filter(None, [f"{where}{f': {detail}' if detail else ''}.", differ_text(W, k, tests), peak_text(W, k)])
     )
