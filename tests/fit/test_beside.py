@@ -1,5 +1,7 @@
 """Atoms beside a background that say something."""
 
+from itertools import pairwise
+
 import naive
 import numpy as np
 import pytest
@@ -15,9 +17,12 @@ from boolcp.fit.beside import (
     merged,
     new_atom,
     recoded,
+    settled,
     simplify_beside,
     with_background,
 )
+from boolcp.fit.polish import polish_sweeps
+from boolcp.fit.relax import begin
 from boolcp.fit.state import Round
 from boolcp.metrics import rmse
 from boolcp.result.atoms import Atom, BooleanCP
@@ -172,3 +177,39 @@ def test_directions_of_all_modes_shrink_more_where_all_have_few(rng):
     whole = W.to_tensor() + background.to_tensor()
     assert naive.unfold(whole, 0).shape == (20, 168) and np.linalg.matrix_rank(naive.unfold(whole, 2)) == 1
     assert loss == pytest.approx(np.sum((X.to_array() - whole) ** 2)) and risk == pytest.approx(loss + 2 * (1 + 43))
+
+
+def canceled(W):
+    """Return the largest part of an atom that the others take back, relative to its squared norm."""
+    G = W.inner_products() * np.outer(W.weights, W.weights)
+    return float(np.max(1 - G.sum(axis=1) / G.diagonal()))
+
+
+def crossed(rng):
+    """Return data in which one mode is shifted where bits of two others are on, and noise, with two atoms of it."""
+    z, y, w = some_bits(rng), some_bits(rng, 1, 6), rng.standard_normal(14)
+    X = 3 * np.multiply.outer(np.outer(z, ~y) | np.outer(~z, y), w) + rng.standard_normal(SHAPE)
+    rows = [Atom(0, z, (np.ones((12, 1)), w[:, None])), Atom(1, y, (1 - 1.9 * z[:, None], w[:, None]))]
+    return X, BooleanCP(SHAPE, tuple(rows), [3.0, 3.0])
+
+
+def test_a_penalty_is_part_of_a_loss_that_never_rises(rng):
+    X, W = crossed(rng)
+    sweeps = list(polish_sweeps(DenseTensor(X), begin(to_columns(W)), max_iter=20, tol=0.0, penalty=0.2))
+    losses = [step.W.loss for step in sweeps]
+    last = sweeps[-1].W.to_decomposition()
+    parts = [
+        np.sum(BooleanCP(SHAPE, (atom,), [c]).to_tensor() ** 2)
+        for atom, c in zip(last.atoms, last.weights, strict=True)
+    ]
+    assert losses[-1] == pytest.approx(np.sum((X - naive.tensor(last)) ** 2) + 0.2 * sum(parts))
+    assert all(later <= before * (1 + 1e-12) for before, later in pairwise(losses))
+
+
+def test_beside_a_large_background_atoms_cancel_less(rng, monkeypatch):
+    X, W = crossed(rng)
+    data = DenseTensor(X)
+    found = settled(data, W, 11, 1e-3)
+    assert found.is_beside_large
+    monkeypatch.setattr("boolcp.fit.beside.PENALTY", 0.0)
+    assert canceled(found.W) < canceled(settled(data, W, 11, 1e-3).W) - 0.05

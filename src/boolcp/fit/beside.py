@@ -3,7 +3,7 @@
 Everything that is fitted competes by one estimated risk, |X - W - B|^2 + 2 sigma^2 (free numbers + bits). Atoms of rank
 one may repeat bits, be on nearly everywhere, be on once, or cancel each other. Those with the same bits become one atom
 of a larger rank. The others are left to the background where it fits as well up to the noise, and new atoms take their
-place.
+place. Beside a large background, which takes all that they leave, atoms pay for their squared norms.
 """
 
 from collections.abc import Iterator
@@ -29,6 +29,7 @@ from boolcp.storage.tucker import leading_basis
 # rules of thumb, set while looking at the recordings of benchmarks/bench_default.py with other noise seeds; limits of
 # the polish by reasoning
 CANCELING = -0.5  # cosine of two atoms below which they cancel
+PENALTY = 0.03  # of the squared norms of the atoms beside a large background, where it costs the sum nothing
 SETTLED = 1e-4  # fall of the loss, relative to it, that ends a polish
 N_SWEEPS = 10  # of a polish
 MAX_RANK = 10  # of an atom that is polished as columns
@@ -78,11 +79,16 @@ def simplify_beside(
     """Return atoms without repeated bits, and as few baselines, single bits and canceling pairs as the fit allows.
 
     What is left out goes to the background, and new atoms are sought until there are `n_atoms` again. The risk may
-    rise by the random spread of the noise in all. With missing entries only repeated bits are merged.
+    rise by the random spread of the noise in all. A large background takes whatever the atoms leave, and beside it a
+    penalty on the squared norm of each atom keeps them from canceling. With missing entries only repeated bits are
+    merged.
     """
     limit, here = first.risk + spread(data, first.sigma), merged(data, first, kind)
     if not data.is_complete:  # each further background takes rounds of filling in
         return here
+    if here.is_beside_large:  # which takes all that the atoms leave
+        here = settled(data, here.W, kind, here.sigma)
+        limit = here.risk + spread(data, first.sigma)
     here = shortened(data, here, kind, limit)
     for _ in range(0 if has_blocks(here.W) else n_atoms - here.W.n_atoms):
         longer = extended(data, here, modes, kind, rng)
@@ -119,18 +125,18 @@ def recoded(data: Storage, here: Round, kind: str | int) -> Round:
     """
     if has_blocks(here.W) or not any(atom.is_baseline for atom in here.W.atoms):
         return here
-    first, rest = to_columns(here.W), judged(data, here.background)
+    first, rest, penalty = to_columns(here.W), judged(data, here.background), penalty_of(data, here)
     limit = rest.residual(here.W).squared_norm * (1 + np.sqrt(2 / data.n_observed))
     found = first
     for k, atom in enumerate(here.W.atoms):
         if atom.is_baseline and not atom.z.all():
-            whole = with_held_bits(rest, with_bits_on(found, k))
-            found = whole if whole.loss <= limit else found
+            whole = with_held_bits(rest, with_bits_on(found, k), penalty)
+            found = whole if rest.residual(scaled_up(whole, penalty)).squared_norm <= limit else found
     for k in range(found.n_atoms):
         found = complemented(found, k)
     if found is first:
         return here
-    W = with_held_bits(rest, found).to_decomposition()
+    W = scaled_up(with_held_bits(rest, found, penalty), penalty)
     there = merged(data, with_background(data, W, kind, here.sigma, before=here.background), kind)
     return there if len(faults(there.W)) <= len(faults(here.W)) else here
 
@@ -158,10 +164,10 @@ def complemented(W: Columns, k: int) -> Columns:
     return Columns(tuple(A[:, order] for A in matrices), owner[order], W.boolean_mode)
 
 
-def with_held_bits(data: Storage, W: Columns) -> Columns:
+def with_held_bits(data: Storage, W: Columns, penalty: float) -> Columns:
     """Return the columns after sweeps that keep their bits."""
     for _ in range(N_SWEEPS):
-        W, _ = sweep(data, W, choose=lambda S, Q, current: current)
+        W, _ = sweep(data, W, choose=lambda S, Q, current: current, penalty=penalty)
     return W
 
 
@@ -245,8 +251,21 @@ def settled(
         return merged(data, here, kind)
     variance = 0.0 if data.is_complete else sigma**2
     rest = judged(data, here.background)
-    columns = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED, variance=variance)
-    return merged(data, with_background(data, columns.to_decomposition(), kind, sigma, before=here.background), kind)
+    penalty = penalty_of(data, here)
+    columns = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED, variance=variance, penalty=penalty)
+    W = scaled_up(columns, penalty)
+    return merged(data, with_background(data, W, kind, sigma, before=here.background), kind)
+
+
+def penalty_of(data: Storage, here: Round) -> float:
+    """Return the penalty on the squared norms of atoms: only a large background makes up for what it costs the fit."""
+    return PENALTY if data.is_complete and here.is_beside_large else 0.0
+
+
+def scaled_up(W: Columns, penalty: float) -> BooleanCP:
+    """Return the atoms without the shrinkage that a penalty means for orthogonal ones."""
+    found = W.to_decomposition()
+    return replace(found, weights=(1 + penalty) * found.weights)
 
 
 def extended(

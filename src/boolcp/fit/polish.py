@@ -29,25 +29,34 @@ PASS_FALL = 1e-10  # fall of the loss, in parts of |X|^2, that is not worth a pa
 SLOW = 5  # sweeps over columns of rank one after which they converge slowly; not tuned
 
 
-def polish(data: Storage, W: Columns, *, max_iter: int = 50, tol: float = TOL, variance: float = 0.0) -> Columns:
+def polish(
+    data: Storage, W: Columns, *, max_iter: int = 50, tol: float = TOL, variance: float = 0.0, penalty: float = 0.0
+) -> Columns:
     """Return the columns after alternating over the modes until nothing changes; the loss never rises."""
     start = begin(W)
-    sweeps = polish_sweeps(data, start, max_iter=max_iter, tol=tol, variance=variance)
+    sweeps = polish_sweeps(data, start, max_iter=max_iter, tol=tol, variance=variance, penalty=penalty)
     return deque(sweeps, maxlen=1)[0].result if max_iter > 0 else start.result
 
 
 def polish_sweeps(
-    data: Storage, here: Sweeps, *, max_iter: int = 50, tol: float = TOL, variance: float = 0.0
+    data: Storage,
+    here: Sweeps,
+    *,
+    max_iter: int = 50,
+    tol: float = TOL,
+    variance: float = 0.0,
+    penalty: float = 0.0,
 ) -> Iterator[Sweeps]:
     """Yield sweeps over the modes: real columns by least squares, Boolean ones bit by bit. The loss never rises.
 
     They are settled when no bit changes and a sweep lowers the loss by less than `tol` of it. With missing entries and
-    a `variance` of the noise, real columns have the ridge of `ridges`, and the loss may rise a little.
+    a `variance` of the noise, real columns have the ridge of `ridges`, and the loss may rise a little. With a
+    `penalty` the loss of complete data is |X - W|^2 + penalty sum_k |W_k|^2 over the columns, which cancel less.
     """
     if here.n_done > 0:
         remember(data, here.W)
     while here.n_done < max_iter and not here.is_settled:
-        W, is_changed = sweep(data, here.W, variance)
+        W, is_changed = sweep(data, here.W, variance, penalty=penalty)
         if not np.isfinite(W.loss):  # too few observed entries to hold the factors
             yield Sweeps(W.with_matrices(W.matrices), here.n_done + 1, True)
             return
@@ -62,12 +71,14 @@ def sweep(
     variance: float = 0.0,
     choose: Choose | None = None,
     nonnegative: tuple[int, ...] = (),
+    penalty: float = 0.0,
 ) -> tuple[Columns, bool]:
     """Decide the factor of each mode once; return the columns with |X - W|^2, and whether a bit changed.
 
     `choose` decides the bits of rows, `best_bits` by default. Complete data is read for one mode only, the longest,
     which goes first: contracted with the factor found, it is small and has all that the other modes need. Real columns
-    along `nonnegative` modes of complete data are nonnegative.
+    along `nonnegative` modes of complete data are nonnegative. A `penalty` is part of the loss, see `polish_sweeps`: it
+    is the same multiple of the diagonal of the normal equations for each mode.
     """
     factors, order, is_changed = list(W.matrices), sweep_order(data), False
     if is_swept_in_a_pass(data, len(W.owner)):
@@ -78,9 +89,11 @@ def sweep(
         decide = decide_signed if mode in nonnegative else decide_columns
         if data.is_complete and mode == order[0]:
             H = gram_product(factors, mode)
+            H = H + np.diag(penalty * np.diag(H))
             A, source = source.update(factors, mode, partial(decide, H, S, boolean, choose=choose))
         else:
             H, P = source.normal_equations(factors, mode)
+            H = H + np.diag(penalty * np.diag(H)) if data.is_complete else H
             ridged = with_ridge(H, S, boolean, factors[mode], variance, sum(data.shape))
             A = decide(ridged, S, boolean, P, factors[mode], choose)
         own = W.column_mode == mode
