@@ -22,7 +22,7 @@ from boolcp.io import load as load_result
 from boolcp.memory import available_memory, check_memory, read_memory
 from boolcp.metrics import hamming_error
 from boolcp.storage import make_storage, sources, stays_out
-from boolcp.storage.lazy import LazyTensor, ObservedLazyTensor, look_at, make_source
+from boolcp.storage.lazy import LazyTensor, NearTensor, ObservedLazyTensor, look_at, make_source
 from boolcp.storage.slabs import View, part_of
 
 da = pytest.importorskip("dask.array")
@@ -601,11 +601,32 @@ def test_slabs_of_a_file_are_summed_in_stretches_that_are_never_read_at_once(kin
     assert source.stretches(0)[1] == [24, 48, 72, 96, 100]
     sizes = []
     opened = View.open
-    monkeypatch.setattr(View, "open", lambda *args: sizes.append(args[1].shape[0]) or opened(*args))
+    monkeypatch.setattr(View, "open", lambda *args, **how: sizes.append(args[1].shape[0]) or opened(*args, **how))
     data = look_at(source, 10**9, wanted=[1])
     assert sorted(sizes) == [4, *[6] * 16]
     np.testing.assert_allclose(data.gram(1), np.einsum("iaj,ibj->ab", X, X), rtol=1e-4)
     np.testing.assert_allclose(data.contract(2, np.eye(5))[3], X[:, :, 3], rtol=1e-5)  # rows in their order
+
+
+@pytest.mark.parametrize("kind", ["map", "zarr", "hdf5", "dask"])
+@pytest.mark.parametrize("mode", [0, 1])
+def test_slabs_whose_memory_serves_again_are_told_apart(kind, mode, tmp_path, rng, monkeypatch):
+    shape = (90, 6, 5) if mode == 0 else (6, 90, 5)
+    X = np.where(rng.random(shape) < 0.3, np.nan, rng.standard_normal(shape))
+    before = X.copy()
+    monkeypatch.setattr(sources, "N_STRETCHES", 4)
+    given = da.from_array(X, chunks=30) if kind == "dask" else stored(X, kind, tmp_path)
+    data = look_at(sources.Source(given, block=X.nbytes // 15), GB)
+    W = make_boolean_cp(shape, 2, random_state=0).truth
+    zeroed, fit = np.nan_to_num(X), W.to_tensor()
+    filled = data.filled()
+    np.testing.assert_array_equal(data.to_array(), zeroed)
+    np.testing.assert_array_equal(filled.to_array(), zeroed * filled.view.scale)
+    np.testing.assert_array_equal(data.mask, ~np.isnan(X))
+    np.testing.assert_allclose(data.residual(W).to_array(), np.where(np.isnan(X), 0, X - fit), atol=1e-14)
+    near = np.where(np.isnan(X), fit, fit + np.clip(X - fit, -0.1, 0.1))
+    np.testing.assert_allclose(NearTensor(data, W, 0.1).to_array(), near, atol=1e-14)
+    np.testing.assert_array_equal(X, before)
 
 
 @pytest.mark.parametrize("name", ["cube.npy", "cube.h5"])

@@ -1,10 +1,10 @@
-"""Compiled inner loop of normal equations over listed entries: arrays in, no checks."""
+"""Compiled inner loops of normal equations over listed entries, and over slabs with NaN: arrays in, no checks."""
 
 import numpy as np
 from numba import njit
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def accumulate_rows(
     indices: np.ndarray,
     values: np.ndarray,
@@ -36,3 +36,19 @@ def accumulate_rows(
             if with_gram:
                 for l in range(k + 1):
                     H[i, k, l] += shares[e] * product[k] * product[l]
+
+
+@njit(cache=True, nogil=True)
+def clear_missing(X: np.ndarray, scale: float, observed: np.ndarray) -> None:
+    """Replace NaN of X (n,) by zero and multiply all others by `scale`; tell which were observed."""
+    for i in range(X.size):
+        observed[i] = X[i] == X[i]
+        X[i] = X[i] * scale if observed[i] else 0.0
+
+
+@njit(cache=True, nogil=True)
+def move_near(X: np.ndarray, W: np.ndarray, scale: float, size: float) -> None:
+    """Replace x of X (n,) by w + scale (x - w), cut off at `size` around w, and NaN by w."""
+    for i in range(X.size):
+        away = scale * (X[i] - W[i])
+        X[i] = W[i] if X[i] != X[i] else W[i] + min(max(away, -size), size)

@@ -262,9 +262,10 @@ class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
 
     def core_along(
         self, free: int, bases: Mapping[int, np.ndarray], blocks: Mapping[int, np.ndarray]
-    ) -> tuple[DenseTensor, dict[int, tuple[np.ndarray, np.ndarray]]]:
+    ) -> tuple[DenseTensor, dict[int, tuple[np.ndarray, np.ndarray]], dict[int, float]]:
         """Return the tensor contracted with bases of all long modes but `free`, and X_n X_n'Q of blocks Q by mode.
 
+        There X is contracted already with the bases of modes before n, and the columns that this leaves are counted.
         The pass brings the Gram matrices still wanted: for that of the free mode it is cut along a different one.
         """
         pending = [n for n in self.wanted if n not in self._grams]
@@ -280,7 +281,11 @@ class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
         sums = sums[1:] if cut in bases else sums
         self._grams |= dict(zip(pending, sums[: len(pending)], strict=True))
         found = zip(blocks.items(), sums[len(pending) :], strict=True)
-        return DenseTensor(np.ascontiguousarray(core)), {n: (Q, CQ) for (n, Q), CQ in found}
+        n_columns, size = {}, float(np.prod(self.shape, dtype=float))
+        for n in slabs.core_order(cut, bases, blocks):
+            n_columns[n] = size / self.shape[n]
+            size = n_columns[n] * bases[n].shape[1]
+        return DenseTensor(np.ascontiguousarray(core)), {n: (Q, CQ) for (n, Q), CQ in found}, n_columns
 
     def residual(self, W: BooleanCP) -> Difference:
         """Return the tensor X - W."""

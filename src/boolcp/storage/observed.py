@@ -4,7 +4,6 @@ The loss is the sum of squares over the observed entries. Its gradient is zero e
 and mttkrp answer for the tensor with zeros in the missing places, and normal_equations has one matrix for each row.
 """
 
-from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -18,9 +17,10 @@ from boolcp.storage.dense import ArrayStorage, DenseTensor, fingerprint
 from boolcp.storage.protocol import Factors, ObservedStorage
 from boolcp.threads import enough_threads
 
-# faster by benchmarks/bench_completion.py
-FEW_MISSING = 0.7  # from this share of observed entries on, the missing ones are subtracted instead
-SPARSE = 0.05  # below this share of observed entries they are listed
+FEW_MISSING = (
+    0.95  # from this share of observed entries on, the missing ones are subtracted; faster for 3 to 20 columns
+)
+SPARSE = 0.05  # below this share of observed entries they are listed; faster by benchmarks/bench_completion.py
 
 
 class MaskedTensor(ArrayStorage, ObservedStorage):
@@ -28,6 +28,8 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
 
     With `is_zeroed`, X is zero there already, and is not copied.
     """
+
+    _last_sums: tuple[np.ndarray, dict[int, np.ndarray]] = np.empty(0), {}  # columns, and their sums over fibers
 
     def __init__(self, X: np.ndarray, mask: np.ndarray, *, is_zeroed: bool = False) -> None:
         super().__init__(X if is_zeroed else np.where(mask, X, X.dtype.type(0)))
@@ -78,21 +80,49 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
         return ListedTensor(indices, np.zeros(len(indices)), self.shape)
 
     def _row_grams(self, factors: Factors, mode: int) -> np.ndarray:
-        """Return H (d_n, K, K): H_i is the Gram of the other factors' products at the observed entries of row i."""
+        """Return H (d_n, K, K): H_i is the Gram of the other factors' products at the observed entries of row i.
+
+        It is the MTTKRP of the shares with the products of any two columns of each factor.
+        """
         ordered, at = [np.asarray(factors[n], dtype=float) for n in self._order], self._order.index(mode)
-        K = ordered[0].shape[1]
-        rows, columns = np.tril_indices(K)
-        shares = contractions.around(self._shares, at)
-        d = shares.shape[1]
-        lower = np.zeros((d, len(rows)))
-        before = contractions.khatri_rao(ordered[:at]) if at else np.ones((1, K))
-        after = contractions.khatri_rao(ordered[at + 1 :]) if at + 1 < self.ndim else np.ones((1, K))
-        for part, product in _products(before, after, max(1, contractions.CHUNK // len(rows))):
-            squares = product[:, rows] * product[:, columns]
-            lower += _columns(shares, part).astype(float) @ squares
-        H = np.empty((d, K, K))
-        H[:, rows, columns] = H[:, columns, rows] = lower
+        first, second = np.tril_indices(ordered[0].shape[1])
+        pairs = [A[:, first] * A[:, second] for A in ordered]
+        lower = np.zeros((len(pairs[at]), len(first)))
+        for part in self._parts():
+            own = [pairs[0][part], *pairs[1:]]
+            if at == self.ndim - 1:
+                lower += self._fibers(part).T @ contractions.khatri_rao(own[:-1])
+                continue
+            T = self._summed(part, pairs[-1]).reshape(*map(len, own[:-1]), -1)
+            for n in range(self.ndim - 2, -1, -1):
+                if n != at:
+                    T = np.einsum("...nq,nq->...q", np.moveaxis(T, n, -2), own[n])
+            lower[part if at == 0 else slice(None)] += T
+        H = np.empty((len(lower), *[ordered[0].shape[1]] * 2))
+        H[:, first, second] = H[:, second, first] = lower
         return H
+
+    def _parts(self) -> list[slice]:
+        """Return slices of the first axis of the shares, whose copies are small."""
+        n, step = len(self._shares), max(1, contractions.CHUNK // max(self._shares[0].size, 1))
+        return [slice(start, min(start + step, n)) for start in range(0, n, step)]
+
+    def _fibers(self, part: slice) -> np.ndarray:
+        """Return a part of the shares as fibers along the last axis, (fibers, d)."""
+        return self._shares[part].reshape(-1, self._shares.shape[-1]).astype(float, copy=False)
+
+    def _summed(self, part: slice, columns: np.ndarray) -> np.ndarray:
+        """Return the sums of columns (d, Q) over each fiber of a part, (fibers, Q); the last ones are kept if small."""
+        known, sums = self._last_sums
+        if not np.array_equal(known, columns):
+            sums = {}
+            self._last_sums = columns, sums
+        if part.start not in sums:
+            found = self._fibers(part) @ columns
+            if 4 * columns.shape[1] > len(columns):
+                return found
+            sums[part.start] = found
+        return sums[part.start]
 
     def residual(self, W: BooleanCP) -> "MaskedTensor":
         """Return X - W on the same observed entries."""
@@ -189,24 +219,6 @@ class WeightedTensor(MaskedTensor):
         Entries that count less than the median one are shrunk.
         """
         return DenseTensor(self.shrunk(self.median) * self.dtype.type(self._array.size / self.n_observed))
-
-
-def _products(before: np.ndarray, after: np.ndarray, size: int) -> Iterator[tuple[tuple[slice, slice], np.ndarray]]:
-    """Yield (slices, rows) of the Khatri-Rao product of `before` and `after` in parts of about `size` rows."""
-    if len(before) == 1:
-        for start in range(0, len(after), size):
-            yield (slice(None), slice(start, start + size)), before * after[start : start + size]
-        return
-    step = max(1, size // len(after))
-    for start in range(0, len(before), step):
-        product = before[start : start + step, None, :] * after[None]
-        yield (slice(start, start + step), slice(None)), product.reshape(-1, after.shape[1])
-
-
-def _columns(mask: np.ndarray, part: tuple[slice, slice]) -> np.ndarray:
-    """Return the columns of the unfolded mask that belong to a part of the Khatri-Rao product, (d, columns)."""
-    left, across = part
-    return mask[left, :, across].transpose(1, 0, 2).reshape(mask.shape[1], -1)
 
 
 class ListedTensor(ObservedStorage):

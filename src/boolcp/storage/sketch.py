@@ -65,9 +65,9 @@ def compress_in_passes(data: "LazyTensor", rank: int) -> TuckerTensor:
     bases = {n: eigen_basis(data.gram(n), rank) for n in short}
     for n_left in range(MAX_POWER, -1, -1):
         blocks = {n: next_block(Q, CQ) for n, (Q, CQ) in sketches.items()}
-        core, sketches = data.core_along(free, bases | blocks, blocks if n_left else {})
-        left_out = max(data.squared_norm - core.squared_norm, 0.0)
-        if all(is_settled(data.shape, n, Q, CQ, left_out) for n, (Q, CQ) in sketches.items()):
+        core, sketches, n_columns = data.core_along(free, bases | blocks, blocks if n_left else {})
+        variance = max(data.squared_norm - core.squared_norm, 0.0) / np.prod(data.shape, dtype=float)
+        if all(is_settled(Q, CQ, n_columns[n], variance) for n, (Q, CQ) in sketches.items()):
             break
     return truncated(core, bases | blocks, rank, data.shape, data.squared_norm)
 
@@ -84,13 +84,12 @@ def next_block(Q: np.ndarray, CQ: np.ndarray) -> np.ndarray:
     return scipy.linalg.qr(CQ - shift * Q, mode="economic")[0]
 
 
-def is_settled(shape: Sequence[int], mode: int, Q: np.ndarray, CQ: np.ndarray, left_out: float) -> bool:
-    """Return True if what a block has not captured of one mode looks like noise of squared norm `left_out`.
+def is_settled(Q: np.ndarray, CQ: np.ndarray, n_columns: float, variance: float) -> bool:
+    """Return True if what a block has not captured of one mode, with so many columns, looks like noise of a variance.
 
     Those of the leading half of its directions that stand out of the noise must be nearly eigenvectors of C.
     """
-    d, size = shape[mode], float(np.prod(shape, dtype=float))
-    variance, c = left_out / size, size / d
+    d, c = len(Q), n_columns
     values, V = np.linalg.eigh(Q.T @ CQ)
     leading = values.argsort()[::-1][: max(1, len(values) // 2)]
     errors = np.linalg.norm(CQ @ V - Q @ V * values, axis=0)[leading]

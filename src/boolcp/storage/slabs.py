@@ -17,6 +17,7 @@ from boolcp.checks import RANGES
 from boolcp.extras import load_extra
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.background import Background
+from boolcp.storage._row_kernels import clear_missing, move_near
 from boolcp.storage.dense import DenseTensor, from_blocks
 from boolcp.storage.observed import MaskedTensor, WeightedTensor
 from boolcp.storage.protocol import Decide, Factors, Storage
@@ -49,56 +50,81 @@ class View:
     background: Background | None = None
     median: float = 1.0
 
-    def open(self, block: np.ndarray, mode: int, rows: slice, weights: np.ndarray | None = None) -> Storage:
-        """Return the storage of a slab with the given rows along `mode`."""
+    def open(
+        self, block: np.ndarray, mode: int, rows: slice, weights: np.ndarray | None = None, *, is_own: bool = False
+    ) -> Storage:
+        """Return the storage of a slab with the given rows along `mode`; one that `is_own` is changed in place."""
         if self.background is not None:
             part = self.background.part([rows if n == mode else slice(None) for n in range(block.ndim)])
-            block = block - part.to_tensor().astype(block.dtype, copy=False)
-        data: Storage = self._open(block, mode, rows, weights)
-        if self.scale != 1.0 and self.kind not in ("imputed", "near"):
-            data = DenseTensor(data.to_array() * data.dtype.type(self.scale))
+            block, is_own = block - part.to_tensor().astype(block.dtype, copy=False), True
+        if self.kind == "complete":
+            data: Storage = DenseTensor(block if self.scale == 1.0 else block * block.dtype.type(self.scale))
+        elif weights is None:
+            data = self._open(block if is_own else block.copy(order="K"), mode, rows)
+        else:
+            data = self._open_weighted(weighted(block, weights), mode, rows)
         for n, U in self.bases:
             data = data.reduced(n, U)
         return data
 
-    def _open(
-        self, block: np.ndarray, mode: int, rows: slice, weights: np.ndarray | None
-    ) -> DenseTensor | MaskedTensor:
-        if self.kind == "complete":
+    def _open(self, block: np.ndarray, mode: int, rows: slice) -> Storage:
+        """Return the storage of a slab with NaN, which is changed in place: fresh memory costs more than the work."""
+        flat = block.ravel(order="K")
+        assert np.may_share_memory(flat, block)
+        if self.kind in ("imputed", "near"):
+            values = laid_out_as(block, self._own(mode, rows).to_tensor())
+            move_near(flat, values.ravel(order="K"), *self._move)
             return DenseTensor(block)
-        data = weighted_or_masked(block, weights)
+        observed = np.empty_like(block, dtype=bool)
+        clear_missing(flat, block.dtype.type(self.scale), observed.ravel(order="K"))
         if self.kind == "zeros":
-            return DenseTensor(self._entries(data))
+            return DenseTensor(block)
+        return self._derived(MaskedTensor(block, observed, is_zeroed=True), mode, rows)
+
+    def _open_weighted(self, data: WeightedTensor, mode: int, rows: slice) -> Storage:
+        """Return the storage of a slab with weights."""
+        if self.kind == "zeros":
+            return DenseTensor(data.shrunk(self.median) * data.dtype.type(self.scale))
+        if self.kind not in ("imputed", "near"):
+            return self._derived(data, mode, rows)
+        (scale, size), W = self._move, self._own(mode, rows)
+        left = data.residual(W).shrunk(self.median) * data.dtype.type(scale)
+        return DenseTensor(np.clip(left, -size, size) + W.to_tensor().astype(data.dtype, copy=False))
+
+    def _derived(self, data: MaskedTensor, mode: int, rows: slice) -> MaskedTensor:
+        """Return what is asked of the observed entries of a slab."""
         if self.kind == "mask":
             return data.observed()
         if self.W is None:
             return data
-        W = part_of(self.W, tuple(rows if n == mode else slice(None) for n in range(block.ndim)))
-        if self.kind in ("imputed", "near"):
-            filled = self._entries(data.residual(W))
-            filled = filled * data.dtype.type(self.scale) if self.kind == "imputed" else cut_off(filled, self.scale)
-            filled += W.to_tensor().astype(data.dtype, copy=False)
-            return DenseTensor(filled)
+        W = self._own(mode, rows)
         return data.residual(W) if self.kind == "residual" else data.restrict(W)
 
-    def _entries(self, data: MaskedTensor) -> np.ndarray:
-        """Return the entries, zero where they are missing, without their weights."""
-        return data.shrunk(self.median) if isinstance(data, WeightedTensor) else data.to_array()
+    def _own(self, mode: int, rows: slice) -> BooleanCP:
+        """Return the part of W in a slab."""
+        assert self.W is not None
+        return part_of(self.W, tuple(rows if n == mode else slice(None) for n in range(self.W.ndim)))
+
+    @property
+    def _move(self) -> tuple[float, float]:
+        """Return by what X - W is multiplied, and where it is cut off."""
+        return (self.scale, np.inf) if self.kind == "imputed" else (1.0, self.scale)
 
 
-def cut_off(values: np.ndarray, size: float) -> np.ndarray:
-    """Return the values, those larger than a size cut off there."""
-    return values if size == np.inf else np.clip(values, -size, size)
+def laid_out_as(block: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return values in the dtype and the memory order of a block."""
+    if values.dtype == block.dtype and values.strides == block.strides:
+        return values
+    like = np.empty_like(block)
+    like[...] = values
+    return like
 
 
-def weighted_or_masked(block: np.ndarray, weights: np.ndarray | None) -> MaskedTensor:
-    """Return the storage of a slab whose NaN are missing, with the weights of its entries if there are some."""
-    observed = ~np.isnan(block)
-    if weights is None:
-        return MaskedTensor(block, observed)
+def weighted(block: np.ndarray, weights: np.ndarray) -> WeightedTensor:
+    """Return the storage of a slab with the weights of its entries, whose NaN are missing."""
     if not (weights.min(initial=0.0) >= 0 and weights.max(initial=0.0) < np.inf):
         raise ValueError("weights must be finite and at least 0, but some are not.")
-    return WeightedTensor(block, weights * observed)
+    return WeightedTensor(block, weights * ~np.isnan(block))
 
 
 def part_of(W: BooleanCP, slices: tuple[slice, ...]) -> BooleanCP:
@@ -191,18 +217,21 @@ def _ask(block: Any, mode: int, shared: Any, weights: Any = None, *, block_id: t
     start, stop = bounds[block_id[mode]], bounds[block_id[mode] + 1]
     slabs = block.slabs() if isinstance(block, Stretch) else [as_said(block, mode, stop - start, *form[:2])]
     with shared_thread():  # other slabs are processed at the same time
-        return reduce(_add, _answers(slabs, mode, start, shared.value, weights))
+        return reduce(_add, _answers(slabs, mode, start, shared.value, weights, isinstance(block, Stretch)))
 
 
-def _answers(slabs: Iterable[np.ndarray], mode: int, start: int, shared: Any, weights: Any) -> Iterator[Answer]:
-    """Yield the answer (sums, rows) of each slab; the first one begins at row `start`."""
+def _answers(
+    slabs: Iterable[np.ndarray], mode: int, start: int, shared: Any, weights: Any, is_own: bool
+) -> Iterator[Answer]:
+    """Yield the answer (sums, rows) of each slab, which may be changed if it `is_own`; the first begins at `start`."""
     view, question, constants, along, _, form = shared
     bounds = form[2]
     for slab in slabs:
         rows = slice(start, start + slab.shape[mode])
         check = np.array([[rows.start, rows.stop, checksum(slab)]], dtype=np.uint64)
         slab = slab if bounds is None else np.clip(slab, *bounds)
-        sums, joined = question(view.open(slab, mode, rows, weights), [A[rows] for A in along], *constants)
+        data = view.open(slab, mode, rows, weights, is_own=is_own)
+        sums, joined = question(data, [A[rows] for A in along], *constants)
         yield tuple(sums), tuple([piece] for piece in (*joined, check))
         start = rows.stop
 
@@ -253,10 +282,11 @@ def ask_first(data: DenseTensor, rows: Rows, cut: int, modes: Sequence[int], blo
     counts = [data.n_observed_along(n) for n in range(data.ndim)]
     largest = np.array([np.sqrt(norm)])  # at least as large, and of the same use
     if not (np.isfinite(norm) and largest[0] <= high and np.sqrt(norm / data.n_observed) >= low):
-        X = data.to_array()
-        known = MaskedTensor(X, ~np.isnan(X))
-        counts = [known.n_observed_along(n) for n in range(data.ndim)]
-        data = DenseTensor(known.to_array())
+        X = data.to_array().copy(order="K")
+        observed = np.empty_like(X, dtype=bool)
+        clear_missing(X.ravel(order="K"), X.dtype.type(1), observed.ravel(order="K"))
+        counts = [MaskedTensor(X, observed, is_zeroed=True).n_observed_along(n) for n in range(data.ndim)]
+        data = DenseTensor(X)
         largest = np.array([max(data.to_array().max(), -data.to_array().min())])
         n_infinite = int(np.isinf(data.to_array()).sum()) if np.isinf(largest[0]) else 0
     is_usable = largest[0] <= high  # otherwise products overflow, and X is refused
@@ -338,21 +368,28 @@ def ask_core(
     """Return a slab contracted with the bases of several modes, Gram matrices and sketches.
 
     It is a share of the sum if the mode of the cut has a basis, whose rows come first, else rows of the whole. The
-    blocks are the bases of their modes: one of them is contracted with only once.
+    blocks are the bases of their modes: each is contracted with only once.
     """
-    grams, sketches = [data.gram(n) for n in pending], []
-    whole, order = data, sorted(bases, key=lambda n: (n in blocks, n), reverse=True)
-    for n, Q in blocks.items():
-        product, contracted = whole.gram_times(n, Q)
-        sketches.append(product)
-        if n == order[0]:
+    grams, sketches = [data.gram(n) for n in pending], {}
+    for n in core_order(cut, bases, blocks):
+        if n in blocks:
+            sketches[n], contracted = data.gram_times(n, blocks[n])
             data = from_blocks(contracted, n)
-    for n in order[1 if blocks else 0 :]:
-        data = data.reduced(n, rows[0] if n == cut else bases[n])
+        else:
+            data = data.reduced(n, rows[0] if n == cut else bases[n])
     core = data.to_array()
     if cut in bases:
-        return [core, *grams, *sketches], []
-    return [*grams, *sketches], [np.ascontiguousarray(np.moveaxis(core, cut, 0))]
+        return [core, *grams, *(sketches[n] for n in blocks)], []
+    return [*grams, *(sketches[n] for n in blocks)], [np.ascontiguousarray(np.moveaxis(core, cut, 0))]
+
+
+def core_order(cut: int, bases: Iterable[int], blocks: Iterable[int]) -> list[int]:
+    """Return the modes in the order of their contraction: those with a sketch after others, and that of the cut last.
+
+    A sketch is of what the contractions before it have left, which is less work and has less noise. A contraction along
+    the mode of the cut leaves a share of a sum, and no sketch follows from shares.
+    """
+    return sorted(bases, key=lambda n: (n == cut, n in blocks, -n))
 
 
 def ask_project_cut(data: Storage, rows: Rows, mode: int, blocks: np.ndarray) -> Parts:
@@ -368,6 +405,7 @@ def ask_project(data: Storage, rows: Rows, mode: int, at: int) -> Parts:
 def ask_mttkrp(data: Storage, rows: Rows, cut: int, factors: Sequence[np.ndarray | None]) -> Parts:
     """Return the MTTKRP of all modes: the rows of the cut, shares of the others."""
     whole = with_rows(factors, cut, rows[0])
+    data.ask_ahead([whole])
     products = [np.asarray(data.mttkrp(whole, n), dtype=float) for n in range(data.ndim)]
     return [P for n, P in enumerate(products) if n != cut], [products[cut]]
 
@@ -435,7 +473,7 @@ def ask_observed(data: Storage, rows: Rows, cut: int) -> Parts:
 
 def ask_entries(data: Storage, rows: Rows, cut: int) -> Parts:
     """Return the entries of a slab, the mode of the cut first."""
-    return [], [np.ascontiguousarray(np.moveaxis(data.to_array(), cut, 0))]
+    return [], [np.array(np.moveaxis(data.to_array(), cut, 0), order="C")]  # the memory of a slab serves again
 
 
 def with_rows(factors: Sequence[np.ndarray | None], cut: int, rows: np.ndarray) -> Factors:

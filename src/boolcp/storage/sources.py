@@ -38,10 +38,15 @@ class MappedFile:
         return len(self.shape)
 
     def __getitem__(self, index: Any) -> np.ndarray:
+        return self.read(index)
+
+    def read(self, index: Any, used: np.ndarray | None = None) -> np.ndarray:
+        """Return a part of the array, in the memory of a part read before that is `used` no longer, if it fits."""
         is_box = isinstance(index, tuple) and len(index) == self.ndim and all(isinstance(i, slice) for i in index)
         for shape, strides, order in ((self.shape, self.strides, 1), (self.shape[::-1], self.strides[::-1], -1)):
             if is_box and strides == c_strides(shape, self.dtype.itemsize):
-                block = read_runs(self.filename, self.dtype, shape, self.offset, index[::order])
+                used = used if used is None or order == 1 else used.T
+                block = read_runs(self.filename, self.dtype, shape, self.offset, index[::order], used)
                 if block is not None:
                     return block if order == 1 else block.T
         raw = np.memmap(self.filename, dtype=np.uint8, mode="r")
@@ -55,16 +60,23 @@ def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 
 def read_runs(
-    filename: str, dtype: np.dtype, shape: Sequence[int], offset: int, index: Sequence[slice]
+    filename: str,
+    dtype: np.dtype,
+    shape: Sequence[int],
+    offset: int,
+    index: Sequence[slice],
+    used: np.ndarray | None = None,
 ) -> np.ndarray | None:
     """Return a box of an array in C order, read run by run, or None if the runs are too short for that.
 
-    Pages of a memory map would stay resident, and the system may map many more of them than are needed.
+    Pages of a memory map would stay resident, and the system may map many more of them than are needed. The memory of a
+    `used` box serves again, since fresh pages cost as much as reading; and what follows in the file is announced.
     """
     ranges = [range(*part.indices(d)) for part, d in zip(index, shape, strict=True)]
     sizes = [len(r) for r in ranges]
     cut = max((n for n, d in enumerate(shape) if sizes[n] < d), default=0)  # from here on entries are adjacent
-    block = np.empty(sizes, dtype=dtype)
+    is_fit = used is not None and used.shape == tuple(sizes) and used.dtype == dtype and used.flags.c_contiguous
+    block = used if used is not None and is_fit else np.empty(sizes, dtype=dtype)
     runs = block.reshape(int(np.prod(sizes[:cut], dtype=np.int64)), -1)
     if any(r.step != 1 for r in ranges) or (len(runs) > 1 and runs[:1].nbytes < SHORT_RUN):
         return None
@@ -75,6 +87,8 @@ def read_runs(
             file.seek(starts + int(np.dot(place, strides[:cut])))
             if file.readinto(run.view(np.uint8).data) != run.nbytes:
                 raise OSError(f"{filename} ended before all entries were read: it is truncated, so copy it again.")
+        if len(runs) == 1 and hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(file.fileno(), starts + block.nbytes, block.nbytes, os.POSIX_FADV_WILLNEED)
     return block
 
 
@@ -157,13 +171,14 @@ class Stretch:
     index: tuple[slice, ...]
 
     def slabs(self) -> Iterator[np.ndarray]:
-        """Yield the slabs one after another."""
-        array, mode = self.whole.array, self.whole.mode
+        """Yield the slabs one after another, each in memory of its own or in that of the one before."""
+        array, mode, block = self.whole.array, self.whole.mode, None
         begin, end, _ = self.index[mode].indices(array.shape[mode])
         for start in range(begin, end, self.whole.rows):
             rows = slice(start, min(start + self.whole.rows, end))
             try:
-                block = array[tuple(rows if n == mode else part for n, part in enumerate(self.index))]
+                box = tuple(rows if n == mode else part for n, part in enumerate(self.index))
+                block = array.read(box, block) if isinstance(array, MappedFile) else array[box]
             except MemoryError:
                 raise
             except Exception as error:
