@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EXTRA = 8  # directions of a sketch beyond those asked for
 WIDE = 4  # a mode with more than this many times the directions of a sketch is sketched: else its Gram matrix is cheap
 MAX_POWER = 3  # passes beyond the first two at most
+UNEVEN = 4.0  # how much farther the noise of zeros in the place of missing entries reaches than white noise
 SETTLED = 0.1  # sine of the angle between a direction and the next iterate of it below which it is settled
 
 
@@ -67,7 +68,8 @@ def compress_in_passes(data: "LazyTensor", rank: int) -> TuckerTensor:
         blocks = {n: next_block(Q, CQ) for n, (Q, CQ) in sketches.items()}
         core, sketches, n_columns = data.core_along(free, bases | blocks, blocks if n_left else {})
         variance = max(data.squared_norm - core.squared_norm, 0.0) / np.prod(data.shape, dtype=float)
-        if all(is_settled(Q, CQ, n_columns[n], variance) for n, (Q, CQ) in sketches.items()):
+        excess = UNEVEN if data.view.kind == "zeros" else 1.0
+        if all(is_settled(Q, CQ, n_columns[n], variance, excess) for n, (Q, CQ) in sketches.items()):
             break
     return truncated(core, bases | blocks, rank, data.shape, data.squared_norm)
 
@@ -84,17 +86,18 @@ def next_block(Q: np.ndarray, CQ: np.ndarray) -> np.ndarray:
     return scipy.linalg.qr(CQ - shift * Q, mode="economic")[0]
 
 
-def is_settled(Q: np.ndarray, CQ: np.ndarray, n_columns: float, variance: float) -> bool:
+def is_settled(Q: np.ndarray, CQ: np.ndarray, n_columns: float, variance: float, excess: float = 1.0) -> bool:
     """Return True if what a block has not captured of one mode, with so many columns, looks like noise of a variance.
 
-    Those of the leading half of its directions that stand out of the noise must be nearly eigenvectors of C.
+    Those of the leading half of its directions that stand out of the noise must be nearly eigenvectors of C. Its
+    largest eigenvalue is that of white noise, whose distance from the mean one is multiplied by the `excess`.
     """
     d, c = len(Q), n_columns
     values, V = np.linalg.eigh(Q.T @ CQ)
     leading = values.argsort()[::-1][: max(1, len(values) // 2)]
     errors = np.linalg.norm(CQ @ V - Q @ V * values, axis=0)[leading]
     values = values[leading]
-    stands_out = values > variance * (np.sqrt(c) + np.sqrt(d)) ** 2
+    stands_out = values > variance * (c + excess * (2 * np.sqrt(c * d) + d))
     return bool(np.all(errors[stands_out] <= SETTLED * (values[stands_out] - variance * c)))
 
 
