@@ -321,7 +321,7 @@ def test_units_missing_entries_residual_and_stability_are_shown(tmp_path):
     assert f"{np.sqrt(np.nanmean(X.values**2)):.4g} uV" in page.words
     assert "no pattern stands out" in text and f"channel {check.structure[0]:.3f}, time " in text
     assert page.rows[0][3:6] == ["verdict", "sure bits", "stability"]
-    assert [row[3:6:2] for row in page.rows[1:]] == [["stable, informative", "100.0 %"]] * 2
+    assert [row[3:6:2] for row in page.rows[1:]] == [["stable, informative", "100 %"]] * 2
     assert (
         "Both pass all tests: they come back in at least 80 % of 4 fits to halves along trial and are informative."
         in text
@@ -425,7 +425,8 @@ def test_the_story_says_what_is_so(rng):
     W = labelled_atoms(rng)
     tests = tested.find_tests(W, {})
     sentences = story.tell(W, {}, tests)
-    assert sentences[0] == "Three atoms make up this tensor."
+    assert sentences[0] == "Three atoms, one of them a baseline (on almost everywhere), make up this tensor."
+    assert story.tell(W[[0]], {}, {})[0] == "One atom makes up this tensor."
     assert "Atom 0 is on in 10 of 30 trials: all 10 propofol trials, and no others (p < 0.001)." in sentences[2]
     assert "Atom 1 is a baseline, on in 15 of 16 channels: all but E3." in sentences[3]
     assert sentences[4].startswith("Atom 2 is on in 8 of 20 time points: 0 to 0.055 s.")
@@ -458,12 +459,12 @@ def test_conditions_are_named_only_if_a_test_finds_them(rng):
     extra = W.labels.extra | {"speed": ("trial", speed + 0.0)}
     moved = replace(W, atoms=(W.atoms[0], real, W.atoms[2]), labels=replace(W.labels, extra=extra))
     tests = tested.find_tests(moved, {})
-    assert "Its real part follows speed (rank correlation +1.00, p < 0.001)." in story.atom_sentence(moved, 1, tests)
+    assert "Its real part rises with speed (rank correlation +1.00, p < 0.001)." in story.atom_sentence(moved, 1, tests)
     for sign, size in ((1, "larger"), (-1, "smaller")):  # bits are on or off, which is simpler to say
         extra = W.labels.extra | {"speed": ("trial", sign * W.atoms[0].z + 0.01 * speed)}
         followed = replace(W, labels=replace(W.labels, extra=extra))
         text = story.atom_sentence(followed, 0, tested.find_tests(followed, {}))
-        assert f"It is on where speed is {size} (rank correlation {sign * 0.82:+.2f}, p < 0.001)." in text
+        assert f"It is on more often where speed is {size} (rank correlation {sign * 0.82:+.2f}, p < 0.001)." in text
     drug = (W.labels.extra["drug"][1] == "ketamine") + 0.1
     real = replace(W.atoms[2], factors=(W.atoms[2].factors[0], drug[:, None] / np.linalg.norm(drug)))
     moved = replace(W, atoms=(*W.atoms[:2], real))
@@ -513,6 +514,9 @@ def test_groups_without_room_for_their_names_have_a_legend(rng):
     assert [name for _, name in legend] == ["rare (1)", "common (29)"] and len({color for color, _ in legend}) == 2
     panel = pictures.atom_figure(W, 0, 2)
     assert panel["legend"] == legend and panel["caption"].endswith(", sorted by kind")
+    assert pictures.atom_figure(W, 1, 2)["caption"] == "trial: real part, sorted by kind"
+    assert pictures.atom_figure(W, 1, (2, 1))["caption"].startswith("real part, trial by time, sorted by kind")
+    assert json.loads(panel["chart"])["layout"]["annotations"] == []  # all names, or none
 
 
 def test_modes_have_other_colors_than_atoms():
@@ -523,7 +527,7 @@ def test_modes_have_other_colors_than_atoms():
 def test_what_is_left_out_of_a_list_is_counted_in_entries():
     z = np.tile([True] * 5 + [False], 100)
     W = BooleanCP((600, 2), (Atom(0, z, (np.ones((2, 1)),)),), [1.0])
-    assert words.on_text(W, 0).endswith("354 to 358 and 200 more")
+    assert words.on_text(W, 0).endswith("174 to 178 and 350 more")
 
 
 @pytest.mark.parametrize(
@@ -891,3 +895,63 @@ def test_a_page_with_numbers_only_does_not_speak_of_conditions(tmp_path, rng):
         report.write_report(replace(W, labels=replace(W.labels, extra=extra)), path)
         text = path.read_text()
         assert head in text and other not in text and ("how many of its entries" in text) == (head == conditions)
+
+
+def test_a_weak_correlation_is_called_slight(rng):
+    W = labelled_atoms(rng)
+    for effect, bits, real in (
+        (0.8, "It is on more often where speed is larger (", "Its real part rises with speed ("),
+        (-0.1, "It is on slightly more often where speed is smaller (", "Its real part falls slightly with speed ("),
+    ):
+        test = SimpleNamespace(
+            conditions=(),
+            is_boolean=np.array([True, False, False]),
+            effect=np.full(3, effect),
+            p_adjusted=np.full(3, 0.01),
+            mode=2,
+        )
+        assert story.differ_text(W, 0, {"speed": test}).startswith(bits)
+        assert story.differ_text(W, 1, {"speed": test}).startswith(real)
+
+
+def test_bits_in_doubt_are_named_if_they_are_few(rng, monkeypatch):
+    W = labelled_atoms(rng)
+    known = replace(W, trust=Trust(rise=tuple(np.ones(len(atom.z)) for atom in W.atoms), sigma=0.001))
+    for doubted, said in (([], ""), (range(5), ""), ([4], "In doubt: 4."), ([4, 5, 6, 20], "In doubt: 4 to 6, 20.")):
+        sure = [np.ones(len(atom.z)) for atom in W.atoms]
+        sure[0][list(doubted)] = 0.9
+        monkeypatch.setattr(BooleanCP, "bit_confidence", lambda W, sure=sure: tuple(sure))
+        assert story.doubt_text(known, 0) == said and story.doubt_text(W, 0) == story.doubt_text(known, 1) == ""
+        assert said in story.atom_sentence(known, 0, {}) and said in story.card_text(known, 0, {})
+    noise = replace(known, trust=replace(known.trust, p_adjusted=np.ones(3)))
+    assert story.doubt_text(noise, 0) == ""
+
+
+def test_the_story_says_that_other_atoms_fit_as_well(rng):
+    W = replace(labelled_atoms(rng), trust=Trust(n_rivals=3))
+    assert any("3 other solutions have a loss within 0.5 %" in sentence for sentence in story.tell(W, {}, {}))
+
+
+def test_the_story_says_that_atoms_it_leaves_out_may_be_noise(rng):
+    W = labelled_atoms(rng)
+    for p, told in ((1.0, "The other two, which may be noise, are below."), (0.001, "")):
+        known = replace(W, trust=Trust(p_value=np.array([0.001, p, p]), p_adjusted=np.array([0.001, p, p])))
+        assert " ".join(story.tell(known, {}, {})).count("The other") == bool(told)
+        assert told in story.tell(known, {}, {}) or not told
+
+
+def test_neighbors_that_are_off_are_a_range(rng):
+    W = labelled_atoms(rng)
+    z = np.ones(30, dtype=bool)
+    z[[3, 4, 5, 6, 9]] = False
+    assert words.on_text(replace(W, atoms=(replace(W.atoms[0], z=z),), weights=[1.0]), 0) == "all but 3 to 6, 9"
+
+
+def test_the_residual_of_counts_is_not_compared_with_normal_noise(tmp_path, rng):
+    X = rng.poisson(2.0, (8, 9, 10)).astype(float)
+    check = boolcp.residuals.residual_check(X, boolcp.decompose(X, 1, random_state=0))
+    for loss, is_shown in (("squared", True), ("poisson", False)):
+        model = boolcp.BMP(1, loss=loss, random_state=0).fit(X)
+        report.write_report(model, tmp_path / f"{loss}.html", residual=check)
+        text = (tmp_path / f"{loss}.html").read_text()
+        assert ("excess kurtosis" in text) == ("Quantiles of the residual" in text) == is_shown

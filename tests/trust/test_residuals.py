@@ -5,6 +5,7 @@ import pytest
 import scipy.stats
 from samples import random_decomposition
 
+from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.result.atoms import BooleanCP
 from boolcp.trust import residuals
@@ -72,6 +73,22 @@ def test_an_exact_fit_leaves_nothing():
     truth = make_boolean_cp((6, 7, 8), 2, random_state=0).truth
     check = residual_check(truth.to_tensor(), truth)
     assert check.rms == 0 and check.is_noise and np.isfinite(check.quantiles).all()
+
+
+def test_beside_a_background_the_quantiles_are_those_of_the_residual(rng):
+    """The background takes part of the noise; the size of the rest is what it is, and its shape is still normal."""
+    X = make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)[0]
+    W = BMP(2, background=12, random_state=0).fit(X).decomposition_
+    rest = X - W.to_tensor() - W.background.to_tensor()
+    check = residual_check(X, W)
+    assert check.rms == pytest.approx(np.sqrt(np.mean(rest**2)))
+    np.testing.assert_allclose(
+        check.quantiles, np.quantile(rest / check.rms, scipy.stats.norm.cdf(check.normal_quantiles))
+    )
+    sigma = np.sqrt(np.sum(rest**2) / (X.size - W.background.degrees_of_freedom))
+    assert sigma > 1.1 * check.rms
+    edge = residuals.noise_edge(750, 20)
+    assert check.structure[0] == pytest.approx(np.linalg.norm(rest.reshape(20, -1), 2) / (sigma * edge))
 
 
 def test_wrong_shapes_are_refused(rng):

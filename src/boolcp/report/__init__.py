@@ -84,6 +84,7 @@ def write_report(
     if residual is None and provenance.get("residual_check"):
         stored = provenance["residual_check"]
         residual = SimpleNamespace(**stored, is_noise=max(stored["structure"]) <= 1)
+    residual = residual if W.deviance is None else None  # noise of counts is neither normal nor white
     W = W if stability is None else with_stability(W, stability)
     page = render(W, provenance, history, residual)
     atomic.write_text(path, page, overwrite=force)
@@ -109,6 +110,7 @@ def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any
             subtitle=words.subtitle_of(W),
             story=story.paragraphs(story.tell(W, provenance, tests, residual)),
             version=__version__,
+            has_products=any(atom.rank != 1 for atom in W.atoms),
             has_background=W.background is not None,
             modes=words.describe_modes(W),
             data=words.describe_data(W, provenance),
@@ -118,7 +120,10 @@ def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any
                 atom
                 | {"figures": pictures.atom_figures(S, atom["number"])}
                 | {"detail": story.card_text(W, atom["number"], tests)}
-                | {"is_told": story.detail_text(W, atom["number"], tests) == atom["on"]}
+                | {
+                    "is_told": W.atoms[atom["number"]].z.all()
+                    or story.detail_text(W, atom["number"], tests) == atom["on"]
+                }
                 for atom in atoms
             ],
             colors=charts.atom_colors(W.n_atoms),

@@ -386,15 +386,15 @@ def band_name(band: Band) -> str:
     return shortened(f"{band.name} ({band.stop - band.start})", LETTERS)
 
 
-def _has_room(W: BooleanCP, mode: int, band: Band, name: str) -> bool:
-    """Return True if a name is no wider than the band below it."""
-    return (band.stop - band.start) * LETTERS_ACROSS >= W.shape[mode] * len(name)
+def _has_room(W: BooleanCP, mode: int, found: Sequence[Band]) -> bool:
+    """Return True if no name is wider than the band below it; otherwise a legend has them all."""
+    return all((b.stop - b.start) * LETTERS_ACROSS >= W.shape[mode] * len(band_name(b)) for b in found)
 
 
 def band_legend(W: BooleanCP, mode: int) -> list[tuple[str, str]]:
-    """Return color and name of the groups of a mode, if some have no room above their band."""
+    """Return color and name of the groups of a mode, if they have no room above their bands."""
     found = bands(W, mode)
-    if all(_has_room(W, mode, band, band_name(band)) for band in found):
+    if _has_room(W, mode, found):
         return []
     colors = group_colors(len(found))
     return [(colors[band.number], f"{band.name} ({band.stop - band.start})") for band in found]
@@ -408,15 +408,14 @@ def _with_bands(layout: Chart, W: BooleanCP, mode: int) -> Chart:
     places = even_places_of(W, mode)
     x = np.arange(W.shape[mode], dtype=float) if places is None else places
     half = 0.5 if len(x) < 2 else _step(x) / 2
-    shapes, notes, colors = [], [], group_colors(len(found))
+    shapes, notes, colors, is_named = [], [], group_colors(len(found)), _has_room(W, mode, found)
     for band in found:
         color, ends = colors[band.number], (x[band.start] - half, x[band.stop - 1] + half)
         box = {"type": "rect", "xref": "x", "yref": "paper", "y0": BAND[0], "y1": BAND[1], "line": {"width": 0}}
         shapes.append(box | {"x0": float(ends[0]), "x1": float(ends[1]), "fillcolor": color})
-        name = band_name(band)
         place = {"xref": "x", "yref": "paper", "x": float(sum(ends) / 2), "y": BAND[1], "yanchor": "bottom"}
-        if _has_room(W, mode, band, name):
-            notes.append(place | {"text": plain(name), "showarrow": False, "font": {"size": 10}})
+        if is_named:
+            notes.append(place | {"text": plain(band_name(band)), "showarrow": False, "font": {"size": 10}})
     margin = layout["margin"] | {"t": 44}
     return layout | {"shapes": shapes, "annotations": notes, "margin": margin}
 

@@ -77,13 +77,13 @@ def atom_figure(W: BooleanCP, k: int, mode: int) -> Any:
     if mode == atom.mode:
         alt, caption = f"Atom {k} along {name}, on: {on_text(W, k)}", f"{name}: yellow on, blue off{doubt_text(W)}"
         chart, is_banded = charts.boolean_chart(W, k), bool(bands(W, mode)) and plotting.positions_of(W, mode) is None
-        caption += f", sorted by {group_name(W, mode)}" if is_banded else ""
+        caption += sorted_text(W, mode) if is_banded else ""
         legend = charts.band_legend(W, mode) if is_banded else []
         return figure(chart, alt, caption, lambda ax: plotting.plot_boolean(W, k, ax), legend=legend)
     if isinstance(mode, tuple):
         caption = f"real part, {' by '.join(plotting.mode_text(W, n) for n in mode)}"
         chart, is_averaged = charts.image_chart(W, k, mode)
-        note = " (neighbors averaged on the screen)" if is_averaged else ""
+        note = "".join(sorted_text(W, n) for n in mode) + " (neighbors averaged on the screen)" * is_averaged
         alt = f"Atom {k}, {caption}"
         return figure(chart, alt, caption + note, lambda ax: plotting.plot_real(W, k, mode, ax), size=IMAGE)
     W, is_leading = with_leading(W, k, mode)
@@ -96,9 +96,15 @@ def atom_figure(W: BooleanCP, k: int, mode: int) -> Any:
     note = f" (smallest and largest of each {-(-2 * len(columns) // charts.MAX_POINTS)} points)"
     caption = f"{name}: {kind}" + (note if len(columns) > charts.MAX_POINTS else "")
     chart = charts.real_chart(W, k, mode)
+    caption += sorted_text(W, mode) if chart["layout"].get("shapes") else ""
     legend = charts.band_legend(W, mode) if chart["layout"].get("shapes") else []
     color = charts.atom_colors(W.n_atoms)[k]
     return figure(chart, alt, caption, lambda ax: plotting.plot_real(W, k, mode, ax, color=color), legend=legend)
+
+
+def sorted_text(W: BooleanCP, mode: int) -> str:
+    """Return by what the entries of a mode are sorted, if by anything."""
+    return f", sorted by {group_name(W, mode)}" if bands(W, mode) else ""
 
 
 def doubt_text(W: BooleanCP) -> str:
@@ -139,7 +145,7 @@ def together_figures(W: BooleanCP) -> Any:
             alt = f"Atoms {members} along {name}, drawn together; each is described in its card"
             rows = 0 if kind == "real" else len(chart["data"])
             legend = charts.band_legend(W, mode) if chart["layout"].get("shapes") else []
-            order = f", sorted by {group_name(W, mode)}" if chart["layout"].get("shapes") else ""
+            order = sorted_text(W, mode) if chart["layout"].get("shapes") else ""
             figures.append(figure(chart, alt, f"{name}: {kinds[kind]}{order}", rows=rows, legend=legend))
     return figures
 

@@ -9,9 +9,19 @@ from boolcp import plotting
 from boolcp.plotting.mode_labels import further_of, group_names, is_unordered, unit_of
 from boolcp.plotting.patterns import carrier_mode, leading_column, real_columns
 from boolcp.report.tested import ALPHA, Tests, best_test, p_words
-from boolcp.report.words import adjective, explained_word, has_names, has_shares, on_text, plural, title_of, value_label
+from boolcp.report.words import (
+    adjective,
+    entries_text,
+    explained_word,
+    has_names,
+    has_shares,
+    on_text,
+    plural,
+    title_of,
+    value_label,
+)
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.trust import Trust
+from boolcp.result.trust import Trust, rival_words
 from boolcp.trust.conditions import ConditionTest
 from boolcp.trust.verdict import STABLE, Verdict, is_noise, verdicts
 
@@ -20,6 +30,8 @@ MAX_LISTED = 8  # entries that a sentence names
 MAX_RUNS = 2  # stretches of neighbors that a sentence names
 LARGE = 0.5  # a background with more degrees of freedom than this share of the entries is nearly the data themselves
 CORRELATED = 0.1  # neighbors in a residual that are correlated more than this are no white noise; not tuned
+SURE = 0.95  # as in the column of sure bits
+WEAK = 0.3  # rank correlation; a smaller one is hard to see even if it is certain; not tuned
 STANDS_OUT = 3  # a peak is worth a word if it is so many times the median size; a flat pattern has none
 EQUAL, MAX_PEAKS = 0.9, 2  # more names than this with nearly the largest size are no peak
 QUANTITIES = {"size": "the tensor", "count": "the counts"} | dict.fromkeys(("data", "x", "y", "array"), "the data")
@@ -32,14 +44,14 @@ def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any =
         return ["No atom was found."]
     told = _order(W)
     is_large = is_nearly_the_data(W, provenance)
-    sentences = [_opening(W, provenance), _background(W, provenance), _trust(W)]
+    sentences = [_opening(W, provenance), _background(W, provenance), _trust(W), rival_words(W.trust or Trust())]
     sentences += [atom_sentence(W, k, tests) for k in told]
     if len(told) < W.n_atoms:
         n = W.n_atoms - len(told)
-        sentences.append(f"The other {'one is' if n == 1 else f'{number(n)} are'} below.")
+        noise = ", which may be noise," if np.delete(is_noise(W), told).all() else ""
+        sentences.append(f"The other {'one' if n == 1 else number(n)}{noise} {'is' if n == 1 else 'are'} below.")
     sentences += [_nothing(name, test) for name, test in tests.items() if name in provenance.get("tests", {})]
-    left = _leftover(residual, is_large) if W.deviance is None else ""  # noise of counts is never white
-    return [sentence for sentence in [*sentences, left] if sentence]
+    return [sentence for sentence in [*sentences, _leftover(residual, is_large)] if sentence]
 
 
 def paragraphs(sentences: Sequence[str]) -> list[str]:
@@ -61,8 +73,12 @@ def _order(W: BooleanCP) -> list[int]:
 
 def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
     atoms = f"{number(W.n_atoms).capitalize()} {'atom' if W.n_atoms == 1 else 'atoms'}"
+    n_baselines = sum(atom.is_baseline for atom in W.atoms)
+    if n_baselines:
+        which = f"{number(n_baselines)} of them {'a baseline' if n_baselines == 1 else 'baselines'}"
+        atoms += f"{f', {which}' if W.n_atoms > 1 else ', a baseline'} (on almost everywhere),"
     if not has_shares(W):
-        return f"{atoms} make up this tensor."
+        return f"{atoms} {'makes' if W.n_atoms == 1 else 'make'} up this tensor."
     verb, name = "explains" if W.n_atoms == 1 else "explain", value_label(W).partition(" (")[0]
     is_file = bool(provenance.get("data", {}).get("source")) and name == title_of(W, provenance)
     quantity = QUANTITIES.get(name.lower(), "the data" if is_file else f"the {name}")
@@ -149,9 +165,8 @@ def atom_sentence(W: BooleanCP, k: int, tests: Tests) -> str:
     atom, detail = W.atoms[k], detail_text(W, k, tests)
     count = f"all {len(atom.z)}" if atom.z.all() else f"{atom.n_ones} of {len(atom.z)}"
     where = f"Atom {k} is {'a baseline, ' if atom.is_baseline else ''}on in {count} {plural(W, atom.mode)}"
-    return " ".join(
-        filter(None, [f"{where}{f': {detail}' if detail else ''}.", differ_text(W, k, tests), peak_text(W, k)])
-    )
+    first = f"{where}{f': {detail}' if detail else ''}."
+    return " ".join(filter(None, [first, doubt_text(W, k), differ_text(W, k, tests), peak_text(W, k)]))
 
 
 def card_text(W: BooleanCP, k: int, tests: Tests) -> str:
@@ -160,7 +175,16 @@ def card_text(W: BooleanCP, k: int, tests: Tests) -> str:
     is_label = detail and detail == on_text(W, k) and not detail.startswith("all")
     place = "at" if unit_of(W, W.atoms[k].mode) else f"in {plural(W, W.atoms[k].mode)}"
     first = detail and (f"On {place} {detail}." if is_label else f"{detail[0].upper()}{detail[1:]}.")
-    return " ".join(filter(None, [first, differ_text(W, k, tests), peak_text(W, k)]))
+    return " ".join(filter(None, [first, doubt_text(W, k), differ_text(W, k, tests), peak_text(W, k)]))
+
+
+def doubt_text(W: BooleanCP, k: int) -> str:
+    """Return which bits of an atom are in doubt, if they are few and it is no noise."""
+    if W.trust is None or W.trust.rise is None or is_noise(W)[k]:
+        return ""
+    atom, is_open = W.atoms[k], W.bit_confidence()[k] < SURE
+    is_few = 0 < np.count_nonzero(is_open) <= MAX_LISTED // 2
+    return f"In doubt: {entries_text(W, atom.mode, is_open)} {unit_of(W, atom.mode)}".rstrip() + "." if is_few else ""
 
 
 def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
@@ -186,9 +210,10 @@ def differ_text(W: BooleanCP, k: int, tests: Tests) -> str:
     name, test = found
     how = p_words(test.p_adjusted[k])
     if not test.conditions:
-        size = "larger" if test.effect[k] > 0 else "smaller"
-        what = f"It is on where {name} is {size}" if test.is_boolean[k] else f"Its real part follows {name}"
-        return f"{what} (rank correlation {test.effect[k]:+.2f}, {how})."
+        size, verb = ("larger", "rises") if test.effect[k] > 0 else ("smaller", "falls")
+        slight = "slightly " if abs(test.effect[k]) < WEAK else ""
+        bits, real = f"It is on {slight}more often where {name} is {size}", f"Its real part {verb} {slight}with {name}"
+        return f"{bits if test.is_boolean[k] else real} (rank correlation {test.effect[k]:+.2f}, {how})."
     ends = [test.conditions[pick(test.mean[k])] for pick in (np.argmax, np.argmin)]
     names = _and([f"{adjective(name, one)} {plural(W, test.mode)}" for one in ends])
     most = "most " if len(test.conditions) > 2 else ""
@@ -244,7 +269,7 @@ def peak_text(W: BooleanCP, k: int) -> str:
         places.append(f"{plotting.mode_text(W, mode)} {label}" if is_bare else f"{label} {unit}".rstrip())
     if not places:
         return ""
-    unit = "" if W.labels is None else W.labels.value_unit or ""
+    unit = "" if W.labels is None else W.labels.value_unit or "counts" * (W.labels.name == "count")
     value = peak_value(W, k, peaks)
     size = f"{value:+.0f}" if 1000 <= abs(value) < 1e6 else f"{value:+.3g}"
     return f"Its pattern is strongest at {_and(places)} ({f'{size} {unit}'.rstrip()})."

@@ -14,10 +14,10 @@ from boolcp.fit.state import STOP_REASONS
 from boolcp.plotting.mode_labels import MAX_STATES, unit_of
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import background_words, proved_percent, shape_text
-from boolcp.result.trust import Trust, p_text, rival_words, sure_share
+from boolcp.result.trust import Trust, p_text, sure_share
 from boolcp.trust.verdict import verdicts
 
-MAX_NAMES = 60
+MAX_NAMES, MAX_RUNS = 60, 30  # that are listed
 MAX_SEARCHED = 50_000  # labels of a mode that the page holds for the search
 FEW_OFF = 6  # up to this many entries that are off are named instead of those that are on
 # what the page shows elsewhere, or not as a parameter
@@ -85,7 +85,7 @@ def describe_residual(W: BooleanCP, check: Any) -> Any:
     lags = ", ".join(f"{name} {lag:+z.2f}" for name, lag in zip(check.mode_names, check.lag_correlation, strict=True))
     leftover = "no pattern stands out" if check.is_noise else "structure is left"
     return [
-        *([("Residual", leftover)] if W.deviance is None else []),  # noise of counts is never white
+        ("Residual", leftover),
         ("Residual, root mean square", _with_unit(W, f"{check.rms:.4g}")),
         ("Residual, excess kurtosis", f"{check.kurtosis:z.2f}"),
         ("Residual, largest singular value by mode (white noise: at most 1)", edges),
@@ -141,6 +141,7 @@ def describe_atoms(W: BooleanCP) -> list[dict[str, Any]]:
         "stability": nothing if known.stability is None else known.stability,
         "sure": nothing if sure is None else sure,
     }
+    digits = {"stability": 0, "sure": 0}
     p = nothing if known.p_adjusted is None else known.p_adjusted
     rows = []
     for k, atom in enumerate(W.atoms):
@@ -159,7 +160,7 @@ def describe_atoms(W: BooleanCP) -> list[dict[str, Any]]:
                 "entries": plural(W, atom.mode),
                 "bits": packed(atom.z),
                 "verdict": judged[k].text,
-                **{name: percent(values[k]) for name, values in shares.items()},
+                **{name: percent(values[k], digits.get(name, 1)) for name, values in shares.items()},
                 "certificate": proved_percent(atom.certificate),
                 **{f"{name}_order": value for name, value in numbers.items()},
             }
@@ -197,7 +198,7 @@ def trust_notes(W: BooleanCP) -> list[str]:
         )
     if known.p_adjusted is not None:
         notes.append(f"p: is the atom more than noise ({known.tested_by}, false discoveries controlled)")
-    return [*notes, *([words.rstrip(".")] if (words := rival_words(known)) else [])]
+    return notes
 
 
 def packed(z: np.ndarray) -> str:
@@ -214,21 +215,26 @@ def search_labels(W: BooleanCP) -> dict[str, list[str]]:
 def on_text(W: BooleanCP, k: int) -> str:
     """Describe where an atom is on: runs of neighboring numbers as ranges, names one by one."""
     atom = W.atoms[k]
-    names, unit = plotting.coordinate_text(W, atom.mode), unit_of(W, atom.mode)
-    n_off = len(atom.z) - atom.n_ones
+    unit, n_off = unit_of(W, atom.mode), len(atom.z) - atom.n_ones
     if not atom.n_ones or not n_off:
         return "nowhere" if n_off else f"all {len(atom.z)} {plural(W, atom.mode)}"
     if n_off <= min(FEW_OFF, len(atom.z) // 4):
-        return f"all but {_listing([names[i] for i in np.flatnonzero(~atom.z)])} {unit}".rstrip()
-    if has_names(W, atom.mode):
-        return _listing([names[i] for i in np.flatnonzero(atom.z)])
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], atom.z.astype(int), [0]])))
+        return f"all but {entries_text(W, atom.mode, ~atom.z)} {unit}".rstrip()
+    return f"{entries_text(W, atom.mode, atom.z)} {unit}".rstrip()
+
+
+def entries_text(W: BooleanCP, mode: int, z: np.ndarray) -> str:
+    """Return the labels of some entries of a mode: runs of neighboring numbers as ranges, names one by one."""
+    names = plotting.coordinate_text(W, mode)
+    if has_names(W, mode):
+        return _listing([names[i] for i in np.flatnonzero(z)])
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], z.astype(int), [0]])))
     runs = [
         ", ".join(names[start:stop]) if stop - start < 3 else f"{names[start]} to {names[stop - 1]}"
         for start, stop in edges.reshape(-1, 2)
     ]
-    n_more = int(sum(stop - start for start, stop in edges.reshape(-1, 2)[MAX_NAMES:]))
-    return f"{_listing(runs, n_more)} {unit}".rstrip()
+    n_more = int(sum(stop - start for start, stop in edges.reshape(-1, 2)[MAX_RUNS:]))
+    return ", ".join(runs[:MAX_RUNS]) + (f" and {n_more} more" if n_more else "")
 
 
 def has_names(W: BooleanCP, mode: int) -> bool:
@@ -263,7 +269,8 @@ def describe_origin(provenance: dict[str, Any]) -> Any:
     """Return parameters, seed, versions and the rest of the provenance, as pairs of a name and a text."""
     parameters = provenance.get("parameters", {})
     pairs = [(name, _text(value)) for name, value in provenance.items() if name not in SHOWN_APART]
-    pairs = [(name, _moment(text) if name == "created" else text) for name, text in pairs]
+    pairs = [(name, _moment(text) if name == "created" else text) for name, text in pairs if name != "seconds"]
+    pairs += [("seconds of the fit", f"{provenance['seconds']:.1f}")] if "seconds" in provenance else []
     if "random_state" in provenance:
         pairs.append(("seed", _text(provenance["random_state"])))
     pairs += [(f"version of {package}", str(number)) for package, number in provenance.get("versions", {}).items()]
@@ -319,16 +326,15 @@ def _with_unit(W: BooleanCP, number: Any) -> Any:
     return number if W.labels is None else f"{number} {W.labels.value_unit or ''}".rstrip()
 
 
-def _listing(names: Any, n_more: int | None = None) -> Any:
-    """Return the first names, and how many more entries there are."""
-    n_more = len(names) - MAX_NAMES if n_more is None else n_more
-    more = f" and {n_more} more" if len(names) > MAX_NAMES else ""
+def _listing(names: Any) -> Any:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
 
 
-def percent(share: Any) -> str:
+def percent(share: Any, n_digits: int = 1) -> str:
     """Return a share as text."""
-    return "-" if np.isnan(share) else f"{100 * share:.1f} %"
+    return "-" if np.isnan(share) else f"{100 * share:.{n_digits}f} %"
 
 
 def _moment(text: str) -> str:

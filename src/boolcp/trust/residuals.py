@@ -34,14 +34,15 @@ class ResidualCheck:
     n_entries, n_sampled : int
         Observed entries, and those that quantiles and correlations are computed from.
     normal_quantiles, quantiles : ndarray of shape (Q,)
-        Quantiles of the normal distribution and of the residual divided by `rms`.
+        Quantiles of the normal distribution and of the residual divided by its root mean square.
     kurtosis : float
         Excess kurtosis of the residual, 0 for normal noise.
     lag_correlation : tuple of float
         For each mode the correlation of neighbors along it, 0 for white noise.
     structure : tuple of float
         For each mode the largest singular value of the unfolded residual divided by the edge of white noise, which
-        noise of equal variance exceeds in one of a hundred cases: above 1, structure is left.
+        noise of equal variance exceeds in one of a hundred cases: above 1, structure is left. A background has taken
+        its degrees of freedom from the noise, which is counted as larger than the residual by their share.
     mode_names : tuple of str
         The modes.
 
@@ -134,14 +135,15 @@ def residual_check(
     n_left = n_entries - (0.0 if W.background is None else W.background.degrees_of_freedom)
     power = rest.squared_norm
     is_exact = power <= NOTHING * data.squared_norm
-    rms = 0.0 if is_exact else float(np.sqrt(power / max(n_left, 1.0)))
+    rms = 0.0 if is_exact else float(np.sqrt(power / max(n_entries, 1)))
+    sigma = float(np.sqrt(power / max(n_left, 1.0)))
     rng = checks.make_generator(random_state)
     places = sample_places(values, observed, max_entries, rng)
     sample = differences(values, W, places) / (rms or 1.0) * (not is_exact)
     probabilities = quantile_levels(len(sample))
     structure, lags = [0.0] * W.ndim, [0.0] * W.ndim
     if not is_exact:
-        structure = [top_singular(rest, mode) / (rms * edge(observed, W.shape, mode)) for mode in range(W.ndim)]
+        structure = [top_singular(rest, mode) / (sigma * edge(observed, W.shape, mode)) for mode in range(W.ndim)]
         lags = [lag_correlation(values, observed, W, places, mode) for mode in range(W.ndim)]
     return ResidualCheck(
         rms,
