@@ -341,7 +341,8 @@ def check_mode(mode: int | str, ndim: int, dims: Sequence[str] | None = None, *,
         if dims is None:
             raise ValueError(f"{name} names {mode!r}, but X has no dimension names; use indices 0 to {ndim - 1}.")
         if mode not in dims:
-            raise ValueError(f"{name} names {mode!r}, which is not among the dimensions {dims} of X.")
+            given = f"{name} names {mode!r}, but the modes of X are {', '.join(dims)}"
+            raise ValueError(f"{given}: choose among these, or name the modes differently (dims=, --dims).")
         return dims.index(mode)
     if isinstance(mode, bool) or not isinstance(mode, numbers.Integral):
         raise TypeError(f"{name} holds {mode!r}; modes are indices (int) or dimension names (str).")
@@ -424,8 +425,8 @@ def check_dims(dims: Sequence[str] | None, fitted: Sequence[str] | None) -> None
     """Raise if new data has names of modes that are not those that were fitted, in the same order."""
     if dims is not None and fitted is not None and tuple(dims) != tuple(fitted):
         raise ValueError(
-            f"X has the modes {', '.join(dims)}, but {', '.join(fitted)} were fitted: reorder them, "
-            f"e.g. X.transpose({', '.join(map(repr, fitted))})."
+            f"X has the modes {', '.join(dims)}, but {', '.join(fitted)} were fitted: name and order them "
+            f"in the same way (dims=, --dims), or reorder them, e.g. X.transpose({', '.join(map(repr, fitted))})."
         )
 
 

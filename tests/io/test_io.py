@@ -177,6 +177,11 @@ def test_continuous_files_through_mne(suffix, tmp_path, rng):
         boolcp.open_tensor(path, session=1)
     assert boolcp.prepare.cut_trials(rest, 500).sizes["trial"] == 6
     assert any(line.endswith("rest: 1.00 to 3.00 s") for line in reading.describe(path))
+    if suffix == "_raw.fif":  # many are counted, not listed
+        raw.set_annotations(mne.Annotations(np.arange(30) / 10, 0.01, "rest")).save(
+            path, overwrite=True, verbose="ERROR"
+        )
+        assert [line for line in reading.describe(path) if "rest" in line] == ["  event rest: 30"]
 
 
 def test_epochs_through_mne(tmp_path, rng):
@@ -195,7 +200,11 @@ def test_epochs_through_mne(tmp_path, rng):
     pd = pytest.importorskip("pandas")
     epochs.metadata = pd.DataFrame({"drug": list("aba"), "rt": [0.1, 0.2, 0.3]})
     epochs.save(tmp_path / "b-epo.fif", verbose="ERROR")
-    assert "  columns along trial: drug, rt" in reading.describe(tmp_path / "b-epo.fif")
+    lines = reading.describe(tmp_path / "b-epo.fif")
+    assert "  columns along trial: drug, rt" in lines and "  drug, along trial: a (2), b (1)" in lines
+    assert not any(line.startswith("  rt, ") for line in lines)
+    boolcp.open_tensor(tmp_path / "b-epo.fif").drop_attrs().to_netcdf(tmp_path / "b.nc")
+    assert "  drug, along trial: a (2), b (1)" in reading.describe(tmp_path / "b.nc")
     with pytest.raises(FileError, match="no condition 'wait'; the conditions are go, stop"):
         boolcp.open_tensor(tmp_path / "a-epo.fif", condition="wait")
 

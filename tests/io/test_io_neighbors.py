@@ -144,11 +144,22 @@ def test_a_recording_of_a_bids_folder(bids):
     go = prepare.cut_trials(X, (-100, 300), events="go")
     np.testing.assert_allclose(go.values[..., 1], X.values[:, 490:530])
     assert go["rt"].values.tolist() == [0.3, 0.5]
-    assert reading.describe(root) == ["sub-01_task-press_eeg", "sub-02_task-press_eeg"]
+    named = ["sub-01_task-press_eeg", "sub-02_task-press_eeg"]
+    assert reading.describe(root) == [*named, "Choose one with --variable."]
     with pytest.raises(FileError, match=r"holds 2 recordings.*sub-01_task-press_eeg"):
         boolcp.open_tensor(root)
     with pytest.raises(FileError, match="has no recording 'sub-03'"):
         boolcp.open_tensor(root, variable="sub-03")
+
+
+def test_the_only_recording_of_a_bids_folder_is_described(bids, tmp_path):
+    root = tmp_path / "bids"
+    shutil.copytree(bids[0], root)
+    shutil.rmtree(root / "sub-02")
+    lines = reading.describe(root)
+    assert lines[0] == "3 channel x 1000 time" and {"  event go: 2", "  event stop: 1"} <= set(lines)
+    shutil.rmtree(root / "sub-01")
+    assert reading.describe(root) == ["no recordings"]
 
 
 def test_a_bids_header_that_links_out_is_refused(bids, tmp_path):

@@ -91,6 +91,15 @@ def test_beside_a_background_the_quantiles_are_those_of_the_residual(rng):
     assert check.structure[0] == pytest.approx(np.linalg.norm(rest.reshape(20, -1), 2) / (sigma * edge))
 
 
+def test_a_channel_without_data_is_not_compared():
+    X = make_boolean_cp((9, 10, 11), 2, noise=0.5, random_state=0)[0]
+    X[3] = np.nan
+    with pytest.warns(UserWarning, match="no observed entry"):
+        W = BMP(2, background=None, random_state=0).fit(X).decomposition_
+    check, rest = residual_check(X, W), np.delete(X - W.to_tensor(), 3, axis=0)
+    assert check.rms == pytest.approx(np.sqrt(np.mean(rest**2))) and np.isfinite(check.structure).all()
+
+
 def test_wrong_shapes_are_refused(rng):
     with pytest.raises(ValueError, match="X has shape"):
         residual_check(rng.standard_normal((3, 4)), BooleanCP((4, 3)))

@@ -160,7 +160,8 @@ def find_sessions(path: Any, root: Any) -> Any:
     sessions = list(_walk(root, DEPTH))
     if not sessions:
         advice = "A recording has files ECoG_ch1.mat, ECoG_ch2.mat, .., or ECoG-*.mat, in it or in folders of sessions."
-        raise FileError(path, "is not a NeuroTycho recording", advice)
+        problem = "is not a NeuroTycho recording" + ", nor a BIDS folder (dataset_description.json)" * path.is_dir()
+        raise FileError(path, problem, advice)
     return sorted(sessions, key=lambda item: [int(n) for n in re.findall(r"\d+", item.name)] or [0])
 
 

@@ -23,6 +23,7 @@ from boolcp.io.variables import find_trials, not_lazy, read_trials
 from boolcp.result.labels import plain_values
 
 MNE_SUFFIXES = (".fif", ".fif.gz", ".edf", ".bdf", ".gdf", ".set", ".vhdr")
+MAX_LISTED = 20  # lines or groups of a description
 KNOWN = ".npy, .npz, .mat, .nc, .zarr, .h5, .nwb, .fif, .edf, .bdf, .gdf, .set, .vhdr, a BIDS folder, a NeuroTycho "
 KNOWN += "folder or .zip"
 # options that only some formats take: all others refuse them, so that none is ignored
@@ -265,15 +266,17 @@ def describe(path: str | PathLike[str]) -> Any:
         return describe_recording(place)
     if kind == "nwb":
         return describe_nwb(place)
-    if kind == "bids":
-        return list(list_recordings(place))
-    if kind == "mne":
+    if kind == "bids" and len(names := list(list_recordings(place))) != 1:
+        return [*names, "Choose one with --variable."] if names else ["no recordings"]
+    if kind in ("mne", "bids"):
         X = open_tensor(place)
-        return [sizes_text(X)] + [_range_text(X, dim) for dim in X.dims] + _condition_lines(X)
+        lines = [sizes_text(X)] + [_range_text(X, dim) for dim in X.dims] + _event_lines(X)
+        return lines + _column_lines(X, X.dims)
     arrays = read_arrays(place)
     if hasattr(arrays, "data_vars"):
         lines = [f"{name}: {sizes_text(v) or 'scalar'} {v.dtype}" for name, v in arrays.data_vars.items()]
-        return lines + [_range_text(arrays, name) for name in arrays.coords]
+        dims = [dim for dim in arrays.sizes if dim in arrays.coords]
+        return lines + [_range_text(arrays, dim) for dim in dims] + _column_lines(arrays, arrays.sizes)
     return [f"{name}: {variable}" for name, variable in arrays.table.items()]
 
 
@@ -282,19 +285,27 @@ def sizes_text(X: Any) -> str:
     return " x ".join(f"{size} {dim}" for dim, size in X.sizes.items())
 
 
-def _condition_lines(X: Any) -> Any:
-    """Return the conditions of a recording as lines of text."""
-    lines = [f"  {label}: {start:.2f} to {stop:.2f} s" for label, start, stop in prepare.list_conditions(X)]
-    if "condition" in X.coords:
-        counts = Counter(X.coords["condition"].values.tolist())
-        labels = ", ".join(f"{label} ({count})" for label, count in counts.items())
-        lines.append(f"  condition, along {X.coords['condition'].dims[0]}: {labels}")
+def _event_lines(X: Any) -> Any:
+    """Return the conditions of a recording, if they are few, and the number of its events as lines of text."""
+    found = prepare.list_conditions(X)
+    lines = [f"  {label}: {start:.2f} to {stop:.2f} s" for label, start, stop in found if len(found) <= MAX_LISTED]
     counts = Counter(map(str, prepare.list_events(X).get("condition", [])))
-    lines += [f"  event {label}: {count}" for label, count in counts.items()]
-    further = {
-        dim: [n for n, c in X.coords.items() if c.dims == (dim,) and n not in (dim, "condition")] for dim in X.dims
-    }
-    return lines + [f"  columns along {dim}: {', '.join(names)}" for dim, names in further.items() if names]
+    return lines + [f"  event {label}: {count}" for label, count in counts.items()]
+
+
+def _column_lines(X: Any, dims: Any) -> Any:
+    """Return the further coordinates of each mode as lines of text, with the groups of those that have a few."""
+    lines = []
+    for dim in dims:
+        names = [name for name, c in X.coords.items() if c.dims == (dim,) and name != dim]
+        for name in names:
+            counts = Counter(plain_values(X.coords[name].values).tolist())
+            if not any(isinstance(value, float) for value in counts) and len(counts) <= MAX_LISTED:
+                labels = ", ".join(f"{label} ({count})" for label, count in counts.items())
+                lines.append(f"  {name}, along {dim}: {labels}")
+        names = [name for name in names if name != "condition"]
+        lines += [f"  columns along {dim}: {', '.join(names)}"] if names else []
+    return lines
 
 
 def _range_text(X: Any, name: Any) -> Any:

@@ -72,7 +72,8 @@ class NamedArrays:
             return (tensors or numeric)[0]
         if not tensors:
             problem = "holds no numeric array with two or more modes"
-            raise FileError(self.path, problem, f"It holds {self.listing()}.")
+            hint = " Spike times are counted with events= (--events unit,time,trial --bin-ms 20)." * (len(numeric) > 2)
+            raise FileError(self.path, problem, f"It holds {self.listing()}.{hint}")
         problem = f"holds {len(tensors)} arrays that could be read"
         advice = f"Choose one with variable= (--variable): {self.listing(tensors)}."
         raise ChoiceError(self.path, problem, advice, tensors)

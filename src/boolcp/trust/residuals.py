@@ -1,6 +1,6 @@
 """Is the residual of a decomposition noise? Its distribution, its correlations, and the structure left in it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -127,6 +127,7 @@ def residual_check(
     values, observed = checks.check_tensor(read_labels(X)[0], mask)
     if values.shape != W.shape:
         raise ValueError(f"X has shape {values.shape}, but W is a decomposition of shape {W.shape}.")
+    W = replace(W, undetermined=None)  # where nothing is observed nothing is compared
     if W.background is not None:
         values = values - W.background.to_tensor()
     data = make_storage(values, observed)
