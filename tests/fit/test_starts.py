@@ -12,10 +12,23 @@ from boolcp.fit.atom_search import greedy_atom_search
 from boolcp.fit.finish import not_worse, with_data, with_system
 from boolcp.fit.polish import best_bits, decide_rows, polish, sweep
 from boolcp.fit.pursuit import atom_system, boolean_matching_pursuit
-from boolcp.fit.relax import cp_als, last, pencil_start, pseudo_inverse, random_factors, solve_each_row, solve_rows
+from boolcp.fit.relax import (
+    Sweeps,
+    begin,
+    cp_als,
+    last,
+    pencil_start,
+    pseudo_inverse,
+    random_factors,
+    relax_sweeps,
+    solve_each_row,
+    solve_rows,
+)
 from boolcp.fit.starts import (
+    ObservedSearch,
     Search,
     exchange,
+    is_behind,
     redraw,
     relax,
     repair,
@@ -23,6 +36,8 @@ from boolcp.fit.starts import (
     round_columns,
     search,
     search_observed,
+    small_fall,
+    sweeps_of,
 )
 from boolcp.metrics import hamming_error, rmse
 from boolcp.result.columns import Columns, to_columns
@@ -449,3 +464,27 @@ def test_few_entries_get_many_starts_only_where_these_lower_the_loss_much(is_boo
 
     *_, here = search_observed(data, start, (0, 1, 2), find, rng, None, n_init=None, max_iter=50)
     assert here.n_tries == n_tries
+
+
+def test_a_candidate_that_falls_behind_is_given_up(rng):
+    W = to_columns(make_boolean_cp((5, 6, 7), 2, random_state=0).truth)
+    best, before = replace(W, loss=1.0), Sweeps(replace(W, loss=2.0), 9)
+    here = ObservedSearch(Search(1, best, 1), "polish", before)
+    slow, fast = (Sweeps(replace(W, loss=loss), 10) for loss in (1.99, 1.9))
+    assert is_behind(here, slow, 50) and not is_behind(here, fast, 50)
+    assert not is_behind(replace(here, phase="first"), slow, 50)
+    done = ObservedSearch(here.search, "polish", replace(slow, is_settled=True))  # as it is saved
+    X, _, _ = make_boolean_cp((5, 6, 7), 2, missing=0.3, noise=1.0, random_state=0)
+    data = MaskedTensor(np.nan_to_num(X), ~np.isnan(X))
+    assert not list(sweeps_of(data, done, 50))
+
+
+def test_sweeps_over_observed_entries_end_by_the_noise(rng):
+    X, _, truth = make_boolean_cp((10, 11, 12), 2, missing=0.5, noise=1.0, random_state=0)
+    data, W = MaskedTensor(np.nan_to_num(X), ~np.isnan(X)), to_columns(truth)
+    fall = small_fall(data, W)
+    assert fall == pytest.approx(0.05 * 2 * 33 / data.n_observed)
+    sweeps = list(relax_sweeps(data, begin(redraw(W, rng)), max_iter=200, tol=0.0, fall=fall))
+    losses = [each.W.loss for each in sweeps]
+    gains = -np.diff(losses) / losses[1:]
+    assert sweeps[-1].is_settled and gains[-1] <= fall and (gains[:-1] > fall).all()

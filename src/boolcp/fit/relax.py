@@ -49,16 +49,16 @@ def last(values: Iterable[T], first: T) -> T:
 
 
 def relax_sweeps(
-    data: Storage, here: Sweeps, *, max_iter: int = 50, tol: float = 1e-8, ridge: float = 0.0
+    data: Storage, here: Sweeps, *, max_iter: int = 50, tol: float = 1e-8, ridge: float = 0.0, fall: float = 0.0
 ) -> Iterator[Sweeps]:
     """Yield the sweeps of alternating least squares for the columns without the Boolean constraint.
 
-    They are settled when the loss falls by less than `tol` |X|^2 in one sweep. A `ridge` adds that part of their mean
-    diagonal to the normal equations, which keeps rows with few observed entries in bounds.
+    They are settled when the loss falls by less than `tol` |X|^2 and the part `fall` of itself in one sweep. A `ridge`
+    adds that part of their mean diagonal to the normal equations, which keeps rows with few observed entries in bounds.
     """
     while here.n_done < max_iter and not here.is_settled:
         W = relax_once(data, here.W, ridge)
-        here = Sweeps(W, here.n_done + 1, bool(here.W.loss - W.loss <= tol * data.squared_norm))
+        here = Sweeps(W, here.n_done + 1, bool(here.W.loss - W.loss <= tol * data.squared_norm + fall * W.loss))
         yield here
 
 
@@ -151,7 +151,7 @@ def mean_scale(H: np.ndarray) -> np.ndarray:
 
 def quadratic(H: np.ndarray, A: np.ndarray) -> float:
     """Return sum_i a_i' H a_i for a shared H (K, K) or one for each row (d, K, K)."""
-    return float(np.sum((A @ H) * A)) if H.ndim == 2 else float(np.einsum("ik,ikl,il->", A, H, A, optimize=True))
+    return float(np.vdot(A @ H if H.ndim == 2 else (A[:, None] @ H)[:, 0], A))
 
 
 def balance(factors: list[np.ndarray], mode: int) -> None:

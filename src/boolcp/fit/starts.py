@@ -22,7 +22,7 @@ N_TRIES = (3, 2)  # starts over observed entries by default, if they are not ple
 FEW = 10  # observed entries for each free parameter below which there are many traps
 TRAPPED = 0.8  # ratio of the loss of a start to the lowest before it, below which ten more are worth it; on seeds 11-13
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
-SMALL_GAIN = 0.05  # gain of a sweep of a relaxation, in units of the noise variance, that ends it
+SMALL_GAIN = 0.05  # gain of a sweep, in units of the noise variance, that ends it; with gaps, for each number
 RIVAL = 0.005  # a solution whose loss is higher by at most this part of it is a rival
 ALIKE = 0.1  # share of bits in which two atoms of one mode may differ and still be the same
 MAX_RIVALS = 5  # that are kept; not tuned
@@ -158,20 +158,38 @@ def search_observed(
     here = ObservedSearch(Search(), "first", begin(start)) if here is None else here
     while here.phase != "over":
         for sweeps in sweeps_of(data, here, max_iter):
-            here = replace(here, sweeps=sweeps)
+            is_over = sweeps.is_settled or is_behind(here, sweeps, max_iter)
+            here = replace(here, sweeps=replace(sweeps, is_settled=is_over))
             yield here
+            if is_over:
+                break
         here = next_phase(data, start, modes, find, rng, here, n_init)
         yield here
 
 
 def sweeps_of(data: Storage, here: ObservedSearch, max_iter: int) -> Iterator[Sweeps]:
     """Yield the sweeps of the present phase."""
+    fall = small_fall(data, here.sweeps.W)
     if here.phase in ("first", "polish"):
-        return polish_sweeps(data, here.sweeps, max_iter=max_iter, tol=POLISHED)
+        return polish_sweeps(data, here.sweeps, max_iter=max_iter, tol=max(POLISHED, fall))
     if here.phase == "least":
         return relax_sweeps(data, here.sweeps, max_iter=3, tol=0.0)
     ridge, n_sweeps = RIDGES[int(here.phase)]
-    return relax_sweeps(data, here.sweeps, max_iter=n_sweeps, tol=1e-5, ridge=ridge)
+    return relax_sweeps(data, here.sweeps, max_iter=n_sweeps, tol=1e-5, ridge=ridge, fall=fall)
+
+
+def is_behind(here: ObservedSearch, sweeps: Sweeps, max_iter: int) -> bool:
+    """Return True if the polish of a candidate would end above the best at the pace of its last sweep."""
+    fall = here.sweeps.W.loss - sweeps.W.loss
+    return here.phase == "polish" and sweeps.W.loss - (max_iter - sweeps.n_done) * fall > here.best.loss
+
+
+def small_fall(data: Storage, W: Columns) -> float:
+    """Return the fall of the loss, relative to it, that is not worth a sweep over observed entries.
+
+    If all that is left were noise, free parameters would explain this part of it, but for the factor SMALL_GAIN.
+    """
+    return SMALL_GAIN * len(W.owner) * sum(data.shape) / data.n_observed
 
 
 def next_phase(

@@ -18,7 +18,7 @@ from boolcp.fit.noise import noise_variance
 from boolcp.fit.polish import MAX_JOINT, TOL, in_parts, pattern_costs, polish, sweep, times
 from boolcp.fit.pursuit import atom_system
 from boolcp.fit.relax import begin, last, relax_sweeps
-from boolcp.fit.starts import EXACT, POLISHED, round_columns
+from boolcp.fit.starts import EXACT, POLISHED, round_columns, small_fall
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.dense import DenseTensor
@@ -134,12 +134,12 @@ def soften(data: Storage, W: Columns, *, max_iter: int, temperatures: Sequence[f
     variance, soft = noise_variance(data, W), W
     for temperature in temperatures if variance > 0 else ():
         soft = sweep(data, soft, choose=partial(soft_bits, temperature=temperature * variance))[0]
-    return polish(data, soft, max_iter=max_iter, tol=tolerance(data))
+    return polish(data, soft, max_iter=max_iter, tol=tolerance(data, W))
 
 
-def tolerance(data: Storage) -> float:
+def tolerance(data: Storage, W: Columns) -> float:
     """Return the relative fall of the loss that ends a polish; over observed entries sweeps with a ridge follow it."""
-    return TOL if data.is_complete else POLISHED
+    return TOL if data.is_complete else max(POLISHED, small_fall(data, W))
 
 
 def soft_bits(S: np.ndarray, Q: np.ndarray, current: np.ndarray, temperature: float) -> np.ndarray:
@@ -173,7 +173,7 @@ def relax_fully(data: Storage, W: Columns, modes: tuple[int, ...], *, max_iter: 
     """Return the columns after a few sweeps over the full data without the Boolean constraint, rounded and polished."""
     start = begin(W)
     relaxed = last(relax_sweeps(data, start, max_iter=N_RELAX, tol=0.0), start).result
-    return polish(data, round_columns(relaxed, modes), max_iter=max_iter, tol=tolerance(data))
+    return polish(data, round_columns(relaxed, modes), max_iter=max_iter, tol=tolerance(data, W))
 
 
 def decide_again(data: Storage, W: Columns, modes: tuple[int, ...], *, max_iter: int) -> Columns:
@@ -223,7 +223,7 @@ def exchange_once(data: Storage, W: Columns, modes: tuple[int, ...], *, max_iter
             candidate = BooleanCP(V.shape, (*V.atoms, atom), np.append(V.weights, weight))
         else:
             candidate = replaced(V, int(np.argmin(unique_gains(data, V))), atom, weight)
-        polished = polish(data, to_columns(candidate), max_iter=max_iter, tol=tolerance(data))
+        polished = polish(data, to_columns(candidate), max_iter=max_iter, tol=tolerance(data, W))
         W = polished if polished.loss < W.loss else W
     return W
 
@@ -300,7 +300,7 @@ def search_each_atom(data: Storage, W: Columns, *, max_iter: int) -> Columns:
         if best.gains[0] <= V.weights[k] ** 2 * V.atoms[k].n_ones * (1 + 1e-9):
             continue
         changed = to_columns(replaced(V, int(k), *best.atom(0)))
-        candidate = polish(data, changed, max_iter=max_iter, tol=tolerance(data))
+        candidate = polish(data, changed, max_iter=max_iter, tol=tolerance(data, W))
         if candidate.loss < W.loss and not candidate.is_dead().any():
             W, V = candidate, candidate.to_decomposition()
     return W

@@ -88,15 +88,16 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
         first, second = np.tril_indices(ordered[0].shape[1])
         pairs = [A[:, first] * A[:, second] for A in ordered]
         lower = np.zeros((len(pairs[at]), len(first)))
+        is_summed = at < self.ndim - 1 and 4 * len(first) <= len(pairs[-1])  # sums over fibers serve several modes
         for part in self._parts():
             own = [pairs[0][part], *pairs[1:]]
-            if at == self.ndim - 1:
-                lower += self._fibers(part).T @ contractions.khatri_rao(own[:-1])
-                continue
-            T = self._summed(part, pairs[-1]).reshape(*map(len, own[:-1]), -1)
-            for n in range(self.ndim - 2, -1, -1):
-                if n != at:
-                    T = np.einsum("...nq,nq->...q", np.moveaxis(T, n, -2), own[n])
+            if is_summed:
+                T = self._summed(part, pairs[-1]).reshape(*map(len, own[:-1]), -1)
+                for n in range(self.ndim - 2, -1, -1):
+                    if n != at:
+                        T = np.einsum("...nq,nq->...q", np.moveaxis(T, n, -2), own[n])
+            else:
+                T = contractions.mttkrp(self._shares[part].astype(float, copy=False), own, at)
             lower[part if at == 0 else slice(None)] += T
         H = np.empty((len(lower), *[ordered[0].shape[1]] * 2))
         H[:, first, second] = H[:, second, first] = lower
@@ -107,21 +108,14 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
         n, step = len(self._shares), max(1, contractions.CHUNK // max(self._shares[0].size, 1))
         return [slice(start, min(start + step, n)) for start in range(0, n, step)]
 
-    def _fibers(self, part: slice) -> np.ndarray:
-        """Return a part of the shares as fibers along the last axis, (fibers, d)."""
-        return self._shares[part].reshape(-1, self._shares.shape[-1]).astype(float, copy=False)
-
     def _summed(self, part: slice, columns: np.ndarray) -> np.ndarray:
-        """Return the sums of columns (d, Q) over each fiber of a part, (fibers, Q); the last ones are kept if small."""
+        """Return the sums of columns (d, Q) over each fiber of a part along the last axis, (fibers, Q); kept."""
         known, sums = self._last_sums
         if not np.array_equal(known, columns):
             sums = {}
             self._last_sums = columns, sums
         if part.start not in sums:
-            found = self._fibers(part) @ columns
-            if 4 * columns.shape[1] > len(columns):
-                return found
-            sums[part.start] = found
+            sums[part.start] = self._shares[part].reshape(-1, len(columns)).astype(float, copy=False) @ columns
         return sums[part.start]
 
     def residual(self, W: BooleanCP) -> "MaskedTensor":
