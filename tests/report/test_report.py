@@ -955,3 +955,25 @@ def test_the_residual_of_counts_is_not_compared_with_normal_noise(tmp_path, rng)
         report.write_report(model, tmp_path / f"{loss}.html", residual=check)
         text = (tmp_path / f"{loss}.html").read_text()
         assert ("excess kurtosis" in text) == ("Quantiles of the residual" in text) == is_shown
+
+
+def test_sorted_entries_without_labels_keep_their_numbers(rng):
+    W = labelled_atoms(rng)
+    W = replace(W, labels=replace(W.labels, coords={"channel": W.labels.coords["channel"]}))
+    S = report.in_order(W)
+    texts = charts.bit_texts(S, 0)
+    assert [text.partition(",")[0] for text in texts[:3]] == ["trial 0", "trial 3", "trial 6"]
+    assert {text.partition(",")[0] for text in texts if text.endswith(": on")} == {
+        f"trial {n}" for n in range(1, 30, 3)
+    }
+    assert charts.boolean_chart(S, 0)["layout"]["xaxis"]["ticktext"][:2] == ["0", "6"]
+
+
+def test_of_columns_with_the_same_groups_the_requested_one_is_shown(rng):
+    W = labelled_atoms(rng)
+    drug = W.labels.extra["drug"][1]
+    extra = {"condition": ("trial", drug), "drug": ("trial", drug), "code": ("trial", np.arange(30) % 3)}
+    W = replace(W, labels=replace(W.labels, extra=extra))
+    for asked, title in (({}, "condition"), ({"drug": {}}, "drug"), ({"code": {}}, "code")):
+        parts = pictures.group_parts(W, tested.find_tests(W, {"tests": asked}))
+        assert [part["title"] for part in parts] == [f"By {title} along trial"] and parts[0]["heads"][2] == "p"

@@ -1,6 +1,7 @@
 """What plots need to know about a mode: its name, unit, coordinates, positions and conditions."""
 
 import contextlib
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -137,25 +138,28 @@ def group_names(labels: Any) -> list[str]:
     return names
 
 
-def groups_of(W: BooleanCP) -> list[tuple[int, str]]:
+def groups_of(W: BooleanCP, first: Collection[str] = ()) -> list[tuple[int, str]]:
     """Return the coordinates that divide the entries of a mode into a few groups, as pairs of mode and name.
 
-    Examples are conditions of trials, areas of channels, and a mode that is itself a few named states. The coordinate
-    "condition" comes first, and of coordinates with equal values only the first is returned.
+    Examples are conditions of trials, areas of channels, and a mode that is itself a few named states. Those
+    named in `first`, then "condition", come first; of coordinates with the same groups only the first is returned.
     """
     if W.labels is None:
         return []
-    found: dict[tuple[int, tuple[str, ...]], str] = {}
+    found: dict[tuple[int, tuple[int, ...]], str] = {}
     for n, dim in enumerate(W.labels.dims):
         own = {dim: W.labels.coords[dim]} if dim in W.labels.coords else {}
         further = {name: values for name, (where, values) in W.labels.extra.items() if where == dim}
-        for name, values in sorted((own | further).items(), key=lambda pair: pair[0] != CONDITION):
+        for name, values in sorted(
+            (own | further).items(), key=lambda pair: (pair[0] not in first, pair[0] != CONDITION)
+        ):
             texts, kind = tuple(str(value) for value in values), np.asarray(values).dtype.kind
             n_groups = len(group_names(texts))
             top = MAX_STATES if n_groups == len(texts) else MAX_GROUPS
             is_code = kind in "iu" and name != dim and 2 * n_groups <= len(texts)  # repeated codes such as 1 and 2
             if (kind in "USb" or is_code) and 2 <= n_groups <= top:
-                found.setdefault((n, texts), name)
+                codes = {text: code for code, text in enumerate(dict.fromkeys(texts))}
+                found.setdefault((n, tuple(codes[text] for text in texts)), name)
     return [(n, name) for (n, _), name in found.items()]
 
 

@@ -66,7 +66,7 @@ def reordered(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
     labels = W.labels
     if labels is not None:
         dim = labels.dims[mode]
-        coords = {name: v[order] if name == dim else v for name, v in labels.coords.items()}
+        coords = {**labels.coords, dim: np.asarray(labels.coords.get(dim, np.arange(W.shape[mode])))[order]}
         extra = {n: (d, np.asarray(v)[order] if d == dim else v) for n, (d, v) in labels.extra.items()}
         labels = replace(labels, coords=coords, extra=extra)
     unknown = {n: slices[order] if n == mode else slices for n, slices in (W.undetermined or {}).items()}

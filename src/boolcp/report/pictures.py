@@ -153,7 +153,7 @@ def together_figures(W: BooleanCP) -> Any:
 def group_parts(W: BooleanCP, tests: Any) -> Any:
     """Return for each coordinate with a few groups a table and charts of the atoms in them, with its test."""
     parts = []
-    for mode, name in plotting.groups_of(W):
+    for mode, name in plotting.groups_of(W, list(tests)):
         means = plotting.condition_means(W, mode, name)
         rows, figures, test = [], [], tests.get(name)
         for is_boolean, what in ((True, "share of ones"), (False, "mean of the real part")):
