@@ -692,9 +692,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def _why_loaded(self, weights: Any, *, is_fitted: bool, is_path: bool) -> str:
         """Return why a lazy array has to be loaded, nothing if it need not be."""
-        if self.loss in ("poisson", "bernoulli"):
-            return f"loss={self.loss!r}"
-        if self.loss == "huber" and is_fitted:
+        if self.loss == "bernoulli":
+            return "loss='bernoulli'"
+        if self.loss != "squared" and is_fitted:
             return "new data under a loss"
         if self.loss == "squared" and checks.is_same(self.nonnegative, False):
             return ""

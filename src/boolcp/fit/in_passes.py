@@ -24,7 +24,7 @@ from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.storage import TuckerTensor
-from boolcp.storage.lazy import SMALL, ObservedLazyTensor, check_fit, look_at, make_source
+from boolcp.storage.lazy import SMALL, ObservedLazyTensor, SlabTensor, check_fit, look_at, make_source
 from boolcp.storage.long import LONG, is_long, n_columns
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import is_compressible
@@ -32,6 +32,7 @@ from boolcp.storage.tucker import is_compressible
 MAX_ENTRIES = 2**28  # of a tensor for which blocks are tried, and of which filled copies are made; not tuned
 N_LISTS = 6  # copies of a list of observed entries; not tuned
 N_COPIES = 8  # of all blocks that back-fitting holds; not tuned
+FEW_COUNTS = 30  # for each free parameter, below which a search under the loss is needed
 N_LOADED = 8  # copies of a tensor with scarce entries that must fit in memory for it to be loaded; not tuned
 
 
@@ -142,11 +143,14 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any, weights: A
         asked = range(X.ndim) if settings.certify else [shortest]  # which identifies the tensor
         limit_of = LONG if settings.certify else SMALL
         wanted = [n for n in asked if X.shape[n] <= limit_of]
-        source = make_source(X, mask, max_memory, settings.n_columns, weights)
+        is_counted = settings.loss == "poisson"
+        source = make_source(X, mask, max_memory, settings.n_columns, weights, is_counted=is_counted)
         is_block = settings.atom_rank is None and X.ndim > 2
         more = {"dense blocks": block_bytes(source.shape, settings.n_atoms)} if is_block else {}
         check_fit(source, limit, settings.n_columns, rank, wanted, more=more)
         data = look_at(source, limit, rank=rank, wanted=wanted)
+        if is_counted and has_few_counts(data, settings.n_columns) and N_LOADED * source.nbytes <= limit:
+            return None
         if not data.is_complete:
             check_fit(source, limit, settings.n_columns, rank, wanted, is_complete=False)
         if is_listable(data, settings.n_columns):
@@ -163,6 +167,14 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any, weights: A
     needed = 3 * float_bytes(X.shape, X.dtype)
     check_memory({"the tensor in memory, with copies": needed}, limit, advice)
     return None
+
+
+def has_few_counts(data: SlabTensor, n_columns: int) -> bool:
+    """Return True if the counts are too few for the fit of squares to lead to them; raise if they are no counts."""
+    low, _, mean = data.entry_range
+    if low < 0:
+        raise ValueError(f'loss="poisson" needs entries 0 or larger, but X has one of {low:g}.')
+    return mean * data.n_observed < FEW_COUNTS * n_columns * sum(data.shape)
 
 
 def is_listable(data: Storage, n_columns: int) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from boolcp.fit import certify, losses
+from boolcp.fit import certify, count_passes, losses
 from boolcp.fit.certify import judge_bits
 from boolcp.fit.finish import by_size, with_data
 from boolcp.fit.job import EXTRA_RANK, Job, Step, ask_for_end
@@ -107,14 +107,16 @@ def finish_loss(job: Job, state: State) -> Iterator[Step]:
     """Yield the pursuit of squares and the decomposition under the loss, with shares and what its bits rest on."""
     (pursuit, W), found = state.done["pursuit"], state.done.get("loss")
     if found is not None:
-        W = by_size(found[1].result.to_decomposition())
+        sweeps = found[1] if job.settings.loss in ("squared", "huber") else found[0]
+        W = by_size(sweeps.result.to_decomposition())
     if W.n_atoms == 0:
         yield (pursuit, W), None
         return
     ask_for_end(job.data, W, pursuit)
     W = with_data(W, job.data)
-    if found is not None and job.settings.loss == "huber":
-        W = judged(cast(SlabTensor, job.data), W, losses.Loss("huber", found[0]))
+    if found is not None and job.settings.loss != "squared":
+        loss = losses.Loss("huber", found[0]) if job.settings.loss == "huber" else count_passes.loss_of(job)
+        W = judged(cast(SlabTensor, job.data), W, loss)
     else:
         W = certify.certify(job.data, W, certify.left_out_weights(W)) if job.settings.certify else W
         W = replace(W, trust=judge_bits(job.data, W))
@@ -127,7 +129,8 @@ def judged(data: SlabTensor, W: BooleanCP, loss: losses.Loss) -> BooleanCP:
     Slices along the mode of the cut are fitted again for that, others are not: there the rise is one at most.
     """
     cut, factors = data.direction(), to_columns(W).matrices
-    constants = cut, W, loss, [None if n == cut else A for n, A in enumerate(factors)]
+    null_mean = data.entry_range[2] if loss.is_rate else 0.0
+    constants = cut, W, loss, [None if n == cut else A for n, A in enumerate(factors)], null_mean
     sums, rows = data.ask(cut, ask_deviances, constants, (np.arange(data.shape[cut]), factors[cut]))
     total, null, without = (np.asarray(each) for each in sums[:3])
     pairs = {True: iter(rows), False: iter(sums[3:])}
@@ -138,17 +141,24 @@ def judged(data: SlabTensor, W: BooleanCP, loss: losses.Loss) -> BooleanCP:
 
 
 def ask_deviances(
-    data: Storage, rows: Rows, cut: int, W: BooleanCP, loss: losses.Loss, others: Sequence[np.ndarray | None]
+    data: Storage,
+    rows: Rows,
+    cut: int,
+    W: BooleanCP,
+    loss: losses.Loss,
+    others: Sequence[np.ndarray | None],
+    null_mean: float,
 ) -> Parts:
     """Return the share of a slab in the deviances, and for each atom in the rises of bits and those to be expected."""
-    problem, part = losses.Problem(data, loss, ()), own_part(W, rows[0], cut)
+    signs = tuple(range(data.ndim)) if loss.is_rate else ()
+    problem, part = losses.Problem(data, loss, signs), own_part(W, rows[0], cut)
     values, weights = problem.entries
 
     def deviance(V: BooleanCP) -> float:
         return float(weights @ loss.deviance(values, problem.means(V)))
 
     atoms = np.arange(W.n_atoms)
-    sums: list[Any] = [deviance(part), deviance(part[atoms[:0]])]
+    sums: list[Any] = [deviance(part), float(weights @ loss.deviance(values, np.full(len(values), null_mean)))]
     sums.append(np.array([deviance(part[atoms != k]) for k in atoms]))
     columns, joined = replace(to_columns(W), matrices=tuple(with_rows(others, cut, rows[1]))), []
     for k, (atom, expected) in enumerate(zip(W.atoms, divergences(problem, part), strict=True)):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from boolcp.fit import certify, in_passes, loss_passes, stages
+from boolcp.fit import certify, count_passes, in_passes, loss_passes, stages
 from boolcp.fit.background import judged
 from boolcp.fit.beside import beside_whole
 from boolcp.fit.block_stages import (
@@ -45,8 +45,10 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     if settings.atom_rank is None and settings.refine and (settings.nonnegative or data.is_weighted):
         return Stage("pursuit", entry_block_stage), result
     if not settings.is_squared and data.n_passes:
-        loss = Stage("loss", loss_passes.loss_stage), Stage("result", loss_passes.finish_loss, improves=False)
-        return Stage("pursuit", partial(squares_stage, refit=refit)), *loss
+        is_counted = settings.loss == "poisson"
+        sweeps = Stage("loss", count_passes.count_stage if is_counted else loss_passes.loss_stage)
+        last = Stage("result", loss_passes.finish_loss, improves=False)
+        return Stage("pursuit", partial(squares_stage, refit=refit)), sweeps, last
     if not settings.is_squared:
         return (
             Stage("pursuit", partial(squares_stage, refit=refit)),

@@ -25,7 +25,7 @@ from boolcp.storage.tucker import TuckerTensor, compress, first_gram, is_compres
 ROWS_PER_ATOM = 8  # rows of a slab for each atom, if that is not too many; not tuned
 MAX_BLOCKS = 4  # how much larger than usual a slab may be for that; not tuned
 MANY = 32  # answers of one size that may be kept; not tuned
-N_WEIGHTED = 5  # arrays as large as a slab with weights: entries, weights, their product, a copy of each
+N_LOSS = 16  # arrays as large as a slab of counts: entries, indices by mode, means, their weights; not tuned
 SMALL = 200  # rows of a Gram matrix that helps to identify the data; not tuned
 RECHUNK = (
     "Rechunk X to be short along mode {mode} and whole along the others, as in X.rechunk({{{mode}: {rows}}}), or store "
@@ -216,6 +216,12 @@ class SlabTensor(Tensor):
         ends = np.cumsum([factors[0].shape[1] for factors in groups])[:-1]
         parts = zip(*(np.split(P, ends, axis=1) for P in products), strict=True)
         self._products = [([np.array(A) for A in factors], part) for factors, part in zip(groups, parts, strict=True)]
+
+    @cached_property
+    def entry_range(self) -> tuple[float, float, float]:
+        """The smallest and the largest observed entry, and their mean, from one pass."""
+        sums, (least, most) = self.ask(self.direction(), slabs.ask_range, (), ())
+        return float(least.min()), float(most.max()), float(sums[0] / sums[1])
 
     def to_array(self) -> np.ndarray:
         """Return all entries in memory, zero where they are missing."""
@@ -623,7 +629,7 @@ def n_threads() -> int:
 
 def held(source: Source, mode: int) -> int:
     """Return the bytes of the slabs along `mode` that are in memory at a time, each with a copy, or with weights."""
-    return (2 if source.weights is None else N_WEIGHTED) * n_threads() * source.held(mode)
+    return source.n_copies * n_threads() * source.held(mode)
 
 
 def check_slabs(source: Source, mode: int, limit: int) -> None:
@@ -668,15 +674,24 @@ def check_fit(
 
 
 def make_source(
-    X: Any, mask: Any = None, max_memory: float | str | None = None, n_atoms: int = 0, weights: Any = None
+    X: Any,
+    mask: Any = None,
+    max_memory: float | str | None = None,
+    n_atoms: int = 0,
+    weights: Any = None,
+    *,
+    is_counted: bool = False,
 ) -> Source:
     """Return the Source of a lazy array, with slabs small enough for `max_memory`.
 
-    A slab has several rows for each atom if possible, so that the sums over the slabs are smaller than the slabs.
+    A slab has several rows for each atom if possible, so that the sums over the slabs are smaller than the slabs. One
+    of counts (`is_counted`) is copied more often, since their loss is not one of squares.
     """
     source = Source(X, mask, weights)
+    source.n_copies = N_LOSS if is_counted else source.n_copies
     row = source.nbytes // max(source.shape)
     wanted = min(max(source.block, ROWS_PER_ATOM * n_atoms * row), MAX_BLOCKS * source.block)
-    least, share = source.block if max_memory is None else 1, 8 if weights is None else 16
+    least = source.block if max_memory is None else 1
+    share = 2 * N_LOSS if is_counted else 8 if weights is None else 16
     source.block = min(wanted, max(least, read_memory(max_memory) // (share * n_threads())))
     return source

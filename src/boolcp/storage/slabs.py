@@ -342,6 +342,13 @@ def ask_norm(data: Storage, rows: Rows) -> Parts:
     return [data.squared_norm], []
 
 
+def ask_range(data: Storage, rows: Rows) -> Parts:
+    """Return the sum and the number of the observed entries; the smallest and the largest one."""
+    X, where = data.to_array(), True if data.mask is None else data.mask
+    least, most = X.min(where=where, initial=np.inf), X.max(where=where, initial=-np.inf)
+    return [float(X.sum(dtype=float)), data.n_observed], [np.array([least]), np.array([most])]
+
+
 def ask_contract_cut(data: Storage, rows: Rows, mode: int, pending: Sequence[int]) -> Parts:
     """Return the share of a slab in a contraction along the mode of the cut."""
     return [data.contract(mode, rows[0]), *(data.gram(n) for n in pending)], []

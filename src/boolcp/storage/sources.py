@@ -216,6 +216,7 @@ class Source:
         self.array, self.mask, self.block = X, at_its_place(mask), BLOCK if block is None else block
         self.weights = by_name(weights)
         self.bounds: tuple[float, float] | None = None  # at which entries are cut off
+        self.n_copies = 2 if weights is None else 5  # arrays as large as a slab that a pass holds for each thread
         self._stretches: dict[int, tuple[Any, list[int]]] = {}
         self._checks: dict[int, np.ndarray] = {}  # of the slabs of the first pass along each mode
         self.shape, self.ndim = tuple(int(d) for d in X.shape), X.ndim
