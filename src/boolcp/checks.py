@@ -341,7 +341,7 @@ def check_mode(mode: int | str, ndim: int, dims: Sequence[str] | None = None, *,
         if dims is None:
             raise ValueError(f"{name} names {mode!r}, but X has no dimension names; use indices 0 to {ndim - 1}.")
         if mode not in dims:
-            given = f"{name} names {mode!r}, but the modes of X are {', '.join(dims)}"
+            given = f"{name} names {mode!r}, which is not among the modes of X ({', '.join(dims)})"
             raise ValueError(f"{given}: choose among these, or name the modes differently (dims=, --dims).")
         return dims.index(mode)
     if isinstance(mode, bool) or not isinstance(mode, numbers.Integral):
