@@ -232,36 +232,35 @@ FREE = {
 
 
 def at_most(X, clean, size, seed, known):
-    """Return the lowest error of PCA, Tucker and CP (up to rank 60) with at most this many parameters, and which.
+    """Return the lowest error of PCA, Tucker and CP over ranks with at most this many parameters, and which.
 
-    Errors of ranks that were fitted before are in `known`.
+    All ranks of PCA, ten of Tucker, CP up to rank 60; errors of ranks that were fitted before are in `known`.
     """
     import tensorly
     from tensorly.decomposition import parafac
     from tensorly.decomposition import tucker as fit
 
-    found = []
+    found = [(np.inf, "none")]
     for mode, d in enumerate(X.shape):
-        M = np.moveaxis(X, mode, 0).reshape(d, -1)
-        ranks = [k for k in range(1, d) if k * (sum(M.shape) - k) <= size]
-        if ranks:
-            U = np.linalg.eigh(M @ M.T)[1][:, ::-1][:, : ranks[-1]]
-            others = [n for m, n in enumerate(X.shape) if m != mode]
-            found.append((rmse(np.moveaxis((U @ (U.T @ M)).reshape(d, *others), 0, mode), clean), "PCA"))
-    ranks = [[max(1, round(share * d)) for d in X.shape] for share in np.linspace(0.02, 1, 50)]
-    ranks = [r for r in ranks if np.prod(r) + sum(k * (d - k) for k, d in zip(r, X.shape, strict=True)) <= size]
-    if ranks:
-        if tuple(ranks[-1]) not in known:
-            W = tensorly.tucker_to_tensor(fit(X, ranks[-1], n_iter_max=10))
-            known[tuple(ranks[-1])] = rmse(W, clean)
-        found.append((known[tuple(ranks[-1])], "Tucker"))
-    rank = min(60, int(size // (sum(X.shape) - X.ndim + 1)))
-    if rank:
+        M, C = (np.moveaxis(each, mode, 0).reshape(d, -1) for each in (X, clean))
+        U = np.linalg.eigh(M @ M.T)[1][:, ::-1]
+        P, Q = U.T @ M, U.T @ C
+        errors = np.sum(C**2) + np.cumsum(np.sum(P**2 - 2 * P * Q, axis=1))
+        n_free = np.arange(1, d + 1) * (sum(M.shape) - np.arange(1, d + 1))
+        found += [(float(np.sqrt(e / X.size)), "PCA") for e in errors[n_free <= size]]
+    for share in np.linspace(0.1, 1, 10):
+        ranks = tuple(max(1, round(share * d)) for d in X.shape)
+        if np.prod(ranks) + sum(k * (d - k) for k, d in zip(ranks, X.shape, strict=True)) <= size:
+            if ranks not in known:
+                known[ranks] = rmse(tensorly.tucker_to_tensor(fit(X, list(ranks), n_iter_max=10)), clean)
+            found.append((known[ranks], "Tucker"))
+    largest = int(size // (sum(X.shape) - X.ndim + 1))
+    for rank in {min(rank, largest) for rank in (5, 10, 20, 40, 60)} - {0}:
         if rank not in known:
             W = parafac(X, rank, init="random", n_iter_max=50, tol=1e-5, random_state=seed)
             known[rank] = rmse(tensorly.cp_to_tensor(W), clean)
         found.append((known[rank], "CP"))
-    return min(found, default=(np.inf, "none"))
+    return min(found)
 
 
 def rmse(estimate, clean):

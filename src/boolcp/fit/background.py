@@ -1,6 +1,6 @@
 """A background beside the atoms: low-rank structure of their residual, found in turn with them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -8,18 +8,19 @@ from typing import cast
 
 import numpy as np
 
-from boolcp.contractions import khatri_rao
 from boolcp.fit.noise import MAX_SIDE, SMALLEST, largest_value, noise_edge, shrink_values, spectral_dof
 from boolcp.fit.polish import polish
 from boolcp.fit.relax import last
 from boolcp.fit.shrinkage import signal_subspaces
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import BooleanCP
 from boolcp.result.background import Background
 from boolcp.result.columns import to_columns
 from boolcp.storage import DenseTensor, make_storage
 from boolcp.storage.lazy import LazyTensor
 from boolcp.storage.long import is_long, n_columns
 from boolcp.storage.protocol import Storage, Tensor
+
+Estimate = tuple[np.ndarray, float]  # of the data, and its degrees of freedom
 
 # limits of the work, by reasoning; not tuned
 N_COPIES = 4  # of the factors of a background, where data are read in passes
@@ -30,7 +31,8 @@ HELD_OUT = 0.1  # share of the observed entries by which unfoldings are compared
 FALL = 0.8  # of the noise level in a round; not tuned
 CLEAR = 2.0  # gain on held-out entries, in its standard errors, from which there is a background; not tuned
 PATIENCE = 3  # rounds without a lower error on held-out entries that end them; not tuned
-EMPTY = 1e-12  # relative size of a singular value that is rounding
+ROUNDED = 1e-7  # relative size of the root of an eigenvalue that is rounding
+MAX_MOVES = 1000  # of weight between two estimates
 SEED = 5741092  # of that choice: one that the mask of a user is hardly drawn with
 
 
@@ -66,47 +68,42 @@ def find_background(
     return with_shares(data, W, best.background(R), best.risk - 2 * sigma**2 * best.dof)
 
 
-def of_whole(data: Storage, W: BooleanCP, sigma: float) -> tuple[Background, float, float]:
-    """Return what atoms leave of the shrunk data, |X - W - B|^2 and the risk of the sum, which is that of shrinkage.
+def best_mean(data: Storage, sigma: float, given: Sequence[Estimate] = ()) -> tuple[np.ndarray, float, float]:
+    """Return the mean of several estimates of the data with the lowest estimated risk, |X - E|^2 and its freedom.
 
-    The data are shrunk along the best unfolding, or projected on the directions of all modes above the noise. The noise
-    that least squares put into the atoms is in the background with the other sign.
+    The data are shrunk along each unfolding, and projected on the directions of all modes above the noise; others may
+    be `given`. The degrees of freedom of a mean are the mean of theirs, so that its risk is quadratic in the weights.
     """
-    best = min((shrunk_along(data, mode, "auto", sigma) for mode in short_sides(data)), key=lambda each: each.risk)
-    risk, dof, mode = best.risk, best.dof, best.mode
+    shrunk = (shrunk_along(data, mode, "auto", sigma) for mode in short_sides(data))
+    options = [(each.background(data).to_tensor(), each.dof) for each in shrunk if each.rank]
     *_, (part, ranks) = signal_subspaces(data, sigma)
-    n_free = float(np.prod(ranks)) + sum(r * (d - r) for r, d in zip(ranks, data.shape, strict=True))
-    other = part.left_out + 2 * sigma**2 * n_free if part.is_compressed else np.inf
-    if other < risk:
-        risk, dof, mode = other, n_free, min(range(data.ndim), key=lambda n: ranks[n] / data.shape[n])
-        M = np.moveaxis(part.to_array(), mode, 0).reshape(data.shape[mode], -1)
-        first, second = part.bases[mode], M.T @ part.bases[mode]
-    else:
-        found = best.background(data)
-        first, second = found.left, found.right
-    left, right = zip(*(unfolded(atom, mode) for atom in W.atoms), strict=True)
-    right = tuple(-weight * columns for weight, columns in zip(W.weights, right, strict=True))
-    A, B = least_columns(np.hstack([first, *left]), np.hstack([second, *right]))
-    loss, beyond = risk - 2 * sigma**2 * dof, max(dof - W.n_parameters - W.n_bits, 0.0)
-    found = Background(data.shape, mode, A, B, beyond, 0.0, shrunk_at=sigma)
-    return with_shares(data, W, found, loss), loss, risk
+    if part.is_compressed:
+        n_free = float(np.prod(ranks)) + sum(r * (d - r) for r, d in zip(ranks, data.shape, strict=True))
+        options.append((part.to_array(), n_free))
+    options += given
+    rests, freedom = [data.to_array() - E for E, _ in options], np.array([dof for _, dof in options])
+    G = np.array([[np.vdot(first, second) for second in rests] for first in rests], dtype=float)
+    w = mean_weights(G, 2 * sigma**2 * freedom, 2 * sigma**2)
+    E = sum(weight * E for weight, (E, _) in zip(w, options, strict=True) if weight > 0)
+    return np.asarray(E), float(w @ G @ w), float(w @ freedom)
 
 
-def least_columns(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return factors of the same matrix with as many columns as its rank."""
-    (Q, R), (P, S) = np.linalg.qr(left), np.linalg.qr(right)
-    U, s, V = np.linalg.svd(R @ S.T)
-    U, V = U[:, : len(s)] * s, V[: len(s)].T
-    rank = int(np.sum(s > EMPTY * s[0]))
-    return np.ascontiguousarray(Q @ U[:, :rank]), np.ascontiguousarray(P @ V[:, :rank])
+def mean_weights(G: np.ndarray, q: np.ndarray, least: float) -> np.ndarray:
+    """Return weights w >= 0 of sum one with a low w'Gw + q'w: from the best single one, two at a time.
 
-
-def unfolded(atom: Atom, mode: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the factors of the unfolding of an atom along a mode."""
-    if atom.mode == mode:
-        return atom.z[:, None].astype(float), atom.dense_block().reshape(-1, 1)
-    others = [n for n in range(len(atom.real_shape) + 1) if n != mode]
-    return atom.columns(mode), khatri_rao([atom.columns(n) for n in others])
+    Weight goes from one to another as long as that gains more than `least`.
+    """
+    w = np.zeros(len(q))
+    w[np.argmin(G.diagonal() + q)] = 1.0
+    for _ in range(MAX_MOVES):
+        slope = 2 * G @ w + q
+        to, out = int(np.argmin(slope)), int(np.argmax(np.where(w > 0, slope, -np.inf)))
+        curve, fall = G[to, to] + G[out, out] - 2 * G[to, out], slope[out] - slope[to]
+        moved = min(fall / (2 * curve), w[out]) if curve > 0 else 0.0
+        if moved * (fall - moved * curve) <= least:
+            break
+        w[to], w[out] = w[to] + moved, w[out] - moved
+    return w
 
 
 def low_rank_bytes(R: Tensor, mode: int, rank: int) -> float:
@@ -174,7 +171,7 @@ def shrunk_along(R: Tensor, mode: int, kind: str | int, sigma: float) -> Shrunk:
         f, slope = shrink_values(s, sigma, long, short)
         rank, dof = int(np.sum(f > 0)), spectral_dof(s, f, slope, long - short)
     else:
-        rank = min(int(kind), int(np.sum(s > 0)))
+        rank = min(int(kind), int(np.sum(s > ROUNDED * s[0])))
         f, dof = np.where(np.arange(short) < rank, s, 0.0), float(rank * (d + c - rank))
     risk = R.squared_norm + (float(np.sum((s - f) ** 2 - s**2)) + 2 * sigma**2 * dof if rank else 0.0)
     return Shrunk(mode, np.ascontiguousarray(vectors[:, :rank]), f[:rank] / s[:rank], dof, risk)

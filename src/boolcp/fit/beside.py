@@ -14,7 +14,7 @@ import numpy as np
 
 from boolcp.contractions import gram_product
 from boolcp.fit.atom_search import residual_gram
-from boolcp.fit.background import find_background, judged, of_whole
+from boolcp.fit.background import along, best_mean, find_background, judged, with_shares
 from boolcp.fit.blocks import best_code
 from boolcp.fit.polish import polish, sweep
 from boolcp.fit.state import Round
@@ -33,6 +33,7 @@ PENALTY = 0.03  # of the squared norms of the atoms beside a large background, w
 SETTLED = 1e-4  # fall of the loss, relative to it, that ends a polish
 N_SWEEPS = 10  # of a polish
 MAX_RANK = 10  # of an atom that is polished as columns
+MAX_FORMED = 2**24  # entries of a tensor of which several estimates are formed
 
 
 def with_background(
@@ -99,13 +100,27 @@ def simplify_beside(
 
 
 def beside_whole(data: Storage, here: Round, kind: str | int) -> Round:
-    """Return the atoms beside what they leave of the shrunk data, if that lowers the risk beyond its random spread."""
-    is_possible = data.is_complete and data.n_passes == 0 and kind == "auto" and not here.W.is_block
-    if not (is_possible and here.W.n_atoms) or here.background is None:
+    """Return the atoms beside what they leave of the shrunk data, if that lowers the risk beyond its random spread.
+
+    The noise that least squares put into the atoms is in the background with the other sign.
+    """
+    W, sigma = here.W, here.sigma
+    is_possible = data.is_complete and data.n_passes == 0 and kind == "auto" and not W.is_block
+    is_possible &= np.prod(data.shape, dtype=float) <= MAX_FORMED
+    if not (is_possible and W.n_atoms) or here.background is None:
         return here
-    background, loss, risk = of_whole(data, here.W, here.sigma)
-    is_better = risk < here.risk - spread(data, here.sigma)
-    return Round(replace(here.W, background=background), loss, risk, here.sigma) if is_better else here
+    atoms, side = W.to_tensor(), max(data.shape)
+    given = atoms + here.background.to_tensor(), (here.risk - here.loss) / (2 * sigma**2)
+    E, loss, freedom = best_mean(data, sigma, [given])
+    risk = loss + 2 * sigma**2 * freedom
+    if not risk < here.risk - spread(data, sigma):
+        return here
+    found = along(DenseTensor(np.ascontiguousarray(E - atoms)), here.background.mode, side, sigma)[1]
+    if found is None:
+        return here
+    beyond = max(freedom - W.n_parameters - W.n_bits, 0.0)
+    background = with_shares(data, W, replace(found, degrees_of_freedom=beyond, shrunk_at=sigma), loss)
+    return Round(replace(W, background=background), loss, risk, sigma)
 
 
 def is_worth(data: Storage, longer: Round, here: Round, limit: float) -> bool:
