@@ -1,10 +1,11 @@
 """Larger than memory: equality across storages, a tensor on disk, scaling, faults, selection, a long Boolean mode.
 
 `python benchmarks/bench_scale.py [equality models gaps disk disk_2gb scaling faults long selection] [--small]` writes
-one table for each part.
+one table for each part. With `--resume FILE` rows that an earlier run has written to that file are not made again.
 """
 
 import argparse
+import json
 import tempfile
 import time
 from contextlib import contextmanager
@@ -31,7 +32,9 @@ def main():
     parser.add_argument("parts", nargs="*", default=list(PARTS), help=f"any of {', '.join(PARTS)}")
     parser.add_argument("--small", action="store_true", help="a trial run that writes no tables")
     parser.add_argument("--folder", help="where the large files go; a temporary folder by default")
+    parser.add_argument("--resume", type=Path, help="a file of rows that are done, of the same code, to go on with")
     options = parser.parse_args()
+    DONE.path = options.resume
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         for part in options.parts:
             with slabs_of(2_000_000 if options.small else sources.BLOCK):
@@ -41,6 +44,26 @@ def main():
                         print("\n\n".join(texts))
                     else:
                         write(f"scale_{part}.md", f"{COMMAND} {part}", list(texts), *PACKAGES)
+
+
+class Done:
+    """The rows that are done, in a file if there is one, so that a run that was interrupted goes on."""
+
+    path = None
+
+    def rows(self, key, make):
+        """Return the rows of a key, made if they are not known."""
+        known = json.loads(self.path.read_text()) if self.path is not None and self.path.exists() else {}
+        if key not in known:
+            known[key] = make()
+            if self.path is not None:
+                self.path.write_text(json.dumps(known, indent=1))
+        for row in known[key]:
+            print(*row, flush=True)
+        return known[key]
+
+
+DONE = Done()
 
 
 @contextmanager
@@ -123,6 +146,8 @@ MODELS = {
     "10 % missing, nonnegative parts": {"atom_rank": 1, "nonnegative": True, "missing": 0.1},
     "Huber's loss": {"atom_rank": 1, "loss": "huber"},
     "10 % missing, Huber's loss": {"atom_rank": 1, "loss": "huber", "missing": 0.1},
+    "counts": {"atom_rank": 1, "loss": "poisson"},
+    "10 % missing, counts": {"atom_rank": 1, "loss": "poisson", "missing": 0.1},
 }
 
 
@@ -132,10 +157,11 @@ def models(folder, small):
     import dask.array as da
     import zarr
 
-    rows, n_atoms = [], 3
-    for model, options in MODELS.items():
-        shape = (20_000, 60) if model == "matrix" else (60, 200, 50)
-        path = folder / f"model{len(rows)}.npy"
+    n_atoms = 3
+
+    def rows_of(model, options):
+        rows, shape = [], (20_000, 60) if model == "matrix" else (60, 200, 50)
+        path = folder / f"model{len(list(folder.iterdir()))}.npy"
         missing = options.get("missing", 0.0)
         options = {name: value for name, value in options.items() if name != "missing"}
         write_npy(path, shape, n_atoms, noise=0.5, missing=missing, modes=[0] if model == "matrix" else None)
@@ -146,11 +172,13 @@ def models(folder, small):
             np.save(path, X := X + artifacts(shape))
         if "nonnegative" in model:
             np.save(path, X := positive(shape, missing))
+        if "counts" in model:
+            np.save(path, X := counts(shape, missing))
         weights = {n: np.linspace(0.1, 2, shape[n]) for n in (0, 2)} if "weights" in model else None
         if "all entries" in model:
             weights = weights[0][:, None, None] * weights[2] * np.ones(shape)
         array = zarr.create_array(
-            folder / f"model{len(rows)}.zarr", shape=shape, dtype=float, chunks=(30, 30, 25)[: len(shape)]
+            path.with_suffix(".zarr"), shape=shape, dtype=float, chunks=(30, 30, 25)[: len(shape)]
         )
         array[:] = X
         options = {"background": None, **options}
@@ -171,19 +199,24 @@ def models(folder, small):
             rows.append(
                 [model, name, bits, f"{np.abs(W.to_tensor() - Y).max() / np.abs(Y).max():.1e}", found.n_passes_]
             )
-            print(*rows[-1], flush=True)
 
         compare("file (.npy)", boolcp.open_tensor(path, lazy=True))
         compare("zarr", array)
         compare("dask threads", lazy_X)
+        return rows
+
+    rows = []
+    for model, options in MODELS.items():
+        rows += DONE.rows(f"models {model}", lambda model=model, options=options: rows_of(model, options))
     text = (
         "60 x 200 x 50 (the matrix: 20000 x 60, Boolean along its rows), 3 atoms, noise half as large as the signal "
         "of an atom, `background=None`, in slabs of 2 MB: each storage against the numpy array. Bits that differ, and "
         "the largest difference of entries of the estimate, relative to its largest entry. Dense blocks fit noise as "
         "well, more along some modes than others; the core has little of it, and may lead to other atoms. With a "
         "background, structure of rank 4 along the first mode is added, and the difference of backgrounds is given. "
-        "Weights rise from 0.1 to 2; nonnegative parts have data with nonnegative factors, Huber's loss 1 % of entries "
-        "with noise that is 60 times as large. Rank 2, gaps, weights and losses: sweeps end when one gains less than "
+        'Weights rise from 0.1 to 2; nonnegative parts and counts (`loss="poisson"`) have data with nonnegative '
+        "factors, Huber's loss 1 % of entries with noise that is 60 times as large. Rank 2, gaps, weights and losses: "
+        "sweeps end when one gains less than "
         "0.05 of the noise variance for each free parameter, which is most of the difference of entries. "
         "`refine=False` and `as_published` decide bits on the core, which has less noise."
     )
@@ -191,7 +224,8 @@ def models(folder, small):
         "What takes a dask array, here 100 x 300 x 50 (12 MB) with 3 atoms of rank one: its passes, and what happens "
         "when the available memory is 30 MB, less than three copies of the tensor. 0 passes: it is loaded."
     )
-    tables = table(["model", "storage", "bits", "entries", "passes"], rows), more, table(OTHERS_HEAD, others(folder))
+    last = table(OTHERS_HEAD, DONE.rows("models others", lambda: others(folder)))
+    tables = table(["model", "storage", "bits", "entries", "passes"], rows), more, last
     return "# Every model from every storage", text, *tables
 
 
@@ -214,6 +248,17 @@ def positive(shape, missing):
     return X
 
 
+def counts(shape, missing):
+    """Return counts whose mean is a sum of three atoms with nonnegative parts, one along each mode, with gaps."""
+    rng = np.random.default_rng(4)
+    factors = [np.abs(rng.standard_normal((d, 3))) for d in shape]
+    for mode, A in enumerate(factors):
+        A[:, mode] = A[:, mode] > 0.7
+    X = rng.poisson(np.einsum("ir,jr,kr->ijk", *factors)).astype(float)
+    X[rng.random(shape) < missing] = np.nan
+    return X
+
+
 def low_rank(shape):
     """Return structure of rank 4 along the first mode, as large as the noise."""
     rng = np.random.default_rng(1)
@@ -228,6 +273,7 @@ def others(folder):
     write_npy(folder / "others.npy", (100, 300, 50), 3, noise=0.5)
     array = np.load(folder / "others.npy")
     X, alpha = da.from_array(array, chunks=(-1, 40, -1)), 0.9 * boolcp.alpha_max(array)
+    counted = da.from_array(counts(array.shape, 0.0), chunks=X.chunks)
     options = {"random_state": 0, "atom_rank": 1, "background": None}
     model = boolcp.BMP(3, **options, max_memory="1GB").fit(X)
     calls = {
@@ -238,7 +284,8 @@ def others(folder):
         '`BMP.fit`, `loss="huber"`': lambda: boolcp.BMP(3, **options, loss="huber").fit(X),
         "`BMP.fit`, `nonnegative=True`": lambda: boolcp.BMP(3, **options, nonnegative=True).fit(X),
         "`BMP.fit` with weights": lambda: boolcp.BMP(3, **options).fit(X, weights={0: np.arange(1.0, 101.0)}),
-        '`BMP.fit`, `loss="poisson"`': lambda: boolcp.BMP(3, **options, loss="poisson").fit(abs(X).round()),
+        '`BMP.fit`, `loss="poisson"`': lambda: boolcp.BMP(3, **options, loss="poisson").fit(counted),
+        '`BMP.fit`, `loss="bernoulli"`': lambda: boolcp.BMP(3, **options, loss="bernoulli").fit(abs(X) > 1),
         "`select_n_atoms`, 2 splits": lambda: boolcp.select_n_atoms(X, 4, splits=2, **options),
         "`stability`, 2 halves": lambda: boolcp.stability(X, 3, n_runs=1, **options),
         "`significance`": lambda: boolcp.significance(X, 3, **options),
@@ -250,7 +297,6 @@ def others(folder):
         with timed_passes() as seconds:
             call()
         rows.append([name, len(seconds), without_memory(call)])
-        print(*rows[-1], flush=True)
     return rows
 
 
@@ -315,26 +361,33 @@ GAPS = {  # name: (noise, (share, modes along which whole fibers are missing))
 
 FITS = {  # name: (share of missing entries, options)
     '"auto"': (0.0, {"certify": False}),
-    "10 % missing": (0.1, {"certify": False}),
     "rank one": (0.0, {"atom_rank": 1, "certify": False}),
+    "10 % missing": (0.1, {"certify": False}),
 }
 
 
 def disk(folder, small, side=1000):
     """Yield the table of fits of 10^9 numbers on disk within 2 GB, complete and with gaps, after each fit."""
     shape, n_atoms = ((200, 200, 200), 4) if small else ((side, side, side), 10)
-    path, result = folder / "disk.npy", folder / "disk.nc"
-    rows, written = [], None
-    for name, (missing, options) in FITS.items():
-        if written != missing:
-            truth, written = write_npy(path, shape, n_atoms, missing=missing), missing
-        once = reading_time(path)
-        forget(path)
-        measured = child(path=str(path), n_atoms=n_atoms, max_memory="2GB", result=str(result), options=options)
-        rows.append([name, f"{hamming_error(boolcp.load(result), truth):g}", *cost(measured, once)])
-        print(*rows[-1], flush=True)
+    rows = []
+    for name in FITS:
+        rows += DONE.rows(f"disk {shape} {name}", lambda name=name: [disk_row(folder, shape, n_atoms, name)])
         yield "# A tensor on disk", disk_text(shape, n_atoms), table(["fit", "wrong bits", *COST], rows)
-    path.unlink()
+
+
+def disk_row(folder, shape, n_atoms, name):
+    """Return the row of one fit; the file is written if the last fit had a different one."""
+    missing, options = FITS[name]
+    path, result = folder / f"disk{missing}.npy", folder / "disk.nc"
+    if not path.exists():
+        for other in folder.glob("disk*.npy"):
+            other.unlink()
+        write_npy(path, shape, n_atoms, missing=missing).save(folder / "truth.nc", overwrite=True)
+    once = reading_time(path)
+    forget(path)
+    measured = child(path=str(path), n_atoms=n_atoms, max_memory="2GB", result=str(result), options=options)
+    wrong = hamming_error(boolcp.load(result), boolcp.load(folder / "truth.nc"))
+    return [name, f"{wrong:g}", *cost(measured, once)]
 
 
 def disk_text(shape, n_atoms):

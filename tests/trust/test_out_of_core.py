@@ -1,4 +1,4 @@
-"""Selection and stability of tensors that are not in memory: entries are held out chunk by chunk."""
+"""Selection, stability and significance of tensors that are not in memory: what is random is drawn chunk by chunk."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,11 @@ from boolcp.atomic_norm import AtomicNorm
 from boolcp.bmp import BMP
 from boolcp.checks import BoolcpWarning
 from boolcp.datasets import make_boolean_cp
+from boolcp.trust import significance as significance_module
+from boolcp.trust.assess import assess
 from boolcp.trust.repeated_fits import active_client, draw_kept, hold_out_lazily, run_all
 from boolcp.trust.selection import select_n_atoms
+from boolcp.trust.significance import significance, thin_lazily, weight_scores
 from boolcp.trust.stability import stability, stability_path
 
 da = pytest.importorskip("dask.array")
@@ -118,3 +121,65 @@ def test_what_loads_a_tensor_that_does_not_fit_gives_an_estimate(monkeypatch):
     for run in (AtomicNorm(1.0).fit, baselines.CP(2).fit, baselines.LFM(2).fit):
         with pytest.raises(MemoryError, match=r"7\.2 TB .*the available memory is 1 GB.*Only BMP"):
             run(huge)
+
+
+def test_the_parts_of_a_lazy_array_are_independent_and_always_the_same(rng):
+    X = da.from_array(3 + 2.0 * rng.standard_normal((40, 50, 30)), chunks=(10, 20, -1))
+    first, second = thin_lazily(X, 2.0, 0.7, seed=3)
+    one, other = first.compute(), second.compute()
+    np.testing.assert_array_equal(one, first[:, :, :].rechunk((40, 7, 30)).compute())
+    np.testing.assert_allclose(one + other, X.compute())
+    noise = (one - 0.7 * X.compute())[:, :20]
+    assert np.corrcoef(noise[:10].ravel(), noise[10:20].ravel())[0, 1] == pytest.approx(0, abs=0.05)
+    assert np.corrcoef(one.ravel(), other.ravel())[0, 1] == pytest.approx(0, abs=0.02)
+    assert one.std() == pytest.approx(2 * 0.7**0.5, rel=0.02) and other.mean() == pytest.approx(0.9, rel=0.05)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Return a dict that gets the parts of X, the fit to the first and the scores in the second."""
+    found, judge = {}, significance_module._judge
+
+    def thin(*args):
+        found["parts"] = thin_lazily(*args)
+        return found["parts"]
+
+    def judged(W, part, scores, *rest):
+        found["part"], found["scores"] = part, scores
+        return judge(W, part, scores, *rest)
+
+    monkeypatch.setattr(significance_module, "thin_lazily", thin)
+    monkeypatch.setattr(significance_module, "_judge", judged)
+    return found
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_significance_of_a_lazy_array(missing, seen):
+    X = make_boolean_cp(SHAPE, 2, noise=1.0, missing=missing, random_state=0).X
+    array = da.from_array(X, chunks=(-1, 10, -1))
+    found = significance(array, 3, random_state=0, max_memory="100MB", **SMALL)
+    expected = [True, True, False][: found.decomposition.n_atoms]
+    assert found.is_significant().tolist() == expected and found.sigma == pytest.approx(1, rel=0.05)
+    observed, second = None if missing == 0 else ~np.isnan(X), seen["parts"][1].compute()
+    twin = weight_scores(second, observed, seen["part"], 0.2 * found.sigma**2)
+    np.testing.assert_allclose(seen["scores"], twin, rtol=1e-6)
+    W = assess(array, found.decomposition, tests=["significance"], random_state=0, max_memory="100MB", **SMALL)
+    assert (W.trust.p_adjusted < 0.05).tolist() == expected
+
+
+def test_significance_of_a_lazy_array_beside_a_background(seen, rng):
+    X = make_boolean_cp(SHAPE, 2, noise=1.0, random_state=0).X
+    X += np.einsum("ir,jkr->ijk", rng.standard_normal((24, 3)), 1 + rng.standard_normal((40, 30, 3)))
+    array = da.from_array(X, chunks=(-1, 10, -1))
+    found = significance(array, 2, random_state=0, max_memory="100MB", atom_rank=1, background=3)
+    assert found.is_significant().all()
+    B = seen["part"].background
+    second = seen["parts"][1].compute() - 0.25 * B.to_tensor()
+    np.testing.assert_allclose(seen["scores"], weight_scores(second, None, seen["part"], 0.2 * found.sigma**2))
+
+
+def test_counts_and_weights_of_a_lazy_array_are_tested_in_memory():
+    X = da.from_array(np.ones((200, 40, 50)), chunks=(-1, 10, -1))
+    for how in ({"noise": "poisson"}, {"weights": {0: np.arange(1.0, 201.0)}}):
+        with pytest.raises(MemoryError):
+            significance(X, 2, **how, max_memory="5MB")

@@ -24,7 +24,7 @@ from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.storage import TuckerTensor
-from boolcp.storage.lazy import SMALL, ObservedLazyTensor, SlabTensor, check_fit, look_at, make_source
+from boolcp.storage.lazy import SMALL, LazyTensor, ObservedLazyTensor, check_fit, look_at, make_source
 from boolcp.storage.long import LONG, is_long, n_columns
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import is_compressible
@@ -169,7 +169,7 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any, weights: A
     return None
 
 
-def has_few_counts(data: SlabTensor, n_columns: int) -> bool:
+def has_few_counts(data: LazyTensor | ObservedLazyTensor, n_columns: int) -> bool:
     """Return True if the counts are too few for the fit of squares to lead to them; raise if they are no counts."""
     low, _, mean = data.entry_range
     if low < 0:

@@ -47,8 +47,8 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     if not settings.is_squared and data.n_passes:
         is_counted = settings.loss == "poisson"
         sweeps = Stage("loss", count_passes.count_stage if is_counted else loss_passes.loss_stage)
-        last = Stage("result", loss_passes.finish_loss, improves=False)
-        return Stage("pursuit", partial(squares_stage, refit=refit)), sweeps, last
+        judge = Stage("result", loss_passes.finish_loss, improves=False)
+        return Stage("pursuit", partial(squares_stage, refit=refit)), sweeps, judge
     if not settings.is_squared:
         return (
             Stage("pursuit", partial(squares_stage, refit=refit)),

@@ -628,8 +628,9 @@ def n_threads() -> int:
 
 
 def held(source: Source, mode: int) -> int:
-    """Return the bytes of the slabs along `mode` that are in memory at a time, each with a copy, or with weights."""
-    return source.n_copies * n_threads() * source.held(mode)
+    """Return the bytes of the slabs along `mode` that are in memory at a time, with copies and their chunks."""
+    slab = source.thickness(mode) * (source.nbytes // source.shape[mode])
+    return n_threads() * (2 * source.held(mode) + (source.n_copies - 2) * slab)
 
 
 def check_slabs(source: Source, mode: int, limit: int) -> None:

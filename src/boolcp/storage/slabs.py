@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import numpy as np
@@ -88,7 +88,7 @@ class View:
         if self.kind not in ("imputed", "near"):
             return self._derived(data, mode, rows)
         (scale, size), W = self._move, self._own(mode, rows)
-        left = data.residual(W).shrunk(self.median) * data.dtype.type(scale)
+        left = cast(WeightedTensor, data.residual(W)).shrunk(self.median) * data.dtype.type(scale)
         return DenseTensor(np.clip(left, -size, size) + W.to_tensor().astype(data.dtype, copy=False))
 
     def _derived(self, data: MaskedTensor, mode: int, rows: slice) -> MaskedTensor:

@@ -9,11 +9,13 @@ from boolcp.fit import loss_sweeps
 from boolcp.fit.background import as_fitted, judged
 from boolcp.fit.certify import judge_bits
 from boolcp.fit.losses import Loss, Problem
+from boolcp.memory import read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust
 from boolcp.storage import make_storage
+from boolcp.storage.lazy import look_at, make_source
 from boolcp.storage.protocol import Storage
-from boolcp.trust.repeated_fits import check_reference, make_model, read_data, read_weights
+from boolcp.trust.repeated_fits import check_reference, make_model, read_data, read_lazy, read_weights
 from boolcp.trust.significance import significance
 from boolcp.trust.stability import stability
 
@@ -44,7 +46,8 @@ def assess(
     Parameters
     ----------
     X : array-like or xarray.DataArray
-        The tensor that W decomposes. It must be in memory.
+        The tensor that W decomposes. One that is not in memory is read in passes, if W was fitted to squares without
+        weights.
     W : BooleanCP
         The decomposition.
     tests : sequence of {"significance", "stability"}
@@ -82,10 +85,15 @@ def assess(
     """
     for test in tests:
         checks.check_choice(test, "tests", TESTS)
-    values, observed, _, dims = read_data(X, mask)
+    lazy = read_lazy(X, mask, options, is_loaded=weights is not None or getattr(W, "deviance", None) is not None)
+    values, observed, _, dims = lazy or read_data(X, mask)
     check_reference(W, values.shape)
-    weights = read_weights(make_model(W.n_atoms, options, values.shape, dims, W), X, mask, weights, dims)
-    trust = judge(make_storage(values, observed, weights), W)
+    if lazy:
+        limit = options.get("max_memory")
+        trust = judge(look_at(make_source(values, observed, limit), read_memory(limit)), W)
+    else:
+        weights = read_weights(make_model(W.n_atoms, options, values.shape, dims, W), X, mask, weights, dims)
+        trust = judge(make_storage(values, observed, weights), W)
     own: dict[str, Any] = {"mask": mask, "weights": weights}
     noise = noise or ("poisson" if W.deviance is not None and W.deviance.loss == "poisson" else "normal")
     rngs = checks.make_generator(random_state).spawn(2)

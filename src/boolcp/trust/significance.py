@@ -18,13 +18,18 @@ import numpy as np
 import scipy.stats
 
 from boolcp import checks
+from boolcp.bmp import BMP
 from boolcp.fit.background import as_fitted, judged
 from boolcp.fit.certify import noise_left
+from boolcp.fit.pursuit import atom_system
+from boolcp.memory import read_memory
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.trust import p_text
 from boolcp.storage import make_storage
+from boolcp.storage.lazy import look_at, make_source
+from boolcp.storage.protocol import Storage
 from boolcp.trust.degeneracy import match
-from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data, read_weights
+from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data, read_lazy, read_weights
 
 NOISES = ("normal", "poisson")
 ALIKE = 0.5  # similarity from which an atom of the part is the same as one of the whole; not tuned
@@ -135,7 +140,7 @@ def significance(
     Parameters
     ----------
     X : array-like or xarray.DataArray
-        The tensor. It must be in memory.
+        The tensor. One that is not in memory is read in passes, if its noise is normal and there are no weights.
     n_atoms : int
         Number of atoms. Not used with a `reference`.
     reference : BooleanCP, optional
@@ -166,12 +171,17 @@ def significance(
     checks.check_number(share, "share", positive=True)
     if share >= 1:
         raise ValueError(f"share is the part of the data that is fitted: it must be below 1, got {share}.")
-    values, observed, labels, dims = read_data(X, mask)
+    lazy = read_lazy(X, mask, options, is_loaded=noise != "normal" or weights is not None)
+    values, observed, labels, dims = lazy or read_data(X, mask)
     check_reference(reference, values.shape)
     model = make_model(n_atoms if reference is None else reference.n_atoms, options, values.shape, dims, reference)
     check_thinned(model.loss, noise)
-    counts = read_weights(model, X, mask, weights, dims)
     rng, *rngs = checks.make_generator(random_state).spawn(3)
+    if lazy:
+        reference = reference or fit_again(model, values, observed, rngs[0])
+        sigma, part, scores = scores_in_passes(model, values, observed, reference, sigma, share, (rng, rngs[1]))
+        return _judge(replace(reference, labels=labels), part, scores, noise, sigma, share)
+    counts = read_weights(model, X, mask, weights, dims)
     if reference is None:
         reference = fit_again(model, values, observed, rngs[0], counts)
     if noise == "poisson":
@@ -207,6 +217,53 @@ def _judge(W: BooleanCP, part: BooleanCP, scores: np.ndarray, noise: str, sigma:
         if partner is not None and similarity >= ALIKE:
             p_value[k], p_adjusted[k], score[k] = p[partner], adjusted[partner], scores[partner]
     return Significance(W, p_value, p_adjusted, score, alike, p, noise, float(sigma), share)
+
+
+def scores_in_passes(
+    model: BMP,
+    X: Any,
+    observed: Any,
+    W: BooleanCP,
+    sigma: float | None,
+    share: float,
+    rngs: tuple[np.random.Generator, np.random.Generator],
+) -> tuple[float, BooleanCP, np.ndarray]:
+    """Return the noise level of a dask array, the fit to its first part, and the scores of its atoms in the second.
+
+    The noise that splits X is drawn chunk by chunk, the same in every pass. Beside the two fits there are a pass that
+    reads X, if the noise level is not given, and two over the second part.
+    """
+    limit = read_memory(model.max_memory)
+    if sigma is None:
+        data = look_at(make_source(X, observed, model.max_memory), limit)
+        fitted = as_fitted(data, W)
+        sigma = noise_left(judged(data, fitted.background), fitted)
+    first, second = thin_lazily(X, sigma, share, int(rngs[0].integers(2**63)))
+    part = fit_again(model, first, observed, rngs[1])
+    if not part.n_atoms:
+        return sigma, part, np.zeros(0)
+    rest: Storage = look_at(make_source(second, observed, model.max_memory), limit)
+    B = part.background
+    if B is not None and not B.is_large:
+        rest = judged(rest, replace(B, left=(1 - share) / share * B.left))
+    G, b = atom_system(rest, part.atoms)
+    return sigma, part, scores_of(part, np.linalg.pinv(G, rcond=1e-10, hermitian=True), b, (1 - share) * sigma**2)
+
+
+def thin_lazily(X: Any, sigma: float, share: float, seed: int) -> tuple[Any, Any]:
+    """Return the two parts of `thin_normal` of a dask array, as dask arrays."""
+    import dask.array as da
+
+    nothing = np.empty((0,) * X.ndim)
+    noise = da.map_blocks(draw_noise, seed=seed, chunks=X.chunks, dtype=float, meta=nothing)
+    first = share * X + (np.sqrt(share * (1 - share)) * sigma * noise).astype(np.result_type(X.dtype, np.float32))
+    return first, X - first
+
+
+def draw_noise(seed: int, block_info: Any) -> np.ndarray:
+    """Return the normal noise of a chunk; always the same for a seed and a place."""
+    place = block_info[None]
+    return np.random.default_rng([seed, *place["chunk-location"]]).standard_normal(place["chunk-shape"])
 
 
 def check_thinned(loss: str, noise: str) -> None:
@@ -257,13 +314,18 @@ def weight_scores(X: np.ndarray, counts: np.ndarray | None, W: BooleanCP, varian
         else weighted_gram(atoms, counts)
     )
     inverse = np.linalg.pinv(G, rcond=1e-10, hermitian=True)
-    weights = inverse @ inner_with_atoms(X, atoms)
-    if variance is None:
-        spread = inverse @ weighted_gram(atoms, X if counts is None else X * counts) @ inverse
-    else:
-        spread = variance * inverse
-    errors = np.sqrt(np.maximum(spread.diagonal(), np.finfo(float).tiny))
-    return (weights / errors)[: W.n_atoms] * np.where(W.weights < 0, -1.0, 1.0)
+    spread = weighted_gram(atoms, X if counts is None else X * counts) if variance is None else variance
+    return scores_of(W, inverse, inner_with_atoms(X, atoms), spread)
+
+
+def scores_of(W: BooleanCP, inverse: np.ndarray, inner: np.ndarray, spread: float | np.ndarray) -> np.ndarray:
+    """Return weights over standard errors (K,), from the inverse Gram matrix of atoms and their products with data.
+
+    `spread` is the covariance of the products, or the variance of noise that is equal everywhere.
+    """
+    covariance = spread * inverse if np.ndim(spread) == 0 else inverse @ spread @ inverse
+    errors = np.sqrt(np.maximum(covariance.diagonal(), np.finfo(float).tiny))
+    return (inverse @ inner / errors)[: W.n_atoms] * np.where(W.weights < 0, -1.0, 1.0)
 
 
 def constant_atom(shape: tuple[int, ...]) -> Atom:
