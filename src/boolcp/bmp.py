@@ -20,6 +20,7 @@ from boolcp.fit.in_passes import open_lazy
 from boolcp.fit.job import Job
 from boolcp.fit.loss_sweeps import solve_rows
 from boolcp.fit.losses import Loss, Problem
+from boolcp.fit.order import Order, given_order, in_order, list_in_order
 from boolcp.fit.paths import estimates
 from boolcp.fit.plan import make_plan, run
 from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
@@ -230,7 +231,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         ----------
         X : array-like or xarray.DataArray, shape (d_1, .., d_N), N >= 2
             The tensor, of any real dtype and memory order. It is never changed. A lazy array (dask, zarr, h5py, or a
-            large memory map) is read in slabs and never loaded as a whole.
+            large memory map) is read in slabs and never loaded as a whole. The order of rows and modes changes nothing
+            in the atoms of an array in memory of up to 2^27 entries.
         y : None
             Ignored.
         mask : array-like of bool, optional
@@ -278,23 +280,24 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             return self._fit_chosen(X, mask, weights, checkpoint=checkpoint, callback=callback)
         self._check_parameters()
         checks.check_callback(callback)
-        data, labels = self._read(X, mask, weights, is_fitted=False)
+        data, labels, order = self._read(X, mask, weights, is_fitted=False)
         rng = checks.make_generator(self.random_state)
-        job = self._job(data, labels, rng)
+        job = self._job(data, labels, order, rng)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
-            first = State(done=self._fitted_before(data))
+            first = State(done=self._fitted_before(data, order))
             with self._watch(job, first, callback, checkpoint) as (watch, state):
                 pursuit, W = run(job, make_plan(data, job.settings), state, watch)
-        undetermined = find_undetermined(data)
-        checks.warn_undetermined(undetermined, dims_of(labels))
-        self.path_ = tuple(replace(W_k, labels=labels, undetermined=undetermined) for W_k in pursuit.path)
-        self.history_ = pursuit.history
+        empty = find_undetermined(data)
+        found = order.inverse.decompositions([replace(V, undetermined=empty) for V in (*pursuit.path, W)])
+        *path, W = (replace(V, labels=labels) for V in found)
+        checks.warn_undetermined(W.undetermined or {}, dims_of(labels))
+        self.path_, self.history_ = tuple(path), order.inverse.records(pursuit.history)
         if W.trust is not None and W.n_atoms < self.n_atoms and pursuit.stop_reason != "stopped":
             W = replace(W, trust=replace(W.trust, n_asked=self.n_atoms))
-        self.decomposition_ = replace(W, labels=labels, undetermined=undetermined)
+        self.decomposition_ = W
         self.background_ = W.background
-        found = degeneracy(W)
-        checks.warn_degenerate(found.reasons, found.score, has_background=self.background is not None)
+        poor = degeneracy(W)
+        checks.warn_degenerate(poor.reasons, poor.score, has_background=self.background is not None)
         self.n_iter_ = len(pursuit.history)
         self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
         self.n_passes_ = data.n_passes
@@ -339,8 +342,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     ) -> "BMP":
         """Resume a fit from its checkpoint, with its parameters and its random state, and return the fitted BMP.
 
-        The result equals that of an uninterrupted fit, to the last bit if the machine, the versions and the memory
-        order of X are the same.
+        The result equals that of an uninterrupted fit, to the last bit if the machine and the versions are the same.
 
         Parameters
         ----------
@@ -387,12 +389,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         [1.01, 0.76, 0.51, 0.01]
         """
         self._check_parameters()
-        data, labels = self._read(X, mask, weights, is_fitted=False, is_path=True)
+        data, labels, order = self._read(X, mask, weights, is_fitted=False, is_path=True)
         rng = checks.make_generator(self.random_state)
-        job = self._job(data, labels, rng)
+        job = self._job(data, labels, order, rng)
         with one_thread(), closing(Bars()) as bars:
             path = estimates(job, bars if self.verbose else lambda progress: None)
-        return tuple(replace(W, labels=labels) for W in path)
+        return tuple(replace(W, labels=labels) for W in order.inverse.decompositions(path))
 
     def complete(self, X: Any, *, mask: ArrayLike | None = None, weights: Weights | None = None) -> Any:
         """Return X with its missing entries filled in from the decomposition; observed entries keep their values.
@@ -474,7 +476,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         (10, 3)
         """
         check_is_fitted(self)
-        data, _ = self._read(X, mask, weights, is_fitted=True)
+        data, *_ = self._read(X, mask, weights, is_fitted=True)
         mode = checks.check_mode(mode, self.decomposition_.ndim, self.decomposition_.dims)
         checks.check_shape(data.shape, self.decomposition_.shape, mode)
         with one_thread():
@@ -545,7 +547,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """
         check_is_fitted(self)
         W = self.decomposition_
-        data, _ = self._read(X, None, weights, is_fitted=True)
+        data, *_ = self._read(X, None, weights, is_fitted=True)
         checks.check_shape(data.shape, W.shape, 0)
         with one_thread():
             if data.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
@@ -579,10 +581,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             checks.check_number(self.sigma, "sigma")
         read_memory(self.max_memory)
 
-    def _job(self, data: Storage, labels: Labels | None, rng: np.random.Generator) -> Job:
-        """Return what a fit is given."""
-        modes = checks.check_modes(self.boolean_modes, data.shape, dims_of(labels))
-        settings = self._settings(data.shape, dims_of(labels))
+    def _job(self, data: Storage, labels: Labels | None, order: Order, rng: np.random.Generator) -> Job:
+        """Return what a fit is given, modes in the order of the data."""
+        modes = order.places(checks.check_modes(self.boolean_modes, order.shape, dims_of(labels)))
+        settings = self._settings(order.shape, dims_of(labels))
+        settings = replace(settings, nonnegative=order.places(settings.nonnegative))
         if not settings.is_squared:
             settings = replace(settings, background=None)
         if settings.background not in (None, AUTO) and not takes_background(data, settings):
@@ -634,15 +637,17 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         rank = 1 if self.atom_rank == AUTO else self.atom_rank
         own = {"certify": False, "warm_start": False, "verbose": 0, "background": None, "atom_rank": rank}
         first = clone(self).set_params(**own, loss="squared")
-        data, labels = first._read(X, mask, is_fitted=False)
-        at = checks.check_mode(mode, data.ndim, dims_of(labels), name="weights")
+        data, labels, order = first._read(X, mask, is_fitted=False)
+        given_mode = checks.check_mode(mode, data.ndim, dims_of(labels), name="weights")
+        at = order.modes.index(given_mode)
         weights: np.ndarray | None = None
         for _ in range(N_NOISE):
             given: Any = None if weights is None else {mode: weights}
-            R = data.residual(first.fit(X, mask=mask, weights=given).decomposition_)
+            W = order.decompositions([first.fit(X, mask=mask, weights=given).decomposition_])[0]
+            R = data.residual(W)
             variance = np.diag(R.gram(at)) / np.maximum(data.n_observed_along(at), 1)
             weights = 1 / np.maximum(variance, NOISE_FLOOR * variance.mean() or 1.0)
-            weights /= weights.mean()
+            weights = (weights / weights.mean())[order.inverse.rows[at]]
         assert weights is not None
         return {mode: weights}
 
@@ -654,10 +659,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         *,
         is_fitted: bool,
         is_path: bool = False,
-    ) -> tuple[Storage, Labels | None]:
-        """Return the storage of X and its labels; `is_fitted` says that X is new data for a fitted model.
+    ) -> tuple[Storage, Labels | None, Order]:
+        """Return the storage of X, its labels, and the order in which it has X; `is_fitted` says that X is new data.
 
-        `is_path` says that estimates of all numbers of atoms are asked for.
+        New data and lazy arrays stay in the order they are given in. `is_path` says that estimates of all numbers of
+        atoms are asked for.
         """
         if isinstance(weights, str | int):
             if is_fitted:
@@ -668,7 +674,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             if weights is not None:
                 weights = checks.check_listed_weights(weights, X, indices, shape)
             checks.check_loss_data(values, self.loss, indices)
-            return listed_or_masked(indices, values, shape, weights), None
+            order = given_order(shape)
+            if not is_fitted:
+                order, indices, values, weights = list_in_order(indices, values, shape, weights)
+            return listed_or_masked(indices, values, [shape[n] for n in order.modes], weights), None, order
         given = X
         X, labels = read_labels(X)
         if is_fitted:
@@ -679,7 +688,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             else:
                 data = self._read_lazy(X, mask, weights, labels, is_fitted=is_fitted)
                 if data is not None:
-                    return data, labels
+                    return data, labels, given_order(X.shape)
             X = load(X)
         X, observed = checks.check_tensor(X, mask)
         validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
@@ -688,7 +697,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             weights = checks.check_weights(weights, X.shape, dims_of(labels))
             if observed is not None and not (weights * observed).any():
                 raise ValueError("weights is zero at every observed entry of X: no entry counts.")
-        return make_storage(X, observed, weights), labels
+        order = given_order(X.shape)
+        if not is_fitted:
+            order, X, observed, weights = in_order(X, observed, weights)
+        return make_storage(X, observed, weights), labels, order
 
     def _why_loaded(self, weights: Any, *, is_fitted: bool, is_path: bool) -> str:
         """Return why a lazy array has to be loaded, nothing if it need not be."""
@@ -714,7 +726,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         settings = self._settings(X.shape, dims_of(labels))
         return open_lazy(settings, X, mask, self.max_memory, weights)
 
-    def _fitted_before(self, data: Storage) -> dict[str, Any]:
+    def _fitted_before(self, data: Storage, order: Order) -> dict[str, Any]:
         """Return what a warm start continues: the pursuit of the fit before and its decomposition; else nothing."""
         if not (self.warm_start and hasattr(self, "decomposition_")):
             return {}
@@ -731,18 +743,18 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 f"only adds atoms. Take fewer from path_[{self.n_atoms}], or set warm_start=False to start over."
             )
         norm2 = float(W.data_norm2 or 0.0)
-        if data.shape != W.shape or abs(data.squared_norm - norm2) > SAME_NORM * norm2:
+        if order.shape != W.shape or abs(data.squared_norm - norm2) > SAME_NORM * norm2:
             raise ValueError(
                 "X is not the tensor that was fitted before (its shape or norm differs): warm_start=True adds atoms on "
                 "the same data. Set warm_start=False to start over."
             )
-        path = tuple(replace(W_k, labels=None, undetermined=None) for W_k in self.path_)
-        earlier = Pursuit(path, self.history_)
+        given = [replace(V, labels=None, undetermined=None) for V in (*self.path_, W)]
+        *path, fitted = order.decompositions(given)
+        earlier = Pursuit(tuple(path), order.records(self.history_))
         if self.atom_rank == "auto" and not is_rank_one(path[-1]):
             return {"earlier blocks": earlier}
         if W.background is not None:
             return {"earlier": earlier}
-        fitted = replace(W, labels=None, undetermined=None)
         return {"earlier": earlier} | ({"fitted": fitted} if self.atom_rank != "auto" or is_rank_one(W) else {})
 
 

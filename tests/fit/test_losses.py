@@ -12,6 +12,7 @@ from boolcp import BMP, decompose
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit import loss_search, loss_sweeps, losses
 from boolcp.fit._loss_kernels import decide_nonnegative
+from boolcp.fit.order import in_order
 from boolcp.metrics import hamming_error, rmse
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import to_columns
@@ -161,7 +162,7 @@ def test_bits_are_found_under_every_loss(name):
         assert 0 < W.explained() < 1 and (W.explained_unique() > 0).all()
 
 
-@pytest.mark.parametrize("seed", [8, 20, 26])
+@pytest.mark.parametrize("seed", [8, 15, 22])  # without the last search they miss it
 def test_few_counts_have_the_loss_of_a_start_at_the_truth(seed):
     truth, rng = positive(0.15, seed, (18, 17, 16), 3, is_uneven=True)
     X = rng.poisson(truth.to_tensor()).astype(float)
@@ -306,7 +307,7 @@ def test_atoms_are_assessed_under_their_loss(name):
     found = boolcp.assess(X, W, tests=tests, n_runs=1, n_init=2, random_state=0).trust
     assert (found.stability >= 0.5).all() and found.sigma == 1
     for rise, fitted in zip(found.rise, W.trust.rise, strict=True):
-        np.testing.assert_allclose(rise, fitted)
+        np.testing.assert_allclose(rise, fitted, rtol=1e-3)  # slices are fitted in another order of the modes
     with pytest.raises(ValueError, match=f'no certificates under loss="{name}"'):
         W.certify(X)
     if name == "poisson":
@@ -352,7 +353,8 @@ def test_a_warm_start_begins_with_the_atoms_it_has(name, monkeypatch):
     longer = model.set_params(n_atoms=2).fit(X).decomposition_
     problem, first = given[0]
     assert first.n_atoms == 1 and longer.n_atoms == 2 and len(model.path_) == 3
-    assert problem.value(longer) <= problem.value(extended(problem, first, 2, (0, 1, 2), np.random.default_rng(0)))
+    (moved,) = in_order(X, None, None)[0].decompositions([longer])
+    assert problem.value(moved) <= problem.value(extended(problem, first, 2, (0, 1, 2), np.random.default_rng(0)))
     assert hamming_error(longer, truth) == 0
 
 

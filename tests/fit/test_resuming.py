@@ -254,7 +254,7 @@ def test_other_data_are_named(tmp_path):
     other[1, 2, 3] += 1e-9
     for data, text in [
         (X[:-1], r"different data, namely shape \(\[12, 14, 16\] there, \[11, 14, 16\] here\)"),
-        (X.astype(np.float32), r"dtype \('float64' there, 'float32' here\)"),
+        (X.astype(np.float32), "namely values"),
         (other, "namely values"),
         (with_gaps(X, 0.2), "number of observed entries"),
     ]:

@@ -91,7 +91,8 @@ class Columns:
     def to_decomposition(self, keep: np.ndarray | None = None) -> BooleanCP:
         """Return the BooleanCP: real parts of norm one, positive weights, dead atoms (and those not to keep) left out.
 
-        The entry of largest magnitude is positive in every real column but the last one, which takes the sign.
+        The entry of largest magnitude is positive in every real column but that of the longest mode (the last of
+        these), which takes the sign.
         """
         chosen = ~self.is_dead() if keep is None else keep & ~self.is_dead()
         atoms, weights = [], []
@@ -110,9 +111,11 @@ def unit_factors(real: list[np.ndarray]) -> tuple[tuple[np.ndarray, ...], float]
     products = np.prod(sizes, axis=0)
     alive = products > 0
     factors = [A[:, alive] / size[alive] for A, size in zip(real, sizes, strict=True)]
-    for i, A in enumerate(factors[:-1]):
+    longest = max(range(len(real)), key=lambda i: (len(real[i]), i))
+    for i in (i for i in range(len(real)) if i != longest):
+        A = factors[i]
         signs = np.where(A[np.argmax(np.abs(A), axis=0), np.arange(A.shape[1])] < 0, -1.0, 1.0)
-        factors[i], factors[-1] = A * signs, factors[-1] * signs
+        factors[i], factors[longest] = A * signs, factors[longest] * signs
     if factors[0].shape[1] == 1:
         return tuple(factors), float(products[0])
     order = np.argsort(-products[alive], kind="stable")
