@@ -10,6 +10,7 @@ from scipy.optimize import minimize_scalar
 import boolcp
 from boolcp import BMP, decompose
 from boolcp.datasets import make_boolean_cp
+from boolcp.fit import _loss_kernels as kernels
 from boolcp.fit import loss_search, loss_sweeps, losses
 from boolcp.fit._loss_kernels import decide_nonnegative
 from boolcp.fit.order import in_order
@@ -92,30 +93,41 @@ def test_derivatives_are_those_of_finite_differences(name):
     np.testing.assert_allclose(loss.deviance(x, x), 0, atol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["complete", "missing", "weighted"])
 @pytest.mark.parametrize("name", LOSSES[1:])
-def test_rows_of_the_kernel_have_the_loss_and_its_gradient(name, rng):
-    weights = rng.random(SHAPE) + 0.1
-    problem, truth = make_problem(name, mask=rng.random(SHAPE) < 0.8, weights=weights)
+def test_rows_of_the_kernel_have_the_loss_and_its_gradient(name, kind, rng):
+    weights = rng.random(SHAPE) + 0.1 if kind == "weighted" else None
+    problem, truth = make_problem(name, mask=None if kind == "complete" else rng.random(SHAPE) < 0.8, weights=weights)
     factors = [np.array(A) + 0.05 * rng.random(A.shape) for A in to_columns(truth).matrices]
+    factors[1][:2], factors[1][2] = 0, 3 * factors[1][2]  # means below the floor of logarithms, and above one
     start = loss_sweeps.Step(problem, factors, 1)
-    F, G, H = start.quadratics()
+    G, H = quadratics(start)
     indices, (values, counts) = problem.indices, problem.entries
 
     def value(A):
         m = np.prod([B[indices[:, n]] for n, B in enumerate([factors[0], A, factors[2]])], axis=0).sum(axis=1)
         return float(counts @ problem.loss.terms(values, m)[0])
 
-    assert F.sum() == pytest.approx(value(factors[1]))
-    assert start.losses(factors[1], np.ones(12, dtype=bool)).sum() == pytest.approx(F.sum())
+    assert start.losses().sum() == pytest.approx(value(factors[1]))
     direction = rng.standard_normal(factors[1].shape)
     slope = (value(factors[1] + 1e-6 * direction) - value(factors[1] - 1e-6 * direction)) / 2e-6
     assert np.sum(G * direction) == pytest.approx(slope, rel=1e-3)
-    assert (np.linalg.eigvalsh(H) > -1e-8).all()
+    assert (np.linalg.eigvalsh(H) > -1e-8 * np.abs(H).max()).all()
     bits = (factors[1] > np.median(factors[1])).astype(float)
     rises = loss_sweeps.Step(problem, [factors[0], bits, factors[2]], 1).rises(np.array([0, 1]))
     flipped = bits.copy()
     flipped[3, 1] = 1 - flipped[3, 1]
     assert rises[3, 1] == pytest.approx(value(flipped) - value(bits))
+
+
+def quadratics(step):
+    """Return gradient (d, K) and curvature (d, K, K) of the loss of the rows of a step."""
+    (d, K), n = step.A.shape, len(step.how[2])
+    G, H, m = np.empty((d, K)), np.empty((d, K, K)), np.empty(n)
+    for i in range(d):
+        kernels.row_means(step.how, i, step.A[i], m)
+        kernels.row_quadratic(step.how, i, m, np.empty((3, n)), G[i], H[i])
+    return G + step.linear, H
 
 
 @pytest.mark.parametrize("kind", ["complete", "missing", "weighted"])
@@ -143,11 +155,33 @@ def test_the_loss_never_rises_and_the_end_is_a_minimum(name, kind, rng):
     assert all(set(np.unique(W.matrices[n][:, W.column_mode == n])) <= {0.0, 1.0} for n in range(3))
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_longer_step_is_taken_only_if_the_loss_falls(name, rng):
+    problem, truth = make_problem(name)
+    factors = [0.3 + rng.random((d, 2)) for d in SHAPE]
+    last = to_columns(truth).with_matrices(factors)
+    last, _ = loss_sweeps.sweep(problem, last, is_relaxed=True)
+    W, _ = loss_sweeps.sweep(problem, last, is_relaxed=True)
+    for step in (0.5, 1e3):
+        longer, after = loss_sweeps.lengthened(problem, last, W, step)
+        assert longer.loss <= W.loss and longer.loss == pytest.approx(problem.value(longer))
+        assert after == (2 * step if longer is not W else 1.0)
+    assert longer is W
+
+
+def test_bits_in_doubt_are_flipped_alone_and_with_the_next():
+    problem, truth = make_problem("poisson", 3)
+    W = loss_sweeps.improve(problem, loss_search.columns_of(problem, truth))
+    found = list(loss_search.flips(problem, W, (0, 1, 2)))
+    n_changed = [sum(np.sum(V.matrices[n][:, n] != W.matrices[n][:, n]) for n in range(2)) for V in found]
+    assert n_changed == [1, 2] * loss_search.N_DOUBTED
+
+
 def gradient_of_rows(problem, W, mode):
     if problem.loss.name == "squared":
         H, P = problem.data.normal_equations(W.matrices, mode)
         return W.matrices[mode] @ H - P if H.ndim == 2 else np.einsum("ik,ikl->il", W.matrices[mode], H) - P
-    return loss_sweeps.Step(problem, W.matrices, mode).quadratics()[1]
+    return quadratics(loss_sweeps.Step(problem, W.matrices, mode))[0]
 
 
 @pytest.mark.parametrize("name", LOSSES)

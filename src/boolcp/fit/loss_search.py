@@ -134,9 +134,9 @@ def search(
 ) -> Iterator[Search]:
     """Yield the best of several starts under the loss, one start more each time.
 
-    The starts are the fit of squares `first`, the same relaxed and rounded, the pursuit by the gradient of the loss,
-    and random factors that are relaxed and rounded. It ends when two agree and no bit is in doubt, or two of more
-    starts agree.
+    The starts are the fit of squares `first`, the same relaxed and rounded, and random factors that are relaxed and
+    rounded; for atoms of higher rank, the pursuit by the gradient of the loss. It ends when two agree and no bit is in
+    doubt, or two of more starts agree.
     """
     agree = max(SAME * abs(null_value(problem)), NO_DIFFERENCE * problem.variance) / SAME_LOSS  # for |X|^2
     is_over = is_enough(here, here.best is not None and is_certain(problem, here.result))
@@ -184,7 +184,7 @@ def make_start(
         return columns
     if count == 1 and first.n_atoms == n_atoms:
         return rounded(problem, relax(problem, columns), modes)
-    if count == 2 or columns.is_tied:
+    if columns.is_tied:
         estimates = list(pursue(problem, n_atoms, modes, rng))
         return columns_of(problem, estimates[-1]) if estimates else columns
     size = (max(float(np.mean(np.abs(problem.entries[0]))), 1e-12) / n_atoms) ** (1 / problem.data.ndim)
@@ -223,7 +223,7 @@ def last_search(problem: Problem, found: Search, here: LastSearch, modes: tuple[
     if has_plenty(problem, len(found.result.owner)):
         return
     is_sure = found.n_agree >= 2 and is_certain(problem, found.result)
-    ends, moves = ((found.result,), [turns]) if is_sure else ((found.result, *found.rivals), [flips, turns, again])
+    ends, moves = ((found.result,), [turns]) if is_sure else ((found.result, *found.rivals), [turns, flips])
     for end in ends[here.n_done : N_MOVED]:
         if end.loss > here.best.loss + NEAR * problem.variance:
             return
@@ -235,7 +235,7 @@ def last_search(problem: Problem, found: Search, here: LastSearch, modes: tuple[
 def moved(problem: Problem, W: Columns, modes: tuple[int, ...], moves: Sequence[Move]) -> Columns:
     """Return the columns after moves out of known traps, as long as the loss falls.
 
-    Bits in doubt are flipped, atoms become Boolean along a different mode, all factors are relaxed and rounded.
+    Atoms become Boolean along a different mode, bits in doubt are flipped.
     """
     n_vain = 0
     while n_vain < len(moves) and not (W.is_tied or W.is_dead().any()):
@@ -255,15 +255,31 @@ def tried(problem: Problem, W: Columns, candidates: Iterator[Columns]) -> Column
 
 
 def flips(problem: Problem, W: Columns, modes: tuple[int, ...]) -> Iterator[Columns]:
-    """Yield the columns with one of the bits most in doubt flipped, real parts following."""
+    """Yield the columns with one of the bits most in doubt flipped, real parts following, then with the next one too.
+
+    Two atoms may share a slice in two ways; one bit alone does not lead from one to the other.
+    """
+    aim = W.loss + CLOSE * problem.variance
+    for bit in doubted(problem, W)[:N_DOUBTED]:
+        V = followed(problem, flipped(W, *bit), aim)
+        yield V
+        if not V.is_dead().any():
+            yield followed(problem, flipped(V, *next(each for each in doubted(problem, V) if each != bit)), aim)
+
+
+def doubted(problem: Problem, W: Columns) -> list[tuple[int, int]]:
+    """Return all bits as atom and index, those whose flip raises the loss least first."""
     rises, _ = doubts(problem, W.to_decomposition())
     places = [(k, i) for k, each in enumerate(rises) for i in range(len(each))]
-    for at in np.argsort(np.concatenate(rises), kind="stable")[:N_DOUBTED]:
-        k, i = places[at]
-        factors = [A.copy() for A in W.matrices]
-        bits = factors[W.boolean_mode[k]]
-        bits[i, k] = 1 - bits[i, k]
-        yield followed(problem, W.with_matrices(factors), W.loss + CLOSE * problem.variance)
+    return [places[at] for at in np.argsort(np.concatenate(rises), kind="stable")]
+
+
+def flipped(W: Columns, k: int, i: int) -> Columns:
+    """Return the columns with one bit of one atom flipped."""
+    factors, mode = list(W.matrices), W.boolean_mode[k]
+    factors[mode] = factors[mode].copy()
+    factors[mode][i, k] = 1 - factors[mode][i, k]
+    return W.with_matrices(factors)
 
 
 def followed(problem: Problem, W: Columns, aim: float) -> Columns:
@@ -290,8 +306,3 @@ def turns(problem: Problem, W: Columns, modes: tuple[int, ...]) -> Iterator[Colu
             found.append(improve(problem, turned_to, N_BEGUN))
     for each in sorted(found, key=lambda each: each.loss)[:2]:
         yield improve(problem, each, N_SHORT)
-
-
-def again(problem: Problem, W: Columns, modes: tuple[int, ...]) -> Iterator[Columns]:
-    """Yield the columns relaxed and rounded."""
-    yield improve(problem, rounded(problem, relax(problem, W), modes), N_SHORT)

@@ -36,7 +36,7 @@ def squares_stage(job: Job, state: State, *, refit: Callable[..., tuple[Pursuit,
         near = losses.Problem(data, losses.Loss(), ()).without_artifacts
         data = loss_passes.without_artifacts(data, inner) if data.n_passes else near()
     earlier = {name: value for name, value in state.done.items() if name == "earlier"}
-    found = refit(job, data, inner, earlier)
+    found = refit(job, data, inner, earlier, skipped=("last",))
     yield found, progress("squares", 1, 1, data.residual(found[1]).squared_norm, data.squared_norm)
 
 

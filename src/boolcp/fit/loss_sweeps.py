@@ -12,7 +12,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from boolcp.contractions import khatri_rao
 from boolcp.fit import _loss_kernels as kernels
 from boolcp.fit.losses import Problem, Rows
 from boolcp.fit.polish import balance_real, decide_signed
@@ -21,14 +20,12 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.result.trust import Trust
 
-STEPS = (1.0, 0.5, 0.25, 0.0625, 0.015625)  # lengths of a step that are tried in turn
 # chosen on seeds that benchmarks/bench_losses.py does not use
 N_RELAX = 30  # sweeps without the Boolean constraint at most
-N_POLISH = 30  # sweeps with it
+N_POLISH = 60  # sweeps with it
 SETTLED = 1e-7  # relative fall of the loss by a sweep that ends them, if no bit changed
 RELAXED = 1e-4  # the same without the Boolean constraint
 N_FITTED = 3  # steps of the real entries of a slice after a bit was flipped
-SMALL = 1e-9  # share of the mean curvature that is added to it
 ROUNDING = 1e-12  # relative fall of the loss of a row that counts as none
 
 
@@ -56,13 +53,17 @@ def update_rows(
 
 
 def products(rows: Rows, factors: Sequence[np.ndarray], mode: int) -> np.ndarray:
-    """Return the products of the other factors at the entries of rows, (n, K), or those that all rows share."""
-    others = [n for n in range(len(factors)) if n != mode]
+    """Return the products of the other factors at the entries of rows, (K, n), or those that all rows share."""
+    others = {n: np.ascontiguousarray(A.T, dtype=float) for n, A in enumerate(factors) if n != mode}
+    K = factors[0].shape[1]
     if rows.indices is None:
-        return np.ascontiguousarray(khatri_rao([factors[n] for n in others]), dtype=float)
-    B = np.ones((len(rows.values), factors[0].shape[1]))
-    for n in others:
-        kernels.multiply_rows(np.ascontiguousarray(factors[n], dtype=float), rows.indices[:, n], B)
+        B = np.ones((K, 1))
+        for A in others.values():
+            B = (B[:, :, None] * A[:, None, :]).reshape(K, -1)
+        return B
+    B = np.ones((K, len(rows.values)))
+    for n, A in others.items():
+        kernels.multiply_columns(A, rows.indices[n], B)
     return B
 
 
@@ -70,8 +71,7 @@ class Step:
     """One step of the factor of one mode under a loss that is not the sum of squares."""
 
     def __init__(self, problem: Problem, factors: Sequence[np.ndarray], mode: int) -> None:
-        self.A = np.ascontiguousarray(factors[mode], dtype=float)
-        rows = problem.rows[mode]
+        rows, self.A = problem.rows[mode], np.array(factors[mode], dtype=float, order="C")
         self.linear = self._linear(problem, factors, mode)
         B = products(rows, factors, mode)
         self.how = (problem.loss.kind, problem.loss.scale, rows.values, rows.weights, rows.starts, B)
@@ -83,58 +83,25 @@ class Step:
         if problem.data.is_complete:
             sums = np.prod([A.sum(axis=0) for n, A in enumerate(factors) if n != mode], axis=0)
             return np.tile(sums, (len(self.A), 1))
-        return np.asarray(problem.data.observed().mttkrp(factors, mode), dtype=float)  # type: ignore[attr-defined]
+        return np.array(problem.observed.mttkrp(factors, mode), dtype=float, order="C")
 
-    def losses(self, A: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-        """Return the loss of each wanted row of A, (d,)."""
-        F = np.zeros(len(A))
-        kernels.row_losses(self.how, np.ascontiguousarray(A), wanted, F)
-        return F + np.sum(self.linear * A, axis=1)
-
-    def quadratics(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return loss F (d,), gradient (d, K) and curvature (d, K, K) of the rows."""
-        d, K = self.A.shape
-        F, G, H = np.empty(d), np.empty((d, K)), np.empty((d, K, K))
-        kernels.row_quadratics(self.how, self.A, F, G, H)
-        return F + np.sum(self.linear * self.A, axis=1), G + self.linear, H
+    def losses(self) -> np.ndarray:
+        """Return the loss of each row, (d,)."""
+        F = np.empty(len(self.A))
+        kernels.row_losses(self.how, self.linear, self.A, F)
+        return F
 
     def rises(self, bits: np.ndarray) -> np.ndarray:
         """Return the rise of the loss when one of the columns `bits` is flipped in each row, (d, B)."""
         rise = np.empty((len(self.A), len(bits)))
-        kernels.flip_losses(self.how, self.A, bits, rise)
-        return rise + self.linear[:, bits] * (1 - 2 * self.A[:, bits])
+        kernels.flip_losses(self.how, self.linear, self.A, bits, rise)
+        return rise
 
     def take(self, boolean: np.ndarray, nonnegative: np.ndarray, is_fixed: bool) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of a step, and the loss of each.
-
-        They are the minimum of the quadratic form; or, where the true loss is not lower there, a shorter way of the
-        real columns alone.
-        """
-        F, G, H = self.quadratics()
-        size = np.einsum("ikk->i", H)[:, None, None] / H.shape[1]
-        H = H + SMALL * np.maximum(size, np.finfo(float).tiny) * np.eye(H.shape[1])
-        P = np.einsum("ikl,il->ik", H, self.A) - G
-        best, left = self.A.copy(), np.ones(len(F), dtype=bool)
-        if boolean.any() and not is_fixed:
-            target = self.A.copy()
-            kernels.decide_nonnegative(H, P, boolean, nonnegative, target)
-            self.accept(target, best, F, left)
-        if left.any() and not boolean.all():
-            target = self.A.copy()
-            kernels.decide_nonnegative(H, P, boolean, nonnegative, target, True)
-            left &= np.abs(np.sum(G * (target - self.A), axis=1)) > SMALL * np.abs(F)  # what a step may bring
-            for step in STEPS:
-                self.accept(self.A + step * (target - self.A), best, F, left)
-                if not left.any():
-                    break
-        return best, F
-
-    def accept(self, target: np.ndarray, best: np.ndarray, F: np.ndarray, left: np.ndarray) -> None:
-        """Take the rows of `target` whose loss is below F, which is then theirs; the others are left."""
-        found = self.losses(target, left)
-        is_lower = left & (found < F)
-        best[is_lower], F[is_lower] = target[is_lower], found[is_lower]
-        left[is_lower] = False
+        """Return the rows of a step by which no loss rises, and the loss of each."""
+        F = np.empty(len(self.A))
+        kernels.step_rows(self.how, self.linear, boolean, nonnegative, is_fixed, self.A, F)
+        return self.A, F
 
 
 def flip(problem: Problem, factors: Sequence[np.ndarray], mode: int, bits: np.ndarray) -> tuple[np.ndarray, float]:
@@ -177,25 +144,36 @@ def sweep(
 
 def improve(problem: Problem, W: Columns, n_sweeps: int = N_POLISH) -> Columns:
     """Return the columns after sweeps until no bit changes and the loss hardly falls; it never rises."""
-    before, is_flipped = np.inf, False
+    before, step, is_flipped = np.inf, 1.0, False
     for _ in range(n_sweeps):
-        W, is_changed = sweep(problem, W, is_flipped=is_flipped)
+        last, (W, is_changed) = W, sweep(problem, W, is_flipped=is_flipped)
         is_settled = before - W.loss <= SETTLED * abs(W.loss) and not is_changed
         if is_settled and is_flipped:
             break
         before, is_flipped = W.loss, is_settled
+        if not is_changed:
+            W, step = lengthened(problem, last, W, step)
     return W
 
 
 def relax(problem: Problem, W: Columns, n_sweeps: int = N_RELAX) -> Columns:
     """Return the columns after sweeps without the Boolean constraint."""
-    before = np.inf
+    before, step = np.inf, 1.0
     for _ in range(n_sweeps):
-        W, _ = sweep(problem, W, is_relaxed=True)
+        last, (W, _) = W, sweep(problem, W, is_relaxed=True)
         if before - W.loss <= RELAXED * abs(W.loss):
             break
         before = W.loss
+        W, step = lengthened(problem, last, W, step)
     return W
+
+
+def lengthened(problem: Problem, last: Columns, W: Columns, step: float) -> tuple[Columns, float]:
+    """Return the columns so many times further on the way of a sweep if the loss is lower there, and the next step."""
+    factors = [A + step * (A - B) for A, B in zip(W.matrices, last.matrices, strict=True)]
+    factors = [np.maximum(A, 0) if n in problem.nonnegative else A for n, A in enumerate(factors)]
+    loss = problem.value(W.with_matrices(factors))
+    return (W.with_matrices(factors, loss), 2 * step) if loss < W.loss else (W, 1.0)
 
 
 def judge_bits(problem: Problem, W: BooleanCP) -> Trust:
@@ -243,12 +221,11 @@ def flipped_rows(problem: Problem, W: Columns, k: int) -> tuple[np.ndarray, np.n
     mode = int(W.boolean_mode[k])
     _, boolean = W.ties(mode)
     step = Step(problem, W.matrices, mode)
-    before = step.losses(step.A, np.ones(len(step.A), dtype=bool))
-    step.A = step.A.copy()
+    before = step.losses()
     step.A[:, k] = 1 - step.A[:, k]
     for _ in range(N_FITTED):
-        step.A, F = step.take(boolean, np.full(len(boolean), mode in problem.nonnegative), True)
-    return step.A, F - before
+        A, F = step.take(boolean, np.full(len(boolean), mode in problem.nonnegative), True)
+    return A, F - before
 
 
 def solve_rows(problem: Problem, W: BooleanCP, mode: int, n_steps: int = N_POLISH) -> np.ndarray:

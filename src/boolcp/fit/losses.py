@@ -83,7 +83,7 @@ def spread(x: np.ndarray) -> float:
 class Rows:
     """Entries sorted by row along one mode: values and weights (n,), the first of each row (d + 1,).
 
-    Their indices (n, N) are None if none is missing: all rows then have the same products of the other factors.
+    Their indices (N, n) are None if none is missing: all rows then have the same products of the other factors.
     """
 
     indices: np.ndarray | None
@@ -135,6 +135,11 @@ class Problem:
     def rows(self) -> list[Rows]:
         """The entries that the kernels visit, by mode."""
         return [rows_of(self, mode) for mode in range(self.data.ndim)]
+
+    @cached_property
+    def observed(self) -> Storage:
+        """The weights of the observed entries of an incomplete tensor."""
+        return self.data.observed()  # type: ignore[attr-defined]
 
     @property
     def variance(self) -> float:
@@ -235,7 +240,7 @@ def rows_of(problem: Problem, mode: int) -> Rows:
         indices, values, weights = indices[some], values[some], weights[some]
     order = np.argsort(indices[:, mode], kind="stable")
     first = np.searchsorted(indices[order, mode], np.arange(d + 1))
-    return Rows(np.ascontiguousarray(indices[order]), values[order], weights[order], first)
+    return Rows(np.ascontiguousarray(indices[order].T), values[order], weights[order], first)
 
 
 def null_value(problem: Problem) -> float:
