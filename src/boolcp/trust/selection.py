@@ -85,8 +85,8 @@ class Selection:
         >>> print(selection.summary())
         held-out error (entries, 2 splits)
         atoms          rmse        s.e.
-            0      0.516354     6.6e-05
-            1      0.504349      0.0026
+            0      0.516561     0.00027
+            1      0.506434     0.00053
             2      0.493956      0.0019  <- chosen
             3      0.493956      0.0019
         """
