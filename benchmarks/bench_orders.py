@@ -60,7 +60,7 @@ def recordings(names):
         with patch.multiple(order, MAX_ENTRIES=0, BIG=0):
             before, _ = same_atoms(X)
         told = f"{W.trust.n_agree} agree, {W.trust.n_rivals} rivals" + ", said" * ("Other atoms" in W.summary())
-        cells = [f"{now} ({then.split()[0]})" for now, then in zip(found.values(), before.values(), strict=True)]
+        cells = [f"{now} ({then})" for now, then in zip(found.values(), before.values(), strict=True)]
         rows.append([name, *cells, told])
         print(rows[-1], flush=True)
     return table(["", *found, "starts of the search"], rows)

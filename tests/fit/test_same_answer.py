@@ -12,7 +12,9 @@ from samples import assert_identical, parts, tensor, with_gaps
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.order import Order
+from boolcp.fit.plan import is_rival
 from boolcp.fit.starts import MAX_RIVALS, Search, find_rivals, is_different, search
+from boolcp.fit.state import Round
 from boolcp.io import load
 from boolcp.report.story import tell
 from boolcp.result.columns import Columns, to_columns
@@ -180,6 +182,15 @@ def test_rivals_are_different_solutions_of_nearly_the_same_loss():
     assert here.best is best and here.rivals == (rival,) and here.n_agree == 1
     others = [columns((0, [k, (k + 3) % 10, (k + 5) % 10]), loss=100.2) for k in range(10)]
     assert len(find_rivals(best, others)) <= MAX_RIVALS
+
+
+def test_atoms_beside_a_background_have_rivals_of_nearly_the_same_risk():
+    chosen = Round(columns((0, [1, 2, 3]), (1, [4, 5]), loss=1.0).to_decomposition(), 1.0, 100.0, 1.0)
+    fewer = columns((0, [1, 2, 3]), loss=1.0).to_decomposition()
+    assert is_rival(replace(chosen, W=fewer, risk=100.4), chosen)
+    assert is_rival(replace(chosen, W=fewer, risk=90.0), chosen)  # left out for atoms that say more
+    assert not is_rival(replace(chosen, W=fewer, risk=100.6), chosen)
+    assert not is_rival(replace(chosen, risk=100.4), chosen) and not is_rival(chosen, replace(chosen, W=fewer))
 
 
 def test_starts_agree_only_if_they_are_independent():

@@ -31,9 +31,11 @@ from boolcp.fit.finish import by_size, not_worse, on_full_data, shortened, with_
 from boolcp.fit.job import AUTO, Job, Stage, Step, ask_for_end, base_atoms, reached, to_improve
 from boolcp.fit.loss_stages import entry_block_stage, finish_loss, loss_stage, moves_stage, squares_stage
 from boolcp.fit.polish import is_swept_in_a_pass, remember
-from boolcp.fit.state import Pursuit, Settings, State
+from boolcp.fit.starts import RIVAL, is_different
+from boolcp.fit.state import Pursuit, Round, Settings, State
 from boolcp.fit.watch import Stop, Watch
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.columns import to_columns
 from boolcp.storage.protocol import Storage
 
 THOROUGH = "observed", "fewer", "last"  # searches over observed entries; beside a background one of them is enough
@@ -168,9 +170,17 @@ def atoms_beside(job: Job, state: State) -> tuple[Pursuit, BooleanCP]:
     if job.settings.certify:
         W = certify.certify(rest, W, certify.left_out_weights(W))
     n_agree, n_rivals = agreement(state, W) if best.trust is None else (best.trust.n_agree, best.trust.n_rivals)
+    n_rivals += sum(is_rival(each, chosen) for each in done["beside"])
     trust = replace(judge_bits(rest, W), n_agree=n_agree, n_rivals=n_rivals)
     background = beside_whole(data, chosen, job.settings.background or AUTO).background
     return pursuit, replace(W, data_norm2=data.squared_norm, trust=trust, background=background)
+
+
+def is_rival(other: Round, chosen: Round) -> bool:
+    """Return True if a chosen round has atoms that another one lacks, whose risk is higher by at most 0.5 %."""
+    if other.W.is_block or chosen.W.is_block or other.risk > (1 + RIVAL) * chosen.risk:
+        return False
+    return is_different(to_columns(chosen.W), to_columns(other.W))
 
 
 def agreement(state: State, W: BooleanCP) -> tuple[int, int]:
