@@ -5,9 +5,10 @@ import pytest
 from sklearn.base import clone
 
 from boolcp import BMP, AtomicNorm, alpha_max, atomic_norm_path
+from boolcp.contractions import gram
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit._kernels import shrink_rows
-from boolcp.fit.convex import Program, Terms, best_blocks, dual_norm, noise_norm, shrunk_blocks, solve
+from boolcp.fit.convex import Program, Terms, best_blocks, dual_norm, noise_norm, shrunk_blocks, solve, thin
 from boolcp.metrics import hamming_error, rmse
 
 CRITERIA = ("normalized", "published")
@@ -274,3 +275,60 @@ def test_terms_add_up_to_their_tensor(rng):
     np.testing.assert_allclose(terms.to_tensor((3, 4, 5)), expected)
     np.testing.assert_allclose(terms.to_decomposition((3, 4, 5)).to_tensor(), expected)
     np.testing.assert_allclose(terms.to_decomposition((3, 4, 5), is_low_rank=True).to_tensor(), expected)
+
+
+# one Boolean mode: the thin form, which a lazy array needs
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+@pytest.mark.parametrize("mode", [0, 1, 2])
+def test_the_thin_form_has_the_solution_of_the_tensor(mode, criterion):
+    X = make_boolean_cp((8, 9, 10), 2, noise=0.5, random_state=mode).X
+    full = Program(X, None, (mode,), 0.0, criterion)
+    alpha = 0.4 * dual_norm(full, X, np.random.default_rng(0))
+    *_, last = solve(Program(X, None, (mode,), alpha, criterion), np.random.default_rng(0), tol=1e-8, max_iter=300)
+    model = AtomicNorm(alpha, boolean_modes=[mode], criterion=criterion, tol=1e-8, random_state=0).fit(X)
+    W = model.decomposition_
+    assert model.converged_ and model.objective_ == pytest.approx(last.objective, rel=1e-7)
+    np.testing.assert_allclose(W.to_tensor(), last.terms.to_tensor(X.shape), atol=1e-3)
+    loss = np.sum((X - W.to_tensor()) ** 2) / 2
+    sizes = [
+        w * (np.sqrt(atom.n_ones) if criterion == "normalized" else 1)
+        for w, atom in zip(W.weights, W.atoms, strict=True)
+    ]
+    assert loss + alpha * sum(sizes) == pytest.approx(model.objective_, rel=1e-9)
+
+
+def test_inner_products_of_the_thin_form_are_those_of_the_tensor(rng):
+    X = rng.standard_normal((6, 4, 5)) * np.array([1, 1, 1, 1, 1, 0])[:, None, None]
+    L = thin(gram(X, 0))
+    assert L.shape == (6, 5)
+    np.testing.assert_allclose(L @ L.T, gram(X, 0), atol=1e-12)
+    assert not thin(np.zeros((3, 3))).any()
+
+
+@pytest.mark.parametrize("alpha", ["auto", 20.0])
+def test_a_lazy_array_with_one_boolean_mode_is_read_in_passes(alpha):
+    da = pytest.importorskip("dask.array")
+    X = make_boolean_cp((12, 40, 10), 2, boolean_modes=[0], noise=0.5, random_state=0).X
+    lazy = Counted(da.from_array(X, chunks=(12, 10, 10)))
+    options = {"boolean_modes": [0], "random_state": 0, "debias": True}
+    ours = AtomicNorm(alpha, max_memory="1MB", **options).fit(lazy.array)
+    whole = AtomicNorm(alpha, **options).fit(X)
+    assert ours.alpha_ == pytest.approx(whole.alpha_) and ours.objective_ == pytest.approx(whole.objective_)
+    np.testing.assert_allclose(ours.decomposition_.to_tensor(), whole.decomposition_.to_tensor(), atol=1e-8)
+    assert lazy.n_read / 4 <= (5 if alpha == "auto" else 3)
+    with pytest.raises(MemoryError, match="the blocks of"):
+        AtomicNorm(1e-3, boolean_modes=[0], random_state=0, max_memory=60_000).fit(lazy.array)
+
+
+class Counted:
+    """A dask array that counts the chunks that are read."""
+
+    def __init__(self, array):
+        self.n_read = 0
+        self.array = array.map_blocks(self.read, dtype=array.dtype, meta=np.zeros((0, 0, 0)))
+
+    def read(self, chunk):
+        self.n_read += 1
+        return chunk

@@ -9,14 +9,18 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from boolcp import checks
-from boolcp.fit.convex import Estimate, Program, Terms, dual_norm, noise_norm, solve, solve_blocks, solve_rank_one
+from boolcp.fit.convex import Estimate, Program, Terms, dual_norm, noise_norm, solve, solve_blocks, solve_rank_one, thin
 from boolcp.fit.finish import with_data
 from boolcp.fit.noise import noise_level
 from boolcp.fit.polish import polish
+from boolcp.memory import check_memory, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.result.labels import Labels, read_labels
-from boolcp.storage import make_storage
+from boolcp.storage import make_storage, stays_out
+from boolcp.storage.lazy import look_at, make_source
+from boolcp.storage.long import is_long, n_columns
+from boolcp.storage.protocol import Storage
 from boolcp.threads import one_thread
 
 RANK_ONE_FACTOR = (
@@ -92,6 +96,9 @@ class AtomicNorm(BaseEstimator):
         Maximal number of steps.
     random_state : int, Generator or None
         Seed of the search for bits.
+    max_memory : float or str, optional
+        Memory that the fit of a lazy array may use, such as "3GB"; by default what is available. It stays out of memory
+        if it is complete, one mode is Boolean, and `atom_rank` is None.
 
     Attributes
     ----------
@@ -135,6 +142,7 @@ class AtomicNorm(BaseEstimator):
         tol: float = 1e-2,
         max_iter: int = 200,
         random_state: Any = None,
+        max_memory: float | str | None = None,
     ) -> None:
         self.alpha = alpha
         self.boolean_modes = boolean_modes
@@ -145,6 +153,7 @@ class AtomicNorm(BaseEstimator):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
+        self.max_memory = max_memory
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -158,7 +167,8 @@ class AtomicNorm(BaseEstimator):
         Parameters
         ----------
         X : array-like or xarray.DataArray, shape (d_1, .., d_N), N >= 2
-            The tensor, NaN where entries are missing. It is not changed.
+            The tensor, NaN where entries are missing. It is not changed. A lazy one (dask, zarr, h5py, memory map) is
+            read in three to five passes, or loaded, see `max_memory`.
         y : None
             Ignored.
         mask : array-like of bool, optional
@@ -177,14 +187,16 @@ class AtomicNorm(BaseEstimator):
         0
         """
         self._check_parameters()
-        program, labels = read_program(X, mask, self.boolean_modes, self.criterion)
-        program = replace(program, is_rank_one=self.atom_rank == 1)
-        if program.is_rank_one and program.X.ndim > 3:
-            raise ValueError(f"atom_rank=1 takes tensors of order 2 or 3, X has order {program.X.ndim}; use None.")
+        is_rank_one, limit = self.atom_rank == 1, self.max_memory
+        program, data, labels = read_program(
+            X, mask, self.boolean_modes, self.criterion, is_rank_one=is_rank_one, max_memory=limit
+        )
+        if is_rank_one and data.ndim > 3:
+            raise ValueError(f"atom_rank=1 takes tensors of order 2 or 3, X has order {data.ndim}; use None.")
         with one_thread():
-            program = replace(program, alpha=self._choose_alpha(program))
+            program = replace(program, alpha=self._choose_alpha(program, data))
             steps = list(run(program, checks.make_generator(self.random_state), tol=self.tol, max_iter=self.max_iter))
-            W = finish(program, steps[-1].terms, is_debiased=self.debias)
+            W = finish(program, data, steps[-1].terms, is_debiased=self.debias)
         last = steps[-1]
         self.decomposition_ = replace(W, labels=labels)
         self.alpha_ = program.alpha
@@ -223,17 +235,18 @@ class AtomicNorm(BaseEstimator):
         checks.check_number(self.tol, "tol", positive=True)
         checks.check_integer(self.max_iter, "max_iter", 1)
 
-    def _choose_alpha(self, program: Program) -> float:
+    def _choose_alpha(self, program: Program, data: Storage) -> float:
         """Return alpha, and keep the noise level and the weight of Theorem 4 if it is chosen by the noise."""
         self.sigma_ = self.lambda_S_ = None
         if not isinstance(self.alpha, str):
             return float(self.alpha)
-        if self.sigma is None and program.observed is not None:
+        if self.sigma is None and not data.is_complete:
             raise ValueError('alpha="auto" needs sigma, the noise level, if entries are missing: pass it, or alpha.')
-        self.sigma_ = float(noise_level(make_storage(program.X)) if self.sigma is None else self.sigma)
-        self.lambda_S_ = self.sigma_ * float(np.sqrt(sum(program.X.shape)))
-        norm = noise_norm(program.X.shape, program.modes, self.sigma_, self.criterion, program.is_rank_one)
-        floor = 1e-9 * float(np.linalg.norm(program.X))  # without noise, and alpha = 0 has no dual
+        self.sigma_ = float(noise_level(data) if self.sigma is None else self.sigma)
+        self.lambda_S_ = self.sigma_ * float(np.sqrt(sum(data.shape)))
+        modes = program.modes if program.along is None else (program.along,)
+        norm = noise_norm(data.shape, modes, self.sigma_, self.criterion, program.is_rank_one)
+        floor = 1e-9 * float(np.sqrt(data.squared_norm))  # without noise, and alpha = 0 has no dual
         return max(norm * (RANK_ONE_FACTOR if program.is_rank_one else 1.0), floor, float(np.finfo(float).tiny))
 
 
@@ -263,7 +276,7 @@ def alpha_max(
     [0, 3]
     """
     checks.check_choice(criterion, "criterion", checks.CRITERIA)
-    program, _ = read_program(X, mask, boolean_modes, criterion)
+    program, _, _ = read_program(X, mask, boolean_modes, criterion)
     with one_thread():
         return dual_norm(program, program.X, checks.make_generator(random_state), effort="default")
 
@@ -309,7 +322,7 @@ def atomic_norm_path(
     checks.check_number(tol, "tol", positive=True)
     checks.check_integer(max_iter, "max_iter", 1)
     checks.check_integer(n_alphas, "n_alphas", 1)
-    program, labels = read_program(X, mask, boolean_modes, criterion)
+    program, data, labels = read_program(X, mask, boolean_modes, criterion)
     rng = checks.make_generator(random_state)
     if alphas is None:
         checks.check_number(alpha_min_ratio, "alpha_min_ratio", positive=True)
@@ -323,22 +336,53 @@ def atomic_norm_path(
         program = replace(program, alpha=alpha)
         with one_thread():
             *_, last = run(program, rng, tol=tol, max_iter=max_iter, start=terms)
-            W = finish(program, last.terms, is_debiased=False)
+            W = finish(program, data, last.terms, is_debiased=False)
         terms = last.terms
         points.append(PathPoint(alpha, replace(W, labels=labels), last.objective, last.gap))
     return tuple(points)
 
 
 def read_program(
-    X: Any, mask: ArrayLike | None, boolean_modes: Sequence[int | str] | None, criterion: str
-) -> tuple[Program, Labels | None]:
-    """Return the program of checked data, its alpha still zero, and the labels of X."""
+    X: Any,
+    mask: ArrayLike | None,
+    boolean_modes: Sequence[int | str] | None,
+    criterion: str,
+    *,
+    is_rank_one: bool = False,
+    max_memory: float | str | None = None,
+) -> tuple[Program, Storage, Labels | None]:
+    """Return the program of checked data, its alpha still zero, the storage and the labels of X.
+
+    Complete data with one Boolean mode are needed for a Gram matrix and the final blocks alone, and may be lazy.
+    """
     X, labels = read_labels(X)
+    dims = None if labels is None else labels.dims
+    if stays_out(X, max_memory):
+        checks.check_lazy(X, mask)
+        modes = checks.check_modes(boolean_modes, X.shape, dims)
+        if mask is None and not is_rank_one and has_thin_form(X.shape, modes):
+            data: Storage = look_at(make_source(X, None, max_memory), read_memory(max_memory), wanted=modes)
+            if data.is_complete:
+                return thin_program(data, modes[0], criterion), data, labels
     X, observed = checks.check_tensor(X, mask)
     X = np.ascontiguousarray(X, dtype=float)
     X = X if observed is None else np.where(observed, X, 0.0)
-    modes = checks.check_modes(boolean_modes, X.shape, None if labels is None else labels.dims)
-    return Program(X, observed, modes, 0.0, criterion), labels
+    modes = checks.check_modes(boolean_modes, X.shape, dims)
+    data = make_storage(X, observed)
+    if observed is None and not is_rank_one and has_thin_form(X.shape, modes):
+        return thin_program(data, modes[0], criterion), data, labels
+    return Program(X, observed, modes, 0.0, criterion, is_rank_one), data, labels
+
+
+def has_thin_form(shape: tuple[int, ...], modes: tuple[int, ...]) -> bool:
+    """Return True if the inner products of the slices along the only Boolean mode have fewer entries than X."""
+    return len(modes) == 1 and not is_long(shape[modes[0]]) and shape[modes[0]] ** 2 < np.prod(shape, dtype=float)
+
+
+def thin_program(data: Storage, mode: int, criterion: str) -> Program:
+    """Return the program of complete data with one Boolean mode, in its thin form."""
+    L = thin(data.gram(mode))
+    return Program(L, None, (0,), 0.0, criterion, along=mode, n_columns=n_columns(data, mode))
 
 
 def run(
@@ -349,12 +393,16 @@ def run(
     return list(solver(program, rng, tol=tol, max_iter=max_iter, start=start))
 
 
-def finish(program: Program, terms: Terms, *, is_debiased: bool) -> BooleanCP:
+def finish(program: Program, data: Storage, terms: Terms, *, is_debiased: bool) -> BooleanCP:
     """Return the terms as a decomposition of the data, refitted without the penalty if requested."""
-    data, shape = make_storage(program.X, program.observed), program.X.shape
     if is_debiased and not program.is_rank_one:
         terms = solve_blocks(replace(program, alpha=0.0), terms, tol=1e-9)[0]
-    W = terms.to_decomposition(shape, is_low_rank=program.is_rank_one)
+    if program.along is not None:
+        if data.n_passes:
+            needs = {f"the blocks of {terms.n_atoms} atoms": 16.0 * terms.n_atoms * program.n_columns}
+            check_memory(needs, data.limit, "A larger alpha has fewer atoms; or raise max_memory.")
+        terms = terms.widened(program.X, data, program.along)
+    W = terms.to_decomposition(data.shape, is_low_rank=program.is_rank_one)
     if is_debiased and program.is_rank_one and W.n_atoms:
         W = polish(data, to_columns(W)).to_decomposition()
     return with_data(W, data)

@@ -21,6 +21,7 @@ from boolcp.program.maxcut import EXHAUSTIVE, maximize
 from boolcp.program.ratio_bound import Multipliers, prove_ratio
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage import DenseTensor
+from boolcp.storage.protocol import Storage
 
 Array = NDArray[np.float64]
 Bits = NDArray[np.bool_]
@@ -33,7 +34,8 @@ N_NEW = 8  # largest number of new vectors of bits for each mode and step; not t
 class Program:
     """The data of Eq. (3): X with zeros where it is not observed, the mask, the Boolean modes, alpha, the criterion.
 
-    With atoms of rank one the norm of a block is its nuclear norm instead of that of Frobenius.
+    With atoms of rank one the norm of a block is its nuclear norm instead of that of Frobenius. X may be the `thin`
+    form of complete data with one Boolean mode, `along`, and more columns than rows, `n_columns`.
     """
 
     X: Array
@@ -42,6 +44,8 @@ class Program:
     alpha: float
     criterion: str = "normalized"
     is_rank_one: bool = False
+    along: int | None = None
+    n_columns: int = 0
 
     @property
     def is_ratio(self) -> bool:
@@ -77,6 +81,18 @@ class Program:
         return (1, others[0]) if len(others) == 1 else (others[0], int(np.prod(others[1:])))
 
 
+def thin(C: Array) -> Array:
+    """Return L (d, r), of orthogonal columns, with LL' = C.
+
+    With one Boolean mode, complete data count in Eq. (3) only through C = X_n X_n': with X_n = LQ and QQ' = 1 the best
+    blocks are the rows of VQ, and |X_n - ZVQ| = |L - ZV|, |v_k Q| = |v_k|.
+    """
+    values, vectors = np.linalg.eigh(C)
+    keep = values >= max(len(C) * EPSILON * values[-1], np.finfo(float).tiny)
+    keep[-1] = True
+    return np.ascontiguousarray(vectors[:, keep] * np.sqrt(np.maximum(values[keep], 0.0)))
+
+
 @dataclass(frozen=True, eq=False)
 class Terms:
     """Terms z_k (x) V_k by their mode: bits Z (d_n, K) and flat blocks V (K, other entries)."""
@@ -108,6 +124,14 @@ class Terms:
             return self
         Z, V = np.column_stack([Z, *new]).astype(float), np.vstack([V, np.zeros((len(new), V.shape[1]))])
         return Terms({**self.groups, mode: (Z, V)})
+
+    def widened(self, L: Array, data: Storage, mode: int) -> "Terms":
+        """Return the terms with blocks VQ of the data, for those of its thin form L along a mode; one pass."""
+        if not self.n_atoms:
+            return self
+        Z, V = self.groups[0]
+        Y = L / np.sum(L**2, axis=0)  # Q = Y'X_n
+        return Terms({mode: (Z, np.asarray(data.contract(mode, Y @ V.T), dtype=float).reshape(len(V), -1))})
 
     def to_tensor(self, shape: tuple[int, ...]) -> Array:
         """Return the sum W."""
@@ -267,7 +291,10 @@ def prove(program: Program, view: View, effort: str, multipliers: dict[int, Mult
     |z|^2.
     """
     d = len(view.C)
-    rounding = (program.X.size // d + 2) * EPSILON * float(np.trace(view.C)) * (1 if program.is_ratio else d)
+    n_columns, size = program.X.size // d, float(np.trace(view.C))
+    if program.n_columns:
+        n_columns, size = program.n_columns, float(np.vdot(program.X, program.X))  # X comes from a rounded Gram matrix
+    rounding = (n_columns + 2) * EPSILON * size * (1 if program.is_ratio else d)
     if not view.value > 0 or view.bound is not None:
         return rounding + (view.bound or 0.0)
     proof = prove_ratio(view.C, view.z, effort=effort, start=multipliers.get(view.mode)) if program.is_ratio else None
