@@ -292,8 +292,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         *path, W = (replace(V, labels=labels) for V in found)
         checks.warn_undetermined(W.undetermined or {}, dims_of(labels))
         self.path_, self.history_ = tuple(path), order.inverse.records(pursuit.history)
-        if W.trust is not None and W.n_atoms < self.n_atoms and pursuit.stop_reason != "stopped":
-            W = replace(W, trust=replace(W.trust, n_asked=self.n_atoms))
+        if W.trust is not None:
+            n_asked = self.n_atoms * (W.n_atoms < self.n_atoms and pursuit.stop_reason != "stopped")
+            W = replace(W, trust=replace(W.trust, n_asked=n_asked, is_limited=self.boolean_modes is not None))
         self.decomposition_ = W
         self.background_ = W.background
         poor = degeneracy(W)

@@ -139,6 +139,7 @@ def test_a_recording_of_a_bids_folder(bids):
     np.testing.assert_allclose(X.values, 1e6 * raw.get_data(picks=["Fz", "Cz", "Pz"]), atol=1e-3)
     assert X["channel"].values.tolist() == ["Fz", "Cz", "Pz"] and {"x", "y", "z"} <= set(X.coords)
     assert X.attrs["preparation"] == ["channels marked as bad left out: Oz"]
+    assert X.attrs["source"] == "sub-01_task-press_eeg.vhdr"  # of which a page makes its title
     events = prepare.list_events(X)
     assert events["condition"].tolist() == ["go", "stop", "go"] and np.isnan(events["rt"][1])
     go = prepare.cut_trials(X, (-100, 300), events="go")

@@ -28,6 +28,7 @@ import matplotlib.colors
 
 from boolcp import plotting, report
 from boolcp.fit.state import STOP_REASONS
+from boolcp.io.results import make_provenance
 from boolcp.report import assets, charts, ordering, pictures, story, tested, words
 
 VOID = {"meta", "img", "br", "link", "input"}
@@ -762,6 +763,30 @@ def test_a_title_names_all_files(rng):
         assert words.title_of(W, {"data": {"source": source}}) == title
 
 
+def test_a_page_of_a_file_without_names_has_plain_words(tmp_path, rng):
+    """The array of a .npy file has no quantity, no unit and modes that are only counted."""
+    np.save(tmp_path / "session7.npy", rng.standard_normal((6, 7, 8)))
+    X = boolcp.open_tensor(tmp_path / "session7.npy")
+    model = boolcp.BMP(1, random_state=0).fit(X)
+    report.write_report(model, tmp_path / "report.html", provenance=make_provenance(model, data=X))
+    page = Page((tmp_path / "report.html").read_text())
+    text = " ".join("".join(page.words).split())
+    assert text.startswith("session7 - boolcp")
+    assert "6 x 7 x 8, in 1 atom" in text and "% of the variance of the data" in text
+    mode = model.decomposition_.atoms[0].mode
+    assert f"{(6, 7, 8)[mode]} entries of mode {mode}" in text
+    assert not any(odd in text for odd in ("arbitrary", "array", "Quantity"))
+    W = model.decomposition_
+    on = replace(W, atoms=(replace(W.atoms[0], z=np.arange(W.shape[mode]) < 2),))
+    assert story.card_text(on, 0, {}).startswith("On at 0, 1.")
+    check = SimpleNamespace(structure=[0.5] * 3, lag_correlation=[0.0, 0.9, 0.0], is_noise=True)
+    assert "neighbors along mode 1 are correlated" in story.tell(W, {}, {}, check)[-1]
+    assert boolcp.stability(X, reference=W, n_runs=1, random_state=0).over == "2 fits to halves along mode 2"
+    volts = replace(W, labels=replace(W.labels, value_unit="µV"))
+    assert words.subtitle_of(volts).startswith("size (µV), ")
+    assert plotting.mode_labels.value_text(volts) == "size (µV)"
+
+
 def test_the_story_tells_of_the_background():
     recording = boolcp.datasets.simulate_recording(random_state=0)
     W = boolcp.BMP(3, certify=False, random_state=0).fit(recording.X).decomposition_
@@ -793,9 +818,9 @@ def test_the_story_tells_of_the_background():
 )
 def test_the_story_tells_what_the_residual_can_tell(structure, lag, is_large, told):
     names = ("channel", "time", "trial")
-    check = SimpleNamespace(mode_names=names, structure=(0.5, 0.6, structure), lag_correlation=(0.01, lag, 0.0))
+    check = SimpleNamespace(structure=(0.5, 0.6, structure), lag_correlation=(0.01, lag, 0.0))
     check.is_noise = structure <= 1
-    assert story._leftover(check, is_large) == told
+    assert story._leftover(BooleanCP((2, 2, 2), labels=Labels(names)), check, is_large) == told
 
 
 def test_the_page_of_a_matrix_speaks_of_two_modes(tmp_path, rng):

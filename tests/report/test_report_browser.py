@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
+from boolcp.report import write_report
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
 
@@ -60,7 +61,8 @@ def decomposition(rng):
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("report") / "report.html"
-    decomposition(np.random.default_rng(0)).report(path)
+    command = f"boolcp fit data.npy {' '.join(f'--option-{n} {n}' for n in range(9))} {'long/' * 30}"
+    write_report(decomposition(np.random.default_rng(0)), path, provenance={"command": command})
     return path
 
 
@@ -374,6 +376,8 @@ def test_a_phone_has_no_sideways_scroll(page):
         wait(page, lambda figure=figure: figure.evaluate(box)[1] <= 390)
         left, right = figure.evaluate(box)
         assert left >= 0 and right <= 390, "no chart is cut"
+    heights = page.eval_on_selector_all("pre .word", "words => words.map((word) => word.offsetHeight)")
+    assert len(set(heights[:-1])) == 1 and heights[-1] > 2 * heights[0], "only a word longer than a line is broken"
     page.set_viewport_size({"width": 1280, "height": 900})
     wait(page, hint.is_hidden)
     assert hint.is_hidden()

@@ -338,3 +338,13 @@ def test_a_summary_counts_parameters_and_bits():
 def test_the_summary_says_that_one_mode_took_over(modes, is_said):
     truth = boolcp.datasets.make_boolean_cp((8, 9, 10), modes, random_state=0).truth
     assert ("All atoms are on or off along mode 0" in truth.summary()) == is_said
+
+
+def test_the_summary_does_not_advise_to_name_modes_if_they_were_named(tmp_path):
+    X = boolcp.datasets.make_boolean_cp((8, 9, 10), [3, 0, 0], random_state=0).X
+    for modes, n_hints in ((None, 1), (0, 0), ([0], 0)):
+        W = boolcp.decompose(X, 3, boolean_modes=modes, random_state=0)
+        W.save(tmp_path / "result.nc", overwrite=True)
+        tested = boolcp.assess(X, W, tests=("significance",), boolean_modes=modes, random_state=0)
+        for V in (W, W[[0, 1, 2]], boolcp.load(tmp_path / "result.nc"), tested):
+            assert V.summary().count("choose other modes with boolean_modes") == n_hints

@@ -96,6 +96,7 @@ def _trust(dataset: Any, take: "Variables", dims: tuple[str, ...], shape: tuple[
         n_agree=count("n_agree"),
         n_rivals=count("n_rivals"),
         n_asked=count("n_asked"),
+        is_limited=bool(count("is_limited")),
     )
 
 

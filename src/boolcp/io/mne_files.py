@@ -98,15 +98,11 @@ def _refuse_link(path: Path, link: str) -> None:
         raise FileError(path, problem, "If you trust it, put all its files into one folder.")
 
 
-def read_bids(path: Path, *, variable: str | None = None) -> DataArray:
-    """Return a recording of a BIDS folder as channel x time in microvolts, with its events.
-
-    `variable` is a part of its name, such as "sub-01" or "sub-01_task-rest", that no other name contains.
-    """
+def read_bids(chosen: BIDSPath) -> DataArray:
+    """Return a recording of a BIDS folder as channel x time in microvolts, with its events."""
     from boolcp.interop import from_mne
 
     mne = load_extra("mne", "mne")
-    chosen = choose(path, variable)
     refuse_links(Path(chosen.fpath))
     with reading(chosen.fpath, "BIDS recording"), mne.use_log_level("ERROR"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about missing sidecar files
@@ -118,7 +114,7 @@ def read_bids(path: Path, *, variable: str | None = None) -> DataArray:
 
 
 def choose(path: Path, variable: str | None = None) -> BIDSPath:
-    """Return the one recording whose name contains a text."""
+    """Return the one recording whose name contains a text, such as "sub-01" or "sub-01_task-rest"."""
     known = list_recordings(path)
     wanted = set() if variable is None else set(variable.split("_"))
     found = [name for name in known if variable in (None, name) or wanted <= set(name.split("_"))]

@@ -15,7 +15,7 @@ from boolcp.io.coordinates import add_coords, with_electrodes, with_trials
 from boolcp.io.errors import FileError, check_exists
 from boolcp.io.hdf5 import read_hdf5
 from boolcp.io.matlab import read_mat
-from boolcp.io.mne_files import list_recordings, read_bids, read_mne
+from boolcp.io.mne_files import choose, list_recordings, read_bids, read_mne
 from boolcp.io.neurotycho import describe_recording, read_neurotycho
 from boolcp.io.numpy_files import read_npy, read_npz
 from boolcp.io.nwb import describe_nwb, read_nwb
@@ -138,7 +138,8 @@ def open_tensor(
     elif kind == "mne":
         X = read_mne(place)
     elif kind == "bids":
-        X = read_bids(place, variable=variable)
+        chosen = choose(place, variable)
+        X, place = read_bids(chosen), chosen.fpath
     elif kind == "nwb":
         counting = {"bin_ms": bin_ms, "window_ms": window_ms, "align": align}
         X, trials = read_nwb(place, variable=variable, trials=trials, **counting), None

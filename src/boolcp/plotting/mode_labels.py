@@ -26,7 +26,12 @@ def mode_index(W: BooleanCP, mode: int) -> Any:
 
 def mode_text(W: BooleanCP, mode: int) -> Any:
     """Return the name of a mode for texts: its own, or mode 0, mode 1, .."""
-    return W.mode_name(mode) if W.dims else f"mode {mode}"
+    return W.mode_name(mode) if is_named(W, mode) else f"mode {mode}"
+
+
+def is_named(W: BooleanCP, mode: int) -> bool:
+    """Return True if a mode has a name of its own; files without names call their modes mode0, mode1, .."""
+    return bool(W.dims) and W.mode_name(mode) != f"mode{mode}"
 
 
 def mode_label(W: BooleanCP, mode: int) -> Any:
@@ -76,11 +81,15 @@ def number_texts(values: np.ndarray) -> list[str]:
     return ["0" if text == "-0" else text for text in texts]
 
 
+def quantity_of(W: BooleanCP) -> str:
+    """Return the name of the measured quantity, nothing if the array has none or one that every array could have."""
+    name = "" if W.labels is None else W.labels.name or ""
+    return "" if name.lower() in ("array", "data", "x", "y") else name
+
+
 def value_text(W: BooleanCP) -> Any:
     """Return the name of the measured quantity, with its unit if known."""
-    if W.labels is None or not (W.labels.name or W.labels.value_unit):
-        return "size"
-    name, unit = shortened(W.labels.name or "size"), W.labels.value_unit
+    name, unit = shortened(quantity_of(W) or "size"), "" if W.labels is None else W.labels.value_unit
     return plain_text(f"{name} ({shortened(unit, 20)})" if unit else name)
 
 

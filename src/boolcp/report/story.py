@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from boolcp import plotting
-from boolcp.plotting.mode_labels import further_of, group_names, is_unordered, unit_of
+from boolcp.plotting.mode_labels import further_of, group_names, is_named, is_unordered, quantity_of, unit_of
 from boolcp.plotting.patterns import carrier_mode, leading_column, real_columns
 from boolcp.report.tested import ALPHA, Tests, best_test, p_words
 from boolcp.report.words import (
@@ -18,7 +18,6 @@ from boolcp.report.words import (
     on_text,
     plural,
     title_of,
-    value_label,
 )
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust, rival_words
@@ -34,7 +33,6 @@ SURE = 0.95  # as in the column of sure bits
 WEAK = 0.3  # rank correlation; a smaller one is hard to see even if it is certain; not tuned
 STANDS_OUT = 3  # a peak is worth a word if it is so many times the median size; a flat pattern has none
 EQUAL, MAX_PEAKS = 0.9, 2  # more names than this with nearly the largest size are no peak
-QUANTITIES = {"size": "the tensor", "count": "the counts"} | dict.fromkeys(("data", "x", "y", "array"), "the data")
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -51,7 +49,7 @@ def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any =
         noise = ", which may be noise," if np.delete(is_noise(W), told).all() else ""
         sentences.append(f"The other {'one' if n == 1 else number(n)}{noise} {'is' if n == 1 else 'are'} below.")
     sentences += [_nothing(name, test) for name, test in tests.items() if name in provenance.get("tests", {})]
-    return [sentence for sentence in [*sentences, _leftover(residual, is_large)] if sentence]
+    return [sentence for sentence in [*sentences, _leftover(W, residual, is_large)] if sentence]
 
 
 def paragraphs(sentences: Sequence[str]) -> list[str]:
@@ -79,9 +77,9 @@ def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
         atoms += f"{f', {which}' if W.n_atoms > 1 else ', a baseline'} (on almost everywhere),"
     if not has_shares(W):
         return f"{atoms} {'makes' if W.n_atoms == 1 else 'make'} up this tensor."
-    verb, name = "explains" if W.n_atoms == 1 else "explain", value_label(W).partition(" (")[0]
+    verb, name = "explains" if W.n_atoms == 1 else "explain", quantity_of(W)
     is_file = bool(provenance.get("data", {}).get("source")) and name == title_of(W, provenance)
-    quantity = QUANTITIES.get(name.lower(), "the data" if is_file else f"the {name}")
+    quantity = "the counts" if name == "count" else "the data" if is_file or not name else f"the {name}"
     share = _n_observed(W, provenance) / np.prod(W.shape, dtype=float)
     missing = f", over the {100 * share:.0f} % of the entries that are observed" if share < 1 else ""
     n_asked = provenance.get("parameters", {}).get("n_atoms")
@@ -173,7 +171,8 @@ def card_text(W: BooleanCP, k: int, tests: Tests) -> str:
     """Return what the card of an atom says below its heading, which has told in how many entries it is on."""
     detail = detail_text(W, k, tests)
     is_label = detail and detail == on_text(W, k) and not detail.startswith("all")
-    place = "at" if unit_of(W, W.atoms[k].mode) else f"in {plural(W, W.atoms[k].mode)}"
+    mode = W.atoms[k].mode
+    place = "at" if unit_of(W, mode) or not is_named(W, mode) else f"in {plural(W, mode)}"
     first = detail and (f"On {place} {detail}." if is_label else f"{detail[0].upper()}{detail[1:]}.")
     return " ".join(filter(None, [first, doubt_text(W, k), differ_text(W, k, tests), peak_text(W, k)]))
 
@@ -309,7 +308,7 @@ def _nothing(name: str, test: ConditionTest) -> str:
     return f"No atom {what} (smallest {p_words(test.p_adjusted.min())})."
 
 
-def _leftover(residual: Any, is_large: bool = False) -> str:
+def _leftover(W: BooleanCP, residual: Any, is_large: bool = False) -> str:
     """Return whether something is left, if there is enough of a residual to tell."""
     if residual is None:
         return ""
@@ -317,11 +316,11 @@ def _leftover(residual: Any, is_large: bool = False) -> str:
         return "Beside such a background, the residual does not tell whether a pattern is missing."
     lag = max(residual.lag_correlation, key=abs)
     if residual.is_noise and abs(lag) > CORRELATED:
-        where = residual.mode_names[list(residual.lag_correlation).index(lag)]
+        where = plotting.mode_text(W, list(residual.lag_correlation).index(lag))
         return f"No pattern stands out of the residual, but neighbors along {where} are correlated ({lag:+.2f})."
     if residual.is_noise:
         return "The residual looks like white noise."
-    most = residual.mode_names[int(np.argmax(residual.structure))]
+    most = plotting.mode_text(W, int(np.argmax(residual.structure)))
     where = f", most along {most}" if len(residual.structure) > 2 else ""  # both modes of a matrix have the same
     return f"The residual is not white noise: structure remains{where}."
 

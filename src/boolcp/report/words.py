@@ -11,7 +11,7 @@ import numpy as np
 from boolcp import plotting
 from boolcp.bmp import BMP
 from boolcp.fit.state import STOP_REASONS
-from boolcp.plotting.mode_labels import MAX_STATES, unit_of
+from boolcp.plotting.mode_labels import MAX_STATES, is_named, quantity_of, unit_of
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import background_words, proved_percent, shape_text
 from boolcp.result.trust import Trust, p_text, sure_share
@@ -56,7 +56,7 @@ def _range_text(labels: Any, unit: str) -> Any:
 def describe_data(W: BooleanCP, provenance: dict[str, Any]) -> Any:
     """Describe the decomposed tensor, as pairs of a name and a text."""
     pairs = [("Shape", shape_text(W))]
-    if W.labels is not None and W.labels.name:
+    if value_label(W) != "size":
         pairs.append(("Quantity", value_label(W)))
     if W.data_norm2 is not None:
         n_entries = int(np.prod(W.shape, dtype=object))
@@ -81,8 +81,9 @@ def describe_residual(W: BooleanCP, check: Any) -> Any:
     """Describe the residual, as pairs of a name and a text."""
     if check is None:
         return []
-    edges = ", ".join(f"{name} {edge:.3f}" for name, edge in zip(check.mode_names, check.structure, strict=True))
-    lags = ", ".join(f"{name} {lag:+z.2f}" for name, lag in zip(check.mode_names, check.lag_correlation, strict=True))
+    names = [plotting.mode_text(W, n) for n in range(W.ndim)]
+    edges = ", ".join(f"{name} {edge:.3f}" for name, edge in zip(names, check.structure, strict=True))
+    lags = ", ".join(f"{name} {lag:+z.2f}" for name, lag in zip(names, check.lag_correlation, strict=True))
     leftover = "no pattern stands out" if check.is_noise else "structure is left"
     return [
         ("Residual", leftover),
@@ -244,7 +245,7 @@ def has_names(W: BooleanCP, mode: int) -> bool:
 
 def plural(W: BooleanCP, mode: int) -> str:
     """Return the plural for entries of a mode."""
-    if not W.dims:
+    if not is_named(W, mode):
         return f"entries of mode {mode}"
     name = W.mode_name(mode)
     if name == "time":
@@ -305,21 +306,20 @@ def title_of(W: BooleanCP, provenance: dict[str, Any]) -> str:
     first, _, more = str(provenance.get("data", {}).get("source") or "").partition(" and ")
     stem = PurePath(first).name.partition(".")[0]
     stem = f"{stem} and {more}" if more else stem
-    name = "" if W.labels is None else W.labels.name or ""
-    return stem or name or f"A tensor of {shape_text(W)}"
+    return stem or quantity_of(W) or f"A tensor of {shape_text(W)}"
 
 
 def subtitle_of(W: BooleanCP) -> str:
     """Return what was decomposed, in one line."""
-    name = "" if W.labels is None or not W.labels.name else f"{value_label(W)}, "
-    sizes = " x ".join(f"{d} {plural(W, n)}" if W.dims else str(d) for n, d in enumerate(W.shape))
+    name = "" if value_label(W) == "size" else f"{value_label(W)}, "
+    sizes = " x ".join(f"{d} {plural(W, n)}" if is_named(W, n) else str(d) for n, d in enumerate(W.shape))
     return f"{name}{sizes}, in {W.n_atoms} {'atom' if W.n_atoms == 1 else 'atoms'}"
 
 
 def value_label(W: BooleanCP) -> str:
     """Return the measured quantity with its unit if known."""
-    name, unit = (None, None) if W.labels is None else (W.labels.name, W.labels.value_unit)
-    return f"{name or 'size'} ({unit or 'arbitrary units'})" if unit or name != "count" else "count"
+    name, unit = quantity_of(W) or "size", "" if W.labels is None else W.labels.value_unit
+    return f"{name} ({unit})" if unit else name
 
 
 def _with_unit(W: BooleanCP, number: Any) -> Any:

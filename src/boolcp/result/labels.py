@@ -167,7 +167,7 @@ def to_xarray(W: "BooleanCP") -> Any:
     known = W.trust or Trust()
     attrs = {"noise_sigma": known.sigma, "stable_over": known.stable_over, "tested_by": known.tested_by}
     attrs |= {"n_agree": known.n_agree or None, "n_rivals": known.n_rivals or None, "prefix": prefix}
-    attrs |= {"n_asked": known.n_asked or None}
+    attrs |= {"n_asked": known.n_asked or None, "is_limited": int(known.is_limited) or None}
     return xarray.Dataset(variables, coords, {name: value for name, value in attrs.items() if value not in (None, "")})
 
 

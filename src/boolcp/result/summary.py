@@ -132,8 +132,9 @@ def background_words(W: "BooleanCP") -> str:
 
 
 def one_mode_words(W: "BooleanCP") -> str:
-    """Return a hint if several atoms of a tensor are all Boolean along the same mode."""
-    if W.n_atoms < MANY or W.ndim < 3 or len(set(W.boolean_mode.tolist())) > 1:
+    """Return a hint if several atoms of a tensor are all Boolean along the same mode, unless modes were named."""
+    is_limited = W.trust is not None and W.trust.is_limited
+    if is_limited or W.n_atoms < MANY or W.ndim < 3 or len(set(W.boolean_mode.tolist())) > 1:
         return ""
     return f"All atoms are on or off along mode {W.mode_name(W.atoms[0].mode)}; choose other modes with boolean_modes."
 

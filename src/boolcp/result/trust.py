@@ -44,6 +44,8 @@ class Trust:
         higher by at most 0.5 %.
     n_asked : int
         How many atoms were asked for, if fewer were found; otherwise 0.
+    is_limited : bool
+        True if the caller named the modes that may be Boolean (`boolean_modes`).
 
     Examples
     --------
@@ -65,6 +67,7 @@ class Trust:
     n_agree: int = 0
     n_rivals: int = 0
     n_asked: int = 0
+    is_limited: bool = False
 
     def take(self, positions: "Sequence[int] | np.ndarray") -> "Trust":
         """Return the measures of some of the atoms.

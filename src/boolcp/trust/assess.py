@@ -20,6 +20,7 @@ from boolcp.trust.significance import significance
 from boolcp.trust.stability import stability
 
 TESTS = ("significance", "stability")
+OF_THE_FIT = ("n_agree", "n_rivals", "n_asked", "is_limited")  # what a fit alone can tell, and a test keeps
 
 
 def assess(
@@ -105,7 +106,8 @@ def assess(
         runs: dict[str, Any] = {"n_runs": n_runs, "n_jobs": n_jobs, "verbose": verbose, "random_state": rngs[1]}
         found = stability(X, reference=W, scheme=scheme, mode=mode, **own, **runs, **options)
         trust = replace(trust, stability=found.recurrence, stable_over=found.over)
-    return replace(W, trust=trust)
+    kept = {} if W.trust is None else {name: getattr(W.trust, name) for name in OF_THE_FIT}
+    return replace(W, trust=replace(trust, **kept))
 
 
 def judge(data: Storage, W: BooleanCP) -> Trust:

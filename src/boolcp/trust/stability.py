@@ -197,7 +197,7 @@ def stability(
         bit_probability(atom, at, [(found[k][1], places) for found, places in zip(matches, draws, strict=True)])
         for k, atom in enumerate(reference.atoms)
     )
-    name = "" if scheme == "seeds" else f"mode {at}" if dims is None else str(dims[at])
+    name = "" if scheme == "seeds" else f"mode {at}" if dims is None or dims[at] == f"mode{at}" else str(dims[at])
     reference = replace(reference, labels=labels)
     return Stability(reference, similarity, came_back.mean(axis=0), bits, scheme, name, threshold)
 
