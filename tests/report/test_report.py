@@ -955,6 +955,8 @@ def test_bits_in_doubt_are_named_if_they_are_few(rng, monkeypatch):
 def test_the_story_says_that_other_atoms_fit_as_well(rng):
     W = replace(labelled_atoms(rng), trust=Trust(n_rivals=3))
     assert any("3 other solutions have a loss within 0.5 %" in sentence for sentence in story.tell(W, {}, {}))
+    tested_too = replace(W, trust=replace(W.trust, stability=np.ones(3), stable_over="6 fits"))
+    assert "other solutions" not in " ".join(story.tell(tested_too, {}, {}))  # stability tells which of the atoms
 
 
 def test_the_story_says_that_atoms_it_leaves_out_may_be_noise(rng):

@@ -97,7 +97,9 @@ class Trust:
 
 
 def rival_words(known: Trust) -> str:
-    """Say that the data allow other solutions, or nothing if the search gives no sign of it."""
+    """Say that the data allow other solutions, nothing without a sign of it or if it is known which atoms come back."""
+    if known.stability is not None:
+        return ""
     if known.n_rivals:
         many = "1 other solution has" if known.n_rivals == 1 else f"{known.n_rivals} other solutions have"
         return f"Other atoms fit as well: {many} a loss within 0.5 % of the best one. See boolcp.stability."
