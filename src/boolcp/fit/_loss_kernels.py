@@ -114,15 +114,15 @@ def row_means(how: How, i: int, a: Floats, m: Floats) -> None:
 
 @njit(cache=True, fastmath=True)
 def row_loss(how: How, i: int, m: Floats) -> float:
-    """Return the loss of row i with the means m; one logarithm serves many entries of weight one."""
+    """Return the loss of row i with the means m; one logarithm serves many entries that count once or twice."""
     kind, scale, values, weights, starts, _ = how
     total, product, most = 0.0, 1.0, 1.0 if kind == BERNOULLI else 1.0 / TINY
     for e in range(starts[i], starts[i + 1]):
         mean = m[e - starts[i]]
         q = 1.0 - mean if kind == BERNOULLI and values[e] == 0.0 else mean
         share = weights[e] if kind == BERNOULLI and values[e] == 0.0 else weights[e] * values[e]
-        if kind >= POISSON and share == 1.0 and scale <= q <= most:
-            product *= q
+        if kind >= POISSON and (share == 1.0 or share == 2.0) and scale <= q <= most:
+            product *= q if share == 1.0 else q * q
             if not TINY < product < 1.0 / TINY:
                 total -= np.log(product)
                 product = 1.0

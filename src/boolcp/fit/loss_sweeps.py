@@ -172,7 +172,8 @@ def lengthened(problem: Problem, last: Columns, W: Columns, step: float) -> tupl
     """Return the columns so many times further on the way of a sweep if the loss is lower there, and the next step."""
     factors = [A + step * (A - B) for A, B in zip(W.matrices, last.matrices, strict=True)]
     factors = [np.maximum(A, 0) if n in problem.nonnegative else A for n, A in enumerate(factors)]
-    loss = problem.value(W.with_matrices(factors))
+    is_squared = problem.loss.name == "squared"
+    loss = problem.value(W.with_matrices(factors)) if is_squared else float(Step(problem, factors, 0).losses().sum())
     return (W.with_matrices(factors, loss), 2 * step) if loss < W.loss else (W, 1.0)
 
 
