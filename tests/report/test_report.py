@@ -757,6 +757,16 @@ def test_a_head_has_an_outline_and_a_map_between_electrodes(rng):
     assert len(charts.real_chart(flat, 0, 0)["data"]) == 1, "no head around a cortex"
 
 
+def test_a_map_of_the_head_is_empty_far_from_all_electrodes():
+    turn = np.linspace(0, np.pi, 12)
+    front = np.stack([np.cos(turn), np.sin(turn)], axis=1) * np.tile([[0.6], [0.9]], (6, 1))
+    side, image = plotting.head.interpolate(front, np.arange(12.0))
+    far = np.min([np.hypot(*np.meshgrid(side - x, side - y)) for x, y in front], axis=0)
+    inside = np.hypot(*np.meshgrid(side, side)) <= 1
+    assert np.isnan(image[far > 0.5]).all() and np.isfinite(image[inside & (far < 0.5)]).all()
+    assert 0.1 < np.mean(far[inside] > 0.5) < 0.9
+
+
 def test_a_title_names_all_files(rng):
     W = labelled_atoms(rng)
     for source, title in (("awake.t1.mat", "awake"), ("awake.mat and 2 more", "awake and 2 more")):

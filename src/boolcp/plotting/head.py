@@ -10,6 +10,7 @@ from boolcp.extras import load_extra
 from boolcp.plotting.look import EDGE, OFF, ON, UNKNOWN, diverging, draw_scale, plain_text, symmetric
 
 RADIUS = 1.0  # of the outline, at the equator of the sphere through the electrodes
+REACH = 0.5  # a map says nothing farther than this from all electrodes, where it would only be extrapolated; not tuned
 MIN_FIT = 8  # electrodes from which the sphere is fitted
 GRID = 84  # cells of a map along each side
 MAX_NAMES = 34  # most electrodes whose names are written
@@ -56,9 +57,11 @@ def outline() -> dict[str, np.ndarray]:
 def interpolate(positions: np.ndarray, values: np.ndarray, n: int = GRID) -> tuple[np.ndarray, np.ndarray]:
     """Return the grid (n,) and the map (n, n), rows from low to high y, interpolated between values; NaN outside.
 
-    The map uses thin plate splines and ends at the outline, or at the outermost electrode if that is farther out.
+    The map uses thin plate splines and ends at the outline, or at the outermost electrode if that is farther out. It is
+    empty far from all electrodes.
     """
     from scipy.interpolate import RBFInterpolator
+    from scipy.spatial import KDTree
 
     known = np.isfinite(values) & np.isfinite(positions).all(axis=1)
     edge = max(RADIUS, 1.05 * float(np.linalg.norm(positions[known], axis=1).max(initial=0.0)))
@@ -68,6 +71,7 @@ def interpolate(positions: np.ndarray, values: np.ndarray, n: int = GRID) -> tup
     inside = np.linalg.norm(cells, axis=1) <= edge
     if known.sum() >= 3 and np.linalg.matrix_rank(positions[known] - positions[known].mean(axis=0)) == 2:
         places, rows = np.unique(positions[known], axis=0, return_index=True)
+        inside &= KDTree(places).query(cells)[0] <= REACH
         image[inside] = RBFInterpolator(places, values[known][rows], kernel="thin_plate_spline")(cells[inside])
     return side, image.reshape(n, n)
 
