@@ -426,3 +426,16 @@ def test_what_a_loss_cannot_take_is_named(case, rng):
         mask = ~np.isnan(X)
         X[~mask] = -1.0
         BMP(1, **options, random_state=0).fit(X, mask=mask)
+
+
+def test_many_counts_for_each_parameter_leave_few_traps(rng):
+    """Counts and bits are as many as those above zero, other data as many as their entries."""
+
+    def plenty(X, name):
+        return loss_search.has_plenty(losses.Problem(make_storage(X), losses.make_loss(name, X.ravel()), ()), 2)
+
+    X = rng.poisson(0.5, (30, 30, 30)).astype(float)
+    few = np.where(rng.random(X.shape) < 0.15, X, 0.0)
+    assert plenty(X, "poisson") and not plenty(few, "poisson")
+    assert plenty(np.minimum(X, 1), "bernoulli") and not plenty(np.minimum(few, 1), "bernoulli")
+    assert plenty(few, "huber") and not plenty(X[:5], "huber")

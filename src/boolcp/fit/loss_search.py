@@ -19,7 +19,8 @@ from boolcp.storage.protocol import Storage
 MIN_DOUBTED = 5  # starts where bits are in doubt
 CERTAIN = 20.0  # rise of the deviance, in units of the noise variance, from which no bit is in doubt
 N_SHORT = 10  # sweeps after an atom was added
-MANY = 60  # entries (of counts: those above zero) for each free parameter from which on traps are few
+MANY = 60  # entries for each free parameter from which on traps are few
+MANY_EVENTS = 10  # the same of counts and bits, entries above zero
 LONG = 2_000_000  # entries times atoms from which on a sweep takes tenths of a second, and a search for traps minutes
 N_MOVED = 2  # different ends of starts that moves are tried on
 NEAR = 20.0  # loss above the best, in units of the noise variance, up to which moves from a rival may overtake it
@@ -149,8 +150,10 @@ def search(
 
 def has_plenty(problem: Problem, n_atoms: int) -> bool:
     """Return True if the entries are so many that traps are few, or that a search for them would take too long."""
-    n_entries = len(problem.rows[0].values)
-    return n_entries > MANY * n_atoms * sum(problem.data.shape) or n_entries * n_atoms > LONG
+    n_entries, n_free = len(problem.rows[0].values), n_atoms * sum(problem.data.shape)
+    is_rate = problem.loss.is_rate
+    n_telling, many = (int(np.count_nonzero(problem.entries[0])), MANY_EVENTS) if is_rate else (n_entries, MANY)
+    return n_telling > many * n_free or n_entries * n_atoms > LONG
 
 
 def is_enough(here: Search, is_sure: bool) -> bool:
