@@ -1,5 +1,6 @@
 """Fits with a weight for each entry."""
 
+import naive
 import numpy as np
 import pytest
 
@@ -170,10 +171,13 @@ def test_scores_with_weights_are_those_of_weighted_least_squares(uneven):
     weights = np.broadcast_to((sigma**-2)[:, None, None], X.shape)
     found = weight_scores(X, weights, truth, 1.0)
     root = np.sqrt(weights).ravel()
-    design = np.stack([atom_tensor(truth, k).ravel() for k in range(2)], axis=1) * root[:, None]
-    best, *_ = np.linalg.lstsq(design, root * X.ravel(), rcond=None)
-    errors = np.sqrt(np.diag(np.linalg.inv(design.T @ design)))
-    np.testing.assert_allclose(found, best / errors * np.sign(truth.weights))
+    tensors = [atom_tensor(truth, k) for k in range(2)]
+    for k, (M, other) in enumerate([tensors, tensors[::-1]]):
+        beside = naive.taken_up(M, truth.atoms[1 - k])
+        design = np.stack([M.ravel(), other.ravel(), beside.ravel()], axis=1) * root[:, None]
+        best, *_ = np.linalg.lstsq(design, root * X.ravel(), rcond=None)
+        error = np.sqrt(np.linalg.inv(design.T @ design)[0, 0])
+        assert found[k] == pytest.approx(best[0] / error * np.sign(truth.weights[k]))
 
 
 def test_a_weighted_fit_is_resumed(tmp_path, uneven):

@@ -44,16 +44,38 @@ def test_scores_are_those_of_least_squares(kind, is_masked, rng):
     X = rng.poisson(3.0, W.shape).astype(float)
     mask = rng.random(W.shape) < 0.7 if is_masked else None
     known = np.ones(W.shape, dtype=bool) if mask is None else mask
-    A = np.stack([naive.atom(M)[known] for M in W.atoms], axis=1)
-    inverse = np.linalg.inv(A.T @ A)
     signs = np.where(W.weights < 0, -1, 1)
-    slow = signs * (inverse @ A.T @ X[known]) / np.sqrt(0.3 * inverse.diagonal())
-    np.testing.assert_allclose(weight_scores(X, mask, W, 0.3), slow)
-    A = np.column_stack([A, np.ones(len(A))])  # counts: a constant beside, and each entry has its own variance
-    inverse = np.linalg.inv(A.T @ A)
-    spread = inverse @ A.T @ (X[known][:, None] * A) @ inverse
-    slow = (inverse @ A.T @ X[known] / np.sqrt(spread.diagonal()))[:3] * signs
-    np.testing.assert_allclose(weight_scores(X, mask, W, None), slow)
+    tensors = [naive.atom(M) for M in W.atoms]
+    slow = np.zeros((2, 3))
+    for k, M in enumerate(tensors):
+        others = [j for j in range(3) if j != k]
+        beside = [tensors[j] for j in others] + [naive.taken_up(M, W.atoms[j]) for j in others]
+        A = np.stack([each[known] for each in (M, *beside)], axis=1)
+        inverse = np.linalg.inv(A.T @ A)
+        slow[0, k] = signs[k] * (inverse @ A.T @ X[known])[0] / np.sqrt(0.3 * inverse[0, 0])
+        A = np.column_stack([A, np.ones(len(A))])  # counts: a constant beside, and each entry has its own variance
+        inverse = np.linalg.inv(A.T @ A)
+        spread = inverse @ A.T @ (X[known][:, None] * A) @ inverse
+        slow[1, k] = signs[k] * (inverse @ A.T @ X[known])[0] / np.sqrt(spread[0, 0])
+    np.testing.assert_allclose(weight_scores(X, mask, W, 0.3), slow[0], rtol=1e-6)
+    np.testing.assert_allclose(weight_scores(X, mask, W, None), slow[1], rtol=1e-6)
+
+
+def test_errors_of_the_other_real_parts_are_no_score(rng):
+    """Real parts are fitted to noisy data; what they leave of the signal does not count for an atom too many."""
+    Z = np.array([[1, 1, 1, 0, 0, 0, 0, 0], [0, 0, 1, 1, 1, 0, 0, 0], [0, 1, 0, 1, 0, 1, 1, 0]], dtype=bool).T
+    clean = Z[:, :2] @ rng.standard_normal((2, 40))
+    V = np.linalg.pinv(Z) @ (clean + 0.5 * rng.standard_normal(clean.shape))
+    sizes = np.linalg.norm(V, axis=1)
+    atoms = [boolcp.Atom(0, z, [v[:, None] / size]) for z, v, size in zip(Z.T, V, sizes, strict=True)]
+    scores = weight_scores(clean, None, boolcp.BooleanCP(clean.shape, tuple(atoms), sizes), 0.01)
+    assert abs(scores[2]) < 1e-8 and scores[:2].min() > 10
+
+
+def test_an_atom_that_the_others_explain_has_no_score(rng):
+    Z, V = np.array([[1, 1, 0], [1, 0, 0], [0, 1, 0]], dtype=bool), rng.standard_normal((3, 6))
+    W = boolcp.BooleanCP((3, 6), tuple(boolcp.Atom(0, z, [v[:, None]]) for z, v in zip(Z, V, strict=True)), np.ones(3))
+    np.testing.assert_array_equal(weight_scores(rng.standard_normal((3, 6)), None, W, 1.0), 0)
 
 
 def p_values_of_noise(draw, n_seeds, **options):
@@ -96,13 +118,29 @@ def test_atoms_are_significant_and_an_atom_too_many_is_not():
     np.testing.assert_array_equal(again.is_significant(), same)
 
 
+def test_an_atom_too_many_of_a_matrix_is_not_significant():
+    found = []
+    for seed in range(15):
+        rng = np.random.default_rng(seed)
+        Z = rng.random((30, 3)) < 0.4
+        X = Z @ rng.standard_normal((3, 50)) * 1.5 + 0.5 * rng.standard_normal((30, 50))
+        result = significance(X, 4, boolean_modes=[0], atom_rank=1, background=None, random_state=seed)
+        is_true = np.array([(atom.z[:, None] == Z).all(axis=0).any() for atom in result.decomposition.atoms])
+        if is_true.sum() == 3:  # else four atoms describe the three in another way
+            assert result.is_significant()[is_true].all()
+            found.append(result.part_p_value.max())
+    assert (
+        len(found) >= 10 and np.sum(np.array(found) <= 0.05) <= 2
+    )  # more than half, if real parts were taken as exact
+
+
 def test_a_pattern_of_counts_is_found_beside_a_constant_rate(rng):
     z, u = np.arange(16) < 6, np.where(np.arange(14) < 7, 2.0, 0.0)
     rate = 3 + np.einsum("i,j,k->ijk", z, u, np.ones(12))
     X = rng.poisson(rate)
     result = significance(X, 2, noise="poisson", random_state=0)
     best = int(np.argmin(result.p_adjusted))
-    assert result.p_adjusted[best] < 1e-6
+    assert result.p_adjusted[best] < 1e-3
     with pytest.raises(ValueError, match="for counts"):
         significance(X - 5, 2, noise="poisson")
 

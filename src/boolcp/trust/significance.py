@@ -3,7 +3,8 @@
 Adding and subtracting the same noise splits X into two independent parts with the same signal [1]_: X_1 has the
 share e of it and of the variance, X_2 = X - X_1 the rest. Counts are split event by event (binomial thinning). The
 atoms of a fit to X_1 are fixed directions for X_2, so their weights in a least-squares fit to X_2 have a known
-distribution.
+distribution. The real parts of the other atoms have errors, the noise of X_1, which an atom of noise would correct: the
+weight of an atom is therefore fitted beside all that the others could take up of it.
 
 References
 ----------
@@ -11,6 +12,7 @@ References
    Learn. Res. 25 (2024).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,6 +34,7 @@ from boolcp.trust.degeneracy import match
 from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data, read_lazy, read_weights
 
 NOISES = ("normal", "poisson")
+EXPLAINED = 1e-8  # share of an atom beside the others that is rounding
 ALIKE = 0.5  # similarity from which an atom of the part is the same as one of the whole; not tuned
 
 
@@ -101,7 +104,7 @@ class Significance:
         >>> print(boolcp.significance(X, 3, random_state=0).summary())
         is each atom more than noise? (data thinning, normal noise, sigma 1)
         atom  mode   score         p  p adjusted
-           0     0    29.9   <0.0001     <0.0001
+           0     0    29.7   <0.0001     <0.0001
            1     1    27.5   <0.0001     <0.0001
            2     2       -         1           1
         """
@@ -134,7 +137,8 @@ def significance(
     """Return for each atom whether it is more than noise, by data thinning, as a Significance.
 
     X is split into two independent parts. Bits and pattern of every atom come from a fit to the first, the test from
-    the second: is its weight there, next to the other atoms, larger than zero? The p-values of pure noise are uniform.
+    the second: is its weight there, next to the other atoms with free real parts, larger than zero? The p-values of
+    pure noise are uniform, those of an atom of noise beside atoms with the right bits nearly so.
     Noise is assumed to be independent between entries: what neighbors have in common counts as signal.
 
     Parameters
@@ -231,7 +235,7 @@ def scores_in_passes(
     """Return the noise level of a dask array, the fit to its first part, and the scores of its atoms in the second.
 
     The noise that splits X is drawn chunk by chunk, the same in every pass. Beside the two fits there are a pass that
-    reads X, if the noise level is not given, and two over the second part.
+    reads X, if the noise level is not given, one over the second part, and one for each atom.
     """
     limit = read_memory(model.max_memory)
     if sigma is None:
@@ -246,8 +250,8 @@ def scores_in_passes(
     B = part.background
     if B is not None and not B.is_large:
         rest = judged(rest, replace(B, left=(1 - share) / share * B.left))
-    G, b = atom_system(rest, part.atoms)
-    return sigma, part, scores_of(part, np.linalg.pinv(G, rcond=1e-10, hermitian=True), b, (1 - share) * sigma**2)
+    systems = (atom_system(rest, atoms) for atoms in beside_others(part))
+    return sigma, part, signed(part, [score_of(G, b, (1 - share) * sigma**2 * G) for G, b in systems])
 
 
 def thin_lazily(X: Any, sigma: float, share: float, seed: int) -> tuple[Any, Any]:
@@ -298,34 +302,68 @@ def thin_counts(X: np.ndarray, share: float, rng: np.random.Generator) -> tuple[
 
 
 def weight_scores(X: np.ndarray, counts: np.ndarray | None, W: BooleanCP, variance: float | None) -> np.ndarray:
-    """Return the weights of the atoms of W in a least-squares fit to independent data over their standard errors, (K,).
+    """Return the weights of the atoms of W in least-squares fits to independent data over their standard errors, (K,).
 
-    Each entry counts as `counts` says: True if it is observed, or its weight. A weight of an atom is positive if it
-    has the sign of that in W. Without a variance, X is a tensor of counts, whose
-    variance is their mean, and a constant is fitted with the atoms.
+    Each is fitted beside the other atoms and what they could take up of it. Each entry counts as `counts` says: True if
+    it is observed, or its weight. A weight of an atom is positive if it has the sign of that in W. Without a variance,
+    X is a tensor of counts, whose variance is their mean, and a constant is fitted with the atoms.
     """
-    if not W.n_atoms:
-        return np.zeros(0)
-    atoms = W.atoms if variance is not None else (*W.atoms, constant_atom(W.shape))
     X = X if counts is None else np.where(counts > 0, X, 0.0) * counts
-    G = (
-        BooleanCP(W.shape, atoms, np.ones(len(atoms))).inner_products()
-        if counts is None
-        else weighted_gram(atoms, counts)
-    )
-    inverse = np.linalg.pinv(G, rcond=1e-10, hermitian=True)
-    spread = weighted_gram(atoms, X if counts is None else X * counts) if variance is None else variance
-    return scores_of(W, inverse, inner_with_atoms(X, atoms), spread)
+    scores = []
+    for atoms in beside_others(W):
+        atoms = atoms if variance is not None else (*atoms, constant_atom(W.shape))
+        if counts is None:
+            G = BooleanCP(W.shape, atoms, np.ones(len(atoms))).inner_products()
+        else:
+            G = weighted_gram(atoms, counts)
+        spread = weighted_gram(atoms, X if counts is None else X * counts) if variance is None else variance * G
+        scores.append(score_of(G, inner_with_atoms(X, atoms), spread))
+    return signed(W, scores)
 
 
-def scores_of(W: BooleanCP, inverse: np.ndarray, inner: np.ndarray, spread: float | np.ndarray) -> np.ndarray:
-    """Return weights over standard errors (K,), from the inverse Gram matrix of atoms and their products with data.
+def signed(W: BooleanCP, scores: list[float]) -> np.ndarray:
+    """Return scores (K,), positive where a weight has the sign of that in W."""
+    return np.array(scores) * np.where(W.weights < 0, -1.0, 1.0)
 
-    `spread` is the covariance of the products, or the variance of noise that is equal everywhere.
+
+def beside_others(W: BooleanCP) -> Iterator[tuple[Atom, ...]]:
+    """Yield for each atom: the atom, the other ones, and what each of these could take up of it."""
+    for k, atom in enumerate(W.atoms):
+        others = W.atoms[:k] + W.atoms[k + 1 :]
+        yield atom, *others, *(taken_up(atom, other) for other in others)
+
+
+def taken_up(atom: Atom, other: Atom) -> Atom:
+    """Return what another atom could take up of an atom, by a change of its real part: a projection, up to a factor.
+
+    With z and A_m the bits and factors of the other one, its changes are z (x) V with any V for a matrix or a block;
+    else the columns of V are any along one mode, and in the spans of A_m along the others. Between atoms of one mode
+    the factor is not z'z': it counts where these are disjoint, too, as a third atom may overlap with both.
     """
-    covariance = spread * inverse if np.ndim(spread) == 0 else inverse @ spread @ inverse
-    errors = np.sqrt(np.maximum(covariance.diagonal(), np.finfo(float).tiny))
-    return (inverse @ inner / errors)[: W.n_atoms] * np.where(W.weights < 0, -1.0, 1.0)
+    z = other.z[:, None] / max(other.n_ones, 1)
+    if atom.mode == other.mode and (atom.factors is None or other.factors is None):
+        return Atom(other.mode, other.z, block=atom.dense_block())
+    if atom.factors is None or other.factors is None:
+        block = BooleanCP(atom.shape, (atom,), np.ones(1)).contract(other.mode, z)[0]
+        return Atom(other.mode, other.z, block=block)
+    free = [atom.columns(mode) for mode in range(len(atom.shape)) if mode != other.mode]
+    if atom.mode != other.mode:
+        free[0] = free[0] * (z.T @ atom.columns(other.mode))
+    within = [A @ np.linalg.lstsq(A, F, rcond=None)[0] for A, F in zip(other.factors, free, strict=True)]
+    terms = [within] + [[*within[:m], free[m] - within[m], *within[m + 1 :]] for m in range(len(free))]
+    return Atom(other.mode, other.z, [np.hstack(each) for each in zip(*terms, strict=True)])
+
+
+def score_of(G: np.ndarray, b: np.ndarray, spread: np.ndarray) -> float:
+    """Return the weight of the first of several tensors in a least-squares fit over its standard error.
+
+    G are their inner products, b those with the data, and `spread` the covariance of b. The score is 0 if the others
+    explain the first one.
+    """
+    c = np.append(1.0, -np.linalg.pinv(G[1:, 1:], rcond=1e-10, hermitian=True) @ G[1:, 0])
+    if c @ G @ c <= EXPLAINED * G[0, 0]:
+        return 0.0
+    return float(c @ b / np.sqrt(max(c @ spread @ c, np.finfo(float).tiny)))
 
 
 def constant_atom(shape: tuple[int, ...]) -> Atom:
