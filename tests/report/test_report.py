@@ -58,6 +58,7 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, text):
+        text = text.replace(words.NO_BREAK, " ")
         if self.open[-1:] == ["script"]:
             self.scripts[-1] += text
         else:
@@ -554,7 +555,7 @@ def test_what_is_left_out_of_a_list_is_counted_in_entries():
             None,
             "Of the atoms, none comes back in at least 80 % of 6 fits and all three are informative. No atom",
         ),
-        (None, None, "Whether they are more than noise has not been tested"),
+        (None, None, "Whether the atoms are more than noise has not been tested"),
     ],
 )
 def test_the_story_tells_of_trust(stability, p, words, rng):
@@ -952,7 +953,12 @@ def test_a_weak_correlation_is_called_slight(rng):
 def test_bits_in_doubt_are_named_if_they_are_few(rng, monkeypatch):
     W = labelled_atoms(rng)
     known = replace(W, trust=Trust(rise=tuple(np.ones(len(atom.z)) for atom in W.atoms), sigma=0.001))
-    for doubted, said in (([], ""), (range(5), ""), ([4], "In doubt: 4."), ([4, 5, 6, 20], "In doubt: 4 to 6, 20.")):
+    for doubted, said in (
+        ([], ""),
+        (range(5), ""),
+        ([4], "Bits in doubt: 4."),
+        ([4, 5, 6, 20], "Bits in doubt: 4 to 6, 20."),
+    ):
         sure = [np.ones(len(atom.z)) for atom in W.atoms]
         sure[0][list(doubted)] = 0.9
         monkeypatch.setattr(BooleanCP, "bit_confidence", lambda W, sure=sure: tuple(sure))
@@ -975,6 +981,66 @@ def test_the_story_says_that_atoms_it_leaves_out_may_be_noise(rng):
         known = replace(W, trust=Trust(p_value=np.array([0.001, p, p]), p_adjusted=np.array([0.001, p, p])))
         assert " ".join(story.tell(known, {}, {})).count("The other") == bool(told)
         assert told in story.tell(known, {}, {}) or not told
+
+
+def test_the_story_says_which_of_its_atoms_cancel_each_other(rng):
+    W = labelled_atoms(rng)
+    bits = np.arange(30) < 12
+    pair = (replace(W.atoms[0], z=bits), replace(W.atoms[0], z=bits & (np.arange(30) > 1)))
+    W = replace(W, atoms=(*pair, W.atoms[2]), weights=[2.0, -1.5, 1.0])
+    said = "Atoms 0 and 1 largely cancel each other and should not be interpreted alone."
+    assert [text for text in story.tell(W, {}, {}) if "cancel" in text] == [said]
+    assert story.paragraphs(story.tell(W, {}, {}))[-1] == said  # not in the paragraph of an atom
+    agreeing = replace(W, weights=[2.0, 1.5, 1.0])
+    assert "cancel" not in " ".join(story.tell(agreeing, {}, {}))
+    noise = replace(W, trust=Trust(p_value=np.array([0.001, 1, 0.001]), p_adjusted=np.array([0.001, 1, 0.001])))
+    assert "cancel" not in " ".join(story.tell(noise, {}, {}))  # atom 1 is not told of
+
+
+def test_charts_are_sorted_by_the_column_that_was_tested(rng):
+    W = labelled_atoms(rng)
+    side = np.where(np.arange(30) % 3 == 0, "left", "right")
+    extra = W.labels.extra | {"condition": ("trial", W.labels.extra["drug"][1]), "side": ("trial", side)}
+    W = replace(W, labels=replace(W.labels, extra=extra))
+    for asked, name in (([], "condition"), (["side"], "side"), (["drug"], "drug"), (["correct", "side"], "correct")):
+        S = report.in_order(W, asked)
+        assert ordering.group_name(S, 2) == name
+        values = [str(value) for value in extra[name][1]]
+        assert [band.name for band in ordering.bands(S, 2)] == list(dict.fromkeys(values))
+        order = S.labels.coords["trial"]
+        assert np.array_equal(S.atoms[0].z, W.atoms[0].z[order])
+        assert pictures.atom_figure(S, 0, 2)["caption"].endswith(f", sorted by {name}")
+        page = report.render(W, {"tests": {one: {} for one in asked}}, ())
+        assert page.count(f"sorted by {name}") > 1 and page.count("sorted by ") == page.count(f"sorted by {name}")
+
+
+def test_both_tables_write_small_p_values_alike(rng):
+    W = labelled_atoms(rng)
+    cells = pictures.test_cells(tested.find_tests(W, {})["drug"], 0)
+    assert (
+        cells[-1] == "<0.001"
+        and words.describe_atoms(replace(W, trust=Trust(p_adjusted=np.zeros(3))))[0]["p"] == "<0.0001"
+    )
+
+
+def test_numbers_stay_on_one_line_with_their_units():
+    for text, kept in (
+        ("in 30 % of 10 fits", "in 30_% of 10 fits"),
+        ("(p < 0.001), p = 0.3", "(p_<_0.001), p_=_0.3"),
+        ("at 1.2 s (+3 µV), 8 to 13 Hz, 50 ms, 4 sets", "at 1.2_s (+3_µV), 8 to 13_Hz, 50_ms, 4 sets"),
+        ("30 mode0 x 50 mode1, along mode 2.", "30 mode_0 x 50 mode_1, along mode_2."),
+        ('mode1.npy, ["mode0"], a/mode2', 'mode1.npy, ["mode0"], a/mode2'),  # names of files and values
+    ):
+        assert words.unbroken(text) == kept.replace("_", words.NO_BREAK)
+
+
+def test_sentences_of_the_page_do_not_break_within_numbers(rng):
+    W = replace(labelled_atoms(rng), data_norm2=9.0, data_inner=[1.0, 1.0, 1.0])
+    parts = re.findall(r"<(p|dd|figcaption)(?: [^>]*)?>(.*?)</\1>", report.render(W, {}, ()), re.DOTALL)
+    text = " ".join(part for _, part in parts)
+    assert f"{words.NO_BREAK}%" in text and f"p{words.NO_BREAK}&lt;{words.NO_BREAK}0.001" in text
+    assert not re.search(r"\d %|p (&lt;|=) \d", text)
+    assert '(boolcp fit <span class="word">--assess</span>, or' in text  # not broken at its hyphens
 
 
 def test_neighbors_that_are_off_are_a_range(rng):

@@ -343,6 +343,10 @@ def test_dark_pages_have_light_text_in_charts_too(page):
     page.emulate_media(color_scheme="dark")
     wait(page, lambda: min(page.eval_on_selector(tick, color)) > 180)
     assert min(page.eval_on_selector(tick, color)) > 180
+    edges = [
+        f"getComputedStyle(document.querySelector('{one}')).borderBottomColor" for one in ("tr:last-child td", ".card")
+    ]
+    assert page.evaluate(edges[0]) == page.evaluate(edges[1])  # a line below the last row too
     live(page, "section[aria-labelledby=groups] figure:nth-child(1)")
     spread = "section[aria-labelledby=groups] .errorbar path"
     assert min(page.eval_on_selector(spread, color.replace("fill", "stroke"))) > 180

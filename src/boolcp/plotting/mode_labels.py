@@ -1,7 +1,7 @@
 """What plots need to know about a mode: its name, unit, coordinates, positions and conditions."""
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -147,20 +147,22 @@ def group_names(labels: Any) -> list[str]:
     return names
 
 
-def groups_of(W: BooleanCP, first: Collection[str] = ()) -> list[tuple[int, str]]:
+def groups_of(W: BooleanCP, first: Sequence[str] = ()) -> list[tuple[int, str]]:
     """Return the coordinates that divide the entries of a mode into a few groups, as pairs of mode and name.
 
     Examples are conditions of trials, areas of channels, and a mode that is itself a few named states. Those
-    named in `first`, then "condition", come first; of coordinates with the same groups only the first is returned.
+    named in `first` come first, in that order, then "condition"; of coordinates with the same groups only the first
+    is returned.
     """
     if W.labels is None:
         return []
     found: dict[tuple[int, tuple[int, ...]], str] = {}
+    rank = {name: n for n, name in enumerate(first)}
     for n, dim in enumerate(W.labels.dims):
         own = {dim: W.labels.coords[dim]} if dim in W.labels.coords else {}
         further = {name: values for name, (where, values) in W.labels.extra.items() if where == dim}
         for name, values in sorted(
-            (own | further).items(), key=lambda pair: (pair[0] not in first, pair[0] != CONDITION)
+            (own | further).items(), key=lambda pair: (rank.get(pair[0], len(rank)), pair[0] != CONDITION)
         ):
             texts, kind = tuple(str(value) for value in values), np.asarray(values).dtype.kind
             n_groups = len(group_names(texts))

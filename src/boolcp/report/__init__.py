@@ -4,6 +4,7 @@ A decomposition enters, with its labels and the record of its fit. One file leav
 the libraries that they need. The page loads nothing from elsewhere.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from boolcp._version import __version__
 from boolcp.extras import load_extra
 from boolcp.io import atomic
 from boolcp.io.results import make_provenance
+from boolcp.plotting.mode_labels import CONDITION
 from boolcp.report import assets, charts, ordering, pictures, story, words
 from boolcp.report.tested import find_tests
 from boolcp.result.atoms import BooleanCP
@@ -97,11 +99,12 @@ def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["unbroken"] = words.unbroken
     template = environment.from_string(assets.own_file("page.html.jinja"))
     datatables, datatables_style = assets.datatables_files()
     glue = assets.own_file("glue.js")
     diagnosis = None if is_noise(W).any() else cheap_diagnosis(W)
-    S, tests = in_order(W), find_tests(W, provenance)
+    S, tests = in_order(W, list(provenance.get("tests") or ())), find_tests(W, provenance)
     with matplotlib.rc_context(pictures.SETTINGS):
         atoms = words.describe_atoms(W)
         shares = [name for name in COLUMNS if any(atom[name] != "-" for atom in atoms)]
@@ -150,8 +153,12 @@ def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any
         )
 
 
-def in_order(W: BooleanCP) -> BooleanCP:
-    """Return W with the entries of each mode in the order of their groups."""
+def in_order(W: BooleanCP, tested: Sequence[str] = ()) -> BooleanCP:
+    """Return W with the entries of each mode in the order of their groups: by a tested column, else by condition."""
+    if W.labels is not None:
+        rank = {name: n for n, name in enumerate(dict.fromkeys([*tested, CONDITION]))}
+        extra = sorted(W.labels.extra.items(), key=lambda pair: rank.get(pair[0], len(rank)))
+        W = replace(W, labels=replace(W.labels, extra=dict(extra)))
     for mode, order in ordering.group_orders(W).items():
         W = ordering.reordered(W, mode, order)
     return W

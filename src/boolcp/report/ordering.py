@@ -47,7 +47,8 @@ def bands(W: BooleanCP, mode: int) -> list[Band]:
 
 def group_name(W: BooleanCP, mode: int) -> str:
     """Return the name of the first further coordinate of a mode that has a few groups, or nothing."""
-    names = [name for n, name in plotting.groups_of(W) if n == mode and name not in (W.dims or ())]
+    further = [] if W.labels is None else list(W.labels.extra)
+    names = [name for n, name in plotting.groups_of(W, further) if n == mode and name not in (W.dims or ())]
     return names[0] if names else ""
 
 

@@ -189,7 +189,7 @@ def test_cells(test: Any, k: int) -> Any:
     is_share = bool(test.conditions) and test.is_boolean[k]
     effect = f"{100 * test.effect[k]:+.0f} points" if is_share else f"{test.effect[k]:+z.2f}"
     auc = [f"{test.auc[k]:.2f}"] if test.conditions else []
-    return [effect, *auc, p_words(test.p_adjusted[k]).removeprefix("p ").removeprefix("= ")]
+    return [effect, *auc, p_words(test.p_adjusted[k]).removeprefix("p ").removeprefix("= ").replace("< ", "<")]
 
 
 def test_note(test: Any, name: str) -> str:

@@ -1,6 +1,7 @@
 """The story of a decomposition: a few sentences in plain words, written from its numbers."""
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from boolcp.report.words import (
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust, rival_words
 from boolcp.trust.conditions import ConditionTest
+from boolcp.trust.degeneracy import CANCELED, degeneracy
 from boolcp.trust.verdict import STABLE, Verdict, is_noise, verdicts
 
 MAX_TOLD = 4  # atoms that the story tells of
@@ -43,7 +45,7 @@ def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any =
     told = _order(W)
     is_large = is_nearly_the_data(W, provenance)
     sentences = [_opening(W, provenance), _background(W, provenance), _trust(W), rival_words(W.trust or Trust())]
-    sentences += [atom_sentence(W, k, tests) for k in told]
+    sentences += [atom_sentence(W, k, tests) for k in told] + _canceling(W, told)
     if len(told) < W.n_atoms:
         n = W.n_atoms - len(told)
         noise = ", which may be noise," if np.delete(is_noise(W), told).all() else ""
@@ -67,6 +69,13 @@ def _order(W: BooleanCP) -> list[int]:
     ranked = np.argsort(-sizes, kind="stable")
     noise = is_noise(W)
     return sorted((ranked if noise.all() else ranked[~noise[ranked]])[:MAX_TOLD].tolist())
+
+
+def _canceling(W: BooleanCP, told: list[int]) -> list[str]:
+    """Return a sentence for each two of the atoms to describe that largely cancel each other."""
+    reasons = degeneracy(W).reasons
+    pairs = [(k, l) for k, l in combinations(told, 2) if f"{CANCELED}{l}" in reasons[k].split(", ")]
+    return [f"Atoms {k} and {l} largely cancel each other and should not be interpreted alone." for k, l in pairs]
 
 
 def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
@@ -118,7 +127,7 @@ def _trust(W: BooleanCP) -> str:
         n_small = sum(verdict.is_significant is False for verdict in judged)
         who = "It" if W.n_atoms == 1 else f"{number(n_small).capitalize()} of them"
         small = f"{who} {'is' if n_small == 1 else 'are'} no larger than noise can be. "
-        asked = "Whether they are" if W.n_atoms > 1 else "Whether it is"
+        asked = "Whether the atoms are" if W.n_atoms > 1 else "Whether it is"
         hint = f"{asked} more than noise has not been tested (boolcp fit --assess, or boolcp.assess in Python)."
         return (small if n_small else "") + hint
     passed = [k for k, verdict in enumerate(judged) if stands(verdict)]
@@ -183,7 +192,9 @@ def doubt_text(W: BooleanCP, k: int) -> str:
         return ""
     atom, is_open = W.atoms[k], W.bit_confidence()[k] < SURE
     is_few = 0 < np.count_nonzero(is_open) <= MAX_LISTED // 2
-    return f"In doubt: {entries_text(W, atom.mode, is_open)} {unit_of(W, atom.mode)}".rstrip() + "." if is_few else ""
+    return (
+        f"Bits in doubt: {entries_text(W, atom.mode, is_open)} {unit_of(W, atom.mode)}".rstrip() + "." if is_few else ""
+    )
 
 
 def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
@@ -20,6 +21,7 @@ from boolcp.trust.verdict import verdicts
 MAX_NAMES, MAX_RUNS = 60, 30  # that are listed
 MAX_SEARCHED = 50_000  # labels of a mode that the page holds for the search
 FEW_OFF = 6  # up to this many entries that are off are named instead of those that are on
+NO_BREAK = "\u00a0"
 # what the page shows elsewhere, or not as a parameter
 SHOWN_APART = {"history", "parameters", "versions", "data", "command", "random_state", "stop_reason", "is_partial"}
 SHOWN_APART |= {"tests", "residual_check"}
@@ -335,6 +337,20 @@ def _listing(names: Any) -> Any:
 def percent(share: Any, n_digits: int = 1) -> str:
     """Return a share as text."""
     return "-" if np.isnan(share) else f"{100 * share:.{n_digits}f} %"
+
+
+def unbroken(text: Any) -> str:
+    """Return a text whose numbers stay on one line with their units, and whose unnamed modes are written as words.
+
+    Examples
+    --------
+    >>> from boolcp.report.words import NO_BREAK, unbroken
+    >>> unbroken("30 % of mode1 (p < 0.001)").replace(NO_BREAK, "_")
+    '30_% of mode_1 (p_<_0.001)'
+    """
+    text = re.sub(r"(?<=\d) (?=%|(?:[mµμn]?s|k?Hz|[mµμn]?V|counts)\b)", NO_BREAK, str(text))
+    text = re.sub(r"\bp ([<=]) (?=\d)", rf"p{NO_BREAK}\1{NO_BREAK}", text)
+    return re.sub(r"(?<![\w./\"'-])mode ?(\d+)(?!\.?\w)", rf"mode{NO_BREAK}\1", text)
 
 
 def _moment(text: str) -> str:

@@ -9,6 +9,8 @@ from scipy.optimize import linear_sum_assignment
 from boolcp.result.atoms import Atom, BooleanCP
 
 ALIKE = 0.8  # similarity from which two atoms are duplicates; not tuned
+MAY_BE_ALIKE = 0.99 * ALIKE  # no similarity exceeds the cosine of the atoms, up to rounding
+CANCELED = "largely canceled by atom "
 CANCELING = -0.5  # cosine of two weighted atoms below which they cancel; not tuned
 
 
@@ -69,8 +71,8 @@ def degeneracy(W: BooleanCP) -> Degeneracy:
     for k, l in combinations(range(W.n_atoms), 2):
         for one, other in ((k, l), (l, k)):
             if correlation[k, l] * signs[k] * signs[l] < CANCELING:
-                reasons[one].append(f"largely canceled by atom {other}")
-            elif similarity_of(W.atoms[k], W.atoms[l]) >= ALIKE:
+                reasons[one].append(f"{CANCELED}{other}")
+            elif abs(correlation[k, l]) >= MAY_BE_ALIKE and similarity_of(W.atoms[k], W.atoms[l]) >= ALIKE:
                 reasons[one].append(f"nearly the same as atom {other}")
             elif W.atoms[k].mode == W.atoms[l].mode and np.array_equal(W.atoms[k].z, W.atoms[l].z):
                 reasons[one].append(f"same bits as atom {other}")
