@@ -1,10 +1,14 @@
+from dataclasses import replace
+from itertools import combinations
+
 import numpy as np
 import pytest
 
 from boolcp import metrics
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.trust.degeneracy import similarity_of, take_slices
+from boolcp.result.atoms import BooleanCP
+from boolcp.trust.degeneracy import ALIKE, cosine, degeneracy, similarity_of, take_slices
 from boolcp.trust.selection import Selection, choose, errors_until, fits, select_n_atoms
 from boolcp.trust.stability import mean_similarity, stability, stability_path
 
@@ -164,6 +168,24 @@ def test_stability_says_which_fits():
         assert result.over == words and words in result.summary() and words in repr(result)
     with pytest.raises(ValueError, match="pass a decomposition of X"):
         stability(X, reference=result.decomposition[:1].__class__((8, 9, 11)))
+
+
+def test_no_similarity_exceeds_the_cosine():
+    """Pairs of small cosine need no look: what `degeneracy` says is what all similarities say."""
+    n_alike = 0
+    for seed in range(20):
+        W = make_boolean_cp((6, 7, 8), 3, p=0.8, random_state=seed).truth
+        first = W.atoms[0]
+        atoms = *W.atoms, replace(first, z=np.roll(first.z, 1)), W.atoms[seed % 3]
+        W = BooleanCP(W.shape, atoms, np.ones(len(atoms)))
+        reasons = degeneracy(W).reasons
+        for k, l in combinations(range(W.n_atoms), 2):
+            similarity, angle = similarity_of(W.atoms[k], W.atoms[l]), cosine(W.atoms[k], W.atoms[l])
+            assert similarity <= abs(angle) + 1e-9
+            if similarity >= ALIKE and angle > 0:
+                n_alike += 1
+                assert f"nearly the same as atom {l}" in reasons[k]
+    assert n_alike >= 20
 
 
 def test_similar_decompositions_are_recognized_whatever_their_order(rng):
