@@ -104,7 +104,7 @@ def test_atoms_are_tested_against_columns_and_the_page_has_the_same_numbers(tmp_
     assert "tests of each atom: drug p = " in run(capsys, "info", "out")[1]
     run(capsys, "report", "out")
     assert known["drug"]["p_adjusted"][k] < 0.001
-    page = Path("out/report.html").read_text(encoding="utf-8")
+    page = Path("out/report.html").read_text(encoding="utf-8").replace("\u00a0", " ")
     assert f"all {z.sum()} propofol trials, and no others (p &lt; 0.001)" in page
     shown = json.loads(run(capsys, "fit", "data.npy", *options, "-o", "2", "--test", "drug", "--json")[1])
     assert shown["tests"]["drug"]["conditions"] == list(found.conditions)
