@@ -124,13 +124,6 @@ class Problem:
         """The place of each observed entry in the array, flattened."""
         return np.ravel_multi_index(tuple(self.indices.T), self.data.shape)
 
-    @cached_property
-    def seen(self) -> np.ndarray:
-        """True where an entry is observed, the shape of the tensor."""
-        found = np.zeros(self.data.shape, dtype=bool)
-        found.reshape(-1)[self.places] = True
-        return found
-
     def slices(self, mode: int) -> np.ndarray:
         """Return the index of each observed entry along one mode, (n,)."""
         if not self.is_full:
@@ -233,7 +226,7 @@ class Problem:
             return listed_or_masked(self.indices, values, shape, weights)
         X = np.zeros(shape, dtype=values.dtype)
         X.reshape(-1)[self.places] = values
-        return make_storage(X, self.seen)
+        return make_storage(X, np.asarray(self.data.mask))
 
 
 def rows_of(problem: Problem, mode: int) -> Rows:

@@ -245,7 +245,6 @@ def slice_sums(
         here = slice(start, start + step)
         part = x[here] if seen is None else np.where(seen[here], x[here], 0)
         q = numbers(part, None if weights is None else weights[here])
-        held = q  # noqa: F841 until the next step: memory freed at once may go back to the system, and costs much again
         q = q if seen is None else q * seen[here]
         for axis, each in enumerate(factors):
             q *= np.expand_dims(each[here] if axis == 0 else each, tuple(range(1, x.ndim - axis)))
