@@ -139,6 +139,26 @@ def column_mttkrp(T: np.ndarray, factors: Sequence[np.ndarray], at: int) -> np.n
     return T.reshape(K, -1).T
 
 
+def power_sweep(T: np.ndarray, factors: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return factors after each column is replaced in turn by T_k times the k-th columns of the other modes.
+
+    All but the last are scaled to norm one, and the last has the inner product of T_k and them for its norm. T
+    (K, modes) is read twice, however many modes there are.
+    """
+    found, K, tiny = [np.asarray(A, dtype=T.dtype) for A in factors], len(T), np.finfo(T.dtype).tiny
+    for at in range(len(found)):
+        P = T
+        for A in found[:at:-1]:  # the modes after, from the last
+            P = np.matmul(P.reshape(K, -1, len(A)), A.T[:, :, None])
+        P = P.reshape(K, -1)
+        if at < len(found) - 1:
+            size = np.sqrt(np.einsum("kd,kd->k", P, P))
+            P = P / np.maximum(size, tiny)[:, None]
+            T = np.matmul(P[:, None, :], T.reshape(*P.shape, -1))  # without the modes before
+        found[at] = P.T
+    return found
+
+
 def gram_product(
     factors: Sequence[np.ndarray], mode: int | None = None, others: Sequence[np.ndarray] | None = None
 ) -> np.ndarray:

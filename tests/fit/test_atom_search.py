@@ -10,6 +10,7 @@ from boolcp.fit.atom_search import (
     alternate,
     best_boolean,
     greedy_atom_search,
+    improved,
     leading_pairs,
     normalize,
     projection,
@@ -18,6 +19,7 @@ from boolcp.fit.atom_search import (
     score_value,
     steepest_atom,
 )
+from boolcp.fit.relax import cp_als, random_factors
 from boolcp.program import maxcut
 from boolcp.result.atoms import Atom
 from boolcp.storage import DenseTensor
@@ -217,3 +219,10 @@ def test_a_compressed_tensor_has_its_program_in_thin_coordinates(rng, monkeypatc
     assert not residual_gram(small, 1)[0].is_thin
     thin = steepest_atom(small, 0, np.random.default_rng(0), certify=False)
     np.testing.assert_array_equal(thin.atom.z, dense.atom.z)
+
+
+@pytest.mark.parametrize("shape", [(5, 6, 7), (4, 3, 5, 2)])
+def test_the_real_part_of_rank_one_is_that_of_alternating_least_squares(shape, rng):
+    data, start = DenseTensor(rng.standard_normal(shape)), random_factors(shape, 1, rng)
+    for A, B in zip(improved(data, start), cp_als(data, start, max_iter=100, tol=1e-8)[0], strict=True):
+        np.testing.assert_allclose(A, B, atol=1e-12)

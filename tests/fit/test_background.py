@@ -12,7 +12,7 @@ import boolcp
 from boolcp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit import in_passes
-from boolcp.fit.background import HELD_OUT, along, as_fitted, fill_in, left_over
+from boolcp.fit.background import HELD_OUT, along, as_fitted, fill_in, find_background, left_over
 from boolcp.fit.beside import merged
 from boolcp.fit.noise import noise_edge
 from boolcp.fit.state import Round
@@ -238,15 +238,27 @@ def test_atoms_are_fitted_again_without_the_entries_that_are_held_out(rng):
     assert np.linalg.norm(left[seen]) < 1.1 * np.linalg.norm(R[seen])
 
 
-def test_atoms_that_share_their_bits_keep_the_background_of_data_with_gaps(rng):
-    X, mask = rng.standard_normal((6, 7, 8)), rng.random((6, 7, 8)) > 0.3
+def test_atoms_that_share_their_bits_keep_the_background(rng):
+    X = rng.standard_normal((6, 7, 8))
     z, columns = np.ones(6), [rng.standard_normal((d, 2)) for d in (7, 8)]
     W = Columns((np.stack([z, z], axis=1), *columns), np.arange(2), np.zeros(2, dtype=int)).to_decomposition()
     low = boolcp.Background(X.shape, 1, rng.standard_normal((7, 1)), rng.standard_normal((48, 1)), 1.0, 0.0)
     here = Round(replace(W, background=low), 1.0, 2.0, 0.5)
-    found = merged(make_storage(np.where(mask, X, 0.0), mask), here, "auto")
+    found = merged(here)
     assert found.W.n_atoms == 1 and found.background is low
     np.testing.assert_allclose(found.W.to_tensor(), W.to_tensor())
+
+
+def test_the_mode_of_an_earlier_one_changes_nothing(rng):
+    X, truth, _, _ = planted(rng)
+    data, W = DenseTensor(X), replace(truth, weights=1.1 * truth.weights)
+    expected = find_background(data, W, "auto", 0.5)
+    for mode in range(3):
+        found = find_background(data, W, "auto", 0.5, before=replace(expected, mode=mode))
+        assert found.mode == 1 and found.alone == pytest.approx(expected.alone)
+        np.testing.assert_allclose(found.to_tensor(), expected.to_tensor(), atol=1e-9)
+    rest = np.sum((X - expected.to_tensor()) ** 2)
+    assert expected.alone == pytest.approx(1 - rest / np.sum(X**2))
 
 
 def test_a_part_of_it_is_that_of_the_whole(rng):

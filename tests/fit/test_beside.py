@@ -1,5 +1,6 @@
 """Atoms beside a background that say something."""
 
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import naive
@@ -47,9 +48,11 @@ def test_atoms_with_the_same_bits_become_one(rng):
     z, y = some_bits(rng), some_bits(rng, 1, 5)
     W = BooleanCP(SHAPE, (product(0, z, rng), product(1, y, rng), product(0, z, rng)), [9.0, 8.0, 7.0])
     X = DenseTensor(W.to_tensor() + 0.1 * rng.standard_normal(SHAPE))
-    found = merged(X, with_background(X, W, "auto", 0.1), "auto").W
-    assert [(atom.mode, atom.rank) for atom in found.atoms] == [(0, 2), (1, 1)]
-    np.testing.assert_allclose(found.to_tensor(), W.to_tensor(), atol=1e-12)
+    here = merged(with_background(X, W, "auto", 0.1))
+    assert [(atom.mode, atom.rank) for atom in here.W.atoms] == [(0, 2), (1, 1)]
+    np.testing.assert_allclose(here.W.to_tensor(), W.to_tensor(), atol=1e-12)
+    again = with_background(X, replace(here.W, background=None), "auto", 0.1)  # found from what they leave
+    assert (here.loss, here.risk) == pytest.approx((again.loss, again.risk))
 
 
 def test_baselines_single_bits_and_canceling_pairs_are_faults(rng):

@@ -19,6 +19,7 @@ from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import leading_basis
 
 MAX_ALTERNATIONS = 30  # they settle after a few; a bound on the work, not tuned
+MAX_SWEEPS, SETTLED = 100, 1e-8  # of the real part of an atom, and the relative fall of its loss that ends them
 MAX_BITS = 8  # entries of a mode up to which all bits are tried; not tuned
 N_KEPT = (32, 8, 4)  # of these, after each round; not tuned
 # entries of a mode of a compressed tensor above which its program is solved in the coordinates of its basis; not tuned
@@ -220,10 +221,23 @@ def leading_products(
     data = DenseTensor(np.ascontiguousarray(block))
     if start is None:
         start = singular_start(data, rank) if rank <= min(block.shape) else random_factors(block.shape, rank, rng)
-    factors = cp_als(data, list(start), max_iter=100, tol=1e-8)[0]
+    factors = improved(data, list(start))
     if not contractions.gram_product(factors).any():  # the start is orthogonal to the block, as happens with bits
-        factors = cp_als(data, random_factors(block.shape, rank, rng), max_iter=100, tol=1e-8)[0]
+        factors = improved(data, random_factors(block.shape, rank, rng))
     return tuple(factors)
+
+
+def improved(data: Storage, factors: list[np.ndarray]) -> list[np.ndarray]:
+    """Return factors after alternating least squares, which for one column is the power method."""
+    if factors[0].shape[1] > 1:
+        return cp_als(data, factors, max_iter=MAX_SWEEPS, tol=SETTLED)[0]
+    T, size2 = np.asarray(data.to_array(), dtype=float)[None], -np.inf
+    for _ in range(MAX_SWEEPS):
+        factors = contractions.power_sweep(T, factors)
+        before, size2 = size2, float(np.vdot(factors[-1], factors[-1]))  # |X - W|^2 = |X|^2 - size2
+        if size2 - before <= SETTLED * data.squared_norm:
+            break
+    return factors
 
 
 def singular_start(data: Storage, rank: int) -> list[np.ndarray]:

@@ -84,7 +84,7 @@ def simplify_beside(
     penalty on the squared norm of each atom keeps them from canceling. With missing entries only repeated bits are
     merged.
     """
-    limit, here = first.risk + spread(data, first.sigma), merged(data, first, kind)
+    limit, here = first.risk + spread(data, first.sigma), merged(first)
     if not data.is_complete:  # each further background takes rounds of filling in
         return here
     if here.is_beside_large:  # which takes all that the atoms leave
@@ -152,7 +152,7 @@ def recoded(data: Storage, here: Round, kind: str | int) -> Round:
     if found is first:
         return here
     W = scaled_up(with_held_bits(rest, found, penalty), penalty)
-    there = merged(data, with_background(data, W, kind, here.sigma, before=here.background), kind)
+    there = merged(with_background(data, W, kind, here.sigma, before=here.background))
     return there if len(faults(there.W)) <= len(faults(here.W)) else here
 
 
@@ -198,8 +198,8 @@ def has_blocks(W: BooleanCP) -> bool:
     return any(atom.rank is None or atom.rank > MAX_RANK for atom in W.atoms)
 
 
-def merged(data: Storage, here: Round, kind: str | int) -> Round:
-    """Return the same sum with one atom, of a larger rank, for all that share their bits."""
+def merged(here: Round) -> Round:
+    """Return the same sum with one atom, of a larger rank, for all that share their bits: it leaves the same."""
     W = here.W
     bits = [(atom.mode, atom.z.tobytes()) for atom in W.atoms]
     if len(set(bits)) == len(bits) or W.is_block:
@@ -209,9 +209,9 @@ def merged(data: Storage, here: Round, kind: str | int) -> Round:
     order = np.argsort(owner, kind="stable")
     matrices = tuple(A[:, order] for A in columns.matrices)
     tied = Columns(matrices, owner[order], np.array([mode for mode, _ in names])).to_decomposition()
-    if not data.is_complete:  # what the same sum leaves is the same, and rounds of filling in take long
-        return replace(here, W=replace(in_order(tied), background=here.background))
-    return with_background(data, tied, kind, here.sigma, before=here.background)
+    free = tied.n_parameters + tied.n_bits - W.n_parameters - W.n_bits
+    risk = here.risk + 2 * here.sigma**2 * free
+    return replace(here, W=replace(in_order(tied), background=here.background), risk=risk)
 
 
 def faults(W: BooleanCP) -> list[tuple[int, bool]]:
@@ -263,13 +263,13 @@ def settled(
     if not W.n_atoms or has_blocks(W):
         return here
     if is_polished and here.is_beside_large:
-        return merged(data, here, kind)
+        return merged(here)
     variance = 0.0 if data.is_complete else sigma**2
     rest = judged(data, here.background)
     penalty = penalty_of(data, here)
     columns = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED, variance=variance, penalty=penalty)
     W = scaled_up(columns, penalty)
-    return merged(data, with_background(data, W, kind, sigma, before=here.background), kind)
+    return merged(with_background(data, W, kind, sigma, before=here.background))
 
 
 def penalty_of(data: Storage, here: Round) -> float:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boolcp.contractions import CHUNK, column_mttkrp
+from boolcp.contractions import CHUNK, power_sweep
 from boolcp.program.flips import best_signed_response
 from boolcp.result.atoms import Atom
 from boolcp.storage.protocol import Tensor
@@ -111,11 +111,9 @@ def largest_fibers(T: np.ndarray) -> list[np.ndarray]:
 
 def power_iterations(T: np.ndarray, columns: list[np.ndarray], n_iter: int) -> list[np.ndarray]:
     """Return real columns (d_m, B) after rounds of the power method for the best product of vectors in each block."""
-    columns = list(columns)
     for _ in range(n_iter):
-        for at in range(len(columns)):
-            columns[at] = normalized(column_mttkrp(T, columns, at))
-    return columns
+        columns = power_sweep(T, columns)
+    return [*columns[:-1], normalized(columns[-1])]
 
 
 def normalized(A: np.ndarray) -> np.ndarray:

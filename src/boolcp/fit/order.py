@@ -124,7 +124,7 @@ class Order:
             shape=tuple(B.shape[n] for n in self.modes),
             mode=self.modes.index(B.mode),
             left=B.left[self.rows[B.mode]],
-            right=B.right[columns],
+            right=B.right.take(columns, 0, mode="clip"),  # without the check of each index
         )
 
     def records(self, history: Sequence[AtomRecord]) -> tuple[AtomRecord, ...]:

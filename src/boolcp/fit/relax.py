@@ -1,13 +1,15 @@
 """The relaxation of a Boolean CP: a plain CP decomposition by alternating least squares, and its starts."""
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dpotrs
 
+from boolcp.contractions import column_mttkrp, gram_product, khatri_rao
 from boolcp.fit._kernels import relax_three, solve_each
 from boolcp.result.columns import Columns
 from boolcp.storage.protocol import Storage
@@ -64,16 +66,46 @@ def relax_sweeps(
 
 def relax_once(data: Storage, W: Columns, ridge: float = 0.0) -> Columns:
     """Return the columns after one sweep of alternating least squares over the modes."""
-    factors = list(W.matrices)
+    factors, half = list(W.matrices), middle(data, len(W.owner))
+    source: Any = data
     for mode in range(data.ndim):
-        H, P = data.normal_equations(factors, mode)
+        if half and mode in (0, half):
+            source = Half(data, factors, range(half) if mode == 0 else range(half, data.ndim))
+        H, P = source.normal_equations(factors, mode)
         ridged = with_share(H, ridge) if ridge else H
         S, _ = W.ties(mode)
         factors[mode] = solve_rows(ridged, P) if S is None else solve_rows(S.T @ ridged @ S, P @ S) @ S.T
         if mode < data.ndim - 1:
-            balance(factors, mode)
+            sizes = balance(factors, mode)
+            if mode < half:
+                source.T = (source.T.T * sizes).T
     A = factors[-1]
     return W.with_matrices(factors, data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A))
+
+
+def middle(data: Storage, n_columns: int) -> int:
+    """Return the mode from which on a dense tensor of more than three modes is halved; 0 if that gains nothing."""
+    shape = data.shape
+    if data.ndim <= 3 or not data.is_complete or data.is_compressed or data.n_passes:
+        return 0
+    length, half = min((math.prod(shape[:n]) + math.prod(shape[n:]), n) for n in range(1, data.ndim))
+    return half if n_columns * length <= math.prod(shape) else 0
+
+
+class Half:
+    """A dense tensor contracted with the factors of all but the first modes, or the last: all that these need."""
+
+    def __init__(self, data: Storage, factors: Sequence[np.ndarray], modes: range) -> None:
+        others = [A for n, A in enumerate(factors) if n not in modes]
+        shape, known = [data.shape[n] for n in modes], np.asarray(khatri_rao(others), dtype=data.dtype)
+        X = np.ascontiguousarray(data.to_array())
+        X = X.reshape(math.prod(shape), -1).T if modes[0] == 0 else X.reshape(-1, math.prod(shape))
+        self.modes, self.T = modes, (known.T @ X).reshape(-1, *shape)
+
+    def normal_equations(self, factors: Sequence[np.ndarray], mode: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return H (K, K) and P (d_n, K) for one of these modes."""
+        P = column_mttkrp(self.T, [factors[n] for n in self.modes], self.modes.index(mode))
+        return gram_product(factors, mode), np.asarray(P, dtype=float)
 
 
 def with_share(H: np.ndarray, ridge: float) -> np.ndarray:
@@ -154,12 +186,13 @@ def quadratic(H: np.ndarray, A: np.ndarray) -> float:
     return float(np.vdot(A @ H if H.ndim == 2 else (A[:, None] @ H)[:, 0], A))
 
 
-def balance(factors: list[np.ndarray], mode: int) -> None:
-    """Make the columns of one factor unit vectors in place, their size going to the last factor."""
+def balance(factors: list[np.ndarray], mode: int) -> np.ndarray:
+    """Make the columns of one factor unit vectors in place, their size going to the last factor; return it, (K,)."""
     size = np.linalg.norm(factors[mode], axis=0)
     size[size == 0] = 1.0
     factors[mode] = factors[mode] / size
     factors[-1] = factors[-1] * size
+    return size
 
 
 def random_factors(shape: Sequence[int], n_columns: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -258,7 +258,10 @@ class Difference(Tensor):
     def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
         """Return (X - W) times the columns of Z along one mode, (K, other modes)."""
         blocks = self.data.contract(mode, Z)
-        return blocks if self.W.n_atoms == 0 else blocks - self.W.contract(mode, Z)
+        if self.W.n_atoms == 0:
+            return blocks
+        known = self.W.contract(mode, Z)
+        return np.subtract(blocks, known, out=known)
 
     def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return (X - W)_n vec(V_k), (d_n, K)."""
