@@ -4,7 +4,7 @@
 
 Parts that are left out keep their last table in results/losses.md; without names all are run. Settings were
 chosen on seeds 100 to 189, 300 to 335, 400 to 439, 500 to 527 and 600 to 659, on splits 7700 to 7702 of the spikes
-and, for the confidence of bits, on seeds 20000 to 20019; the tables use others.
+and 7800 to 7803 of the ECoG and, for the confidence of bits, on seeds 20000 to 20019; the tables use others.
 """
 
 import argparse
