@@ -254,6 +254,26 @@ def test_a_long_fit_has_few_starts_and_no_moves(monkeypatch):
         assert is_moved or stages.count("loss") <= loss_search.MIN_DOUBTED
 
 
+@pytest.mark.parametrize(("n_init", "n_starts"), [(None, loss_search.N_ROBUST), (4, 4)])
+def test_plentiful_entries_take_few_starts_of_hubers_loss(n_init, n_starts, rng):
+    X, stages = rng.standard_normal((30, 30, 30)), []  # noise, on which no two starts agree
+    BMP(2, loss="huber", n_init=n_init, random_state=0).fit(X, callback=lambda p: stages.append(p.stage) and False)
+    assert stages.count("loss") == n_starts
+
+
+def test_a_start_that_falls_behind_is_given_up(monkeypatch):
+    X, truth = make_data("huber", 2)
+    problem = losses.Problem(make_storage(X), losses.make_loss("huber", X.ravel()), ())
+    start, n_done, once = loss_search.columns_of(problem, truth), [], loss_sweeps.sweep
+    monkeypatch.setattr(loss_sweeps, "sweep", lambda *args, **options: n_done.append(1) or once(*args, **options))
+    end = loss_sweeps.improve(problem, start)
+    n_all = len(n_done)
+    assert loss_sweeps.improve(problem, start, aim=end.loss).loss == end.loss  # on its way there
+    n_done.clear()
+    behind = loss_sweeps.improve(problem, start, aim=0.0)
+    assert len(n_done) < n_all and end.loss <= behind.loss <= problem.value(start)
+
+
 def test_artifacts_mislead_squares_and_not_huber():
     X, truth = make_data("huber", 2)
     plain, robust = (decompose(X, 2, atom_rank=1, loss=name, random_state=0) for name in ("squared", "huber"))

@@ -56,7 +56,7 @@ def loss_stage(job: Job, state: State) -> Iterator[Step]:
         first = loss_search.extended(problem, state.done["fitted"], first.n_atoms, job.modes, job.rng)
     null, n_init = losses.null_value(problem), s.n_starts
     if s.n_init is None and loss_search.has_plenty(problem, s.n_atoms):
-        n_init = loss_search.MIN_DOUBTED
+        n_init = loss_search.N_ROBUST if s.loss == "huber" else loss_search.MIN_DOUBTED
     for here in loss_search.search(problem, first, s.n_atoms, job.modes, job.rng, begun_with, n_init=n_init):
         yield here, progress("loss", here.n_done, n_init, losses.deviance_of(problem, here.result), null)
 

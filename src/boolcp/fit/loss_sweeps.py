@@ -71,7 +71,7 @@ class Step:
     """One step of the factor of one mode under a loss that is not the sum of squares."""
 
     def __init__(self, problem: Problem, factors: Sequence[np.ndarray], mode: int) -> None:
-        rows, self.A = problem.rows[mode], np.array(factors[mode], dtype=float, order="C")
+        rows, self.A = problem.rows(mode), np.array(factors[mode], dtype=float, order="C")
         self.linear = self._linear(problem, factors, mode)
         B = products(rows, factors, mode)
         self.how = (problem.loss.kind, problem.loss.scale, rows.values, rows.weights, rows.starts, B)
@@ -142,11 +142,16 @@ def sweep(
     return W.with_matrices(factors, loss), not is_same
 
 
-def improve(problem: Problem, W: Columns, n_sweeps: int = N_POLISH) -> Columns:
-    """Return the columns after sweeps until no bit changes and the loss hardly falls; it never rises."""
+def improve(problem: Problem, W: Columns, n_sweeps: int = N_POLISH, aim: float = np.inf) -> Columns:
+    """Return the columns after sweeps until no bit changes and the loss hardly falls; it never rises.
+
+    Sweeps end, too, if the loss would stay above an aim at the pace of the last one.
+    """
     before, step, is_flipped = np.inf, 1.0, False
-    for _ in range(n_sweeps):
+    for n_left in reversed(range(n_sweeps)):
         last, (W, is_changed) = W, sweep(problem, W, is_flipped=is_flipped)
+        if W.loss - n_left * (before - W.loss) > aim:
+            break
         is_settled = before - W.loss <= SETTLED * abs(W.loss) and not is_changed
         if is_settled and is_flipped:
             break

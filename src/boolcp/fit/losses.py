@@ -101,18 +101,22 @@ class Problem:
     nonnegative: tuple[int, ...]
 
     @cached_property
+    def _listed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        return self.data.entries()
+
+    @cached_property
     def entries(self) -> tuple[np.ndarray, np.ndarray]:
         """The observed entries: values and weights (n,)."""
         if self.data.is_complete:
             values, weights = self.data.to_array().ravel(), None
         else:
-            _, values, weights = self.data.entries()
+            _, values, weights = self._listed
         return values.astype(float), np.ones(len(values)) if weights is None else weights
 
-    @cached_property
+    @property
     def indices(self) -> np.ndarray:
         """The indices of the observed entries, (n, N)."""
-        return self.data.entries()[0]
+        return self._listed[0]
 
     @property
     def is_full(self) -> bool:
@@ -132,9 +136,14 @@ class Problem:
         return np.broadcast_to(np.arange(shape[mode]).reshape(-1, *[1] * (len(shape) - mode - 1)), shape).ravel()
 
     @cached_property
-    def rows(self) -> list[Rows]:
-        """The entries that the kernels visit, by mode."""
-        return [rows_of(self, mode) for mode in range(self.data.ndim)]
+    def _rows(self) -> dict[int, Rows]:
+        return {}
+
+    def rows(self, mode: int) -> Rows:
+        """Return the entries that the kernels visit, sorted along one mode; that is done once."""
+        if mode not in self._rows:
+            self._rows[mode] = rows_of(self, mode)
+        return self._rows[mode]
 
     @cached_property
     def observed(self) -> Storage:
@@ -242,8 +251,9 @@ def rows_of(problem: Problem, mode: int) -> Rows:
     if is_counted:
         some = values > 0
         indices, values, weights = indices[some], values[some], weights[some]
-    order = np.argsort(indices[:, mode], kind="stable")
-    first = np.searchsorted(indices[order, mode], np.arange(d + 1))
+    at = indices[:, mode].astype(np.min_scalar_type(d))  # short numbers are sorted faster
+    order = np.argsort(at, kind="stable")
+    first = np.searchsorted(at[order], np.arange(d + 1))
     return Rows(np.ascontiguousarray(indices[order].T), values[order], weights[order], first)
 
 
