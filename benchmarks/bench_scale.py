@@ -563,9 +563,9 @@ def count_slabs(graph):
 
 def tiny_graph(folder, n_slabs):
     """Return the task graph of a sweep over a tiny tensor with so many slabs."""
-    path, rows = folder / "tiny.npy", -(-64 // n_slabs)
-    write_npy(path, (n_slabs * rows, 40, 40), 1, noise=0.1)
-    with slabs_of(8 * rows * 40 * 40):
+    path, rows, side = folder / "tiny.npy", -(-144 // n_slabs), 72  # large enough not to be loaded
+    write_npy(path, (n_slabs * rows, side, side), 1, noise=0.1)
+    with slabs_of(8 * rows * side * side):
         graph = record_passes(path, 1)[-2]
     assert count_slabs(graph) == n_slabs
     return graph

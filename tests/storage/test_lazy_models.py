@@ -8,6 +8,7 @@ from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit import background, in_passes, plan
 from boolcp.fit.noise import is_noise
+from boolcp.metrics import hamming_error
 from boolcp.storage import DenseTensor, compress, sources
 
 da = pytest.importorskip("dask.array")
@@ -91,10 +92,23 @@ def test_noise_is_told_from_the_core_as_from_the_array(noise, rng):
     X = planted(rng, noise)
     W = BMP(2, atom_rank=1, random_state=0).fit(X).decomposition_
     small = compress(DenseTensor(X), 14)
-    assert in_passes.leaves_noise(small, W) == is_noise(DenseTensor(X).residual(W))
+    assert in_passes.leaves_noise(DenseTensor(X), small, W) == is_noise(DenseTensor(X).residual(W))
     noise_alone = rng.standard_normal(SHAPE)
     nothing = BMP(1, atom_rank=1, random_state=0).fit(noise_alone).decomposition_[:0]
-    assert in_passes.leaves_noise(compress(DenseTensor(noise_alone), 14), nothing)
+    data = DenseTensor(noise_alone)
+    assert in_passes.leaves_noise(data, compress(data, 14), nothing)
+
+
+@pytest.mark.parametrize("strength", [0.0, 2.5])
+def test_noise_is_told_from_the_core_of_a_long_mode(strength, rng):
+    X, _, truth = make_boolean_cp((30, 5000, 10), 2, boolean_modes=[1], noise=1.0, random_state=0)
+    u = rng.standard_normal(30)
+    X += strength * np.multiply.outer(u / np.linalg.norm(u), rng.standard_normal((5000, 10)))
+    model = BMP(2, boolean_modes=[1], random_state=0, max_memory="500MB", certify=False)
+    model.fit(da.from_array(X, chunks=(-1, 500, -1)))
+    assert hamming_error(model.decomposition_, truth) == 0
+    assert (model.background_ is not None) == (strength > 0)
+    assert strength > 0 or model.n_passes_ <= 6  # no background is tried
 
 
 @pytest.mark.parametrize("refine", [True, False])

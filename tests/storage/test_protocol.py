@@ -142,10 +142,11 @@ def test_grams_of_residuals_are_those_of_dense_residuals(kind, atom_kind, rng):
             np.testing.assert_allclose(columns, R.T @ R, atol=1e-9)
 
 
+@pytest.mark.parametrize("atoms", ["rank one", "mixed"])
 @pytest.mark.parametrize("kind", [*COMPLETE, *OBSERVED])
-def test_unfoldings_and_their_grams(kind, rng):
+def test_unfoldings_and_their_grams(kind, atoms, rng):
     data, X, mask = make(kind, rng)
-    W = random_decomposition(SHAPE, "mixed", rng)
+    W = random_decomposition(SHAPE, atoms, rng)
     R = X - naive.tensor(W) * (1 if mask is None else mask)
     for tensor, array in ((data, X), (data.residual(W), R)):
         for mode in range(3):

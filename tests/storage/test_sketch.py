@@ -17,6 +17,7 @@ RANK = 3  # so that modes of more than 44 entries are sketched
 @pytest.fixture(autouse=True)
 def small_slabs(monkeypatch):
     monkeypatch.setattr(sources, "BLOCK", 200_000)
+    monkeypatch.setattr(sketch, "WIDE", 4)
 
 
 def opened(X, limit=10**9, rank=RANK, **options):

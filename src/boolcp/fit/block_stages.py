@@ -40,7 +40,7 @@ def noise_stage(job: Job, state: State) -> Iterator[Step]:
     left = in_passes.left_over(data, W) if data.is_compressed else residual.squared_norm
     if left <= NOISELESS * data.squared_norm:
         return
-    is_rest = partial(in_passes.leaves_noise, data, W) if data.is_compressed else partial(is_noise, residual)
+    is_rest = partial(in_passes.leaves_noise, job.data, data, W) if data.is_compressed else partial(is_noise, residual)
     if not isinstance(job.settings.background, int) and is_rest():
         return
     if sigma is None:

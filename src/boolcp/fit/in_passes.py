@@ -58,18 +58,23 @@ def left_over(small: Storage, W: BooleanCP) -> float:
     return max(small.left_out, 0.0) + small.inner_residual(W).squared_norm
 
 
-def leaves_noise(small: Storage, W: BooleanCP) -> bool:
+def leaves_noise(data: Storage, small: Storage, W: BooleanCP) -> bool:
     """Return True if no unfolding of what W leaves of a compressed tensor has a singular value above the edge of noise.
 
-    The unfolding of the full tensor has more columns, each of which adds noise to all directions alike.
+    The unfolding of the full tensor has more columns, each of which adds noise to all directions alike. Where a long
+    mode was compressed to the directions with the most noise, this is too much: Gram matrices that are known tell it.
+    On the bases all columns are real, with noise in each entry.
     """
     left, size = cast(TuckerTensor, small.inner_residual(W)).core, float(np.prod(small.shape, dtype=float))
-    variance = left_over(small, W) / size
+    variance = left_over(small, W) / (size - W.column_weights.size * sum(small.shape))
+    known = data.known_grams if isinstance(data, LazyTensor) else []
     for mode, d in enumerate(small.shape):
         c = n_columns(small, mode)
-        added = variance * (c - n_columns(left, mode))
-        largest = float(np.linalg.eigvalsh(left.gram(mode))[-1]) + added
-        if largest > variance * noise_edge(max(d, c), min(d, c), RARE) ** 2:
+        if mode in known:
+            C, added = data.gram(mode) - small.gram(mode) + small.residual(W).gram(mode), 0.0
+        else:
+            C, added = left.gram(mode), variance * (c - n_columns(left, mode))
+        if float(np.linalg.eigvalsh(C)[-1]) + added > variance * noise_edge(max(d, c), min(d, c), RARE) ** 2:
             return False
     return True
 

@@ -229,6 +229,12 @@ class Difference(Tensor):
         C = self.data.gram(mode) - cross - cross.T + W.gram(mode)
         return (C + C.T) / 2
 
+    def column_gram(self, mode: int) -> np.ndarray:
+        """Return the Gram matrix of the columns (c_n, c_n); no unfolding is formed of data that are read in passes."""
+        if not self.data.n_passes or self.W.is_block:
+            return super().column_gram(mode)
+        return next(self.data.residual_column_grams(self.W, self.W.weights[None], mode))
+
     def gram_factor(self, mode: int) -> tuple[np.ndarray, bool]:
         """Return F (d_n, p) with FF' the Gram matrix of X - W, and whether that is exact."""
         return self.data.gram_factor(mode, self.W)

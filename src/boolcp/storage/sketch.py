@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # from the work for each entry and the noise of a sketch; not tuned
 EXTRA = 8  # directions of a sketch beyond those asked for
-WIDE = 4  # a mode with more than this many times the directions of a sketch is sketched: else its Gram matrix is cheap
+WIDE = 5  # a mode with more than this many times the directions of a sketch is sketched: else its Gram matrix is cheap
 MAX_POWER = 3  # passes beyond the first two at most
 UNEVEN = 4.0  # how much farther the noise of zeros in the place of missing entries reaches than white noise
 SETTLED = 0.1  # sine of the angle between a direction and the next iterate of it below which it is settled
