@@ -5,6 +5,7 @@ Every function takes a C-contiguous array and views it as (left, d, right) aroun
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -139,23 +140,30 @@ def column_mttkrp(T: np.ndarray, factors: Sequence[np.ndarray], at: int) -> np.n
     return T.reshape(K, -1).T
 
 
+@lru_cache(maxsize=128)
+def middle(shape: tuple[int, ...]) -> int:
+    """Return the number of first modes whose entries are about as many as those of the others."""
+    return min(range(1, max(len(shape), 2)), key=lambda n: math.prod(shape[:n]) + math.prod(shape[n:]))
+
+
 def power_sweep(T: np.ndarray, factors: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return factors after each column is replaced in turn by T_k times the k-th columns of the other modes.
 
     All but the last are scaled to norm one, and the last has the inner product of T_k and them for its norm. T
-    (K, modes) is read twice, however many modes there are.
+    (K, modes) is read twice, however many modes there are: for the first half of them and for the others.
     """
-    found, K, tiny = [np.asarray(A, dtype=T.dtype) for A in factors], len(T), np.finfo(T.dtype).tiny
-    for at in range(len(found)):
-        P = T
-        for A in found[:at:-1]:  # the modes after, from the last
-            P = np.matmul(P.reshape(K, -1, len(A)), A.T[:, :, None])
-        P = P.reshape(K, -1)
-        if at < len(found) - 1:
-            size = np.sqrt(np.einsum("kd,kd->k", P, P))
-            P = P / np.maximum(size, tiny)[:, None]
-            T = np.matmul(P[:, None, :], T.reshape(*P.shape, -1))  # without the modes before
-        found[at] = P.T
+    found, tiny = [np.asarray(A, dtype=T.dtype) for A in factors], np.finfo(T.dtype).tiny
+    K, shape = len(T), T.shape[1:]
+    half, last = middle(shape), len(shape) - 1
+    for modes in (range(half), range(half, len(shape))):
+        others = [A for n, A in enumerate(found) if n not in modes]
+        product = np.ascontiguousarray(khatri_rao(others).T) if others else np.ones((K, 1))
+        halves = T.reshape(K, math.prod(shape[:half]), -1)
+        rest = halves @ product[:, :, None] if 0 in modes else product[:, None, :] @ halves
+        rest = rest.reshape(K, *(shape[n] for n in modes))
+        for n in modes:
+            P = column_mttkrp(rest, [found[m] for m in modes], n - modes[0])
+            found[n] = P if n == last else P / np.maximum(np.sqrt(np.einsum("dk,dk->k", P, P)), tiny)
     return found
 
 

@@ -16,8 +16,8 @@ from boolcp.fit.relax import (
     Sweeps,
     begin,
     cp_als,
+    first_half,
     last,
-    middle,
     pencil_start,
     pseudo_inverse,
     random_factors,
@@ -87,9 +87,9 @@ def test_als_lowers_the_loss_and_reports_it(shape, rng):
 
 def test_als_of_many_modes_is_that_of_each_mode(rng, monkeypatch):
     X, start = rng.standard_normal((5, 6, 7, 4, 3)), random_factors((5, 6, 7, 4, 3), 3, rng)
-    assert middle(DenseTensor(X), 3) == 2 and middle(DenseTensor(X), 100) == 0
+    assert first_half(DenseTensor(X), 3) == 2 and first_half(DenseTensor(X), 100) == 0
     found, loss = cp_als(DenseTensor(X), start, max_iter=5, tol=0)
-    monkeypatch.setattr("boolcp.fit.relax.middle", lambda data, n_columns: 0)
+    monkeypatch.setattr("boolcp.fit.relax.first_half", lambda data, n_columns: 0)
     expected, known = cp_als(DenseTensor(X), start, max_iter=5, tol=0)
     assert loss == pytest.approx(known)
     for A, B in zip(found, expected, strict=True):

@@ -281,5 +281,5 @@ def without(data: Storage, background: Background | None) -> Storage:
         return data
     if data.n_passes:
         return cast(LazyTensor, data).without(background)
-    rest = data.to_array() - background.to_tensor().astype(data.dtype)
+    rest = data.to_array() - background.to_tensor().astype(data.dtype, copy=False)
     return make_storage(np.ascontiguousarray(rest), None if data.is_complete else np.asarray(data.mask))

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from boolcp.contractions import column_mttkrp, gram_product, khatri_rao
+from boolcp.contractions import column_mttkrp, gram_product, khatri_rao, middle
 from boolcp.fit._kernels import relax_three, solve_each
 from boolcp.result.columns import Columns
 from boolcp.storage.protocol import Storage
@@ -66,7 +66,7 @@ def relax_sweeps(
 
 def relax_once(data: Storage, W: Columns, ridge: float = 0.0) -> Columns:
     """Return the columns after one sweep of alternating least squares over the modes."""
-    factors, half = list(W.matrices), middle(data, len(W.owner))
+    factors, half = list(W.matrices), first_half(data, len(W.owner))
     source: Any = data
     for mode in range(data.ndim):
         if half and mode in (0, half):
@@ -83,13 +83,13 @@ def relax_once(data: Storage, W: Columns, ridge: float = 0.0) -> Columns:
     return W.with_matrices(factors, data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A))
 
 
-def middle(data: Storage, n_columns: int) -> int:
-    """Return the mode from which on a dense tensor of more than three modes is halved; 0 if that gains nothing."""
-    shape = data.shape
+def first_half(data: Storage, n_columns: int) -> int:
+    """Return the number of modes of the first half of a dense tensor of more than three; 0 if halves gain nothing."""
+    shape = tuple(data.shape)
     if data.ndim <= 3 or not data.is_complete or data.is_compressed or data.n_passes:
         return 0
-    length, half = min((math.prod(shape[:n]) + math.prod(shape[n:]), n) for n in range(1, data.ndim))
-    return half if n_columns * length <= math.prod(shape) else 0
+    half = middle(shape)
+    return half if n_columns * (math.prod(shape[:half]) + math.prod(shape[half:])) <= math.prod(shape) else 0
 
 
 class Half:
