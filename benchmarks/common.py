@@ -1,5 +1,6 @@
 """What the benchmarks share: versions, timing, markdown tables."""
 
+import datetime
 import os
 import platform
 import subprocess
@@ -15,14 +16,15 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def environment(*packages):
-    """Return one line with cores, Python and library versions."""
+    """Return one line with commit, date, cores, Python and library versions."""
     found = []
     for name in ("boolcp", "numpy", "scipy", "numba", *packages):
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             found.append(f"{name} absent")
-    return f"commit {commit()}, {os.cpu_count()} cores, Python {platform.python_version()}, {', '.join(found)}"
+    made = f"commit {commit()}, {datetime.datetime.now(datetime.UTC).date()}"
+    return f"{made}, {os.cpu_count()} cores, Python {platform.python_version()}, {', '.join(found)}"
 
 
 @cache
