@@ -95,7 +95,7 @@ def test_every_question_is_answered_with_the_shape_that_is_stated(kind, rng):
     for name, (shape, stated) in found.items():
         assert tuple(shape) == tuple(stated), name
     other = {"shape", "ndim", "dtype", "is_complete", "is_compressed", "is_weighted", "has_gram", "bases", "describe"}
-    other |= {"mask", "limit"}
+    other |= {"mask", "limit", "known_grams"}
     expected = questions(protocol.CompleteStorage if kind in COMPLETE else protocol.ObservedStorage)
     assert expected == set(found) | other
     named = questions(protocol.LazyStorage) if kind in LAZY else expected

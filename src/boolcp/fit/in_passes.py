@@ -67,10 +67,9 @@ def leaves_noise(data: Storage, small: Storage, W: BooleanCP) -> bool:
     """
     left, size = cast(TuckerTensor, small.inner_residual(W)).core, float(np.prod(small.shape, dtype=float))
     variance = left_over(small, W) / (size - W.column_weights.size * sum(small.shape))
-    known = data.known_grams if isinstance(data, LazyTensor) else []
     for mode, d in enumerate(small.shape):
         c = n_columns(small, mode)
-        if mode in known:
+        if mode in data.known_grams:
             C, added = data.gram(mode) - small.gram(mode) + small.residual(W).gram(mode), 0.0
         else:
             C, added = left.gram(mode), variance * (c - n_columns(left, mode))

@@ -34,7 +34,7 @@ reduced(mode, U)                  the storage of X contracted with the columns o
 describe()                        what identifies the data in a checkpoint, ready for JSON
 limit                             bytes of memory that a fit may use if the data is not in memory, otherwise 0
 n_passes, ask_ahead(groups)       passes made over data on disk (0 in memory), and one that serves several questions
-ask_grams(modes)                  the same for Gram matrices of several modes
+ask_grams(modes), known_grams     the same for Gram matrices of several modes, and the modes that passes brought
 ask_residual_grams(W, weights)    the same for the Gram matrices of residuals along several modes
 is_compressed, core               X = core x_n U_n; X itself if it is not compressed
 is_weighted                       whether entries count differently in the loss
@@ -203,6 +203,11 @@ class Storage(Tensor, Protocol):
     def ask_grams(self, modes: Sequence[int]) -> None:
         """Announce Gram matrices that will be asked: one pass may serve several modes."""
         return None
+
+    @property
+    def known_grams(self) -> list[int]:
+        """Return the modes whose Gram matrices passes have brought; none in memory."""
+        return []
 
     def ask_residual_grams(self, W: BooleanCP, weights: Mapping[int, np.ndarray]) -> None:
         """Announce the Gram matrices of residuals that will be asked, by mode: one pass may serve several modes."""
