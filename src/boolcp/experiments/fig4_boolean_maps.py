@@ -117,7 +117,7 @@ def draw(table: Any) -> Any:
         for n, (line, (method, atom, label)) in enumerate(zip(axes, lines[group], strict=True)):
             for ax, condition in zip(line, conditions, strict=True):
                 draw_map(ax, table, group, condition, method, atom)
-                ax.set_title("" if n else condition, fontsize=7.5)
+                ax.set_title("" if n else condition, fontsize=7.5, pad=8)
             line[0].set_ylabel(label, fontsize=7)
         letters += list(axes.flat)
     _style.letter(np.array(letters))

@@ -161,6 +161,7 @@ def draw_areas(ax: Any, positions: Any, areas: Any, size: Any, legend: bool) -> 
 
 def shade_areas(ax: Any, positions: Any, areas: Any) -> None:
     """Shade each area behind its electrodes, and name it."""
+    taken = positions
     for area in dict.fromkeys(areas):
         points = positions[(areas == area) & np.isfinite(positions).all(axis=1)]
         if area and len(points):
@@ -168,11 +169,13 @@ def shade_areas(ax: Any, positions: Any, areas: Any) -> None:
             shade = {"facecolor": "0.9", "edgecolor": "0.9", "linewidth": 11, "joinstyle": "round", "zorder": 0}
             ax.fill(*outline.T, **shade)
             look = {"fontsize": 6.5, "color": "0.3", "ha": "center", "va": "center"}
-            ax.text(*free_place(points, positions), plain_text(shortened(area)), zorder=3, **look)
+            place = free_place(points, taken)
+            ax.text(*place, plain_text(shortened(area)), zorder=3, **look)
+            taken = np.vstack([taken, place])  # names keep apart as well
 
 
 def free_place(points: Any, positions: Any) -> Any:
-    """Return the place above, below, left or right of an area that is farthest from all electrodes."""
+    """Return the place above, below, left or right of an area that is farthest from all positions."""
     low, high, middle = points.min(axis=0), points.max(axis=0), points.mean(axis=0)
     step = 0.06 * np.nanmax(np.nanmax(positions, axis=0) - np.nanmin(positions, axis=0))
     sides = np.array([(middle[0], high[1] + step), (middle[0], low[1] - step), (low[0] - step, middle[1])])
