@@ -6,7 +6,7 @@ are not in the small tensor at all. A fit whose bits all clearly exceed the nois
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import scipy.special
@@ -23,6 +23,7 @@ from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.dense import DenseTensor
 from boolcp.storage.long import is_long
+from boolcp.storage.observed import SPARSE
 from boolcp.storage.protocol import Storage, Tensor
 
 # chosen on seeds that benchmarks/bench_noise.py does not use
@@ -71,7 +72,7 @@ def last_search(
     loss are many, atoms are crossed with those of random starts, and with those found when some are drawn again.
     Columns that share their bits have the first move only, and data that are read in passes the first two.
     """
-    decide = partial(decide_again, data, modes=modes, max_iter=max_iter)
+    decide = lru_cache(maxsize=1)(partial(decide_again, data, modes=modes, max_iter=max_iter))  # often the same columns
     moves: list[tuple[float, Move]] = [
         (np.inf, decide),
         (WEAK, lambda W: decide(polish(data, search_augmented(W), max_iter=max_iter))),
@@ -281,8 +282,9 @@ def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candid
 
 
 def in_memory(residual: Tensor, data: Storage) -> Tensor:
-    """Return a residual of complete data in memory as an array of single precision: candidates are polished later."""
-    if not data.is_complete or data.n_passes or data.is_compressed or np.prod(data.shape, dtype=float) > MAX_FORMED:
+    """Return a residual in memory as an array of single precision: candidates are polished later."""
+    size = np.prod(data.shape, dtype=float)
+    if data.n_passes or data.is_compressed or size > MAX_FORMED or data.n_observed < SPARSE * size:
         return residual
     return DenseTensor(residual.to_array().astype(np.float32))
 

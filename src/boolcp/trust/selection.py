@@ -11,6 +11,7 @@ from sklearn.base import clone
 from boolcp import checks
 from boolcp.bmp import BMP
 from boolcp.checks import BoolcpWarning
+from boolcp.fit.finish import have_same_bits
 from boolcp.fit.losses import Loss
 from boolcp.result.atoms import BooleanCP
 from boolcp.trust.repeated_fits import (
@@ -149,7 +150,8 @@ def select_n_atoms(
         four passes, its estimates being those of the compressed tensor.
     max_atoms : int
         Largest number of atoms tried. Each split is fitted as `BMP.fit` does with 1, 2, .. atoms, until three in a
-        row do not lower its error; larger numbers count as the last one. A warning says if `max_atoms` is chosen.
+        row do not lower its error or a fit drops the last atom; larger numbers count as the last one. A warning says
+        if `max_atoms` is chosen.
     splits : int
         Number of random splits.
     scheme : {"entries", "slabs"}
@@ -321,11 +323,18 @@ def random_half(known: np.ndarray, mode: int, rng: np.random.Generator) -> np.nd
 def fits(
     model: BMP, values: np.ndarray, observed: np.ndarray, weights: np.ndarray | None, rng: np.random.Generator
 ) -> Iterator[BooleanCP]:
-    """Yield the decompositions that `fit` makes with 0, 1, .. atoms; with 0 it is at most a background."""
+    """Yield the decompositions that `fit` makes with 0, 1, .. atoms; with 0 it is at most a background.
+
+    A fit that drops the atom it was allowed beyond those of the one before, and leaves no background, is the last.
+    """
     mask, seed = None if observed.all() else observed, int(rng.integers(2**32))
-    yield clone(model).set_params(n_atoms=1, random_state=seed).fit_path(values, mask=mask, weights=weights)[0]
+    W = clone(model).set_params(n_atoms=1, random_state=seed).fit_path(values, mask=mask, weights=weights)[0]
+    yield W
     for k in range(1, model.n_atoms + 1):
-        yield fit_again(clone(model).set_params(n_atoms=k), values, mask, seed, weights)
+        before, W = W, fit_again(clone(model).set_params(n_atoms=k), values, mask, seed, weights)
+        yield W
+        if W.background is None and W.n_atoms < k and have_same_bits(before, W):
+            return
 
 
 def errors_until(found: Iterator[BooleanCP], judge: Callable[[BooleanCP], float], max_atoms: int) -> np.ndarray:
