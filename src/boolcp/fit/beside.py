@@ -53,6 +53,8 @@ def with_background(
     loss = left if background is None else left - background.share * data.squared_norm
     free = (W.n_parameters if dof is None else dof) + W.n_bits
     free += 0.0 if background is None else background.degrees_of_freedom
+    if background is not None and background.level is not None:
+        sigma = max(sigma, background.level)  # what held-out entries say
     return Round(replace(in_order(W), background=background), loss, loss + 2 * sigma**2 * free, sigma)
 
 
