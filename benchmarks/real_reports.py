@@ -136,12 +136,11 @@ def fit(X):
 
 
 def spectrum_text(W, k):
-    """Return where the spectrum of an atom is highest and lowest, in dB at the electrode that has most of it."""
-    spectra = W.weights[k] * W.atoms[k].dense_block()
-    column = spectra[np.argmax(np.linalg.norm(spectra, axis=1))]
+    """Return where the spectrum of an atom, its mean over channels, is highest and lowest."""
+    spectrum = W.weights[k] * W.atoms[k].dense_block().mean(axis=0)
     frequency = W.labels.coords["frequency"]
-    ends = (int(np.argmax(column)), int(np.argmin(column)))
-    return ", ".join(f"{column[i]:+.1f} dB at {frequency[i]:.0f} Hz" for i in ends)
+    ends = (int(np.argmax(spectrum)), int(np.argmin(spectrum)))
+    return ", ".join(f"{spectrum[i]:+z.1f} dB at {frequency[i]:.0f} Hz" for i in ends)
 
 
 def atom_rows(W, name_entries=False):
@@ -176,7 +175,7 @@ def write_page(results):
         shares.append([name.replace("_", " "), " x ".join(map(str, X.shape)), W.n_atoms, *percents])
     found = {name: model.decomposition_ for name, (_, model, _) in results.items()}
     text = TEXT.read_text()
-    head = ["atom", "on in", "rank", "alone", "unique", "spectrum, highest and lowest", "verdict"]
+    head = ["atom", "on in", "rank", "alone", "unique", "mean spectrum, highest and lowest", "verdict"]
     parts = {
         "shares": table(["recording", "shape", "atoms", "they explain", "background", "plain CP"], shares),
         "tests": test_rows(found["propofol_eeg"]),

@@ -9,6 +9,8 @@ import pytest
 
 import boolcp
 from boolcp import plotting
+from boolcp.contractions import khatri_rao
+from boolcp.plotting.patterns import leading_column, signs_of
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
 
@@ -61,6 +63,75 @@ def test_products_of_a_rank_two_atom_sum_to_its_entries(rng):
     assert len(plotting.plot_atoms(W).axes) == 5  # three modes, the image and its scale
 
 
+def written_otherwise(W, rng):
+    """Return the same atoms by other products: mixed along two real modes, else in another order, scaled and signed."""
+    atoms = []
+    for atom in W.atoms:
+        L = atom.rank
+        if len(atom.factors) == 2:
+            T = rng.standard_normal((L, L))
+            factors = (atom.factors[0] @ T, atom.factors[1] @ np.linalg.inv(T).T)
+        else:
+            scales = rng.choice([-2.0, 0.5], (len(atom.factors), L))
+            scales[0] = 1 / scales[1:].prod(axis=0)
+            factors = tuple(A[:, ::-1] * c for A, c in zip(atom.factors, scales, strict=True))
+        atoms.append(replace(atom, factors=factors))
+    return replace(W, atoms=tuple(atoms))
+
+
+@pytest.mark.parametrize("shape", [(9, 7), (4, 9, 7), (4, 9, 7, 6)])
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_pictures_do_not_depend_on_the_products_that_an_atom_is_written_by(shape, is_hidden, rng):
+    factors = tuple(rng.standard_normal((d, 3)) * [3, 2, 1] for d in shape[1:])
+    hidden = {1: np.arange(shape[1]) == 2} if is_hidden else None
+    W = BooleanCP(shape, (Atom(0, np.arange(shape[0]) < 2, factors),), [2.0], undetermined=hidden)
+    other = written_otherwise(W, rng)
+    np.testing.assert_allclose(other.to_tensor(), W.to_tensor(), rtol=1e-9, atol=1e-9)
+    for mode in range(1, len(shape)):
+        lines = [[line.get_ydata() for line in plotting.plot_real(V, 0, mode).lines[:-1]] for V in (W, other)]
+        assert len(lines[0]) == (3 if len(shape) > 2 else 1)
+        np.testing.assert_allclose(*lines, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(*(leading_column(V, 0, mode) for V in (W, other)), rtol=1e-6, atol=1e-6)
+    columns = list(plotting.real_columns(W, 0).values())
+    sums = np.nan_to_num(khatri_rao(columns)).sum(axis=1).reshape(shape[1:])
+    np.testing.assert_allclose(sums, np.nan_to_num(W.to_tensor()[0]), atol=1e-9)
+
+
+def test_nonnegative_products_are_drawn_as_they_are(rng):
+    factors = tuple(rng.random((d, 2)) * [1, 3] for d in (9, 7))
+    W = BooleanCP((4, 9, 7), (Atom(0, [1, 0, 1, 0], factors),), [2.0])
+    drawn = plotting.real_columns(W, 0)[2]
+    np.testing.assert_allclose(drawn, (factors[1] / factors[1].max(axis=0))[:, ::-1])
+
+
+def test_products_of_rounding_are_not_drawn(rng):
+    A, B = rng.standard_normal((9, 1)), rng.standard_normal((7, 2))
+    W = BooleanCP((4, 9, 7), (Atom(0, [1, 0, 1, 0], (A @ [[1, 2]], B)),), [2.0])
+    assert plotting.real_columns(W, 0)[1].shape == (9, 1)
+
+
+def test_rounding_does_not_turn_a_pattern_over(rng):
+    """A pattern as large above zero as below has the same sign whatever the last digits say."""
+    wave = np.sin(np.arange(1, 9) * np.pi / 4.5)
+    for end in (0, -1):
+        turned = wave.copy()
+        turned[np.abs(wave).argsort()[-4:][end]] *= 1 + 1e-12
+        V = np.outer(turned, np.arange(1.0, 10.0))
+        atoms = [Atom(0, [1, 0, 1, 0], (turned[:, None], V[:1].T)), Atom(0, [1, 0, 1, 0], block=V)]
+        for atom in atoms:
+            W = BooleanCP((4, 8, 9), (atom,), [1.0])
+            assert plotting.real_columns(W, 0)[1][0, 0] > 0
+            assert plotting.plot_block(W, 0, (1, 2)).child_axes[1].lines[0].get_xdata()[0] > 0
+
+
+def test_the_leading_pattern_is_not_that_of_the_largest_entry():
+    V = np.zeros((4, 4))
+    V[0, 0], V[1:, 1:] = 10.0, 6.0
+    for block in (V, V[:, :, None] * np.ones(2)):
+        W = BooleanCP((3, *block.shape), (Atom(0, [1, 0, 1], block=block),), [1.0])
+        np.testing.assert_allclose(np.abs(leading_column(W, 0, 1)), [0, 1, 1, 1], atol=1e-8)
+
+
 def test_a_block_is_an_image_with_its_leading_pattern(rng):
     W = block_atoms((4, 9, 7), rng)
     V = 3.0 * W.atoms[0].block
@@ -78,8 +149,8 @@ def test_an_order_four_block_is_contracted_with_its_pattern(rng):
     V = np.einsum("i,j,k", *vectors)
     W = BooleanCP((3, 5, 6, 7), (Atom(0, [1, 0, 1], block=V / np.linalg.norm(V)),), [2.0])
     image = np.asarray(plotting.plot_real(W, 0, (2, 3)).images[0].get_array())
-    expected = np.outer(vectors[1], vectors[2])
-    np.testing.assert_allclose(np.abs(image), 2 * np.abs(expected) / np.linalg.norm(expected), rtol=1e-6)
+    expected = signs_of(vectors[0][:, None]) * np.outer(vectors[1], vectors[2])
+    np.testing.assert_allclose(image, 2 * expected / np.linalg.norm(expected), rtol=1e-6)
     assert plotting.atom_panels(W, 0) == [0, 1, 2, 3, (2, 3)]
 
 

@@ -870,6 +870,61 @@ def test_a_peak_is_that_of_all_products_and_has_its_sign(rng):
         assert story.peak_text(large, 0) == f"Its pattern is strongest at channel 6 and 0.055 s ({value} µV)."
 
 
+def test_values_at_a_peak_are_those_of_the_whole_atom(rng):
+    """One end of a range is not the value of the atom: which end is larger may be a matter of rounding."""
+    W, profile = labelled_atoms(rng), np.full(20, 0.01)
+    profile[7] = 1.0
+    channel = np.linspace(-1, 1, 16)
+    for turn in (1 - 1e-12, 1 + 1e-12):
+        turned = channel * np.where(channel > 0, turn, 1)
+        one = replace(W.atoms[0], factors=(turned[:, None], profile[:, None]))
+        two = replace(one, factors=tuple(np.column_stack([A / 2, A]) for A in one.factors))
+        for atom, size in ((one, "3"), (two, "3.75"), (replace(one, factors=None, block=one.dense_block()), "3")):
+            told = story.peak_text(replace(W, atoms=(atom, *W.atoms[1:])), 0)
+            assert told == f"Its pattern is strongest at 0.055 s (-{size} to +{size} µV over channels)."
+    rising = replace(W.atoms[0], factors=(np.linspace(0.0123456, 1, 16)[:, None], profile[:, None]))
+    assert "(+0.04 to +3 µV over channels)" in story.peak_text(replace(W, atoms=(rising, *W.atoms[1:])), 0)
+    pair = np.where(np.arange(16) == 4, 1.0, np.where(np.arange(16) == 9, -0.97, 0.01))
+    atom = replace(W.atoms[0], factors=(pair[:, None], profile[:, None]))
+    told = story.peak_text(replace(W, atoms=(atom, *W.atoms[1:])), 0)
+    assert told == "Its pattern is strongest at E4, E9 and 0.055 s (-2.91 to +3 µV)."
+
+
+def test_a_peak_is_one_place_of_the_atom(rng):
+    """The strongest channel and the strongest time of an atom of rank two need not meet, and two peaks are none."""
+    W, block = labelled_atoms(rng), np.full((16, 20), 0.01)
+    block[5, 3], block[:, 12] = 5.0, block[:, 12] + 1.5  # channel 5 is large at one time, all others at another
+    for atom in (Atom(2, W.atoms[0].z, block=block), Atom(2, W.atoms[0].z, (np.eye(16), block.T))):
+        told = story.peak_text(replace(W, atoms=(atom, *W.atoms[1:])), 0)
+        assert told == "Its pattern is strongest at E5 and 0.023 s (+15 µV)."
+    profile = np.where(np.isin(np.arange(20), (3, 12)), 1.0, 0.01)
+    atom = replace(W.atoms[0], factors=(np.ones((16, 1)), profile[:, None]))
+    assert story.peak_text(replace(W, atoms=(atom, *W.atoms[1:])), 0) == ""
+
+
+def test_the_page_does_not_depend_on_the_products_that_an_atom_is_written_by(rng):
+    """Products that are mixed, and a fit to data that differ in rounding, tell the same and draw the same."""
+    W = labelled_atoms(rng)
+    profiles = np.exp(-(((np.arange(20)[:, None] - [4, 11, 15]) / 2.0) ** 2))
+    factors = (rng.normal([0, 3, 0], 1, (16, 3)), profiles)
+    T = rng.standard_normal((3, 3))
+    mixed = (factors[0] @ T, factors[1] @ np.linalg.inv(T).T)
+    pages = [replace(W, atoms=(replace(W.atoms[0], factors=one), *W.atoms[1:])) for one in (factors, mixed)]
+    X = pages[0].to_tensor() + 0.1 * rng.standard_normal(W.shape)
+    fits = [boolcp.decompose(Y, 2, atom_rank=3, boolean_modes=[2], random_state=0) for Y in (X, X * (1 + 1e-12))]
+    for one, other in (pages, [replace(fit, labels=W.labels) for fit in fits]):
+        assert story.tell(one, {}, {}) == story.tell(other, {}, {})
+        for first, second in zip(pictures.atom_figures(one, 0), pictures.atom_figures(other, 0), strict=True):
+            assert (first["alt"], first["caption"]) == (second["alt"], second["caption"])
+        for mode in (0, 1):
+            cards = [charts.real_chart(V, 0, mode)["data"] for V in (one, other)]
+            assert len(cards[0]) == 3
+            rows = [next(iter(charts.together_charts(V, mode).values()))["data"] for V in (one, other)]
+            for a, b in [*zip(*cards, strict=True), *zip(*rows, strict=True)]:
+                shown = "z" if a["type"] == "heatmap" else "y"
+                np.testing.assert_allclose(a[shown], b[shown], atol=1e-5 * np.abs(a[shown]).max())
+
+
 def test_groups_are_in_order_and_entries_without_a_label_are_in_none(rng):
     W = labelled_atoms(rng)
     for given, names in (

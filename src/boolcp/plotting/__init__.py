@@ -34,7 +34,7 @@ from boolcp.plotting.mode_labels import groups_of as groups_of
 from boolcp.plotting.mode_labels import line_places as line_places
 from boolcp.plotting.mode_labels import mode_text as mode_text
 from boolcp.plotting.mode_labels import positions_of as positions_of
-from boolcp.plotting.patterns import leading_patterns as leading_patterns
+from boolcp.plotting.patterns import only_leading as only_leading
 from boolcp.plotting.patterns import real_columns as real_columns
 
 __all__ = [

@@ -8,7 +8,7 @@ from boolcp.plotting._figure import image_modes
 from boolcp.plotting._parts import plot_real
 from boolcp.plotting.look import LINES, LONG, legend_above, make_axes
 from boolcp.plotting.mode_labels import even_places, mode_index
-from boolcp.plotting.patterns import block_image
+from boolcp.plotting.patterns import block_image, signs_of
 from boolcp.result.atoms import BooleanCP
 
 
@@ -50,15 +50,15 @@ def plot_block(W: BooleanCP, k: int, modes: Any = None, *, n_patterns: int = 2, 
     ax = plot_real(W, k, modes, make_axes(ax, height=2.8))
     image = np.nan_to_num(block_image(W, k, modes))
     U, sizes, V = np.linalg.svd(image, full_matrices=False)
+    signs = signs_of(U)
     shares = sizes**2 / max(float(sizes @ sizes), 1e-300)
     n_patterns = max(1, min(n_patterns, int(np.sum(sizes > 1e-8 * max(sizes[0], 1e-300)))))
     above, right = ax.inset_axes([0, 1.03, 1, 0.25], sharex=ax), ax.inset_axes([1.03, 0, 0.25, 1], sharey=ax)
     for n in range(n_patterns):
-        u, v = U[:, n], V[n]
-        peak = u[np.argmax(np.abs(u))] or 1.0
+        u, v = signs[n] * U[:, n], signs[n] * V[n]
         look = {"color": LINES[n], "linewidth": 1.0, "rasterized": max(image.shape) > LONG}
-        above.plot(cells(W, modes[1]), v * np.sign(peak) / np.max(np.abs(v)), label=f"{100 * shares[n]:.0f} %", **look)
-        right.plot(u / peak, cells(W, modes[0]), **look)
+        above.plot(cells(W, modes[1]), v / np.max(np.abs(v)), label=f"{100 * shares[n]:.0f} %", **look)
+        right.plot(u / np.max(np.abs(u)), cells(W, modes[0]), **look)
     for side in (above, right):
         side.set_axis_off()
     above.axhline(0, color="0.8", linewidth=0.6, zorder=0)

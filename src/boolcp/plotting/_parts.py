@@ -106,11 +106,12 @@ def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None, *, color: str = B
     """Draw the real part of atom k along one mode as a line, or over a pair of modes as an image.
 
     The columns of all real modes are scaled to a largest entry of one, except along the longest, which carries the
-    size: where the atom is on, its entries are the products of what is shown. An atom of rank L has L lines. For a
-    block, the line is its leading pattern (that of its best approximation of rank one), and the image is the block
-    with its weight; for a block over more than two modes, the others are contracted with their leading patterns.
-    A mode with positions `x` and `y` is drawn as an electrode map, one with a coordinate `condition` has a band of
-    colors.
+    size: where the atom is on, its entries are the products of what is shown. An atom of rank L has L lines, whose
+    products sum to it, the largest first; along two real modes, where columns can be mixed, they are orthogonal (pairs
+    of singular vectors, unless all are nonnegative). For a block, the line is its leading pattern (that of its best
+    approximation of rank one), and the image is the block with its weight; for a block over more than two modes, the
+    others are contracted with their leading patterns. A mode with positions `x` and `y` is drawn as an electrode map,
+    one with a coordinate `condition` has a band of colors.
 
     Parameters
     ----------

@@ -8,27 +8,58 @@ import numpy as np
 from boolcp.result.atoms import BooleanCP
 
 MAX_SWEEPS = 200  # a bound on the work, not tuned
+NOTHING = 1e-10  # size of a product, relative to the largest, that is only rounding
+EQUAL = 0.9  # entries of at least this share of the largest size count as equally large; not tuned
 
 
 def real_columns(W: BooleanCP, k: int) -> Any:
-    """Return the columns of atom k by real mode, {mode: (d, L)}, as `plot_real` draws them; NaN where undetermined."""
+    """Return the columns of atom k by real mode, {mode: (d, L)}, as `plot_real` draws them; NaN where undetermined.
+
+    They depend on the real part alone, not on the products by which the atom happens to be written.
+    """
     atom = W.atoms[k]
     modes = [n for n in range(W.ndim) if n != atom.mode]
     factors = [np.array(A, dtype=float) for A in atom.factors or leading_patterns(atom.block)]
     unknown = [(W.undetermined or {}).get(n, np.zeros(W.shape[n], dtype=bool)) for n in modes]
     for A, slices in zip(factors, unknown, strict=True):
         A[slices] = 0
+    factors = unique_products(factors)
     carrier = modes.index(carrier_mode(W, k))
     sizes = np.full(factors[0].shape[1], float(W.weights[k]))
     for n, A in enumerate(factors):
         if n != carrier:
-            peaks = A[np.argmax(np.abs(A), axis=0), np.arange(A.shape[1])]
+            peaks = signs_of(A) * np.abs(A).max(axis=0)
             A /= np.where(peaks == 0, 1.0, peaks)
             sizes *= peaks
     factors[carrier] *= sizes
     for A, slices in zip(factors, unknown, strict=True):
         A[slices] = np.nan
     return dict(zip(modes, factors, strict=True))
+
+
+def unique_products(factors: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the products of one real part in a form that any other way to write it leads to, the largest first.
+
+    Two matrices of columns can be mixed, AB' = (AT)(T^-1 B'), so that a single product of them means nothing: they
+    become the pairs of singular vectors of AB'. Nonnegative ones stay what they are, and so do products along three
+    and more modes, which (almost always) cannot be mixed.
+    """
+    if len(factors) == 1:
+        return [factors[0].sum(axis=1, keepdims=True)]
+    if len(factors) == 2 and factors[0].shape[1] > 1 and min(A.min() for A in factors) < 0:
+        (Q, R), (P, S) = map(np.linalg.qr, factors)
+        U, sizes, V = np.linalg.svd(R @ S.T, full_matrices=False)
+        factors = [Q @ (U * sizes), P @ V.T]
+    sizes = np.prod([np.linalg.norm(A, axis=0) for A in factors], axis=0)
+    order = np.argsort(-sizes, kind="stable")[: max(1, np.count_nonzero(sizes > NOTHING * sizes.max()))]
+    return [A[:, order] for A in factors]
+
+
+def signs_of(A: np.ndarray) -> np.ndarray:
+    """Return the sign of the largest entry of each column, of the first one where several are about as large."""
+    sizes = np.abs(A)
+    first = np.argmax(sizes >= EQUAL * sizes.max(axis=0), axis=0)
+    return np.where(A[first, np.arange(A.shape[1])] < 0, -1.0, 1.0)
 
 
 def carrier_mode(W: BooleanCP, k: int) -> Any:
@@ -38,10 +69,7 @@ def carrier_mode(W: BooleanCP, k: int) -> Any:
 
 def leading_patterns(block: Any) -> Any:
     """Return the columns of the best rank-one approximation of a block, by alternating projections, with its size."""
-    # from the fibers through the largest entry
-    start = np.unravel_index(int(np.argmax(np.abs(block))), block.shape)
-    vectors = [block[(*start[:n], slice(None), *start[n + 1 :])].astype(float) for n in range(block.ndim)]
-    vectors = [v / (np.linalg.norm(v) or 1.0) for v in vectors]
+    vectors = [leading_direction(np.moveaxis(block, n, 0).reshape(d, -1)) for n, d in enumerate(block.shape)]
     size = 0.0
     for _ in range(MAX_SWEEPS):
         before = size
@@ -53,6 +81,22 @@ def leading_patterns(block: Any) -> Any:
             break
     vectors[0] = vectors[0] * size
     return [v[:, None] for v in vectors]
+
+
+def only_leading(W: BooleanCP, k: int) -> BooleanCP:
+    """Return W with the best rank-one approximation of the real part of atom k in place of that."""
+    leading = replace(W.atoms[k], factors=tuple(leading_patterns(W.atoms[k].dense_block())), block=None)
+    return replace(W, atoms=(*W.atoms[:k], leading, *W.atoms[k + 1 :]))
+
+
+def leading_direction(M: np.ndarray) -> np.ndarray:
+    """Return the leading left singular vector of a matrix, from the Gram matrix of its shorter side."""
+    from scipy.linalg import eigh
+
+    if len(M) > M.shape[1]:
+        v = M @ leading_direction(M.T)
+        return v / (np.linalg.norm(v) or 1.0)
+    return eigh(M @ M.T, subset_by_index=(len(M) - 1, len(M) - 1))[1][:, 0]
 
 
 def contract_others(block: Any, vectors: Any, keep: Any) -> Any:
@@ -68,12 +112,7 @@ def leading_column(W: BooleanCP, k: int, mode: int) -> Any:
 
     Its sign is that of `real_columns`: the mode that carries the size of the atom also carries its sign.
     """
-    atom = W.atoms[k]
-    if atom.rank == 1:
-        column = real_columns(W, k)[mode][:, 0]
-    else:
-        leading = replace(atom, factors=tuple(leading_patterns(atom.dense_block())), block=None)
-        column = real_columns(replace(W[[k]], atoms=(leading,)), 0)[mode][:, 0]
+    column = real_columns(W if W.atoms[k].rank == 1 else only_leading(W, k), k)[mode][:, 0]
     return column / (np.nanmax(np.abs(column), initial=0.0) or 1.0)
 
 
@@ -86,7 +125,7 @@ def block_image(W: BooleanCP, k: int, modes: Any) -> Any:
     others = [n for n in range(W.ndim) if n != atom.mode]
     block = atom.dense_block()
     if block.ndim > 2:
-        vectors = [v[:, 0] / (np.linalg.norm(v) or 1.0) for v in leading_patterns(block)]
+        vectors = [v[:, 0] * signs_of(v) / (np.linalg.norm(v) or 1.0) for v in leading_patterns(block)]
         block = contract_others(block, vectors, [others.index(n) for n in modes])
     image = W.weights[k] * (block if modes[0] < modes[1] else block.T)
     for n, slices in (W.undetermined or {}).items():

@@ -2,7 +2,6 @@
 
 import base64
 import io
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from boolcp.extras import load_extra
 from boolcp.report import charts
 from boolcp.report.assets import to_json
 from boolcp.report.ordering import bands, group_name
+from boolcp.report.story import real_sizes
 from boolcp.report.tested import p_words
 from boolcp.report.words import adjective, has_shares, on_text, percent, result_error, unit_of
 from boolcp.result.atoms import BooleanCP
@@ -87,14 +87,14 @@ def atom_figure(W: BooleanCP, k: int, mode: int) -> Any:
         alt = f"Atom {k}, {caption}"
         return figure(chart, alt, caption + note, lambda ax: plotting.plot_real(W, k, mode, ax), size=IMAGE)
     W, is_leading = with_leading(W, k, mode)
-    columns = plotting.real_columns(W, k)[mode]
+    sizes = real_sizes(W, k, mode, {})
     kind = "leading pattern" if is_leading else "real part"
     alt = f"Atom {k}, {kind} along {name}"
-    if np.isfinite(columns).any():
-        peak = int(np.nanargmax(np.abs(columns).max(axis=1)))
+    if sizes.any():
+        peak = int(np.argmax(sizes))
         alt += f", largest at {plotting.coordinate_text(W, mode)[peak]} {unit_of(W, mode)}".rstrip()
-    note = f" (smallest and largest of each {-(-2 * len(columns) // charts.MAX_POINTS)} points)"
-    caption = f"{name}: {kind}" + (note if len(columns) > charts.MAX_POINTS else "")
+    note = f" (smallest and largest of each {-(-2 * len(sizes) // charts.MAX_POINTS)} points)"
+    caption = f"{name}: {kind}" + (note if len(sizes) > charts.MAX_POINTS else "")
     chart = charts.real_chart(W, k, mode)
     caption += sorted_text(W, mode) if chart["layout"].get("shapes") else ""
     legend = charts.band_legend(W, mode) if chart["layout"].get("shapes") else []
@@ -126,8 +126,7 @@ def with_leading(W: BooleanCP, k: int, mode: int) -> Any:
     is_few = atom.rank is not None and atom.rank <= MAX_PRODUCTS and plotting.positions_of(W, mode) is None
     if is_simple or is_few:
         return W, False
-    leading = replace(atom, factors=tuple(plotting.leading_patterns(atom.dense_block())), block=None)
-    return replace(W, atoms=(*W.atoms[:k], leading, *W.atoms[k + 1 :])), True
+    return plotting.only_leading(W, k), True
 
 
 def together_figures(W: BooleanCP) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from boolcp import plotting
 from boolcp.plotting.mode_labels import further_of, group_names, is_named, is_unordered, quantity_of, unit_of
-from boolcp.plotting.patterns import carrier_mode, leading_column, real_columns
+from boolcp.plotting.patterns import EQUAL, leading_column, real_columns
 from boolcp.report.tested import ALPHA, Tests, best_test, p_words
 from boolcp.report.words import (
     adjective,
@@ -34,7 +34,7 @@ CORRELATED = 0.1  # neighbors in a residual that are correlated more than this a
 SURE = 0.95  # as in the column of sure bits
 WEAK = 0.3  # rank correlation; a smaller one is hard to see even if it is certain; not tuned
 STANDS_OUT = 3  # a peak is worth a word if it is so many times the median size; a flat pattern has none
-EQUAL, MAX_PEAKS = 0.9, 2  # more names than this with nearly the largest size are no peak
+MAX_PEAKS = 2  # more names than this with about the largest size are no peak
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -260,50 +260,76 @@ def _part(n_on: int, n: int, group: str, entries: str) -> str:
 
 
 def peak_text(W: BooleanCP, k: int) -> str:
-    """Return where the pattern of an atom has a peak, along its real modes, and its value there."""
-    peaks, places = {}, []
+    """Return where the real part of an atom has a peak, along its real modes, and its smallest and largest value there.
+
+    A peak along a second mode is one within the peak of the first: the strongest slices of an atom need not meet.
+    """
+    peaks: dict[int, np.ndarray] = {}
+    places, others = [], []
     for mode in (n for n in range(W.ndim) if n != W.atoms[k].mode):
-        sizes, coords = real_sizes(W, k, mode), plotting.coordinates_of(W, mode)
-        if W.labels is None or coords is None or not sizes.any():
+        found = peaks_along(W, mode, real_sizes(W, k, mode, peaks))
+        if not len(found):
+            others.append(plural(W, mode))
             continue
-        is_named = has_names(W, mode) or is_unordered(W, mode)  # numbers of channels are names
-        if is_counted(coords) and not is_named:
-            continue
-        if sizes.max() < STANDS_OUT * np.median(sizes):
-            continue
-        if is_named and np.count_nonzero(sizes >= EQUAL * sizes.max()) > MAX_PEAKS:
-            continue  # one of many equal entries is no peak
-        peaks[mode] = int(np.argmax(sizes))
-        label, unit = plotting.coordinate_text(W, mode)[peaks[mode]], unit_of(W, mode)
-        is_bare = not unit and label.lstrip("-").replace(".", "").isdigit()
-        places.append(f"{plotting.mode_text(W, mode)} {label}" if is_bare else f"{label} {unit}".rstrip())
+        peaks[mode] = found
+        for label in np.array(plotting.coordinate_text(W, mode))[found]:
+            unit = unit_of(W, mode)
+            is_bare = not unit and label.lstrip("-").replace(".", "").isdigit()
+            places.append(f"{plotting.mode_text(W, mode)} {label}" if is_bare else f"{label} {unit}".rstrip())
     if not places:
         return ""
     unit = "" if W.labels is None else W.labels.value_unit or "counts" * (W.labels.name == "count")
-    value = peak_value(W, k, peaks)
-    size = f"{value:+.0f}" if 1000 <= abs(value) < 1e6 else f"{value:+.3g}"
-    return f"Its pattern is strongest at {_and(places)} ({f'{size} {unit}'.rstrip()})."
+    low, high = ends_at(W, k, peaks)
+    digits = max(0, 2 - int(np.floor(np.log10(max(-low, high, 1e-300)))))  # three figures of the larger one
+    ends = [f"{v:+.0f}" if 1000 <= abs(v) < 1e6 else f"{round(v, digits):+z.3g}" for v in (low, high)]
+    values = f"{' to '.join(dict.fromkeys(ends))} {unit}".rstrip() + (f" over {_and(others)}" if others else "")
+    return f"Its pattern is strongest at {_and(places)} ({values})."
 
 
-def real_sizes(W: BooleanCP, k: int, mode: int) -> np.ndarray:
-    """Return the norm of each slice of the real part of an atom along a mode, up to a factor; 0 where unknown."""
-    atom = W.atoms[k]
-    if atom.rank == 1:
+def peaks_along(W: BooleanCP, mode: int, sizes: np.ndarray) -> np.ndarray:
+    """Return the entries of a mode with a peak of given sizes: one, or a few names that are about equal, or none."""
+    none, coords = np.zeros(0, dtype=int), plotting.coordinates_of(W, mode)
+    if W.labels is None or coords is None or not sizes.any() or sizes.max() < STANDS_OUT * np.median(sizes):
+        return none
+    equal = np.flatnonzero(sizes >= EQUAL * sizes.max())
+    if has_names(W, mode) or is_unordered(W, mode):  # numbers of channels are names
+        return equal if len(equal) <= MAX_PEAKS else none
+    is_one = equal[-1] - equal[0] < len(equal) and not is_counted(coords)
+    return np.argmax(sizes, keepdims=True) if is_one else none
+
+
+def real_sizes(W: BooleanCP, k: int, mode: int, peaks: Mapping[int, np.ndarray]) -> np.ndarray:
+    """Return the norm of each slice of the real part along a mode, at given places of others; 0 where unknown."""
+    if W.atoms[k].rank == 1:
         return np.abs(np.nan_to_num(leading_column(W, k, mode)))
-    place = mode - (mode > atom.mode)
-    sizes = np.linalg.norm(np.moveaxis(atom.dense_block(), place, 0).reshape(W.shape[mode], -1), axis=1)
-    return np.where((W.undetermined or {}).get(mode, False), 0.0, sizes)
+    part, at = part_at(W, k, peaks), mode - (mode > W.atoms[k].mode)
+    sizes = np.zeros(W.shape[mode])
+    sizes[known_entries(W, mode)] = np.linalg.norm(np.moveaxis(part, at, 0).reshape(part.shape[at], -1), axis=1)
+    return sizes
 
 
-def peak_value(W: BooleanCP, k: int, peaks: Mapping[int, int]) -> float:
-    """Return the largest entry of the real part of an atom, with its sign, among those at given places of modes."""
-    atom = W.atoms[k]
-    if atom.rank == 1:  # its largest entry is at the peaks of all modes, and the longest has its size
-        column = np.nan_to_num(real_columns(W, k)[carrier_mode(W, k)][:, 0])
-        return float(column[np.argmax(np.abs(column))])
-    others = [n for n in range(W.ndim) if n != atom.mode]
-    part = atom.dense_block()[tuple(peaks.get(n, slice(None)) for n in others)]
-    return float(W.weights[k] * part.flat[np.argmax(np.abs(part))])
+def ends_at(W: BooleanCP, k: int, peaks: Mapping[int, np.ndarray]) -> tuple[float, float]:
+    """Return the smallest and the largest entry of the real part of an atom, with its weight, at given places."""
+    if W.atoms[k].rank != 1:
+        part = part_at(W, k, peaks)
+        return float(part.min()), float(part.max())
+    ends = np.ones(1)
+    for mode, columns in real_columns(W, k).items():
+        column = columns[peaks.get(mode, known_entries(W, mode)), 0]
+        ends = np.outer(ends, (column.min(), column.max())).ravel()
+    return float(ends.min()), float(ends.max())
+
+
+def part_at(W: BooleanCP, k: int, peaks: Mapping[int, np.ndarray]) -> np.ndarray:
+    """Return the real part of an atom with its weight at given places of modes, and all that is known of others."""
+    modes = [n for n in range(W.ndim) if n != W.atoms[k].mode]
+    rows = np.ix_(*(peaks.get(n, known_entries(W, n)) for n in modes))
+    return np.asarray(W.weights[k] * W.atoms[k].dense_block()[rows])
+
+
+def known_entries(W: BooleanCP, mode: int) -> np.ndarray:
+    """Return the entries of a mode for which there are data."""
+    return np.flatnonzero(~(W.undetermined or {}).get(mode, np.zeros(W.shape[mode], dtype=bool)))
 
 
 def is_counted(coords: np.ndarray) -> bool:
