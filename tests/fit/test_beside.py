@@ -29,7 +29,7 @@ from boolcp.fit.state import Round
 from boolcp.metrics import rmse
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import to_columns
-from boolcp.storage import DenseTensor
+from boolcp.storage import DenseTensor, make_storage
 
 SHAPE = (20, 12, 14)
 
@@ -259,3 +259,12 @@ def test_beside_a_large_background_atoms_cancel_less(rng, monkeypatch):
     assert found.is_beside_large
     monkeypatch.setattr("boolcp.fit.beside.PENALTY", 0.0)
     assert canceled(found.W) < canceled(settled(data, W, 11, 1e-3).W) - 0.05
+
+
+def test_the_risk_is_that_of_the_level_which_held_out_entries_choose(rng):
+    deviation = np.where(np.arange(20) < 3, 0.01, 1.0)[:, None, None]  # the quietest slices are misleading
+    X = deviation * rng.standard_normal((20, 30, 40)) + 1.0
+    data = make_storage(X, rng.random(X.shape) > 0.3)
+    here = with_background(data, BooleanCP(X.shape), "auto", 0.01)
+    assert here.sigma == here.background.level > 0.5
+    assert here.risk == pytest.approx(here.loss + 2 * here.sigma**2 * here.background.degrees_of_freedom)

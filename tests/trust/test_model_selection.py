@@ -57,6 +57,14 @@ def test_a_split_ends_when_more_atoms_do_not_help():
     assert seen == [3, 1, 2, 1.5, 1.2]
 
 
+def test_a_fit_that_drops_an_atom_is_the_last():
+    X = sample(n_atoms=2, noise=0.5, shape=(14, 15, 16)).X
+    observed = np.random.default_rng(3).random(X.shape) > 0.1
+    found = list(fits(BMP(6, certify=False), X, observed, None, np.random.default_rng(7)))
+    assert [W.n_atoms for W in found] == [0, 1, 2, 2]
+    assert found[-1].background is None
+
+
 def test_rules():
     errors = np.array([[3.0, 2.0, 1.02, 1.0], [3.2, 2.1, 1.12, 1.1]])
     assert choose(errors, "min") == 3

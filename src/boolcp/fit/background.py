@@ -28,7 +28,7 @@ N_FILLS = 30  # rounds of filling in missing entries and shrinking
 N_SWEEPS = 2  # over the atoms, without the entries that are held out
 FILLED = 1e-3  # relative change of the background that ends them
 HELD_OUT = 0.1  # share of the observed entries by which unfoldings are compared
-FALL = 1 / 3  # of the noise level in a round, times the root of the share observed; on simulated decaying spectra
+FALL = 0.8  # of the noise level in a round; not tuned
 CLEAR = 2.0  # gain on held-out entries, in its standard errors, from which there is a background; not tuned
 PATIENCE = 3  # rounds without a lower error on held-out entries that end them; not tuned
 ROUNDED = 1e-7  # relative size of the root of an eigenvalue that is rounding
@@ -207,7 +207,8 @@ def fill_in(
     """Return the background of what is observed, along the mode that predicts held-out entries best; None if none.
 
     Held-out entries also decide how far the noise level falls from one at which nothing is left: the best one is above
-    sigma where noise differs from slice to slice, as that of counts does. `left_of` gives what atoms leave that were
+    sigma where noise differs from slice to slice, as that of counts does; a lower one has to gain more than its
+    standard error. `left_of` gives what atoms leave that were
     fitted without these entries, `before` the mode and the level, and the values for one more round.
     """
     if before is not None:
@@ -219,13 +220,15 @@ def fill_in(
     left = R if left_of is None else left_of(seen)
     best = (np.inf, 0, 0, 0.0)
     for mode in short_sides(DenseTensor(R)):
-        places, lowest = np.flatnonzero(unfolded(is_test, mode)), (np.inf, 0, mode, 0.0)
+        places = np.flatnonzero(unfolded(is_test, mode))
         tests = unfolded(left, mode).reshape(-1)[places].astype(float)
+        lowest, errors = (np.sum(tests**2), 0, mode, 0.0), tests**2
         for n, (_, B) in enumerate(rounds_along(left, seen, mode, kind, sigma), 1):
-            gains = tests**2 - (tests - B.reshape(-1)[places]) ** 2
-            error = float(np.sum(tests**2) - gains.sum())
-            if error < (1 - FILLED) * lowest[0]:
-                lowest = (error, n, mode, float(gains.sum() / max(np.sqrt(len(gains)) * gains.std(), SMALLEST)))
+            new = (tests - B.reshape(-1)[places]) ** 2
+            falls = errors - new
+            if falls.sum() > max(FILLED * errors.sum(), np.sqrt(len(falls)) * falls.std()):
+                gains, errors = tests**2 - new, new
+                lowest = (new.sum(), n, mode, float(gains.sum() / max(np.sqrt(len(gains)) * gains.std(), SMALLEST)))
             elif n >= lowest[1] + PATIENCE:
                 break
         best = min(best, lowest)
@@ -254,7 +257,7 @@ def rounds_along(
     filled = np.where(known, fixed, 0.0 if before is None else unfolded(before, mode)).astype(R.dtype, copy=False)
     last_one = filled.reshape(-1)[gaps]
     if before is None and kind == "auto":
-        long, short, fall = max(filled.shape), min(filled.shape), 1 - FALL * scale
+        long, short, fall = max(filled.shape), min(filled.shape), FALL
         level = fall * largest_value(DenseTensor(filled), 0) / (scale * float(noise_edge(long, short)))
     for n in range(N_FILLS):
         found = along(DenseTensor(filled), 0, kind, level * scale)[1]

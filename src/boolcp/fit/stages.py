@@ -132,7 +132,12 @@ def search_from(W: Columns, small: Storage, job: Job, state: State) -> Iterator[
     first, s = Search() if state.here is None else state.here, job.settings
     limits: dict[str, Any] = {"n_init": s.n_starts, "max_iter": s.max_iter, "n_relax": N_RELAX[job.atom_rank > 1]}
     if s.n_init is None and not (job.data.is_complete or job.data.n_passes):  # a search over observed entries follows
-        limits |= {"n_init": N_FILLED, "max_iter": min(s.max_iter, N_ROUGH), "n_relax": N_RELAX[1], "is_repaired": False}
+        limits |= {
+            "n_init": N_FILLED,
+            "is_repaired": False,
+            "max_iter": min(s.max_iter, N_ROUGH),
+            "n_relax": N_RELAX[1],
+        }
     for here in search(small, W, W.n_atoms, job.modes, job.find_on(small), job.rng, first, **limits):
         yield here, progress("search", here.n_done, s.n_starts, here.result.loss, small.squared_norm)
 
