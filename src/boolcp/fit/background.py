@@ -281,5 +281,6 @@ def without(data: Storage, background: Background | None) -> Storage:
         return data
     if data.n_passes:
         return cast(LazyTensor, data).without(background)
-    rest = data.to_array() - background.to_tensor().astype(data.dtype, copy=False)
+    rest = background.to_tensor().astype(data.dtype, copy=False)
+    np.subtract(data.to_array(), rest, out=rest)
     return make_storage(np.ascontiguousarray(rest), None if data.is_complete else np.asarray(data.mask))

@@ -265,10 +265,10 @@ def settled(
     if is_polished and here.is_beside_large:
         return merged(here)
     variance = 0.0 if data.is_complete else sigma**2
-    rest = judged(data, here.background)
-    penalty = penalty_of(data, here)
-    columns = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED, variance=variance, penalty=penalty)
-    W = scaled_up(columns, penalty)
+    rest, penalty = judged(data, here.background), penalty_of(data, here)
+    loss = here.loss if variance == penalty == 0 else float("inf")
+    limits = {"max_iter": N_SWEEPS, "tol": SETTLED, "loss": loss}
+    W = scaled_up(polish(rest, to_columns(W), variance=variance, penalty=penalty, **limits), penalty)
     return merged(with_background(data, W, kind, sigma, before=here.background))
 
 
