@@ -272,7 +272,7 @@ def test_in_the_directions_of_a_background_the_same_background_is_found_again(sh
     assert within(DenseTensor(np.full(shape, 1e-9)), expected, 0.1) is None
 
 
-def test_atoms_are_polished_near_an_earlier_background_of_the_same_mode(rng):
+def test_atoms_are_polished_near_an_earlier_background_of_the_same_mode(rng, monkeypatch):
     W = BooleanCP(SHAPE, (product(1, some_bits(rng, 1, 5), rng),), [40.0])
     low_rank = np.multiply.outer(rng.standard_normal((20, 2)) @ rng.standard_normal((2, 12)), rng.standard_normal(14))
     low_rank += np.multiply.outer(rng.standard_normal(20), rng.standard_normal((12, 14)))
@@ -282,5 +282,7 @@ def test_atoms_are_polished_near_an_earlier_background_of_the_same_mode(rng):
     exact = settled(data, W, "auto", 0.3)
     assert near.background.mode == exact.background.mode == before.mode
     assert near.risk == pytest.approx(exact.risk, rel=1e-3)
-    other = along(data, (before.mode + 1) % 3, "auto", 0.3)[1]
-    assert polished_near(data, W, 0.3, other) is None
+    other = along(data, (before.mode + 1) % 3, 1, 0.3)[1]
+    assert not other.is_large and polished_near(data, W, 0.3, other) is None
+    monkeypatch.setattr("boolcp.fit.beside.spread", lambda data, sigma: 1e9)  # no mode is clearly the best
+    assert polished_near(data, W, 0.3, before) is None

@@ -279,9 +279,7 @@ def settled(
     variance = 0.0 if data.is_complete else sigma**2
     rest, penalty = judged(data, here.background), penalty_of(data, here)
     loss = here.loss if variance == penalty == 0 else float("inf")
-    columns = polish(
-        rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED, variance=variance, penalty=penalty, loss=loss
-    )
+    columns = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED, variance=variance, penalty=penalty, loss=loss)
     W = scaled_up(columns, penalty)
     return merged(with_background(data, W, kind, sigma, before=here.background))
 
