@@ -91,6 +91,16 @@ def mttkrp(X, factors, mode):
     return project(X, mode, [reduce(np.multiply.outer, vectors) for vectors in columns])
 
 
+def power_iterations(T, factors, n_iter):
+    """Replace each column in turn by T_k times the k-th columns of the others; all but the last have norm one."""
+    found = [np.array(A) for A in factors]
+    for _, at, k in product(range(n_iter), range(len(found)), range(len(T))):
+        columns = [A[:, [k]] for A in found]
+        P = mttkrp(T[k], columns, at)[:, 0] if len(found) > 1 else T[k]
+        found[at][:, k] = P if at == len(found) - 1 else P / np.linalg.norm(P)
+    return found
+
+
 def least_squares(X, atoms):
     """Return the weights that bring the sum of the atoms closest to X, by dense least squares."""
     return np.linalg.lstsq(np.stack([atom(M).ravel() for M in atoms], axis=1), X.ravel(), rcond=None)[0]

@@ -59,12 +59,14 @@ def gram_times(X: np.ndarray, mode: int, Q: np.ndarray) -> tuple[np.ndarray, np.
 def contract(X: np.ndarray, mode: int, Z: np.ndarray) -> np.ndarray:
     """Return sum_i X[.., i, ..] Z[i, k] as an array (K, other modes), for Z (d_n, K)."""
     Y = around(X, mode)
-    left, _, right = Y.shape
+    left, d, right = Y.shape
     Z = np.asarray(Z, dtype=X.dtype)
     if left == 1:
         blocks = Z.T @ Y[0]
     elif right == 1:
         blocks = (Y[:, :, 0] @ Z).T
+    elif d <= Z.shape[1] and X.size <= CHUNK:  # X is smaller than the product: it is copied instead
+        blocks = Z.T @ Y.transpose(1, 0, 2).reshape(d, -1)
     else:
         blocks = np.matmul(Z.T, Y).transpose(1, 0, 2)
     return blocks.reshape(Z.shape[1], *X.shape[:mode], *X.shape[mode + 1 :])
@@ -143,28 +145,7 @@ def column_mttkrp(T: np.ndarray, factors: Sequence[np.ndarray], at: int) -> np.n
 @lru_cache(maxsize=128)
 def middle(shape: tuple[int, ...]) -> int:
     """Return the number of first modes whose entries are about as many as those of the others."""
-    return min(range(1, max(len(shape), 2)), key=lambda n: math.prod(shape[:n]) + math.prod(shape[n:]))
-
-
-def power_sweep(T: np.ndarray, factors: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return factors after each column is replaced in turn by T_k times the k-th columns of the other modes.
-
-    All but the last are scaled to norm one, and the last has the inner product of T_k and them for its norm. T
-    (K, modes) is read twice, however many modes there are: for the first half of them and for the others.
-    """
-    found, tiny = [np.asarray(A, dtype=T.dtype) for A in factors], np.finfo(T.dtype).tiny
-    K, shape = len(T), T.shape[1:]
-    half, last = middle(shape), len(shape) - 1
-    for modes in (range(half), range(half, len(shape))):
-        others = [A for n, A in enumerate(found) if n not in modes]
-        product = np.ascontiguousarray(khatri_rao(others).T) if others else np.ones((K, 1))
-        halves = T.reshape(K, math.prod(shape[:half]), -1)
-        rest = halves @ product[:, :, None] if 0 in modes else product[:, None, :] @ halves
-        rest = rest.reshape(K, *(shape[n] for n in modes))
-        for n in modes:
-            P = column_mttkrp(rest, [found[m] for m in modes], n - modes[0])
-            found[n] = P if n == last else P / np.maximum(np.sqrt(np.einsum("dk,dk->k", P, P)), tiny)
-    return found
+    return min(range(max(len(shape) - 1, 1), 0, -1), key=lambda n: math.prod(shape[:n]) + math.prod(shape[n:]))
 
 
 def gram_product(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from boolcp import BMP
-from boolcp.fit.background import along, best_mean, mean_weights
+from boolcp.fit.background import along, best_mean, mean_weights, within
 from boolcp.fit.beside import (
     beside_whole,
     complemented,
@@ -17,6 +17,7 @@ from boolcp.fit.beside import (
     lowest,
     merged,
     new_atom,
+    polished_near,
     recoded,
     settled,
     simplify_beside,
@@ -268,3 +269,29 @@ def test_the_risk_is_that_of_the_level_which_held_out_entries_choose(rng):
     here = with_background(data, BooleanCP(X.shape), "auto", 0.01)
     assert here.sigma == here.background.level > 0.5
     assert here.risk == pytest.approx(here.loss + 2 * here.sigma**2 * here.background.degrees_of_freedom)
+
+
+@pytest.mark.parametrize(("shape", "mode"), [((9, 3, 5), 1), ((40, 3, 5), 0)])
+def test_in_the_directions_of_a_background_the_same_background_is_found_again(shape, mode, rng):
+    """The short side of the unfolding are its rows, and its columns."""
+    X = np.multiply.outer(rng.standard_normal(shape[0]), rng.standard_normal(shape[1:]))
+    R = DenseTensor(X + 0.1 * rng.standard_normal(shape))
+    expected = along(R, mode, "auto", 0.1)[1]
+    np.testing.assert_allclose(within(R, expected, 0.1).to_tensor(), expected.to_tensor(), atol=1e-10)
+    assert within(DenseTensor(np.full(shape, 1e-9)), expected, 0.1) is None
+
+
+def test_atoms_are_polished_near_an_earlier_background_of_the_same_mode(rng, monkeypatch):
+    W = BooleanCP(SHAPE, (product(1, some_bits(rng, 1, 5), rng),), [40.0])
+    low_rank = np.multiply.outer(rng.standard_normal((20, 2)) @ rng.standard_normal((2, 12)), rng.standard_normal(14))
+    low_rank += np.multiply.outer(rng.standard_normal(20), rng.standard_normal((12, 14)))
+    data = DenseTensor(W.to_tensor() + low_rank + 0.3 * rng.standard_normal(SHAPE))
+    before = with_background(data, BooleanCP(SHAPE), "auto", 0.3).background
+    near = polished_near(data, W, 0.3, before)
+    exact = settled(data, W, "auto", 0.3)
+    assert near.background.mode == exact.background.mode == before.mode
+    assert near.risk == pytest.approx(exact.risk, rel=1e-3)
+    other = along(data, (before.mode + 1) % 3, 1, 0.3)[1]
+    assert not other.is_large and polished_near(data, W, 0.3, other) is None
+    monkeypatch.setattr("boolcp.fit.beside.spread", lambda data, sigma: 1e9)  # no mode is clearly the best
+    assert polished_near(data, W, 0.3, before) is None

@@ -1,10 +1,13 @@
 from itertools import combinations
 
+import naive
 import numpy as np
 import pytest
 
 from boolcp import decompose
-from boolcp.fit._kernels import descend_bits, relax_three
+from boolcp.contractions import middle
+from boolcp.fit._kernels import descend_bits, relax_factors
+from boolcp.fit.candidates import power_iterations
 from boolcp.fit.relax import begin, last, relax_core, relax_sweeps
 from boolcp.result.columns import Columns
 from boolcp.storage import DenseTensor
@@ -48,9 +51,10 @@ def test_more_atoms_than_a_constant_tensor_can_hold():
     np.testing.assert_allclose(W.to_tensor()[mask], 1, atol=1e-6)
 
 
-@pytest.mark.parametrize("n_columns", [2, 8])
-def test_compiled_sweeps_are_those_of_least_squares(n_columns, rng):
-    data = DenseTensor(rng.standard_normal((5, 7, 6)))
+@pytest.mark.parametrize("shape", [(5, 7), (5, 7, 6), (5, 6, 3, 4, 3)])
+@pytest.mark.parametrize("n_columns", [2, 5])
+def test_compiled_sweeps_are_those_of_least_squares(shape, n_columns, rng):
+    data = DenseTensor(rng.standard_normal(shape))
     factors = tuple(rng.standard_normal((d, n_columns)) for d in data.shape)
     W = Columns(factors, np.arange(n_columns), np.zeros(n_columns))
     for n_sweeps in (1, 4):
@@ -69,6 +73,26 @@ def test_compiled_sweeps_end_at_singular_equations(rng):
         np.repeat(rng.standard_normal((6, 1)), 2, axis=1),
     )
     W = Columns(factors, np.arange(2), np.zeros(2))
-    assert np.isnan(relax_three(X, *(A.copy() for A in factors), 3, 0.0))
+    assert np.isnan(relax_factors(X, 2, np.array([4, 5, 6]), np.vstack(factors), 3, 0.0))
     data = DenseTensor(X.reshape(4, 5, 6))
     assert relax_core(data, W, max_iter=3, tol=0.0).loss < data.squared_norm  # the solution of least norm
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 5), (3, 4, 5), (3, 2, 4, 3)])
+def test_a_power_iteration_replaces_one_column_after_the_other(shape, rng):
+    T, factors = rng.standard_normal((3, *shape)), [rng.standard_normal((d, 3)) for d in shape]
+    found = power_iterations(T, factors, 2, tol=-1.0)
+    for found_columns, each in zip(found, naive.power_iterations(T, factors, 2), strict=True):
+        np.testing.assert_allclose(found_columns, each)
+
+
+def test_power_iterations_end_where_nothing_grows(rng):
+    T, factors = rng.standard_normal((2, 4, 5, 3)), [rng.standard_normal((d, 2)) for d in (4, 5, 3)]
+    many, more = (power_iterations(T, factors, n) for n in (200, 400))
+    for A, B in zip(many, more, strict=True):
+        np.testing.assert_array_equal(A, B)
+
+
+@pytest.mark.parametrize(("shape", "half"), [((4,), 1), ((4, 5), 1), ((5, 5, 5), 2), ((2, 12, 20, 20), 2)])
+def test_halves_of_a_tensor_have_few_entries(shape, half):
+    assert middle(shape) == half

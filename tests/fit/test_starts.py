@@ -16,7 +16,6 @@ from boolcp.fit.relax import (
     Sweeps,
     begin,
     cp_als,
-    first_half,
     last,
     pencil_start,
     pseudo_inverse,
@@ -83,17 +82,6 @@ def test_als_lowers_the_loss_and_reports_it(shape, rng):
     assert (np.diff(losses) <= 1e-9).all()
     factors, loss = cp_als(DenseTensor(X), start, max_iter=20, tol=0)
     assert loss == pytest.approx(loss_of(X, factors))
-
-
-def test_als_of_many_modes_is_that_of_each_mode(rng, monkeypatch):
-    X, start = rng.standard_normal((5, 6, 7, 4, 3)), random_factors((5, 6, 7, 4, 3), 3, rng)
-    assert first_half(DenseTensor(X), 3) == 2 and first_half(DenseTensor(X), 100) == 0
-    found, loss = cp_als(DenseTensor(X), start, max_iter=5, tol=0)
-    monkeypatch.setattr("boolcp.fit.relax.first_half", lambda data, n_columns: 0)
-    expected, known = cp_als(DenseTensor(X), start, max_iter=5, tol=0)
-    assert loss == pytest.approx(known)
-    for A, B in zip(found, expected, strict=True):
-        np.testing.assert_allclose(A, B, atol=1e-9)
 
 
 def test_als_is_stationary(rng):

@@ -78,70 +78,109 @@ def shrink_rows(G: Array, Q: Array, A: Array, penalties: Array, tol: float) -> f
 
 
 @njit(cache=True)
-def relax_three(X: Array, A: Array, B: Array, C: Array, max_iter: int, tol: float) -> float:
-    """Improve the factors of a CP decomposition of X (a b, c) in place by alternating least squares; return |X - W|^2.
+def relax_factors(X: Array, half: int, sizes: NDArray[np.int64], F: Array, max_iter: int, tol: float) -> float:
+    """Improve the factors of a CP decomposition in place by alternating least squares; return |X - W|^2.
 
-    X is given with its first two modes as one. Sweeps end when the loss falls by less than tol |X|^2. Columns of A and
-    B are unit vectors in the end. NaN if normal equations are singular, with factors spoiled.
+    X (a, b) has the first `half` modes as one and the others as one, so that a sweep reads it twice, however many
+    modes there are. The factors of all modes are rows of F (sum of sizes, K). Sweeps end when the loss falls by less
+    than tol |X|^2. Columns of all factors but the last are unit vectors in the end. NaN if normal equations are
+    singular, with factors spoiled.
     """
-    (a, K), b = A.shape, len(B)
-    norm2, loss = _inner(X, X), np.inf
-    T, products, H = np.empty((a * b, K)), np.empty((a * b, K)), np.empty((K, K))
+    K, n_modes, ends = F.shape[1], len(sizes), np.cumsum(sizes)
+    starts, norm2, loss = ends - sizes, _inner(X, X), np.inf
+    grams, H = np.empty((n_modes, K, K)), np.empty((K, K))
+    for n in range(n_modes):
+        grams[n] = np.dot(F[starts[n] : ends[n]].T, F[starts[n] : ends[n]])
     for _ in range(max_iter):
-        np.dot(X, C, T)
-        A[:] = 0.0
-        for i in range(a):
-            for j in range(b):
-                for k in range(K):
-                    A[i, k] += T[i * b + j, k] * B[j, k]
-        _gram_product(B, C, H)
-        is_regular = _solve_rows(H, A)
-        B[:] = 0.0
-        for i in range(a):
-            for j in range(b):
-                for k in range(K):
-                    B[j, k] += T[i * b + j, k] * A[i, k]
-        _gram_product(A, C, H)
-        is_regular &= _solve_rows(H, B)
-        _unit_columns(A)
-        _unit_columns(B)
-        for i in range(a):
-            for j in range(b):
-                for k in range(K):
-                    products[i * b + j, k] = A[i, k] * B[j, k]
-        np.dot(X.T, products, C)
-        _gram_product(A, B, H)
-        R = C.copy()
-        if not (_solve_rows(H, C) and is_regular):
-            return np.nan
-        before, loss = loss, norm2 - _inner(R, C)  # <R, C> = C'HC at the solution
-        if before - loss <= tol * norm2:
+        for first, last in ((0, half), (half, n_modes)):
+            if first == 0:
+                T = np.dot(X, _khatri_rao(F, starts[half:], ends[half:]))
+            else:
+                T = np.dot(X.T, _khatri_rao(F, starts[:half], ends[:half]))
+            for n in range(first, last):
+                before = _khatri_rao(F, starts[first:n], ends[first:n])
+                after = _khatri_rao(F, starts[n + 1 : last], ends[n + 1 : last])
+                A = F[starts[n] : ends[n]]
+                _contract_columns(T, before, after, A)
+                H[:] = 1.0
+                for m in range(n_modes):
+                    if m != n:
+                        H *= grams[m]
+                P = A.copy()
+                if not _solve_rows(H, A):
+                    return np.nan
+                if n < n_modes - 1:
+                    _unit_columns(A)
+                grams[n] = np.dot(A.T, A)
+        earlier, loss = loss, norm2 - _inner(P, A)  # <P, A> = A'HA at the solution
+        if earlier - loss <= tol * norm2:
             break
     return loss
 
 
 @njit(cache=True)
-def _inner(A: Array, B: Array) -> float:
-    """Return <A, B>."""
-    total = 0.0
-    for i in range(A.shape[0]):
-        for k in range(A.shape[1]):
-            total += A[i, k] * B[i, k]
-    return total
+def _khatri_rao(F: Array, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Array:
+    """Return the column-wise Kronecker product of some rows of F with others; the last index runs fastest."""
+    K = F.shape[1]
+    product = np.ones((1, K))
+    for n in range(len(starts)):
+        d, earlier = ends[n] - starts[n], product
+        product = np.empty((len(earlier) * d, K))
+        for i in range(len(earlier)):
+            for j in range(d):
+                for k in range(K):
+                    product[i * d + j, k] = earlier[i, k] * F[starts[n] + j, k]
+    return product
 
 
 @njit(cache=True)
-def _gram_product(A: Array, B: Array, H: Array) -> None:
-    """Set H (K, K) to the entrywise product of A'A and B'B."""
-    K = len(H)
-    for k in range(K):
-        for l in range(k + 1):
-            first, second = 0.0, 0.0
-            for i in range(len(A)):
-                first += A[i, k] * A[i, l]
-            for i in range(len(B)):
-                second += B[i, k] * B[i, l]
-            H[k, l] = H[l, k] = first * second
+def _contract_columns(T: Array, before: Array, after: Array, P: Array) -> None:
+    """Set P (d, K) to the columns of T (modes before, d, modes after; K) times those of `before` and `after`."""
+    (d, K), n_after = P.shape, len(after)
+    P[:] = 0.0
+    for x in range(len(before)):
+        for i in range(d):
+            for y in range(n_after):
+                row = (x * d + i) * n_after + y
+                for k in range(K):
+                    P[i, k] += T[row, k] * before[x, k] * after[y, k]
+
+
+@njit(cache=True)
+def power_sweeps(T: Array, half: int, sizes: NDArray[np.int64], columns: Array, max_iter: int, tol: float) -> None:
+    """Replace each vector of a product in turn by T_k times the others, in place, for each T_k on its own.
+
+    T (K, a, b) has the first `half` modes as one and the others as one, so that a sweep reads it twice, however many
+    modes there are. The vectors of all modes are one row of `columns` (K, sum of sizes). All but the last are scaled
+    to norm one, and the last has the inner product of T_k and them for its norm. Sweeps end when its square grows by
+    less than tol |T_k|^2.
+    """
+    ends = np.cumsum(sizes)
+    starts, n_modes = ends - sizes, len(sizes)
+    for k in range(len(T)):
+        F, limit, size2 = columns[k].reshape(-1, 1), tol * _inner(T[k], T[k]), -np.inf
+        for _ in range(max_iter):
+            for first, last in ((0, half), (half, n_modes)):
+                if first == 0:
+                    rest = np.dot(T[k], _khatri_rao(F, starts[half:], ends[half:]).ravel()).reshape(-1, 1)
+                else:
+                    rest = np.dot(_khatri_rao(F, starts[:half], ends[:half]).ravel(), T[k]).reshape(-1, 1)
+                for n in range(first, last):
+                    before = _khatri_rao(F, starts[first:n], ends[first:n])
+                    after = _khatri_rao(F, starts[n + 1 : last], ends[n + 1 : last])
+                    found = F[starts[n] : ends[n]]
+                    _contract_columns(rest, before, after, found)
+                    if n < n_modes - 1:
+                        _unit_columns(found)
+            earlier, size2 = size2, _inner(F[starts[-1] :], F[starts[-1] :])
+            if size2 - earlier <= limit:
+                break
+
+
+@njit(cache=True)
+def _inner(A: Array, B: Array) -> float:
+    """Return <A, B>."""
+    return float(np.dot(A.ravel(), B.ravel()))
 
 
 @njit(cache=True)

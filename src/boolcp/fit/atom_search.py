@@ -8,7 +8,7 @@ import numpy as np
 import scipy.linalg
 
 from boolcp import contractions
-from boolcp.fit.candidates import climb, from_bits
+from boolcp.fit.candidates import SETTLED, climb, from_bits, power_iterations
 from boolcp.fit.relax import cp_als, random_factors
 from boolcp.program.grams import DenseGram, Gram, ThinGram
 from boolcp.program.maxcut import maximize
@@ -19,8 +19,9 @@ from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import leading_basis
 
 MAX_ALTERNATIONS = 30  # they settle after a few; a bound on the work, not tuned
-MAX_SWEEPS, SETTLED = 100, 1e-8  # of the real part of an atom, and the relative fall of its loss that ends them
+MAX_SWEEPS = 100  # of the real part of an atom
 MAX_BITS = 8  # entries of a mode up to which all bits are tried; not tuned
+N_FEW = 4  # power iterations for all of them; not tuned
 N_KEPT = (32, 8, 4)  # of these, after each round; not tuned
 # entries of a mode of a compressed tensor above which its program is solved in the coordinates of its basis; not tuned
 MANY = 400
@@ -73,9 +74,10 @@ def steepest_atom(
     solution = maximize(C, rng, certify=certify and is_exact, is_ratio=is_ratio, effort=effort)  # lines 4-6
     others = [U for n, U in enumerate(residual.bases) if n != mode]
     z, residual = solution.z, residual.opened(mode)  # V in the coordinates of a compressed tensor
+    V: Real | None = None
     if atom_rank == 1 and len(z) <= MAX_BITS and residual.ndim > 2 and is_ratio:
-        z = best_of_all(residual, mode)
-    V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng)  # line 7
+        z, V = best_of_all(residual, mode)
+    V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng, start=V)  # line 7
     if V is None:
         return None
     if atom_rank is not None or not is_exact:
@@ -97,14 +99,15 @@ def expanded(V: Real, bases: Sequence[np.ndarray]) -> Real:
     return V
 
 
-def best_of_all(residual: Tensor, mode: int) -> np.ndarray:
-    """Return the bits of the atom of rank one that lowers the loss most, from all bits of a short mode.
+def best_of_all(residual: Tensor, mode: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """Return the bits and the real columns of the atom of rank one that lowers the loss most, from all bits of a mode.
 
     The program's bits are the best for a real part of any rank.
     """
-    d = residual.shape[mode]
+    d, (first, *others) = residual.shape[mode], N_KEPT
     patterns = (np.arange(1, 2**d) >> np.arange(d)[:, None] & 1).astype(float)
-    return climb(residual, from_bits(residual, mode, patterns), N_KEPT).best(1).Z[:, 0] > 0.5
+    found = climb(residual, from_bits(residual, mode, patterns, N_FEW).best(first), others).best(1)
+    return found.Z[:, 0] > 0.5, tuple(found.real)
 
 
 def residual_gram(residual: Tensor, mode: int) -> tuple[Gram, bool]:
@@ -231,13 +234,7 @@ def improved(data: Storage, factors: list[np.ndarray]) -> list[np.ndarray]:
     """Return factors after alternating least squares, which for one column is the power method."""
     if factors[0].shape[1] > 1:
         return cp_als(data, factors, max_iter=MAX_SWEEPS, tol=SETTLED)[0]
-    T, size2 = np.asarray(data.to_array(), dtype=float)[None], -np.inf
-    for _ in range(MAX_SWEEPS):
-        factors = contractions.power_sweep(T, factors)
-        before, size2 = size2, float(np.vdot(factors[-1], factors[-1]))  # |X - W|^2 = |X|^2 - size2
-        if size2 - before <= SETTLED * data.squared_norm:
-            break
-    return factors
+    return power_iterations(data.to_array()[None], factors, MAX_SWEEPS)
 
 
 def singular_start(data: Storage, rank: int) -> list[np.ndarray]:

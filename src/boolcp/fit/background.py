@@ -187,6 +187,25 @@ def shrunk_along(R: Tensor, mode: int, kind: str | int, sigma: float, *, has_vec
     return Shrunk(mode, np.ascontiguousarray(vectors[:, :rank]), f[:rank] / s[:rank], dof, risk)
 
 
+def within(R: Tensor, before: Background, sigma: float) -> Background | None:
+    """Return the background of a residual in the directions of an earlier one, whose Gram matrix is small."""
+    mode, d, c = before.mode, len(before.left), len(before.right)
+    U = before.left if d <= c else before.right
+    U = U / np.linalg.norm(U, axis=0)
+    others = R.shape[:mode] + R.shape[mode + 1 :]
+    rest = R.contract(mode, U) if d <= c else R.project(mode, U.T.reshape(-1, *others)).T
+    rest = np.asarray(rest, dtype=float).reshape(before.rank, -1)
+    values, Q = np.linalg.eigh(rest @ rest.T)
+    s, Q = np.sqrt(np.maximum(values[::-1], 0.0)), Q[:, ::-1]
+    f, _ = shrink_values(s, sigma, max(d, c), min(d, c))
+    scale = f[f > 0] / s[f > 0]
+    if not len(scale):
+        return None
+    short, long = U @ Q[:, : len(scale)] * scale, rest.T @ Q[:, : len(scale)]
+    left, right = (short, long) if d <= c else (long, short)
+    return Background(R.shape, mode, left, right, 0.0, 0.0)
+
+
 def left_over(data: Storage, W: BooleanCP, sigma: float, seen: np.ndarray) -> np.ndarray:
     """Return what the atoms leave of all entries if they are fitted again to those that are seen."""
     X = data.to_array()
@@ -294,5 +313,6 @@ def without(data: Storage, background: Background | None) -> Storage:
         return data
     if data.n_passes:
         return cast(LazyTensor, data).without(background)
-    rest = data.to_array() - background.to_tensor().astype(data.dtype, copy=False)
+    rest = background.to_tensor().astype(data.dtype, copy=False)
+    np.subtract(data.to_array(), rest, out=rest)
     return make_storage(np.ascontiguousarray(rest), None if data.is_complete else np.asarray(data.mask))

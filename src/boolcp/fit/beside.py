@@ -14,7 +14,17 @@ import numpy as np
 
 from boolcp.contractions import gram_product
 from boolcp.fit.atom_search import residual_gram
-from boolcp.fit.background import along, best_mean, find_background, judged, with_shares
+from boolcp.fit.background import (
+    along,
+    best_mean,
+    find_background,
+    judged,
+    short_sides,
+    shrunk_along,
+    with_shares,
+    within,
+    without,
+)
 from boolcp.fit.blocks import best_code
 from boolcp.fit.polish import polish, sweep
 from boolcp.fit.state import Round
@@ -261,17 +271,37 @@ def settled(
 
     Beside a large one they are not polished again if they are already, on the data themselves.
     """
+    if is_polished and kind == "auto" and before is not None and (near := polished_near(data, W, sigma, before)):
+        return merged(near)
     here = with_background(data, W, kind, sigma, before=before)
     if not W.n_atoms or has_blocks(W):
         return here
     if is_polished and here.is_beside_large:
         return merged(here)
     variance = 0.0 if data.is_complete else sigma**2
-    rest = judged(data, here.background)
-    penalty = penalty_of(data, here)
-    columns = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED, variance=variance, penalty=penalty)
+    rest, penalty = judged(data, here.background), penalty_of(data, here)
+    loss = here.loss if variance == penalty == 0 else float("inf")
+    columns = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED, variance=variance, penalty=penalty, loss=loss)
     W = scaled_up(columns, penalty)
     return merged(with_background(data, W, kind, sigma, before=here.background))
+
+
+def polished_near(data: Storage, W: BooleanCP, sigma: float, before: Background) -> Round | None:
+    """Return atoms polished beside what they leave in the directions of an earlier background, with one of their own.
+
+    None unless its mode is clearly that of the earlier one: the risk along others is higher by more than its spread.
+    """
+    if not data.is_complete or data.n_passes or before.is_large or has_blocks(W):
+        return None
+    rest = without(data, within(data.residual(W), before, sigma))
+    V = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED).to_decomposition()
+    here = with_background(data, V, "auto", sigma, before=before)
+    if here.background is None or here.background.mode != before.mode:
+        return None
+    R, limit = data.residual(V), here.loss + 2 * sigma**2 * here.background.degrees_of_freedom + spread(data, sigma)
+    others = [mode for mode in short_sides(R) if mode != before.mode]
+    rivals = (shrunk_along(R, mode, "auto", sigma, has_vectors=False) for mode in others)
+    return here if all(each.risk > limit for each in rivals) else None
 
 
 def penalty_of(data: Storage, here: Round) -> float:

@@ -5,12 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boolcp.contractions import CHUNK, power_sweep
+from boolcp.contractions import CHUNK, middle
+from boolcp.fit._kernels import power_sweeps
 from boolcp.program.flips import best_signed_response
 from boolcp.result.atoms import Atom
 from boolcp.storage.protocol import Tensor
 
 N_FIRST, N_POWER = 12, 6  # power iterations for new bits, and after each change of them; not tuned
+SETTLED = 1e-8  # relative growth of the squared size of a product of vectors that ends them
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +66,10 @@ def climb(residual: Tensor, start: Candidates, n_kept: Sequence[int]) -> Candida
     return found
 
 
-def from_bits(residual: Tensor, mode: int, Z: np.ndarray) -> Candidates:
+def from_bits(residual: Tensor, mode: int, Z: np.ndarray, n_power: int = N_FIRST) -> Candidates:
     """Return candidates with bits Z (d_n, B) and the real columns that fit them."""
     real = [np.zeros((d, Z.shape[1])) for n, d in enumerate(residual.shape) if n != mode]
-    return follow(residual, Candidates(mode, Z, real, np.zeros(Z.shape[1])), N_FIRST, is_new=True)
+    return follow(residual, Candidates(mode, Z, real, np.zeros(Z.shape[1])), n_power, is_new=True)
 
 
 def follow(residual: Tensor, found: Candidates, n_power: int, is_new: bool = False) -> Candidates:
@@ -79,7 +81,8 @@ def follow(residual: Tensor, found: Candidates, n_power: int, is_new: bool = Fal
         part = found.take(np.arange(start, min(start + size, len(found.gains))))
         T = np.ascontiguousarray(residual.contract(found.mode, part.Z))
         real = largest_fibers(T) if is_new else part.real
-        real = power_iterations(T, real, n_power)
+        *real, last = power_iterations(T, real, n_power)
+        real = [*real, normalized(last)]
         P = residual.mttkrp([*real[: found.mode], part.Z, *real[found.mode :]], found.mode)
         parts.append(Candidates(found.mode, *respond(np.asarray(P, dtype=float), real)))
     return Candidates(
@@ -109,11 +112,20 @@ def largest_fibers(T: np.ndarray) -> list[np.ndarray]:
     return [*columns, normalized(T.T)]
 
 
-def power_iterations(T: np.ndarray, columns: list[np.ndarray], n_iter: int) -> list[np.ndarray]:
-    """Return real columns (d_m, B) after rounds of the power method for the best product of vectors in each block."""
-    for _ in range(n_iter):
-        columns = power_sweep(T, columns)
-    return [*columns[:-1], normalized(columns[-1])]
+def power_iterations(
+    T: np.ndarray, columns: Sequence[np.ndarray], max_iter: int, tol: float = SETTLED
+) -> list[np.ndarray]:
+    """Return columns (d_m, B) after rounds of the power method for the best product of vectors in each block T (B, ..).
+
+    All but the last have norm one, and the last has the inner product of the block and them for its norm. Rounds end
+    when the square of that grows by less than `tol` of the squared norm of the block.
+    """
+    shape = T.shape[1:]
+    half, sizes = middle(shape), np.array(shape)
+    halves = np.ascontiguousarray(T, dtype=float).reshape(len(T), int(np.prod(shape[:half])), -1)
+    rows = np.ascontiguousarray(np.vstack(columns).T, dtype=float)
+    power_sweeps(halves, half, sizes, rows, max_iter, tol)
+    return np.split(rows.T, np.cumsum(sizes)[:-1])
 
 
 def normalized(A: np.ndarray) -> np.ndarray:

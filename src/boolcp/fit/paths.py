@@ -5,19 +5,20 @@ from dataclasses import replace
 from typing import Any, cast
 
 from boolcp.fit import impute
-from boolcp.fit.beside import settled
+from boolcp.fit.beside import SETTLED, settled
 from boolcp.fit.block_stages import atoms_alone, is_rank_one, risk_of_columns, takes_background, takes_blocks, with_bits
 from boolcp.fit.blocks import block_pursuit
 from boolcp.fit.job import AUTO, EXTRA_RANK, Job
 from boolcp.fit.loss_stages import loss_path
 from boolcp.fit.noise import is_noise, noise_level, noise_variance
 from boolcp.fit.plan import make_plan, run
-from boolcp.fit.polish import polish
+from boolcp.fit.polish import TOL, polish
 from boolcp.fit.pursuit import add_greedy, pursue
 from boolcp.fit.starts import refine_once
 from boolcp.fit.state import Pursuit, State
 from boolcp.fit.watch import Progress, Watch, progress
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.columns import Columns
 from boolcp.storage import complete_tensor
 from boolcp.storage.lazy import ObservedLazyTensor
 from boolcp.storage.protocol import Storage
@@ -67,7 +68,7 @@ def path_on(job: Job, small: Storage) -> Iterator[Pursuit]:
         if longer is None:
             return replace(pursuit, stop_reason="no descent")
         best = refine_once(small, longer, job.modes, find, job.rng)
-        columns = best if data.n_passes and not data.is_complete else polish(data, best, max_iter=3)
+        columns = best if data.n_passes and not data.is_complete else polish_once(data, best)
         if data.n_passes == 0 and not data.is_complete:
             columns = polish(data, columns, max_iter=3, variance=noise_variance(data, columns))
         W = columns.to_decomposition()
@@ -78,6 +79,12 @@ def path_on(job: Job, small: Storage) -> Iterator[Pursuit]:
 
     first = Pursuit((BooleanCP(data.shape),), memory=BooleanCP(data.shape))
     yield from pursue(first, job.settings.n_atoms, lambda pursuit: find(pursuit.memory), correct)
+
+
+def polish_once(data: Storage, best: Columns) -> Columns:
+    """Return columns found on a small tensor after a sweep over the full data, or three where one changes them."""
+    tol, loss = (SETTLED, best.loss) if data.is_complete else (TOL, float("inf"))
+    return polish(data, best, max_iter=3, tol=tol, loss=loss)
 
 
 def beside_path(job: Job, refined: tuple[BooleanCP, ...]) -> tuple[BooleanCP, ...]:

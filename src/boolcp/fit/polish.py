@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import numpy as np
 from boolcp.contractions import CHUNK, gram_product
 from boolcp.fit._kernels import descend_bits
 from boolcp.fit._loss_kernels import decide_nonnegative
-from boolcp.fit.relax import Sweeps, begin, quadratic, solve_each_row, solve_rows
+from boolcp.fit.relax import Sweeps, quadratic, solve_each_row, solve_rows
 from boolcp.result.columns import Columns
 from boolcp.storage.equations import Equations
 from boolcp.storage.lazy import ObservedLazyTensor
@@ -30,10 +31,20 @@ SLOW = 5  # sweeps over columns of rank one after which they converge slowly; no
 
 
 def polish(
-    data: Storage, W: Columns, *, max_iter: int = 50, tol: float = TOL, variance: float = 0.0, penalty: float = 0.0
+    data: Storage,
+    W: Columns,
+    *,
+    max_iter: int = 50,
+    tol: float = TOL,
+    variance: float = 0.0,
+    penalty: float = 0.0,
+    loss: float = float("inf"),
 ) -> Columns:
-    """Return the columns after alternating over the modes until nothing changes; the loss never rises."""
-    start = begin(W)
+    """Return the columns after alternating over the modes until nothing changes; the loss never rises.
+
+    With the `loss` of W, if it is known, the first sweep can be the last.
+    """
+    start = Sweeps(replace(W, loss=loss))
     sweeps = polish_sweeps(data, start, max_iter=max_iter, tol=tol, variance=variance, penalty=penalty)
     return deque(sweeps, maxlen=1)[0].result if max_iter > 0 else start.result
 

@@ -3,14 +3,14 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from boolcp.contractions import column_mttkrp, gram_product, khatri_rao, middle
-from boolcp.fit._kernels import relax_three, solve_each
+from boolcp.contractions import middle
+from boolcp.fit._kernels import relax_factors, solve_each
 from boolcp.result.columns import Columns
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import leading_basis
@@ -20,7 +20,7 @@ T = TypeVar("T")
 NOTHING = 1e-200  # entry of normal equations, relative to their size, that counts as zero
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
 CLEAR = 1e-5  # a pivot above this part of the largest diagonal entry: no eigenvalue is that small
-MAX_COMPILED = 2**17  # entries of a core whose sweeps are made without a chance to stop in between
+MAX_COMPILED = 2**18  # entries of a core whose sweeps are made without a chance to stop in between
 
 
 @dataclass(frozen=True)
@@ -66,46 +66,16 @@ def relax_sweeps(
 
 def relax_once(data: Storage, W: Columns, ridge: float = 0.0) -> Columns:
     """Return the columns after one sweep of alternating least squares over the modes."""
-    factors, half = list(W.matrices), first_half(data, len(W.owner))
-    source: Any = data
+    factors = list(W.matrices)
     for mode in range(data.ndim):
-        if half and mode in (0, half):
-            source = Half(data, factors, range(half) if mode == 0 else range(half, data.ndim))
-        H, P = source.normal_equations(factors, mode)
+        H, P = data.normal_equations(factors, mode)
         ridged = with_share(H, ridge) if ridge else H
         S, _ = W.ties(mode)
         factors[mode] = solve_rows(ridged, P) if S is None else solve_rows(S.T @ ridged @ S, P @ S) @ S.T
         if mode < data.ndim - 1:
-            sizes = balance(factors, mode)
-            if mode < half:
-                source.T = (source.T.T * sizes).T
+            balance(factors, mode)
     A = factors[-1]
     return W.with_matrices(factors, data.squared_norm - 2 * np.sum(P * A) + quadratic(H, A))
-
-
-def first_half(data: Storage, n_columns: int) -> int:
-    """Return the number of modes of the first half of a dense tensor of more than three; 0 if halves gain nothing."""
-    shape = tuple(data.shape)
-    if data.ndim <= 3 or not data.is_complete or data.is_compressed or data.n_passes:
-        return 0
-    half = middle(shape)
-    return half if n_columns * (math.prod(shape[:half]) + math.prod(shape[half:])) <= math.prod(shape) else 0
-
-
-class Half:
-    """A dense tensor contracted with the factors of all but the first modes, or the last: all that these need."""
-
-    def __init__(self, data: Storage, factors: Sequence[np.ndarray], modes: range) -> None:
-        others = [A for n, A in enumerate(factors) if n not in modes]
-        shape, known = [data.shape[n] for n in modes], np.asarray(khatri_rao(others), dtype=data.dtype)
-        X = np.ascontiguousarray(data.to_array())
-        X = X.reshape(math.prod(shape), -1).T if modes[0] == 0 else X.reshape(-1, math.prod(shape))
-        self.modes, self.T = modes, (known.T @ X).reshape(-1, *shape)
-
-    def normal_equations(self, factors: Sequence[np.ndarray], mode: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return H (K, K) and P (d_n, K) for one of these modes."""
-        P = column_mttkrp(self.T, [factors[n] for n in self.modes], self.modes.index(mode))
-        return gram_product(factors, mode), np.asarray(P, dtype=float)
 
 
 def with_share(H: np.ndarray, ridge: float) -> np.ndarray:
@@ -114,24 +84,24 @@ def with_share(H: np.ndarray, ridge: float) -> np.ndarray:
 
 
 def relax_core(core: Storage, W: Columns, *, max_iter: int, tol: float) -> Columns:
-    """Return the columns after sweeps of `relax_sweeps`, compiled for a small complete tensor of three modes."""
-    if core.is_complete and core.ndim == 3 and not W.is_tied and np.prod(core.shape, dtype=float) <= MAX_COMPILED:
-        X = np.ascontiguousarray(core.to_array(), dtype=float)
-        A, B, C = (A.copy() for A in W.matrices)
-        loss = relax_three(X.reshape(-1, X.shape[-1]), A, B, C, max_iter, tol)
+    """Return the columns after sweeps of `relax_sweeps`, compiled for a small complete tensor."""
+    if core.is_complete and not W.is_tied and np.prod(core.shape, dtype=float) <= MAX_COMPILED:
+        half, sizes, F = middle(core.shape), np.array(core.shape), np.vstack(W.matrices)
+        X = np.ascontiguousarray(core.to_array(), dtype=float).reshape(math.prod(core.shape[:half]), -1)
+        loss = relax_factors(X, half, sizes, F, max_iter, tol)
         if np.isfinite(loss):
-            return W.with_matrices([A, B, C], max(loss, 0.0))
+            return W.with_matrices(np.split(F, np.cumsum(sizes)[:-1]), max(loss, 0.0))
     start = begin(W)
     return last(relax_sweeps(core, start, max_iter=max_iter, tol=tol), start).result
 
 
 def cp_als(
-    data: Storage, factors: Sequence[np.ndarray], *, max_iter: int = 50, tol: float = 1e-8, ridge: float = 0.0
+    data: Storage, factors: Sequence[np.ndarray], *, max_iter: int = 50, tol: float = 1e-8
 ) -> tuple[list[np.ndarray], float]:
     """Return factors of a CP decomposition improved by alternating least squares, and |X - W|^2."""
     K = factors[0].shape[1]
-    start = begin(Columns(tuple(factors), np.arange(K), np.zeros(K, dtype=int)))
-    found = last(relax_sweeps(data, start, max_iter=max_iter, tol=tol, ridge=ridge), start).result
+    W = Columns(tuple(factors), np.arange(K), np.zeros(K, dtype=int))
+    found = relax_core(data, W, max_iter=max_iter, tol=tol)
     return list(found.matrices), found.loss
 
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
-import scipy.linalg
 
 from boolcp.contractions import gram_product, khatri_rao
 from boolcp.fit.noise import TINY, noise_edge, shrink_values, spectral_dof
@@ -53,7 +52,7 @@ def directions_above(data: Storage, mode: int, edge: float) -> np.ndarray:
     """
     d, rank = data.shape[mode], 32
     if not is_long(d):
-        values, U = scipy.linalg.eigh(data.gram(mode))
+        values, U = np.linalg.eigh(data.gram(mode))
         return U[:, values > max(edge**2, TINY**2 * values[-1])]
     while True:
         U = leading_basis(data, mode, min(rank, n_columns(data, mode)))
@@ -156,6 +155,6 @@ def leading_directions(data: CompleteStorage, mode: int, sigma: float) -> np.nda
     d, c = data.shape[mode], n_columns(data, mode)
     if is_long(d):
         return directions_above(data, mode, sigma * noise_edge(max(d, c), min(d, c)))
-    values, U = scipy.linalg.eigh(data.gram(mode))
+    values, U = np.linalg.eigh(data.gram(mode))
     n_above = int(np.sum(values > (sigma * noise_edge(max(d, c), min(d, c))) ** 2))
     return U[:, ::-1][:, : n_above + N_BELOW]

@@ -62,7 +62,7 @@ class Atom:
         if (self.factors is None) == (self.block is None):
             raise ValueError("An atom has either factors or a block: pass exactly one of the two.")
         z = np.asarray(self.z)
-        if z.ndim != 1 or not np.isin(z, (0, 1)).all():
+        if z.ndim != 1 or not (z.dtype == bool or np.isin(z, (0, 1)).all()):
             raise ValueError("z must be a vector of zeros and ones.")
         object.__setattr__(self, "z", read_only(z.astype(bool)))
         if self.factors is not None:

@@ -87,6 +87,8 @@ class Background:
         (2, 3)
         """
         others = self.shape[: self.mode] + self.shape[self.mode + 1 :]
+        if self.mode == len(others):  # in C order at once
+            return (self.right @ self.left.T).reshape(self.shape)
         return np.moveaxis((self.left @ self.right.T).reshape(-1, *others), 0, self.mode)
 
     def part(self, slices: Sequence[slice]) -> "Background":

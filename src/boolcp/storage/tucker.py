@@ -56,7 +56,13 @@ class TuckerTensor(CompleteStorage):
         return [U.T @ A for U, A in zip(self.bases, factors, strict=True)]
 
     def opened(self, mode: int) -> CompleteStorage:
-        """Return the tensor with the entries of one mode and the coordinates of the bases of all others."""
+        """Return the tensor with the entries of one mode and the coordinates of the bases of all others.
+
+        It keeps the basis of a mode that is much longer than its core.
+        """
+        if len(self.bases[mode]) > 2 * self.core.shape[mode]:
+            bases = [U if n == mode else np.eye(U.shape[1]) for n, U in enumerate(self.bases)]
+            return TuckerTensor(self.core, bases, self.squared_norm)
         tensor = self.core.reduced(mode, self.bases[mode].T)
         tensor.squared_norm = self.squared_norm  # type: ignore[misc]  # a cached property
         return tensor
