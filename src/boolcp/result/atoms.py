@@ -531,7 +531,7 @@ class BooleanCP:
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
         >>> W = boolcp.decompose(X, 2, random_state=0)
         >>> print(W.summary())
-        2 atoms of a 8 x 9 x 10 tensor, 98.70 % of the variance explained
+        2 atoms of a 8 x 9 x 10 tensor, 98.7 % of the variance explained
         atom  mode  ones  rank  weight   alone  unique  certificate  sure bits
            0     1   3/9     1   11.26  67.6 %  71.0 %       99.9 %      100 %
            1     0   3/8     1   7.451  27.7 %  31.1 %       99.9 %      100 %

@@ -52,9 +52,9 @@ def _title(W: "BooleanCP") -> str:
     """Return one line: the number of atoms, the shape and, after a fit, the share of variance explained."""
     share = "" if W.data_gram is None else " of the observed entries"
     what = "variance" if W.deviance is None else f"{W.deviance.loss.capitalize()} deviance"
-    total = f", {100 * W.explained():.2f} % of the {what}{share} explained" if _has_shares(W) else ""
+    total = f", {100 * W.explained():.1f} % of the {what}{share} explained" if _has_shares(W) else ""
     if total and W.background is not None:
-        total += f", {100 * (W.explained() + W.background.share):.2f} % with the background"
+        total += f", {100 * (W.explained() + W.background.share):.1f} % with the background"
     return f"{apart_text(W)} of a {shape_text(W)} tensor{total}"
 
 

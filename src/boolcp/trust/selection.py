@@ -86,8 +86,8 @@ class Selection:
         >>> print(selection.summary())
         held-out error (entries, 2 splits)
         atoms          rmse        s.e.
-            0      0.516561     0.00027
-            1      0.506434     0.00053
+            0      0.516163     0.00026
+            1      0.506179     0.00078
             2      0.493956      0.0019  <- chosen
             3      0.493956      0.0019
         """
