@@ -212,7 +212,7 @@ def test_the_summary_is_a_table_of_what_is_known(rng):
     head, names, first, second, counts, verdict = W.summary().split("\n")
     assert counts == "38 parameters and 10 bits for 120 entries."
     assert (
-        head.startswith("2 atoms of a 4 channel x 5 time x 6 trial tensor") and f"{100 * W.explained():.2f} %" in head
+        head.startswith("2 atoms of a 4 channel x 5 time x 6 trial tensor") and f"{100 * W.explained():.1f} %" in head
     )
     known = ["atom", "mode", "ones", "rank", "weight", "alone", "unique", "certificate"]
     assert names.split()[: len(known)] == known
