@@ -240,8 +240,8 @@ def fill_in(
     best = (np.inf, 0, 0, 0.0)
     for mode in short_sides(DenseTensor(R)):
         places = np.flatnonzero(unfolded(is_test, mode))
-        tests = unfolded(left, mode).reshape(-1)[places].astype(float)
-        lowest, errors = (np.sum(tests**2), 0, mode, 0.0), tests**2
+        tests = np.moveaxis(left, mode, 0)[np.moveaxis(is_test, mode, 0)].astype(float)
+        errors, lowest = tests**2, (float(np.sum(tests**2)), 0, mode, 0.0)
         for n, (_, B) in enumerate(rounds_along(left, seen, mode, kind, sigma), 1):
             new = (tests - B.reshape(-1)[places]) ** 2
             falls = errors - new

@@ -150,8 +150,8 @@ def select_n_atoms(
         four passes, its estimates being those of the compressed tensor.
     max_atoms : int
         Largest number of atoms tried. Each split is fitted as `BMP.fit` does with 1, 2, .. atoms, until three in a
-        row do not lower its error or a fit drops the last atom; larger numbers count as the last one. A warning says
-        if `max_atoms` is chosen.
+        row do not lower its error or a fit leaves the added atom out; larger numbers count as the last one. A warning
+        says if `max_atoms` is chosen.
     splits : int
         Number of random splits.
     scheme : {"entries", "slabs"}
@@ -325,7 +325,7 @@ def fits(
 ) -> Iterator[BooleanCP]:
     """Yield the decompositions that `fit` makes with 0, 1, .. atoms; with 0 it is at most a background.
 
-    A fit that drops the atom it was allowed beyond those of the one before, and leaves no background, is the last.
+    A fit that leaves the added atom out, and has no background, is the last.
     """
     mask, seed = None if observed.all() else observed, int(rng.integers(2**32))
     W = clone(model).set_params(n_atoms=1, random_state=seed).fit_path(values, mask=mask, weights=weights)[0]
