@@ -119,6 +119,133 @@ def relax_factors(X: Array, half: int, sizes: NDArray[np.int64], F: Array, max_i
 
 
 @njit(cache=True)
+def polish_factors(
+    X: Array,
+    sizes: NDArray[np.int64],
+    bases: Array,
+    lengths: NDArray[np.int64],
+    F: Array,
+    column_mode: NDArray[np.int64],
+    norm2: float,
+    loss: float,
+    max_iter: int,
+    tol: float,
+    least: float,
+) -> float:
+    """Decide the factors of each mode in turn, bits jointly in each row, in place; return |X - W|^2.
+
+    The core X (sizes[0], product of the other sizes) has the mode that is decided first as its rows. `bases` holds the
+    U_n (lengths[n], sizes[n]) one after the other, and nothing if they are identities. The factors of all modes are
+    rows of F (sum of lengths, K), and column k is Boolean along `column_mode[k]`. Sweeps end when no bit changes and
+    `loss` falls by less than tol of itself plus `least`. NaN if normal equations are singular, with factors spoiled.
+    """
+    K, n_modes, last = F.shape[1], len(sizes), len(sizes) - 1
+    ends, stops, places = np.cumsum(sizes), np.cumsum(lengths), np.cumsum(sizes * lengths)
+    starts, begins, grams = ends - sizes, stops - lengths, np.empty((n_modes, K, K))
+    C, T, target = np.empty((ends[-1], K)), np.empty((0, K)), np.where(column_mode == last, last - 1, last)
+    for n in range(n_modes):
+        A = F[begins[n] : stops[n]]
+        C[starts[n] : ends[n]] = np.dot(_basis(bases, places, n, lengths, sizes).T, A) if len(bases) else A
+        grams[n] = np.dot(A.T, A)
+    for _ in range(max_iter):
+        is_changed = False
+        for n in range(n_modes):
+            A, P = F[begins[n] : stops[n]], np.empty((sizes[n], K))
+            if n == 0:
+                P = np.dot(X, _khatri_rao(C, starts[1:], ends[1:]))
+            else:
+                before = _khatri_rao(C, starts[1:n], ends[1:n])
+                _contract_columns(T, before, _khatri_rao(C, starts[n + 1 :], ends[n + 1 :]), P)
+            if len(bases):
+                P = np.dot(_basis(bases, places, n, lengths, sizes), P)
+            H = np.ones((K, K))
+            for m in range(n_modes):
+                if m != n:
+                    H *= grams[m]
+            changed = _decide_rows(H, P, column_mode == n, A)
+            if changed < 0:
+                return np.nan
+            is_changed |= changed > 0
+            for k in range(K):
+                if n < last and column_mode[k] != n and target[k] != n:
+                    size, m = np.sqrt(_inner(A[:, k].copy(), A[:, k].copy())), target[k]
+                    if size > 0:
+                        A[:, k] /= size
+                        F[begins[m] : stops[m], k] *= size
+                        C[starts[m] : ends[m], k] *= size
+                        grams[m, k] *= size
+                        grams[m, :, k] *= size
+            C[starts[n] : ends[n]] = np.dot(_basis(bases, places, n, lengths, sizes).T, A) if len(bases) else A
+            grams[n] = np.dot(A.T, A)
+            if n == 0:
+                T = np.dot(X.T, C[: ends[0]])
+        earlier, loss = loss, norm2 - 2 * _inner(P, A) + np.sum(H * grams[last])
+        if earlier - loss <= tol * loss + least and not is_changed:
+            break
+    return loss
+
+
+@njit(cache=True)
+def _basis(
+    bases: Array, places: NDArray[np.int64], n: int, lengths: NDArray[np.int64], sizes: NDArray[np.int64]
+) -> Array:
+    """Return U_n (lengths[n], sizes[n]) of all bases, the last entry of which is just before places[n]."""
+    return bases[places[n] - lengths[n] * sizes[n] : places[n]].reshape(lengths[n], sizes[n])
+
+
+@njit(cache=True)
+def _decide_rows(H: Array, P: Array, is_bit: NDArray[np.bool_], A: Array) -> int:
+    """Set the rows of A (d, K) to those that minimize a'Ha - 2 p_i'a with 0 and 1 where `is_bit`.
+
+    Return 1 if a bit changed, 0 if none did, and -1 if the equations of the real columns are singular.
+    """
+    bits, real = np.flatnonzero(is_bit), np.flatnonzero(~is_bit)
+    H_RR, back, right = H[real][:, real], H[bits][:, real], P[:, real]
+    changed = 0
+    if len(bits):
+        cross = back.copy()
+        if len(real) and not _solve_rows(H_RR.copy(), back):
+            return -1
+        S, Q = H[bits][:, bits] - np.dot(back, cross.T), P[:, bits] - np.dot(right, back.T)
+        Z = _best_patterns(S, Q)
+        for j in range(len(bits)):
+            for i in range(len(A)):
+                changed |= int(A[i, bits[j]] != Z[i, j])
+                A[i, bits[j]] = Z[i, j]
+        right -= np.dot(Z, cross)
+    if len(real):
+        if not _solve_rows(H_RR, right):
+            return -1
+        A[:, real] = right
+    return changed
+
+
+@njit(cache=True)
+def _best_patterns(S: Array, Q: Array) -> Array:
+    """Return the 0/1 rows b_i (d, K) that minimize b'Sb - 2 q_i'b, of all 2^K: each is one with one bit less."""
+    d, K = Q.shape
+    fixed, linear, Z = np.zeros(2**K), np.zeros(2**K), np.zeros((d, K))
+    lowest = np.zeros(2**K, dtype=np.int64)
+    for p in range(1, 2**K):
+        while not p >> lowest[p] & 1:
+            lowest[p] += 1
+        j, rest = lowest[p], p & (p - 1)
+        fixed[p] = fixed[rest] + S[j, j]
+        for l in range(K):
+            if rest >> l & 1:
+                fixed[p] += S[j, l] + S[l, j]
+    for i in range(d):
+        best, low = 0, 0.0
+        for p in range(1, 2**K):
+            linear[p] = linear[p & (p - 1)] + 2.0 * Q[i, lowest[p]]
+            if fixed[p] - linear[p] < low:
+                best, low = p, fixed[p] - linear[p]
+        for k in range(K):
+            Z[i, k] = float(best >> k & 1)
+    return Z
+
+
+@njit(cache=True)
 def _khatri_rao(F: Array, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> Array:
     """Return the column-wise Kronecker product of some rows of F with others; the last index runs fastest."""
     K = F.shape[1]

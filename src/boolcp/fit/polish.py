@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from boolcp.contractions import CHUNK, gram_product
-from boolcp.fit._kernels import descend_bits
+from boolcp.fit._kernels import descend_bits, polish_factors
 from boolcp.fit._loss_kernels import decide_nonnegative
-from boolcp.fit.relax import Sweeps, quadratic, solve_each_row, solve_rows
+from boolcp.fit.relax import MAX_COMPILED, Sweeps, quadratic, solve_each_row, solve_rows
 from boolcp.result.columns import Columns
 from boolcp.storage.equations import Equations
 from boolcp.storage.lazy import ObservedLazyTensor
@@ -44,9 +44,31 @@ def polish(
 
     With the `loss` of W, if it is known, the first sweep can be the last.
     """
+    if variance == penalty == 0 and max_iter > 0 and (found := polish_core(data, W, max_iter, tol, loss)):
+        return found
     start = Sweeps(replace(W, loss=loss))
     sweeps = polish_sweeps(data, start, max_iter=max_iter, tol=tol, variance=variance, penalty=penalty)
     return deque(sweeps, maxlen=1)[0].result if max_iter > 0 else start.result
+
+
+def polish_core(data: Storage, W: Columns, max_iter: int, tol: float, loss: float) -> Columns | None:
+    """Return the columns after the same sweeps, compiled for a small complete tensor; None if that is not possible."""
+    if not data.is_complete or data.n_passes or data.is_weighted or W.is_tied or not W.n_atoms:
+        return None
+    core, order = data.core, sweep_order(data)
+    is_small = max(np.prod(core.shape, dtype=float), sum(data.shape)) <= MAX_COMPILED
+    if not is_small or np.bincount(W.boolean_mode).max() > MAX_JOINT:
+        return None
+    X = np.ascontiguousarray(core.to_array().transpose(order), dtype=float)
+    bases = np.concatenate([data.bases[n].ravel() for n in order]) if data.bases else np.zeros(0)
+    F, lengths = np.vstack([W.matrices[n] for n in order]), np.array(data.shape)[order]
+    least = ROUNDING * data.squared_norm
+    options = (np.argsort(order)[W.boolean_mode], data.squared_norm, loss, max_iter, tol, least)
+    found = polish_factors(X.reshape(len(X), -1), np.array(X.shape), bases, lengths, F, *options)
+    if not np.isfinite(found):
+        return None
+    matrices = np.split(F, np.cumsum(lengths)[:-1])
+    return W.with_matrices([matrices[at] for at in np.argsort(order)], max(found, 0.0))
 
 
 def polish_sweeps(
