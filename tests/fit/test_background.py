@@ -124,6 +124,16 @@ def test_a_path_has_a_background_at_each_number_of_atoms(rng):
     assert len(path) == 4 and hamming_error(path[3], truth) == 0 and dof[3] < 0.7 * dof[0]
 
 
+def test_estimates_of_a_path_that_leave_noise_have_no_background():
+    X, _, truth = make_boolean_cp((20, 25, 30), 3, noise=0.5, random_state=3)
+    path = BMP(3, random_state=0).fit_path(X)
+    assert [W.background is None for W in path] == [False, False, False, True]
+    assert hamming_error(path[3], truth) == 0
+    assert path[3].to_tensor() == pytest.approx(
+        BMP(3, atom_rank=1, background=None).fit_path(X)[3].to_tensor(), abs=1e-6
+    )
+
+
 def test_a_warm_start_adds_atoms(rng):
     X, truth, _, _ = planted(rng)
     model = BMP(2, random_state=0, warm_start=True).fit(X)

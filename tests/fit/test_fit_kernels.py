@@ -6,11 +6,13 @@ import pytest
 
 from boolcp import decompose
 from boolcp.contractions import middle
+from boolcp.datasets import make_boolean_cp
 from boolcp.fit._kernels import descend_bits, relax_factors
 from boolcp.fit.candidates import power_iterations
+from boolcp.fit.polish import MAX_JOINT, polish, polish_core, polish_sweeps
 from boolcp.fit.relax import begin, last, relax_core, relax_sweeps
-from boolcp.result.columns import Columns
-from boolcp.storage import DenseTensor
+from boolcp.result.columns import Columns, to_columns
+from boolcp.storage import DenseTensor, complete_tensor
 
 
 def cost(S, q, b):
@@ -96,3 +98,41 @@ def test_power_iterations_end_where_nothing_grows(rng):
 @pytest.mark.parametrize(("shape", "half"), [((4,), 1), ((4, 5), 1), ((5, 5, 5), 2), ((2, 12, 20, 20), 2)])
 def test_halves_of_a_tensor_have_few_entries(shape, half):
     assert middle(shape) == half
+
+
+def near_truth(shape, n_atoms, rng):
+    """Return a tensor of atoms in noise, and columns near the truth."""
+    X, _, truth = make_boolean_cp(shape, n_atoms, noise=0.1, random_state=rng)
+    W, start = to_columns(truth), []
+    for n, A in enumerate(W.matrices):
+        is_bit, is_flipped = W.boolean_mode == n, rng.random(A.shape) < 0.1
+        moved = A + 0.1 * rng.standard_normal(A.shape)
+        start.append(np.where(is_bit, np.where(is_flipped, 1 - A, A), moved))
+    return DenseTensor(X), W.with_matrices(start)
+
+
+@pytest.mark.parametrize(("shape", "n_atoms", "rank"), [((12, 9), 3, 4), ((9, 14, 11), 5, 7), ((6, 9, 12, 7, 8), 6, 5)])
+def test_compiled_polish_is_that_of_columns(shape, n_atoms, rank, rng):
+    full, W = near_truth(shape, n_atoms, rng)
+    for data in (full, complete_tensor(full, rank, True)):
+        assert data.is_compressed == (data is not full)
+        for n_sweeps, loss in ((1, np.inf), (3, np.inf), (50, np.inf), (50, W.loss)):
+            found = polish_core(data, W, n_sweeps, 1e-9, loss)
+            expected = last(polish_sweeps(data, begin(W), max_iter=n_sweeps, tol=1e-9), begin(W)).result
+            assert found.loss == pytest.approx(expected.loss, rel=1e-9)
+            for A, B in zip(found.matrices, expected.matrices, strict=True):
+                np.testing.assert_allclose(A, B, atol=1e-7)
+        assert found.loss < polish_core(data, W, 1, 1e-9, np.inf).loss  # more than one sweep was needed
+
+
+def test_a_polish_that_cannot_be_compiled_is_made_all_the_same(rng):
+    """An atom without bits has singular equations; of many bits in a row not all patterns are tried."""
+    data, W = near_truth((9, 14, 11), 4, rng)
+    mode = W.boolean_mode[0]
+    empty = W.with_matrices([np.where(np.arange(4) == 0, 0.0, A) if n == mode else A for n, A in enumerate(W.matrices)])
+    assert polish_core(data, empty, 5, 1e-9, np.inf) is None
+    assert np.isfinite(polish(data, empty, max_iter=5).loss)
+    many = MAX_JOINT + 1
+    W = Columns(tuple(rng.random((d, many)).round() for d in data.shape), np.arange(many), np.zeros(many))
+    assert polish_core(data, W, 5, 1e-9, np.inf) is None
+    assert polish(data, W, max_iter=5).loss < data.squared_norm

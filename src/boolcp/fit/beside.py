@@ -271,8 +271,6 @@ def settled(
 
     Beside a large one they are not polished again if they are already, on the data themselves.
     """
-    if is_polished and kind == "auto" and before is not None and (near := polished_near(data, W, sigma, before)):
-        return merged(near)
     here = with_background(data, W, kind, sigma, before=before)
     if not W.n_atoms or has_blocks(W):
         return here

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from boolcp.fit import impute
-from boolcp.fit.beside import SETTLED, settled
+from boolcp.fit.beside import SETTLED, merged, polished_near, settled
 from boolcp.fit.block_stages import atoms_alone, is_rank_one, risk_of_columns, takes_background, takes_blocks, with_bits
 from boolcp.fit.blocks import block_pursuit
 from boolcp.fit.job import AUTO, EXTRA_RANK, Job
@@ -18,7 +18,7 @@ from boolcp.fit.starts import refine_once
 from boolcp.fit.state import Pursuit, State
 from boolcp.fit.watch import Progress, Watch, progress
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.columns import Columns
+from boolcp.result.columns import Columns, to_columns
 from boolcp.storage import complete_tensor
 from boolcp.storage.lazy import ObservedLazyTensor
 from boolcp.storage.protocol import Storage
@@ -29,20 +29,25 @@ Tell = Callable[[Progress], Any]
 def estimates(job: Job, tell: Tell) -> tuple[BooleanCP, ...]:
     """Return the refined estimates with 0, 1, .. atoms, each from the one before; `tell` hears of each."""
     data, s = job.data, job.settings
-    is_beside = takes_background(data, s)
+    is_beside, is_polished = takes_background(data, s), True
     if not (s.is_squared or s.atom_rank is None):
         path = loss_path(job)
     elif not s.refine or s.atom_rank is None or data.ndim == 2:
         alone = atoms_alone(s) if is_beside else s
         path = run(replace(job, settings=alone), make_plan(data, alone), State(), Watch(job.rng, [tell]))[0].path
     else:
-        path = (BooleanCP(data.shape),)
+        path, is_polished = (BooleanCP(data.shape),), not is_polished_beside(job)
         for pursuit in refined_path(job):
             path, k = pursuit.path, pursuit.n_atoms
             tell(progress("path", k, s.n_atoms, 1.0, 1.0))
         if s.atom_rank == AUTO and not is_beside:
             path = ranked_path(job, path, tell)
-    return beside_path(job, path) if is_beside else path
+    return beside_path(job, path, is_polished) if is_beside else path
+
+
+def is_polished_beside(job: Job) -> bool:
+    """Return True if estimates that were found on a small tensor are polished on the data beside their background."""
+    return job.data.is_complete and not job.data.n_passes and takes_background(job.data, job.settings)
 
 
 def refined_path(job: Job) -> Iterator[Pursuit]:
@@ -58,9 +63,10 @@ def refined_path(job: Job) -> Iterator[Pursuit]:
 def path_on(job: Job, small: Storage) -> Iterator[Pursuit]:
     """Yield the pursuit whose estimates are searched for on a small tensor.
 
-    Each is polished on the full data, unless these have gaps and are read in passes.
+    Each is polished on the full data, unless these have gaps and are read in passes, or a background comes first.
     """
     data, find = job.data, job.find_on(small)
+    is_final = is_polished_beside(job) or (data.n_passes and not data.is_complete)
 
     def correct(pursuit: Pursuit, found: Any) -> Pursuit:
         """Relax, round and polish on the small tensor, whose estimate is kept, and polish on the full data."""
@@ -68,7 +74,7 @@ def path_on(job: Job, small: Storage) -> Iterator[Pursuit]:
         if longer is None:
             return replace(pursuit, stop_reason="no descent")
         best = refine_once(small, longer, job.modes, find, job.rng)
-        columns = best if data.n_passes and not data.is_complete else polish_once(data, best)
+        columns = best if is_final else polish_once(data, best)
         if data.n_passes == 0 and not data.is_complete:
             columns = polish(data, columns, max_iter=3, variance=noise_variance(data, columns))
         W = columns.to_decomposition()
@@ -87,18 +93,31 @@ def polish_once(data: Storage, best: Columns) -> Columns:
     return polish(data, best, max_iter=3, tol=tol, loss=loss)
 
 
-def beside_path(job: Job, refined: tuple[BooleanCP, ...]) -> tuple[BooleanCP, ...]:
-    """Return the refined estimates, each polished beside the background it leaves, unless the last leaves noise."""
+def beside_path(job: Job, refined: tuple[BooleanCP, ...], is_polished: bool) -> tuple[BooleanCP, ...]:
+    """Return the refined estimates, each polished beside the background it leaves; the last ones may leave noise."""
     data, s = job.data, job.settings
-    if s.background == AUTO and is_noise(data.residual(refined[-1])):
-        return refined
-    sigma, kind = s.sigma, s.background or AUTO
+    kind, path, n_beside = s.background or AUTO, list(refined), len(refined)
+
+    def on_data(W: BooleanCP) -> BooleanCP:
+        """Polish an estimate that was found on a small tensor."""
+        if is_polished or W.n_atoms == 0:
+            return W
+        return polish_once(data, replace(to_columns(W), loss=data.residual(W).squared_norm)).to_decomposition()
+
+    while n_beside > 0 and kind == AUTO:
+        path[n_beside - 1] = W = on_data(path[n_beside - 1])
+        if not is_noise(data.residual(W)):
+            break
+        n_beside -= 1
+    if n_beside == 0:
+        return tuple(path)
+    sigma = s.sigma
     if sigma is None:
         sigma = noise_level(data) if data.is_complete else impute.noise_of_filled(data, impute.fill(data, refined[-1]))
-    path: list[BooleanCP] = []
-    for W in refined:
-        before = path[-1].background if path else None
-        path.append(settled(data, W, kind, sigma, before=before, is_polished=True).W)
+    for k, W in enumerate(path[:n_beside]):
+        before = path[k - 1].background if k else None
+        found = polished_near(data, W, sigma, before) if kind == AUTO and before is not None else None
+        path[k] = merged(found or settled(data, on_data(W), kind, sigma, before=before, is_polished=True)).W
     return tuple(path)
 
 
