@@ -106,6 +106,6 @@ def test_each_estimate_of_a_path_is_of_the_kind_with_the_lower_risk(rng):
     path = model.fit_path(X)
     assert [W.n_atoms for W in path][:2] == [0, 1] and path[1].atoms[0].rank == 3
     plain, _, _ = boolcp.datasets.make_boolean_cp((14, 15, 16), 2, noise=0.5, random_state=1)
-    one = BMP(2, atom_rank=1, random_state=0).fit_path(plain)
+    one = BMP(2, atom_rank=1, background=None, random_state=0).fit_path(plain)
     for V, W in zip(model.set_params(sigma=None).fit_path(plain)[1:], one[1:], strict=True):
         assert_identical(V, W)

@@ -1,6 +1,5 @@
 """Beyond the paper: all factors of the atoms corrected in turn, real columns by least squares, bits row by row."""
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -39,16 +38,26 @@ def polish(
     variance: float = 0.0,
     penalty: float = 0.0,
     loss: float = float("inf"),
+    below: float = float("inf"),
 ) -> Columns:
     """Return the columns after alternating over the modes until nothing changes; the loss never rises.
 
-    With the `loss` of W, if it is known, the first sweep can be the last.
+    With the `loss` of W, if it is known, the first sweep can be the last. Columns that would not end `below` a loss at
+    the pace of their last sweep are given up.
     """
     if variance == penalty == 0 and max_iter > 0 and (found := polish_core(data, W, max_iter, tol, loss)):
         return found
-    start = Sweeps(replace(W, loss=loss))
-    sweeps = polish_sweeps(data, start, max_iter=max_iter, tol=tol, variance=variance, penalty=penalty)
-    return deque(sweeps, maxlen=1)[0].result if max_iter > 0 else start.result
+    here = Sweeps(replace(W, loss=loss))
+    for sweeps in polish_sweeps(data, here, max_iter=max_iter, tol=tol, variance=variance, penalty=penalty):
+        before, here = here, sweeps
+        if is_behind(before, here, max_iter, below):
+            break
+    return here.result
+
+
+def is_behind(before: Sweeps, here: Sweeps, max_iter: int, below: float) -> bool:
+    """Return True if sweeps would end above a loss at the pace of the last one."""
+    return here.W.loss - (max_iter - here.n_done) * (before.W.loss - here.W.loss) > below
 
 
 def polish_core(data: Storage, W: Columns, max_iter: int, tol: float, loss: float) -> Columns | None:

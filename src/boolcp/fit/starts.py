@@ -8,7 +8,7 @@ import numpy as np
 
 from boolcp.fit.atom_search import best_boolean
 from boolcp.fit.noise import is_noise
-from boolcp.fit.polish import PLENTY, is_swept_in_a_pass, polish, polish_sweeps
+from boolcp.fit.polish import PLENTY, is_behind, is_swept_in_a_pass, polish, polish_sweeps
 from boolcp.fit.pursuit import Find, add_greedy
 from boolcp.fit.relax import Sweeps, begin, last, pencil_start, random_factors, relax_core, relax_sweeps
 from boolcp.fit.state import N_STARTS
@@ -158,7 +158,9 @@ def search_observed(
     here = ObservedSearch(Search(), "first", begin(start)) if here is None else here
     while here.phase != "over":
         for sweeps in sweeps_of(data, here, max_iter):
-            is_over = sweeps.is_settled or is_behind(here, sweeps, max_iter)
+            is_over = sweeps.is_settled or (
+                here.phase == "polish" and is_behind(here.sweeps, sweeps, max_iter, here.best.loss)
+            )
             here = replace(here, sweeps=replace(sweeps, is_settled=is_over))
             yield here
             if is_over:
@@ -176,12 +178,6 @@ def sweeps_of(data: Storage, here: ObservedSearch, max_iter: int) -> Iterator[Sw
         return relax_sweeps(data, here.sweeps, max_iter=3, tol=0.0)
     ridge, n_sweeps = RIDGES[int(here.phase)]
     return relax_sweeps(data, here.sweeps, max_iter=n_sweeps, tol=1e-5, ridge=ridge, fall=fall)
-
-
-def is_behind(here: ObservedSearch, sweeps: Sweeps, max_iter: int) -> bool:
-    """Return True if the polish of a candidate would end above the best at the pace of its last sweep."""
-    fall = here.sweeps.W.loss - sweeps.W.loss
-    return here.phase == "polish" and sweeps.W.loss - (max_iter - sweeps.n_done) * fall > here.best.loss
 
 
 def small_fall(data: Storage, W: Columns) -> float:

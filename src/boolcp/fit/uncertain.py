@@ -135,7 +135,7 @@ def soften(data: Storage, W: Columns, *, max_iter: int, temperatures: Sequence[f
     variance, soft = noise_variance(data, W), W
     for temperature in temperatures if variance > 0 else ():
         soft = sweep(data, soft, choose=partial(soft_bits, temperature=temperature * variance))[0]
-    return polish(data, soft, max_iter=max_iter, tol=tolerance(data, W))
+    return polish(data, soft, max_iter=max_iter, tol=tolerance(data, W), below=W.loss)
 
 
 def tolerance(data: Storage, W: Columns) -> float:
@@ -174,7 +174,7 @@ def relax_fully(data: Storage, W: Columns, modes: tuple[int, ...], *, max_iter: 
     """Return the columns after a few sweeps over the full data without the Boolean constraint, rounded and polished."""
     start = begin(W)
     relaxed = last(relax_sweeps(data, start, max_iter=N_RELAX, tol=0.0), start).result
-    return polish(data, round_columns(relaxed, modes), max_iter=max_iter, tol=tolerance(data, W))
+    return polish(data, round_columns(relaxed, modes), max_iter=max_iter, tol=tolerance(data, W), below=W.loss)
 
 
 def decide_again(data: Storage, W: Columns, modes: tuple[int, ...], *, max_iter: int) -> Columns:
@@ -224,7 +224,7 @@ def exchange_once(data: Storage, W: Columns, modes: tuple[int, ...], *, max_iter
             candidate = BooleanCP(V.shape, (*V.atoms, atom), np.append(V.weights, weight))
         else:
             candidate = replaced(V, int(np.argmin(unique_gains(data, V))), atom, weight)
-        polished = polish(data, to_columns(candidate), max_iter=max_iter, tol=tolerance(data, W))
+        polished = polish(data, to_columns(candidate), max_iter=max_iter, tol=tolerance(data, W), below=W.loss)
         W = polished if polished.loss < W.loss else W
     return W
 
@@ -302,7 +302,7 @@ def search_each_atom(data: Storage, W: Columns, *, max_iter: int) -> Columns:
         if best.gains[0] <= V.weights[k] ** 2 * V.atoms[k].n_ones * (1 + 1e-9):
             continue
         changed = to_columns(replaced(V, int(k), *best.atom(0)))
-        candidate = polish(data, changed, max_iter=max_iter, tol=tolerance(data, W))
+        candidate = polish(data, changed, max_iter=max_iter, tol=tolerance(data, W), below=W.loss)
         if candidate.loss < W.loss and not candidate.is_dead().any():
             W, V = candidate, candidate.to_decomposition()
     return W
