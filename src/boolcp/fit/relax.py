@@ -20,7 +20,7 @@ T = TypeVar("T")
 NOTHING = 1e-200  # entry of normal equations, relative to their size, that counts as zero
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
 CLEAR = 1e-5  # a pivot above this part of the largest diagonal entry: no eigenvalue is that small
-MAX_COMPILED = 2**18  # entries of a core whose sweeps are made without a chance to stop in between
+MAX_COMPILED = 2**20  # entries of a tensor whose sweeps are made without a chance to stop in between
 
 
 @dataclass(frozen=True)
