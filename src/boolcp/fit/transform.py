@@ -4,7 +4,7 @@ from typing import cast
 
 import numpy as np
 
-from boolcp.checks import warn_clipped
+from boolcp.checks import warn_clipped, warn_mean
 from boolcp.fit._loss_kernels import decide_nonnegative
 from boolcp.fit.losses import Loss
 from boolcp.fit.polish import decide_rows
@@ -15,6 +15,7 @@ from boolcp.storage.protocol import ObservedStorage, Storage
 
 EXACT = 1e-8  # share of variance not explained that counts as none; above the rounding of inner products, not tuned
 OUTSIDE = 0.1  # share of the range of the data by which a fill may leave it without a warning; not tuned
+LITTLE = 0.1  # of what is filled in that is left when it is shrunk towards the mean: worth a warning; not tuned
 
 
 def solve_factor(data: Storage, W: BooleanCP, mode: int, *, is_nonnegative: bool = False) -> np.ndarray:
@@ -116,12 +117,16 @@ def shrink_to_mean(fills: np.ndarray, fitted: np.ndarray, known: np.ndarray, W: 
     """Return fills scaled towards the mean m of what is known, by the factor that minimizes the estimated risk.
 
     That of m + a (F - m) is lowest at a = (<F - m, X - m> - sigma^2 dof) / |F - m|^2, which is kept between 0 and 1.
+    A warning says if little is left.
     """
     mean = known.mean(dtype=float)
     left = float(np.sum(np.square(known - fitted, dtype=float)))
     size = float(np.sum(np.square(fitted - mean, dtype=float)))
     inner = float(np.vdot(fitted - mean, known - mean))
-    return mean + kept_share(len(known), left, size, inner, fitted_freedom(W)) * (fills - mean)
+    share = float(kept_share(len(known), left, size, inner, fitted_freedom(W)))
+    if share < LITTLE and W.n_atoms:
+        warn_mean(share)
+    return mean + share * (fills - mean)
 
 
 def fitted_freedom(W: BooleanCP) -> float:
