@@ -516,8 +516,8 @@ def warn_mean(share: float) -> None:
     """Warn that fills are close to the mean of the observed entries, because the atoms hardly exceed the noise."""
     warnings.warn(
         f"Atoms and background fit the observed entries hardly better than noise would: what is filled in keeps "
-        f"{share:.0%} of their difference from the mean. Use fewer atoms, atom_rank=1, or choose the number of atoms with "
-        f"select_n_atoms.",
+        f"{share:.0%} of their difference from the mean. Use fewer atoms, atom_rank=1, or choose the number of atoms "
+        f"with select_n_atoms.",
         BoolcpWarning,
         stacklevel=5,
     )
