@@ -37,6 +37,7 @@ from boolcp.storage.lazy import ObservedLazyTensor
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import augmented
 
+N_PATIENT = 40  # starts on complete data, as long as fewer than one in five agree; by the agreement of seeds
 N_FILLED = 3  # starts with zeros in place of missing entries; on planted atoms with gaps, seeds 900-905
 N_ROUGH = 10  # sweeps of their polish at most; not tuned
 N_AUGMENTED = 3  # starts on an augmented core at most; not tuned
@@ -138,8 +139,10 @@ def search_from(W: Columns, small: Storage, job: Job, state: State) -> Iterator[
             "max_iter": min(s.max_iter, N_ROUGH),
             "n_relax": N_RELAX[1],
         }
+    elif s.n_init is None:
+        limits |= {"n_init": N_PATIENT, "is_asked": False}
     for here in search(small, W, W.n_atoms, job.modes, job.find_on(small), job.rng, first, **limits):
-        yield here, progress("search", here.n_done, s.n_starts, here.result.loss, small.squared_norm)
+        yield here, progress("search", here.n_done, limits["n_init"], here.result.loss, small.squared_norm)
 
 
 def imputed_stage(job: Job, state: State) -> Iterator[Step]:

@@ -60,9 +60,9 @@ class Search:
         assert self.best is not None
         return self.best
 
-    def is_agreed(self, n_init: int) -> bool:
-        """Return True if two independent starts agree; of many that are asked for, one in five."""
-        return self.n_agree >= max(2, n_init // 5)
+    def is_agreed(self, n_starts: int) -> bool:
+        """Return True if two independent starts agree; of many, one in five."""
+        return self.n_agree >= max(2, n_starts // 5)
 
 
 def find_rivals(best: Columns, others: Sequence[Columns]) -> tuple[Columns, ...]:
@@ -100,19 +100,21 @@ def search(
     max_iter: int = 50,
     n_relax: int = 200,
     is_repaired: bool = True,
+    is_asked: bool = True,
 ) -> Iterator[Search]:
     """Yield the best of several starts of relax - round - polish on a complete tensor, after each start.
 
     The first start is W, the pursuit's estimate, and `here` is where to begin. At most `n_init` are run, fewer when
-    two independent ones, or one in five, agree on the lowest loss. `find` returns the atom of steepest descent from an
-    estimate on `small`. If `is_repaired`, moves out of known traps are tried at the end, unless starts agree.
+    two independent ones agree on the lowest loss, or one in five of these (of those so far if they were not asked for).
+    `find` returns the atom of steepest descent from an estimate on `small`. If `is_repaired`, moves out of known traps
+    are tried at the end, unless starts agree.
     """
-    while here.n_done < n_init and not here.is_agreed(n_init):
+    while here.n_done < n_init and not here.is_agreed(n_init if is_asked else here.n_done):
         start, is_pencil = make_start(small, W, n_atoms, modes, rng, here.n_done)
         relaxed = relax(small, start, max_iter=n_relax)
         candidate = polish(small, round_columns(relaxed, modes), max_iter=max_iter)
         here = here.compare(revive(small, candidate, find), small.squared_norm, is_pencil)
-        if is_repaired and here.n_done == n_init and not here.is_agreed(n_init):
+        if is_repaired and here.n_done == n_init and not here.is_agreed(here.n_done):
             here = replace(here, best=repair(small, here.result, modes, find))
         yield here
 
