@@ -352,6 +352,15 @@ def _unit_columns(A: Array) -> None:
 
 
 @njit(cache=True)
+def fill_gaps(filled: np.ndarray, gaps: np.ndarray, new: np.ndarray, last: np.ndarray, beyond: float) -> None:
+    """Set the gaps of a filled array (n,) to new entries and a part `beyond` of their change, which `last` follows."""
+    for j in range(len(gaps)):
+        found = new[gaps[j]]
+        filled[gaps[j]] = found + beyond * (found - last[j])
+        last[j] = found
+
+
+@njit(cache=True)
 def solve_each(H: np.ndarray, B: np.ndarray, least: float, nothing: float) -> tuple[np.ndarray, np.ndarray]:
     """Replace each B_i (K, M) in place by the solution of H_i x = b by Cholesky, for H (d, K, K).
 
