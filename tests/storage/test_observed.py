@@ -242,3 +242,25 @@ def test_few_entries_of_a_large_tensor_without_a_spectral_start():
     values = truth.at(indices) + rng.standard_normal(n_entries)
     W = BMP(4, certify=False, random_state=0).fit((indices, values, shape)).decomposition_
     assert hamming_error(W, truth) == 0
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize("shape", [(5, 6, 9), (4, 3, 2, 9)])
+def test_sums_kept_within_a_sweep_are_those_of_the_present_factors(shape, is_weighted, rng):
+    mask = rng.random(shape) < 0.6
+    weights = mask * (rng.random(shape) + 0.5 if is_weighted else 1.0)
+    X = np.where(mask, rng.standard_normal(shape), 0.0)
+    data = WeightedTensor(X, weights) if is_weighted else MaskedTensor(X, mask)
+    factors = [rng.standard_normal((d, 2)) for d in shape]
+    for mode in range(len(shape)):
+        H, P = data.normal_equations(factors, mode)
+        products = khatri_rao([A for n, A in enumerate(factors) if n != mode])
+        w, Y = (np.moveaxis(Z, mode, 0).reshape(shape[mode], -1) for Z in (weights, weights * X))
+        np.testing.assert_allclose(H, np.einsum("ic,ck,cl->ikl", w, products, products), atol=1e-10)
+        np.testing.assert_allclose(P, Y @ products, atol=1e-10)
+        factors[-1] *= [2.5, -0.3]  # another size of the columns, in place
+    factors[-1][0] += 1
+    H, P = data.normal_equations(factors, 1)
+    fresh = WeightedTensor(X, weights) if is_weighted else MaskedTensor(X, mask)
+    for found, expected in zip((H, P), fresh.normal_equations(factors, 1), strict=True):
+        np.testing.assert_array_equal(found, expected)

@@ -352,18 +352,33 @@ def _unit_columns(A: Array) -> None:
 
 
 @njit(cache=True)
-def solve_each(H: np.ndarray, B: np.ndarray, least: float, nothing: float) -> np.ndarray:
-    """Replace each B_i (K, M) in place by the solution of H_i x = b by Cholesky; return where that is not possible.
+def fill_gaps(filled: np.ndarray, gaps: np.ndarray, new: np.ndarray, last: np.ndarray, beyond: float) -> None:
+    """Set the gaps of a filled array (n,) to new entries and a part `beyond` of their change, which `last` follows."""
+    for j in range(len(gaps)):
+        found = new[gaps[j]]
+        filled[gaps[j]] = found + beyond * (found - last[j])
+        last[j] = found
 
-    It is not where a pivot is below a part `least` of the largest diagonal entry, or below `nothing`. Lower halves of
-    H (d, K, K) are overwritten.
+
+@njit(cache=True)
+def solve_each(H: np.ndarray, B: np.ndarray, least: float, nothing: float) -> tuple[np.ndarray, np.ndarray]:
+    """Replace each B_i (K, M) in place by the solution of H_i x = b by Cholesky, for H (d, K, K).
+
+    Unknowns are brought to one scale first, the root of the mean diagonal. Returns where a pivot is below a part
+    `least` of the largest diagonal entry, or below `nothing`, and B_i is left as it is; and the scale (K,).
     """
     d, K, M = B.shape
-    failed = np.zeros(d, dtype=np.bool_)
+    failed, scale, L = np.zeros(d, dtype=np.bool_), np.zeros(K), np.empty((K, K))
     for i in range(d):
-        L, X = H[i], B[i]
-        largest = 0.0
         for k in range(K):
+            scale[k] += H[i, k, k]
+    for k in range(K):
+        scale[k] = np.sqrt(scale[k] / d) if scale[k] > 0 else 1.0  # rounding can make it negative
+    for i in range(d):
+        X, largest = B[i], 0.0
+        for k in range(K):
+            for l in range(k + 1):
+                L[k, l] = H[i, k, l] / (scale[k] * scale[l])
             largest = max(largest, L[k, k])
         for k in range(K):
             pivot = L[k, k]
@@ -382,7 +397,7 @@ def solve_each(H: np.ndarray, B: np.ndarray, least: float, nothing: float) -> np
             continue
         for m in range(M):
             for k in range(K):
-                entry = X[k, m]
+                entry = X[k, m] / scale[k]
                 for j in range(k):
                     entry -= L[k, j] * X[j, m]
                 X[k, m] = entry / L[k, k]
@@ -391,4 +406,6 @@ def solve_each(H: np.ndarray, B: np.ndarray, least: float, nothing: float) -> np
                 for j in range(k + 1, K):
                     entry -= L[j, k] * X[j, m]
                 X[k, m] = entry / L[k, k]
-    return failed
+            for k in range(K):
+                X[k, m] /= scale[k]
+    return failed, scale

@@ -8,6 +8,7 @@ from typing import cast
 
 import numpy as np
 
+from boolcp.fit._kernels import fill_gaps
 from boolcp.fit.noise import MAX_SIDE, SMALLEST, largest_value, noise_edge, shrink_values, spectral_dof
 from boolcp.fit.polish import polish
 from boolcp.fit.relax import last
@@ -274,7 +275,7 @@ def rounds_along(
     known, fixed = unfolded(mask, mode), unfolded(R, mode)
     scale, level, fall, gaps = float(np.sqrt(mask.mean())), sigma, 1.0, np.flatnonzero(~known)
     filled = np.where(known, fixed, 0.0 if before is None else unfolded(before, mode)).astype(R.dtype, copy=False)
-    last_one = filled.reshape(-1)[gaps]
+    last_one = filled.reshape(-1)[gaps].astype(float)
     if before is None and kind == "auto":
         long, short, fall = max(filled.shape), min(filled.shape), FALL
         level = fall * largest_value(DenseTensor(filled), 0) / (scale * float(noise_edge(long, short)))
@@ -285,11 +286,11 @@ def rounds_along(
         B = found.to_tensor()
         dof = found.degrees_of_freedom * scale**2
         yield replace(found, shape=R.shape, mode=mode, level=level, degrees_of_freedom=dof), B
-        new = B.reshape(-1)[gaps]
-        if fall == 1 and np.linalg.norm(new - last_one) <= FILLED * np.linalg.norm(new):
+        new = B.reshape(-1)
+        if fall == 1 and np.linalg.norm(new[gaps] - last_one) <= FILLED * np.linalg.norm(new[gaps]):
             return
-        filled.reshape(-1)[gaps] = new + n / (n + 3) * (new - last_one)
-        last_one, level = new, fall * level
+        fill_gaps(filled.reshape(-1), gaps, new, last_one, n / (n + 3))
+        level = fall * level
 
 
 def as_fitted(data: Storage, W: BooleanCP) -> BooleanCP:

@@ -15,6 +15,8 @@ References
    spectral estimators", IEEE Trans. Signal Process. 61 (2013).
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from boolcp.result.columns import Columns
@@ -105,6 +107,7 @@ def residual_level(s: np.ndarray, long: int, sigma: float, floor: float) -> floa
     return sigma
 
 
+@lru_cache(maxsize=128)  # fits of one shape ask for the same ones
 def marchenko_pastur_quantile(ratio: float, share: float) -> float:
     """Return a quantile of the Marchenko-Pastur law with unit variance and ratio d / n <= 1."""
     low, high = (1 - np.sqrt(ratio)) ** 2, (1 + np.sqrt(ratio)) ** 2

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import numpy as np
@@ -341,27 +341,42 @@ def decide_rows(
     if not boolean.any():
         return solve_rows(H, P)
     B, R = np.flatnonzero(boolean), np.flatnonzero(~boolean)
+    if H.ndim == 3 and len(R):
+        return decide_each_row(H, P, B, R, current, choose)
     A = np.empty_like(P)
-    S, Q = eliminate_real(H, P, boolean)
+    S, Q = eliminate_real(H, P, B, R)
     A[:, B] = bits = (best_bits if choose is None else choose)(S, Q, current[:, B])
     if len(R):
-        H_RR, H_RB = H[..., R[:, None], R], H[..., R[:, None], B]
-        A[:, R] = solve_rows(H_RR, P[:, R] - times(bits, np.swapaxes(H_RB, -1, -2)))
+        A[:, R] = solve_rows(H[R[:, None], R], P[:, R] - bits @ H[R[:, None], B].T)
     return A
 
 
-def eliminate_real(H: np.ndarray, P: np.ndarray, boolean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return S and Q: b'S_i b - 2 q_i'b is what the bits b of row i cost when the real columns are the best for them.
+def eliminate_real(H: np.ndarray, P: np.ndarray, B: np.ndarray, R: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return S and Q: b'Sb - 2 q_i'b is what the bits b of row i cost when the real columns are the best for them.
 
-    H is shared (K, K) or one for each row (d, K, K), and so is S.
+    B and R are the Boolean and the real columns. H is shared, (K, K); without real columns there may be one for each
+    row, (d, K, K), and so is S.
     """
-    B, R = np.flatnonzero(boolean), np.flatnonzero(~boolean)
     S, Q = H[..., B[:, None], B], P[:, B]
     if len(R) == 0:
         return S, Q
-    H_RR, H_RB = H[..., R[:, None], R], H[..., R[:, None], B]
-    back = solve_rows(H_RR, H_RB.T).T if H.ndim == 2 else solve_each_row(H_RR, H_RB)
-    return S - np.swapaxes(H_RB, -1, -2) @ back, Q - times(P[:, R], back)
+    H_RB = H[R[:, None], B]
+    back = solve_rows(H[R[:, None], R], H_RB.T).T
+    return S - H_RB.T @ back, Q - P[:, R] @ back
+
+
+def decide_each_row(
+    H: np.ndarray, P: np.ndarray, B: np.ndarray, R: np.ndarray, current: np.ndarray, choose: Choose | None
+) -> np.ndarray:
+    """Return the rows of `decide_rows` for one H_i (d, K, K) each: its real part is solved once, for all bits."""
+    H_RB = H[:, R[:, None], B]
+    solved = solve_each_row(H[:, R[:, None], R], np.concatenate([H_RB, P[:, R, None]], axis=2))
+    back, alone = solved[:, :, :-1], solved[:, :, -1]
+    S = H[:, B[:, None], B] - np.swapaxes(H_RB, 1, 2) @ back
+    bits = (best_bits if choose is None else choose)(S, P[:, B] - times(alone, H_RB), current[:, B])
+    A = np.empty_like(P)
+    A[:, B], A[:, R] = bits, alone - times(bits, np.swapaxes(back, 1, 2))
+    return A
 
 
 def times(rows: np.ndarray, M: np.ndarray) -> np.ndarray:
@@ -405,6 +420,12 @@ def in_parts(choose: Choose, S: np.ndarray, Q: np.ndarray, current: np.ndarray) 
 def pattern_costs(S: np.ndarray, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return all patterns b (2^K, K) of a few bits, and what they cost in each row, b'S_i b - 2 q_i'b, (d, 2^K)."""
     K = Q.shape[1]
-    patterns = (np.arange(2**K)[:, None] >> np.arange(K) & 1).astype(float)
-    products = (patterns[:, :, None] * patterns[:, None, :]).reshape(len(patterns), K * K)
+    patterns, products = all_patterns(K)
     return patterns, np.reshape(S, (-1, K * K)) @ products.T - 2 * Q @ patterns.T
+
+
+@lru_cache(maxsize=MAX_JOINT + 1)
+def all_patterns(K: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return all patterns (2^K, K) of a few bits, and the products of any two of their bits, (2^K, K^2)."""
+    patterns = (np.arange(2**K)[:, None] >> np.arange(K) & 1).astype(float)
+    return patterns, (patterns[:, :, None] * patterns[:, None, :]).reshape(len(patterns), K * K)

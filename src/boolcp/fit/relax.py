@@ -124,12 +124,11 @@ def solve_each_row(H: np.ndarray, P: np.ndarray) -> np.ndarray:
     The unknowns are brought to one scale first, that of the mean diagonal. Where H_i is nearly singular the solution
     has the least norm.
     """
-    scale = mean_scale(H)
-    L, X = H / (scale[:, None] * scale), np.reshape(P / (scale if P.ndim == 2 else scale[:, None]), (*H.shape[:2], -1))
-    failed = solve_each(L, X, CLEAR, NOTHING)
+    X = np.array(P, dtype=float, order="C").reshape(*H.shape[:2], -1)
+    failed, scale = solve_each(np.ascontiguousarray(H), X, CLEAR, NOTHING)
     if failed.any():
-        X[failed] = scale[:, None] * (pseudo_inverse(H[failed], scale) @ np.reshape(P, X.shape)[failed])
-    return (X / scale[:, None]).reshape(P.shape)
+        X[failed] = pseudo_inverse(H[failed], scale) @ X[failed]
+    return X.reshape(P.shape)
 
 
 def pseudo_inverse(H: np.ndarray, scale: np.ndarray | None = None) -> np.ndarray:

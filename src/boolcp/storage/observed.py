@@ -4,7 +4,7 @@ The loss is the sum of squares over the observed entries. Its gradient is zero e
 and mttkrp answer for the tensor with zeros in the missing places, and normal_equations has one matrix for each row.
 """
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,43 @@ from boolcp.threads import enough_threads
 FEW_MISSING = (
     0.95  # from this share of observed entries on, the missing ones are subtracted; faster for 3 to 20 columns
 )
+ROUNDING = 1e-14  # difference of two columns, relative to the largest entry, that counts as none
 SPARSE = 0.05  # below this share of observed entries they are listed; faster by benchmarks/bench_completion.py
+
+
+@lru_cache(maxsize=128)
+def lower_half(K: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows and the columns of the lower half of a matrix (K, K)."""
+    return np.tril_indices(K)
+
+
+def pairs_of(A: np.ndarray) -> np.ndarray:
+    """Return the products of any two columns of a factor (d, K), (d, K (K + 1) / 2)."""
+    first, second = lower_half(A.shape[1])
+    return A[:, first] * A[:, second]
+
+
+def with_pairs(A: np.ndarray) -> np.ndarray:
+    """Return the products of any two columns of a factor, and the columns themselves."""
+    return np.hstack([pairs_of(A), A])
+
+
+def symmetric(lower: np.ndarray, K: int) -> np.ndarray:
+    """Return matrices (d, K, K) from their lower halves, (d, K (K + 1) / 2)."""
+    first, second = lower_half(K)
+    H = np.empty((len(lower), K, K))
+    H[:, first, second] = H[:, second, first] = lower
+    return H
+
+
+def sizes_beside(known: np.ndarray, A: np.ndarray) -> np.ndarray | None:
+    """Return the sizes (K,) of the columns of A = known * sizes, up to rounding; None if there are none."""
+    if known.shape != A.shape:
+        return None
+    largest = np.argmax(np.abs(known), axis=0), np.arange(A.shape[1])
+    sizes = np.divide(A[largest], known[largest], out=np.ones(A.shape[1]), where=known[largest] != 0)
+    is_same = np.all(np.abs(known * sizes - A) <= ROUNDING * np.abs(A).max(axis=0))
+    return sizes if is_same else None
 
 
 class MaskedTensor(ArrayStorage, ObservedStorage):
@@ -29,7 +65,7 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
     With `is_zeroed`, X is zero there already, and is not copied.
     """
 
-    _last_sums: tuple[np.ndarray, dict[int, np.ndarray]] = np.empty(0), {}  # columns, and their sums over fibers
+    _last_sums: tuple[np.ndarray, dict[int, np.ndarray]] = np.empty(0), {}  # last factor, and sums with it
 
     def __init__(self, X: np.ndarray, mask: np.ndarray, *, is_zeroed: bool = False) -> None:
         super().__init__(X if is_zeroed else np.where(mask, X, X.dtype.type(0)))
@@ -62,16 +98,23 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
     def normal_equations(self, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return H (d_n, K, K) and P (d_n, K): row i of the factor that fits best solves H_i a = p_i."""
         with enough_threads(self._array):
+            if self._is_summed(mode, factors[0].shape[1]):
+                return self._equations_of_sums(factors, mode)
             P = np.asarray(self.mttkrp(factors, mode), dtype=float)
             return self.row_grams(factors, mode), P
 
     def row_grams(self, factors: Factors, mode: int) -> np.ndarray:
         """Return H (d_n, K, K) of the normal equations."""
-        if self.n_observed < FEW_MISSING * self._mask.size:
+        if not self._are_few_missing:
             return self._row_grams(factors, mode)
         H = contractions.gram_product(factors, mode) - self._missing.normal_equations(factors, mode)[0]
         H[self.n_observed_along(mode) == 0] = 0  # only rounding errors are left in such rows
         return H
+
+    @property
+    def _are_few_missing(self) -> bool:
+        """Return True if it is faster to subtract the missing entries."""
+        return self.n_observed >= FEW_MISSING * self._mask.size
 
     @cached_property
     def _missing(self) -> "ListedTensor":
@@ -84,38 +127,63 @@ class MaskedTensor(ArrayStorage, ObservedStorage):
 
         It is the MTTKRP of the shares with the products of any two columns of each factor.
         """
-        ordered, at = [np.asarray(factors[n], dtype=float) for n in self._order], self._order.index(mode)
-        first, second = np.tril_indices(ordered[0].shape[1])
-        pairs = [A[:, first] * A[:, second] for A in ordered]
-        lower = np.zeros((len(pairs[at]), len(first)))
-        is_summed = at < self.ndim - 1 and 4 * len(first) <= len(pairs[-1])  # sums over fibers serve several modes
-        for part in self._parts():
+        at, K, d = self._order.index(mode), factors[mode].shape[1], self.shape[mode]
+        pairs = [np.empty((d, 0)) if n == mode else pairs_of(np.asarray(factors[n], float)) for n in self._order]
+        lower = np.zeros((d, K * (K + 1) // 2))
+        for part in self._parts:
             own = [pairs[0][part], *pairs[1:]]
-            if is_summed:
-                T = self._summed(part, pairs[-1]).reshape(*map(len, own[:-1]), -1)
-                for n in range(self.ndim - 2, -1, -1):
-                    if n != at:
-                        T = np.einsum("...nq,nq->...q", np.moveaxis(T, n, -2), own[n])
-            else:
-                T = contractions.mttkrp(self._shares[part].astype(float, copy=False), own, at)
-            lower[part if at == 0 else slice(None)] += T
-        H = np.empty((len(lower), *[ordered[0].shape[1]] * 2))
-        H[:, first, second] = H[:, second, first] = lower
-        return H
+            lower[part if at == 0 else slice(None)] += contractions.mttkrp(self._shares_in(part), own, at)
+        return symmetric(lower, K)
 
+    @cached_property
     def _parts(self) -> list[slice]:
-        """Return slices of the first axis of the shares, whose copies are small."""
+        """Slices of the first axis of the shares, whose copies are small."""
         n, step = len(self._shares), max(1, contractions.CHUNK // max(self._shares[0].size, 1))
         return [slice(start, min(start + step, n)) for start in range(0, n, step)]
 
-    def _summed(self, part: slice, columns: np.ndarray) -> np.ndarray:
-        """Return the sums of columns (d, Q) over each fiber of a part along the last axis, (fibers, Q); kept."""
-        known, sums = self._last_sums
-        if not np.array_equal(known, columns):
-            sums = {}
-            self._last_sums = columns, sums
+    @cached_property
+    def _all_shares(self) -> np.ndarray:
+        """The shares of a small tensor as numbers."""
+        return self._shares.astype(float, copy=False)
+
+    def _shares_in(self, part: slice) -> np.ndarray:
+        """Return the shares of a part as numbers."""
+        return self._all_shares if len(self._parts) == 1 else self._shares[part].astype(float, copy=False)
+
+    def _is_summed(self, mode: int, K: int) -> bool:
+        """Return True if sums over fibers along the last axis, which serve all other modes, are few enough."""
+        d, n_sums = self._array.shape[-1], K * (K + 3) // 2
+        is_short = n_sums <= d if len(self._parts) == 1 else 4 * n_sums <= d
+        return is_short and mode != self._order[-1] and not self._are_few_missing
+
+    def _equations_of_sums(self, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return H (d_n, K, K) and P (d_n, K) from sums over fibers.
+
+        They are kept for the other modes of a sweep, which need those of the same columns, but for their sizes. The
+        first mode has them computed: no digit depends on what was asked before a sweep.
+        """
+        *others, A = (np.asarray(factors[n], dtype=float) for n in self._order)
+        at, K, columns = self._order.index(mode), A.shape[1], [with_pairs(B) for B in others]
+        sizes = sizes_beside(self._last_sums[0], A) if at > 0 else None
+        if sizes is None:
+            sizes, self._last_sums = np.ones(K), (A.copy(), {})
+        total = np.zeros((self.shape[mode], columns[0].shape[1]))
+        for part in self._parts:
+            own = [columns[0][part], *columns[1:]]
+            T = self._sums_in(part).reshape(*map(len, own), -1)
+            for n in range(len(own) - 1, -1, -1):
+                if n != at:
+                    T = np.einsum("...nq,nq->...q", np.moveaxis(T, n, -2), own[n])
+            total[part if at == 0 else slice(None)] += T
+        total *= with_pairs(sizes[None])
+        return symmetric(total[:, :-K], K), total[:, -K:]
+
+    def _sums_in(self, part: slice) -> np.ndarray:
+        """Return the sums over the fibers of a part: of its shares with pairs of columns, and of its entries."""
+        A, sums = self._last_sums
         if part.start not in sums:
-            sums[part.start] = self._shares[part].reshape(-1, len(columns)).astype(float, copy=False) @ columns
+            shares, entries = (X.reshape(-1, len(A)) for X in (self._shares_in(part), self._array[part]))
+            sums[part.start] = np.hstack([shares @ pairs_of(A), entries @ A.astype(self.dtype, copy=False)])
         return sums[part.start]
 
     def residual(self, W: BooleanCP) -> "MaskedTensor":
@@ -185,9 +253,10 @@ class WeightedTensor(MaskedTensor):
         at = tuple(indices.T)
         return indices, self._in_place(self._unweighted())[at], self._in_place(self._weights)[at]
 
-    def row_grams(self, factors: Factors, mode: int) -> np.ndarray:
-        """Return H (d_n, K, K) of the weighted least squares."""
-        return self._row_grams(factors, mode)
+    @property
+    def _are_few_missing(self) -> bool:
+        """Return False: weights differ, missing or not."""
+        return False
 
     def _with(self, values: np.ndarray) -> "WeightedTensor":
         """Return the tensor of other values, which are weighted already, in the memory order of `_array`."""
