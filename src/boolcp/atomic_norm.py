@@ -23,9 +23,7 @@ from boolcp.storage.long import is_long, n_columns
 from boolcp.storage.protocol import Storage
 from boolcp.threads import one_thread
 
-RANK_ONE_FACTOR = (
-    2.0  # alpha over the dual norm of noise for atoms of rank one: lambda >= 2 |grad F| in Theorem 4's proof
-)
+RANK_ONE_FACTOR = 2.0  # alpha over the dual norm of noise: lambda >= 2 |grad F| in Theorem 4's proof
 
 
 @dataclass(frozen=True)
@@ -187,17 +185,15 @@ class AtomicNorm(BaseEstimator):
         0
         """
         self._check_parameters()
-        is_rank_one, limit = self.atom_rank == 1, self.max_memory
-        program, data, labels = read_program(
-            X, mask, self.boolean_modes, self.criterion, is_rank_one=is_rank_one, max_memory=limit
-        )
-        if is_rank_one and data.ndim > 3:
+        options: dict[str, Any] = {"is_rank_one": self.atom_rank == 1, "max_memory": self.max_memory}
+        program, data, labels = read_program(X, mask, self.boolean_modes, self.criterion, **options)
+        if self.atom_rank == 1 and data.ndim > 3:
             raise ValueError(f"atom_rank=1 takes tensors of order 2 or 3, X has order {data.ndim}; use None.")
         with one_thread():
             program = replace(program, alpha=self._choose_alpha(program, data))
-            steps = list(run(program, checks.make_generator(self.random_state), tol=self.tol, max_iter=self.max_iter))
-            W = finish(program, data, steps[-1].terms, is_debiased=self.debias)
-        last = steps[-1]
+            steps = run(program, checks.make_generator(self.random_state), tol=self.tol, max_iter=self.max_iter)
+            last = steps[-1]
+            W = finish(program, data, last.terms, is_debiased=self.debias)
         self.decomposition_ = replace(W, labels=labels)
         self.alpha_ = program.alpha
         self.objective_, self.dual_objective_, self.duality_gap_ = last.objective, last.dual, last.gap
@@ -335,7 +331,7 @@ def atomic_norm_path(
     for alpha in sorted((float(a) for a in alphas), reverse=True):
         program = replace(program, alpha=alpha)
         with one_thread():
-            *_, last = run(program, rng, tol=tol, max_iter=max_iter, start=terms)
+            last = run(program, rng, tol=tol, max_iter=max_iter, start=terms)[-1]
             W = finish(program, data, last.terms, is_debiased=False)
         terms = last.terms
         points.append(PathPoint(alpha, replace(W, labels=labels), last.objective, last.gap))

@@ -653,13 +653,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         return {mode: weights}
 
     def _read(
-        self,
-        X: Any,
-        mask: ArrayLike | None,
-        weights: Weights | None = None,
-        *,
-        is_fitted: bool,
-        is_path: bool = False,
+        self, X: Any, mask: ArrayLike | None, weights: Weights | None = None, *, is_fitted: bool, is_path: bool = False
     ) -> tuple[Storage, Labels | None, Order]:
         """Return the storage of X, its labels, and the order in which it has X; `is_fitted` says that X is new data.
 
@@ -685,7 +679,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             checks.check_dims(dims_of(labels), self.decomposition_.dims)
         if stays_out(X, self.max_memory):
             if why := self._why_loaded(weights, is_fitted=is_fitted, is_path=is_path):
-                check_loaded(X, read_memory(self.max_memory), why)
+                needs = {"the tensor in memory, with copies and weights": 5.0 * float_bytes(X.shape, np.dtype(float))}
+                advice = f"A fit with {why} loads X: raise max_memory, or fit without {why}, or a part of X."
+                check_memory(needs, read_memory(self.max_memory), advice)
             else:
                 data = self._read_lazy(X, mask, weights, labels, is_fitted=is_fitted)
                 if data is not None:
@@ -776,9 +772,3 @@ def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
 def dims_of(labels: Labels | None) -> tuple[str, ...] | None:
     """Return the names of the modes, if there are any."""
     return None if labels is None else labels.dims
-
-
-def check_loaded(X: Any, limit: int, why: str) -> None:
-    """Raise a MemoryError with an estimate if an array that has to be loaded is too large for the memory."""
-    needs = {"the tensor in memory, with copies and weights": 5.0 * float_bytes(X.shape, np.dtype(float))}
-    check_memory(needs, limit, f"A fit with {why} loads X: raise max_memory, or fit without {why}, or a part of X.")

@@ -38,7 +38,7 @@ class DegenerateAtomsWarning(BoolcpWarning):
     """
 
 
-def check_tensor(X: Any, mask: ArrayLike | None = None, *, name: str = "X") -> tuple[np.ndarray, np.ndarray | None]:
+def check_tensor(X: Any, mask: ArrayLike | None) -> tuple[np.ndarray, np.ndarray | None]:
     """Return X as a real floating-point array of order >= 2 and its mask (True = observed), None if it is complete.
 
     X is copied only to change its dtype: float32 and float64 are kept, integers and Booleans become float64. NaN is
@@ -46,8 +46,8 @@ def check_tensor(X: Any, mask: ArrayLike | None = None, *, name: str = "X") -> t
     """
     if is_listed(X):
         raise TypeError(
-            f"{name} is a list of observed entries, which only `fit` and `transform` take; pass an array with NaN "
-            f"where entries are missing."
+            "X is a list of observed entries, which only `fit` and `transform` take; pass an array with NaN where "
+            "entries are missing."
         )
     if np.ma.isMaskedArray(X):
         own = ~np.ma.getmaskarray(X)
@@ -56,27 +56,23 @@ def check_tensor(X: Any, mask: ArrayLike | None = None, *, name: str = "X") -> t
         X = X.data
     if hasattr(X, "toarray") or hasattr(X, "todense"):
         raise TypeError(
-            f"{name} is a sparse matrix, which is not supported: pass {name}.toarray(), or the observed entries as "
-            f"(indices, values, shape)."
+            "X is a sparse matrix, which is not supported: pass X.toarray(), or the observed entries as (indices, "
+            "values, shape)."
         )
-    X = _to_array(X, name)
-    if X.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: {name} is {X.dtype}; pass its real part, or |{name}|.")
-    if X.dtype.kind not in "fiub":
-        X = _to_numbers(X, name)
-    check_order(X, name)
+    X = _to_array(X)
+    check_kind_and_order(X)
     if X.dtype not in (np.float32, np.float64):
         X = X.astype(np.float64)
-    observed = find_observed(X, check_mask(mask, X.shape), name)
-    check_range(X, observed, name)
+    observed = find_observed(X, check_mask(mask, X.shape))
+    check_range(X, observed)
     return X, observed
 
 
-def check_range(X: np.ndarray, observed: np.ndarray | None = None, name: str = "X") -> None:
+def check_range(X: np.ndarray, observed: np.ndarray | None = None) -> None:
     """Raise if the largest entry is so large or so small that products of entries overflow or vanish; zero is fine."""
     known = True if observed is None else observed
     largest = max(np.fmax.reduce(X, None, initial=0, where=known), -np.fmin.reduce(X, None, initial=0, where=known))
-    check_largest(largest, X.dtype, name)
+    check_largest(largest, X.dtype)
 
 
 def check_largest(largest: float, dtype: np.dtype, name: str = "X") -> None:
@@ -104,62 +100,58 @@ def find_map(X: Any) -> np.memmap | None:
     return None
 
 
-def check_lazy(X: Any, mask: Any = None, *, name: str = "X") -> None:
+def check_lazy(X: Any, mask: Any) -> None:
     """Raise unless a lazy X is of a real dtype and of order >= 2, and its mask of its shape; nothing is computed."""
-    if X.dtype.kind == "c":
-        raise ValueError(f"Complex data not supported: {name} is {X.dtype}; pass its real part, or |{name}|.")
-    if X.dtype.kind not in "fiub":
-        raise ValueError(f"{name} has dtype {X.dtype}; numbers are needed. Convert it, e.g. {name}.astype(float).")
-    check_order(X, name)
+    check_kind_and_order(X)
     if any(np.isnan(d) for d in X.shape):
-        raise ValueError(f"{name} has unknown sizes {X.shape}; call {name}.compute_chunk_sizes() first.")
+        raise ValueError(f"X has unknown sizes {X.shape}; call X.compute_chunk_sizes() first.")
     if mask is not None and not is_lazy(mask):
         check_mask(mask, X.shape)
     elif mask is not None and mask.shape != X.shape:
-        raise ValueError(f"mask has shape {mask.shape}, but {name} has shape {X.shape}: pass a mask of the same shape.")
+        raise ValueError(f"mask has shape {mask.shape}, but X has shape {X.shape}: pass a mask of the same shape.")
     elif mask is not None and mask.dtype != bool:
         raise ValueError(f"mask has dtype {mask.dtype}; a lazy one must be Boolean, e.g. mask.astype(bool).")
 
 
-def check_order(X: Any, name: str) -> None:
-    """Raise unless X has at least two modes, and entries."""
+def check_kind_and_order(X: Any) -> None:
+    """Raise unless X has real numbers, at least two modes, and entries."""
+    if X.dtype.kind == "c":
+        raise ValueError(f"Complex data not supported: X is {X.dtype}; pass its real part, or |X|.")
+    if X.dtype.kind not in "fiub":
+        raise ValueError(f"X has dtype {X.dtype}; numbers are needed. Convert it, e.g. X.astype(float).")
     if X.ndim < 2:
         raise ValueError(
-            f"{name} has {X.ndim} dimension(s); a tensor with at least 2 is needed. Reshape your data, for instance "
+            f"X has {X.ndim} dimension(s); a tensor with at least 2 is needed. Reshape your data, for instance "
             f"to (channels, time, trials)."
         )
     if 0 in X.shape:
         what = "0 sample(s)" if X.shape[0] == 0 else "0 feature(s)"
-        raise ValueError(f"{name} is empty: {what} (shape={X.shape}) while a minimum of 1 is required in each mode.")
+        raise ValueError(f"X is empty: {what} (shape={X.shape}) while a minimum of 1 is required in each mode.")
 
 
-def _to_array(X: Any, name: str) -> np.ndarray:
+def _to_array(X: Any) -> np.ndarray:
+    """Return X as an array, Python objects as numbers."""
     if isinstance(X, str | PurePath):
-        raise TypeError(f"{name} is the text {str(X)!r}, not an array; read a file with boolcp.open_tensor(path).")
+        raise TypeError(f"X is the text {str(X)!r}, not an array; read a file with boolcp.open_tensor(path).")
     if is_lazy(X):
         needs = {"the tensor in memory, with copies": 3.0 * float_bytes(X.shape, X.dtype)}
         advice = "Only BMP, select_n_atoms, stability and, for one Boolean mode, AtomicNorm read it part by part."
         check_memory(needs, read_memory(None), advice, limit_name="the available memory")
     try:
-        return np.asarray(X)
+        X = np.asarray(X)
     except ValueError as error:
         raise ValueError(
-            f"{name} cannot be converted to an array ({error}); lists of lists must all have the same length, with NaN "
+            f"X cannot be converted to an array ({error}); lists of lists must all have the same length, with NaN "
             f"where entries are missing."
         ) from None
-
-
-def _to_numbers(X: np.ndarray, name: str) -> np.ndarray:
-    if X.dtype.kind == "O":
-        try:
-            return X.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            what = "argument must be a string or a real number"
-            raise type(error)(
-                f"{name} has dtype object and entries that are not numbers ({error}; {what}). Pass an array of "
-                f"numbers, with NaN where entries are missing."
-            ) from None
-    raise ValueError(f"{name} has dtype {X.dtype}; numbers are needed. Convert it, e.g. {name}.astype(float).")
+    try:
+        return X.astype(np.float64) if X.dtype.kind == "O" else X
+    except (TypeError, ValueError) as error:
+        what = "argument must be a string or a real number"
+        raise type(error)(
+            f"X has dtype object and entries that are not numbers ({error}; {what}). Pass an array of numbers, with "
+            f"NaN where entries are missing."
+        ) from None
 
 
 def check_mask(mask: ArrayLike | None, shape: Sequence[int]) -> np.ndarray | None:
@@ -266,17 +258,17 @@ def check_each_weight(weights: np.ndarray) -> np.ndarray:
     return weights
 
 
-def find_observed(X: np.ndarray, mask: np.ndarray | None, name: str) -> np.ndarray | None:
+def find_observed(X: np.ndarray, mask: np.ndarray | None) -> np.ndarray | None:
     """Return where X is observed (not NaN, not masked), or None if it is everywhere; infinity there is an error."""
     finite = np.isfinite(X)
     if finite.all() and (mask is None or mask.all()):
         return None
     observed = ~np.isnan(X) if mask is None else mask & ~np.isnan(X)
     if not observed.any():
-        raise ValueError(f"{name} is NaN (or masked) everywhere: no entry is observed.")
+        raise ValueError("X is NaN (or masked) everywhere: no entry is observed.")
     n_infinite = np.count_nonzero(observed & ~finite)
     if n_infinite:
-        raise ValueError(f"{name} contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
+        raise ValueError(f"X contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
     return observed
 
 
@@ -384,7 +376,7 @@ def check_atom_rank(atom_rank: Any) -> None:
     check_integer(atom_rank, "atom_rank", 1)
 
 
-def check_loss_data(values: np.ndarray, loss: str, indices: np.ndarray | None = None, *, name: str = "X") -> None:
+def check_loss_data(values: np.ndarray, loss: str, indices: np.ndarray | None = None) -> None:
     """Raise if entries are such as a loss cannot take: negative counts, or probabilities outside 0 to 1."""
     if loss not in ("poisson", "bernoulli"):
         return
@@ -393,7 +385,7 @@ def check_loss_data(values: np.ndarray, loss: str, indices: np.ndarray | None = 
         place = tuple(bad[0].tolist())
         shown = place if indices is None else tuple(indices[place[0]].tolist())
         due = "0 or larger" if loss == "poisson" else "from 0 to 1"
-        raise ValueError(f'loss="{loss}" needs entries {due}, but {name} is {values[place]:g} at {shown}.')
+        raise ValueError(f'loss="{loss}" needs entries {due}, but X is {values[place]:g} at {shown}.')
 
 
 def check_nonnegative(nonnegative: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> tuple[int, ...]:

@@ -19,7 +19,5 @@ def load_extra(module: str, extra: str) -> Any:
         package = module.partition(".")[0]
         if error.name is not None and error.name.partition(".")[0] != package:
             raise
-        raise ImportError(
-            f"This needs the package {package!r}, which is not installed: pip install 'boolcp[{extra}]'.",
-            name=package,
-        ) from None
+        message = f"This needs the package {package!r}, which is not installed: pip install 'boolcp[{extra}]'."
+        raise ImportError(message, name=package) from None

@@ -12,7 +12,7 @@ GROUP_FILES = ("memory.max", "memory.current", "")  # limit, use, and the prefix
 OLD_GROUP_FILES = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
 
 
-def read_memory(size: float | str | None, name: str = "max_memory") -> int:
+def read_memory(size: float | str | None) -> int:
     """Return a size in bytes from a number or a text such as "3GB", "500 MiB"; None is the available memory.
 
     Examples
@@ -26,12 +26,12 @@ def read_memory(size: float | str | None, name: str = "max_memory") -> int:
     if isinstance(size, str):
         match = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([kmgt]?i?)b?\s*", size.lower())
         if match is None or match[2] not in UNITS:
-            raise ValueError(f'{name} must be a number of bytes or a text such as "3GB" or "500MiB", got {size!r}.')
+            raise ValueError(f'max_memory must be a number of bytes or a text such as "3GB" or "500MiB", got {size!r}.')
         size = float(match[1]) * UNITS[match[2]]
     elif isinstance(size, bool) or (not hasattr(size, "__index__") and not isinstance(size, float)):
-        raise TypeError(f'{name} must be None, a number of bytes or a text such as "3GB", got {size!r}.')
+        raise TypeError(f'max_memory must be None, a number of bytes or a text such as "3GB", got {size!r}.')
     if not size > 0 or size == float("inf"):
-        raise ValueError(f"{name} must be above 0 and finite, got {size!r}.")
+        raise ValueError(f"max_memory must be above 0 and finite, got {size!r}.")
     return int(size)
 
 

@@ -44,8 +44,7 @@ def impute(
     estimate: T | None = None
     for _ in range(max_iter):
         estimate = step(filled, estimate)
-        W = estimate.to_tensor()
-        new = np.where(observed, X, W)
+        new = np.where(observed, X, estimate.to_tensor())
         change = np.linalg.norm(new - filled)
         filled = new
         if change <= size:

@@ -1,7 +1,7 @@
 """CP: the canonical polyadic decomposition by alternating least squares, through TensorLy."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,68 +140,50 @@ class CP(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         checks.check_number(self.tol, "tol")
         X, observed, _ = read(X, mask)
         seeds = checks.make_generator(self.random_state).integers(2**31, size=self.n_init)
+        starts = [(int(seed), "random" if i else "svd") for i, seed in enumerate(seeds)]
         with one_thread():
-            found = self._compressed(X, observed, seeds) if self.compression else self._plain(X, observed, seeds)
+            found = self._compressed(X, observed, starts) if self.compression else self._best(X, observed, starts)
         self.decomposition_ = found
         self.loss_ = squared_loss(X, observed, found)
         return self
 
-    def _plain(self, X: np.ndarray, observed: np.ndarray | None, seeds: np.ndarray) -> RealCP:
-        """Return the best of all starts, each run by TensorLy on the full tensor."""
-        found = [_parafac(X, self.n_atoms, self, observed, seed, start) for seed, start in self._starts(seeds)]
+    def _best(self, X: np.ndarray, observed: np.ndarray | None, starts: Sequence[tuple[int, Any]]) -> RealCP:
+        """Return the best of all starts, each run by TensorLy."""
+        found = [self._parafac(X, observed, seed, start, self.max_iter) for seed, start in starts]
         return min(found, key=lambda estimate: squared_loss(X, observed, estimate))
 
-    def _compressed(self, X: np.ndarray, observed: np.ndarray | None, seeds: np.ndarray) -> RealCP:
+    def _compressed(self, X: np.ndarray, observed: np.ndarray | None, starts: Sequence[tuple[int, Any]]) -> RealCP:
         """Return the best start on the projected tensor, finished on the full one."""
         n_rounds = 0
 
         def step(filled: np.ndarray, previous: RealCP | None) -> RealCP:
             nonlocal n_rounds
             small = compress(DenseTensor(filled), self.n_atoms + EXTRA_RANK)
-            core = small.core.to_array()
-            starts: list[tuple[int, Any]] = list(self._starts(seeds)) if n_rounds < ROUNDS_OF_STARTS else []
+            tried = [*starts] if n_rounds < ROUNDS_OF_STARTS else []
             if previous is not None:
-                starts.append((0, (previous.weights, small.coordinates(previous.factors))))
+                tried.append((0, (previous.weights, small.coordinates(previous.factors))))
             n_rounds += 1
-            found = [_parafac(core, self.n_atoms, self, None, seed, start) for seed, start in starts]
-            best = min(found, key=lambda estimate: squared_loss(core, None, estimate))
+            best = self._best(small.core.to_array(), None, tried)
             return RealCP(best.weights, small.expand(best.factors))
 
         best = impute(X, observed, step, max_iter=self.max_iter, tol=1e-7)
-        return _parafac(X, self.n_atoms, self, observed, 0, tuple(best), max_iter=min(self.max_iter, 10))
+        return self._parafac(X, observed, 0, tuple(best), min(self.max_iter, 10))
 
-    def _starts(self, seeds: np.ndarray) -> Iterator[tuple[int, str]]:
-        for i, seed in enumerate(seeds):
-            yield int(seed), "random" if i else "svd"
-
-
-def _parafac(
-    X: np.ndarray,
-    rank: int,
-    settings: "CP",
-    observed: np.ndarray | None,
-    seed: int,
-    start: Any,
-    max_iter: int | None = None,
-) -> RealCP:
-    """Return the RealCP that TensorLy's ALS reaches from one start; by our own least squares if its solver fails."""
-    parafac = load_extra("tensorly.decomposition", "baselines").parafac
-
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Trying to compute SVD", UserWarning)  # more atoms than a size is fine
-            weights, factors = parafac(
-                X,
-                rank,
-                n_iter_max=settings.max_iter if max_iter is None else max_iter,
-                init=(start[0], [A.copy() for A in start[1]]) if isinstance(start, tuple) else start,
-                tol=settings.tol,
-                random_state=seed,
-                mask=observed,
-            )
-    except np.linalg.LinAlgError:  # TensorLy cannot solve the singular systems that arise with too many atoms
-        rng = np.random.default_rng(seed)
-        factors = start[1] if isinstance(start, tuple) else [rng.standard_normal((d, rank)) for d in X.shape]
-        factors = cp_als(DenseTensor(X), factors, max_iter=settings.max_iter, tol=settings.tol)[0]
-        weights = np.ones(rank)
-    return RealCP(np.asarray(weights), [np.asarray(A) for A in factors])
+    def _parafac(self, X: np.ndarray, observed: np.ndarray | None, seed: int, start: Any, max_iter: int) -> RealCP:
+        """Return what TensorLy's ALS reaches from one start; what our own least squares does if its solver fails."""
+        parafac = load_extra("tensorly.decomposition", "baselines").parafac
+        rank, is_given = self.n_atoms, isinstance(start, tuple)
+        init = (start[0], [A.copy() for A in start[1]]) if is_given else start
+        options = {"n_iter_max": max_iter, "tol": self.tol, "random_state": seed, "mask": observed}
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings(
+                    "ignore", "Trying to compute SVD", UserWarning
+                )  # more atoms than a size is fine
+                weights, factors = parafac(X, rank, init=init, **options)
+        except np.linalg.LinAlgError:  # TensorLy cannot solve the singular systems that arise with too many atoms
+            rng = np.random.default_rng(seed)
+            factors = start[1] if is_given else [rng.standard_normal((d, rank)) for d in X.shape]
+            factors = cp_als(DenseTensor(X), factors, max_iter=self.max_iter, tol=self.tol)[0]
+            weights = np.ones(rank)
+        return RealCP(np.asarray(weights), [np.asarray(A) for A in factors])

@@ -20,6 +20,7 @@ Terms = dict[int, tuple[np.ndarray, np.ndarray]]  # {mode: (Z, V)}
 
 NOTHING_LEFT = 1e-12  # squared residual relative to |X|^2 at which the search ends
 CHUNK = 2**22  # entries of a temporary array
+MAX_SWEEPS, SWEEP_TOL = 200, 1e-7  # of shrunken rows: their number, and the relative change at which they end
 
 
 class LFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -189,22 +190,39 @@ class LFMmix(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
         X, observed, labels = read(X, mask)
         modes = checks.check_modes(self.boolean_modes, X.shape, None if labels is None else labels.dims)
-        rng = checks.make_generator(self.random_state)
         with one_thread():
-            path = mixture_path(
-                X,
-                self.n_atoms,
-                modes,
-                rng,
-                observed=observed,
-                criterion=self.criterion,
-                max_iter=self.max_iter,
-                tol=self.tol,
-            )
+            path = self._search(X, observed, modes, checks.make_generator(self.random_state))
             self.path_ = tuple(_to_boolean_cp(X.shape, terms, labels) for terms in path)
         self.decomposition_ = self.path_[-1]
         self.loss_ = squared_loss(X, observed, self.decomposition_)
         return self
+
+    def _search(
+        self, X: np.ndarray, observed: np.ndarray | None, modes: Sequence[int], rng: np.random.Generator
+    ) -> list[Terms]:
+        """Return the mixtures {mode: (Z, V)} with 0, 1, .., K features in all, each found greedily."""
+        features = {mode: np.zeros((X.shape[mode], 0)) for mode in modes}
+        path: list[Terms] = [{}]
+        residual, filled, total = X, X, np.vdot(X, X)
+        for _ in range(self.n_atoms):
+            if not np.vdot(residual, residual) > NOTHING_LEFT * total:
+                break
+            solutions = [_best_boolean(residual, mode, self.criterion, rng) for mode in modes]
+            mode, found = max(zip(modes, solutions, strict=True), key=lambda pair: pair[1].value)
+            features[mode] = np.column_stack([features[mode], found.z.astype(float)])
+            for _ in range(self.max_iter):
+                if observed is None:
+                    break
+                residual = project_out(filled, features)
+                change = np.linalg.norm(residual[~observed])
+                filled = np.where(observed, X, filled - residual)
+                if change <= self.tol * np.sqrt(total):
+                    break
+            residual = project_out(filled, features)
+            if observed is not None:
+                residual = residual * observed
+            path.append(mixture_terms(filled, features))
+        return path
 
 
 def latent_feature_path(
@@ -262,15 +280,7 @@ def real_rows(
 
 
 def shrunk_rows(
-    Z: np.ndarray,
-    Y: np.ndarray,
-    observed: np.ndarray | None,
-    alpha: float,
-    ridge: float,
-    V: np.ndarray,
-    *,
-    max_iter: int = 200,
-    tol: float = 1e-7,
+    Z: np.ndarray, Y: np.ndarray, observed: np.ndarray | None, alpha: float, ridge: float, V: np.ndarray
 ) -> np.ndarray:
     """Return the rows V (K, m) of the fit with the atomic norm, by block coordinate descent from V.
 
@@ -278,7 +288,7 @@ def shrunk_rows(
     """
     V, H = V.copy(), Z.T @ Z
     filled = Y
-    for _ in range(max_iter):
+    for _ in range(MAX_SWEEPS):
         if observed is not None:
             filled = np.where(observed, Y, Z @ V)
         B, previous = Z.T @ filled, V.copy()
@@ -286,45 +296,9 @@ def shrunk_rows(
             gradient = B[k] - H[k] @ V + H[k, k] * V[k]
             size = float(np.linalg.norm(gradient))
             V[k] = gradient * max(1 - alpha / max(size, 1e-300), 0.0) / (H[k, k] + ridge)
-        if np.linalg.norm(V - previous) <= tol * np.linalg.norm(V):
+        if np.linalg.norm(V - previous) <= SWEEP_TOL * np.linalg.norm(V):
             break
     return V
-
-
-def mixture_path(
-    X: np.ndarray,
-    n_atoms: int,
-    modes: Sequence[int],
-    rng: np.random.Generator,
-    *,
-    observed: np.ndarray | None = None,
-    criterion: str = "published",
-    max_iter: int = 30,
-    tol: float = 1e-5,
-) -> list[Terms]:
-    """Return the mixtures {mode: (Z, V)} with 0, 1, .., K features in all, each found greedily."""
-    features = {mode: np.zeros((X.shape[mode], 0)) for mode in modes}
-    path: list[Terms] = [{}]
-    residual, filled, total = X, X, np.vdot(X, X)
-    for _ in range(n_atoms):
-        if not np.vdot(residual, residual) > NOTHING_LEFT * total:
-            break
-        solutions = [_best_boolean(residual, mode, criterion, rng) for mode in modes]
-        mode, found = max(zip(modes, solutions, strict=True), key=lambda pair: pair[1].value)
-        features[mode] = np.column_stack([features[mode], found.z.astype(float)])
-        for _ in range(1 if observed is None else max_iter):
-            residual = project_out(filled, features)
-            if observed is None:
-                break
-            change = np.linalg.norm(residual[~observed])
-            filled = np.where(observed, X, filled - residual)
-            if change <= tol * np.sqrt(total):
-                break
-        residual = project_out(filled, features)
-        if observed is not None:
-            residual = residual * observed
-        path.append(mixture_terms(filled, features))
-    return path
 
 
 def project_out(X: np.ndarray, features: dict[int, np.ndarray]) -> np.ndarray:
@@ -341,8 +315,7 @@ def mixture_terms(X: np.ndarray, features: dict[int, np.ndarray]) -> Terms:
     terms = {}
     for mode, Z in features.items():
         if Z.shape[1]:
-            Y = _unfold(X, mode)
-            V = np.linalg.pinv(Z, rcond=1e-10) @ Y
+            V = np.linalg.pinv(Z, rcond=1e-10) @ _unfold(X, mode)
             terms[mode] = Z, V
             others = [d for n, d in enumerate(X.shape) if n != mode]
             X = X - np.moveaxis((Z @ V).reshape(X.shape[mode], *others), 0, mode)

@@ -1,6 +1,7 @@
 """SUSTain-style decomposition: hierarchical alternating least squares with rounding to Boolean columns."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,8 +97,8 @@ class SUSTain(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         boolean_mode = np.array([modes[k % len(modes)] for k in range(self.n_atoms)])
         rng = checks.make_generator(self.random_state)
         with one_thread():
-            found = impute(X, observed, lambda filled, last: self._step(filled, last, boolean_mode, rng), **_ROUNDS)
-        W = found.decomposition
+            step = partial(self._step, boolean_mode=boolean_mode, rng=rng)
+            W = impute(X, observed, step, max_iter=30, tol=1e-6).decomposition
         self.decomposition_ = BooleanCP(W.shape, W.atoms, W.weights, labels)
         self.loss_ = squared_loss(X, observed, W)
         return self
@@ -118,9 +119,6 @@ class SUSTain(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         best = min(found, key=lambda columns: columns.loss)
         options["max_iter"] = min(self.max_iter, 5)
         return Estimate(hierarchical_als(data, best.matrices, boolean_mode, rng, **options))
-
-
-_ROUNDS: dict[str, Any] = {"max_iter": 30, "tol": 1e-6}
 
 
 class Estimate:

@@ -58,15 +58,12 @@ def provenance_lines(provenance: dict[str, Any]) -> list[str]:
     lines = []
     for name, value in provenance.items():
         if name == "tests":
-            value = "; ".join(
-                f"{column} p = {' '.join(f'{p:.2g}' for p in test['p_adjusted'])}" for column, test in value.items()
-            )
-            name = "tests of each atom"
+            numbers = {column: " ".join(f"{p:.2g}" for p in test["p_adjusted"]) for column, test in value.items()}
+            name, value = "tests of each atom", "; ".join(f"{column} p = {text}" for column, text in numbers.items())
         elif name == "residual_check":
-            value = ", ".join(
-                f"{name} {edge:.2f}" for name, edge in zip(value["mode_names"], value["structure"], strict=True)
-            )
+            edges = zip(value["mode_names"], value["structure"], strict=True)
             name = "residual, singular value over the edge of noise"
+            value = ", ".join(f"{mode} {edge:.2f}" for mode, edge in edges)
         elif name == "history":
             value = " ".join(f"{step['relative_error']:.4f}" for step in value)
             name = "relative error after each atom"

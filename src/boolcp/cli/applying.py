@@ -55,11 +55,8 @@ def run_transform(
     write_rows(rows, out, is_forced=is_forced)
     dim = rows.dims[0]
     shares = {str(k): float(v) for k, v in zip(rows["atom"].values, rows.mean(dim).values, strict=True)}
-    kinds = rows["is_boolean"].values.tolist()
-    words = [
-        f"atom {k}: " + (f"on in {100 * mean:.0f} %" if is_on else f"mean {mean:.4g}")
-        for (k, mean), is_on in zip(shares.items(), kinds, strict=True)
-    ]
+    kinds = zip(shares.items(), rows["is_boolean"].values, strict=True)
+    words = [f"atom {k}: " + (f"on in {100 * x:.0f} %" if is_on else f"mean {x:.4g}") for (k, x), is_on in kinds]
     n_atoms = len({str(name).partition(".")[0] for name in rows["atom"].values})
     split = f" in {len(words)} columns" if len(words) > n_atoms else ""  # products of atoms of a higher rank
     text = "\n".join([f"{out}: {rows.sizes[dim]} {dim}s, {n_atoms} atoms{split}", *words])
@@ -109,9 +106,8 @@ def warn_of_preparation(provenance: dict[str, Any], X: Any) -> None:
     steps = [_comparable(before or []), _comparable(X.attrs.get("preparation", []))]
     if before is not None and steps[0] != steps[1]:
         texts = ["; ".join(one) or "nothing" for one in steps]
-        note(
-            f"boolcp: warning: the new data were prepared differently ({texts[1]}) from those of the fit ({texts[0]})."
-        )
+        problem = f"the new data were prepared differently ({texts[1]}) from those of the fit ({texts[0]})"
+        note(f"boolcp: warning: {problem}.")
 
 
 def _comparable(steps: Any) -> list[str]:

@@ -27,7 +27,10 @@ def run_demo(out: Path, *, seed: int = 0, is_forced: bool = False) -> None:
         check_own(out / name, is_forced=is_forced)
     check_recording(out / "recording")
     start = time.perf_counter()
-    say = _Clock(start).say
+
+    def say(text: str) -> None:
+        note(f"[{time.perf_counter() - start:5.1f} s] {text}")
+
     simulation = boolcp.datasets.simulate_ecog(n_trials=12, random_state=seed)
     say(f"simulated {simulation}")
     simulation.write_neurotycho(out / "recording", overwrite=is_forced)
@@ -59,16 +62,6 @@ def check_recording(folder: Path) -> None:
     """Raise a FileError if the folder holds a recording that the demo did not write."""
     if folder.exists() and not (folder / MARK).exists():
         raise FileError(folder, "exists and was not written by boolcp demo", "Choose a different folder (--out).")
-
-
-class _Clock:
-    """Print lines with the seconds since the start."""
-
-    def __init__(self, start: float) -> None:
-        self.start = start
-
-    def say(self, text: str) -> None:
-        note(f"[{time.perf_counter() - self.start:5.1f} s] {text}")
 
 
 def compare(W: Any, truth: Any, names: Any) -> dict[str, str]:

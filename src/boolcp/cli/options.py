@@ -55,8 +55,7 @@ class ModelOptions:
     ] = "normalized"
     refine: Annotated[bool, typer.Option(help="Correct all factors after the pursuit.", rich_help_panel=MODEL)] = True
     n_init: Annotated[
-        int | None,
-        option("--n-init", text="Maximal number of starts (10, or 30 for few data).", panel=MODEL),
+        int | None, option("--n-init", text="Maximal number of starts (10, or 30 for few data).", panel=MODEL)
     ] = None
     max_memory: Annotated[
         str | None, option("--max-memory", text="Memory for data read from disk in slabs, e.g. 3GB.", panel=MODEL)
@@ -112,10 +111,9 @@ def takes_options(command: Callable) -> Callable:
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> Any:
-        made = {
-            name: kind(**{item.name: given.pop(item.name) for item in fields(kind)}) for name, kind in shared.items()
-        }
-        return command(**made, **given)
+        for name, kind in shared.items():
+            given[name] = kind(**{item.name: given.pop(item.name) for item in fields(kind)})
+        return command(**given)
 
     wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in parameters}

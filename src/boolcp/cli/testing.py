@@ -24,13 +24,7 @@ N_RUNS = 5  # random halvings, if their number is not given
 
 
 def run_select(
-    data: DataOptions,
-    model: ModelOptions,
-    out: Path | None,
-    *,
-    is_forced: bool = False,
-    as_json: bool = False,
-    **options: Any,
+    data: DataOptions, model: ModelOptions, out: Path | None, *, is_forced: bool, as_json: bool, **options: Any
 ) -> None:
     """Print the held-out error for each number of atoms, and write it as a table if requested."""
     if out is not None:
@@ -69,12 +63,10 @@ def run_stability(
     reference = None if result is None else load(find_result(result))
     X = load_data(data)
     found = stability(X, n_atoms, reference=reference, **seeded(fitted_with(bmp, result)), **options)
-    W = found.decomposition
+    W, shares, alike = found.decomposition, found.recurrence.tolist(), found.similarity.mean(axis=0).tolist()
     rows = [
-        {"atom": k, "boolean_mode": W.mode_name(atom.mode), "stability": share, "similarity": alike}
-        for k, (atom, share, alike) in enumerate(
-            zip(W.atoms, found.recurrence.tolist(), found.similarity.mean(axis=0).tolist(), strict=True)
-        )
+        {"atom": k, "boolean_mode": W.mode_name(atom.mode), "stability": shares[k], "similarity": alike[k]}
+        for k, atom in enumerate(W.atoms)
     ]
     if out is not None:
         lines = ["atom,boolean_mode,stability,similarity"]

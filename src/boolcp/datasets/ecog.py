@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from boolcp.datasets.synthetic import unit_atom
 from boolcp.extras import load_extra
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels
 
-Pattern = tuple[int, list[np.ndarray]]  # the Boolean mode, and one column for each mode
+Pattern = tuple[int, np.ndarray, list[np.ndarray]]  # the Boolean mode, its bits, one column for each of the other modes
 
 AREAS = {  # of a schematic cortex: number of electrodes out of 128, and the center of the area
     "MP": (10, (1.0, 9.0)),
@@ -112,11 +113,7 @@ def simulate_recording(
     >>> recording.truth.n_atoms, recording.dims
     (3, ('channel', 'time', 'trial'))
     """
-    for name, size, least in (
-        ("n_channels", n_channels, 8),
-        ("n_times", n_times, 50),
-        ("n_trials", n_trials, 4),
-    ):
+    for name, size, least in (("n_channels", n_channels, 8), ("n_times", n_times, 50), ("n_trials", n_trials, 4)):
         if not isinstance(size, int | np.integer) or size < least:
             raise ValueError(f"{name} must be an integer >= {least}, but it is {size!r}.")
     if not (noise >= 0 and np.isfinite(noise)):
@@ -131,9 +128,8 @@ def simulate_recording(
         "sustained shift": _sustained_shift(positions, times, n_trials, rng),
     }
     dims = ("channel", "time", "trial")
-    atoms, weights = zip(*(_unit_atom(mode, columns) for mode, columns in patterns.values()), strict=True)
-    labels = Labels(dims, {"time": times}, {"time": "s"})
-    truth = BooleanCP(shape, atoms, np.array(weights), labels)
+    atoms, weights = zip(*(unit_atom(*pattern) for pattern in patterns.values()), strict=True)
+    truth = BooleanCP(shape, atoms, np.array(weights), Labels(dims, {"time": times}, {"time": "s"}))
     clean = truth.to_tensor()
     X = clean + noise * background(positions, n_times, n_trials, rng)
     return Recording(X, clean, truth, dims, tuple(patterns), times, positions)
@@ -165,7 +161,7 @@ def _evoked_response(positions: np.ndarray, times: np.ndarray, n_trials: int, rn
     wave = np.exp(-(((times - 0.12) / 0.03) ** 2)) - 0.7 * np.exp(-(((times - 0.22) / 0.06) ** 2))
     on = np.zeros(n_trials, dtype=bool)
     on[rng.permutation(n_trials)[: round(0.4 * n_trials)]] = True
-    return 2, [3.0 * _bump(center[None], positions, 1.5)[0], wave, on]
+    return 2, on, [3.0 * _bump(center[None], positions, 1.5)[0], wave]
 
 
 def _beta_burst(positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np.random.Generator) -> Pattern:
@@ -175,7 +171,7 @@ def _beta_burst(positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np
     on = np.zeros(len(positions), dtype=bool)
     on[np.argsort(distance2, kind="stable")[: len(positions) // 4]] = True
     burst = np.sin(2 * np.pi * 20 * times) * np.exp(-(((times - 0.35) / 0.12) ** 2))
-    return 0, [on, burst, rng.gamma(1.0, 1.0, n_trials)]
+    return 0, on, [burst, rng.gamma(1.0, 1.0, n_trials)]
 
 
 def _sustained_shift(positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np.random.Generator) -> Pattern:
@@ -183,21 +179,13 @@ def _sustained_shift(positions: np.ndarray, times: np.ndarray, n_trials: int, rn
     side = (2 * positions[:, 0] / positions[:, 0].max() - 1) * (1 if rng.random() < 0.5 else -1)
     on = (times >= 0.05) & (times < 0.45)
     fatigue = 1.5 * np.exp(-3 * np.arange(n_trials) / n_trials)
-    return 1, [side, on, fatigue]
+    return 1, on, [side, fatigue]
 
 
 def _bump(centers: np.ndarray, positions: np.ndarray, width: float) -> np.ndarray:
     """Return exp(-|r - r'|^2 / (2 width^2)) (centers, positions)."""
     distance2 = ((centers[:, None, :] - positions[None, :, :]) ** 2).sum(axis=2)
     return np.exp(-distance2 / (2 * width**2))
-
-
-def _unit_atom(mode: int, columns: list[np.ndarray]) -> tuple[Atom, float]:
-    """Return the atom built from one column per mode, with real columns scaled to norm one, and its size."""
-    real = [column for n, column in enumerate(columns) if n != mode]
-    sizes = [np.linalg.norm(column) for column in real]
-    factors = tuple((column / size)[:, None] for column, size in zip(real, sizes, strict=True))
-    return Atom(mode, columns[mode], factors), float(np.prod(sizes))
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,10 +250,9 @@ class EcogSimulation:
         write_neurotycho(self.sessions.values(), folder, overwrite=overwrite)
 
     def __repr__(self) -> str:
-        sizes = next(iter(self.truth.values())).shape
-        return (
-            f"EcogSimulation({sizes[0]} channels, {sizes[2]} trials of {self.trial_ms:g} ms: {', '.join(self.truth)})"
-        )
+        n_channels, _, n_trials = next(iter(self.truth.values())).shape
+        what = f"{n_channels} channels, {n_trials} trials of {self.trial_ms:g} ms"
+        return f"EcogSimulation({what}: {', '.join(self.truth)})"
 
 
 def simulate_ecog(
@@ -324,11 +311,13 @@ def simulate_ecog(
     rng = np.random.default_rng(random_state)
     positions, areas = cortex(n_channels)
     times = np.arange(trial_ms) / 1000
+    coords = {"channel": np.arange(1, n_channels + 1), "time": times, "trial": np.arange(n_trials)}
+    extra = {"x": ("channel", positions[:, 0]), "y": ("channel", positions[:, 1]), "area": ("channel", areas)}
+    labels = Labels(("channel", "time", "trial"), coords, {"time": "s"}, extra, "ECoG")
     sessions, truth = {}, {}
     for condition, (label, frequency, strength) in CONDITIONS.items():
         patterns = _ecog_patterns(positions, areas, times, n_trials, SCALE * strength, frequency, rng)
-        atoms, weights = zip(*(_unit_atom(mode, columns) for mode, columns in patterns.values()), strict=True)
-        labels = _ecog_labels(positions, areas, times, n_trials)
+        atoms, weights = zip(*(unit_atom(*pattern) for pattern in patterns.values()), strict=True)
         truth[condition] = BooleanCP((n_channels, trial_ms, n_trials), atoms, np.array(weights), labels)
         sessions[condition] = _ecog_session(truth[condition], label, noise, reference, rng)
     return EcogSimulation(sessions, truth, tuple(patterns), trial_ms)
@@ -342,9 +331,8 @@ def cortex(n_channels: int) -> tuple[np.ndarray, np.ndarray]:
     for (name, (_, center)), size in zip(AREAS.items(), np.diff(ends, prepend=0), strict=True):
         order = np.arange(size) + 0.5
         angle = np.pi * (3 - np.sqrt(5)) * order  # a sunflower: even spacing on a disk
-        positions.append(
-            np.array(center) + 0.55 * np.sqrt(order)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-        )
+        disk = 0.55 * np.sqrt(order)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+        positions.append(np.array(center) + disk)
         areas += [name] * int(size)
     return np.concatenate(positions), np.array(areas)
 
@@ -358,10 +346,9 @@ def _ecog_patterns(
     frequency: float,
     rng: np.random.Generator,
 ) -> dict[str, Pattern]:
-    """Return the mode and the columns of the three patterns of one condition, by name."""
+    """Return the mode, the bits and the columns of the three patterns of one condition, by name."""
     length = times[-1] + 1e-3
-    present = np.unique(areas)
-    pair = rng.choice(present, 2, replace=False)
+    pair = rng.choice(np.unique(areas), 2, replace=False)
     rhythm = np.sin(2 * np.pi * frequency * times) * np.exp(-(((times / length - 0.5) / 0.25) ** 2))
     start = rng.uniform(0.1, 0.5) * length
     up = (times >= start) & (times < start + 0.35 * length)
@@ -369,16 +356,15 @@ def _ecog_patterns(
     slope = (slope - slope.mean()) / slope.std()
     focus = 3 * _bump(positions[rng.integers(len(positions))][None], positions, 2.5)[0]
     phase = rng.uniform(0.2, 0.4) * length
-    wave = np.exp(-(((times - phase) / (0.08 * length)) ** 2)) - 0.7 * np.exp(
-        -(((times - 1.8 * phase) / (0.12 * length)) ** 2)
-    )
+    wave = np.exp(-(((times - phase) / (0.08 * length)) ** 2))
+    wave = wave - 0.7 * np.exp(-(((times - 1.8 * phase) / (0.12 * length)) ** 2))
     sizes = rng.uniform(0.5, 1.5, n_trials) * rng.permutation(np.resize([1, -1], n_trials))
     on = np.zeros(n_trials, dtype=bool)
     on[rng.permutation(n_trials)[: max(round(0.4 * n_trials), 1)]] = True
     return {
-        "area rhythm": (0, [np.isin(areas, pair), 1.5 * strength * rhythm, sizes]),
-        "up state": (1, [0.6 * strength * slope, up, np.linspace(1.5, 0.5, n_trials)]),
-        "slow wave": (2, [strength * focus, wave, on]),
+        "area rhythm": (0, np.isin(areas, pair), [1.5 * strength * rhythm, sizes]),
+        "up state": (1, up, [0.6 * strength * slope, np.linspace(1.5, 0.5, n_trials)]),
+        "slow wave": (2, on, [strength * focus, wave]),
     }
 
 
@@ -397,9 +383,3 @@ def _ecog_session(W: BooleanCP, label: str, noise: float, reference: float, rng:
     X.attrs = {"units": "µV", "sampling_rate": 1000.0, "condition_label": [label]}
     X.attrs |= {"condition_start": [float(times[LEAD])], "condition_stop": [float(times[-LEAD])]}
     return X
-
-
-def _ecog_labels(positions: np.ndarray, areas: np.ndarray, times: np.ndarray, n_trials: int) -> Labels:
-    coords = {"channel": np.arange(1, len(areas) + 1), "time": times, "trial": np.arange(n_trials)}
-    extra = {"x": ("channel", positions[:, 0]), "y": ("channel", positions[:, 1]), "area": ("channel", areas)}
-    return Labels(("channel", "time", "trial"), coords, {"time": "s"}, extra, "ECoG")

@@ -144,12 +144,18 @@ def _draw_atom(
     z = rng.random(shape[mode]) < p
     if not z.any():
         z[rng.integers(len(z))] = True
-    columns = [rng.standard_normal((d, 1)) for n, d in enumerate(shape) if n != mode]
-    sizes = [np.linalg.norm(column) for column in columns]
-    columns = [column / size for column, size in zip(columns, sizes, strict=True)]
+    real = [rng.standard_normal(d) for n, d in enumerate(shape) if n != mode]
     if factor < 0:
-        columns[-1] = -columns[-1]
-    return Atom(mode, z, tuple(columns)), abs(factor) * float(np.prod(sizes))
+        real[-1] = -real[-1]
+    atom, size = unit_atom(mode, z, real)
+    return atom, abs(factor) * size
+
+
+def unit_atom(mode: int, z: np.ndarray, real: Sequence[np.ndarray]) -> tuple[Atom, float]:
+    """Return the atom with these bits and these real columns scaled to norm one, and its size."""
+    sizes = [np.linalg.norm(column) for column in real]
+    factors = tuple((column / size)[:, None] for column, size in zip(real, sizes, strict=True))
+    return Atom(mode, z, factors), float(np.prod(sizes))
 
 
 def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:

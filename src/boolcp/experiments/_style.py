@@ -8,17 +8,8 @@ from typing import Any
 from boolcp.experiments import _methods
 from boolcp.extras import load_extra
 
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILION, PURPLE, GRAY = (
-    "#000000",
-    "#E69F00",
-    "#56B4E9",
-    "#009E73",
-    "#F0E442",
-    "#0072B2",
-    "#D55E00",
-    "#CC79A7",
-    "#8C8C8C",
-)
+BLACK, ORANGE, SKY, GREEN, YELLOW = "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442"
+BLUE, VERMILION, PURPLE, GRAY = "#0072B2", "#D55E00", "#CC79A7", "#8C8C8C"
 LOOKS: dict[str, dict[str, Any]] = {
     _methods.DEFAULT: {"color": VERMILION, "marker": "o", "linewidth": 1.8, "zorder": 5},
     _methods.RANK_ONE: {"color": ORANGE, "marker": "D", "linewidth": 1.8, "zorder": 4.5},
@@ -82,15 +73,15 @@ def styled(draw: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return wrapped
 
 
-def curves(axes: Any, rows: Any, x: str = "n_atoms", floor: float | None = None, dodge: float = 0.0) -> None:
-    """Draw for each method the mean over seeds against x, with bars from the lowest to the highest seed.
+def curves(axes: Any, rows: Any, *, floor: float | None = None, dodge: float) -> None:
+    """Draw for each method the mean over seeds against the atoms, with bars from the lowest to the highest seed.
 
-    Methods whose curves would hide each other are moved sideways by `dodge` of the range of x each.
+    Methods whose curves would hide each other are moved sideways by `dodge` of the range of the atoms each.
     """
     shown = [method for method in LOOKS if (rows["method"] == method).any()]
-    step = dodge * (rows[x].max() - rows[x].min()) if len(rows) else 0.0
+    step = dodge * (rows["n_atoms"].max() - rows["n_atoms"].min()) if len(rows) else 0.0
     for i, method in enumerate(shown):
-        values = rows[rows["method"] == method].groupby(x)["value"]
+        values = rows[rows["method"] == method].groupby("n_atoms")["value"]
         mean, low, high = (getattr(values, how)().clip(lower=floor) for how in ("mean", "min", "max"))
         places = mean.index.to_numpy(float) + step * (i - (len(shown) - 1) / 2)
         look = LOOKS[method]
@@ -101,17 +92,9 @@ def curves(axes: Any, rows: Any, x: str = "n_atoms", floor: float | None = None,
 def letter(axes: Any) -> None:
     """Write a, b, c, .. beside the panels that are on, row by row."""
     on = [ax for ax in axes.flat if ax.axison]
+    place = {"xy": (0, 1), "xytext": (-4, 4), "xycoords": "axes fraction", "textcoords": "offset points"}
     for name, ax in zip(chain(ascii_lowercase, (f"a{second}" for second in ascii_lowercase)), on, strict=False):
-        ax.annotate(
-            name,
-            (0, 1),
-            (-4, 4),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            weight="bold",
-            fontsize=9,
-            ha="right",
-        )
+        ax.annotate(name, **place, weight="bold", fontsize=9, ha="right")
 
 
 def legend_below(canvas: Any, axes: Any, n_columns: int) -> None:
@@ -122,11 +105,11 @@ def legend_below(canvas: Any, axes: Any, n_columns: int) -> None:
 
 def legend_in(canvas: Any, axes: Any, free: Any, n_columns: int) -> None:
     """Put the legend of all panels where the first free one is, or below all panels if none is free."""
-    if not free:
+    if free:
+        labels, handles = entries(axes)
+        free[0].legend(handles, labels, loc="upper left", borderaxespad=0)
+    else:
         legend_below(canvas, axes, n_columns)
-        return
-    labels, handles = entries(axes)
-    free[0].legend(handles, labels, loc="upper left", borderaxespad=0)
 
 
 def entries(axes: Any) -> tuple[list[str], list[Any]]:

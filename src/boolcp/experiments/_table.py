@@ -22,21 +22,10 @@ from boolcp.threads import one_thread
 Job = dict[str, Any]  # what one call of `run` is asked for, plain values by name
 Row = dict[str, Any]  # one number of the table, with what it belongs to
 ROOT = Path(__file__).parents[1]
-SILENT = (
-    "boolcp.io",
-    "boolcp.checks",
-    "boolcp.extras",
-    "boolcp.memory",
-    "boolcp.threads",
-    "boolcp.fit.checkpoint",
-    "boolcp.fit.forgery",
-    "boolcp.fit.watch",
-    "boolcp.result.labels",
-    "boolcp.result.summary",
-    "boolcp.storage.lazy",
-    "boolcp.storage.slabs",
-    "boolcp.storage.sources",
-)  # read, check, write: change no number
+# they read, check, write: change no number
+SILENT: tuple[str, ...] = ("boolcp.io", "boolcp.checks", "boolcp.extras", "boolcp.memory", "boolcp.threads")
+SILENT += ("boolcp.fit.checkpoint", "boolcp.fit.forgery", "boolcp.fit.watch", "boolcp.result.labels")
+SILENT += ("boolcp.result.summary", "boolcp.storage.lazy", "boolcp.storage.slabs", "boolcp.storage.sources")
 PACKAGES = ("boolcp", "numpy", "scipy", "numba", "tensorly")
 
 

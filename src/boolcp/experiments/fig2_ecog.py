@@ -21,19 +21,11 @@ TASKS = {"denoise": "denoising RMSE (s.d.)", "complete": "completion RMSE (s.d.)
 def plan(*, quick: bool = False, seeds: int | None = None, recording: str | None = None) -> list[Job]:
     """Return the jobs: recording and condition x task x seed x method; quick has 64 electrodes and one seed."""
     seeds = (1 if quick else 3) if seeds is None else seeds
+    size, names = (64, _recordings.REAL_NAMES[2:3]) if quick else (128, _recordings.REAL_NAMES)
     return [
-        {
-            "group": group,
-            "condition": condition,
-            "size": 64 if quick else 128,
-            "task": task,
-            "seed": seed,
-            "method": method,
-        }
+        {"group": group, "condition": condition, "size": size, "task": task, "seed": seed, "method": method}
         for seed in range(seeds)
-        for group, condition in _recordings.sources(
-            recording, real_names=_recordings.REAL_NAMES[2:3] if quick else _recordings.REAL_NAMES
-        )
+        for group, condition in _recordings.sources(recording, real_names=names)
         for task in TASKS
         for method in NAMES
     ]
@@ -48,8 +40,7 @@ def run(job: Job) -> Iterator[Row]:
     """
     clean = np.ascontiguousarray(_recordings.load(job["group"], job["condition"], job["size"]).to_numpy(), dtype=float)
     rng = np.random.default_rng(seed_of("fig2", job["condition"], job["task"], job["seed"]))
-    is_noisy = job["task"] == "denoise"
-    if is_noisy:
+    if job["task"] == "denoise":
         X, mask = clean + rng.standard_normal(clean.shape), None
     else:
         X, mask = clean, rng.random(clean.shape) >= MISSING
@@ -72,9 +63,8 @@ def draw(table: Any) -> Any:
     for n, (group, name) in enumerate(names):
         for j, (task, label) in enumerate(TASKS.items()):
             ax = axes[2 * (n // width) + j, n % width]
-            metric = "rmse" if task == "denoise" else "rmse_missing"
             part = table[(table["group"] == group) & (table["condition"] == name) & (table["task"] == task)]
-            part = part[part["metric"] == metric]
+            part = part[part["metric"] == ("rmse" if task == "denoise" else "rmse_missing")]
             _style.curves(ax, part, dodge=0.006)
             ax.set_xticks(sorted(part["n_atoms"].unique()))
             ax.tick_params(labelbottom=task == "complete")

@@ -51,16 +51,9 @@ def run(job: Job) -> Iterator[Row]:
     rng = np.random.default_rng(seed_of("fig2", job["condition"], "denoise", job["seed"]))
     noise = rng.standard_normal(clean.shape)
     for n_atoms, found in candidates(job["method"], clean + noise, seed_of(*job.values()), quick=job["size"] < 128):
-        _, tensor, n_parameters, n_bits = min(
-            ((rmse(tensor, clean), tensor, n_parameters, n_bits) for tensor, n_parameters, n_bits in found),
-            key=lambda option: option[0],
-        )
-        values = {
-            "rmse": rmse(tensor, clean),
-            "parameters": n_parameters,
-            "bits": n_bits,
-            "freedom": float(np.vdot(noise, tensor - clean)),
-        }
+        tensor, n_parameters, n_bits = min(found, key=lambda option: rmse(option[0], clean))
+        values = {"rmse": rmse(tensor, clean), "parameters": n_parameters, "bits": n_bits}
+        values |= {"freedom": float(np.vdot(noise, tensor - clean))}
         for metric, value in values.items():
             yield {"n_atoms": n_atoms, "metric": metric, "value": value}
 

@@ -13,11 +13,12 @@ from scipy.stats import beta
 from boolcp.atomic_norm import AtomicNorm
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
+from boolcp.datasets.synthetic import unit_atom
 from boolcp.experiments import _style
 from boolcp.experiments._methods import DEFAULT, PATHS, PUBLISHED, PUBLISHED_RANK_ONE
 from boolcp.experiments._table import Job, Row, seed_of
 from boolcp.metrics import hamming_error
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import BooleanCP
 from boolcp.trust.identifiability import is_rigid, kruskal_condition
 
 USES = ("boolcp.atomic_norm", "boolcp.metrics", "boolcp.datasets.synthetic", "boolcp.trust.identifiability")
@@ -158,11 +159,7 @@ def draw_case(case: str, d: int, n_atoms: int, rng: np.random.Generator) -> Bool
         U, V = rng.standard_normal((d + 1, n_atoms)), rng.standard_normal((d + 2, n_atoms))
         if not has_kruskal:
             U[:] = U[:, :1]
-        parts = [
-            Atom(0, z, ((u / np.linalg.norm(u))[:, None], (v / np.linalg.norm(v))[:, None]))
-            for z, u, v in zip(Z.T, U.T, V.T, strict=True)
-            if z.any()
-        ]
+        parts = [unit_atom(0, z, (u, v))[0] for z, u, v in zip(Z.T, U.T, V.T, strict=True) if z.any()]
         W = BooleanCP((d, d + 1, d + 2), tuple(parts), np.full(len(parts), float(d)))
         if W.n_atoms == n_atoms and (bool(kruskal_condition(W)), bool(is_rigid(Z))) == CASES[case]:
             return W
@@ -221,11 +218,7 @@ def error_sweeps(table: Any, method: str) -> dict[str, Any]:
     rows["x"] = rows["x"].astype(float)
     freedom = rows[rows["case"].isin(["atoms", "size"])].copy()
     freedom["x"] = 3 * freedom["k"].astype(float) * freedom["size"].astype(float)
-    return {
-        "samples": rows[rows["case"] == "samples"],
-        "sigma": rows[rows["case"] == "sigma"],
-        "freedom": freedom,
-    }
+    return {"samples": rows[rows["case"] == "samples"], "sigma": rows[rows["case"] == "sigma"], "freedom": freedom}
 
 
 @_style.styled
@@ -233,11 +226,7 @@ def draw(table: Any) -> Any:
     """Return the figure: Theorems 1 and 2 along three paths, Theorem 3, Theorem 4 in three variables."""
     canvas, axes = _style.figure(2, 4, _style.PAGE, 5.6)
     rows = table[table["theorem"].astype(str) == "1 and 2"]
-    titles = {
-        PUBLISHED: "Thm 1, 2: blocks",
-        PUBLISHED_RANK_ONE: "Thm 1, 2: rank one",
-        OPTIMUM: "Thm 1: Eq. (3), noise",
-    }
+    titles = {PUBLISHED: "Thm 1, 2: blocks", PUBLISHED_RANK_ONE: "Thm 1, 2: rank one", OPTIMUM: "Thm 1: Eq. (3), noise"}
     for ax, (case, title) in zip(axes[0], titles.items(), strict=False):
         draw_convergence(ax, rows[rows["case"] == case])
         ax.set_title(title)
@@ -273,8 +262,7 @@ def draw_errors(axes: Any, table: Any) -> None:
     for method, color in {DEFAULT: _style.VERMILION, CONVEX: _style.BLUE}.items():
         fitted = slopes(table, method)
         for ax, (name, part) in zip(axes, error_sweeps(table, method).items(), strict=False):
-            slope, width = fitted[name]
-            text = f"{slope:.2f} ± {width:.2f}"
+            text = "{:.2f} ± {:.2f}".format(*fitted[name])
             ax.plot(part["x"], part["value"], ".", color=color, markersize=4, alpha=0.7, label=f"{method}, Thm 4")
             mean = part.groupby("x")["value"].mean()
             line = mean.iloc[0] * (mean.index / mean.index[0]) ** EXPECTED[name]

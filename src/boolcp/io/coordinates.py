@@ -129,16 +129,8 @@ class Electrode:
 def read_electrodes(path: Any) -> Any:
     r"""Return the electrodes of a map by their number or name: {channel: Electrode}.
 
-    Parameters
-    ----------
-    path : str or path
-        A .csv with columns channel, x.., y.. and maybe area.., or a NeuroTycho map (.mat with X and Y, one row for each
-        channel from 1). Columns x_px and y_px, and those of the map, are pixels of an image.
-
-    Returns
-    -------
-    dict of int or str to Electrode
-        The electrodes.
+    The map is a .csv with columns channel, x.., y.. and maybe area.., or one of NeuroTycho (.mat with X and Y, one row
+    for each channel from 1). Columns x_px and y_px, and those of NeuroTycho, are pixels of an image.
 
     Examples
     --------
@@ -174,15 +166,7 @@ def read_electrodes(path: Any) -> Any:
 def read_pairs(path: Any) -> Any:
     r"""Return the pairs (plus, minus) of a bipolar reference, without the filler rows marked NG (no group).
 
-    Parameters
-    ----------
-    path : str or path
-        A .csv with columns ch_plus and ch_minus, or with the two channels in its first two columns.
-
-    Returns
-    -------
-    list of (str, str)
-        Labels of the two channels of each pair.
+    They are in a .csv with columns ch_plus and ch_minus, or with the two channels in its first two columns.
 
     Examples
     --------

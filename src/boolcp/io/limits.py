@@ -1,5 +1,6 @@
 """Files that would exhaust memory, and unsafe zip archives: they are refused before they are read."""
 
+import math
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -43,10 +44,7 @@ def refuse_missing_bytes(path: Path | str, kind: str, what: str, claimed: int, f
 
 def n_bytes(shape: Any, dtype: Any) -> int:
     """Return the exact number of bytes of an array, even if its header claims an absurd size."""
-    size = int(dtype.itemsize)
-    for d in shape:
-        size *= int(d)
-    return size
+    return math.prod(map(int, shape)) * int(dtype.itemsize)
 
 
 def refuse_unsafe(path: Path, kind: str = ".zip file") -> None:

@@ -7,6 +7,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from tqdm import tqdm
 
 from boolcp.checks import BoolcpWarning
 from boolcp.extras import load_extra
@@ -167,16 +168,13 @@ def read_conditions(path: Any, times: Any = None) -> Any:
     if "conditionlabel" not in names or not {"conditionindex", "conditiontime"} & set(names):
         advice = "A Condition.mat has ConditionLabel and ConditionIndex or ConditionTime."
         raise FileError(path, "has no conditions", advice)
-    labels = [
-        str(label) for label in np.atleast_1d(np.asarray(read_variable(path, names["conditionlabel"]), dtype=str))
-    ]
+    labels = np.atleast_1d(np.asarray(read_variable(path, names["conditionlabel"]), dtype=str)).tolist()
     if "conditionindex" in names:
         samples = np.atleast_1d(read_variable(path, names["conditionindex"])).astype(float).round().astype(int) - 1
     else:
-        seconds = np.atleast_1d(read_variable(path, names["conditiontime"])).astype(float)
-        samples = (
-            seconds if times is None else np.searchsorted(times - times[0], seconds - np.median(np.diff(times)) / 2)
-        )
+        samples = np.atleast_1d(read_variable(path, names["conditiontime"])).astype(float)
+        if times is not None:
+            samples = np.searchsorted(times - times[0], samples - np.median(np.diff(times)) / 2)
     if len(labels) != len(samples):
         raise FileError(path, f"has {len(labels)} labels but {len(samples)} times", "Use the original file.")
     return labels, samples.tolist()
@@ -197,7 +195,7 @@ def _read_channels(path: Any, parts: Any, wanted: Any, skip_bad: bool, progress:
     values = np.empty((len(numbers), n_samples), np.float32)
     good: list[int] = []
     bad: list[int] = []
-    for number in _bar(numbers, progress):
+    for number in tqdm(numbers, desc="channels", disable=None if progress else True):
         try:
             _read_row(values[len(good)], number, parts, matrices)
             good.append(number)
@@ -230,14 +228,6 @@ def _read_row(row: Any, number: Any, parts: Any, matrices: Any) -> None:
             size = part.stop - part.start
             row[position : position + size] = signal[part]
             position += size
-
-
-def _bar(numbers: Any, progress: bool) -> Any:
-    if not progress:
-        return numbers
-    from tqdm import tqdm
-
-    return tqdm(numbers, desc="channels", disable=None)
 
 
 def _number(path: Any, item: Any, known: Any) -> int:

@@ -114,9 +114,7 @@ def _read_events(path: Any) -> Any:
 
 def _is_every_sample(content: Any) -> Any:
     index = content.get("eventindex")
-    return index is None or (
-        len(index) == len(content["eventdata"]) and bool(np.all(index == np.arange(len(index)) + 1))
-    )
+    return index is None or np.array_equal(index, np.arange(len(content["eventdata"])) + 1)
 
 
 def _shape(path: Any, name: Any) -> Any:

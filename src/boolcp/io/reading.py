@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from boolcp import prepare
-from boolcp.extras import load_extra
 from boolcp.io import xarray_files
 from boolcp.io.coordinates import add_coords, with_electrodes, with_trials
 from boolcp.io.errors import FileError, check_exists
@@ -311,7 +310,6 @@ def _column_lines(X: Any, dims: Any) -> Any:
 
 def _range_text(X: Any, name: Any) -> Any:
     """Return the first and last values of a coordinate as text."""
-    load_extra("xarray", "labels")
     if name not in X.coords or X.coords[name].ndim != 1 or X.coords[name].size == 0:
         return f"  {name}: no coordinates"
     values = X.coords[name].values

@@ -84,14 +84,7 @@ class NamedArrays:
         shown = ", ".join(f"{name} ({self.table[name]})" for name in names[:12])
         return (shown or "nothing") + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
-    def labelled(
-        self,
-        variable: str | None = None,
-        dims: Any = None,
-        sampling_rate: float | None = None,
-        *,
-        lazy: Any = False,
-    ) -> Any:
+    def labelled(self, *, variable: str | None, dims: Any, sampling_rate: float | None, lazy: Any) -> Any:
         """Return the chosen array as a DataArray."""
         name = self.choose(variable)
         if lazy is True and self.read_lazy is None:

@@ -17,15 +17,6 @@ from boolcp.result.labels import read_labels
 def write_tensor(X: Any, path: Any, *, overwrite: bool = False) -> None:
     """Write a DataArray to one file: .nc with its labels, or .npy with its numbers only.
 
-    Parameters
-    ----------
-    X : DataArray
-        The tensor.
-    path : str or path
-        The file, ending in .nc or .npy.
-    overwrite : bool
-        Replace an existing file.
-
     Examples
     --------
     >>> import boolcp, numpy as np, pathlib, tempfile, xarray as xr
@@ -64,15 +55,8 @@ def _check_names(X: Any, path: Path) -> None:
 def write_neurotycho(sessions: Any, folder: Any, *, overwrite: bool = False) -> None:
     """Write recordings as a NeuroTycho folder: Session1 .. with one MATLAB file per channel, times and conditions.
 
-    Parameters
-    ----------
-    sessions : sequence of DataArray
-        Recordings channel x time in microvolts; they are rounded to int16, as the originals are. Their conditions are
-        those of `boolcp.prepare.list_conditions`, their electrodes the coordinates "x", "y" and "area".
-    folder : str or path
-        Where to write; it is created if it does not exist.
-    overwrite : bool
-        Replace existing files.
+    They are channel x time in microvolts, rounded to int16, as the originals are. Their conditions are those of
+    `boolcp.prepare.list_conditions`, their electrodes the coordinates "x", "y" and "area".
 
     Examples
     --------

@@ -58,13 +58,7 @@ def _open_zarr(xarray: Any, path: Any) -> Any:
 
 
 def labelled(
-    dataset: Any,
-    path: Any,
-    variable: str | None = None,
-    dims: Any = None,
-    sampling_rate: float | None = None,
-    *,
-    lazy: Any = False,
+    dataset: Any, path: Any, *, variable: str | None, dims: Any, sampling_rate: float | None, lazy: Any
 ) -> Any:
     """Return one variable of a Dataset as a DataArray, in memory or still on disk."""
     shapes = {str(n): Variable(v.shape, str(v.dtype), v.dtype.kind in "fiub") for n, v in dataset.data_vars.items()}

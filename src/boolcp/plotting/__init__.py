@@ -8,7 +8,6 @@ mode have a meaning: `x` and `y` (numbers) are the positions of electrodes, and 
 """
 
 from boolcp.plotting._block import plot_block
-from boolcp.plotting._conditions import ConditionMeans as ConditionMeans
 from boolcp.plotting._conditions import condition_means, plot_conditions
 from boolcp.plotting._electrodes import plot_electrodes
 from boolcp.plotting._figure import atom_panels as atom_panels

@@ -8,7 +8,7 @@ import numpy as np
 
 from boolcp.plotting.look import GROUPS as COLORS
 from boolcp.plotting.look import finish, legend_above, make_axes, make_patch, plain_text, shortened
-from boolcp.plotting.mode_labels import condition_of, group_names, mode_index, mode_text
+from boolcp.plotting.mode_labels import condition_of, further_names, group_names, mode_index, mode_text
 from boolcp.plotting.patterns import leading_column
 from boolcp.result.atoms import BooleanCP
 
@@ -45,14 +45,10 @@ def read_conditions(W: BooleanCP, mode: int, condition: Any) -> Any:
     if isinstance(condition, str):
         found = condition_of(W, mode, condition)
         if found is None:
-            known = (
-                []
-                if W.labels is None
-                else [name for name, (dim, _) in W.labels.extra.items() if dim == W.mode_name(mode)]
-            )
+            known = ", ".join(further_names(W, mode)) or "no other coordinates"
             raise ValueError(
-                f"condition names the coordinate {condition!r}, but {mode_text(W, mode)} has "
-                f"{', '.join(known) or 'no other coordinates'}: pass one of its names, or one label for each entry."
+                f"condition names the coordinate {condition!r}, but {mode_text(W, mode)} has {known}: pass one of its "
+                f"names, or one label for each entry."
             )
         return found
     found = np.array([str(value) for value in condition])
@@ -79,7 +75,7 @@ def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> An
     known = ~np.asarray((W.undetermined or {}).get(mode, np.zeros(W.shape[mode], dtype=bool)))
     mean, spread = np.full((2, W.n_atoms, len(names)), np.nan)
     for k, atom in enumerate(W.atoms):
-        values = atom.z.astype(float) if atom.mode == mode else leading_column(W, k, mode)
+        values = leading_column(W, k, mode)
         for c, name in enumerate(names):
             part = values[(labels == name) & known]
             if len(part):
@@ -149,8 +145,7 @@ def plot_conditions(W: BooleanCP, mode: int, condition: Any = "condition", *, at
     ax.set(xlim=(-0.5, max(len(chosen), 1) - 0.5), ylim=(1.05 * low, 1.05 * high))
     finish(ax, "atom", means_label(boolean, plain_text(shortened(mode_text(W, mode), 20))))
     texts = [f"{shortened(name, 20)} ({count})" for name, count in zip(means.conditions, means.counts, strict=True)]
-    handles = [make_patch(COLORS[c % len(COLORS)], text) for c, text in enumerate(texts)]
-    legend_above(ax, handles)
+    legend_above(ax, [make_patch(COLORS[c % len(COLORS)], text) for c, text in enumerate(texts)])
     return ax
 
 
@@ -181,12 +176,8 @@ def draw_conditions(ax: Any, W: BooleanCP, mode: int, places: Any, *, is_strip: 
         return
     labels = condition_of(W, mode)
     places = np.arange(len(labels), dtype=float) if places is None else places
-    if ax.get_xscale() == "log":
-        ends = np.exp(middles(np.log(places)))
-    else:
-        ends = middles(places)
-    changes = np.flatnonzero(labels[1:] != labels[:-1]) + 1
-    runs = np.concatenate([[0], changes, [len(labels)]])
+    ends = np.exp(middles(np.log(places))) if ax.get_xscale() == "log" else middles(places)
+    runs = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1), len(labels)]
     low, high = (0, 1) if is_strip else ax.get_ylim()
     share = 0.18 if is_strip else 0.06
     ax.set_ylim(low - share * 1.3 * (high - low), high)  # the band lies below the numbers

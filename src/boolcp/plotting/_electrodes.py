@@ -104,7 +104,11 @@ def plot_electrodes(
         if areas is not None and image is None:
             shade_areas(ax, positions, areas)
         draw_values(ax, positions, values, size, label if legend else None)
-    finish_map(ax, is_free=image is None)
+    ax.set_aspect("equal", adjustable="datalim")  # the Axes keep their size, so that legends have room
+    if image is None:
+        ax.margins(0.06)
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
     return ax
 
 
@@ -152,9 +156,8 @@ def draw_areas(ax: Any, positions: Any, areas: Any, size: Any, legend: bool) -> 
         ax.scatter(*positions.T, s=size, color=LINES[0], zorder=2, **EDGE)
         return
     for area, (text, color, marker) in area_look(areas).items():
-        label = plain_text(shortened(text, 40))
-        part = positions[areas == area].T
-        ax.scatter(*part, s=size, color=color, marker=marker, label=label, zorder=2, **EDGE)
+        look = {"s": size, "color": color, "marker": marker, "label": plain_text(shortened(text, 40))}
+        ax.scatter(*positions[areas == area].T, zorder=2, **look, **EDGE)
     if legend:
         legend_below(ax, ax.get_legend_handles_labels()[0], ncols=2)
 
@@ -165,9 +168,8 @@ def shade_areas(ax: Any, positions: Any, areas: Any) -> None:
     for area in dict.fromkeys(areas):
         points = positions[(areas == area) & np.isfinite(positions).all(axis=1)]
         if area and len(points):
-            outline = hull(points)
             shade = {"facecolor": "0.9", "edgecolor": "0.9", "linewidth": 11, "joinstyle": "round", "zorder": 0}
-            ax.fill(*outline.T, **shade)
+            ax.fill(*hull(points).T, **shade)
             look = {"fontsize": 6.5, "color": "0.3", "ha": "center", "va": "center"}
             place = free_place(points, taken)
             ax.text(*place, plain_text(shortened(area)), zorder=3, **look)
@@ -176,10 +178,9 @@ def shade_areas(ax: Any, positions: Any, areas: Any) -> None:
 
 def free_place(points: Any, positions: Any) -> Any:
     """Return the place above, below, left or right of an area that is farthest from all positions."""
-    low, high, middle = points.min(axis=0), points.max(axis=0), points.mean(axis=0)
     step = 0.06 * np.nanmax(np.nanmax(positions, axis=0) - np.nanmin(positions, axis=0))
-    sides = np.array([(middle[0], high[1] + step), (middle[0], low[1] - step), (low[0] - step, middle[1])])
-    sides = np.vstack([sides, (high[0] + step, middle[1])])
+    (left, low), (right, high), (x, y) = points.min(axis=0) - step, points.max(axis=0) + step, points.mean(axis=0)
+    sides = np.array([(x, high), (x, low), (left, y), (right, y)])
     distances = np.nanmin(np.linalg.norm(sides[:, None] - positions[None], axis=2), axis=1)
     return sides[np.argmax(distances.round(9))]
 
@@ -210,12 +211,3 @@ def draw_values(ax: Any, positions: Any, values: Any, size: Any, label: Any) -> 
     points = ax.scatter(*positions.T, c=numbers, **look)
     if label is not None:
         draw_scale(ax, points, plain_text(label))
-
-
-def finish_map(ax: Any, *, is_free: bool = True) -> None:
-    """Set equal scales and no frame."""
-    ax.set_aspect("equal", adjustable="datalim")  # the Axes keep their size, so that legends have room
-    if is_free:
-        ax.margins(0.06)
-    ax.set(xticks=[], yticks=[])
-    ax.spines[:].set_visible(False)

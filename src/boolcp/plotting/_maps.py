@@ -74,8 +74,7 @@ def plot_boolean_map(
     n_rows = max((len(bits) for bits in fields.values()), default=0)
     names = names[: n_rows if n_atoms is None else n_atoms]
     height = map_height(positions) if is_map else 1.0
-    inches = 1.15 if is_map else 0.28
-    ax = make_axes(ax, max(COLUMN, 1.15 * len(fields) + 0.5), inches * height * len(names) + 0.8)
+    ax = make_axes(ax, max(COLUMN, 1.15 * len(fields) + 0.5), (1.15 if is_map else 0.28) * height * len(names) + 0.8)
     if not names:
         ax.text(0.5, 0.5, "no atom is Boolean along this mode", ha="center", fontsize=8, transform=ax.transAxes)
         ax.set_axis_off()

@@ -14,9 +14,9 @@ MAX_ATOMS = 4
 DPI = 80
 
 
-def with_picture(text: str, draw: Callable[[Any], Any], alt: str, size: tuple[float, float] = (4.2, 2.6)) -> str:
+def with_picture(text: str, draw: Callable[[Any], Any], alt: str) -> str:
     """Return a preformatted text in HTML, with the plot that `draw` makes on an Axes below it."""
-    return f"<pre>{escape(text)}</pre>{picture(lambda figure: draw(figure.subplots()), alt, size)}"
+    return f"<pre>{escape(text)}</pre>{picture(lambda figure: draw(figure.subplots()), alt, (4.2, 2.6))}"
 
 
 def atoms_picture(W: Any) -> str:

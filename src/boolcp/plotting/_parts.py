@@ -161,7 +161,7 @@ def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None, *, color: str = B
     return draw_lines(W, k, modes[0], columns, make_axes(ax, 4.5, 2.5), color)
 
 
-def draw_lines(W: BooleanCP, k: int, mode: int, columns: Any, ax: Any, color: str = BLUE) -> Any:
+def draw_lines(W: BooleanCP, k: int, mode: int, columns: Any, ax: Any, color: str) -> Any:
     """Draw the columns along a mode: lines, or along a mode with names bars for one column and points for several."""
     places = line_places(W, mode)
     has_names = is_unordered(W, mode) or (places is None and coordinates_of(W, mode) is not None)
@@ -171,27 +171,19 @@ def draw_lines(W: BooleanCP, k: int, mode: int, columns: Any, ax: Any, color: st
     else:
         marker, is_sum = "." if len(columns) <= 60 else None, columns.shape[1] > 1
         for n, column in enumerate(columns.T):
-            look = {"color": color, "linestyle": DASHES[n % len(DASHES)], "marker": marker, "markersize": 4}
+            look: dict[str, Any] = {"color": color, "linestyle": DASHES[n % len(DASHES)], "marker": marker}
+            look |= {"markersize": 4, "linewidth": 1.0, "rasterized": len(column) > LONG}
+            look["label"] = f"product {n}" if is_sum else None
             if has_names:  # no line joins them
-                look |= {
-                    "linestyle": "none",
-                    "marker": MARKERS[n % len(MARKERS)],
-                    "fillstyle": "none" if n % 2 else "full",
-                }
-            ax.plot(
-                places,
-                column,
-                rasterized=len(column) > LONG,
-                linewidth=1.0,
-                label=f"product {n}" if is_sum else None,
-                **look,
-            )
+                filled = "none" if n % 2 else "full"
+                look |= {"linestyle": "none", "marker": MARKERS[n % len(MARKERS)], "fillstyle": filled}
+            ax.plot(places, column, **look)
         if is_sum and columns.shape[1] <= 4:
             legend_above(ax)
     ax.axhline(0, color="0.8", linewidth=0.6, zorder=0)
     ax.set_ylabel(size_label(W, k, mode), fontsize=8)
     finish(ax)
-    low, high = min(places[0], places[-1]), max(places[0], places[-1])
+    low, high = sorted((places[0], places[-1]))
     if is_geometric(places):
         ax.set_xscale("log")
         ax.xaxis.set_major_formatter("{x:g}")

@@ -58,11 +58,9 @@ def plot_stability(stability: Any, ax: Any = None) -> Any:
     ax.set(xlim=(-0.6, max(W.n_atoms, 1) - 0.4), ylim=(0, 104))
     finish(ax, "atom", f"% of {stability.over}")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    labels = ("bits that agree", "mean similarity")
-    handles = [make_patch("0.88", "came back"), *ax.collections]
-    for points, label in zip(ax.collections, labels, strict=True):
+    for points, label in zip(ax.collections, ("bits that agree", "mean similarity"), strict=True):
         points.set_label(label)
-    legend_above(ax, handles)
+    legend_above(ax, [make_patch("0.88", "came back"), *ax.collections])
     return ax
 
 
@@ -143,8 +141,8 @@ def plot_stability_path(path: Any, axes: Any = None) -> Any:
     runs = path.errors.shape[1]
     spread = 0.25 * (np.arange(runs) / (runs - 1) - 0.5)  # points of equal fits lie side by side
     places = path.n_atoms[:, None] + spread
-    for ax, values, line in ((above, path.errors, path.errors[:, 0]), (below, path.similarity, None)):
-        line = path.similarity[:, 1:].mean(axis=1) if line is None else line
+    mean = path.similarity[:, 1:].mean(axis=1)
+    for ax, values, line in ((above, path.errors, path.errors[:, 0]), (below, path.similarity, mean)):
         ax.plot(path.n_atoms, line, color=BLUE, linewidth=1.0, zorder=1)
         ax.scatter(places, values, s=9, color=ORANGE, edgecolor="0.25", linewidth=0.3, zorder=2)
         ax.xaxis.get_major_locator().set_params(integer=True)

@@ -54,7 +54,7 @@ def outline() -> dict[str, np.ndarray]:
     return {"skull": skull, "nose": nose, "right ear": ear, "left ear": ear * [-1, 1]}
 
 
-def interpolate(positions: np.ndarray, values: np.ndarray, n: int = GRID) -> tuple[np.ndarray, np.ndarray]:
+def interpolate(positions: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the grid (n,) and the map (n, n), rows from low to high y, interpolated between values; NaN outside.
 
     The map uses thin plate splines and ends at the outline, or at the outermost electrode if that is farther out. It is
@@ -65,7 +65,7 @@ def interpolate(positions: np.ndarray, values: np.ndarray, n: int = GRID) -> tup
 
     known = np.isfinite(values) & np.isfinite(positions).all(axis=1)
     edge = max(RADIUS, 1.05 * float(np.linalg.norm(positions[known], axis=1).max(initial=0.0)))
-    side = np.linspace(-edge, edge, n)
+    side = np.linspace(-edge, edge, GRID)
     cells = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
     image = np.full(len(cells), np.nan)
     inside = np.linalg.norm(cells, axis=1) <= edge
@@ -73,19 +73,17 @@ def interpolate(positions: np.ndarray, values: np.ndarray, n: int = GRID) -> tup
         places, rows = np.unique(positions[known], axis=0, return_index=True)
         inside &= KDTree(places).query(cells)[0] <= REACH
         image[inside] = RBFInterpolator(places, values[known][rows], kernel="thin_plate_spline")(cells[inside])
-    return side, image.reshape(n, n)
+    return side, image.reshape(GRID, GRID)
 
 
 Axes = Any
 
 
-def draw_head_values(
-    ax: Axes, positions: np.ndarray, values: np.ndarray, label: str, names: Sequence[str] | None = None
-) -> Axes:
+def draw_head_values(ax: Axes, positions: np.ndarray, values: np.ndarray, label: str, names: Sequence[str]) -> Axes:
     """Draw real values on a head, interpolated between the electrodes."""
     known = np.isfinite(values) & np.isfinite(positions).all(axis=1)
     limits = symmetric(values)
-    shown = [plain_text(name) for name in names] if names is not None and len(names) <= MAX_NAMES else None
+    shown = [plain_text(name) for name in names] if len(names) <= MAX_NAMES else None
     if importlib.util.find_spec("mne") is not None and known.sum() >= 4:
         viz = load_extra("mne.viz", "mne")
         picture, _ = viz.plot_topomap(
@@ -117,14 +115,13 @@ def draw_head_values(
 
 
 def draw_head_bits(
-    ax: Axes, positions: np.ndarray, bits: np.ma.MaskedArray, names: Sequence[str] | None, alpha: np.ndarray
+    ax: Axes, positions: np.ndarray, bits: np.ma.MaskedArray, names: Sequence[str], alpha: np.ndarray
 ) -> Axes:
     """Draw Boolean values on a head: yellow on, blue off, gray without data, pale where uncertain."""
     colors = np.where(np.ma.getmaskarray(bits), UNKNOWN, np.where(bits.data, ON, OFF))
-    has_room = names is not None and len(names) <= MAX_NAMES
+    has_room = len(names) <= MAX_NAMES
     ax.scatter(*positions.T, s=60 if has_room else 22, color=colors, alpha=alpha, zorder=3, **EDGE)
-    if has_room:
-        draw_names(ax, positions, [plain_text(name) for name in names or ()])
+    draw_names(ax, positions, [plain_text(name) for name in names] if has_room else None)
     draw_outline(ax)
     finish_head(ax)
     return ax

@@ -53,7 +53,7 @@ def legend_above(ax: Any, handles: Any = None, **options: Any) -> None:
     ax.legend(handles=handles, ncols=ncols, **place, **look, **options)
 
 
-def legend_below(ax: Any, handles: Any, ncols: int = 4, down: Any = 0) -> None:
+def legend_below(ax: Any, handles: Any, ncols: int, down: Any = 0) -> None:
     """Put a legend of given handles below the Axes, `down` points lower if there is text between."""
     shift = load_extra("matplotlib.transforms", "plot").ScaledTranslation(0, -down / 72, ax.figure.dpi_scale_trans)
     look = {"frameon": False, "fontsize": 7, "handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 1.0}
@@ -104,7 +104,7 @@ def make_patch(color: Any, label: Any) -> Any:
     return load_extra("matplotlib.patches", "plot").Patch(facecolor=color, label=plain_text(label), **EDGE)
 
 
-def on_off_patches(has_unknown: bool = False, has_doubt: bool = False) -> Any:
+def on_off_patches(has_unknown: bool, has_doubt: bool = False) -> Any:
     """Return the legend entries of Boolean values."""
     patches = [make_patch(ON, "on"), make_patch(OFF, "off")]
     if has_doubt:

@@ -98,6 +98,11 @@ def coordinates_of(W: BooleanCP, mode: int) -> Any:
     return None if W.labels is None else W.labels.coords.get(W.labels.dims[mode])
 
 
+def further_names(W: BooleanCP, mode: int) -> list[str]:
+    """Return the names of the additional coordinates along a mode."""
+    return [] if W.labels is None else [name for name, (dim, _) in W.labels.extra.items() if dim == W.mode_name(mode)]
+
+
 def further_of(W: BooleanCP, mode: int, name: Any) -> Any:
     """Return an additional coordinate along a mode by its name, or None if there is none."""
     if W.labels is None:

@@ -110,8 +110,11 @@ def contract_others(block: Any, vectors: Any, keep: Any) -> Any:
 def leading_column(W: BooleanCP, k: int, mode: int) -> Any:
     """Return the column of atom k (of its leading pattern if L > 1) along a mode, scaled to a largest size of one.
 
-    Its sign is that of `real_columns`: the mode that carries the size of the atom also carries its sign.
+    Its sign is that of `real_columns`: the mode that carries the size of the atom also carries its sign. Along the
+    Boolean mode it is the bits.
     """
+    if W.atoms[k].mode == mode:
+        return W.atoms[k].z.astype(float)
     column = real_columns(W if W.atoms[k].rank == 1 else only_leading(W, k), k)[mode][:, 0]
     return column / (np.nanmax(np.abs(column), initial=0.0) or 1.0)
 

@@ -27,6 +27,7 @@ from boolcp.trust.verdict import is_noise
 __all__ = ["write_report"]
 
 COLUMNS = ("alone", "unique", "certificate")
+PLOTLY = "plotly/plotly-cartesian.min.js"  # which draws the charts, without the kinds that are not used here
 
 
 def write_report(
@@ -143,7 +144,7 @@ def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any
             labels=assets.to_json(words.search_labels(W)),
             libraries=[
                 {"name": name, "type": kind, "text": text}
-                for name, source in (("datatables", datatables), ("plotly", assets.plotly_source()))
+                for name, source in (("datatables", datatables), ("plotly", assets.own_file(PLOTLY)))
                 for kind, text in [assets.held_script(source)]
             ],
             datatables_style=datatables_style,

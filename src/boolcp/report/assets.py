@@ -19,11 +19,6 @@ def own_file(name: Any) -> Any:
     return resources.files("boolcp.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def plotly_source() -> Any:
-    """Return the source of plotly.js, which draws the charts, without the kinds of charts that are not used here."""
-    return own_file("plotly/plotly-cartesian.min.js")
-
-
 def datatables_files() -> Any:
     """Return the script and style of DataTables, which sorts and filters the table, from the package itables."""
     folder = resources.files(load_extra("itables", "report")).joinpath("html")

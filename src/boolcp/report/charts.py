@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.plotting.head import interpolate, outline
-from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, ORANGE, UNKNOWN, shortened
+from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, ORANGE, UNKNOWN, shortened, symmetric
 from boolcp.plotting.look import GROUPS as GROUP_COLORS
 from boolcp.plotting.mode_labels import (
     coordinate_text,
@@ -120,7 +120,7 @@ def real_chart(W: BooleanCP, k: int, mode: int) -> Chart:
     positions = positions_of(W, mode)
     if positions is not None and columns.shape[1] == 1:
         texts = [f"{text}: {value:.4g}" for text, value in zip(texts, columns[:, 0], strict=True)]
-        scale = {"colorscale": DIVERGING, "colorbar": _bar(label), **_symmetric(columns)}
+        scale = {"colorscale": DIVERGING, "colorbar": _bar(label), **_limits(columns, "c")}
         return _map(W, mode, positions, texts, {"color": columns[:, 0], **scale})
     places = places_of(W, mode)
     is_named = is_unordered(W, mode) or (places is None and coordinates_of(W, mode) is not None)
@@ -149,7 +149,7 @@ def image_chart(W: BooleanCP, k: int, modes: Any) -> Any:
     steps = _image_steps(image.shape)
     small = _averaged(image, steps)
     trace = {"type": "heatmap", "z": small, "colorscale": DIVERGING, "colorbar": _bar(plain(value_label(W)))}
-    trace |= {"zmin": _symmetric(image)["cmin"], "zmax": _symmetric(image)["cmax"]}
+    trace |= _limits(image, "z")
     for name, mode, step in zip("yx", modes, steps, strict=True):
         trace |= _span(W, mode, name, step)
     y, x = (plain(mode_text(W, mode)) for mode in modes)
@@ -166,8 +166,7 @@ def path_chart(W: BooleanCP, errors: Any) -> Any:
     """Return the relative error after each atom of the pursuit, and that of the result."""
     steps = {"type": "scatter", "mode": "lines+markers", "x": list(range(1, len(errors) + 1)), "y": errors}
     traces = [steps | {"line": {"color": BLUE}} | _hover("pursuit, %{x} atoms: %{y:.4f}")]
-    result = result_error(W)
-    if result is not None:
+    if (result := result_error(W)) is not None:
         marker = {"color": "rgba(0,0,0,0)", "size": 13, "line": {"color": ORANGE, "width": 2}}
         point = {"type": "scatter", "mode": "markers", "x": [W.n_atoms], "y": [result], "marker": marker}
         traces.append(point | _hover("result, %{x} atoms: %{y:.4f}"))
@@ -188,10 +187,8 @@ def residual_chart(check: Any) -> Any:
         diagonal | {"line": {"color": ZERO, "width": 1, "dash": "dash"}},
         points | {"marker": {"color": BLUE, "size": 5}} | _hover("normal %{x:.2f}, residual %{y:.2f}"),
     ]
-    layout = _layout(
-        xaxis={"title": {"text": "normal quantile"}}, yaxis={"title": {"text": "quantile of the residual"}}
-    )
-    return {"data": traces, "layout": layout}
+    x, y = ({"title": {"text": text}} for text in ("normal quantile", "quantile of the residual"))
+    return {"data": traces, "layout": _layout(xaxis=x, yaxis=y)}
 
 
 def share_chart(W: BooleanCP, names: Sequence[str], values: np.ndarray, label: str) -> Chart:
@@ -254,7 +251,6 @@ def groups_chart(means: Any, is_boolean: bool) -> Chart:
     members = np.flatnonzero(means.is_boolean == is_boolean).tolist()
     traces, colors = [], group_colors(len(means.conditions))
     for c, (name, count) in enumerate(zip(means.conditions, means.counts, strict=True)):
-        color = colors[c]
         for k in members:
             mean = means.mean[k, c]
             low, high = _wilson(mean, count) if is_boolean else (mean - means.spread[k, c], mean + means.spread[k, c])
@@ -264,7 +260,7 @@ def groups_chart(means: Any, is_boolean: bool) -> Chart:
             look = {"type": "bar"} if is_boolean else {"type": "scatter", "mode": "markers"}
             legend = {"name": f"{plain(name)} ({count})", "legendgroup": str(c), "showlegend": k == members[0]}
             value = "%{y:.0f} % on" if is_boolean else "mean %{y:.3g}"
-            trace = look | {"x": [f"atom {k}"], "y": [scale * mean], "error_y": error, "marker": {"color": color}}
+            trace = look | {"x": [f"atom {k}"], "y": [scale * mean], "error_y": error, "marker": {"color": colors[c]}}
             where = {"offsetgroup": str(c), "meta": {"atom": k}}
             traces.append(trace | legend | where | _hover(f"atom {k}, {plain(name)} ({count}): {value}"))
     title = "on (%)" if is_boolean else "mean (± s.d.)"
@@ -481,9 +477,9 @@ def _averaged(image: Any, blocks: Any) -> Any:
     return image
 
 
-def _symmetric(values: Any) -> Any:
-    top = float(np.nanmax(np.abs(values), initial=0.0)) if np.isfinite(values).any() else 0.0
-    return {"cmin": -(top or 1.0), "cmax": top or 1.0}
+def _limits(values: Any, name: str) -> Any:
+    """Return the limits of a scale with zero in the middle, as cmin and cmax or as zmin and zmax."""
+    return {f"{name}{end[1:]}": value for end, value in symmetric(values).items()}
 
 
 def _with_legend(layout: Chart) -> Chart:

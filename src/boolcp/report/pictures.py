@@ -13,8 +13,9 @@ from boolcp.report.assets import to_json
 from boolcp.report.ordering import bands, group_name
 from boolcp.report.story import real_sizes
 from boolcp.report.tested import p_words
-from boolcp.report.words import adjective, has_shares, on_text, percent, result_error, unit_of
+from boolcp.report.words import adjective, has_shares, on_text, result_error, unit_of
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.summary import percent
 
 PANEL, IMAGE = (3.4, 2.3), (4.2, 2.3)  # inches
 MAX_ROWS = 8  # of a chart of usual height
@@ -40,8 +41,8 @@ def fit_figures(W: BooleanCP, history: Any, residual: Any = None) -> Any:
         caption = "Relative error after each atom of the pursuit"
         if result_error(W) is not None:
             caption += "; the circle is the result" + (", without its background" if W.background is not None else "")
-        chart = charts.path_chart(W, errors)
-        figures.append(figure(chart, f"{caption}: {text}", caption, lambda ax: draw_path(W, errors, ax)))
+        chart, alt = charts.path_chart(W, errors), f"{caption}: {text}"
+        figures.append(figure(chart, alt, caption, lambda ax: draw_path(W, errors, ax)))
     if has_shares(W):
         if W.deviance is None:
             shares, caption, label = W.explained_alone(), "Variance that each atom explains alone", "alone"
@@ -109,11 +110,9 @@ def sorted_text(W: BooleanCP, mode: int) -> str:
 
 def doubt_text(W: BooleanCP) -> str:
     """Return what gray means in pictures of bits, if there is gray."""
-    return (
-        ", gray uncertain"
-        if W.trust is not None and W.trust.rise is not None
-        else (", gray without data" if W.undetermined else "")
-    )
+    if W.trust is not None and W.trust.rise is not None:
+        return ", gray uncertain"
+    return ", gray without data" if W.undetermined else ""
 
 
 def with_leading(W: BooleanCP, k: int, mode: int) -> Any:
@@ -232,9 +231,8 @@ def still_picture(draw: Any, size: Any) -> str:
     canvas = load_extra("matplotlib", "report").figure.Figure(figsize=size, layout="constrained")
     draw(canvas.subplots())
     buffer = io.BytesIO()
-    canvas.savefig(
-        buffer, format="svg", dpi=IMAGE_DPI if size == IMAGE else DPI, metadata={"Date": None, "Creator": None}
-    )
+    dpi = IMAGE_DPI if size == IMAGE else DPI
+    canvas.savefig(buffer, format="svg", dpi=dpi, metadata={"Date": None, "Creator": None})
     return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 

@@ -10,17 +10,9 @@ from boolcp import plotting
 from boolcp.plotting.mode_labels import further_of, group_names, is_named, is_unordered, quantity_of, unit_of
 from boolcp.plotting.patterns import EQUAL, leading_column, real_columns
 from boolcp.report.tested import ALPHA, Tests, best_test, p_words
-from boolcp.report.words import (
-    adjective,
-    entries_text,
-    explained_word,
-    has_names,
-    has_shares,
-    on_text,
-    plural,
-    title_of,
-)
+from boolcp.report.words import adjective, entries_text, has_names, has_shares, on_text, plural, title_of
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.summary import explained_word
 from boolcp.result.trust import Trust, rival_words
 from boolcp.trust.conditions import ConditionTest
 from boolcp.trust.degeneracy import CANCELED, degeneracy
@@ -139,26 +131,22 @@ def _trust(W: BooleanCP) -> str:
         who = "Both" if W.n_atoms == 2 else f"All {number(W.n_atoms)}"
         return f"{who} pass all tests: they {_and([*made, 'are informative'])}."
     counts = [
-        _count(judged, "is_significant", *(f"{verb} significantly more than noise" for verb in ("are", "is"))),
-        _count(
-            judged,
-            "is_stable",
-            *(f"{verb} back in at least {100 * STABLE:.0f} % of {known.stable_over}" for verb in ("come", "comes")),
-        ),
-        _count(judged, "is_informative", "are informative", "is informative"),
+        _count(judged, "is_significant", "are", "is", "significantly more than noise"),
+        _count(judged, "is_stable", "come", "comes", f"back in at least {100 * STABLE:.0f} % of {known.stable_over}"),
+        _count(judged, "is_informative", "are", "is", "informative"),
     ]
     who = f"Atom{'s' if len(passed) > 1 else ''} {_and([str(k) for k in passed])}" if passed else "No atom"
     verb = "pass" if len(passed) > 1 else "passes"
     return f"Of the atoms, {_and([text for text in counts if text])}. {who} {verb} all tests."
 
 
-def _count(judged: Sequence[Verdict], name: str, many: str, one: str) -> str:
+def _count(judged: Sequence[Verdict], name: str, many: str, one: str, what: str) -> str:
     """Return how many atoms pass a test, in words, or nothing if it was not made."""
     answers = [getattr(verdict, name) for verdict in judged]
     n = sum(answer is True for answer in answers)
     every = "both" if n == 2 else f"all {number(n)}"
     count = "none" if not n else every if n == len(answers) else number(n)
-    return "" if None in answers else f"{count} {one if n < 2 else many}"
+    return "" if None in answers else f"{count} {one if n < 2 else many} {what}"
 
 
 def stands(verdict: Verdict) -> bool:
@@ -191,10 +179,9 @@ def doubt_text(W: BooleanCP, k: int) -> str:
     if W.trust is None or W.trust.rise is None or is_noise(W)[k]:
         return ""
     atom, is_open = W.atoms[k], W.bit_confidence()[k] < SURE
-    is_few = 0 < np.count_nonzero(is_open) <= MAX_LISTED // 2
-    return (
-        f"Bits in doubt: {entries_text(W, atom.mode, is_open)} {unit_of(W, atom.mode)}".rstrip() + "." if is_few else ""
-    )
+    if not 0 < np.count_nonzero(is_open) <= MAX_LISTED // 2:
+        return ""
+    return f"Bits in doubt: {entries_text(W, atom.mode, is_open)} {unit_of(W, atom.mode)}".rstrip() + "."
 
 
 def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
@@ -205,9 +192,8 @@ def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
         name, test = found
         return f"{group_text(W, k, name)} ({p_words(test.p_adjusted[k])})"
     is_few = 0 < atom.n_ones <= MAX_LISTED or on_text(W, k).startswith("all but ")
-    is_run = (
-        not has_names(W, atom.mode) and np.count_nonzero(np.diff(atom.z, prepend=False, append=False)) <= 2 * MAX_RUNS
-    )
+    n_edges = np.count_nonzero(np.diff(atom.z, prepend=False, append=False))
+    is_run = not has_names(W, atom.mode) and n_edges <= 2 * MAX_RUNS
     return on_text(W, k) if (is_few or is_run) and not atom.z.all() else ""
 
 
@@ -345,7 +331,7 @@ def _nothing(name: str, test: ConditionTest) -> str:
     return f"No atom {what} (smallest {p_words(test.p_adjusted.min())})."
 
 
-def _leftover(W: BooleanCP, residual: Any, is_large: bool = False) -> str:
+def _leftover(W: BooleanCP, residual: Any, is_large: bool) -> str:
     """Return whether something is left, if there is enough of a residual to tell."""
     if residual is None:
         return ""

@@ -12,9 +12,9 @@ import numpy as np
 from boolcp import plotting
 from boolcp.bmp import BMP
 from boolcp.fit.state import STOP_REASONS
-from boolcp.plotting.mode_labels import MAX_STATES, is_named, quantity_of, unit_of
+from boolcp.plotting.mode_labels import MAX_STATES, further_names, is_named, quantity_of, unit_of
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.summary import background_words, proved_percent, shape_text
+from boolcp.result.summary import background_words, explained_word, percent, proved_percent, shape_text
 from boolcp.result.trust import Trust, p_text, sure_share
 from boolcp.trust.verdict import verdicts
 
@@ -33,16 +33,13 @@ def describe_modes(W: BooleanCP) -> Any:
     for n, size in enumerate(W.shape):
         labels = plotting.coordinate_text(W, n)
         has_coords = W.labels is not None and W.labels.dims[n] in W.labels.coords
-        further = (
-            [] if W.labels is None else [name for name, (dim, _) in W.labels.extra.items() if dim == W.mode_name(n)]
-        )
         rows.append(
             {
                 "number": n,
                 "name": plotting.mode_text(W, n),
                 "size": size,
                 "range": _range_text(labels, unit_of(W, n)) if has_coords and size else "-",
-                "further": ", ".join(further) or "-",
+                "further": ", ".join(further_names(W, n)) or "-",
                 "n_atoms": int(np.sum(W.boolean_mode == n)),
             }
         )
@@ -298,11 +295,6 @@ def has_shares(W: BooleanCP) -> Any:
     return bool(W.data_norm2) and W.data_inner is not None and W.n_atoms > 0
 
 
-def explained_word(W: BooleanCP) -> str:
-    """Return what shares are of: the variance, or the deviance under a loss."""
-    return "variance" if W.deviance is None else f"{W.deviance.loss.capitalize()} deviance"
-
-
 def title_of(W: BooleanCP, provenance: dict[str, Any]) -> str:
     """Return the title of the page: the name of the recording, or of the measured quantity."""
     first, _, more = str(provenance.get("data", {}).get("source") or "").partition(" and ")
@@ -332,11 +324,6 @@ def _listing(names: Any) -> Any:
     """Return the first names, and how many more there are."""
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
-
-
-def percent(share: Any, n_digits: int = 1) -> str:
-    """Return a share as text."""
-    return "-" if np.isnan(share) else f"{100 * share:.{n_digits}f} %"
 
 
 def unbroken(text: Any) -> str:

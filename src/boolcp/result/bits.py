@@ -50,18 +50,8 @@ def bend(atom: "Atom") -> float:
 def bit_log_odds(atom: "Atom", weight: float, rise: np.ndarray, share: np.ndarray, sigma: float) -> np.ndarray:
     """Return the log odds (d_n,) that each bit of an atom is right.
 
-    Parameters
-    ----------
-    atom : Atom
-        The atom.
-    weight : float
-        Its weight.
-    rise : ndarray of shape (d_n,)
-        Rise of the loss |X - W|^2 when the bit is flipped.
-    share : ndarray of shape (d_n,)
-        Observed part of the squared norm of V in each slice.
-    sigma : float
-        Standard deviation of the noise.
+    `rise` (d_n,) is that of the loss |X - W|^2 when the bit is flipped, `share` (d_n,) the observed part of the squared
+    norm of V in each slice, `sigma` the standard deviation of the noise.
     """
     if weight == 0:  # such an atom says nothing
         return np.zeros(len(atom.z))

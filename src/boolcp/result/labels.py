@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -158,8 +158,8 @@ def to_xarray(W: "BooleanCP") -> Any:
             real = np.repeat(W.boolean_mode != n, ranks)
             matrix[np.ix_(W.undetermined[n], real)] = np.nan
         variables[f"{prefix}factor_{dim}"] = (dim, column_dim), matrix
-    for name, bits in bit_matrices(W).items():
-        variables[f"{prefix}{name}"] = (dims[bits.mode], atom_dim), bits.values
+    for name, (mode, bits) in bit_matrices(W).items():
+        variables[f"{prefix}{name}"] = (dims[mode], atom_dim), bits
     for k, atom in enumerate(W.atoms):
         if atom.block is not None:
             variables[f"{prefix}block_{k}"] = tuple(dim for n, dim in enumerate(dims) if n != atom.mode), atom.block
@@ -194,13 +194,8 @@ def name_prefix(W: "BooleanCP") -> str:
     return prefix
 
 
-class _Bits(NamedTuple):
-    mode: int
-    values: np.ndarray
-
-
-def bit_matrices(W: "BooleanCP") -> dict[str, _Bits]:
-    """Return the measures of the bits along each Boolean mode, (d_n, K); nan for atoms real there."""
+def bit_matrices(W: "BooleanCP") -> dict[str, tuple[int, np.ndarray]]:
+    """Return the measures of the bits along each Boolean mode, {name: (n, (d_n, K))}; nan for atoms real there."""
     known = W.trust or Trust()
     confidence = () if log_odds(W) is None else W.bit_confidence()
     found = {"bit_confidence": confidence, "bit_rise": known.rise or (), "bit_share": known.share or ()}
@@ -210,7 +205,7 @@ def bit_matrices(W: "BooleanCP") -> dict[str, _Bits]:
             values = np.full((W.shape[mode], W.n_atoms), np.nan)
             for k in np.flatnonzero(W.boolean_mode == mode):
                 values[:, k] = columns[k]
-            matrices[f"{name}_{mode_names(W)[mode]}"] = _Bits(mode, values)
+            matrices[f"{name}_{mode_names(W)[mode]}"] = mode, values
     return matrices
 
 

@@ -1,7 +1,7 @@
 """Descriptions of a decomposition: the table of its atoms, as text and in HTML, and one line."""
 
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,9 @@ def summary(W: "BooleanCP") -> str:
     """Return the title, the table of atoms and the sentences about all of them, as text."""
     rows = _table(W)
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    head, *lines = ["  ".join(map(_aligned, rows[0], row, widths)).rstrip() for row in rows]
+    sides = [str.ljust if head == VERDICT else str.rjust for head in rows[0]]  # words to the left, numbers to the right
+    cells = [[side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)] for row in rows]
+    head, *lines = ["  ".join(row).rstrip() for row in cells]
     atoms, baselines = _apart(W, lines)
     apart = [BASELINES, *baselines] if baselines else []
     return "\n".join([_title(W), head, *atoms, *apart, *_closing_words(W)])
@@ -51,11 +53,15 @@ def _html_row(cells: tuple[str, ...], tag: str) -> str:
 def _title(W: "BooleanCP") -> str:
     """Return one line: the number of atoms, the shape and, after a fit, the share of variance explained."""
     share = "" if W.data_gram is None else " of the observed entries"
-    what = "variance" if W.deviance is None else f"{W.deviance.loss.capitalize()} deviance"
-    total = f", {100 * W.explained():.1f} % of the {what}{share} explained" if _has_shares(W) else ""
+    total = f", {100 * W.explained():.1f} % of the {explained_word(W)}{share} explained" if _has_shares(W) else ""
     if total and W.background is not None:
         total += f", {100 * (W.explained() + W.background.share):.1f} % with the background"
     return f"{apart_text(W)} of a {shape_text(W)} tensor{total}"
+
+
+def explained_word(W: "BooleanCP") -> str:
+    """Return what shares are of: the variance, or the deviance under a loss."""
+    return "variance" if W.deviance is None else f"{W.deviance.loss.capitalize()} deviance"
 
 
 def _has_shares(W: "BooleanCP") -> bool:
@@ -64,6 +70,8 @@ def _has_shares(W: "BooleanCP") -> bool:
 
 def _table(W: "BooleanCP") -> list[tuple[str, ...]]:
     """Return the column heads and one row of texts for each atom."""
+    from boolcp.trust.verdict import verdicts
+
     columns = {
         "atom": [str(k) for k in range(W.n_atoms)],
         "mode": [W.mode_name(atom.mode) for atom in W.atoms],
@@ -77,29 +85,17 @@ def _table(W: "BooleanCP") -> list[tuple[str, ...]]:
         "unique": W.explained_unique() if _has_shares(W) else missing,
         "certificate": np.array([atom.certificate for atom in W.atoms], dtype=float),
     }
-    known, sure, verdicts = W.trust or Trust(), sure_share(W), _verdicts(W)
+    known, sure, judged = W.trust or Trust(), sure_share(W), verdicts(W)
     if sure is not None:  # the bits of an atom of noise mean nothing
-        shares["sure bits"] = np.where([verdict.is_significant is False for verdict in verdicts], np.nan, sure)
+        shares["sure bits"] = np.where([verdict.is_significant is False for verdict in judged], np.nan, sure)
     shares |= {} if known.stability is None else {"stability": known.stability}
     rough = ("sure bits", "stability")
-    columns |= {name: [_percent(x, 0 if name in rough else 1) for x in values] for name, values in shares.items()}
+    columns |= {name: [percent(x, 0 if name in rough else 1) for x in values] for name, values in shares.items()}
     columns["certificate"] = [proved_percent(atom.certificate) for atom in W.atoms]
     columns |= {} if known.p_adjusted is None else {"p": [p_text(p) for p in known.p_adjusted]}
-    if any(verdict.text for verdict in verdicts):
-        columns[VERDICT] = [verdict.text for verdict in verdicts]
+    if any(verdict.text for verdict in judged):
+        columns[VERDICT] = [verdict.text for verdict in judged]
     return [tuple(columns), *zip(*columns.values(), strict=True)]
-
-
-def _aligned(head: str, cell: str, width: int) -> str:
-    """Return a cell of a table as wide as its column, words to the left and numbers to the right."""
-    return cell.ljust(width) if head == VERDICT else cell.rjust(width)
-
-
-def _verdicts(W: "BooleanCP") -> tuple[Any, ...]:
-    """Return the verdict on each atom."""
-    from boolcp.trust.verdict import verdicts
-
-    return verdicts(W)
 
 
 def _closing_words(W: "BooleanCP") -> list[str]:
@@ -181,5 +177,6 @@ def one_line(W: "BooleanCP") -> str:
     return f"BooleanCP({shape_text(W)}, {count_text(W)}: {', '.join(counts)}{explained})"
 
 
-def _percent(share: float, digits: int = 1) -> str:
+def percent(share: float, digits: int = 1) -> str:
+    """Return a share as text."""
     return "-" if np.isnan(share) else f"{100 * share:.{digits}f} %"

@@ -161,11 +161,10 @@ def inner_with_atoms(X: np.ndarray | Contractible, atoms: Sequence["Atom"]) -> n
     for mode in {atom.mode for atom in atoms}:
         members = [k for k, atom in enumerate(atoms) if atom.mode == mode]
         Z = np.stack([atoms[k].z for k in members], axis=1).astype(float)
-        blocks = (
-            contractions.contract(np.ascontiguousarray(X), mode, Z)
-            if isinstance(X, np.ndarray)
-            else X.contract(mode, Z)
-        )
+        if isinstance(X, np.ndarray):
+            blocks = contractions.contract(np.ascontiguousarray(X), mode, Z)
+        else:
+            blocks = X.contract(mode, Z)
         for k, block in zip(members, blocks, strict=True):
             inner[k] = np.vdot(block, atoms[k].dense_block())
     return inner

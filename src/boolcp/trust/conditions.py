@@ -200,11 +200,7 @@ def test_conditions(
     known = ~(is_missing(given) | np.asarray(unknown))
     given, groups = given[known], groups[known]
     is_numeric = given.dtype.kind == "f" if numeric is None else numeric
-    Y = (
-        np.stack([along_mode(W, k, at) for k in range(W.n_atoms)])[:, known]
-        if W.n_atoms
-        else np.zeros((0, known.sum()))
-    )
+    Y = np.array([leading_column(W, k, at) for k in range(W.n_atoms)]).reshape(-1, len(known))[:, known]
     names, design = ((), scipy.stats.rankdata(given.astype(float))[:, None]) if is_numeric else indicators(given)
     check_design(design, groups, names, blocks is not None)
     rng = checks.make_generator(random_state)
@@ -248,11 +244,6 @@ def run_tests(W: BooleanCP, columns: Sequence[str], blocks: str | None = None) -
     adjusted = scipy.stats.false_discovery_control([test.p_value for test in tests.values()], axis=None)
     parts = adjusted.reshape(len(tests), -1)
     return {name: replace(test, p_adjusted=p) for (name, test), p in zip(tests.items(), parts, strict=True)}
-
-
-def along_mode(W: BooleanCP, k: int, mode: int) -> np.ndarray:
-    """Return the bits of atom k along a mode, or its real values there, scaled to a largest entry of one, (d_n,)."""
-    return W.atoms[k].z.astype(float) if W.atoms[k].mode == mode else leading_column(W, k, mode)
 
 
 def find_mode(W: BooleanCP, labels: Any, mode: int | str | None) -> int:

@@ -108,17 +108,12 @@ def match(first: BooleanCP, second: BooleanCP) -> list[tuple[int | None, float]]
 
     No two atoms have the same partner, and the similarities have the largest possible sum.
     """
-    table = similarity_table(first, second)
+    rows = [[similarity_of(atom, other) for other in second.atoms] for atom in first.atoms]
+    table = np.array(rows).reshape(first.n_atoms, second.n_atoms)
     partners: list[tuple[int | None, float]] = [(None, 0.0)] * first.n_atoms
     for row, column in zip(*linear_sum_assignment(-table), strict=True):
         partners[row] = int(column), float(table[row, column])
     return partners
-
-
-def similarity_table(first: BooleanCP, second: BooleanCP) -> np.ndarray:
-    """Return the similarity of each atom of one decomposition with each of another, (K, K')."""
-    table = [[similarity_of(atom, other) for other in second.atoms] for atom in first.atoms]
-    return np.array(table).reshape(first.n_atoms, second.n_atoms)
 
 
 def similarity_of(atom: Atom, other: Atom) -> float:

@@ -125,15 +125,15 @@ def diagnose(decomposition: BooleanCP) -> Diagnosis:
     if not isinstance(W, BooleanCP):
         raise TypeError(f"decomposition must be a BooleanCP, but it is a {type(W).__name__}.")
     kruskal = kruskal_condition(W) if W.n_atoms and all(atom.rank == 1 for atom in W.atoms) else None
-    modes = sorted(set(W.boolean_mode.tolist()))
-    rigidity = {mode: _rigidity_along(W, mode) for mode in modes}
+    rigidity = {}
+    for mode, members in W.members.items():
+        rigid = is_rigid(np.stack([W.atoms[k].z for k in members], axis=1))
+        rigidity[mode] = replace(rigid, names=tuple(members.tolist()))
     names = tuple(W.mode_name(mode) for mode in range(W.ndim))
-    if kruskal:
-        return Diagnosis(
-            kruskal, rigidity, ("identifiable",) * W.n_atoms, ("Kruskal's condition holds",) * W.n_atoms, names
-        )
-    if len(modes) == 1 and rigidity[modes[0]] and _has_independent_parts(W):
+    reason = "Kruskal's condition holds" if kruskal else ""
+    if not kruskal and len(rigidity) == 1 and all(rigidity.values()) and _has_independent_parts(W):
         reason = "all atoms are Boolean along one mode, rigid, with independent real parts"
+    if reason:
         return Diagnosis(kruskal, rigidity, ("identifiable",) * W.n_atoms, (reason,) * W.n_atoms, names)
     exchanges = _exchanges(W, kruskal, rigidity)
     doubt = _doubt(W, kruskal, rigidity)
@@ -176,7 +176,7 @@ def _exchanges(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict[in
                 found[k] = found[l] = f"atoms {k} and {l} differ along one mode at most"
         return found
     for mode, rigid in rigidity.items():
-        members = np.flatnonzero(W.boolean_mode == mode)
+        members = W.members[mode]
         if rigid.coefficients is None:
             continue
         for k in members[rigid.coefficients != 0]:
@@ -209,13 +209,6 @@ def _doubt(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict[int, R
     if any(rigid.holds is None for rigid in rigidity.values()):
         return "too many atoms to decide rigidity"
     return "the Boolean vectors are not rigid" if not all(rigidity.values()) else "the real parts are dependent"
-
-
-def _rigidity_along(W: BooleanCP, mode: int) -> Rigidity:
-    """Return the Rigidity of the Boolean vectors along one mode, named by the numbers of their atoms."""
-    members = np.flatnonzero(W.boolean_mode == mode).tolist()
-    rigidity = is_rigid(np.stack([W.atoms[k].z for k in members], axis=1))
-    return replace(rigidity, names=tuple(members))
 
 
 def _has_independent_parts(W: BooleanCP) -> bool:

@@ -65,16 +65,12 @@ def read_weights(model: BMP, X: Any, mask: Any, weights: Any, dims: Sequence[str
 
 
 def fit_again(
-    model: BMP,
-    values: np.ndarray,
-    observed: np.ndarray | None,
-    rng: np.random.Generator | int,
-    weights: np.ndarray | None = None,
+    model: BMP, values: np.ndarray, observed: np.ndarray | None, seed: Any, weights: np.ndarray | None = None
 ) -> BooleanCP:
     """Return a fit to other data or with a different seed, without the warnings about its atoms: nobody reads these."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", checks.DegenerateAtomsWarning)
-        return clone(model).set_params(random_state=rng).fit(values, mask=observed, weights=weights).decomposition_
+        return clone(model).set_params(random_state=seed).fit(values, mask=observed, weights=weights).decomposition_
 
 
 def _fit_part(function: Callable[..., Any], task: tuple[Any, ...]) -> Any:
@@ -155,11 +151,7 @@ def read_lazy(
 
 def take(values: Any, places: np.ndarray, mode: int) -> Any:
     """Return slices of a numpy or dask array, or None for None."""
-    if values is None or isinstance(values, np.ndarray):
-        return None if values is None else values.take(places, axis=mode)
-    import dask.array as da
-
-    return da.take(values, places, axis=mode)
+    return None if values is None else np.take(values, places, axis=mode)
 
 
 def hold_out_lazily(
@@ -168,24 +160,13 @@ def hold_out_lazily(
     """Return the errors on a random share of the entries of each chunk, fitted on the others."""
     import dask.array as da
 
-    seed = int(rng.integers(2**63))
-    options: dict[str, Any] = {
-        "seed": seed,
-        "share": held_out,
-        "chunks": X.chunks,
-        "dtype": bool,
-        "meta": np.empty((0,) * X.ndim, bool),
-    }
-    train = da.map_blocks(draw_kept, **options)
+    seed, empty = int(rng.integers(2**63)), np.empty((0,) * X.ndim, bool)
+    train = da.map_blocks(draw_kept, seed=seed, share=held_out, chunks=X.chunks, dtype=bool, meta=empty)
     path = clone(model).set_params(random_state=rng).fit_path(X, mask=train if mask is None else train & mask)
     known = da.ones(X.shape, chunks=X.chunks, dtype=bool) if mask is None else mask
-    nothing = np.empty((0,) * X.ndim, dtype=object)
-    sums = da.map_blocks(
-        sum_squares, X, train, known, path=Parcel(path), dtype=object, chunks=(1,) * X.ndim, meta=nothing
-    )
-    total = da.reduction(
-        sums, _same, _total, combine=_total, split_every=4, dtype=object, meta=nothing, concatenate=False
-    )
+    kind: dict[str, Any] = {"dtype": object, "meta": empty.astype(object)}
+    sums = da.map_blocks(sum_squares, X, train, known, path=Parcel(path), chunks=(1,) * X.ndim, **kind)
+    total = da.reduction(sums, _same, _total, combine=_total, split_every=4, concatenate=False, **kind)
     n_entries, *squares = total.to_delayed().item().compute().item()
     if n_entries == 0:
         raise ValueError("Holding out entries needs two or more observed entries.")

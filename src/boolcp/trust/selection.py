@@ -222,9 +222,12 @@ def usable_entries(
     known = np.ones(tuple(shape), dtype=bool) if observed is None else observed
     if weights is not None:
         known = known & (weights > 0)
-    if scheme == "slabs":
-        check_slabs(known, mode)
-    elif np.count_nonzero(known) < 2:
+    if scheme == "slabs" and (n_usable := len(usable_slabs(known, mode))) < 2:
+        raise ValueError(
+            f"Holding out slabs along mode {mode} needs two or more slabs with two or more observed entries each, and "
+            f'there are {n_usable}: hold out slabs along a different mode, or entries (scheme="entries").'
+        )
+    if scheme == "entries" and np.count_nonzero(known) < 2:
         raise ValueError("Holding out entries needs two or more observed entries.")
     return known
 
@@ -299,16 +302,6 @@ def usable_slabs(observed: np.ndarray, mode: int) -> np.ndarray:
     return np.flatnonzero(observed.sum(axis=others) >= 2)
 
 
-def check_slabs(observed: np.ndarray, mode: int) -> None:
-    """Raise a ValueError if there are too few slabs to hold some out and to fit on others."""
-    n_usable = len(usable_slabs(observed, mode))
-    if n_usable < 2:
-        raise ValueError(
-            f"Holding out slabs along mode {mode} needs two or more slabs with two or more observed entries each, and "
-            f'there are {n_usable}: hold out slabs along a different mode, or entries (scheme="entries").'
-        )
-
-
 def random_half(known: np.ndarray, mode: int, rng: np.random.Generator) -> np.ndarray:
     """Return True for a random half of the known entries; each slab gives one or more and keeps one or more."""
     given = known & (rng.random(known.shape) < 0.5)
@@ -350,12 +343,7 @@ def errors_until(found: Iterator[BooleanCP], judge: Callable[[BooleanCP], float]
 def error(W: BooleanCP, truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None) -> float:
     """Return the root mean square error, or the mean deviance under a loss that is not the sum of squares."""
     if W.deviance is None:
-        return rms(truth - predicted, weights)
+        return float(np.sqrt(np.average(np.square(truth - predicted, dtype=float), weights=weights)))
     loss = Loss(W.deviance.loss, W.deviance.scale)
     mean = np.full(len(truth), loss.null(truth, weights)) if W.n_atoms == 0 else predicted.astype(float)
     return float(np.average(loss.deviance(truth.astype(float), mean), weights=weights))
-
-
-def rms(differences: np.ndarray, weights: np.ndarray | None = None) -> float:
-    """Return the root mean square, of entries that count by their weights."""
-    return float(np.sqrt(np.average(np.square(differences, dtype=float), weights=weights)))
