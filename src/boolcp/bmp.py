@@ -94,8 +94,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Correct all factors after the pursuit (relax, round, polish), not only the weights.
     n_init : int, optional
         Maximum number of starts of the refinement. It ends early when two independent starts lead to the same loss
-        and none to a lower one; from ``n_init=15`` on, when one in five does. None means 10, and up to 30 over the
-        observed entries if there are fewer than 10 for each free parameter and starts lower the loss much.
+        and none to a lower one; from ``n_init=15`` on, when one in five does. None means 40 for complete data, where
+        one in five of those so far is enough, and 10 for other losses; up to 30 over the observed entries if there are
+        fewer than 10 for each free parameter and starts lower the loss much.
     max_iter : int
         Maximum number of sweeps of a polish.
     sigma : float, optional

@@ -55,7 +55,8 @@ class ModelOptions:
     ] = "normalized"
     refine: Annotated[bool, typer.Option(help="Correct all factors after the pursuit.", rich_help_panel=MODEL)] = True
     n_init: Annotated[
-        int | None, option("--n-init", text="Maximal number of starts (10, or 30 for few data).", panel=MODEL)
+        int | None,
+        option("--n-init", text="Maximal number of starts (by default up to 40, fewer if they agree).", panel=MODEL),
     ] = None
     max_memory: Annotated[
         str | None, option("--max-memory", text="Memory for data read from disk in slabs, e.g. 3GB.", panel=MODEL)
