@@ -98,14 +98,13 @@ def beside_path(job: Job, refined: tuple[BooleanCP, ...], is_polished: bool) -> 
     data, s = job.data, job.settings
     kind, path, n_beside = s.background or AUTO, list(refined), len(refined)
 
-    def on_data(W: BooleanCP) -> BooleanCP:
+    def on_data(W: BooleanCP, max_iter: int) -> BooleanCP:
         """Polish an estimate that was found on a small tensor."""
-        if is_polished or W.n_atoms == 0:
-            return W
-        return polish_once(data, replace(to_columns(W), loss=data.residual(W).squared_norm)).to_decomposition()
+        is_done = is_polished or W.n_atoms == 0
+        return W if is_done else polish(data, to_columns(W), max_iter=max_iter, tol=SETTLED).to_decomposition()
 
     while n_beside > 0 and kind == AUTO:
-        path[n_beside - 1] = W = on_data(path[n_beside - 1])
+        path[n_beside - 1] = W = on_data(path[n_beside - 1], 3)
         if not is_noise(data.residual(W)):
             break
         n_beside -= 1
@@ -117,7 +116,7 @@ def beside_path(job: Job, refined: tuple[BooleanCP, ...], is_polished: bool) -> 
     for k, W in enumerate(path[:n_beside]):
         before = path[k - 1].background if k else None
         found = polished_near(data, W, sigma, before) if kind == AUTO and before is not None else None
-        path[k] = merged(found or settled(data, on_data(W), kind, sigma, before=before, is_polished=True)).W
+        path[k] = merged(found or settled(data, on_data(W, 1), kind, sigma, before=before, is_polished=True)).W
     return tuple(path)
 
 
