@@ -174,7 +174,7 @@ def test_the_callback_is_told_every_step_and_changes_nothing():
     assert [p.step for p in seen if p.stage == "pursuit"] == [1, 2, 3]
     starts = [p for p in seen if p.stage == "search"]
     sweeps = [p for p in seen if p.stage == "polish"]
-    assert len(starts) >= 2 and {p.n_steps for p in starts} == {10}
+    assert len(starts) >= 2 and {p.n_steps for p in starts} == {40}
     assert [p.step for p in sweeps] == list(range(1, len(sweeps) + 1)) and {p.n_steps for p in sweeps} == {50}
     assert (np.diff([p.relative_error for p in starts]) <= 0).all()
     assert sweeps[-1].relative_error == pytest.approx(np.sqrt(1 - model.decomposition_.explained()))
