@@ -49,6 +49,15 @@ def test_as_published_is_algorithm_2_to_the_letter():
         assert np.sum(-R * naive.atom(atom)) < 0
 
 
+def test_integers_of_numpy_are_as_good_as_those_of_python():
+    X, two = sample((8, 9, 10), 2).X, np.int64(2)
+    for given in ({}, {"atom_rank": two}, {"background": two, "n_init": two, "max_iter": np.int32(5)}):
+        W = decompose(X, two, random_state=0, **given)
+        same = decompose(X, 2, random_state=0, **{name: int(value) for name, value in given.items()})
+        np.testing.assert_array_equal(W.to_tensor(), same.to_tensor())
+        assert type(W.trust.n_asked) is int
+
+
 def test_fit_sets_what_it_promises():
     X, _, truth = sample()
     before = X.copy()

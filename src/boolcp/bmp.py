@@ -294,10 +294,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.warn_undetermined(W.undetermined or {}, dims_of(labels))
         self.path_, self.history_ = tuple(path), order.inverse.records(pursuit.history)
         if W.trust is not None:
-            n_asked = self.n_atoms * (W.n_atoms < self.n_atoms and pursuit.stop_reason != "stopped")
+            n_atoms = job.settings.n_atoms
+            n_asked = n_atoms * (W.n_atoms < n_atoms and pursuit.stop_reason != "stopped")
             W = replace(W, trust=replace(W.trust, n_asked=n_asked, is_limited=self.boolean_modes is not None))
         self.decomposition_ = W
         self.background_ = W.background
+        checks.warn_overfull(W.n_parameters, data.n_observed)
         poor = degeneracy(W)
         checks.warn_degenerate(poor.reasons, poor.score, has_background=self.background is not None)
         self.n_iter_ = len(pursuit.history)
@@ -600,6 +602,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def _settings(self, shape: Sequence[int], dims: Sequence[str] | None) -> Settings:
         """Return the parameters that a fit of a tensor of this shape depends on."""
         given = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
+        given = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         signs = True if self.loss in ("poisson", "bernoulli") else self.nonnegative
         return Settings(**(given | {"nonnegative": checks.check_nonnegative(signs, shape, dims)}))
 

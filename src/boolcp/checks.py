@@ -29,7 +29,7 @@ class BoolcpWarning(UserWarning):
 
 
 class DegenerateAtomsWarning(BoolcpWarning):
-    """Atoms of a fit are always on, on once, duplicate or canceling: see `degeneracy`.
+    """Atoms of a fit are always on, on once, duplicate or canceling (see `degeneracy`), or too many for the data.
 
     Examples
     --------
@@ -487,6 +487,17 @@ def warn_degenerate(reasons: Sequence[str], scores: np.ndarray, *, has_backgroun
         warnings.warn(
             f"Some atoms should not be interpreted alone: {', '.join(faults[:N_NAMED])}{more}. "
             f"{advice} may avoid this; boolcp.degeneracy(W) has all of them.",
+            DegenerateAtomsWarning,
+            stacklevel=3,
+        )
+
+
+def warn_overfull(n_parameters: int, n_entries: int) -> None:
+    """Warn about atoms that together have more free numbers than there are entries."""
+    if n_parameters > n_entries:
+        warnings.warn(
+            f"The atoms have {n_parameters} free numbers for {n_entries} observed entries: so many explain any data, "
+            f"noise as well. Ask for fewer atoms, or let n_atoms='auto' choose.",
             DegenerateAtomsWarning,
             stacklevel=3,
         )
