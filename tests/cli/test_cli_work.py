@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from typer.main import get_command
 import boolcp
 from boolcp import prepare
 from boolcp.cli import WRONG_INPUT, main
+from boolcp.cli.answers import at_work
 from boolcp.cli.commands import app
 from boolcp.cli.data import DataOptions, load_data
 from boolcp.cli.options import ModelOptions
+from boolcp.fit import watch
 
 DIMS = ("--dims", "channel,time,trial")
 PAGE = '<meta name="generator" content="boolcp 0.1">'  # marks a page of boolcp
@@ -337,6 +340,20 @@ def test_the_options_of_the_model_reach_select_and_complete(data, capsys, monkey
 def test_wrong_parameters_are_found_before_the_data_are_read(arguments, data, capsys, monkeypatch):
     monkeypatch.setattr("boolcp.cli.fitting.load_data", lambda options: pytest.fail("the data were read"))
     assert run(capsys, "fit", "data.npy", "-o", "out", *arguments)[0] == WRONG_INPUT
+
+
+def test_long_work_tells_how_far_it_is_where_there_is_no_terminal(capsys, monkeypatch):
+    with at_work(every=0.02):
+        boolcp.BMP(2, random_state=0).fit(boolcp.datasets.make_boolean_cp((6, 7, 8), 2, random_state=0).X)
+        monkeypatch.setattr(watch.PRESENT, "part", "1 of 2 splits done")
+        time.sleep(0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"\d+ s: 1 of 2 splits done, \w+ \d+( of \d+)?, relative error [\d.e-]+", lines[-1]), lines
+    time.sleep(0.1)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with at_work(every=0.01):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""  # neither afterwards, nor in a terminal
 
 
 # results are never lost

@@ -3,9 +3,14 @@
 import json
 import os
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+EVERY = 10.0  # seconds between two lines about long work
 
 
 def answer(text: str, values: Mapping[str, Any], *, as_json: bool) -> None:
@@ -16,6 +21,25 @@ def answer(text: str, values: Mapping[str, Any], *, as_json: bool) -> None:
 def note(text: str) -> None:
     """Print a message about the work in progress."""
     print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def at_work(every: float = EVERY) -> Iterator[None]:
+    """Print a line about the work in progress every ten seconds, where no terminal shows progress bars."""
+    start, is_over = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not is_over.wait(every):
+            watch = sys.modules.get("boolcp.fit.watch")  # nothing is imported for a message
+            note(f"{time.monotonic() - start:.0f} s: {getattr(watch, 'PRESENT', 'at work')}")
+
+    thread = threading.Thread(target=tell, daemon=True)
+    if not sys.stderr.isatty():
+        thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
 
 
 def plain(value: Any) -> Any:
