@@ -218,6 +218,8 @@ def test_cutting_at_events_and_rejecting_are_those_of_the_library(recording):
         (["--window", "5", "--cut", "all", "--trials", "events.csv"], "--window takes two numbers"),
         (["--window", "a,b", "--cut", "all", "--trials", "events.csv"], "--window takes two numbers"),
         (["--baseline", "x,0"], "--baseline takes two numbers"),
+        (["--background", "foo"], "--background takes auto, none or a number, got 'foo'"),
+        (["--atom-rank", "x"], "--atom-rank takes auto, block or a number"),
         (["--n-trials", "3"], "needs a mode 'trial'"),
         (["--electrodes", "none.csv"], "no such file"),
         (["--trials", "none.csv"], "no such file"),
@@ -229,6 +231,22 @@ def test_cutting_at_events_and_rejecting_are_those_of_the_library(recording):
 def test_what_cannot_be_done_is_said_in_one_line(arguments, words, recording, capsys):
     code, _, err = run(capsys, "fit", "rec.nc", "-k", 1, "-o", "out", *arguments)
     assert code == WRONG_INPUT and re.search(words, err.splitlines()[-1]), err
+
+
+def test_times_may_name_their_unit(recording):
+    cut = {"trials": "events.csv", "window": "-200,300"}
+    X = load_data(DataOptions([Path("rec.nc")], **cut))
+    for window in ("-200,300ms", "-0.2,0.3s"):
+        xr.testing.assert_allclose(load_data(DataOptions([Path("rec.nc")], **cut | {"window": window})), X)
+    X = load_data(DataOptions([Path("rec.nc")], **cut, baseline="-0.2,0"))
+    for baseline in ("-0.2,0s", "-200,0ms"):
+        xr.testing.assert_allclose(load_data(DataOptions([Path("rec.nc")], **cut, baseline=baseline)), X)
+
+
+def test_a_checkpoint_is_recognized(data, capsys):
+    assert run(capsys, "fit", "data.npy", "-k", 1, "-o", "out", "--checkpoint", "c.ckpt")[0] == 0
+    code, out, _ = run(capsys, "info", "c.ckpt")
+    assert code == 0 and "the checkpoint of a fit" in out and "--checkpoint c.ckpt" in out and "BMP.resume" in out
 
 
 def test_files_are_joined_under_given_names_and_one_table(recording, capsys):

@@ -63,6 +63,7 @@ def atom_rows(W: Any) -> list[dict[str, Any]]:
 
 def describe(path: Path) -> tuple[list[str], dict[str, Any]]:
     """Describe a data file, a recording or a result, as lines of text and as values."""
+    from boolcp.fit.checkpoint import is_checkpoint
     from boolcp.io import load, load_provenance, reading
     from boolcp.io.results import is_result
 
@@ -73,6 +74,12 @@ def describe(path: Path) -> tuple[list[str], dict[str, Any]]:
         W, provenance = load(path), load_provenance(path)
         values = {"path": path, "shape": W.shape, "dims": W.dims, "atoms": atom_rows(W), "provenance": provenance}
         return [W.summary(), "", *provenance_lines(provenance)], values
+    if is_checkpoint(path):
+        lines = [
+            "the checkpoint of a fit, not data or a result",
+            f"Resume it by the same command (boolcp fit .. --checkpoint {path}), or in Python by boolcp.BMP.resume.",
+        ]
+        return [str(path), *lines], {"path": path, "content": lines}
     lines = reading.describe(path)
     return [str(path), *lines], {"path": path, "content": lines}
 
