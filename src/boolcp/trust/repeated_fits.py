@@ -104,6 +104,7 @@ def run_all(
         ]
         calls = (future.result().value for future in futures)
     found = []
+    PRESENT.part = f"0 of {len(tasks)} {what} done"
     for result in tqdm(calls, total=len(tasks), desc=what, disable=None if verbose else True):
         found.append(result)
         PRESENT.part = f"{len(found)} of {len(tasks)} {what} done"
