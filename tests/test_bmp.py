@@ -49,6 +49,34 @@ def test_as_published_is_algorithm_2_to_the_letter():
         assert np.sum(-R * naive.atom(atom)) < 0
 
 
+def test_integers_of_numpy_are_as_good_as_those_of_python():
+    X, two = sample((8, 9, 10), 2).X, np.int64(2)
+    for given in ({}, {"atom_rank": two}, {"background": two, "n_init": two, "max_iter": np.int32(5)}):
+        W = decompose(X, two, random_state=0, **given)
+        same = decompose(X, 2, random_state=0, **{name: int(value) for name, value in given.items()})
+        np.testing.assert_array_equal(W.to_tensor(), same.to_tensor())
+        assert type(W.trust.n_asked) is int
+
+
+def test_wrong_options_are_named_with_what_is_close():
+    X = sample((8, 9, 10), 2).X
+    for call, words in (
+        (lambda: decompose(X, "x"), "n_atoms must be an integer or \"auto\", got 'x'"),
+        (lambda: decompose(X, 2, n_inits=3), r"decompose\(\) has no option 'n_inits': do you mean n_init\?"),
+        (lambda: decompose(X, 2, maks=X > 0), "do you mean mask"),
+        (lambda: decompose(X, 2, foo=3), "has no option 'foo'. Options are the parameters of BMP"),
+        (lambda: boolcp.select_n_atoms(X, n_atoms=3), r"select_n_atoms\(\) has no option 'n_atoms': .* max_atoms"),
+        (lambda: decompose(X, 2, mask="no"), "mask must be an array of the shape of X, .* got 'no'"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            call()
+
+
+def test_a_selection_without_atoms_says_what_to_try():
+    with pytest.warns(boolcp.BoolcpWarning, match="try its band power or envelope, averages of trials, or .*--assess"):
+        boolcp.checks.warn_no_atom()
+
+
 def test_fit_sets_what_it_promises():
     X, _, truth = sample()
     before = X.copy()

@@ -39,7 +39,8 @@ def test_what_the_first_lines_say_is_so(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     exec(blocks(README, "python")[0], names)
-    assert "\n0.0\n" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "\n0.0\n" in shown and blocks(README, "text")[0] in shown
     assert names["z"].dtype == bool and names["W"].atoms[2].mode == 2
     assert names["recording"].X.shape == (32, 200, 60)
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from difflib import get_close_matches
+from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -284,6 +286,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         data, labels, order = self._read(X, mask, weights, is_fitted=False)
         rng = checks.make_generator(self.random_state)
         job = self._job(data, labels, order, rng)
+        if has_gaps(data) and job.settings.background == AUTO and self.refine and data.ndim > 2:
+            checks.warn_no_background()
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
             first = State(done=self._fitted_before(data, order))
             with self._watch(job, first, callback, checkpoint) as (watch, state):
@@ -294,10 +298,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.warn_undetermined(W.undetermined or {}, dims_of(labels))
         self.path_, self.history_ = tuple(path), order.inverse.records(pursuit.history)
         if W.trust is not None:
-            n_asked = self.n_atoms * (W.n_atoms < self.n_atoms and pursuit.stop_reason != "stopped")
+            n_atoms = job.settings.n_atoms
+            n_asked = n_atoms * (W.n_atoms < n_atoms and pursuit.stop_reason != "stopped")
             W = replace(W, trust=replace(W.trust, n_asked=n_asked, is_limited=self.boolean_modes is not None))
         self.decomposition_ = W
         self.background_ = W.background
+        checks.warn_overfull(W.n_parameters, data.n_observed)
         poor = degeneracy(W)
         checks.warn_degenerate(poor.reasons, poor.score, has_background=self.background is not None)
         self.n_iter_ = len(pursuit.history)
@@ -559,7 +565,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def _check_parameters(self) -> None:
         """Raise unless the parameters are such as a fit needs."""
-        checks.check_integer(self.n_atoms, "n_atoms", 1)
+        checks.check_integer(self.n_atoms, "n_atoms", 1, other="" if self.n_atoms == AUTO else ' or "auto"')
         checks.check_atom_rank(self.atom_rank)
         checks.check_background(self.background)
         checks.check_choice(self.loss, "loss", checks.LOSSES)
@@ -591,15 +597,13 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if not settings.is_squared:
             settings = replace(settings, background=None)
         if settings.background not in (None, AUTO) and not takes_background(data, settings):
-            raise ValueError(
-                "A background of a given rank takes no weights. Data that are read in passes must be complete, and "
-                'max_memory must have room for its factors. Use "auto" or None.'
-            )
+            raise ValueError(f"A background of a given rank cannot be fitted: {why_no_background(data)}")
         return Job(data, modes, rng, settings)
 
     def _settings(self, shape: Sequence[int], dims: Sequence[str] | None) -> Settings:
         """Return the parameters that a fit of a tensor of this shape depends on."""
         given = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
+        given = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         signs = True if self.loss in ("poisson", "bernoulli") else self.nonnegative
         return Settings(**(given | {"nonnegative": checks.check_nonnegative(signs, shape, dims)}))
 
@@ -767,7 +771,31 @@ def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
     2
     """
     how = {name: options.pop(name) for name in ("mask", "weights") if name in options}
+    check_options(decompose, options)
     return BMP(n_atoms, **options).fit(X, **how).decomposition_
+
+
+def has_gaps(data: Storage) -> bool:
+    """Return True if entries are missing in data that are read in passes: no background is fitted beside the atoms."""
+    return data.n_passes > 0 and not data.is_complete and not data.is_weighted
+
+
+def why_no_background(data: Storage) -> str:
+    """Return why data take no background of a given rank, and what to do."""
+    if data.is_weighted:
+        return 'it takes no weights. Use background="auto" or None.'
+    if has_gaps(data):
+        return "X has missing entries and is read in passes. Load X into memory, fill its gaps, or use background=None."
+    return "its factors need more memory than there is. Raise max_memory, lower the rank, or use background=None."
+
+
+def check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Raise unless the options of a function are parameters of BMP; say what they may be meant for."""
+    known = {name for name in BMP._get_param_names() if name != "n_atoms"}
+    for name in options.keys() - known:
+        close = get_close_matches(name, sorted(known | set(signature(function).parameters) | {"mask", "weights"}))
+        meant = f": do you mean {' or '.join(close)}?" if close else ". Options are the parameters of BMP."
+        raise TypeError(f"{function.__name__}() has no option {name!r}{meant}")
 
 
 def dims_of(labels: Labels | None) -> tuple[str, ...] | None:

@@ -29,7 +29,7 @@ class BoolcpWarning(UserWarning):
 
 
 class DegenerateAtomsWarning(BoolcpWarning):
-    """Atoms of a fit are always on, on once, duplicate or canceling: see `degeneracy`.
+    """Atoms of a fit are always on, on once, duplicate or canceling (see `degeneracy`), or too many for the data.
 
     Examples
     --------
@@ -154,11 +154,13 @@ def _to_array(X: Any) -> np.ndarray:
         ) from None
 
 
-def check_mask(mask: ArrayLike | None, shape: Sequence[int]) -> np.ndarray | None:
+def check_mask(given: ArrayLike | None, shape: Sequence[int]) -> np.ndarray | None:
     """Return the mask as a Boolean array (True = observed), or None."""
-    if mask is None:
+    if given is None:
         return None
-    mask = np.asarray(mask)
+    mask = np.asarray(given)
+    if mask.dtype.kind not in "biuf":
+        raise TypeError(f"mask must be an array of the shape of X, True where an entry is observed, got {given!r}.")
     if mask.shape != tuple(shape):
         raise ValueError(f"mask has shape {mask.shape}, but X has shape {tuple(shape)}: pass a mask of the same shape.")
     if mask.dtype != bool:
@@ -343,10 +345,10 @@ def check_mode(mode: int | str, ndim: int, dims: Sequence[str] | None = None, *,
     return int(mode) % ndim
 
 
-def check_integer(value: Any, name: str, minimum: int) -> None:
-    """Raise unless value is an integer of at least `minimum`."""
+def check_integer(value: Any, name: str, minimum: int, *, other: str = "") -> None:
+    """Raise unless value is an integer of at least `minimum`; the message names the `other` choice."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be an integer, got {value!r}.")
+        raise TypeError(f"{name} must be an integer{other}, got {value!r}.")
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value}.")
 
@@ -469,7 +471,9 @@ def warn_zero() -> None:
 def warn_no_atom() -> None:
     """Warn that held-out data give no evidence for any atom."""
     warnings.warn(
-        "No number of atoms predicts held-out entries better than zero does: one atom is fitted, which may be noise.",
+        "No number of atoms predicts held-out entries better than zero does: one atom is fitted, which may be noise. "
+        "Raw voltage that is cut into bins has other phases in each: try its band power or envelope, averages of "
+        "trials, or a number of atoms of your own with boolcp.assess (--assess).",
         BoolcpWarning,
         stacklevel=4,
     )
@@ -487,6 +491,27 @@ def warn_degenerate(reasons: Sequence[str], scores: np.ndarray, *, has_backgroun
         warnings.warn(
             f"Some atoms should not be interpreted alone: {', '.join(faults[:N_NAMED])}{more}. "
             f"{advice} may avoid this; boolcp.degeneracy(W) has all of them.",
+            DegenerateAtomsWarning,
+            stacklevel=3,
+        )
+
+
+def warn_no_background() -> None:
+    """Warn that there is no background beside the atoms of data with missing entries that are read in passes."""
+    warnings.warn(
+        "X has missing entries and is read in passes: no background is fitted beside the atoms. To fit one, load X "
+        "into memory or fill its gaps; background=None says that none is wanted.",
+        BoolcpWarning,
+        stacklevel=3,
+    )
+
+
+def warn_overfull(n_parameters: int, n_entries: int) -> None:
+    """Warn about atoms that together have more free numbers than there are entries."""
+    if n_parameters > n_entries:
+        warnings.warn(
+            f"The atoms have {n_parameters} free numbers for {n_entries} observed entries: so many explain any data, "
+            f"noise as well. Ask for fewer atoms, or let n_atoms='auto' choose.",
             DegenerateAtomsWarning,
             stacklevel=3,
         )

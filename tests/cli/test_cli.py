@@ -82,7 +82,7 @@ def test_what_exists_is_seen_before_any_work(data, capsys, monkeypatch):
     [
         (["fit", "data.npy", "-k", "0"], "n_atoms must be at least 1"),
         (["fit", "data.npy", "--boolean-modes", "trial"], "not among the modes"),
-        (["fit", "data.npy", "--atom-rank", "two"], "atom_rank"),
+        (["fit", "data.npy", "--atom-rank", "two"], "--atom-rank"),
         (["fit", "data.npy", "--band", "8-13"], "needs the mode 'time'"),
         (["fit", "data.npy", "--dims", "channel,time,trial", "--band", "x"], "--band takes two numbers"),
         (["fit", "data.npy", "data.npy"], "--join"),

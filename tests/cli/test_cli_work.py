@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -18,9 +19,11 @@ from typer.main import get_command
 import boolcp
 from boolcp import prepare
 from boolcp.cli import WRONG_INPUT, main
+from boolcp.cli.answers import at_work
 from boolcp.cli.commands import app
 from boolcp.cli.data import DataOptions, load_data
 from boolcp.cli.options import ModelOptions
+from boolcp.fit import watch
 
 DIMS = ("--dims", "channel,time,trial")
 PAGE = '<meta name="generator" content="boolcp 0.1">'  # marks a page of boolcp
@@ -215,6 +218,8 @@ def test_cutting_at_events_and_rejecting_are_those_of_the_library(recording):
         (["--window", "5", "--cut", "all", "--trials", "events.csv"], "--window takes two numbers"),
         (["--window", "a,b", "--cut", "all", "--trials", "events.csv"], "--window takes two numbers"),
         (["--baseline", "x,0"], "--baseline takes two numbers"),
+        (["--background", "foo"], "--background takes auto, none or a number, got 'foo'"),
+        (["--atom-rank", "x"], "--atom-rank takes auto, block or a number"),
         (["--n-trials", "3"], "needs a mode 'trial'"),
         (["--electrodes", "none.csv"], "no such file"),
         (["--trials", "none.csv"], "no such file"),
@@ -226,6 +231,22 @@ def test_cutting_at_events_and_rejecting_are_those_of_the_library(recording):
 def test_what_cannot_be_done_is_said_in_one_line(arguments, words, recording, capsys):
     code, _, err = run(capsys, "fit", "rec.nc", "-k", 1, "-o", "out", *arguments)
     assert code == WRONG_INPUT and re.search(words, err.splitlines()[-1]), err
+
+
+def test_times_may_name_their_unit(recording):
+    cut = {"trials": "events.csv", "window": "-200,300"}
+    X = load_data(DataOptions([Path("rec.nc")], **cut))
+    for window in ("-200,300ms", "-0.2,0.3s"):
+        xr.testing.assert_allclose(load_data(DataOptions([Path("rec.nc")], **cut | {"window": window})), X)
+    X = load_data(DataOptions([Path("rec.nc")], **cut, baseline="-0.2,0"))
+    for baseline in ("-0.2,0s", "-200,0ms"):
+        xr.testing.assert_allclose(load_data(DataOptions([Path("rec.nc")], **cut, baseline=baseline)), X)
+
+
+def test_a_checkpoint_is_recognized(data, capsys):
+    assert run(capsys, "fit", "data.npy", "-k", 1, "-o", "out", "--checkpoint", "c.ckpt")[0] == 0
+    code, out, _ = run(capsys, "info", "c.ckpt")
+    assert code == 0 and "the checkpoint of a fit" in out and "--checkpoint c.ckpt" in out and "BMP.resume" in out
 
 
 def test_files_are_joined_under_given_names_and_one_table(recording, capsys):
@@ -337,6 +358,20 @@ def test_the_options_of_the_model_reach_select_and_complete(data, capsys, monkey
 def test_wrong_parameters_are_found_before_the_data_are_read(arguments, data, capsys, monkeypatch):
     monkeypatch.setattr("boolcp.cli.fitting.load_data", lambda options: pytest.fail("the data were read"))
     assert run(capsys, "fit", "data.npy", "-o", "out", *arguments)[0] == WRONG_INPUT
+
+
+def test_long_work_tells_how_far_it_is_where_there_is_no_terminal(capsys, monkeypatch):
+    with at_work(every=0.02):
+        boolcp.BMP(2, random_state=0).fit(boolcp.datasets.make_boolean_cp((6, 7, 8), 2, random_state=0).X)
+        monkeypatch.setattr(watch.PRESENT, "part", "1 of 2 splits done")
+        time.sleep(0.5)
+    lines = capsys.readouterr().err.splitlines()
+    assert re.fullmatch(r"\d+ s: 1 of 2 splits done, \w+ \d+( of \d+)?, relative error [\d.e-]+", lines[-1]), lines
+    time.sleep(0.1)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with at_work(every=0.01):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""  # neither afterwards, nor in a terminal
 
 
 # results are never lost

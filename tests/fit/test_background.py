@@ -10,6 +10,7 @@ from samples import assert_identical, with_gaps
 
 import boolcp
 from boolcp import BMP
+from boolcp.checks import BoolcpWarning
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit import in_passes
 from boolcp.fit.background import HELD_OUT, along, as_fitted, fill_in, find_background, left_over
@@ -177,9 +178,12 @@ def test_what_it_cannot_do_is_said(rng, monkeypatch):
             BMP(2, background=bad).fit(X)
     lazy = da.from_array(with_gaps(X, 0.1), chunks=7)
     monkeypatch.setattr(in_passes, "N_LOADED", np.inf)  # or such a small array is loaded
-    with pytest.raises(ValueError, match="read in passes must be complete"):
+    with pytest.raises(ValueError, match="X has missing entries and is read in passes"):
         BMP(2, background=3).fit(lazy)
-    assert BMP(2, random_state=0).fit(lazy).background_ is None
+    with pytest.warns(BoolcpWarning, match="read in passes: no background is fitted"):
+        assert BMP(2, random_state=0).fit(lazy).background_ is None
+    with pytest.raises(ValueError, match="it takes no weights"):
+        BMP(2, background=3).fit(X, weights={0: np.arange(1, 1 + len(X))})
     assert BMP(2, refine=False, random_state=0).fit(X).background_ is None
 
 

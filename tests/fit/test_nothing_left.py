@@ -6,10 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from boolcp.bmp import decompose
+from boolcp.bmp import BMP, decompose
+from boolcp.checks import DegenerateAtomsWarning
+from boolcp.datasets import make_boolean_cp
 from boolcp.fit import atom_search
 from boolcp.fit.atom_search import alternate, steepest_atom
 from boolcp.fit.certify import certify, left_out_weights
+from boolcp.metrics import hamming_error
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage import DenseTensor
 
@@ -51,3 +54,20 @@ def test_tiny_constant_tensors_are_decomposed():
                     W = decompose(X, 3, atom_rank=atom_rank, n_init=1, random_state=0)
                 np.testing.assert_allclose(W.to_tensor(), X, atol=1e-8)
                 assert all(np.isnan(atom.certificate) or 0 <= atom.certificate <= 1 for atom in W.atoms)
+
+
+@pytest.mark.parametrize("given", [{}, {"background": None, "atom_rank": 1}])
+def test_a_noiseless_tensor_has_no_more_atoms_than_explain_it(given):
+    X, _, truth = make_boolean_cp((12, 13, 14), 3, noise=0, random_state=1)
+    for n_atoms in (3, 4, 6):
+        model = BMP(n_atoms, random_state=0, **given).fit(X)
+        assert hamming_error(model.decomposition_, truth) == 0 and model.decomposition_.n_atoms == 3
+        assert model.n_iter_ == 3 and model.converged_
+        assert ("nothing is left" in model.stop_reason_) == (n_atoms > 3)
+        assert f"{n_atoms} atoms were requested" in model.decomposition_.summary() or n_atoms == 3
+
+
+def test_more_numbers_than_entries_are_a_warning(rng):
+    X = rng.standard_normal((4, 5, 3))
+    with pytest.warns(DegenerateAtomsWarning, match="free numbers for 60 observed entries"):
+        BMP(12, n_init=1, random_state=0).fit(X)

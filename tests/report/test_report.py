@@ -427,8 +427,10 @@ def test_the_story_says_what_is_so(rng):
     W = labelled_atoms(rng)
     tests = tested.find_tests(W, {})
     sentences = story.tell(W, {}, tests)
-    assert sentences[0] == "Three atoms, one of them a baseline (on almost everywhere), make up this tensor."
+    assert sentences[0] == "Two atoms and one baseline (on almost everywhere) make up this tensor."
     assert story.tell(W[[0]], {}, {})[0] == "One atom makes up this tensor."
+    assert words.subtitle_of(W).endswith(", in 2 atoms and 1 baseline")
+    assert words.describe_fit(W, {})[0] == ("Atoms", "2 atoms and 1 baseline")
     assert "Atom 0 is on in 10 of 30 trials: all 10 propofol trials, and no others (p < 0.001)." in sentences[2]
     assert "Atom 1 is a baseline, on in 15 of 16 channels: all but E3." in sentences[3]
     assert sentences[4].startswith("Atom 2 is on in 8 of 20 time points: 0 to 0.055 s.")
@@ -494,7 +496,7 @@ def test_the_story_says_how_many_atoms_were_asked_for_and_of_what(rng):
     W = replace(labelled_atoms(rng), data_norm2=9.0, data_inner=[1.0, 1.0, 1.0])
     asked = {"parameters": {"n_atoms": 5}}
     assert story.tell(W, asked, {})[0].endswith(". Five were asked for.")
-    assert ("Atoms", "3 of 5 that were asked for") in words.describe_fit(W, asked)
+    assert ("Atoms", "2 atoms and 1 baseline of 5 that were asked for") in words.describe_fit(W, asked)
     stopped = dict(words.describe_fit(W, asked | {"stop_reason": STOP_REASONS["n_atoms"]}))
     assert stopped["The pursuit stopped because"].endswith("was reached; not all of them were kept")
     assert "asked for" not in story.tell(W, asked | {"is_partial": True}, {})[0]
@@ -954,13 +956,20 @@ def test_one_of_many_equal_channels_is_no_peak(rng):
         assert ("E0" in text) is told
 
 
+def test_baselines_come_last_on_the_page(rng, tmp_path):
+    report.write_report(labelled_atoms(rng), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert re.findall(r'<article class="card" id="atom-(\d)', page) == ["0", "2", "1"]
+    assert "Atom 1, a baseline: on in 15 of 16 channels" in page and "atom 1</a> (baseline)</th>" in page
+
+
 def test_two_of_two_atoms_are_both(rng):
     W = replace(labelled_atoms(rng)[[0, 2]], trust=Trust(stability=np.array([0.1, 0.2]), stable_over="6 fits"))
     assert " and both are informative. No atom" in story.tell(W, {}, {})[1]
 
 
 def test_each_atom_has_a_paragraph(rng):
-    before, after = ["Two atoms.", "Both pass."], ["The other one is below.", "The residual looks like white noise."]
+    before, after = ["Two atoms.", "Both pass."], ["The cards below also show atom 2.", "The residual looks .."]
     parts = story.paragraphs([*before, "Atom 0 is on in ..", "Atom 1 is on in ..", *after])
     assert parts == [" ".join(before), "Atom 0 is on in ..", "Atom 1 is on in ..", " ".join(after)]
 
@@ -1032,9 +1041,9 @@ def test_the_story_says_that_other_atoms_fit_as_well(rng):
 
 def test_the_story_says_that_atoms_it_leaves_out_may_be_noise(rng):
     W = labelled_atoms(rng)
-    for p, told in ((1.0, "The other two, which may be noise, are below."), (0.001, "")):
+    for p, told in ((1.0, "The cards below also show the other two atoms, which may be noise."), (0.001, "")):
         known = replace(W, trust=Trust(p_value=np.array([0.001, p, p]), p_adjusted=np.array([0.001, p, p])))
-        assert " ".join(story.tell(known, {}, {})).count("The other") == bool(told)
+        assert " ".join(story.tell(known, {}, {})).count("The cards") == bool(told)
         assert told in story.tell(known, {}, {}) or not told
 
 

@@ -340,6 +340,13 @@ def test_the_summary_says_that_one_mode_took_over(modes, is_said):
     assert ("All atoms are on or off along mode 0" in truth.summary()) == is_said
 
 
+def test_the_summary_says_that_one_mode_of_a_matrix_took_over():
+    truth = boolcp.datasets.make_boolean_cp((8, 9), [3, 0], random_state=0).truth
+    assert "mode 0; boolean_modes=[1] asks for the other mode (docs/guide/boolean_modes.md)." in truth.summary()
+    named = dataclasses.replace(truth, labels=Labels(("channel", "time")))
+    assert "along mode channel; boolean_modes=['time'] asks for the other mode" in named.summary()
+
+
 def test_the_summary_does_not_advise_to_name_modes_if_they_were_named(tmp_path):
     X = boolcp.datasets.make_boolean_cp((8, 9, 10), [3, 0, 0], random_state=0).X
     for modes, n_hints in ((None, 1), (0, 0), ([0], 0)):

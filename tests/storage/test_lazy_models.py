@@ -203,7 +203,7 @@ def test_a_background_without_room_for_its_factors_is_not_fitted(monkeypatch):
     X = da.from_array(with_background((20, 60, 24), 1), chunks=(-1, 10, -1))
     monkeypatch.setattr(background, "N_COPIES", 10**5)  # rank one would fit
     assert BMP(3, random_state=0, max_memory="500MB").fit(X).background_ is None
-    with pytest.raises(ValueError, match="room for its factors"):
+    with pytest.raises(ValueError, match="its factors need more memory"):
         BMP(3, background=4, random_state=0, max_memory="500MB").fit(X)
 
 

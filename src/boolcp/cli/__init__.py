@@ -45,12 +45,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run() -> None:
     """Run the command and leave with its exit code: the entry point of the script `boolcp`.
 
-    A closed or full stream never costs a result: what is written to it is dropped, and the work continues.
+    A closed or full stream never costs a result: what is written to it is dropped, and the work continues. Long work
+    tells how far it is, also where the output is no terminal.
     """
-    from boolcp.cli.answers import guard_streams
+    from boolcp.cli.answers import at_work, guard_streams
 
     guard_streams()
-    code = main()
+    with at_work():
+        code = main()
     sys.stdout.flush()
     lost = getattr(sys.stdout, "error", "")
     if lost and code == 0:  # the reader must not mistake missing output for success

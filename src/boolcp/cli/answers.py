@@ -3,9 +3,14 @@
 import json
 import os
 import sys
-from collections.abc import Mapping
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+EVERY = 10.0  # seconds between two lines about long work
 
 
 def answer(text: str, values: Mapping[str, Any], *, as_json: bool) -> None:
@@ -16,6 +21,25 @@ def answer(text: str, values: Mapping[str, Any], *, as_json: bool) -> None:
 def note(text: str) -> None:
     """Print a message about the work in progress."""
     print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def at_work(every: float = EVERY) -> Iterator[None]:
+    """Print a line about the work in progress every ten seconds, where no terminal shows progress bars."""
+    start, is_over = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not is_over.wait(every):
+            watch = sys.modules.get("boolcp.fit.watch")  # nothing is imported for a message
+            note(f"{time.monotonic() - start:.0f} s: {getattr(watch, 'PRESENT', 'at work')}")
+
+    thread = threading.Thread(target=tell, daemon=True)
+    if not sys.stderr.isatty():
+        thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
 
 
 def plain(value: Any) -> Any:
@@ -39,6 +63,7 @@ def atom_rows(W: Any) -> list[dict[str, Any]]:
 
 def describe(path: Path) -> tuple[list[str], dict[str, Any]]:
     """Describe a data file, a recording or a result, as lines of text and as values."""
+    from boolcp.fit.checkpoint import is_checkpoint
     from boolcp.io import load, load_provenance, reading
     from boolcp.io.results import is_result
 
@@ -49,6 +74,12 @@ def describe(path: Path) -> tuple[list[str], dict[str, Any]]:
         W, provenance = load(path), load_provenance(path)
         values = {"path": path, "shape": W.shape, "dims": W.dims, "atoms": atom_rows(W), "provenance": provenance}
         return [W.summary(), "", *provenance_lines(provenance)], values
+    if is_checkpoint(path):
+        lines = [
+            "the checkpoint of a fit, not data or a result",
+            f"Resume it by the same command (boolcp fit .. --checkpoint {path}), or in Python by boolcp.BMP.resume.",
+        ]
+        return [str(path), *lines], {"path": path, "content": lines}
     lines = reading.describe(path)
     return [str(path), *lines], {"path": path, "content": lines}
 

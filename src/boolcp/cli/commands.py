@@ -171,7 +171,7 @@ def fit(
       boolcp fit data.npy --dims channel,time,trial --trials trials.csv --test drug --assess -k 5
       boolcp fit eeg.mat -v y --dims time,channel --sampling-rate 250 --bin-ms 3000 -k 5
       boolcp fit awake.npz asleep.npz -v psd --dims channel,freq --join state --log --center state -k 4
-      boolcp fit raw.fif --cut go --window -200,800 --reject 150 -k 6
+      boolcp fit raw.fif --cut go --window -200,800ms --reject 150 -k 6
       boolcp fit spikes.npz --events neuron,time,trial --bin-ms 20 -k 8 --loss poisson
       boolcp fit large.npy -k 40 -o result --checkpoint large.ckpt
     """  # noqa: D301

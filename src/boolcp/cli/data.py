@@ -88,7 +88,11 @@ class DataOptions:
     ] = None
     window: Annotated[
         str | None,
-        _step("--window", text="Start and stop of trials around events, e.g. -200,800 (ms); by default to their stop."),
+        _step(
+            "--window",
+            text="Start and stop of trials around events, e.g. -200,800ms or -0.2,0.8s (without a unit ms); by default "
+            "to their stop.",
+        ),
     ] = None
     align: Annotated[str | None, _step("--align", text="Column of the events that becomes time 0.")] = None
     reject: Annotated[
@@ -100,7 +104,8 @@ class DataOptions:
         _step("--reject-table", text="Table of bad parts to treat as missing, e.g. with columns channel, trial."),
     ] = None
     baseline: Annotated[
-        str | None, _step("--baseline", text="Subtract the mean of a time window, e.g. -0.2,0 (s).")
+        str | None,
+        _step("--baseline", text="Subtract the mean of a time window, e.g. -200,0ms or -0.2,0s (without a unit s)."),
     ] = None
     n_trials: Annotated[int | None, _step("--n-trials", text="Only the first trials.")] = None
     join: Annotated[str | None, _step("--join", text="Join several files along this mode, existing or new.")] = None
@@ -255,7 +260,7 @@ def _signals(X: DataArray, options: DataOptions) -> DataArray:
         (options, _cut),
         (options.reject, lambda X, limit: prepare.reject(X, peak_to_peak=limit)),
         (options.reject_table, lambda X, path: prepare.reject(X, table=read_table(path))),
-        (options.baseline, lambda X, text: prepare.baseline(X, *_edges(text, "--baseline", "-0.2,0 (s)"))),
+        (options.baseline, lambda X, text: prepare.baseline(X, *_times(text, "--baseline", "-0.2,0s", "s"))),
     ]
     for value, step in steps:
         X = X if value is None else step(X, value)
@@ -328,15 +333,19 @@ def _coordinate(text: str) -> tuple[str, str | tuple[str, str]]:
 def _window(text: str | None) -> tuple[float, float] | None:
     if text is None:
         return None
-    start, stop = _edges(text, "--window", "-200,800 (ms)")
+    start, stop = _times(text, "--window", "-200,800ms", "ms")
     if start is None or stop is None:
-        raise ValueError(f"--window takes two numbers such as -200,800 (ms), got {text!r}.")
+        raise ValueError(f"--window takes two numbers such as -200,800ms, got {text!r}.")
     return start, stop
 
 
-def _edges(text: str, option: str, example: str) -> tuple[float | None, float | None]:
-    """Return two numbers separated by a comma; either may be omitted."""
-    return _numbers(*text.partition(",")[::2], text, option, example)
+def _times(text: str, option: str, example: str, unit: str) -> tuple[float | None, float | None]:
+    """Return two times in a unit, separated by a comma; either may be omitted, and another unit may be named."""
+    given = "ms" if text.endswith("ms") else "s" if text.endswith("s") else unit
+    scale = {("ms", "s"): 1e-3, ("s", "ms"): 1e3}.get((given, unit), 1.0)
+    low, _, high = text.removesuffix(given).partition(",")
+    start, stop = _numbers(low, high, text, option, example)
+    return None if start is None else scale * start, None if stop is None else scale * stop
 
 
 def _range(text: str, option: str, example: str) -> tuple[float | None, float | None]:

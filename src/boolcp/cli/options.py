@@ -67,13 +67,19 @@ class ModelOptions:
         """Return the parameters as BMP takes them."""
         given = asdict(self)
         given["random_state"] = given.pop("seed")
-        modes, rank = given["boolean_modes"], given["atom_rank"]
+        modes = given["boolean_modes"]
         if modes is not None:
             given["boolean_modes"] = [int(m) if m.strip().isdigit() else m.strip() for m in modes.split(",")]
-        background = given["background"]
-        given["background"] = None if background == "none" else int(background) if background.isdigit() else background
-        given["atom_rank"] = None if rank == "block" else (int(rank) if rank.isdigit() else rank)
+        given["background"] = read_rank(self.background, "--background", "none")
+        given["atom_rank"] = read_rank(self.atom_rank, "--atom-rank", "block")
         return given
+
+
+def read_rank(text: str, name: str, without: str) -> int | str | None:
+    """Return a rank, "auto", or None for the word that stands for it."""
+    if text not in ("auto", without) and not text.isdigit():
+        raise ValueError(f"{name} takes auto, {without} or a number, got {text!r}.")
+    return None if text == without else text if text == "auto" else int(text)
 
 
 def make_model(options: ModelOptions, n_atoms: int) -> Any:

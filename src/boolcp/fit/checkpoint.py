@@ -153,6 +153,14 @@ def read_archive(path: Path) -> tuple[dict[str, Any], State]:
     return header, state
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Return True if a file looks like a checkpoint of boolcp, intact or not."""
+    if not (path.is_file() and zipfile.is_zipfile(path)):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return HEADER in archive.namelist()
+
+
 def check_version(path: Path, header: dict[str, Any]) -> None:
     """Raise a FileError unless this version of boolcp wrote the file: a different one may take different steps."""
     if header.get("format") != FORMAT:

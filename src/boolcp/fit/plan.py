@@ -80,7 +80,8 @@ def make_plan(data: Storage, settings: Settings) -> tuple[Stage, ...]:
     starts = Stage("start", stages.start_stage), Stage("search", stages.search_stage)
     if data.is_complete:
         ranks = noise, Stage("ranks", ranks_stage), Stage("blocks", competing_stage), Stage("simple", simple_stage)
-        refined = core, pursuit, *starts, Stage("polish", stages.polish_stage), Stage("last", stages.last_stage)
+        polished = Stage("polish", stages.polish_stage), Stage("fewer", stages.exact_stage)
+        refined = core, pursuit, *starts, *polished, Stage("last", stages.last_stage)
         ranks = (*ranks, full) if data.n_passes else ranks
         return *refined, *(ranks if is_auto else ()), result
     path, observed = Stage("path", stages.path_stage, improves=False), Stage("observed", stages.observed_stage)
@@ -190,7 +191,8 @@ def agreement(state: State, W: BooleanCP) -> tuple[int, int]:
         found = state.done["again"]
     elif state.done.get("observed") is not None:
         found = state.done["observed"].search
-    if found is None or W.is_block or found.n_done < 2:
+    is_shorter = (state.done.get("fewer") or (0, None))[1] is not None  # found by another search
+    if found is None or W.is_block or found.n_done < 2 or is_shorter:
         return 0, 0
     return found.n_agree, len(found.rivals)
 

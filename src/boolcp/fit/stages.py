@@ -23,7 +23,7 @@ from boolcp.fit.job import (
     told,
 )
 from boolcp.fit.noise import noise_variance
-from boolcp.fit.polish import is_swept_in_a_pass, polish_sweeps, remember
+from boolcp.fit.polish import is_swept_in_a_pass, polish, polish_sweeps, remember
 from boolcp.fit.pursuit import add_greedy, boolean_matching_pursuit
 from boolcp.fit.relax import begin, last
 from boolcp.fit.starts import EXACT, Search, revive, search, search_observed
@@ -228,6 +228,30 @@ def fewer_in_a_pass(job: Job, state: State, estimates: Sequence[BooleanCP], exac
         yield (columns.n_atoms, ended.best if ended.best.loss <= exact else None), None
         if ended.best.loss <= exact:
             return
+
+
+def exact_stage(job: Job, state: State) -> Iterator[Step]:
+    """Look for fewer atoms that explain complete data, if all do: more would only divide these among them.
+
+    One atom less tells whether there is anything to look for. Yields as `fewer_stage`.
+    """
+    data, whole, s = job.data, reached(job, state), job.settings
+    exact = EXACT * data.squared_norm
+    if whole is None or whole.loss > exact or len(whole.owner) * sum(data.shape) > np.prod(data.shape, dtype=float):
+        return  # as many numbers as entries explain noise as well
+    small, limits = small_of(job, state), dict[str, Any](n_init=s.n_starts, max_iter=s.max_iter)
+    best, estimates = None, state.done["pursuit"].path[1:-1]
+    for W in (*estimates[-1:], *estimates[:-1]):
+        starts = search(small, to_columns(W), W.n_atoms, job.modes, job.find_on(small), job.rng, Search(), **limits)
+        found = last(starts, Search()).result
+        if found.loss <= NOISELESS * data.squared_norm:
+            found = polish(data, found, max_iter=s.max_iter)
+        is_enough, is_first = found.loss <= exact, best is None
+        best = found if is_enough else best
+        if is_enough != is_first:  # no fewer do, or these are the fewest
+            break
+    if best is not None:
+        yield (best.n_atoms, best), None
 
 
 def last_stage(job: Job, state: State) -> Iterator[Step]:

@@ -56,6 +56,24 @@ class Progress:
     relative_error: float
 
 
+@dataclass
+class Present:
+    """What this process is at, for messages about long work: the part of it that is done, and the last step told."""
+
+    part: str = ""
+    seen: Progress | None = None
+
+    def __str__(self) -> str:
+        if self.seen is None:
+            return self.part or "at work"
+        seen = self.seen
+        step = f"{seen.stage} {seen.step}" + ("" if seen.n_steps is None else f" of {seen.n_steps}")
+        return ", ".join(filter(None, [self.part, step, f"relative error {seen.relative_error:.4g}"]))
+
+
+PRESENT = Present()
+
+
 def progress(stage: str, step: int, n_steps: int | None, loss: float, squared_norm: float) -> Progress:
     """Return the Progress of a step that ends with |X - W|^2 = loss."""
     error = float(np.sqrt(max(loss, 0.0) / squared_norm)) if squared_norm > 0 else 0.0
@@ -124,6 +142,7 @@ class Watch:
             self.flush()
 
     def _tell(self, state: State, seen: Progress) -> State:
+        PRESENT.seen = seen
         for callback in self.callbacks:
             try:
                 answer = callback(seen)

@@ -107,7 +107,7 @@ def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any
     diagnosis = None if is_noise(W).any() else cheap_diagnosis(W)
     S, tests = in_order(W, list(provenance.get("tests") or ())), find_tests(W, provenance)
     with matplotlib.rc_context(pictures.SETTINGS):
-        atoms = words.describe_atoms(W)
+        atoms = sorted(words.describe_atoms(W), key=lambda atom: atom["is_baseline"])  # these come last
         shares = [name for name in COLUMNS if any(atom[name] != "-" for atom in atoms)]
         return template.render(
             title=words.title_of(W, provenance),

@@ -39,9 +39,10 @@ def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any =
     sentences = [_opening(W, provenance), _background(W, provenance), _trust(W), rival_words(W.trust or Trust())]
     sentences += [atom_sentence(W, k, tests) for k in told] + _canceling(W, told)
     if len(told) < W.n_atoms:
-        n = W.n_atoms - len(told)
-        noise = ", which may be noise," if np.delete(is_noise(W), told).all() else ""
-        sentences.append(f"The other {'one' if n == 1 else number(n)}{noise} {'is' if n == 1 else 'are'} below.")
+        left = sorted(set(range(W.n_atoms)) - set(told))
+        names = f"atom {left[0]}" if len(left) == 1 else f"the other {number(len(left))} atoms"
+        noise = ", which may be noise" if is_noise(W)[left].all() else ""
+        sentences.append(f"The cards below also show {names}{noise}.")
     sentences += [_nothing(name, test) for name, test in tests.items() if name in provenance.get("tests", {})]
     return [sentence for sentence in [*sentences, _leftover(W, residual, is_large)] if sentence]
 
@@ -71,11 +72,10 @@ def _canceling(W: BooleanCP, told: list[int]) -> list[str]:
 
 
 def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
-    atoms = f"{number(W.n_atoms).capitalize()} {'atom' if W.n_atoms == 1 else 'atoms'}"
     n_baselines = sum(atom.is_baseline for atom in W.atoms)
-    if n_baselines:
-        which = f"{number(n_baselines)} of them {'a baseline' if n_baselines == 1 else 'baselines'}"
-        atoms += f"{f', {which}' if W.n_atoms > 1 else ', a baseline'} (on almost everywhere),"
+    counts = [(W.n_atoms - n_baselines, "atom", ""), (n_baselines, "baseline", " (on almost everywhere)")]
+    parts = [f"{number(n)} {name}{'' if n == 1 else 's'}{more}" for n, name, more in counts if n]
+    atoms = " and ".join(parts).capitalize()
     if not has_shares(W):
         return f"{atoms} {'makes' if W.n_atoms == 1 else 'make'} up this tensor."
     verb, name = "explains" if W.n_atoms == 1 else "explain", quantity_of(W)

@@ -14,7 +14,7 @@ from boolcp.bmp import BMP
 from boolcp.fit.state import STOP_REASONS
 from boolcp.plotting.mode_labels import MAX_STATES, further_names, is_named, quantity_of, unit_of
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.summary import background_words, explained_word, percent, proved_percent, shape_text
+from boolcp.result.summary import apart_text, background_words, explained_word, percent, proved_percent, shape_text
 from boolcp.result.trust import Trust, p_text, sure_share
 from boolcp.trust.verdict import verdicts
 
@@ -105,7 +105,8 @@ def describe_fit(W: BooleanCP, provenance: dict[str, Any]) -> Any:
     """Describe the quality of the fit, as pairs of a name and a text."""
     n_asked = provenance.get("parameters", {}).get("n_atoms")
     is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms
-    pairs = [("Atoms", f"{W.n_atoms} of {n_asked} that were asked for" if is_fewer else str(W.n_atoms))]
+    count = apart_text(W) if any(atom.is_baseline for atom in W.atoms) else str(W.n_atoms)
+    pairs = [("Atoms", f"{count} of {n_asked} that were asked for" if is_fewer else count)]
     which = "" if W.background is None else ", atoms alone"
     if has_shares(W):
         pairs.append((f"{explained_word(W).capitalize()} explained{which}", f"{100 * W.explained():.2f} %"))
@@ -150,6 +151,7 @@ def describe_atoms(W: BooleanCP) -> list[dict[str, Any]]:
         rows.append(
             {
                 "number": k,
+                "is_baseline": atom.is_baseline,
                 "mode": plotting.mode_text(W, atom.mode),
                 "mode_number": atom.mode,
                 "ones": f"{atom.n_ones} of {len(atom.z)}",
@@ -307,7 +309,7 @@ def subtitle_of(W: BooleanCP) -> str:
     """Return what was decomposed, in one line."""
     name = "" if value_label(W) == "size" else f"{value_label(W)}, "
     sizes = " x ".join(f"{d} {plural(W, n)}" if is_named(W, n) else str(d) for n, d in enumerate(W.shape))
-    return f"{name}{sizes}, in {W.n_atoms} {'atom' if W.n_atoms == 1 else 'atoms'}"
+    return f"{name}{sizes}, in {apart_text(W)}"
 
 
 def value_label(W: BooleanCP) -> str:

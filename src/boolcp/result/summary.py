@@ -128,11 +128,15 @@ def background_words(W: "BooleanCP") -> str:
 
 
 def one_mode_words(W: "BooleanCP") -> str:
-    """Return a hint if several atoms of a tensor are all Boolean along the same mode, unless modes were named."""
+    """Return a hint if several atoms are all Boolean along the same mode, unless modes were named."""
     is_limited = W.trust is not None and W.trust.is_limited
-    if is_limited or W.n_atoms < MANY or W.ndim < 3 or len(set(W.boolean_mode.tolist())) > 1:
+    if is_limited or W.n_atoms < MANY or len(set(W.boolean_mode.tolist())) > 1:
         return ""
-    return f"All atoms are on or off along mode {W.mode_name(W.atoms[0].mode)}; choose other modes with boolean_modes."
+    mode = W.atoms[0].mode
+    advice = "choose other modes with boolean_modes"
+    if W.ndim == 2:
+        advice = f"boolean_modes=[{W.dims[1 - mode] if W.dims else 1 - mode!r}] asks for the other mode"
+    return f"All atoms are on or off along mode {W.mode_name(mode)}; {advice} (docs/guide/boolean_modes.md)."
 
 
 def proved_words(W: "BooleanCP") -> str:

@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from boolcp import checks
 from boolcp.bmp import BMP
+from boolcp.fit.watch import PRESENT
 from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels, read_labels
@@ -102,7 +103,13 @@ def run_all(
             for task in tasks
         ]
         calls = (future.result().value for future in futures)
-    return list(tqdm(calls, total=len(tasks), desc=what, disable=None if verbose else True))
+    found = []
+    PRESENT.part = f"0 of {len(tasks)} {what} done"
+    for result in tqdm(calls, total=len(tasks), desc=what, disable=None if verbose else True):
+        found.append(result)
+        PRESENT.part = f"{len(found)} of {len(tasks)} {what} done"
+    PRESENT.part = ""
+    return found
 
 
 def _fit_parts(function: Callable[..., Any], *task: Any) -> Parcel:

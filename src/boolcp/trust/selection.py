@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from boolcp import checks
-from boolcp.bmp import BMP
+from boolcp.bmp import BMP, check_options
 from boolcp.checks import BoolcpWarning
 from boolcp.fit.finish import have_same_bits
 from boolcp.fit.losses import Loss
@@ -184,6 +184,7 @@ def select_n_atoms(
     >>> boolcp.select_n_atoms(X, 4, splits=3, random_state=0).n_atoms
     2
     """
+    check_options(select_n_atoms, options)
     checks.check_integer(max_atoms, "max_atoms", 1)
     checks.check_integer(splits, "splits", 1)
     checks.check_choice(scheme, "scheme", SELECTION_SCHEMES)
