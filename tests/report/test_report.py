@@ -802,12 +802,13 @@ def test_the_story_tells_of_the_background():
     recording = boolcp.datasets.simulate_recording(random_state=0)
     W = boolcp.BMP(3, certify=False, random_state=0).fit(recording.X).decomposition_
     n_entries = 32 * 200 * 60
-    for share, more in ((0.3, " Whether"), (0.8, " It has 80 % as many degrees of freedom as there are data, so")):
+    for share, more in ((0.3, " Whether"), (0.8, " The background has 80 % as many degrees of freedom as")):
         found = replace(W.background, degrees_of_freedom=share * n_entries)
         told = f"real structure of rank {found.rank} of at most 32 beside the atoms, explains another"
         W = replace(W, background=found)
         assert f"{told} {100 * found.share:.0f} %.{more}" in " ".join(story.tell(W, {}, {}))
-    assert "It has 160 %" in " ".join(story.tell(W, {"data": {"n_missing": n_entries // 2}}, {}))
+    half = replace(W, background=replace(found, n_observed=n_entries // 2))
+    assert "The background has 160 %" in " ".join(story.tell(half, {}, {}))
     pairs = dict(words.describe_fit(W, {}))
     assert (
         pairs["Background"].startswith(f"rank {found.rank} along mode 0, ") and "Relative error, atoms alone" in pairs
