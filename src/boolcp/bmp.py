@@ -299,7 +299,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.decomposition_ = W
         self.background_ = W.background
         poor = degeneracy(W)
-        checks.warn_degenerate(poor.reasons, poor.score, has_background=self.background is not None)
+        checks.warn_degenerate(poor.faults, poor.score, has_background=self.background is not None)
         self.n_iter_ = len(pursuit.history)
         self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
         self.n_passes_ = data.n_passes

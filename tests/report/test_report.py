@@ -1053,6 +1053,14 @@ def test_the_story_says_which_of_its_atoms_cancel_each_other(rng):
     assert "cancel" not in " ".join(story.tell(noise, {}, {}))  # atom 1 is not told of
 
 
+def test_the_story_says_which_atom_the_others_cancel_together(rng, monkeypatch):
+    W = boolcp.datasets.make_boolean_cp((8, 9, 10), 3, random_state=0).truth
+    found = replace(boolcp.degeneracy(W), reasons=("", "largely canceled by the other atoms together", ""))
+    monkeypatch.setattr(story, "degeneracy", lambda W: found)
+    said = "Atom 1 is largely canceled by the other atoms together and should not be interpreted alone."
+    assert [text for text in story.tell(W, {}, {}) if "cancel" in text] == [said]
+
+
 def test_charts_are_sorted_by_the_column_that_was_tested(rng):
     W = labelled_atoms(rng)
     side = np.where(np.arange(30) % 3 == 0, "left", "right")

@@ -15,7 +15,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import explained_word, noise_words
 from boolcp.result.trust import Trust, rival_words
 from boolcp.trust.conditions import ConditionTest
-from boolcp.trust.degeneracy import CANCELED, degeneracy
+from boolcp.trust.degeneracy import CANCELED, TOGETHER, degeneracy
 from boolcp.trust.verdict import STABLE, Verdict, is_noise, verdicts
 
 MAX_TOLD = 4  # atoms that the story tells of
@@ -63,10 +63,12 @@ def _order(W: BooleanCP) -> list[int]:
 
 
 def _canceling(W: BooleanCP, told: list[int]) -> list[str]:
-    """Return a sentence for each two of the atoms to describe that largely cancel each other."""
+    """Return a sentence for each two of the atoms to describe that cancel each other, and each that others cancel."""
     reasons = degeneracy(W).reasons
     pairs = [(k, l) for k, l in combinations(told, 2) if f"{CANCELED}{l}" in reasons[k].split(", ")]
-    return [f"Atoms {k} and {l} largely cancel each other and should not be interpreted alone." for k, l in pairs]
+    who = [f"Atoms {k} and {l} largely cancel each other" for k, l in pairs]
+    who += [f"Atom {k} is {TOGETHER}" for k in told if TOGETHER in reasons[k]]
+    return [f"{one} and should not be interpreted alone." for one in who]
 
 
 def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
