@@ -543,17 +543,17 @@ def test_what_is_left_out_of_a_list_is_counted_in_entries():
         (
             [1, 0.9, 0.2],
             [0.001, 0.3, 0.3],
-            "Of the atoms, one is significantly more than noise, two come back in at least 80 % of 6 fits and",
+            "Of the atoms, two come back in at least 80 % of 6 fits, one is significantly more than noise and",
         ),
         (
             [1, 0.9, 0.2],
             [0.3, 0.3, 0.03],
-            "Of the atoms, one is significantly more than noise, two come back in at least 80 % of 6 fits and",
+            "Of the atoms, two come back in at least 80 % of 6 fits, one is significantly more than noise and",
         ),
         (
             [0, 0.1, 0.2],
             None,
-            "Of the atoms, none comes back in at least 80 % of 6 fits and all three are informative. No atom",
+            "Of the atoms, none comes back in at least 80 % of 6 fits and none is informative. No atom",
         ),
         (None, None, "Whether the atoms are more than noise has not been tested"),
     ],
@@ -956,8 +956,10 @@ def test_one_of_many_equal_channels_is_no_peak(rng):
 
 
 def test_two_of_two_atoms_are_both(rng):
-    W = replace(labelled_atoms(rng)[[0, 2]], trust=Trust(stability=np.array([0.1, 0.2]), stable_over="6 fits"))
-    assert " and both are informative. No atom" in story.tell(W, {}, {})[1]
+    W = replace(labelled_atoms(rng)[[0, 2]], trust=Trust(p_adjusted=np.zeros(2), stability=np.array([0.1, 0.2])))
+    told = story.tell(W, {}, {})
+    assert ", both are significantly more than noise and none is informative. No atom" in told[1]
+    assert "It is not stable: it comes back in 10 % of other fits." in told[2]
 
 
 def test_each_atom_has_a_paragraph(rng):

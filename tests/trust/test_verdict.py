@@ -137,12 +137,13 @@ def test_verdicts_say_what_is_known(rng):
     tested = replace(W, trust=replace(trust, stability=np.array([0.9, 0.1, 1.0, 0.5]), stable_over="10 fits"))
     assert [verdict.text for verdict in boolcp.verdicts(tested)] == [
         "stable, significant, informative",
-        "not more than noise (p = 0.5), comes back in 10 %",
+        "not stable: comes back in 10 % of other fits, not more than noise (p = 0.5)",
         "stable, significant; on in 10 of 10: a baseline",
-        "significant, informative; comes back in 50 %",
+        "not stable: comes back in 50 % of other fits, though more than noise",
     ]
     assert is_noise(tested).tolist() == [False, True, False, False]
-    first, second, third, _ = boolcp.verdicts(tested)
+    first, second, third, fourth = boolcp.verdicts(tested)
+    assert fourth[:3] == (False, True, False)
     assert first[:3] == (True, True, True) and second[:2] == (False, False) and not third.is_informative
     assert [verdict.is_stable for verdict in boolcp.verdicts(W)] == [None] * 4
 

@@ -123,8 +123,8 @@ def _trust(W: BooleanCP) -> str:
         who = "Both" if W.n_atoms == 2 else f"All {number(W.n_atoms)}"
         return f"{who} pass all tests: they {_and([*made, 'are informative'])}."
     counts = [
-        _count(judged, "is_significant", "are", "is", "significantly more than noise"),
         _count(judged, "is_stable", "come", "comes", f"back in at least {100 * STABLE:.0f} % of {known.stable_over}"),
+        _count(judged, "is_significant", "are", "is", "significantly more than noise"),
         _count(judged, "is_informative", "are", "is", "informative"),
     ]
     who = f"Atom{'s' if len(passed) > 1 else ''} {_and([str(k) for k in passed])}" if passed else "No atom"
@@ -150,10 +150,13 @@ def stands(verdict: Verdict) -> bool:
 def atom_sentence(W: BooleanCP, k: int, tests: Tests) -> str:
     """Return one atom in a few sentences: where it is on, in which conditions, and where it is largest."""
     atom, detail = W.atoms[k], detail_text(W, k, tests)
+    known = None if W.trust is None else W.trust.stability
+    back = 1.0 if known is None else known[k]
     count = f"all {len(atom.z)}" if atom.z.all() else f"{atom.n_ones} of {len(atom.z)}"
     where = f"Atom {k} is {'a baseline, ' if atom.is_baseline else ''}on in {count} {plural(W, atom.mode)}"
     first = f"{where}{f': {detail}' if detail else ''}."
-    return " ".join(filter(None, [first, doubt_text(W, k), differ_text(W, k, tests), peak_text(W, k)]))
+    lost = f"It is not stable: it comes back in {100 * back:.0f} % of other fits." if back < STABLE else ""
+    return " ".join(filter(None, [first, lost, doubt_text(W, k), differ_text(W, k, tests), peak_text(W, k)]))
 
 
 def card_text(W: BooleanCP, k: int, tests: Tests) -> str:
