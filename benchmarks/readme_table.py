@@ -80,7 +80,7 @@ def rows():
     codes = f"{cell(*faces, 6)} (k-means), {cell(*faces, 4)} (CP), {cell(*faces, 5)} (NMF)"
     yield "the same for pictures of faces and of other things", cell(*faces, 2), codes, faces
     yield (
-        "three atoms fitted to pure noise: runs with a false discovery, at 5 %",
+        "three atoms fitted to white noise, equal in all entries: runs with a false discovery, at 5 %",
         cell("trust", ("normal",), 1),
         "",
         ("trust",),

@@ -305,7 +305,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.background_ = W.background
         checks.warn_overfull(W.n_parameters, data.n_observed)
         poor = degeneracy(W)
-        checks.warn_degenerate(poor.reasons, poor.score, has_background=self.background is not None)
+        checks.warn_degenerate(poor.faults, poor.score, has_background=self.background is not None)
         self.n_iter_ = len(pursuit.history)
         self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
         self.n_passes_ = data.n_passes

@@ -29,7 +29,7 @@ class BoolcpWarning(UserWarning):
 
 
 class DegenerateAtomsWarning(BoolcpWarning):
-    """Atoms of a fit are always on, on once, duplicate or canceling (see `degeneracy`), or too many for the data.
+    """Atoms of a fit are on once, duplicate or canceling (see `degeneracy`), or too many for the data.
 
     Examples
     --------
@@ -480,11 +480,12 @@ def warn_no_atom() -> None:
 
 
 def warn_degenerate(reasons: Sequence[str], scores: np.ndarray, *, has_background: bool = False) -> None:
-    """Warn about atoms that should not be interpreted alone, with the share of each that the others can replace.
+    """Warn about atoms that should not be interpreted alone, with any share of each that the others can replace.
 
     The advice to fit a background is given where there is none.
     """
-    faults = [f"atom {k} ({why}; degeneracy {scores[k]:.2f})" for k, why in enumerate(reasons) if why]
+    replaced = [f"; degeneracy {score:.2f}" * (round(score, 2) > 0) for score in scores.tolist()]
+    faults = [f"atom {k} ({why}{replaced[k]})" for k, why in enumerate(reasons) if why]
     if faults:
         more = f" and {len(faults) - N_NAMED} more" if len(faults) > N_NAMED else ""
         advice = "Fewer atoms" if has_background else 'Fewer atoms or background="auto"'

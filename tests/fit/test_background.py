@@ -163,6 +163,7 @@ def test_the_background_is_saved_certified_and_tested(rng, tmp_path):
     W.save(tmp_path / "result.nc")
     loaded = boolcp.load(tmp_path / "result.nc")
     np.testing.assert_array_equal(loaded.background.to_tensor(), W.background.to_tensor())
+    assert loaded.background.n_observed == X.size
     assert loaded.summary() == W.summary() and "Background beside the atoms: rank 4 along mode 1" in W.summary()
     again = W.certify(X)
     assert all(atom.certificate > 0.99 for atom in again.atoms) and again.explained() == pytest.approx(W.explained())

@@ -437,6 +437,7 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path, rng):
         (replace(W, trust=Trust(sigma=-1.0)), "noise level is -1"),
         (replace(W, background=Background(W.shape, 3, *flat, 1.0, 0.1)), "background .* lies along mode 3"),
         (replace(W, background=Background(W.shape, 1, *flat, 1.0, 0.1)), "factors of its background are"),
+        (replace(W, background=Background(W.shape, 0, *flat, 1.0, 0.1, n_observed=121)), "fitted to 121 entries"),
     ):
         with pytest.raises(ValueError, match=words):
             spoilt.save(tmp_path / "w.nc")

@@ -545,17 +545,17 @@ def test_what_is_left_out_of_a_list_is_counted_in_entries():
         (
             [1, 0.9, 0.2],
             [0.001, 0.3, 0.3],
-            "Of the atoms, one is significantly more than noise, two come back in at least 80 % of 6 fits and",
+            "Of the atoms, two come back in at least 80 % of 6 fits, one is significantly more than noise and",
         ),
         (
             [1, 0.9, 0.2],
             [0.3, 0.3, 0.03],
-            "Of the atoms, one is significantly more than noise, two come back in at least 80 % of 6 fits and",
+            "Of the atoms, two come back in at least 80 % of 6 fits, one is significantly more than noise and",
         ),
         (
             [0, 0.1, 0.2],
             None,
-            "Of the atoms, none comes back in at least 80 % of 6 fits and all three are informative. No atom",
+            "Of the atoms, none comes back in at least 80 % of 6 fits and none is informative. No atom",
         ),
         (None, None, "Whether the atoms are more than noise has not been tested"),
     ],
@@ -804,12 +804,13 @@ def test_the_story_tells_of_the_background():
     recording = boolcp.datasets.simulate_recording(random_state=0)
     W = boolcp.BMP(3, certify=False, random_state=0).fit(recording.X).decomposition_
     n_entries = 32 * 200 * 60
-    for share, more in ((0.3, " Whether"), (0.8, " It has 80 % as many degrees of freedom as there are data, so")):
+    for share, more in ((0.3, " Whether"), (0.8, " The background has 80 % as many degrees of freedom as")):
         found = replace(W.background, degrees_of_freedom=share * n_entries)
         told = f"real structure of rank {found.rank} of at most 32 beside the atoms, explains another"
         W = replace(W, background=found)
         assert f"{told} {100 * found.share:.0f} %.{more}" in " ".join(story.tell(W, {}, {}))
-    assert "It has 160 %" in " ".join(story.tell(W, {"data": {"n_missing": n_entries // 2}}, {}))
+    half = replace(W, background=replace(found, n_observed=n_entries // 2))
+    assert "The background has 160 %" in " ".join(story.tell(half, {}, {}))
     pairs = dict(words.describe_fit(W, {}))
     assert (
         pairs["Background"].startswith(f"rank {found.rank} along mode 0, ") and "Relative error, atoms alone" in pairs
@@ -964,8 +965,10 @@ def test_baselines_come_last_on_the_page(rng, tmp_path):
 
 
 def test_two_of_two_atoms_are_both(rng):
-    W = replace(labelled_atoms(rng)[[0, 2]], trust=Trust(stability=np.array([0.1, 0.2]), stable_over="6 fits"))
-    assert " and both are informative. No atom" in story.tell(W, {}, {})[1]
+    W = replace(labelled_atoms(rng)[[0, 2]], trust=Trust(p_adjusted=np.zeros(2), stability=np.array([0.1, 0.2])))
+    told = story.tell(W, {}, {})
+    assert ", both are significantly more than noise and none is informative. No atom" in told[1]
+    assert "It is not stable: it comes back in 10 % of other fits." in told[2]
 
 
 def test_each_atom_has_a_paragraph(rng):
@@ -1059,6 +1062,14 @@ def test_the_story_says_which_of_its_atoms_cancel_each_other(rng):
     assert "cancel" not in " ".join(story.tell(agreeing, {}, {}))
     noise = replace(W, trust=Trust(p_value=np.array([0.001, 1, 0.001]), p_adjusted=np.array([0.001, 1, 0.001])))
     assert "cancel" not in " ".join(story.tell(noise, {}, {}))  # atom 1 is not told of
+
+
+def test_the_story_says_which_atom_the_others_cancel_together(rng, monkeypatch):
+    W = boolcp.datasets.make_boolean_cp((8, 9, 10), 3, random_state=0).truth
+    found = replace(boolcp.degeneracy(W), reasons=("", "largely canceled by the other atoms together", ""))
+    monkeypatch.setattr(story, "degeneracy", lambda W: found)
+    said = "Atom 1 is largely canceled by the other atoms together and should not be interpreted alone."
+    assert [text for text in story.tell(W, {}, {}) if "cancel" in text] == [said]
 
 
 def test_charts_are_sorted_by_the_column_that_was_tested(rng):

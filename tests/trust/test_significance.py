@@ -10,6 +10,7 @@ import boolcp
 from boolcp.datasets import make_boolean_cp
 from boolcp.trust.degeneracy import similarity_of
 from boolcp.trust.significance import significance, thin_counts, thin_normal, weight_scores
+from boolcp.trust.unequal import noise_ratios
 
 
 def test_parts_of_normal_data_are_independent(rng):
@@ -59,6 +60,50 @@ def test_scores_are_those_of_least_squares(kind, is_masked, rng):
         slow[1, k] = signs[k] * (inverse @ A.T @ X[known])[0] / np.sqrt(spread[0, 0])
     np.testing.assert_allclose(weight_scores(X, mask, W, 0.3), slow[0], rtol=1e-6)
     np.testing.assert_allclose(weight_scores(X, mask, W, None), slow[1], rtol=1e-6)
+
+
+def test_scores_with_a_variance_for_each_entry_are_those_of_least_squares(rng):
+    W = random_decomposition((5, 6, 7), "rank one", rng, n_atoms=2)
+    X, variance = rng.standard_normal(W.shape), rng.random(W.shape)
+    first, second = (naive.atom(M) for M in W.atoms)
+    A = np.stack([each.ravel() for each in (first, second, naive.taken_up(first, W.atoms[1]))], axis=1)
+    inverse = np.linalg.inv(A.T @ A)
+    spread = inverse @ A.T @ (variance.reshape(-1, 1) * A) @ inverse
+    expected = np.sign(W.weights[0]) * (inverse @ A.T @ X.ravel())[0] / np.sqrt(spread[0, 0])
+    assert weight_scores(X, None, W, variance)[0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", [2, 3, 4])
+def test_noise_that_is_unequal_between_slices_is_no_atom(seed):
+    """Split by one level, the two parts of noisy slices would be correlated."""
+    levels = np.geomspace(0.5, 2, 16)[:, None, None]
+    clean = make_boolean_cp((16, 40, 30), 2, random_state=seed).clean
+    noise = np.random.default_rng(seed).normal(size=clean.shape) * levels
+    found = significance(noise, 3, random_state=seed, certify=False, n_init=2)
+    assert found.unequal == (0,) and ", unequal along mode 0)" in found.summary()
+    assert not found.is_significant().any()
+    assert significance(noise, 3, sigma=noise.std(), random_state=seed, certify=False, n_init=2).is_significant().any()
+    assert significance(clean + noise, 3, random_state=seed, certify=False).is_significant()[:2].all()
+    W = boolcp.decompose(noise, 3, certify=False, n_init=2, random_state=0)
+    tested = boolcp.assess(noise, W, tests=["significance"], certify=False, n_init=2, random_state=0)
+    assert tested.trust.tested_by == "data thinning, normal noise, unequal along mode 0"
+    assert "normal noise, unequal along mode 0." in tested.summary()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_white_noise_is_equal_also_beside_signal(seed):
+    for shape, n_atoms in (((8, 9, 10), 3), ((20, 25, 30), 4), ((10, 9, 8, 7), 3), ((20, 30), 3), ((3, 4, 5), 1)):
+        X, clean, _ = make_boolean_cp(shape, n_atoms, noise=1.0, random_state=seed)
+        assert noise_ratios(X) == noise_ratios(X - clean) == noise_ratios(0 * X) == {}
+    recording = boolcp.datasets.simulate_recording(random_state=seed)
+    assert noise_ratios(recording.X) == {}
+
+
+def test_a_slice_without_noise_and_long_slices_have_their_ratio(rng):
+    X = rng.standard_normal((6, 230, 20))
+    X[2] = 0
+    ratio = noise_ratios(X)[0]
+    assert ratio[2] == 0 and np.mean(ratio**2) == pytest.approx(1) and list(noise_ratios(X)) == [0]
 
 
 def test_errors_of_the_other_real_parts_are_no_score(rng):

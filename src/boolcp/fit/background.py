@@ -126,7 +126,8 @@ def with_shares(data: Storage, W: BooleanCP, background: Background, loss: float
     others = W.shape[: background.mode] + W.shape[background.mode + 1 :]
     products = W.project(background.mode, background.right.T.reshape(-1, *others)) if W.n_atoms else 0.0
     alone = left - loss + 2 * float(np.sum(products * background.left))
-    return replace(background, share=(left - loss) / total, alone=alone / total if data.is_complete else None)
+    own = alone / total if data.is_complete else None
+    return replace(background, share=(left - loss) / total, alone=own, n_observed=data.n_observed)
 
 
 def short_sides(R: Tensor) -> list[int]:

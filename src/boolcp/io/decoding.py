@@ -60,7 +60,8 @@ def _background(dataset: Any, take: "Variables", shape: tuple[int, ...]) -> Back
     level = None
     if "background_shrunk_at" in dataset.attrs:
         level = float(attribute(dataset, "background_shrunk_at", float | np.floating))
-    return Background(shape, mode, left, right, dof, share, shrunk_at=level)
+    n = attribute(dataset, "background_n_observed", int | np.integer) if "background_n_observed" in dataset.attrs else 0
+    return Background(shape, mode, left, right, dof, share, shrunk_at=level, n_observed=int(n) or None)
 
 
 def _deviance(dataset: Any, K: int) -> Deviance:
@@ -205,6 +206,8 @@ def check_background(background: Background, shape: tuple[int, ...]) -> None:
     others = int(np.prod(shape[:mode] + shape[mode + 1 :], dtype=np.int64))
     if sizes != (shape[mode], others) or background.left.shape[1:] != background.right.shape[1:]:
         raise ValueError(f"the factors of its background are {background.left.shape} and {background.right.shape}")
+    if not 0 <= (background.n_observed or 0) <= shape[mode] * others:
+        raise ValueError(f"its background was fitted to {background.n_observed} entries")
     level = 0.0 if background.shrunk_at is None else background.shrunk_at
     for values in (background.left, background.right, background.degrees_of_freedom, background.share, level):
         check_finite("its background", values)

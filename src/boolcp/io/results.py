@@ -196,6 +196,7 @@ def _complete(dataset: Any, W: BooleanCP) -> Any:
         dataset[f"{prefix}background_right"] = (f"{prefix}background_other", column_dim), found.right
         known = {"mode": found.mode, "dof": float(found.degrees_of_freedom), "share": float(found.share)}
         known |= {} if found.shrunk_at is None else {"shrunk_at": float(found.shrunk_at)}
+        known |= {} if found.n_observed is None else {"n_observed": int(found.n_observed)}
         dataset.attrs |= {f"background_{name}": value for name, value in known.items()}
     for mode, slices in (W.undetermined or {}).items():
         dim = mode_names(W)[mode]

@@ -12,16 +12,15 @@ from boolcp.plotting.patterns import EQUAL, leading_column, real_columns
 from boolcp.report.tested import ALPHA, Tests, best_test, p_words
 from boolcp.report.words import adjective, entries_text, has_names, has_shares, on_text, plural, title_of
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.summary import explained_word
+from boolcp.result.summary import explained_word, noise_words
 from boolcp.result.trust import Trust, rival_words
 from boolcp.trust.conditions import ConditionTest
-from boolcp.trust.degeneracy import CANCELED, degeneracy
+from boolcp.trust.degeneracy import CANCELED, TOGETHER, degeneracy
 from boolcp.trust.verdict import STABLE, Verdict, is_noise, verdicts
 
 MAX_TOLD = 4  # atoms that the story tells of
 MAX_LISTED = 8  # entries that a sentence names
 MAX_RUNS = 2  # stretches of neighbors that a sentence names
-LARGE = 0.5  # a background with more degrees of freedom than this share of the entries is nearly the data themselves
 CORRELATED = 0.1  # neighbors in a residual that are correlated more than this are no white noise; not tuned
 SURE = 0.95  # as in the column of sure bits
 WEAK = 0.3  # rank correlation; a smaller one is hard to see even if it is certain; not tuned
@@ -35,8 +34,8 @@ def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any =
     if not W.n_atoms:
         return ["No atom was found."]
     told = _order(W)
-    is_large = is_nearly_the_data(W, provenance)
-    sentences = [_opening(W, provenance), _background(W, provenance), _trust(W), rival_words(W.trust or Trust())]
+    is_large = W.background is not None and W.background.follows_noise
+    sentences = [_opening(W, provenance), _background(W), noise_words(W), _trust(W), rival_words(W.trust or Trust())]
     sentences += [atom_sentence(W, k, tests) for k in told] + _canceling(W, told)
     if len(told) < W.n_atoms:
         left = sorted(set(range(W.n_atoms)) - set(told))
@@ -65,10 +64,12 @@ def _order(W: BooleanCP) -> list[int]:
 
 
 def _canceling(W: BooleanCP, told: list[int]) -> list[str]:
-    """Return a sentence for each two of the atoms to describe that largely cancel each other."""
+    """Return a sentence for each two of the atoms to describe that cancel each other, and each that others cancel."""
     reasons = degeneracy(W).reasons
     pairs = [(k, l) for k, l in combinations(told, 2) if f"{CANCELED}{l}" in reasons[k].split(", ")]
-    return [f"Atoms {k} and {l} largely cancel each other and should not be interpreted alone." for k, l in pairs]
+    who = [f"Atoms {k} and {l} largely cancel each other" for k, l in pairs]
+    who += [f"Atom {k} is {TOGETHER}" for k in told if TOGETHER in reasons[k]]
+    return [f"{one} and should not be interpreted alone." for one in who]
 
 
 def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
@@ -94,22 +95,13 @@ def _n_observed(W: BooleanCP, provenance: dict[str, Any]) -> float:
     return float(np.prod(W.shape, dtype=float)) - (provenance.get("data", {}).get("n_missing") or 0)
 
 
-def is_nearly_the_data(W: BooleanCP, provenance: dict[str, Any]) -> bool:
-    """Return True if the background has so many degrees of freedom that it can follow noise too."""
-    return W.background is not None and W.background.degrees_of_freedom > LARGE * _n_observed(W, provenance)
-
-
-def _background(W: BooleanCP, provenance: dict[str, Any]) -> str:
+def _background(W: BooleanCP) -> str:
     """Return what was fitted beside the atoms, if anything was."""
     if W.background is None:
         return ""
     share = f"{100 * W.background.share:.0f} %"
     size = f"rank {W.background.rank} of at most {min(W.background.left.shape[0], W.background.right.shape[0])}"
-    text = f"A background, real structure of {size} beside the atoms, explains another {share}."
-    if not is_nearly_the_data(W, provenance):
-        return text
-    share = f"{100 * W.background.degrees_of_freedom / _n_observed(W, provenance):.0f} %"
-    return f"{text} It has {share} as many degrees of freedom as there are data, so it follows noise as well."
+    return f"A background, real structure of {size} beside the atoms, explains another {share}."
 
 
 def _trust(W: BooleanCP) -> str:
@@ -131,8 +123,8 @@ def _trust(W: BooleanCP) -> str:
         who = "Both" if W.n_atoms == 2 else f"All {number(W.n_atoms)}"
         return f"{who} pass all tests: they {_and([*made, 'are informative'])}."
     counts = [
-        _count(judged, "is_significant", "are", "is", "significantly more than noise"),
         _count(judged, "is_stable", "come", "comes", f"back in at least {100 * STABLE:.0f} % of {known.stable_over}"),
+        _count(judged, "is_significant", "are", "is", "significantly more than noise"),
         _count(judged, "is_informative", "are", "is", "informative"),
     ]
     who = f"Atom{'s' if len(passed) > 1 else ''} {_and([str(k) for k in passed])}" if passed else "No atom"
@@ -158,10 +150,13 @@ def stands(verdict: Verdict) -> bool:
 def atom_sentence(W: BooleanCP, k: int, tests: Tests) -> str:
     """Return one atom in a few sentences: where it is on, in which conditions, and where it is largest."""
     atom, detail = W.atoms[k], detail_text(W, k, tests)
+    known = None if W.trust is None else W.trust.stability
+    back = 1.0 if known is None else known[k]
     count = f"all {len(atom.z)}" if atom.z.all() else f"{atom.n_ones} of {len(atom.z)}"
     where = f"Atom {k} is {'a baseline, ' if atom.is_baseline else ''}on in {count} {plural(W, atom.mode)}"
     first = f"{where}{f': {detail}' if detail else ''}."
-    return " ".join(filter(None, [first, doubt_text(W, k), differ_text(W, k, tests), peak_text(W, k)]))
+    lost = f"It is not stable: it comes back in {100 * back:.0f} % of other fits." if back < STABLE else ""
+    return " ".join(filter(None, [first, lost, doubt_text(W, k), differ_text(W, k, tests), peak_text(W, k)]))
 
 
 def card_text(W: BooleanCP, k: int, tests: Tests) -> str:

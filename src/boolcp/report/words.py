@@ -196,7 +196,8 @@ def trust_notes(W: BooleanCP) -> list[str]:
         notes.append(f"stability: share of {known.stable_over} that find the atom again")
     if known.p_adjusted is not None or known.stability is not None:
         notes.append(
-            "informative: neither (almost) always on, nor on once only, nor doubled or canceled by another atom"
+            "informative: no test speaks against it, and it is neither (almost) always on, nor on once only, nor "
+            "doubled or canceled by other atoms"
         )
     if known.p_adjusted is not None:
         notes.append(f"p: is the atom more than noise ({known.tested_by}, false discoveries controlled)")

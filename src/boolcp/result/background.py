@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 LARGE = 0.25  # parameters for each entry; not tuned: recordings have 0.4 to 0.9, activity of low rank less
+FREE = 0.6  # degrees of freedom for each observed entry from which it is nearly the data themselves; not tuned
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +32,8 @@ class Background:
         The noise level that singular values were shrunk by, where entries are missing.
     shrunk_at : float or None
         The noise level that the whole data were shrunk by, if the background is what atoms leave of them.
+    n_observed : int or None
+        The number of entries that it was fitted to; None for all of them.
 
     Examples
     --------
@@ -51,6 +54,7 @@ class Background:
     level: float | None = None
     alone: float | None = None
     shrunk_at: float | None = None
+    n_observed: int | None = None
 
     @property
     def rank(self) -> int:
@@ -76,6 +80,23 @@ class Background:
         [False, True]
         """
         return self.n_parameters > LARGE * len(self.left) * len(self.right)
+
+    @property
+    def freedom(self) -> float:
+        """Return the degrees of freedom for each observed entry."""
+        return self.degrees_of_freedom / (self.n_observed or float(np.prod(self.shape, dtype=float)))
+
+    @property
+    def follows_noise(self) -> bool:
+        """Return True if it has so many degrees of freedom that it is nearly what atoms leave of the data, with noise.
+
+        Examples
+        --------
+        >>> import numpy as np, boolcp
+        >>> [boolcp.Background((9, 9), 0, np.ones((9, 1)), np.ones((9, 1)), n, 0.5).follows_noise for n in (40, 41)]
+        [False, True]
+        """
+        return self.freedom > FREE
 
     def to_tensor(self) -> np.ndarray:
         """Return the background as a dense array.
@@ -123,4 +144,5 @@ class Background:
 
     def __repr__(self) -> str:
         share = f"{100 * self.share:.1f} % of the variance"
-        return f"Background(rank {self.rank} along mode {self.mode}, {share}, {self.n_parameters} parameters)"
+        noise = ", follows noise" if self.follows_noise else ""
+        return f"Background(rank {self.rank} along mode {self.mode}, {share}, {self.n_parameters} parameters{noise})"

@@ -16,7 +16,7 @@ from boolcp.storage import make_storage
 from boolcp.storage.lazy import look_at, make_source
 from boolcp.storage.protocol import Storage
 from boolcp.trust.repeated_fits import check_reference, make_model, read_data, read_lazy, read_weights
-from boolcp.trust.significance import significance
+from boolcp.trust.significance import significance, unequal_words
 from boolcp.trust.stability import stability
 
 TESTS = ("significance", "stability")
@@ -100,7 +100,7 @@ def assess(
     rngs = checks.make_generator(random_state).spawn(2)
     if "significance" in tests:
         tested = significance(X, reference=W, noise=noise, sigma=sigma, random_state=rngs[0], **own, **options)
-        how = f"data thinning, {noise.replace('poisson', 'Poisson')} noise"
+        how = f"data thinning, {noise.replace('poisson', 'Poisson')} noise{unequal_words(tested)}"
         trust = replace(trust, p_value=tested.p_value, p_adjusted=tested.p_adjusted, tested_by=how)
     if "stability" in tests:
         runs: dict[str, Any] = {"n_runs": n_runs, "n_jobs": n_jobs, "verbose": verbose, "random_state": rngs[1]}

@@ -10,8 +10,12 @@ from boolcp.result.atoms import Atom, BooleanCP
 
 ALIKE = 0.8  # similarity from which two atoms are duplicates; not tuned
 MAY_BE_ALIKE = 0.99 * ALIKE  # no similarity exceeds the cosine of the atoms, up to rounding
+BASELINE = ": a baseline"
 CANCELED = "largely canceled by atom "
+TOGETHER = "largely canceled by the other atoms together"
 CANCELING = -0.5  # cosine of two weighted atoms below which they cancel; not tuned
+OPPOSED = -0.25  # cosine of a weighted atom and the sum of all others from which they may cancel it together
+FAR_LESS = 0.25  # of what is lost without an atom; EEG fits have 0.06 to 0.2 or above 0.35, simulated ones above that
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +45,12 @@ class Degeneracy:
     score: np.ndarray
     reasons: tuple[str, ...]
     excess: float
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Return the reasons that another fit may avoid: that an atom is a baseline is none of them."""
+        parts = [[part for part in reason.split(", ") if not part.endswith(BASELINE)] for reason in self.reasons]
+        return tuple(", ".join(part) for part in parts)
 
     def __str__(self) -> str:
         lines = [f"Atom {k}: {reason}." for k, reason in enumerate(self.reasons) if reason]
@@ -76,12 +86,28 @@ def degeneracy(W: BooleanCP) -> Degeneracy:
                 reasons[one].append(f"nearly the same as atom {other}")
             elif W.atoms[k].mode == W.atoms[l].mode and np.array_equal(W.atoms[k].z, W.atoms[l].z):
                 reasons[one].append(f"same bits as atom {other}")
+    score = replaceable(correlation)
+    for k in np.flatnonzero(canceled_together(W.weights * sizes, correlation, score)).tolist():
+        reasons[k] += [] if CANCELED in ", ".join(reasons[k]) else [TOGETHER]
     squared = float(np.sum((W.weights * sizes) ** 2))
     return Degeneracy(
-        replaceable(correlation),
+        score,
         tuple(", ".join(texts) for texts in reasons),
         squared / W.squared_norm if W.squared_norm else 1.0,
     )
+
+
+def canceled_together(sizes: np.ndarray, correlation: np.ndarray, score: np.ndarray) -> np.ndarray:
+    """Return which atoms the others largely cancel together, (K,), from signed norms, cosines and degeneracy scores.
+
+    Such an atom explains far less of the sum alone than is lost without it. So may a small one beside a large one, by
+    chance: therefore its cosine with the sum of the others matters, too.
+    """
+    overlap = correlation * np.outer(sizes, sizes)  # of weighted atoms
+    with_rest = overlap.sum(axis=1) - overlap.diagonal()
+    rest = np.sqrt(np.maximum(overlap.sum() - overlap.diagonal() - 2 * with_rest, 0.0))
+    alone, unique = (sizes**2 + with_rest) ** 2, sizes**4 * (1 - score)  # times the squared norm of the atom
+    return (with_rest < OPPOSED * np.abs(sizes) * rest) & (alone < FAR_LESS * unique)
 
 
 def alone(W: BooleanCP, k: int) -> list[str]:
@@ -89,7 +115,7 @@ def alone(W: BooleanCP, k: int) -> list[str]:
     atom = W.atoms[k]
     n, d = atom.n_ones, len(atom.z)
     if atom.is_baseline:
-        return [f"on in {n} of {d}: a baseline"]
+        return [f"on in {n} of {d}{BASELINE}"]
     return [f"on in only one of {d}"] if n == 1 and d > 2 else []
 
 

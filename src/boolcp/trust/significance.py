@@ -32,6 +32,7 @@ from boolcp.storage.lazy import look_at, make_source
 from boolcp.storage.protocol import Storage
 from boolcp.trust.degeneracy import match
 from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data, read_lazy, read_weights
+from boolcp.trust.unequal import noise_ratios
 
 NOISES = ("normal", "poisson")
 EXPLAINED = 1e-8  # share of an atom beside the others that is rounding
@@ -63,6 +64,8 @@ class Significance:
         Standard deviation of the noise, given or estimated; NaN for counts.
     share : float
         Share of the data that the fit to the first part has seen.
+    unequal : tuple of int
+        Modes along which the noise was found to differ between slices, and was split and tested accordingly.
 
     Examples
     --------
@@ -81,6 +84,7 @@ class Significance:
     noise: str
     sigma: float
     share: float
+    unequal: tuple[int, ...] = ()
 
     def is_significant(self, alpha: float = 0.05) -> np.ndarray:
         """Return which atoms are more than noise at a false discovery rate of `alpha`, (K,).
@@ -108,7 +112,7 @@ class Significance:
            1     1    27.5   <0.0001     <0.0001
            2     2       -         1           1
         """
-        level = "" if np.isnan(self.sigma) else f", sigma {self.sigma:.3g}"
+        level = "" if np.isnan(self.sigma) else f", sigma {self.sigma:.3g}{unequal_words(self)}"
         rows = ["atom  mode   score         p  p adjusted"]
         for k, atom in enumerate(self.decomposition.atoms):
             score = "     -" if np.isnan(self.score[k]) else f"{self.score[k]:6.1f}"
@@ -139,7 +143,9 @@ def significance(
     X is split into two independent parts. Bits and pattern of every atom come from a fit to the first, the test from
     the second: is its weight there, next to the other atoms with free real parts, larger than zero? The p-values of
     pure noise are uniform, those of an atom of noise beside atoms with the right bits nearly so.
-    Noise is assumed to be independent between entries: what neighbors have in common counts as signal.
+    Noise is assumed to be independent between entries: what neighbors have in common counts as signal. Where its level
+    differs clearly between slices of a complete tensor, it is estimated for each (`unequal`). Otherwise it is assumed
+    to be equal, or as `weights` say.
 
     Parameters
     ----------
@@ -150,9 +156,9 @@ def significance(
     reference : BooleanCP, optional
         The decomposition of X whose atoms are tested; by default a new fit.
     noise : {"normal", "poisson"}
-        Normal noise of equal variance, or counts. The atoms of counts are tested against a constant rate.
+        Normal noise, or counts. The atoms of counts are tested against a constant rate.
     sigma : float, optional
-        Standard deviation of normal noise; by default estimated from the residual of the reference.
+        Standard deviation of normal noise of equal variance; by default estimated from the residual of the reference.
     share : float
         Share of the data in the first part: a larger one finds weaker atoms, a smaller one tests them with more power.
     mask : array-like of bool, optional
@@ -188,6 +194,8 @@ def significance(
     counts = read_weights(model, X, mask, weights, dims)
     if reference is None:
         reference = fit_again(model, values, observed, rngs[0], counts)
+    ratios: dict[int, np.ndarray] = {}
+    variance: float | np.ndarray | None = None
     if noise == "poisson":
         check_counts(values, observed)
         sigma, (first, second) = np.nan, thin_counts(values, share, rng)
@@ -195,15 +203,37 @@ def significance(
         if sigma is None:
             data = make_storage(values, observed, counts)
             fitted = as_fitted(data, reference)
-            sigma = noise_left(judged(data, fitted.background), fitted)
-        level = sigma if counts is None else sigma / np.sqrt(np.where(counts > 0, counts, np.inf))
+            rest = judged(data, fitted.background)
+            sigma = noise_left(rest, fitted)
+            ratios = noise_ratios(rest.residual(fitted).to_array()) if observed is None and counts is None else {}
+        level = levels_of(sigma, values.shape, ratios)
+        variance = (1 - share) * level**2
+        level = level if counts is None else level / np.sqrt(np.where(counts > 0, counts, np.inf))
         first, second = thin_normal(values, level, share, rng)
     part = as_fitted(make_storage(first, observed, counts), fit_again(model, first, observed, rngs[1], counts))
     if part.background is not None and not part.background.is_large:  # of which the second part has a share
         second = second - (1 - share) / share * part.background.to_tensor()
     counts = observed if counts is None else counts if observed is None else counts * observed
-    scores = weight_scores(second, counts, part, None if noise == "poisson" else (1 - share) * sigma**2)
-    return _judge(replace(reference, labels=labels), part, scores, noise, sigma, share)
+    scores = weight_scores(second, counts, part, variance)
+    found = _judge(replace(reference, labels=labels), part, scores, noise, sigma, share)
+    return replace(found, unequal=tuple(ratios))
+
+
+def levels_of(sigma: float, shape: tuple[int, ...], ratios: dict[int, np.ndarray]) -> float | np.ndarray:
+    """Return the noise level of all entries, or of each if it differs along some modes, with root mean square sigma."""
+    if not ratios:
+        return sigma
+    levels = np.full(shape, sigma)
+    for mode, ratio in ratios.items():
+        levels *= ratio.reshape(-1, *(1,) * (len(shape) - 1 - mode))
+    return levels
+
+
+def unequal_words(tested: Significance) -> str:
+    """Say along which modes the noise was unequal, or nothing."""
+    W = tested.decomposition
+    names = [W.mode_name(mode) if W.dims else f"mode {mode}" for mode in tested.unequal]
+    return f", unequal along {' and '.join(names)}" if names else ""
 
 
 def _judge(W: BooleanCP, part: BooleanCP, scores: np.ndarray, noise: str, sigma: float, share: float) -> Significance:
@@ -301,12 +331,15 @@ def thin_counts(X: np.ndarray, share: float, rng: np.random.Generator) -> tuple[
     return first, X - first
 
 
-def weight_scores(X: np.ndarray, counts: np.ndarray | None, W: BooleanCP, variance: float | None) -> np.ndarray:
+def weight_scores(
+    X: np.ndarray, counts: np.ndarray | None, W: BooleanCP, variance: float | np.ndarray | None
+) -> np.ndarray:
     """Return the weights of the atoms of W in least-squares fits to independent data over their standard errors, (K,).
 
     Each is fitted beside the other atoms and what they could take up of it. Each entry counts as `counts` says: True if
-    it is observed, or its weight. A weight of an atom is positive if it has the sign of that in W. Without a variance,
-    X is a tensor of counts, whose variance is their mean, and a constant is fitted with the atoms.
+    it is observed, or its weight. A weight of an atom is positive if it has the sign of that in W. The
+    variance may be that of each entry, of data that count alike. Without one, X is a tensor of counts, whose variance
+    is their mean, and a constant is fitted with the atoms.
     """
     X = X if counts is None else np.where(counts > 0, X, 0.0) * counts
     scores = []
@@ -316,7 +349,10 @@ def weight_scores(X: np.ndarray, counts: np.ndarray | None, W: BooleanCP, varian
             G = BooleanCP(W.shape, atoms, np.ones(len(atoms))).inner_products()
         else:
             G = weighted_gram(atoms, counts)
-        spread = weighted_gram(atoms, X if counts is None else X * counts) if variance is None else variance * G
+        if isinstance(variance, float):
+            spread = variance * G
+        else:
+            spread = weighted_gram(atoms, variance if variance is not None else X if counts is None else X * counts)
         scores.append(score_of(G, inner_with_atoms(X, atoms), spread))
     return signed(W, scores)
 

@@ -24,7 +24,7 @@ class Verdict(NamedTuple):
         It is more than noise, at a false discovery rate of 5 %. Without a test, False for atoms that are no larger than
         those of pure noise.
     is_informative : bool
-        It is not on (almost) everywhere or only once, not a duplicate and not canceled.
+        No test speaks against it, and it is not on (almost) everywhere or only once, not a duplicate and not canceled.
     text : str
         All of it in words.
 
@@ -59,18 +59,24 @@ def verdicts(W: BooleanCP) -> tuple[Verdict, ...]:
     ...     print(verdict.text)
     stable, significant, informative
     stable, significant, informative
-    significant, informative; comes back in 25 %
+    not stable: comes back in 25 % of other fits, though more than noise
     """
     reasons = degeneracy(W).reasons
     return tuple(_verdict(W, k, reason) for k, reason in enumerate(reasons))
 
 
 def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
-    """Return the verdict on one atom: what speaks for it, then what speaks against it."""
+    """Return the verdict on one atom: what speaks for it, then what speaks against it.
+
+    An atom that does not come back may still be more than noise: bits and pattern may be a chance mixture of signals.
+    """
     known = W.trust or Trust()
     is_stable = None if known.stability is None else bool(known.stability[k] >= STABLE)
     is_significant = None if known.p_adjusted is None else bool(known.p_adjusted[k] <= ALPHA)
     against = []
+    if is_stable is False and known.stability is not None:
+        share, noise = f"{100 * known.stability[k]:.0f} %", ", though more than noise" * (is_significant is True)
+        against.append(f"not stable: comes back in {share} of other fits{noise}")
     if is_significant is False and known.p_adjusted is not None:
         is_lost = known.p_value is not None and known.p_value[k] == 1  # the fit to the thinned data has no such atom
         p = p_text(known.p_adjusted[k])
@@ -78,14 +84,13 @@ def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
     elif is_significant is None and is_small(W)[k]:
         is_significant = False
         against.append("no larger than noise")
-    if is_stable is False and known.stability is not None:
-        against.append(f"comes back in {100 * known.stability[k]:.0f} %")
     against += [reason] if reason else []
     is_tested = is_stable is not None or is_significant is not None
-    said = {"stable": is_stable, "significant": is_significant}
-    said |= {"informative": is_tested and not reason and is_significant is not False}
+    is_informative = not reason and is_significant is not False and is_stable is not False
+    said = {"stable": is_stable, "significant": is_significant and is_stable is not False}
+    said |= {"informative": is_tested and is_informative}
     text = "; ".join(filter(None, [", ".join(word for word, is_so in said.items() if is_so), ", ".join(against)]))
-    return Verdict(is_stable, is_significant, not reason, text)
+    return Verdict(is_stable, is_significant, is_informative, text)
 
 
 def is_small(W: BooleanCP) -> np.ndarray:
