@@ -360,7 +360,7 @@ def test_the_summary_does_not_advise_to_name_modes_if_they_were_named(tmp_path):
 def test_a_background_that_follows_noise_is_said_to_and_its_share_is_not_in_the_title(rng):
     X = rng.standard_normal((8, 9, 10))
     W, parts = fitted(X, make_boolean_cp(X.shape, 1, random_state=0).truth.atoms), (np.ones((8, 1)), np.ones((90, 1)))
-    for n_free, n_observed, is_said in ((360.0, None, False), (361.0, None, True), (200.0, 360, True)):
+    for n_free, n_observed, is_said in ((432.0, None, False), (433.0, None, True), (234.0, 360, True)):
         found = boolcp.Background(X.shape, 0, *parts, n_free, 0.5, n_observed=n_observed)
         beside = dataclasses.replace(W, background=found)
         title, text = beside.summary().split("\n")[0], beside.summary()
@@ -368,4 +368,4 @@ def test_a_background_that_follows_noise_is_said_to_and_its_share_is_not_in_the_
         assert ("degrees of freedom as there are data, so it follows noise as well" in text) == is_said
         counts = dataclasses.replace(beside, labels=Labels(("unit", "time", "trial"), name="count"))
         assert ('For counts use loss="poisson" or background=None.' in counts.summary()) == is_said
-    assert "has 56 % as many" in text
+    assert "has 65 % as many" in text
