@@ -38,7 +38,7 @@ SEED = 5741092  # of that choice: one that the mask of a user is hardly drawn wi
 
 
 def find_background(
-    data: Storage, W: BooleanCP, kind: str | int, sigma: float, before: Background | None = None
+    data: Storage, W: BooleanCP, kind: str | int, sigma: float, before: Background | None = None, clear: float = 0.0
 ) -> Background | None:
     """Return the background of the residual, along the best unfolding; None if it is noise.
 
@@ -54,6 +54,8 @@ def find_background(
     before : Background, optional
         One that was found beside other atoms. Its mode is the likely best one. With missing entries it is kept, and
         its values are the first that are filled in.
+    clear : float
+        None unless the risk along every other mode is higher by more than this.
     """
     R = data.residual(W)
     if not data.is_complete:
@@ -68,6 +70,8 @@ def find_background(
     options = [each for each in options if not data.n_passes or low_rank_bytes(R, each.mode, each.rank) <= data.limit]
     best = min(options, key=lambda each: each.risk, default=None)
     if best is None or best.rank == 0 or (kind == "auto" and not best.risk < R.squared_norm):
+        return None
+    if clear and any(each.risk <= best.risk + clear for each in options if each is not best):
         return None
     if likely not in (None, best.mode):
         best = shrunk_along(R, best.mode, kind, sigma)

@@ -19,8 +19,6 @@ from boolcp.fit.background import (
     best_mean,
     find_background,
     judged,
-    short_sides,
-    shrunk_along,
     with_shares,
     within,
     without,
@@ -53,12 +51,13 @@ def with_background(
     sigma: float,
     dof: float | None = None,
     before: Background | None = None,
+    clear: float = 0.0,
 ) -> Round:
     """Return the atoms with the background of what they leave, |X - W - B|^2 and the estimated risk.
 
     `dof` are the degrees of freedom of the real parts, by default their number of parameters.
     """
-    background = find_background(data, W, kind, sigma, before)
+    background = find_background(data, W, kind, sigma, before, clear)
     left = data.residual(W).squared_norm
     loss = left if background is None else left - background.share * data.squared_norm
     free = (W.n_parameters if dof is None else dof) + W.n_bits
@@ -293,13 +292,8 @@ def polished_near(data: Storage, W: BooleanCP, sigma: float, before: Background)
         return None
     rest = without(data, within(data.residual(W), before, sigma))
     V = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED).to_decomposition()
-    here = with_background(data, V, "auto", sigma, before=before)
-    if here.background is None or here.background.mode != before.mode:
-        return None
-    R, limit = data.residual(V), here.loss + 2 * sigma**2 * here.background.degrees_of_freedom + spread(data, sigma)
-    others = [mode for mode in short_sides(R) if mode != before.mode]
-    rivals = (shrunk_along(R, mode, "auto", sigma, has_vectors=False) for mode in others)
-    return here if all(each.risk > limit for each in rivals) else None
+    here = with_background(data, V, "auto", sigma, before=before, clear=spread(data, sigma))
+    return here if here.background is not None and here.background.mode == before.mode else None
 
 
 def penalty_of(data: Storage, here: Round) -> float:
