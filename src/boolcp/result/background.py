@@ -93,7 +93,7 @@ class Background:
         Examples
         --------
         >>> import numpy as np, boolcp
-        >>> [boolcp.Background((9, 9), 0, np.ones((9, 1)), np.ones((9, 1)), n, 0.5).follows_noise for n in (40, 41)]
+        >>> [boolcp.Background((9, 9), 0, np.ones((9, 1)), np.ones((9, 1)), n, 0.5).follows_noise for n in (48, 49)]
         [False, True]
         """
         return self.freedom > FREE
