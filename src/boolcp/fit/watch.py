@@ -107,6 +107,7 @@ class Watch:
     ) -> None:
         for callback in self.callbacks:
             getattr(callback, "close", lambda: None)()
+        PRESENT.seen = None  # what comes now is no step of a fit
         self.flush()
 
     def step(self, state: State, seen: Progress | None) -> State:
