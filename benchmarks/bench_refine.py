@@ -20,7 +20,7 @@ from boolcp.storage import DenseTensor
 
 COMMAND = "python benchmarks/bench_refine.py"
 SMALL_SEED = 70000  # of the small tensors, not used in development
-CP_STARTS = 10  # as many as BMP tries at most
+CP_STARTS = 10  # more than BMP needs for these tensors
 BATTERY = {
     "150^3, 15 atoms, p = 0.1": ((150, 150, 150), 15, {"p": 0.1}),
     "150^3, 15 atoms, p = 0.9": ((150, 150, 150), 15, {"p": 0.9}),
