@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -361,16 +362,20 @@ def test_wrong_parameters_are_found_before_the_data_are_read(arguments, data, ca
 
 
 def test_long_work_tells_how_far_it_is_where_there_is_no_terminal(capsys, monkeypatch):
-    with at_work(every=0.02):
-        boolcp.BMP(2, random_state=0).fit(boolcp.datasets.make_boolean_cp((6, 7, 8), 2, random_state=0).X)
-        monkeypatch.setattr(watch.PRESENT, "part", "1 of 2 splits done")
-        time.sleep(0.5)
-    lines = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"\d+ s: 1 of 2 splits done, \w+ \d+( of \d+)?, relative error [\d.e-]+", lines[-1]), lines
-    time.sleep(0.1)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(watch.PRESENT, "part", "1 of 2 splits done")
+    monkeypatch.setattr(watch.PRESENT, "seen", watch.Progress("search", 3, 40, 0.5))
+    said, end = "", time.monotonic() + 60
     with at_work(every=0.01):
-        time.sleep(0.1)
+        while not said and time.monotonic() < end:
+            said = capsys.readouterr().err
+    assert re.match(r"\d+ s: 1 of 2 splits done, search 3 of 40, relative error 0.5\n", said), said
+    capsys.readouterr()
+    boolcp.BMP(2, random_state=0).fit(boolcp.datasets.make_boolean_cp((6, 7, 8), 2, random_state=0).X)
+    assert watch.PRESENT.seen is None and str(watch.PRESENT) == "1 of 2 splits done"
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    n_threads = threading.active_count()
+    with at_work(every=0.01):
+        assert threading.active_count() == n_threads
     assert capsys.readouterr().err == ""  # neither afterwards, nor in a terminal
 
 

@@ -40,6 +40,8 @@ def at_work(every: float = EVERY) -> Iterator[None]:
         yield
     finally:
         is_over.set()
+        if thread.is_alive():
+            thread.join()  # no line comes later
 
 
 def plain(value: Any) -> Any:
