@@ -367,5 +367,5 @@ def test_a_background_that_follows_noise_is_said_to_and_its_share_is_not_in_the_
         assert ("with the background" in title) != is_said and (", follows noise" in repr(found)) == is_said
         assert ("degrees of freedom as there are data, so it follows noise as well" in text) == is_said
         counts = dataclasses.replace(beside, labels=Labels(("unit", "time", "trial"), name="count"))
-        assert ('For counts use loss="poisson" or background=None.' in counts.summary()) == is_said
+        assert ('For counts use loss="poisson", or atom_rank=1 with background=None.' in counts.summary()) == is_said
     assert "has 65 % as many" in text
