@@ -131,9 +131,8 @@ def noise_words(W: "BooleanCP") -> str:
     """Say that the background follows noise as well, or nothing."""
     if W.background is None or not W.background.follows_noise:
         return ""
-    counts = ' For counts use loss="poisson", or atom_rank=1 with background=None.' * (
-        W.labels is not None and W.labels.name == "count"
-    )
+    is_count = W.labels is not None and W.labels.name == "count"
+    counts = ' For counts use loss="poisson", or atom_rank=1 with background=None.' if is_count else ""
     return (
         f"The background has {100 * W.background.freedom:.0f} % as many degrees of freedom as there are data, so it "
         f"follows noise as well: unless noise is alike and independent in all entries, atoms and background together "
