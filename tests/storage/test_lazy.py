@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import naive
 import numpy as np
@@ -480,9 +481,15 @@ def test_a_cluster_may_grow_and_shrink_during_a_fit():
         sizes = []
 
         def change(progress):
+            """Change the size some times and wait until the cluster knows: dask fails if workers come and go faster."""
+            if len(sizes) == 6:
+                return
             sizes.append(1 + len(sizes) % 3)
             cluster.scale(sizes[-1])
             client.wait_for_workers(sizes[-1])
+            end = time.monotonic() + 60
+            while len(cluster.scheduler_info["workers"]) != sizes[-1] and time.monotonic() < end:
+                time.sleep(0.01)
 
         found = BMP(3, random_state=0).fit(array, callback=change).decomposition_
     assert {1, 2, 3} <= set(sizes)
