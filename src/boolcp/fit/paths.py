@@ -66,7 +66,7 @@ def path_on(job: Job, small: Storage) -> Iterator[Pursuit]:
     Each is polished on the full data, unless these have gaps and are read in passes, or a background comes first.
     """
     data, find = job.data, job.find_on(small)
-    is_final = is_polished_beside(job) or (data.n_passes and not data.is_complete)
+    is_rough = is_polished_beside(job) or (data.n_passes > 0 and not data.is_complete)
 
     def correct(pursuit: Pursuit, found: Any) -> Pursuit:
         """Relax, round and polish on the small tensor, whose estimate is kept, and polish on the full data."""
@@ -74,7 +74,7 @@ def path_on(job: Job, small: Storage) -> Iterator[Pursuit]:
         if longer is None:
             return replace(pursuit, stop_reason="no descent")
         best = refine_once(small, longer, job.modes, find, job.rng)
-        columns = best if is_final else polish_once(data, best)
+        columns = best if is_rough else polish_once(data, best)
         if data.n_passes == 0 and not data.is_complete:
             columns = polish(data, columns, max_iter=3, variance=noise_variance(data, columns))
         W = columns.to_decomposition()
@@ -116,7 +116,9 @@ def beside_path(job: Job, refined: tuple[BooleanCP, ...], is_polished: bool) -> 
     for k, W in enumerate(path[:n_beside]):
         before = path[k - 1].background if k else None
         found = polished_near(data, W, sigma, before) if kind == AUTO and before is not None else None
-        path[k] = merged(found or settled(data, on_data(W, 1), kind, sigma, before=before, is_polished=True)).W
+        if found is None:
+            found = settled(data, on_data(W, 1), kind, sigma, before=before, is_polished=True)
+        path[k] = merged(found).W
     return tuple(path)
 
 
