@@ -401,8 +401,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         rng = checks.make_generator(self.random_state)
         job = self._job(data, labels, order, rng)
         with one_thread(), closing(Bars()) as bars:
-            path = estimates(job, bars if self.verbose else lambda progress: None)
-        return tuple(replace(W, labels=labels) for W in order.inverse.decompositions(path))
+            path = list(estimates(job, bars if self.verbose else lambda progress: None))
+        given = (path.pop(0) for _ in range(len(path)))  # lets go of each: a background may be as large as X
+        return tuple(replace(W, labels=labels) for W in order.inverse.decompositions(given))
 
     def complete(self, X: Any, *, mask: ArrayLike | None = None, weights: Weights | None = None) -> Any:
         """Return X with its missing entries filled in from the decomposition; observed entries keep their values.

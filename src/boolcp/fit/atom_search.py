@@ -10,6 +10,7 @@ import scipy.linalg
 from boolcp import contractions
 from boolcp.fit.candidates import SETTLED, climb, from_bits, power_iterations
 from boolcp.fit.relax import cp_als, random_factors
+from boolcp.program._kernels import best_prefix
 from boolcp.program.grams import DenseGram, Gram, ThinGram
 from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom
@@ -67,15 +68,18 @@ def steepest_atom(
     The program is that of C = R_n R_n', where the sign makes z'Cz = |G'z|^2. A long mode has C = FF' with a thin F,
     which may hold only the leading directions: then there is no bound, and z is a start.
     """
-    C, is_exact = residual_gram(residual, mode)
-    if not C.diagonal().sum() > 0:
-        return None
-    is_ratio = criterion == "normalized"
-    solution = maximize(C, rng, certify=certify and is_exact, is_ratio=is_ratio, effort=effort)  # lines 4-6
+    is_ratio, bound, is_exact = criterion == "normalized", None, True
+    is_short = atom_rank == 1 and residual.shape[mode] <= MAX_BITS and residual.ndim > 2 and is_ratio
+    if certify or not is_short:
+        C, is_exact = residual_gram(residual, mode)
+        if not C.diagonal().sum() > 0:
+            return None
+        solution = maximize(C, rng, certify=certify and is_exact, is_ratio=is_ratio, effort=effort)  # lines 4-6
+        z, bound = solution.z, solution.bound
     others = [U for n, U in enumerate(residual.bases) if n != mode]
-    z, residual = solution.z, residual.opened(mode)  # V in the coordinates of a compressed tensor
+    residual = residual.opened(mode)  # V in the coordinates of a compressed tensor
     V: Real | None = None
-    if atom_rank == 1 and len(z) <= MAX_BITS and residual.ndim > 2 and is_ratio:
+    if is_short:
         z, V = best_of_all(residual, mode)
     V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng, start=V)  # line 7
     if V is None:
@@ -84,7 +88,7 @@ def steepest_atom(
         z, V = alternate(residual, mode, z, V, atom_rank, criterion, rng)
     descent = float(projection(residual, mode, V) @ z)
     value = score_value(descent, int(z.sum()), criterion)
-    certificate = min(value / solution.bound, 1.0) if solution.bound else float("nan")  # None or 0: no proof
+    certificate = min(value / bound, 1.0) if bound else float("nan")  # None or 0: no proof
     if others:
         V = expanded(V, others)
     return Candidate(make_atom(mode, z, V, certificate), descent, value)  # line 8
@@ -167,18 +171,11 @@ def best_boolean(p: np.ndarray, criterion: str = "normalized") -> tuple[np.ndarr
 
     The best z holds the largest entries of p or the most negative ones: both sorted prefixes are tried.
     """
-    increasing = np.sort(p)
-    best_value, best = -1.0, (1, 1, increasing[-1])
-    for sign in (1, -1):
-        ordered = increasing[::-1] if sign > 0 else -increasing
-        sums = np.cumsum(ordered)
-        values = sums * np.abs(sums)
-        if criterion == "normalized":
-            values = values / np.arange(1, len(p) + 1)
-        size = int(np.argmax(values)) + 1
-        if values[size - 1] > best_value * (1 + 1e-12):
-            best_value, best = values[size - 1], (sign, size, ordered[size - 1])
-    sign, size, smallest = best
+    rising, is_ratio = np.sort(p), criterion == "normalized"
+    n_high, highest = best_prefix(rising[::-1], is_ratio)
+    n_low, lowest = best_prefix(-rising, is_ratio)
+    sign, size = (-1, n_low) if lowest > highest * (1 + 1e-12) else (1, n_high)
+    smallest = -rising[size - 1] if sign < 0 else rising[-size]
     z = sign * p > smallest
     ties = np.flatnonzero(sign * p == smallest)  # of equal entries, the first are taken
     z[ties[: size - np.count_nonzero(z)]] = True

@@ -122,7 +122,7 @@ def low_rank_bytes(R: Tensor, mode: int, rank: int) -> float:
 
 
 def with_shares(data: Storage, W: BooleanCP, background: Background, loss: float) -> Background:
-    """Return a background with its shares of the variance, from |X - W - B|^2 and |X - W|^2.
+    """Return a background with its shares of the variance, from |X - W - B|^2 and |X - W|^2, in C order.
 
     |X - B|^2 = |X - W - B|^2 + 2 <X - B, W> - |W|^2, and <X, W> comes from |X - W|^2.
     """
@@ -131,7 +131,8 @@ def with_shares(data: Storage, W: BooleanCP, background: Background, loss: float
     products = W.project(background.mode, background.right.T.reshape(-1, *others)) if W.n_atoms else 0.0
     alone = left - loss + 2 * float(np.sum(products * background.left))
     own = alone / total if data.is_complete else None
-    return replace(background, share=(left - loss) / total, alone=own, n_observed=data.n_observed)
+    background = replace(background, share=(left - loss) / total, alone=own, n_observed=data.n_observed)
+    return replace(background, left=np.ascontiguousarray(background.left), right=np.ascontiguousarray(background.right))
 
 
 def short_sides(R: Tensor) -> list[int]:
@@ -164,7 +165,7 @@ class Shrunk:
         else:
             others = R.shape[:mode] + R.shape[mode + 1 :]
             left, right = np.asarray(R.project(mode, first.T.reshape(-1, *others)), dtype=float), first * self.scale
-        return Background(R.shape, mode, np.ascontiguousarray(left), np.ascontiguousarray(right), self.dof, 0.0)
+        return Background(R.shape, mode, left, right, self.dof, 0.0)
 
 
 def along(R: Tensor, mode: int, kind: str | int, sigma: float) -> tuple[float, Background | None]:
@@ -193,23 +194,34 @@ def shrunk_along(R: Tensor, mode: int, kind: str | int, sigma: float, *, has_vec
     return Shrunk(mode, np.ascontiguousarray(vectors[:, :rank]), f[:rank] / s[:rank], dof, risk)
 
 
-def within(R: Tensor, before: Background, sigma: float) -> Background | None:
-    """Return the background of a residual in the directions of an earlier one, whose Gram matrix is small."""
-    mode, d, c = before.mode, len(before.left), len(before.right)
-    U = before.left if d <= c else before.right
+def within(W: BooleanCP, before: BooleanCP, sigma: float) -> Background | None:
+    """Return the background of what W leaves in the directions of that of other atoms, whose Gram matrix is small.
+
+    What those atoms leave along the directions is known, and the data are not read.
+    """
+    B = cast(Background, before.background)
+    is_left = len(B.left) <= len(B.right)
+    U, known = (B.left, B.right) if is_left else (B.right, B.left)
     U = U / np.linalg.norm(U, axis=0)
-    others = R.shape[:mode] + R.shape[mode + 1 :]
-    rest = R.contract(mode, U) if d <= c else R.project(mode, U.T.reshape(-1, *others)).T
-    rest = np.asarray(rest, dtype=float).reshape(before.rank, -1)
+    rest = known.T + contracted(before, B.mode, U, is_left) - contracted(W, B.mode, U, is_left)
     values, Q = np.linalg.eigh(rest @ rest.T)
     s, Q = np.sqrt(np.maximum(values[::-1], 0.0)), Q[:, ::-1]
-    f, _ = shrink_values(s, sigma, max(d, c), min(d, c))
+    f, _ = shrink_values(s, sigma, len(known), len(U))
     scale = f[f > 0] / s[f > 0]
     if not len(scale):
         return None
     short, long = U @ Q[:, : len(scale)] * scale, rest.T @ Q[:, : len(scale)]
-    left, right = (short, long) if d <= c else (long, short)
-    return Background(R.shape, mode, left, right, 0.0, 0.0)
+    left, right = (short, long) if is_left else (long, short)
+    return Background(W.shape, B.mode, left, right, 0.0, 0.0)
+
+
+def contracted(W: BooleanCP, mode: int, U: np.ndarray, is_left: bool) -> np.ndarray:
+    """Return the unfolding of W along a mode times directions U of that mode, or of the others, one in each row."""
+    if W.n_atoms == 0:
+        return np.zeros(1)
+    if is_left:
+        return W.contract(mode, U).reshape(U.shape[1], -1)
+    return W.project(mode, U.T.reshape(-1, *W.shape[:mode], *W.shape[mode + 1 :])).T
 
 
 def left_over(data: Storage, W: BooleanCP, sigma: float, seen: np.ndarray) -> np.ndarray:

@@ -283,17 +283,18 @@ def settled(
     return merged(with_background(data, W, kind, sigma, before=here.background))
 
 
-def polished_near(data: Storage, W: BooleanCP, sigma: float, before: Background) -> Round | None:
+def polished_near(data: Storage, W: BooleanCP, sigma: float, before: BooleanCP) -> Round | None:
     """Return atoms polished beside what they leave in the directions of an earlier background, with one of their own.
 
     None unless its mode is clearly that of the earlier one: the risk along others is higher by more than its spread.
     """
-    if not data.is_complete or data.n_passes or before.is_large or has_blocks(W):
+    B = before.background
+    if B is None or B.is_large or not data.is_complete or data.n_passes or has_blocks(W):
         return None
-    rest = without(data, within(data.residual(W), before, sigma))
-    V = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=SETTLED).to_decomposition()
-    here = with_background(data, V, "auto", sigma, before=before, clear=spread(data, sigma))
-    return here if here.background is not None and here.background.mode == before.mode else None
+    rest = without(data, within(W, before, sigma))
+    V = polish(rest, to_columns(W), max_iter=N_SWEEPS, tol=np.inf).to_decomposition()  # until no bit changes
+    here = with_background(data, V, "auto", sigma, before=B, clear=spread(data, sigma))
+    return here if here.background is not None and here.background.mode == B.mode else None
 
 
 def penalty_of(data: Storage, here: Round) -> float:

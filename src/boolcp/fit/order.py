@@ -5,7 +5,7 @@ on the tensor in its canonical order, and its result is put back: permuted rows 
 copies lead to the same bits.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -81,15 +81,15 @@ class Order:
         modes = tuple(n - (n > mode) for n in self.modes if n != mode)
         return Order(modes, self.rows[:mode] + self.rows[mode + 1 :])
 
-    def decompositions(self, given: Sequence[BooleanCP]) -> tuple[BooleanCP, ...]:
+    def decompositions(self, given: Iterable[BooleanCP]) -> tuple[BooleanCP, ...]:
         """Return decompositions in this order; atoms that they share stay shared."""
         if self.is_given:
             return tuple(given)
-        known: dict[int, Atom] = {}
+        known: dict[int, tuple[Atom, Atom]] = {}  # with each atom, so that no other has its id
         return tuple(self._decomposition(W, known) for W in given)
 
-    def _decomposition(self, W: BooleanCP, known: dict[int, Atom]) -> BooleanCP:
-        known |= {id(atom): self._atom(atom) for atom in W.atoms if id(atom) not in known}
+    def _decomposition(self, W: BooleanCP, known: dict[int, tuple[Atom, Atom]]) -> BooleanCP:
+        known |= {id(atom): (atom, self._atom(atom)) for atom in W.atoms if id(atom) not in known}
 
         def of_bits(found: tuple[np.ndarray, ...] | None) -> tuple[np.ndarray, ...] | None:
             pairs = zip(W.atoms, found or (), strict=found is not None)
@@ -100,7 +100,7 @@ class Order:
         return replace(
             W,
             shape=tuple(W.shape[n] for n in self.modes),
-            atoms=tuple(known[id(atom)] for atom in W.atoms),
+            atoms=tuple(known[id(atom)][1] for atom in W.atoms),
             undetermined=empty,
             trust=trust,
             background=None if W.background is None else self._background(W.background),

@@ -77,11 +77,10 @@ def path_on(job: Job, small: Storage) -> Iterator[Pursuit]:
         columns = best if is_rough else polish_once(data, best)
         if data.n_passes == 0 and not data.is_complete:
             columns = polish(data, columns, max_iter=3, variance=noise_variance(data, columns))
-        W = columns.to_decomposition()
+        memory = best.to_decomposition()
+        W = memory if columns is best else columns.to_decomposition()
         is_longer = W.n_atoms > pursuit.n_atoms
-        return Pursuit(
-            (*pursuit.path, W), memory=best.to_decomposition(), stop_reason="" if is_longer else "no descent"
-        )
+        return Pursuit((*pursuit.path, W), memory=memory, stop_reason="" if is_longer else "no descent")
 
     first = Pursuit((BooleanCP(data.shape),), memory=BooleanCP(data.shape))
     yield from pursue(first, job.settings.n_atoms, lambda pursuit: find(pursuit.memory), correct)
@@ -114,9 +113,9 @@ def beside_path(job: Job, refined: tuple[BooleanCP, ...], is_polished: bool) -> 
     if sigma is None:
         sigma = noise_level(data) if data.is_complete else impute.noise_of_filled(data, impute.fill(data, refined[-1]))
     for k, W in enumerate(path[:n_beside]):
-        before = path[k - 1].background if k else None
-        found = polished_near(data, W, sigma, before) if kind == AUTO and before is not None else None
+        found = polished_near(data, W, sigma, path[k - 1]) if kind == AUTO and k else None
         if found is None:
+            before = path[k - 1].background if k else None
             found = settled(data, on_data(W, 1), kind, sigma, before=before, is_polished=True)
         path[k] = merged(found).W
     return tuple(path)

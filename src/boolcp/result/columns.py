@@ -95,35 +95,37 @@ class Columns:
         these), which takes the sign.
         """
         chosen = ~self.is_dead() if keep is None else keep & ~self.is_dead()
+        columns, norms = self._unit_columns()
         atoms, weights = [], []
         for k in np.flatnonzero(chosen):
-            mode, own = int(self.boolean_mode[k]), self.owner == k
-            real = [A[:, own] for n, A in enumerate(self.matrices) if n != mode]
-            factors, size = unit_factors(real)
-            atoms.append(Atom(mode, self.matrices[mode][:, own][:, 0] > 0.5, factors))
-            weights.append(size)
+            mode, own = int(self.boolean_mode[k]), np.flatnonzero((self.owner == k) & (norms > 0))
+            own = own[np.argsort(-norms[own], kind="stable")]
+            factors = [np.ascontiguousarray(A[own].T) for n, A in enumerate(columns) if n != mode]
+            size = norms[own[0]]
+            if len(own) > 1:
+                factors[0] = factors[0] * norms[own]
+                size = np.sqrt(max(gram_product(factors).sum(), 0.0))
+                factors[0] = factors[0] / size
+            atoms.append(Atom(mode, columns[mode][own[0]] > 0.5, tuple(factors)))
+            weights.append(float(size))
         return BooleanCP(tuple(len(A) for A in self.matrices), tuple(atoms), np.array(weights))
 
+    def _unit_columns(self) -> tuple[list[np.ndarray], np.ndarray]:
+        """Return all factors transposed, real columns of norm one with settled signs, and the norms of their products.
 
-def unit_factors(real: list[np.ndarray]) -> tuple[tuple[np.ndarray, ...], float]:
-    """Return the factors of one real part scaled to norm one with settled signs, and its norm."""
-    sizes = [np.linalg.norm(A, axis=0) for A in real]
-    products = np.prod(sizes, axis=0)
-    alive = products > 0
-    factors = [A[:, alive] / size[alive] for A, size in zip(real, sizes, strict=True)]
-    longest = max(range(len(real)), key=lambda i: (len(real[i]), i))
-    for i in (i for i in range(len(real)) if i != longest):
-        A = factors[i]
-        signs = np.where(A[np.argmax(np.abs(A), axis=0), np.arange(A.shape[1])] < 0, -1.0, 1.0)
-        factors[i], factors[longest] = A * signs, factors[longest] * signs
-    if factors[0].shape[1] == 1:
-        return tuple(factors), float(products[0])
-    order = np.argsort(-products[alive], kind="stable")
-    factors = [A[:, order] for A in factors]
-    factors[0] = factors[0] * products[alive][order]
-    norm = float(np.sqrt(max(gram_product(factors).sum(), 0.0)))
-    factors[0] = factors[0] / norm
-    return tuple(np.ascontiguousarray(A) for A in factors), norm
+        A column that is zero stays so.
+        """
+        rows = [np.ascontiguousarray(A.T) for A in self.matrices]
+        is_bits = self.column_mode == np.arange(len(rows))[:, None]
+        sizes = np.where(is_bits, 1.0, [np.linalg.norm(A, axis=1) for A in rows])
+        largest = np.array([A[np.arange(len(A)), np.argmax(np.abs(A), axis=1)] for A in rows])
+        signs = np.where(largest < 0, -1.0, 1.0)
+        lengths = np.where(is_bits, -1, [[len(A)] for A in self.matrices])
+        longest = len(rows) - 1 - np.argmax(lengths[::-1], axis=0), np.arange(len(self.owner))
+        signs[longest] = 1.0
+        signs[longest] = np.prod(signs, axis=0)
+        signed = signs * np.where(sizes > 0, sizes, 1.0)
+        return [A / size[:, None] for A, size in zip(rows, signed, strict=True)], np.prod(sizes, axis=0)
 
 
 def to_columns(W: BooleanCP) -> Columns:
