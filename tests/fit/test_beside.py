@@ -12,6 +12,7 @@ from boolcp.fit.background import along, best_mean, mean_weights, within
 from boolcp.fit.beside import (
     beside_whole,
     complemented,
+    extended,
     faults,
     is_worth,
     lowest,
@@ -29,6 +30,7 @@ from boolcp.fit.shrinkage import signal_subspaces
 from boolcp.fit.state import Round
 from boolcp.metrics import rmse
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.background import Background
 from boolcp.result.columns import to_columns
 from boolcp.storage import DenseTensor, make_storage
 
@@ -302,3 +304,20 @@ def test_atoms_are_polished_near_an_earlier_background_of_the_same_mode(rng, mon
     assert not other.is_large and polished_near(data, W, 0.3, replace(first, background=other)) is None
     monkeypatch.setattr("boolcp.fit.beside.spread", lambda data, sigma: 1e9)  # no mode is clearly the best
     assert polished_near(data, W, 0.3, first) is None
+
+
+@pytest.mark.parametrize(("rank", "mode"), [(20, 1), (1, 0)])
+def test_beside_a_large_background_the_atom_that_leaves_least_is_added(rank, mode, rng, monkeypatch):
+    """Beside a small one it is the atom of lowest risk."""
+    atoms = [BooleanCP(SHAPE, (product(n, some_bits(rng, n, 5), rng),), [3.0 + 6 * n]) for n in (0, 1)]
+    data = DenseTensor(atoms[0].to_tensor() + atoms[1].to_tensor())
+    B = Background(SHAPE, 0, np.ones((SHAPE[0], rank)), np.ones((SHAPE[1] * SHAPE[2], rank)), 0.0, 0.5)
+    monkeypatch.setattr("boolcp.fit.beside.new_atom", lambda R, W, n, rng: (1.0, to_columns(atoms[n])))
+
+    def with_risk(data, W, kind, sigma):
+        return Round(replace(W, background=B), 1.0, 1.0 + W.boolean_mode[-1], sigma)
+
+    monkeypatch.setattr("boolcp.fit.beside.settled", with_risk)
+    here = Round(replace(BooleanCP(SHAPE), background=B), 1.0, 9.0, 0.1)
+    assert here.is_beside_large == (rank > 1)
+    assert extended(data, here, (0, 1), "auto", rng).W.boolean_mode[-1] == mode

@@ -311,14 +311,21 @@ def scaled_up(W: Columns, penalty: float) -> BooleanCP:
 def extended(
     data: Storage, here: Round, modes: tuple[int, ...], kind: str | int, rng: np.random.Generator
 ) -> Round | None:
-    """Return the round with one more atom that is not redundant, or with a baseline; None if none is found."""
+    """Return the round with one more atom that is not redundant, or with a baseline; None if none is found.
+
+    Beside a large background all have nearly the same risk, and the atom is chosen that leaves the least to it.
+    """
     W = here.W
     found = [new_atom(data.residual(W), W, mode, rng) for mode in modes]
     longer = [settled(data, appended(W, atom), kind, here.sigma) for gain, atom in found if gain > 0]
     longer = [each for each in longer if each.W.n_atoms > W.n_atoms]
     clear = [each for each in longer if len(faults(each.W)) <= len(faults(W))]
     based = [each for each in longer if len(faults(each.W)) - n_baselines(each.W) <= len(faults(W)) - n_baselines(W)]
-    return min(clear or based, key=lambda each: each.risk, default=None)
+
+    def cost(each: Round) -> float:
+        return data.residual(each.W).squared_norm if each.is_beside_large else each.risk
+
+    return min(clear or based, key=cost, default=None)
 
 
 def new_atom(R: Tensor, W: BooleanCP, mode: int, rng: np.random.Generator) -> tuple[float, Columns]:
