@@ -45,11 +45,15 @@ class Job:
         return self.settings.n_columns // self.settings.n_atoms
 
     def find_on(self, tensor: Storage) -> Find:
-        """Return the search for the atom of steepest descent from an estimate of a tensor."""
+        """Return the search for the atom of steepest descent from an estimate of a tensor.
+
+        On a compressed one it is quick: its bits are decided again.
+        """
+        options: dict[str, Any] = {"atom_rank": self.atom_rank, "certify": False}
+        options["effort"] = "quick" if tensor.is_compressed else "default"
 
         def find(W: BooleanCP) -> Any:
-            residual = tensor.inner_residual(W)
-            return greedy_atom_search(residual, self.modes, self.rng, atom_rank=self.atom_rank, certify=False)
+            return greedy_atom_search(tensor.inner_residual(W), self.modes, self.rng, **options)
 
         return find
 
