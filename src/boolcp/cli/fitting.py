@@ -30,14 +30,14 @@ def run_fit(
     n_atoms: str,
     out: Path | None,
     *,
-    is_assessed: bool = False,
-    n_stability: int = 0,
-    tested: Sequence[str] = (),
-    blocks: str | None = None,
-    is_forced: bool = False,
-    checkpoint: Path | None = None,
-    is_resumed: bool = False,
-    as_json: bool = False,
+    is_assessed: bool,
+    n_stability: int,
+    tested: Sequence[str],
+    blocks: str | None,
+    is_forced: bool,
+    checkpoint: Path | None,
+    is_resumed: bool,
+    as_json: bool,
 ) -> int:
     """Fit a BMP to the data and save result, table and log in the folder `out`; return the exit code."""
     out = Path(f"{data.files[0].name.partition('.')[0]}-boolcp") if out is None else out
