@@ -228,7 +228,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checkpoint: str | PathLike[str] | None = None,
         callback: Callback | None = None,
     ) -> "BMP":
-        """Decompose X.
+        """Decompose X and return the fitted estimator.
 
         Parameters
         ----------
@@ -256,11 +256,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             Called as ``callback(progress)`` with a `Progress` after each step. If it returns True or raises
             KeyboardInterrupt, the fit stops with the best result so far. If it returns "refine", only the pursuit
             stops, and its atoms are refined.
-
-        Returns
-        -------
-        BMP
-            The fitted estimator.
 
         Examples
         --------

@@ -63,10 +63,6 @@ def write_report(
     force : bool
         Replace an existing file.
 
-    Returns
-    -------
-    None
-
     Examples
     --------
     >>> import boolcp, pathlib, tempfile

@@ -90,7 +90,7 @@ class Diagnosis:
 
 
 def diagnose(decomposition: BooleanCP) -> Diagnosis:
-    """Return a verdict for every atom: identifiable, not identifiable, or not guaranteed, and why.
+    """Return a verdict for every atom, as a Diagnosis: identifiable, not identifiable, or not guaranteed, and why.
 
     Atoms of rank one are identifiable when Kruskal's condition holds. Where it does not, and for atoms of higher
     rank and blocks, they are when all are Boolean along one mode, their Boolean vectors are rigid and their real
@@ -99,16 +99,6 @@ def diagnose(decomposition: BooleanCP) -> Diagnosis:
     rank-one atoms that differ along only one mode (unless this is their Boolean mode and their bits and weights
     distinguish them). These are statements about the exact decomposition of the tensor that the atoms sum to, whatever
     the noise of the data was.
-
-    Parameters
-    ----------
-    decomposition : BooleanCP
-        The decomposition.
-
-    Returns
-    -------
-    Diagnosis
-        Its `str` is the text; `is_identifiable` has one truth value for each atom.
 
     Examples
     --------
