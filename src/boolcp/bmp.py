@@ -561,8 +561,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def _check_parameters(self) -> None:
         """Raise unless the parameters are such as a fit needs."""
         checks.check_integer(self.n_atoms, "n_atoms", 1, other="" if self.n_atoms == AUTO else ' or "auto"')
-        checks.check_atom_rank(self.atom_rank)
-        checks.check_background(self.background)
+        checks.check_rank(self.atom_rank, "atom_rank", "block atoms")
+        checks.check_rank(self.background, "background", "no background")
         checks.check_choice(self.loss, "loss", checks.LOSSES)
         is_other = self.loss != "squared" or not checks.is_same(self.nonnegative, False)
         if is_other and not self.refine:

@@ -145,12 +145,13 @@ def hierarchical_als(
     """Return the Columns of lowest loss in sweeps over all columns of all modes, including the given ones."""
     factors = [np.array(A, dtype=float) for A in factors]
     owner = np.arange(len(boolean_mode))
-    best, previous = Columns(tuple(A.copy() for A in factors), owner, boolean_mode, _loss(data, factors)), np.inf
+    loss = _loss(data, factors[-1], *data.normal_equations(factors, data.ndim - 1))
+    best, previous = Columns(tuple(A.copy() for A in factors), owner, boolean_mode, loss), np.inf
     for _ in range(max_iter):
         for mode in range(data.ndim):
             H, P = data.normal_equations(factors, mode)
             update_columns(factors[mode], H, P, boolean_mode == mode, rng)
-        loss = _loss(data, factors, H, P)
+        loss = _loss(data, factors[-1], H, P)
         if loss < best.loss:
             best = Columns(tuple(A.copy() for A in factors), owner, boolean_mode, loss)
         if abs(previous - loss) <= tol * data.squared_norm:
@@ -172,12 +173,8 @@ def update_columns(A: np.ndarray, H: np.ndarray, P: np.ndarray, boolean: np.ndar
         A[:, k] = column
 
 
-def _loss(
-    data: Storage, factors: Sequence[np.ndarray], H: np.ndarray | None = None, P: np.ndarray | None = None
-) -> float:
-    if P is None:
-        H, P = data.normal_equations(factors, data.ndim - 1)
-    A = factors[-1]
+def _loss(data: Storage, A: np.ndarray, H: np.ndarray, P: np.ndarray) -> float:
+    """Return |X - W|^2 from the last factor and its normal equations."""
     return max(float(data.squared_norm - 2 * np.sum(P * A) + np.sum((A @ H) * A)), 0.0)
 
 

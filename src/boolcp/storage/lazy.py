@@ -545,13 +545,7 @@ def products_of(background: Background, factors: Factors) -> list[np.ndarray]:
 
 
 def look_at(
-    source: Source,
-    limit: int,
-    *,
-    rank: int | None = None,
-    wanted: Sequence[int] = (),
-    name: str = "X",
-    passes: Passes | None = None,
+    source: Source, limit: int, *, rank: int | None = None, wanted: Sequence[int] = (), passes: Passes | None = None
 ) -> LazyTensor | ObservedLazyTensor:
     """Return the lazy storage of a Source after one pass over it.
 
@@ -571,7 +565,7 @@ def look_at(
     raw = LazyTensor(source, Facts(0.0, [], {}, passes or Passes()), limit)
     cut = raw.direction()
     if source.weights is not None:
-        return look_at_weighted(raw, wanted, name)
+        return look_at_weighted(raw, wanted)
     modes: list[int] = []
     blocks: dict[int, np.ndarray] = {}
     if rank is not None and is_sketched(source.shape, rank, cut):
@@ -581,15 +575,13 @@ def look_at(
         cut, modes = raw.direction(avoid=first), [first]  # the tensor is compressed along its shortest mode first
     modes = [n for n in dict.fromkeys([*modes, *wanted]) if n != cut]
     (norm, n_infinite, *counts, grams, found), rows = raw._pass(cut, slabs.ask_first, (cut, modes, blocks))
-    if n_infinite:
-        raise ValueError(f"{name} contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
-    check_largest(rows[1].max(), source.dtype, name)
+    check_largest(rows[1].max(), source.dtype, n_infinite)
     counts = [*counts[:cut], rows[0], *counts[cut:]]
     sketches = {n: (Q, CQ) for (n, Q), CQ in zip(blocks.items(), found, strict=True)}
     facts = Facts(float(norm), counts, dict(zip(modes, grams, strict=True)), raw.facts.passes, sketches)
     n_observed = int(rows[0].sum())
     if n_observed == 0:
-        raise ValueError(f"{name} is NaN (or masked) everywhere: no entry is observed.")
+        raise ValueError("X is NaN (or masked) everywhere: no entry is observed.")
     is_complete = n_observed == np.prod(source.shape, dtype=np.int64)
     kind = LazyTensor if is_complete else ObservedLazyTensor
     data = kind(source, facts, limit)
@@ -597,17 +589,15 @@ def look_at(
     return data
 
 
-def look_at_weighted(raw: LazyTensor, wanted: Sequence[int], name: str) -> ObservedLazyTensor:
+def look_at_weighted(raw: LazyTensor, wanted: Sequence[int]) -> ObservedLazyTensor:
     """Return the lazy storage of a Source with weights after one pass over it."""
     cut, ndim = raw.direction(), raw.ndim
     raw.view = View("observed")
     sums, (largest, count, weight, medians) = raw._pass(cut, slabs.ask_first_weighted, (cut,))
     norm, n_infinite, *along = sums
-    if n_infinite:
-        raise ValueError(f"{name} contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
-    check_largest(largest.max(), raw.dtype, name)
+    check_largest(largest.max(), raw.dtype, n_infinite)
     if not count.any():
-        raise ValueError(f"weights is zero at every observed entry of {name}: no entry counts.")
+        raise ValueError("weights is zero at every observed entry of X: no entry counts.")
     counts, weights = along[: ndim - 1], along[ndim - 1 :]
     counts, weights = [*counts[:cut], count, *counts[cut:]], [*weights[:cut], weight, *weights[cut:]]
     values, sizes = medians[medians[:, 1] > 0].T

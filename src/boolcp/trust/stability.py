@@ -21,7 +21,6 @@ from boolcp.trust.repeated_fits import (
     read_lazy,
     read_weights,
     run_all,
-    take,
 )
 
 STABILITY_SCHEMES = ("halves", "bootstrap", "seeds")
@@ -222,8 +221,8 @@ def fit_slices(
     rng: np.random.Generator,
 ) -> BooleanCP:
     """Return the decomposition of the chosen slices along one mode."""
-    values, mask, counts = (take(A, places, mode) for A in (values, observed, weights))
-    return fit_again(model, values, mask, rng, counts)
+    parts: Any = [None if A is None else np.take(A, places, axis=mode) for A in (values, observed, weights)]
+    return fit_again(model, parts[0], parts[1], rng, parts[2])
 
 
 def match_slices(
