@@ -8,7 +8,7 @@ from boolcp.bmp import BMP
 from boolcp.checks import check_mode
 from boolcp.cli.answers import answer, note
 from boolcp.cli.data import DataOptions, load_data, load_weights
-from boolcp.cli.folders import check_output, find_result
+from boolcp.cli.folders import check_output
 from boolcp.cli.options import ModelOptions, make_model
 from boolcp.io import load, load_provenance
 from boolcp.io.atomic import write_text
@@ -47,8 +47,7 @@ def run_transform(
 ) -> None:
     """Write the factor of new data along one mode, with the other factors of a saved result fixed."""
     check_output(out, data.files, is_forced=is_forced, endings=(".csv", ".tsv", ".nc"))
-    path = find_result(result)
-    W, provenance = load(path), load_provenance(path)
+    W, provenance = load(result), load_provenance(result)
     X = load_data(data)
     warn_of_preparation(provenance, X)
     rows = transform_labelled(W, X, mode, **load_weights(data, X))

@@ -9,12 +9,12 @@ from typing import Any
 
 from boolcp.io import load, load_provenance, save
 from boolcp.io.atomic import check_free, replacing
-from boolcp.io.errors import FileError, check_exists, writing
-from boolcp.io.results import is_result, make_provenance
+from boolcp.io.errors import FileError, writing
+from boolcp.io.results import RESULT, find_result, is_result, make_provenance
 from boolcp.report import write_report
 from boolcp.trust.residuals import residual_check
 
-RESULT, SUMMARY, LOG, REPORT, PICTURE = "decomposition.nc", "summary.csv", "fit.log", "report.html", "atoms.png"
+SUMMARY, LOG, REPORT, PICTURE = "summary.csv", "fit.log", "report.html", "atoms.png"
 MARKS = {
     SUMMARY: "atom,boolean_mode,",
     LOG: '"boolcp": "',
@@ -88,14 +88,6 @@ def check_residual(model: Any, X: Any) -> dict[str, Any]:
     numbers = vars(residual_check(X, model.decomposition_))
     rounded = {name: [float(f"{q:.5g}") for q in numbers[name]] for name in ("normal_quantiles", "quantiles")}
     return numbers | rounded
-
-
-def find_result(path: Path) -> Path:
-    """Return the file of a result, given the file or its folder."""
-    path = check_exists(path)
-    if path.is_dir() and not (path / RESULT).exists():
-        raise FileError(path, f"has no {RESULT}", "Name a folder that boolcp fit wrote, or the file of a result.")
-    return path / RESULT if path.is_dir() else path
 
 
 def run_report(out: Path, *, is_forced: bool = False) -> Path:

@@ -267,12 +267,12 @@ class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
         return {n: (Q, CQ) for (n, Q), CQ in zip(blocks.items(), found, strict=True)}
 
     def core_along(
-        self, free: int, bases: Mapping[int, np.ndarray], blocks: Mapping[int, np.ndarray]
+        self, bases: Mapping[int, np.ndarray], blocks: Mapping[int, np.ndarray]
     ) -> tuple[DenseTensor, dict[int, tuple[np.ndarray, np.ndarray]], dict[int, float]]:
-        """Return the tensor contracted with bases of all long modes but `free`, and X_n X_n'Q of blocks Q by mode.
+        """Return the tensor contracted with bases of all long modes but one, and X_n X_n'Q of blocks Q by mode.
 
         There X is contracted already with the bases of modes before n, and the columns that this leaves are counted.
-        The pass brings the Gram matrices still wanted: for that of the free mode it is cut along a different one.
+        The pass brings the Gram matrices still wanted: for that of the mode of the cut it is cut along a different one.
         """
         pending = [n for n in self.wanted if n not in self._grams]
         cut = self.direction(avoid=pending[0] if pending else None)

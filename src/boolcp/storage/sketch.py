@@ -66,7 +66,7 @@ def compress_in_passes(data: "LazyTensor", rank: int) -> TuckerTensor:
     bases = {n: eigen_basis(data.gram(n), rank) for n in short}
     for n_left in range(MAX_POWER, -1, -1):
         blocks = {n: next_block(Q, CQ) for n, (Q, CQ) in sketches.items()}
-        core, sketches, n_columns = data.core_along(free, bases | blocks, blocks if n_left else {})
+        core, sketches, n_columns = data.core_along(bases | blocks, blocks if n_left else {})
         variance = max(data.squared_norm - core.squared_norm, 0.0) / np.prod(data.shape, dtype=float)
         excess = UNEVEN if data.view.kind == "zeros" else 1.0
         if all(is_settled(Q, CQ, n_columns[n], variance, excess) for n, (Q, CQ) in sketches.items()):

@@ -174,12 +174,7 @@ def aligned(part: Any) -> Any:
 
 
 def run_pass(
-    source: Source,
-    mode: int,
-    view: View,
-    question: Question,
-    constants: Sequence[Any] = (),
-    along: Sequence[np.ndarray] = (),
+    source: Source, mode: int, view: View, question: Question, constants: Sequence[Any], along: Sequence[np.ndarray]
 ) -> Answer:
     """Return the sums and the joined rows of ``question(storage of a slab, rows of `along`, *constants)``.
 
