@@ -641,16 +641,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         data, labels, order = first._read(X, mask, is_fitted=False)
         given_mode = checks.check_mode(mode, data.ndim, dims_of(labels), name="weights")
         at = order.modes.index(given_mode)
-        weights: np.ndarray | None = None
+        given: Any = None
         for _ in range(N_NOISE):
-            given: Any = None if weights is None else {mode: weights}
             W = order.decompositions([first.fit(X, mask=mask, weights=given).decomposition_])[0]
             R = data.residual(W)
             variance = np.diag(R.gram(at)) / np.maximum(data.n_observed_along(at), 1)
             weights = 1 / np.maximum(variance, NOISE_FLOOR * variance.mean() or 1.0)
-            weights = (weights / weights.mean())[order.inverse.rows[at]]
-        assert weights is not None
-        return {mode: weights}
+            given = {mode: (weights / weights.mean())[order.inverse.rows[at]]}
+        return given
 
     def _read(
         self, X: Any, mask: ArrayLike | None, weights: Weights | None = None, *, is_fitted: bool, is_path: bool = False

@@ -13,7 +13,7 @@ from boolcp.memory import check_memory, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.background import Background
 from boolcp.storage import slabs
-from boolcp.storage.dense import Contracted, DenseTensor, Difference
+from boolcp.storage.dense import Contracted, DenseTensor, Difference, from_blocks
 from boolcp.storage.equations import Equations
 from boolcp.storage.observed import ListedTensor
 from boolcp.storage.protocol import CompleteStorage, Decide, Factors, LazyStorage, ObservedStorage, Storage, Tensor
@@ -96,18 +96,17 @@ class SlabTensor(Tensor):
         return held(self.source, mode) <= self.limit
 
     def _pass(
-        self, mode: int, question: Question, constants: Sequence[Any] = (), along: Sequence[np.ndarray] = ()
+        self, mode: int, question: Question, constants: Any = (), along: Any = (), view: View | None = None
     ) -> Answer:
         check_slabs(self.source, mode, self.limit)
         self.facts.passes.count += 1
-        return run_pass(self.source, mode, self.view, question, constants, along)
+        return run_pass(self.source, mode, view or self.view, question, constants, along)
 
     def ask(
         self, mode: int, question: Question, constants: Sequence[Any], along: Sequence[np.ndarray], kind: str = ""
     ) -> Answer:
         """Return the sums and rows of a question to the slabs along a mode, as they are or as a different kind."""
-        view = replace(self.view, kind=kind) if kind else self.view
-        return DerivedTensor(self.source, self.facts, self.limit, view)._pass(mode, question, constants, along)
+        return self._pass(mode, question, constants, along, replace(self.view, kind=kind) if kind else None)
 
     def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' (d_n, d_n), computed once."""
@@ -174,7 +173,7 @@ class SlabTensor(Tensor):
         if is_last or 4 * np.prod(shape, dtype=float) * self.dtype.itemsize <= self.limit:
             pending = [n for n in self.wanted if n not in self._grams]
             blocks = self._contract(mode, np.asarray(U, dtype=self.dtype), pending)
-            return DenseTensor(np.ascontiguousarray(np.moveaxis(blocks, 0, mode)))
+            return from_blocks(blocks, mode)
         view = replace(self.view, bases=(*self.view.bases, (mode, np.asarray(U, dtype=self.dtype))))
         return LazyTensor(self.source, replace(self.facts, grams={}), self.limit, view, shape)
 
@@ -445,9 +444,8 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         cut, scale = self.direction(), np.prod(self.shape, dtype=float) / self.n_observed
         view = View("imputed", float(scale), W, median=self.facts.median)
         others = {n: None if n == cut else np.asarray(U, dtype=self.dtype) for n, U in enumerate(bases)}
-        tensor = LazyTensor(self.source, replace(self.facts, grams={}, sketches={}), self.limit, view)
         along = (np.asarray(bases[cut], dtype=self.dtype),)
-        core, norm = tensor._pass(cut, slabs.ask_imputed_core, (cut, others), along)[0]
+        core, norm = self._pass(cut, slabs.ask_imputed_core, (cut, others), along, view)[0]
         return TuckerTensor(DenseTensor(np.ascontiguousarray(core)), list(bases), float(norm))
 
     def listed(self) -> ListedTensor:
@@ -509,7 +507,7 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         if self.is_weighted:
             view = View("zeros", scale, median=self.facts.median)
             facts = replace(self.facts, grams={}, sketches={})
-            norm = LazyTensor(self.source, facts, self.limit, view)._pass(self.direction(), slabs.ask_norm)[0][0]
+            norm = self._pass(self.direction(), slabs.ask_norm, view=view)[0][0]
             return LazyTensor(self.source, replace(facts, squared_norm=float(norm)), self.limit, view)
         grams = {key: scale**2 * G for key, G in self._grams.items()}
         sketches = {n: (Q, scale**2 * CQ) for n, (Q, CQ) in self.facts.sketches.items()}

@@ -37,17 +37,13 @@ def make_model(
     """
     modes = options.get("boolean_modes")
     modes = None if modes is None else checks.check_modes(modes, shape, dims)
-    rank: dict[str, Any] = {} if W is None or not W.n_atoms else {"atom_rank": common_rank(W)}
+    known: dict[str, Any] = {"certify": False}
     if W is not None:
-        rank |= {"background": None} if W.background is None else {"atom_rank": "auto"}
-    rank |= {} if W is None or W.deviance is None else {"loss": W.deviance.loss}
-    return BMP(n_atoms, **({"certify": False} | rank | options | {"boolean_modes": modes}))
-
-
-def common_rank(W: BooleanCP) -> int | str | None:
-    """Return the rank of all atoms, "auto" if they differ."""
-    ranks = {atom.rank for atom in W.atoms}
-    return ranks.pop() if len(ranks) == 1 else "auto"
+        ranks = {atom.rank for atom in W.atoms}
+        known |= {"atom_rank": ranks.pop() if len(ranks) == 1 else "auto"} if ranks else {}
+        known |= {"background": None} if W.background is None else {"atom_rank": "auto"}
+        known |= {} if W.deviance is None else {"loss": W.deviance.loss}
+    return BMP(n_atoms, **(known | options | {"boolean_modes": modes}))
 
 
 def check_reference(W: BooleanCP | None, shape: Sequence[int]) -> None:
