@@ -40,8 +40,6 @@ def first_questions(shape: Sequence[int], rank: int, cut: int, known: Sequence[i
 
     A mode has one of them unless all its directions are kept, or its Gram matrix is `known` to come along.
     """
-    if not is_sketched(shape, rank, cut):
-        return [], []
     modes = [n for n, d in enumerate(shape) if n != cut and d > rank and n not in known]
     grams = [n for n in modes if shape[n] <= WIDE * width(rank)]
     return grams, [n for n in modes if n not in grams]
