@@ -119,7 +119,7 @@ def find_tests(W: Any, columns: Sequence[str], blocks: str | None) -> dict[str, 
         return {}
 
 
-def check_checkpoint(checkpoint: Path | None, *, is_resumed: bool = False) -> None:
+def check_checkpoint(checkpoint: Path | None, *, is_resumed: bool) -> None:
     """Raise an error if a fit should be resumed but there is nothing to resume from."""
     if not is_resumed:
         return

@@ -48,8 +48,8 @@ def run_stability(
     *,
     result: Path | None,
     out: Path | None,
-    is_forced: bool = False,
-    as_json: bool = False,
+    is_forced: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Print how often each atom of a saved result or of a new fit comes back in other fits."""
