@@ -95,11 +95,8 @@ def with_electrodes(X: DataArray, electrodes: str | Path, path: Path) -> DataArr
         example = f"{labels[0]} here, {next(iter(table))} there"
         raise FileError(electrodes, f"lists none of the channels of {path.name} ({example})", "Use the same labels.")
     if missing:
-        warnings.warn(
-            f"{electrodes} has no positions for {len(missing)} channels: {', '.join(missing[:5])}.",
-            BoolcpWarning,
-            stacklevel=3,
-        )
+        text = f"{electrodes} has no positions for {len(missing)} channels: {', '.join(missing[:5])}."
+        warnings.warn(text, BoolcpWarning, stacklevel=3)
     places = [Electrode(np.nan, np.nan) if place is None else place for place in known]
     X = X.drop_vars([name for name in ("x", "y", "z", "area") if name in X.coords])
     X = X.assign_coords(x=("channel", [p.x for p in places]), y=("channel", [p.height for p in places]))
