@@ -12,56 +12,29 @@ from typing import Any
 
 from boolcp._version import __version__
 
-_HOMES = {
-    "BMP": "bmp",
-    "decompose": "bmp",
-    "AtomicNorm": "atomic_norm",
-    "PathPoint": "atomic_norm",
-    "alpha_max": "atomic_norm",
-    "atomic_norm_path": "atomic_norm",
-    "BooleanCP": "result.atoms",
-    "Atom": "result.atom",
-    "Background": "result.background",
-    "BoolcpWarning": "checks",
-    "BooleanQuadratic": "program.maxcut",
-    "Progress": "fit.watch",
-    "ConditionTest": "trust.conditions",
-    "Degeneracy": "trust.degeneracy",
-    "DegenerateAtomsWarning": "checks",
-    "Selection": "trust.selection",
-    "Significance": "trust.significance",
-    "Stability": "trust.stability",
-    "StabilityPath": "trust.stability",
-    "Trust": "result.trust",
-    "UncertainBit": "result.trust",
-    "Verdict": "trust.verdict",
-    "assess": "trust.assess",
-    "degeneracy": "trust.degeneracy",
-    "select_n_atoms": "trust.selection",
-    "significance": "trust.significance",
-    "stability": "trust.stability",
-    "stability_path": "trust.stability",
-    "test_conditions": "trust.conditions",
-    "verdicts": "trust.verdict",
-    "maximize_boolean_quadratic": "program.maxcut",
-    "maximize_boolean_rayleigh": "program.maxcut",
-    "open_tensor": "io",
-    "save": "io",
-    "load": "io",
+_NAMES = {
+    "atomic_norm": ("AtomicNorm", "PathPoint", "alpha_max", "atomic_norm_path"),
+    "bmp": ("BMP", "decompose"),
+    "checks": ("BoolcpWarning", "DegenerateAtomsWarning"),
+    "fit.watch": ("Progress",),
+    "io": ("load", "open_tensor", "save"),
+    "program.maxcut": ("BooleanQuadratic", "maximize_boolean_quadratic", "maximize_boolean_rayleigh"),
+    "result.atom": ("Atom",),
+    "result.atoms": ("BooleanCP",),
+    "result.background": ("Background",),
+    "result.trust": ("Trust", "UncertainBit"),
+    "trust.assess": ("assess",),
+    "trust.conditions": ("ConditionTest", "test_conditions"),
+    "trust.degeneracy": ("Degeneracy", "degeneracy"),
+    "trust.selection": ("Selection", "select_n_atoms"),
+    "trust.significance": ("Significance", "significance"),
+    "trust.stability": ("Stability", "StabilityPath", "stability", "stability_path"),
+    "trust.verdict": ("Verdict", "verdicts"),
 }
-_MODULES = {
-    "baselines": "baselines",
-    "datasets": "datasets",
-    "experiments": "experiments",
-    "identifiability": "trust.identifiability",
-    "interop": "interop",
-    "io": "io",
-    "metrics": "metrics",
-    "plotting": "plotting",
-    "prepare": "prepare",
-    "report": "report",
-    "residuals": "trust.residuals",
-}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+_MODULES = {"identifiability": "trust.identifiability", "residuals": "trust.residuals"}
+_ROOMS = ("baselines", "datasets", "experiments", "interop", "io", "metrics", "plotting", "prepare", "report")
+_MODULES |= {name: name for name in _ROOMS}
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
 

@@ -160,7 +160,7 @@ class AtomicNorm(BaseEstimator):
         return tags
 
     def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "AtomicNorm":
-        """Solve Eq. (3) for X.
+        """Solve Eq. (3) for X and return the fitted estimator.
 
         Parameters
         ----------
@@ -171,11 +171,6 @@ class AtomicNorm(BaseEstimator):
             Ignored.
         mask : array-like of bool, optional
             True where X is observed.
-
-        Returns
-        -------
-        AtomicNorm
-            The fitted estimator.
 
         Examples
         --------
@@ -290,7 +285,7 @@ def atomic_norm_path(
     max_iter: int = 200,
     random_state: Any = None,
 ) -> tuple[PathPoint, ...]:
-    """Return the solutions of Eq. (3) for decreasing alphas, each started from the previous one.
+    """Return the solutions of Eq. (3) for decreasing alphas, each started from the previous one, as PathPoints.
 
     Parameters
     ----------
@@ -301,11 +296,6 @@ def atomic_norm_path(
         Number and range of the default alphas. Alphas below the dual norm of the noise have very many atoms.
     X, mask, boolean_modes, criterion, tol, max_iter, random_state
         As in `AtomicNorm`.
-
-    Returns
-    -------
-    tuple of PathPoint
-        With alpha, decomposition, objective and duality_gap, largest alpha first.
 
     Examples
     --------

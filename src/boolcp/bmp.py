@@ -228,7 +228,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checkpoint: str | PathLike[str] | None = None,
         callback: Callback | None = None,
     ) -> "BMP":
-        """Decompose X.
+        """Decompose X and return the fitted estimator.
 
         Parameters
         ----------
@@ -256,11 +256,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             Called as ``callback(progress)`` with a `Progress` after each step. If it returns True or raises
             KeyboardInterrupt, the fit stops with the best result so far. If it returns "refine", only the pursuit
             stops, and its atoms are refined.
-
-        Returns
-        -------
-        BMP
-            The fitted estimator.
 
         Examples
         --------
@@ -567,8 +562,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def _check_parameters(self) -> None:
         """Raise unless the parameters are such as a fit needs."""
         checks.check_integer(self.n_atoms, "n_atoms", 1, other="" if self.n_atoms == AUTO else ' or "auto"')
-        checks.check_atom_rank(self.atom_rank)
-        checks.check_background(self.background)
+        checks.check_rank(self.atom_rank, "atom_rank", "block atoms")
+        checks.check_rank(self.background, "background", "no background")
         checks.check_choice(self.loss, "loss", checks.LOSSES)
         is_other = self.loss != "squared" or not checks.is_same(self.nonnegative, False)
         if is_other and not self.refine:
@@ -647,16 +642,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         data, labels, order = first._read(X, mask, is_fitted=False)
         given_mode = checks.check_mode(mode, data.ndim, dims_of(labels), name="weights")
         at = order.modes.index(given_mode)
-        weights: np.ndarray | None = None
+        given: Any = None
         for _ in range(N_NOISE):
-            given: Any = None if weights is None else {mode: weights}
             W = order.decompositions([first.fit(X, mask=mask, weights=given).decomposition_])[0]
             R = data.residual(W)
             variance = np.diag(R.gram(at)) / np.maximum(data.n_observed_along(at), 1)
             weights = 1 / np.maximum(variance, NOISE_FLOOR * variance.mean() or 1.0)
-            weights = (weights / weights.mean())[order.inverse.rows[at]]
-        assert weights is not None
-        return {mode: weights}
+            given = {mode: (weights / weights.mean())[order.inverse.rows[at]]}
+        return given
 
     def _read(
         self, X: Any, mask: ArrayLike | None, weights: Weights | None = None, *, is_fitted: bool, is_path: bool = False

@@ -75,13 +75,15 @@ def check_range(X: np.ndarray, observed: np.ndarray | None = None) -> None:
     check_largest(largest, X.dtype)
 
 
-def check_largest(largest: float, dtype: np.dtype, name: str = "X") -> None:
-    """Raise if arithmetic in this dtype is unreliable for the largest entry; zero is fine."""
+def check_largest(largest: float, dtype: np.dtype, n_infinite: int = 0) -> None:
+    """Raise if entries are infinite, or arithmetic in this dtype is unreliable for the largest one; zero is fine."""
+    if n_infinite:
+        raise ValueError(f"X contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
     low, high = RANGES[str(dtype)]
     if largest and not low <= largest <= high:
         raise ValueError(
-            f"The largest entry of {name} is {largest:.3g} in size, but {dtype} arithmetic is reliable only from "
-            f"{low:g} to {high:g}. Change the unit, e.g. {name} / {largest:.1g}."
+            f"The largest entry of X is {largest:.3g} in size, but {dtype} arithmetic is reliable only from "
+            f"{low:g} to {high:g}. Change the unit, e.g. X / {largest:.1g}."
         )
 
 
@@ -361,21 +363,13 @@ def check_number(value: Any, name: str, *, positive: bool = False) -> None:
         raise ValueError(f"{name} must be finite and {'above' if positive else 'at least'} 0, got {value}.")
 
 
-def check_background(background: Any) -> None:
-    """Raise unless background is None, "auto" or an integer >= 1."""
-    if isinstance(background, str) and background != "auto":
-        raise ValueError(f'background must be None, "auto" or a rank (an integer), got {background!r}.')
-    if background is not None and background != "auto":
-        check_integer(background, "background", 1)
-
-
-def check_atom_rank(atom_rank: Any) -> None:
-    """Raise unless atom_rank is None, "auto" or an integer >= 1."""
-    if atom_rank is None or (isinstance(atom_rank, str) and atom_rank == "auto"):
+def check_rank(rank: Any, name: str, without: str) -> None:
+    """Raise unless a rank is None, "auto" or an integer >= 1; the message says what it means `without` one."""
+    if rank is None or (isinstance(rank, str) and rank == "auto"):
         return
-    if isinstance(atom_rank, str):
-        raise ValueError(f'atom_rank must be an integer, None (block atoms) or "auto", got {atom_rank!r}.')
-    check_integer(atom_rank, "atom_rank", 1)
+    if isinstance(rank, str):
+        raise ValueError(f'{name} must be an integer, None ({without}) or "auto", got {rank!r}.')
+    check_integer(rank, name, 1)
 
 
 def check_loss_data(values: np.ndarray, loss: str, indices: np.ndarray | None = None) -> None:

@@ -16,10 +16,6 @@ def rmse(X: Any, Y: Any) -> float:
     X, Y : array_like, or a decomposition with `to_tensor()`
         Two tensors of the same shape. Entries that are NaN in either are ignored.
 
-    Returns
-    -------
-    float
-
     Examples
     --------
     >>> from boolcp.datasets import make_boolean_cp
@@ -96,11 +92,6 @@ def factor_match_score(estimate: Any, truth: Any, *, consider_weights: bool = Fa
     consider_weights : bool
         Multiply the score of a pair by 1 - |a - b| / max(a, b), with a and b the norms of the two terms of
         the sum (weights included), as tensortools and TLViz do.
-
-    Returns
-    -------
-    float
-        Between 0 and 1.
 
     Examples
     --------

@@ -171,7 +171,7 @@ def test_tests_that_fail_or_are_stopped_do_not_cost_the_result(data, capsys, mon
     def stop(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("boolcp.cli.testing.assess", stop)
+    monkeypatch.setattr("boolcp.cli.fitting.assess", stop)
     code, _, err = run(capsys, "fit", "data.npy", *DIMS, "-k", 2, "-o", "out", "--assess")
     assert code == 0 and "Saved without the tests" in err and boolcp.load("out/decomposition.nc").n_atoms == 2
 

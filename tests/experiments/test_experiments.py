@@ -20,6 +20,7 @@ from boolcp.experiments import (
 )
 from boolcp.experiments._recordings import SIMULATED
 from boolcp.experiments._table import collect, seed_of
+from boolcp.storage import DenseTensor
 from boolcp.trust.identifiability import is_rigid, kruskal_condition
 
 
@@ -229,8 +230,8 @@ def test_parameters_are_counted_as_the_dimension_of_the_model(rng):
     X = rng.standard_normal(shape)
     tensor, n_parameters, _ = parameters.cut(X, 1, rank)
     assert n_parameters == dimension(lambda x: x[:10].reshape(5, 2) @ x[10:].reshape(2, 24), 58)
-    assert np.linalg.matrix_rank(parameters.unfold(tensor, 1)) == rank
-    np.testing.assert_array_equal(parameters.refold(parameters.unfold(X, 1), 1, shape), X)
+    assert np.linalg.matrix_rank(DenseTensor(tensor).unfold(1)) == rank
+    np.testing.assert_array_equal(parameters.refold(DenseTensor(X).unfold(1), 1, shape), X)
 
 
 def test_degrees_of_freedom_are_the_trace_of_a_linear_estimate(no_data, monkeypatch):

@@ -393,7 +393,7 @@ def test_the_command_writes_the_page_beside_the_result(tmp_path, monkeypatch, ca
         (["out"], "exists already"),
         (["nothing"], "there is no such file"),
         (["data.npy"], "data.npy"),
-        ([str(tmp_path)], "has no decomposition.nc"),
+        ([str(tmp_path)], "is a folder without decomposition.nc"),
     ):
         assert main(["report", *arguments]) == WRONG_INPUT
         error = capsys.readouterr().err

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
@@ -103,9 +104,7 @@ class SUSTain(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         self.loss_ = squared_loss(X, observed, W)
         return self
 
-    def _step(
-        self, X: np.ndarray, last: "Estimate | None", boolean_mode: np.ndarray, rng: np.random.Generator
-    ) -> "Estimate":
+    def _step(self, X: np.ndarray, last: "Estimate | None", boolean_mode: np.ndarray, rng: Generator) -> "Estimate":
         """Return the best Estimate of all starts, or the one that continues the last."""
         data = DenseTensor(X)
         small = compress(data, self.n_atoms + EXTRA_RANK)
@@ -134,23 +133,18 @@ class Estimate:
 
 
 def hierarchical_als(
-    data: Storage,
-    factors: Sequence[np.ndarray],
-    boolean_mode: np.ndarray,
-    rng: np.random.Generator,
-    *,
-    max_iter: int,
-    tol: float,
+    data: Storage, factors: Sequence[np.ndarray], boolean_mode: np.ndarray, rng: Generator, *, max_iter: int, tol: float
 ) -> Columns:
     """Return the Columns of lowest loss in sweeps over all columns of all modes, including the given ones."""
     factors = [np.array(A, dtype=float) for A in factors]
     owner = np.arange(len(boolean_mode))
-    best, previous = Columns(tuple(A.copy() for A in factors), owner, boolean_mode, _loss(data, factors)), np.inf
+    loss = _loss(data, factors[-1], *data.normal_equations(factors, data.ndim - 1))
+    best, previous = Columns(tuple(A.copy() for A in factors), owner, boolean_mode, loss), np.inf
     for _ in range(max_iter):
         for mode in range(data.ndim):
             H, P = data.normal_equations(factors, mode)
             update_columns(factors[mode], H, P, boolean_mode == mode, rng)
-        loss = _loss(data, factors, H, P)
+        loss = _loss(data, factors[-1], H, P)
         if loss < best.loss:
             best = Columns(tuple(A.copy() for A in factors), owner, boolean_mode, loss)
         if abs(previous - loss) <= tol * data.squared_norm:
@@ -159,7 +153,7 @@ def hierarchical_als(
     return best
 
 
-def update_columns(A: np.ndarray, H: np.ndarray, P: np.ndarray, boolean: np.ndarray, rng: np.random.Generator) -> None:
+def update_columns(A: np.ndarray, H: np.ndarray, P: np.ndarray, boolean: np.ndarray, rng: Generator) -> None:
     """Move each column of A (d, K) in place to its least-squares value, rounded to 0 and 1 where `boolean`."""
     for k in range(A.shape[1]):
         if not H[k, k] > 0:
@@ -172,23 +166,19 @@ def update_columns(A: np.ndarray, H: np.ndarray, P: np.ndarray, boolean: np.ndar
         A[:, k] = column
 
 
-def _loss(
-    data: Storage, factors: Sequence[np.ndarray], H: np.ndarray | None = None, P: np.ndarray | None = None
-) -> float:
-    if P is None:
-        H, P = data.normal_equations(factors, data.ndim - 1)
-    A = factors[-1]
+def _loss(data: Storage, A: np.ndarray, H: np.ndarray, P: np.ndarray) -> float:
+    """Return |X - W|^2 from the last factor and its normal equations."""
     return max(float(data.squared_norm - 2 * np.sum(P * A) + np.sum((A @ H) * A)), 0.0)
 
 
-def random_bits(d: int, rng: np.random.Generator) -> np.ndarray:
+def random_bits(d: int, rng: Generator) -> np.ndarray:
     """Return d fair bits, at least one of them on."""
     bits = rng.random(d) < 0.5
     bits[rng.integers(d)] = True
     return bits.astype(float)
 
 
-def random_start(data: Storage, boolean_mode: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+def random_start(data: Storage, boolean_mode: np.ndarray, rng: Generator) -> list[np.ndarray]:
     """Return normal columns with fair bits in the Boolean ones, at the scale of the tensor."""
     factors = [rng.standard_normal((d, len(boolean_mode))) for d in data.shape]
     for k, mode in enumerate(boolean_mode):
@@ -196,7 +186,7 @@ def random_start(data: Storage, boolean_mode: np.ndarray, rng: np.random.Generat
     return factors
 
 
-def singular_start(data: Storage, boolean_mode: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+def singular_start(data: Storage, boolean_mode: np.ndarray, rng: Generator) -> list[np.ndarray]:
     """Return leading singular vectors of each unfolding, the Boolean columns cut at half their largest entry."""
     factors = random_start(data, boolean_mode, rng)
     for mode, d in enumerate(data.shape):

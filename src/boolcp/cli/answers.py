@@ -81,8 +81,8 @@ def describe(path: Path) -> tuple[list[str], dict[str, Any]]:
             "the checkpoint of a fit, not data or a result",
             f"Resume it by the same command (boolcp fit .. --checkpoint {path}), or in Python by boolcp.BMP.resume.",
         ]
-        return [str(path), *lines], {"path": path, "content": lines}
-    lines = reading.describe(path)
+    else:
+        lines = reading.describe(path)
     return [str(path), *lines], {"path": path, "content": lines}
 
 

@@ -8,7 +8,7 @@ from boolcp.bmp import BMP
 from boolcp.checks import check_mode
 from boolcp.cli.answers import answer, note
 from boolcp.cli.data import DataOptions, load_data, load_weights
-from boolcp.cli.folders import check_output, find_result
+from boolcp.cli.folders import check_output
 from boolcp.cli.options import ModelOptions, make_model
 from boolcp.io import load, load_provenance
 from boolcp.io.atomic import write_text
@@ -17,7 +17,7 @@ from boolcp.io.writing import write_tensor
 
 
 def run_complete(
-    data: DataOptions, model: ModelOptions, n_atoms: int, out: Path, *, is_forced: bool = False, as_json: bool = False
+    data: DataOptions, model: ModelOptions, n_atoms: int, out: Path, *, is_forced: bool, as_json: bool
 ) -> None:
     """Write the tensor with its missing entries filled."""
     check_output(out, data.files, is_forced=is_forced, endings=(".nc", ".npy"))
@@ -32,7 +32,7 @@ def run_complete(
     answer(text, {"path": out, "n_filled": n_missing, "explained": bmp.decomposition_.explained()}, as_json=as_json)
 
 
-def run_convert(data: DataOptions, out: Path, *, is_forced: bool = False, as_json: bool = False) -> None:
+def run_convert(data: DataOptions, out: Path, *, is_forced: bool, as_json: bool) -> None:
     """Write the prepared tensor."""
     check_output(out, data.files, is_forced=is_forced, endings=(".nc", ".npy"))
     if data.weights is not None:
@@ -43,12 +43,11 @@ def run_convert(data: DataOptions, out: Path, *, is_forced: bool = False, as_jso
 
 
 def run_transform(
-    result: Path, data: DataOptions, out: Path, *, mode: str | None, is_forced: bool = False, as_json: bool = False
+    result: Path, data: DataOptions, out: Path, *, mode: str | None, is_forced: bool, as_json: bool
 ) -> None:
     """Write the factor of new data along one mode, with the other factors of a saved result fixed."""
     check_output(out, data.files, is_forced=is_forced, endings=(".csv", ".tsv", ".nc"))
-    path = find_result(result)
-    W, provenance = load(path), load_provenance(path)
+    W, provenance = load(result), load_provenance(result)
     X = load_data(data)
     warn_of_preparation(provenance, X)
     rows = transform_labelled(W, X, mode, **load_weights(data, X))

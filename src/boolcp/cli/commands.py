@@ -1,7 +1,7 @@
 """The commands, in the order of use: each calls one function of the library."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -9,7 +9,6 @@ from boolcp._version import __version__
 from boolcp.cli.answers import answer
 from boolcp.cli.data import DataOptions
 from boolcp.cli.options import (
-    MODEL,
     Atoms,
     AtomsOrAuto,
     Force,
@@ -18,6 +17,7 @@ from boolcp.cli.options import (
     Json,
     ModelOptions,
     Out,
+    model_option,
     option,
     takes_options,
 )
@@ -49,9 +49,9 @@ app = typer.Typer(
 ResultPath = Annotated[
     Path, typer.Argument(metavar="RESULT", help="A folder that fit wrote, or a saved result, .nc.", show_default=False)
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Equal seeds give equal results.")]
-Table = Annotated[Path | None, option("--out", "-o", text="Write the table, .csv.")]
-Tensor = Annotated[Path, option("--out", "-o", text="The new file, .nc or .npy.")]
+Seed = Annotated[int, typer.Option(help="Equal seeds give equal results.")]
+Table = Annotated[Path | None, option("Write the table, .csv.", "--out", "-o")]
+Tensor = Annotated[Path, option("The new file, .nc or .npy.", "--out", "-o")]
 
 
 def _version(is_asked: bool) -> None:
@@ -113,9 +113,9 @@ def convert(data: DataOptions, out: Tensor, force: Force = False, as_json: Json 
 def select(
     model: ModelOptions,
     data: DataOptions,
-    max_atoms: Annotated[int, typer.Option("--max-atoms", help="Largest number to try.", rich_help_panel=MODEL)] = 10,
-    splits: Annotated[int, typer.Option("--splits", help="Random splits.")] = 5,
-    scheme: Annotated[str, typer.Option("--scheme", help="Hold out entries, or slabs of the last mode.")] = "entries",
+    max_atoms: Annotated[int, model_option("Largest number to try.")] = 10,
+    splits: Annotated[int, typer.Option(help="Random splits.")] = 5,
+    scheme: Annotated[str, typer.Option(help="Hold out entries, or slabs of the last mode.")] = "entries",
     jobs: Jobs = 1,
     out: Table = None,
     force: Force = False,
@@ -141,21 +141,19 @@ def fit(
     n_atoms: AtomsOrAuto = "10",
     out: Out = None,
     assess: Annotated[
-        bool, option("--assess", text="Test whether each atom is more than noise, and whether it comes back.")
+        bool, option("Test whether each atom is more than noise, and whether it comes back.", "--assess")
     ] = False,
     stability: Annotated[
-        int, option("--stability", text="Number of random halvings of the last mode to test whether atoms come back.")
+        int, option("Number of random halvings of the last mode to test whether atoms come back.")
     ] = 0,
-    test: Annotated[
-        list[str], option("--test", text="Test the atoms against this column of the table of trials. Repeatable.")
-    ] = [],  # noqa: B006
+    test: Annotated[list[str], option("Test the atoms against this column of the table of trials. Repeatable.")] = [],  # noqa: B006
     blocks: Annotated[
-        str | None, option("--blocks", text="Compare trials only within the groups of this column (sessions, say).")
+        str | None, option("Compare trials only within the groups of this column (sessions, say).")
     ] = None,
     checkpoint: Annotated[
-        Path | None, option("--checkpoint", text="File for the progress of the fit; if it exists, resume from it.")
+        Path | None, option("File for the progress of the fit; if it exists, resume from it.")
     ] = None,
-    resume: Annotated[bool, option("--resume", text="Fail if there is no checkpoint to resume from.")] = False,
+    resume: Annotated[bool, option("Fail if there is no checkpoint to resume from.", "--resume")] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -177,20 +175,9 @@ def fit(
     """  # noqa: D301
     from boolcp.cli.fitting import run_fit
 
-    code = run_fit(
-        data,
-        model,
-        n_atoms,
-        out,
-        is_assessed=assess,
-        n_stability=stability,
-        tested=test,
-        blocks=blocks,
-        is_forced=force,
-        checkpoint=checkpoint,
-        is_resumed=resume,
-        as_json=as_json,
-    )
+    tests: dict[str, Any] = {"is_assessed": assess, "n_stability": stability, "tested": test, "blocks": blocks}
+    saving: dict[str, Any] = {"is_forced": force, "checkpoint": checkpoint, "is_resumed": resume, "as_json": as_json}
+    code = run_fit(data, model, n_atoms, out, **tests, **saving)
     raise typer.Exit(code)
 
 
@@ -200,14 +187,12 @@ def stability(
     model: ModelOptions,
     data: DataOptions,
     n_atoms: Atoms = 10,
-    result: Annotated[
-        Path | None, option("--result", text="Test the atoms of this saved result instead of those of a new fit.")
-    ] = None,
+    result: Annotated[Path | None, option("Test the atoms of this saved result instead of those of a new fit.")] = None,
     scheme: Annotated[
-        str, typer.Option("--scheme", help="Fits to halves of the data, to bootstrap samples, or with other seeds.")
+        str, typer.Option(help="Fits to halves of the data, to bootstrap samples, or with other seeds.")
     ] = "halves",
     runs: Annotated[
-        int, typer.Option("--runs", help="Number of other fits; for halves, of random halvings with two fits each.")
+        int, typer.Option(help="Number of other fits; for halves, of random halvings with two fits each.")
     ] = 5,
     jobs: Jobs = 1,
     out: Table = None,
@@ -246,10 +231,8 @@ def report(result: ResultPath, force: Force = False, as_json: Json = False) -> N
 def transform(
     result: ResultPath,
     data: DataOptions,
-    out: Annotated[Path, option("--out", "-o", text="A table, .csv or .tsv, or .nc.")],
-    mode: Annotated[
-        str | None, option("--mode", text="The mode with new entries; by default trial, or the last.")
-    ] = None,
+    out: Annotated[Path, option("A table, .csv or .tsv, or .nc.", "--out", "-o")],
+    mode: Annotated[str | None, option("The mode with new entries; by default trial, or the last.")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -291,14 +274,12 @@ def complete(
 @app.command(short_help="Reproduce an experiment of the paper and draw its figure.")
 def reproduce(
     name: Annotated[str, typer.Argument(help="fig1 to fig4, theory, per_mode or parameters.", show_default=False)],
-    quick: Annotated[bool, option("--quick", text="A smaller version, in minutes.")] = False,
-    seeds: Annotated[int | None, option("--seeds", text="Number of repetitions.")] = None,
+    quick: Annotated[bool, option("A smaller version, in minutes.", "--quick")] = False,
+    seeds: Annotated[int | None, option("Number of repetitions.")] = None,
     out: Out = None,
     jobs: Jobs = 1,
-    recording: Annotated[
-        Path | None, option("--recording", text="A NeuroTycho folder or zip; simulated by default.")
-    ] = None,
-    keep: Annotated[bool, option("--keep", text="Keep rows that other code made.")] = False,
+    recording: Annotated[Path | None, option("A NeuroTycho folder or zip; simulated by default.")] = None,
+    keep: Annotated[bool, option("Keep rows that other code made.", "--keep")] = False,
 ) -> None:
     """Reproduce an experiment of the paper and draw its figure.
 

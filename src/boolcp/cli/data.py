@@ -4,24 +4,17 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from boolcp.cli.answers import note
-from boolcp.cli.options import MODEL, option
+from boolcp.cli.options import model_option, option
 
-READ, PREPARE = "Reading", "Preparation, in this order"
 DataArray = Any
-
-
-def _read_option(*names: str, text: str) -> Any:
-    return option(*names, text=text, panel=READ)
-
-
-def _step(*names: str, text: str) -> Any:
-    return option(*names, text=text, panel=PREPARE)
+_file, _step = partial(option, panel="Reading"), partial(option, panel="Preparation, in this order")
 
 
 @dataclass(frozen=True)
@@ -30,102 +23,70 @@ class DataOptions:
 
     files: Annotated[list[Path], typer.Argument(help="Data: one file, or several to join.", show_default=False)]
     variable: Annotated[
-        str | None,
-        _read_option("--variable", "-v", text="Which array of the file; trial_* reads all matching arrays as trials."),
+        str | None, _file("Which array of the file; trial_* reads all matching arrays as trials.", "--variable", "-v")
     ] = None
-    dims: Annotated[str | None, _read_option("--dims", text="Names of its modes, e.g. channel,time,trial.")] = None
+    dims: Annotated[str | None, _file("Names of its modes, e.g. channel,time,trial.")] = None
     coord: Annotated[
         list[str],
-        _read_option(
-            "--coord",
-            text="Coordinates from another array: of a mode (freq=f_axis), or additional (condition=cond; "
-            "condition:trial=cond names the mode). Repeatable.",
+        _file(
+            "Coordinates from another array: of a mode (freq=f_axis), or additional (condition=cond; "
+            "condition:trial=cond names the mode). Repeatable."
         ),
     ] = field(default_factory=list)
     trials: Annotated[
-        Path | None,
-        _read_option("--trials", text="Table of trials, .csv or .tsv: its columns become coordinates of the trials."),
+        Path | None, _file("Table of trials, .csv or .tsv: its columns become coordinates of the trials.")
     ] = None
-    sampling_rate: Annotated[
-        float | None, _read_option("--sampling-rate", text="Samples per second, if the file does not say.")
-    ] = None
-    events: Annotated[
-        str | None, _read_option("--events", text="Count events: names of unit, time (ms), trial. Needs --bin-ms.")
-    ] = None
-    session: Annotated[str | None, _read_option("--session", text="Only this session of a NeuroTycho recording.")] = (
-        None
+    sampling_rate: Annotated[float | None, _file("Samples per second, if the file does not say.")] = None
+    events: Annotated[str | None, _file("Count events: names of unit, time (ms), trial. Needs --bin-ms.")] = None
+    session: Annotated[str | None, _file("Only this session of a NeuroTycho recording.")] = None
+    channels: Annotated[str | None, _file("Only these channels, e.g. 1-62,65 or Fz,Cz.")] = None
+    skip_bad: Annotated[bool, _file("Skip channels of a NeuroTycho recording that cannot be read.", "--skip-bad")] = (
+        False
     )
-    channels: Annotated[str | None, _read_option("--channels", text="Only these channels, e.g. 1-62,65 or Fz,Cz.")] = (
-        None
-    )
-    skip_bad: Annotated[
-        bool, _read_option("--skip-bad", text="Skip channels of a NeuroTycho recording that cannot be read.")
-    ] = False
-    electrodes: Annotated[
-        Path | None, _read_option("--electrodes", text="Positions of channels, .csv or NeuroTycho map .mat.")
-    ] = None
-    condition: Annotated[
-        str | None, _step("--condition", text="Only this condition: a label, or COLUMN=LABEL of the trials.")
-    ] = None
-    drop: Annotated[list[str], _step("--drop", text="Drop labels, e.g. channel=63,64. Repeatable.")] = field(
-        default_factory=list
-    )
-    reference: Annotated[str | None, _step("--reference", text="average, or a .csv of bipolar pairs.")] = None
-    notch: Annotated[float | None, _step("--notch", text="Remove the line frequency (Hz).")] = None
-    band: Annotated[str | None, _step("--band", text="Band-pass, e.g. 8-13 (Hz).")] = None
-    envelope: Annotated[str | None, _step("--envelope", text="Envelope: amplitude, power or log.")] = None
-    resample: Annotated[float | None, _step("--resample", text="New sampling rate (Hz).")] = None
+    electrodes: Annotated[Path | None, _file("Positions of channels, .csv or NeuroTycho map .mat.")] = None
+    condition: Annotated[str | None, _step("Only this condition: a label, or COLUMN=LABEL of the trials.")] = None
+    drop: Annotated[list[str], _step("Drop labels, e.g. channel=63,64. Repeatable.")] = field(default_factory=list)
+    reference: Annotated[str | None, _step("average, or a .csv of bipolar pairs.")] = None
+    notch: Annotated[float | None, _step("Remove the line frequency (Hz).")] = None
+    band: Annotated[str | None, _step("Band-pass, e.g. 8-13 (Hz).")] = None
+    envelope: Annotated[str | None, _step("Envelope: amplitude, power or log.")] = None
+    resample: Annotated[float | None, _step("New sampling rate (Hz).")] = None
     reject_label: Annotated[
-        str | None,
-        _step("--reject-label", text="Treat the time of events whose name begins with this as missing, e.g. BAD."),
+        str | None, _step("Treat the time of events whose name begins with this as missing, e.g. BAD.")
     ] = None
-    bin_ms: Annotated[
-        float | None, _step("--bin-ms", text="Length of consecutive trials in ms, or of the bins of spikes.")
-    ] = None
+    bin_ms: Annotated[float | None, _step("Length of consecutive trials in ms, or of the bins of spikes.")] = None
     cut: Annotated[
-        str | None,
-        _step("--cut", text="Cut at events: their condition, COLUMN=LABEL, or all (the default with --trials)."),
+        str | None, _step("Cut at events: their condition, COLUMN=LABEL, or all (the default with --trials).")
     ] = None
     window: Annotated[
         str | None,
         _step(
-            "--window",
-            text="Start and stop of trials around events, e.g. -200,800ms or -0.2,0.8s (without a unit ms); by default "
-            "to their stop.",
+            "Start and stop of trials around events, e.g. -200,800ms or -0.2,0.8s (without a unit ms); by default "
+            "to their stop."
         ),
     ] = None
-    align: Annotated[str | None, _step("--align", text="Column of the events that becomes time 0.")] = None
+    align: Annotated[str | None, _step("Column of the events that becomes time 0.")] = None
     reject: Annotated[
-        float | None,
-        _step("--reject", text="Treat a channel as missing in trials where its peak-to-peak amplitude is larger."),
+        float | None, _step("Treat a channel as missing in trials where its peak-to-peak amplitude is larger.")
     ] = None
     reject_table: Annotated[
-        Path | None,
-        _step("--reject-table", text="Table of bad parts to treat as missing, e.g. with columns channel, trial."),
+        Path | None, _step("Table of bad parts to treat as missing, e.g. with columns channel, trial.")
     ] = None
     baseline: Annotated[
-        str | None,
-        _step("--baseline", text="Subtract the mean of a time window, e.g. -200,0ms or -0.2,0s (without a unit s)."),
+        str | None, _step("Subtract the mean of a time window, e.g. -200,0ms or -0.2,0s (without a unit s).")
     ] = None
-    n_trials: Annotated[int | None, _step("--n-trials", text="Only the first trials.")] = None
-    join: Annotated[str | None, _step("--join", text="Join several files along this mode, existing or new.")] = None
+    n_trials: Annotated[int | None, _step("Only the first trials.")] = None
+    join: Annotated[str | None, _step("Join several files along this mode, existing or new.")] = None
     names: Annotated[
         str | None,
-        _step(
-            "--names",
-            text="Names of the joined files, e.g. awake,asleep: along an existing mode they are its column part.",
-        ),
+        _step("Names of the joined files, e.g. awake,asleep: along an existing mode they are its column part."),
     ] = None
-    log: Annotated[bool, _step("--log", text="Decimal logarithm of all entries.")] = False
-    center: Annotated[str | None, _step("--center", text="Subtract the mean along this mode.")] = None
-    zscore: Annotated[bool, _step("--zscore", text="Scale each channel to mean 0 and standard deviation 1.")] = False
+    log: Annotated[bool, _step("Decimal logarithm of all entries.", "--log")] = False
+    center: Annotated[str | None, _step("Subtract the mean along this mode.")] = None
+    zscore: Annotated[bool, _step("Scale each channel to mean 0 and standard deviation 1.", "--zscore")] = False
     weights: Annotated[
         str | None,
-        option(
-            "--weights",
-            text="A mode (channel, say) whose noise is estimated, or a file with a weight for each entry.",
-            panel=MODEL,
-        ),
+        model_option("A mode (channel, say) whose noise is estimated, or a file with a weight for each entry."),
     ] = None
 
 

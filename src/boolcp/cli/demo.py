@@ -18,7 +18,7 @@ CONDITION, LABEL, RATE, N_ATOMS = "anesthesia", "Anesthetized", 100, 3
 MARK = "SIMULATED.txt"  # marks a recording that the demo wrote
 
 
-def run_demo(out: Path, *, seed: int = 0, is_forced: bool = False) -> None:
+def run_demo(out: Path, *, seed: int, is_forced: bool) -> None:
     """Simulate, write, read, prepare, fit, save, plot and report, and print what was done and found."""
     import boolcp
 

@@ -15,13 +15,16 @@ from boolcp.cli.answers import answer, atom_rows, note
 from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import LOG, RESULT, SUMMARY, check_folder, write_result
 from boolcp.cli.options import ModelOptions, make_model
-from boolcp.cli.testing import assessed, check_columns, plain_test, seeded
+from boolcp.cli.testing import check_columns, plain_test, seeded
 from boolcp.fit.checkpoint import Checkpoint
 from boolcp.fit.state import STOP_REASONS
 from boolcp.fit.watch import Stop
 from boolcp.io.errors import FileError
+from boolcp.trust.assess import assess
 from boolcp.trust.conditions import run_tests
 from boolcp.trust.selection import select_n_atoms
+
+N_RUNS = 5  # random halvings, if their number is not given
 
 
 def run_fit(
@@ -30,14 +33,14 @@ def run_fit(
     n_atoms: str,
     out: Path | None,
     *,
-    is_assessed: bool = False,
-    n_stability: int = 0,
-    tested: Sequence[str] = (),
-    blocks: str | None = None,
-    is_forced: bool = False,
-    checkpoint: Path | None = None,
-    is_resumed: bool = False,
-    as_json: bool = False,
+    is_assessed: bool,
+    n_stability: int,
+    tested: Sequence[str],
+    blocks: str | None,
+    is_forced: bool,
+    checkpoint: Path | None,
+    is_resumed: bool,
+    as_json: bool,
 ) -> int:
     """Fit a BMP to the data and save result, table and log in the folder `out`; return the exit code."""
     out = Path(f"{data.files[0].name.partition('.')[0]}-boolcp") if out is None else out
@@ -99,8 +102,9 @@ def choose_number(model: Any, X: Any, given: dict[str, Any]) -> str:
 
 def try_to_assess(model: Any, X: Any, n_stability: int, *, is_assessed: bool) -> Any:
     """Return the decomposition with its test results, or unchanged if they fail or Ctrl-C stops them."""
+    tests = ("significance", "stability") if is_assessed else ("stability",)
     try:
-        return assessed(model, X, n_stability, is_assessed=is_assessed)
+        return assess(X, model.decomposition_, tests=tests, n_runs=n_stability or N_RUNS, **seeded(model))
     except (KeyboardInterrupt, MemoryError, TypeError, ValueError) as error:
         note(f"\nSaved without the tests of the atoms: {str(error) or 'they were stopped by Ctrl-C.'}")
         return model.decomposition_
@@ -115,7 +119,7 @@ def find_tests(W: Any, columns: Sequence[str], blocks: str | None) -> dict[str, 
         return {}
 
 
-def check_checkpoint(checkpoint: Path | None, *, is_resumed: bool = False) -> None:
+def check_checkpoint(checkpoint: Path | None, *, is_resumed: bool) -> None:
     """Raise an error if a fit should be resumed but there is nothing to resume from."""
     if not is_resumed:
         return

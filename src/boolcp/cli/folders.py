@@ -9,12 +9,12 @@ from typing import Any
 
 from boolcp.io import load, load_provenance, save
 from boolcp.io.atomic import check_free, replacing
-from boolcp.io.errors import FileError, check_exists, writing
-from boolcp.io.results import is_result, make_provenance
+from boolcp.io.errors import FileError, writing
+from boolcp.io.results import RESULT, find_result, is_result, make_provenance
 from boolcp.report import write_report
 from boolcp.trust.residuals import residual_check
 
-RESULT, SUMMARY, LOG, REPORT, PICTURE = "decomposition.nc", "summary.csv", "fit.log", "report.html", "atoms.png"
+SUMMARY, LOG, REPORT, PICTURE = "summary.csv", "fit.log", "report.html", "atoms.png"
 MARKS = {
     SUMMARY: "atom,boolean_mode,",
     LOG: '"boolcp": "',
@@ -23,7 +23,7 @@ MARKS = {
 }
 
 
-def check_folder(out: Path, *, is_forced: bool = False) -> None:
+def check_folder(out: Path, *, is_forced: bool) -> None:
     """Raise a FileError, before any work is done, if files would be replaced that must be kept."""
     if out.exists() and not out.is_dir():
         raise FileError(out, "is a file, not a folder", "Name a folder (--out).")
@@ -60,7 +60,7 @@ def check_output(out: Path, files: list[Path], *, is_forced: bool, endings: tupl
 
 
 def write_result(
-    model: Any, X: Any, out: Path, *, seconds: float, notes: Mapping[str, Any] | None = None, is_forced: bool = False
+    model: Any, X: Any, out: Path, *, seconds: float, is_forced: bool, notes: Mapping[str, Any] | None = None
 ) -> None:
     """Write the three files of a result: all of them, or none if one cannot be written; then remove an old report."""
     command = shlex.join(["boolcp", *sys.argv[1:]])
@@ -90,15 +90,7 @@ def check_residual(model: Any, X: Any) -> dict[str, Any]:
     return numbers | rounded
 
 
-def find_result(path: Path) -> Path:
-    """Return the file of a result, given the file or its folder."""
-    path = check_exists(path)
-    if path.is_dir() and not (path / RESULT).exists():
-        raise FileError(path, f"has no {RESULT}", "Name a folder that boolcp fit wrote, or the file of a result.")
-    return path / RESULT if path.is_dir() else path
-
-
-def run_report(out: Path, *, is_forced: bool = False) -> Path:
+def run_report(out: Path, *, is_forced: bool) -> Path:
     """Write the report of a result, a folder or a file, and return its path."""
     result = find_result(out)
     page = result.with_name(REPORT) if result.name == RESULT else result.with_suffix(".html")

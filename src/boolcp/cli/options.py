@@ -10,24 +10,21 @@ from typing import Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand
 
-MODEL = "Model"
 
-
-def option(*names: str, text: str, panel: str | None = None, **settings: Any) -> Any:
+def option(text: str, *names: str, panel: str | None = None, **settings: Any) -> Any:
     """Return a typer option whose default is not printed unless requested."""
     return typer.Option(*names, help=text, rich_help_panel=panel, **({"show_default": False} | settings))
 
 
-Out = Annotated[Path | None, option("--out", "-o", text="Folder of the result.")]
-Force = Annotated[bool, option("--force", text="Replace earlier results of boolcp.")]
+model_option = functools.partial(option, panel="Model", show_default=True)
+
+Out = Annotated[Path | None, option("Folder of the result.", "--out", "-o")]
+Force = Annotated[bool, option("Replace earlier results of boolcp.", "--force")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes.")]
-Json = Annotated[bool, option("--json", text="Print the result as JSON, for scripts.")]
-Atoms = Annotated[int, typer.Option("--n-atoms", "-k", help="Number of atoms.", rich_help_panel=MODEL)]
+Json = Annotated[bool, option("Print the result as JSON, for scripts.", "--json")]
+Atoms = Annotated[int, model_option("Number of atoms.", "--n-atoms", "-k")]
 AtomsOrAuto = Annotated[
-    str,
-    typer.Option(
-        "--n-atoms", "-k", help="Number of atoms, or auto for the choice of boolcp select.", rich_help_panel=MODEL
-    ),
+    str, model_option("Number of atoms, or auto for the choice of boolcp select.", "--n-atoms", "-k")
 ]
 
 
@@ -35,33 +32,18 @@ AtomsOrAuto = Annotated[
 class ModelOptions:
     """The parameters of BMP that a command takes, except the number of atoms."""
 
-    boolean_modes: Annotated[
-        str | None, option("--boolean-modes", text="Modes allowed to be Boolean, e.g. trial,channel.", panel=MODEL)
-    ] = None
-    atom_rank: Annotated[
-        str,
-        option("--atom-rank", text="Rank of the real parts: auto, a number, or block.", panel=MODEL, show_default=True),
-    ] = "auto"
-    background: Annotated[
-        str,
-        option("--background", text="Structure beside the atoms: auto, none, a rank.", panel=MODEL, show_default=True),
-    ] = "auto"
-    loss: Annotated[
-        str, option("--loss", text="squared, huber, poisson or bernoulli.", panel=MODEL, show_default=True)
-    ] = "squared"
-    nonnegative: Annotated[bool, option("--nonnegative", text="Keep real parts at zero or above.", panel=MODEL)] = False
-    criterion: Annotated[
-        str, option("--criterion", text="normalized, or published as in the paper.", panel=MODEL, show_default=True)
-    ] = "normalized"
-    refine: Annotated[bool, typer.Option(help="Correct all factors after the pursuit.", rich_help_panel=MODEL)] = True
+    boolean_modes: Annotated[str | None, model_option("Modes allowed to be Boolean, e.g. trial,channel.")] = None
+    atom_rank: Annotated[str, model_option("Rank of the real parts: auto, a number, or block.")] = "auto"
+    background: Annotated[str, model_option("Structure beside the atoms: auto, none, a rank.")] = "auto"
+    loss: Annotated[str, model_option("squared, huber, poisson or bernoulli.")] = "squared"
+    nonnegative: Annotated[bool, model_option("Keep real parts at zero or above.", "--nonnegative")] = False
+    criterion: Annotated[str, model_option("normalized, or published as in the paper.")] = "normalized"
+    refine: Annotated[bool, model_option("Correct all factors after the pursuit.")] = True
     n_init: Annotated[
-        int | None,
-        option("--n-init", text="Maximal number of starts (by default up to 40, fewer if they agree).", panel=MODEL),
+        int | None, model_option("Maximal number of starts (by default up to 40, fewer if they agree).")
     ] = None
-    max_memory: Annotated[
-        str | None, option("--max-memory", text="Memory for data read from disk in slabs, e.g. 3GB.", panel=MODEL)
-    ] = None
-    seed: Annotated[int, option("--seed", text="Equal seeds give equal results.", panel=MODEL, show_default=True)] = 0
+    max_memory: Annotated[str | None, model_option("Memory for data read from disk in slabs, e.g. 3GB.")] = None
+    seed: Annotated[int, model_option("Equal seeds give equal results.")] = 0
 
     def parameters(self) -> dict[str, Any]:
         """Return the parameters as BMP takes them."""

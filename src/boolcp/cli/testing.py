@@ -7,20 +7,18 @@ from typing import Any
 from boolcp.bmp import BMP
 from boolcp.cli.answers import answer, plain
 from boolcp.cli.data import DataOptions, load_data, load_weights
-from boolcp.cli.folders import check_output, find_result
+from boolcp.cli.folders import check_output
 from boolcp.cli.options import ModelOptions, make_model
 from boolcp.io import load
 from boolcp.io.atomic import write_text
 from boolcp.io.results import load_provenance
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import read_labels
-from boolcp.trust.assess import assess
 from boolcp.trust.conditions import run_tests
 from boolcp.trust.selection import select_n_atoms
 from boolcp.trust.stability import stability
 
 OWN_PARAMETERS = ("n_atoms", "random_state", "verbose", "certify", "warm_start")  # of the fit itself
-N_RUNS = 5  # random halvings, if their number is not given
 
 
 def run_select(
@@ -50,8 +48,8 @@ def run_stability(
     *,
     result: Path | None,
     out: Path | None,
-    is_forced: bool = False,
-    as_json: bool = False,
+    is_forced: bool,
+    as_json: bool,
     **options: Any,
 ) -> None:
     """Print how often each atom of a saved result or of a new fit comes back in other fits."""
@@ -60,7 +58,7 @@ def run_stability(
     bmp = make_model(model, n_atoms)
     if data.weights is not None:
         raise ValueError("--weights: stability compares fits without weights. Leave it out.")
-    reference = None if result is None else load(find_result(result))
+    reference = None if result is None else load(result)
     X = load_data(data)
     found = stability(X, n_atoms, reference=reference, **seeded(fitted_with(bmp, result)), **options)
     W, shares, alike = found.decomposition, found.recurrence.tolist(), found.similarity.mean(axis=0).tolist()
@@ -79,7 +77,7 @@ def fitted_with(model: Any, result: Path | None) -> Any:
     """Return the model with the parameters of a saved fit, where the command leaves the default."""
     if result is None:
         return model
-    known = load_provenance(find_result(result))
+    known = load_provenance(result)
     if known.get("method") != "BMP":
         return model
     given, usual = model.get_params(), BMP().get_params()
@@ -91,12 +89,6 @@ def seeded(model: Any) -> dict[str, Any]:
     """Return the seed, progress bar and parameters of a model as arguments for functions that fit again."""
     options = {name: value for name, value in model.get_params().items() if name not in OWN_PARAMETERS}
     return options | {"random_state": model.random_state, "verbose": 1}
-
-
-def assessed(model: Any, X: Any, n_stability: int, *, is_assessed: bool) -> Any:
-    """Return the decomposition of a model with the stability and, if requested, the significance of its atoms."""
-    tests = ("significance", "stability") if is_assessed else ("stability",)
-    return assess(X, model.decomposition_, tests=tests, n_runs=n_stability or N_RUNS, **seeded(model))
 
 
 def check_columns(X: Any, columns: Sequence[str], blocks: str | None) -> None:

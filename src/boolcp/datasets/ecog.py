@@ -77,7 +77,7 @@ class Recording:
 def simulate_recording(
     n_channels: int = 32, n_times: int = 200, n_trials: int = 60, *, noise: float = 1.0, random_state: Any = None
 ) -> Recording:
-    """Return a simulated recording with patterns that are Boolean in space, in time or in trials.
+    """Return a simulated Recording with patterns that are Boolean in space, in time or in trials.
 
     Each trial records an electrode grid from 0.2 s before to 0.6 s after a stimulus. There are three patterns:
 
@@ -98,11 +98,6 @@ def simulate_recording(
         Standard deviation of the background; the patterns have amplitudes of 1 to 3.
     random_state : int, numpy.random.Generator or None
         Source of randomness.
-
-    Returns
-    -------
-    Recording
-        With `X`, `clean`, `truth`, `dims`, `labels`, `times` and `positions`.
 
     Examples
     --------
@@ -264,7 +259,7 @@ def simulate_ecog(
     reference: float = 1.5,
     random_state: Any = None,
 ) -> EcogSimulation:
-    """Return a simulated ECoG recording at 1 kHz under rest, anesthesia and recovery, with known patterns.
+    """Return an EcogSimulation, a recording at 1 kHz under rest, anesthesia and recovery, with known patterns.
 
     Electrodes lie in eight areas of a schematic cortex. Each condition has three patterns that repeat over trials:
 
@@ -290,11 +285,6 @@ def simulate_ecog(
         Size of the activity of the common reference.
     random_state : int, numpy.random.Generator or None
         Source of randomness.
-
-    Returns
-    -------
-    EcogSimulation
-        With `sessions`, `truth`, `tensor(condition)` and `write_neurotycho(folder)`.
 
     Examples
     --------

@@ -53,7 +53,7 @@ def reproduce(
     recording: str | PathLike[str] | None = None,
     keep: bool = False,
 ) -> Reproduced:
-    """Run one of the paper's experiments, write its table and draw its figure.
+    """Run one of the paper's experiments, write its table, draw its figure, and return their paths, as a Reproduced.
 
     Each row carries the commit, the date, the versions and a fingerprint of the code that made it. Rows made by the
     same code are not recomputed: an interrupted run resumes where it stopped, and more seeds cost only their own time.
@@ -77,11 +77,6 @@ def reproduce(
         of the simulated recording.
     keep : bool
         Keep rows that other code made, and compute only what is missing.
-
-    Returns
-    -------
-    Reproduced
-        With the paths of the `table` and of the `figures`.
 
     Examples
     --------

@@ -88,8 +88,3 @@ def block_path(X: Any, n_atoms: int, seed: int, mask: np.ndarray | None) -> Sequ
     rng = np.random.default_rng(seed)
     steps = block_pursuit(DenseTensor(X), n_atoms, range(X.ndim), rng, atom_rank="auto", certify=False)
     return [pursuit.path for pursuit in steps][-1]
-
-
-def has_boolean_factors(candidates: Sequence[Estimate]) -> bool:
-    """Return True if the candidates have Boolean factors to compare."""
-    return all(isinstance(one.W, BooleanCP) for one in candidates)

@@ -58,8 +58,6 @@ def collect(
     for name, rows in tqdm(results, total=len(todo), desc=path.stem, disable=None):
         done[name] = rows
         _write(pandas, path, plan, keys, done)
-    if not todo and not path.exists():
-        _write(pandas, path, plan, keys, done)
     wanted = {_name(job, keys) for job in plan}
     table = pandas.read_csv(path, dtype={key: str for key in (*keys, "code", "commit")})
     table = table[[_name(row, keys) in wanted for row in table[keys].to_dict("records")]].reset_index(drop=True)

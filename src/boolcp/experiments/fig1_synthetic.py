@@ -8,9 +8,10 @@ import numpy as np
 from boolcp.datasets import make_boolean_cp
 from boolcp.datasets.synthetic import SYN_ATOMS
 from boolcp.experiments import _style
-from boolcp.experiments._methods import NAMES, RANK_ONE, estimates, has_boolean_factors
+from boolcp.experiments._methods import NAMES, RANK_ONE, estimates
 from boolcp.experiments._table import Job, Row, seed_of
 from boolcp.metrics import hamming_error, rmse
+from boolcp.result.atoms import BooleanCP
 
 USES = ("boolcp.metrics", "boolcp.datasets.synthetic")
 METHODS = tuple(name for name in NAMES if name != RANK_ONE)  # which is the default where it leaves nothing but noise
@@ -67,7 +68,7 @@ def run_tensor(job: Job, n_true: int, numbers: Sequence[int]) -> Iterator[Row]:
         errors = {"rmse": min(rmse(W, clean) for W in tensors)}
         if is_noisy:
             errors["loss"] = min(float(np.sum((X - W) ** 2)) / 2 for W in tensors)
-        if is_noisy and has_boolean_factors(candidates):
+        if is_noisy and all(isinstance(one.W, BooleanCP) for one in candidates):
             errors["hamming"] = min(hamming_error(one.W, truth) for one in candidates)
         if not is_noisy:
             errors["rmse_missing"] = min(rmse(W[gaps], clean[gaps]) for W in tensors)

@@ -96,11 +96,6 @@ def tucker_parameters(W: Any) -> int:
     return int(W.core.size + sum(r * (d - r) for r, d in zip(ranks, W.shape, strict=True)))
 
 
-def unfold(X: np.ndarray, mode: int) -> np.ndarray:
-    """Return the unfolding of X along a mode."""
-    return np.moveaxis(X, mode, 0).reshape(X.shape[mode], -1)
-
-
 def refold(matrix: np.ndarray, mode: int, shape: tuple[int, ...]) -> np.ndarray:
     """Return the tensor whose unfolding along a mode is this matrix."""
     others = shape[:mode] + shape[mode + 1 :]
@@ -109,14 +104,14 @@ def refold(matrix: np.ndarray, mode: int, shape: tuple[int, ...]) -> np.ndarray:
 
 def cut(X: np.ndarray, mode: int, rank: int) -> Counted:
     """Return the best matrix of a rank to one unfolding of X."""
-    A = unfold(X, mode)
+    A = DenseTensor(X).unfold(mode)
     U = np.linalg.eigh(A @ A.T)[1][:, -rank:]
     return refold(U @ (U.T @ A), mode, X.shape), rank * (sum(A.shape) - rank), 0
 
 
 def shrunk(X: np.ndarray, mode: int, sigma: float) -> Counted:
     """Return one unfolding of X with its singular values shrunk as is optimal for the noise."""
-    A = unfold(X, mode)
+    A = DenseTensor(X).unfold(mode)
     found = shrink_matrix(A, sigma, A.shape)
     if found is None:
         return np.zeros_like(X), 0, 0

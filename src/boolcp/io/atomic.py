@@ -104,17 +104,12 @@ def _create(path: Path, temporary: str | Path | None) -> Path:
 
 def _permissions(path: Path) -> int:
     """Return the permissions of the file that is replaced, or those of a new file."""
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return 0o666 & ~_umask()
-    return stat.S_IMODE(found.st_mode) if stat.S_ISREG(found.st_mode) else 0o666 & ~_umask()
-
-
-def _umask() -> int:
+    with suppress(FileNotFoundError):
+        if stat.S_ISREG(mode := os.lstat(path).st_mode):
+            return stat.S_IMODE(mode)
     mask = os.umask(0)
     os.umask(mask)
-    return mask
+    return 0o666 & ~mask
 
 
 def _open_locked(path: Path, name: Path) -> TextIO:

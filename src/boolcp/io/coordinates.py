@@ -32,7 +32,8 @@ def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: Any, path: Path)
         dim = None
         if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str):
             dim, source = source
-        values = _vector(_read(source, arrays, path), name, path)
+        source = read_named(source, arrays, path, "a coordinate") if isinstance(source, str) else source
+        values = _vector(source, name, path)
         dim = name if dim is None and name in X.dims else dim
         dim = _mode_of(X, name, len(values), path) if dim is None else dim
         if dim not in X.dims:
@@ -45,15 +46,13 @@ def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: Any, path: Path)
     return X
 
 
-def _read(source: Any, arrays: Any, path: Path) -> Any:
-    """Return the array of that name, or the given values."""
-    if not isinstance(source, str):
-        return source
-    names = [str(name) for name in (arrays.variables if hasattr(arrays, "data_vars") else arrays.table)]
-    if source not in names:
+def read_named(name: str, arrays: Any, path: Path, use: str) -> Any:
+    """Return the array of that name."""
+    names = [str(known) for known in (arrays.variables if hasattr(arrays, "data_vars") else arrays.table)]
+    if name not in names:
         shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-        raise FileError(path, f"has no variable {source!r} for a coordinate", f"It holds {shown}.")
-    return arrays[source].values if hasattr(arrays, "data_vars") else arrays.read(source)
+        raise FileError(path, f"has no variable {name!r} for {use}", f"It holds {shown}.")
+    return arrays[name].values if hasattr(arrays, "data_vars") else arrays.read(name)
 
 
 def _vector(values: Any, name: str, path: Path) -> np.ndarray:
@@ -96,11 +95,8 @@ def with_electrodes(X: DataArray, electrodes: str | Path, path: Path) -> DataArr
         example = f"{labels[0]} here, {next(iter(table))} there"
         raise FileError(electrodes, f"lists none of the channels of {path.name} ({example})", "Use the same labels.")
     if missing:
-        warnings.warn(
-            f"{electrodes} has no positions for {len(missing)} channels: {', '.join(missing[:5])}.",
-            BoolcpWarning,
-            stacklevel=3,
-        )
+        text = f"{electrodes} has no positions for {len(missing)} channels: {', '.join(missing[:5])}."
+        warnings.warn(text, BoolcpWarning, stacklevel=3)
     places = [Electrode(np.nan, np.nan) if place is None else place for place in known]
     X = X.drop_vars([name for name in ("x", "y", "z", "area") if name in X.coords])
     X = X.assign_coords(x=("channel", [p.x for p in places]), y=("channel", [p.height for p in places]))

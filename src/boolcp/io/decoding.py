@@ -15,6 +15,7 @@ from boolcp.result.trust import Trust
 LARGEST_CERTIFICATE = 1 + 1e-6  # a share of a bound, up to rounding
 LARGEST_NOISE = 1e150  # its square is a number
 NUMBER, NUMBERS = (int, float), [(int, float)]
+REAL, WHOLE = float | np.floating, int | np.integer  # of attributes
 # what the parts of a provenance are, as far as others rely on it: a type, or [the type of all items]
 STEP = {"relative_error": NUMBER}
 STABILITY = {"recurrence": NUMBERS, "bit_probability": [list], "n_fits": int, "scheme": str}
@@ -36,13 +37,12 @@ def read_decomposition(dataset: Any) -> BooleanCP:
     K = len(weights)
     marks = {n: take(f"undetermined_{dim}", (shape[n],), "biu", None) for n, dim in enumerate(dims)}
     undetermined = {n: mark.astype(bool) for n, mark in marks.items() if mark is not None}
-    norm2 = attribute(dataset, "data_norm2", float | np.floating) if "data_norm2" in dataset.attrs else None
     return BooleanCP(
         shape,
         tuple(_atoms(take, dims, shape, K, undetermined)),
         weights,
-        _labels(dataset, dims) if attribute(dataset, "is_labelled", int | np.integer) else None,
-        data_norm2=norm2,
+        _labels(dataset, dims) if attribute(dataset, "is_labelled", WHOLE) else None,
+        data_norm2=attribute(dataset, "data_norm2", REAL, None),
         data_inner=take("data_inner", (K,), "f", None),
         data_gram=take("data_gram", (K, K), "f", None),
         undetermined=undetermined or None,
@@ -55,13 +55,11 @@ def read_decomposition(dataset: Any) -> BooleanCP:
 def _background(dataset: Any, take: "Variables", shape: tuple[int, ...]) -> Background:
     """Return the background of a Dataset that `save` made."""
     left, right = (take(f"background_{side}", (None, None), "f") for side in ("left", "right"))
-    dof, share = (float(attribute(dataset, f"background_{name}", float | np.floating)) for name in ("dof", "share"))
-    mode = int(attribute(dataset, "background_mode", int | np.integer))
-    level = None
-    if "background_shrunk_at" in dataset.attrs:
-        level = float(attribute(dataset, "background_shrunk_at", float | np.floating))
-    n = attribute(dataset, "background_n_observed", int | np.integer) if "background_n_observed" in dataset.attrs else 0
-    return Background(shape, mode, left, right, dof, share, shrunk_at=level, n_observed=int(n) or None)
+    dof, share = (float(attribute(dataset, f"background_{name}", REAL)) for name in ("dof", "share"))
+    mode, n = attribute(dataset, "background_mode", WHOLE), attribute(dataset, "background_n_observed", WHOLE, 0)
+    level = attribute(dataset, "background_shrunk_at", REAL, None)
+    level = None if level is None else float(level)
+    return Background(shape, int(mode), left, right, dof, share, shrunk_at=level, n_observed=int(n) or None)
 
 
 def _deviance(dataset: Any, K: int) -> Deviance:
@@ -81,23 +79,18 @@ def _trust(dataset: Any, take: "Variables", dims: tuple[str, ...], shape: tuple[
         columns = [take(f"{name}_{dims[n]}", (shape[n], K), "f", None) for n in modes]
         return None if any(values is None for values in columns) else tuple(A[:, k] for k, A in enumerate(columns))
 
-    def count(name: str) -> int:
-        return int(attribute(dataset, name, int | np.integer)) if name in dataset.attrs else 0
-
-    has_noise = "noise_sigma" in dataset.attrs
+    sigma = attribute(dataset, "noise_sigma", REAL, None)
     return Trust(
         rise=bits("bit_rise"),
         share=bits("bit_share"),
-        sigma=float(attribute(dataset, "noise_sigma", float | np.floating)) if has_noise else None,
+        sigma=None if sigma is None else float(sigma),
         p_value=take("p_value", (K,), "f", None),
         p_adjusted=take("p_adjusted", (K,), "f", None),
         tested_by=str(dataset.attrs.get("tested_by", "")),
         stability=take("stability", (K,), "f", None),
         stable_over=str(dataset.attrs.get("stable_over", "")),
-        n_agree=count("n_agree"),
-        n_rivals=count("n_rivals"),
-        n_asked=count("n_asked"),
-        is_limited=bool(count("is_limited")),
+        is_limited=bool(attribute(dataset, "is_limited", WHOLE, 0)),
+        **{name: int(attribute(dataset, name, WHOLE, 0)) for name in ("n_agree", "n_rivals", "n_asked")},
     )
 
 
@@ -143,9 +136,11 @@ class Variables:
         return values
 
 
-def attribute(dataset: Any, name: str, kind: Any) -> Any:
-    """Return an attribute of a Dataset that is of a type."""
+def attribute(dataset: Any, name: str, kind: Any, *default: Any) -> Any:
+    """Return an attribute of a Dataset that is of a type; the default, if there is one, without the attribute."""
     value = dataset.attrs.get(name)
+    if default and name not in dataset.attrs:
+        return default[0]
     if not isinstance(value, kind):
         raise ValueError(f"its attribute {name} is {'missing' if value is None else str(value)[:40]}")
     return value

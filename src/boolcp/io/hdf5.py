@@ -117,13 +117,9 @@ def read_hdf5(path: Path) -> NamedArrays:
 
     def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset) and item.shape is not None:
-            dims = tuple(dim.label for dim in item.dims)
-            table[name] = Variable(
-                item.shape,
-                str(item.dtype),
-                item.dtype.kind in "fiub",
-                dims if all(dims) and len(set(dims)) == len(dims) else None,
-            )
+            names = tuple(dim.label for dim in item.dims)
+            dims = names if all(names) and len(set(names)) == len(names) else None
+            table[name] = Variable(item.shape, str(item.dtype), item.dtype.kind in "fiub", dims)
 
     with reading(path, "HDF5 file"), h5py.File(path, "r") as file:
         file.visititems(visit)

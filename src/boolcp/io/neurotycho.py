@@ -91,7 +91,8 @@ def _find_parts(path: Any, sessions: Any, times: Any, stretches: Any, condition:
     parts = []
     for session, t, s in zip(sessions, times, stretches, strict=True):
         n_samples = _n_samples(session, t)
-        parts.append((session, n_samples, _slices(s, condition, n_samples)))
+        slices = [slice(one.start, one.stop) for one in s if one.label.lower() == str(condition).lower()]
+        parts.append((session, n_samples, [slice(0, n_samples)] if condition is None else slices))
     if not any(slices for _, _, slices in parts):
         known = sorted({s.label for group in stretches for s in group}) or ["none at all"]
         raise FileError(path, f"has no condition {condition!r}", f"Its conditions are {', '.join(known)}.")
@@ -178,12 +179,6 @@ def read_conditions(path: Any, times: Any = None) -> Any:
     if len(labels) != len(samples):
         raise FileError(path, f"has {len(labels)} labels but {len(samples)} times", "Use the original file.")
     return labels, samples.tolist()
-
-
-def _slices(stretches: Any, condition: Any, n_times: int) -> Any:
-    if condition is None:
-        return [slice(0, n_times)]
-    return [slice(s.start, s.stop) for s in stretches if s.label.lower() == condition.lower()]
 
 
 def _read_channels(path: Any, parts: Any, wanted: Any, skip_bad: bool, progress: bool, matrices: Any) -> Any:

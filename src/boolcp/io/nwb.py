@@ -1,5 +1,6 @@
 """Neurodata Without Borders (.nwb), through pynwb: electrical series with their trials, and spikes of units."""
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,8 @@ from boolcp.extras import load_extra
 from boolcp.io.coordinates import read_table
 from boolcp.io.errors import ChoiceError, FileError, reading
 from boolcp.io.hdf5 import refuse_traps
+from boolcp.io.limits import refuse_too_large
 from boolcp.io.variables import Variable
-from boolcp.memory import available_memory
 from boolcp.prepare import count_spikes, set_events
 from boolcp.prepare.tables import read_columns
 
@@ -128,9 +129,7 @@ def _read_series(path: Path, series: Series) -> DataArray:
     shape = tuple(series.data.shape)
     if len(shape) != 2 or not all(shape):
         raise FileError(path, f"{series.name} has the shape {shape}", "Choose a series of time x channel (--variable).")
-    if 4 * np.prod(shape, dtype=float) > available_memory():
-        problem = f"{series.name} needs {4 * np.prod(shape, dtype=float) / 1e9:.1f} GB in memory"
-        raise FileError(path, problem, "Write the part that you need to a separate file.")
+    refuse_too_large(path, series.name, 4 * math.prod(shape), "Write the part that you need to a separate file.")
     factors = MICRO * series.conversion * np.ones(shape[1])
     if series.channel_conversion is not None:
         factors = factors * np.asarray(series.channel_conversion[:])

@@ -6,11 +6,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from boolcp import prepare
 from boolcp.io import xarray_files
-from boolcp.io.coordinates import add_coords, with_electrodes, with_trials
+from boolcp.io.coordinates import add_coords, read_named, with_electrodes, with_trials
 from boolcp.io.errors import FileError, check_exists
 from boolcp.io.hdf5 import read_hdf5
 from boolcp.io.matlab import read_mat
@@ -208,14 +206,7 @@ def _count(path: Any, events: Any, bin_ms: float | None, coords: Any) -> Any:
     if len(events) != 3 or bin_ms is None:
         raise FileError(path, "events need three names and bins", "Give unit, time, trial (--events) and --bin-ms.")
     arrays = read_arrays(path)
-    if hasattr(arrays, "data_vars"):
-        missing = [name for name in events if name not in arrays]
-        vectors = [] if missing else [arrays[name].values for name in events]
-    else:
-        missing = [name for name in events if name not in arrays.table]
-        vectors = [] if missing else [np.ravel(arrays.read(name)) for name in events]
-    if missing:
-        raise FileError(path, f"has no variable {missing[0]!r}", "List its variables with boolcp info.")
+    vectors = [read_named(name, arrays, path, "events") for name in events]
     try:
         X = prepare.count_events(*vectors, bin_ms=bin_ms)
     except ValueError as error:

@@ -219,14 +219,18 @@ def _rename(dataset: Any) -> tuple[Any, dict[str, str]]:
     return dataset.rename(new), {short: name for name, short in new.items()}
 
 
-def _open(path: Any) -> Any:
+def find_result(path: Any) -> Path:
+    """Return the file of a result, given the file or the folder that `boolcp fit` wrote."""
     path = check_exists(path)
+    if path.is_dir() and not (path / RESULT).exists():
+        raise FileError(path, f"is a folder without {RESULT}", "Name a folder that boolcp fit wrote, or a file.")
+    return path / RESULT if path.is_dir() else path
+
+
+def _open(path: Any) -> Any:
+    path = find_result(path)
     xarray = load_extra("xarray", "labels")
     load_extra("h5netcdf", "files")
-    if path.is_dir():
-        if not (path / RESULT).exists():
-            raise FileError(path, f"is a folder without {RESULT}", "Name a folder that boolcp fit wrote, or a file.")
-        path /= RESULT
     if path.suffix.lower() in OTHER_ENDINGS:
         raise FileError(path, f"is a {path.suffix} file, not a saved result", "Read data with boolcp.open_tensor.")
     refuse_traps(path, "netCDF file")

@@ -10,7 +10,7 @@ from boolcp.result.atoms import BooleanCP
 
 
 def plot_error_path(history: Any, ax: Any = None) -> Any:
-    """Draw the relative error |X - W^k| / |X| of the pursuit against the number k of atoms.
+    """Draw the relative error |X - W^k| / |X| of the pursuit against the number k of atoms, and return the Axes.
 
     Parameters
     ----------
@@ -18,11 +18,6 @@ def plot_error_path(history: Any, ax: Any = None) -> Any:
         `BMP.history_`, the history in the provenance of a result file, or the relative errors for 1, 2, .. atoms.
     ax : matplotlib Axes, optional
         Where to draw; a new figure if None.
-
-    Returns
-    -------
-    matplotlib Axes
-        The Axes drawn on.
 
     Examples
     --------

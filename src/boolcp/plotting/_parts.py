@@ -103,7 +103,7 @@ def shading(W: BooleanCP, k: int) -> Any:
 
 
 def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None, *, color: str = BLUE) -> Any:
-    """Draw the real part of atom k along one mode as a line, or over a pair of modes as an image.
+    """Draw the real part of atom k along one mode as a line, or over a pair of modes as an image; return the Axes.
 
     The columns of all real modes are scaled to a largest entry of one, except along the longest, which carries the
     size: where the atom is on, its entries are the products of what is shown. An atom of rank L has L lines, whose
@@ -125,11 +125,6 @@ def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None, *, color: str = B
         Where to draw; a new figure if None.
     color : str
         The color of lines and bars; products differ in their dashes.
-
-    Returns
-    -------
-    matplotlib Axes
-        The Axes drawn on.
 
     Examples
     --------

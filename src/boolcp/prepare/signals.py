@@ -38,11 +38,6 @@ def bipolar(X: DataArray, pairs: Iterable[tuple[Any, Any]]) -> DataArray:
         Labels of the two channels of each pair, as `read_pairs` returns them. Pairs with a channel that X lacks
         are left out.
 
-    Returns
-    -------
-    DataArray
-        One channel for each pair.
-
     Examples
     --------
     >>> import numpy as np, xarray as xr
@@ -81,11 +76,6 @@ def band_pass(X: DataArray, low: float | None, high: float | None, *, order: int
         The edges of the band; None leaves that side open.
     order : int
         Order of the Butterworth filter.
-
-    Returns
-    -------
-    DataArray
-        The filtered recording.
 
     Examples
     --------

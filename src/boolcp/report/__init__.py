@@ -63,10 +63,6 @@ def write_report(
     force : bool
         Replace an existing file.
 
-    Returns
-    -------
-    None
-
     Examples
     --------
     >>> import boolcp, pathlib, tempfile
@@ -108,6 +104,10 @@ def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any
     S, tests = in_order(W, list(provenance.get("tests") or ())), find_tests(W, provenance)
     with matplotlib.rc_context(pictures.SETTINGS):
         atoms = sorted(words.describe_atoms(W), key=lambda atom: atom["is_baseline"])  # these come last
+        for atom in atoms:
+            k = atom["number"]
+            is_told = W.atoms[k].z.all() or story.detail_text(W, k, tests) == atom["on"]
+            atom |= {"figures": pictures.atom_figures(S, k), "detail": story.card_text(W, k, tests), "is_told": is_told}
         shares = [name for name in COLUMNS if any(atom[name] != "-" for atom in atoms)]
         return template.render(
             title=words.title_of(W, provenance),
@@ -120,16 +120,7 @@ def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any
             data=words.describe_data(W, provenance),
             fit=[*words.describe_fit(W, provenance), *words.describe_residual(W, residual)],
             figures=pictures.fit_figures(W, history, residual),
-            atoms=[
-                atom
-                | {"figures": pictures.atom_figures(S, atom["number"])}
-                | {"detail": story.card_text(W, atom["number"], tests)}
-                | {
-                    "is_told": W.atoms[atom["number"]].z.all()
-                    or story.detail_text(W, atom["number"], tests) == atom["on"]
-                }
-                for atom in atoms
-            ],
+            atoms=atoms,
             colors=charts.atom_colors(W.n_atoms),
             columns=[*words.trust_columns(W), *((name, name) for name in shares)],
             shares=shares,

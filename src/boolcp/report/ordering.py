@@ -5,10 +5,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from boolcp import plotting
-from boolcp.plotting.mode_labels import further_of, group_names
-from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.trust import Trust
+from boolcp.fit.order import Order
+from boolcp.plotting.mode_labels import further_of, group_names, groups_of
+from boolcp.result.atoms import BooleanCP
 
 NO_LABEL = "no label"
 
@@ -48,7 +47,7 @@ def bands(W: BooleanCP, mode: int) -> list[Band]:
 def group_name(W: BooleanCP, mode: int) -> str:
     """Return the name of the first further coordinate of a mode that has a few groups, or nothing."""
     further = [] if W.labels is None else list(W.labels.extra)
-    names = [name for n, name in plotting.groups_of(W, further) if n == mode and name not in (W.dims or ())]
+    names = [name for n, name in groups_of(W, further) if n == mode and name not in (W.dims or ())]
     return names[0] if names else ""
 
 
@@ -61,36 +60,11 @@ def group_labels(W: BooleanCP, mode: int) -> np.ndarray | None:
 
 def reordered(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
     """Return W with the entries along a mode in a different order."""
-    if np.array_equal(order, np.arange(len(order))):
-        return W
-    atoms = tuple(_reordered_atom(atom, mode, order) for atom in W.atoms)
-    labels = W.labels
-    if labels is not None:
-        dim = labels.dims[mode]
-        coords = {**labels.coords, dim: np.asarray(labels.coords.get(dim, np.arange(W.shape[mode])))[order]}
-        extra = {n: (d, np.asarray(v)[order] if d == dim else v) for n, (d, v) in labels.extra.items()}
-        labels = replace(labels, coords=coords, extra=extra)
-    unknown = {n: slices[order] if n == mode else slices for n, slices in (W.undetermined or {}).items()}
-    return replace(W, atoms=atoms, labels=labels, undetermined=unknown or None, trust=_reordered_trust(W, mode, order))
-
-
-def _reordered_trust(W: BooleanCP, mode: int, order: np.ndarray) -> Trust | None:
-    """Return the confidence of the bits in a different order along a mode."""
-    if W.trust is None:
-        return None
-
-    def turned(bits: tuple[np.ndarray, ...] | None) -> tuple[np.ndarray, ...] | None:
-        if bits is None:
-            return None
-        return tuple(v[order] if atom.mode == mode else v for atom, v in zip(W.atoms, bits, strict=True))
-
-    return replace(W.trust, rise=turned(W.trust.rise), share=turned(W.trust.share))
-
-
-def _reordered_atom(atom: Atom, mode: int, order: np.ndarray) -> Atom:
-    if atom.mode == mode:
-        return replace(atom, z=atom.z[order])
-    place = mode - (mode > atom.mode)
-    if atom.factors is None:
-        return replace(atom, block=np.take(np.asarray(atom.block), order, axis=place))
-    return replace(atom, factors=tuple(A[order] if n == place else A for n, A in enumerate(atom.factors)))
+    rows = tuple(order if n == mode else np.arange(d) for n, d in enumerate(W.shape))
+    (found,) = Order(tuple(range(W.ndim)), rows).decompositions([W])
+    if W.labels is None or found is W:
+        return found
+    labels, dim = W.labels, W.labels.dims[mode]
+    coords = {**labels.coords, dim: np.asarray(labels.coords.get(dim, np.arange(W.shape[mode])))[order]}
+    extra = {n: (d, np.asarray(v)[order] if d == dim else v) for n, (d, v) in labels.extra.items()}
+    return replace(found, labels=replace(labels, coords=coords, extra=extra))

@@ -82,17 +82,13 @@ def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
     verb, name = "explains" if W.n_atoms == 1 else "explain", quantity_of(W)
     is_file = bool(provenance.get("data", {}).get("source")) and name == title_of(W, provenance)
     quantity = "the counts" if name == "count" else "the data" if is_file or not name else f"the {name}"
-    share = _n_observed(W, provenance) / np.prod(W.shape, dtype=float)
+    n_entries, n_missing = float(np.prod(W.shape, dtype=float)), provenance.get("data", {}).get("n_missing") or 0
+    share = (n_entries - n_missing) / n_entries
     missing = f", over the {100 * share:.0f} % of the entries that are observed" if share < 1 else ""
     n_asked = provenance.get("parameters", {}).get("n_atoms")
     is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms and not provenance.get("is_partial")
     asked = f" {number(n_asked).capitalize()} were asked for." if is_fewer else ""
     return f"{atoms} {verb} {100 * W.explained():.0f} % of the {explained_word(W)} of {quantity}{missing}.{asked}"
-
-
-def _n_observed(W: BooleanCP, provenance: dict[str, Any]) -> float:
-    """Return the number of observed entries, as far as known."""
-    return float(np.prod(W.shape, dtype=float)) - (provenance.get("data", {}).get("n_missing") or 0)
 
 
 def _background(W: BooleanCP) -> str:

@@ -21,7 +21,8 @@ def find_tests(W: BooleanCP, provenance: Mapping[str, Any]) -> dict[str, Conditi
     asked = provenance.get("tests") or {}
     if asked:
         return run_tests(W, list(asked), next(iter(asked.values())).get("blocks"))
-    names = [name for name in [*_conditions(W), *_covariates(W)] if _can_be_tested(W, name)]
+    groups = [name for _, name in plotting.groups_of(W) if name not in (W.dims or ())]  # no mode that is its groups
+    names = [name for name in [*groups, *_covariates(W)] if _can_be_tested(W, name)]
     return run_tests(W, names) if W.n_atoms else {}
 
 
@@ -30,11 +31,6 @@ def _can_be_tested(W: BooleanCP, name: str) -> bool:
         return bool(run_tests(W[[]], [name]))
     except ValueError:  # only one value, or all are different
         return False
-
-
-def _conditions(W: BooleanCP) -> list[str]:
-    """Return the coordinates with a few groups, except modes whose entries are the groups."""
-    return [name for _, name in plotting.groups_of(W) if name not in (W.dims or ())]
 
 
 def _covariates(W: BooleanCP) -> list[str]:

@@ -271,8 +271,10 @@ def verdict(diagnosis: Any) -> Any:
 def describe_origin(provenance: dict[str, Any]) -> Any:
     """Return parameters, seed, versions and the rest of the provenance, as pairs of a name and a text."""
     parameters = provenance.get("parameters", {})
-    pairs = [(name, _text(value)) for name, value in provenance.items() if name not in SHOWN_APART]
-    pairs = [(name, _moment(text) if name == "created" else text) for name, text in pairs if name != "seconds"]
+    shown = {name: _text(value) for name, value in provenance.items() if name not in (*SHOWN_APART, "seconds")}
+    if "created" in shown:
+        shown["created"] = shown["created"].replace("T", " ").replace("+00:00", " UTC")
+    pairs = list(shown.items())
     pairs += [("seconds of the fit", f"{provenance['seconds']:.1f}")] if "seconds" in provenance else []
     if "random_state" in provenance:
         pairs.append(("seed", _text(provenance["random_state"])))
@@ -341,11 +343,6 @@ def unbroken(text: Any) -> str:
     text = re.sub(r"(?<=\d) (?=%|(?:[mµμn]?s|k?Hz|[mµμn]?V|counts)\b)", NO_BREAK, str(text))
     text = re.sub(r"\bp ([<=]) (?=\d)", rf"p{NO_BREAK}\1{NO_BREAK}", text)
     return re.sub(r"(?<![\w./\"'-])mode ?(\d+)(?!\.?\w)", rf"mode{NO_BREAK}\1", text)
-
-
-def _moment(text: str) -> str:
-    """Return date and time as one would write them."""
-    return text.replace("T", " ").replace("+00:00", " UTC")
 
 
 def _text(value: Any) -> Any:

@@ -4,7 +4,7 @@ The methods of `BooleanCP` say what each function returns. Nothing as large as W
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,13 +12,6 @@ from boolcp import contractions
 
 if TYPE_CHECKING:
     from boolcp.result.atoms import Atom, BooleanCP
-
-
-class Contractible(Protocol):
-    """A tensor that answers one question."""
-
-    def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
-        """Return sum_i X[.., i, ..] Z[i, k], (K, other modes)."""
 
 
 def column_matrices(shape: Sequence[int], atoms: Sequence["Atom"]) -> list[np.ndarray]:
@@ -155,7 +148,7 @@ def inner_products(W: "BooleanCP", atoms: Sequence["Atom"]) -> np.ndarray:
     return _sum_groups(_sum_groups(H, own).T, further).T
 
 
-def inner_with_atoms(X: np.ndarray | Contractible, atoms: Sequence["Atom"]) -> np.ndarray:
+def inner_with_atoms(X: Any, atoms: Sequence["Atom"]) -> np.ndarray:
     """Return <X, M_k> (K,) for a dense array or any storage."""
     inner = np.empty(len(atoms))
     for mode in {atom.mode for atom in atoms}:

@@ -1,7 +1,7 @@
 """Measures of trust: numbers about each atom and bit from a fit and from the tests of a result."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -79,21 +79,12 @@ class Trust:
         >>> len(boolcp.decompose(X, 2, random_state=0).trust.take([1]).rise)
         1
         """
-
-        def some(values: np.ndarray | None) -> np.ndarray | None:
-            return None if values is None else values[positions]
-
-        def each(values: tuple[np.ndarray, ...] | None) -> tuple[np.ndarray, ...] | None:
-            return None if values is None else tuple(values[k] for k in positions)
-
-        return replace(
-            self,
-            rise=each(self.rise),
-            share=each(self.share),
-            p_value=some(self.p_value),
-            p_adjusted=some(self.p_adjusted),
-            stability=some(self.stability),
-        )
+        some: dict[str, Any] = {}
+        for name in ("rise", "share", "p_value", "p_adjusted", "stability"):
+            values = getattr(self, name)
+            if values is not None:
+                some[name] = tuple(values[k] for k in positions) if isinstance(values, tuple) else values[positions]
+        return replace(self, **some)
 
 
 def rival_words(known: Trust) -> str:

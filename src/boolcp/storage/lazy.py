@@ -13,7 +13,7 @@ from boolcp.memory import check_memory, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.background import Background
 from boolcp.storage import slabs
-from boolcp.storage.dense import Contracted, DenseTensor, Difference
+from boolcp.storage.dense import Contracted, DenseTensor, Difference, from_blocks
 from boolcp.storage.equations import Equations
 from boolcp.storage.observed import ListedTensor
 from boolcp.storage.protocol import CompleteStorage, Decide, Factors, LazyStorage, ObservedStorage, Storage, Tensor
@@ -96,18 +96,17 @@ class SlabTensor(Tensor):
         return held(self.source, mode) <= self.limit
 
     def _pass(
-        self, mode: int, question: Question, constants: Sequence[Any] = (), along: Sequence[np.ndarray] = ()
+        self, mode: int, question: Question, constants: Any = (), along: Any = (), view: View | None = None
     ) -> Answer:
         check_slabs(self.source, mode, self.limit)
         self.facts.passes.count += 1
-        return run_pass(self.source, mode, self.view, question, constants, along)
+        return run_pass(self.source, mode, view or self.view, question, constants, along)
 
     def ask(
         self, mode: int, question: Question, constants: Sequence[Any], along: Sequence[np.ndarray], kind: str = ""
     ) -> Answer:
         """Return the sums and rows of a question to the slabs along a mode, as they are or as a different kind."""
-        view = replace(self.view, kind=kind) if kind else self.view
-        return DerivedTensor(self.source, self.facts, self.limit, view)._pass(mode, question, constants, along)
+        return self._pass(mode, question, constants, along, replace(self.view, kind=kind) if kind else None)
 
     def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' (d_n, d_n), computed once."""
@@ -174,7 +173,7 @@ class SlabTensor(Tensor):
         if is_last or 4 * np.prod(shape, dtype=float) * self.dtype.itemsize <= self.limit:
             pending = [n for n in self.wanted if n not in self._grams]
             blocks = self._contract(mode, np.asarray(U, dtype=self.dtype), pending)
-            return DenseTensor(np.ascontiguousarray(np.moveaxis(blocks, 0, mode)))
+            return from_blocks(blocks, mode)
         view = replace(self.view, bases=(*self.view.bases, (mode, np.asarray(U, dtype=self.dtype))))
         return LazyTensor(self.source, replace(self.facts, grams={}), self.limit, view, shape)
 
@@ -267,12 +266,12 @@ class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
         return {n: (Q, CQ) for (n, Q), CQ in zip(blocks.items(), found, strict=True)}
 
     def core_along(
-        self, free: int, bases: Mapping[int, np.ndarray], blocks: Mapping[int, np.ndarray]
+        self, bases: Mapping[int, np.ndarray], blocks: Mapping[int, np.ndarray]
     ) -> tuple[DenseTensor, dict[int, tuple[np.ndarray, np.ndarray]], dict[int, float]]:
-        """Return the tensor contracted with bases of all long modes but `free`, and X_n X_n'Q of blocks Q by mode.
+        """Return the tensor contracted with bases of all long modes but one, and X_n X_n'Q of blocks Q by mode.
 
         There X is contracted already with the bases of modes before n, and the columns that this leaves are counted.
-        The pass brings the Gram matrices still wanted: for that of the free mode it is cut along a different one.
+        The pass brings the Gram matrices still wanted: for that of the mode of the cut it is cut along a different one.
         """
         pending = [n for n in self.wanted if n not in self._grams]
         cut = self.direction(avoid=pending[0] if pending else None)
@@ -445,9 +444,8 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         cut, scale = self.direction(), np.prod(self.shape, dtype=float) / self.n_observed
         view = View("imputed", float(scale), W, median=self.facts.median)
         others = {n: None if n == cut else np.asarray(U, dtype=self.dtype) for n, U in enumerate(bases)}
-        tensor = LazyTensor(self.source, replace(self.facts, grams={}, sketches={}), self.limit, view)
         along = (np.asarray(bases[cut], dtype=self.dtype),)
-        core, norm = tensor._pass(cut, slabs.ask_imputed_core, (cut, others), along)[0]
+        core, norm = self._pass(cut, slabs.ask_imputed_core, (cut, others), along, view)[0]
         return TuckerTensor(DenseTensor(np.ascontiguousarray(core)), list(bases), float(norm))
 
     def listed(self) -> ListedTensor:
@@ -509,7 +507,7 @@ class ObservedLazyTensor(SlabTensor, ObservedStorage, LazyStorage):
         if self.is_weighted:
             view = View("zeros", scale, median=self.facts.median)
             facts = replace(self.facts, grams={}, sketches={})
-            norm = LazyTensor(self.source, facts, self.limit, view)._pass(self.direction(), slabs.ask_norm)[0][0]
+            norm = self._pass(self.direction(), slabs.ask_norm, view=view)[0][0]
             return LazyTensor(self.source, replace(facts, squared_norm=float(norm)), self.limit, view)
         grams = {key: scale**2 * G for key, G in self._grams.items()}
         sketches = {n: (Q, scale**2 * CQ) for n, (Q, CQ) in self.facts.sketches.items()}
@@ -545,13 +543,7 @@ def products_of(background: Background, factors: Factors) -> list[np.ndarray]:
 
 
 def look_at(
-    source: Source,
-    limit: int,
-    *,
-    rank: int | None = None,
-    wanted: Sequence[int] = (),
-    name: str = "X",
-    passes: Passes | None = None,
+    source: Source, limit: int, *, rank: int | None = None, wanted: Sequence[int] = (), passes: Passes | None = None
 ) -> LazyTensor | ObservedLazyTensor:
     """Return the lazy storage of a Source after one pass over it.
 
@@ -571,7 +563,7 @@ def look_at(
     raw = LazyTensor(source, Facts(0.0, [], {}, passes or Passes()), limit)
     cut = raw.direction()
     if source.weights is not None:
-        return look_at_weighted(raw, wanted, name)
+        return look_at_weighted(raw, wanted)
     modes: list[int] = []
     blocks: dict[int, np.ndarray] = {}
     if rank is not None and is_sketched(source.shape, rank, cut):
@@ -581,15 +573,13 @@ def look_at(
         cut, modes = raw.direction(avoid=first), [first]  # the tensor is compressed along its shortest mode first
     modes = [n for n in dict.fromkeys([*modes, *wanted]) if n != cut]
     (norm, n_infinite, *counts, grams, found), rows = raw._pass(cut, slabs.ask_first, (cut, modes, blocks))
-    if n_infinite:
-        raise ValueError(f"{name} contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
-    check_largest(rows[1].max(), source.dtype, name)
+    check_largest(rows[1].max(), source.dtype, n_infinite)
     counts = [*counts[:cut], rows[0], *counts[cut:]]
     sketches = {n: (Q, CQ) for (n, Q), CQ in zip(blocks.items(), found, strict=True)}
     facts = Facts(float(norm), counts, dict(zip(modes, grams, strict=True)), raw.facts.passes, sketches)
     n_observed = int(rows[0].sum())
     if n_observed == 0:
-        raise ValueError(f"{name} is NaN (or masked) everywhere: no entry is observed.")
+        raise ValueError("X is NaN (or masked) everywhere: no entry is observed.")
     is_complete = n_observed == np.prod(source.shape, dtype=np.int64)
     kind = LazyTensor if is_complete else ObservedLazyTensor
     data = kind(source, facts, limit)
@@ -597,17 +587,15 @@ def look_at(
     return data
 
 
-def look_at_weighted(raw: LazyTensor, wanted: Sequence[int], name: str) -> ObservedLazyTensor:
+def look_at_weighted(raw: LazyTensor, wanted: Sequence[int]) -> ObservedLazyTensor:
     """Return the lazy storage of a Source with weights after one pass over it."""
     cut, ndim = raw.direction(), raw.ndim
     raw.view = View("observed")
     sums, (largest, count, weight, medians) = raw._pass(cut, slabs.ask_first_weighted, (cut,))
     norm, n_infinite, *along = sums
-    if n_infinite:
-        raise ValueError(f"{name} contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
-    check_largest(largest.max(), raw.dtype, name)
+    check_largest(largest.max(), raw.dtype, n_infinite)
     if not count.any():
-        raise ValueError(f"weights is zero at every observed entry of {name}: no entry counts.")
+        raise ValueError("weights is zero at every observed entry of X: no entry counts.")
     counts, weights = along[: ndim - 1], along[ndim - 1 :]
     counts, weights = [*counts[:cut], count, *counts[cut:]], [*weights[:cut], weight, *weights[cut:]]
     values, sizes = medians[medians[:, 1] > 0].T

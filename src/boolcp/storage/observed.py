@@ -13,7 +13,7 @@ import scipy.sparse
 from boolcp import contractions
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage._row_kernels import accumulate_rows
-from boolcp.storage.dense import ArrayStorage, DenseTensor, fingerprint
+from boolcp.storage.dense import ArrayStorage, DenseTensor, fingerprint, from_blocks
 from boolcp.storage.protocol import Factors, ObservedStorage
 from boolcp.threads import enough_threads
 
@@ -371,7 +371,7 @@ class ListedTensor(ObservedStorage):
 
     def reduced(self, mode: int, U: np.ndarray) -> DenseTensor:
         """Return the tensor contracted with the columns of U along one mode, which stays in its place."""
-        return DenseTensor(np.ascontiguousarray(np.moveaxis(self.contract(mode, U), 0, mode)))
+        return from_blocks(self.contract(mode, U), mode)
 
     def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return X_n vec(V_k), (d_n, K)."""

@@ -40,8 +40,6 @@ def first_questions(shape: Sequence[int], rank: int, cut: int, known: Sequence[i
 
     A mode has one of them unless all its directions are kept, or its Gram matrix is `known` to come along.
     """
-    if not is_sketched(shape, rank, cut):
-        return [], []
     modes = [n for n, d in enumerate(shape) if n != cut and d > rank and n not in known]
     grams = [n for n in modes if shape[n] <= WIDE * width(rank)]
     return grams, [n for n in modes if n not in grams]
@@ -66,7 +64,7 @@ def compress_in_passes(data: "LazyTensor", rank: int) -> TuckerTensor:
     bases = {n: eigen_basis(data.gram(n), rank) for n in short}
     for n_left in range(MAX_POWER, -1, -1):
         blocks = {n: next_block(Q, CQ) for n, (Q, CQ) in sketches.items()}
-        core, sketches, n_columns = data.core_along(free, bases | blocks, blocks if n_left else {})
+        core, sketches, n_columns = data.core_along(bases | blocks, blocks if n_left else {})
         variance = max(data.squared_norm - core.squared_norm, 0.0) / np.prod(data.shape, dtype=float)
         excess = UNEVEN if data.view.kind == "zeros" else 1.0
         if all(is_settled(Q, CQ, n_columns[n], variance, excess) for n, (Q, CQ) in sketches.items()):

@@ -174,12 +174,7 @@ def aligned(part: Any) -> Any:
 
 
 def run_pass(
-    source: Source,
-    mode: int,
-    view: View,
-    question: Question,
-    constants: Sequence[Any] = (),
-    along: Sequence[np.ndarray] = (),
+    source: Source, mode: int, view: View, question: Question, constants: Sequence[Any], along: Sequence[np.ndarray]
 ) -> Answer:
     """Return the sums and the joined rows of ``question(storage of a slab, rows of `along`, *constants)``.
 
@@ -196,7 +191,7 @@ def run_pass(
     weights = source.weights_along(mode)
     answers = X.map_blocks(_ask, mode, shared, *weights, dtype=object, chunks=(1,) * X.ndim, meta=nothing)
     options = {"axis": mode, "split_every": SPLIT, "dtype": object, "meta": nothing, "concatenate": False}
-    total = da.reduction(answers, _answer, _sum, combine=_sum, **options)
+    total = da.reduction(answers, same, _sum, combine=_sum, **options)
     with one_thread():
         try:
             sums, rows = dask.compute(total.to_delayed().item())[0]
@@ -257,7 +252,8 @@ def as_said(block: Any, mode: int, n_rows: int, shape: tuple[int, ...], dtype: n
     return np.asarray(block, dtype=dtype)
 
 
-def _answer(answer: Answer, axis: Any, keepdims: bool) -> Answer:
+def same(answer: Any, axis: Any, keepdims: bool) -> Any:
+    """Return the answer of a slab, for the reductions of dask."""
     return answer
 
 

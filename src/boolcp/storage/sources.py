@@ -60,12 +60,7 @@ def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
 
 
 def read_runs(
-    filename: str,
-    dtype: np.dtype,
-    shape: Sequence[int],
-    offset: int,
-    index: Sequence[slice],
-    used: np.ndarray | None = None,
+    filename: str, dtype: np.dtype, shape: Sequence[int], offset: int, index: Sequence[slice], used: np.ndarray | None
 ) -> np.ndarray | None:
     """Return a box of an array in C order, read run by run, or None if the runs are too short for that.
 

@@ -70,11 +70,6 @@ def assess(
     **options
         Parameters of BMP that W was fitted with; the number and rank of its atoms and its loss are known.
 
-    Returns
-    -------
-    BooleanCP
-        The same atoms and weights, with `trust`.
-
     Examples
     --------
     >>> import boolcp

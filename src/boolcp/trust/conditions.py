@@ -179,11 +179,6 @@ def test_conditions(
     random_state : int, Generator or None
         Seed.
 
-    Returns
-    -------
-    ConditionTest
-        Its `summary()` is a table.
-
     Examples
     --------
     >>> import boolcp

@@ -58,12 +58,7 @@ class Degeneracy:
 
 
 def degeneracy(W: BooleanCP) -> Degeneracy:
-    """Return which atoms are always on, on once, duplicate or canceling, with a score, as a Degeneracy.
-
-    Parameters
-    ----------
-    W : BooleanCP
-        The decomposition.
+    """Return which atoms of W are always on, on once, duplicate or canceling, with a score, as a Degeneracy.
 
     Examples
     --------

@@ -5,7 +5,6 @@ from itertools import combinations
 
 import numpy as np
 
-from boolcp.contractions import khatri_rao
 from boolcp.result.atoms import BooleanCP
 from boolcp.trust.kruskal import TOL, KruskalCondition, KruskalRank, kruskal_condition, kruskal_rank, numerical_rank
 from boolcp.trust.rigidity import Rigidity, combination_text, is_rigid
@@ -90,7 +89,7 @@ class Diagnosis:
 
 
 def diagnose(decomposition: BooleanCP) -> Diagnosis:
-    """Return a verdict for every atom: identifiable, not identifiable, or not guaranteed, and why.
+    """Return a verdict for every atom, as a Diagnosis: identifiable, not identifiable, or not guaranteed, and why.
 
     Atoms of rank one are identifiable when Kruskal's condition holds. Where it does not, and for atoms of higher
     rank and blocks, they are when all are Boolean along one mode, their Boolean vectors are rigid and their real
@@ -99,16 +98,6 @@ def diagnose(decomposition: BooleanCP) -> Diagnosis:
     rank-one atoms that differ along only one mode (unless this is their Boolean mode and their bits and weights
     distinguish them). These are statements about the exact decomposition of the tensor that the atoms sum to, whatever
     the noise of the data was.
-
-    Parameters
-    ----------
-    decomposition : BooleanCP
-        The decomposition.
-
-    Returns
-    -------
-    Diagnosis
-        Its `str` is the text; `is_identifiable` has one truth value for each atom.
 
     Examples
     --------
@@ -215,8 +204,4 @@ def _has_independent_parts(W: BooleanCP) -> bool:
     """Return True if the real parts of atoms that are Boolean along one mode are independent."""
     if W.n_atoms > np.prod(W.shape, dtype=float) / W.shape[W.atoms[0].mode]:
         return False
-    if all(atom.rank == 1 for atom in W.atoms):
-        columns = khatri_rao([A for n, A in enumerate(W.factors) if n != W.atoms[0].mode])
-    else:
-        columns = np.stack([atom.dense_block().ravel() for atom in W.atoms], axis=1)
-    return numerical_rank(columns) == W.n_atoms
+    return numerical_rank(np.stack([atom.dense_block().ravel() for atom in W.atoms], axis=1)) == W.n_atoms

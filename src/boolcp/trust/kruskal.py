@@ -91,7 +91,7 @@ class KruskalCondition:
 
 
 def kruskal_rank(A: Any, *, tol: float = TOL, max_subsets: int = MAX_SUBSETS) -> KruskalRank:
-    """Return the Kruskal rank of a matrix: the largest k such that every k columns are independent.
+    """Return the KruskalRank of a matrix: the largest k such that every k columns are independent.
 
     Exact if all columns are independent, or if no more than `max_subsets` sets of columns have to be
     tried (about 17 columns at worst); otherwise a proved lower bound with an upper bound.
@@ -104,11 +104,6 @@ def kruskal_rank(A: Any, *, tol: float = TOL, max_subsets: int = MAX_SUBSETS) ->
         Columns of norm one are dependent when the smallest singular value is not above `tol`.
     max_subsets : int
         Largest number of sets of columns to try.
-
-    Returns
-    -------
-    KruskalRank
-        An int with the attributes `upper`, `is_exact` and `witness`.
 
     Examples
     --------

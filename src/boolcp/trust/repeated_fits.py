@@ -15,7 +15,7 @@ from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels, read_labels
 from boolcp.storage import stays_out
-from boolcp.storage.slabs import Parcel, aligned
+from boolcp.storage.slabs import Parcel, aligned, same
 from boolcp.storage.sources import Source
 from boolcp.threads import shared_thread
 
@@ -37,17 +37,13 @@ def make_model(
     """
     modes = options.get("boolean_modes")
     modes = None if modes is None else checks.check_modes(modes, shape, dims)
-    rank: dict[str, Any] = {} if W is None or not W.n_atoms else {"atom_rank": common_rank(W)}
+    known: dict[str, Any] = {"certify": False}
     if W is not None:
-        rank |= {"background": None} if W.background is None else {"atom_rank": "auto"}
-    rank |= {} if W is None or W.deviance is None else {"loss": W.deviance.loss}
-    return BMP(n_atoms, **({"certify": False} | rank | options | {"boolean_modes": modes}))
-
-
-def common_rank(W: BooleanCP) -> int | str | None:
-    """Return the rank of all atoms, "auto" if they differ."""
-    ranks = {atom.rank for atom in W.atoms}
-    return ranks.pop() if len(ranks) == 1 else "auto"
+        ranks = {atom.rank for atom in W.atoms}
+        known |= {"atom_rank": ranks.pop() if len(ranks) == 1 else "auto"} if ranks else {}
+        known |= {"background": None} if W.background is None else {"atom_rank": "auto"}
+        known |= {} if W.deviance is None else {"loss": W.deviance.loss}
+    return BMP(n_atoms, **(known | options | {"boolean_modes": modes}))
 
 
 def check_reference(W: BooleanCP | None, shape: Sequence[int]) -> None:
@@ -156,11 +152,6 @@ def read_lazy(
     return values, mask, labels, None if labels is None else labels.dims
 
 
-def take(values: Any, places: np.ndarray, mode: int) -> Any:
-    """Return slices of a numpy or dask array, or None for None."""
-    return None if values is None else np.take(values, places, axis=mode)
-
-
 def hold_out_lazily(
     model: BMP, X: Any, mask: Any, weights: None, mode: int, held_out: float, rng: np.random.Generator
 ) -> np.ndarray:
@@ -173,7 +164,7 @@ def hold_out_lazily(
     known = da.ones(X.shape, chunks=X.chunks, dtype=bool) if mask is None else mask
     kind: dict[str, Any] = {"dtype": object, "meta": empty.astype(object)}
     sums = da.map_blocks(sum_squares, X, train, known, path=Parcel(path), chunks=(1,) * X.ndim, **kind)
-    total = da.reduction(sums, _same, _total, combine=_total, split_every=4, concatenate=False, **kind)
+    total = da.reduction(sums, same, _total, combine=_total, split_every=4, concatenate=False, **kind)
     n_entries, *squares = total.to_delayed().item().compute().item()
     if n_entries == 0:
         raise ValueError("Holding out entries needs two or more observed entries.")
@@ -199,10 +190,6 @@ def sum_squares(X: np.ndarray, train: np.ndarray, known: np.ndarray, path: Parce
     found = np.empty((1,) * X.ndim, dtype=object)
     found.flat[0] = np.array([len(truth), *squares], dtype=float)
     return found
-
-
-def _same(sums: Any, axis: Any, keepdims: bool) -> Any:
-    return sums
 
 
 def _total(parts: Any, axis: Any, keepdims: bool) -> Any:

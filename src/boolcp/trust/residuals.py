@@ -110,11 +110,6 @@ def residual_check(
     random_state : int, Generator or None
         Seed of the sample.
 
-    Returns
-    -------
-    ResidualCheck
-        The numbers; `plot()` draws them and `print` states them in words.
-
     Examples
     --------
     >>> import boolcp

@@ -54,7 +54,7 @@ class Rigidity:
 
 
 def is_rigid(Z: ArrayLike, *, max_atoms: int = MAX_ATOMS) -> Rigidity:
-    """Return whether the span of Z contains no Boolean vectors but zero and its columns (the rigidity condition).
+    """Return, as a Rigidity, whether the span of Z contains no Boolean vectors but zero and its columns.
 
     A vector of the span is known from its entries in K independent rows of Z. All 2^K Boolean choices of these
     are completed to vectors of the span, row after row, and dropped at the first entry that is not 0 or 1.
@@ -65,11 +65,6 @@ def is_rigid(Z: ArrayLike, *, max_atoms: int = MAX_ATOMS) -> Rigidity:
         Boolean vectors as columns.
     max_atoms : int
         Columns up to which all combinations are tried; with more, only sums and differences of pairs are.
-
-    Returns
-    -------
-    Rigidity
-        True in an `if` when Z is rigid, with a `witness` when it is not.
 
     Examples
     --------

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from sklearn.base import clone
 
 from boolcp import checks
@@ -244,13 +245,7 @@ def choose(errors: np.ndarray, rule: str) -> int:
 
 
 def hold_out_entries(
-    model: BMP,
-    values: np.ndarray,
-    observed: np.ndarray,
-    weights: np.ndarray | None,
-    mode: int,
-    held_out: float,
-    rng: np.random.Generator,
+    model: BMP, values: np.ndarray, observed: np.ndarray, weights: Any, mode: int, held_out: float, rng: Generator
 ) -> np.ndarray:
     """Return the errors on a random share of the observed entries, fitted on the others."""
     places = np.flatnonzero(observed)
@@ -268,13 +263,7 @@ def hold_out_entries(
 
 
 def hold_out_slabs(
-    model: BMP,
-    values: np.ndarray,
-    observed: np.ndarray,
-    weights: np.ndarray | None,
-    mode: int,
-    held_out: float,
-    rng: np.random.Generator,
+    model: BMP, values: np.ndarray, observed: np.ndarray, weights: Any, mode: int, held_out: float, rng: Generator
 ) -> np.ndarray:
     """Return the errors on half of the entries of held-out slabs, whose factors are solved from the other half."""
     d, usable = values.shape[mode], usable_slabs(observed, mode)
@@ -303,7 +292,7 @@ def usable_slabs(observed: np.ndarray, mode: int) -> np.ndarray:
     return np.flatnonzero(observed.sum(axis=others) >= 2)
 
 
-def random_half(known: np.ndarray, mode: int, rng: np.random.Generator) -> np.ndarray:
+def random_half(known: np.ndarray, mode: int, rng: Generator) -> np.ndarray:
     """Return True for a random half of the known entries; each slab gives one or more and keeps one or more."""
     given = known & (rng.random(known.shape) < 0.5)
     for part, whole in zip(np.moveaxis(given, mode, 0), np.moveaxis(known, mode, 0), strict=True):
@@ -315,7 +304,7 @@ def random_half(known: np.ndarray, mode: int, rng: np.random.Generator) -> np.nd
 
 
 def fits(
-    model: BMP, values: np.ndarray, observed: np.ndarray, weights: np.ndarray | None, rng: np.random.Generator
+    model: BMP, values: np.ndarray, observed: np.ndarray, weights: np.ndarray | None, rng: Generator
 ) -> Iterator[BooleanCP]:
     """Yield the decompositions that `fit` makes with 0, 1, .. atoms; with 0 it is at most a background.
 

@@ -12,12 +12,13 @@ References
    Learn. Res. 25 (2024).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.stats
+from numpy.random import Generator
 
 from boolcp import checks
 from boolcp.bmp import BMP
@@ -254,13 +255,7 @@ def _judge(W: BooleanCP, part: BooleanCP, scores: np.ndarray, noise: str, sigma:
 
 
 def scores_in_passes(
-    model: BMP,
-    X: Any,
-    observed: Any,
-    W: BooleanCP,
-    sigma: float | None,
-    share: float,
-    rngs: tuple[np.random.Generator, np.random.Generator],
+    model: BMP, X: Any, observed: Any, W: BooleanCP, sigma: float | None, share: float, rngs: Sequence[Generator]
 ) -> tuple[float, BooleanCP, np.ndarray]:
     """Return the noise level of a dask array, the fit to its first part, and the scores of its atoms in the second.
 
@@ -316,14 +311,14 @@ def check_counts(values: np.ndarray, observed: np.ndarray | None) -> None:
 
 
 def thin_normal(
-    X: np.ndarray, sigma: float | np.ndarray, share: float, rng: np.random.Generator
+    X: np.ndarray, sigma: float | np.ndarray, share: float, rng: Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return two independent parts of X = signal + noise: the share e of both, and the rest, with their sum X."""
     first = share * X + np.sqrt(share * (1 - share)) * sigma * rng.standard_normal(X.shape)
     return first, X - first
 
 
-def thin_counts(X: np.ndarray, share: float, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def thin_counts(X: np.ndarray, share: float, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return two independent parts of counts: each event belongs to the first with probability `share`; NaN stays."""
     known = np.isfinite(X)
     first = np.full(X.shape, np.nan)

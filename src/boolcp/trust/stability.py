@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from boolcp import checks
 from boolcp.bmp import BMP
@@ -21,7 +22,6 @@ from boolcp.trust.repeated_fits import (
     read_lazy,
     read_weights,
     run_all,
-    take,
 )
 
 STABILITY_SCHEMES = ("halves", "bootstrap", "seeds")
@@ -202,7 +202,7 @@ def stability(
     return Stability(reference, similarity, came_back.mean(axis=0), bits, scheme, name, threshold)
 
 
-def draw_slices(d: int, scheme: str, rng: np.random.Generator) -> list[np.ndarray]:
+def draw_slices(d: int, scheme: str, rng: Generator) -> list[np.ndarray]:
     """Return the slices (indices along the mode) of each fit of one run."""
     if scheme == "seeds":
         return [np.arange(d)]
@@ -213,16 +213,11 @@ def draw_slices(d: int, scheme: str, rng: np.random.Generator) -> list[np.ndarra
 
 
 def fit_slices(
-    model: BMP,
-    values: np.ndarray,
-    observed: np.ndarray | None,
-    weights: np.ndarray | None,
-    mode: int,
-    places: np.ndarray,
-    rng: np.random.Generator,
+    model: BMP, values: Any, observed: Any, weights: Any, mode: int, places: np.ndarray, rng: Generator
 ) -> BooleanCP:
     """Return the decomposition of the chosen slices along one mode."""
-    values, mask, counts = (take(A, places, mode) for A in (values, observed, weights))
+    given = (values, observed, weights)  # of numpy or dask
+    values, mask, counts = (None if A is None else np.take(A, places, axis=mode) for A in given)
     return fit_again(model, values, mask, rng, counts)
 
 

@@ -43,12 +43,7 @@ class Verdict(NamedTuple):
 
 
 def verdicts(W: BooleanCP) -> tuple[Verdict, ...]:
-    """Return one verdict for each atom, from what is known.
-
-    Parameters
-    ----------
-    W : BooleanCP
-        The decomposition, tested by `boolcp.assess`.
+    """Return one verdict for each atom of a decomposition, from what is known: `boolcp.assess` tests it.
 
     Examples
     --------
