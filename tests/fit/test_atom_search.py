@@ -8,7 +8,6 @@ from samples import random_decomposition
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.atom_search import (
     alternate,
-    best_boolean,
     greedy_atom_search,
     improved,
     leading_pairs,
@@ -21,6 +20,7 @@ from boolcp.fit.atom_search import (
 )
 from boolcp.fit.relax import cp_als, random_factors
 from boolcp.program import maxcut
+from boolcp.program.flips import best_boolean
 from boolcp.result.atoms import Atom
 from boolcp.storage import DenseTensor
 from boolcp.storage.tucker import compress

@@ -10,7 +10,7 @@ import scipy.linalg
 from boolcp import contractions
 from boolcp.fit.candidates import SETTLED, climb, from_bits, power_iterations
 from boolcp.fit.relax import cp_als, random_factors
-from boolcp.program._kernels import best_prefix
+from boolcp.program.flips import best_boolean
 from boolcp.program.grams import DenseGram, Gram, ThinGram
 from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom
@@ -164,22 +164,6 @@ def projection(residual: Tensor, mode: int, V: Real) -> np.ndarray:
         factors = [*V[:mode], np.zeros((residual.shape[mode], V[0].shape[1])), *V[mode:]]
         return residual.mttkrp(factors, mode).sum(axis=1)
     return residual.project(mode, V[None])[:, 0]
-
-
-def best_boolean(p: np.ndarray, criterion: str = "normalized") -> tuple[np.ndarray, int]:
-    """Return the z that maximizes (z'p)^2 / |z|^2, or (z'p)^2 if published, and the sign of z'p.
-
-    The best z holds the largest entries of p or the most negative ones: both sorted prefixes are tried.
-    """
-    rising, is_ratio = np.sort(p), criterion == "normalized"
-    n_high, highest = best_prefix(rising[::-1], is_ratio)
-    n_low, lowest = best_prefix(-rising, is_ratio)
-    sign, size = (-1, n_low) if lowest > highest * (1 + 1e-12) else (1, n_high)
-    smallest = -rising[size - 1] if sign < 0 else rising[-size]
-    z = sign * p > smallest
-    ties = np.flatnonzero(sign * p == smallest)  # of equal entries, the first are taken
-    z[ties[: size - np.count_nonzero(z)]] = True
-    return z, sign
 
 
 def real_part(

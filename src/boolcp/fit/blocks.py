@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from boolcp.fit.atom_search import best_boolean, residual_gram
+from boolcp.fit.atom_search import residual_gram
 from boolcp.fit.backfit import (
     Backfit,
     BlockRule,
@@ -28,7 +28,7 @@ from boolcp.fit.noise import noise_level
 from boolcp.fit.pursuit import pursue
 from boolcp.fit.shrinkage import signal_subspaces
 from boolcp.fit.state import Pursuit, record
-from boolcp.program.flips import DEPENDENT, climb_ratio
+from boolcp.program.flips import DEPENDENT, best_boolean, climb_ratio
 from boolcp.program.grams import Gram, Quadratic
 from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import BooleanCP

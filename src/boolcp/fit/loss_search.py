@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from boolcp.fit.atom_search import best_boolean, greedy_atom_search
+from boolcp.fit.atom_search import greedy_atom_search
 from boolcp.fit.certify import judge_bits
 from boolcp.fit.loss_sweeps import flip_rises, improve, relax, sweep
 from boolcp.fit.losses import Problem, null_value
 from boolcp.fit.starts import SAME_LOSS, Search, round_columns
 from boolcp.fit.uncertain import LastSearch
+from boolcp.program.flips import best_boolean
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.protocol import Storage

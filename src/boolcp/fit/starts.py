@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.fit.atom_search import best_boolean
 from boolcp.fit.noise import is_noise
 from boolcp.fit.polish import PLENTY, is_behind, is_swept_in_a_pass, polish, polish_sweeps
 from boolcp.fit.pursuit import Find, add_greedy
 from boolcp.fit.relax import Sweeps, begin, last, pencil_start, random_factors, relax_core, relax_sweeps
 from boolcp.fit.state import N_STARTS
+from boolcp.program.flips import best_boolean
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.protocol import Storage

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from boolcp.program._kernels import best_signed, respond
+from boolcp.program._kernels import best_prefix, best_signed, respond
 from boolcp.program.grams import MAX_FLIP_COST, Array, Bits, Gram, Quadratic, as_gram
 
 LARGE = 500  # rows beyond which crossings continue while they gain; by bench_maxcut.py
@@ -68,6 +68,22 @@ def best_signed_response(rows: Array) -> tuple[Array, Array, Array]:
     rows = np.ascontiguousarray(rows)
     best_signed(rows, np.sort(rows, axis=1), Z, signs, values)
     return Z, signs, values
+
+
+def best_boolean(p: Array, criterion: str = "normalized") -> tuple[Bits, int]:
+    """Return the z that maximizes (z'p)^2 / |z|^2, or (z'p)^2 if published, and the sign of z'p.
+
+    The best z holds the largest entries of p or the most negative ones: both sorted prefixes are tried.
+    """
+    rising, is_ratio = np.sort(p), criterion == "normalized"
+    n_high, highest = best_prefix(rising[::-1], is_ratio)
+    n_low, lowest = best_prefix(-rising, is_ratio)
+    sign, size = (-1, n_low) if lowest > highest * (1 + 1e-12) else (1, n_high)
+    smallest = -rising[size - 1] if sign < 0 else rising[-size]
+    z = sign * p > smallest
+    ties = np.flatnonzero(sign * p == smallest)  # of equal entries, the first are taken
+    z[ties[: size - np.count_nonzero(z)]] = True
+    return z, sign
 
 
 def local_search(C: Gram, Z: Bits, is_ratio: bool, n_best: int = 8, n_idle: int = 0) -> list[Found]:
