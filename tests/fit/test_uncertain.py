@@ -10,7 +10,7 @@ from samples import assert_identical, random_decomposition, tensor, with_gaps
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit import stages, uncertain
-from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, largest_fibers, prefixes, similar_triples
+from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, power_iterations, prefixes, similar_triples
 from boolcp.fit.polish import best_bits, polish
 from boolcp.fit.uncertain import exchange_atoms, is_certain, mean_field, relax_fully, smallest_margin, soft_bits, soften
 from boolcp.program.flips import best_signed_response
@@ -156,7 +156,7 @@ def test_starts_of_candidates(rng):
     F[[1, 3, 4], 0] = 1.0
     np.testing.assert_array_equal(similar_triples(F @ F.T, 1)[:, 0], [0, 1, 0, 1, 1, 0])
     T = rng.standard_normal((2, 3, 4))
-    first, second = largest_fibers(T)
+    first, second = power_iterations(T, None, 0)
     at = np.argmax(np.linalg.norm(T, axis=2), axis=1)
     np.testing.assert_array_equal(first.T, np.eye(3)[at])
     np.testing.assert_allclose(second.T, T[[0, 1], at] / np.linalg.norm(T[[0, 1], at], axis=1, keepdims=True))

@@ -274,8 +274,12 @@ def _contract_columns(T: Array, before: Array, after: Array, P: Array) -> None:
 
 
 @njit(cache=True)
-def power_sweeps(T: Array, half: int, sizes: NDArray[np.int64], columns: Array, max_iter: int, tol: float) -> None:
+def power_sweeps(
+    T: Array, half: int, sizes: NDArray[np.int64], columns: Array, max_iter: int, tol: float, is_new: bool
+) -> None:
     """Replace each vector of a product in turn by T_k times the others, in place, for each T_k on its own.
+
+    If they are new, they are set to the largest fiber first.
 
     T (K, a, b) has the first `half` modes as one and the others as one, so that a sweep reads it twice, however many
     modes there are. The vectors of all modes are one row of `columns` (K, sum of sizes). All but the last are scaled
@@ -285,7 +289,10 @@ def power_sweeps(T: Array, half: int, sizes: NDArray[np.int64], columns: Array, 
     ends = np.cumsum(sizes)
     starts, n_modes = ends - sizes, len(sizes)
     for k in range(len(T)):
-        F, limit, size2 = columns[k].reshape(-1, 1), tol * _inner(T[k], T[k]), -np.inf
+        if is_new:
+            _largest_fiber(T[k].ravel(), sizes, columns[k])
+        F, size2 = columns[k].reshape(-1, 1), -np.inf
+        limit = tol * _inner(T[k], T[k]) if max_iter > 1 else 0.0
         for _ in range(max_iter):
             for first, last in ((0, half), (half, n_modes)):
                 if first == 0:
@@ -302,6 +309,28 @@ def power_sweeps(T: Array, half: int, sizes: NDArray[np.int64], columns: Array, 
             earlier, size2 = size2, _inner(F[starts[-1] :], F[starts[-1] :])
             if size2 - earlier <= limit:
                 break
+
+
+@njit(cache=True)
+def _largest_fiber(T: Array, sizes: NDArray[np.int64], columns: Array) -> None:
+    """Set vectors of all modes to the product of unit vectors and a fiber along the last mode of T, of norm one.
+
+    The slice of largest norm is taken along one mode after another. Of equal ones it is the first.
+    """
+    columns[:] = 0.0
+    start = 0
+    for d in sizes[:-1]:
+        size, best, largest = len(T) // d, 0, -1.0
+        for i in range(d):
+            part = T[i * size : (i + 1) * size]
+            norm2 = np.dot(part, part)
+            if norm2 > largest:
+                best, largest = i, norm2
+        columns[start + best] = 1.0
+        start, T = start + d, T[best * size : (best + 1) * size]
+    norm = np.sqrt(np.dot(T, T))
+    if norm > 0:
+        columns[start:] = T / norm
 
 
 @njit(cache=True)

@@ -80,8 +80,7 @@ def follow(residual: Tensor, found: Candidates, n_power: int, is_new: bool = Fal
     for start in range(0, len(found.gains), size):
         part = found.take(np.arange(start, min(start + size, len(found.gains))))
         T = np.ascontiguousarray(residual.contract(found.mode, part.Z))
-        real = largest_fibers(T) if is_new else part.real
-        *real, last = power_iterations(T, real, n_power)
+        *real, last = power_iterations(T, None if is_new else part.real, n_power)
         real = [*real, normalized(last)]
         P = residual.mttkrp([*real[: found.mode], part.Z, *real[found.mode :]], found.mode)
         parts.append(Candidates(found.mode, *respond(np.asarray(P, dtype=float), real)))
@@ -99,32 +98,22 @@ def respond(P: np.ndarray, real: list[np.ndarray]) -> tuple[np.ndarray, list[np.
     return Z.T, [real[0] * signs, *real[1:]], gains
 
 
-def largest_fibers(T: np.ndarray) -> list[np.ndarray]:
-    """Return starts of the real columns (d_m, B) for blocks T (B, ..): the largest fiber along the last mode of each.
-
-    They depend on the numbers alone, not on the order of the entries.
-    """
-    B, columns = len(T), []
-    for _ in range(T.ndim - 2):
-        largest = np.argmax(np.einsum("bij,bij->bi", *[T.reshape(B, T.shape[1], -1)] * 2), axis=1)
-        columns.append(np.eye(T.shape[1])[:, largest])
-        T = T[np.arange(B), largest]
-    return [*columns, normalized(T.T)]
-
-
 def power_iterations(
-    T: np.ndarray, columns: Sequence[np.ndarray], max_iter: int, tol: float = SETTLED
+    T: np.ndarray, columns: Sequence[np.ndarray] | None, max_iter: int, tol: float = SETTLED
 ) -> list[np.ndarray]:
     """Return columns (d_m, B) after rounds of the power method for the best product of vectors in each block T (B, ..).
 
     All but the last have norm one, and the last has the inner product of the block and them for its norm. Rounds end
-    when the square of that grows by less than `tol` of the squared norm of the block.
+    when the square of that grows by less than `tol` of the squared norm of the block. Without columns they start from
+    the largest fiber along the last mode of each block, which depends on the numbers alone, not on their order.
     """
     shape = T.shape[1:]
     half, sizes = middle(shape), np.array(shape)
     halves = np.ascontiguousarray(T, dtype=float).reshape(len(T), int(np.prod(shape[:half])), -1)
-    rows = np.ascontiguousarray(np.vstack(columns).T, dtype=float)
-    power_sweeps(halves, half, sizes, rows, max_iter, tol)
+    rows = (
+        np.empty((len(T), sizes.sum())) if columns is None else np.ascontiguousarray(np.vstack(columns).T, dtype=float)
+    )
+    power_sweeps(halves, half, sizes, rows, max_iter, tol, columns is None)
     return np.split(rows.T, np.cumsum(sizes)[:-1])
 
 

@@ -102,7 +102,10 @@ def contract(W: "BooleanCP", mode: int, Z: np.ndarray) -> np.ndarray:
         coefficients = Z.T @ (W.matrices[mode] * W.column_weights)
         first, *rest = (A for m, A in enumerate(W.matrices) if m != mode)
         if not rest or W.matrices[0].shape[1] <= Z.shape[1]:  # the products of all others are no larger than the result
-            return (coefficients @ contractions.khatri_rao([first, *rest]).T).reshape(-1, *others)
+            product = contractions.khatri_rao([first, *rest])
+            # in the memory order that the same answer of an array has
+            blocks = (product @ coefficients.T).T if mode == W.ndim - 1 else coefficients @ product.T
+            return blocks.reshape(-1, *others)
         product = contractions.khatri_rao(rest).T
         blocks = np.empty((len(coefficients), len(first), product.shape[1]))
         for row, block in zip(coefficients, blocks, strict=True):
