@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from samples import random_decomposition
 
+from boolcp.contractions import khatri_rao
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.atom_search import (
     alternate,
@@ -16,6 +17,7 @@ from boolcp.fit.atom_search import (
     real_part,
     residual_gram,
     score_value,
+    singular_start,
     steepest_atom,
 )
 from boolcp.fit.relax import cp_als, random_factors
@@ -226,3 +228,15 @@ def test_the_real_part_of_rank_one_is_that_of_alternating_least_squares(shape, r
     data, start = DenseTensor(rng.standard_normal(shape)), random_factors(shape, 1, rng)
     for A, B in zip(improved(data, start), cp_als(data, start, max_iter=100, tol=1e-8)[0], strict=True):
         np.testing.assert_allclose(A, B, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (6, 2, 3, 4), (2, 3, 40)])
+def test_the_singular_start_of_a_product_is_that_product(shape, rng):
+    """Also where the last mode is longer than all others together; with two products they span the same columns."""
+    factors = [rng.standard_normal((d, 2)) for d in shape]
+    X = khatri_rao([A[:, :1] for A in factors]).sum(axis=1).reshape(shape)
+    found = singular_start(X, 1)
+    for A, U in zip(factors, found, strict=True):
+        np.testing.assert_allclose(abs(A[:, 0] @ U[:, 0]), np.linalg.norm(A[:, 0]) * np.linalg.norm(U[:, 0]))
+    for A, U in zip(factors, singular_start(khatri_rao(factors).sum(axis=1).reshape(shape), 2), strict=True):
+        np.testing.assert_allclose(U @ np.linalg.lstsq(U, A, rcond=None)[0], A, atol=1e-9)

@@ -204,7 +204,7 @@ def leading_products(
     """Return a rank-`rank` approximation of a block of order >= 3 as factors, by alternating least squares."""
     data = DenseTensor(np.ascontiguousarray(block))
     if start is None:
-        start = singular_start(data, rank) if rank <= min(block.shape) else random_factors(block.shape, rank, rng)
+        start = singular_start(block, rank) if rank <= min(block.shape) else random_factors(block.shape, rank, rng)
     factors = improved(data, list(start))
     if not contractions.gram_product(factors).any():  # the start is orthogonal to the block, as happens with bits
         factors = improved(data, random_factors(block.shape, rank, rng))
@@ -218,6 +218,16 @@ def improved(data: Storage, factors: list[np.ndarray]) -> list[np.ndarray]:
     return power_iterations(data.to_array()[None], factors, MAX_SWEEPS)
 
 
-def singular_start(data: Storage, rank: int) -> list[np.ndarray]:
-    """Return the leading eigenvectors of each unfolding's Gram matrix as factors."""
-    return [leading_basis(data, mode, rank) for mode in range(data.ndim)]
+def singular_start(block: np.ndarray, rank: int) -> list[np.ndarray]:
+    """Return factors of leading singular vectors, mode after mode from the last, each of what is left of the block."""
+    factors: list[np.ndarray] = []
+    for _ in range(block.ndim):
+        rows = block.reshape(-1, block.shape[-1])
+        if is_long(min(rows.shape)):
+            U = leading_basis(DenseTensor(rows), 1, rank)
+        elif len(rows) < rows.shape[1]:
+            U = np.linalg.svd(rows, full_matrices=False)[2][:rank].T
+        else:
+            U = np.linalg.eigh(rows.T @ rows)[1][:, : -rank - 1 : -1]
+        factors, block = [U, *factors], np.moveaxis(block @ U, -1, 0)
+    return factors

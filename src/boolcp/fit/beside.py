@@ -13,7 +13,7 @@ from itertools import combinations
 import numpy as np
 
 from boolcp.contractions import gram_product
-from boolcp.fit.atom_search import residual_gram
+from boolcp.fit.atom_search import residual_gram, singular_start
 from boolcp.fit.background import (
     along,
     best_mean,
@@ -32,7 +32,6 @@ from boolcp.result.background import Background
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage import DenseTensor
 from boolcp.storage.protocol import Storage, Tensor
-from boolcp.storage.tucker import leading_basis
 
 # rules of thumb, set while looking at the recordings of benchmarks/bench_default.py with other noise seeds; limits of
 # the polish by reasoning
@@ -349,10 +348,10 @@ def new_atom(R: Tensor, W: BooleanCP, mode: int, rng: np.random.Generator) -> tu
 
 
 def leading_product(V: np.ndarray) -> list[np.ndarray]:
-    """Return the columns (d_m, 1) whose product is close to a block, from the leading direction of each unfolding."""
+    """Return the columns (d_m, 1) whose product is close to a block."""
     if V.ndim == 1:
         return [V[:, None]]
-    columns = [leading_basis(DenseTensor(V), mode, 1) for mode in range(V.ndim)]
+    columns = singular_start(V, 1)
     size = V
     for u in columns:
         size = np.tensordot(u[:, 0], size, axes=(0, 0))
