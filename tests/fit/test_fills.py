@@ -27,9 +27,14 @@ def test_fills_of_noise_are_the_mean_and_those_of_a_signal_stay(rng):
 def test_the_factor_is_that_of_the_lowest_risk(rng):
     W, known, fitted = BooleanCP((3, 4)), rng.standard_normal(200) + 2, rng.standard_normal(200) + 2
     fitted += known
-    mean, fills = known.mean(), np.array([10.0])
+    mean = known.mean()
+    fills, size = np.array([mean + 1.0, np.nan]), np.mean((fitted - mean) ** 2)
     best = np.vdot(fitted - mean, known - mean) / np.sum((fitted - mean) ** 2)
-    assert shrink_to_mean(fills, fitted, known, W)[0] == pytest.approx(mean + best * (10.0 - mean))
+    assert size > 1
+    np.testing.assert_allclose(shrink_to_mean(fills, fitted, known, W), [mean + best, np.nan])
+    # twice as far from the mean as the fit: what is beyond it is noise
+    far = shrink_to_mean(mean + 2 * np.sqrt(size) * np.ones(3), fitted, known, W)
+    np.testing.assert_allclose(far, mean + best / 4 * 2 * np.sqrt(size))
 
 
 def test_fills_of_a_lazy_array_stay_in_the_range_of_what_is_observed():

@@ -97,7 +97,7 @@ def is_exact(W: BooleanCP) -> bool:
 
 
 def fills(W: BooleanCP, values: np.ndarray, observed: np.ndarray, *, is_shrunk: bool) -> np.ndarray:
-    """Return the missing entries: the estimate, shrunk towards the mean and clipped to the range of what is known.
+    """Return the missing entries: the estimate, clipped to the range of what is known and shrunk towards the mean.
 
     A warning says if some were far outside. What explains the observed entries to the tolerance stays as it is.
     """
@@ -105,25 +105,26 @@ def fills(W: BooleanCP, values: np.ndarray, observed: np.ndarray, *, is_shrunk: 
     known, unknown = values[observed], estimate[~observed]
     if is_exact(W) or not len(known):
         return unknown
-    if is_shrunk:
-        unknown = shrink_to_mean(unknown, estimate[observed], known, W)
     low, high = known.min(), known.max()
     margin = OUTSIDE * (high - low)
     warn_clipped(np.sum((unknown < low - margin) | (unknown > high + margin)), len(unknown), low, high)
-    return np.clip(unknown, low, high)
+    unknown = np.clip(unknown, low, high)
+    return shrink_to_mean(unknown, estimate[observed], known, W) if is_shrunk else unknown
 
 
 def shrink_to_mean(fills: np.ndarray, fitted: np.ndarray, known: np.ndarray, W: BooleanCP) -> np.ndarray:
     """Return fills scaled towards the mean m of what is known, by the factor that minimizes the estimated risk.
 
     That of m + a (F - m) is lowest at a = (<F - m, X - m> - sigma^2 dof) / |F - m|^2, which is kept between 0 and 1.
-    A warning says if little is left.
+    It is smaller where F strays further from m at missing entries than at known ones. A warning says if little is left.
     """
     mean = known.mean(dtype=float)
     left = float(np.sum(np.square(known - fitted, dtype=float)))
     size = float(np.sum(np.square(fitted - mean, dtype=float)))
     inner = float(np.vdot(fitted - mean, known - mean))
-    share = float(kept_share(len(known), left, size, inner, fitted_freedom(W)))
+    is_filled = ~np.isnan(fills)
+    spread = float(np.mean(np.square(fills[is_filled] - mean, dtype=float))) if is_filled.any() else 0.0
+    share = float(kept_share(len(known), left, size, inner, spread, fitted_freedom(W)))
     if share < LITTLE and W.n_atoms:
         warn_mean(share)
     return mean + share * (fills - mean)

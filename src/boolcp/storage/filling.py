@@ -43,25 +43,29 @@ def filled_in_bounds(X: Any, mask: Any, W: BooleanCP, dof: float | None) -> Any:
     import dask.array as da
 
     X, observed = floats_and_mask(X, mask)
-    filled = with_estimate(X, observed, W)
+    low, high = da.where(observed, X, np.inf).min(), da.where(observed, X, -np.inf).max()
+    filled = da.minimum(da.maximum(with_estimate(X, observed, W), low), high)
     if dof is not None:
         n, fitted = observed.sum(), with_estimate(X, da.zeros_like(observed), W).astype(float)
         mean = da.where(observed, X, 0).sum(dtype=float) / da.maximum(n, 1)
         known, off = da.where(observed, X - mean, 0.0), da.where(observed, fitted - mean, 0.0)
+        beyond = da.where(observed, np.nan, filled.astype(float) - mean)
         left, size, inner = ((known - off) ** 2).sum(), (off**2).sum(), (known * off).sum()
-        share = da.map_blocks(kept_share, n, left, size, inner, dof=dof, dtype=float)
+        spread = da.nansum(beyond**2) / da.maximum((~da.isnan(beyond)).sum(), 1)
+        share = da.map_blocks(kept_share, n, left, size, inner, spread, dof=dof, dtype=float)
         filled = da.where(observed, X, mean + share * (filled - mean)).astype(X.dtype)
-    low, high = da.where(observed, X, np.inf).min(), da.where(observed, X, -np.inf).max()
-    return da.minimum(da.maximum(filled, low), high)
+    return filled
 
 
-def kept_share(n: Any, left: Any, size: Any, inner: Any, dof: float) -> Any:
+def kept_share(n: Any, left: Any, size: Any, inner: Any, spread: Any, dof: float) -> Any:
     """Return the share a of m + a (F - m) that is lowest in risk, for a fit F of n entries X with mean m.
 
-    It needs left = |X - F|^2, size = |F - m|^2, inner = <F - m, X - m> and the degrees of freedom of F.
+    It needs left = |X - F|^2, size = |F - m|^2, inner = <F - m, X - m> and the degrees of freedom of F. The mean square
+    `spread` of F - m over missing entries should not exceed that over the n: what does is noise.
     """
     variance = left / np.maximum(np.maximum(n - dof, MIN_LEFT * n), 1)
-    return np.clip((inner - variance * dof) / np.where(size > 0, size, np.inf), 0.0, 1.0)
+    share = np.clip((inner - variance * dof) / np.where(size > 0, size, np.inf), 0.0, 1.0)
+    return share * np.minimum(1.0, size / np.maximum(n * spread, np.finfo(float).tiny))
 
 
 def fill_block(X: np.ndarray, observed: np.ndarray, W: BooleanCP, block_info: Any = None) -> np.ndarray:
