@@ -34,7 +34,7 @@ def test_the_factor_is_that_of_the_lowest_risk(rng):
     np.testing.assert_allclose(shrink_to_mean(fills, fitted, known, W), [mean + best, np.nan])
     # twice as far from the mean as the fit: what is beyond it is noise
     far = shrink_to_mean(mean + 2 * np.sqrt(size) * np.ones(3), fitted, known, W)
-    np.testing.assert_allclose(far, mean + best / 4 * 2 * np.sqrt(size))
+    np.testing.assert_allclose(far, mean + best * 1.25 / 4 * 2 * np.sqrt(size))
 
 
 def test_fills_of_a_lazy_array_stay_in_the_range_of_what_is_observed():

@@ -8,6 +8,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.storage.slabs import part_of
 from boolcp.storage.sources import Source
 
+CLEARLY = 1.25  # times the mean square of a fit that chance does not explain; not tuned
 MIN_LEFT = 0.1  # share of the observed entries that counts as unused at least
 
 
@@ -61,11 +62,11 @@ def kept_share(n: Any, left: Any, size: Any, inner: Any, spread: Any, dof: float
     """Return the share a of m + a (F - m) that is lowest in risk, for a fit F of n entries X with mean m.
 
     It needs left = |X - F|^2, size = |F - m|^2, inner = <F - m, X - m> and the degrees of freedom of F. The mean square
-    `spread` of F - m over missing entries should not exceed that over the n: what does is noise.
+    `spread` of F - m over missing entries should be that over the n: what clearly exceeds it is noise.
     """
     variance = left / np.maximum(np.maximum(n - dof, MIN_LEFT * n), 1)
     share = np.clip((inner - variance * dof) / np.where(size > 0, size, np.inf), 0.0, 1.0)
-    return share * np.minimum(1.0, size / np.maximum(n * spread, np.finfo(float).tiny))
+    return share * np.where(n * spread > CLEARLY * size, CLEARLY * size / np.where(spread > 0, n * spread, 1.0), 1.0)
 
 
 def fill_block(X: np.ndarray, observed: np.ndarray, W: BooleanCP, block_info: Any = None) -> np.ndarray:
