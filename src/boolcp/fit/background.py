@@ -131,8 +131,14 @@ def with_shares(data: Storage, W: BooleanCP, background: Background, loss: float
     products = W.project(background.mode, background.right.T.reshape(-1, *others)) if W.n_atoms else 0.0
     alone = left - loss + 2 * float(np.sum(products * background.left))
     own = alone / total if data.is_complete else None
-    background = replace(background, share=(left - loss) / total, alone=own, n_observed=data.n_observed)
-    return replace(background, left=np.ascontiguousarray(background.left), right=np.ascontiguousarray(background.right))
+    return replace(
+        background,
+        left=np.ascontiguousarray(background.left),
+        right=np.ascontiguousarray(background.right),
+        share=(left - loss) / total,
+        alone=own,
+        n_observed=data.n_observed,
+    )
 
 
 def short_sides(R: Tensor) -> list[int]:

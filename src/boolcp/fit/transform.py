@@ -116,7 +116,8 @@ def shrink_to_mean(fills: np.ndarray, fitted: np.ndarray, known: np.ndarray, W: 
     """Return fills scaled towards the mean m of what is known, by the factor that minimizes the estimated risk.
 
     That of m + a (F - m) is lowest at a = (<F - m, X - m> - sigma^2 dof) / |F - m|^2, which is kept between 0 and 1.
-    It is smaller where F strays further from m at missing entries than at known ones. A warning says if little is left.
+    It is smaller where F clearly strays further from m at missing entries than at known ones. A warning says if little
+    is left.
     """
     mean = known.mean(dtype=float)
     left = float(np.sum(np.square(known - fitted, dtype=float)))

@@ -8,7 +8,8 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.storage.slabs import part_of
 from boolcp.storage.sources import Source
 
-CLEARLY = 1.25  # times the mean square of a fit that chance does not explain; not tuned
+# times the mean square of a fit that chance does not explain; set after a look at spikes with 80 % hidden, of one seed
+CLEARLY = 1.25
 MIN_LEFT = 0.1  # share of the observed entries that counts as unused at least
 
 
@@ -36,7 +37,7 @@ def with_estimate(X: Any, observed: Any, W: BooleanCP) -> Any:
 
 
 def filled_in_bounds(X: Any, mask: Any, W: BooleanCP, dof: float | None) -> Any:
-    """Return the array of `filled_array`, fills shrunk to the mean and clipped to the range of what is observed.
+    """Return the array of `filled_array`, fills clipped to the range of what is observed and shrunk to the mean.
 
     `dof` are the degrees of freedom by which they are shrunk; None leaves them. What this needs of all of X is computed
     with the array, in one more pass.
