@@ -403,9 +403,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def complete(self, X: Any, *, mask: ArrayLike | None = None, weights: Weights | None = None) -> Any:
         """Return X with its missing entries filled in from the decomposition; observed entries keep their values.
 
-        Unless the decomposition explains the observed entries to the tolerance, fills are clipped to the range of what is
-        observed, with a warning (not for a lazy X) if some were far outside, and shrunk towards the mean by as much as
-        the noise asks for. Slices without any observed entry stay NaN.
+        Unless the decomposition explains the observed entries to the tolerance, fills are clipped to the range of what
+        is observed, with a warning (not for a lazy X) if some were far outside, and shrunk towards the mean by as much
+        as the noise asks for. Slices without any observed entry stay NaN.
 
         Parameters
         ----------
