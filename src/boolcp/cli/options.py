@@ -33,8 +33,7 @@ class ModelOptions:
     """The parameters of BMP that a command takes, except the number of atoms."""
 
     boolean_modes: Annotated[str | None, model_option("Modes allowed to be Boolean, e.g. trial,channel.")] = None
-    atom_rank: Annotated[str, model_option("Rank of the real parts: auto, a number, or block.")] = "auto"
-    background: Annotated[str, model_option("Structure beside the atoms: auto, none, a rank.")] = "auto"
+    atom_rank: Annotated[str, model_option("Rank of the real parts: a number, or block.")] = "1"
     loss: Annotated[str, model_option("squared, huber, poisson or bernoulli.")] = "squared"
     nonnegative: Annotated[bool, model_option("Keep real parts at zero or above.", "--nonnegative")] = False
     criterion: Annotated[str, model_option("normalized, or published as in the paper.")] = "normalized"
@@ -52,16 +51,8 @@ class ModelOptions:
         modes = given["boolean_modes"]
         if modes is not None:
             given["boolean_modes"] = [int(m) if m.strip().isdigit() else m.strip() for m in modes.split(",")]
-        given["background"] = read_rank(self.background, "--background", "none")
-        given["atom_rank"] = read_rank(self.atom_rank, "--atom-rank", "block")
+        given["atom_rank"] = int(self.atom_rank) if self.atom_rank.isdigit() else self.atom_rank
         return given
-
-
-def read_rank(text: str, name: str, without: str) -> int | str | None:
-    """Return a rank, "auto", or None for the word that stands for it."""
-    if text not in ("auto", without) and not text.isdigit():
-        raise ValueError(f"{name} takes auto, {without} or a number, got {text!r}.")
-    return None if text == without else text if text == "auto" else int(text)
 
 
 def make_model(options: ModelOptions, n_atoms: int) -> Any:
