@@ -385,9 +385,8 @@ def summarize(found):
     worse, wrong, ratios, now, before = (sum(row[n] for row in found.values()) for n in (1, 2, 3, 4, 5))
     slow = [name for name, row in found.items() if row[3] > SLOW]
     print(f"\n{len(found) - worse} of {len(found)} cells with an equal or lower loss; {wrong} with more wrong bits")
-    print(
-        f"time ratios: mean {times / len(found):.2f}; {len(slow)} above {SLOW}{': ' if slow else ''}{'; '.join(slow)}"
-    )
+    print(f"seconds: {now:.1f} now, {before:.1f} before, ratio {now / before:.2f}; sum of the ratios {ratios:.1f}")
+    print(f"{len(slow)} cells slower than {SLOW} times before{': ' if slow else ''}{'; '.join(slow)}")
     return not wrong and worse <= MOST_WORSE
 
 
