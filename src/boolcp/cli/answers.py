@@ -77,10 +77,8 @@ def describe(path: Path) -> tuple[list[str], dict[str, Any]]:
         values = {"path": path, "shape": W.shape, "dims": W.dims, "atoms": atom_rows(W), "provenance": provenance}
         return [W.summary(), "", *provenance_lines(provenance)], values
     if is_checkpoint(path):
-        lines = [
-            "the checkpoint of a fit, not data or a result",
-            f"Resume it by the same command (boolcp fit .. --checkpoint {path}), or in Python by boolcp.BMP.resume.",
-        ]
+        how = f"the same command (boolcp fit .. --checkpoint {path}), or in Python by boolcp.BMP.resume"
+        lines = ["the checkpoint of a fit, not data or a result", f"Resume it by {how}."]
     else:
         lines = reading.describe(path)
     return [str(path), *lines], {"path": path, "content": lines}
@@ -98,8 +96,7 @@ def provenance_lines(provenance: dict[str, Any]) -> list[str]:
             name = "residual, singular value over the edge of noise"
             value = ", ".join(f"{mode} {edge:.2f}" for mode, edge in edges)
         elif name == "history":
-            value = " ".join(f"{step['relative_error']:.4f}" for step in value)
-            name = "relative error after each atom"
+            name, value = "relative error after each atom", " ".join(f"{s['relative_error']:.4f}" for s in value)
         lines.append(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
     return lines
 
