@@ -38,7 +38,7 @@ def run_demo(out: Path, *, seed: int, is_forced: bool) -> None:
     X = prepare.cut_trials(prepare.resample(prepare.common_average(X), RATE), simulation.trial_ms)
     say(f"read and prepared {sizes_text(X)}: {'; '.join(X.attrs['preparation'])}")
     before = time.perf_counter()
-    model = boolcp.BMP(N_ATOMS, random_state=seed, verbose=1).fit(X)
+    model = boolcp.BMP(N_ATOMS, atom_rank=1, random_state=seed, verbose=1).fit(X)
     say("decomposed")
     model.decomposition_ = boolcp.assess(X, model.decomposition_, n_runs=5, random_state=seed)
     say("tested: is each atom more than noise, and does it come back in halves of the data?")
