@@ -392,7 +392,7 @@ def test_a_continuous_recording_gets_a_hint(recording, run):
         (["data.npy", *DIMS, "--center", "state"], "needs the mode 'state'"),
         (["data.npy", "data.npy"], "--join"),
         (["data.npy", "--drop", "63"], "NAME=VALUE"),
-        (["data.npy", *DIMS, "--drop", "channel=63"], "has no '63'"),
+        (["data.npy", *DIMS, "--drop", "channel=63"], "has no 63"),
         (["data.npy", *DIMS, "--drop", "channel=0-7"], "nothing is left"),
         (["data.npy", "-o", "data.npy"], "is a file, not a folder"),
         (["data.npy", "--reference", "nothing.csv", *DIMS], "no such file"),

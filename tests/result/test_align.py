@@ -49,7 +49,10 @@ def test_arrays_over_some_modes_broadcast(X):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda X: X.assign_coords(channel=["Fz", "Cz", "F3", "O2"]), "W differs .* it lacks O1 and it has the unknown F3"),
+        (
+            lambda X: X.assign_coords(channel=["Fz", "Cz", "F3", "O2"]),
+            "W differs .* it lacks O1 and it has the unknown F3",
+        ),
         (lambda X: X[:3], "along mode 'channel': it lacks O2"),
         (lambda X: X.assign_coords(time=X["time"] + 0.5), "along mode 'time'"),
         (lambda X: X.assign_coords(time=np.arange(5) / 50), "along mode 'time'"),

@@ -36,7 +36,7 @@ def positions(X: DataArray, dim: str, values: Iterable[Any]) -> list[int]:
     known = {label_text(label): n for n, label in reversed(list(enumerate(labels)))}
     for value in values:
         if label_text(value) not in known:
-            raise ValueError(f"Mode {dim!r} has no {value!r}; its labels run from {labels[0]} to {labels[-1]}.")
+            raise ValueError(f"Mode {dim!r} has no {label_text(value)}; its labels run from {labels[0]} to {labels[-1]}.")
     return [known[label_text(value)] for value in values]
 
 
