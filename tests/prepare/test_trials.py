@@ -130,7 +130,6 @@ def test_events_that_a_recording_brings(X):
         (lambda X: prepare.baseline(X, 90, 91), "has no sample"),
         (lambda X: prepare.reject(X), "Say what to reject"),
         (lambda X: prepare.reject(X, peak_to_peak=0), "Nothing is left"),
-        (lambda X: prepare.reject(X, label="bad"), "No event"),
         (lambda X: prepare.reject(X, table={"sensor": ["Fz"]}), "names no mode"),
         (lambda X: prepare.reject(X, table={"channel": ["Oz"]}), "has no Oz"),
         (lambda X: prepare.band_pass(prepare.reject(X, table={"channel": ["Fz"]}), 5, 20), "filter first, then reject"),
@@ -209,15 +208,6 @@ def test_a_bad_channel_in_one_trial_is_missing_there_only(rng):
     whole = prepare.reject(X, table={"trial": [1]})
     assert np.isnan(whole.values[:, :, 1]).all() and "8.3 %" not in whole.attrs["preparation"][0]
     assert "25.0 % of the entries (table)" in whole.attrs["preparation"][0]
-
-
-def test_annotations_reject_their_time(X):
-    X = prepare.set_events(X, {"onset": [6.0, 8.0], "stop": [6.5, 9.0], "condition": ["BAD_blink", "go"]})
-    Y = prepare.reject(X, label="bad")
-    assert np.flatnonzero(np.isnan(Y.values).all(axis=0)).tolist() == list(range(100, 150))
-    assert np.isnan(Y.values).sum() == 3 * 50
-    with pytest.raises(ValueError, match="reject first, then cut"):
-        prepare.reject(prepare.cut_trials(X, 500), label="bad")
 
 
 def test_baseline(X):

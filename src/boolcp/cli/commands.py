@@ -1,7 +1,7 @@
 """The commands, in the order of use: each calls one function of the library."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -144,10 +144,9 @@ def fit(
     """  # noqa: D301
     from boolcp.cli.fitting import run_fit
 
-    tests = {"is_assessed": assess, "tested": test, "blocks": blocks}
-    raise typer.Exit(
-        run_fit(data, model, n_atoms, out, checkpoint=checkpoint, is_forced=force, as_json=as_json, **tests)
-    )
+    tests: dict[str, Any] = {"is_assessed": assess, "tested": test, "blocks": blocks}
+    saving: dict[str, Any] = {"checkpoint": checkpoint, "is_forced": force, "as_json": as_json}
+    raise typer.Exit(run_fit(data, model, n_atoms, out, **tests, **saving))
 
 
 @app.command(short_help="Test how often atoms come back in other fits.", cls=Grouped)

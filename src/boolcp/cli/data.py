@@ -146,25 +146,16 @@ def _read(path: Path, options: DataOptions) -> DataArray:
 def _open(path: Path, options: DataOptions, variable: str | None) -> DataArray:
     from boolcp.io import open_tensor
 
-    is_nwb = path.suffix.lower() == ".nwb"
-    counting = {"window_ms": _window(options.window), "align": options.align} if is_nwb else {}
-    return open_tensor(
-        path,
-        variable=variable,
-        dims=_names(options.dims),
-        coords=dict(_coordinate(text) for text in options.coord) or None,
-        sampling_rate=options.sampling_rate,
-        events=_names(options.events),
-        bin_ms=options.bin_ms if options.events or is_nwb else None,
-        condition=options.condition,
-        session=options.session,
-        channels=None if options.channels is None else label_list(options.channels),
-        skip_bad=options.skip_bad,
-        electrodes=options.electrodes,
-        trials=options.trials if len(options.files) == 1 else None,
-        progress=True,
-        **counting,
-    )
+    same = ("sampling_rate", "condition", "session", "skip_bad", "electrodes")
+    given = {name: getattr(options, name) for name in same} | {"dims": _names(options.dims), "variable": variable}
+    given |= {"coords": dict(_coordinate(text) for text in options.coord) or None, "events": _names(options.events)}
+    given["channels"] = None if options.channels is None else label_list(options.channels)
+    given["trials"] = options.trials if len(options.files) == 1 else None
+    if path.suffix.lower() == ".nwb":
+        given |= {"window_ms": _window(options.window), "align": options.align}
+    if options.events or "align" in given:
+        given["bin_ms"] = options.bin_ms
+    return open_tensor(path, progress=True, **given)
 
 
 def _signals(X: DataArray, options: DataOptions) -> DataArray:

@@ -7,7 +7,7 @@ import numpy as np
 
 from boolcp.extras import load_extra
 from boolcp.prepare.common import DataArray, floating, labels_of, need_mode, noted
-from boolcp.prepare.tables import Table, list_events, read_columns
+from boolcp.prepare.tables import Table, read_columns
 from boolcp.result.align import aligned, label_text
 
 MAX_KNOWN = 20  # labels that an error lists
@@ -36,7 +36,9 @@ def positions(X: DataArray, dim: str, values: Iterable[Any]) -> list[int]:
     known = {label_text(label): n for n, label in reversed(list(enumerate(labels)))}
     for value in values:
         if label_text(value) not in known:
-            raise ValueError(f"Mode {dim!r} has no {label_text(value)}; its labels run from {labels[0]} to {labels[-1]}.")
+            raise ValueError(
+                f"Mode {dim!r} has no {label_text(value)}; its labels run from {labels[0]} to {labels[-1]}."
+            )
     return [known[label_text(value)] for value in values]
 
 
@@ -44,21 +46,15 @@ def select_condition(X: DataArray, condition: str) -> DataArray:
     """Return the part of a recording under one condition.
 
     A condition is a value of a coordinate along some mode (events of MNE epochs, a column of a table of trials), or a
-    period listed in ``attrs`` (NeuroTycho recordings, MNE annotations). Case does not matter; for a label
-    with tags such as "go/left", one tag is enough.
+    period listed in ``attrs`` (NeuroTycho recordings, MNE annotations); periods separated in time get a coordinate
+    "segment". Case does not matter; for a label with tags such as "go/left", one tag is enough.
 
     Parameters
     ----------
     X : DataArray
         The recording.
     condition : str
-        Its label, searched first in the coordinate "condition", then in all others; or "name=label" for the
-        coordinate of that name.
-
-    Returns
-    -------
-    DataArray
-        The part; periods separated in time get a coordinate "segment".
+        A label, searched first in the coordinate "condition", then in all others; or "name=label" for one of them.
 
     Examples
     --------
@@ -145,28 +141,21 @@ def list_conditions(X: DataArray) -> list[tuple[str, float, float]]:
     return [(str(label), float(start), float(stop)) for label, start, stop in zip(*attrs, strict=True)]
 
 
-def reject(
-    X: DataArray, *, peak_to_peak: float | None = None, table: Table | None = None, label: str | None = None
-) -> DataArray:
+def reject(X: DataArray, *, peak_to_peak: float | None = None, table: Table | None = None) -> DataArray:
     """Return X with its bad parts as NaN: a channel that is bad in one trial is lost in that trial only.
+
+    Reject after filtering, which cannot handle NaN.
 
     Parameters
     ----------
     X : DataArray
-        The tensor, or a continuous recording (filter it first: filters cannot handle NaN).
+        The tensor.
     peak_to_peak : float, optional
         The largest plausible range along "time", in the unit of X: a channel that exceeds it in a trial
         is rejected, as by `reject` of MNE.
     table : DataFrame, mapping or DataArray of bool, optional
         What is bad: columns with the names of modes (channel and trial) and one row for each bad part, given by
         its labels; or an array over some of the modes of X, True where X is bad.
-    label : str, optional
-        Reject the time of events whose condition begins with this text (case is ignored): "bad" for MNE's annotations.
-
-    Returns
-    -------
-    DataArray
-        In floating point. What was rejected is noted in ``attrs["preparation"]``.
 
     Examples
     --------
@@ -187,10 +176,8 @@ def reject(
         bad[f"peak to peak above {peak_to_peak:g}"] = Y.max("time") - Y.min("time") > peak_to_peak
     if table is not None:
         bad["table"] = read_bad(X, table)
-    if label is not None:
-        bad[f"events {label}"] = bad_times(X, label)
     if not bad:
-        raise ValueError("Say what to reject: peak_to_peak, table or label (--reject, --reject-table, --reject-label).")
+        raise ValueError("Say what to reject: peak_to_peak or table (--reject, --reject-table).")
     before, rules = int(Y.count()), ", ".join(bad)
     for part in bad.values():
         Y = Y.where(~part)
@@ -214,16 +201,3 @@ def read_bad(X: DataArray, table: Any) -> DataArray:
     bad = np.zeros([X.sizes[dim] for dim in dims], dtype=bool)
     bad[tuple(positions(X, dim, columns[dim]) for dim in dims)] = True
     return load_extra("xarray", "labels").DataArray(bad, dims=dims)
-
-
-def bad_times(X: DataArray, label: str) -> DataArray:
-    """Return where the time of a recording lies in events whose condition begins with a label."""
-    need_mode(X, "time", "rejecting by events")
-    if "trial" in X.dims:
-        raise ValueError("Events are rejected before the recording is cut into trials: reject first, then cut.")
-    events, times = list_events(X), X["time"]
-    named = [str(name).lower().startswith(label.lower()) for name in events.get("condition", [])]
-    if not any(named) or "stop" not in events:
-        raise ValueError(f"No event of the recording with a stop begins with {label!r}.")
-    inside = [(times >= events["onset"][n]) & (times < events["stop"][n]) for n in np.flatnonzero(named)]
-    return sum(inside[1:], inside[0])

@@ -22,7 +22,7 @@ def sampling_rate(X: DataArray) -> float:
     """
     need_mode(X, "time", "this step")
     said = float(X.attrs.get("sampling_rate", np.nan))
-    steps = np.concatenate([np.diff(np.asarray(piece["time"], float)) for piece in segments(X)] or [[]])
+    steps = np.concatenate([np.diff(np.asarray(piece["time"], float)) for piece in segments(X)])
     if "time" not in X.coords or not len(steps):
         if not said > 0:
             raise ValueError("The sampling rate is unknown: pass it (sampling_rate=, --sampling-rate).")

@@ -21,6 +21,8 @@ def count_events(
 ) -> DataArray:
     """Return the number of spikes of each unit in each bin of each trial: a tensor unit x time x trial.
 
+    The time of a bin is its left edge, in seconds.
+
     Parameters
     ----------
     units, times, trials : array-like of shape (n_events,)
@@ -29,11 +31,6 @@ def count_events(
         Length of the bins.
     start, stop : float, optional
         First and last time (ms); by default 0 or the first event if that is earlier, and the last event.
-
-    Returns
-    -------
-    DataArray
-        Counts as float64; the time of a bin is its left edge, in seconds.
 
     Examples
     --------
@@ -44,9 +41,8 @@ def count_events(
     """
     units, times, trials = (np.ravel(values) for values in (units, times, trials))
     if not len(units) == len(times) == len(trials) or not len(units):
-        raise ValueError(
-            f"The vectors of events must be equally long, got {len(units)}, {len(times)} and {len(trials)}."
-        )
+        sizes = f"{len(units)}, {len(times)} and {len(trials)}"
+        raise ValueError(f"The vectors of events must be equally long and not empty, got {sizes}.")
     if not bin_ms > 0 or not np.isfinite(times.astype(float)).all():
         raise ValueError("Events need finite times and bins of positive length.")
     start = min(0.0, float(times.min())) if start is None else float(start)
@@ -92,11 +88,6 @@ def count_spikes(
         What becomes time 0, as in `cut_trials`; by default the onset.
     units : sequence, optional
         Labels of the units.
-
-    Returns
-    -------
-    DataArray
-        Counts, unit x time x trial; the time of a bin is its left edge, in seconds.
 
     Examples
     --------

@@ -57,6 +57,8 @@ def _is_missing(value: Any) -> bool:
 def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
     """Return X with the columns of a table as coordinates along one mode: conditions, reaction times, areas.
 
+    A name that is already in use is prefixed with that of the mode.
+
     Parameters
     ----------
     X : DataArray
@@ -66,11 +68,6 @@ def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
         matched with the labels of the mode by this column, and rows without a matching label are ignored.
     dim : str, optional
         The mode; by default "trial", otherwise the only mode with as many entries as the table has rows.
-
-    Returns
-    -------
-    DataArray
-        With one more coordinate for each column; a name already in use is prefixed with that of the mode.
 
     Examples
     --------

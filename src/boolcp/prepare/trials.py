@@ -28,7 +28,8 @@ def cut_trials(
 ) -> DataArray:
     """Return a recording cut into trials, channel x time x trial: consecutive ones, or one for each event.
 
-    Trials may differ in length: what a shorter one lacks is NaN, which counts as missing.
+    Trials may differ in length: what a shorter one lacks is NaN, which counts as missing. Times are in seconds from
+    time 0 of each trial; the coordinate "onset" is where it begins in the recording.
 
     Parameters
     ----------
@@ -47,12 +48,6 @@ def cut_trials(
         event. By default the onset.
     n_trials : int, optional
         Keep only the first `n_trials`; it is an error if there are fewer.
-
-    Returns
-    -------
-    DataArray
-        With time in seconds from time 0 of each trial, and the onset of each trial in the recording as the coordinate
-        "onset" (s).
 
     Examples
     --------
@@ -78,9 +73,8 @@ def cut_trials(
     rate = sampling_rate(X)
     if events is None:
         if ms is None or np.ndim(ms) != 0:
-            raise ValueError(
-                "Give the length of the trials in milliseconds (ms=, --bin-ms), or events to cut at (events=, --cut)."
-            )
+            advice = "(ms=, --bin-ms), or events to cut at (events=, --cut)"
+            raise ValueError(f"Give the length of the trials in milliseconds {advice}.")
         columns, how = {"onset": _consecutive(X, float(ms), rate, n_trials)}, f"of {ms:g} ms"  # type: ignore[arg-type]
     else:
         columns, how = choose_events(X, events) if isinstance(events, str) else read_events(events), "at events"
@@ -186,9 +180,8 @@ def padded(pieces: Sequence[np.ndarray], firsts: Sequence[int]) -> tuple[np.ndar
     dtype = np.result_type(np.float32, *(piece.dtype for piece in pieces))
     need = float_bytes(shape, dtype)
     if need > available_memory():
-        raise MemoryError(
-            f"The trials, padded to the longest of them, need {need / 1e9:.1f} GB: check the longest, or resample."
-        )
+        text = f"The trials, padded to the longest of them, need {need / 1e9:.1f} GB"
+        raise MemoryError(f"{text}: check the longest, or resample.")
     result = np.full(shape, np.nan, dtype)
     for n, (piece, begin) in enumerate(zip(pieces, firsts, strict=True)):
         result[..., begin - first : begin - first + piece.shape[-1], n] = piece
@@ -218,11 +211,6 @@ def stack_trials(
     table : DataFrame or mapping, optional
         One row for each trial; its columns become coordinates (see `add_table`).
 
-    Returns
-    -------
-    DataArray
-        The tensor. NaN counts as missing: a fit uses the samples that exist.
-
     Examples
     --------
     >>> import numpy as np
@@ -238,17 +226,18 @@ def stack_trials(
         raise ValueError(f"Trials must be arrays channel x time with the same channels, got the shapes {shapes[:5]}.")
     if any(array.dtype.kind not in "fiub" for array in values):
         raise ValueError(f"Trials must be arrays of real numbers, got {values[0].dtype}.")
-    vectors = [np.arange(2) / (sampling_rate or 1)] if times is None else [np.ravel(t).astype(float) for t in times]
     if times is None and sampling_rate is None:
         raise ValueError("The sampling rate is unknown: pass sampling_rate, or the times of each trial.")
-    if times is not None and [len(t) for t in vectors] != [array.shape[1] for array in values]:
+    if times is None:
+        times = [np.arange(array.shape[1]) / sampling_rate for array in values]  # type: ignore[operator]
+    vectors = [np.ravel(t).astype(float) for t in times]
+    if [len(t) for t in vectors] != [array.shape[1] for array in values]:
         raise ValueError("times must have one vector for each trial, with one time for each of its samples.")
     steps = np.concatenate([np.diff(t) for t in vectors])
     if not len(steps) or not np.median(steps) > 0 or not np.allclose(steps, np.median(steps), rtol=0.01):
         raise ValueError("The times of the trials are not evenly spaced and increasing: resample the trials first.")
     rate = float(round(1 / np.median(steps), 6))
-    firsts = [0] * len(values) if times is None else [round(t[0] * rate) for t in vectors]
-    tensor, first = padded(values, firsts)
+    tensor, first = padded(values, [round(t[0] * rate) for t in vectors])
     coords: dict[str, Any] = {"time": ("time", (first + np.arange(tensor.shape[1])) / rate, {"units": "s"})}
     coords |= {"trial": np.arange(tensor.shape[2])} | ({} if channels is None else {"channel": np.asarray(channels)})
     X = load_extra("xarray", "labels").DataArray(tensor, coords, ("channel", "time", "trial"))
@@ -270,11 +259,6 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
         The mode to join along. Parts joined along "time" are segments, which no filter and no trial crosses.
     names : sequence of str, optional
         One name for each array: the coordinate of the new mode, or a coordinate "part" along an existing one.
-
-    Returns
-    -------
-    DataArray
-        The joined array, with the coordinates of the first along the other modes.
 
     Examples
     --------
