@@ -361,14 +361,6 @@ def test_tables_and_vectors_are_coordinates(data):
     assert label_list("1-3, 7,Fz") == ["1", "2", "3", "7", "Fz"] and label_list("A-1") == ["A-1"]
 
 
-def test_in_a_terminal_the_variable_is_asked_for(tmp_path, monkeypatch, rng):
-    X = rng.standard_normal((3, 4, 5))
-    np.savez(tmp_path / "a.npz", a=X, b=2 * X)
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("typer.prompt", lambda *arguments, **given: "b")
-    np.testing.assert_array_equal(read(tmp_path / "a.npz"), 2 * X)
-
-
 @pytest.mark.filterwarnings("default::boolcp.BoolcpWarning")
 def test_a_continuous_recording_gets_a_hint(recording, run):
     code, _, err = run("fit", "rec.nc", "-k", 1, "--n-init", 1, "-o", "out")
@@ -516,7 +508,7 @@ def test_tests_that_are_stopped_do_not_cost_the_result(data, run, monkeypatch):
 
     monkeypatch.setattr("boolcp.cli.fitting.assess", stop)
     code, _, err = run("fit", "data.npy", *DIMS, "-k", 2, "-o", "out", "--assess")
-    assert code == 0 and "Saved without the tests" in err and boolcp.load("out/decomposition.nc").n_atoms == 2
+    assert code == 0 and "Saved without the assessment" in err and boolcp.load("out/decomposition.nc").n_atoms == 2
 
 
 def test_long_work_tells_how_far_it_is_where_there_is_no_terminal(capsys, monkeypatch):

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -109,23 +109,20 @@ class Patient:
 
     def write(self, text: str) -> int:
         """Write a text, or drop it."""
-        try:
-            return self.stream.write(text)
-        except OSError as error:
-            self._drop(error)
-            return len(text)
+        self._try(self.stream.write, text)
+        return len(text)
 
     def flush(self) -> None:
         """Flush the buffer, or drop it."""
-        try:
-            self.stream.flush()
-        except OSError as error:
-            self._drop(error)
+        self._try(self.stream.flush)
 
-    def _drop(self, error: OSError) -> None:
-        if not isinstance(error, BrokenPipeError):
-            self.error = error.strerror or str(error)
-        point_nowhere(self.stream.fileno())
+    def _try(self, act: Callable[..., Any], *texts: str) -> None:
+        try:
+            act(*texts)
+        except OSError as error:
+            if not isinstance(error, BrokenPipeError):
+                self.error = error.strerror or str(error)
+            point_nowhere(self.stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

@@ -1,6 +1,5 @@
 """The options for reading and preparing data, shared by all commands that read data."""
 
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -131,23 +130,11 @@ def _joined(arrays: list[DataArray], options: DataOptions) -> DataArray:
 
 
 def _read(path: Path, options: DataOptions) -> DataArray:
-    """Return the data of a file; in a terminal, ask which array to read if that is not clear."""
-    from boolcp.io.errors import ChoiceError
-
-    try:
-        return _open(path, options, options.variable)
-    except ChoiceError as error:
-        if not sys.stdin.isatty():
-            raise
-        note(f"{path} {error.problem}: {', '.join(error.choices)}")
-        return _open(path, options, typer.prompt("Which one", default=error.choices[0], err=True))
-
-
-def _open(path: Path, options: DataOptions, variable: str | None) -> DataArray:
+    """Return the data of a file."""
     from boolcp.io import open_tensor
 
-    same = ("sampling_rate", "condition", "session", "skip_bad", "electrodes")
-    given = {name: getattr(options, name) for name in same} | {"dims": _names(options.dims), "variable": variable}
+    same = ("variable", "sampling_rate", "condition", "session", "skip_bad", "electrodes")
+    given = {name: getattr(options, name) for name in same} | {"dims": _names(options.dims)}
     given |= {"coords": dict(_coordinate(text) for text in options.coord) or None, "events": _names(options.events)}
     given["channels"] = None if options.channels is None else label_list(options.channels)
     given["trials"] = options.trials if len(options.files) == 1 else None

@@ -4,7 +4,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -61,9 +61,10 @@ def run_fit(
         raise
     seconds, notes["is_partial"] = time.perf_counter() - start, stopper.n_asked > 0
     if is_assessed and not notes["is_partial"]:
-        bmp.decomposition_ = try_to_assess(bmp.decomposition_, X, again)
+        found = or_without("the assessment of the atoms", assess, X, bmp.decomposition_, n_runs=5, **again)
+        bmp.decomposition_ = bmp.decomposition_ if found is None else found
     W = bmp.decomposition_
-    tests = find_tests(W, tested, blocks)
+    tests = or_without("tests of the columns", run_tests, W, tested, blocks) or {}
     known = {column: {name: getattr(test, name) for name in OF_A_TEST} for column, test in tests.items()}
     notes |= {"tests": plain({column: test | {"blocks": blocks} for column, test in known.items()})} if tests else {}
     write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=is_forced)
@@ -90,22 +91,13 @@ def choose_number(X: Any, options: dict[str, Any]) -> tuple[str, str]:
     return str(max(found.n_atoms, 1)), how
 
 
-def try_to_assess(W: Any, X: Any, options: dict[str, Any]) -> Any:
-    """Return the decomposition with its test results, or unchanged if they fail or Ctrl-C stops them."""
+def or_without(what: str, act: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Return the outcome of a test, or None if it fails or Ctrl-C stops it: a test does not cost the result."""
     try:
-        return assess(X, W, n_runs=5, **options)
+        return act(*arguments, **options)
     except (KeyboardInterrupt, MemoryError, TypeError, ValueError) as error:
-        note(f"\nSaved without the tests of the atoms: {str(error) or 'they were stopped by Ctrl-C.'}")
-        return W
-
-
-def find_tests(W: Any, columns: Sequence[str], blocks: str | None) -> dict[str, Any]:
-    """Return the tests of the atoms against columns; an impossible test does not cost the result."""
-    try:
-        return run_tests(W, columns, blocks)
-    except ValueError as error:  # if all trials of a condition lack data, say
-        note(f"Not tested: {error}")
-        return {}
+        note(f"\nSaved without {what}: {str(error) or 'it was stopped by Ctrl-C.'}")
+        return None
 
 
 class Stopper:

@@ -1,6 +1,7 @@
 """The steps from a recording to a tensor: conditions, reference, band, trials, baseline, rejection, spike counts.
 
-Each step takes and returns a labelled array, so that steps compose with `pipe`, and does not change its input.
+A labelled array enters each step. A labelled array leaves, so that steps compose with `pipe`. No step changes its
+input.
 
 A recording is an xarray DataArray with a mode "time" (coordinates in seconds) and, for most steps, a mode "channel".
 Each step adds a line to ``attrs["preparation"]``, which is saved with a decomposition. Parts that do
