@@ -81,8 +81,8 @@ class AtomicNorm(BaseEstimator):
     criterion : {"normalized", "published"}
         Whether an atom z (x) V counts with the norm of z or, as printed in the paper, with V alone.
     atom_rank : "block" or 1
-        "block": dense blocks, for which all this is proved. 1: the nuclear norm of the blocks, for tensors of order 2 and
-        3. It is experimental: it leads to atoms of rank one or nearly so, and nothing is proved.
+        "block": dense blocks, for which all this is proved. 1: the nuclear norm of the blocks, for tensors of order 2
+        and 3. It is experimental: it leads to atoms of rank one or nearly so, and nothing is proved.
     debias : bool
         Refit the real parts without the penalty: blocks by least squares for the bits found, atoms of rank one by the
         polish of `BMP`, bits included.

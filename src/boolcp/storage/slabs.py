@@ -37,8 +37,8 @@ class View:
     `kind` is "complete" (as it is read) or, for arrays with NaN, "observed" (NaN is missing), "zeros" (NaN is zero),
     "mask" (ones at the observed entries), "residual" (X - W there), "restricted" (W there), "imputed" (W everywhere
     and scale (X - W) at the observed entries) or "near" (the same with X - W cut off at the scale). The entries are
-    multiplied by `scale`, and contracted with each (mode, U) of `bases`. With weights it is always one of the latter, and entries that count less than the `median` one are shrunk in "zeros" and
-    "imputed".
+    multiplied by `scale`, and contracted with each (mode, U) of `bases`. With weights it is always one of the
+    latter, and entries that count less than the `median` one are shrunk in "zeros" and "imputed".
     """
 
     kind: str = "complete"

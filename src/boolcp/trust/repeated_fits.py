@@ -39,7 +39,7 @@ def make_model(
     known: dict[str, Any] = {"certify": False}
     if W is not None:
         ranks = {atom.rank for atom in W.atoms}
-        known |= {"atom_rank": "block" if None in ranks else max(ranks)} if ranks else {}
+        known |= {"atom_rank": "block" if None in ranks else max(int(r or 1) for r in ranks)} if ranks else {}
         known |= {} if W.deviance is None else {"loss": W.deviance.loss}
     return BMP(n_atoms, **(known | options | {"boolean_modes": modes}))
 
