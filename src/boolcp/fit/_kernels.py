@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 MAX_FLIPS = 100  # flips of a row for each of its bits: only a form that is a rounding error needs more
+ROUNDING = 1e-13  # gradient, relative to its terms, that counts as zero
+MAX_PATTERN_BITS = 4  # bits of a row whose patterns are all tried; more are flipped one by one
 MAX_SHRINKS = 2000  # largest number of sweeps over the rows of a group lasso; not tuned
 
 
@@ -381,15 +383,6 @@ def _unit_columns(A: Array) -> None:
 
 
 @njit(cache=True)
-def fill_gaps(filled: np.ndarray, gaps: np.ndarray, new: np.ndarray, last: np.ndarray, beyond: float) -> None:
-    """Set the gaps of a filled array (n,) to new entries and a part `beyond` of their change, which `last` follows."""
-    for j in range(len(gaps)):
-        found = new[gaps[j]]
-        filled[gaps[j]] = found + beyond * (found - last[j])
-        last[j] = found
-
-
-@njit(cache=True)
 def solve_each(H: np.ndarray, B: np.ndarray, least: float, nothing: float) -> tuple[np.ndarray, np.ndarray]:
     """Replace each B_i (K, M) in place by the solution of H_i x = b by Cholesky, for H (d, K, K).
 
@@ -438,3 +431,168 @@ def solve_each(H: np.ndarray, B: np.ndarray, least: float, nothing: float) -> tu
             for k in range(K):
                 X[k, m] /= scale[k]
     return failed, scale
+
+
+@njit(cache=True)
+def inner(x: Array, y: Array) -> float:
+    """Return x'y."""
+    total = 0.0
+    for k in range(len(x)):
+        total += x[k] * y[k]
+    return total
+
+
+@njit(cache=True)
+def solve_passive(H: Array, p: Array, x: Array, passive: NDArray[np.bool_], s: Array, L: Array) -> None:
+    """Write to s the solution of H s = p in the passive columns, the others as in x; L (K, K) is scratch.
+
+    By Cholesky; a column that those before it determine has no say, and keeps its value.
+    """
+    K = len(p)
+    for k in range(K):
+        s[k] = x[k]
+    for k in range(K):
+        if not passive[k]:
+            continue
+        for l in range(k + 1):
+            if passive[l]:
+                total = H[k, l]
+                for j in range(l):
+                    if passive[j]:
+                        total -= L[k, j] * L[l, j]
+                if k == l:
+                    L[k, k] = np.sqrt(total) if total > 1e-12 * H[k, k] else 0.0
+                else:
+                    L[k, l] = total / L[l, l] if L[l, l] > 0.0 else 0.0
+    for k in range(K):
+        if passive[k]:
+            total = p[k]
+            for l in range(K):
+                if not passive[l] or L[l, l] == 0.0:
+                    total -= H[k, l] * x[l]
+            for j in range(k):
+                if passive[j]:
+                    total -= L[k, j] * s[j]
+            s[k] = total / L[k, k] if L[k, k] > 0.0 else 0.0
+    for k in range(K - 1, -1, -1):
+        if passive[k]:
+            total = s[k]
+            for j in range(k + 1, K):
+                if passive[j]:
+                    total -= L[j, k] * s[j] if L[j, j] > 0.0 else 0.0
+            s[k] = total / L[k, k] if L[k, k] > 0.0 else 0.0
+    for k in range(K):
+        if passive[k] and L[k, k] == 0.0:
+            s[k] = x[k]
+
+
+@njit(cache=True)
+def nonnegative_row(
+    H: Array, p: Array, boolean: NDArray[np.bool_], nonnegative: NDArray[np.bool_], x: Array, L: Array, s: Array, passive: NDArray[np.bool_]
+) -> None:
+    """Minimize x'Hx / 2 - p'x in place over the columns that are not Boolean, those that are `nonnegative` at least 0.
+
+    The active set method of Lawson and Hanson, from the positive entries of x; L, s and passive are scratch.
+    """
+    K = len(p)
+    for k in range(K):
+        passive[k] = not boolean[k] and (x[k] > 0.0 or not nonnegative[k])
+        if not boolean[k] and not passive[k]:
+            x[k] = 0.0
+    for _ in range(10 * K + 10):
+        while True:
+            solve_passive(H, p, x, passive, s, L)
+            step, out = 1.0, -1
+            for k in range(K):
+                if passive[k] and nonnegative[k] and s[k] <= 0.0:
+                    share = x[k] / (x[k] - s[k]) if x[k] > s[k] else 0.0
+                    if share < step:
+                        step, out = share, k
+            for k in range(K):
+                if passive[k]:
+                    x[k] += step * (s[k] - x[k])
+            if out < 0:
+                break
+            x[out] = 0.0
+            passive[out] = False
+        steepest, enter = 0.0, -1
+        for k in range(K):
+            if not boolean[k] and not passive[k]:
+                slope, size = p[k], abs(p[k])
+                for l in range(K):
+                    slope -= H[k, l] * x[l]
+                    size += abs(H[k, l] * x[l])
+                if slope > ROUNDING * size and H[k, k] > 0.0 and slope / np.sqrt(H[k, k]) > steepest:
+                    steepest, enter = slope / np.sqrt(H[k, k]), k
+        if enter < 0:
+            return
+        passive[enter] = True
+
+
+@njit(cache=True)
+def row_value(H: Array, p: Array, x: Array) -> float:
+    """Return x'Hx / 2 - p'x."""
+    total = 0.0
+    for k in range(len(x)):
+        total += x[k] * (0.5 * inner(H[k], x) - p[k])
+    return total
+
+
+@njit(cache=True)
+def decide_row(
+    H: Array,
+    p: Array,
+    boolean: NDArray[np.bool_],
+    nonnegative: NDArray[np.bool_],
+    a: Array,
+    L: Array,
+    s: Array,
+    best: Array,
+    x: Array,
+    passive: NDArray[np.bool_],
+) -> None:
+    """Minimize a'Ha / 2 - p'a in place: bits where `boolean`, else real, some nonnegative; the last five are scratch.
+
+    All patterns of few bits are tried; more bits are flipped one by one from the current ones, the real columns solved
+    for again each time.
+    """
+    bits = np.flatnonzero(boolean)
+    best[:] = a
+    nonnegative_row(H, p, boolean, nonnegative, best, L, s, passive)
+    lowest = row_value(H, p, best)
+    if len(bits) <= MAX_PATTERN_BITS:
+        for pattern in range(2 ** len(bits)):
+            x[:] = a
+            for b in range(len(bits)):
+                x[bits[b]] = float(pattern >> b & 1)
+            nonnegative_row(H, p, boolean, nonnegative, x, L, s, passive)
+            value = row_value(H, p, x)
+            if value < lowest - 1e-14 * abs(lowest):
+                lowest = value
+                best[:] = x
+    else:
+        for _ in range(4 * len(bits)):
+            flipped = -1
+            for b in range(len(bits)):
+                x[:] = best
+                x[bits[b]] = 1.0 - x[bits[b]]
+                nonnegative_row(H, p, boolean, nonnegative, x, L, s, passive)
+                value = row_value(H, p, x)
+                if value < lowest - 1e-14 * abs(lowest):
+                    lowest, flipped = value, b
+            if flipped < 0:
+                break
+            best[bits[flipped]] = 1.0 - best[bits[flipped]]
+            nonnegative_row(H, p, boolean, nonnegative, best, L, s, passive)
+    a[:] = best
+
+
+@njit(cache=True)
+def decide_nonnegative(
+    H: Array, P: Array, boolean: NDArray[np.bool_], nonnegative: NDArray[np.bool_], A: Array
+) -> None:
+    """Minimize a'H_i a / 2 - p_i'a over the rows of A in place, as `decide_row` does; H is (1, K, K) or (d, K, K)."""
+    d, K = A.shape
+    L, s, best, x, passive = np.zeros((K, K)), np.empty(K), np.empty(K), np.empty(K), np.zeros(K, dtype=np.bool_)
+    for i in range(d):
+        decide_row(H[i if len(H) > 1 else 0], P[i], boolean, nonnegative, A[i], L, s, best, x, passive)

@@ -9,15 +9,16 @@ import scipy.linalg
 
 from boolcp import contractions
 from boolcp.fit.candidates import SETTLED, climb, from_bits, power_iterations
-from boolcp.fit.relax import cp_als, random_factors
+from boolcp.fit.sweep import cp_als
 from boolcp.program.flips import best_boolean
 from boolcp.program.grams import DenseGram, Gram, ThinGram
 from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom
-from boolcp.storage import DenseTensor
-from boolcp.storage.long import is_long
+from boolcp.result.columns import Columns
+from boolcp.storage.dense import Dense
 from boolcp.storage.protocol import Storage, Tensor
-from boolcp.storage.tucker import leading_basis
+from boolcp.storage.weighted import Weighted, full
+from boolcp.storage.tucker import LONG, Tucker, leading_basis, thin_factor
 
 MAX_ALTERNATIONS = 30  # they settle after a few; a bound on the work, not tuned
 MAX_SWEEPS = 100  # of the real part of an atom
@@ -39,6 +40,17 @@ class Candidate:
     atom: Atom
     descent: float
     value: float
+
+
+def search_tensor(data: Storage, W: Columns) -> Tensor:
+    """Return X - W as the search for atoms takes it: in the bases of a core, its size that of complete data."""
+    if isinstance(data, Tucker):
+        return data.inner_residual(W)
+    R = data.residual(W.to_decomposition())
+    if not isinstance(data, Weighted):
+        return R
+    v = data.near(full(W.matrices))[1]
+    return R if v is None else Dense(R.to_array() / v.mean())
 
 
 def greedy_atom_search(
@@ -69,7 +81,7 @@ def steepest_atom(
     which may hold only the leading directions: then there is no bound, and z is a start.
     """
     is_ratio, bound, is_exact = criterion == "normalized", None, True
-    is_short = atom_rank == 1 and residual.shape[mode] <= MAX_BITS and residual.ndim > 2 and is_ratio
+    is_short = atom_rank == 1 and residual.shape[mode] <= MAX_BITS and len(residual.shape) > 2 and is_ratio
     if certify or not is_short:
         C, is_exact = residual_gram(residual, mode)
         if not C.diagonal().sum() > 0:
@@ -77,7 +89,7 @@ def steepest_atom(
         solution = maximize(C, rng, certify=certify and is_exact, is_ratio=is_ratio, effort=effort)  # lines 4-6
         z, bound = solution.z, solution.bound
     others = [U for n, U in enumerate(residual.bases) if n != mode]
-    residual = residual.opened(mode)  # V in the coordinates of a compressed tensor
+    residual = residual.opened(mode) if isinstance(residual, Tucker) else residual  # V in coordinates of the bases
     V: Real | None = None
     if is_short:
         z, V = best_of_all(residual, mode)
@@ -117,9 +129,9 @@ def best_of_all(residual: Tensor, mode: int) -> tuple[np.ndarray, tuple[np.ndarr
 def residual_gram(residual: Tensor, mode: int) -> tuple[Gram, bool]:
     """Return R_n R_n', as a ThinGram for a long mode, and whether that is exact."""
     d = residual.shape[mode]
-    if not is_long(d) and not (residual.bases and d > max(MANY, 4 * residual.bases[mode].shape[1])):
+    if d <= LONG and not (residual.bases and d > max(MANY, 4 * residual.bases[mode].shape[1])):
         return DenseGram(residual.gram(mode)), True
-    F, is_exact = residual.gram_factor(mode)
+    F, is_exact = thin_factor(residual, mode)
     return ThinGram(F), is_exact
 
 
@@ -202,19 +214,19 @@ def leading_products(
     block: np.ndarray, rank: int, rng: np.random.Generator, start: Sequence[np.ndarray] | np.ndarray | None = None
 ) -> tuple[np.ndarray, ...]:
     """Return a rank-`rank` approximation of a block of order >= 3 as factors, by alternating least squares."""
-    data = DenseTensor(np.ascontiguousarray(block))
+    data = Dense(np.ascontiguousarray(block))
     if start is None:
-        start = singular_start(block, rank) if rank <= min(block.shape) else random_factors(block.shape, rank, rng)
+        start = singular_start(block, rank) if rank <= min(block.shape) else [rng.standard_normal((d, rank)) for d in block.shape]
     factors = improved(data, list(start))
     if not contractions.gram_product(factors).any():  # the start is orthogonal to the block, as happens with bits
-        factors = improved(data, random_factors(block.shape, rank, rng))
+        factors = improved(data, [rng.standard_normal((d, rank)) for d in block.shape])
     return tuple(factors)
 
 
 def improved(data: Storage, factors: list[np.ndarray]) -> list[np.ndarray]:
     """Return factors after alternating least squares, which for one column is the power method."""
     if factors[0].shape[1] > 1:
-        return cp_als(data, factors, max_iter=MAX_SWEEPS, tol=SETTLED)[0]
+        return list(cp_als(data, factors, max_iter=MAX_SWEEPS, tol=SETTLED).matrices)
     return power_iterations(data.to_array()[None], factors, MAX_SWEEPS)
 
 
@@ -223,8 +235,8 @@ def singular_start(block: np.ndarray, rank: int) -> list[np.ndarray]:
     factors: list[np.ndarray] = []
     for _ in range(block.ndim):
         rows = block.reshape(-1, block.shape[-1])
-        if is_long(min(rows.shape)):
-            U = leading_basis(DenseTensor(rows), 1, rank)
+        if min(rows.shape) > LONG:
+            U = leading_basis(Dense(rows), 1, rank)
         elif len(rows) < rows.shape[1]:
             U = np.linalg.svd(rows, full_matrices=False)[2][:rank].T
         else:

@@ -1,175 +1,312 @@
-"""Beyond the paper: Algorithm 1 for block atoms, with back-fitting of all of them after each."""
+"""Beyond the paper: Algorithm 1 for block atoms, with all blocks and bits decided again after each atom.
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple, cast
+Given the bits, the blocks of a mode are a least-squares problem, and given the blocks each row of bits is one. If
+entries do not count alike, each entry of a block and each row of bits has equations of its own. A mean over the Boolean
+mode is a term whose bits are all on, and stay so.
+"""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
+from boolcp.fit._kernels import decide_nonnegative
 from boolcp.fit.atom_search import residual_gram
-from boolcp.fit.backfit import (
-    Backfit,
-    Term,
-    as_float,
-    assemble,
-    bits_of,
-    decide_bits,
-    finish,
-    in_order,
-)
-from boolcp.fit.pursuit import pursue
-from boolcp.fit.state import Pursuit, record
+from boolcp.fit.pursuit import atom_system, with_system
+from boolcp.fit.spec import Spec
+from boolcp.fit.sweep import best_bits, solve_rows
 from boolcp.program.flips import DEPENDENT, climb_ratio
 from boolcp.program.grams import Gram, Quadratic
 from boolcp.program.maxcut import maximize
-from boolcp.result.atoms import BooleanCP
+from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage.protocol import Storage, Tensor
 
+MAX_SWEEPS = 50
+SETTLED = 1e-3  # relative fall of the loss in a sweep that ends back-fitting; by a benchmark of denoising
 MAX_TRIALS = 3  # atoms that are sought where one vanishes again; by a benchmark of denoising
 N_ALTERNATIONS = 10  # of bits and block over observed entries; by a benchmark of denoising
 
 
-class RunState(NamedTuple):
-    """The terms of an estimate, and |X - W|^2."""
+class Term(NamedTuple):
+    """z (x) V of one atom, V with its size, as an array over the other modes; the bits of a mean are fixed."""
 
-    terms: tuple[Term, ...]
-    loss: float
-
-
-def block_pursuit(
-    data: Storage,
-    n_atoms: int,
-    modes: Sequence[int],
-    rng: np.random.Generator,
-    *,
-    tol: float = 1e-6,
-    start: Pursuit | None = None,
-    **options: Any,
-) -> Iterator[Pursuit]:
-    """Run Alg. 1 with back-fitting: after each atom a few sweeps refit the real blocks and decide the bits again.
-
-    The options are the `criterion` that the greedy step maximizes, and whether to `certify` it.
-    """
-    empty = BooleanCP(data.shape, data_norm2=data.squared_norm, data_inner=np.zeros(0))
-    first = Pursuit((empty,), memory=RunState((), data.squared_norm)) if start is None else start
-    if not data.squared_norm > 0:
-        yield replace(first, stop_reason="zero")
-        return
-    yield first
-    run = Run(data, tuple(modes), rng, tol=tol, **options)
-    yield from pursue(first, n_atoms, lambda pursuit: run.advance(pursuit.memory), partial(accept, data, tol=tol))
+    mode: int
+    z: np.ndarray
+    V: np.ndarray
+    is_fixed: bool = False
 
 
-def accept(data: Storage, pursuit: Pursuit, found: RunState | None, *, tol: float) -> Pursuit:
-    """Return the pursuit with the estimate that was found, or why it stops."""
-    if found is None:
-        return replace(pursuit, stop_reason="no descent")
-    W, norm2 = finish(data, found.terms), data.squared_norm
-    history = (*pursuit.history, record(W.atoms[-1], W.squared_error, norm2))
-    return Pursuit((*pursuit.path, W), history, "explained" if W.squared_error <= tol**2 * norm2 else "", found)
+def next_block(data: Storage, W: BooleanCP, spec: Spec, rng: np.random.Generator) -> BooleanCP | None:
+    """Return W with one block atom more and all blocks and bits decided again; None if no atom lowers the loss."""
+    fitting = Backfit(data, spec.tol**2 * data.squared_norm)
+    terms = fitting.with_mean(terms_of(W))
+    loss = fitting.measure(terms)
+    for is_joint in (True, False) if data.weights is None else (False,):
+        longer = fitting.extend(terms, spec.modes, rng, is_joint)
+        if len(longer) > len(terms) and fitting.measure(longer) < loss:
+            return assembled(data, longer)
+    return None
 
 
-class Run:
-    """How estimates with one atom more are made: `advance` adds an atom and back-fits all of them."""
+def terms_of(W: BooleanCP) -> list[Term]:
+    """Return the atoms of a decomposition as terms, each with its size in V."""
+    pairs = zip(W.atoms, W.weights, strict=True)
+    return [Term(atom.mode, atom.z, np.ascontiguousarray(weight * atom.dense_block())) for atom, weight in pairs]
 
-    def __init__(
-        self,
-        data: Storage,
-        modes: tuple[int, ...],
-        rng: np.random.Generator,
-        *,
-        tol: float,
-        criterion: str = "normalized",
-        certify: bool = True,
-    ) -> None:
-        self.data, self.modes, self.rng = data, modes, rng
-        self.criterion, self.certify = criterion, certify and data.is_complete
-        self.fitting = Backfit(data, tol=tol)
 
-    def advance(self, state: RunState) -> RunState | None:
-        """Return the state after one more atom and back-fitting; None when no atom lowers the loss."""
-        for is_joint in (True, False) if self.fitting.observed is None else (False,):
-            terms = self.extend(state.terms, is_joint)
-            if len(terms) > len(state.terms):
-                loss = self.fitting.measure(terms)
-                if loss < state.loss:
-                    return RunState(tuple(in_order(term) for term in terms), float(loss))
-        return None
+def assembled(data: Storage, terms: Sequence[Term]) -> BooleanCP:
+    """Return the sum of the terms but the mean as a decomposition: atoms of norm one in their real part, and weights."""
+    atoms, weights = [], []
+    for term in terms:
+        size = float(np.linalg.norm(term.V)) or 1.0
+        unit = {"factors": (term.V[:, None] / size,)} if term.V.ndim == 1 else {"block": term.V / size}
+        if not term.is_fixed:
+            atoms.append(Atom(term.mode, term.z, **unit))
+            weights.append(size)
+    return with_system(BooleanCP(data.shape, tuple(atoms), np.array(weights)), data)
 
-    def extend(self, terms: Sequence[Term], is_joint: bool) -> list[Term]:
+
+def sum_of(shape: tuple[int, ...], terms: Sequence[Term]) -> BooleanCP:
+    """Return the sum of the terms as block atoms that carry their size, with weights one."""
+    atoms = tuple(Atom(term.mode, term.z, block=term.V) for term in terms)
+    return BooleanCP(shape, atoms, np.ones(len(atoms)))
+
+
+class Backfit:
+    """Back-fitting of terms to data: sweeps over the modes, each with all blocks and bits of the mode decided again."""
+
+    def __init__(self, data: Storage, min_gain: float) -> None:
+        self.center = data.center
+        self.data = replace_center(data)
+        self.min_gain, self.weights = min_gain, data.weights
+
+    def with_mean(self, terms: list[Term]) -> list[Term]:
+        """Return the terms with the mean of what they leave, if there is one."""
+        if self.center is None:
+            return terms
+        d = self.data.shape[self.center]
+        mean = Term(self.center, np.ones(d, dtype=bool), np.zeros(np.delete(self.data.shape, self.center)), True)
+        return self.backfit_mode([mean, *terms], self.center, has_new_bits=False)[0]
+
+    def residual(self, terms: Sequence[Term]) -> Tensor:
+        """Return X less the terms, times the weights."""
+        return self.data.residual(sum_of(self.data.shape, terms))
+
+    def measure(self, terms: Sequence[Term]) -> float:
+        """Return |X - W|^2."""
+        R = self.residual(terms)
+        if self.weights is None:
+            return R.squared_norm
+        w, r = self.weights.to_array(), R.to_array()
+        return float(np.sum(r**2 / np.where(w > 0, w, 1.0)))
+
+    def extend(
+        self, terms: Sequence[Term], modes: Sequence[int], rng: np.random.Generator, is_joint: bool
+    ) -> list[Term]:
         """Return the terms with one more, back-fitted. An atom may vanish in between: then a different one is found."""
         longer = list(terms)
         for _ in range(MAX_TRIALS):
-            term = self.find(longer, is_joint)
+            term = self.find(longer, modes, rng, is_joint)
             if term is None:
                 break
-            longer = self.fitting.recode(self.fitting.backfit([*longer, term]))
+            longer = self.recode(self.backfit([*longer, term]))
             if len(longer) > len(terms):
                 break
         return longer
 
-    def find(self, terms: Sequence[Term], is_joint: bool) -> Term | None:
+    def find(
+        self, terms: Sequence[Term], modes: Sequence[int], rng: np.random.Generator, is_joint: bool
+    ) -> Term | None:
         """Return the term with the largest gain over the modes (Alg. 2, line 10); None without gain."""
-        residual = self.data.residual(assemble(self.data.shape, terms))
-        best, best_gain = None, self.fitting.min_gain
-        for mode in self.modes:
-            own = [term for term in terms if term.mode == mode] if is_joint else []
-            term, gain = self.find_along(residual, mode, own)
+        residual, best, best_gain = self.residual(terms), None, self.min_gain
+        for mode in modes:
+            own = [term for term in terms if term.mode == mode and (is_joint or term.is_fixed)]
+            look = self.find_along if self.weights is None else self.find_observed
+            term, gain = look(residual, mode, own, rng)
             if gain > best_gain:
                 best, best_gain = term, gain
         return best
 
-    def find_along(self, residual: Tensor, mode: int, own: list[Term]) -> tuple[Term | None, float]:
+    def find_along(
+        self, residual: Tensor, mode: int, own: list[Term], rng: np.random.Generator
+    ) -> tuple[Term | None, float]:
         """Return the term along one mode and its gain when the blocks of `own` terms are refitted with it.
 
         With P the projection that removes the bits of `own`, the gain of z with a dense block is z'PCPz / z'Pz.
         """
-        if self.fitting.observed is not None:
-            return self.find_observed(residual, mode)
-        C, is_exact = residual_gram(residual, mode)
+        C, _ = residual_gram(residual, mode)
         P, C = C.without(bits_of(own) if own else np.zeros((len(C), 0)))
-        z, bound = best_code(C, P, self.rng, self.criterion, self.certify and is_exact)
+        z = best_code(C, P, rng)
         n_ones = z @ P @ z
-        B = as_float(residual.contract(mode, (P @ z)[:, None]))[0]
+        B = np.asarray(residual.contract(mode, (P @ z)[:, None]), dtype=float)[0]
         gain = float(np.vdot(B, B) / n_ones) if n_ones > DEPENDENT * z.sum() else 0.0
-        if not gain > 0:
-            return None, 0.0
-        certificate = float("nan") if bound is None else min(gain / bound, 1.0)
-        return Term(mode, z, B / n_ones, certificate=float(certificate)), gain
+        return (Term(mode, z, B / n_ones), gain) if gain > 0 else (None, 0.0)
 
-    def find_observed(self, residual: Tensor, mode: int) -> tuple[Term | None, float]:
-        """Return the dense term along one mode over the observed entries, and its gain; bits and block in turn."""
-        observed, (C, _) = cast(Tensor, self.fitting.observed), residual_gram(residual, mode)
-        z = maximize(C, self.rng, certify=False).z
-        best, best_gain = None, 0.0
+    def find_observed(
+        self, residual: Tensor, mode: int, own: list[Term], rng: np.random.Generator
+    ) -> tuple[Term | None, float]:
+        """Return the term along one mode over weighted entries, and its gain; bits and block in turn."""
+        assert self.weights is not None
+        C, _ = residual_gram(residual, mode)
+        z, best, best_gain = maximize(C, rng, certify=False).z, None, 0.0
         for _ in range(N_ALTERNATIONS):
-            B = as_float(residual.contract(mode, z[:, None].astype(float)))[0]
-            counts = observed.contract(mode, z[:, None].astype(float))[0]
-            V = np.where(counts > 0.5, B / np.maximum(counts, 1.0), 0.0)
+            B = np.asarray(residual.contract(mode, z[:, None].astype(float)), dtype=float)[0]
+            counts = self.weights.contract(mode, z[:, None].astype(float))[0]
+            V = np.where(counts > 0, B / np.where(counts > 0, counts, 1.0), 0.0)
             if np.vdot(B, V) <= best_gain * (1 + 1e-9):
                 break
             best, best_gain = Term(mode, z, V), float(np.vdot(B, V))
-            decided = decide_bits(residual, mode, [best], self.fitting.observed)[0]
-            if decided is None or decided is best:
+            decided = self.decide_bits(residual, mode, [best])[0]
+            if not decided.z.any() or np.array_equal(decided.z, z):
                 break
             z = decided.z
         return best, best_gain
 
+    def backfit(self, terms: list[Term]) -> list[Term]:
+        """Return the terms after sweeps over the modes; the loss never rises."""
+        loss = self.measure(terms)
+        for _ in range(MAX_SWEEPS):
+            previous = loss
+            for mode in sorted({term.mode for term in terms}):
+                terms, fall = self.backfit_mode(terms, mode)
+                loss -= fall
+            if previous - loss <= SETTLED * previous or loss <= self.min_gain:
+                break
+        return self.reweight(terms) if terms and self.center is None else terms
 
-def best_code(
-    C: Gram, P: Quadratic, rng: np.random.Generator, criterion: str, certify: bool
-) -> tuple[np.ndarray, float | None]:
-    """Return the z that maximizes z'Cz / z'Pz (or z'Cz if published), and a bound on it (None if not proved).
+    def backfit_mode(self, terms: list[Term], mode: int, *, has_new_bits: bool = True) -> tuple[list[Term], float]:
+        """Return the terms with the blocks and bits of one mode decided again, and the fall of the loss."""
+        places = [k for k, term in enumerate(terms) if term.mode == mode]
+        own = [terms[k] for k in places]
+        residual = self.residual([term for term in terms if term.mode != mode])
+        before = self.cost(residual, mode, own)
+        options = [(before, own), self.refit(residual, mode, own)]
+        after, own = min(options, key=lambda option: option[0])
+        if has_new_bits:
+            moved = self.decide_bits(residual, mode, own)
+            if any(not np.array_equal(new.z, old.z) for new, old in zip(moved, own, strict=True)):
+                cost, fitted = self.refit(residual, mode, [term for term in moved if term.z.any()])
+                if cost < after:
+                    places = [k for k, term in zip(places, moved, strict=True) if term.z.any()]
+                    after, own = cost, fitted
+        kept = {place: term for place, term in zip(places, own, strict=True)}
+        every = [kept.get(k, term) for k, term in enumerate(terms) if term.mode != mode or k in kept]
+        return every, before - after
 
-    P is a projection and C = PCP, so the largest eigenvalue of C bounds the ratio. The ratio is maximized by flips
-    from the z with the largest z'Cz / z'z and from that with the largest z'Cz.
+    def cost(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> float:
+        """Return |R - sum_k z_k (x) V_k|^2 - |R|^2 for the terms of one mode."""
+        if not terms:
+            return 0.0
+        Z, V = bits_of(terms), np.stack([term.V.ravel() for term in terms])
+        B, H = np.asarray(residual.contract(mode, Z), dtype=float), self.bit_products(mode, Z)
+        squares = np.sum(H * (V @ V.T)) if H.ndim == 2 else np.einsum("kj,jkl,lj->", V, H, V, optimize=True)
+        return float(squares - 2 * np.vdot(B.reshape(V.shape), V))
+
+    def refit(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> tuple[float, list[Term]]:
+        """Return the cost and the terms of one mode with blocks that solve (Z'Z) V = R x_n Z jointly."""
+        if not terms:
+            return 0.0, []
+        Z = bits_of(terms)
+        H, B = self.bit_products(mode, Z), np.asarray(residual.contract(mode, Z), dtype=float)
+        rows = np.ascontiguousarray(B.reshape(len(terms), -1).T)
+        if self.data.nonnegative:
+            V, is_real = np.zeros_like(rows), np.array([term.is_fixed for term in terms])
+            none = np.zeros(len(terms), dtype=bool)
+            decide_nonnegative(np.ascontiguousarray(H if H.ndim == 3 else H[None]), rows, none, ~is_real, V)
+        else:
+            V = solve_rows(H, rows)
+        blocks = V.T.reshape(-1, *B.shape[1:])
+        fitted = [term._replace(V=block) for term, block in zip(terms, blocks, strict=True)]
+        return self.cost(residual, mode, fitted), fitted
+
+    def bit_products(self, mode: int, Z: np.ndarray) -> np.ndarray:
+        """Return Z'Z (K, K), or one such matrix for each entry of a block over its weighted rows, (entries, K, K)."""
+        if self.weights is None:
+            return Z.T @ Z
+        K = Z.shape[1]
+        pairs = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
+        return np.asarray(self.weights.contract(mode, pairs)).reshape(K, K, -1).transpose(2, 0, 1)
+
+    def decide_bits(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> list[Term]:
+        """Return the terms of one mode with each row of bits decided jointly, those of a mean as they are."""
+        if not terms:
+            return []
+        V, K = np.stack([term.V for term in terms]), len(terms)
+        Q, flat = np.asarray(residual.project(mode, V), dtype=float), V.reshape(K, -1)
+        S = flat @ flat.T
+        if self.weights is not None:
+            pairs = (flat[:, None] * flat).reshape(-1, *V.shape[1:])
+            S = np.asarray(self.weights.project(mode, pairs), dtype=float).reshape(-1, K, K)
+        fixed = np.array([term.is_fixed for term in terms])
+        free, bits = np.flatnonzero(~fixed), bits_of(terms)
+        if len(free):
+            Q = Q[:, free] - S[..., free[:, None], np.flatnonzero(fixed)].sum(axis=-1)
+            bits[:, free] = best_bits(S[..., free[:, None], free], Q, bits[:, free])
+        return [term._replace(z=z.astype(bool)) for term, z in zip(terms, bits.T, strict=True)]
+
+    def reweight(self, terms: list[Term]) -> list[Term]:
+        """Return the terms with their sizes solved for jointly (Alg. 1, line 7): the residual is orthogonal to each."""
+        gram, rhs = atom_system(self.data, sum_of(self.data.shape, terms).atoms)
+        scales = solve_rows(gram, rhs[None])[0]
+        if self.data.nonnegative or not 2 * (scales - 1) @ rhs - scales @ gram @ scales + gram.sum() > 0:
+            return terms
+        return [term._replace(V=scale * term.V) for term, scale in zip(terms, scales, strict=True)]
+
+    def recode(self, terms: list[Term]) -> list[Term]:
+        """Return the terms with the last and its most similar one replaced by a better code of the same slices, if any.
+
+        Two atoms of one mode distinguish three kinds of slices, V, V' and V + V'. Any two may be the blocks, and
+        back-fitting does not lead from one choice to another. The slice with the worst fit may be a kind of its own.
+        """
+        last = terms[-1]
+        partners = [term for term in terms[:-1] if term.mode == last.mode and not term.is_fixed]
+        if not partners:
+            return terms
+        first = max(partners, key=lambda term: (term.z & last.z).sum() / np.sqrt(term.z.sum()))
+        rest = [term for term in terms if term is not first and term is not last]
+        residual = self.residual(rest)
+        left = residual_gram(self.residual(terms), last.mode)[0].diagonal()
+        worst = np.arange(len(left)) == np.argmax(left)
+        kinds = [z for z in (first.z & ~last.z, last.z & ~first.z, first.z & last.z, worst) if z.any()]
+        blocks = np.asarray(residual.contract(last.mode, np.stack(kinds, axis=1).astype(float)), dtype=float)
+        fits = [Term(last.mode, z, B / z.sum()) for B, z in zip(blocks, kinds, strict=True)]
+        best, best_cost = None, np.inf
+        for pair in combinations(fits, 2):
+            decided = self.decide_bits(residual, last.mode, pair)
+            if all(term.z.any() for term in decided):
+                cost, fitted = self.refit(residual, last.mode, decided)
+                best, best_cost = (fitted, cost) if cost < best_cost else (best, best_cost)
+        if best is None:
+            return terms
+        found = self.backfit_mode([*rest, *best], last.mode)[0]
+        is_better = len(found) == len(terms) and self.measure(found) < self.measure(terms)
+        return self.backfit(found) if is_better else terms
+
+
+def replace_center(data: Storage) -> Storage:
+    """Return the same data without a mean beside the atoms: here it is a term."""
+    if data.center is None:
+        return data
+    from boolcp.storage import make_storage
+
+    weights = None if data.weights is None else data.weights.to_array()
+    X = data.x if weights is not None else data.to_array()  # type: ignore[attr-defined]
+    return make_storage(X, None, weights, nonnegative=data.nonnegative)
+
+
+def best_code(C: Gram, P: Quadratic, rng: np.random.Generator) -> np.ndarray:
+    """Return the z that maximizes z'Cz / z'Pz, for a projection P and C = PCP.
+
+    It is reached by flips from the z with the largest z'Cz / z'z and from that with the largest z'Cz.
     """
-    if criterion == "published":
-        published = maximize(C, rng, certify=certify, is_ratio=False)
-        return published.z, published.bound
-    published = maximize(C, rng, certify=False, is_ratio=False, effort="quick")  # only a start
+    published = maximize(C, rng, certify=False, is_ratio=False, effort="quick")
     effort = "quick" if C.is_thin else "default"  # bits of a long mode are decided again later
-    normalized = maximize(C, rng, certify=certify, is_ratio=True, effort=effort)
-    _, z = max((climb_ratio(C, P, start.z) for start in (normalized, published)), key=lambda found: found[0])
-    return z, normalized.bound
+    normalized = maximize(C, rng, certify=False, is_ratio=True, effort=effort)
+    return max((climb_ratio(C, P, start.z) for start in (normalized, published)), key=lambda found: found[0])[1]
+
+
+def bits_of(terms: Sequence[Term]) -> np.ndarray:
+    """Return the bits of the terms as columns, (d_n, K)."""
+    return np.stack([term.z for term in terms], axis=1).astype(float)
+

@@ -1,14 +1,15 @@
 """The evidence for the bits of atoms: the share of the best score that they provably reach, the rise if one flips."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp import checks
-from boolcp.fit.pursuit import atom_system, has_many_columns, with_system
+from boolcp.contractions import gram_product
+from boolcp.fit.pursuit import with_system
 from boolcp.program.grams import LARGE, DenseGram
 from boolcp.program.maxcut import EFFORTS
 from boolcp.program.relaxation import eigenvalue_bound
@@ -16,9 +17,10 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.bits import real_dims
 from boolcp.result.labels import read_labels
 from boolcp.result.trust import Trust, stands_out
+from boolcp.result.columns import to_columns
 from boolcp.storage import make_storage
-from boolcp.storage.long import THIN, is_long, n_columns
-from boolcp.storage.protocol import ObservedStorage, Storage
+from boolcp.storage.protocol import Storage, n_columns, n_observed
+from boolcp.storage.tucker import LONG, THIN, unfold
 from boolcp.threads import one_thread
 
 
@@ -33,78 +35,55 @@ def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, weights: Any, effor
     weights = None if weights is None else checks.check_weights(weights, X.shape, W.dims)
     data = make_storage(X, observed, weights)
     with one_thread():
-        W = with_system(W, data, *atom_system(data, W.atoms))
-        return certify(data, W, left_out_weights(W), effort=effort) if W.n_atoms else W
+        return certify(data, with_system(W, data), effort=effort) if W.n_atoms else W
 
 
-def certify(data: Storage, W: BooleanCP, weights: np.ndarray, *, effort: str = "quick") -> BooleanCP:
-    """Return W with the certificate of each atom k, judged on R_k = X - sum_j weights[k, j] M_j.
+def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
+    """Return W with the certificate of each atom k, judged on R_k = X - sum of the other atoms.
 
     It is z'Cz / |z|^2 with C = R_n R_n', the decrease of the loss by the bits with the best real part, over a proved
-    upper bound on that of all bits. A mode n that is long, or whose Gram matrix takes long to compute or is not there,
-    judges the atom itself by its own decrease <R_k, M_k>^2 / |z|^2, over the bounds of `long_bounds`.
+    upper bound on that of all bits. A mode n that is long, or whose Gram matrix takes long to compute, judges the atom
+    itself by its own decrease <R_k, M_k>^2 / |z|^2, over the bounds of `long_bounds`.
     """
-    ratios = np.full(W.n_atoms, np.nan)
-    groups = W.members
-    if not W.is_block:
-        quick = [mode for mode in groups if has_quick_gram(data, W, mode, effort)]
-        data.ask_residual_grams(W, {mode: weights[groups[mode]] for mode in quick})
-    for mode, members in groups.items():
+    shares = np.full(W.n_atoms, np.nan)
+    for mode, members in W.members.items():
         if has_quick_gram(data, W, mode, effort):
-            ratios[members] = shares_along(data, W, weights, mode, members, effort)
+            for k, C in zip(members, residual_grams(data, W, members, mode), strict=True):
+                z = W.atoms[k].z
+                bound = DenseGram(C).ratio_bound(z, effort)
+                shares[k] = np.nan if bound is None else float(z @ C @ z) / z.sum() / bound
         elif not W.is_block:
-            bounds = long_bounds(data, W, weights, mode, members)
-            ratios[members] = own_decreases(data, W, weights)[members] / bounds
-    shares = np.minimum(ratios, 1.0)
+            inner = W.data_inner - W.observed_gram() @ W.weights + np.diag(W.observed_gram()) * W.weights
+            own = inner**2 / [atom.n_ones for atom in W.atoms]
+            shares[members] = own[members] / long_bounds(data, W, members, mode)
+    shares = np.minimum(shares, 1.0)
     return replace(W, atoms=tuple(replace(a, certificate=float(r)) for a, r in zip(W.atoms, shares, strict=True)))
 
 
 def has_quick_gram(data: Storage, W: BooleanCP, mode: int, effort: str) -> bool:
-    """Return True if the Gram matrix along a mode is there, or worth its time: little effort takes shorter modes."""
+    """Return True if the Gram matrix along a mode is worth its time: little effort takes shorter modes."""
     is_quick = effort in ("quick", "eigenvalue") and not W.is_block and data.n_passes == 0
     is_large = data.shape[mode] > LARGE and min(data.shape) <= LARGE
-    return not is_long(data.shape[mode]) and data.has_gram(mode) and not (is_quick and is_large)
+    return data.shape[mode] <= LONG and not (is_quick and is_large)
 
 
-def left_out_weights(W: BooleanCP) -> np.ndarray:
-    """Return the weights (K, K) that judge each atom on what all others leave."""
-    return np.where(np.eye(W.n_atoms, dtype=bool), 0.0, W.weights)
-
-
-def in_turn_weights(path: Sequence[BooleanCP]) -> np.ndarray:
-    """Return the weights (K, K) that judge each atom on what those before it left, when it was found."""
-    K = path[-1].n_atoms
-    return np.stack([np.append(W.weights, np.zeros(K - W.n_atoms)) for W in path[:-1]])
-
-
-def shares_along(
-    data: Storage, W: BooleanCP, weights: np.ndarray, mode: int, members: np.ndarray, effort: str
-) -> np.ndarray:
-    """Return the score of the bits of some atoms along one mode over a bound on that of all bits, NaN if not proved."""
-    shares = []
-    for k, C in zip(members, residual_grams(data, W, weights[members], mode), strict=True):
-        z = W.atoms[k].z
-        bound = DenseGram(C).ratio_bound(z, effort)
-        shares.append(np.nan if bound is None else float(z @ C @ z) / z.sum() / bound)
-    return np.array(shares, dtype=float)
-
-
-def residual_grams(data: Storage, W: BooleanCP, weights: np.ndarray, mode: int) -> Iterator[np.ndarray]:
-    """Yield R_n R_n' of R = X - sum_k c_k M_k for each row c of `weights`, of dense blocks as well."""
-    if not W.is_block:
-        yield from data.residual_grams(W, weights, mode)
+def residual_grams(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> Iterator[np.ndarray]:
+    """Yield R_n R_n' of R = X - W + W_k for some atoms k; complete data are asked once for all."""
+    if W.is_block or data.weights is not None or data.center is not None:
+        for k in members:
+            rest = replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights))
+            yield data.residual(rest).gram(mode)
         return
-    for row in weights:
-        yield data.residual(replace(W, weights=row)).gram(mode)
+    A, G = W.matrices[mode], data.gram(mode)
+    P, H = np.asarray(data.mttkrp(W.matrices, mode), dtype=float), gram_product(W.matrices, mode)
+    owner = np.repeat(np.arange(W.n_atoms), [atom.rank or 0 for atom in W.atoms])
+    for k in members:
+        B = A * np.where(owner == k, 0.0, W.column_weights)
+        cross = P @ B.T
+        yield G - cross - cross.T + B @ H @ B.T
 
 
-def own_decreases(data: Storage, W: BooleanCP, weights: np.ndarray) -> np.ndarray:
-    """Return <R_k, M_k>^2 / |z|^2, the decrease of the loss by each atom as it is, (K,)."""
-    inner = W.data_inner - np.sum(weights * W.observed_gram(), axis=1)
-    return inner**2 / [atom.n_ones for atom in W.atoms]
-
-
-def long_bounds(data: Storage, W: BooleanCP, weights: np.ndarray, mode: int, members: np.ndarray) -> np.ndarray:
+def long_bounds(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> np.ndarray:
     """Return upper bounds on the decrease by any atom along a long mode, for the residuals that judge some atoms.
 
     An unfolding with at most THIN columns has lambda_max(R_n'R_n). Otherwise it is L times the smallest
@@ -112,19 +91,20 @@ def long_bounds(data: Storage, W: BooleanCP, weights: np.ndarray, mode: int, mem
     the norm of every unfolding of R, and L such products add up to sqrt(L) times it. NaN if there is no short mode, or
     no proof.
     """
-    if n_columns(data, mode) <= THIN:
-        grams = data.residual_column_grams(W, weights[members], mode)
-        return np.array([eigenvalue_bound(S, S.sum(axis=0) + S.diagonal()) for S in grams], dtype=float)
-    short = [m for m, d in enumerate(data.shape) if not is_long(d) and data.has_gram(m)]
+    short = [m for m, d in enumerate(data.shape) if d <= LONG]
     short = [m for m in short if data.shape[m] <= LARGE] or short
-    if not short:
-        return np.full(len(members), np.nan)
-    found = [
-        [eigenvalue_bound(C, C.sum(axis=0) + C.diagonal()) for C in data.residual_grams(W, weights[members], m)]
-        for m in short
-    ]
-    ranks = np.array([W.atoms[k].rank for k in members])
-    return np.fmin.reduce(np.array(found, dtype=float)) * ranks  # None becomes NaN
+    bounds = []
+    for k in members:
+        rest = replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights))
+        R, rank = data.residual(rest), W.atoms[k].rank or 1
+        if n_columns(data, mode) <= THIN:
+            X = unfold(R, mode)
+            grams, rank = [X.T @ X], 1
+        else:
+            grams = [R.gram(m) for m in short]
+        found = [eigenvalue_bound(C, C.sum(axis=0) + C.diagonal()) for C in grams]
+        bounds.append(rank * min((bound for bound in found if bound is not None), default=np.nan))
+    return np.array(bounds, dtype=float)
 
 
 def judge_bits(data: Storage, W: BooleanCP) -> Trust:
@@ -136,27 +116,25 @@ def judge_bits(data: Storage, W: BooleanCP) -> Trust:
     signs = [np.where(atom.z, 1.0, -1.0) for atom in W.atoms]
     rise = tuple(h + 2 * s * g for g, h, s in zip(products, squares, signs, strict=True))
     sizes = np.maximum(W.weights**2, np.finfo(float).tiny)
-    share = None if data.is_complete else tuple(h / size for h, size in zip(squares, sizes, strict=True))
+    share = None if data.weights is None else tuple(h / size for h, size in zip(squares, sizes, strict=True))
     return Trust(rise=rise, share=share, sigma=noise_left(data, W))
 
 
 def flip_terms(data: Storage, W: BooleanCP) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Return for each atom <R_i, c V> and |c V|^2 over the observed entries of each slice i, with R = X - W."""
     g, h = [np.zeros(0)] * W.n_atoms, [np.zeros(0)] * W.n_atoms
-    terms = _terms_of_blocks if W.is_block or has_many_columns(data, W.atoms) else _terms_of_columns
     for mode, members in W.members.items():
-        products, squares = terms(data, W, mode, members)
+        products, squares = (_terms_of_blocks if W.is_block else _terms_of_columns)(data, W, mode, members)
         for place, k in enumerate(members):
             g[k], h[k] = products[:, place], squares[:, place]
     return g, h
 
 
 def _terms_of_columns(data: Storage, W: BooleanCP, mode: int, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return <R_i, c V> and |c V|^2 of some atoms, (d_n, members), from the normal equations of their mode."""
-    H, P = data.normal_equations(W.matrices, mode)
-    owner = np.repeat(np.arange(W.n_atoms), [atom.rank or 0 for atom in W.atoms])
-    B = np.where(owner[:, None] == members, W.column_weights[:, None], 0.0)
-    A = W.matrices[mode] * W.column_weights
+    """Return <R_i, c V> and |c V|^2 of some atoms, (d_n, members), from the equations of their mode."""
+    C = to_columns(W)
+    A, (H, P, _) = C.matrices[mode], data.equations(C.matrices, mode)
+    B = (C.owner[:, None] == members).astype(float)
     if H.ndim == 2:
         return (P - A @ H) @ B, np.tile(np.einsum("ik,ij,jk->k", B, H, B), (len(P), 1))
     return (P - np.einsum("ij,ijl->il", A, H)) @ B, np.einsum("jk,ijl,lk->ik", B, H, B, optimize=True)
@@ -166,10 +144,9 @@ def _terms_of_blocks(data: Storage, W: BooleanCP, mode: int, members: np.ndarray
     """Return <R_i, c V> and |c V|^2 of some atoms, (d_n, members), from projections on their blocks."""
     blocks = np.stack([W.weights[k] * W.atoms[k].dense_block() for k in members])
     products = np.asarray(data.residual(W).project(mode, blocks), dtype=float)
-    if data.is_complete:
+    if data.weights is None:
         return products, np.tile(W.weights[members] ** 2, (len(products), 1))
-    observed = cast(ObservedStorage, data).observed()
-    return products, np.asarray(observed.project(mode, blocks**2), dtype=float)
+    return products, np.asarray(data.weights.project(mode, blocks**2), dtype=float)
 
 
 def noise_left(data: Storage, W: BooleanCP) -> float:
@@ -180,7 +157,7 @@ def noise_left(data: Storage, W: BooleanCP) -> float:
     """
     while True:
         n_free = sum(real_dims(atom) + len(atom.z) for atom in W.atoms)
-        sigma = float(np.sqrt(loss_of(data, W) / max(data.n_observed - n_free, 1)))
+        sigma = float(np.sqrt(loss_of(data, W) / max(n_observed(data) - n_free, 1)))
         kept = stands_out(W, sigma)
         if kept.all():
             return sigma
@@ -190,5 +167,5 @@ def noise_left(data: Storage, W: BooleanCP) -> float:
 def loss_of(data: Storage, W: BooleanCP) -> float:
     """Return |X - W|^2 over the observed entries, from the inner products of W if it was fitted to these data."""
     if W.data_inner is None or W.data_norm2 is None or not np.isclose(W.data_norm2, data.squared_norm, rtol=1e-9):
-        return data.residual(W).squared_norm
-    return (1 - W.explained()) * W.data_norm2
+        W = with_system(W, data)
+    return W.squared_error

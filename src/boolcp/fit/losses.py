@@ -1,75 +1,35 @@
-"""Losses other than the sum of squares, and what is asked about them.
+"""Losses other than the sum of squares: their scale, a first estimate, and how well a decomposition fits under them."""
 
-Under every loss W is the mean of X. `loss_sweeps` minimizes a loss from where it is, `loss_search` from several starts.
-"""
-
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import numpy as np
 
-from boolcp.contractions import khatri_rao
-from boolcp.fit import _loss_kernels as kernels
+from boolcp.fit.starts import oriented
+from boolcp.fit.sweep import sweep
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.columns import Columns, to_columns
+from boolcp.result.columns import Columns
 from boolcp.result.deviance import Deviance
-from boolcp.storage import is_sparse, listed_or_masked, make_storage
+from boolcp.result.trust import Trust
+from boolcp.storage.dense import Array, Complete, Dense
 from boolcp.storage.protocol import Storage
+from boolcp.storage.weighted import Loss, Weighted
 
-KINDS = {"squared": kernels.SQUARED, "huber": kernels.HUBER, "poisson": kernels.POISSON, "bernoulli": kernels.BERNOULLI}
 THRESHOLD = 1.5  # of Huber's loss, in standard deviations: 96 % of the efficiency of squares for normal noise
 MAD = 1.4826  # standard deviations of normal noise in its median absolute deviation
 # the following were set once: no benchmark compares other values
 CLIPPED = 5.0  # median absolute deviations of the data, as standard deviations, at which a first fit cuts them off
-FAR = 0.3  # share of entries beyond the threshold above which an estimate is far from its end
 SHARP = 1e-6  # smallest threshold, relative to the mean size of the data, for data without noise
 FLOOR = 1e-3  # mean at which logarithms are continued by a parabola, relative to the mean of the data
+FALL = 0.7  # of the floor in each of the first sweeps, from the mean of the data on
 
 
-@dataclass(frozen=True)
-class Loss:
-    """A loss with its scale: the noise of squares, the threshold of Huber's loss, or the floor of logarithms."""
-
-    name: str = "squared"
-    scale: float = 1.0
-
-    @property
-    def kind(self) -> int:
-        """Return the number by which the kernels know the loss."""
-        return KINDS[self.name]
-
-    @property
-    def is_rate(self) -> bool:
-        """Return True for counts and bits: their means are rates and probabilities, never negative."""
-        return self.name in ("poisson", "bernoulli")
-
-    def terms(self, x: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the loss of entries x with means m, and its derivative by m."""
-        return kernels.all_terms(self.kind, self.scale, np.asarray(x, dtype=float), np.asarray(m, dtype=float))
-
-    def deviance(self, x: np.ndarray, m: np.ndarray) -> np.ndarray:
-        """Return twice the loss above that of a perfect mean, entry by entry."""
-        return 2 * (self.terms(x, m)[0] - self.terms(x, x)[0])
-
-    def natural(self, m: np.ndarray) -> np.ndarray:
-        """Return the natural parameter of means: log m for counts, log m / (1 - m) for bits, otherwise m."""
-        if not self.is_rate:
-            return m
-        other = 1 - m if self.name == "bernoulli" else np.ones(1)
-        return np.log(np.maximum(m, self.scale)) - np.log(np.maximum(other, self.scale))
-
-    def null(self, x: np.ndarray, weights: np.ndarray | None = None) -> float:
-        """Return the mean without any atom: 0, or that of the data where zero is no mean of them."""
-        return float(np.average(x, weights=weights)) if self.is_rate else 0.0
-
-
-def make_loss(name: str, x: np.ndarray, m: np.ndarray | None = None) -> Loss:
+def make_loss(name: str, x: np.ndarray, m: np.ndarray | float = 0.0) -> Loss:
     """Return a loss with the scale that entries x ask for; `m` are the means of a first fit."""
+    if name == "squared":
+        return Loss()
     if name == "huber":
         floor = SHARP * float(np.mean(np.abs(x))) or 1.0
-        return Loss(name, max(THRESHOLD * spread(x if m is None else x - m), floor))
-    if name == "squared":
-        return Loss(name, 1.0 if m is None else float(np.sqrt(np.mean((x - m) ** 2))) or 1.0)
+        return Loss(name, max(THRESHOLD * spread(x - m), floor))
     mean = float(np.mean(x))
     return Loss(name, max(FLOOR * (min(mean, 1 - mean) if name == "bernoulli" else mean), 1e-9))
 
@@ -79,203 +39,73 @@ def spread(x: np.ndarray) -> float:
     return MAD * float(np.median(np.abs(x - np.median(x))))
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Entries sorted by row along one mode: values and weights (n,), the first of each row (d + 1,).
+def with_loss(data: Weighted, loss: Loss) -> Weighted:
+    """Return the data under a loss."""
+    return Weighted(data.x, data.w, loss, center=data.center, nonnegative=data.nonnegative)
 
-    Their indices (N, n) are None if none is missing: all rows then have the same products of the other factors.
+
+def observed(data: Weighted, array: np.ndarray) -> np.ndarray:
+    """Return the entries of an array where the data are observed, (n,)."""
+    return array.ravel() if data.w is None else array[data.w > 0]
+
+
+def complete(data: Storage) -> Complete:
+    """Return data as a complete tensor: missing entries are zero, others larger to compensate, and none is far off.
+
+    Of all entries those that count more than on average, and errors as large as the mean, count as on average.
     """
-
-    indices: np.ndarray | None
-    values: np.ndarray
-    weights: np.ndarray
-    starts: np.ndarray
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What a loss is asked about: the data, the loss, and the modes along which real columns are nonnegative."""
-
-    data: Storage
-    loss: Loss
-    nonnegative: tuple[int, ...]
-
-    @cached_property
-    def _listed(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-        return self.data.entries()
-
-    @cached_property
-    def entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """The observed entries: values and weights (n,)."""
-        if self.data.is_complete:
-            values, weights = self.data.to_array().ravel(), None
-        else:
-            _, values, weights = self._listed
-        return values.astype(float), np.ones(len(values)) if weights is None else weights
-
-    @property
-    def indices(self) -> np.ndarray:
-        """The indices of the observed entries, (n, N)."""
-        return self._listed[0]
-
-    @property
-    def is_full(self) -> bool:
-        """Return True if no entry is missing; they are then in the order of their indices."""
-        return len(self.entries[0]) == np.prod(self.data.shape, dtype=float)
-
-    @cached_property
-    def places(self) -> np.ndarray:
-        """The place of each observed entry in the array, flattened."""
-        return np.ravel_multi_index(tuple(self.indices.T), self.data.shape)
-
-    def slices(self, mode: int) -> np.ndarray:
-        """Return the index of each observed entry along one mode, (n,)."""
-        if not self.is_full:
-            return self.indices[:, mode]
-        shape = self.data.shape
-        return np.broadcast_to(np.arange(shape[mode]).reshape(-1, *[1] * (len(shape) - mode - 1)), shape).ravel()
-
-    @cached_property
-    def _rows(self) -> dict[int, Rows]:
-        return {}
-
-    def rows(self, mode: int) -> Rows:
-        """Return the entries that the kernels visit, sorted along one mode; that is done once."""
-        if mode not in self._rows:
-            self._rows[mode] = rows_of(self, mode)
-        return self._rows[mode]
-
-    @cached_property
-    def observed(self) -> Storage:
-        """The weights of the observed entries of an incomplete tensor."""
-        return self.data.observed()  # type: ignore[attr-defined]
-
-    @property
-    def variance(self) -> float:
-        """Return the unit of the deviance: the variance of the noise, 1 for counts and bits."""
-        return 1.0 if self.loss.is_rate else (self.loss.scale / (THRESHOLD if self.loss.name == "huber" else 1.0)) ** 2
-
-    def means(self, W: BooleanCP | Columns) -> np.ndarray:
-        """Return the means of the observed entries, (n,)."""
-        first, *others = (to_columns(W) if isinstance(W, BooleanCP) else W).matrices
-        if is_sparse(len(self.entries[0]), self.data.shape):
-            products = first[self.indices[:, 0]]
-            for n, A in enumerate(others, 1):
-                products = products * A[self.indices[:, n]]
-            return products.sum(axis=1)
-        m = (first @ khatri_rao(others).T).ravel()
-        return m if self.is_full else m[self.places]
-
-    def value(self, W: BooleanCP | Columns) -> float:
-        """Return the loss of an estimate."""
-        return self.total(self.means(W))
-
-    def total(self, m: np.ndarray) -> float:
-        """Return the loss of means of the observed entries, (n,)."""
-        return kernels.total_loss(self.loss.kind, self.loss.scale, *self.entries, m)
-
-    def descent(self, W: BooleanCP | Columns) -> Storage:
-        """Return -dF/dm as a tensor, the direction of steepest descent at W.
-
-        Of counts and bits it is damped where the mean m is below that of the data (or 1 - m is): x / m - 1 holds for
-        steps of the size of m only, and a count where no atom is on would outweigh all others.
-        """
-        values, weights = self.entries
-        m = self.means(W)
-        slopes = -weights * self.loss.terms(values, m)[1]
-        if self.loss.is_rate:
-            mean = np.average(values, weights=weights)
-            slopes *= np.clip(m, self.loss.scale, mean) / mean
-            if self.loss.name == "bernoulli" and mean < 1:
-                slopes *= np.clip(1 - m, self.loss.scale, 1 - mean) / (1 - mean)
-        return self.stored(slopes)
-
-    def under(self, name: str, W: BooleanCP) -> "Problem":
-        """Return the same data under a loss whose scale is that of what an estimate leaves."""
-        values, weights = self.entries
-        root = np.sqrt(weights) if name == "squared" else 1.0
-        means = root * self.means(W) if name in ("huber", "squared") else None
-        return replace(self, loss=make_loss(name, root * values, means))
-
-    def near(self, W: Columns) -> "Problem":
-        """Return squares that majorize Huber's loss and touch it at W: those of x cut off at the threshold around W.
-
-        All other losses, and one where much is cut off, are returned as they are: such squares would lead too slowly.
-        """
-        if self.loss.name != "huber":
-            return self
-        values, weights = self.entries
-        m, c = self.means(W), self.loss.scale
-        away = values - m
-        cut = np.clip(away, -c, c)
-        if np.count_nonzero(cut != away) > FAR * len(away):
-            return self
-        data = self.stored(m + cut, weights if self.data.is_weighted else None)
-        return Problem(data, Loss(), self.nonnegative)
-
-    def without_artifacts(self) -> Storage:
-        """Return the data without far outliers: those a first fit of squares takes."""
-        values, weights = self.entries
-        middle, width = np.median(values), CLIPPED * spread(values)
-        near = np.clip(values, middle - width, middle + width)
-        return self.stored(near, weights if self.data.is_weighted else None)
-
-    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the tensor and its weights as arrays, with zeros where entries are missing."""
-        X, counts = np.zeros((2, *self.data.shape))
-        X.flat[self.places], counts.flat[self.places] = self.entries
-        return X, counts
-
-    def stored(self, values: np.ndarray, weights: np.ndarray | None = None) -> Storage:
-        """Return a tensor of the same observed entries with other values."""
-        shape = self.data.shape
-        if self.is_full:
-            return make_storage(values.reshape(shape), None, None if weights is None else weights.reshape(shape))
-        if weights is not None or is_sparse(len(values), shape):
-            return listed_or_masked(self.indices, values, shape, weights)
-        X = np.zeros(shape, dtype=values.dtype)
-        X.reshape(-1)[self.places] = values
-        return make_storage(X, np.asarray(self.data.mask))
+    if isinstance(data, Complete):
+        return data
+    assert isinstance(data, Weighted)
+    x, w = data.x, data.w
+    if data.loss.name == "huber":
+        known = observed(data, x)
+        middle, size = np.median(known), CLIPPED * spread(known)
+        x = np.clip(x, middle - size, middle + size) if size > 0 else x
+    if data.center is not None:
+        x = x - Weighted(x, w, center=data.center).mean_left(np.zeros(data.shape))
+    if w is not None:
+        even = np.minimum(w / np.median(w[w > 0]), 1.0)
+        x = even * x / even.mean()
+    found = Dense(x)
+    found.center = data.center
+    return found
 
 
-def rows_of(problem: Problem, mode: int) -> Rows:
-    """Return the entries that the kernels visit: of counts only those above zero."""
-    values, weights = problem.entries
-    shape, d = problem.data.shape, problem.data.shape[mode]
-    is_counted = problem.loss.name == "poisson"
-    if problem.is_full and not is_counted:
-        first = np.arange(d + 1) * (len(values) // d)
-        x, w = (np.moveaxis(each.reshape(shape), mode, 0).ravel() for each in (values, weights))
-        return Rows(None, x, w, first)
-    indices = problem.indices
-    if is_counted:
-        some = values > 0
-        indices, values, weights = indices[some], values[some], weights[some]
-    at = indices[:, mode].astype(np.min_scalar_type(d))  # short numbers are sorted faster
-    order = np.argsort(at, kind="stable")
-    first = np.searchsorted(at[order], np.arange(d + 1))
-    return Rows(np.ascontiguousarray(indices[order].T), values[order], weights[order], first)
+def first_sweeps(data: Weighted, W: Columns) -> Columns:
+    """Return the columns after sweeps in which the floor of counts and bits falls from one at which weights are even."""
+    W = oriented(W, data.nonnegative)
+    floor = float(observed(data, data.x).mean())
+    while data.loss.is_rate and floor > data.loss.scale:
+        W, _ = sweep(with_loss(data, replace(data.loss, scale=floor)), W)
+        floor *= FALL
+    return W
 
 
-def null_value(problem: Problem) -> float:
-    """Return the deviance of the estimate without atoms."""
-    values, weights = problem.entries
-    return float(weights @ problem.loss.deviance(values, np.full(len(values), problem.loss.null(values, weights))))
+def deviance_of(data: Weighted, W: BooleanCP) -> Deviance:
+    """Return the deviance of a decomposition, without each of its atoms, and of the mean of the data."""
+    x = observed(data, data.x)
+    w = np.ones(len(x)) if data.w is None else observed(data, data.w)
+
+    def total(m: np.ndarray) -> float:
+        return float(w @ data.loss.deviance(x, m))
+
+    m = W.to_tensor()
+    without = [total(observed(data, m - W[[k]].to_tensor())) for k in range(W.n_atoms)]
+    null = total(np.full(len(x), data.loss.null(x, w)))
+    name, scale = data.loss.name, data.loss.scale
+    return Deviance(name, scale, total(observed(data, np.nan_to_num(m))), null, np.array(without))
 
 
-def judged(problem: Problem, W: BooleanCP) -> BooleanCP:
-    """Return W with its deviance, that without atoms, and those without each atom."""
-    values, weights = problem.entries
-
-    def deviance(V: BooleanCP) -> float:
-        return float(weights @ problem.loss.deviance(values, problem.means(V)))
-
-    without = [deviance(W[np.arange(W.n_atoms) != k]) for k in range(W.n_atoms)]
-    found = Deviance(problem.loss.name, problem.loss.scale, deviance(W), null_value(problem), np.array(without))
-    return replace(W, deviance=found)
-
-
-def deviance_of(problem: Problem, W: Columns) -> float:
-    """Return the deviance of columns whose loss is known."""
-    values, weights = problem.entries
-    return max(2 * (W.loss - float(weights @ problem.loss.terms(values, values)[0])), 0.0)
+def judge(data: Weighted, W: BooleanCP) -> Trust:
+    """Return for each bit of W the rise of the deviance when it is flipped, and the rise to expect."""
+    m, rise, share = np.nan_to_num(W.to_tensor()), [], []
+    v = data.near(m)[1]
+    curvature = Array(np.ones(data.shape) if v is None else v)
+    for atom, weight in zip(W.atoms, W.weights, strict=True):
+        V = np.expand_dims(weight * atom.dense_block(), atom.mode)
+        step = np.where(atom.z, -1.0, 1.0).reshape([-1 if n == atom.mode else 1 for n in range(m.ndim)])
+        rise.append(2 * (data.slice_sums(m + step * V, atom.mode) - data.slice_sums(m, atom.mode)))
+        share.append(curvature.project(atom.mode, atom.dense_block()[None] ** 2)[:, 0])
+    sigma = 1.0 if data.loss.is_rate else data.loss.scale / THRESHOLD
+    return Trust(rise=tuple(rise), share=tuple(share), sigma=sigma)

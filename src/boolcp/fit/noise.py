@@ -1,4 +1,4 @@
-"""Noise and singular values: the noise level, the edge above which a value is signal, its shrinkage, what is left.
+"""Noise and singular values: the noise level, the edge above which a value is signal, its shrinkage.
 
 The data are a signal with a few strong directions plus independent noise of equal variance. The weak singular values
 of every unfolding then follow the Marchenko-Pastur law of pure noise. Signal raises them, never lowers them: the
@@ -19,19 +19,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from boolcp.result.columns import Columns
-from boolcp.storage.long import is_long, leading_directions, n_columns
-from boolcp.storage.protocol import Storage, Tensor
-from boolcp.storage.tucker import by_length
+from boolcp.storage.protocol import Storage, n_columns
+from boolcp.storage.tucker import LONG, Tucker, unfold
 
 LOW = 0.1  # the quantile of the eigenvalues compared with that of pure noise, for many columns; not tuned
 MAX_SIDE = 1024  # longest side of an unfolding whose eigenvalues are computed, if there is a smaller one; not tuned
 MAX_ROUNDS = 20  # of shrinking with the noise level of the last round; not tuned
 SETTLED = 1e-3  # relative change of the noise level that ends the rounds; not tuned
 SMALLEST = 1e-12  # smallest noise level, relative to the root mean square of the data
-MIN_LEFT = 0.1  # smallest share of the observed entries that counts as unused; not tuned
 TINY = 1e-7  # singular values below this share of the largest are rounding errors of the Gram matrix
-RARE = 4.4  # the quantile of the Tracy-Widom law that pure noise exceeds once in ten thousand unfoldings
 ZERO = 1e-12  # squared singular values below this part of the largest are zero
 
 
@@ -44,17 +40,10 @@ def noise_level(data: Storage) -> float:
     """
     size = float(np.prod(data.shape, dtype=float))
     floor = SMALLEST * float(np.sqrt(data.squared_norm / size))
-    if data.is_compressed:
-        n_left_out = size - np.prod(data.core.shape, dtype=float)
-        return max(float(np.sqrt(max(data.left_out, 0.0) / max(n_left_out, 1.0))), floor)
+    if isinstance(data, Tucker):
+        return max(float(np.sqrt(data.left_out)), floor)
     levels = [level for values, long in spectra(data) for level in levels_of(values, long, floor)]
     return max(min(levels), floor)
-
-
-def noise_variance(data: Storage, W: Columns) -> float:
-    """Return the variance of the noise that a fit over the observed entries leaves, for each entry it has not used."""
-    n_free = len(W.owner) * (sum(data.shape) - data.ndim + 1)
-    return W.loss / max(data.n_observed - n_free, MIN_LEFT * data.n_observed)
 
 
 def spectra(data: Storage) -> list[tuple[np.ndarray, int]]:
@@ -63,13 +52,16 @@ def spectra(data: Storage) -> list[tuple[np.ndarray, int]]:
     Unfoldings with two long sides are skipped if there are others: their eigenvalues take long.
     """
     sides = sorted((min(d, n_columns(data, mode)), mode) for mode, d in enumerate(data.shape))
-    modes = [mode for at, (short, mode) in enumerate(sides) if at == 0 or not (short > MAX_SIDE or is_long(short))]
-    data.ask_grams([mode for mode in modes if data.shape[mode] <= n_columns(data, mode)])
+    modes = [mode for at, (short, mode) in enumerate(sides) if at == 0 or not (short > MAX_SIDE)]
     found: list[tuple[np.ndarray, int]] = []
     for mode in modes:
         d, c = data.shape[mode], n_columns(data, mode)
-        gram = data.gram(mode) if d <= c else data.column_gram(mode)
-        found.append((without_zeros(np.linalg.eigvalsh(gram)[::-1]), max(d, c)))
+        if d <= c and d <= LONG:
+            values = np.linalg.eigvalsh(data.gram(mode))[::-1]
+        else:
+            X = unfold(data, mode)
+            values = np.linalg.eigvalsh(X.T @ X)[::-1] if c < d else np.linalg.svd(X, compute_uv=False) ** 2
+        found.append((without_zeros(values), max(d, c)))
     return found
 
 
@@ -150,31 +142,3 @@ def spectral_dof(s: np.ndarray, f: np.ndarray, slope: np.ndarray, excess: int) -
     pairs = np.where(is_tie, limit[:, None], ((s * f)[:, None] - (s * f)[None, :]) / np.where(is_tie, 1.0, s2))
     np.fill_diagonal(pairs, 0.0)
     return float(slope.sum() + excess * np.sum(f / np.maximum(s, 1e-300)) + pairs.sum())
-
-
-def is_noise(residual: Tensor) -> bool:
-    """Return True if no unfolding of a residual has a singular value above the edge of noise of the same size.
-
-    Missing entries count as zeros, which lowers the noise equally in all directions. Long modes are not examined.
-    """
-    deviation = np.sqrt(residual.squared_norm / np.prod(residual.shape, dtype=float))
-    for mode in by_length(residual.shape):
-        d, c = residual.shape[mode], n_columns(residual, mode)
-        if is_long(min(d, c)):
-            continue
-        if largest_value(residual, mode) > deviation * noise_edge(max(d, c), min(d, c), RARE):
-            return False
-    return True
-
-
-def largest_value(residual: Tensor, mode: int) -> float:
-    """Return the largest singular value of an unfolding, of one with two long sides as power iterations find it.
-
-    Noise has no gap there, and its largest value is underestimated by some percent; a value clear of it is not.
-    """
-    d, c = residual.shape[mode], n_columns(residual, mode)
-    if min(d, c) > MAX_SIDE:
-        Q = leading_directions(residual, mode, 1)
-        return float(np.linalg.norm(residual.contract(mode, Q)))
-    gram = residual.gram(mode) if d <= c else residual.column_gram(mode)
-    return float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0)))

@@ -75,6 +75,19 @@ class Columns:
         """Return the same atoms with other factors."""
         return replace(self, matrices=tuple(matrices), loss=loss)
 
+    def plus(self, other: "Columns") -> "Columns":
+        """Return the atoms of both."""
+        matrices = [np.hstack(pair) for pair in zip(self.matrices, other.matrices, strict=True)]
+        owner = np.append(self.owner, self.n_atoms + other.owner)
+        return Columns(tuple(matrices), owner, np.append(self.boolean_mode, other.boolean_mode))
+
+    def take(self, atoms: Sequence[int] | np.ndarray) -> "Columns":
+        """Return some of the atoms, in the given order."""
+        places = [np.flatnonzero(self.owner == k) for k in atoms]
+        columns = np.concatenate([np.zeros(0, dtype=int), *places])
+        owner = np.repeat(np.arange(len(places)), [len(own) for own in places])
+        return Columns(tuple(A[:, columns] for A in self.matrices), owner, self.boolean_mode[np.asarray(atoms, int)])
+
     def sizes(self) -> np.ndarray:
         """Return the norm |c_k M_k| of each atom, (K,)."""
         if not self.is_tied:
@@ -126,6 +139,11 @@ class Columns:
         signs[longest] = np.prod(signs, axis=0)
         signed = signs * np.where(sizes > 0, sizes, 1.0)
         return [A / size[:, None] for A, size in zip(rows, signed, strict=True)], np.prod(sizes, axis=0)
+
+
+def no_columns(shape: Sequence[int], loss: float = float("inf")) -> Columns:
+    """Return no atoms of a tensor of this shape."""
+    return Columns(tuple(np.zeros((d, 0)) for d in shape), np.zeros(0), np.zeros(0), loss)
 
 
 def to_columns(W: BooleanCP) -> Columns:

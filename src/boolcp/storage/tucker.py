@@ -6,46 +6,38 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from boolcp.contractions import gram_product, khatri_rao
-from boolcp.result.atoms import BooleanCP
-from boolcp.storage.dense import ArrayStorage, Contracted, DenseTensor, Difference, fingerprint
-from boolcp.storage.long import is_long, leading_directions, n_columns, square_root
-from boolcp.storage.protocol import CompleteStorage, Decide, Factors, Storage, Tensor
+from boolcp.contractions import khatri_rao
+from boolcp.result.columns import Columns
+from boolcp.storage.dense import Complete, Contracted, Dense
+from boolcp.storage.protocol import Factors, Storage, Tensor, n_columns
+
+LONG = 4096  # a mode with more entries is long: its Gram matrix would take more than 128 MiB
+THIN = 256  # an unfolding with at most this many columns is its own factor; not tuned
+N_LEADING = 32  # directions kept of an unfolding with more columns; not tuned
+N_POWER = 3  # power iterations that find them; not tuned
 
 
-class TuckerTensor(CompleteStorage):
+class Tucker(Complete):
     """X^ = core x_n U_n (all modes), which answers like a full tensor at the cost of its core.
 
     Its `squared_norm` is that of X, not of X^, so that its losses are comparable with those of X.
     """
 
-    is_compressed = True
-
-    def __init__(self, core: CompleteStorage, bases: Sequence[np.ndarray], squared_norm: float) -> None:
-        self._core, self._bases = core, tuple(np.ascontiguousarray(U) for U in bases)  # as read from a file
-        self.shape = tuple(len(U) for U in bases)
-        self.dtype = core.dtype
-        self._squared_norm = squared_norm
+    def __init__(self, core: Dense, bases: Sequence[np.ndarray], squared_norm: float) -> None:
+        self.core, self.bases = core, tuple(np.ascontiguousarray(U) for U in bases)
+        self.shape, self.dtype = tuple(len(U) for U in bases), core.dtype
+        self.norm2 = squared_norm
 
     @property
     def squared_norm(self) -> float:
         """Return |X|^2."""
-        return self._squared_norm
-
-    @property
-    def core(self) -> CompleteStorage:
-        """Return the core, (r_1, .., r_N)."""
-        return self._core
-
-    @property
-    def bases(self) -> tuple[np.ndarray, ...]:
-        """Return the orthonormal bases U_n (d_n, r_n)."""
-        return self._bases
+        return self.norm2
 
     @property
     def left_out(self) -> float:
-        """Return |X|^2 - |core|^2, the squared norm of what the compression left out."""
-        return self.squared_norm - self.core.squared_norm
+        """Return the variance of each entry that the compression left out."""
+        n_left = np.prod(self.shape, dtype=float) - np.prod(self.core.shape, dtype=float)
+        return max(self.norm2 - self.core.squared_norm, 0.0) / max(n_left, 1.0)
 
     def expand(self, factors: Factors) -> list[np.ndarray]:
         """Return factors (r_n, K) of the core as factors U_n A_n (d_n, K) of the tensor."""
@@ -55,58 +47,27 @@ class TuckerTensor(CompleteStorage):
         """Return factors (d_n, K) of the tensor as factors U_n' A_n (r_n, K) of the core."""
         return [U.T @ A for U, A in zip(self.bases, factors, strict=True)]
 
-    def opened(self, mode: int) -> CompleteStorage:
+    def opened(self, mode: int) -> Complete:
         """Return the tensor with the entries of one mode and the coordinates of the bases of all others.
 
-        It keeps the basis of a mode that is much longer than its core.
+        Work along this one mode needs no more. It keeps the basis of a mode that is much longer than its core.
         """
         if len(self.bases[mode]) > 2 * self.core.shape[mode]:
             bases = [U if n == mode else np.eye(U.shape[1]) for n, U in enumerate(self.bases)]
-            return TuckerTensor(self.core, bases, self.squared_norm)
-        tensor = self.core.reduced(mode, self.bases[mode].T)
-        tensor.squared_norm = self.squared_norm  # type: ignore[misc]  # a cached property
-        return tensor
-
-    def reduced(self, mode: int, U: np.ndarray) -> "TuckerTensor":
-        """Return the tensor contracted with the columns of U along one mode, which stays in its place."""
-        core = self.core.reduced(mode, self.bases[mode].T @ U)
-        bases = [np.eye(U.shape[1]) if n == mode else Q for n, Q in enumerate(self.bases)]
-        return TuckerTensor(core, bases, core.squared_norm)
+            return Tucker(self.core, bases, self.norm2)
+        return reduced(self.core, mode, self.bases[mode].T)
 
     def to_array(self) -> np.ndarray:
         """Return X^ as an array."""
         core = self.core
         for mode, U in enumerate(self.bases):
-            core = core.reduced(mode, U.T)
+            core = reduced(core, mode, U.T)
         return core.to_array()
-
-    def describe(self) -> dict[str, Any]:
-        """Return shape, dtype and the fingerprints of core and bases."""
-        known = {"shape": list(self.shape), "dtype": str(self.dtype), "core": fingerprint(self.core.to_array())}
-        return known | {f"basis of mode {mode}": fingerprint(U) for mode, U in enumerate(self.bases)}
 
     def gram(self, mode: int) -> np.ndarray:
         """Return X^_n X^_n' (d_n, d_n)."""
         U = self.bases[mode]
         return U @ self.core.gram(mode) @ U.T
-
-    def gram_factor(self, mode: int, W: BooleanCP | None = None) -> tuple[np.ndarray, bool]:
-        """Return F (d_n, p) with FF' the Gram matrix of X^, or of X^ - W, along one mode, and whether that is exact.
-
-        It is exact unless W has dense blocks: with X^_n = U G and W_n = A B' the unfolding of X^ - W is
-        [U A] [G' -B]', and p is at most the rank of X^_n plus the number of columns of W.
-        """
-        if W is not None and W.is_block:
-            return super().gram_factor(mode, W)
-        U, M = self.bases[mode], self.core.gram(mode)
-        if W is None or W.n_atoms == 0:
-            return U @ square_root(M), True
-        columns, r = W.matrices, U.shape[1]
-        cross = np.asarray(self.core.mttkrp(self.coordinates(columns), mode))
-        scale = np.append(np.ones(r), W.column_weights)
-        M = np.block([[M, -cross], [-cross.T, gram_product(columns, mode)]]) * scale * scale[:, None]
-        T = square_root(M)
-        return U @ T[:r] + columns[mode] @ T[r:], True
 
     def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
         """Return sum_i X^[.., i, ..] Z[i, k], (K, other modes)."""
@@ -125,26 +86,26 @@ class TuckerTensor(CompleteStorage):
         """Return X^_n times the Khatri-Rao product of the other factors, (d_n, K)."""
         return self.bases[mode] @ self.core.mttkrp(self.coordinates(factors), mode)
 
-    def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, Contracted]:
-        """Return the factor A = decide(P, current) of one mode, and X^ contracted with it, as that of the core."""
-        A = decide(np.asarray(self.mttkrp(factors, mode), dtype=float), current=factors[mode])
-        return A, Contracted(self.core.contract(mode, self.bases[mode].T @ A), mode, self.bases)
+    def contracted(self, mode: int, A: np.ndarray) -> Contracted:
+        """Return X^ contracted with a factor along its mode, as the core is."""
+        return Contracted(self, self.core.contract(mode, self.bases[mode].T @ A), mode)
 
-    def residual(self, W: BooleanCP) -> Difference:
-        """Return the tensor X^ - W."""
-        return Difference(self, W)
-
-    def inner_residual(self, W: BooleanCP) -> "TuckerTensor | Difference":
-        """Return X^ - W projected onto the bases, which has a core of the same size; not of dense blocks.
+    def inner_residual(self, W: Columns) -> "Tucker":
+        """Return X^ - W projected onto the bases, which has a core of the same size.
 
         The part of W outside the bases is what X^ lost in the compression: the residual of X does not contain it.
         """
-        if W.is_block:
-            return self.residual(W)
-        first, *others = self.coordinates(W.matrices)
-        W_core = (first * W.column_weights) @ khatri_rao(others).T
-        core = DenseTensor(self.core.to_array() - W_core.reshape(self.core.shape))
-        return TuckerTensor(core, self.bases, core.squared_norm)
+        factors = list(W.matrices)
+        if self.center is not None:
+            factors[self.center] = factors[self.center] - factors[self.center].mean(axis=0)
+        first, *others = self.coordinates(factors)
+        core = Dense(self.core.to_array() - (first @ khatri_rao(others).T).reshape(self.core.shape))
+        return Tucker(core, self.bases, core.squared_norm)
+
+
+def reduced(data: Tensor, mode: int, U: np.ndarray) -> Dense:
+    """Return a tensor contracted with the columns of U (d_n, r) along one mode, which stays in its place."""
+    return Dense(np.ascontiguousarray(np.moveaxis(data.contract(mode, U), 0, mode)))
 
 
 def is_compressible(shape: Sequence[int], rank: int) -> bool:
@@ -153,37 +114,36 @@ def is_compressible(shape: Sequence[int], rank: int) -> bool:
 
 
 def by_length(shape: Sequence[int]) -> list[int]:
-    """Return the modes from the shortest to the longest; of equal modes the last, which no file is cut along, first."""
+    """Return the modes from the shortest to the longest; of equal modes the last first."""
     return sorted(range(len(shape)), key=lambda n: (shape[n], -n))
 
 
-def first_gram(shape: Sequence[int], rank: int) -> int | None:
-    """Return the mode whose Gram matrix `compress` asks for first, None if it asks for none."""
-    first = next((n for n in by_length(shape) if shape[n] > rank), None)
-    return None if first is None or is_long(shape[first]) else first
-
-
-def compress(data: Storage, rank: int) -> Storage:
+def compress(data: Complete, rank: int) -> Complete:
     """Return `data` projected onto the leading `rank` left singular vectors of each unfolding, one mode after another.
 
     The shortest mode goes first, so that the tensor is already small when the Gram matrices of the long modes are
     computed (sequentially truncated higher-order SVD). Returns `data` itself if the core would not be much smaller.
     """
-    ranks = [min(d, rank) for d in data.shape]
     if not is_compressible(data.shape, rank):
         return data
     bases: dict[int, np.ndarray] = {}
     core: Any = data
     for mode in by_length(data.shape):
-        if ranks[mode] == data.shape[mode]:
+        if data.shape[mode] <= rank:
             bases[mode] = np.eye(data.shape[mode])
         else:
-            bases[mode] = leading_basis(core, mode, ranks[mode])
-            core = core.reduced(mode, bases[mode])
-    return TuckerTensor(core, [bases[mode] for mode in range(data.ndim)], data.squared_norm)
+            bases[mode] = leading_basis(core, mode, rank)
+            core = reduced(core, mode, bases[mode])
+    return like(data, Tucker(core, [bases[mode] for mode in range(len(data.shape))], data.squared_norm))
 
 
-def augmented(data: Storage, small: Storage, n_columns: int, modes: Sequence[int]) -> Storage:
+def like(data: Complete, small: Tucker) -> Tucker:
+    """Return a compressed tensor with the center of the data."""
+    small.center = data.center
+    return small
+
+
+def augmented(data: Complete, small: Tucker, n_columns: int, modes: Sequence[int]) -> Tucker:
     """Return a compressed tensor whose bases also contain what contractions with ones along the given modes show.
 
     A Boolean column has a large sum, so that the contraction of X with ones along its mode holds the other columns of
@@ -192,16 +152,15 @@ def augmented(data: Storage, small: Storage, n_columns: int, modes: Sequence[int
     """
     extra: list[list[np.ndarray]] = [[np.zeros((d, 0))] for d in data.shape]
     for mode in modes:
-        vectors = contracted_vectors(data, mode, n_columns)
-        for n, A in enumerate(vectors):
+        for n, A in enumerate(contracted_vectors(data, mode, n_columns)):
             extra[n].append(A)
         extra[mode].append(np.ones((data.shape[mode], 1)))
     bases = [extended(U, np.hstack(columns)) for U, columns in zip(small.bases, extra, strict=True)]
     core: Any = data
     for mode in by_length(data.shape):
         if bases[mode].shape[1] < data.shape[mode]:
-            core = core.reduced(mode, bases[mode])
-    return TuckerTensor(core, bases, data.squared_norm)
+            core = reduced(core, mode, bases[mode])
+    return like(data, Tucker(core if core is not data else Dense(data.to_array()), bases, data.squared_norm))
 
 
 def contracted_vectors(data: Storage, mode: int, n_columns: int) -> list[np.ndarray]:
@@ -211,26 +170,22 @@ def contracted_vectors(data: Storage, mode: int, n_columns: int) -> list[np.ndar
     """
     d = data.shape[mode]
     M = np.asarray(data.contract(mode, np.full((d, 1), d**-0.5))[0], dtype=float)
-    block, sigma = DenseTensor(np.ascontiguousarray(M)), np.sqrt(data.squared_norm / np.prod(data.shape, dtype=float))
+    block, sigma = Dense(np.ascontiguousarray(M)), np.sqrt(data.squared_norm / np.prod(data.shape, dtype=float))
     widths = []
     for at in range(M.ndim):
-        values = np.linalg.svd(block.unfold(at), compute_uv=False)
+        values = np.linalg.svd(unfold(block, at), compute_uv=False)
         edge = sigma * (np.sqrt(M.shape[at]) + np.sqrt(M.size / M.shape[at]))
         widths.append(min(n_columns, 2 + int(np.sum(values > edge)), len(values)))
-    width = min(widths)
-    vectors = [leading_basis(block, at, width) for at in range(M.ndim)]
-    factors = [*vectors[:mode], np.ones((d, width)), *vectors[mode:]]
+    vectors = [leading_basis(block, at, min(widths)) for at in range(M.ndim)]
+    factors = [*vectors[:mode], np.ones((d, min(widths))), *vectors[mode:]]
     factors[mode] = np.asarray(data.mttkrp(factors, mode), dtype=float)
     return factors
 
 
 def extended(U: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Return an orthonormal basis of the columns of U, itself orthonormal, and what others have beyond them.
-
-    A basis of more than half of all directions becomes that of all.
-    """
+    """Return an orthonormal basis of the columns of U, itself orthonormal, and of others; of all if those are many."""
     d, r = U.shape
-    if r == d or 2 * (r + columns.shape[1]) > 2 * d:
+    if r == d or r + columns.shape[1] > d:
         return np.eye(d)
     beyond = columns / np.maximum(np.linalg.norm(columns, axis=0), 1e-300)
     for _ in range(2):  # once more for what rounding left
@@ -243,23 +198,63 @@ def leading_basis(data: Tensor, mode: int, rank: int) -> np.ndarray:
     """Return the leading left singular vectors (d_n, rank) of the unfolding, through the smaller Gram matrix.
 
     If both are large, power iterations find nearly leading directions. The entry of largest magnitude of each vector
-    is positive, so that a different memory order or permuted rows give the same vectors.
+    is positive, so that a different memory order gives the same vectors.
     """
-    U = leading_vectors(data, mode, rank)
+    d, c = data.shape[mode], n_columns(data, mode)
+    if d <= LONG and (d <= c or not isinstance(data, Dense)):
+        U = scipy.linalg.eigh(data.gram(mode), subset_by_index=[d - rank, d - 1])[1][:, ::-1]
+    elif c <= LONG and c >= rank:
+        U = np.linalg.svd(unfold(data, mode), full_matrices=False)[0][:, :rank]
+    else:
+        U = leading_directions(data, mode, rank)
     largest = U[np.argmax(np.abs(U), axis=0), np.arange(U.shape[1])]
     return U * np.where(largest < 0, -1.0, 1.0)
 
 
-def leading_vectors(data: Tensor, mode: int, rank: int) -> np.ndarray:
-    """Return the vectors of `leading_basis` with any sign."""
-    d, c = data.shape[mode], n_columns(data, mode)
-    if not is_long(d) and (d <= c or not isinstance(data, ArrayStorage)):
-        return scipy.linalg.eigh(data.gram(mode), subset_by_index=[d - rank, d - 1])[1][:, ::-1]
-    if not is_long(d):
-        return np.linalg.svd(data.unfold(mode), full_matrices=False)[0][:, :rank]
-    if is_long(c) or c < rank:
-        return leading_directions(data, mode, rank)
-    Q = scipy.linalg.eigh(data.column_gram(mode), subset_by_index=[c - rank, c - 1])[1][:, ::-1]
-    others = [n for m, n in enumerate(data.shape) if m != mode]
-    products = np.asarray(data.project(mode, Q.T.reshape(-1, *others)), dtype=float)
-    return scipy.linalg.qr(products, mode="economic")[0]
+# long modes: X_n X_n' as FF' with a thin F (d_n, p), so that no array of d_n x d_n entries is formed
+
+
+def unfold(data: Tensor, mode: int) -> np.ndarray:
+    """Return X_n (d_n, c_n) in float64, a copy."""
+    if isinstance(data, Dense):
+        return np.array(np.moveaxis(data.to_array(), mode, 0), dtype=float, order="C").reshape(data.shape[mode], -1)
+    others = [d for n, d in enumerate(data.shape) if n != mode]
+    units = np.eye(n_columns(data, mode)).reshape(-1, *others)
+    return np.array(data.project(mode, units), dtype=float)
+
+
+def thin_factor(data: Tensor, mode: int) -> tuple[np.ndarray, bool]:
+    """Return F (d_n, p) with X_n X_n' = FF', and whether that is exact.
+
+    It is exact for compressed tensors and for unfoldings with at most THIN columns. Otherwise F holds the leading
+    directions of the unfolding, FF' = QQ'X_n X_n'QQ', found by power iterations.
+    """
+    if isinstance(data, Tucker):
+        return data.bases[mode] @ square_root(data.core.gram(mode)), True
+    if n_columns(data, mode) <= THIN:
+        return unfold(data, mode), True
+    Q = leading_directions(data, mode, N_LEADING)
+    B = np.asarray(data.contract(mode, Q), dtype=float).reshape(Q.shape[1], -1)
+    return Q @ square_root(B @ B.T), False
+
+
+def square_root(M: np.ndarray) -> np.ndarray:
+    """Return T (n, p) with TT' = M for a positive semidefinite M, without the directions that are rounding errors."""
+    values, vectors = np.linalg.eigh(M)
+    keep = values > len(M) * np.finfo(float).eps * max(values[-1], 0.0)
+    return vectors[:, keep] * np.sqrt(values[keep])
+
+
+def leading_directions(data: Tensor, mode: int, rank: int) -> np.ndarray:
+    """Return nearly leading left singular vectors (d_n, rank) of the unfolding, by power iterations on a random block.
+
+    The iterations carry a few more directions than requested. They always start from the same block.
+    """
+    d, others = data.shape[mode], [d for n, d in enumerate(data.shape) if n != mode]
+    width = min(rank + 8, d, n_columns(data, mode))
+    blocks = np.random.default_rng(0).standard_normal((width, *others))
+    for _ in range(N_POWER):
+        Q = scipy.linalg.qr(np.asarray(data.project(mode, blocks), dtype=float), mode="economic")[0]
+        blocks = np.asarray(data.contract(mode, Q), dtype=float)
+    B = blocks.reshape(width, -1)
+    return Q @ np.linalg.eigh(B @ B.T)[1][:, ::-1][:, :rank]

@@ -1,0 +1,266 @@
+"""The fit: one step after another, each a pure function of the data, the state before it and its own generator.
+
+Pursuit of atoms on a small tensor, all factors polished after each (Alg. 1 and 2); other starts on it; sweeps over the
+data; starts over observed entries; moves where bits are in doubt; the result with the evidence for its bits. A step
+that has nothing to do leads to the next stage at once.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from boolcp.fit import losses
+from boolcp.fit.atom_search import greedy_atom_search
+from boolcp.fit.blocks import next_block
+from boolcp.fit.certify import certify, judge_bits
+from boolcp.fit.moves import has_weak_atom, is_certain, lowest, moves_of
+from boolcp.fit.pursuit import by_size, corrected, equations_of, with_system
+from boolcp.fit.spec import MAX_STARTS, STAGES, AtomRecord, Spec, State, record
+from boolcp.fit.starts import (
+    EXACT,
+    POLISHED,
+    Search,
+    find_atom,
+    leaves_noise,
+    observed_start,
+    refined_start,
+    revive,
+    small_fall,
+    with_atom,
+)
+from boolcp.fit.sweep import MAX_COMPILED, is_settled, noise_variance, polish, sweep
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.columns import Columns, no_columns
+from boolcp.result.trust import Trust
+from boolcp.storage.dense import Complete
+from boolcp.storage.protocol import Storage, n_observed
+from boolcp.storage.tucker import compress
+from boolcp.storage.weighted import Weighted, full
+
+EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
+N_SWEEPS = 20  # of a polish after each atom; not tuned
+N_TRIES = 3  # starts over observed entries by default; on planted atoms with gaps
+FEW = 10  # observed entries for each free number below which there are many traps
+TRAPPED = 0.8  # ratio of the loss of a start to the lowest before it, below which ten more are worth it
+N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
+N_PATH = 5  # sweeps over observed entries of each estimate of the path; not tuned
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The data and what is asked of them."""
+
+    data: Storage
+    spec: Spec
+
+    @cached_property
+    def small(self) -> Complete:
+        """The complete tensor of the search: the core of the data, zeros filled in where entries are missing."""
+        return compress(losses.complete(self.data), self.spec.n_columns + EXTRA)
+
+    def step(self, s: State) -> State:
+        """Return the state after the next step."""
+        if s.stage == "pursuit" and not s.path:
+            first = no_columns(self.data.shape, self.data.squared_norm)
+            s = replace(s, path=(first if self.is_columns else BooleanCP(self.data.shape),))
+            if not self.data.squared_norm > 0:
+                s = replace(s, stop_reason="zero")
+        return STEPS[s.stage](self.under(s.scale), s)
+
+    def under(self, scale: float) -> "Fit":
+        """Return the fit of the data under Huber's loss with the threshold that the search led to."""
+        data = self.data
+        if not scale or not isinstance(data, Weighted) or data.loss.scale == scale:
+            return self
+        fit = replace(self, data=losses.with_loss(data, replace(data.loss, scale=scale)))
+        fit.__dict__["small"] = self.small
+        return fit
+
+    @property
+    def is_columns(self) -> bool:
+        """Return True if atoms are linked columns that are refined."""
+        return self.spec.refine and self.spec.atom_rank is not None
+
+    def after(self, s: State) -> State:
+        """Return the state at the beginning of the next stage."""
+        return s.at(STAGES[STAGES.index(s.stage) + 1] if self.is_columns else "result")
+
+
+# Algorithm 1
+
+
+def pursue(fit: Fit, s: State) -> State:
+    """Add the atom of steepest descent and correct the others (Alg. 1, lines 4-8)."""
+    spec, begin = fit.spec, time.perf_counter()
+    if len(s.path) > spec.n_atoms or s.stop_reason:
+        return fit.after(replace(s, stop_reason=s.stop_reason or "n_atoms"))
+    add = add_columns if fit.is_columns else add_block if spec.refine else add_published
+    W, loss, reason = add(fit, s)
+    if W is None:
+        return fit.after(replace(s, stop_reason=reason))
+    norm2 = fit.data.squared_norm
+    atom = W.to_decomposition().atoms[-1] if isinstance(W, Columns) else W.atoms[-1]
+    new: AtomRecord = record(atom, loss, norm2, time.perf_counter() - begin)
+    reason = "explained" if loss <= spec.tol**2 * norm2 else ""
+    return s.then(path=(*s.path, W), history=(*s.history, new), stop_reason=reason)
+
+
+def add_columns(fit: Fit, s: State) -> tuple[Columns | None, float, str]:
+    """Return the columns with one atom more, all factors polished."""
+    small, spec, W, rng = fit.small, fit.spec, s.path[-1], s.rng()
+    found = find_atom(small, W, spec, rng)
+    if found is None:
+        return None, 0.0, "no descent"
+    before = small.squared_norm if W.n_atoms == 0 else W.loss
+    V = polish(small, with_atom(W, found), max_iter=N_SWEEPS)
+    is_lower = V.loss < before - spec.tol**2 * small.squared_norm
+    return (None, 0.0, "no descent") if not is_lower or V.is_dead().any() else (V, V.loss, "")
+
+
+def add_block(fit: Fit, s: State) -> tuple[BooleanCP | None, float, str]:
+    """Return the blocks with one more, all blocks and bits decided again."""
+    W = next_block(fit.data, s.path[-1], fit.spec, s.rng())
+    return (None, 0.0, "no descent") if W is None else (W, W.squared_error, "")
+
+
+def add_published(fit: Fit, s: State) -> tuple[BooleanCP | None, float, str]:
+    """Return the estimate with one atom more and the weights of all solved for: Algorithm 1 as printed."""
+    data, spec, W = fit.data, fit.spec, s.path[-1]
+    options = {"atom_rank": spec.atom_rank, "criterion": spec.criterion, "certify": spec.certify}
+    found = greedy_atom_search(data.residual(W), spec.modes, s.rng(), **options)
+    V, _, reason = corrected(data, W, equations_of(data, W.atoms), found, spec.tol)
+    return (None, 0.0, reason) if V.n_atoms == W.n_atoms else (V, V.squared_error, reason)
+
+
+# linked columns
+
+
+def search(fit: Fit, s: State) -> State:
+    """Relax, round and polish from one more start on the small tensor."""
+    small, spec, rng, start = fit.small, fit.spec, s.rng(), s.path[-1]
+    if not start.n_atoms:
+        return s.at("result")
+    if s.best is None:
+        s = replace(s, best=start, n_agree=1)
+    here = Search(s.best, s.n_done, s.n_agree, s.rivals)
+    n_init = MAX_STARTS if spec.n_init is None else spec.n_init
+    if here.n_done >= n_init or (here.n_done > 0 and (here.is_agreed() or leaves_noise(small, here.best, spec, rng))):
+        return fit.after(s)
+    found = refined_start(small, start, spec, rng, s.n_done)
+    here = here.compared(found, small.squared_norm, is_new=s.n_done > 0)
+    return s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
+
+
+def polish_data(fit: Fit, s: State) -> State:
+    """Make one sweep over the data, all of them if they are small."""
+    data, spec, W = fit.data, fit.spec, s.best
+    if s.n_done == 0 and isinstance(data, Weighted):
+        x, m = (losses.observed(data, array) for array in (data.x, full(W.matrices)))
+        s = replace(s, scale=losses.make_loss(data.loss.name, x, m).scale)
+        fit = fit.under(s.scale)
+        data = fit.data
+        W = losses.first_sweeps(data, W)
+    if s.n_done < 0 or s.n_done >= spec.max_iter:
+        return fit.after(s)
+    if data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_COMPILED:
+        tol = {} if isinstance(data, Complete) else {"tol": max(POLISHED, small_fall(data, W))}
+        W, is_over = polish(data, W, max_iter=spec.max_iter, **tol), True
+    else:
+        before = np.inf if s.n_done == 0 else W.loss
+        W, is_changed = sweep(data, W)
+        is_over = is_settled(data, W, before, is_changed)
+    W = revive(data, W, spec, s.rng()) if is_over and W.is_dead().any() else W
+    s = s.then(best=replace(W, loss=max(W.loss, 0.0)))
+    return replace(s, n_done=spec.max_iter) if is_over else s
+
+
+def search_observed(fit: Fit, s: State) -> State:
+    """Relax, round and polish from one more start over entries that do not count alike."""
+    data, spec, rng = fit.data, fit.spec, s.rng()
+    W = s.best
+    if not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
+        return fit.after(s)
+    here = Search(W, s.n_done, 1 if s.n_done == 0 else s.n_agree, s.rivals if s.n_done else ())
+    share = n_observed(data) / (len(W.owner) * sum(data.shape))
+    n_tries = N_TRIES if spec.n_init is None else spec.n_init
+    if s.n_done >= n_tries + 10 * (share < FEW and s.n_agree == 1 and s.n_done < 3 * 10 and spec.n_init is None):
+        return fit.after(s)
+    if here.n_agree >= 3 or leaves_noise(data, W, spec, rng):
+        return fit.after(s)
+    found = observed_start(data, s.path[-1], W, spec, rng, s.n_done)
+    here = here.compared(found, 10 * data.squared_norm)
+    return s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
+
+
+def move(fit: Fit, s: State) -> State:
+    """Make the next move where bits are in doubt."""
+    data, spec, W = fit.data, fit.spec, s.best
+    moves = moves_of(data, W, spec)
+    if s.n_done >= len(moves) or is_certain(data, W):
+        return fit.after(s)
+    level, go = moves[s.n_done]
+    found = go(data, fit.small, W, spec, s.rng()) if has_weak_atom(data, W, level) else W
+    return s.then(best=lowest(W, found))
+
+
+def ridge(fit: Fit, s: State) -> State:
+    """Polish with a ridge by the noise and the energy of each column, so that no missing entry explodes."""
+    data, spec, W = fit.data, fit.spec, s.best
+    is_square = isinstance(data, Weighted) and data.loss.name == "squared" and not data.nonnegative
+    if s.n_done or not is_square or W.loss <= EXACT * data.squared_norm:
+        return fit.after(s)
+    if n_observed(data) == np.prod(data.shape, dtype=float):  # weights alone: nothing is missing
+        return s.then(best=polish(data, W, max_iter=spec.max_iter))
+    variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
+    n_sweeps = min(spec.max_iter, N_RIDGE)
+    return s.then(best=polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance))
+
+
+# the result
+
+
+def end(fit: Fit, s: State) -> State:
+    """Return the state with the decomposition and the evidence for its bits."""
+    data, spec = fit.data, fit.spec
+    if isinstance(s.path[-1], Columns):
+        best = s.path[-1] if s.best is None else s.best
+        W = by_size(best.to_decomposition())
+    else:
+        W = s.path[-1]
+    is_squared = not isinstance(data, Weighted) or data.loss.name == "squared"
+    W = with_system(W, data) if is_squared else replace(W, deviance=losses.deviance_of(data, W))
+    if spec.certify and is_squared and W.n_atoms and not (not spec.refine and data.weights is not None):
+        is_known = not any(np.isnan(atom.certificate) for atom in W.atoms)
+        W = W if is_known else certify(data, W)
+    trust = judge_bits(data, W) if is_squared else losses.judge(data, W)
+    n_agree = s.n_agree if s.n_agree > 1 or s.rivals else 0
+    trust: Trust = replace(trust, n_agree=n_agree, n_rivals=len(s.rivals))
+    return replace(s, stage="result", n_done=1, result=replace(W, trust=trust))
+
+
+def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
+    """Return the estimates of the pursuit with 0, 1, .. atoms as decompositions."""
+    found = []
+    for W in s.path:
+        if isinstance(W, Columns):
+            if isinstance(fit.data, Weighted) and W.n_atoms:
+                W = polish(fit.data, losses.first_sweeps(fit.data, W), max_iter=N_PATH)
+            V = W.to_decomposition()
+            found.append(with_system(V, fit.data if isinstance(fit.data, Weighted) else fit.small))
+        else:
+            found.append(W if W.data_inner is not None else with_system(W, fit.data))
+    return tuple(found)
+
+
+STEPS: dict[str, Callable[[Fit, State], State]] = {
+    "pursuit": pursue,
+    "search": search,
+    "polish": polish_data,
+    "observed": search_observed,
+    "last": move,
+    "ridge": ridge,
+    "result": end,
+}

@@ -1,0 +1,287 @@
+"""The last search, where bits are uncertain: soft sweeps, and atoms that may be noise exchanged for better ones.
+
+At high noise the bits of the small tensor have errors that a polish keeps, and atoms below the noise of every unfolding
+are not in the small tensor at all. A fit whose bits all clearly exceed the noise is left unchanged.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, prefixes, similar_triples
+from boolcp.fit.certify import flip_terms
+from boolcp.fit.losses import complete
+from boolcp.fit.pursuit import atom_system
+from boolcp.fit.spec import Spec
+from boolcp.fit.starts import (
+    EXACT,
+    POLISHED,
+    find_atom,
+    noise_gain,
+    oriented,
+    other_start,
+    refined_start,
+    round_columns,
+    small_fall,
+    with_atom,
+)
+from boolcp.fit.sweep import TOL, noise_variance, polish, relax, soft_bits, sweep
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.columns import Columns, no_columns, to_columns
+from boolcp.storage.dense import Complete, Dense
+from boolcp.storage.protocol import Storage, Tensor
+from boolcp.storage.tucker import LONG, Tucker, augmented
+
+# chosen on seeds that benchmarks/bench_noise.py does not use
+CERTAIN = 1.0  # smallest margin of a bit, in standard deviations of the noise, at which it counts as certain
+TEMPERATURES = (4.0,) * 6 + (2.0,) * 6 + (1.0,) * 6  # of the soft sweeps, in units of the noise variance
+FEW_TEMPERATURES = (4.0, 2.0, 1.0)  # where each sweep costs a pass
+WEAK, NOISY = 2.0, 1.0  # gains, in units of the best atom of pure noise, below which an atom may hide a lost one
+N_TRIPLES = 600  # sets of three bits that are tried along each mode in search of a lost atom
+N_KEPT = (200, 60, 60, 60)  # of them after each round
+N_FLIPS = 16  # of the least certain bits of each atom, one at a time
+FEW_KEPT = (8, 4, 4)  # starts that are followed after each round where they are few
+N_TRIES = 3  # lost atoms that are tried in each round of exchanges
+N_EXCHANGES = 3  # rounds of exchanges
+N_AUGMENTED = 3  # starts on an augmented core at most; not tuned
+N_CROSSED, N_REDRAWN = 2, 6  # rounds of crossings with new starts, and with some atoms drawn again, in one mode
+N_RANDOM = 2  # random starts in each crossing
+REDRAWN = 4  # one atom in so many is drawn again
+MAX_FORMED = 2**24  # entries of a residual that is formed for many candidates
+
+Move = Callable[[Storage, Storage, Columns, Spec, np.random.Generator], Columns]
+
+
+def moves_of(data: Storage, W: Columns, spec: Spec) -> list[tuple[float, Move]]:
+    """Return the moves, each with the gain of the weakest atom, in units of noise, above which it is left out.
+
+    Columns that share their bits have the first only, and data that are read in passes the first two. If all bits are
+    along one mode, where solutions with nearly the same loss are many, atoms are crossed with those of other starts.
+    """
+    moves: list[tuple[float, Move]] = [
+        (np.inf, soft_move),
+        (WEAK, augmented_move),
+        (np.inf, each_atom_move),
+        (NOISY, exchange_move),
+    ]
+    if len(spec.modes) == 1 and isinstance(data, Complete):
+        moves += N_CROSSED * [(NOISY, cross_move)] + N_REDRAWN * [(NOISY, shake_move)]
+    return moves[: 1 if W.is_tied else 2 if data.n_passes else len(moves)]
+
+
+def is_certain(data: Storage, W: Columns) -> bool:
+    """Return True if all atoms and their bits clearly exceed the noise, or nothing is left.
+
+    An atom that fits only noise can have bits that all clearly exceed it.
+    """
+    if W.loss <= EXACT * data.squared_norm or not W.n_atoms:
+        return True
+    return smallest_margin(data, W) >= CERTAIN and not has_weak_atom(data, W, NOISY)
+
+
+def has_weak_atom(data: Storage, W: Columns, level: float) -> bool:
+    """Return True if an atom is dead, or gains less than `level` times what the best atom of pure noise gains."""
+    if np.isinf(level) or W.is_dead().any():
+        return True
+    V = W.to_decomposition()
+    return bool(unique_gains(data, V).min() < level * noise_gain(data, noise_variance(data, W)))
+
+
+def smallest_margin(data: Storage, W: Columns) -> float:
+    """Return the margin of the least certain bit, in standard deviations of the noise.
+
+    Flipping a bit raises the loss by |V|^2 + 2 <R, V> or |V|^2 - 2 <R, V>, where R is what is left in its slice, and
+    noise of variance s^2 gives this a standard deviation of 2 s |V|.
+    """
+    V, margins = W.to_decomposition(), [np.inf]
+    for atom, g, h in zip(V.atoms, *flip_terms(data, V), strict=True):
+        rises = h + 2 * np.where(atom.z, g, -g)
+        margins.append(np.min(rises[h > 0] / np.sqrt(h[h > 0]), initial=np.inf))
+    return float(min(margins) / (2 * np.sqrt(noise_variance(data, W))))
+
+
+def unique_gains(data: Storage, W: BooleanCP) -> np.ndarray:
+    """Return by how much the loss rises when an atom is left out and the weights of the others adjust, (K,)."""
+    C, mode = to_columns(W), 1 if data.center == 0 else 0
+    A, (H, *_) = C.matrices[mode], data.equations(C.matrices, mode)
+    G = A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A)
+    same = np.eye(C.n_atoms)[C.owner]
+    return 1 / np.maximum(np.linalg.pinv(same.T @ G @ same, hermitian=True).diagonal(), 1e-300)
+
+
+def lowest(*found: Columns) -> Columns:
+    """Return the columns of the lowest loss, the first of equal ones."""
+    return min(found, key=lambda each: each.loss)
+
+
+def tolerance(data: Storage, W: Columns) -> float:
+    """Return the relative fall of the loss that ends a polish; over observed entries sweeps with a ridge follow it."""
+    return TOL if isinstance(data, Complete) else max(POLISHED, small_fall(data, W))
+
+
+# moves: each returns the columns, or better ones; `small` is the tensor of the search
+
+
+def soft_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
+    """Return the columns after sweeps with soft bits, from warm to cold, and a polish, if they are better.
+
+    A soft bit is the probability that it is on, given all others.
+    """
+    variance, soft = noise_variance(data, W), W
+    temperatures = FEW_TEMPERATURES if data.n_passes else TEMPERATURES
+    for temperature in temperatures if variance > 0 else ():
+        soft = sweep(data, soft, choose=partial(soft_bits, temperature=temperature * variance))[0]
+    soft = W.with_matrices([np.where(W.column_mode == n, np.round(A), A) for n, A in enumerate(soft.matrices)])
+    return lowest(W, polish(data, soft, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss))
+
+
+def augmented_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
+    """Return what a short search on a core augmented by contractions with ones leads to, if it is better."""
+    if not isinstance(small, Tucker):
+        return W
+    large = augmented(complete(data), small, W.n_atoms, spec.modes)
+    found = no_columns(data.shape, large.squared_norm)
+    while found.n_atoms < W.n_atoms:
+        candidate = find_atom(large, found, spec, rng)
+        if candidate is None:
+            return W
+        found = with_atom(found, candidate)
+    found = lowest(*(refined_start(large, found, spec, rng, count) for count in range(N_AUGMENTED)))
+    if data.n_passes:
+        found = exchange_move(large, large, found, spec, rng)
+    found = polish(data, oriented(found, data.nonnegative), max_iter=spec.max_iter)
+    return lowest(W, soft_move(data, small, found, spec, rng))
+
+
+def each_atom_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
+    """Return the columns after each atom was searched for again, the weakest first, and a soft move.
+
+    The starts are its bits with one of the least certain flipped and, if the atom may be noise, fewer of its bits.
+    """
+    V, noisy = W.to_decomposition(), noise_gain(data, noise_variance(data, W))
+    gains = unique_gains(data, V)
+    for k in np.argsort(gains, kind="stable"):
+        rest = BooleanCP(V.shape, V.atoms, np.where(np.arange(V.n_atoms) == k, 0.0, V.weights))
+        best = search_atom(scaled(data, data.residual(rest)), V, int(k), is_noisy=bool(gains[k] < noisy))
+        if best.gains[0] <= V.weights[k] ** 2 * V.atoms[k].n_ones * (1 + 1e-9):
+            continue
+        changed = oriented(to_columns(replaced(V, int(k), *best.atom(0))), data.nonnegative)
+        candidate = polish(data, changed, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss)
+        if candidate.loss < W.loss and not candidate.is_dead().any():
+            W, V = candidate, candidate.to_decomposition()
+    return soft_move(data, small, W, spec, rng)
+
+
+def exchange_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
+    """Return the columns with atoms that may be noise replaced by better ones that were lost, if there are any."""
+    for _ in range(N_EXCHANGES):
+        found = exchange_once(data, W, spec)
+        if found is W:
+            break
+        W = each_atom_move(data, small, found, spec, rng)
+    return W
+
+
+def cross_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
+    """Return what the atoms of random starts lead to, alone or with those of W, if it is better."""
+    if not isinstance(small, Tucker):
+        return W
+    large = augmented(complete(data), small, W.n_atoms, spec.modes)
+    starts = [relax(large, other_start(large, W, spec, rng, 0)) for _ in range(N_RANDOM)]
+    drawn = lowest(*(polish(large, round_columns(V, spec.modes), max_iter=spec.max_iter) for V in starts))
+    return crossed(data, small, W, drawn, spec, rng)
+
+
+def shake_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
+    """Return what follows from W with some atoms drawn again, of the same size, alone or with those of W."""
+    matrices = [A.copy() for A in W.matrices]
+    for k in rng.choice(W.n_atoms, max(1, W.n_atoms // REDRAWN), replace=False):
+        for n, A in enumerate(matrices):
+            if n == W.boolean_mode[k]:
+                A[:, k] = rng.random(len(A)) < A[:, k].mean()
+            else:
+                A[:, k] = np.linalg.norm(A[:, k]) * rng.standard_normal(len(A)) / np.sqrt(len(A))
+    drawn = soft_move(data, small, W.with_matrices(matrices, W.loss), spec, rng)
+    return crossed(data, small, W, drawn, spec, rng)
+
+
+def crossed(
+    data: Storage, small: Storage, W: Columns, V: Columns, spec: Spec, rng: np.random.Generator
+) -> Columns:
+    """Return what V, or the best atoms of V and W, lead to after each was searched for again, if it is better."""
+    found = [polish(data, each, max_iter=spec.max_iter) for each in (V, best_of_both(data, W, V))]
+    return lowest(W, each_atom_move(data, small, lowest(*found), spec, rng))
+
+
+# what moves are made of
+
+
+def scaled(data: Storage, R: Tensor) -> Tensor:
+    """Return a residual of the size of complete data, as an array of single precision if it is not too large."""
+    if data.n_passes or isinstance(data, Tucker) or np.prod(data.shape, dtype=float) > MAX_FORMED:
+        return R
+    mean = 1.0 if data.weights is None else float(data.weights.to_array().mean())
+    return R if data.weights is None else Dense(R.to_array() / mean)
+
+
+def exchange_once(data: Storage, W: Columns, spec: Spec) -> Columns:
+    """Return the columns after the best of the lost atoms were tried in the place of the weakest, or W itself."""
+    for found in lost_atoms(data, W, spec.modes)[:N_TRIES]:
+        V, (atom, weight) = W.to_decomposition(), found.atom(0)
+        if V.n_atoms < W.n_atoms:  # a dead atom leaves its place
+            candidate = BooleanCP(V.shape, (*V.atoms, atom), np.append(V.weights, weight))
+        else:
+            candidate = replaced(V, int(np.argmin(unique_gains(data, V))), atom, weight)
+        changed = oriented(to_columns(candidate), data.nonnegative)
+        W = lowest(W, polish(data, changed, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss))
+    return W
+
+
+def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candidates]:
+    """Return the best candidates on the residual of W, from similar slices along each short mode, best first."""
+    R, found = scaled(data, data.residual(W.to_decomposition())), []
+    if not (data.n_passes or isinstance(data, Tucker)) and np.prod(data.shape, dtype=float) <= MAX_FORMED:
+        R = Dense(R.to_array().astype(np.float32))  # candidates are polished later
+    for mode in modes:
+        if not 2 <= data.shape[mode] <= LONG:
+            continue
+        start = from_bits(R, mode, similar_triples(R.gram(mode), N_TRIPLES))
+        best = climb(R, start, N_KEPT).best(N_TRIES)
+        found += [best.take([j]) for j in range(len(best.gains))]
+    return sorted(found, key=lambda each: -float(each.gains[0]))
+
+
+def best_of_both(data: Storage, W: Columns, V: Columns) -> Columns:
+    """Return as many atoms of W and V as W has: of all with different bits, the one that gains least is left out."""
+    distinct = {(a.mode, a.z.tobytes()): a for U in (V, W) for a in U.to_decomposition().atoms}
+    atoms = tuple(distinct.values())
+    G, b = atom_system(data, atoms)
+    kept = np.arange(len(atoms))
+    while True:
+        inverse = np.linalg.pinv(G[np.ix_(kept, kept)], hermitian=True)
+        weights = inverse @ b[kept]
+        if len(kept) <= W.n_atoms:
+            return to_columns(BooleanCP(data.shape, tuple(atoms[k] for k in kept), weights))
+        kept = np.delete(kept, np.argmin(weights**2 / np.maximum(inverse.diagonal(), 1e-300)))
+
+
+def replaced(W: BooleanCP, k: int, atom: Atom, weight: float) -> BooleanCP:
+    """Return the decomposition with another atom in the place of atom k."""
+    atoms, weights = list(W.atoms), np.array(W.weights)
+    atoms[k], weights[k] = atom, weight
+    return BooleanCP(W.shape, tuple(atoms), weights)
+
+
+def search_atom(residual: Tensor, W: BooleanCP, k: int, *, is_noisy: bool) -> Candidates:
+    """Return the best candidate to replace atom k of W, on the residual of the other atoms."""
+    atom, mode = W.atoms[k], W.atoms[k].mode
+    z = atom.z.astype(float)
+    p = np.asarray(residual.mttkrp([A[:, [k]] for A in W.matrices], mode), dtype=float)[:, 0] / W.weights[k]
+    Z = flipped(z, np.argsort(np.abs(p - 0.5), kind="stable")[:N_FLIPS])
+    real: Sequence[np.ndarray] = [np.tile(A, Z.shape[1]) for A in atom.factors or ()]
+    found = climb(residual, Candidates(mode, Z, list(real), np.zeros(Z.shape[1])), FEW_KEPT).best(1)
+    if is_noisy:
+        fewer = climb(residual, from_bits(residual, mode, prefixes(p)), FEW_KEPT).best(1)
+        found = max(found, fewer, key=lambda each: each.gains[0])
+    return found

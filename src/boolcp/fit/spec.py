@@ -1,0 +1,122 @@
+"""The frozen values of a fit: what was asked for, and the state after each step."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.columns import Columns
+
+STAGES = ("pursuit", "search", "polish", "observed", "last", "ridge", "result")
+STOP_REASONS = {
+    "n_atoms": "the requested number of atoms was reached",
+    "explained": "nothing is left: the atoms found so far explain the tensor to the tolerance",
+    "no descent": "no atom decreases the loss any further",
+    "dependent": "the next atom lies in the span of those found",
+    "zero": "the tensor is zero",
+    "stopped": "stopped by the callback: this is the best result so far",
+}
+MAX_STARTS = 40  # by default; the search stops when starts agree
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a fit depends on besides its data; the meaning of the parameters is explained in `BMP`."""
+
+    n_atoms: int
+    modes: tuple[int, ...]
+    atom_rank: int | None = 1  # None: dense blocks
+    refine: bool = True
+    criterion: str = "normalized"
+    n_init: int | None = None
+    max_iter: int = 50
+    sigma: float | None = None
+    certify: bool = True
+    tol: float = 1e-6  # |X - W| / |X| at which nothing is left: a loss from inner products is rounding below it
+
+    @property
+    def n_products(self) -> int:
+        """Return the number of columns of each atom."""
+        return self.atom_rank or 1
+
+    @property
+    def n_columns(self) -> int:
+        """Return the number of columns of all atoms."""
+        return self.n_atoms * self.n_products
+
+
+@dataclass(frozen=True)
+class AtomRecord:
+    """One step of the pursuit: loss |X - W|^2 / 2 and |X - W| / |X| after it, and the atom it took."""
+
+    loss: float
+    relative_error: float
+    mode: int
+    n_ones: int
+    certificate: float
+    seconds: float
+
+
+def record(atom: Atom, error2: float, squared_norm: float, seconds: float = 0.0) -> AtomRecord:
+    """Return the AtomRecord of an atom after which |X - W|^2 = error2."""
+    relative_error = float(np.sqrt(max(error2, 0.0) / squared_norm)) if squared_norm > 0 else 0.0
+    return AtomRecord(float(error2) / 2, relative_error, atom.mode, atom.n_ones, atom.certificate, seconds)
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of a fit after a step: begun again with it, the fit ends with the same bits.
+
+    Parameters
+    ----------
+    seed : int
+        Each step draws from a generator of its own, made of the seed, the stage and the number of steps.
+    stage, n_done : str, int
+        The present stage, and how many of its steps are done.
+    path : tuple
+        The estimates of the pursuit with 0, 1, .. atoms: Columns, or BooleanCP for dense blocks.
+    history : tuple of AtomRecord
+        One for each atom of the pursuit.
+    stop_reason : str
+        Why the pursuit ended, if it has.
+    best : Columns, optional
+        The best columns so far.
+    n_agree : int
+        How many starts reached them.
+    rivals : tuple of Columns
+        Other solutions with nearly the same loss.
+    scale : float
+        The threshold of Huber's loss, once it is known.
+    result : BooleanCP, optional
+        The decomposition, at the end.
+    """
+
+    seed: int
+    stage: str = "pursuit"
+    n_done: int = 0
+    path: tuple[Any, ...] = ()
+    history: tuple[AtomRecord, ...] = ()
+    stop_reason: str = ""
+    best: Columns | None = None
+    n_agree: int = 0
+    rivals: tuple[Columns, ...] = field(default=())
+    scale: float = 0.0
+    result: BooleanCP | None = None
+
+    def rng(self) -> np.random.Generator:
+        """Return the generator of the next step."""
+        key = (STAGES.index(self.stage), self.n_done)
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
+
+    def then(self, **changes: Any) -> "State":
+        """Return the state after one more step of the stage."""
+        return replace(self, n_done=self.n_done + 1, **changes)
+
+    def at(self, stage: str) -> "State":
+        """Return the state at the beginning of a stage; as it is, if that has begun."""
+        return replace(self, stage=stage, n_done=0) if STAGES.index(stage) > STAGES.index(self.stage) else self
+
+    def is_at(self, stage: str) -> bool:
+        """Return True in a stage."""
+        return self.stage == stage

@@ -1,0 +1,200 @@
+"""Entries that do not count alike: missing ones, weights, and losses as weighted squares near the present estimate."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from boolcp.contractions import khatri_rao
+from boolcp.result.atoms import BooleanCP
+from boolcp.storage.dense import Array, Dense
+from boolcp.storage.protocol import Decide, Equations, Factors, Storage, Tensor, quadratic
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss of entries x with means m, and its scale: the threshold of Huber's loss, or the floor of logarithms.
+
+    Below the floor a logarithm is continued by its parabola. The loss of squares is (x - m)^2 / 2.
+    """
+
+    name: str = "squared"
+    scale: float = 1.0
+
+    @property
+    def is_rate(self) -> bool:
+        """Return True for counts and bits: their means are rates and probabilities, never negative."""
+        return self.name in ("poisson", "bernoulli")
+
+    def value(self, x: np.ndarray, m: np.ndarray) -> np.ndarray:
+        """Return the loss of each entry."""
+        c = self.scale
+        if self.name == "huber":
+            r = np.abs(x - m)
+            return np.where(r < c, r**2 / 2, c * r - c**2 / 2)
+        if self.name == "poisson":
+            return m - x * log_above(m, c)
+        if self.name == "bernoulli":
+            return -x * log_above(m, c) - (1 - x) * log_above(1 - m, c)
+        return (x - m) ** 2 / 2
+
+    def deviance(self, x: np.ndarray, m: np.ndarray) -> np.ndarray:
+        """Return twice the loss above that of a perfect mean, entry by entry."""
+        return 2 * (self.value(x, m) - self.value(x, x))
+
+    def near(self, x: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return targets t and weights v of the squares v (t - m)^2 / 2 that touch the loss at m; v is None if it is 1.
+
+        v (t - m) is the negative derivative. v is at least that of the second derivative expected and observed.
+        """
+        if self.name == "squared":
+            return x, None
+        if self.name == "huber":
+            return m + np.clip(x - m, -self.scale, self.scale), None
+        on = np.maximum(m, self.scale)
+        if self.name == "poisson":
+            v = np.maximum(1 / on, x / on**2)
+            slope = 1 - x * log_slope(m, self.scale)
+        else:
+            off = np.maximum(1 - m, self.scale)
+            v = np.maximum(1 / (on * off), x / on**2 + (1 - x) / off**2)
+            slope = (1 - x) * log_slope(1 - m, self.scale) - x * log_slope(m, self.scale)
+        return m - slope / v, v
+
+    def natural(self, m: np.ndarray) -> np.ndarray:
+        """Return the natural parameter of means: log m for counts, log m / (1 - m) for bits, otherwise m."""
+        if not self.is_rate:
+            return m
+        other = 1 - m if self.name == "bernoulli" else np.ones(1)
+        return np.log(np.maximum(m, self.scale)) - np.log(np.maximum(other, self.scale))
+
+    def null(self, x: np.ndarray, weights: np.ndarray | None = None) -> float:
+        """Return the mean without any atom: 0, or that of the data where zero is no mean of them."""
+        return float(np.average(x, weights=weights)) if self.is_rate else 0.0
+
+
+SQUARES = Loss()
+
+
+def log_above(m: np.ndarray, floor: float) -> np.ndarray:
+    """Return log m, continued below the floor by its parabola."""
+    step = np.minimum(m - floor, 0) / floor
+    return np.log(np.maximum(m, floor)) + step - step**2 / 2
+
+
+def log_slope(m: np.ndarray, floor: float) -> np.ndarray:
+    """Return the derivative of `log_above`."""
+    return np.where(m >= floor, 1 / np.maximum(m, floor), (2 - m / floor) / floor)
+
+
+class Weighted(Array, Storage):
+    """Entries X with weights w, 0 where they are missing, None if all count alike; the loss is the sum of w l(x, m).
+
+    Under any loss the equations are those of weighted squares that touch it at the present factors. Twice the loss is
+    the weighted sum of squares for squares, so that both are named `loss`.
+    """
+
+    n_passes = 0
+
+    def __init__(
+        self,
+        X: np.ndarray,
+        weights: np.ndarray | None = None,
+        loss: Loss = SQUARES,
+        *,
+        center: int | None = None,
+        nonnegative: tuple[int, ...] = (),
+    ) -> None:
+        X = np.ascontiguousarray(X, dtype=float)
+        self.w = None if weights is None else np.ascontiguousarray(weights, dtype=float)
+        self.x = X if self.w is None else np.where(self.w > 0, X, 0.0)
+        super().__init__(self.x if self.w is None else self.w * self.x)  # what all questions of a Tensor are about
+        self.loss, self.center, self.nonnegative = loss, center, nonnegative
+        self.weights = None if self.w is None else Dense(self.w)
+
+    @property
+    def squared_norm(self) -> float:
+        """Return the weighted sum of squares, or twice the loss of a mean of zero."""
+        return float(np.vdot(self._array, self.x)) if self.loss == SQUARES else self.total(np.zeros(self.shape))
+
+    def total(self, m: np.ndarray) -> float:
+        """Return twice the loss of means m, as a sum of squares is."""
+        return 2 * float(self.slice_sums(m, 0).sum())
+
+    def slice_sums(self, m: np.ndarray, mode: int) -> np.ndarray:
+        """Return the loss of each slice along one mode, (d_n,)."""
+        values = self.loss.value(self.x, m)
+        values = values if self.w is None else self.w * values
+        return np.moveaxis(values, mode, 0).reshape(self.shape[mode], -1).sum(axis=1)
+
+    def near(self, m: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return targets and weights of the squares that touch the loss at means m; the weights are None if all are 1.
+
+        With a `center`, the mean of X - W over this mode is no part of m, and is taken from the targets.
+        """
+        if self.center is None:
+            t, v = self.loss.near(self.x, m)
+        else:
+            t, v = self.x - self.mean_left(m), None
+        if self.w is None:
+            return t, v
+        return t, self.w if v is None else self.w * v
+
+    def mean_left(self, m: np.ndarray) -> np.ndarray:
+        """Return the weighted mean of X - m over the `center`, which stays as a mode of one entry."""
+        w = np.ones(self.shape) if self.w is None else self.w
+        total = w.sum(axis=self.center, keepdims=True)
+        return (w * (self.x - m)).sum(axis=self.center, keepdims=True) / np.where(total > 0, total, 1.0)
+
+    def equations(self, factors: Factors, mode: int) -> Equations:
+        """Return the equations of each row, or one of all rows if all entries count alike, and the loss."""
+        if self.loss == SQUARES and self.center is None:
+            H, P = products(self.weights, factors, mode), np.asarray(self.mttkrp(factors, mode), dtype=float)
+            A = factors[mode]
+            return Equations(H, P, self.squared_norm - 2 * float(np.vdot(P, A)) + quadratic(H, A))
+        m = full(factors)
+        t, v = self.near(m)
+        P = np.asarray(Array(t if v is None else v * t).mttkrp(factors, mode), dtype=float)
+        loss = self.total(m) if self.center is None else 2 * self.slice_sums(m + self.mean_left(m), mode).sum()
+        return Equations(products(None if v is None else Dense(v), factors, mode), P, float(loss))
+
+    def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
+        """Return the factor decided for one mode, with rows as they were where the loss would rise; the loss; itself."""
+        H, P, before = self.equations(factors, mode)
+        A = decide(H, P, factors[mode])
+        if self.loss == SQUARES:
+            old = factors[mode]
+            fall = 2 * float(np.vdot(P, A - old)) - quadratic(H, A) + quadratic(H, old)
+            return A, before - fall, self
+        old, trial = (list(factors) for _ in range(2))
+        trial[mode] = A
+        first, then = self.slice_sums(full(old), mode), self.slice_sums(full(trial), mode)
+        worse = then > first
+        return np.where(worse[:, None], factors[mode], A), 2 * float(np.where(worse, first, then).sum()), self
+
+    def residual(self, W: BooleanCP) -> Tensor:
+        """Return the negative gradient of the loss at W: w (x - W) for squares."""
+        m = np.nan_to_num(W.to_tensor())
+        t, v = self.near(m)
+        return Dense(t - m if v is None else v * (t - m))
+
+
+def products(weights: Tensor | None, factors: Factors, mode: int) -> np.ndarray:
+    """Return H (K, K) of all rows or, with weights, H_i (d_n, K, K) of each: products of columns over its entries."""
+    K = factors[0].shape[1]
+    if weights is None:
+        H = np.ones((K, K))
+        for n, A in enumerate(factors):
+            H = H if n == mode else H * (A.T @ A)
+        return H
+    first, second = np.triu_indices(K)
+    pairs = weights.mttkrp([A[:, first] * A[:, second] for A in factors], mode)
+    H = np.empty((weights.shape[mode], K, K))
+    H[:, first, second] = H[:, second, first] = pairs
+    return H
+
+
+def full(factors: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the sum of the products of columns as an array."""
+    return (factors[0] @ khatri_rao(factors[1:]).T).reshape([len(A) for A in factors])
