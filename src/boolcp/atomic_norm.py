@@ -1,4 +1,4 @@
-"""AtomicNorm: the door to Eq. (3), the convex program of the paper, a scikit-learn estimator."""
+"""AtomicNorm: Eq. (3), the convex program of the paper, as a scikit-learn estimator."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,18 +9,30 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from boolcp import checks
-from boolcp.fit.convex import Estimate, Program, Terms, dual_norm, noise_norm, solve, solve_blocks, solve_rank_one, thin
-from boolcp.fit.finish import with_data
+from boolcp.fit.blocks import assembled
+from boolcp.fit.convex import (
+    Blocks,
+    Estimate,
+    Program,
+    dual_bound,
+    n_terms,
+    noise_norm,
+    solve,
+    solve_blocks,
+    solve_rank_one,
+    terms_of,
+    thin,
+)
 from boolcp.fit.noise import noise_level
-from boolcp.fit.polish import polish
-from boolcp.memory import check_memory, read_memory
-from boolcp.result.atoms import BooleanCP
+from boolcp.fit.pursuit import by_size, with_system
+from boolcp.fit.sweep import polish
+from boolcp.memory import check_memory, float_bytes, read_memory
+from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.result.labels import Labels, read_labels
-from boolcp.storage import make_storage, stays_out
-from boolcp.storage.lazy import look_at, make_source
-from boolcp.storage.long import is_long, n_columns
-from boolcp.storage.protocol import Storage
+from boolcp.storage import make_storage
+from boolcp.storage.protocol import Storage, n_columns
+from boolcp.storage.tucker import LONG
 from boolcp.threads import one_thread
 
 RANK_ONE_FACTOR = 2.0  # alpha over the dual norm of noise: lambda >= 2 |grad F| in Theorem 4's proof
@@ -28,16 +40,7 @@ RANK_ONE_FACTOR = 2.0  # alpha over the dual norm of noise: lambda >= 2 |grad F|
 
 @dataclass(frozen=True)
 class ConvexStep:
-    """One step of the solver: the number of atoms, the objective, the proved dual objective, and their relative gap.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> X = boolcp.datasets.make_boolean_cp((10, 11, 12), 2, noise=0.3, random_state=0).X
-    >>> model = boolcp.AtomicNorm(alpha=20.0, random_state=0).fit(X)
-    >>> model.history_[0].n_atoms, model.history_[-1].duality_gap <= 0.01
-    (0, True)
-    """
+    """One step of the solver: the number of atoms, the objective, the proved dual objective, and their relative gap."""
 
     n_atoms: int
     objective: float
@@ -62,6 +65,86 @@ class PathPoint:
     decomposition: BooleanCP
     objective: float
     duality_gap: float
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Data of Eq. (3): its program, which may have the thin form of X, the storage, the labels, the Boolean modes."""
+
+    program: Program
+    data: Storage
+    labels: Labels | None
+    modes: tuple[int, ...]
+
+    @property
+    def is_thin(self) -> bool:
+        """Return True if the program has the inner products of the slices in place of X."""
+        return self.program.X.shape != self.data.shape
+
+    def solve(
+        self, alpha: float, rng: np.random.Generator, *, tol: float, max_iter: int, start: Blocks | None = None
+    ) -> list[Estimate]:
+        """Return the estimates of all steps of the solver that the program asks for."""
+        program = replace(self.program, alpha=alpha)
+        solver = solve_rank_one if program.is_rank_one else solve
+        return list(solver(program, rng, tol=tol, max_iter=max_iter, start=start))
+
+    def finish(self, B: Blocks, *, debias: bool = False) -> BooleanCP:
+        """Return the terms as a decomposition of the data, refitted without the penalty if requested."""
+        program, data = self.program, self.data
+        if debias and not program.is_rank_one:
+            B = solve_blocks(program, B, tol=1e-9)[0]
+        if B and self.is_thin:
+            Y = program.X / np.sum(program.X**2, axis=0)  # Q = Y'X_n
+            Z, V = B[0]
+            B = {self.modes[0]: (Z, np.asarray(data.contract(self.modes[0], Y @ V.T), dtype=float))}
+        if not program.is_rank_one:
+            W = assembled(data, terms_of(B, data.shape))
+        else:
+            W = with_system(low_rank_sum(B, data.shape), data)
+            if debias and W.n_atoms:
+                W = with_system(polish(data, to_columns(W)).to_decomposition(), data)
+        return replace(by_size(W), labels=self.labels)
+
+
+def low_rank_sum(B: Blocks, shape: tuple[int, ...]) -> BooleanCP:
+    """Return terms with vectors or matrices of low rank as blocks, written as sums of products of columns."""
+    atoms, weights = [], []
+    for term in terms_of(B, shape):
+        U, sizes, T = np.linalg.svd(np.atleast_2d(term.V), full_matrices=False)
+        weights.append(float(np.linalg.norm(sizes)))
+        keep = sizes > 1e-9 * sizes[0]  # others are rounding errors
+        factors = U[:, keep] * (sizes[keep] / weights[-1]), T[keep].T
+        atoms.append(Atom(term.mode, term.z, factors if term.V.ndim > 1 else (factors[1] * factors[0],)))
+    return BooleanCP(shape, tuple(atoms), np.array(weights))
+
+
+def read_problem(
+    X: Any,
+    mask: ArrayLike | None,
+    boolean_modes: Sequence[int | str] | None,
+    criterion: str,
+    *,
+    is_rank_one: bool = False,
+    max_memory: float | str | None = None,
+) -> Problem:
+    """Return the problem of checked data; complete data with one Boolean mode have the thin form if that is smaller."""
+    checks.check_choice(criterion, "criterion", checks.CRITERIA)
+    X, labels = read_labels(X)
+    if checks.is_lazy(X) or checks.find_map(X) is not None:
+        needs = {"the tensor in memory, with copies": 3.0 * float_bytes(X.shape, X.dtype)}
+        check_memory(needs, read_memory(max_memory), "AtomicNorm needs X in memory: fit a part, use BMP, or raise it.")
+    X, observed = checks.check_tensor(X, mask)
+    X = np.ascontiguousarray(X, dtype=float)
+    X = X if observed is None else np.where(observed, X, 0.0)
+    modes = checks.check_modes(boolean_modes, X.shape, None if labels is None else labels.dims)
+    data = make_storage(X, observed)
+    columns, options = max(n_columns(data, mode) for mode in modes), (criterion == "normalized", is_rank_one)
+    program = Program(X, observed, modes, columns, data.squared_norm, *options)
+    d = X.shape[modes[0]]
+    if len(modes) == 1 and d <= LONG and d**2 < X.size and observed is None and not is_rank_one:
+        program = replace(program, X=thin(data.gram(modes[0])), modes=(0,))
+    return Problem(program, data, labels, modes)
 
 
 class AtomicNorm(BaseEstimator):
@@ -181,18 +264,19 @@ class AtomicNorm(BaseEstimator):
         """
         self._check_parameters()
         options: dict[str, Any] = {"is_rank_one": self.atom_rank == 1, "max_memory": self.max_memory}
-        program, data, labels = read_program(X, mask, self.boolean_modes, self.criterion, **options)
-        if self.atom_rank == 1 and data.ndim > 3:
-            raise ValueError(f"atom_rank=1 takes tensors of order 2 or 3, X has order {data.ndim}; use 'block'.")
+        problem = read_problem(X, mask, self.boolean_modes, self.criterion, **options)
+        if self.atom_rank == 1 and len(problem.data.shape) > 3:
+            raise ValueError(
+                f"atom_rank=1 takes tensors of order 2 or 3, X has shape {problem.data.shape}; use 'block'."
+            )
         with one_thread():
-            program = replace(program, alpha=self._choose_alpha(program, data))
-            steps = run(program, checks.make_generator(self.random_state), tol=self.tol, max_iter=self.max_iter)
-            last = steps[-1]
-            W = finish(program, data, last.terms, is_debiased=self.debias)
-        self.decomposition_ = replace(W, labels=labels)
-        self.alpha_ = program.alpha
+            self.alpha_ = self._choose_alpha(problem)
+            rng = checks.make_generator(self.random_state)
+            steps = problem.solve(self.alpha_, rng, tol=self.tol, max_iter=self.max_iter)
+            self.decomposition_ = problem.finish(steps[-1].blocks, debias=self.debias)
+        last = steps[-1]
         self.objective_, self.dual_objective_, self.duality_gap_ = last.objective, last.dual, last.gap
-        self.history_ = tuple(ConvexStep(e.terms.n_atoms, e.objective, e.dual, e.gap) for e in steps)
+        self.history_ = tuple(ConvexStep(n_terms(e.blocks), e.objective, e.dual, e.gap) for e in steps)
         self.n_iter_ = len(steps)
         self.converged_ = last.is_converged
         return self
@@ -218,7 +302,6 @@ class AtomicNorm(BaseEstimator):
             checks.check_choice(self.alpha, "alpha", ("auto",))
         else:
             checks.check_number(self.alpha, "alpha", positive=True)
-        checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
         if self.atom_rank not in ("block", 1):
             raise ValueError(f"atom_rank must be 'block' (dense blocks) or 1 (experimental), got {self.atom_rank!r}.")
         if self.sigma is not None:
@@ -226,17 +309,18 @@ class AtomicNorm(BaseEstimator):
         checks.check_number(self.tol, "tol", positive=True)
         checks.check_integer(self.max_iter, "max_iter", 1)
 
-    def _choose_alpha(self, program: Program, data: Storage) -> float:
+    def _choose_alpha(self, problem: Problem) -> float:
         """Return alpha, and keep the noise level and the weight of Theorem 4 if it is chosen by the noise."""
         self.sigma_ = self.lambda_S_ = None
         if not isinstance(self.alpha, str):
             return float(self.alpha)
-        if self.sigma is None and not data.is_complete:
+        data, program = problem.data, problem.program
+        if self.sigma is None and data.weights is not None:
             raise ValueError('alpha="auto" needs sigma, the noise level, if entries are missing: pass it, or alpha.')
         self.sigma_ = float(noise_level(data) if self.sigma is None else self.sigma)
         self.lambda_S_ = self.sigma_ * float(np.sqrt(sum(data.shape)))
-        modes = program.modes if program.along is None else (program.along,)
-        norm = noise_norm(data.shape, modes, self.sigma_, self.criterion, program.is_rank_one)
+        options = {"is_ratio": program.is_ratio, "is_rank_one": program.is_rank_one}
+        norm = noise_norm(data.shape, problem.modes, self.sigma_, **options)
         floor = 1e-9 * float(np.sqrt(data.squared_norm))  # without noise, and alpha = 0 has no dual
         return max(norm * (RANK_ONE_FACTOR if program.is_rank_one else 1.0), floor, float(np.finfo(float).tiny))
 
@@ -266,10 +350,9 @@ def alpha_max(
     >>> [boolcp.AtomicNorm(alpha=share * largest, random_state=0).fit(X).decomposition_.n_atoms for share in (1, 0.5)]
     [0, 3]
     """
-    checks.check_choice(criterion, "criterion", checks.CRITERIA)
-    program, _, _ = read_program(X, mask, boolean_modes, criterion)
+    problem = read_problem(X, mask, boolean_modes, criterion)
     with one_thread():
-        return dual_norm(program, program.X, checks.make_generator(random_state), effort="default")
+        return dual_bound(problem.program, checks.make_generator(random_state))
 
 
 def atomic_norm_path(
@@ -304,91 +387,20 @@ def atomic_norm_path(
     >>> [point.decomposition.n_atoms > 0 for point in boolcp.atomic_norm_path(X, n_alphas=3, random_state=0)]
     [False, True, True]
     """
-    checks.check_choice(criterion, "criterion", checks.CRITERIA)
     checks.check_number(tol, "tol", positive=True)
     checks.check_integer(max_iter, "max_iter", 1)
     checks.check_integer(n_alphas, "n_alphas", 1)
-    program, data, labels = read_program(X, mask, boolean_modes, criterion)
-    rng = checks.make_generator(random_state)
-    if alphas is None:
-        checks.check_number(alpha_min_ratio, "alpha_min_ratio", positive=True)
-        with one_thread():
-            largest = dual_norm(program, program.X, rng, effort="default")
-        alphas = (np.geomspace(1.0, alpha_min_ratio, n_alphas) * largest).tolist()
-    for alpha in alphas:
+    checks.check_number(alpha_min_ratio, "alpha_min_ratio", positive=True)
+    for alpha in alphas or ():
         checks.check_number(float(alpha), "alphas", positive=True)
-    points, terms = [], Terms()
-    for alpha in sorted((float(a) for a in alphas), reverse=True):
-        program = replace(program, alpha=alpha)
-        with one_thread():
-            last = run(program, rng, tol=tol, max_iter=max_iter, start=terms)[-1]
-            W = finish(program, data, last.terms, is_debiased=False)
-        terms = last.terms
-        points.append(PathPoint(alpha, replace(W, labels=labels), last.objective, last.gap))
+    problem, rng = read_problem(X, mask, boolean_modes, criterion), checks.make_generator(random_state)
+    points: list[PathPoint] = []
+    B: Blocks = {}
+    with one_thread():
+        if alphas is None:
+            alphas = (np.geomspace(1.0, alpha_min_ratio, n_alphas) * dual_bound(problem.program, rng)).tolist()
+        for alpha in sorted(map(float, alphas), reverse=True):
+            last = problem.solve(alpha, rng, tol=tol, max_iter=max_iter, start=B)[-1]
+            B = last.blocks
+            points.append(PathPoint(alpha, problem.finish(B), last.objective, last.gap))
     return tuple(points)
-
-
-def read_program(
-    X: Any,
-    mask: ArrayLike | None,
-    boolean_modes: Sequence[int | str] | None,
-    criterion: str,
-    *,
-    is_rank_one: bool = False,
-    max_memory: float | str | None = None,
-) -> tuple[Program, Storage, Labels | None]:
-    """Return the program of checked data, its alpha still zero, the storage and the labels of X.
-
-    Complete data with one Boolean mode are needed for a Gram matrix and the final blocks alone, and may be lazy.
-    """
-    X, labels = read_labels(X)
-    dims = None if labels is None else labels.dims
-    if stays_out(X, max_memory):
-        checks.check_lazy(X, mask)
-        modes = checks.check_modes(boolean_modes, X.shape, dims)
-        if mask is None and not is_rank_one and has_thin_form(X.shape, modes):
-            data: Storage = look_at(make_source(X, None, max_memory), read_memory(max_memory), wanted=modes)
-            if data.is_complete:
-                return thin_program(data, modes[0], criterion), data, labels
-    X, observed = checks.check_tensor(X, mask)
-    X = np.ascontiguousarray(X, dtype=float)
-    X = X if observed is None else np.where(observed, X, 0.0)
-    modes = checks.check_modes(boolean_modes, X.shape, dims)
-    data = make_storage(X, observed)
-    if observed is None and not is_rank_one and has_thin_form(X.shape, modes):
-        return thin_program(data, modes[0], criterion), data, labels
-    return Program(X, observed, modes, 0.0, criterion, is_rank_one), data, labels
-
-
-def has_thin_form(shape: tuple[int, ...], modes: tuple[int, ...]) -> bool:
-    """Return True if the inner products of the slices along the only Boolean mode have fewer entries than X."""
-    return len(modes) == 1 and not is_long(shape[modes[0]]) and shape[modes[0]] ** 2 < np.prod(shape, dtype=float)
-
-
-def thin_program(data: Storage, mode: int, criterion: str) -> Program:
-    """Return the program of complete data with one Boolean mode, in its thin form."""
-    L = thin(data.gram(mode))
-    return Program(L, None, (0,), 0.0, criterion, along=mode, n_columns=n_columns(data, mode))
-
-
-def run(
-    program: Program, rng: np.random.Generator, *, tol: float, max_iter: int, start: Terms | None = None
-) -> list[Estimate]:
-    """Return the estimates of all steps of the solver that the program asks for."""
-    solver = solve_rank_one if program.is_rank_one else solve
-    return list(solver(program, rng, tol=tol, max_iter=max_iter, start=start))
-
-
-def finish(program: Program, data: Storage, terms: Terms, *, is_debiased: bool) -> BooleanCP:
-    """Return the terms as a decomposition of the data, refitted without the penalty if requested."""
-    if is_debiased and not program.is_rank_one:
-        terms = solve_blocks(replace(program, alpha=0.0), terms, tol=1e-9)[0]
-    if program.along is not None:
-        if data.n_passes:
-            needs = {f"the blocks of {terms.n_atoms} atoms": 16.0 * terms.n_atoms * program.n_columns}
-            check_memory(needs, data.limit, "A larger alpha has fewer atoms; or raise max_memory.")
-        terms = terms.widened(program.X, data, program.along)
-    W = terms.to_decomposition(data.shape, is_low_rank=program.is_rank_one)
-    if is_debiased and program.is_rank_one and W.n_atoms:
-        W = polish(data, to_columns(W)).to_decomposition()
-    return with_data(W, data)
