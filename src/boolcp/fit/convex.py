@@ -13,7 +13,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from boolcp.contractions import contract, gram
+from boolcp.contractions import gram
 from boolcp.fit.atom_search import steepest_atom
 from boolcp.fit.blocks import Term
 from boolcp.fit.sweep import solve_rows
@@ -31,6 +31,7 @@ EPSILON = float(np.finfo(float).eps)
 EFFORTS = ("quick", "default", "thorough")
 N_NEW = 8  # largest number of new vectors of bits for each mode and step; not tuned
 MAX_PASSES = 500  # over the modes, and rounds for the blocks of one; bounds on the work
+INNER = 0.01  # tolerance of a round for the blocks of one mode, relative to that of a pass; by a walk of 32 x 100 x 40
 N_REWEIGHTED = 4  # solutions with reweighted squares after each sweep; they take a tenth of the sweeps alone
 
 
@@ -104,6 +105,11 @@ def fold(M: Array, mode: int, shape: tuple[int, ...]) -> Array:
     return np.moveaxis(M.reshape(shape[mode], *others), 0, mode)
 
 
+def unfold(X: Array, mode: int) -> Array:
+    """Return the unfolding X_n (d_n, c_n)."""
+    return np.moveaxis(X, mode, 0).reshape(X.shape[mode], -1)
+
+
 def n_terms(B: Blocks) -> int:
     """Return the number of terms of all modes."""
     return sum(len(V) for _, V in B.values())
@@ -150,41 +156,45 @@ def solve_blocks(program: Program, B: Blocks, *, tol: float) -> tuple[Blocks, Ar
     for _ in range(MAX_PASSES):
         for mode in list(B):
             Z, V = B[mode]
-            G, penalties = Z.T @ Z, program.penalties(Z)
-            Q = contract(R, mode, Z).reshape(len(V), -1) + G @ V
+            Y, penalties = unfold(R, mode) + Z @ V, program.penalties(Z)
             if program.is_rank_one:
-                new = shrunk_blocks(G, Q, V, penalties, program.matrix_shape(mode))
+                V = shrunk_blocks(Z, Y, V, penalties, program.matrix_shape(mode))
+            elif program.alpha:
+                V = best_blocks(Z, Y, V, penalties, INNER * tol * value)
             else:
-                new = best_blocks(G, Q, V, penalties, 0.1 * tol * value) if program.alpha else solve_rows(G, Q.T).T
-            R = program.on_observed(R - fold(Z @ (new - V), mode, R.shape))
-            B = with_blocks(B, mode, new)
+                V = solve_rows(Z.T @ Z, Y.T @ Z).T
+            R = program.on_observed(fold(Y - Z @ V, mode, R.shape))
+            B = with_blocks(B, mode, V)
         previous, value = value, program.objective(B, R)
         if previous - value <= tol * value:
             break
     return B, R
 
 
-def best_blocks(G: Array, Q: Array, V: Array, penalties: Array, least: float) -> Array:
-    """Return the rows V that minimize tr(V'GV) / 2 - <Q, V> + sum_k penalties_k |V_k|, found from the given ones.
+def best_blocks(Z: Array, Y: Array, V: Array, penalties: Array, least: float) -> Array:
+    """Return the rows V that minimize |Y - ZV|^2 / 2 + sum_k penalties_k |V_k|, found from the given ones.
 
-    The minimum has its rows in the span of those of Q, so that K coordinates are enough. A sweep shrinks each row,
+    The minimum has its rows in the span of those of Y, so that few coordinates are enough. A sweep shrinks each row,
     given the others. Solutions with reweighted squares follow: |a| <= |a|^2 / (2 n) + n / 2, equal at n = |a|. Rounds
     end when one lowers the objective by no more than `least`.
     """
-    values, vectors = np.linalg.eigh(Q @ Q.T)
-    keep = values > len(G) * EPSILON * values[-1]
+    if len(Z) > Z.shape[1]:
+        U, Z = np.linalg.qr(Z)
+        Y = U.T @ Y
+    values, vectors = np.linalg.eigh(Y @ Y.T)
+    keep = values > len(Z) * EPSILON * values[-1]
     roots = np.sqrt(values[keep])
-    basis = (vectors[:, keep] / roots).T @ Q  # orthonormal rows that span those of Q
-    Q, A = vectors[:, keep] * roots, V @ basis.T
-    value = np.inf
+    basis = (vectors[:, keep] / roots).T @ Y  # orthonormal rows, Y = L basis
+    L = vectors[:, keep] * roots
+    G, Q, A, value = Z.T @ Z, Z.T @ L, V @ basis.T, np.inf
     for _ in range(MAX_PASSES):
         shrink_rows(G, Q, A, penalties)
         previous, value = value, float(np.vdot(A, G @ A / 2 - Q) + penalties @ np.linalg.norm(A, axis=1))
         if previous - value <= least:
             break
         for _ in range(N_REWEIGHTED):
-            root = np.sqrt(np.linalg.norm(A, axis=1) / penalties)[:, None]  # (G + 1 / root^2) A = Q, for zeros as well
-            A = root * scipy.linalg.solve(np.eye(len(G)) + root * G * root.T, root * Q, assume_a="pos")
+            D = np.linalg.norm(A, axis=1) / penalties  # (G + 1 / D) A = Q, and zeros stay
+            A = D[:, None] * (Z.T @ scipy.linalg.solve(np.eye(len(Z)) + (Z * D) @ Z.T, L, assume_a="pos"))
     return A @ basis
 
 
@@ -196,10 +206,10 @@ def shrink_rows(G: Array, Q: Array, A: Array, penalties: Array) -> None:
         A[k] = row * ((1 - penalty / size) / G[k, k] if size > penalty else 0.0)
 
 
-def shrunk_blocks(G: Array, Q: Array, V: Array, penalties: Array, shape: tuple[int, int], n_sweeps: int = 3) -> Array:
+def shrunk_blocks(Z: Array, Y: Array, V: Array, penalties: Array, shape: tuple[int, int]) -> Array:
     """Return V improved as by `best_blocks`, but with nuclear norms: singular values are shrunk, block by block."""
-    V = V.copy()
-    for _ in range(n_sweeps if len(V) > 1 else 1):
+    G, Q, V = Z.T @ Z, Z.T @ Y, V.copy()
+    for _ in range(3 if len(V) > 1 else 1):
         for k in range(len(V)):
             B = (Q[k] - G[k] @ V + G[k, k] * V[k]).reshape(shape)
             U, sizes, T = np.linalg.svd(B, full_matrices=False)
