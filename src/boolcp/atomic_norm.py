@@ -9,43 +9,18 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from boolcp import checks
-from boolcp.fit.blocks import assembled
-from boolcp.fit.convex import (
-    Blocks,
-    Estimate,
-    Program,
-    dual_bound,
-    n_terms,
-    noise_norm,
-    solve,
-    solve_blocks,
-    solve_rank_one,
-    terms_of,
-    thin,
-)
+from boolcp.fit import convex
 from boolcp.fit.noise import noise_level
 from boolcp.fit.pursuit import by_size, with_system
 from boolcp.fit.sweep import polish
-from boolcp.memory import check_memory, float_bytes, read_memory
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.result.labels import Labels, read_labels
 from boolcp.storage import make_storage
-from boolcp.storage.protocol import Storage, n_columns
-from boolcp.storage.tucker import LONG
+from boolcp.storage.protocol import Storage
 from boolcp.threads import one_thread
 
 RANK_ONE_FACTOR = 2.0  # alpha over the dual norm of noise: lambda >= 2 |grad F| in Theorem 4's proof
-
-
-@dataclass(frozen=True)
-class ConvexStep:
-    """One step of the solver: the number of atoms, the objective, the proved dual objective, and their relative gap."""
-
-    n_atoms: int
-    objective: float
-    dual_objective: float
-    duality_gap: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,86 +40,6 @@ class PathPoint:
     decomposition: BooleanCP
     objective: float
     duality_gap: float
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """Data of Eq. (3): its program, which may have the thin form of X, the storage, the labels, the Boolean modes."""
-
-    program: Program
-    data: Storage
-    labels: Labels | None
-    modes: tuple[int, ...]
-
-    @property
-    def is_thin(self) -> bool:
-        """Return True if the program has the inner products of the slices in place of X."""
-        return self.program.X.shape != self.data.shape
-
-    def solve(
-        self, alpha: float, rng: np.random.Generator, *, tol: float, max_iter: int, start: Blocks | None = None
-    ) -> list[Estimate]:
-        """Return the estimates of all steps of the solver that the program asks for."""
-        program = replace(self.program, alpha=alpha)
-        solver = solve_rank_one if program.is_rank_one else solve
-        return list(solver(program, rng, tol=tol, max_iter=max_iter, start=start))
-
-    def finish(self, B: Blocks, *, debias: bool = False) -> BooleanCP:
-        """Return the terms as a decomposition of the data, refitted without the penalty if requested."""
-        program, data = self.program, self.data
-        if debias and not program.is_rank_one:
-            B = solve_blocks(program, B, tol=1e-9)[0]
-        if B and self.is_thin:
-            Y = program.X / np.sum(program.X**2, axis=0)  # Q = Y'X_n
-            Z, V = B[0]
-            B = {self.modes[0]: (Z, np.asarray(data.contract(self.modes[0], Y @ V.T), dtype=float))}
-        if not program.is_rank_one:
-            W = assembled(data, terms_of(B, data.shape))
-        else:
-            W = with_system(low_rank_sum(B, data.shape), data)
-            if debias and W.n_atoms:
-                W = with_system(polish(data, to_columns(W)).to_decomposition(), data)
-        return replace(by_size(W), labels=self.labels)
-
-
-def low_rank_sum(B: Blocks, shape: tuple[int, ...]) -> BooleanCP:
-    """Return terms with vectors or matrices of low rank as blocks, written as sums of products of columns."""
-    atoms, weights = [], []
-    for term in terms_of(B, shape):
-        U, sizes, T = np.linalg.svd(np.atleast_2d(term.V), full_matrices=False)
-        weights.append(float(np.linalg.norm(sizes)))
-        keep = sizes > 1e-9 * sizes[0]  # others are rounding errors
-        factors = U[:, keep] * (sizes[keep] / weights[-1]), T[keep].T
-        atoms.append(Atom(term.mode, term.z, factors if term.V.ndim > 1 else (factors[1] * factors[0],)))
-    return BooleanCP(shape, tuple(atoms), np.array(weights))
-
-
-def read_problem(
-    X: Any,
-    mask: ArrayLike | None,
-    boolean_modes: Sequence[int | str] | None,
-    criterion: str,
-    *,
-    is_rank_one: bool = False,
-    max_memory: float | str | None = None,
-) -> Problem:
-    """Return the problem of checked data; complete data with one Boolean mode have the thin form if that is smaller."""
-    checks.check_choice(criterion, "criterion", checks.CRITERIA)
-    X, labels = read_labels(X)
-    if checks.is_lazy(X) or checks.find_map(X) is not None:
-        needs = {"the tensor in memory, with copies": 3.0 * float_bytes(X.shape, X.dtype)}
-        check_memory(needs, read_memory(max_memory), "AtomicNorm needs X in memory: fit a part, use BMP, or raise it.")
-    X, observed = checks.check_tensor(X, mask)
-    X = np.ascontiguousarray(X, dtype=float)
-    X = X if observed is None else np.where(observed, X, 0.0)
-    modes = checks.check_modes(boolean_modes, X.shape, None if labels is None else labels.dims)
-    data = make_storage(X, observed)
-    columns, options = max(n_columns(data, mode) for mode in modes), (criterion == "normalized", is_rank_one)
-    program = Program(X, observed, modes, columns, data.squared_norm, *options)
-    d = X.shape[modes[0]]
-    if len(modes) == 1 and d <= LONG and d**2 < X.size and observed is None and not is_rank_one:
-        program = replace(program, X=thin(data.gram(modes[0])), modes=(0,))
-    return Problem(program, data, labels, modes)
 
 
 class AtomicNorm(BaseEstimator):
@@ -177,9 +72,6 @@ class AtomicNorm(BaseEstimator):
         Maximal number of steps.
     random_state : int, Generator or None
         Seed of the search for bits.
-    max_memory : float or str, optional
-        Memory that the fit of a lazy array may use, such as "3GB"; by default what is available. It stays out of memory
-        if it is complete, one mode is Boolean, and `atom_rank` is "block".
 
     Attributes
     ----------
@@ -223,7 +115,6 @@ class AtomicNorm(BaseEstimator):
         tol: float = 1e-2,
         max_iter: int = 200,
         random_state: Any = None,
-        max_memory: float | str | None = None,
     ) -> None:
         self.alpha = alpha
         self.boolean_modes = boolean_modes
@@ -234,7 +125,6 @@ class AtomicNorm(BaseEstimator):
         self.tol = tol
         self.max_iter = max_iter
         self.random_state = random_state
-        self.max_memory = max_memory
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -248,8 +138,8 @@ class AtomicNorm(BaseEstimator):
         Parameters
         ----------
         X : array-like or xarray.DataArray, shape (d_1, .., d_N), N >= 2
-            The tensor, NaN where entries are missing. It is not changed. A lazy one (dask, zarr, h5py, memory map) is
-            read in three to five passes, or loaded, see `max_memory`.
+            The tensor, NaN where entries are missing. It is not changed. A lazy one (dask, zarr, h5py) is loaded, or
+            refused if it does not fit into memory.
         y : None
             Ignored.
         mask : array-like of bool, optional
@@ -263,22 +153,20 @@ class AtomicNorm(BaseEstimator):
         0
         """
         self._check_parameters()
-        options: dict[str, Any] = {"is_rank_one": self.atom_rank == 1, "max_memory": self.max_memory}
-        problem = read_problem(X, mask, self.boolean_modes, self.criterion, **options)
-        if self.atom_rank == 1 and len(problem.data.shape) > 3:
-            raise ValueError(
-                f"atom_rank=1 takes tensors of order 2 or 3, X has shape {problem.data.shape}; use 'block'."
-            )
+        program, data, labels = read_program(X, mask, self.boolean_modes, self.criterion)
+        if self.atom_rank == 1 and len(data.shape) > 3:
+            raise ValueError(f"atom_rank=1 takes tensors of order 2 or 3, X has order {len(data.shape)}; use 'block'.")
+        program = replace(program, is_rank_one=self.atom_rank == 1)
+        solver = convex.solve_rank_one if program.is_rank_one else convex.solve
         with one_thread():
-            self.alpha_ = self._choose_alpha(problem)
-            rng = checks.make_generator(self.random_state)
-            steps = problem.solve(self.alpha_, rng, tol=self.tol, max_iter=self.max_iter)
-            self.decomposition_ = problem.finish(steps[-1].blocks, debias=self.debias)
-        last = steps[-1]
-        self.objective_, self.dual_objective_, self.duality_gap_ = last.objective, last.dual, last.gap
-        self.history_ = tuple(ConvexStep(n_terms(e.blocks), e.objective, e.dual, e.gap) for e in steps)
-        self.n_iter_ = len(steps)
-        self.converged_ = last.is_converged
+            self.alpha_ = self._choose_alpha(program, data)
+            program, rng = replace(program, alpha=self.alpha_), checks.make_generator(self.random_state)
+            steps, B = solver(program, rng, tol=self.tol, max_iter=self.max_iter)
+            W = self._decomposition(program, data, B)
+        step = steps[-1]
+        self.decomposition_, self.history_, self.n_iter_ = replace(W, labels=labels), tuple(steps), len(steps)
+        self.objective_, self.dual_objective_ = step.objective, step.dual_objective
+        self.duality_gap_, self.converged_ = step.duality_gap, step.is_converged
         return self
 
     def summary(self) -> str:
@@ -309,18 +197,25 @@ class AtomicNorm(BaseEstimator):
         checks.check_number(self.tol, "tol", positive=True)
         checks.check_integer(self.max_iter, "max_iter", 1)
 
-    def _choose_alpha(self, problem: Problem) -> float:
+    def _decomposition(self, program: convex.Program, data: Storage, B: convex.Blocks) -> BooleanCP:
+        """Return the solution, refitted without the penalty if requested."""
+        if self.debias and not program.is_rank_one:
+            B = convex.solve_blocks(replace(program, alpha=0.0), B, tol=1e-9)[0]
+        W = convex.to_decomposition(program, B, data)
+        if self.debias and program.is_rank_one and W.n_atoms:
+            W = by_size(with_system(polish(data, to_columns(W)).to_decomposition(), data))
+        return W
+
+    def _choose_alpha(self, program: convex.Program, data: Storage) -> float:
         """Return alpha, and keep the noise level and the weight of Theorem 4 if it is chosen by the noise."""
         self.sigma_ = self.lambda_S_ = None
         if not isinstance(self.alpha, str):
             return float(self.alpha)
-        data, program = problem.data, problem.program
         if self.sigma is None and data.weights is not None:
             raise ValueError('alpha="auto" needs sigma, the noise level, if entries are missing: pass it, or alpha.')
         self.sigma_ = float(noise_level(data) if self.sigma is None else self.sigma)
         self.lambda_S_ = self.sigma_ * float(np.sqrt(sum(data.shape)))
-        options = {"is_ratio": program.is_ratio, "is_rank_one": program.is_rank_one}
-        norm = noise_norm(data.shape, problem.modes, self.sigma_, **options)
+        norm = convex.noise_norm(program, self.sigma_)
         floor = 1e-9 * float(np.sqrt(data.squared_norm))  # without noise, and alpha = 0 has no dual
         return max(norm * (RANK_ONE_FACTOR if program.is_rank_one else 1.0), floor, float(np.finfo(float).tiny))
 
@@ -350,9 +245,9 @@ def alpha_max(
     >>> [boolcp.AtomicNorm(alpha=share * largest, random_state=0).fit(X).decomposition_.n_atoms for share in (1, 0.5)]
     [0, 3]
     """
-    problem = read_problem(X, mask, boolean_modes, criterion)
+    program, _, _ = read_program(X, mask, boolean_modes, criterion)
     with one_thread():
-        return dual_bound(problem.program, checks.make_generator(random_state))
+        return convex.dual_bound(program, checks.make_generator(random_state))
 
 
 def atomic_norm_path(
@@ -391,16 +286,29 @@ def atomic_norm_path(
     checks.check_integer(max_iter, "max_iter", 1)
     checks.check_integer(n_alphas, "n_alphas", 1)
     checks.check_number(alpha_min_ratio, "alpha_min_ratio", positive=True)
-    for alpha in alphas or ():
+    for alpha in () if alphas is None else alphas:
         checks.check_number(float(alpha), "alphas", positive=True)
-    problem, rng = read_problem(X, mask, boolean_modes, criterion), checks.make_generator(random_state)
-    points: list[PathPoint] = []
-    B: Blocks = {}
+    program, data, labels = read_program(X, mask, boolean_modes, criterion)
+    rng, points = checks.make_generator(random_state), []
+    B: convex.Blocks = {}
     with one_thread():
         if alphas is None:
-            alphas = (np.geomspace(1.0, alpha_min_ratio, n_alphas) * dual_bound(problem.program, rng)).tolist()
-        for alpha in sorted(map(float, alphas), reverse=True):
-            last = problem.solve(alpha, rng, tol=tol, max_iter=max_iter, start=B)[-1]
-            B = last.blocks
-            points.append(PathPoint(alpha, problem.finish(B), last.objective, last.gap))
+            alphas = (np.geomspace(1.0, alpha_min_ratio, n_alphas) * convex.dual_bound(program, rng)).tolist()
+        for alpha in sorted((float(a) for a in alphas), reverse=True):
+            steps, B = convex.solve(replace(program, alpha=alpha), rng, tol=tol, max_iter=max_iter, start=B)
+            W = replace(convex.to_decomposition(program, B, data), labels=labels)
+            points.append(PathPoint(alpha, W, steps[-1].objective, steps[-1].duality_gap))
     return tuple(points)
+
+
+def read_program(
+    X: Any, mask: ArrayLike | None, boolean_modes: Sequence[int | str] | None, criterion: str
+) -> tuple[convex.Program, Storage, Labels | None]:
+    """Return the program of checked data, its alpha still zero, the storage and the labels of X."""
+    checks.check_choice(criterion, "criterion", checks.CRITERIA)
+    X, labels = read_labels(X)
+    X, observed = checks.check_tensor(X, mask)
+    X = np.ascontiguousarray(X if observed is None else np.where(observed, X, 0.0), dtype=float)
+    modes = checks.check_modes(boolean_modes, X.shape, None if labels is None else labels.dims)
+    program = convex.Program(X, observed, modes, is_ratio=criterion == "normalized")
+    return program, make_storage(X, observed), labels
