@@ -17,7 +17,7 @@ from boolcp.fit.pursuit import atom_system, with_system
 from boolcp.fit.spec import Spec
 from boolcp.fit.sweep import best_bits, solve_rows
 from boolcp.program.flips import DEPENDENT, climb_ratio
-from boolcp.program.grams import Gram, Quadratic
+from boolcp.program.grams import Complement, Gram
 from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage.protocol import Storage, Tensor
@@ -295,7 +295,7 @@ def replace_center(data: Storage) -> Storage:
     return make_storage(X, None, weights, nonnegative=data.nonnegative)
 
 
-def best_code(C: Gram, P: Quadratic, rng: np.random.Generator) -> np.ndarray:
+def best_code(C: Gram, P: Complement, rng: np.random.Generator) -> np.ndarray:
     """Return the z that maximizes z'Cz / z'Pz, for a projection P and C = PCP.
 
     It is reached by flips from the z with the largest z'Cz / z'z and from that with the largest z'Cz.
@@ -309,4 +309,3 @@ def best_code(C: Gram, P: Quadratic, rng: np.random.Generator) -> np.ndarray:
 def bits_of(terms: Sequence[Term]) -> np.ndarray:
     """Return the bits of the terms as columns, (d_n, K)."""
     return np.stack([term.z for term in terms], axis=1).astype(float)
-

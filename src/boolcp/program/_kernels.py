@@ -14,18 +14,6 @@ MAX_STEPS = 100  # single flips for each bit and idle step. Seen: at most 4
 
 
 @njit(cache=True)
-def asymmetry(C: Array) -> float:
-    """Return the largest |C[i, j] - C[j, i]|, visiting C in tiles."""
-    d, tile, largest = len(C), 64, 0.0
-    for top in range(0, d, tile):
-        for left in range(0, top + 1, tile):
-            for i in range(top, min(top + tile, d)):
-                for j in range(left, min(left + tile, d)):
-                    largest = max(largest, abs(C[i, j] - C[j, i]))
-    return largest
-
-
-@njit(cache=True)
 def mixing_sweep(A: Array, V: Array, momentum: float, G: Array) -> float:
     """Move each row of V (n, k) in place toward its best point; return the gain in <A, VV'>.
 
@@ -279,31 +267,3 @@ def add_cuts(M: Array, cuts: Cuts, multipliers: Array) -> None:
         for a, b, sign in ((j, k, 0.5), (i, j, -0.5), (i, k, -0.5)):
             M[a, b] += sign * t
             M[b, a] += sign * t
-
-
-@njit(cache=True)
-def price_cuts(cuts: Cuts, multipliers: Array, rates: Array, X: Array, previous: Array) -> None:
-    """Lower each multiplier in place by its rate times the slack of its cut, X_ii + X_jk - X_ij - X_ik, down to zero.
-
-    The slack is that of 2 X - previous, ahead of the last step.
-    """
-    for c in range(len(cuts)):
-        i, j, k = cuts[c]
-        slack = X[i, i] + X[j, k] - X[i, j] - X[i, k]
-        before = previous[i, i] + previous[j, k] - previous[i, j] - previous[i, k]
-        multipliers[c] = max(0.0, multipliers[c] - rates[c] * (2 * slack - before))
-
-
-@njit(cache=True)
-def cut_rates(cuts: Cuts, d: int) -> Array:
-    """Return for each cut one over the number of cuts that share its entries: steps of that size do not diverge."""
-    n, rates = np.zeros((d, d)), np.empty(len(cuts))
-    for i, j, k in cuts:
-        n[i, i] += 1
-        for a, b in ((j, k), (i, j), (i, k)):
-            n[a, b] += 1
-            n[b, a] += 1
-    for c in range(len(cuts)):
-        i, j, k = cuts[c]
-        rates[c] = 1 / (n[i, i] + (n[j, k] + n[i, j] + n[i, k]) / 2)
-    return rates

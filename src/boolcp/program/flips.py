@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boolcp.program._kernels import best_prefix, best_signed, respond
-from boolcp.program.grams import MAX_FLIP_COST, Array, Bits, Gram, Quadratic, as_gram
+from boolcp.program.grams import MAX_FLIP_COST, Array, Bits, Complement, Gram, as_gram
 
 LARGE = 500  # rows beyond which crossings continue while they gain; by bench_maxcut.py
 MIN_CLIMBS = 8  # climbs that tell whether a large matrix is easy: where half agreed (18 cases), none was below the best
@@ -151,7 +151,7 @@ def recombine(
     return pool
 
 
-def climb_ratio(C: Gram | Array, P: Quadratic, z: NDArray[np.generic]) -> tuple[float, Bits]:
+def climb_ratio(C: Gram | Array, P: Complement | Array, z: NDArray[np.generic]) -> tuple[float, Bits]:
     """Return the ratio z'Cz / z'Pz and z after single flips, the best one each time, until none raises the ratio.
 
     P is a projection, and a ratio with a z'Pz that is a rounding error counts as zero.
