@@ -83,45 +83,6 @@ def thin_mixing_sweep(G: Array, V: Array, S: Array, t: float, momentum: float) -
 
 
 @njit(cache=True)
-def best_prefix(ordered: Array, is_ratio: bool) -> tuple[int, float]:
-    """Return how many of the first entries have the largest sum, or sum over the root of their number, and that."""
-    size, best, total = 1, -np.inf, 0.0
-    for i in range(len(ordered)):
-        total += ordered[i]
-        value = total / np.sqrt(i + 1.0) if is_ratio else total
-        if value > best:
-            size, best = i + 1, value
-    return size, best
-
-
-@njit(cache=True)
-def respond(rows: Array, ordered: Array, Z: Bits) -> None:
-    """Set each row of Z to the bits z with the largest a'z / |z| for the row a of `rows`; `ordered` has them sorted."""
-    for r in range(len(rows)):
-        falling = ordered[r][::-1]
-        smallest = falling[best_prefix(falling, True)[0] - 1]
-        for i in range(rows.shape[1]):
-            Z[r, i] = rows[r, i] >= smallest
-
-
-@njit(cache=True)
-def best_signed(rows: Array, ordered: Array, Z: Array, signs: Array, values: Array) -> None:
-    """Set each row of Z to the 0/1 vector z with the largest (a'z)^2 / |z|^2, with the sign of a'z and that value.
-
-    `ordered` has the rows a sorted.
-    """
-    for r in range(len(rows)):
-        rising = ordered[r]
-        n_high, highest = best_prefix(rising[::-1], True)
-        n_low, lowest = best_prefix(-rising, True)
-        signs[r] = -1.0 if lowest > highest * (1 + 1e-12) else 1.0
-        smallest = -rising[n_low - 1] if signs[r] < 0 else rising[len(rising) - n_high]
-        values[r] = max(lowest, highest) ** 2
-        for i in range(rows.shape[1]):
-            Z[r, i] = 1.0 if signs[r] * rows[r, i] >= smallest else 0.0
-
-
-@njit(cache=True)
 def flip_sweeps(F: Array, z: Bits, is_ratio: bool) -> Array:
     """Improve the bits z (d,) in place by sweeps over all of them until no flip helps; return s = F'z.
 

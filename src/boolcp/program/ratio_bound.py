@@ -8,7 +8,7 @@ multipliers N, P >= 0 of the first constraints and T >= 0 of the triangles
 however they were found. They come from a closed form at a good z, then from a splitting (ADMM) of the relaxation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -36,13 +36,8 @@ class Multipliers:
     """Multipliers of the constraints: W = N - P (d, d) with a zero diagonal, and T for the triangles `cuts` (m, 3)."""
 
     W: Array
-    cuts: Cuts
-    T: Array
-
-    @classmethod
-    def of(cls, W: Array) -> "Multipliers":
-        """Return multipliers without triangles."""
-        return cls(W, np.zeros((0, 3), dtype=np.int64), np.zeros(0))
+    cuts: Cuts = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
+    T: Array = field(default_factory=lambda: np.zeros(0))
 
     def times(self, factor: float) -> "Multipliers":
         """Return the multipliers times a positive number."""
@@ -78,7 +73,7 @@ def prove_ratio(C: Array, z: Bits, *, effort: str = "default", start: Multiplier
     closed = closed_form(scaled, z)
     if prove_psd(closed.added_to(scaled), np.ones(len(C)), [OPTIMAL]) is not None:
         return prove(C, value, closed.times(value), value * (1 + OPTIMAL))
-    known = [Multipliers.of(np.zeros(C.shape)), closed]
+    known = [Multipliers(np.zeros(C.shape)), closed]
     known += [] if start is None else [start.times(1 / value)]
     best, multipliers = min(((largest(m.added_to(scaled)), m) for m in known), key=lambda pair: pair[0])
     enough = 1 + TOLERANCE[effort]
@@ -114,7 +109,7 @@ def closed_form(C: Array, z: Bits) -> Multipliers:
     W[np.ix_(off, on)] = 2 * level_rows(C[np.ix_(off, on)])
     W[np.ix_(off, off)] = np.maximum(-C[np.ix_(off, off)], 0)
     np.fill_diagonal(W, 0.0)
-    return Multipliers.of(W)
+    return Multipliers(W)
 
 
 def level_rows(A: Array) -> Array:
