@@ -34,7 +34,7 @@ EPSILON = float(np.finfo(float).eps)
 EFFORTS = ("quick", "default", "thorough")
 N_NEW = 8  # largest number of new vectors of bits for each mode and step; not tuned
 MAX_PASSES = 500  # over the modes, and rounds for the blocks of one; bounds on the work
-INNER = 0.01  # tolerance of a round for the blocks of one mode, relative to that of a pass; by a walk of 32 x 100 x 40
+INNER = 10.0  # tolerance of a round over the square of that of a pass: the gap is of first order; by a walk
 N_REWEIGHTED = 4  # solutions with reweighted squares after each sweep; they take a tenth of the sweeps alone
 
 
@@ -138,7 +138,7 @@ def solve_blocks(program: Program, B: Blocks, *, tol: float) -> tuple[Blocks, Ar
             elif program.is_rank_one and V.ndim > 2:
                 V = shrunk_blocks(Z, Y, V, penalties)
             else:
-                V = best_blocks(Z, Y, V, penalties, INNER * tol * value)
+                V = best_blocks(Z, Y, V, penalties, INNER * tol**2 * value)
             R = program.on_observed(np.moveaxis(Y - np.tensordot(Z, V, axes=1), 0, mode))
             B = with_blocks(B, mode, V)
         previous, value = value, program.objective(B, R)
