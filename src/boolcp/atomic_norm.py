@@ -305,7 +305,7 @@ def read_program(
     X: Any, mask: ArrayLike | None, boolean_modes: Sequence[int | str] | None, criterion: str
 ) -> tuple[convex.Program, Storage, Labels | None]:
     """Return the program of checked data, its alpha still zero, the storage and the labels of X."""
-    checks.check_choice(criterion, "criterion", checks.CRITERIA)
+    checks.check_choice(criterion, "criterion", ("normalized", "published"))
     X, labels = read_labels(X)
     X, observed = checks.check_tensor(X, mask)
     X = np.ascontiguousarray(X if observed is None else np.where(observed, X, 0.0), dtype=float)
