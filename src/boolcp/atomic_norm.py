@@ -45,25 +45,23 @@ class PathPoint:
 class AtomicNorm(BaseEstimator):
     """Eq. (3) of the paper, min_W |X - W|^2 / 2 + alpha |W|_A, solved to a proved duality gap.
 
-    The number of atoms follows from alpha. |W|_A is the smallest sum of the sizes of atoms that add
-    up to W, over all bits of all Boolean modes, with dense blocks as real parts. Unlike the greedy pursuit it forbids
-    atoms that cancel, and comes with a certificate of the whole decomposition.
+    The number of atoms follows from alpha. |W|_A is the smallest sum of the sizes of atoms that add up to W, over all
+    bits of all Boolean modes, with dense blocks as real parts. Unlike the greedy pursuit it forbids atoms that cancel,
+    and comes with a certificate of the whole decomposition.
 
     Parameters
     ----------
     alpha : float or "auto"
-        Weight of the atomic norm. "auto" is the dual norm of noise: the smallest alpha that keeps pure noise out,
-        twice that for atoms of rank one.
+        Weight of the atomic norm. "auto" is the dual norm of noise, which keeps noise out; twice that for rank one.
     boolean_modes : list of int or str, optional
         The modes allowed to be Boolean; None allows all that have more than one entry.
     criterion : {"normalized", "published"}
         Whether an atom z (x) V counts with the norm of z or, as printed in the paper, with V alone.
     atom_rank : "block" or 1
-        "block": dense blocks, for which all this is proved. 1: the nuclear norm of the blocks, for tensors of order 2
-        and 3. It is experimental: it leads to atoms of rank one or nearly so, and nothing is proved.
+        "block": dense blocks. 1: the nuclear norm of the blocks, for tensors of order 2 and 3, which leads to atoms of
+        rank one or nearly so. It is experimental, and nothing is proved.
     debias : bool
-        Refit the real parts without the penalty: blocks by least squares for the bits found, atoms of rank one by the
-        polish of `BMP`, bits included.
+        Refit blocks without the penalty, by least squares; atoms of rank one by the polish of `BMP`, bits included.
     sigma : float, optional
         Standard deviation of the noise, for ``alpha="auto"``; estimated from complete data if None.
     tol : float
@@ -71,7 +69,7 @@ class AtomicNorm(BaseEstimator):
     max_iter : int
         Maximal number of steps.
     random_state : int, Generator or None
-        Seed of the search for bits.
+        Seed.
 
     Attributes
     ----------
@@ -79,18 +77,13 @@ class AtomicNorm(BaseEstimator):
         The solution, debiased if requested.
     alpha_ : float
         The weight of the atomic norm that was used.
-    sigma_ : float or None
-        The noise level behind ``alpha="auto"``.
-    lambda_S_ : float or None
-        sigma sqrt(d_1 + .. + d_N), the weight that Theorem 4 names for one sample; stated for comparison.
-    objective_, dual_objective_ : float
-        The objective, and a proved lower bound on the objective of every W.
-    duality_gap_ : float
-        (objective - dual objective) / objective; NaN for atoms of rank one.
-    history_ : tuple of ConvexStep
-        Number of atoms, objectives and gap after each step.
-    n_iter_ : int
-        Number of steps.
+    sigma_, lambda_S_ : float or None
+        The noise level behind ``alpha="auto"``, and sigma sqrt(d_1 + .. + d_N), the weight that Theorem 4 names.
+    objective_, dual_objective_, duality_gap_ : float
+        The objective, a proved lower bound on the objective of every W (NaN for atoms of rank one), and their
+        difference over the objective.
+    history_, n_iter_ : tuple of ConvexStep, int
+        Number of atoms, objectives and gap after each step, and the number of steps.
     converged_ : bool
         Whether the gap has reached `tol`; for atoms of rank one, whether no atom is left to add.
 
@@ -138,10 +131,7 @@ class AtomicNorm(BaseEstimator):
         Parameters
         ----------
         X : array-like or xarray.DataArray, shape (d_1, .., d_N), N >= 2
-            The tensor, NaN where entries are missing. It is not changed. A lazy one (dask, zarr, h5py) is loaded, or
-            refused if it does not fit into memory.
-        y : None
-            Ignored.
+            The tensor, NaN where entries are missing. One on disk is loaded, or refused if it does not fit into memory.
         mask : array-like of bool, optional
             True where X is observed.
 
@@ -157,12 +147,15 @@ class AtomicNorm(BaseEstimator):
         if self.atom_rank == 1 and len(data.shape) > 3:
             raise ValueError(f"atom_rank=1 takes tensors of order 2 or 3, X has order {len(data.shape)}; use 'block'.")
         program = replace(program, is_rank_one=self.atom_rank == 1)
-        solver = convex.solve_rank_one if program.is_rank_one else convex.solve
         with one_thread():
             self.alpha_ = self._choose_alpha(program, data)
-            program, rng = replace(program, alpha=self.alpha_), checks.make_generator(self.random_state)
-            steps, B = solver(program, rng, tol=self.tol, max_iter=self.max_iter)
-            W = self._decomposition(program, data, B)
+            rng, penalized = checks.make_generator(self.random_state), replace(program, alpha=self.alpha_)
+            steps, B = convex.solve(penalized, rng, tol=self.tol, max_iter=self.max_iter)
+            if self.debias and not program.is_rank_one:
+                B = convex.solve_blocks(program, B, tol=1e-9)[0]
+            W = convex.to_decomposition(program, B, data)
+            if self.debias and program.is_rank_one and W.n_atoms:
+                W = by_size(with_system(polish(data, to_columns(W)).to_decomposition(), data))
         step = steps[-1]
         self.decomposition_, self.history_, self.n_iter_ = replace(W, labels=labels), tuple(steps), len(steps)
         self.objective_, self.dual_objective_ = step.objective, step.dual_objective
@@ -179,10 +172,8 @@ class AtomicNorm(BaseEstimator):
         >>> print(boolcp.AtomicNorm(alpha=20.0, random_state=0).fit(X).summary().splitlines()[-1][:55])
         proved: no decomposition has an objective lower by more
         """
-        gap = self.duality_gap_
-        words = "nothing is proved about atoms of rank one"
-        if not np.isnan(gap):
-            words = f"proved: no decomposition has an objective lower by more than {100 * gap:.2g} %"
+        words = f"proved: no decomposition has an objective lower by more than {100 * self.duality_gap_:.2g} %"
+        words = "nothing is proved about atoms of rank one" if np.isnan(self.duality_gap_) else words
         return f"{self.decomposition_.summary()}\n{words} (alpha = {self.alpha_:.4g})"
 
     def _check_parameters(self) -> None:
@@ -196,15 +187,6 @@ class AtomicNorm(BaseEstimator):
             checks.check_number(self.sigma, "sigma")
         checks.check_number(self.tol, "tol", positive=True)
         checks.check_integer(self.max_iter, "max_iter", 1)
-
-    def _decomposition(self, program: convex.Program, data: Storage, B: convex.Blocks) -> BooleanCP:
-        """Return the solution, refitted without the penalty if requested."""
-        if self.debias and not program.is_rank_one:
-            B = convex.solve_blocks(replace(program, alpha=0.0), B, tol=1e-9)[0]
-        W = convex.to_decomposition(program, B, data)
-        if self.debias and program.is_rank_one and W.n_atoms:
-            W = by_size(with_system(polish(data, to_columns(W)).to_decomposition(), data))
-        return W
 
     def _choose_alpha(self, program: convex.Program, data: Storage) -> float:
         """Return alpha, and keep the noise level and the weight of Theorem 4 if it is chosen by the noise."""
@@ -268,8 +250,7 @@ def atomic_norm_path(
     Parameters
     ----------
     alphas : sequence of float, optional
-        The weights of the atomic norm; by default `n_alphas` of them between alpha_max and alpha_min_ratio times it,
-        in equal ratios.
+        The weights of the atomic norm; by default `n_alphas` from alpha_max to alpha_min_ratio times it.
     n_alphas, alpha_min_ratio : int, float
         Number and range of the default alphas. Alphas below the dual norm of the noise have very many atoms.
     X, mask, boolean_modes, criterion, tol, max_iter, random_state

@@ -12,26 +12,22 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from boolcp.contractions import gram
 from boolcp.fit.atom_search import steepest_atom
 from boolcp.fit.blocks import Term, assembled
 from boolcp.fit.pursuit import by_size
 from boolcp.program.flips import first_starts, local_search
-from boolcp.program.grams import DenseGram
-from boolcp.program.maxcut import EXHAUSTIVE, maximize
+from boolcp.program.grams import Array, Bits, DenseGram
+from boolcp.program.maxcut import EFFORTS, EXHAUSTIVE, maximize
 from boolcp.program.ratio_bound import Multipliers, prove_ratio
+from boolcp.program.relaxation import EPSILON
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage.dense import Dense
 from boolcp.storage.protocol import Storage
 
-Array = NDArray[np.float64]
-Bits = NDArray[np.bool_]
 Blocks = dict[int, tuple[Array, Array]]  # {mode: (Z, V)}: bits (d_n, K) and blocks (K, other modes), sum_k z_k (x) V_k
 
-EPSILON = float(np.finfo(float).eps)
-EFFORTS = ("quick", "default", "thorough")
 N_NEW = 8  # largest number of new vectors of bits for each mode and step; not tuned
 MAX_PASSES = 500  # over the modes, and rounds for the blocks of one; bounds on the work
 INNER = 10.0  # tolerance of a round over the square of that of a pass: the gap is of first order; by a walk
@@ -40,10 +36,7 @@ N_REWEIGHTED = 4  # solutions with reweighted squares after each sweep; they tak
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The data of Eq. (3): X with zeros where it is not observed, the mask, the Boolean modes, alpha, the criterion.
-
-    With atoms of rank one the norm of a block is its nuclear norm instead of that of Frobenius.
-    """
+    """Eq. (3): X with zeros where it is not observed, the mask, the Boolean modes, alpha; whether z counts over |z|."""
 
     X: Array
     observed: Bits | None
@@ -56,13 +49,6 @@ class Program:
         """Return alpha s_k, what the norm of a block costs, (K,)."""
         return self.alpha * (np.linalg.norm(Z, axis=0) if self.is_ratio else np.ones(Z.shape[1]))
 
-    def residual(self, B: Blocks) -> Array:
-        """Return X - W, zero where X is not observed."""
-        R = self.X.copy()
-        for mode, (Z, V) in B.items():
-            R -= np.moveaxis(np.tensordot(Z, V, axes=1), 0, mode)
-        return self.on_observed(R)
-
     def on_observed(self, R: Array) -> Array:
         """Return R with zeros where X is not observed."""
         return np.ascontiguousarray(R if self.observed is None else np.where(self.observed, R, 0.0))
@@ -73,7 +59,7 @@ class Program:
         return float(np.vdot(R, R)) / 2 + float(sum(costs))
 
     def norms(self, V: Array) -> Array:
-        """Return the norms of blocks (K, other modes), (K,)."""
+        """Return the norms of blocks, (K,): of rank one nuclear norms, otherwise those of Frobenius."""
         if self.is_rank_one and V.ndim > 2:
             return np.linalg.svd(V, compute_uv=False).sum(axis=1)
         return np.linalg.norm(V.reshape(len(V), -1), axis=1)
@@ -118,16 +104,14 @@ def to_decomposition(program: Program, B: Blocks, data: Storage) -> BooleanCP:
     return replace(W, atoms=tuple(atoms))
 
 
-# the group lasso over the blocks
-
-
 def solve_blocks(program: Program, B: Blocks, *, tol: float) -> tuple[Blocks, Array]:
     """Return the terms with the blocks that minimize the objective for the given bits, and the residual.
 
     All blocks of one mode are solved for jointly, mode after mode, until a pass lowers the objective by no more than
     `tol` of it. Missing entries are filled by the estimate in each pass, which never raises the objective.
     """
-    R = program.residual(B)
+    parts = (np.moveaxis(np.tensordot(Z, V, axes=1), 0, mode) for mode, (Z, V) in B.items())
+    R = program.on_observed(program.X - sum(parts, np.zeros(program.X.shape)))
     value = program.objective(B, R)
     for _ in range(MAX_PASSES):
         for mode in list(B):
@@ -188,9 +172,6 @@ def shrunk_blocks(Z: Array, Y: Array, V: Array, penalties: Array) -> Array:
     return V
 
 
-# the dual norm, and the proof
-
-
 class View(NamedTuple):
     """The residual along one mode: its Gram matrix, the best bits, their squared score, new bits, perhaps a bound."""
 
@@ -202,13 +183,21 @@ class View(NamedTuple):
     bound: float | None
 
 
-def look(program: Program, R: Array, mode: int, rng: np.random.Generator, B: Blocks) -> View:
-    """Return what the residual shows along one mode: the bits of largest score, and several others above alpha^2."""
+def look(program: Program, R: Array, mode: int, rng: np.random.Generator, B: Blocks, tol: float = 0.0) -> View:
+    """Return what the residual shows along one mode: the bits of largest score, and several others above alpha^2.
+
+    Of rank one it is the best atom alone, and its score has to exceed alpha by `tol` of it.
+    """
+    if program.is_rank_one:
+        criterion = "normalized" if program.is_ratio else "published"
+        found = steepest_atom(Dense(R), mode, rng, criterion=criterion, certify=False)
+        new = [found.atom.z] if found is not None and found.value > ((1 + tol) * program.alpha) ** 2 else []
+        return View(mode, np.zeros((0, 0)), np.zeros(0, dtype=bool), np.nan, new, None)
     C = gram(R, mode)
     starts = B[mode][0].T > 0.5 if mode in B else None
     is_bounded = len(C) <= EXHAUSTIVE or not program.is_ratio
     best = maximize(C, rng, is_ratio=program.is_ratio, starts=starts, certify=is_bounded)
-    new = []
+    new: list[Bits] = []
     if best.value > program.alpha**2:
         pool = local_search(DenseGram(C), first_starts(DenseGram(C), rng, starts, program.is_ratio), program.is_ratio)
         new = [best.z, *(found.z for found in pool if found.value > program.alpha**2)]
@@ -252,9 +241,8 @@ def noise_norm(program: Program, sigma: float) -> float:
     """Return an upper bound on the expected dual norm of noise of standard deviation sigma, largest over the modes.
 
     By the inequality of Chevet and Gordon, sup |E'z| / |z| over Boolean z is on average at most sigma (sqrt(c) + w) for
-    an unfolding (d, c), where w = sup g'z / |z| = sqrt(0.405 d) for a Gaussian vector g; sqrt(c) is replaced by the sum
-    of the roots of the other sizes if the real part has rank one. As published, z is not divided by |z| <= sqrt(d), and
-    sup g'z = d / sqrt(2 pi).
+    an unfolding (d, c), where w = sup g'z / |z| = sqrt(0.405 d) for a Gaussian vector g. Rank one has the sum of the
+    roots of the other sizes for sqrt(c). As published, z is not divided by |z| <= sqrt(d), and sup g'z = 0.399 d.
     """
     levels, shape = [], program.X.shape
     for mode in program.modes:
@@ -266,10 +254,7 @@ def noise_norm(program: Program, sigma: float) -> float:
 
 @dataclass(frozen=True)
 class ConvexStep:
-    """One step of the solver: the number of atoms, the objective, the proved dual objective (NaN for rank one).
-
-    `is_converged` says whether the gap has reached the tolerance or, for rank one, no atom is left to add.
-    """
+    """A step of the solver: the objective, the proved dual one (NaN for rank one), whether the gap is small enough."""
 
     n_atoms: int
     objective: float
@@ -278,7 +263,7 @@ class ConvexStep:
 
     @property
     def duality_gap(self) -> float:
-        """Return the proved relative gap: no objective is lower by a larger share; NaN if nothing is proved."""
+        """Return the proved relative gap: no objective is lower by a larger share."""
         return max(self.objective - self.dual_objective, 0.0) / self.objective if self.objective > 0 else 0.0
 
 
@@ -288,53 +273,37 @@ def solve(
     """Return all steps and the last terms; a step is blocks for the bits so far, a proved gap, then new bits.
 
     The bits that are added are those whose score exceeds alpha: a block on them lowers the objective. When the best
-    bits found would close the gap, only the proof is missing, which is then made with more effort. The steps
-    end early if the most thorough proof no longer gains a tenth of the gap.
+    bits found would close the gap, only the proof is missing, which is then made with more effort. The steps end early
+    if the most thorough proof no longer gains a tenth of the gap. About atoms of rank one nothing is proved.
     """
-    dual, level, accuracy, gap, longer = 0.0, 0, 0.1 * tol, np.inf, start or {}
+    accuracy = (0.01 if program.is_rank_one else 0.1) * tol
+    dual, level, gap, longer = 0.0, 0, np.inf, start or {}
     steps: list[ConvexStep] = []
     multipliers: dict[int, Multipliers] = {}
     for _ in range(max_iter):
         B, R = solve_blocks(program, longer, tol=accuracy)
-        views = [look(program, R, mode, rng, B) for mode in program.modes]
-        value, best = program.objective(B, R), float(np.sqrt(max(view.value for view in views)))
+        value, views = program.objective(B, R), [look(program, R, mode, rng, B, tol) for mode in program.modes]
+        longer = B
+        for view in views:
+            longer = with_bits(longer, view.mode, view.new, R.shape)
+        is_complete = n_terms(longer) == n_terms(B)
+        if program.is_rank_one:
+            steps.append(ConvexStep(n_terms(B), value, float("nan"), is_complete))
+            if is_complete:
+                break
+            continue
+        best = float(np.sqrt(max(view.value for view in views)))
         is_hopeful = value - max(dual, dual_objective(program, R, best)) <= 0.5 * tol * value
         level = max(level, int(is_hopeful))
         bounds = [prove(program, view, EFFORTS[level], multipliers) for view in views]
         dual = max(dual, dual_objective(program, R, float(np.sqrt(max(bounds)))))
         step = ConvexStep(n_terms(B), value, dual, value - dual <= tol * value)
         steps.append(step)
-        longer = B
-        for view in views:
-            longer = with_bits(longer, view.mode, view.new, R.shape)
-        is_stuck = is_hopeful or n_terms(longer) == n_terms(B)
+        is_stuck = is_hopeful or is_complete
         is_thorough = is_stuck and level == len(EFFORTS) - 1 and accuracy <= 1e-2 * tol
         if step.is_converged or (is_thorough and step.duality_gap > 0.9 * gap):
             break
         if is_stuck:
             accuracy, level = max(0.1 * accuracy, 1e-3 * tol), min(level + 1, len(EFFORTS) - 1)
         gap = step.duality_gap
-    return steps, B
-
-
-def solve_rank_one(
-    program: Program, rng: np.random.Generator, *, tol: float, max_iter: int
-) -> tuple[list[ConvexStep], Blocks]:
-    """Return all steps and the last terms for atoms of rank one, about which nothing is proved.
-
-    New bits are those of the best atom of rank one along each mode, as long as its score exceeds alpha by `tol` of it.
-    """
-    criterion, steps = "normalized" if program.is_ratio else "published", []
-    longer: Blocks = {}
-    for _ in range(max_iter):
-        B, R = solve_blocks(program, longer, tol=1e-2 * tol)
-        longer = B
-        for mode in program.modes:
-            found = steepest_atom(Dense(R), mode, rng, criterion=criterion, certify=False)
-            if found is not None and found.value > ((1 + tol) * program.alpha) ** 2:
-                longer = with_bits(longer, mode, (found.atom.z,), R.shape)
-        is_last = n_terms(longer) == n_terms(B)
-        steps.append(ConvexStep(n_terms(B), program.objective(B, R), float("nan"), is_last))
-        if is_last:
-            break
     return steps, B
