@@ -64,19 +64,15 @@ class AtomicNorm(BaseEstimator):
         Refit blocks without the penalty, by least squares; atoms of rank one by the polish of `BMP`, bits included.
     sigma : float, optional
         Standard deviation of the noise, for ``alpha="auto"``; estimated from complete data if None.
-    tol : float
-        Relative duality gap to reach.
-    max_iter : int
-        Maximal number of steps.
+    tol, max_iter : float, int
+        Relative duality gap to reach, and maximal number of steps.
     random_state : int, Generator or None
         Seed.
 
     Attributes
     ----------
-    decomposition_ : BooleanCP
-        The solution, debiased if requested.
-    alpha_ : float
-        The weight of the atomic norm that was used.
+    decomposition_, alpha_ : BooleanCP, float
+        The solution, debiased if requested, and the weight of the atomic norm that was used.
     sigma_, lambda_S_ : float or None
         The noise level behind ``alpha="auto"``, and sigma sqrt(d_1 + .. + d_N), the weight that Theorem 4 names.
     objective_, dual_objective_, duality_gap_ : float
@@ -252,7 +248,7 @@ def atomic_norm_path(
     alphas : sequence of float, optional
         The weights of the atomic norm; by default `n_alphas` from alpha_max to alpha_min_ratio times it.
     n_alphas, alpha_min_ratio : int, float
-        Number and range of the default alphas. Alphas below the dual norm of the noise have very many atoms.
+        Number and range of the default alphas. Those below the dual norm of noise have very many atoms.
     X, mask, boolean_modes, criterion, tol, max_iter, random_state
         As in `AtomicNorm`.
 

@@ -188,16 +188,17 @@ def look(program: Program, R: Array, mode: int, rng: np.random.Generator, B: Blo
 
     Of rank one it is the best atom alone, and its score has to exceed alpha by `tol` of it.
     """
+    new: list[Bits] = []
     if program.is_rank_one:
         criterion = "normalized" if program.is_ratio else "published"
         found = steepest_atom(Dense(R), mode, rng, criterion=criterion, certify=False)
-        new = [found.atom.z] if found is not None and found.value > ((1 + tol) * program.alpha) ** 2 else []
+        if found is not None and found.value > ((1 + tol) * program.alpha) ** 2:
+            new = [found.atom.z]
         return View(mode, np.zeros((0, 0)), np.zeros(0, dtype=bool), np.nan, new, None)
     C = gram(R, mode)
     starts = B[mode][0].T > 0.5 if mode in B else None
     is_bounded = len(C) <= EXHAUSTIVE or not program.is_ratio
     best = maximize(C, rng, is_ratio=program.is_ratio, starts=starts, certify=is_bounded)
-    new: list[Bits] = []
     if best.value > program.alpha**2:
         pool = local_search(DenseGram(C), first_starts(DenseGram(C), rng, starts, program.is_ratio), program.is_ratio)
         new = [best.z, *(found.z for found in pool if found.value > program.alpha**2)]
