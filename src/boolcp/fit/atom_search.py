@@ -17,8 +17,8 @@ from boolcp.result.atoms import Atom
 from boolcp.result.columns import Columns
 from boolcp.storage.dense import Dense
 from boolcp.storage.protocol import Storage, Tensor
-from boolcp.storage.weighted import Weighted, full
 from boolcp.storage.tucker import LONG, Tucker, leading_basis, thin_factor
+from boolcp.storage.weighted import Weighted, full
 
 MAX_ALTERNATIONS = 30  # they settle after a few; a bound on the work, not tuned
 MAX_SWEEPS = 100  # of the real part of an atom
@@ -216,7 +216,11 @@ def leading_products(
     """Return a rank-`rank` approximation of a block of order >= 3 as factors, by alternating least squares."""
     data = Dense(np.ascontiguousarray(block))
     if start is None:
-        start = singular_start(block, rank) if rank <= min(block.shape) else [rng.standard_normal((d, rank)) for d in block.shape]
+        start = (
+            singular_start(block, rank)
+            if rank <= min(block.shape)
+            else [rng.standard_normal((d, rank)) for d in block.shape]
+        )
     factors = improved(data, list(start))
     if not contractions.gram_product(factors).any():  # the start is orthogonal to the block, as happens with bits
         factors = improved(data, [rng.standard_normal((d, rank)) for d in block.shape])

@@ -309,4 +309,3 @@ def best_code(C: Gram, P: Quadratic, rng: np.random.Generator) -> np.ndarray:
 def bits_of(terms: Sequence[Term]) -> np.ndarray:
     """Return the bits of the terms as columns, (d_n, K)."""
     return np.stack([term.z for term in terms], axis=1).astype(float)
-

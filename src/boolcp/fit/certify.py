@@ -15,9 +15,9 @@ from boolcp.program.maxcut import EFFORTS
 from boolcp.program.relaxation import eigenvalue_bound
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.bits import real_dims
+from boolcp.result.columns import to_columns
 from boolcp.result.labels import read_labels
 from boolcp.result.trust import Trust, stands_out
-from boolcp.result.columns import to_columns
 from boolcp.storage import make_storage
 from boolcp.storage.protocol import Storage, n_columns, n_observed
 from boolcp.storage.tucker import LONG, THIN, unfold

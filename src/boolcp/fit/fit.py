@@ -26,6 +26,7 @@ from boolcp.fit.starts import (
     find_atom,
     leaves_noise,
     observed_start,
+    oriented,
     refined_start,
     revive,
     small_fall,
@@ -227,11 +228,13 @@ def end(fit: Fit, s: State) -> State:
     data, spec = fit.data, fit.spec
     if isinstance(s.path[-1], Columns):
         best = s.path[-1] if s.best is None else s.best
+        if s.stop_reason == "stopped" and best.n_atoms:  # it may not have met the data yet
+            best = polish(data, oriented(best, data.nonnegative), max_iter=1)
         W = by_size(best.to_decomposition())
     else:
         W = s.path[-1]
     is_squared = not isinstance(data, Weighted) or data.loss.name == "squared"
-    W = with_system(W, data) if is_squared else replace(W, deviance=losses.deviance_of(data, W))
+    W = with_shares(data, W)
     if spec.certify and is_squared and W.n_atoms and not (not spec.refine and data.weights is not None):
         is_known = not any(np.isnan(atom.certificate) for atom in W.atoms)
         W = W if is_known else certify(data, W)
@@ -242,17 +245,27 @@ def end(fit: Fit, s: State) -> State:
 
 
 def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
-    """Return the estimates of the pursuit with 0, 1, .. atoms as decompositions."""
-    found = []
+    """Return the estimates of the pursuit with 0, 1, .. atoms as decompositions.
+
+    Those of columns were found on the small tensor. Where entries do not count alike, a few sweeps follow.
+    """
+    data, found = fit.under(s.scale).data, []
     for W in s.path:
-        if isinstance(W, Columns):
-            if isinstance(fit.data, Weighted) and W.n_atoms:
-                W = polish(fit.data, losses.first_sweeps(fit.data, W), max_iter=N_PATH)
-            V = W.to_decomposition()
-            found.append(with_system(V, fit.data if isinstance(fit.data, Weighted) else fit.small))
+        if not isinstance(W, Columns):
+            found.append(W if W.data_inner is not None else with_system(W, data))
+        elif not isinstance(data, Weighted):
+            found.append(with_system(W.to_decomposition(), fit.small))
         else:
-            found.append(W if W.data_inner is not None else with_system(W, fit.data))
+            W = polish(data, losses.first_sweeps(data, W), max_iter=N_PATH) if W.n_atoms else W
+            found.append(with_shares(data, W.to_decomposition()))
     return tuple(found)
+
+
+def with_shares(data: Storage, W: BooleanCP) -> BooleanCP:
+    """Return W with what shares of variance need, or with its deviance under another loss than squares."""
+    if isinstance(data, Weighted) and data.loss.name != "squared":
+        return replace(W, deviance=losses.deviance_of(data, W))
+    return with_system(W, data)
 
 
 STEPS: dict[str, Callable[[Fit, State], State]] = {

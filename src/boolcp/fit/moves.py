@@ -206,9 +206,7 @@ def shake_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.ra
     return crossed(data, small, W, drawn, spec, rng)
 
 
-def crossed(
-    data: Storage, small: Storage, W: Columns, V: Columns, spec: Spec, rng: np.random.Generator
-) -> Columns:
+def crossed(data: Storage, small: Storage, W: Columns, V: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
     """Return what V, or the best atoms of V and W, lead to after each was searched for again, if it is better."""
     found = [polish(data, each, max_iter=spec.max_iter) for each in (V, best_of_both(data, W, V))]
     return lowest(W, each_atom_move(data, small, lowest(*found), spec, rng))

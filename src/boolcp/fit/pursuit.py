@@ -65,9 +65,7 @@ def corrected(
         return W, system, "dependent"
     weights = longer.solve()
     gram = None if data.weights is None else longer.gram
-    W = BooleanCP(
-        W.shape, (*W.atoms, found.atom), weights, data_norm2=norm2, data_inner=longer.rhs, data_gram=gram
-    )
+    W = BooleanCP(W.shape, (*W.atoms, found.atom), weights, data_norm2=norm2, data_inner=longer.rhs, data_gram=gram)
     return W, longer, "explained" if longer.error(norm2, weights) <= tol**2 * norm2 else ""
 
 

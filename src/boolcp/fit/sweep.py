@@ -243,16 +243,18 @@ def decide_rows(
     B, R = np.flatnonzero(boolean), np.flatnonzero(~boolean)
     A, choose = np.empty_like(P), best_bits if choose is None else choose
     H_BB, H_RB, H_RR = H[..., B[:, None], B], H[..., R[:, None], B], H[..., R[:, None], R]
+    if not len(R):
+        A[:, B] = choose(H_BB, P[:, B], current[:, B])
+        return A
     if H.ndim == 3:  # the real part of each row is solved once, for all bits
         solved = solve_each_row(H_RR, np.concatenate([H_RB, P[:, R, None]], axis=2))
         back, alone = solved[:, :, :-1], solved[:, :, -1]
         bits = choose(H_BB - np.swapaxes(H_RB, 1, 2) @ back, P[:, B] - times(alone, H_RB), current[:, B])
         A[:, B], A[:, R] = bits, alone - times(bits, np.swapaxes(back, 1, 2))
         return A
-    back = solve_rows(H_RR, H_RB.T).T if len(R) else np.zeros((0, len(B)))
+    back = solve_rows(H_RR, H_RB.T).T
     A[:, B] = bits = choose(H_BB - H_RB.T @ back, P[:, B] - P[:, R] @ back, current[:, B])
-    if len(R):
-        A[:, R] = solve_rows(H_RR, P[:, R] - bits @ H_RB.T)
+    A[:, R] = solve_rows(H_RR, P[:, R] - bits @ H_RB.T)
     return A
 
 

@@ -91,8 +91,8 @@ def log_slope(m: np.ndarray, floor: float) -> np.ndarray:
 class Weighted(Array, Storage):
     """Entries X with weights w, 0 where they are missing, None if all count alike; the loss is the sum of w l(x, m).
 
-    Under any loss the equations are those of weighted squares that touch it at the present factors. Twice the loss is
-    the weighted sum of squares for squares, so that both are named `loss`.
+    Under any loss the equations are those of weighted squares that touch it at the present factors. The `loss` of
+    columns is the weighted deviance: twice the loss above that of perfect means, which for squares is their sum.
     """
 
     n_passes = 0
@@ -115,16 +115,16 @@ class Weighted(Array, Storage):
 
     @property
     def squared_norm(self) -> float:
-        """Return the weighted sum of squares, or twice the loss of a mean of zero."""
+        """Return the weighted sum of squares, or the deviance of a mean of zero."""
         return float(np.vdot(self._array, self.x)) if self.loss == SQUARES else self.total(np.zeros(self.shape))
 
     def total(self, m: np.ndarray) -> float:
-        """Return twice the loss of means m, as a sum of squares is."""
+        """Return the deviance of means m."""
         return 2 * float(self.slice_sums(m, 0).sum())
 
     def slice_sums(self, m: np.ndarray, mode: int) -> np.ndarray:
-        """Return the loss of each slice along one mode, (d_n,)."""
-        values = self.loss.value(self.x, m)
+        """Return half the deviance of each slice along one mode, (d_n,)."""
+        values = self.loss.deviance(self.x, m) / 2
         values = values if self.w is None else self.w * values
         return np.moveaxis(values, mode, 0).reshape(self.shape[mode], -1).sum(axis=1)
 
