@@ -42,15 +42,22 @@ class Candidate:
     value: float
 
 
-def search_tensor(data: Storage, W: Columns) -> Tensor:
-    """Return X - W as the search for atoms takes it: in the bases of a core, its size that of complete data."""
+def search_tensor(data: Storage, W: Columns) -> tuple[Tensor, float]:
+    """Return X - W as the search for atoms takes it, and the mean weight of an entry.
+
+    It is projected onto the bases of a core. Entries that do not count alike are scaled as if they did on average;
+    those of counts and bits count alike, whatever their mean.
+    """
     if isinstance(data, Tucker):
-        return data.inner_residual(W)
+        return data.inner_residual(W), 1.0
+    if isinstance(data, Weighted) and data.loss.is_rate:
+        R = data.x - full(W.matrices)
+        return Dense(R if data.w is None else data.w / data.w.mean() * R), 1.0
     R = data.residual(W.to_decomposition())
     if not isinstance(data, Weighted):
-        return R
+        return R, 1.0
     v = data.near(full(W.matrices))[1]
-    return R if v is None else Dense(R.to_array() / v.mean())
+    return (R, 1.0) if v is None else (Dense(R.to_array() / v.mean()), float(v.mean()))
 
 
 def greedy_atom_search(

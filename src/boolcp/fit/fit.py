@@ -24,12 +24,14 @@ from boolcp.fit.starts import (
     POLISHED,
     Search,
     find_atom,
+    is_regrown,
     leaves_noise,
     observed_start,
     oriented,
     refined_start,
     revive,
     small_fall,
+    turned,
     with_atom,
 )
 from boolcp.fit.sweep import MAX_COMPILED, is_settled, noise_variance, polish, sweep
@@ -43,9 +45,8 @@ from boolcp.storage.weighted import Weighted, full
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 N_SWEEPS = 20  # of a polish after each atom; not tuned
-N_TRIES = 3  # starts over observed entries by default; on planted atoms with gaps
+N_TRIES = (3, 10)  # starts over observed entries by default, and under other losses; not tuned
 FEW = 10  # observed entries for each free number below which there are many traps
-TRAPPED = 0.8  # ratio of the loss of a start to the lowest before it, below which ten more are worth it
 N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
 N_PATH = 5  # sweeps over observed entries of each estimate of the path; not tuned
 
@@ -148,10 +149,14 @@ def search(fit: Fit, s: State) -> State:
         s = replace(s, best=start, n_agree=1)
     here = Search(s.best, s.n_done, s.n_agree, s.rivals)
     n_init = MAX_STARTS if spec.n_init is None else spec.n_init
-    if here.n_done >= n_init or (here.n_done > 0 and (here.is_agreed() or leaves_noise(small, here.best, spec, rng))):
+    is_over = here.n_done > 0 and (
+        here.is_agreed() or (len(small.shape) > 2 and leaves_noise(small, here.best, spec, rng))
+    )
+    if here.n_done >= n_init or is_over or here.best.loss <= EXACT * small.squared_norm:
         return fit.after(s)
-    found = refined_start(small, start, spec, rng, s.n_done)
-    here = here.compared(found, small.squared_norm, is_new=s.n_done > 0)
+    found = refined_start(small, start, here.best, spec, rng, s.n_done)
+    is_new = s.n_done > 0 and not (is_regrown(start, s.n_done) and len(small.shape) > 2)
+    here = here.compared(found, small.squared_norm, is_new=is_new)
     return s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
 
 
@@ -163,8 +168,9 @@ def polish_data(fit: Fit, s: State) -> State:
         s = replace(s, scale=losses.make_loss(data.loss.name, x, m).scale)
         fit = fit.under(s.scale)
         data = fit.data
-        W = losses.first_sweeps(data, W)
-    if s.n_done < 0 or s.n_done >= spec.max_iter:
+    if s.n_done == 0:
+        W = oriented(W, data.nonnegative)
+    if s.n_done >= spec.max_iter:
         return fit.after(s)
     if data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_COMPILED:
         tol = {} if isinstance(data, Complete) else {"tol": max(POLISHED, small_fall(data, W))}
@@ -179,21 +185,36 @@ def polish_data(fit: Fit, s: State) -> State:
 
 
 def search_observed(fit: Fit, s: State) -> State:
-    """Relax, round and polish from one more start over entries that do not count alike."""
-    data, spec, rng = fit.data, fit.spec, s.rng()
-    W = s.best
+    """Relax, round and polish from one more start over entries that do not count alike.
+
+    Under a loss other than squares the start is one of the small tensor, which is polished under the loss.
+    """
+    data, spec, rng, W = fit.data, fit.spec, s.rng(), s.best
     if not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
         return fit.after(s)
     here = Search(W, s.n_done, 1 if s.n_done == 0 else s.n_agree, s.rivals if s.n_done else ())
-    share = n_observed(data) / (len(W.owner) * sum(data.shape))
-    n_tries = N_TRIES if spec.n_init is None else spec.n_init
-    if s.n_done >= n_tries + 10 * (share < FEW and s.n_agree == 1 and s.n_done < 3 * 10 and spec.n_init is None):
+    is_squared = data.loss.name == "squared"
+    if here.n_agree >= 3 or s.n_done >= most_tries(data, W, spec, s.n_agree):
         return fit.after(s)
-    if here.n_agree >= 3 or leaves_noise(data, W, spec, rng):
+    if is_squared and leaves_noise(data, W, spec, rng):
         return fit.after(s)
-    found = observed_start(data, s.path[-1], W, spec, rng, s.n_done)
-    here = here.compared(found, 10 * data.squared_norm)
+    if not is_squared and s.n_done % 5 == 0:
+        found = turned(data, W, spec)
+    elif is_squared:
+        found = observed_start(data, s.path[-1], W, spec, rng, s.n_done)
+    else:
+        start = refined_start(fit.small, s.path[-1], W, spec, rng, s.n_done + 1)
+        found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter)
+    here = here.compared(found, 10 * data.squared_norm, is_new=found is not W)
     return s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
+
+
+def most_tries(data: Weighted, W: Columns, spec: Spec, n_agree: int) -> int:
+    """Return the largest number of starts over entries that do not count alike: ten more if these are few."""
+    if spec.n_init is not None:
+        return spec.n_init
+    share = n_observed(data) / (len(W.owner) * sum(data.shape))
+    return N_TRIES[data.loss.name != "squared"] + 10 * (share < FEW and n_agree < 2)
 
 
 def move(fit: Fit, s: State) -> State:
@@ -256,7 +277,7 @@ def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
         elif not isinstance(data, Weighted):
             found.append(with_system(W.to_decomposition(), fit.small))
         else:
-            W = polish(data, losses.first_sweeps(data, W), max_iter=N_PATH) if W.n_atoms else W
+            W = polish(data, oriented(W, data.nonnegative), max_iter=N_PATH) if W.n_atoms else W
             found.append(with_shares(data, W.to_decomposition()))
     return tuple(found)
 

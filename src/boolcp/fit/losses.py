@@ -1,13 +1,8 @@
 """Losses other than the sum of squares: their scale, a first estimate, and how well a decomposition fits under them."""
 
-from dataclasses import replace
-
 import numpy as np
 
-from boolcp.fit.starts import oriented
-from boolcp.fit.sweep import sweep
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.columns import Columns
 from boolcp.result.deviance import Deviance
 from boolcp.result.trust import Trust
 from boolcp.storage.dense import Array, Complete, Dense
@@ -20,7 +15,6 @@ MAD = 1.4826  # standard deviations of normal noise in its median absolute devia
 CLIPPED = 5.0  # median absolute deviations of the data, as standard deviations, at which a first fit cuts them off
 SHARP = 1e-6  # smallest threshold, relative to the mean size of the data, for data without noise
 FLOOR = 1e-3  # mean at which logarithms are continued by a parabola, relative to the mean of the data
-FALL = 0.7  # of the floor in each of the first sweeps, from the mean of the data on
 
 
 def make_loss(name: str, x: np.ndarray, m: np.ndarray | float = 0.0) -> Loss:
@@ -70,16 +64,6 @@ def complete(data: Storage) -> Complete:
     found = Dense(x)
     found.center = data.center
     return found
-
-
-def first_sweeps(data: Weighted, W: Columns) -> Columns:
-    """Return the columns after sweeps in which the floor of counts and bits falls from one at which weights are even."""
-    W = oriented(W, data.nonnegative)
-    floor = float(observed(data, data.x).mean())
-    while data.loss.is_rate and floor > data.loss.scale:
-        W, _ = sweep(with_loss(data, replace(data.loss, scale=floor)), W)
-        floor *= FALL
-    return W
 
 
 def deviance_of(data: Weighted, W: BooleanCP) -> Deviance:

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, prefixes, similar_triples
+from boolcp.fit.atom_search import search_tensor
 from boolcp.fit.certify import flip_terms
 from boolcp.fit.losses import complete
 from boolcp.fit.pursuit import atom_system
@@ -38,6 +39,7 @@ CERTAIN = 1.0  # smallest margin of a bit, in standard deviations of the noise, 
 TEMPERATURES = (4.0,) * 6 + (2.0,) * 6 + (1.0,) * 6  # of the soft sweeps, in units of the noise variance
 FEW_TEMPERATURES = (4.0, 2.0, 1.0)  # where each sweep costs a pass
 WEAK, NOISY = 2.0, 1.0  # gains, in units of the best atom of pure noise, below which an atom may hide a lost one
+N_RELAX = 3  # sweeps without bits
 N_TRIPLES = 600  # sets of three bits that are tried along each mode in search of a lost atom
 N_KEPT = (200, 60, 60, 60)  # of them after each round
 N_FLIPS = 16  # of the least certain bits of each atom, one at a time
@@ -133,7 +135,12 @@ def soft_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.ran
     for temperature in temperatures if variance > 0 else ():
         soft = sweep(data, soft, choose=partial(soft_bits, temperature=temperature * variance))[0]
     soft = W.with_matrices([np.where(W.column_mode == n, np.round(A), A) for n, A in enumerate(soft.matrices)])
-    return lowest(W, polish(data, soft, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss))
+    options = {"max_iter": spec.max_iter, "tol": tolerance(data, W), "below": W.loss}
+    found = [polish(data, soft, **options)]
+    if not data.n_passes and not data.nonnegative:  # and without bits at all for a while
+        relaxed = relax(data, W, max_iter=N_RELAX, tol=0.0)
+        found.append(polish(data, round_columns(relaxed, spec.modes), **options))
+    return lowest(W, *found)
 
 
 def augmented_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
@@ -147,7 +154,7 @@ def augmented_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
         if candidate is None:
             return W
         found = with_atom(found, candidate)
-    found = lowest(*(refined_start(large, found, spec, rng, count) for count in range(N_AUGMENTED)))
+    found = lowest(*(refined_start(large, found, found, spec, rng, count) for count in range(N_AUGMENTED)))
     if data.n_passes:
         found = exchange_move(large, large, found, spec, rng)
     found = polish(data, oriented(found, data.nonnegative), max_iter=spec.max_iter)
@@ -162,8 +169,8 @@ def each_atom_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
     V, noisy = W.to_decomposition(), noise_gain(data, noise_variance(data, W))
     gains = unique_gains(data, V)
     for k in np.argsort(gains, kind="stable"):
-        rest = BooleanCP(V.shape, V.atoms, np.where(np.arange(V.n_atoms) == k, 0.0, V.weights))
-        best = search_atom(scaled(data, data.residual(rest)), V, int(k), is_noisy=bool(gains[k] < noisy))
+        residual, _ = search_tensor(data, to_columns(V[np.arange(V.n_atoms) != k]))
+        best = search_atom(residual, V, int(k), is_noisy=bool(gains[k] < noisy))
         if best.gains[0] <= V.weights[k] ** 2 * V.atoms[k].n_ones * (1 + 1e-9):
             continue
         changed = oriented(to_columns(replaced(V, int(k), *best.atom(0))), data.nonnegative)
@@ -215,14 +222,6 @@ def crossed(data: Storage, small: Storage, W: Columns, V: Columns, spec: Spec, r
 # what moves are made of
 
 
-def scaled(data: Storage, R: Tensor) -> Tensor:
-    """Return a residual of the size of complete data, as an array of single precision if it is not too large."""
-    if data.n_passes or isinstance(data, Tucker) or np.prod(data.shape, dtype=float) > MAX_FORMED:
-        return R
-    mean = 1.0 if data.weights is None else float(data.weights.to_array().mean())
-    return R if data.weights is None else Dense(R.to_array() / mean)
-
-
 def exchange_once(data: Storage, W: Columns, spec: Spec) -> Columns:
     """Return the columns after the best of the lost atoms were tried in the place of the weakest, or W itself."""
     for found in lost_atoms(data, W, spec.modes)[:N_TRIES]:
@@ -238,7 +237,7 @@ def exchange_once(data: Storage, W: Columns, spec: Spec) -> Columns:
 
 def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candidates]:
     """Return the best candidates on the residual of W, from similar slices along each short mode, best first."""
-    R, found = scaled(data, data.residual(W.to_decomposition())), []
+    (R, _), found = search_tensor(data, W), []
     if not (data.n_passes or isinstance(data, Tucker)) and np.prod(data.shape, dtype=float) <= MAX_FORMED:
         R = Dense(R.to_array().astype(np.float32))  # candidates are polished later
     for mode in modes:

@@ -15,6 +15,7 @@ from boolcp.result.columns import Columns
 from boolcp.storage.dense import Complete, Dense
 from boolcp.storage.protocol import Storage, n_observed
 from boolcp.storage.tucker import Tucker
+from boolcp.storage.weighted import Weighted
 
 Choose = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # S, Q and the current bits to the new ones
 
@@ -383,6 +384,11 @@ def n_free(data: Storage, W: Columns) -> float:
 
 
 def noise_variance(data: Storage, W: Columns) -> float:
-    """Return the variance of the noise that a fit leaves, for each observed entry it has not used."""
+    """Return the variance of the noise that a fit leaves, for each observed entry it has not used.
+
+    That of counts and bits is 1 in units of the squares near their loss.
+    """
+    if isinstance(data, Weighted) and data.loss.is_rate:
+        return 1.0
     n = n_observed(data)
     return max(W.loss, 0.0) / max(n - n_free(data, W), 0.1 * n)

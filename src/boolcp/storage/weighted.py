@@ -46,7 +46,7 @@ class Loss:
     def near(self, x: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return targets t and weights v of the squares v (t - m)^2 / 2 that touch the loss at m; v is None if it is 1.
 
-        v (t - m) is the negative derivative. v is at least that of the second derivative expected and observed.
+        v (t - m) is the negative derivative, v the second derivative to expect.
         """
         if self.name == "squared":
             return x, None
@@ -54,11 +54,9 @@ class Loss:
             return m + np.clip(x - m, -self.scale, self.scale), None
         on = np.maximum(m, self.scale)
         if self.name == "poisson":
-            v = np.maximum(1 / on, x / on**2)
-            slope = 1 - x * log_slope(m, self.scale)
+            v, slope = 1 / on, 1 - x * log_slope(m, self.scale)
         else:
-            off = np.maximum(1 - m, self.scale)
-            v = np.maximum(1 / (on * off), x / on**2 + (1 - x) / off**2)
+            v = 1 / (on * np.maximum(1 - m, self.scale))
             slope = (1 - x) * log_slope(1 - m, self.scale) - x * log_slope(m, self.scale)
         return m - slope / v, v
 
@@ -75,6 +73,7 @@ class Loss:
 
 
 SQUARES = Loss()
+STEPS = (1.0, 0.5, 0.1, 0.02)  # parts of a step that are tried in a row until the loss falls; not tuned
 
 
 def log_above(m: np.ndarray, floor: float) -> np.ndarray:
@@ -167,11 +166,39 @@ class Weighted(Array, Storage):
             old = factors[mode]
             fall = 2 * float(np.vdot(P, A - old)) - quadratic(H, A) + quadratic(H, old)
             return A, before - fall, self
-        old, trial = (list(factors) for _ in range(2))
-        trial[mode] = A
-        first, then = self.slice_sums(full(old), mode), self.slice_sums(full(trial), mode)
-        worse = then > first
-        return np.where(worse[:, None], factors[mode], A), 2 * float(np.where(worse, first, then).sum()), self
+        return *self.accepted(factors, mode, A), self
+
+    def accepted(self, factors: Factors, mode: int, A: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return the rows of A that lower the loss, others half as far or as they were; each with its best bit flipped.
+
+        Squares that touch a loss are no guide for bits: a mean of zero that becomes one costs them far too much.
+        """
+        best = factors[mode]
+        blocks = khatri_rao([B for n, B in enumerate(factors) if n != mode]).T
+        is_bit = np.isin(best, (0, 1)).all(axis=0)
+        lowest = self.row_sums(best, blocks, mode)
+        first, is_open = best, np.ones(len(A), dtype=bool)
+        for part in STEPS:
+            trial = A if part == 1 else np.where(is_bit, first, first + part * (A - first))
+            sums = self.row_sums(trial, blocks, mode)
+            is_better = is_open & (sums < lowest)
+            best, lowest = np.where(is_better[:, None], trial, best), np.where(is_better, sums, lowest)
+            is_open &= ~is_better
+            if not is_open.any():
+                break
+        start = best
+        for k in np.flatnonzero(np.isin(A, (0, 1)).all(axis=0) & is_bit):
+            trial = start.copy()
+            trial[:, k] = 1 - trial[:, k]
+            sums = self.row_sums(trial, blocks, mode)
+            is_better = sums < lowest
+            best, lowest = np.where(is_better[:, None], trial, best), np.where(is_better, sums, lowest)
+        return best, 2 * float(lowest.sum())
+
+    def row_sums(self, A: np.ndarray, blocks: np.ndarray, mode: int) -> np.ndarray:
+        """Return half the deviance of each slice along a mode for a factor times blocks (K, c_n), (d_n,)."""
+        others = np.delete(self.shape, mode)
+        return self.slice_sums(np.moveaxis((A @ blocks).reshape(-1, *others), 0, mode), mode)
 
     def residual(self, W: BooleanCP) -> Tensor:
         """Return the negative gradient of the loss at W: w (x - W) for squares."""
