@@ -15,10 +15,10 @@ from boolcp.program.maxcut import EFFORTS
 from boolcp.program.relaxation import eigenvalue_bound
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.bits import real_dims
-from boolcp.result.columns import to_columns
 from boolcp.result.labels import read_labels
 from boolcp.result.trust import Trust, stands_out
 from boolcp.storage import make_storage
+from boolcp.storage.dense import Complete
 from boolcp.storage.protocol import Storage, n_columns, n_observed
 from boolcp.storage.tucker import LONG, THIN, unfold
 from boolcp.threads import one_thread
@@ -132,12 +132,28 @@ def flip_terms(data: Storage, W: BooleanCP) -> tuple[list[np.ndarray], list[np.n
 
 def _terms_of_columns(data: Storage, W: BooleanCP, mode: int, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return <R_i, c V> and |c V|^2 of some atoms, (d_n, members), from the equations of their mode."""
-    C = to_columns(W)
-    A, (H, P, _) = C.matrices[mode], data.equations(C.matrices, mode)
-    B = (C.owner[:, None] == members).astype(float)
+    A, H, P = equations_at(data, W, mode)
+    owner = np.repeat(np.arange(W.n_atoms), [atom.rank or 0 for atom in W.atoms])
+    B = (owner[:, None] == members).astype(float)
     if H.ndim == 2:
         return (P - A @ H) @ B, np.tile(np.einsum("ik,ij,jk->k", B, H, B), (len(P), 1))
     return (P - np.einsum("ij,ijl->il", A, H)) @ B, np.einsum("jk,ijl,lk->ik", B, H, B, optimize=True)
+
+
+def equations_at(data: Storage, W: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the factor A of one mode and the equations H and P that it meets, the weights in the other factors.
+
+    Complete data have answered the same for the columns without weights.
+    """
+    A, weights, factors = W.matrices[mode], W.column_weights, list(W.matrices)
+    other = 1 if mode == 0 else 0
+    factors[other] = factors[other] * weights
+    if isinstance(data, Complete):
+        P = np.asarray(data.mttkrp(W.matrices, mode), dtype=float) * weights
+        H, P, _ = data.equations_of(P, factors, mode)
+    else:
+        H, P, _ = data.equations(factors, mode)
+    return A, H, P
 
 
 def _terms_of_blocks(data: Storage, W: BooleanCP, mode: int, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -24,11 +24,11 @@ from boolcp.fit.starts import (
     POLISHED,
     Search,
     find_atom,
-    is_regrown,
     leaves_noise,
     observed_start,
     oriented,
     refined_start,
+    regrown,
     revive,
     small_fall,
     turned,
@@ -45,6 +45,8 @@ from boolcp.storage.weighted import Weighted, full
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 N_SWEEPS = 20  # of a polish after each atom; not tuned
+N_REGROWN = 8  # times that half of the best atoms are found again if no starts agree
+N_ROUNDS, SLOW = 4, 1e-6  # polishes of small data, and the relative fall of the loss in one that ends them
 N_TRIES = (3, 10)  # starts over observed entries by default, and under other losses; not tuned
 FEW = 10  # observed entries for each free number below which there are many traps
 N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
@@ -141,23 +143,25 @@ def add_published(fit: Fit, s: State) -> tuple[BooleanCP | None, float, str]:
 
 
 def search(fit: Fit, s: State) -> State:
-    """Relax, round and polish from one more start on the small tensor."""
+    """Relax, round and polish from one more start on the small tensor; find atoms again where no starts agree."""
     small, spec, rng, start = fit.small, fit.spec, s.rng(), s.path[-1]
     if not start.n_atoms:
         return s.at("result")
-    if s.best is None:
-        s = replace(s, best=start, n_agree=1)
-    here = Search(s.best, s.n_done, s.n_agree, s.rivals)
+    here = Search(start) if s.best is None else Search(s.best, s.n_done, s.n_agree, s.rivals)
     n_init = MAX_STARTS if spec.n_init is None else spec.n_init
-    is_over = here.n_done > 0 and (
-        here.is_agreed() or (len(small.shape) > 2 and leaves_noise(small, here.best, spec, rng))
-    )
-    if here.n_done >= n_init or is_over or here.best.loss <= EXACT * small.squared_norm:
-        return fit.after(s)
-    found = refined_start(small, start, here.best, spec, rng, s.n_done)
-    is_new = s.n_done > 0 and not (is_regrown(start, s.n_done) and len(small.shape) > 2)
-    here = here.compared(found, small.squared_norm, is_new=is_new)
-    return s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
+    n_regrown = N_REGROWN * (start.n_atoms > 1 and spec.n_init is None)
+    is_over = here.n_done > 0 and here.is_agreed(min(here.n_done, n_init))
+    if is_over or here.n_done >= n_init + n_regrown or here.best.loss <= EXACT * small.squared_norm:
+        return fit.after(replace(s, best=here.best))
+    is_again = here.n_done >= n_init
+    if is_again:
+        found = regrown(small, here.best, spec, rng)
+    else:
+        found = refined_start(small, start, spec, rng, s.n_done)
+    before, here = here.best, here.compared(found, small.squared_norm, is_new=s.n_done > 0 and not is_again)
+    s = s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
+    is_checked = len(small.shape) > 2 and (here.best is not before or s.n_done == 1)
+    return fit.after(s) if is_checked and leaves_noise(small, here.best, spec, rng) else s
 
 
 def polish_data(fit: Fit, s: State) -> State:
@@ -172,11 +176,12 @@ def polish_data(fit: Fit, s: State) -> State:
         W = oriented(W, data.nonnegative)
     if s.n_done >= spec.max_iter:
         return fit.after(s)
+    before = np.inf if s.n_done == 0 else W.loss
     if data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_COMPILED:
         tol = {} if isinstance(data, Complete) else {"tol": max(POLISHED, small_fall(data, W))}
-        W, is_over = polish(data, W, max_iter=spec.max_iter, **tol), True
+        W = polish(data, W, max_iter=spec.max_iter, **tol)
+        is_over = s.n_done + 1 >= N_ROUNDS or is_settled(data, W, before, False, SLOW)
     else:
-        before = np.inf if s.n_done == 0 else W.loss
         W, is_changed = sweep(data, W)
         is_over = is_settled(data, W, before, is_changed)
     W = revive(data, W, spec, s.rng()) if is_over and W.is_dead().any() else W
@@ -203,7 +208,7 @@ def search_observed(fit: Fit, s: State) -> State:
     elif is_squared:
         found = observed_start(data, s.path[-1], W, spec, rng, s.n_done)
     else:
-        start = refined_start(fit.small, s.path[-1], W, spec, rng, s.n_done + 1)
+        start = refined_start(fit.small, s.path[-1], spec, rng, s.n_done + 1)
         found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter)
     here = here.compared(found, 10 * data.squared_norm, is_new=found is not W)
     return s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)

@@ -9,11 +9,11 @@ from functools import partial
 
 import numpy as np
 
-from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, prefixes, similar_triples
 from boolcp.fit.atom_search import search_tensor
-from boolcp.fit.certify import flip_terms
+from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, prefixes, similar_triples
+from boolcp.fit.certify import equations_at, flip_terms
 from boolcp.fit.losses import complete
-from boolcp.fit.pursuit import atom_system
+from boolcp.fit.pursuit import atom_system, by_size
 from boolcp.fit.spec import Spec
 from boolcp.fit.starts import (
     EXACT,
@@ -86,7 +86,7 @@ def has_weak_atom(data: Storage, W: Columns, level: float) -> bool:
     """Return True if an atom is dead, or gains less than `level` times what the best atom of pure noise gains."""
     if np.isinf(level) or W.is_dead().any():
         return True
-    V = W.to_decomposition()
+    V = by_size(W.to_decomposition())
     return bool(unique_gains(data, V).min() < level * noise_gain(data, noise_variance(data, W)))
 
 
@@ -96,7 +96,7 @@ def smallest_margin(data: Storage, W: Columns) -> float:
     Flipping a bit raises the loss by |V|^2 + 2 <R, V> or |V|^2 - 2 <R, V>, where R is what is left in its slice, and
     noise of variance s^2 gives this a standard deviation of 2 s |V|.
     """
-    V, margins = W.to_decomposition(), [np.inf]
+    V, margins = by_size(W.to_decomposition()), [np.inf]
     for atom, g, h in zip(V.atoms, *flip_terms(data, V), strict=True):
         rises = h + 2 * np.where(atom.z, g, -g)
         margins.append(np.min(rises[h > 0] / np.sqrt(h[h > 0]), initial=np.inf))
@@ -105,10 +105,9 @@ def smallest_margin(data: Storage, W: Columns) -> float:
 
 def unique_gains(data: Storage, W: BooleanCP) -> np.ndarray:
     """Return by how much the loss rises when an atom is left out and the weights of the others adjust, (K,)."""
-    C, mode = to_columns(W), 1 if data.center == 0 else 0
-    A, (H, *_) = C.matrices[mode], data.equations(C.matrices, mode)
+    A, H, _ = equations_at(data, W, 1 if data.center == 0 else 0)
     G = A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A)
-    same = np.eye(C.n_atoms)[C.owner]
+    same = np.repeat(np.eye(W.n_atoms), [atom.rank or 0 for atom in W.atoms], axis=0)
     return 1 / np.maximum(np.linalg.pinv(same.T @ G @ same, hermitian=True).diagonal(), 1e-300)
 
 
@@ -154,7 +153,7 @@ def augmented_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
         if candidate is None:
             return W
         found = with_atom(found, candidate)
-    found = lowest(*(refined_start(large, found, found, spec, rng, count) for count in range(N_AUGMENTED)))
+    found = lowest(*(refined_start(large, found, spec, rng, count) for count in range(N_AUGMENTED)))
     if data.n_passes:
         found = exchange_move(large, large, found, spec, rng)
     found = polish(data, oriented(found, data.nonnegative), max_iter=spec.max_iter)

@@ -46,9 +46,9 @@ class Search:
         n_agree = 1 if is_lower else self.n_agree + int(is_new and candidate.loss <= self.best.loss + same)
         return Search(best, self.n_done + 1, n_agree, find_rivals(best, (other, *self.rivals)))
 
-    def is_agreed(self) -> bool:
+    def is_agreed(self, n_starts: int) -> bool:
         """Return True if two independent starts agree; of many, one in five."""
-        return self.n_agree >= max(2, self.n_done // 5)
+        return self.n_agree >= max(2, n_starts // 5)
 
 
 def find_rivals(best: Columns, others: Sequence[Columns]) -> tuple[Columns, ...]:
@@ -131,26 +131,17 @@ def noise_gain(data: Storage, variance: float) -> float:
 # complete tensors
 
 
-def refined_start(
-    small: Storage, W: Columns, best: Columns, spec: Spec, rng: np.random.Generator, count: int
-) -> Columns:
+def refined_start(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator, count: int) -> Columns:
     """Return what start number `count` leads to: relaxed, rounded and polished.
 
     The first is W, the pursuit's estimate. Those of a matrix have bits in the span of its leading directions. Others
-    are eigenvectors of slice pencils, the best atoms so far with half of them found again, and random factors.
+    are eigenvectors of slice pencils, and random factors.
     """
     if len(small.shape) == 2 and count > 0:
         return polish(small, bits_in_span(small, W, spec.modes, rng), max_iter=spec.max_iter)
-    if is_regrown(W, count):
-        return regrown(small, best, spec, rng)
     start = W if count == 0 else other_start(small, W, spec, rng, count)
     relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied])
     return revive(small, polish(small, round_columns(relaxed, spec.modes), max_iter=spec.max_iter), spec, rng)
-
-
-def is_regrown(W: Columns, count: int) -> bool:
-    """Return True if a start has half of the best atoms found again; agreement with the best is no evidence then."""
-    return count % 3 == 2 and W.n_atoms > 1
 
 
 def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator) -> Columns:

@@ -28,6 +28,7 @@ class Array(Tensor):
         self._order = tuple(int(n) for n in (order if X.size >= BIG else range(X.ndim)))
         self._array = np.require(X.transpose(self._order), requirements=["C", "A"])
         self._grams: dict[int, np.ndarray] = {}
+        self._products: dict[int, Any] = {}  # the other factors and the MTTKRP of the last question about each mode
 
     def to_array(self) -> np.ndarray:
         """Return the array with its modes in their own order, a view."""
@@ -60,9 +61,15 @@ class Array(Tensor):
             return contractions.project(self._array, self._order.index(mode), blocks)
 
     def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
-        """Return X_n times the Khatri-Rao product of the other factors, (d_n, K)."""
+        """Return X_n times the Khatri-Rao product of the other factors, (d_n, K), computed once for equal factors."""
+        known, P = self._products.get(mode, ((), np.zeros(0)))
+        others = [A for n, A in enumerate(factors) if n != mode]
+        if len(known) and all(map(np.array_equal, known, others)):
+            return P
         with enough_threads(self._array):
-            return contractions.mttkrp(self._array, [factors[n] for n in self._order], self._order.index(mode))
+            P = contractions.mttkrp(self._array, [factors[n] for n in self._order], self._order.index(mode))
+        self._products[mode] = [np.array(A) for A in others], P
+        return P
 
     def _places(self, mode: int) -> np.ndarray:
         """Return where the other modes, in their own order, stand in the array without `mode`."""
