@@ -201,7 +201,7 @@ def real(n_runs):
         X, column = load()
         options = {"atom_rank": 1, "boolean_modes": ["trial"], "random_state": SEED}
         W = boolcp.assess(X, boolcp.decompose(X, 5, **options), n_runs=n_runs, **options)
-        test = boolcp.test_conditions(W, column)
+        test = boolcp.compare_conditions(W, column)
         rows = []
         for k, (atom, verdict) in enumerate(zip(W.atoms, boolcp.verdicts(W), strict=True)):
             means = ", ".join(f"{c} {m:.2f}" for c, m in zip(test.conditions, test.mean[k], strict=True))
@@ -212,7 +212,7 @@ def real(n_runs):
         parts.append(f"{name}, {' x '.join(map(str, W.shape))}, against *{column}*:\n\n{table(heads, rows)}")
     text = (
         "Five atoms of rank one, Boolean along trials: which trials are an atom's? Verdicts by `boolcp.assess`; tests "
-        "by `boolcp.test_conditions`, p adjusted over the atoms. Trials are neighbors in time, and permutations take "
+        "by `boolcp.compare_conditions`, p adjusted over the atoms. Trials are neighbors in time, and permutations take "
         "them as independent."
     )
     return "\n\n".join([text, *parts])

@@ -24,7 +24,7 @@ _NAMES = {
     "result.background": ("Background",),
     "result.trust": ("Trust", "UncertainBit"),
     "trust.assess": ("assess",),
-    "trust.conditions": ("ConditionTest", "test_conditions"),
+    "trust.conditions": ("ConditionTest", "compare_conditions"),
     "trust.degeneracy": ("Degeneracy", "degeneracy"),
     "trust.selection": ("Selection", "select_n_atoms"),
     "trust.significance": ("Significance", "significance"),

@@ -54,7 +54,7 @@ class ConditionTest:
     >>> recording = boolcp.datasets.simulate_recording(random_state=0)
     >>> W = boolcp.decompose(recording.X, 3, atom_rank=1, random_state=0)
     >>> state = ["rest" if on else "task" for on in W.atoms[2].z]  # as if the trials of atom 2 were those of rest
-    >>> boolcp.test_conditions(W, state, mode=2)
+    >>> boolcp.compare_conditions(W, state, mode=2)
     ConditionTest(1 of 3 atoms differ between task, rest)
     """
 
@@ -78,7 +78,7 @@ class ConditionTest:
         --------
         >>> import boolcp
         >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
-        >>> boolcp.test_conditions(truth, truth.atoms[0].z, mode=0).is_significant().tolist()
+        >>> boolcp.compare_conditions(truth, truth.atoms[0].z, mode=0).is_significant().tolist()
         [True, False]
         """
         return self.p_adjusted <= alpha
@@ -90,7 +90,7 @@ class ConditionTest:
         --------
         >>> import boolcp
         >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
-        >>> print(boolcp.test_conditions(truth, truth.atoms[0].z, mode=0).summary())
+        >>> print(boolcp.compare_conditions(truth, truth.atoms[0].z, mode=0).summary())
         along mode 0: False (24), True (16); 9999 permutations
         atom    is  False  True  effect   AUC       p  p adjusted
            0  bits   0.00  1.00   +1.00  1.00  0.0001      0.0002
@@ -116,7 +116,7 @@ class ConditionTest:
         --------
         >>> import boolcp
         >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
-        >>> boolcp.test_conditions(truth, ["a", "b"] * 20, mode=0).to_dataframe().columns.tolist()
+        >>> boolcp.compare_conditions(truth, ["a", "b"] * 20, mode=0).to_dataframe().columns.tolist()
         ['mean a', 'mean b', 'effect', 'auc', 'p_value', 'p_adjusted']
         """
         pandas = load_extra("pandas", "labels")
@@ -141,7 +141,7 @@ class ConditionTest:
         return with_picture(self.summary(), lambda ax: draw_test(self, ax), repr(self))
 
 
-def test_conditions(
+def compare_conditions(
     W: BooleanCP,
     labels: Any = "condition",
     *,
@@ -183,7 +183,7 @@ def test_conditions(
     --------
     >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
-    >>> boolcp.test_conditions(truth, truth.atoms[0].z, mode=0).p_value.round(4).tolist()
+    >>> boolcp.compare_conditions(truth, truth.atoms[0].z, mode=0).p_value.round(4).tolist()
     [0.0001, 0.0507]
     """
     checks.check_choice(scheme, "scheme", SCHEMES)
@@ -215,7 +215,7 @@ def test_conditions(
     )
 
 
-test_conditions.__test__ = False  # type: ignore[attr-defined]  # its name makes pytest take it for a test
+compare_conditions.__test__ = False  # type: ignore[attr-defined]  # its name makes pytest take it for a test
 
 
 def run_tests(W: BooleanCP, columns: Sequence[str], blocks: str | None = None) -> dict[str, ConditionTest]:
@@ -233,7 +233,7 @@ def run_tests(W: BooleanCP, columns: Sequence[str], blocks: str | None = None) -
     >>> {name: test.is_significant().tolist() for name, test in run_tests(W, ["drug", "side"]).items()}
     {'drug': [True, False], 'side': [False, False]}
     """
-    tests = {name: test_conditions(W, name, blocks=blocks) for name in columns}
+    tests = {name: compare_conditions(W, name, blocks=blocks) for name in columns}
     if not tests or not W.n_atoms:
         return tests
     adjusted = scipy.stats.false_discovery_control([test.p_value for test in tests.values()], axis=None)

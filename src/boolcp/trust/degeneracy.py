@@ -13,6 +13,7 @@ MAY_BE_ALIKE = 0.99 * ALIKE  # no similarity exceeds the cosine of the atoms, up
 BASELINE = ": a baseline"
 CANCELED = "largely canceled by atom "
 TOGETHER = "largely canceled by the other atoms together"
+COMPLEMENT = 0.95  # share of entries where exactly one of two atoms is on, from which they are complements; not tuned
 CANCELING = -0.5  # cosine of two weighted atoms below which they cancel; not tuned
 OPPOSED = -0.25  # cosine of a weighted atom and the sum of all others from which they may cancel it together
 FAR_LESS = 0.25  # of what is lost without an atom; EEG fits have 0.06 to 0.2 or above 0.35, simulated ones above that
@@ -54,11 +55,11 @@ class Degeneracy:
 
     def __str__(self) -> str:
         lines = [f"Atom {k}: {reason}." for k, reason in enumerate(self.reasons) if reason]
-        return "\n".join(lines) or "No atom is always on, a duplicate or canceled."
+        return "\n".join(lines) or "No atom is always on, a duplicate, a complement or canceled."
 
 
 def degeneracy(W: BooleanCP) -> Degeneracy:
-    """Return which atoms of W are always on, on once, duplicate or canceling, with a score, as a Degeneracy.
+    """Return which atoms of W are always on, on once, duplicate, complements or canceling, as a Degeneracy.
 
     Examples
     --------
@@ -71,16 +72,11 @@ def degeneracy(W: BooleanCP) -> Degeneracy:
     G = W.inner_products()
     sizes = np.sqrt(G.diagonal())
     correlation = G / np.where(sizes > 0, sizes, 1.0) / np.where(sizes > 0, sizes, 1.0)[:, None]
-    signs = np.sign(W.weights)
     reasons: list[list[str]] = [alone(W, k) for k in range(W.n_atoms)]
     for k, l in combinations(range(W.n_atoms), 2):
-        for one, other in ((k, l), (l, k)):
-            if correlation[k, l] * signs[k] * signs[l] < CANCELING:
-                reasons[one].append(f"{CANCELED}{other}")
-            elif abs(correlation[k, l]) >= MAY_BE_ALIKE and similarity_of(W.atoms[k], W.atoms[l]) >= ALIKE:
-                reasons[one].append(f"nearly the same as atom {other}")
-            elif W.atoms[k].mode == W.atoms[l].mode and np.array_equal(W.atoms[k].z, W.atoms[l].z):
-                reasons[one].append(f"same bits as atom {other}")
+        if text := together(W, k, l, correlation[k, l]):
+            reasons[k].append(f"{text}{l}")
+            reasons[l].append(f"{text}{k}")
     score = replaceable(correlation)
     for k in np.flatnonzero(canceled_together(W.weights * sizes, correlation, score)).tolist():
         reasons[k] += [] if CANCELED in ", ".join(reasons[k]) else [TOGETHER]
@@ -90,6 +86,21 @@ def degeneracy(W: BooleanCP) -> Degeneracy:
         tuple(", ".join(texts) for texts in reasons),
         squared / W.squared_norm if W.squared_norm else 1.0,
     )
+
+
+def together(W: BooleanCP, k: int, l: int, cosine: float) -> str:
+    """Return what speaks against two atoms together, up to the number of the other one; empty if nothing does."""
+    atom, other = W.atoms[k], W.atoms[l]
+    sign = np.sign(W.weights[k] * W.weights[l])
+    if cosine * sign < CANCELING:
+        return CANCELED
+    if abs(cosine) >= MAY_BE_ALIKE and similarity_of(atom, other) >= ALIKE:
+        return "nearly the same as atom "
+    if atom.mode != other.mode:
+        return ""
+    if np.mean(atom.z ^ other.z) >= COMPLEMENT and real_product(atom, other) * sign >= ALIKE:
+        return "a constant split in two with atom "
+    return "same bits as atom " if np.array_equal(atom.z, other.z) else ""
 
 
 def canceled_together(sizes: np.ndarray, correlation: np.ndarray, score: np.ndarray) -> np.ndarray:

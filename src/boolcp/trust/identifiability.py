@@ -18,9 +18,9 @@ __all__ = [
     "is_rigid",
     "kruskal_condition",
     "kruskal_rank",
-    "verdict",
 ]
 
+REFUTED = "not identifiable"
 CHEAP_ATOMS, CHEAP_NUMBERS = 10, 5_000_000  # beyond, a diagnosis may take minutes
 
 
@@ -62,20 +62,20 @@ class Diagnosis:
     @property
     def words(self) -> str:
         """Return the verdict on the sum of all atoms in a few sentences."""
-        n_atoms, n_proved = len(self.verdicts), int(self.is_identifiable.sum())
-        n_refuted = self.verdicts.count("not identifiable")
-        n_open = n_atoms - n_proved - n_refuted
-        if n_proved == n_atoms == 1:
-            return "No other atom is the same tensor."
-        if n_proved == n_atoms:
-            return f"The sum of these {n_atoms} atoms has no other description by {n_atoms} atoms."
+        n_atoms, refuted = len(self.verdicts), [k for k, text in enumerate(self.verdicts) if text == REFUTED]
+        n_open = n_atoms - len(refuted) - int(self.is_identifiable.sum())
+        if not refuted and not n_open:
+            one = "atom is the same tensor" if n_atoms == 1 else f"{n_atoms} atoms give the same sum"
+            return f"Unique: no other {one}."
         words = []
-        if n_refuted:
-            which = ", ".join(str(k) for k, verdict in enumerate(self.verdicts) if verdict == "not identifiable")
-            words.append(f"Different atoms give the same sum in place of {which}: do not read these one by one.")
+        if refuted:
+            which = ", ".join(map(str, refuted))
+            words.append(
+                f"Not unique: other atoms in place of {which} give the same sum; do not read them alone."
+            )
         if n_open:
-            some = "" if n_open == n_atoms else f" in place of {n_open} of these"
-            words.append(f"Whether different atoms could give the same sum{some} is not known.")
+            some = "" if n_open == n_atoms else f" for the other {n_open}"
+            words.append(f"Whether other atoms could give the same sum is not known{some}.")
         return " ".join(words)
 
     def __bool__(self) -> bool:
@@ -126,24 +126,8 @@ def diagnose(decomposition: BooleanCP) -> Diagnosis:
         return Diagnosis(kruskal, rigidity, ("identifiable",) * W.n_atoms, (reason,) * W.n_atoms, names)
     exchanges = _exchanges(W, kruskal, rigidity)
     doubt = _doubt(W, kruskal, rigidity)
-    verdicts = tuple("not identifiable" if k in exchanges else "not guaranteed" for k in range(W.n_atoms))
+    verdicts = tuple(REFUTED if k in exchanges else "not guaranteed" for k in range(W.n_atoms))
     return Diagnosis(kruskal, rigidity, verdicts, tuple(exchanges.get(k, doubt) for k in range(W.n_atoms)), names)
-
-
-def verdict(W: BooleanCP) -> str:
-    """Say in one sentence whether the decomposition is unique; nothing where that takes long to decide.
-
-    Up to 10 atoms, without slices that no entry determines.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> from boolcp.trust.identifiability import verdict
-    >>> verdict(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth)
-    'The sum of these 2 atoms has no other description by 2 atoms.'
-    """
-    diagnosis = cheap_diagnosis(W)
-    return "" if diagnosis is None else diagnosis.words
 
 
 def cheap_diagnosis(W: BooleanCP) -> Diagnosis | None:

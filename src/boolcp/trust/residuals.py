@@ -41,8 +41,7 @@ class ResidualCheck:
         For each mode the correlation of neighbors along it, 0 for white noise.
     structure : tuple of float
         For each mode the largest singular value of the unfolded residual divided by the edge of white noise, which
-        noise of equal variance exceeds in one of a hundred cases: above 1, structure is left. A background has taken
-        its degrees of freedom from the noise, which is counted as larger than the residual by their share.
+        noise of equal variance exceeds in one of a hundred cases: above 1, structure is left.
     mode_names : tuple of str
         The modes.
 
@@ -122,24 +121,19 @@ def residual_check(
     values, observed = checks.check_tensor(read_labels(X)[0], mask)
     if values.shape != W.shape:
         raise ValueError(f"X has shape {values.shape}, but W is a decomposition of shape {W.shape}.")
-    W = replace(W, undetermined=None)  # where nothing is observed nothing is compared
-    if W.background is not None:
-        values = values - W.background.to_tensor()
+    values, W = without_mean(values, replace(W, undetermined=None))  # where nothing is observed nothing is compared
     data = make_storage(values, observed)
     rest = data.residual(W)
     n_entries = values.size if observed is None else int(np.count_nonzero(observed))
-    n_left = n_entries - (0.0 if W.background is None else W.background.degrees_of_freedom)
     power = rest.squared_norm
     is_exact = power <= NOTHING * data.squared_norm
     rms = 0.0 if is_exact else float(np.sqrt(power / max(n_entries, 1)))
-    sigma = float(np.sqrt(power / max(n_left, 1.0)))
-    rng = checks.make_generator(random_state)
-    places = sample_places(values, observed, max_entries, rng)
+    places = sample_places(values.shape, observed, max_entries, checks.make_generator(random_state))
     sample = differences(values, W, places) / (rms or 1.0) * (not is_exact)
     probabilities = quantile_levels(len(sample))
     structure, lags = [0.0] * W.ndim, [0.0] * W.ndim
     if not is_exact:
-        structure = [top_singular(rest, mode) / (sigma * edge(observed, W.shape, mode)) for mode in range(W.ndim)]
+        structure = [top_singular(rest, mode) / (rms * edge(observed, W.shape, mode)) for mode in range(W.ndim)]
         lags = [lag_correlation(values, observed, W, places, mode) for mode in range(W.ndim)]
     return ResidualCheck(
         rms,
@@ -149,23 +143,33 @@ def residual_check(
         np.quantile(sample, probabilities),
         0.0 if is_exact else float(np.mean(sample**4) / np.mean(sample**2) ** 2 - 3),
         tuple(lags),
-        tuple(float(value) for value in structure),
+        tuple(structure),
         tuple(W.dims) if W.dims else tuple(f"mode {mode}" for mode in range(W.ndim)),
     )
 
 
+def without_mean(values: np.ndarray, W: BooleanCP) -> tuple[np.ndarray, BooleanCP]:
+    """Return X minus the mean that W has beside its atoms, and W without it."""
+    mean = getattr(W, "mean", None)
+    nothing: dict[str, Any] = {"mean": None}
+    return (values, W) if mean is None else (values - mean, replace(W, **nothing))
+
+
+def entries_at(W: BooleanCP, places: np.ndarray) -> np.ndarray:
+    """Return the entries of W, its mean included, at some indices (n, N)."""
+    minus_mean, atoms = without_mean(np.zeros((1,) * W.ndim), W)
+    return atoms.at(places) - np.broadcast_to(minus_mean, W.shape)[tuple(places.T)]
+
+
 def sample_places(
-    values: np.ndarray, observed: np.ndarray | None, max_entries: int, rng: np.random.Generator
+    shape: tuple[int, ...], observed: np.ndarray | None, max_entries: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Return the indices (n, N) of observed entries: all of them in order, or a random sample."""
-    n_observed = values.size if observed is None else int(np.count_nonzero(observed))
-    if n_observed <= max_entries:
-        flat = np.arange(values.size) if observed is None else np.flatnonzero(observed)
-    elif observed is None:
-        flat = np.unique(rng.integers(values.size, size=max_entries))
-    else:
-        flat = np.sort(rng.choice(np.flatnonzero(observed), max_entries, replace=False))
-    return np.stack(np.unravel_index(flat, values.shape), axis=1)
+    known = None if observed is None else np.flatnonzero(observed)
+    n = int(np.prod(shape)) if known is None else len(known)
+    places = np.arange(n) if n <= max_entries else np.unique(rng.integers(n, size=max_entries))
+    flat = places if known is None else known[places]
+    return np.stack(np.unravel_index(flat, shape), axis=1)
 
 
 def differences(values: np.ndarray, W: BooleanCP, places: np.ndarray) -> np.ndarray:

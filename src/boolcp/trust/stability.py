@@ -9,20 +9,12 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
+from sklearn.base import clone
 
 from boolcp import checks
-from boolcp.bmp import BMP
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.trust.degeneracy import match, take_slices
-from boolcp.trust.repeated_fits import (
-    check_reference,
-    fit_again,
-    make_model,
-    read_data,
-    read_lazy,
-    read_weights,
-    run_all,
-)
+from boolcp.trust.repeated_fits import fit_again, fit_slices, prepare, run_all
 
 STABILITY_SCHEMES = ("halves", "bootstrap", "seeds")
 
@@ -57,8 +49,6 @@ class Stability:
     >>> result = boolcp.stability(X, 2, n_runs=2, random_state=0)
     >>> result
     Stability(4 fits to halves along mode 2; atoms come back in 100 %, 100 %)
-    >>> [len(p) for p in result.bit_probability]
-    [20, 25]
     """
 
     decomposition: BooleanCP
@@ -85,8 +75,7 @@ class Stability:
         --------
         >>> import boolcp
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
-        >>> result = boolcp.stability(X, 2, n_runs=2, random_state=0)
-        >>> print(result.summary())
+        >>> print(boolcp.stability(X, 2, n_runs=2, random_state=0).summary())
         stability over 4 fits to halves along mode 2
         atom  mode  came back  similarity  stable bits
            0     0      100 %       1.000      100.0 %
@@ -109,9 +98,7 @@ class Stability:
         --------
         >>> import boolcp
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
-        >>> result = boolcp.stability(X, 2, n_runs=2, random_state=0)
-        >>> ax = result.plot(atom=0)
-        >>> ax.get_ylabel()
+        >>> boolcp.stability(X, 2, n_runs=2, random_state=0).plot(atom=0).get_ylabel()
         'probability of on'
         """
         from boolcp.plotting import plot_bit_probability
@@ -149,7 +136,7 @@ def stability(
     Parameters
     ----------
     X : array-like or xarray.DataArray
-        The tensor. One that is not in memory stays there.
+        The tensor, in memory.
     n_atoms : int
         Number of atoms. Not used with a `reference`.
     n_runs : int
@@ -164,7 +151,8 @@ def stability(
         Similarity from which an atom counts as found again. The similarity of two atoms that are Boolean along
         the same mode is the overlap of their bits (Jaccard) times the |cosine| of their real parts.
     reference : BooleanCP, optional
-        The decomposition of X whose atoms are sought in the other fits; by default a new fit.
+        The decomposition of X whose atoms are sought in the other fits, which have its parameters; by default a new
+        fit.
     mask, weights, n_jobs, random_state, verbose, **options
         As in `select_n_atoms`.
 
@@ -178,28 +166,25 @@ def stability(
     checks.check_integer(n_runs, "n_runs", 1)
     checks.check_choice(scheme, "scheme", STABILITY_SCHEMES)
     checks.check_number(threshold, "threshold", positive=True)
-    values, observed, labels, dims = read_lazy(X, mask, options, is_loaded=weights is not None) or read_data(X, mask)
-    at = checks.check_mode(mode, values.ndim, dims)
-    check_reference(reference, values.shape)
-    model = make_model(n_atoms if reference is None else reference.n_atoms, options, values.shape, dims, reference)
-    counts = read_weights(model, X, mask, weights, dims)
+    data = prepare(stability, X, n_atoms, options, mask=mask, weights=weights, W=reference)
+    at = checks.check_mode(mode, data.values.ndim, data.dims)
     rng, *seeds = checks.make_generator(random_state).spawn(1 + n_runs)
-    if reference is None:
-        reference = fit_again(model, values, observed, rng, counts)
-    draws = [places for seed in seeds for places in draw_slices(values.shape[at], scheme, seed)]
+    W = fit_again(data.model, data.values, data.observed, rng, data.weights) if reference is None else reference
+    draws = [places for seed in seeds for places in draw_slices(data.values.shape[at], scheme, seed)]
     rngs = [child for seed in seeds for child in seed.spawn(len(draws) // n_runs)]
-    tasks = [(model, values, observed, counts, at, places, child) for places, child in zip(draws, rngs, strict=True)]
+    tasks = [(data, at, places, child) for places, child in zip(draws, rngs, strict=True)]
     fits = run_all(fit_slices, tasks, n_jobs, verbose, "fits")
-    matches = [match_slices(reference, W, at, places, threshold) for W, places in zip(fits, draws, strict=True)]
-    similarity = np.array([[s for s, _ in found] for found in matches]).reshape(len(fits), reference.n_atoms)
+    matches = [match_slices(W, V, at, places, threshold) for V, places in zip(fits, draws, strict=True)]
+    similarity = np.array([[s for s, _ in found] for found in matches]).reshape(len(fits), W.n_atoms)
     came_back = np.array([[z is not None for _, z in found] for found in matches]).reshape(similarity.shape)
     bits = tuple(
         bit_probability(atom, at, [(found[k][1], places) for found, places in zip(matches, draws, strict=True)])
-        for k, atom in enumerate(reference.atoms)
+        for k, atom in enumerate(W.atoms)
     )
+    dims = data.dims
     name = "" if scheme == "seeds" else f"mode {at}" if dims is None or dims[at] == f"mode{at}" else str(dims[at])
-    reference = replace(reference, labels=labels)
-    return Stability(reference, similarity, came_back.mean(axis=0), bits, scheme, name, threshold)
+    W = replace(W, labels=data.labels or W.labels)
+    return Stability(W, similarity, came_back.mean(axis=0), bits, scheme, name, threshold)
 
 
 def draw_slices(d: int, scheme: str, rng: Generator) -> list[np.ndarray]:
@@ -210,15 +195,6 @@ def draw_slices(d: int, scheme: str, rng: Generator) -> list[np.ndarray]:
         return [np.sort(rng.integers(d, size=d))]
     order = rng.permutation(d)
     return [np.sort(order[: d // 2]), np.sort(order[d // 2 :])]
-
-
-def fit_slices(
-    model: BMP, values: Any, observed: Any, weights: Any, mode: int, places: np.ndarray, rng: Generator
-) -> BooleanCP:
-    """Return the decomposition of the chosen slices along one mode."""
-    given = (values, observed, weights)  # of numpy or dask
-    values, mask, counts = (None if A is None else np.take(A, places, axis=mode) for A in given)
-    return fit_again(model, values, mask, rng, counts)
 
 
 def match_slices(
@@ -264,9 +240,8 @@ class StabilityPath:
     --------
     >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((12, 13, 14), 2, noise=0.5, random_state=0)
-    >>> path = boolcp.stability_path(X, 3, n_runs=2, random_state=0)
-    >>> path.errors.shape, path.similarity[1].round(2).tolist()
-    ((3, 2), [1.0, 1.0])
+    >>> boolcp.stability_path(X, 3, n_runs=2, random_state=0).similarity[1].round(2).tolist()
+    [1.0, 1.0]
     """
 
     n_atoms: np.ndarray
@@ -328,12 +303,13 @@ def stability_path(
     """
     checks.check_integer(max_atoms, "max_atoms", 1)
     checks.check_integer(n_runs, "n_runs", 2)
-    values, observed, _, dims = read_lazy(X, mask, options) or read_data(X, mask)
+    data = prepare(stability_path, X, 1, options, mask=mask)
     seeds = checks.make_generator(random_state).spawn(max_atoms * n_runs)
-    tasks = []
-    for k in range(1, max_atoms + 1):
-        model = make_model(k, options, values.shape, dims)
-        tasks += [(model, values, observed, seeds.pop()) for _ in range(n_runs)]
+    tasks = [
+        (clone(data.model).set_params(n_atoms=k), data.values, data.observed, seeds.pop())
+        for k in range(1, max_atoms + 1)
+        for _ in range(n_runs)
+    ]
     fits = run_all(fit_again, tasks, n_jobs, verbose, "fits")
     errors, similarity = np.empty((2, max_atoms, n_runs))
     for k in range(max_atoms):

@@ -1,23 +1,17 @@
-"""Is noise alike in all slices? The p-values of `significance` need the level of each."""
+"""Is the noise equal in all slices? The p-values of `significance` need the level of each."""
 
 import numpy as np
 
 UNEQUAL = 0.05  # spread of the logarithms of noise levels from which it counts; smaller ones hardly change a p-value
 BY_CHANCE = 3.0  # the same, over the spread between slices of white noise
-LEAST = 8  # rows that a slice needs
-MOST = 100  # rows and columns of a slice that are looked at
+LEAST, MOST = 8, 100  # rows that a slice needs, and rows and columns of it that are looked at
 
 
 def noise_ratios(R: np.ndarray) -> dict[int, np.ndarray]:
     """Return how the noise differs between slices, (d_n,) with mean square one, for each mode where it clearly does.
 
-    The level of a slice is the median of its singular values as a matrix, which structure of low rank hardly changes.
-    It is compared between slices with that of white noise.
-
-    Parameters
-    ----------
-    R : ndarray
-        What atoms leave of a complete tensor.
+    The level of a slice of the residual R is the median of its singular values as a matrix, which structure of low
+    rank hardly changes. Its spread between slices is compared with that of white noise.
 
     Examples
     --------
@@ -29,24 +23,16 @@ def noise_ratios(R: np.ndarray) -> dict[int, np.ndarray]:
     """
     found = {}
     for mode in range(R.ndim):
-        slices = matrices(R, mode)
-        if min(slices.shape[1:]) < LEAST or len(slices) < 2:
-            continue
-        levels = middle_values(slices)
-        if not levels.any():
+        slices = np.moveaxis(R, mode, 0)
+        slices = slices.reshape(*slices.shape[:2], -1)
+        rows, columns = (-(-d // MOST) for d in slices.shape[1:])
+        slices = slices[:, ::rows, ::columns]
+        if min(slices.shape[1:]) < LEAST or len(slices) < 2 or not (levels := middle_values(slices)).any():
             continue
         noise = middle_values(np.random.default_rng(0).standard_normal(slices.shape))
-        if spread(levels) > max(UNEQUAL, BY_CHANCE * spread(noise)):
+        if log_spread(levels) > max(UNEQUAL, BY_CHANCE * log_spread(noise)):
             found[mode] = levels / np.sqrt(np.mean(levels**2))
     return found
-
-
-def matrices(R: np.ndarray, mode: int) -> np.ndarray:
-    """Return the slices along a mode as matrices, (d_n, rows, columns), with evenly spaced ones of many."""
-    slices = np.moveaxis(R, mode, 0)
-    slices = slices.reshape(*slices.shape[:2], -1)
-    rows, columns = (-(-d // MOST) for d in slices.shape[1:])
-    return slices[:, ::rows, ::columns]
 
 
 def middle_values(slices: np.ndarray) -> np.ndarray:
@@ -56,6 +42,6 @@ def middle_values(slices: np.ndarray) -> np.ndarray:
     return np.sqrt(np.maximum(squares, 0.0))
 
 
-def spread(levels: np.ndarray) -> float:
+def log_spread(levels: np.ndarray) -> float:
     """Return the standard deviation of the logarithms of levels; a slice without noise counts as one with little."""
     return float(np.std(np.log(np.maximum(levels, 1e-3 * levels.max()))))
