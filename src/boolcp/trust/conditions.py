@@ -215,9 +215,6 @@ def compare_conditions(
     )
 
 
-compare_conditions.__test__ = False  # type: ignore[attr-defined]  # its name makes pytest take it for a test
-
-
 def run_tests(W: BooleanCP, columns: Sequence[str], blocks: str | None = None) -> dict[str, ConditionTest]:
     """Return a ConditionTest for each of several columns, with false discoveries controlled over all atoms and columns.
 
