@@ -682,7 +682,7 @@ def test_no_mean_is_minus_zero(tmp_path, rng):
     column = np.where(drug == "ketamine", 1.0, np.where(drug == "none", -0.001, 0.5))
     W = replace(W, atoms=(*W.atoms[:2], replace(W.atoms[2], factors=(W.atoms[2].factors[0], column[:, None]))))
     assert "0.00 ± 0.00" in written(W, tmp_path).tables[1][3]
-    assert boolcp.test_conditions(W, "drug").summary().splitlines()[-1].split()[2:5] == ["0.00", "0.50", "1.00"]
+    assert boolcp.compare_conditions(W, "drug").summary().splitlines()[-1].split()[2:5] == ["0.00", "0.50", "1.00"]
 
 
 def test_bars_of_conditions_have_their_numbers_and_spread(rng):

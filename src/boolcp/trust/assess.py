@@ -10,8 +10,7 @@ from boolcp.fit.losses import Loss, Problem
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust
 from boolcp.storage import make_storage
-from boolcp.trust.repeated_fits import prepare
-from boolcp.trust.residuals import without_mean
+from boolcp.trust.repeated_fits import prepare, without_mean
 from boolcp.trust.significance import significance, unequal_words
 from boolcp.trust.stability import stability
 

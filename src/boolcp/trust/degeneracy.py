@@ -1,6 +1,6 @@
 """Atoms beside others: those that mean less than they seem to, and the matching of two decompositions."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -171,12 +171,3 @@ def cosine(atom: Atom, other: Atom) -> float:
     """Return the cosine of two atoms as tensors."""
     first, second = (BooleanCP(one.shape, (one,), np.ones(1)) for one in (atom, other))
     return float(first.inner_products((other,))[0, 0] / (first.norm() * second.norm()))
-
-
-def take_slices(atom: Atom, mode: int, places: np.ndarray) -> Atom:
-    """Return the atom on some slices along one mode, its real part scaled to norm one again."""
-    if atom.mode == mode:
-        return replace(atom, z=atom.z[places])
-    at = mode - (mode > atom.mode)
-    block = np.take(atom.dense_block(), places, axis=at)
-    return Atom(atom.mode, atom.z, block=block / max(float(np.linalg.norm(block)), 1e-300))

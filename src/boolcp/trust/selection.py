@@ -1,7 +1,7 @@
 """The number of atoms, chosen by the error on held-out entries or slabs."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,8 @@ from boolcp import checks
 from boolcp.checks import BoolcpWarning
 from boolcp.fit.losses import Loss
 from boolcp.result.atoms import BooleanCP
-from boolcp.trust.repeated_fits import Repeat, fit_model, prepare, run_all
-from boolcp.trust.residuals import entries_at
+from boolcp.result.deviance import Deviance
+from boolcp.trust.repeated_fits import Repeat, entries_at, fit_model, prepare, run_all, take_slices
 
 SELECTION_SCHEMES = ("entries", "slabs")
 PATIENCE = 3  # numbers of atoms in a row without a lower error that end a split; one was too few for small tensors
@@ -222,35 +222,27 @@ def hold_out_entries(data: Repeat, known: np.ndarray, mode: int, held_out: float
     test = np.zeros(known.shape, dtype=bool)
     test.flat[rng.choice(entries, max(1, int(held_out * len(entries))), replace=False)] = True
     places = np.argwhere(test)
-    truth, counts = data.values[test], None if data.weights is None else data.weights[test]
-
-    def judge(W: BooleanCP, loss: Loss | None) -> float:
-        return error(truth, np.nan_to_num(entries_at(W, places)), counts, W, loss)  # 0 where nothing is known
-
-    return errors_until(fits(data, known & ~test, rng), judge, data.model.n_atoms)
+    counts = None if data.weights is None else data.weights[test]
+    return split_errors(data, known & ~test, rng, lambda W: entries_at(W, places), data.values[test], counts)
 
 
 def hold_out_slabs(data: Repeat, known: np.ndarray, mode: int, held_out: float, rng: Generator) -> np.ndarray:
     """Return the errors on half of the entries of held-out slabs, whose factors are solved from the other half."""
     d, usable = known.shape[mode], usable_slabs(known, mode)
     test = np.sort(rng.choice(usable, min(max(1, int(held_out * d)), len(usable) - 1), replace=False))
-    train = np.setdiff1d(np.arange(d), test)
-    slabs, seen = data.values.take(test, axis=mode), known.take(test, axis=mode)
-    weights = None if data.weights is None else data.weights.take(test, axis=mode)
+    slabs, seen = take_slices(data, mode, test), known.take(test, axis=mode)
+    part = take_slices(data, mode, train := np.setdiff1d(np.arange(d), test))
     given = random_half(seen, mode, rng)
-    judged = seen & ~given
-    counts = None if weights is None else weights[judged]
+    judged, half = seen & ~given, np.where(given, slabs.values, np.nan)
+    counts = None if slabs.weights is None else slabs.weights[judged]
 
-    def judge(W: BooleanCP, loss: Loss | None) -> float:
+    def predict(W: BooleanCP) -> np.ndarray:
         fitted = clone(data.model)
         fitted.decomposition_ = W
-        factor = fitted.transform(np.where(given, slabs, np.nan), mode=mode, weights=weights)
-        predicted = np.nan_to_num(fitted.inverse_transform(factor, mode=mode))
-        return error(slabs[judged], predicted[judged], counts, W, loss)
+        factor = fitted.transform(half, mode=mode, weights=slabs.weights)
+        return np.asarray(fitted.inverse_transform(factor, mode=mode)[judged])
 
-    rest = None if data.weights is None else data.weights.take(train, axis=mode)
-    part = data._replace(values=data.values.take(train, axis=mode), weights=rest)
-    return errors_until(fits(part, known.take(train, axis=mode), rng), judge, data.model.n_atoms)
+    return split_errors(part, known.take(train, axis=mode), rng, predict, slabs.values[judged], counts)
 
 
 def usable_slabs(known: np.ndarray, mode: int) -> np.ndarray:
@@ -269,40 +261,37 @@ def random_half(known: np.ndarray, mode: int, rng: Generator) -> np.ndarray:
     return given
 
 
-def fits(data: Repeat, known: np.ndarray, rng: Generator) -> Iterator[tuple[BooleanCP, Loss | None]]:
-    """Yield the decompositions with 0, 1, .. atoms, and their loss if it is not squares.
-
-    A fit that leaves the added atom out is the last.
-    """
-    mask, seed = None if known.all() else known, int(rng.integers(2**32))
-    for k in range(1, data.model.n_atoms + 1):
-        fitted = fit_model(clone(data.model).set_params(n_atoms=k), data.values, mask, seed, data.weights)
-        W = fitted.decomposition_
-        loss = None if W.deviance is None else Loss(W.deviance.loss, W.deviance.scale)
-        if k == 1:
-            yield fitted.path_[0], loss
-        yield W, loss
-        if W.n_atoms < k:
-            return
-
-
-def errors_until(
-    found: Iterator[tuple[BooleanCP, Loss | None]], judge: Callable[[BooleanCP, Loss | None], float], max_atoms: int
+def split_errors(
+    data: Repeat,
+    known: np.ndarray,
+    rng: Generator,
+    predict: Callable[[BooleanCP], np.ndarray],
+    truth: np.ndarray,
+    counts: np.ndarray | None,
 ) -> np.ndarray:
-    """Return the errors of decompositions with 0, 1, .. atoms, the last one repeated once they have ceased to fall."""
+    """Return the errors of fits with 0, 1, .. atoms to the known entries; the last one is repeated if fits end early.
+
+    They end when the error has ceased to fall, or a fit leaves the added atom out.
+    """
+    data, seed = data._replace(observed=None if known.all() else known), int(rng.integers(2**32))
     errors: list[float] = []
-    for W, loss in found:
-        errors.append(judge(W, loss))
-        if len(errors) > PATIENCE + int(np.argmin(errors)):
+    for k in range(1, data.model.n_atoms + 1):
+        fitted = fit_model(data, seed, n_atoms=k)
+        W: BooleanCP = fitted.decomposition_
+        for each in (W,) if errors else (fitted.path_[0], W):
+            predicted = np.nan_to_num(predict(each))  # 0 where nothing is known
+            errors.append(error(truth, predicted, counts, W.deviance, each.n_atoms))
+        if W.n_atoms < k or len(errors) > PATIENCE + int(np.argmin(errors)):
             break
-    return np.array(errors + [errors[-1]] * (max_atoms + 1 - len(errors)))
+    return np.array(errors + [errors[-1]] * (data.model.n_atoms + 1 - len(errors)))
 
 
 def error(
-    truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None, W: BooleanCP, loss: Loss | None
+    truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None, deviance: Deviance | None, n_atoms: int
 ) -> float:
     """Return the root mean square error, or the mean deviance under a loss that is not the sum of squares."""
-    if loss is None:
+    if deviance is None:
         return float(np.sqrt(np.average(np.square(truth - predicted, dtype=float), weights=weights)))
-    mean = np.full(len(truth), loss.null(truth, weights)) if W.n_atoms == 0 else predicted.astype(float)
+    loss = Loss(deviance.loss, deviance.scale)
+    mean = predicted.astype(float) if n_atoms else np.full(len(truth), loss.null(truth, weights))
     return float(np.average(loss.deviance(truth.astype(float), mean), weights=weights))

@@ -26,12 +26,13 @@ from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.trust import p_text
 from boolcp.storage import make_storage
 from boolcp.trust.degeneracy import match
-from boolcp.trust.repeated_fits import Repeat, fit_again, prepare
-from boolcp.trust.residuals import without_mean
-from boolcp.trust.unequal import noise_ratios
+from boolcp.trust.repeated_fits import Repeat, fit_again, prepare, without_mean
 
 NOISES = ("normal", "poisson")
 EXPLAINED = 1e-8  # share of an atom beside the others that is rounding
+UNEQUAL = 0.05  # spread of the logarithms of noise levels from which it counts; smaller ones hardly change a p-value
+BY_CHANCE = 3.0  # the same, over the spread between slices of white noise
+LEAST, MOST = 8, 100  # rows that a slice needs, and rows and columns of it that are looked at
 ALIKE = 0.5  # similarity from which an atom of the part is the same as one of the whole; not tuned
 
 
@@ -181,7 +182,7 @@ def significance(
     check_thinned(data, noise)
     rng, *rngs = checks.make_generator(random_state).spawn(3)
     values, observed, counts = data.values, data.observed, data.weights
-    W = fit_again(data.model, values, observed, rngs[0], counts) if reference is None else reference
+    W = fit_again(data, rngs[0]) if reference is None else reference
     ratios: dict[int, np.ndarray] = {}
     variance: float | np.ndarray | None = None
     if noise == "poisson":
@@ -195,7 +196,7 @@ def significance(
         variance = (1 - share) * (np.broadcast_to(level, values.shape) if ratios else sigma) ** 2
         level = level if counts is None else level / np.sqrt(np.where(counts > 0, counts, np.inf))
         first, second = thin_normal(values, level, share, rng)
-    part = fit_again(data.model, first, observed, rngs[1], counts)
+    part = fit_again(data._replace(values=first), rngs[1])
     if (mean := getattr(part, "mean", None)) is not None:
         second = second - (1 - share) / share * mean
     counts = observed if counts is None else counts if observed is None else counts * observed
@@ -342,3 +343,43 @@ def weighted_gram(atoms: tuple[Atom, ...], D: np.ndarray) -> np.ndarray:
     tensors = (BooleanCP(D.shape, (atom,), np.ones(1)).to_tensor() for atom in atoms)
     G = np.stack([inner_with_atoms(D * M, atoms) for M in tensors])
     return (G + G.T) / 2
+
+
+def noise_ratios(R: np.ndarray) -> dict[int, np.ndarray]:
+    """Return how the noise differs between slices, (d_n,) with mean square one, for each mode where it clearly does.
+
+    The level of a slice of the residual R is the median of its singular values as a matrix, which structure of low
+    rank hardly changes. Its spread between slices is compared with that of white noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from boolcp.trust.significance import noise_ratios
+    >>> noise = np.random.default_rng(0).standard_normal((10, 20, 30))
+    >>> noise_ratios(noise), list(noise_ratios(noise * np.linspace(1, 2, 10)[:, None, None]))
+    ({}, [0])
+    """
+    found = {}
+    for mode in range(R.ndim):
+        slices = np.moveaxis(R, mode, 0)
+        slices = slices.reshape(*slices.shape[:2], -1)
+        rows, columns = (-(-d // MOST) for d in slices.shape[1:])
+        slices = slices[:, ::rows, ::columns]
+        if min(slices.shape[1:]) < LEAST or len(slices) < 2 or not (levels := middle_values(slices)).any():
+            continue
+        noise = middle_values(np.random.default_rng(0).standard_normal(slices.shape))
+        if log_spread(levels) > max(UNEQUAL, BY_CHANCE * log_spread(noise)):
+            found[mode] = levels / np.sqrt(np.mean(levels**2))
+    return found
+
+
+def middle_values(slices: np.ndarray) -> np.ndarray:
+    """Return the median singular value of each matrix, (d_n,)."""
+    short = slices if slices.shape[1] <= slices.shape[2] else slices.transpose(0, 2, 1)
+    squares = np.median(np.linalg.eigvalsh(short @ short.transpose(0, 2, 1)), axis=1)
+    return np.sqrt(np.maximum(squares, 0.0))
+
+
+def log_spread(levels: np.ndarray) -> float:
+    """Return the standard deviation of the logarithms of levels; a slice without noise counts as one with little."""
+    return float(np.std(np.log(np.maximum(levels, 1e-3 * levels.max()))))

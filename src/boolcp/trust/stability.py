@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from sklearn.base import clone
 
 from boolcp import checks
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.trust.degeneracy import match, take_slices
-from boolcp.trust.repeated_fits import fit_again, fit_slices, prepare, run_all
+from boolcp.trust.degeneracy import match
+from boolcp.trust.repeated_fits import Repeat, fit_again, prepare, run_all, take_slices
 
 STABILITY_SCHEMES = ("halves", "bootstrap", "seeds")
 
@@ -169,22 +168,32 @@ def stability(
     data = prepare(stability, X, n_atoms, options, mask=mask, weights=weights, W=reference)
     at = checks.check_mode(mode, data.values.ndim, data.dims)
     rng, *seeds = checks.make_generator(random_state).spawn(1 + n_runs)
-    W = fit_again(data.model, data.values, data.observed, rng, data.weights) if reference is None else reference
+    W = fit_again(data, rng) if reference is None else reference
     draws = [places for seed in seeds for places in draw_slices(data.values.shape[at], scheme, seed)]
     rngs = [child for seed in seeds for child in seed.spawn(len(draws) // n_runs)]
     tasks = [(data, at, places, child) for places, child in zip(draws, rngs, strict=True)]
     fits = run_all(fit_slices, tasks, n_jobs, verbose, "fits")
-    matches = [match_slices(W, V, at, places, threshold) for V, places in zip(fits, draws, strict=True)]
-    similarity = np.array([[s for s, _ in found] for found in matches]).reshape(len(fits), W.n_atoms)
-    came_back = np.array([[z is not None for _, z in found] for found in matches]).reshape(similarity.shape)
-    bits = tuple(
-        bit_probability(atom, at, [(found[k][1], places) for found, places in zip(matches, draws, strict=True)])
-        for k, atom in enumerate(W.atoms)
-    )
+    similarity, came_back = np.zeros((2, len(fits), W.n_atoms))
+    on, seen = ([np.zeros(len(atom.z)) for atom in W.atoms] for _ in range(2))
+    for n, (V, places) in enumerate(zip(fits, draws, strict=True)):
+        atoms = tuple(part_of(atom, at, places) for atom in W.atoms)
+        for k, (partner, alike) in enumerate(match(BooleanCP(V.shape, atoms, W.weights), V)):
+            similarity[n, k] = alike
+            if partner is not None and alike >= threshold and V.atoms[partner].mode == W.atoms[k].mode:
+                came_back[n, k] = 1
+                where = places if W.atoms[k].mode == at else np.arange(len(on[k]))
+                np.add.at(on[k], where, V.atoms[partner].z)
+                np.add.at(seen[k], where, 1)
+    bits = tuple(np.where(m > 0, n / np.maximum(m, 1), np.nan) for n, m in zip(on, seen, strict=True))
     dims = data.dims
     name = "" if scheme == "seeds" else f"mode {at}" if dims is None or dims[at] == f"mode{at}" else str(dims[at])
     W = replace(W, labels=data.labels or W.labels)
     return Stability(W, similarity, came_back.mean(axis=0), bits, scheme, name, threshold)
+
+
+def fit_slices(data: Repeat, mode: int, places: np.ndarray, seed: Generator) -> BooleanCP:
+    """Return the decomposition of some slices along one mode."""
+    return fit_again(take_slices(data, mode, places), seed)
 
 
 def draw_slices(d: int, scheme: str, rng: Generator) -> list[np.ndarray]:
@@ -197,30 +206,12 @@ def draw_slices(d: int, scheme: str, rng: Generator) -> list[np.ndarray]:
     return [np.sort(order[: d // 2]), np.sort(order[d // 2 :])]
 
 
-def match_slices(
-    reference: BooleanCP, W: BooleanCP, mode: int, places: np.ndarray, threshold: float
-) -> list[tuple[float, np.ndarray | None]]:
-    """Return for each reference atom its similarity in W and, if it came back, the bits it has there (else None)."""
-    atoms = tuple(take_slices(atom, mode, places) for atom in reference.atoms)
-    part = BooleanCP(W.shape, atoms, reference.weights)
-    found: list[tuple[float, np.ndarray | None]] = []
-    for atom, (partner, similarity) in zip(atoms, match(part, W), strict=True):
-        other = None if partner is None else W.atoms[partner]
-        came_back = other is not None and similarity >= threshold and other.mode == atom.mode
-        found.append((similarity, other.z if came_back and other is not None else None))
-    return found
-
-
-def bit_probability(atom: Atom, mode: int, bits: list[tuple[np.ndarray | None, np.ndarray]]) -> np.ndarray:
-    """Return the share of fits with each bit on, (d_n,), from pairs (bits in the fit or None, its slices)."""
-    on, seen = np.zeros(len(atom.z)), np.zeros(len(atom.z))
-    for z, places in bits:
-        if z is None:
-            continue
-        where = places if atom.mode == mode else np.arange(len(atom.z))
-        np.add.at(on, where, z)
-        np.add.at(seen, where, 1)
-    return np.where(seen > 0, on / np.maximum(seen, 1), np.nan)
+def part_of(atom: Atom, mode: int, places: np.ndarray) -> Atom:
+    """Return the atom on some slices along one mode, its real part scaled to norm one again."""
+    if atom.mode == mode:
+        return replace(atom, z=atom.z[places])
+    block = np.take(atom.dense_block(), places, axis=mode - (mode > atom.mode))
+    return Atom(atom.mode, atom.z, block=block / max(float(np.linalg.norm(block)), 1e-300))
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,18 +296,19 @@ def stability_path(
     checks.check_integer(n_runs, "n_runs", 2)
     data = prepare(stability_path, X, 1, options, mask=mask)
     seeds = checks.make_generator(random_state).spawn(max_atoms * n_runs)
-    tasks = [
-        (clone(data.model).set_params(n_atoms=k), data.values, data.observed, seeds.pop())
-        for k in range(1, max_atoms + 1)
-        for _ in range(n_runs)
-    ]
-    fits = run_all(fit_again, tasks, n_jobs, verbose, "fits")
-    errors, similarity = np.empty((2, max_atoms, n_runs))
+    tasks = [(data, k, seeds.pop()) for k in range(1, max_atoms + 1) for _ in range(n_runs)]
+    fits = run_all(fit_number, tasks, n_jobs, verbose, "fits")
+    errors, similarity = np.ones((2, max_atoms, n_runs))
     for k in range(max_atoms):
-        group = sorted(fits[k * n_runs : (k + 1) * n_runs], key=relative_error)
+        best, *others = group = sorted(fits[k * n_runs : (k + 1) * n_runs], key=relative_error)
         errors[k] = [relative_error(W) for W in group]
-        similarity[k] = [1.0] + [mean_similarity(group[0], W) for W in group[1:]]
+        similarity[k, 1:] = [mean_similarity(best, W) for W in others]
     return StabilityPath(np.arange(1, max_atoms + 1), errors, similarity)
+
+
+def fit_number(data: Repeat, n_atoms: int, seed: Generator) -> BooleanCP:
+    """Return the decomposition with a given number of atoms."""
+    return fit_again(data, seed, n_atoms=n_atoms)
 
 
 def relative_error(W: BooleanCP) -> float:
