@@ -11,6 +11,7 @@ import scipy.stats
 import boolcp
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
+from boolcp.trust.conditions import run_tests
 
 
 def along_trials(rows, is_boolean=True, labels=None):
@@ -110,7 +111,18 @@ def test_more_atoms_make_discoveries_harder(rng):
     np.testing.assert_allclose(found.p_adjusted, scipy.stats.false_discovery_control(found.p_value))
     assert found.is_significant().tolist() == [True] + [False] * 19
     assert repr(found) == "ConditionTest(1 of 20 atoms differ between on, off)"
-    assert found.to_dataframe().loc[0, "effect"] == -1 and len(found.summary().splitlines()) == 22
+    assert found.effect[0] == -1 and len(found.summary().splitlines()) == 22
+
+
+def test_columns_are_tested_together():
+    z = np.arange(40) < 16
+    extra = {"drug": ("trial", z), "side": ("trial", np.arange(40) % 2)}
+    W = along_trials([z, np.arange(40) % 3 < 1], labels=Labels(("trial", "channel", "time"), extra=extra))
+    tests = run_tests(W, ["drug", "side"])
+    assert [test.is_significant().tolist() for test in tests.values()] == [[True, False], [False, False]]
+    p = [*tests["drug"].p_value, *tests["side"].p_value]
+    found = [*tests["drug"].p_adjusted, *tests["side"].p_adjusted]
+    np.testing.assert_allclose(found, scipy.stats.false_discovery_control(p))
 
 
 def test_coordinates_may_be_named_and_missing_labels_are_left_out():

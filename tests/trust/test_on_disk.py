@@ -14,7 +14,7 @@ SHAPE = (24, 40, 30)
 def test_functions_that_fit_many_times_refuse_data_on_disk():
     data = make_boolean_cp(SHAPE, 2, noise=0.5, random_state=0)
     array = da.from_array(data.X, chunks=(-1, 10, -1))
-    for run in (boolcp.select_n_atoms, boolcp.stability, boolcp.stability_path, boolcp.significance):
+    for run in (boolcp.select_n_atoms, boolcp.stability, boolcp.significance):
         with pytest.raises(MemoryError, match=rf"{run.__name__} fits X many times .* on a part"):
             run(array, 2)
     with pytest.raises(MemoryError, match="assess fits X many times"):

@@ -9,7 +9,7 @@ from boolcp import metrics
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.trust.selection import Selection, select_n_atoms
-from boolcp.trust.stability import stability, stability_path
+from boolcp.trust.stability import stability
 
 
 def sample(noise=0.5, n_atoms=3, shape=(20, 22, 24), seed=1):
@@ -145,20 +145,6 @@ def test_stability_says_which_fits():
         assert result.over == words and words in result.summary() and words in repr(result)
     with pytest.raises(ValueError, match="pass a decomposition of X"):
         stability(X, reference=result.decomposition[:1].__class__((8, 9, 11)))
-
-
-def test_errors_fall_with_the_number_of_atoms_and_seeds_agree_on_the_true_one():
-    X = sample(noise=1.0, n_atoms=2, shape=(12, 13, 14)).X
-    path = stability_path(X, 3, n_runs=3, n_init=1, random_state=0)
-    assert path.errors.shape == path.similarity.shape == (3, 3)
-    assert (np.diff(path.errors[:, 0]) < 0).all() and (np.diff(path.errors, axis=1) >= 0).all()
-    np.testing.assert_allclose(path.similarity[:2], 1, atol=1e-3)
-    best = BMP(2, random_state=0).fit(X).decomposition_
-    assert path.errors[1, 0] == pytest.approx(np.sqrt(1 - best.explained()), rel=1e-6)
-    pytest.importorskip("matplotlib").use("Agg")
-    above, below = path.plot()
-    np.testing.assert_allclose(above.collections[0].get_offsets()[:, 1], path.errors.ravel())
-    np.testing.assert_allclose(below.lines[0].get_ydata(), path.similarity[:, 1:].mean(axis=1))
 
 
 def test_auto_fits_as_many_atoms_as_selection_chooses():

@@ -9,7 +9,6 @@ from scipy.optimize import linear_sum_assignment
 from boolcp.result.atoms import Atom, BooleanCP
 
 ALIKE = 0.8  # similarity from which two atoms are duplicates; not tuned
-MAY_BE_ALIKE = 0.99 * ALIKE  # no similarity exceeds the cosine of the atoms, up to rounding
 BASELINE = ": a baseline"
 CANCELED = "largely canceled by atom "
 TOGETHER = "largely canceled by the other atoms together"
@@ -94,7 +93,7 @@ def together(W: BooleanCP, k: int, l: int, cosine: float) -> str:
     sign = np.sign(W.weights[k] * W.weights[l])
     if cosine * sign < CANCELING:
         return CANCELED
-    if abs(cosine) >= MAY_BE_ALIKE and similarity_of(atom, other) >= ALIKE:
+    if (similarity_of(atom, other) if atom.mode == other.mode else abs(cosine)) >= ALIKE:
         return "nearly the same as atom "
     if atom.mode != other.mode:
         return ""
@@ -154,9 +153,9 @@ def similarity_of(atom: Atom, other: Atom) -> float:
         union = np.sum(atom.z | other.z)
         overlap = np.sum(atom.z & other.z) / union if union else 0.0
         return float(overlap * abs(real_product(atom, other)))
-    if not (atom.z.any() and other.z.any()):
-        return 0.0
-    return abs(cosine(atom, other))
+    first, second = (BooleanCP(one.shape, (one,), np.ones(1)) for one in (atom, other))
+    size = first.norm() * second.norm()
+    return float(abs(first.inner_products((other,))[0, 0]) / size) if size else 0.0
 
 
 def real_product(atom: Atom, other: Atom) -> float:
@@ -165,9 +164,3 @@ def real_product(atom: Atom, other: Atom) -> float:
         return float(np.vdot(atom.dense_block(), other.dense_block()))
     grams = [A.T @ B for A, B in zip(atom.factors, other.factors, strict=True)]
     return float(np.prod(grams, axis=0).sum())
-
-
-def cosine(atom: Atom, other: Atom) -> float:
-    """Return the cosine of two atoms as tensors."""
-    first, second = (BooleanCP(one.shape, (one,), np.ones(1)) for one in (atom, other))
-    return float(first.inner_products((other,))[0, 0] / (first.norm() * second.norm()))

@@ -350,14 +350,6 @@ def noise_ratios(R: np.ndarray) -> dict[int, np.ndarray]:
 
     The level of a slice of the residual R is the median of its singular values as a matrix, which structure of low
     rank hardly changes. Its spread between slices is compared with that of white noise.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from boolcp.trust.significance import noise_ratios
-    >>> noise = np.random.default_rng(0).standard_normal((10, 20, 30))
-    >>> noise_ratios(noise), list(noise_ratios(noise * np.linspace(1, 2, 10)[:, None, None]))
-    ({}, [0])
     """
     found = {}
     for mode in range(R.ndim):

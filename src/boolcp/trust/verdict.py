@@ -104,13 +104,6 @@ def closing_words(W: BooleanCP) -> list[str]:
     """Return the sentences below a table of atoms: what was tested and how, and whether their sum is unique.
 
     Uniqueness is not mentioned where an atom is noise, or where it takes long to decide.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> from boolcp.trust.verdict import closing_words
-    >>> closing_words(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth)
-    ['Unique: no other 2 atoms give the same sum.']
     """
     if not W.n_atoms:
         return []
