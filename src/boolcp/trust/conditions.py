@@ -11,6 +11,7 @@ from boolcp import checks
 from boolcp.plotting.mode_labels import group_names
 from boolcp.plotting.patterns import leading_column
 from boolcp.result.atoms import BooleanCP
+from boolcp.trust.tables import table_text
 
 SCHEMES = ("permute", "shift")
 CHUNK = 2**22  # numbers of a temporary array
@@ -101,11 +102,9 @@ class ConditionTest:
             auc = [f"{self.auc[k]:.2f}"] if self.conditions else []
             effect, kind = f"{self.effect[k]:+z.2f}", "bits" if self.is_boolean[k] else "real"
             rows.append([str(k), kind, *numbers, effect, *auc, f"{p:.2g}", f"{self.p_adjusted[k]:.2g}"])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]
         groups = ", ".join(f"{name} ({n})" for name, n in zip(self.conditions, self.counts, strict=True))
         title = f"along {self.mode_name}: {groups or 'a numeric covariate'}; {self.n_permutations} {self.scheme}"
-        return "\n".join([title, *lines])
+        return table_text(title, rows)
 
     def __repr__(self) -> str:
         n, total = int(self.is_significant().sum()), len(self.p_value)

@@ -27,6 +27,7 @@ from boolcp.result.trust import p_text
 from boolcp.storage import make_storage
 from boolcp.trust.degeneracy import match
 from boolcp.trust.repeated_fits import Repeat, fit_again, prepare, without_mean
+from boolcp.trust.tables import table_text
 
 NOISES = ("normal", "poisson")
 EXPLAINED = 1e-8  # share of an atom beside the others that is rounding
@@ -104,18 +105,18 @@ class Significance:
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=1, random_state=0)
         >>> print(boolcp.significance(X, 3, random_state=0).summary())
         is each atom more than noise? (data thinning, normal noise, sigma 1)
-        atom  mode   score         p  p adjusted
-           0     0    29.7   <0.0001     <0.0001
-           1     1    27.5   <0.0001     <0.0001
-           2     2       -         1           1
+        atom  mode  score        p  p adjusted
+           0     0   29.7  <0.0001     <0.0001
+           1     1   27.5  <0.0001     <0.0001
+           2     2      -        1           1
         """
         level = "" if np.isnan(self.sigma) else f", sigma {self.sigma:.3g}{unequal_words(self)}"
-        rows = ["atom  mode   score         p  p adjusted"]
+        rows = [["atom", "mode", "score", "p", "p adjusted"]]
         for k, atom in enumerate(self.decomposition.atoms):
-            score = "     -" if np.isnan(self.score[k]) else f"{self.score[k]:6.1f}"
+            score = "-" if np.isnan(self.score[k]) else f"{self.score[k]:.1f}"
             name = self.decomposition.mode_name(atom.mode)
-            rows.append(f"{k:4d}  {name:>4}  {score}  {p_text(self.p_value[k]):>8}  {p_text(self.p_adjusted[k]):>10}")
-        return "\n".join([f"is each atom more than noise? (data thinning, {self.noise} noise{level})", *rows])
+            rows.append([str(k), name, score, p_text(self.p_value[k]), p_text(self.p_adjusted[k])])
+        return table_text(f"is each atom more than noise? (data thinning, {self.noise} noise{level})", rows)
 
     def __repr__(self) -> str:
         n, total = int(self.is_significant().sum()), self.decomposition.n_atoms

@@ -13,6 +13,7 @@ from boolcp import checks
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.trust.degeneracy import match
 from boolcp.trust.repeated_fits import Repeat, fit_again, prepare, run_all, take_slices
+from boolcp.trust.tables import table_text
 
 STABILITY_SCHEMES = ("halves", "bootstrap", "seeds")
 
@@ -79,15 +80,12 @@ class Stability:
            0     0      100 %       1.000      100.0 %
            1     1      100 %       0.999      100.0 %
         """
-        rows = ["atom  mode  came back  similarity  stable bits"]
-        for k, atom in enumerate(self.decomposition.atoms):
-            p = self.bit_probability[k]
-            same = np.mean((p <= 0.05) | (p >= 0.95)) if np.isfinite(p).any() else np.nan
-            name = self.decomposition.mode_name(atom.mode)
-            came_back, alike = f"{100 * self.recurrence[k]:7.0f} %", f"{self.similarity[:, k].mean():10.3f}"
-            stable = "          -" if np.isnan(same) else f"{100 * same:9.1f} %"
-            rows.append(f"{k:4d}  {name:>4}  {came_back}  {alike}  {stable}")
-        return "\n".join([f"stability over {self.over}", *rows])
+        rows = [["atom", "mode", "came back", "similarity", "stable bits"]]
+        for k, (atom, p) in enumerate(zip(self.decomposition.atoms, self.bit_probability, strict=True)):
+            stable = f"{100 * np.mean((p <= 0.05) | (p >= 0.95)):.1f} %" if np.isfinite(p).any() else "-"
+            name, came_back = self.decomposition.mode_name(atom.mode), f"{100 * self.recurrence[k]:.0f} %"
+            rows.append([str(k), name, came_back, f"{self.similarity[:, k].mean():.3f}", stable])
+        return table_text(f"stability over {self.over}", rows)
 
     def plot(self, atom: int = 0, ax: Any = None) -> Any:
         """Draw the probability of each bit of one atom and return the Axes.
