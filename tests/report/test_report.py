@@ -175,7 +175,7 @@ def test_a_fitted_model_brings_its_origin(model, page):
     assert f"{100 * model.decomposition_.explained():.2f} %" in text and np.__version__ in text
     errors = ", ".join(f"{step.relative_error:.4f}" for step in model.history_)
     assert any(errors in image["alt"] for image in page.attributes("img"))
-    assert "no other description by 3 atoms" in text
+    assert "no other 3 atoms give the same sum" in text
 
 
 def test_nothing_is_said_of_uniqueness_where_atoms_are_noise(tmp_path, rng):
