@@ -1,5 +1,5 @@
 """What may be concluded from a result: uniqueness, structure in the residual, number of atoms, significance, stability.
 
-Input: a decomposition, with its data or the parameters of its fit. Output: frozen results with numbers, texts and
+A decomposition enters, with its data or the parameters of its fit. Frozen results leave, with numbers, texts and
 pictures. Nothing here changes a decomposition, except that `assess` adds its findings to a copy.
 """
