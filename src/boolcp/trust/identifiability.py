@@ -190,7 +190,7 @@ def is_rigid(Z: ArrayLike) -> Rigidity:
     diagonal = np.abs(np.diag(R))
     rank = int(np.sum(diagonal > 1e-9 * max(diagonal.max(initial=0.0), 1.0)))
     if rank < n_columns:
-        null = np.linalg.svd(Z)[2][-1]
+        null = np.linalg.eigh(Z.T @ Z)[1][:, 0]
         return Rigidity(False, np.zeros(len(Z), dtype=bool), tidy(null / np.abs(null).max()))
     if n_columns > MAX_ATOMS:
         return Rigidity(None)
