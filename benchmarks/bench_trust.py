@@ -25,7 +25,7 @@ from boolcp.result.atoms import Atom
 SEED = 70_000
 EDGES = (0.0, 0.6, 0.8, 0.9, 0.95, 0.99, 1.0)
 SHAPE = (20, 25, 30)
-FAST = {"atom_rank": 1, "background": None, "refine": False}  # the test is independent of how atoms were found
+FAST = {"atom_rank": 1, "refine": False}  # the test is independent of how atoms were found
 CASES = {
     "noise 2": {"noise": 2.0},
     "noise 3.5": {"noise": 3.5},
@@ -76,7 +76,7 @@ def calibration(n_seeds):
         n_atoms, rank = case.get("n_atoms", 3), case.get("rank", 1)
         for seed in range(SEED, SEED + n_seeds):
             X, atoms = draw(seed, **case)
-            model = boolcp.BMP(n_atoms, atom_rank=rank, background=None, certify=False, random_state=seed)
+            model = boolcp.BMP(n_atoms, atom_rank=rank, certify=False, random_state=seed)
             W = model.fit(X).decomposition_
             for i, j in pairs(W, atoms):
                 confidence.append(W.bit_confidence()[i])
@@ -201,7 +201,7 @@ def real(n_runs):
         X, column = load()
         options = {"atom_rank": 1, "boolean_modes": ["trial"], "random_state": SEED}
         W = boolcp.assess(X, boolcp.decompose(X, 5, **options), n_runs=n_runs, **options)
-        test = boolcp.test_conditions(W, column)
+        test = boolcp.compare_conditions(W, column)
         rows = []
         for k, (atom, verdict) in enumerate(zip(W.atoms, boolcp.verdicts(W), strict=True)):
             means = ", ".join(f"{c} {m:.2f}" for c, m in zip(test.conditions, test.mean[k], strict=True))
@@ -212,7 +212,7 @@ def real(n_runs):
         parts.append(f"{name}, {' x '.join(map(str, W.shape))}, against *{column}*:\n\n{table(heads, rows)}")
     text = (
         "Five atoms of rank one, Boolean along trials: which trials are an atom's? Verdicts by `boolcp.assess`; tests "
-        "by `boolcp.test_conditions`, p adjusted over the atoms. Trials are neighbors in time, and permutations take "
+        "by `boolcp.compare_conditions`, p adjusted over the atoms. Trials are neighbors in time, and permutations take "
         "them as independent."
     )
     return "\n\n".join([text, *parts])

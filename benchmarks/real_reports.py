@@ -157,7 +157,7 @@ def atom_rows(W, name_entries=False):
 
 def test_rows(W):
     """Return one row for each atom: its shares of bins that are on under each condition, and the test."""
-    test = boolcp.test_conditions(W, "condition")
+    test = boolcp.compare_conditions(W, "condition")
     rows = [
         [k, *(f"{100 * share:.0f} %" for share in test.mean[k]), f"{test.auc[k]:.2f}", f"{test.p_adjusted[k]:.2g}"]
         for k in range(W.n_atoms)

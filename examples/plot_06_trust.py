@@ -52,7 +52,7 @@ for k, ax in enumerate(axes):
 
 task = next(atom.z for atom in recording.truth.atoms if atom.mode == 2).copy()
 task[[3, 40]] = ~task[[3, 40]]
-test = boolcp.test_conditions(W, np.where(task, "task", "rest"), mode=2)
+test = boolcp.compare_conditions(W, np.where(task, "task", "rest"), mode=2)
 print(test.summary())
 
 # %%

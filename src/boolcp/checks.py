@@ -136,7 +136,7 @@ def _to_array(X: Any) -> np.ndarray:
         raise TypeError(f"X is the text {str(X)!r}, not an array; read a file with boolcp.open_tensor(path).")
     if is_lazy(X):
         needs = {"the tensor in memory, with copies": 3.0 * float_bytes(X.shape, X.dtype)}
-        advice = "Only BMP, select_n_atoms, stability and, for one Boolean mode, AtomicNorm read it part by part."
+        advice = "Only BMP and, for one Boolean mode, AtomicNorm read it part by part."
         check_memory(needs, read_memory(None), advice, limit_name="the available memory")
     try:
         X = np.asarray(X)

@@ -309,8 +309,8 @@ def test_notebooks_show_tables_with_a_small_picture():
         W,
         boolcp.select_n_atoms(X, 2, splits=2, n_init=1, random_state=0),
         boolcp.stability(X, reference=W, n_runs=1, n_init=1, random_state=0),
-        boolcp.test_conditions(W, ["<b>"] * 10 + ["b"] * 10, mode=2),
-        boolcp.test_conditions(W, np.arange(20) / 7, mode=2),
+        boolcp.compare_conditions(W, ["<b>"] * 10 + ["b"] * 10, mode=2),
+        boolcp.compare_conditions(W, np.arange(20) / 7, mode=2),
     ]
     before = pyplot.get_fignums()
     for result in shown:

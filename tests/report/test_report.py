@@ -175,7 +175,7 @@ def test_a_fitted_model_brings_its_origin(model, page):
     assert f"{100 * model.decomposition_.explained():.2f} %" in text and np.__version__ in text
     errors = ", ".join(f"{step.relative_error:.4f}" for step in model.history_)
     assert any(errors in image["alt"] for image in page.attributes("img"))
-    assert "no other description by 3 atoms" in text
+    assert "no other 3 atoms give the same sum" in text
 
 
 def test_nothing_is_said_of_uniqueness_where_atoms_are_noise(tmp_path, rng):
@@ -682,7 +682,7 @@ def test_no_mean_is_minus_zero(tmp_path, rng):
     column = np.where(drug == "ketamine", 1.0, np.where(drug == "none", -0.001, 0.5))
     W = replace(W, atoms=(*W.atoms[:2], replace(W.atoms[2], factors=(W.atoms[2].factors[0], column[:, None]))))
     assert "0.00 ± 0.00" in written(W, tmp_path).tables[1][3]
-    assert boolcp.test_conditions(W, "drug").summary().splitlines()[-1].split()[2:5] == ["0.00", "0.50", "1.00"]
+    assert boolcp.compare_conditions(W, "drug").summary().splitlines()[-1].split()[2:5] == ["0.00", "0.50", "1.00"]
 
 
 def test_bars_of_conditions_have_their_numbers_and_spread(rng):

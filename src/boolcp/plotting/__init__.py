@@ -21,7 +21,7 @@ from boolcp.plotting._notebook import draw_stability as draw_stability
 from boolcp.plotting._notebook import draw_test as draw_test
 from boolcp.plotting._notebook import with_picture as with_picture
 from boolcp.plotting._parts import plot_boolean, plot_real
-from boolcp.plotting._stability import plot_bit_probability, plot_stability, plot_stability_path
+from boolcp.plotting._stability import plot_bit_probability, plot_stability
 from boolcp.plotting.look import OFF as OFF
 from boolcp.plotting.look import ON as ON
 from boolcp.plotting.look import ORANGE as ORANGE
@@ -52,5 +52,4 @@ __all__ = [
     "plot_residual",
     "plot_selection",
     "plot_stability",
-    "plot_stability_path",
 ]

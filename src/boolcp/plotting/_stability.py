@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.extras import load_extra
-from boolcp.plotting.look import BLUE, COLUMN, LONG, ORANGE, finish, legend_above, make_axes, make_patch, need
+from boolcp.plotting.look import BLUE, LONG, ORANGE, finish, legend_above, make_axes, make_patch, need
 from boolcp.plotting.mode_labels import even_places, label_mode
 
 STABILITY = "a Stability, boolcp.stability(X, n_atoms)"
@@ -105,48 +104,3 @@ def plot_bit_probability(stability: Any, atom: Any = 0, ax: Any = None) -> Any:
     title = f"atom {atom}: came back in {100 * stability.recurrence[atom]:.0f} % of {stability.over}"
     legend_above(ax, [make_patch(BLUE, "on in the reference"), make_patch(ORANGE, "off")], title=title)
     return ax
-
-
-def plot_stability_path(path: Any, axes: Any = None) -> Any:
-    """Draw the errors and, below, the similarities of fits with several seeds against the number of atoms.
-
-    A point is one fit. The lines join the smallest errors, and the mean similarities of the other fits with the best.
-
-    Parameters
-    ----------
-    path : StabilityPath
-        What `boolcp.stability_path` returned.
-    axes : pair of matplotlib Axes, optional
-        Where to draw the errors and the similarities; a new figure if None.
-
-    Returns
-    -------
-    pair of matplotlib Axes
-        Each with one line and one collection of points.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> from boolcp.plotting import plot_stability_path
-    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X
-    >>> above, below = plot_stability_path(boolcp.stability_path(X, 3, n_runs=2, random_state=0))
-    >>> len(above.collections[0].get_offsets())
-    6
-    """
-    need(path, "errors", "a StabilityPath, boolcp.stability_path(X)")
-    if axes is None:
-        pyplot = load_extra("matplotlib.pyplot", "plot")
-        axes = pyplot.subplots(2, 1, figsize=(COLUMN, 3.4), sharex=True, layout="constrained")[1]
-    above, below = axes
-    runs = path.errors.shape[1]
-    spread = 0.25 * (np.arange(runs) / (runs - 1) - 0.5)  # points of equal fits lie side by side
-    places = path.n_atoms[:, None] + spread
-    mean = path.similarity[:, 1:].mean(axis=1)
-    for ax, values, line in ((above, path.errors, path.errors[:, 0]), (below, path.similarity, mean)):
-        ax.plot(path.n_atoms, line, color=BLUE, linewidth=1.0, zorder=1)
-        ax.scatter(places, values, s=9, color=ORANGE, edgecolor="0.25", linewidth=0.3, zorder=2)
-        ax.xaxis.get_major_locator().set_params(integer=True)
-    finish(above, ylabel="relative error")
-    finish(below, "number of atoms", f"similarity to the\nbest of {runs} seeds")
-    below.set_ylim(0, 1.04)
-    return above, below

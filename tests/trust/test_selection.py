@@ -1,5 +1,6 @@
-from dataclasses import replace
-from itertools import combinations
+"""The number of atoms by held-out error, also of tiny data; atoms that come back in other fits."""
+
+import warnings
 
 import numpy as np
 import pytest
@@ -7,10 +8,8 @@ import pytest
 from boolcp import metrics
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.result.atoms import BooleanCP
-from boolcp.trust.degeneracy import ALIKE, cosine, degeneracy, similarity_of, take_slices
-from boolcp.trust.selection import Selection, choose, errors_until, fits, select_n_atoms
-from boolcp.trust.stability import mean_similarity, stability, stability_path
+from boolcp.trust.selection import Selection, select_n_atoms
+from boolcp.trust.stability import stability
 
 
 def sample(noise=0.5, n_atoms=3, shape=(20, 22, 24), seed=1):
@@ -34,41 +33,24 @@ def test_the_number_of_jobs_changes_nothing():
     np.testing.assert_array_equal(first, second)
 
 
-def test_the_fit_itself_is_judged():
-    X, rng = sample(n_atoms=2, shape=(10, 11, 12)).X, np.random.default_rng(7)
-    model = BMP(3, n_init=1, certify=False)
-    found = list(fits(model, X, np.ones(X.shape, dtype=bool), None, np.random.default_rng(7)))
-    seed = int(rng.integers(2**32))
-    for k in (1, 2):
-        expected = BMP(k, n_init=1, certify=False, random_state=seed).fit(X).decomposition_
-        np.testing.assert_array_equal(found[k].to_tensor(), expected.to_tensor())
-    assert found[0].n_atoms == 0
-
-
-def test_a_split_ends_when_more_atoms_do_not_help():
-    seen = []
-
-    def judge(error):
-        seen.append(error)
-        return error
-
-    errors = errors_until(iter([3.0, 1.0, 2.0, 1.5, 1.2, 0.0]), judge, 5)
-    np.testing.assert_array_equal(errors, [3, 1, 2, 1.5, 1.2, 1.2])
-    assert seen == [3, 1, 2, 1.5, 1.2]
-
-
-def test_a_fit_that_drops_an_atom_is_the_last():
+def test_the_fit_itself_is_judged_and_one_that_drops_an_atom_is_the_last():
+    """The error of a split falls to the noise; further numbers of atoms, which are not fitted, count as the last."""
     X = sample(n_atoms=2, noise=0.5, shape=(14, 15, 16)).X
-    observed = np.random.default_rng(3).random(X.shape) > 0.1
-    found = list(fits(BMP(6, certify=False), X, observed, None, np.random.default_rng(7)))
-    assert [W.n_atoms for W in found] == [0, 1, 2, 2]
-    assert found[-1].background is None
+    errors = select_n_atoms(X, 9, splits=2, random_state=0).errors
+    assert (np.diff(errors[:, :3], axis=1) < 0).all()
+    assert (errors[:, 6:] == errors[:, 5:6]).all() and errors[:, 2:].min() > 0.45
+    with pytest.warns(UserWarning, match="largest one tried"):
+        few = select_n_atoms(X, 2, splits=2, random_state=0).errors
+    np.testing.assert_array_equal(few, errors[:, :3])
 
 
-def test_rules():
-    errors = np.array([[3.0, 2.0, 1.02, 1.0], [3.2, 2.1, 1.12, 1.1]])
-    assert choose(errors, "min") == 3
-    assert choose(errors, "one-se") == 2  # 1.07 is within one standard error, 0.05, of 1.05
+def test_the_smallest_number_within_one_standard_error_is_chosen():
+    X = sample(noise=3.0).X
+    least, frugal = (select_n_atoms(X, 6, splits=3, rule=rule, n_init=2, random_state=0) for rule in ("min", "one-se"))
+    np.testing.assert_array_equal(least.errors, frugal.errors)
+    assert least.n_atoms == np.argmin(least.mean)
+    limit = least.mean.min() + least.standard_error[least.n_atoms]
+    assert frugal.n_atoms == np.flatnonzero(frugal.mean <= limit)[0] <= least.n_atoms
 
 
 def test_held_out_error_ignores_values_that_are_missing_anyway():
@@ -108,19 +90,6 @@ def test_clear_atoms_come_back_with_sure_bits(scheme):
 def test_atoms_of_noise_do_not_come_back(rng):
     result = stability(rng.standard_normal((12, 13, 14)), 3, n_runs=2, scheme="halves", n_init=2, random_state=0)
     assert result.recurrence.mean() < 0.5
-
-
-def test_similarity(rng):
-    truth = sample(n_atoms=[2, 1, 0]).truth
-    first, second, third = truth.atoms
-    assert similarity_of(first, first) == pytest.approx(1)
-    jaccard = np.sum(first.z & second.z) / np.sum(first.z | second.z)
-    assert similarity_of(first, second) <= jaccard
-    assert similarity_of(first, third) < 0.5
-    places = np.array([0, 0, 3, 5])
-    taken = take_slices(third, 0, places)
-    assert taken.dense_block().shape == (4, 24) and np.linalg.norm(taken.dense_block()) == pytest.approx(1)
-    np.testing.assert_array_equal(take_slices(first, 0, places).z, first.z[places])
 
 
 def test_modes_may_be_named():
@@ -178,54 +147,12 @@ def test_stability_says_which_fits():
         stability(X, reference=result.decomposition[:1].__class__((8, 9, 11)))
 
 
-def test_no_similarity_exceeds_the_cosine():
-    """Pairs of small cosine need no look: what `degeneracy` says is what all similarities say."""
-    n_alike = 0
-    for seed in range(20):
-        W = make_boolean_cp((6, 7, 8), 3, p=0.8, random_state=seed).truth
-        first = W.atoms[0]
-        atoms = *W.atoms, replace(first, z=np.roll(first.z, 1)), W.atoms[seed % 3]
-        W = BooleanCP(W.shape, atoms, np.ones(len(atoms)))
-        reasons = degeneracy(W).reasons
-        for k, l in combinations(range(W.n_atoms), 2):
-            similarity, angle = similarity_of(W.atoms[k], W.atoms[l]), cosine(W.atoms[k], W.atoms[l])
-            assert similarity <= abs(angle) + 1e-9
-            if similarity >= ALIKE and angle > 0:
-                n_alike += 1
-                assert f"nearly the same as atom {l}" in reasons[k]
-    assert n_alike >= 20
-
-
-def test_similar_decompositions_are_recognized_whatever_their_order(rng):
-    W = sample().truth
-    assert mean_similarity(W, W[[2, 0, 1]]) == pytest.approx(1)
-    assert mean_similarity(W, W[[1]]) == mean_similarity(W[[1]], W) == pytest.approx(1 / 3)
-    other = sample(seed=5).truth
-    assert mean_similarity(W, other) == pytest.approx(mean_similarity(other, W)) and mean_similarity(W, other) < 0.5
-
-
-def test_errors_fall_with_the_number_of_atoms_and_seeds_agree_on_the_true_one():
-    X = sample(noise=1.0, n_atoms=2, shape=(12, 13, 14)).X
-    path = stability_path(X, 3, n_runs=3, n_init=1, random_state=0)
-    assert path.errors.shape == path.similarity.shape == (3, 3)
-    assert (np.diff(path.errors[:, 0]) < 0).all() and (np.diff(path.errors, axis=1) >= 0).all()
-    np.testing.assert_allclose(path.similarity[:2], 1, atol=1e-3)
-    best = BMP(2, random_state=0).fit(X).decomposition_
-    assert path.errors[1, 0] == pytest.approx(np.sqrt(1 - best.explained()), rel=1e-6)
-    pytest.importorskip("matplotlib").use("Agg")
-    above, below = path.plot()
-    np.testing.assert_allclose(above.collections[0].get_offsets()[:, 1], path.errors.ravel())
-    np.testing.assert_allclose(below.lines[0].get_ydata(), path.similarity[:, 1:].mean(axis=1))
-
-
 def test_auto_fits_as_many_atoms_as_selection_chooses():
     X, _, truth = make_boolean_cp((14, 15, 16), 2, noise=0.5, random_state=0)
     model = BMP("auto", n_init=1, max_iter=10, random_state=0).fit(X)
     assert model.selection_.n_atoms == model.decomposition_.n_atoms == 2 and not model.selection_.is_at_edge
     assert metrics.hamming_error(model.decomposition_, truth) == 0
     assert model.get_params()["n_atoms"] == "auto" and model.transform(X).shape[-1] == 2
-    with pytest.raises(ValueError, match="no checkpoint"):
-        BMP("auto", warm_start=True).fit(X)
     with pytest.raises(TypeError, match="n_atoms"):
         BMP("many").fit(X)
 
@@ -246,3 +173,35 @@ def test_parts_without_data_in_a_slice_are_no_reason_to_warn(recwarn):
 @pytest.mark.filterwarnings("error::boolcp.DegenerateAtomsWarning")
 def test_fits_that_are_only_judged_warn_of_no_atoms(rng):
     assert select_n_atoms(rng.standard_normal((6, 7, 8)), 3, splits=2, n_init=1, random_state=0).errors.shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mode"), [((1, 4), -1), ((2, 2), 0), ((3, 2, 1), 1), ((2, 1, 3), 0), ((3, 2, 3, 2), 3), ((4, 3), -1)]
+)
+@pytest.mark.parametrize("kind", ["noise", "ones", "zeros", "gaps", "one slab"])
+def test_slabs_of_tiny_data(shape, mode, kind, rng):
+    """Each of these is selected from, or refused with what to do; nothing else."""
+    X = {"ones": np.ones(shape), "zeros": np.zeros(shape)}.get(kind, rng.standard_normal(shape))
+    if kind == "gaps":
+        X[rng.random(shape) < 0.4] = np.nan
+    if kind == "one slab":
+        np.moveaxis(X, mode, 0)[1:] = 0
+    for seed, held_out in enumerate((0.1, 0.5, 0.9)):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that the choice is the largest, or slices are empty
+                options = {"mode": mode, "held_out": held_out, "random_state": seed, "n_init": 1, "max_iter": 5}
+                found = select_n_atoms(X, 2, splits=3, scheme="slabs", **options)
+        except ValueError as error:
+            assert "needs two or more slabs with two or more observed entries each" in str(error)
+            n_known = np.isfinite(X).sum(axis=tuple(n for n in range(X.ndim) if n != mode % X.ndim))
+            assert np.sum(n_known >= 2) < 2
+        else:
+            assert np.isfinite(found.errors).all() and 0 <= found.n_atoms <= 2
+
+
+def test_a_last_mode_of_size_one_has_no_slabs_to_hold_out(rng):
+    with pytest.raises(ValueError, match=r"along mode 2 needs two or more slabs .*there are 1: hold out slabs along"):
+        select_n_atoms(rng.standard_normal((4, 5, 1)), 2, scheme="slabs")
+    with pytest.raises(ValueError, match="two or more observed entries"):
+        select_n_atoms(np.ones((1, 1)), 1)
