@@ -1,34 +1,34 @@
 """Figure 1 with K-bar read as atoms of each mode, not in total: 9, 27 and 45 atoms in all."""
 
-from collections.abc import Iterator
-from typing import Any
+import fig1
+from tables import main
 
 from boolcp.datasets.synthetic import SYN_ATOMS
-from boolcp.experiments import _style, fig1_synthetic
-from boolcp.experiments._table import Job, Row
 
-USES = fig1_synthetic.USES
+SCRIPTS = ("fig1.py",)
 TRUE_ATOMS = {f"Syn{which} x 3": 3 * n_atoms for which, n_atoms in enumerate(SYN_ATOMS)}
 NUMBERS = (1, 3, 6, 9, 15, 20, 27, 36, 45, 60)
 QUICK_NUMBERS = (1, 3, 9, 20)
 
 
-def plan(*, quick: bool = False, seeds: int | None = None, size: int | None = None) -> list[Job]:
+def plan(*, quick=False, seeds=None, size=None):
     """Return the jobs: dataset x task x seed x method, at size 150 (quick: 40, and 9 atoms) in each mode."""
-    size = (40 if quick else 150) if size is None else size
-    jobs = fig1_synthetic.plan(quick=quick, seeds=1 if seeds is None else seeds, size=size)
+    jobs = fig1.plan(quick=quick, seeds=1 if seeds is None else seeds, size=size)
     jobs = [job for job in jobs if job["dataset"] == "Syn0"] if quick else jobs
     return [job | {"dataset": f"{job['dataset']} x 3"} for job in jobs]
 
 
-def run(job: Job) -> Iterator[Row]:
+def run(job):
     """Yield the errors of one method on one tensor for each number of atoms, as Figure 1 does."""
     n_true = TRUE_ATOMS[job["dataset"]]
     numbers = [n for n in (NUMBERS if job["size"] >= 150 else QUICK_NUMBERS) if n <= 2 * n_true]
-    yield from fig1_synthetic.run_tensor(job, n_true, numbers)
+    yield from fig1.run_tensor(job, n_true, numbers)
 
 
-@_style.styled
-def draw(table: Any) -> Any:
+def draw(table):
     """Return the figure of all datasets with 9, 27 and 45 true atoms."""
-    return fig1_synthetic.draw_datasets(table, TRUE_ATOMS)
+    return fig1.draw(table, TRUE_ATOMS)
+
+
+if __name__ == "__main__":
+    main("per_mode")
