@@ -4,17 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 
-from boolcp import checks
-from boolcp.baselines._door import read, squared_loss
-from boolcp.fit.atom_search import residual_gram
-from boolcp.program.maxcut import BooleanQuadratic, maximize
+from boolcp.baselines._base import Baseline, modes_of, refold, squared_loss, unfold
+from boolcp.contractions import gram
+from boolcp.program.maxcut import BooleanQuadratic, maximize_boolean_quadratic, maximize_boolean_rayleigh
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
-from boolcp.storage import DenseTensor
-from boolcp.threads import one_thread
 
 Terms = dict[int, tuple[np.ndarray, np.ndarray]]  # {mode: (Z, V)}
 
@@ -23,7 +18,7 @@ CHUNK = 2**22  # entries of a temporary array
 MAX_SWEEPS, SWEEP_TOL = 200, 1e-7  # of shrunken rows: their number, and the relative change at which they end
 
 
-class LFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class LFM(Baseline):
     """Latent feature model of one unfolding, X_n = Z V with Boolean features Z (d_n, K) and real rows V.
 
     This is the method of Yen et al. (2017): the next feature maximizes z'Cz, where C is the Gram matrix of the
@@ -83,40 +78,19 @@ class LFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         self.criterion = criterion
         self.random_state = random_state
 
-    def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "LFM":
-        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
-
-        With missing entries the real rows solve the least squares over the observed ones exactly, column by column.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
-        >>> boolcp.baselines.LFM(2, random_state=0).fit(X).decomposition_.to_tensor().shape
-        (15, 16, 17)
-        """
-        checks.check_integer(self.n_atoms, "n_atoms", 1)
-        checks.check_number(self.alpha, "alpha")
-        checks.check_number(self.ridge, "ridge")
-        checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
-        X, observed, labels = read(X, mask)
-        modes = checks.check_modes(self.mode, X.shape, None if labels is None else labels.dims)
-        rng = checks.make_generator(self.random_state)
+    def _fit(self, X: np.ndarray, observed: np.ndarray | None, labels: Labels | None, rng: np.random.Generator) -> None:
         options: dict[str, Any] = {"alpha": self.alpha, "ridge": self.ridge, "criterion": self.criterion}
         found = []
-        with one_thread():
-            for mode in modes:
-                seen = None if observed is None else _unfold(observed, mode)
-                pairs = latent_feature_path(_unfold(X, mode), self.n_atoms, rng, observed=seen, **options)
-                loss = squared_loss(X, observed, _to_boolean_cp(X.shape, {mode: pairs[-1]}))
-                found.append((loss, mode, pairs))
-        self.loss_, self.mode_, pairs = min(found, key=lambda one: one[0])
+        for mode in modes_of(self.mode, X, labels):
+            seen = None if observed is None else unfold(observed, mode)
+            pairs = latent_feature_path(unfold(X, mode), self.n_atoms, rng, observed=seen, **options)
+            found.append((squared_loss(X, observed, _to_boolean_cp(X.shape, {mode: pairs[-1]})), mode, pairs))
+        _, self.mode_, pairs = min(found, key=lambda one: one[0])
         self.path_ = tuple(_to_boolean_cp(X.shape, {self.mode_: pair}, labels) for pair in pairs)
         self.decomposition_ = self.path_[-1]
-        return self
 
 
-class LFMmix(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class LFMmix(Baseline):
     """Mixture of latent feature models, one for each unfolding: X = sum_n Z_n V_n, fitted jointly.
 
     Each step searches every unfolding of the residual as LFM does and takes the feature of steepest descent; the
@@ -174,28 +148,10 @@ class LFMmix(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "LFMmix":
-        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
-        >>> boolcp.baselines.LFMmix(2, random_state=0).fit(X).decomposition_.to_tensor().shape
-        (15, 16, 17)
-        """
-        checks.check_integer(self.n_atoms, "n_atoms", 1)
-        checks.check_integer(self.max_iter, "max_iter", 1)
-        checks.check_number(self.tol, "tol")
-        checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
-        X, observed, labels = read(X, mask)
-        modes = checks.check_modes(self.boolean_modes, X.shape, None if labels is None else labels.dims)
-        with one_thread():
-            path = self._search(X, observed, modes, checks.make_generator(self.random_state))
-            self.path_ = tuple(_to_boolean_cp(X.shape, terms, labels) for terms in path)
+    def _fit(self, X: np.ndarray, observed: np.ndarray | None, labels: Labels | None, rng: np.random.Generator) -> None:
+        path = self._search(X, observed, modes_of(self.boolean_modes, X, labels), rng)
+        self.path_ = tuple(_to_boolean_cp(X.shape, terms, labels) for terms in path)
         self.decomposition_ = self.path_[-1]
-        self.loss_ = squared_loss(X, observed, self.decomposition_)
-        return self
 
     def _search(
         self, X: np.ndarray, observed: np.ndarray | None, modes: Sequence[int], rng: np.random.Generator
@@ -306,7 +262,7 @@ def project_out(X: np.ndarray, features: dict[int, np.ndarray]) -> np.ndarray:
     for mode, Z in features.items():
         U, sizes, _ = np.linalg.svd(Z, full_matrices=False)
         Q = U[:, sizes > 1e-10 * sizes.max(initial=0.0)]
-        X = X - np.moveaxis(np.tensordot(Q, np.tensordot(Q.T, X, axes=([1], [mode])), axes=1), 0, mode)
+        X = X - refold(Q @ (Q.T @ unfold(X, mode)), mode, X.shape)
     return np.ascontiguousarray(X)
 
 
@@ -315,21 +271,16 @@ def mixture_terms(X: np.ndarray, features: dict[int, np.ndarray]) -> Terms:
     terms = {}
     for mode, Z in features.items():
         if Z.shape[1]:
-            V = np.linalg.pinv(Z, rcond=1e-10) @ _unfold(X, mode)
+            V = np.linalg.pinv(Z, rcond=1e-10) @ unfold(X, mode)
             terms[mode] = Z, V
-            others = [d for n, d in enumerate(X.shape) if n != mode]
-            X = X - np.moveaxis((Z @ V).reshape(X.shape[mode], *others), 0, mode)
+            X = X - refold(Z @ V, mode, X.shape)
     return terms
 
 
 def _best_boolean(residual: np.ndarray, mode: int, criterion: str, rng: np.random.Generator) -> BooleanQuadratic:
-    C, _ = residual_gram(DenseTensor(residual), mode)
-    return maximize(C, rng, certify=False, is_ratio=criterion == "normalized")
-
-
-def _unfold(X: np.ndarray, mode: int) -> np.ndarray:
-    """Return the unfolding (d_n, other modes)."""
-    return np.moveaxis(X, mode, 0).reshape(X.shape[mode], -1)
+    """Return the bits along a mode with the largest z'Cz, or z'Cz / |z|^2, of the Gram matrix C of the residual."""
+    solve = maximize_boolean_rayleigh if criterion == "normalized" else maximize_boolean_quadratic
+    return solve(gram(residual, mode), random_state=rng, certify=False)
 
 
 def _to_boolean_cp(shape: tuple[int, ...], terms: Terms, labels: Labels | None = None) -> BooleanCP:
