@@ -6,7 +6,6 @@ from tables import main
 
 from boolcp.plotting import plot_electrodes
 
-RUNS = ("datasets",)
 TITLES = {recordings.SIMULATED: "simulated array", recordings.REAL: "128-electrode array, bipolar pairs"}
 
 
@@ -30,7 +29,7 @@ def draw(table):
         pairs = [(one - 1, other - 1) for one, other in rows["partner"].items() if other > 0]
         plot_electrodes(rows[["x", "y"]], areas=rows["area"].to_numpy(), pairs=pairs, legend=False, size=16, ax=ax)
         ax.set_title(TITLES[name])
-        ax.axison = True  # a panel, though maps have no frame
+        ax.set_axis_on()
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
     return style.finish(canvas, axes.flat, 4)

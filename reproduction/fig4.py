@@ -10,10 +10,9 @@ from boolcp.plotting import OFF, ON, plot_electrodes
 
 N_ATOMS = 3
 N_RECORDINGS = 3  # simulated ones
-PUBLISHED_FREE = f"{PUBLISHED}, any mode"
 LABELS = {RANK_ONE: "rank one", BLOCKS: "blocks", PUBLISHED: "as published,\nchannels only"}
-METHODS = (*LABELS, PUBLISHED_FREE)
 SPECTRA = "spectra"
+SHOWN = {recordings.SIMULATED: f"the area rhythm, the closest of {N_ATOMS} atoms", SPECTRA: "the two largest atoms"}
 
 
 def plan(*, quick=False, seeds=None):
@@ -22,7 +21,7 @@ def plan(*, quick=False, seeds=None):
         {"group": recordings.SIMULATED, "condition": name, "size": 64 if quick else 128, "seed": seed, "method": method}
         for seed in range((1 if quick else N_RECORDINGS) if seeds is None else seeds)
         for name in recordings.CONDITIONS
-        for method in METHODS
+        for method in LABELS
     ]
     if recordings.spectra() is not None and not quick:
         shared = {"size": 127, "seed": 0, "method": RANK_ONE}
@@ -34,13 +33,12 @@ def run(job):
     """Yield the bits of all atoms along the electrodes, in the order of their sizes, and the true ones if known.
 
     Simulated recordings: channel x time x trial, every mode may be Boolean, and the atoms that are so along the
-    channels are shown. The printed algorithm rarely takes these: it is also run with channels as the only Boolean
-    mode. Spectra: channel x frequency of one state, centered over the states, Boolean along the channels.
+    channels are shown; for the printed algorithm, which rarely takes these, channels are the only Boolean mode.
+    Spectra: channel x frequency of one state, centered over the states, Boolean along the channels.
     """
     X, x, y, area, truth = recording_of(job)
-    method = job["method"].removesuffix(", any mode")
     modes = {"boolean_modes": [0]} if X.ndim == 2 or job["method"] == PUBLISHED else {}
-    W = make(method, N_ATOMS, seed_of(*job.values()), **modes).fit(X).decomposition_
+    W = make(job["method"], N_ATOMS, seed_of(*job.values()), **modes).fit(X).decomposition_
     order = np.argsort(-np.abs(W.weights), kind="stable")
     spatial = [W.atoms[k].z for k in order if W.atoms[k].mode == 0]
     maps = {f"atom {rank}": z for rank, z in enumerate(spatial, 1)}
@@ -92,7 +90,7 @@ def draw(table):
         rows = table[table["group"] == group]
         conditions = list(dict.fromkeys(rows["condition"]))
         axes = part.subplots(len(lines[group]), len(conditions), squeeze=False)
-        part.suptitle(title_of(rows, group), fontsize=8)
+        part.suptitle(f"{group.capitalize()}, {rows['electrode'].max()} electrodes: {SHOWN[group]}", fontsize=8)
         for n, (line, (method, atom, label)) in enumerate(zip(axes, lines[group], strict=True)):
             for ax, condition in zip(line, conditions, strict=True):
                 shown = rows[(rows["condition"] == condition) & (rows["method"] == method)]
@@ -111,15 +109,6 @@ def lines_of(table, group):
     if group == recordings.SIMULATED:
         return [(methods[0], "truth", "truth"), *((method, "best", LABELS[method]) for method in methods)]
     return [(method, atom, f"{LABELS[method]},\n{atom}") for method in methods for atom in ("atom 1", "atom 2")]
-
-
-def title_of(rows, group):
-    """Return what the panels of one group show."""
-    what = f"{group.capitalize()}, {rows['electrode'].max()} electrodes"
-    if group == recordings.SIMULATED:
-        others = rows["seed"].nunique()
-        return f"{what}: the area rhythm, and the closest of {N_ATOMS} atoms of recording 1 of {others}"
-    return f"{what}: the two largest of {N_ATOMS} atoms"
 
 
 def draw_map(ax, rows, atom, wrong):

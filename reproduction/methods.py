@@ -5,7 +5,6 @@ from boolcp import BMP, baselines
 PUBLISHED, RANK_ONE, BLOCKS = "BMP as published", "BMP, rank one", "BMP, blocks"
 OPTIONS = {RANK_ONE: {"atom_rank": 1}, BLOCKS: {"atom_rank": "block"}}
 NAMES = (PUBLISHED, RANK_ONE, BLOCKS, "LFM", "LFMmix", "Tucker", "CP", "SUSTain")
-N_STARTS = 10  # of CP, as many as the search of BMP needs on these tensors
 
 
 def make(method, n_atoms, seed, **options):
@@ -14,7 +13,6 @@ def make(method, n_atoms, seed, **options):
         return BMP.as_published(n_atoms, random_state=seed, **options)
     if method in OPTIONS:
         return BMP(n_atoms, random_state=seed, **OPTIONS[method], **options)
-    options |= {"n_init": N_STARTS} if method == "CP" else {}
     return getattr(baselines, method)(n_atoms, random_state=seed, **options)
 
 

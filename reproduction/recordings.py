@@ -1,6 +1,7 @@
 """The recordings of Figures 2 to 4: a simulated one, and real ones from the folder that BOOLCP_DATA names."""
 
 import os
+import sys
 from functools import lru_cache
 from pathlib import Path
 
@@ -28,15 +29,19 @@ STATES = {  # of the power spectra: two recordings each of rest and of recovery
 BAD = 62  # channel 63 of the spectra is noise in some states
 
 
+@lru_cache
 def data_folder():
-    """Return the folder of real recordings that BOOLCP_DATA names, or None without one."""
+    """Return the folder of real recordings that BOOLCP_DATA names; say so and return None without one."""
     folder = os.environ.get("BOOLCP_DATA")
-    return Path(folder) if folder and Path(folder).is_dir() else None
+    if folder and Path(folder).is_dir():
+        return Path(folder)
+    print("Simulated recordings only: set BOOLCP_DATA to the folder of the real ones.", file=sys.stderr)
+    return None
 
 
-def sources(real_names=REAL_NAMES):
+def sources():
     """Return (group, condition) of all tensors: simulated ones, and real ones if they are there."""
-    real = [] if data_folder() is None else [(REAL, name) for name in real_names]
+    real = [] if data_folder() is None else [(REAL, name) for name in REAL_NAMES]
     return [(SIMULATED, condition) for condition in CONDITIONS] + real
 
 

@@ -18,19 +18,12 @@ from boolcp.metrics import hamming_error
 
 TIME = "run time"
 PURSUIT, OPTIMUM, CONVEX = "pursuit, rank one", "to the optimum of Eq. (3)", "Eq. (3), rank one"
-CASES = {  # whether Kruskal's condition and rigidity hold
-    "both hold": (True, True),
-    "rigid only": (False, True),
-    "Kruskal only": (True, False),
-    "neither holds": (False, False),
-}
-SWEEPS = {
-    "samples": (1, 2, 4, 8, 16, 32),
-    "sigma": (0.25, 0.5, 1.0, 2.0, 4.0),
-    "atoms": (1, 2, 4, 6, 8, 12),
-    "size": (15, 20, 30, 40, 60),
-}
+# whether Kruskal's condition and rigidity hold
+CASES = {"both hold": (1, 1), "rigid only": (0, 1), "Kruskal only": (1, 0), "neither holds": (0, 0)}
+SWEEPS = {"samples": (1, 2, 4, 8, 16, 32), "sigma": (0.25, 0.5, 1.0, 2.0, 4.0)}
+SWEEPS |= {"atoms": (1, 2, 4, 6, 8, 12), "size": (15, 20, 30, 40, 60)}
 EXPECTED = {"samples": -1, "sigma": 2, "freedom": 1}
+X_LABELS = {"samples": "samples S", "sigma": r"noise $\sigma$", "freedom": r"$R\,(d_1+d_2+d_3)$"}
 SIZE, N_TRUE = 30, 3  # of the tensors of Theorem 4, unless swept
 N_CONVEX, MAX_CONVEX = 3, 40  # seeds and largest size for which Theorem 4 is measured with Eq. (3), which takes seconds
 N_ATOMS = (5, 10, 20, 40, 80)  # of which the processor time is measured
@@ -58,9 +51,7 @@ def plan(*, quick=False, seeds=None):
 
 def run(job):
     """Return the numbers of one job: a path with its bounds, one recovery, one error or one time."""
-    if job["theorem"] == "1 and 2":
-        return run_optimum(job) if job["case"] == OPTIMUM else run_convergence(job)
-    return {TIME: run_time, "3": run_recovery, "4": run_error}[job["theorem"]](job)
+    return {"1 and 2": run_convergence, "3": run_recovery, "4": run_error, TIME: run_time}[job["theorem"]](job)
 
 
 def run_time(job):
@@ -73,50 +64,33 @@ def run_time(job):
 
 
 def run_convergence(job):
-    """Yield F(W^k) - F(W*) without noise, where F(W*) = 0, and the bounds of Theorems 1 and 2 for each k.
+    """Yield F(W^k) - F(W*) and the bounds of Theorems 1 and 2 for each k; mu is what the certificates prove.
 
-    Atoms of the paper have |M|^2 = |z|^2 <= d, so that the smoothness in the atomic norm is beta = d; those of the
-    pursuit of rank one are scaled to norm one, so that beta = 1. |W*|_A is at most the sum of the true weights, gamma
-    is the smallest eigenvalue of the Gram matrix of the true atoms, and mu is what the certificates of this path prove.
+    Without noise F(W*) = 0, |W*|_A is at most the sum of the true weights, and gamma is the smallest eigenvalue of the
+    Gram matrix of the true atoms. With noise W* solves Eq. (3) to a proved gap of 0.1 %. Atoms of the paper have
+    |M|^2 = |z|^2 <= d, so that the smoothness in the atomic norm is d; atoms of the pursuit of rank one have norm one.
     """
-    d, n_true, seed = job["size"], job["x"], seed_of(*job.values())
-    X, _, truth = make_boolean_cp((d,) * 3, n_true, random_state=seed_of("path", d, job["seed"]))
-    sizes = np.sqrt([atom.n_ones for atom in truth.atoms])
-    gram = truth.inner_products()
-    if job["case"] == PUBLISHED:
-        model, smoothness, atomic_norm = BMP.as_published(6 * n_true, random_state=seed), d, truth.weights.sum()
-    else:
-        model, smoothness = BMP(6 * n_true, atom_rank=1, refine=False, random_state=seed), 1
+    d, n_true, case, seed = job["size"], job["x"], job["case"], seed_of(*job.values())
+    noise = 1.0 if case == OPTIMUM else 0.0
+    X, _, truth = make_boolean_cp((d,) * 3, n_true, noise=noise, random_state=seed_of("path", d, job["seed"]))
+    sizes, gram, loss = np.sqrt([atom.n_ones for atom in truth.atoms]), truth.inner_products(), 0.0
+    model, smoothness, atomic_norm = BMP.as_published(6 * n_true, random_state=seed), d, truth.weights.sum()
+    if case == PURSUIT:
+        model, smoothness = BMP(6 * n_true, refine=False, random_state=seed), 1
         atomic_norm, gram = np.sum(truth.weights * sizes), gram / np.outer(sizes, sizes)
+    if case == OPTIMUM:
+        best = AtomicNorm(sigma=1.0, tol=1e-3, random_state=seed).fit(X).decomposition_
+        loss, atomic_norm = float(np.sum((X - best.to_tensor()) ** 2)) / 2, np.abs(best.weights).sum()
     history = model.fit(X).history_
     mu2 = min(record.certificate for record in history)
-    gamma = np.linalg.eigvalsh(gram)[0]
-    yield {"method": job["case"], "k": 0, "metric": "mu", "value": np.sqrt(mu2)}
+    yield {"method": case, "k": 0, "metric": "mu", "value": np.sqrt(mu2)}
     for k, record in enumerate(history, 1):
         scale = 2 * smoothness / mu2 / k
-        values = {"gap": record.loss, "bound 1": scale * atomic_norm**2}
-        values["bound 2"] = scale * n_true * np.sum(X**2) / gamma
+        values = {"gap": record.loss - loss, "bound 1": scale * atomic_norm**2}
+        if case != OPTIMUM:
+            values["bound 2"] = scale * n_true * np.sum(X**2) / np.linalg.eigvalsh(gram)[0]
         for metric, value in values.items():
-            yield {"method": job["case"], "k": k, "metric": metric, "value": value}
-
-
-def run_optimum(job):
-    """Yield F(W^k) - F(W*) of a noisy tensor and its bound, where W* solves Eq. (3) to a proved gap of 0.1 %.
-
-    The theorem holds for every W*; |W*|_A is at most the sum of its weights.
-    """
-    d, n_true, seed = job["size"], job["x"], seed_of(*job.values())
-    X = make_boolean_cp((d,) * 3, n_true, noise=1.0, random_state=seed_of("path", d, job["seed"])).X
-    optimum = AtomicNorm(sigma=1.0, tol=1e-3, random_state=seed).fit(X)
-    loss = float(np.sum((X - optimum.decomposition_.to_tensor()) ** 2)) / 2
-    atomic_norm = np.abs(optimum.decomposition_.weights).sum()
-    history = BMP.as_published(4 * n_true, random_state=seed).fit(X).history_
-    mu2 = min(record.certificate for record in history)
-    yield {"method": OPTIMUM, "k": 0, "metric": "proved gap of Eq. (3)", "value": optimum.duality_gap_}
-    yield {"method": OPTIMUM, "k": 0, "metric": "mu", "value": np.sqrt(mu2)}
-    for k, record in enumerate(history, 1):
-        yield {"method": OPTIMUM, "k": k, "metric": "gap", "value": record.loss - loss}
-        yield {"method": OPTIMUM, "k": k, "metric": "bound 1", "value": 2 * d * atomic_norm**2 / mu2 / k}
+            yield {"method": case, "k": k, "metric": metric, "value": value}
 
 
 def run_recovery(job):
@@ -125,9 +99,7 @@ def run_recovery(job):
     X, K = truth.to_tensor(), truth.n_atoms
     for method in (RANK_ONE, BLOCKS, PUBLISHED):
         W = make(method, K, seed_of(*job.values()), boolean_modes=[0]).fit(X).decomposition_
-        error = np.linalg.norm(X - W.to_tensor()) / np.linalg.norm(X)
         yield {"method": method, "k": K, "metric": "recovered", "value": float(not hamming_error(W, truth))}
-        yield {"method": method, "k": K, "metric": "explained", "value": float(error < 1e-4)}
 
 
 def draw_case(case, d, n_atoms, rng):
@@ -152,7 +124,7 @@ def draw_case(case, d, n_atoms, rng):
 
 
 def run_error(job):
-    """Yield |W - W*|^2 of the mean of S noisy samples, and sigma^2 R (d_1 + d_2 + d_3) / S beside it.
+    """Yield |W - W*|^2 of the mean of S noisy samples, and sigma^2 R (d_1 + d_2 + d_3) / S.
 
     For BMP with the true number of atoms, and for Eq. (3) with atoms of rank one and the weight of Theorem 4.
     """
@@ -207,73 +179,49 @@ def draw(table):
     draw_recovery(axes[0, 3], table[(table["theorem"] == "3") & (table["metric"] == "recovered")])
     for n, (method, color) in enumerate({RANK_ONE: style.VERMILION, CONVEX: style.BLUE}.items()):
         for ax, (name, part) in zip(axes[1], error_sweeps(table, method).items(), strict=False):
-            draw_error(ax, name, part, n, color=color, label=f"{method}, Thm 4")
+            draw_power(ax, part, n, color, f"{method}, Thm 4", EXPECTED[name])
+            ax.set(xlabel=X_LABELS[name], title=f"Thm 4: exponent {EXPECTED[name]}")
     axes[1, 0].set_ylabel(r"$\|\hat W - W^*\|_F^2$")
-    draw_time(axes[1, 3], table[table["theorem"] == TIME])
+    times = table[table["theorem"] == TIME]
+    for n, (method, color) in enumerate({PUBLISHED: style.BLACK, RANK_ONE: style.VERMILION}.items()):
+        draw_power(axes[1, 3], times[times["case"] == method], n, color, None)
+    axes[1, 3].set(xlabel="atoms", ylabel="processor time (s)", title="Run time")
     return style.finish(canvas, axes.flat, 4)
 
 
 def draw_convergence(ax, rows):
     """Draw the measured gap and the two bounds against the number of atoms."""
-    looks = {
-        "gap": ("measured gap", style.VERMILION, "-"),
-        "bound 1": ("bound of Theorem 1", style.BLUE, "--"),
-        "bound 2": ("bound of Theorem 2", style.GREEN, ":"),
-    }
-    for metric, (label, color, line) in looks.items():
+    looks = {"gap": (style.VERMILION, "-"), "bound 1": (style.BLUE, "--"), "bound 2": (style.GREEN, ":")}
+    for metric, (color, line) in looks.items():
         for seed, part in rows[rows["metric"] == metric].groupby("seed"):
-            ax.plot(part["k"], part["value"], color=color, linestyle=line, label=label if seed == 0 else None)
+            ax.plot(part["k"], part["value"], color=color, linestyle=line, label=None if seed else metric)
     ax.set(xscale="log", yscale="log", xlabel="atoms k")
 
 
 def draw_recovery(ax, rows):
-    """Draw the share of tensors whose bits are all found, a group of bars for each case."""
+    """Draw the share of tensors whose bits are all found, with intervals of 95 %, a group of bars for each case."""
     colors = {RANK_ONE: style.VERMILION, BLOCKS: style.ORANGE, PUBLISHED: style.BLACK}
     for i, (method, color) in enumerate(colors.items()):
         for at, case in enumerate(CASES):
             found, x = rows[(rows["case"] == case) & (rows["method"] == method)]["value"], at + 0.27 * (i - 1)
-            low, high = interval(found)
             ax.bar(x, found.mean(), width=0.25, color=color, label=None if at else method)
-            ax.vlines(x, low, high, color="0.45", linewidth=1.0)
-            ax.text(x, high + 0.02, f"{100 * found.mean():.0f}", ha="center", fontsize=6)
+            ax.vlines(x, *interval(found), color="0.45", linewidth=1.0)
     ax.set_xticks(range(len(CASES)), [case.replace(" ", "\n") for case in CASES], fontsize=5)
-    ax.set(ylim=(0, 1.12), ylabel="share recovered (labels: %)", title="Thm 3 (bars: 95 %)")
+    ax.set(ylim=(0, 1.05), ylabel="share recovered", title="Thm 3 (bars: 95 %)")
 
 
-def draw_error(ax, name, rows, n, color, label):
-    """Draw the squared error against S, sigma or R (d_1 + d_2 + d_3), with the exponent of Theorem 4 as a line."""
-    labels = {"samples": "samples S", "sigma": r"noise $\sigma$", "freedom": r"$R\,(d_1+d_2+d_3)$"}
-    expected, mean = EXPECTED[name], rows.groupby("x")["value"].mean()
-    ax.plot(rows["x"], rows["value"], ".", color=color, markersize=4, alpha=0.7, label=label)
-    ax.plot(mean.index, mean.iloc[0] * (mean.index / mean.index[0]) ** expected, "--", color=color, linewidth=0.9)
-    low, high = (0.03, "left"), (0.97, "right")
-    (x, side), (x_size, side_size) = (high, low) if expected > 0 else (low, high)
-    write_slope(ax, rows, n, color, x=x, side=side)
-    size = "various sizes" if name == "freedom" else f"${SIZE}^3$, {N_TRUE} atoms"
-    ax.text(x_size, 0.97, size, transform=ax.transAxes, va="top", ha=side_size, fontsize=6, color="0.3")
-    ax.set(xscale="log", yscale="log", xlabel=labels[name], title=f"Thm 4: exponent {expected}")
-    ticks = (100, 200, 400, 800) if name == "freedom" else mean.index
-    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    ax.minorticks_off()
-
-
-def draw_time(ax, rows):
-    """Draw the processor time against the number of atoms, with the fitted exponents."""
-    ax.set(xscale="log", yscale="log", xlabel="atoms", ylabel="processor time (s)", title="Run time")
-    for n, (method, color) in enumerate({PUBLISHED: style.BLACK, RANK_ONE: style.VERMILION}.items()):
-        part = rows[rows["case"] == method]
-        mean = part.groupby("x")["value"].mean()
-        ax.plot(part["x"], part["value"], ".", color=color, markersize=4, alpha=0.7)
-        ax.plot(mean.index, mean, color=color, linewidth=0.9)
-        write_slope(ax, part, n, color, x=0.97, side="right")
-        ax.set_xticks(mean.index, [f"{tick:g}" for tick in mean.index])
-    ax.minorticks_off()
-
-
-def write_slope(ax, rows, n, color, x, side):
-    """Write the fitted exponent in line n of a panel."""
+def draw_power(ax, rows, n, look, label, expected=None):
+    """Draw values against x on logarithmic axes with the fitted exponent, and a line of the expected one."""
+    mean = rows.groupby("x")["value"].mean()
+    line = mean if expected is None else mean.iloc[0] * (mean.index / mean.index[0]) ** expected
+    ax.plot(rows["x"], rows["value"], ".", color=look, markersize=4, alpha=0.7, label=label)
+    ax.plot(mean.index, line, "-" if expected is None else "--", color=look, linewidth=0.9)
     text = "slope {:.2f} ± {:.2f}".format(*slope(rows))
-    ax.text(x, 0.03 + 0.08 * n, text, transform=ax.transAxes, color=color, ha=side, fontsize=6)
+    falls = mean.iloc[-1] < mean.iloc[0]
+    place = {"x": 0.03 if falls else 0.97, "y": 0.03 + 0.08 * n, "ha": "left" if falls else "right"}
+    ax.text(s=text, **place, transform=ax.transAxes, color=look, fontsize=6)
+    ax.set(xscale="log", yscale="log")
+    ax.xaxis.set_minor_formatter("")
 
 
 if __name__ == "__main__":
