@@ -12,7 +12,6 @@ from boolcp import checks, contractions
 from boolcp.result.labels import Labels, read_labels
 from boolcp.threads import one_thread
 
-CRITERIA = ("published", "normalized")
 EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared; not tuned
 
 
@@ -34,10 +33,8 @@ class Baseline(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         parameters = self.get_params()
         for name in {"n_atoms", "n_init", "max_iter"} & set(parameters):
             checks.check_integer(parameters[name], name, self.least_max_iter if name == "max_iter" else 1)
-        for name in {"tol", "alpha", "ridge"} & set(parameters):
-            checks.check_number(parameters[name], name)
-        if "criterion" in parameters:
-            checks.check_choice(parameters["criterion"], "criterion", CRITERIA)
+        if "tol" in parameters:
+            checks.check_number(parameters["tol"], "tol")
         X, labels = read_labels(X)
         X, observed = checks.check_tensor(X, mask)
         X = np.asarray(X, dtype=float)

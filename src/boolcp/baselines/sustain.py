@@ -1,27 +1,16 @@
 """SUSTain-style decomposition: hierarchical alternating least squares with rounding to Boolean columns."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
 from boolcp.baselines._base import EXTRA_RANK, Baseline, Projection, compress, impute, leading_basis, modes_of
-from boolcp.contractions import gram_product, khatri_rao
+from boolcp.baselines.cp import RealCP
+from boolcp.contractions import gram_product
 from boolcp.datasets.synthetic import unit_atom
 from boolcp.result.atoms import BooleanCP
-
-
-class Estimate(NamedTuple):
-    """Factor matrices (d_n, K) and their loss |X - W|^2."""
-
-    factors: list[np.ndarray]
-    loss: float
-
-    def to_tensor(self) -> np.ndarray:
-        """Return W as a dense array."""
-        shape = [len(A) for A in self.factors]
-        return (self.factors[0] @ khatri_rao(self.factors[1:]).T).reshape(shape)
 
 
 class SUSTain(Baseline):
@@ -87,7 +76,7 @@ class SUSTain(Baseline):
         boolean_mode = np.array([modes[k % len(modes)] for k in range(self.n_atoms)])
         options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
 
-        def step(filled: np.ndarray, last: Estimate | None) -> Estimate:
+        def step(filled: np.ndarray, last: RealCP | None) -> RealCP:
             """Return the best estimate of all starts, or the one that continues the last."""
             if last is None:
                 starts = [singular_start(filled, boolean_mode, rng)]
@@ -96,24 +85,19 @@ class SUSTain(Baseline):
                 starts = [last.factors]
             small = compress(filled, self.n_atoms + EXTRA_RANK)
             found = [hierarchical_als(small, factors, boolean_mode, rng, **options) for factors in starts]
-            best = min(found, key=lambda estimate: estimate.loss)
+            best, _ = min(found, key=lambda pair: pair[1])
             last_options = options | {"max_iter": min(self.max_iter, 5)}
-            return hierarchical_als(Projection(filled), best.factors, boolean_mode, rng, **last_options)
+            factors, _ = hierarchical_als(Projection(filled), best, boolean_mode, rng, **last_options)
+            return RealCP(np.ones(self.n_atoms), factors)
 
         factors = impute(X, observed, step, max_iter=30, tol=1e-6).factors
         self.decomposition_ = _to_boolean_cp(factors, boolean_mode, labels)
 
 
 def hierarchical_als(
-    data: Projection,
-    factors: Sequence[np.ndarray],
-    boolean_mode: np.ndarray,
-    rng: Generator,
-    *,
-    max_iter: int,
-    tol: float,
-) -> Estimate:
-    """Return the estimate of lowest loss in sweeps over all columns of all modes, including the given one."""
+    data: Projection, factors: Sequence[np.ndarray], boolean_mode: np.ndarray, rng: Generator, max_iter: int, tol: float
+) -> tuple[list[np.ndarray], float]:
+    """Return the factors of lowest loss |X - W|^2 of sweeps over all columns and the given ones, and the loss."""
     factors, last = [np.array(A, dtype=float) for A in factors], len(factors) - 1
     norm2 = float(np.vdot(data.core, data.core))
 
@@ -121,15 +105,15 @@ def hierarchical_als(
         A = factors[last]
         return max(float(norm2 - 2 * np.sum(P * A) + np.sum((A @ H) * A)), 0.0)
 
-    best = Estimate([A.copy() for A in factors], loss(gram_product(factors, last), data.mttkrp(factors, last)))
+    best = [A.copy() for A in factors], loss(gram_product(factors, last), data.mttkrp(factors, last))
     previous = np.inf
     for _ in range(max_iter):
         for mode in range(last + 1):
             H, P = gram_product(factors, mode), data.mttkrp(factors, mode)
             update_columns(factors[mode], H, P, boolean_mode == mode, rng)
         now = loss(H, P)
-        if now < best.loss:
-            best = Estimate([A.copy() for A in factors], now)
+        if now < best[1]:
+            best = [A.copy() for A in factors], now
         if abs(previous - now) <= tol * norm2:
             break
         previous = now
