@@ -25,7 +25,7 @@ from boolcp.result.atoms import Atom
 SEED = 70_000
 EDGES = (0.0, 0.6, 0.8, 0.9, 0.95, 0.99, 1.0)
 SHAPE = (20, 25, 30)
-FAST = {"atom_rank": 1, "background": None, "refine": False}  # the test is independent of how atoms were found
+FAST = {"refine": False}  # the test is independent of how atoms were found
 CASES = {
     "noise 2": {"noise": 2.0},
     "noise 3.5": {"noise": 3.5},
@@ -76,7 +76,7 @@ def calibration(n_seeds):
         n_atoms, rank = case.get("n_atoms", 3), case.get("rank", 1)
         for seed in range(SEED, SEED + n_seeds):
             X, atoms = draw(seed, **case)
-            model = boolcp.BMP(n_atoms, atom_rank=rank, background=None, certify=False, random_state=seed)
+            model = boolcp.BMP(n_atoms, atom_rank=rank, certify=False, random_state=seed)
             W = model.fit(X).decomposition_
             for i, j in pairs(W, atoms):
                 confidence.append(W.bit_confidence()[i])
