@@ -80,15 +80,15 @@ def bench_weights():
         rng = np.random.default_rng(seed)
         sigma = 2 * rng.permutation(np.geomspace(0.5, 5, 40))[:, None, None]
         X = clean + sigma * rng.standard_normal(clean.shape)
-        fits = [quiet(boolcp.decompose, X, 4, weights=w, random_state=0) for w in (None, sigma**-2)]
+        known = np.broadcast_to(sigma**-2, X.shape)
+        fits = [quiet(boolcp.decompose, X, 4, weights=w, random_state=0) for w in (None, known)]
         errors = [f"{np.sqrt(np.mean(((W.to_tensor() - clean) / sigma) ** 2)):.4f}" for W in fits]
         rows.append([seed, *(n_wrong(W, truth) for W in fits), *errors])
     X, clean, _ = boolcp.datasets.make_boolean_cp(SHAPE, 3, noise=1, random_state=SEEDS[0])
     counts = np.arange(SHAPE[2]) % 3 + 1
     Y, last = np.repeat(X, counts, axis=2), np.cumsum(counts) - 1
-    one, other = (
-        boolcp.decompose(*args, random_state=0, weights=w) for args, w in (((X, 3), 1.0 * counts), ((Y, 3), None))
-    )
+    one = boolcp.decompose(X, 3, weights=np.broadcast_to(1.0 * counts, SHAPE), random_state=0)
+    other = boolcp.decompose(Y, 3, random_state=0)
     same = np.abs(one.to_tensor() - other.to_tensor()[:, :, last]).max()
     mask = np.random.default_rng(0).random(X.shape) < 0.7
     zero = boolcp.decompose(X, 3, weights=mask.astype(float), random_state=0).to_tensor()

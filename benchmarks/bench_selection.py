@@ -58,8 +58,8 @@ def main():
     head = ["data", "shape", "chosen", *(f"{k}" for k in range(1, MOST + 1)), "processor s"]
     others = table(head, list(of_others(splits)))
     text = f"{splits} splits of 10 % held-out entries, one-standard-error rule, one thread. "
-    text += "Each number is fitted as `BMP.fit` does, with a background where there is one."
-    told = "Held-out error with 1 to 6 atoms, relative to that of a background alone:"
+    text += "Each number is fitted as `BMP.fit` does."
+    told = "Held-out error with 1 to 6 atoms, relative to that of none:"
     write("selection.md", COMMAND, ["# The number of atoms by held-out entries", text, syn, told, others])
 
 
