@@ -332,37 +332,6 @@ def bench_artifact():
     return ["## Huber on a recording with an artifact, 4 atoms", text, table(head, rows)]
 
 
-def bench_spectra():
-    """Power spectra with nonnegative parts beside nonnegative CP, by the share of squares and by parameters."""
-    import tensorly
-    from tensorly.decomposition import non_negative_parafac_hals
-
-    names = ("0_EyesOpen", "1_EyesClosed", "2_Anes", "3_RecEyesClosed", "4_RecEyesOpen")
-    spectra = []
-    for name in names:
-        with np.load(data_folder() / "spectralca_nt" / f"nt_lfpca{name}.npz") as file:
-            spectra.append(file["psd"][:, 1:])
-    X = np.delete(np.stack(spectra, axis=2), 62, axis=0)
-    X = X / X.mean(axis=(0, 2), keepdims=True)  # relative to the mean power of each frequency
-    rows = []
-    for n_atoms in (2, 3, 4):
-        W, t = timed(boolcp.decompose, X, n_atoms, nonnegative=True, random_state=0)
-        other, o = timed(non_negative_parafac_hals, X, n_atoms, n_iter_max=200, random_state=0)
-        errors = [rmse(m, X) / np.sqrt(np.mean(X**2)) for m in (W, tensorly.cp_to_tensor(other))]
-        ones = ", ".join(f"{atom.n_ones} of {len(atom.z)}" for atom in W.atoms)
-        rows.append(
-            [n_atoms, f"{errors[0]:.4f}", W.n_parameters, ones, f"{errors[1]:.4f}", n_atoms * (sum(X.shape) - 2)]
-        )
-        rows[-1] += [f"{t:.2f}", f"{o:.2f}"]
-    head = ["atoms", "relative error: boolcp", "its parameters", "on in", "TensorLy", "its parameters"]
-    text = "Power of 127 channels x 199 frequencies x 5 states (propofol), each frequency divided by its mean."
-    return [
-        "## Nonnegative parts on power spectra",
-        text,
-        table([*head, "seconds: boolcp", "TensorLy"], rows),
-    ]
-
-
 PARTS = {
     "weights": bench_weights,
     "nonnegative": bench_nonnegative,
@@ -372,7 +341,6 @@ PARTS = {
     "confidence": bench_confidence,
     "spikes": bench_spikes,
     "artifact": bench_artifact,
-    "spectra": bench_spectra,
 }
 
 
@@ -392,7 +360,7 @@ def main():
     names = parser.parse_args().parts or list(PARTS)
     if missing_reason():
         print(f"Recordings are left out: {missing_reason()}.")
-        names = [name for name in names if name not in ("spikes", "artifact", "spectra")]
+        names = [name for name in names if name not in ("spikes", "artifact")]
     warm_up()
     logging.disable(logging.WARNING)  # of pyttb, one for each step
     page, made = RESULTS / "losses.md", "Made by `python benchmarks/bench_losses.py {}` ({})."
