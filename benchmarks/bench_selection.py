@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 
 import numpy as np
-from bench_default import LOADERS
+from bench_default import LOADERS, available
 from common import on_processor, table, write
 
 from boolcp import BoolcpWarning, select_n_atoms
@@ -39,7 +39,7 @@ def of_syn(which, splits):
 def of_others(splits):
     """Yield the rows of a long tensor and of real ones: error of each number relative to that of none."""
     tensors = {"long, 4 atoms": make_boolean_cp((40, 10000, 12), 4, noise=1.0, random_state=FIRST).X}
-    tensors |= {name: LOADERS[name]() for name in REAL}
+    tensors |= {name: LOADERS[name]() for name in REAL if name in available()}
     for name, X in tensors.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BoolcpWarning)  # the largest number may be chosen

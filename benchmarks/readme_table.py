@@ -64,9 +64,6 @@ def rows():
     codes = f"{cell(*digits, 6)} (k-means), {cell(*digits, 5)} (NMF), {cell(*digits, 4)} (CP)"
     what = '10 bits for each of 400 digits (`atom_rank="block"`): balanced accuracy of the labels'
     yield what, cell(*digits, 2), codes, digits
-    faces = ("default_labels", ("faces", "10"))
-    codes = f"{cell(*faces, 6)} (k-means), {cell(*faces, 4)} (CP), {cell(*faces, 5)} (NMF)"
-    yield "the same for pictures of faces and of other things", cell(*faces, 2), codes, faces
     yield (
         "false positives on pure noise, three atoms, nominal level 5 %",
         cell("trust", ("normal",), 1),
