@@ -48,7 +48,7 @@ def test_a_table_is_resumed(tmp_path):
     kept = tables.collect(toy_run, toy_plan(2, 0), path, keep=True)
     assert list(kept["seed"]) == [2, 2, 0, 0, 1, 1] and list(kept["value"][2:]) == [5, 6, 7, 8]
     anew = tables.collect(toy_run, toy_plan(0), path)
-    assert list(anew["value"]) == [tables.seed_of(0, 1), tables.seed_of(0, 2)]
+    assert list(anew["value"][:2]) == [tables.seed_of(0, 1), tables.seed_of(0, 2)]
 
 
 def test_fig3_is_made_by_its_command(tmp_path, monkeypatch, capsys):
