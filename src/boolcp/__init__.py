@@ -32,7 +32,7 @@ _NAMES = {
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = {"identifiability": "trust.identifiability", "residuals": "trust.residuals"}
-_ROOMS = ("baselines", "datasets", "experiments", "interop", "io", "metrics", "plotting", "prepare", "report")
+_ROOMS = ("baselines", "datasets", "interop", "io", "metrics", "plotting", "prepare", "report")
 _MODULES |= {name: name for name in _ROOMS}
 
 __all__ = ["__version__", *_HOMES, *_MODULES]
