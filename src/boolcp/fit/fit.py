@@ -184,6 +184,8 @@ def polish_data(fit: Fit, s: State) -> State:
     else:
         W, is_changed = sweep(data, W)
         is_over = is_settled(data, W, before, is_changed)
+    if s.n_done and W.loss > before:  # rounding
+        W, is_over = s.best, True
     W = revive(data, W, spec, s.rng()) if is_over and W.is_dead().any() else W
     s = s.then(best=replace(W, loss=max(W.loss, 0.0)))
     return replace(s, n_done=spec.max_iter) if is_over else s

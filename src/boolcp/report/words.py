@@ -11,7 +11,7 @@ import numpy as np
 
 from boolcp import plotting
 from boolcp.bmp import BMP
-from boolcp.fit.state import STOP_REASONS
+from boolcp.fit.spec import STOP_REASONS
 from boolcp.plotting.mode_labels import MAX_STATES, further_names, is_named, quantity_of, unit_of
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import apart_text, explained_word, percent, proved_percent, shape_text

@@ -5,11 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from boolcp import checks
-from boolcp.fit import certify, loss_sweeps
-from boolcp.fit.losses import Loss, Problem
+from boolcp.fit import certify, losses
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.trust import Trust
 from boolcp.storage import make_storage
+from boolcp.storage.weighted import SQUARES, Loss
 from boolcp.trust.repeated_fits import prepare, without_mean
 from boolcp.trust.significance import significance, unequal_words
 from boolcp.trust.stability import stability
@@ -77,7 +76,9 @@ def assess(
         checks.check_choice(test, "tests", TESTS)
     data = prepare(assess, X, 0, options, mask=mask, weights=weights, W=W)
     values, atoms = without_mean(data.values, W)
-    trust = judge(make_storage(values, data.observed, data.weights), atoms)
+    loss = SQUARES if W.deviance is None else Loss(W.deviance.loss, W.deviance.scale)
+    storage = make_storage(values, data.observed, data.weights, loss)
+    trust = (certify.judge_bits if W.deviance is None else losses.judge)(storage, atoms)
     given: dict[str, Any] = {"reference": W, "mask": mask, "weights": weights, **options}
     noise = noise or ("poisson" if data.model.loss == "poisson" else "normal")
     rngs = checks.make_generator(random_state).spawn(2)
@@ -91,11 +92,3 @@ def assess(
         trust = replace(trust, stability=found.recurrence, stable_over=found.over)
     kept = {} if W.trust is None else {name: getattr(W.trust, name) for name in OF_THE_FIT}
     return replace(W, trust=replace(trust, **kept))
-
-
-def judge(data: Any, W: BooleanCP) -> Trust:
-    """Return the evidence for each bit of W, under the loss it was fitted with."""
-    if W.deviance is None:
-        return certify.judge_bits(data, W)
-    loss = Loss(W.deviance.loss, W.deviance.scale)
-    return loss_sweeps.judge_bits(Problem(data, loss, tuple(range(W.ndim)) if loss.is_rate else ()), W)

@@ -82,7 +82,7 @@ def make_model(
         ranks = [atom.rank or 0 for atom in W.atoms]  # None is a block
         known |= {"atom_rank": max(ranks) if all(ranks) else "block"}
         known |= {} if W.deviance is None else {"loss": W.deviance.loss}
-        known |= {} if getattr(W, "mean", None) is None else {"mean": True}
+        known |= {} if W.mean is None else {"mean": True, "boolean_modes": [int(W.boolean_mode[0])]}
     known |= options
     names = dims if dims is not None or W is None else W.dims
     if known.get("boolean_modes") is not None:
@@ -115,15 +115,7 @@ def take_slices(data: Repeat, mode: int, places: np.ndarray) -> Repeat:
 
 def without_mean(values: np.ndarray, W: BooleanCP) -> tuple[np.ndarray, BooleanCP]:
     """Return X minus the mean that W has beside its atoms, and W without it."""
-    mean = getattr(W, "mean", None)
-    nothing: dict[str, Any] = {"mean": None}
-    return (values, W) if mean is None else (values - mean, replace(W, **nothing))
-
-
-def entries_at(W: BooleanCP, places: np.ndarray) -> np.ndarray:
-    """Return the entries of W, its mean included, at some indices (n, N)."""
-    minus_mean, atoms = without_mean(np.zeros((1,) * W.ndim), W)
-    return atoms.at(places) - np.broadcast_to(minus_mean, W.shape)[tuple(places.T)]
+    return (values, W) if W.mean is None else (values - W.mean, replace(W, mean=None))
 
 
 def run_all(

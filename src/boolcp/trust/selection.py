@@ -11,10 +11,10 @@ from sklearn.base import clone
 
 from boolcp import checks
 from boolcp.checks import BoolcpWarning
-from boolcp.fit.losses import Loss
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.deviance import Deviance
-from boolcp.trust.repeated_fits import Repeat, entries_at, fit_model, prepare, run_all, take_slices
+from boolcp.storage.weighted import Loss
+from boolcp.trust.repeated_fits import Repeat, fit_model, prepare, run_all, take_slices
 
 SELECTION_SCHEMES = ("entries", "slabs")
 PATIENCE = 3  # numbers of atoms in a row without a lower error that end a split; one was too few for small tensors
@@ -223,7 +223,7 @@ def hold_out_entries(data: Repeat, known: np.ndarray, mode: int, held_out: float
     test.flat[rng.choice(entries, max(1, int(held_out * len(entries))), replace=False)] = True
     places = np.argwhere(test)
     counts = None if data.weights is None else data.weights[test]
-    return split_errors(data, known & ~test, rng, lambda W: entries_at(W, places), data.values[test], counts)
+    return split_errors(data, known & ~test, rng, lambda W: W.at(places), data.values[test], counts)
 
 
 def hold_out_slabs(data: Repeat, known: np.ndarray, mode: int, held_out: float, rng: Generator) -> np.ndarray:
