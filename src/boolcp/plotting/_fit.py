@@ -1,12 +1,26 @@
-"""Plots of a whole fit: error path, certificates, selection, residual."""
+"""Plots of a whole fit and of tests of it: error path, selection, residual, stability."""
 
 from typing import Any
 
 import numpy as np
 
-from boolcp.plotting.look import BLUE, LINES, ORANGE, finish, legend_above, make_axes, need, plain_text, shortened
-from boolcp.plotting.mode_labels import mode_text
-from boolcp.result.atoms import BooleanCP
+from boolcp.extras import load_extra
+from boolcp.plotting.look import (
+    BLUE,
+    COLUMN,
+    EDGE,
+    ORANGE,
+    finish,
+    legend_above,
+    make_axes,
+    make_patch,
+    need,
+    plain_text,
+    shortened,
+)
+from boolcp.plotting.mode_labels import even_places, label_mode
+
+STABILITY = "a Stability, boolcp.stability(X, n_atoms)"
 
 
 def plot_error_path(history: Any, ax: Any = None) -> Any:
@@ -28,47 +42,12 @@ def plot_error_path(history: Any, ax: Any = None) -> Any:
     """
     ax = make_axes(ax)
     errors = [relative_error(step) for step in history]
-    draw_path(ax, np.arange(1, len(errors) + 1), errors)
+    ax.plot(np.arange(1, len(errors) + 1), errors, color=BLUE, marker="o", markersize=4)
+    ax.xaxis.get_major_locator().set_params(integer=True)
     finish(ax, "number of atoms", "relative error")
     ax.set(xlim=(0.5, max(len(errors), 1) + 0.5))
     ax.set_ylim(0, 1.05 * max([e for e in errors if np.isfinite(e)], default=1.0) or 1.0)
     return ax
-
-
-def plot_explained_path(history: Any, ax: Any = None) -> Any:
-    """Draw the share of variance that the pursuit explains, in percent, against the number of atoms.
-
-    Parameters
-    ----------
-    history : sequence
-        As in `plot_error_path`.
-    ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib Axes
-        With one line, which starts at zero atoms.
-
-    Examples
-    --------
-    >>> from boolcp.plotting import plot_explained_path
-    >>> ax = plot_explained_path([0.8, 0.6])
-    >>> [round(float(share)) for share in ax.lines[0].get_ydata()]
-    [0, 36, 64]
-    """
-    ax = make_axes(ax)
-    shares = [0.0] + [100 * (1 - relative_error(step) ** 2) for step in history]
-    draw_path(ax, np.arange(len(shares)), shares)
-    finish(ax, "number of atoms", "variance explained (%)")
-    ax.set(xlim=(-0.5, len(shares) - 0.5), ylim=(min(0.0, *shares, 0.0), 102))
-    return ax
-
-
-def draw_path(ax: Any, numbers: Any, values: Any) -> None:
-    """Draw values against the number of atoms."""
-    ax.plot(numbers, values, color=BLUE, marker="o", markersize=4)
-    ax.xaxis.get_major_locator().set_params(integer=True)
 
 
 def relative_error(step: Any) -> float:
@@ -79,46 +58,6 @@ def relative_error(step: Any) -> float:
     if np.ndim(step) or isinstance(step, str):
         raise TypeError(f"A path plot needs the history of a fit, model.history_, got {type(step).__name__}.")
     return float(step)
-
-
-def plot_certificates(W: BooleanCP, ax: Any = None) -> Any:
-    """Draw the certificate of each atom in percent, colored by its Boolean mode; a dash marks an atom without one.
-
-    Parameters
-    ----------
-    W : BooleanCP
-        The decomposition.
-    ax : matplotlib Axes, optional
-        Where to draw; a new figure if None.
-
-    Returns
-    -------
-    matplotlib Axes
-        The Axes drawn on.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> from boolcp.plotting import plot_certificates
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0)
-    >>> len(plot_certificates(boolcp.decompose(X, 2, random_state=0)).patches)
-    2
-    """
-    need(W, "atoms", "a BooleanCP")
-    ax = make_axes(ax)
-    values = 100 * np.array([atom.certificate for atom in W.atoms], dtype=float)
-    for n in sorted(set(W.boolean_mode.tolist())):
-        members = np.flatnonzero((W.boolean_mode == n) & np.isfinite(values))
-        if len(members):
-            ax.bar(members, values[members], width=0.7, color=LINES[n % len(LINES)], label=mode_text(W, n))
-    for k in np.flatnonzero(np.isnan(values)):
-        ax.text(k, 1, "-", ha="center")
-    finish(ax, "atom", "certificate (%)")
-    ax.set(ylim=(0, 105), xlim=(-0.6, max(W.n_atoms, 1) - 0.4))
-    ax.xaxis.get_major_locator().set_params(integer=True)
-    if np.isfinite(values).any():
-        legend_above(ax, title="Boolean along")
-    return ax
 
 
 def plot_selection(selection: Any, ax: Any = None) -> Any:
@@ -200,3 +139,130 @@ def plot_residual(check: Any, ax: Any = None) -> Any:
     size = f"root mean square {check.rms:.3g}, excess kurtosis {check.kurtosis:.2f}"
     ax.set_title(f"{verdict}\n{size}", fontsize=8)
     return ax
+
+
+def plot_stability(stability: Any, ax: Any = None) -> Any:
+    """Draw how often each atom came back in other fits (bars), and how similar it was on average (diamonds).
+
+    Parameters
+    ----------
+    stability : Stability
+        What `boolcp.stability` returned.
+    ax : matplotlib Axes, optional
+        Where to draw; by default a figure that is wide enough for all atoms.
+
+    Returns
+    -------
+    matplotlib Axes
+        With a bar and a point for each atom.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.plotting import plot_stability
+    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X
+    >>> ax = plot_stability(boolcp.stability(X, 2, n_runs=2, random_state=0))
+    >>> [round(bar.get_height()) for bar in ax.patches]
+    [100, 100]
+    """
+    need(stability, "recurrence", STABILITY)
+    n_atoms = len(stability.recurrence)
+    ax = make_axes(ax, width=max(COLUMN, 0.3 * n_atoms + 0.6))
+    ax.bar(np.arange(n_atoms), 100 * stability.recurrence, width=0.85, color="0.88", edgecolor="0.6", linewidth=0.5)
+    similarity = 100 * stability.similarity.mean(axis=0)
+    ax.scatter(
+        np.arange(n_atoms), similarity, s=18, color=ORANGE, marker="D", zorder=3, label="mean similarity", **EDGE
+    )
+    ax.set(xlim=(-0.6, max(n_atoms, 1) - 0.4), ylim=(0, 104))
+    finish(ax, "atom", f"% of {stability.over}")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    legend_above(ax, [make_patch("0.88", "came back"), *ax.collections])
+    return ax
+
+
+def plot_bit_probability(stability: Any, atom: Any = 0, ax: Any = None) -> Any:
+    """Draw the probability of each bit of one atom over repeated fits; bits that are on are blue.
+
+    Parameters
+    ----------
+    stability : Stability
+        What `boolcp.stability` returned.
+    atom : int
+        The atom.
+    ax : matplotlib Axes, optional
+        Where to draw.
+
+    Returns
+    -------
+    matplotlib Axes
+        With one bar for each entry; no bar where no fit saw the entry.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.plotting import plot_bit_probability
+    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X
+    >>> len(plot_bit_probability(boolcp.stability(X, 2, n_runs=2, random_state=0)).patches)
+    9
+    """
+    need(stability, "bit_probability", STABILITY)
+    ax = make_axes(ax, height=2.0)
+    W = stability.decomposition
+    one, p = W.atoms[atom], stability.bit_probability[atom]
+    places, extent = even_places(W, one.mode)
+    width = abs(extent[1] - extent[0]) / len(p)
+    ax.bar(np.arange(len(p)) if places is None else places, p, width=width, color=np.where(one.z, BLUE, ORANGE))
+    ax.set(ylim=(0, 1.02), xlim=extent)
+    label_mode(ax, W, one.mode, places)
+    finish(ax, ylabel="probability of on")
+    if not np.isfinite(p).any():
+        words = {"ha": "center", "fontsize": 7, "transform": ax.transAxes}
+        ax.text(0.5, 0.5, "never came back: nothing is known about its bits", **words)
+    title = f"atom {atom}: came back in {100 * stability.recurrence[atom]:.0f} % of {stability.over}"
+    legend_above(ax, [make_patch(BLUE, "on in the reference"), make_patch(ORANGE, "off")], title=title)
+    return ax
+
+
+def plot_stability_path(path: Any, axes: Any = None) -> Any:
+    """Draw the errors and, below, the similarities of fits with several seeds against the number of atoms.
+
+    A point is one fit. The lines join the smallest errors, and the mean similarities of the other fits with the best.
+
+    Parameters
+    ----------
+    path : StabilityPath
+        What `boolcp.stability_path` returned.
+    axes : pair of matplotlib Axes, optional
+        Where to draw the errors and the similarities; a new figure if None.
+
+    Returns
+    -------
+    pair of matplotlib Axes
+        Each with one line and one collection of points.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.plotting import plot_stability_path
+    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X
+    >>> above, below = plot_stability_path(boolcp.stability_path(X, 3, n_runs=2, random_state=0))
+    >>> len(above.collections[0].get_offsets())
+    6
+    """
+    need(path, "errors", "a StabilityPath, boolcp.stability_path(X)")
+    if axes is None:
+        pyplot = load_extra("matplotlib.pyplot", "plot")
+        axes = pyplot.subplots(2, 1, figsize=(COLUMN, 3.4), sharex=True, layout="constrained")[1]
+    above, below = axes
+    runs = path.errors.shape[1]
+    spread = 0.25 * (np.arange(runs) / (runs - 1) - 0.5)  # points of equal fits lie side by side
+    places = path.n_atoms[:, None] + spread
+    mean = path.similarity[:, 1:].mean(axis=1)
+    for ax, values, line in ((above, path.errors, path.errors[:, 0]), (below, path.similarity, mean)):
+        ax.plot(path.n_atoms, line, color=BLUE, linewidth=1.0, zorder=1)
+        ax.scatter(places, values, s=9, color=ORANGE, edgecolor="0.25", linewidth=0.3, zorder=2)
+        ax.xaxis.get_major_locator().set_params(integer=True)
+    finish(above, ylabel="relative error")
+    finish(below, "number of atoms", f"similarity to the\nbest of {runs} seeds")
+    below.set_ylim(0, 1.04)
+    return above, below

@@ -34,6 +34,16 @@ def is_named(W: BooleanCP, mode: int) -> bool:
     return bool(W.dims) and W.mode_name(mode) != f"mode{mode}"
 
 
+def plural(W: BooleanCP, mode: int) -> str:
+    """Return the plural for entries of a mode."""
+    if not is_named(W, mode):
+        return f"entries of mode {mode}"
+    name = W.mode_name(mode)
+    if name == "time":
+        return "time points"
+    return f"{name[:-1]}ies" if name.endswith("y") else (name if name.endswith("s") else f"{name}s")
+
+
 def mode_label(W: BooleanCP, mode: int) -> Any:
     """Return the name and unit of a mode."""
     name = shortened(mode_text(W, mode), 30)

@@ -1,11 +1,12 @@
-"""The numbers of an atom that plots show: its columns along each real mode."""
+"""The numbers that plots show: the columns of an atom along each real mode, and the mean."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from boolcp.result.atoms import BooleanCP
+from boolcp.plotting.mode_labels import plural
+from boolcp.result.atoms import Atom, BooleanCP
 
 MAX_SWEEPS = 200  # a bound on the work, not tuned
 NOTHING = 1e-10  # size of a product, relative to the largest, that is only rounding
@@ -135,3 +136,41 @@ def block_image(W: BooleanCP, k: int, modes: Any) -> Any:
         if n in modes:
             image[(slice(None),) * modes.index(n) + (slices,)] = np.nan
     return image
+
+
+def atom_panels(W: BooleanCP, k: int) -> list[Any]:
+    """Return the panels of one atom: each mode, and a pair of modes for the image of a part that is not rank one.
+
+    The modes of an image are the two longest real ones; the longest is last and horizontal.
+    """
+    atom, panels = W.atoms[k], list(range(W.ndim))
+    if atom.rank == 1 or W.ndim < 3 or (W.ndim > 3 and atom.block is None):
+        return panels
+    others = [n for n in panels if n != atom.mode]
+    return [*panels, tuple(sorted(others, key=lambda n: W.shape[n])[-2:])]
+
+
+def mean_of(W: BooleanCP) -> BooleanCP | None:
+    """Return the mean over the Boolean mode as an atom that is always on; None if W has no mean."""
+    mean = getattr(W, "mean", None)
+    if mean is None:
+        return None
+    mean, mode = np.asarray(mean, dtype=float), mean_mode(W)
+    block = mean.reshape([d for n, d in enumerate(W.shape) if n != mode])
+    known = {"labels": W.labels, "undetermined": W.undetermined}
+    return BooleanCP(W.shape, (Atom(mode, np.ones(W.shape[mode], dtype=bool), block=block),), np.ones(1), **known)
+
+
+def mean_mode(W: BooleanCP) -> int:
+    """Return the mode over which the mean is taken: the Boolean one, or that whose size the mean lacks."""
+    if W.n_atoms:
+        return W.atoms[0].mode
+    size = np.size(W.mean)  # type: ignore[attr-defined]
+    return next(n for n, d in enumerate(W.shape) if size * d == np.prod(W.shape))
+
+
+def mean_words(W: BooleanCP) -> str:
+    """Return in one line that atoms describe differences from the mean; nothing if W has no mean."""
+    if getattr(W, "mean", None) is None:
+        return ""
+    return f"Atoms describe how {plural(W, mean_mode(W))} differ from their mean."

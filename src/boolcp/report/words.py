@@ -1,303 +1,49 @@
-"""The words and numbers of the page: data, fit, atoms, origin."""
+"""The words and numbers of the page: headline, a sentence for each atom, tables of data, fit, atoms and origin."""
 
 import base64
 import json
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from boolcp import plotting
 from boolcp.bmp import BMP
-from boolcp.fit.state import STOP_REASONS
-from boolcp.plotting.mode_labels import MAX_STATES, further_names, is_named, quantity_of, unit_of
+from boolcp.plotting.mode_labels import (
+    MAX_STATES,
+    coordinate_text,
+    coordinates_of,
+    further_names,
+    is_named,
+    is_unordered,
+    line_places,
+    mode_text,
+    plural,
+    quantity_of,
+    unit_of,
+)
+from boolcp.plotting.patterns import EQUAL, real_columns
+from boolcp.report.conditions import Tests, adjective, best_test, p_words
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.summary import apart_text, background_words, explained_word, percent, proved_percent, shape_text
-from boolcp.result.trust import Trust, p_text, sure_share
+from boolcp.result.summary import apart_text, explained_word, percent, proved_percent, shape_text
+from boolcp.result.trust import Trust, p_text, rival_words, sure_share
+from boolcp.trust.conditions import ConditionTest
 from boolcp.trust.verdict import verdicts
 
-MAX_NAMES, MAX_RUNS = 60, 30  # that are listed
+MAX_TOLD = 6  # atoms with a sentence of their own above the table
+MAX_NAMES, MAX_RUNS = 60, 30  # entries, and runs of entries, that a card lists
+MAX_LISTED, MAX_STRETCHES = 8, 2  # the same for a sentence
 MAX_SEARCHED = 50_000  # labels of a mode that the page holds for the search
 FEW_OFF = 6  # up to this many entries that are off are named instead of those that are on
+SURE = 0.95  # as in the column of sure bits
+STANDS_OUT = 3  # a peak is worth a word if it is so many times the median size; not tuned
+MAX_PEAKS = 2  # more names than this with about the largest size are no peak
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 NO_BREAK = "\u00a0"
-# what the page shows elsewhere, or not as a parameter
+# parts of the provenance that the page shows elsewhere
 SHOWN_APART = {"history", "parameters", "versions", "data", "command", "random_state", "stop_reason", "is_partial"}
-SHOWN_APART |= {"tests", "residual_check"}
-
-
-def describe_modes(W: BooleanCP) -> Any:
-    """Return the name, size and coordinates of each mode, one dict each."""
-    rows = []
-    for n, size in enumerate(W.shape):
-        labels = plotting.coordinate_text(W, n)
-        has_coords = W.labels is not None and W.labels.dims[n] in W.labels.coords
-        rows.append(
-            {
-                "number": n,
-                "name": plotting.mode_text(W, n),
-                "size": size,
-                "range": _range_text(labels, unit_of(W, n)) if has_coords and size else "-",
-                "further": ", ".join(further_names(W, n)) or "-",
-                "n_atoms": int(np.sum(W.boolean_mode == n)),
-            }
-        )
-    return rows
-
-
-def _range_text(labels: Any, unit: str) -> Any:
-    """Return the first and the last label of a mode, or all of a few."""
-    text = ", ".join(labels) if len(labels) <= MAX_STATES else f"{labels[0]} to {labels[-1]}"
-    return f"{text} {unit}".strip()
-
-
-def describe_data(W: BooleanCP, provenance: dict[str, Any]) -> Any:
-    """Describe the decomposed tensor, as pairs of a name and a text."""
-    pairs = [("Shape", shape_text(W))]
-    if value_label(W) != "size":
-        pairs.append(("Quantity", value_label(W)))
-    if W.data_norm2 is not None:
-        n_entries = int(np.prod(W.shape, dtype=object))
-        n_missing = 0 if W.data_gram is None else provenance.get("data", {}).get("n_missing")
-        if n_missing is not None:
-            size = np.sqrt(W.data_norm2 / max(n_entries - n_missing, 1))
-            pairs.append(("Scale (root mean square)", _with_unit(W, f"{size:.4g}")))
-        pairs.append(("Missing entries", missing_text(n_missing, n_entries)))
-    for n, slices in (W.undetermined or {}).items():
-        names = [text for text, is_empty in zip(plotting.coordinate_text(W, n), slices, strict=True) if is_empty]
-        if names:
-            pairs.append((f"Without any data, {plotting.mode_text(W, n)}", _listing(names)))
-    data = provenance.get("data", {})
-    pairs += [("Source", data["source"])] if data.get("source") else []
-    pairs += [("Preparation", "; ".join(map(str, data["preparation"])))] if data.get("preparation") else []
-    pairs += [("Type", data["dtype"])] if data.get("dtype") else []
-    pairs += [("SHA-256", data["fingerprint"])] if data.get("fingerprint") else []
-    return pairs
-
-
-def describe_residual(W: BooleanCP, check: Any) -> Any:
-    """Describe the residual, as pairs of a name and a text."""
-    if check is None:
-        return []
-    names = [plotting.mode_text(W, n) for n in range(W.ndim)]
-    edges = ", ".join(f"{name} {edge:.3f}" for name, edge in zip(names, check.structure, strict=True))
-    lags = ", ".join(f"{name} {lag:+z.2f}" for name, lag in zip(names, check.lag_correlation, strict=True))
-    leftover = "no pattern stands out" if check.is_noise else "structure is left"
-    return [
-        ("Residual", leftover),
-        ("Residual, root mean square", _with_unit(W, f"{check.rms:.4g}")),
-        ("Residual, excess kurtosis", f"{check.kurtosis:z.2f}"),
-        ("Residual, largest singular value by mode (white noise: at most 1)", edges),
-        ("Residual, correlation of neighbors by mode (white noise: 0)", lags),
-    ]
-
-
-def missing_text(n_missing: int, n_entries: int) -> str:
-    """Return how many entries are missing, in words; None means an unknown number."""
-    if n_missing == 0:
-        return "none"
-    count = "some" if n_missing is None else f"{n_missing} of {n_entries} ({percent(n_missing / n_entries)})"
-    return f"{count}; the fit is over the observed ones"
-
-
-def describe_fit(W: BooleanCP, provenance: dict[str, Any]) -> Any:
-    """Describe the quality of the fit, as pairs of a name and a text."""
-    n_asked = provenance.get("parameters", {}).get("n_atoms")
-    is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms
-    count = apart_text(W) if any(atom.is_baseline for atom in W.atoms) else str(W.n_atoms)
-    pairs = [("Atoms", f"{count} of {n_asked} that were asked for" if is_fewer else count)]
-    which = "" if W.background is None else ", atoms alone"
-    if has_shares(W):
-        pairs.append((f"{explained_word(W).capitalize()} explained{which}", f"{100 * W.explained():.2f} %"))
-        if (error := result_error(W)) is not None:
-            pairs.append((f"Relative error{which}", f"{error:.4f}"))
-    if W.background is not None:
-        pairs.append(("Background", background_words(W).removeprefix("Background beside the atoms: ").rstrip(".")))
-    if provenance.get("is_partial"):
-        pairs.append(("Note", "stopped early: a valid but partial result"))
-    if provenance.get("stop_reason"):
-        reason = provenance["stop_reason"]
-        dropped = "; not all of them were kept" if is_fewer and reason == STOP_REASONS["n_atoms"] else ""
-        pairs.append(("The pursuit stopped because", reason + dropped))
-    return pairs
-
-
-def result_error(W: BooleanCP) -> Any:
-    """Return the relative error of the result, or None if the data are not known or squares were not fitted."""
-    return float(np.sqrt(max(1 - W.explained(), 0.0))) if has_shares(W) and W.deviance is None else None
-
-
-def describe_atoms(W: BooleanCP) -> list[dict[str, Any]]:
-    """Return numbers and words about each atom, in order; sort keys end in `_order`."""
-    known, nothing = W.trust or Trust(), np.full(W.n_atoms, np.nan)
-    alone, unique = (W.explained_alone(), W.explained_unique()) if has_shares(W) else (nothing, nothing)
-    judged, sure = verdicts(W), sure_share(W)
-    if sure is not None:  # the bits of an atom of noise mean nothing
-        sure = np.where([verdict.is_significant is False for verdict in judged], np.nan, sure)
-    shares = {
-        "alone": alone,
-        "unique": unique,
-        "certificate": np.array([atom.certificate for atom in W.atoms], dtype=float),
-        "stability": nothing if known.stability is None else known.stability,
-        "sure": nothing if sure is None else sure,
-    }
-    digits = {"stability": 0, "sure": 0}
-    p = nothing if known.p_adjusted is None else known.p_adjusted
-    rows = []
-    for k, atom in enumerate(W.atoms):
-        numbers = {"ones": atom.n_ones, "p": 2.0 if np.isnan(p[k]) else float(p[k])}
-        numbers |= {name: -1.0 if np.isnan(values[k]) else float(values[k]) for name, values in shares.items()}
-        rows.append(
-            {
-                "number": k,
-                "is_baseline": atom.is_baseline,
-                "mode": plotting.mode_text(W, atom.mode),
-                "mode_number": atom.mode,
-                "ones": f"{atom.n_ones} of {len(atom.z)}",
-                "rank": "block" if atom.rank is None else str(atom.rank),
-                "weight": f"{W.weights[k]:.4g}",
-                "p": "-" if np.isnan(p[k]) else p_text(p[k]),
-                "on": on_text(W, k),
-                "entries": plural(W, atom.mode),
-                "bits": packed(atom.z),
-                "verdict": judged[k].text,
-                **{name: percent(values[k], digits.get(name, 1)) for name, values in shares.items()},
-                "certificate": proved_percent(atom.certificate),
-                **{f"{name}_order": value for name, value in numbers.items()},
-            }
-        )
-    return rows
-
-
-def trust_columns(W: BooleanCP) -> list[tuple[str, str]]:
-    """Return the key and heading of each column on trust in the table of atoms."""
-    known = W.trust or Trust()
-    found = [("sure", "sure bits")] if sure_share(W) is not None else []
-    found += [("stability", "stability")] if known.stability is not None else []
-    return found + ([("p", "p")] if known.p_adjusted is not None else [])
-
-
-def share_notes(W: BooleanCP, shares: Sequence[str]) -> list[str]:
-    """Explain those columns of shares that the table has."""
-    notes = {
-        "alone": f"share of the {explained_word(W)} that the atom explains by itself",
-        "unique": f"share of the {explained_word(W)} that is lost without the atom",
-        "certificate": "share of the best possible score that its bits are proved to reach, at least",
-    }
-    return [f"{name}: {notes[name]}" for name in shares]
-
-
-def trust_notes(W: BooleanCP) -> list[str]:
-    """Explain the columns on trust."""
-    known = W.trust or Trust()
-    notes = ["sure bits: share of the bits that the data leave at least 95 % sure"] if sure_share(W) is not None else []
-    if known.stability is not None:
-        notes.append(f"stability: share of {known.stable_over} that find the atom again")
-    if known.p_adjusted is not None or known.stability is not None:
-        notes.append(
-            "informative: no test speaks against it, and it is neither (almost) always on, nor on once only, nor "
-            "doubled or canceled by other atoms"
-        )
-    if known.p_adjusted is not None:
-        notes.append(f"p: is the atom more than noise ({known.tested_by}, false discoveries controlled)")
-    return notes
-
-
-def packed(z: np.ndarray) -> str:
-    """Return bits as text, eight in each byte, the first in the lowest position."""
-    return base64.b64encode(np.packbits(z, bitorder="little").tobytes()).decode()
-
-
-def search_labels(W: BooleanCP) -> dict[str, list[str]]:
-    """Return the labels of the Boolean modes, by which the page searches atoms; without very long modes."""
-    modes = sorted({atom.mode for atom in W.atoms})
-    return {str(n): plotting.coordinate_text(W, n) for n in modes if W.shape[n] <= MAX_SEARCHED}
-
-
-def on_text(W: BooleanCP, k: int) -> str:
-    """Describe where an atom is on: runs of neighboring numbers as ranges, names one by one."""
-    atom = W.atoms[k]
-    unit, n_off = unit_of(W, atom.mode), len(atom.z) - atom.n_ones
-    if not atom.n_ones or not n_off:
-        return "nowhere" if n_off else f"all {len(atom.z)} {plural(W, atom.mode)}"
-    if n_off <= min(FEW_OFF, len(atom.z) // 4):
-        return f"all but {entries_text(W, atom.mode, ~atom.z)} {unit}".rstrip()
-    return f"{entries_text(W, atom.mode, atom.z)} {unit}".rstrip()
-
-
-def entries_text(W: BooleanCP, mode: int, z: np.ndarray) -> str:
-    """Return the labels of some entries of a mode: runs of neighboring numbers as ranges, names one by one."""
-    names = plotting.coordinate_text(W, mode)
-    if has_names(W, mode):
-        return _listing([names[i] for i in np.flatnonzero(z)])
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], z.astype(int), [0]])))
-    runs = [
-        ", ".join(names[start:stop]) if stop - start < 3 else f"{names[start]} to {names[stop - 1]}"
-        for start, stop in edges.reshape(-1, 2)
-    ]
-    n_more = int(sum(stop - start for start, stop in edges.reshape(-1, 2)[MAX_RUNS:]))
-    return ", ".join(runs[:MAX_RUNS]) + (f" and {n_more} more" if n_more else "")
-
-
-def has_names(W: BooleanCP, mode: int) -> bool:
-    """Return True if the entries of a mode have names, not numbers in order."""
-    return plotting.coordinates_of(W, mode) is not None and plotting.line_places(W, mode) is None
-
-
-def plural(W: BooleanCP, mode: int) -> str:
-    """Return the plural for entries of a mode."""
-    if not is_named(W, mode):
-        return f"entries of mode {mode}"
-    name = W.mode_name(mode)
-    if name == "time":
-        return "time points"
-    return f"{name[:-1]}ies" if name.endswith("y") else (name if name.endswith("s") else f"{name}s")
-
-
-def adjective(name: str, value: str) -> str:
-    """Return a value as an adjective: with the name of its column if it means nothing by itself."""
-    return f"{name}={value}" if value in ("True", "False") or value.replace(".", "").isdigit() else value
-
-
-def verdict(diagnosis: Any) -> Any:
-    """Say whether the decomposition is unique, or nothing if that was not examined."""
-    if diagnosis is None:
-        return ""
-    is_open = set(diagnosis.verdicts) == {"not guaranteed"}
-    return diagnosis.words + ("" if is_open else " This is about the sum of the atoms; noise is a different matter.")
-
-
-def describe_origin(provenance: dict[str, Any]) -> Any:
-    """Return parameters, seed, versions and the rest of the provenance, as pairs of a name and a text."""
-    parameters = provenance.get("parameters", {})
-    shown = {name: _text(value) for name, value in provenance.items() if name not in (*SHOWN_APART, "seconds")}
-    if "created" in shown:
-        shown["created"] = shown["created"].replace("T", " ").replace("+00:00", " UTC")
-    pairs = list(shown.items())
-    pairs += [("seconds of the fit", f"{provenance['seconds']:.1f}")] if "seconds" in provenance else []
-    if "random_state" in provenance:
-        pairs.append(("seed", _text(provenance["random_state"])))
-    pairs += [(f"version of {package}", str(number)) for package, number in provenance.get("versions", {}).items()]
-    given = {name: value for name, value in parameters.items() if name not in ("random_state", "verbose")}
-    pairs += [(name, "default" if value is None else _text(value)) for name, value in given.items()]
-    return pairs
-
-
-def python_code(provenance: dict[str, Any]) -> str:
-    """Return the Python code that repeats the fit, if the parameters are known."""
-    parameters = provenance.get("parameters")
-    if not parameters or not provenance.get("method"):
-        return ""
-    usual = BMP().get_params() if provenance["method"] == "BMP" else {}
-    kept = {name: value for name, value in parameters.items() if name not in usual or usual[name] != value}
-    options = ", ".join(f"{name}={value!r}" for name, value in kept.items() if name != "verbose")
-    return f"boolcp.{provenance['method']}({options}).fit(X)"
-
-
-def has_shares(W: BooleanCP) -> Any:
-    """Return True if shares of variance are known."""
-    return bool(W.data_norm2) and W.data_inner is not None and W.n_atoms > 0
+SHOWN_APART |= {"tests", "residual_check", "seconds"}
 
 
 def title_of(W: BooleanCP, provenance: dict[str, Any]) -> str:
@@ -315,20 +61,355 @@ def subtitle_of(W: BooleanCP) -> str:
     return f"{name}{sizes}, in {apart_text(W)}"
 
 
+def headline(W: BooleanCP, provenance: dict[str, Any]) -> str:
+    """Return how many atoms were found, what they explain, and which of them pass the tests that were made."""
+    if not W.n_atoms:
+        return "No atom was found."
+    n_baselines = sum(atom.is_baseline for atom in W.atoms)
+    counts = [(W.n_atoms - n_baselines, "atom", ""), (n_baselines, "baseline", " (on almost everywhere)")]
+    atoms = _and([f"{_number(n)} {name}{'' if n == 1 else 's'}{more}" for n, name, more in counts if n]).capitalize()
+    if not has_shares(W):
+        return f"{atoms} {'makes' if W.n_atoms == 1 else 'make'} up this tensor; {_trust_words(W)}."
+    name, n_entries = quantity_of(W), float(np.prod(W.shape, dtype=float))
+    is_file = bool(provenance.get("data", {}).get("source")) and name == title_of(W, provenance)
+    quantity = "the counts" if name == "count" else "the data" if is_file or not name else f"the {name}"
+    n_missing = provenance.get("data", {}).get("n_missing") or 0
+    missing = f", over the {100 * (1 - n_missing / n_entries):.0f} % of the entries that are observed"
+    share = f"{100 * W.explained():.0f} % of the {explained_word(W)} of {quantity}{missing if n_missing else ''}"
+    return f"{atoms} {'explains' if W.n_atoms == 1 else 'explain'} {share}; {_trust_words(W)}."
+
+
+def _trust_words(W: BooleanCP) -> str:
+    """Return which atoms pass the tests that were made, or that none was made."""
+    judged = verdicts(W)
+    if any(verdict.is_stable is not None or verdict.is_significant for verdict in judged):
+        chosen, one, many = [k for k, verdict in enumerate(judged) if verdict.is_informative], "passes", "pass"
+        what = "all tests"
+    else:
+        chosen, one, many = [k for k, verdict in enumerate(judged) if verdict.is_significant is False], "is", "are"
+        what = "no larger than noise can be"
+        if not chosen:
+            return f"whether {'it is' if W.n_atoms == 1 else 'they are'} more than noise has not been tested"
+    if W.n_atoms == 1:
+        return f"it {one if chosen else 'does not pass'} {what}"
+    if not chosen:
+        return f"none of them {one} {what}"
+    if len(chosen) == W.n_atoms:
+        return f"{'both' if W.n_atoms == 2 else f'all {_number(W.n_atoms)}'} {many} {what}"
+    if len(chosen) > MAX_LISTED:
+        return f"{len(chosen)} of them {many} {what}"
+    name, verb = ("atoms", many) if len(chosen) > 1 else ("atom", one)
+    return f"{name} {_and(list(map(str, chosen)))} {verb} {what}"
+
+
+def told_atoms(W: BooleanCP) -> list[int]:
+    """Return the atoms with a sentence above the table: those that explain most, without noise if there are others."""
+    sizes = W.explained_unique() if has_shares(W) else np.abs(W.weights)
+    noise = np.array([verdict.is_significant is False for verdict in verdicts(W)], dtype=bool)
+    ranked = np.argsort(-sizes, kind="stable")
+    return sorted((ranked if noise.all() else ranked[~noise[ranked]])[:MAX_TOLD].tolist())
+
+
+def sentence(W: BooleanCP, k: int, tests: Tests) -> str:
+    """Return one atom in a sentence: where it is on, in which conditions, and where it is largest."""
+    atom = W.atoms[k]
+    count = f"all {len(atom.z)}" if atom.z.all() else f"{atom.n_ones} of {len(atom.z)}"
+    where = f"Atom {k} is {'a baseline, ' if atom.is_baseline else ''}on in {count} {plural(W, atom.mode)}"
+    where += f": {detail}" if (detail := detail_text(W, k, tests)) else ""
+    return "; ".join(filter(None, [where, differ_text(W, k, tests), peak_text(W, k)])) + "."
+
+
+def card_text(W: BooleanCP, k: int, tests: Tests) -> str:
+    """Return what the card of an atom says below its heading, which has said in how many entries it is on."""
+    atom, detail = W.atoms[k], detail_text(W, k, tests)
+    place = "at" if unit_of(W, atom.mode) or not is_named(W, atom.mode) else f"in {plural(W, atom.mode)}"
+    if detail and detail == on_text(W, k) and not detail.startswith("all"):
+        detail = f"on {place} {detail}"
+    said = "; ".join(filter(None, [detail, differ_text(W, k, tests), peak_text(W, k), doubt_text(W, k)]))
+    return said and f"{said[0].upper()}{said[1:]}."
+
+
+def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
+    """Return in which conditions an atom is on, or the labels themselves if they are few."""
+    atom = W.atoms[k]
+    if found := best_test({name: test for name, test in tests.items() if test.conditions and test.is_boolean[k]}, k):
+        return _group_text(W, k, *found)
+    is_few = 0 < atom.n_ones <= MAX_LISTED or on_text(W, k).startswith("all but ")
+    n_edges = np.count_nonzero(np.diff(atom.z, prepend=False, append=False))
+    is_run = not has_names(W, atom.mode) and n_edges <= 2 * MAX_STRETCHES
+    return on_text(W, k) if (is_few or is_run) and not atom.z.all() else ""
+
+
+def _group_text(W: BooleanCP, k: int, name: str, test: ConditionTest) -> str:
+    """Return in how many entries of each group an atom is on, the largest share first."""
+    order = np.argsort(-np.nan_to_num(test.mean[k]), kind="stable")
+    counts = [f"{round(test.mean[k, c] * test.counts[c])} of {test.counts[c]}" for c in order]
+    parts = [f"{n} {adjective(name, test.conditions[c])}" for n, c in zip(counts, order, strict=True)]
+    parts = parts if len(parts) <= 4 else [*parts[:2], "..", parts[-1]]
+    return f"{_and(parts)} {plural(W, test.mode)} ({p_words(test.p_adjusted[k])})"
+
+
+def differ_text(W: BooleanCP, k: int, tests: Tests) -> str:
+    """Return what else an atom differs in, or follows, most clearly."""
+    found = best_test({name: test for name, test in tests.items() if not (test.conditions and test.is_boolean[k])}, k)
+    if found is None:
+        return ""
+    (name, test), p = found, p_words(found[1].p_adjusted[k])
+    if not test.conditions:
+        verb = "on more often" if test.is_boolean[k] else "larger"
+        size = "large" if test.effect[k] > 0 else "small"
+        return f"{verb} where {name} is {size} (rank correlation {test.effect[k]:+.2f}, {p})"
+    ends = [adjective(name, test.conditions[pick(test.mean[k])]) for pick in (np.argmax, np.argmin)]
+    return f"larger in {ends[0]} than in {ends[1]} {plural(W, test.mode)} ({p})"
+
+
+def peak_text(W: BooleanCP, k: int) -> str:
+    """Return where the real part of an atom has its largest entry, and that entry, if it stands out along a mode."""
+    modes = [n for n in range(W.ndim) if n != W.atoms[k].mode]
+    if W.atoms[k].rank == 1:
+        fibers = [np.nan_to_num(column[:, 0]) for column in real_columns(W, k).values()]
+        value = float(np.prod([fiber[np.argmax(np.abs(fiber))] for fiber in fibers]))
+    else:
+        part = W.weights[k] * W.atoms[k].dense_block()
+        for axis, n in enumerate(modes):
+            part[(slice(None),) * axis + ((W.undetermined or {}).get(n, np.zeros(W.shape[n], dtype=bool)),)] = 0
+        top = np.unravel_index(np.argmax(np.abs(part)), part.shape)
+        fibers = [part[(*top[:axis], slice(None), *top[axis + 1 :])] for axis in range(part.ndim)]
+        value = float(part[top])
+    places = [text for n, fiber in zip(modes, fibers, strict=True) for text in _peaks(W, n, np.abs(fiber))]
+    if not places:
+        return ""
+    unit = "" if W.labels is None else W.labels.value_unit or "counts" * (W.labels.name == "count")
+    size = f"{value:+.0f}" if 1000 <= abs(value) < 1e6 else f"{value:+.3g}"
+    return f"strongest at {_and(places)} ({f'{size} {unit}'.rstrip()})"
+
+
+def _peaks(W: BooleanCP, mode: int, sizes: np.ndarray) -> list[str]:
+    """Return the labels of a mode with a peak of given sizes: one, or a few names that are about equal, or none."""
+    coords = coordinates_of(W, mode)
+    if coords is None or not sizes.any() or sizes.max() < STANDS_OUT * np.median(sizes):
+        return []
+    equal = np.flatnonzero(sizes >= EQUAL * sizes.max())
+    if has_names(W, mode) or is_unordered(W, mode):  # numbers of channels are names
+        found = equal if len(equal) <= MAX_PEAKS else []
+    else:
+        is_counted = coords.dtype.kind in "iu" and np.array_equal(coords - coords[0], np.arange(len(coords)))
+        found = [np.argmax(sizes)] if equal[-1] - equal[0] < len(equal) and not is_counted else []
+    texts, unit = coordinate_text(W, mode), unit_of(W, mode)
+    is_bare = not unit and all(texts[i].lstrip("-").replace(".", "").isdigit() for i in found)
+    return [f"{mode_text(W, mode)} {texts[i]}" if is_bare else f"{texts[i]} {unit}".rstrip() for i in found]
+
+
+def doubt_text(W: BooleanCP, k: int) -> str:
+    """Return which bits of an atom are in doubt, if they are few and it is no noise."""
+    if W.trust is None or W.trust.rise is None or verdicts(W)[k].is_significant is False:
+        return ""
+    atom, is_open = W.atoms[k], W.bit_confidence()[k] < SURE
+    if not 0 < np.count_nonzero(is_open) <= MAX_LISTED // 2:
+        return ""
+    return f"bits in doubt: {entries_text(W, atom.mode, is_open)} {unit_of(W, atom.mode)}".rstrip()
+
+
+def on_text(W: BooleanCP, k: int) -> str:
+    """Return where an atom is on: runs of neighboring numbers as ranges, names one by one."""
+    atom = W.atoms[k]
+    n_off = len(atom.z) - atom.n_ones
+    if not atom.n_ones or not n_off:
+        return "nowhere" if n_off else f"all {len(atom.z)} {plural(W, atom.mode)}"
+    is_most = n_off <= min(FEW_OFF, len(atom.z) // 4)
+    listed = f"all but {entries_text(W, atom.mode, ~atom.z)}" if is_most else entries_text(W, atom.mode, atom.z)
+    return f"{listed} {unit_of(W, atom.mode)}".rstrip()
+
+
+def entries_text(W: BooleanCP, mode: int, z: np.ndarray) -> str:
+    """Return the labels of some entries of a mode: runs of neighboring numbers as ranges, names one by one."""
+    names = coordinate_text(W, mode)
+    if has_names(W, mode):
+        return _listing([names[i] for i in np.flatnonzero(z)])
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], z.astype(int), [0]]))).reshape(-1, 2)
+    runs = [", ".join(names[a:b]) if b - a < 3 else f"{names[a]} to {names[b - 1]}" for a, b in edges[:MAX_RUNS]]
+    n_more = int(sum(b - a for a, b in edges[MAX_RUNS:]))
+    return ", ".join(runs) + (f" and {n_more} more" if n_more else "")
+
+
+def has_names(W: BooleanCP, mode: int) -> bool:
+    """Return True if the entries of a mode have names, not numbers in order."""
+    return coordinates_of(W, mode) is not None and line_places(W, mode) is None
+
+
+class Column(NamedTuple):
+    """A column of the table of atoms: heading, explanation, and for each atom a text and the number to sort by."""
+
+    head: str
+    note: str
+    texts: list[str]
+    numbers: list[float]
+
+
+def atom_columns(W: BooleanCP) -> list[Column]:
+    """Return the columns of numbers about the atoms that are known: trust, shares of variance, certificates."""
+    known, sure, what = W.trust or Trust(), sure_share(W), explained_word(W)
+    columns = []
+    if sure is not None:  # the bits of an atom of noise mean nothing
+        sure = np.where([verdict.is_significant is False for verdict in verdicts(W)], np.nan, sure)
+        columns.append(_column("sure bits", "share of the bits that are at least 95 % sure", sure, 0))
+    if known.stability is not None:
+        columns.append(
+            _column("stability", f"share of {known.stable_over} that find the atom again", known.stability, 0)
+        )
+    if known.p_adjusted is not None:
+        note = f"is the atom more than noise ({known.tested_by}, false discoveries controlled)"
+        texts = ["-" if np.isnan(p) else p_text(p) for p in known.p_adjusted]
+        columns.append(Column("p", note, texts, np.nan_to_num(known.p_adjusted, nan=2.0).tolist()))
+    if has_shares(W):
+        columns.append(_column("alone", f"share of the {what} that the atom explains by itself", W.explained_alone()))
+        columns.append(_column("unique", f"share of the {what} that is lost without the atom", W.explained_unique()))
+    proved = np.array([atom.certificate for atom in W.atoms], dtype=float)
+    if np.isfinite(proved).any():
+        note = "share of the best possible score that its bits are proved to reach"
+        columns.append(_column("certificate", note, proved)._replace(texts=[proved_percent(p) for p in proved]))
+    return columns
+
+
+def _column(head: str, note: str, shares: np.ndarray, digits: int = 1) -> Column:
+    return Column(head, note, [percent(x, digits) for x in shares], np.nan_to_num(shares, nan=-1.0).tolist())
+
+
+def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
+    """Return words and numbers about each atom, for its row and its card; baselines come last."""
+    columns, judged = atom_columns(W), verdicts(W)
+    rows = [
+        {
+            "number": k,
+            "is_baseline": atom.is_baseline,
+            "mode": mode_text(W, atom.mode),
+            "mode_number": atom.mode,
+            "n_ones": atom.n_ones,
+            "ones": f"{atom.n_ones} of {len(atom.z)}",
+            "entries": plural(W, atom.mode),
+            "rank": "a block" if atom.rank is None else f"of rank {atom.rank}",
+            "weight": f"{W.weights[k]:.4g}",
+            "bits": packed(atom.z),
+            "verdict": judged[k].text,
+            "detail": card_text(W, k, tests),
+            "on": "" if atom.z.all() or detail_text(W, k, tests) == on_text(W, k) else on_text(W, k),
+            "cells": [(column.texts[k], column.numbers[k]) for column in columns],
+        }
+        for k, atom in enumerate(W.atoms)
+    ]
+    return sorted(rows, key=lambda row: bool(row["is_baseline"]))
+
+
+def packed(z: np.ndarray) -> str:
+    """Return bits as text, eight in each byte, the first in the lowest position."""
+    return base64.b64encode(np.packbits(z, bitorder="little").tobytes()).decode()
+
+
+def search_labels(W: BooleanCP) -> dict[str, list[str]]:
+    """Return the labels of the Boolean modes, by which the page searches atoms; without very long modes."""
+    modes = sorted({atom.mode for atom in W.atoms})
+    return {str(n): coordinate_text(W, n) for n in modes if W.shape[n] <= MAX_SEARCHED}
+
+
+def describe_modes(W: BooleanCP) -> list[dict[str, Any]]:
+    """Return the name, size and coordinates of each mode, one dict each."""
+    rows = []
+    for n, size in enumerate(W.shape):
+        labels = coordinate_text(W, n)
+        ends = ", ".join(labels) if size <= MAX_STATES else f"{labels[0]} to {labels[-1]}"
+        has_coords = coordinates_of(W, n) is not None and size
+        row = {"number": n, "name": mode_text(W, n), "size": size, "further": ", ".join(further_names(W, n)) or "-"}
+        row |= {"range": f"{ends} {unit_of(W, n)}".strip() if has_coords else "-"}
+        rows.append(row | {"n_atoms": int(np.sum(W.boolean_mode == n))})
+    return rows
+
+
+def describe_data(W: BooleanCP, provenance: dict[str, Any]) -> list[tuple[str, str]]:
+    """Describe the decomposed tensor, as pairs of a name and a text."""
+    pairs, data = [("Shape", shape_text(W))], provenance.get("data", {})
+    pairs += [] if value_label(W) == "size" else [("Quantity", value_label(W))]
+    if W.data_norm2 is not None:
+        n_entries = int(np.prod(W.shape, dtype=object))
+        n_missing = 0 if W.data_gram is None else data.get("n_missing")
+        if n_missing is not None:
+            size = np.sqrt(W.data_norm2 / max(n_entries - n_missing, 1))
+            pairs.append(("Scale (root mean square)", _with_unit(W, f"{size:.4g}")))
+        count = "some" if n_missing is None else f"{n_missing} of {n_entries} ({percent(n_missing / n_entries)})"
+        pairs.append(("Missing entries", "none" if n_missing == 0 else f"{count}; the fit is over the observed ones"))
+    for n, slices in (W.undetermined or {}).items():
+        names = [text for text, is_empty in zip(coordinate_text(W, n), slices, strict=True) if is_empty]
+        pairs += [(f"Without any data, {mode_text(W, n)}", _listing(names))] if names else []
+    found = {"Source": data.get("source"), "Preparation": "; ".join(map(str, data.get("preparation") or ()))}
+    found |= {"Type": data.get("dtype"), "SHA-256": data.get("fingerprint")}
+    return pairs + [(name, str(value)) for name, value in found.items() if value]
+
+
+def describe_fit(W: BooleanCP, provenance: dict[str, Any], residual: Any = None) -> list[tuple[str, str]]:
+    """Describe the quality of the fit and its residual, as pairs of a name and a text."""
+    n_asked = provenance.get("parameters", {}).get("n_atoms")
+    is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms
+    pairs = [("Atoms", f"{apart_text(W)} of {n_asked} that were asked for" if is_fewer else apart_text(W))]
+    if has_shares(W):
+        pairs.append((f"{explained_word(W).capitalize()} explained", f"{100 * W.explained():.2f} %"))
+    if (error := result_error(W)) is not None:
+        pairs.append(("Relative error", f"{error:.4f}"))
+    pairs += [("Note", "stopped early: a valid but partial result")] if provenance.get("is_partial") else []
+    reason = provenance.get("stop_reason")
+    pairs += [("The pursuit stopped because", reason)] if reason else []
+    rivals = rival_words(W.trust or Trust())
+    pairs += [("Other solutions", rivals)] if rivals else []
+    if residual is None:
+        return pairs
+    names = [mode_text(W, n) for n in range(W.ndim)]
+    edges = ", ".join(f"{name} {edge:.3f}" for name, edge in zip(names, residual.structure, strict=True))
+    lags = ", ".join(f"{name} {lag:+z.2f}" for name, lag in zip(names, residual.lag_correlation, strict=True))
+    return [
+        *pairs,
+        ("Residual", "no pattern stands out" if residual.is_noise else "structure is left"),
+        ("Residual, root mean square", _with_unit(W, f"{residual.rms:.4g}")),
+        ("Residual, excess kurtosis", f"{residual.kurtosis:z.2f}"),
+        ("Residual, largest singular value by mode (white noise: at most 1)", edges),
+        ("Residual, correlation of neighbors by mode (white noise: 0)", lags),
+    ]
+
+
+def result_error(W: BooleanCP) -> float | None:
+    """Return the relative error of the result, or None if the data are not known or squares were not fitted."""
+    return float(np.sqrt(max(1 - W.explained(), 0.0))) if has_shares(W) and W.deviance is None else None
+
+
+def describe_origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return parameters, seed, versions and the rest of the provenance, as pairs of a name and a text."""
+    pairs = [(name, _text(value)) for name, value in provenance.items() if name not in SHOWN_APART]
+    pairs = [(n, t.replace("T", " ").replace("+00:00", " UTC") if n == "created" else t) for n, t in pairs]
+    pairs += [("seconds of the fit", f"{provenance['seconds']:.1f}")] if "seconds" in provenance else []
+    pairs += [("seed", _text(provenance["random_state"]))] if "random_state" in provenance else []
+    pairs += [(f"version of {package}", str(number)) for package, number in provenance.get("versions", {}).items()]
+    given = provenance.get("parameters", {}).items()
+    hidden = ("random_state", "verbose")
+    return pairs + [(name, "default" if v is None else _text(v)) for name, v in given if name not in hidden]
+
+
+def python_code(provenance: dict[str, Any]) -> str:
+    """Return the Python code that repeats the fit, if the parameters are known."""
+    parameters = provenance.get("parameters")
+    if not parameters or not provenance.get("method"):
+        return ""
+    usual = BMP().get_params() if provenance["method"] == "BMP" else {}
+    kept = {name: value for name, value in parameters.items() if name not in usual or usual[name] != value}
+    options = ", ".join(f"{name}={value!r}" for name, value in kept.items() if name != "verbose")
+    return f"boolcp.{provenance['method']}({options}).fit(X)"
+
+
+def has_shares(W: BooleanCP) -> bool:
+    """Return True if shares of variance are known."""
+    return bool(W.data_norm2) and W.data_inner is not None and W.n_atoms > 0
+
+
 def value_label(W: BooleanCP) -> str:
     """Return the measured quantity with its unit if known."""
     name, unit = quantity_of(W) or "size", "" if W.labels is None else W.labels.value_unit
     return f"{name} ({unit})" if unit else name
-
-
-def _with_unit(W: BooleanCP, number: Any) -> Any:
-    return number if W.labels is None else f"{number} {W.labels.value_unit or ''}".rstrip()
-
-
-def _listing(names: Any) -> Any:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
 
 
 def unbroken(text: Any) -> str:
@@ -345,7 +426,26 @@ def unbroken(text: Any) -> str:
     return re.sub(r"(?<![\w./\"'-])mode ?(\d+)(?!\.?\w)", rf"mode{NO_BREAK}\1", text)
 
 
-def _text(value: Any) -> Any:
+def _with_unit(W: BooleanCP, number: str) -> str:
+    return number if W.labels is None else f"{number} {W.labels.value_unit or ''}".rstrip()
+
+
+def _listing(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
+
+
+def _text(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def _number(n: int) -> str:
+    """Return a small number as a word."""
+    return NUMBERS[n] if n < len(NUMBERS) else str(n)
+
+
+def _and(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

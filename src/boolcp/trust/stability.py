@@ -123,9 +123,9 @@ class Stability:
         return f"Stability({self.over}; atoms come back in {shares})"
 
     def _repr_html_(self) -> str:
-        from boolcp.plotting import draw_stability, with_picture
+        from boolcp.plotting import plot_stability, with_picture
 
-        return with_picture(self.summary(), lambda ax: draw_stability(self, ax), repr(self))
+        return with_picture(self.summary(), lambda ax: plot_stability(self, ax), repr(self))
 
 
 def stability(
