@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.background import Background
 from boolcp.result.deviance import Deviance
 from boolcp.result.labels import Labels, plain_values
 from boolcp.result.trust import Trust
@@ -47,19 +46,8 @@ def read_decomposition(dataset: Any) -> BooleanCP:
         data_gram=take("data_gram", (K, K), "f", None),
         undetermined=undetermined or None,
         trust=_trust(dataset, take, dims, shape, K) if "has_trust" in dataset.attrs else None,
-        background=_background(dataset, take, shape) if "background_mode" in dataset.attrs else None,
         deviance=_deviance(dataset, K) if "deviance" in dataset.attrs else None,
     )
-
-
-def _background(dataset: Any, take: "Variables", shape: tuple[int, ...]) -> Background:
-    """Return the background of a Dataset that `save` made."""
-    left, right = (take(f"background_{side}", (None, None), "f") for side in ("left", "right"))
-    dof, share = (float(attribute(dataset, f"background_{name}", REAL)) for name in ("dof", "share"))
-    mode, n = attribute(dataset, "background_mode", WHOLE), attribute(dataset, "background_n_observed", WHOLE, 0)
-    level = attribute(dataset, "background_shrunk_at", REAL, None)
-    level = None if level is None else float(level)
-    return Background(shape, int(mode), left, right, dof, share, shrunk_at=level, n_observed=int(n) or None)
 
 
 def _deviance(dataset: Any, K: int) -> Deviance:
@@ -185,27 +173,10 @@ def check_decomposition(W: BooleanCP) -> BooleanCP:
         raise ValueError(f"the squared norm of the data is {W.data_norm2:g}")
     if W.trust is not None:
         check_trust(W.trust, [len(atom.z) for atom in W.atoms])
-    if W.background is not None:
-        check_background(W.background, W.shape)
     if W.deviance is not None:
         numbers = W.deviance.scale, W.deviance.total, W.deviance.null, *W.deviance.without
         check_finite("its deviance", np.array(numbers))
     return W
-
-
-def check_background(background: Background, shape: tuple[int, ...]) -> None:
-    """Raise a ValueError unless a background fits a shape and holds numbers."""
-    mode, sizes = background.mode, (len(background.left), len(background.right))
-    if background.shape != shape or not 0 <= mode < len(shape):
-        raise ValueError(f"its background has the shape {background.shape} and lies along mode {mode}")
-    others = int(np.prod(shape[:mode] + shape[mode + 1 :], dtype=np.int64))
-    if sizes != (shape[mode], others) or background.left.shape[1:] != background.right.shape[1:]:
-        raise ValueError(f"the factors of its background are {background.left.shape} and {background.right.shape}")
-    if not 0 <= (background.n_observed or 0) <= shape[mode] * others:
-        raise ValueError(f"its background was fitted to {background.n_observed} entries")
-    level = 0.0 if background.shrunk_at is None else background.shrunk_at
-    for values in (background.left, background.right, background.degrees_of_freedom, background.share, level):
-        check_finite("its background", values)
 
 
 def check_shape(k: int, atom: Atom, shape: tuple[int, ...]) -> None:

@@ -189,15 +189,6 @@ def _complete(dataset: Any, W: BooleanCP) -> Any:
         dataset[f"{prefix}data_inner"] = atom_dim, np.asarray(W.data_inner)
     if W.data_gram is not None:
         dataset[f"{prefix}data_gram"] = (atom_dim, f"{prefix}other_atom"), np.asarray(W.data_gram)
-    if W.background is not None:
-        found = W.background
-        column_dim = f"{prefix}background_column"
-        dataset[f"{prefix}background_left"] = (f"{prefix}background_row", column_dim), found.left
-        dataset[f"{prefix}background_right"] = (f"{prefix}background_other", column_dim), found.right
-        known = {"mode": found.mode, "dof": float(found.degrees_of_freedom), "share": float(found.share)}
-        known |= {} if found.shrunk_at is None else {"shrunk_at": float(found.shrunk_at)}
-        known |= {} if found.n_observed is None else {"n_observed": int(found.n_observed)}
-        dataset.attrs |= {f"background_{name}": value for name, value in known.items()}
     for mode, slices in (W.undetermined or {}).items():
         dim = mode_names(W)[mode]
         dataset[f"{prefix}undetermined_{dim}"] = dim, np.asarray(slices, dtype=bool)

@@ -19,7 +19,6 @@ UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 # variables and dimensions of a result that are not named after a mode
 RESERVED = {"atom", "term", "other_atom", "weight", "boolean_mode", "boolean_mode_index", "n_ones", "rank"}
 RESERVED |= {"certificate", "alone", "unique", "term_atom", "data_inner", "data_gram"}
-RESERVED |= {f"background_{part}" for part in ("left", "right", "row", "other", "column")}
 RESERVED |= {"sure_bits", "stability", "p_value", "p_adjusted", "degeneracy", "verdict"}
 MODE_KINDS = ("factor", "undetermined", "bit_confidence", "bit_rise", "bit_share")  # and those that are, with its name
 PREFIX = "boolcp_"
