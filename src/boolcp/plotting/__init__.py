@@ -15,7 +15,6 @@ from boolcp.plotting._figure import plot_atoms
 from boolcp.plotting._figure import with_picture as with_picture
 from boolcp.plotting._fit import (
     plot_bit_probability,
-    plot_error_path,
     plot_residual,
     plot_selection,
     plot_stability,
@@ -32,7 +31,6 @@ __all__ = [
     "plot_boolean",
     "plot_conditions",
     "plot_electrodes",
-    "plot_error_path",
     "plot_real",
     "plot_residual",
     "plot_selection",

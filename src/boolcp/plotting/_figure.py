@@ -8,11 +8,13 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from boolcp.extras import load_extra
 from boolcp.plotting._conditions import condition_patches
 from boolcp.plotting._parts import plot_boolean, plot_real, shading
 from boolcp.plotting.look import GROUPS, finish, legend_above, need, on_off_patches, plain_text
-from boolcp.plotting.mode_labels import has_places, mode_text, positions_of
+from boolcp.plotting.mode_labels import has_names, mode_text, positions_of
 from boolcp.plotting.patterns import atom_panels, mean_words
 from boolcp.result.atoms import BooleanCP
 
@@ -49,7 +51,7 @@ def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
     chosen = range(W.n_atoms) if atoms is None else [range(W.n_atoms)[k] for k in atoms]
     panels = {k: atom_panels(W, k) for k in chosen}
     n_columns = W.ndim + any(len(row) > W.ndim for row in panels.values())
-    is_plain = W.labels is None or all(positions_of(W, n) is None and has_places(W, n) for n in range(W.ndim))
+    is_plain = not any(has_names(W, n) or positions_of(W, n) is not None for n in range(W.ndim))
     height = 1.8 if is_plain else 2.3
     if figure is None:
         pyplot = load_extra("matplotlib.pyplot", "plot")
@@ -81,10 +83,9 @@ def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
 def atom_title(W: BooleanCP, k: int) -> str:
     """Describe an atom in one line: its number, Boolean mode, ones, and share of variance if known."""
     atom = W.atoms[k]
-    title = f"atom {k}: Boolean along {mode_text(W, atom.mode)}, on in {atom.n_ones} of {len(atom.z)}"
-    if not W.data_norm2 or W.data_inner is None or W.deviance is not None:
-        return title
-    return f"{title}, {100 * W.explained_alone()[k]:.1f} % of the variance alone"
+    has_share = W.data_norm2 and W.data_inner is not None and W.deviance is None
+    share = f", {100 * W.explained_alone()[k]:.1f} % of the variance alone" if has_share else ""
+    return f"atom {k}: Boolean along {mode_text(W, atom.mode)}, on in {atom.n_ones} of {len(atom.z)}{share}"
 
 
 def with_picture(text: str, draw: Callable[[Any], Any], alt: str) -> str:
@@ -103,17 +104,15 @@ def atoms_picture(W: BooleanCP) -> str:
 
 def draw_test(test: Any, ax: Any) -> None:
     """Draw the mean of each atom under each condition, or its rank correlation with a covariate."""
-    n = max(len(test.conditions), 1)
-    for c in range(n):
-        heights = test.mean[:, c] if test.conditions else test.effect
-        places = [k + (c - (n - 1) / 2) * 0.8 / n for k in range(len(heights))]
-        label = plain_text(test.conditions[c]) if test.conditions else None
-        ax.bar(places, heights, width=0.8 / n, color=GROUPS[c % len(GROUPS)], label=label)
+    heights = test.mean.T if test.conditions else test.effect[None]
+    names = [plain_text(name) for name in test.conditions] or [None]
+    for c, (row, name) in enumerate(zip(heights, names, strict=True)):
+        places = np.arange(len(row)) + (c - (len(names) - 1) / 2) * 0.8 / len(names)
+        ax.bar(places, row, width=0.8 / len(names), color=GROUPS[c % len(GROUPS)], label=name)
     ax.set_xticks(range(len(test.effect)))
     ax.axhline(0, color="0.4", linewidth=0.6)
     finish(ax, "atom", "mean" if test.conditions else "rank correlation")
-    if test.conditions:
-        legend_above(ax)
+    legend_above(ax)
 
 
 def picture(draw: Callable[[Any], Any], alt: str, size: tuple[float, float]) -> str:

@@ -1,4 +1,4 @@
-"""Plots of a whole fit and of tests of it: error path, selection, residual, stability."""
+"""Plots of tests: selection, residual, stability."""
 
 from typing import Any
 
@@ -23,57 +23,10 @@ from boolcp.plotting.mode_labels import even_places, label_mode
 STABILITY = "a Stability, boolcp.stability(X, n_atoms)"
 
 
-def plot_error_path(history: Any, ax: Any = None) -> Any:
-    """Draw the relative error |X - W^k| / |X| of the pursuit against the number k of atoms, and return the Axes.
-
-    Parameters
-    ----------
-    history : sequence
-        `BMP.history_`, the history in the provenance of a result file, or the relative errors for 1, 2, .. atoms.
-    ax : matplotlib Axes, optional
-        Where to draw; a new figure if None.
-
-    Examples
-    --------
-    >>> from boolcp.plotting import plot_error_path
-    >>> ax = plot_error_path([0.8, 0.5, 0.4])
-    >>> [float(error) for error in ax.lines[0].get_ydata()]
-    [0.8, 0.5, 0.4]
-    """
-    ax = make_axes(ax)
-    errors = [relative_error(step) for step in history]
-    ax.plot(np.arange(1, len(errors) + 1), errors, color=BLUE, marker="o", markersize=4)
-    ax.xaxis.get_major_locator().set_params(integer=True)
-    finish(ax, "number of atoms", "relative error")
-    ax.set(xlim=(0.5, max(len(errors), 1) + 0.5))
-    ax.set_ylim(0, 1.05 * max([e for e in errors if np.isfinite(e)], default=1.0) or 1.0)
-    return ax
-
-
-def relative_error(step: Any) -> float:
-    """Return the relative error of a step of a history: a record, a dict or the number itself."""
-    if isinstance(step, dict):
-        return float(step["relative_error"])
-    step = getattr(step, "relative_error", step)
-    if np.ndim(step) or isinstance(step, str):
-        raise TypeError(f"A path plot needs the history of a fit, model.history_, got {type(step).__name__}.")
-    return float(step)
-
-
 def plot_selection(selection: Any, ax: Any = None) -> Any:
     """Draw the mean held-out error with its standard error against the number of atoms, and mark the choice.
 
-    Parameters
-    ----------
-    selection : Selection
-        What `boolcp.select_n_atoms` returned.
-    ax : matplotlib Axes, optional
-        Where to draw.
-
-    Returns
-    -------
-    matplotlib Axes
-        With the errors as one line.
+    `selection` is what `boolcp.select_n_atoms` returned; without Axes `ax`, a new figure is made. Returns the Axes.
 
     Examples
     --------
@@ -100,19 +53,8 @@ def plot_residual(check: Any, ax: Any = None) -> Any:
     """Draw the quantiles of the residual against those of normal noise, and state its structure.
 
     On the dashed line the residual is normal. The text gives for each mode the largest singular value of the residual,
-    divided by the edge of white noise (above 1: structure is left), and the correlation of neighbors.
-
-    Parameters
-    ----------
-    check : ResidualCheck
-        What `boolcp.residuals.residual_check` returned.
-    ax : matplotlib Axes, optional
-        Where to draw; a new figure of column width if None.
-
-    Returns
-    -------
-    matplotlib Axes
-        With two lines: the reference and the quantiles.
+    divided by the edge of white noise (above 1: structure is left), and the correlation of neighbors. `check` is what
+    `boolcp.residuals.residual_check` returned. Returns the Axes, with two lines: the reference and the quantiles.
 
     Examples
     --------
@@ -144,17 +86,7 @@ def plot_residual(check: Any, ax: Any = None) -> Any:
 def plot_stability(stability: Any, ax: Any = None) -> Any:
     """Draw how often each atom came back in other fits (bars), and how similar it was on average (diamonds).
 
-    Parameters
-    ----------
-    stability : Stability
-        What `boolcp.stability` returned.
-    ax : matplotlib Axes, optional
-        Where to draw; by default a figure that is wide enough for all atoms.
-
-    Returns
-    -------
-    matplotlib Axes
-        With a bar and a point for each atom.
+    `stability` is what `boolcp.stability` returned. Returns the Axes, with a bar and a point for each atom.
 
     Examples
     --------
@@ -183,19 +115,8 @@ def plot_stability(stability: Any, ax: Any = None) -> Any:
 def plot_bit_probability(stability: Any, atom: Any = 0, ax: Any = None) -> Any:
     """Draw the probability of each bit of one atom over repeated fits; bits that are on are blue.
 
-    Parameters
-    ----------
-    stability : Stability
-        What `boolcp.stability` returned.
-    atom : int
-        The atom.
-    ax : matplotlib Axes, optional
-        Where to draw.
-
-    Returns
-    -------
-    matplotlib Axes
-        With one bar for each entry; no bar where no fit saw the entry.
+    `stability` is what `boolcp.stability` returned. Returns the Axes, with one bar for each entry; no bar where no fit
+    saw the entry.
 
     Examples
     --------
@@ -227,18 +148,7 @@ def plot_stability_path(path: Any, axes: Any = None) -> Any:
     """Draw the errors and, below, the similarities of fits with several seeds against the number of atoms.
 
     A point is one fit. The lines join the smallest errors, and the mean similarities of the other fits with the best.
-
-    Parameters
-    ----------
-    path : StabilityPath
-        What `boolcp.stability_path` returned.
-    axes : pair of matplotlib Axes, optional
-        Where to draw the errors and the similarities; a new figure if None.
-
-    Returns
-    -------
-    pair of matplotlib Axes
-        Each with one line and one collection of points.
+    `path` is what `boolcp.stability_path` returned. Returns a pair of Axes, each with one line and one collection.
 
     Examples
     --------

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.plotting.look import EDGE, OFF, ON, UNKNOWN, diverging, draw_scale, plain_text, symmetric
+from boolcp.plotting.look import EDGE, UNKNOWN, diverging, draw_scale, plain_text, symmetric
 
 RADIUS = 1.0  # of the outline, at the equator of the sphere through the electrodes
 REACH = 0.5  # a map says nothing farther than this from all electrodes, where it would only be extrapolated; not tuned
@@ -18,13 +18,6 @@ def flatten(places: np.ndarray) -> np.ndarray:
     """Flatten positions around a head (n, 3), x right, y to the nose, z up: the angle from the top is the radius.
 
     This is the azimuthal equidistant projection that EEG maps use; the equator of the head has radius one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from boolcp.plotting.head import flatten
-    >>> flatten(np.array([[0, 0, 0.09], [0.09, 0, 0], [0, 0.09, 0]])).round(3).tolist()
-    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     """
     rays = places - center(places)
     angle = np.arctan2(np.hypot(rays[:, 0], rays[:, 1]), rays[:, 2])
@@ -86,22 +79,12 @@ def draw_head_values(ax: Axes, positions: np.ndarray, values: np.ndarray, label:
     ax.scatter(*positions[known].T, s=4, color="0.2", zorder=3)
     if (~known).any():
         ax.scatter(*positions[~known].T, s=12, color=UNKNOWN, zorder=4, **EDGE)
-    finish_head(ax, positions, names)
+    draw_head(ax, positions, names)
     draw_scale(ax, picture, label)
     return ax
 
 
-def draw_head_bits(
-    ax: Axes, positions: np.ndarray, bits: np.ma.MaskedArray, names: Sequence[str], alpha: np.ndarray
-) -> Axes:
-    """Draw Boolean values on a head: yellow on, blue off, gray without data, pale where uncertain."""
-    colors = np.where(np.ma.getmaskarray(bits), UNKNOWN, np.where(bits.data, ON, OFF))
-    ax.scatter(*positions.T, s=60 if len(names) <= MAX_NAMES else 22, color=colors, alpha=alpha, zorder=3, **EDGE)
-    finish_head(ax, positions, names)
-    return ax
-
-
-def finish_head(ax: Axes, positions: np.ndarray, names: Sequence[str]) -> None:
+def draw_head(ax: Axes, positions: np.ndarray, names: Sequence[str]) -> None:
     """Draw skull, nose and ears, and the names of electrodes if there is room; no frame."""
     for line in outline().values():
         ax.plot(*line.T, color="0.35", linewidth=0.8, zorder=2)

@@ -53,14 +53,6 @@ def legend_above(ax: Any, handles: Any = None, **options: Any) -> None:
     ax.legend(handles=handles, ncols=ncols, **place, **look, **options)
 
 
-def legend_below(ax: Any, handles: Any, ncols: int, down: Any = 0) -> None:
-    """Put a legend of given handles below the Axes, `down` points lower if there is text between."""
-    shift = load_extra("matplotlib.transforms", "plot").ScaledTranslation(0, -down / 72, ax.figure.dpi_scale_trans)
-    look = {"frameon": False, "fontsize": 7, "handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 1.0}
-    place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "bbox_transform": ax.transAxes + shift}
-    ax.legend(handles=handles, ncols=ncols, **place, **look)
-
-
 def diverging() -> Any:
     """Return the colormap of real values, zero in the middle, gray where unknown."""
     return load_extra("matplotlib", "plot").colormaps[DIVERGING].with_extremes(bad=UNKNOWN)
@@ -84,12 +76,7 @@ def symmetric(values: Any) -> Any:
     return {"vmin": -(top or 1.0), "vmax": top or 1.0}
 
 
-def shortened(text: str, letters: Any = MAX_LETTERS) -> Any:
-    """Return a text shortened to a number of letters."""
-    return text if len(text) <= letters else f"{text[: letters - 1]}…"
-
-
-def shortened_inside(text: str, letters: Any = MAX_LETTERS) -> Any:
+def shortened(text: str, letters: int = MAX_LETTERS) -> str:
     """Return a text shortened in its middle: similar names often differ at their ends."""
     return text if len(text) <= letters else f"{text[: letters // 2]}…{text[len(text) - (letters - 1) // 2 :]}"
 

@@ -1,12 +1,12 @@
-"""The numbers that plots show: the columns of an atom along each real mode, and the mean."""
+"""The numbers that plots show: the columns of an atom along each real mode, and images of blocks."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from boolcp.plotting.mode_labels import plural
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.plotting.mode_labels import plural, undetermined_of
+from boolcp.result.atoms import BooleanCP
 
 MAX_SWEEPS = 200  # a bound on the work, not tuned
 NOTHING = 1e-10  # size of a product, relative to the largest, that is only rounding
@@ -21,7 +21,7 @@ def real_columns(W: BooleanCP, k: int) -> Any:
     atom = W.atoms[k]
     modes = [n for n in range(W.ndim) if n != atom.mode]
     factors = [np.array(A, dtype=float) for A in atom.factors or leading_patterns(atom.block)]
-    unknown = [(W.undetermined or {}).get(n, np.zeros(W.shape[n], dtype=bool)) for n in modes]
+    unknown = [undetermined_of(W, n) for n in modes]
     for A, slices in zip(factors, unknown, strict=True):
         A[slices] = 0
     factors = unique_products(factors)
@@ -132,9 +132,8 @@ def block_image(W: BooleanCP, k: int, modes: Any) -> Any:
         vectors = [v[:, 0] * signs_of(v) / (np.linalg.norm(v) or 1.0) for v in leading_patterns(block)]
         block = contract_others(block, vectors, [others.index(n) for n in modes])
     image = W.weights[k] * (block if modes[0] < modes[1] else block.T)
-    for n, slices in (W.undetermined or {}).items():
-        if n in modes:
-            image[(slice(None),) * modes.index(n) + (slices,)] = np.nan
+    image[undetermined_of(W, modes[0])] = np.nan
+    image[:, undetermined_of(W, modes[1])] = np.nan
     return image
 
 
@@ -150,27 +149,9 @@ def atom_panels(W: BooleanCP, k: int) -> list[Any]:
     return [*panels, tuple(sorted(others, key=lambda n: W.shape[n])[-2:])]
 
 
-def mean_of(W: BooleanCP) -> BooleanCP | None:
-    """Return the mean over the Boolean mode as an atom that is always on; None if W has no mean."""
-    mean = getattr(W, "mean", None)
-    if mean is None:
-        return None
-    mean, mode = np.asarray(mean, dtype=float), mean_mode(W)
-    block = mean.reshape([d for n, d in enumerate(W.shape) if n != mode])
-    known = {"labels": W.labels, "undetermined": W.undetermined}
-    return BooleanCP(W.shape, (Atom(mode, np.ones(W.shape[mode], dtype=bool), block=block),), np.ones(1), **known)
-
-
-def mean_mode(W: BooleanCP) -> int:
-    """Return the mode over which the mean is taken: the Boolean one, or that whose size the mean lacks."""
-    if W.n_atoms:
-        return W.atoms[0].mode
-    size = np.size(W.mean)  # type: ignore[attr-defined]
-    return next(n for n, d in enumerate(W.shape) if size * d == np.prod(W.shape))
-
-
 def mean_words(W: BooleanCP) -> str:
-    """Return in one line that atoms describe differences from the mean; nothing if W has no mean."""
+    """Return in one sentence that atoms describe differences from the mean; nothing if W has no mean."""
     if getattr(W, "mean", None) is None:
         return ""
-    return f"Atoms describe how {plural(W, mean_mode(W))} differ from their mean."
+    who = plural(W, W.atoms[0].mode) if W.n_atoms else "entries"
+    return f"The mean over all {who} is a dense part of the model, always on: atoms describe how {who} differ from it."

@@ -10,7 +10,6 @@ from boolcp.io import atomic
 from boolcp.io.results import make_provenance
 from boolcp.plotting import condition_means
 from boolcp.plotting.mode_labels import groups_of, mode_text
-from boolcp.plotting.patterns import mean_words
 from boolcp.report import assets, charts, conditions, words
 from boolcp.result.atoms import BooleanCP
 from boolcp.trust.verdict import closing_words
@@ -79,21 +78,20 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
     environment = jinja2.Environment(**options)
     environment.filters["unbroken"] = words.unbroken
     datatables, datatables_style = assets.datatables_files()
-    libraries = {"datatables": datatables, "plotly": assets.own_file(PLOTLY)}
     glue, tests = assets.own_file("glue.js"), conditions.find_tests(W, provenance)
     S = conditions.in_order(W, list(provenance.get("tests") or ()))
     atoms, columns = words.describe_atoms(W, tests), words.atom_columns(W)
     for atom in atoms:
         atom["figures"] = charts.atom_figures(S, atom["number"])
     notes = [(column.head, column.note) for column in columns]
-    notes += [("informative", INFORMATIVE)] if any("informative" in atom["verdict"] for atom in atoms) else []
+    notes += [("informative", INFORMATIVE)] * any("informative" in atom["verdict"] for atom in atoms)
     errors = [float(step["relative_error"]) for step in provenance.get("history", ())]
     return environment.from_string(assets.own_file("page.html.jinja")).render(
         title=words.title_of(W, provenance),
         subtitle=words.subtitle_of(W),
         version=__version__,
         headline=words.headline(W, provenance),
-        mean=mean_words(W),
+        remarks=words.remarks(W, provenance, residual),
         told=[(k, words.sentence(W, k, tests)) for k in words.told_atoms(W)],
         atoms=atoms,
         heads=[column.head for column in columns],
@@ -101,8 +99,9 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
         closing=[line for line in closing_words(W) if line.split(":")[0] not in dict(notes)],
         has_verdicts=any(atom["verdict"] for atom in atoms),
         has_products=any(atom.rank != 1 for atom in W.atoms),
+        has_mean=getattr(W, "mean", None) is not None,
         colors=charts.atom_colors(W.n_atoms),
-        together=charts.mean_figures(W) + (charts.together_figures(S) if W.n_atoms > 1 else []),
+        together=charts.together_figures(S) if W.n_atoms > 1 else [],
         groups=group_parts(W, tests) if W.n_atoms else [],
         fit=words.describe_fit(W, provenance, residual),
         figures=charts.fit_figures(W, errors, residual),
@@ -112,7 +111,7 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
         command=provenance.get("command", ""),
         code=words.python_code(provenance),
         labels=assets.to_json(words.search_labels(W)),
-        libraries=[assets.held_script(name, source) for name, source in libraries.items()],
+        libraries=[assets.held_script("datatables", datatables), assets.held_script("plotly", assets.own_file(PLOTLY))],
         datatables_style=datatables_style,
         style=assets.own_file("style.css"),
         glue=glue,
@@ -122,20 +121,20 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
 
 def group_parts(W: BooleanCP, tests: conditions.Tests) -> list[dict[str, Any]]:
     """Return a table of the atoms for each coordinate with a few groups, with charts, and for each covariate."""
-    parts = []
+    parts: list[dict[str, Any]] = []
     for mode, name in groups_of(W, list(tests)):
         means, test, place = condition_means(W, mode, name), tests.get(name), mode_text(W, mode)
-        heads = [] if test is None else ["effect", "AUC", "p"]
-        heads += [f"{one} ({n})" for one, n in zip(means.conditions, means.counts.tolist(), strict=True)]
+        heads = ([] if test is None else ["effect", "AUC", "p"]) + [
+            f"{one} ({n})" for one, n in zip(means.conditions, means.counts.tolist(), strict=True)
+        ]
         rows = []
         for k in range(W.n_atoms):
             cells = [] if test is None else conditions.test_cells(test, k)
             cells += [conditions.mean_cell(means, k, c) for c in range(len(means.conditions))]
             rows.append((k, "share of ones" if means.is_boolean[k] else "mean of the real part", cells))
-        title = f"By {name}" if place == name else f"By {name} along {place}"
+        part = {"title": f"By {name}" if place == name else f"By {name} along {place}", "heads": heads, "rows": rows}
         note = "" if test is None else conditions.test_note(test, name)
-        figures = charts.group_figures(means, name)
-        parts.append({"title": title, "heads": heads, "rows": rows, "figures": figures, "note": note})
+        parts.append(part | {"figures": charts.group_figures(means, name), "note": note})
     for name, test in tests.items():
         if not test.conditions:
             what = ["bits" if is_boolean else "real part" for is_boolean in test.is_boolean]

@@ -38,14 +38,7 @@ def script_hash(source: str) -> str:
 
 
 def to_json(value: Any) -> str:
-    r"""Return JSON that cannot close its HTML element; arrays become typed arrays of Plotly.
-
-    Examples
-    --------
-    >>> from boolcp.report.assets import to_json
-    >>> to_json({"name": "</script>", "size": 0.5})
-    '{"name":"\\u003c/script\\u003e","size":0.5}'
-    """
+    """Return JSON that cannot close its HTML element; arrays become typed arrays of Plotly."""
     text = json.dumps(_compact(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

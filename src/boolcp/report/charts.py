@@ -20,30 +20,31 @@ from boolcp.plotting.mode_labels import (
     line_places,
     mode_text,
     positions_of,
+    undetermined_of,
     unit_of,
+    value_label,
 )
 from boolcp.plotting.patterns import (
     atom_panels,
     block_image,
     carrier_mode,
     leading_column,
-    mean_of,
     only_leading,
     real_columns,
 )
 from boolcp.report.assets import plain, to_json
 from boolcp.report.conditions import bands, group_name
-from boolcp.report.words import on_text, result_error, value_label
+from boolcp.report.words import on_text, result_error
 from boolcp.result.atoms import BooleanCP
 
 MAX_POINTS = 20_000  # of a line; beyond, the smallest and largest of each interval are kept
 MAX_CELLS = 25_000  # of an image; beyond, neighbors are averaged
 MAX_MARKERS = 60
-MAX_ROWS = 8  # of a chart of usual height
 MAX_PRODUCTS = 4  # of an atom that are drawn side by side
 MAX_TICKS = 15  # upright names that fit below an image beside its scale, on a phone too
 MAX_ELECTRODE_NAMES = 34
 FEW, LETTERS = 8, 20  # up to this many names are shown with this many letters
+LOW, HIGH = 2, 8  # rows up to which a chart is low, and beyond which it is high
 COLORS = (*LINES[:6], "#8A8A8A")  # without black, which a dark page would hide
 DASHES = ("solid", "dash", "dot", "dashdot")  # of the products of an atom
 SYMBOLS = ("circle", "diamond-open", "cross", "square-open")
@@ -57,14 +58,7 @@ Figure = dict[str, Any]
 
 
 def atom_colors(n_atoms: int) -> list[str]:
-    """Return one color for each atom, no two of them equal.
-
-    Examples
-    --------
-    >>> from boolcp.report.charts import atom_colors
-    >>> len(set(atom_colors(50)))
-    50
-    """
+    """Return one color for each atom, no two of them equal."""
     return list(COLORS[:n_atoms]) if n_atoms <= len(COLORS) else _shades(n_atoms, 0.65)
 
 
@@ -75,21 +69,16 @@ def group_colors(n_groups: int) -> list[str]:
 
 def _shades(n: int, saturation: float) -> list[str]:
     """Return different colors: neighbors differ in hue, the same hue differs in lightness."""
-    lights = (0.40, 0.55, 0.70)
-    shades = [colorsys.hls_to_rgb(137.508 * k % 360 / 360, lights[k % len(lights)], saturation) for k in range(n)]
+    shades = [colorsys.hls_to_rgb(137.508 * k % 360 / 360, (0.40, 0.55, 0.70)[k % 3], saturation) for k in range(n)]
     return ["#" + "".join(f"{round(255 * part):02X}" for part in shade) for shade in shades]
 
 
-def figure(chart: Chart, alt: str, caption: str, **look: Any) -> Figure:
-    """Return a chart as JSON with its text alternative, its caption and its look: is_wide, is_high, legend."""
-    return {
-        "chart": to_json(chart),
-        "alt": alt,
-        "caption": caption,
-        "is_wide": False,
-        "is_high": False,
-        "legend": [],
-    } | look
+def figure(
+    traces: list[Chart], layout: Chart, alt: str, caption: str, *, tools: bool = False, size: str = "", legend: Any = ()
+) -> Figure:
+    """Return a chart as JSON with its text alternative, caption, size (wide, low, high) and legend."""
+    chart = to_json({"data": traces, "layout": layout, "has_tools": tools})
+    return {"chart": chart, "alt": alt, "caption": caption, "size": size, "legend": legend}
 
 
 def atom_figures(W: BooleanCP, k: int) -> list[Figure]:
@@ -97,70 +86,48 @@ def atom_figures(W: BooleanCP, k: int) -> list[Figure]:
     figures = []
     for mode in atom_panels(W, k):
         if isinstance(mode, tuple):
-            title = f"real part, {' by '.join(mode_text(W, n) for n in mode)}"
-            figures.append(_image_figure(W, block_image(W, k, mode), mode, f"Atom {k}, {title}", title))
+            figures.append(_image_figure(W, k, mode))
         else:
             figures.append(_boolean_figure(W, k) if mode == W.atoms[k].mode else _real_figure(W, k, mode))
     return figures
 
 
-def mean_figures(W: BooleanCP) -> list[Figure]:
-    """Return a figure of the mean over the Boolean mode, as a list; empty if W has no mean."""
-    M = mean_of(W)
-    if M is None:
-        return []
-    modes = [n for n in range(W.ndim) if n != M.atoms[0].mode]
-    title = f"mean over {mode_text(W, M.atoms[0].mode)}"
-    if len(modes) == 1:
-        return [_real_figure(M, 0, modes[0]) | {"alt": f"The {title}", "caption": title}]
-    shown = sorted(sorted(modes, key=lambda n: W.shape[n])[-2:], key=lambda n: W.shape[n])
-    image = M.atoms[0].dense_block().mean(axis=tuple(i for i, n in enumerate(modes) if n not in shown))
-    image = image if shown[0] < shown[1] else image.T
-    return [_image_figure(W, image, tuple(shown), f"The {title}", title)]
-
-
 def _boolean_figure(W: BooleanCP, k: int) -> Figure:
     """Return where an atom is on: an electrode map if its mode has positions, else a strip; gray where uncertain."""
     mode, values, texts = W.atoms[k].mode, bit_values(W, k), bit_texts(W, k)
-    positions, caption = positions_of(W, mode), f"{mode_text(W, mode)}: yellow on, blue off{_gray_text(W)}"
+    positions, caption = positions_of(W, mode), _bits_caption(W, mode, [values])
     alt = f"Atom {k} along {mode_text(W, mode)}, on: {on_text(W, k)}"
     if positions is not None:
         colors = {"color": values, "colorscale": BITS, "cmin": 0, "cmax": 1}
-        return figure(_map(W, mode, positions, texts, colors), alt, caption)
+        return figure(*_map(W, mode, positions, texts, colors), alt, caption)
     layout = _layout(xaxis=_axis(W, mode, is_even=True), yaxis={"visible": False, "fixedrange": True})
     return _banded(W, mode, [_bits(values, texts) | _span(W, mode, "x")], layout, alt, caption)
 
 
-def _gray_text(W: BooleanCP) -> str:
-    """Return what gray means in pictures of bits, if there is gray."""
-    if W.trust is not None and W.trust.rise is not None:
-        return ", gray uncertain"
-    return ", gray without data" if W.undetermined else ""
+def _bits_caption(W: BooleanCP, mode: int, rows: list[np.ndarray]) -> str:
+    """Return what the colors of bits mean; gray only if there is any."""
+    is_gray = any(((row > 0.1) & (row < 0.9)).any() for row in rows)
+    unknown = "without data" if undetermined_of(W, mode).any() else "uncertain"
+    return f"{mode_text(W, mode)}: yellow on, blue off" + f", gray {unknown}" * is_gray
 
 
 def bit_values(W: BooleanCP, k: int) -> np.ndarray:
     """Return the probability that each entry of an atom is on, if known; 0.5 without data."""
-    atom = W.atoms[k]
-    values = atom.z.astype(float)
+    values = W.atoms[k].z.astype(float)
     if W.trust is not None and W.trust.rise is not None:
-        sure = np.clip(W.bit_confidence()[k], 0.5, 1.0)
-        values = np.where(atom.z, sure, 1 - sure)
-    return np.where(_unknown(W, atom.mode), 0.5, values)
+        values = np.abs(1 - values - np.clip(W.bit_confidence()[k], 0.5, 1.0))
+    return np.where(undetermined_of(W, W.atoms[k].mode), 0.5, values)
 
 
 def bit_texts(W: BooleanCP, k: int) -> list[str]:
     """Return a text for each bit of an atom: on or off, and how certain that is."""
     atom, texts = W.atoms[k], []
     is_known = W.trust is not None and W.trust.rise is not None
-    parts = zip(hover_labels(W, atom.mode), atom.z, bit_values(W, k), _unknown(W, atom.mode), strict=True)
+    parts = zip(hover_labels(W, atom.mode), atom.z, bit_values(W, k), undetermined_of(W, atom.mode), strict=True)
     for label, is_on, value, is_unknown in parts:
         chance = f", {100 * max(value, 1 - value):.0f} % sure" if is_known else ""
         texts.append(f"{label}: no data" if is_unknown else f"{label}: {'on' if is_on else 'off'}{chance}")
     return texts
-
-
-def _unknown(W: BooleanCP, mode: int) -> np.ndarray:
-    return np.asarray((W.undetermined or {}).get(mode, np.zeros(W.shape[mode], dtype=bool)))
 
 
 def _real_figure(W: BooleanCP, k: int, mode: int) -> Figure:
@@ -172,21 +139,20 @@ def _real_figure(W: BooleanCP, k: int, mode: int) -> Figure:
     is_few = atom.rank is not None and atom.rank <= MAX_PRODUCTS and positions is None
     if not (atom.rank == 1 or W.ndim == 2 or is_few):
         W, kind = only_leading(W, k), "leading pattern"
-    columns, texts = real_columns(W, k)[mode], hover_labels(W, mode)
+    columns, texts, name = real_columns(W, k)[mode], hover_labels(W, mode), mode_text(W, mode)
     label = plain(value_label(W) if mode == carrier_mode(W, k) else "relative size")
-    sizes, name = np.linalg.norm(np.nan_to_num(columns), axis=1), mode_text(W, mode)
-    alt, caption = f"Atom {k}, {kind} along {name}", f"{name}: {kind}"
-    if sizes.any():
-        alt += f", largest at {coordinate_text(W, mode)[int(np.argmax(sizes))]} {unit_of(W, mode)}".rstrip()
-    if len(sizes) > MAX_POINTS:
-        caption += f" (smallest and largest of each {-(-2 * len(sizes) // MAX_POINTS)} points)"
+    top = coordinate_text(W, mode)[int(np.argmax(np.linalg.norm(np.nan_to_num(columns), axis=1)))]
+    alt = f"Atom {k}, {kind} along {name}, largest at {top} {unit_of(W, mode)}".rstrip()
+    caption = f"{name}: {kind}"
+    if len(columns) > MAX_POINTS:
+        caption += f" (smallest and largest of each {-(-2 * len(columns) // MAX_POINTS)} points)"
     if positions is not None and columns.shape[1] == 1:
         texts = [f"{text}: {value:.4g}" for text, value in zip(texts, columns[:, 0], strict=True)]
-        scale = {"colorscale": DIVERGING, "colorbar": _bar(label), **_limits(columns, "c")}
-        return figure(_map(W, mode, positions, texts, {"color": columns[:, 0], **scale}), alt, caption)
+        colors = {"color": columns[:, 0], "colorscale": DIVERGING, "colorbar": _bar(label), **_limits(columns, "c")}
+        return figure(*_map(W, mode, positions, texts, colors), alt, caption)
     layout = _layout(xaxis=_axis(W, mode), yaxis={"title": {"text": label}, "rangemode": "tozero"})
-    layout = _with_legend(layout) if 1 < columns.shape[1] <= MAX_PRODUCTS else layout
-    return _banded(W, mode, _real_traces(W, k, mode, columns, texts), layout, alt, caption, has_tools=True)
+    layout = _with_legend(layout) if columns.shape[1] > 1 else layout
+    return _banded(W, mode, _real_traces(W, k, mode, columns, texts), layout, alt, caption, tools=True)
 
 
 def _real_traces(W: BooleanCP, k: int, mode: int, columns: np.ndarray, texts: Sequence[str]) -> list[Chart]:
@@ -208,16 +174,14 @@ def _real_traces(W: BooleanCP, k: int, mode: int, columns: np.ndarray, texts: Se
 def line(W: BooleanCP, mode: int, column: np.ndarray, color: str, name: str, texts: Sequence[str]) -> Chart:
     """Return one line over a mode; a very long one keeps the smallest and largest of each interval."""
     places, kept = places_of(W, mode), kept_points(column)
-    x = np.arange(len(column)) if places is None else places
-    is_even = len(x) > 1 and np.allclose(np.diff(x), _step(x), rtol=1e-6, atol=0)
-    start = {"x0": float(x[0]), "dx": _step(x)} if is_even and len(kept) == len(column) else {"x": x[kept]}
-    look = {"mode": "lines+markers" if len(kept) <= MAX_MARKERS else "lines", "line": {"color": color, "width": 1.3}}
+    x = (np.arange(len(column)) if places is None else places)[kept]
     who = f"{plain(name)}, " if name else ""
     if _has_names(W, mode):
         hover = {"text": [texts[i] for i in kept]} | _hover(f"{who}%{{text}}: %{{y:.4g}}")
     else:
         hover = _hover(f"{who}{plain(mode_text(W, mode))} %{{x:.6~g}} {plain(unit_of(W, mode))}: %{{y:.4g}}")
-    return {"type": "scatter", "y": column[kept], "name": name, "marker": {"size": 4}} | start | look | hover
+    look = {"mode": "lines+markers" if len(kept) <= MAX_MARKERS else "lines", "line": {"color": color, "width": 1.3}}
+    return {"type": "scatter", "x": x, "y": column[kept], "name": name, "marker": {"size": 4}} | look | hover
 
 
 def kept_points(column: np.ndarray) -> np.ndarray:
@@ -228,38 +192,32 @@ def kept_points(column: np.ndarray) -> np.ndarray:
     return np.unique([(part[np.argmin(filled[part])], part[np.argmax(filled[part])]) for part in stretches])
 
 
-def _image_figure(W: BooleanCP, image: np.ndarray, modes: tuple[int, int], alt: str, caption: str) -> Figure:
-    """Return an image over two modes, the first vertical; neighbors of a large one are averaged."""
-    steps = _image_steps(image.shape)
-    small = _averaged(image, steps)
-    trace = {"type": "heatmap", "z": small, "colorscale": DIVERGING, "colorbar": _bar(plain(value_label(W)))}
+def _image_figure(W: BooleanCP, k: int, modes: tuple[int, int]) -> Figure:
+    """Return the real part of an atom over two modes, the first vertical; neighbors of a large image are averaged."""
+    image, steps = averaged(block_image(W, k, modes))
+    trace = {"type": "heatmap", "z": image, "colorscale": DIVERGING, "colorbar": _bar(plain(value_label(W)))}
     trace |= _limits(image, "z") | _span(W, modes[0], "y", steps[0]) | _span(W, modes[1], "x", steps[1])
     y, x = (f"{plain(mode_text(W, n))} %{{{c}:.6~g}} {plain(unit_of(W, n))}" for n, c in zip(modes, "yx", strict=True))
     place = f"{x}, {y}"
-    if steps == (1, 1) and small.size <= MAX_CELLS // 4 and any(_has_names(W, mode) for mode in modes):
+    if steps == (1, 1) and image.size <= MAX_CELLS // 4 and any(_has_names(W, mode) for mode in modes):
         rows, columns = (hover_labels(W, mode) for mode in modes)
         trace["text"], place = [[f"{column}, {row}" for column in columns] for row in rows], "%{text}"
     layout = _layout(xaxis=_axis(W, modes[1], is_even=True), yaxis=_axis(W, modes[0], is_even=True, is_upward=True))
-    caption += "".join(_sorted_text(W, n) for n in modes) + " (neighbors averaged)" * (steps != (1, 1))
-    return figure({"data": [trace | _hover(f"{place}: %{{z:.4g}}")], "layout": layout}, alt, caption, is_wide=True)
+    title = f"real part, {' by '.join(mode_text(W, n) for n in modes)}"
+    caption = title + "".join(_sorted_text(W, n) for n in modes) + " (neighbors averaged)" * (steps != (1, 1))
+    return figure([trace | _hover(f"{place}: %{{z:.4g}}")], layout, f"Atom {k}, {title}", caption, size="wide")
 
 
-def _image_steps(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how many rows and columns are averaged into one cell."""
+def averaged(image: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Return an image of at most MAX_CELLS cells, means of neighbors, and how many of them in both directions."""
     steps = [1, 1]
-    while np.prod(cells := [-(-d // s) for d, s in zip(shape, steps, strict=True)]) > MAX_CELLS:
+    while np.prod(cells := [-(-d // s) for d, s in zip(image.shape, steps, strict=True)]) > MAX_CELLS:
         steps[int(np.argmax(cells))] += 1
-    return tuple(steps)
-
-
-def _averaged(image: np.ndarray, steps: tuple[int, ...]) -> np.ndarray:
-    """Return the means of blocks of an image; those at the end may be smaller."""
     for axis, step in enumerate(steps):
-        if step > 1:
-            starts = np.arange(0, image.shape[axis], step)
-            sizes = np.diff([*starts, image.shape[axis]])
-            image = np.add.reduceat(image, starts, axis=axis) / np.expand_dims(sizes, 1 - axis)
-    return image
+        starts = np.arange(0, image.shape[axis], step)
+        sizes = np.diff([*starts, image.shape[axis]])
+        image = np.add.reduceat(image, starts, axis=axis) / np.expand_dims(sizes, 1 - axis)
+    return image, tuple(steps)
 
 
 def together_figures(W: BooleanCP) -> list[Figure]:
@@ -270,22 +228,25 @@ def together_figures(W: BooleanCP) -> list[Figure]:
         boolean = [k for k in range(W.n_atoms) if W.atoms[k].mode == mode]
         real = [k for k in range(W.n_atoms) if W.atoms[k].mode != mode]
         if boolean:
-            rows = [_bits(bit_values(W, k), [f"atom {k}, {text}" for text in bit_texts(W, k)]) for k in boolean]
-            figures.append(_rows_figure(W, mode, boolean, rows, f"{name}: yellow on, blue off{_gray_text(W)}"))
+            values = [bit_values(W, k) for k in boolean]
+            words = [[f"atom {k}, {text}" for text in bit_texts(W, k)] for k in boolean]
+            rows = [_bits(*pair) for pair in zip(values, words, strict=True)]
+            figures.append(_rows_figure(W, mode, boolean, rows, _bits_caption(W, mode, values)))
         columns = {k: leading_column(W, k, mode) for k in real}
         if real and (_has_names(W, mode) or is_unordered(W, mode) or positions_of(W, mode) is not None):
             scale = {"type": "heatmap", "coloraxis": "coloraxis", "hoverongaps": False}
-            words = {k: [f"atom {k}, {t}: {v:.3g}" for t, v in zip(texts, columns[k], strict=True)] for k in real}
-            rows = [scale | {"z": columns[k][None, :], "text": [words[k]]} | _hover("%{text}") for k in real]
+            words = [[f"atom {k}, {t}: {v:.3g}" for t, v in zip(texts, columns[k], strict=True)] for k in real]
+            pairs = zip(real, words, strict=True)
+            rows = [scale | {"z": columns[k][None, :], "text": [said]} | _hover("%{text}") for k, said in pairs]
             axis = {"colorscale": DIVERGING, "cmin": -1, "cmax": 1, "colorbar": _bar("relative size")}
             figures.append(_rows_figure(W, mode, real, rows, f"{name}: real parts, red plus", coloraxis=axis))
         elif real:
             colors = atom_colors(W.n_atoms)
             lines = [line(W, mode, columns[k], colors[k], f"atom {k}", texts) | {"meta": {"atom": k}} for k in real]
-            layout = _layout(xaxis=_axis(W, mode), yaxis={"title": {"text": "relative size"}, "rangemode": "tozero"})
-            chart = {"data": lines, "layout": _with_legend(layout), "has_tools": True}
+            y = {"title": {"text": "relative size"}, "rangemode": "tozero"}
+            layout, alt = _with_legend(_layout(xaxis=_axis(W, mode), yaxis=y)), _together_alt(W, mode, real)
             caption = f"{name}: real parts, largest size one"
-            figures.append(figure(chart, _together_alt(W, mode, real), caption, is_wide=True))
+            figures.append(figure(lines, layout, alt, caption, tools=True, size="wide"))
     return figures
 
 
@@ -297,11 +258,11 @@ def _rows_figure(
         trace | _span(W, mode, "x") | {"y0": row, "dy": 1, "ygap": 3, "meta": {"atom": k}}
         for row, (k, trace) in enumerate(zip(atoms, traces, strict=True))
     ]
-    ticks = {"tickvals": list(range(len(atoms))), "ticktext": [f"atom {k}" for k in atoms]}
-    axis = {"range": [len(atoms) - 0.5, -0.5], "fixedrange": True, "showgrid": False, "zeroline": False} | ticks
+    axis = {"range": [len(atoms) - 0.5, -0.5], "fixedrange": True, "showgrid": False, "zeroline": False}
+    axis |= {"tickvals": list(range(len(atoms))), "ticktext": [f"atom {k}" for k in atoms]}
     layout = _layout(xaxis=_axis(W, mode, is_even=True), yaxis=axis, **look)
-    found = _banded(W, mode, placed, layout, _together_alt(W, mode, atoms), caption)
-    return found | {"is_wide": True, "is_high": len(atoms) > MAX_ROWS}
+    size = "wide low" if len(atoms) <= LOW else "wide high" if len(atoms) > HIGH else "wide"
+    return _banded(W, mode, placed, layout, _together_alt(W, mode, atoms), caption, size=size)
 
 
 def _together_alt(W: BooleanCP, mode: int, atoms: Sequence[int]) -> str:
@@ -316,69 +277,58 @@ def group_figures(means: Any, name: str) -> list[Figure]:
     figures, colors = [], group_colors(len(means.conditions))
     for is_boolean in sorted(set(means.is_boolean.tolist()), reverse=True):
         what, spread = ("share of ones", "95 % interval") if is_boolean else ("mean of the real part", "s.d.")
-        members, scale, traces = np.flatnonzero(means.is_boolean == is_boolean).tolist(), 100 if is_boolean else 1, []
-        value = "%{y:.0f} % on" if is_boolean else "mean %{y:.3g}"
-        for c, (group, count) in enumerate(zip(means.conditions, means.counts, strict=True)):
-            for k in members:
-                mean, s = means.mean[k, c], means.spread[k, c]
-                low, high = _wilson(mean, count) if is_boolean else (mean - s, mean + s)
-                ends = {"array": [scale * (high - mean)], "arrayminus": [scale * (mean - low)]}
-                error = {"type": "data", "symmetric": False, "thickness": 1, "width": 2, "color": OUTLINE} | ends
-                look = {"type": "bar"} if is_boolean else {"type": "scatter", "mode": "markers"}
-                look |= {"marker": {"color": colors[c]}, "offsetgroup": str(c), "meta": {"atom": k}}
-                legend = {"name": f"{plain(group)} ({count})", "legendgroup": str(c), "showlegend": k == members[0]}
-                hover = _hover(f"atom {k}, {plain(group)} ({count}): {value}")
-                traces.append(look | {"x": [f"atom {k}"], "y": [scale * mean], "error_y": error} | legend | hover)
-        title = {"text": "on (%)" if is_boolean else "mean (± s.d.)"}
-        layout = _with_legend(_layout(xaxis={"type": "category"}, yaxis={"title": title, "rangemode": "tozero"}))
-        chart = {"data": traces, "layout": layout | {"barmode": "group", "scattermode": "group"}}
+        members, traces = np.flatnonzero(means.is_boolean == is_boolean), []
+        look = {"type": "bar"} if is_boolean else {"type": "scatter", "mode": "markers"}
+        for c, (group, count) in enumerate(zip(means.conditions, means.counts.tolist(), strict=True)):
+            mean, s = means.mean[members, c], means.spread[members, c]
+            low, high = _wilson(mean, count) if is_boolean else (mean - s, mean + s)
+            scale, legend = 100 if is_boolean else 1, f"{plain(group)} ({count})"
+            error = {"array": scale * (high - mean), "arrayminus": scale * (mean - low), "color": OUTLINE}
+            error |= {"type": "data", "symmetric": False, "thickness": 1, "width": 2}
+            places = {"x": [f"atom {k}" for k in members], "y": scale * mean, "error_y": error, "name": legend}
+            hover = _hover(f"%{{x}}, {legend}: " + ("%{y:.0f} % on" if is_boolean else "mean %{y:.3g}"))
+            traces.append(look | places | {"marker": {"color": colors[c]}, "offsetgroup": str(c)} | hover)
+        y = {"title": {"text": "on (%)" if is_boolean else "mean (± s.d.)"}, "rangemode": "tozero"}
+        layout = _with_legend(_layout(xaxis={"type": "category"}, yaxis=y, barmode="group", scattermode="group"))
         caption = f"{what} by {name}" + (f"; lines: {spread}" if max(means.counts) > 1 else "")
-        figures.append(figure(chart, f"{caption}; the numbers are in the table", caption, is_wide=True))
+        figures.append(figure(traces, layout, f"{caption}; the numbers are in the table", caption, size="wide"))
     return figures
 
 
-def _wilson(share: float, n: int) -> tuple[float, float]:
-    """Return the 95 % interval of a share of n."""
-    from scipy.stats import binomtest
-
-    if n < 2 or np.isnan(share):
-        return share, share
-    interval = binomtest(round(share * n), int(n)).proportion_ci(method="wilson")
-    return float(interval.low), float(interval.high)
+def _wilson(shares: np.ndarray, n: int, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of the 95 % intervals of shares of n; the shares themselves for one entry."""
+    if n < 2:
+        return shares, shares
+    middle = (shares + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z * np.sqrt(shares * (1 - shares) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return middle - half, middle + half
 
 
 def fit_figures(W: BooleanCP, errors: Sequence[float], residual: Any = None) -> list[Figure]:
     """Return the figures of the whole fit: error after each atom of the pursuit, and quantiles of the residual."""
-    figures = []
+    figures, points = [], Chart({"type": "scatter", "mode": "markers"})
     if errors:
-        path = {"type": "scatter", "mode": "lines+markers", "x": list(range(1, len(errors) + 1)), "y": list(errors)}
+        path = points | {"mode": "lines+markers", "x": list(range(1, len(errors) + 1)), "y": list(errors)}
         traces = [path | {"line": {"color": BLUE}} | _hover("pursuit, %{x} atoms: %{y:.4f}")]
         caption = "Relative error after each atom of the pursuit"
         if (result := result_error(W)) is not None:
             marker = {"color": "rgba(0,0,0,0)", "size": 13, "line": {"color": ORANGE, "width": 2}}
-            point = {"type": "scatter", "mode": "markers", "x": [W.n_atoms], "y": [result], "marker": marker}
-            traces, caption = (
-                [*traces, point | _hover("result, %{x} atoms: %{y:.4f}")],
-                f"{caption}; circle: the result",
-            )
-        steps = {"dtick": 1} if max(len(errors), W.n_atoms) <= 20 else {}
-        y = {"title": {"text": "relative error"}, "rangemode": "tozero"}
-        layout = _layout(xaxis={"title": {"text": "number of atoms"}, **steps}, yaxis=y)
-        alt = f"{caption}: {', '.join(f'{error:.4f}' for error in errors)}"
-        figures.append(figure({"data": traces, "layout": layout}, alt, caption))
+            end = points | {"x": [W.n_atoms], "y": [result], "marker": marker}
+            traces.append(end | _hover("result, %{x} atoms: %{y:.4f}"))
+            caption += "; circle: the result"
+        x: Chart = {"title": {"text": "number of atoms"}} | ({"dtick": 1} if max(len(errors), W.n_atoms) <= 20 else {})
+        layout = _layout(xaxis=x, yaxis={"title": {"text": "relative error"}, "rangemode": "tozero"})
+        figures.append(figure(traces, layout, f"{caption}: {', '.join(f'{e:.4f}' for e in errors)}", caption))
     if residual is not None:
         normal, own = residual.normal_quantiles, residual.quantiles
         ends = [float(normal[0]), float(normal[-1])]
-        diagonal = {"type": "scatter", "mode": "lines", "x": ends, "y": ends, "hoverinfo": "skip"}
-        points = {"type": "scatter", "mode": "markers", "x": normal, "y": own, "marker": {"color": BLUE, "size": 5}}
-        traces = [
-            diagonal | {"line": {"color": ZERO, "width": 1, "dash": "dash"}},
-            points | _hover("normal %{x:.2f}, residual %{y:.2f}"),
-        ]
+        dashed = {"mode": "lines", "line": {"color": ZERO, "width": 1, "dash": "dash"}, "hoverinfo": "skip"}
+        quantiles = points | {"x": normal, "y": own, "marker": {"color": BLUE, "size": 5}}
+        traces = [points | {"x": ends, "y": ends} | dashed, quantiles | _hover("normal %{x:.2f}, residual %{y:.2f}")]
         x, y = ({"title": {"text": text}} for text in ("normal quantile", "quantile of the residual"))
         caption = "Quantiles of the residual against normal noise (dashed)"
         alt = f"{caption}, from {own[0]:.2f} to {own[-1]:.2f} root mean squares"
-        figures.append(figure({"data": traces, "layout": _layout(xaxis=x, yaxis=y)}, alt, caption))
+        figures.append(figure(traces, _layout(xaxis=x, yaxis=y), alt, caption))
     return figures
 
 
@@ -405,7 +355,9 @@ def _bits(values: np.ndarray, texts: Sequence[str]) -> Chart:
     return {"type": "heatmap", "z": values[None, :], "text": [list(texts)]} | look | _hover("%{text}")
 
 
-def _map(W: BooleanCP, mode: int, positions: np.ndarray, texts: Sequence[str], colors: Chart) -> Chart:
+def _map(
+    W: BooleanCP, mode: int, positions: np.ndarray, texts: Sequence[str], colors: Chart
+) -> tuple[list[Chart], Chart]:
     """Return entries of a mode at their positions: on a head with its outline, or with names where there is room."""
     x, y = positions.T
     names = [plain(text) for text in coordinate_text(W, mode)]
@@ -419,7 +371,7 @@ def _map(W: BooleanCP, mode: int, positions: np.ndarray, texts: Sequence[str], c
     under = _head(positions, colors) if is_head(W, mode) else []
     hidden = {"visible": False}
     layout = _layout(xaxis=hidden, yaxis=hidden | {"scaleanchor": "x"}, margin={"l": 8, "r": 8, "t": 14, "b": 8})
-    return {"data": [*under, trace | _hover("%{hovertext}")], "layout": layout}
+    return [*under, trace | _hover("%{hovertext}")], layout
 
 
 def _head(positions: np.ndarray, colors: Chart) -> list[Chart]:
@@ -430,28 +382,24 @@ def _head(positions: np.ndarray, colors: Chart) -> list[Chart]:
     if "colorbar" not in colors:  # bits
         return lines
     side, image = interpolate(positions, np.asarray(colors["color"], dtype=float))
-    place = {"x0": float(side[0]), "dx": _step(side), "y0": float(side[0]), "dy": _step(side)}
     scale = {"colorscale": colors["colorscale"], "zmin": colors["cmin"], "zmax": colors["cmax"], "showscale": False}
-    shade = {"type": "heatmap", "z": image, "zsmooth": "best", "opacity": 0.85, "hoverongaps": False}
-    return [shade | place | scale | silent, *lines]
+    shade = {"type": "heatmap", "x": side, "y": side, "z": image, "zsmooth": "best", "opacity": 0.85}
+    return [shade | scale | silent, *lines]
 
 
-def _banded(
-    W: BooleanCP, mode: int, traces: list[Chart], layout: Chart, alt: str, caption: str, *, has_tools: bool = False
-) -> Figure:
+def _banded(W: BooleanCP, mode: int, traces: list[Chart], layout: Chart, alt: str, caption: str, **look: Any) -> Figure:
     """Return a figure with the colors of the groups of its mode, if any, above the chart and named below it."""
     found, places = bands(W, mode), places_of(W, mode, is_even=True)
     x = np.arange(W.shape[mode], dtype=float) if places is None else places
     half = 0.5 if len(x) < 2 else _step(x) / 2
     box = {"type": "rect", "xref": "x", "yref": "paper", "y0": BAND[0], "y1": BAND[1], "line": {"width": 0}}
-    colors = group_colors(len(found))
-    shapes = [
-        box | {"x0": float(x[band.start] - half), "x1": float(x[band.stop - 1] + half), "fillcolor": color}
-        for band, color in zip(found, colors, strict=True)
-    ]
-    legend = [(color, f"{b.name} ({b.stop - b.start})") for b, color in zip(found, colors, strict=True)]
-    chart = {"data": traces, "layout": layout | {"shapes": shapes}, "has_tools": has_tools}
-    return figure(chart, alt, caption + _sorted_text(W, mode), legend=legend)
+    shapes, legend = [], []
+    for (name, start, stop), color in zip(found, group_colors(len(found)), strict=True):
+        ends = {"x0": float(x[start] - half), "x1": float(x[stop - 1] + half)}
+        shapes.append(box | ends | {"fillcolor": color})
+        legend.append((color, f"{name} ({stop - start})"))
+    caption += _sorted_text(W, mode)
+    return figure(traces, layout | {"shapes": shapes}, alt, caption, legend=legend, **look)
 
 
 def _sorted_text(W: BooleanCP, mode: int) -> str:
@@ -460,7 +408,7 @@ def _sorted_text(W: BooleanCP, mode: int) -> str:
 
 
 def _layout(**parts: Any) -> Chart:
-    """Return the layout of all charts: no background, so that light and dark pages show through."""
+    """Return the layout of all charts: clear, so that light and dark pages show through."""
     clear = "rgba(0,0,0,0)"
     axis = {"automargin": True, "zeroline": True, "zerolinecolor": ZERO, "gridcolor": "rgba(128,128,128,0.2)"}
     parts["xaxis"] = axis | {"zeroline": False, "showgrid": False} | parts["xaxis"]

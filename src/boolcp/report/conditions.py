@@ -3,16 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from boolcp.plotting.mode_labels import CONDITION, further_of, group_names, groups_of, positions_of
+from boolcp.plotting.mode_labels import CONDITION, further_of, group_names, groups_of
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.trust.conditions import ConditionTest, run_tests
 
-PLACES = ("x", "y", "z", "onset", "stop")  # numbers that are not covariates
-MAX_COVARIATES = 6
 ALPHA = 0.05
 NO_LABEL = "no label"
 
@@ -20,13 +18,12 @@ Tests = Mapping[str, ConditionTest]
 
 
 def find_tests(W: BooleanCP, provenance: Mapping[str, Any]) -> dict[str, ConditionTest]:
-    """Return a ConditionTest, by name, for each requested column or, by default, for each that can be tested."""
+    """Return a ConditionTest, by name, for each requested column or, by default, for each with a few groups."""
     asked = provenance.get("tests") or {}
     if asked:
         return run_tests(W, list(asked), next(iter(asked.values())).get("blocks"))
     groups = [name for _, name in groups_of(W) if name not in (W.dims or ())]  # no mode that is its groups
-    names = [name for name in [*groups, *_covariates(W)] if _can_be_tested(W, name)]
-    return run_tests(W, names) if W.n_atoms else {}
+    return run_tests(W, [name for name in groups if _can_be_tested(W, name)]) if W.n_atoms else {}
 
 
 def _can_be_tested(W: BooleanCP, name: str) -> bool:
@@ -36,18 +33,6 @@ def _can_be_tested(W: BooleanCP, name: str) -> bool:
         return False
 
 
-def _covariates(W: BooleanCP) -> list[str]:
-    """Return the coordinates with fractional numbers along modes without positions: reaction times, running speed."""
-    if W.labels is None:
-        return []
-    numbers = {
-        name: W.labels.dims.index(dim)
-        for name, (dim, values) in W.labels.extra.items()
-        if np.asarray(values).dtype.kind == "f" and name not in PLACES
-    }
-    return [name for name, mode in numbers.items() if positions_of(W, mode) is None][:MAX_COVARIATES]
-
-
 def best_test(tests: Tests, k: int) -> tuple[str, ConditionTest] | None:
     """Return the name and test of what an atom differs in, or follows, most clearly; None if nothing is clear."""
     found = [(name, test) for name, test in tests.items() if test.p_adjusted[k] <= ALPHA]
@@ -55,17 +40,8 @@ def best_test(tests: Tests, k: int) -> tuple[str, ConditionTest] | None:
 
 
 def p_words(p: float) -> str:
-    """Return a p-value in words.
-
-    Examples
-    --------
-    >>> from boolcp.report.conditions import p_words
-    >>> p_words(0.0001), p_words(0.0234), p_words(0.3)
-    ('p < 0.001', 'p = 0.023', 'p = 0.30')
-    """
-    if p < 0.001:
-        return "p < 0.001"
-    return f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
+    """Return a p-value in words: p < 0.001, p = 0.023, p = 0.30."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
 
 
 def adjective(name: str, value: str) -> str:
@@ -104,22 +80,14 @@ def test_note(test: ConditionTest, name: str) -> str:
     return f"{found}{sizes if test.conditions else ''}{permuted}false discovery rate controlled over this page."
 
 
-class Band(NamedTuple):
-    """A run of neighbors in one group: entries start <= i < stop."""
-
-    name: str
-    start: int
-    stop: int
-
-
-def bands(W: BooleanCP, mode: int) -> list[Band]:
-    """Return the runs of a mode with equal groups; none if it has no groups or they are scattered."""
+def bands(W: BooleanCP, mode: int) -> list[tuple[str, int, int]]:
+    """Return name, start and stop of the runs of equal groups along a mode; none without groups, or if scattered."""
     labels = _group_labels(W, mode)
     if labels is None:
         return []
     edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
     is_scattered = len(edges) - 1 > len(set(labels.tolist()))
-    return [] if is_scattered else [Band(str(labels[a]), a, b) for a, b in pairwise(edges)]
+    return [] if is_scattered else [(str(labels[a]), a, b) for a, b in pairwise(edges)]
 
 
 def group_name(W: BooleanCP, mode: int) -> str:
@@ -154,9 +122,11 @@ def permuted(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
     unknown = {n: slices[order] if n == mode else slices for n, slices in (W.undetermined or {}).items()}
     found = replace(W, atoms=atoms, undetermined=unknown or None)
     if W.trust is not None:
-        bits = {name: values for name in ("rise", "share") if (values := getattr(W.trust, name)) is not None}
-        pairs = {name: zip(W.atoms, values, strict=True) for name, values in bits.items()}
-        moved = {n: tuple(v[order] if a.mode == mode else v for a, v in pair) for n, pair in pairs.items()}
+        moved: dict[str, Any] = {}
+        for name in ("rise", "share"):
+            if (bits := getattr(W.trust, name)) is not None:
+                pairs = zip(W.atoms, bits, strict=True)
+                moved[name] = tuple(v[order] if atom.mode == mode else v for atom, v in pairs)
         found = replace(found, trust=replace(W.trust, **moved))
     if W.labels is None:
         return found
@@ -171,6 +141,6 @@ def _permuted_atom(atom: Atom, mode: int, order: np.ndarray) -> Atom:
     if atom.mode == mode:
         return replace(atom, z=atom.z[order])
     axis = mode - (mode > atom.mode)
-    if atom.factors is None:
+    if atom.block is not None:
         return replace(atom, block=np.take(atom.block, order, axis))
-    return replace(atom, factors=tuple(A[order] if n == axis else A for n, A in enumerate(atom.factors)))
+    return replace(atom, factors=tuple(A[order] if n == axis else A for n, A in enumerate(atom.factors or ())))

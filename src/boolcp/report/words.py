@@ -1,7 +1,6 @@
 """The words and numbers of the page: headline, a sentence for each atom, tables of data, fit, atoms and origin."""
 
 import base64
-import json
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -15,15 +14,16 @@ from boolcp.plotting.mode_labels import (
     coordinate_text,
     coordinates_of,
     further_names,
+    has_names,
     is_named,
     is_unordered,
-    line_places,
     mode_text,
     plural,
     quantity_of,
     unit_of,
+    value_label,
 )
-from boolcp.plotting.patterns import EQUAL, real_columns
+from boolcp.plotting.patterns import EQUAL, mean_words, real_columns
 from boolcp.report.conditions import Tests, adjective, best_test, p_words
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import apart_text, explained_word, percent, proved_percent, shape_text
@@ -33,16 +33,15 @@ from boolcp.trust.verdict import verdicts
 
 MAX_TOLD = 6  # atoms with a sentence of their own above the table
 MAX_NAMES, MAX_RUNS = 60, 30  # entries, and runs of entries, that a card lists
-MAX_LISTED, MAX_STRETCHES = 8, 2  # the same for a sentence
+MAX_LISTED, MAX_STRETCHES, MAX_GROUPS_TOLD = 8, 2, 4  # entries, runs and groups that a sentence lists
 MAX_SEARCHED = 50_000  # labels of a mode that the page holds for the search
 FEW_OFF = 6  # up to this many entries that are off are named instead of those that are on
-SURE = 0.95  # as in the column of sure bits
+CORRELATED = 0.1  # of neighbors, worth a word; not tuned
 STANDS_OUT = 3  # a peak is worth a word if it is so many times the median size; not tuned
 MAX_PEAKS = 2  # more names than this with about the largest size are no peak
-NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 NO_BREAK = "\u00a0"
 # parts of the provenance that the page shows elsewhere
-SHOWN_APART = {"history", "parameters", "versions", "data", "command", "random_state", "stop_reason", "is_partial"}
+SHOWN_APART = {"history", "parameters", "versions", "data", "command", "stop_reason", "is_partial"}
 SHOWN_APART |= {"tests", "residual_check", "seconds"}
 
 
@@ -62,44 +61,42 @@ def subtitle_of(W: BooleanCP) -> str:
 
 
 def headline(W: BooleanCP, provenance: dict[str, Any]) -> str:
-    """Return how many atoms were found, what they explain, and which of them pass the tests that were made."""
+    """Return how many atoms were found, what they explain, and how many pass the tests that were made."""
     if not W.n_atoms:
         return "No atom was found."
-    n_baselines = sum(atom.is_baseline for atom in W.atoms)
-    counts = [(W.n_atoms - n_baselines, "atom", ""), (n_baselines, "baseline", " (on almost everywhere)")]
-    atoms = _and([f"{_number(n)} {name}{'' if n == 1 else 's'}{more}" for n, name, more in counts if n]).capitalize()
-    if not has_shares(W):
-        return f"{atoms} {'makes' if W.n_atoms == 1 else 'make'} up this tensor; {_trust_words(W)}."
-    name, n_entries = quantity_of(W), float(np.prod(W.shape, dtype=float))
-    is_file = bool(provenance.get("data", {}).get("source")) and name == title_of(W, provenance)
-    quantity = "the counts" if name == "count" else "the data" if is_file or not name else f"the {name}"
-    n_missing = provenance.get("data", {}).get("n_missing") or 0
-    missing = f", over the {100 * (1 - n_missing / n_entries):.0f} % of the entries that are observed"
-    share = f"{100 * W.explained():.0f} % of the {explained_word(W)} of {quantity}{missing if n_missing else ''}"
-    return f"{atoms} {'explains' if W.n_atoms == 1 else 'explain'} {share}; {_trust_words(W)}."
+    ending = "s" * (W.n_atoms == 1)
+    what = f"make{ending} up this tensor"
+    if has_shares(W):
+        observed = " of the observed entries" * bool(provenance.get("data", {}).get("n_missing"))
+        what = f"explain{ending} {100 * W.explained():.0f} % of the {explained_word(W)}{observed}"
+    return f"{apart_text(W)} {what}; {_trust_words(W)}."
 
 
 def _trust_words(W: BooleanCP) -> str:
-    """Return which atoms pass the tests that were made, or that none was made."""
+    """Return how many atoms pass the tests that were made, or that none was made."""
     judged = verdicts(W)
+    n_small = sum(verdict.is_significant is False for verdict in judged)
     if any(verdict.is_stable is not None or verdict.is_significant for verdict in judged):
-        chosen, one, many = [k for k, verdict in enumerate(judged) if verdict.is_informative], "passes", "pass"
-        what = "all tests"
-    else:
-        chosen, one, many = [k for k, verdict in enumerate(judged) if verdict.is_significant is False], "is", "are"
-        what = "no larger than noise can be"
-        if not chosen:
-            return f"whether {'it is' if W.n_atoms == 1 else 'they are'} more than noise has not been tested"
-    if W.n_atoms == 1:
-        return f"it {one if chosen else 'does not pass'} {what}"
-    if not chosen:
-        return f"none of them {one} {what}"
-    if len(chosen) == W.n_atoms:
-        return f"{'both' if W.n_atoms == 2 else f'all {_number(W.n_atoms)}'} {many} {what}"
-    if len(chosen) > MAX_LISTED:
-        return f"{len(chosen)} of them {many} {what}"
-    name, verb = ("atoms", many) if len(chosen) > 1 else ("atom", one)
-    return f"{name} {_and(list(map(str, chosen)))} {verb} {what}"
+        n_passed = sum(verdict.is_informative for verdict in judged)
+        return f"{'all' if n_passed == W.n_atoms else f'{n_passed} of {W.n_atoms}'} passed all tests"
+    return f"{n_small} of {W.n_atoms} no larger than noise" if n_small else "not tested against noise yet"
+
+
+def remarks(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> list[str]:
+    """Return what a reader must know of the whole: the mean, fewer atoms than asked for, rivals, what is left."""
+    n_asked = provenance.get("parameters", {}).get("n_atoms")
+    is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms and not provenance.get("is_partial")
+    asked = f"{n_asked} atoms were asked for." if is_fewer else ""
+    left = ""
+    if residual is not None:
+        lag = max(residual.lag_correlation, key=abs)
+        where = mode_text(W, list(residual.lag_correlation).index(lag))
+        left = "The residual looks like white noise."
+        if not residual.is_noise:
+            left = f"Structure is left in the residual, most along {mode_text(W, int(np.argmax(residual.structure)))}."
+        elif abs(lag) > CORRELATED:
+            left = f"No pattern is left in the residual, but neighbors along {where} are correlated ({lag:+.2f})."
+    return [text for text in (mean_words(W), asked, rival_words(W.trust or Trust()), left) if text]
 
 
 def told_atoms(W: BooleanCP) -> list[int]:
@@ -111,22 +108,18 @@ def told_atoms(W: BooleanCP) -> list[int]:
 
 
 def sentence(W: BooleanCP, k: int, tests: Tests) -> str:
-    """Return one atom in a sentence: where it is on, in which conditions, and where it is largest."""
+    """Return one atom in a sentence: where it is on, where it is largest, and what speaks against it."""
+    verdict = verdicts(W)[k]
+    return f"Atom {k} is {atom_text(W, k, tests)}{f'; {verdict.text}' if not verdict.is_informative else ''}."
+
+
+def atom_text(W: BooleanCP, k: int, tests: Tests) -> str:
+    """Return where an atom is on, in which conditions, and where it is largest."""
     atom = W.atoms[k]
     count = f"all {len(atom.z)}" if atom.z.all() else f"{atom.n_ones} of {len(atom.z)}"
-    where = f"Atom {k} is {'a baseline, ' if atom.is_baseline else ''}on in {count} {plural(W, atom.mode)}"
+    where = f"{'a baseline, ' if atom.is_baseline else ''}on in {count} {plural(W, atom.mode)}"
     where += f": {detail}" if (detail := detail_text(W, k, tests)) else ""
-    return "; ".join(filter(None, [where, differ_text(W, k, tests), peak_text(W, k)])) + "."
-
-
-def card_text(W: BooleanCP, k: int, tests: Tests) -> str:
-    """Return what the card of an atom says below its heading, which has said in how many entries it is on."""
-    atom, detail = W.atoms[k], detail_text(W, k, tests)
-    place = "at" if unit_of(W, atom.mode) or not is_named(W, atom.mode) else f"in {plural(W, atom.mode)}"
-    if detail and detail == on_text(W, k) and not detail.startswith("all"):
-        detail = f"on {place} {detail}"
-    said = "; ".join(filter(None, [detail, differ_text(W, k, tests), peak_text(W, k), doubt_text(W, k)]))
-    return said and f"{said[0].upper()}{said[1:]}."
+    return "; ".join(filter(None, [where, differ_text(W, k, tests), peak_text(W, k)]))
 
 
 def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
@@ -141,11 +134,12 @@ def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
 
 
 def _group_text(W: BooleanCP, k: int, name: str, test: ConditionTest) -> str:
-    """Return in how many entries of each group an atom is on, the largest share first."""
+    """Return in how many entries of each group an atom is on, the largest share first, many groups together."""
     order = np.argsort(-np.nan_to_num(test.mean[k]), kind="stable")
-    counts = [f"{round(test.mean[k, c] * test.counts[c])} of {test.counts[c]}" for c in order]
-    parts = [f"{n} {adjective(name, test.conditions[c])}" for n, c in zip(counts, order, strict=True)]
-    parts = parts if len(parts) <= 4 else [*parts[:2], "..", parts[-1]]
+    on, counts = np.rint(test.mean[k] * test.counts)[order].astype(int), np.asarray(test.counts)[order]
+    n_named = len(order) if len(order) <= MAX_GROUPS_TOLD else 2
+    parts = [f"{on[i]} of {counts[i]} {adjective(name, test.conditions[order[i]])}" for i in range(n_named)]
+    parts += [f"{on[n_named:].sum()} of {counts[n_named:].sum()} other"] if n_named < len(order) else []
     return f"{_and(parts)} {plural(W, test.mode)} ({p_words(test.p_adjusted[k])})"
 
 
@@ -164,24 +158,15 @@ def differ_text(W: BooleanCP, k: int, tests: Tests) -> str:
 
 
 def peak_text(W: BooleanCP, k: int) -> str:
-    """Return where the real part of an atom has its largest entry, and that entry, if it stands out along a mode."""
-    modes = [n for n in range(W.ndim) if n != W.atoms[k].mode]
-    if W.atoms[k].rank == 1:
-        fibers = [np.nan_to_num(column[:, 0]) for column in real_columns(W, k).values()]
-        value = float(np.prod([fiber[np.argmax(np.abs(fiber))] for fiber in fibers]))
-    else:
-        part = W.weights[k] * W.atoms[k].dense_block()
-        for axis, n in enumerate(modes):
-            part[(slice(None),) * axis + ((W.undetermined or {}).get(n, np.zeros(W.shape[n], dtype=bool)),)] = 0
-        top = np.unravel_index(np.argmax(np.abs(part)), part.shape)
-        fibers = [part[(*top[:axis], slice(None), *top[axis + 1 :])] for axis in range(part.ndim)]
-        value = float(part[top])
-    places = [text for n, fiber in zip(modes, fibers, strict=True) for text in _peaks(W, n, np.abs(fiber))]
-    if not places:
+    """Return where an atom of rank one has its largest entry, and its size, if it stands out along a mode."""
+    if W.atoms[k].rank != 1:
         return ""
+    columns = {n: np.nan_to_num(column[:, 0]) for n, column in real_columns(W, k).items()}
+    value = float(np.prod([np.abs(column).max() for column in columns.values()]))
+    places = [text for n, column in columns.items() for text in _peaks(W, n, np.abs(column))]
     unit = "" if W.labels is None else W.labels.value_unit or "counts" * (W.labels.name == "count")
-    size = f"{value:+.0f}" if 1000 <= abs(value) < 1e6 else f"{value:+.3g}"
-    return f"strongest at {_and(places)} ({f'{size} {unit}'.rstrip()})"
+    size = f"{value:.0f}" if 1000 <= value < 1e6 else f"{value:.3g}"
+    return f"strongest at {_and(places)} ({f'{size} {unit}'.rstrip()})" if places else ""
 
 
 def _peaks(W: BooleanCP, mode: int, sizes: np.ndarray) -> list[str]:
@@ -191,23 +176,14 @@ def _peaks(W: BooleanCP, mode: int, sizes: np.ndarray) -> list[str]:
         return []
     equal = np.flatnonzero(sizes >= EQUAL * sizes.max())
     if has_names(W, mode) or is_unordered(W, mode):  # numbers of channels are names
-        found = equal if len(equal) <= MAX_PEAKS else []
+        found = equal if len(equal) <= MAX_PEAKS else equal[:0]
     else:
         is_counted = coords.dtype.kind in "iu" and np.array_equal(coords - coords[0], np.arange(len(coords)))
-        found = [np.argmax(sizes)] if equal[-1] - equal[0] < len(equal) and not is_counted else []
+        is_peak = equal[-1] - equal[0] < len(equal) and not is_counted
+        found = equal[[np.argmax(sizes[equal])]] if is_peak else equal[:0]
     texts, unit = coordinate_text(W, mode), unit_of(W, mode)
     is_bare = not unit and all(texts[i].lstrip("-").replace(".", "").isdigit() for i in found)
     return [f"{mode_text(W, mode)} {texts[i]}" if is_bare else f"{texts[i]} {unit}".rstrip() for i in found]
-
-
-def doubt_text(W: BooleanCP, k: int) -> str:
-    """Return which bits of an atom are in doubt, if they are few and it is no noise."""
-    if W.trust is None or W.trust.rise is None or verdicts(W)[k].is_significant is False:
-        return ""
-    atom, is_open = W.atoms[k], W.bit_confidence()[k] < SURE
-    if not 0 < np.count_nonzero(is_open) <= MAX_LISTED // 2:
-        return ""
-    return f"bits in doubt: {entries_text(W, atom.mode, is_open)} {unit_of(W, atom.mode)}".rstrip()
 
 
 def on_text(W: BooleanCP, k: int) -> str:
@@ -232,11 +208,6 @@ def entries_text(W: BooleanCP, mode: int, z: np.ndarray) -> str:
     return ", ".join(runs) + (f" and {n_more} more" if n_more else "")
 
 
-def has_names(W: BooleanCP, mode: int) -> bool:
-    """Return True if the entries of a mode have names, not numbers in order."""
-    return coordinates_of(W, mode) is not None and line_places(W, mode) is None
-
-
 class Column(NamedTuple):
     """A column of the table of atoms: heading, explanation, and for each atom a text and the number to sort by."""
 
@@ -248,15 +219,13 @@ class Column(NamedTuple):
 
 def atom_columns(W: BooleanCP) -> list[Column]:
     """Return the columns of numbers about the atoms that are known: trust, shares of variance, certificates."""
-    known, sure, what = W.trust or Trust(), sure_share(W), explained_word(W)
-    columns = []
+    known, sure, what, columns = W.trust or Trust(), sure_share(W), explained_word(W), []
     if sure is not None:  # the bits of an atom of noise mean nothing
         sure = np.where([verdict.is_significant is False for verdict in verdicts(W)], np.nan, sure)
         columns.append(_column("sure bits", "share of the bits that are at least 95 % sure", sure, 0))
     if known.stability is not None:
-        columns.append(
-            _column("stability", f"share of {known.stable_over} that find the atom again", known.stability, 0)
-        )
+        note = f"share of {known.stable_over} that find the atom again"
+        columns.append(_column("stability", note, known.stability, 0))
     if known.p_adjusted is not None:
         note = f"is the atom more than noise ({known.tested_by}, false discoveries controlled)"
         texts = ["-" if np.isnan(p) else p_text(p) for p in known.p_adjusted]
@@ -286,23 +255,17 @@ def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
             "mode_number": atom.mode,
             "n_ones": atom.n_ones,
             "ones": f"{atom.n_ones} of {len(atom.z)}",
-            "entries": plural(W, atom.mode),
             "rank": "a block" if atom.rank is None else f"of rank {atom.rank}",
             "weight": f"{W.weights[k]:.4g}",
-            "bits": packed(atom.z),
+            "bits": base64.b64encode(np.packbits(atom.z, bitorder="little").tobytes()).decode(),
             "verdict": judged[k].text,
-            "detail": card_text(W, k, tests),
+            "text": atom_text(W, k, tests),
             "on": "" if atom.z.all() or detail_text(W, k, tests) == on_text(W, k) else on_text(W, k),
             "cells": [(column.texts[k], column.numbers[k]) for column in columns],
         }
         for k, atom in enumerate(W.atoms)
     ]
     return sorted(rows, key=lambda row: bool(row["is_baseline"]))
-
-
-def packed(z: np.ndarray) -> str:
-    """Return bits as text, eight in each byte, the first in the lowest position."""
-    return base64.b64encode(np.packbits(z, bitorder="little").tobytes()).decode()
 
 
 def search_labels(W: BooleanCP) -> dict[str, list[str]]:
@@ -326,8 +289,7 @@ def describe_modes(W: BooleanCP) -> list[dict[str, Any]]:
 
 def describe_data(W: BooleanCP, provenance: dict[str, Any]) -> list[tuple[str, str]]:
     """Describe the decomposed tensor, as pairs of a name and a text."""
-    pairs, data = [("Shape", shape_text(W))], provenance.get("data", {})
-    pairs += [] if value_label(W) == "size" else [("Quantity", value_label(W))]
+    pairs, data = [], provenance.get("data", {})
     if W.data_norm2 is not None:
         n_entries = int(np.prod(W.shape, dtype=object))
         n_missing = 0 if W.data_gram is None else data.get("n_missing")
@@ -346,9 +308,7 @@ def describe_data(W: BooleanCP, provenance: dict[str, Any]) -> list[tuple[str, s
 
 def describe_fit(W: BooleanCP, provenance: dict[str, Any], residual: Any = None) -> list[tuple[str, str]]:
     """Describe the quality of the fit and its residual, as pairs of a name and a text."""
-    n_asked = provenance.get("parameters", {}).get("n_atoms")
-    is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms
-    pairs = [("Atoms", f"{apart_text(W)} of {n_asked} that were asked for" if is_fewer else apart_text(W))]
+    pairs = []
     if has_shares(W):
         pairs.append((f"{explained_word(W).capitalize()} explained", f"{100 * W.explained():.2f} %"))
     if (error := result_error(W)) is not None:
@@ -356,8 +316,6 @@ def describe_fit(W: BooleanCP, provenance: dict[str, Any], residual: Any = None)
     pairs += [("Note", "stopped early: a valid but partial result")] if provenance.get("is_partial") else []
     reason = provenance.get("stop_reason")
     pairs += [("The pursuit stopped because", reason)] if reason else []
-    rivals = rival_words(W.trust or Trust())
-    pairs += [("Other solutions", rivals)] if rivals else []
     if residual is None:
         return pairs
     names = [mode_text(W, n) for n in range(W.ndim)]
@@ -365,7 +323,6 @@ def describe_fit(W: BooleanCP, provenance: dict[str, Any], residual: Any = None)
     lags = ", ".join(f"{name} {lag:+z.2f}" for name, lag in zip(names, residual.lag_correlation, strict=True))
     return [
         *pairs,
-        ("Residual", "no pattern stands out" if residual.is_noise else "structure is left"),
         ("Residual, root mean square", _with_unit(W, f"{residual.rms:.4g}")),
         ("Residual, excess kurtosis", f"{residual.kurtosis:z.2f}"),
         ("Residual, largest singular value by mode (white noise: at most 1)", edges),
@@ -379,15 +336,11 @@ def result_error(W: BooleanCP) -> float | None:
 
 
 def describe_origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return parameters, seed, versions and the rest of the provenance, as pairs of a name and a text."""
-    pairs = [(name, _text(value)) for name, value in provenance.items() if name not in SHOWN_APART]
-    pairs = [(n, t.replace("T", " ").replace("+00:00", " UTC") if n == "created" else t) for n, t in pairs]
+    """Return date, seed, versions and the rest of the provenance, as pairs of a name and a text."""
+    pairs = [(name, str(value)) for name, value in provenance.items() if name not in SHOWN_APART]
     pairs += [("seconds of the fit", f"{provenance['seconds']:.1f}")] if "seconds" in provenance else []
-    pairs += [("seed", _text(provenance["random_state"]))] if "random_state" in provenance else []
     pairs += [(f"version of {package}", str(number)) for package, number in provenance.get("versions", {}).items()]
-    given = provenance.get("parameters", {}).items()
-    hidden = ("random_state", "verbose")
-    return pairs + [(name, "default" if v is None else _text(v)) for name, v in given if name not in hidden]
+    return pairs
 
 
 def python_code(provenance: dict[str, Any]) -> str:
@@ -406,21 +359,8 @@ def has_shares(W: BooleanCP) -> bool:
     return bool(W.data_norm2) and W.data_inner is not None and W.n_atoms > 0
 
 
-def value_label(W: BooleanCP) -> str:
-    """Return the measured quantity with its unit if known."""
-    name, unit = quantity_of(W) or "size", "" if W.labels is None else W.labels.value_unit
-    return f"{name} ({unit})" if unit else name
-
-
 def unbroken(text: Any) -> str:
-    """Return a text whose numbers stay on one line with their units, and whose unnamed modes are written as words.
-
-    Examples
-    --------
-    >>> from boolcp.report.words import NO_BREAK, unbroken
-    >>> unbroken("30 % of mode1 (p < 0.001)").replace(NO_BREAK, "_")
-    '30_% of mode_1 (p_<_0.001)'
-    """
+    """Return a text whose numbers stay on one line with their units, and whose unnamed modes are written as words."""
     text = re.sub(r"(?<=\d) (?=%|(?:[mµμn]?s|k?Hz|[mµμn]?V|counts)\b)", NO_BREAK, str(text))
     text = re.sub(r"\bp ([<=]) (?=\d)", rf"p{NO_BREAK}\1{NO_BREAK}", text)
     return re.sub(r"(?<![\w./\"'-])mode ?(\d+)(?!\.?\w)", rf"mode{NO_BREAK}\1", text)
@@ -434,17 +374,6 @@ def _listing(names: Sequence[str]) -> str:
     """Return the first names, and how many more there are."""
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
-
-
-def _text(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
-    return value if isinstance(value, str) else json.dumps(value, default=str)
-
-
-def _number(n: int) -> str:
-    """Return a small number as a word."""
-    return NUMBERS[n] if n < len(NUMBERS) else str(n)
 
 
 def _and(parts: Sequence[str]) -> str:
