@@ -1,7 +1,7 @@
 """Plots of a decomposition and of tests of it for notebooks and papers, each on one Axes, by matplotlib.
 
-Each function takes a decomposition, the result of a test or arrays, and returns the Axes, so that the caller composes
-figures. All numbers drawn can be read back from it.
+A decomposition, the result of a test or arrays enter; the Axes leave, so that the caller composes figures. All numbers
+drawn can be read back from them.
 
 Plots use the labels of a decomposition. Units of coordinates go to the axes, and three additional coordinates along a
 mode have a meaning: `x` and `y` (numbers) are the positions of electrodes, and `condition` is the state or stimulus.

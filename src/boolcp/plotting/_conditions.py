@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from boolcp.checks import check_mode
 from boolcp.plotting.look import GROUPS as COLORS
 from boolcp.plotting.look import finish, legend_above, make_axes, make_patch, plain_text, shortened
-from boolcp.plotting.mode_labels import condition_of, further_names, group_names, mode_index, mode_text, undetermined_of
+from boolcp.plotting.mode_labels import condition_of, further_names, group_names, mode_text, undetermined_of
 from boolcp.plotting.patterns import leading_column
 from boolcp.result.atoms import BooleanCP
 
@@ -67,7 +68,7 @@ def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> An
     >>> means.conditions, means.mean.shape
     (('rest', 'task'), (2, 2))
     """
-    mode = mode_index(W, mode)
+    mode = check_mode(mode, W.ndim, W.dims)
     labels = read_conditions(W, mode, condition)
     names = tuple(group_names(labels))
     known = ~undetermined_of(W, mode)
@@ -116,7 +117,7 @@ def plot_conditions(W: BooleanCP, mode: int, condition: Any = "condition", *, at
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['rest (3)', 'task (3)']
     """
-    mode = mode_index(W, mode)
+    mode = check_mode(mode, W.ndim, W.dims)
     means = condition_means(W, mode, condition)
     chosen = np.arange(W.n_atoms)[slice(None) if atoms is None else np.array(atoms, dtype=int)]
     n, boolean = len(means.conditions), means.is_boolean[chosen]

@@ -17,7 +17,6 @@ from boolcp.plotting.look import (
     make_axes,
     on_off_patches,
     plain_text,
-    points_wide,
     shortened,
     symmetric,
 )
@@ -91,7 +90,7 @@ def plot_electrodes(
     ax = make_axes(ax, height=2.8)
     for first, second in pairs:
         ax.plot(*positions[[first, second]].T, color="0.75", linewidth=2.5, zorder=1)
-    size = point_size(points_wide(ax), positions) if size is None else size
+    size = float(np.clip(2400 / max(len(positions), 1), SMALLEST, LARGEST)) if size is None else size
     if values is None:
         draw_areas(ax, positions, areas, size, legend)
     else:
@@ -118,19 +117,6 @@ def read_positions(positions: Any, areas: Any = None) -> Any:
     if areas is not None and len(areas) != len(positions):
         raise ValueError(f"areas has {len(areas)} entries, but there are {len(positions)} positions.")
     return positions.reshape(-1, 2), None if areas is None else np.array([str(area) for area in areas])
-
-
-def point_size(room: Any, positions: Any) -> Any:
-    """Return the largest size of a point, in square points, at which no two overlap in (width, height)."""
-    positions = positions[np.isfinite(positions).all(axis=1)]
-    extent = np.ptp(positions, axis=0) if len(positions) else np.zeros(2)
-    if len(positions) < 2 or not extent.any():
-        return LARGEST
-    from scipy.spatial import cKDTree
-
-    spacing = np.median(cKDTree(positions).query(positions, k=2)[0][:, 1])
-    scale = min(0.75 * side / length for side, length in zip(room, extent, strict=True) if length > 0)
-    return float(np.clip((0.8 * spacing * scale) ** 2, SMALLEST, LARGEST))
 
 
 def draw_areas(ax: Any, positions: Any, areas: Any, size: Any, legend: bool) -> None:

@@ -14,7 +14,7 @@ from boolcp.extras import load_extra
 from boolcp.plotting._conditions import condition_patches
 from boolcp.plotting._parts import plot_boolean, plot_real, shading
 from boolcp.plotting.look import GROUPS, finish, legend_above, need, on_off_patches, plain_text
-from boolcp.plotting.mode_labels import has_names, mode_text, positions_of
+from boolcp.plotting.mode_labels import mode_text
 from boolcp.plotting.patterns import atom_panels, mean_words
 from boolcp.result.atoms import BooleanCP
 
@@ -51,8 +51,7 @@ def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
     chosen = range(W.n_atoms) if atoms is None else [range(W.n_atoms)[k] for k in atoms]
     panels = {k: atom_panels(W, k) for k in chosen}
     n_columns = W.ndim + any(len(row) > W.ndim for row in panels.values())
-    is_plain = not any(has_names(W, n) or positions_of(W, n) is not None for n in range(W.ndim))
-    height = 1.8 if is_plain else 2.3
+    height = 1.8 if W.labels is None else 2.3
     if figure is None:
         pyplot = load_extra("matplotlib.pyplot", "plot")
         size = (2.9 * n_columns, height * max(len(panels), 1) + 0.5)

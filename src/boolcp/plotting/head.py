@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.plotting.look import EDGE, UNKNOWN, diverging, draw_scale, plain_text, symmetric
+from boolcp.plotting.look import DIVERGING, EDGE, UNKNOWN, draw_scale, plain_text, symmetric
 
 RADIUS = 1.0  # of the outline, at the equator of the sphere through the electrodes
 REACH = 0.5  # a map says nothing farther than this from all electrodes, where it would only be extrapolated; not tuned
@@ -67,16 +67,13 @@ def interpolate(positions: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, 
     return side, image.reshape(GRID, GRID)
 
 
-Axes = Any
-
-
-def draw_head_values(ax: Axes, positions: np.ndarray, values: np.ndarray, label: str, names: Sequence[str]) -> Axes:
+def draw_head_values(ax: Any, positions: np.ndarray, values: np.ndarray, label: str, names: Sequence[str]) -> Any:
     """Draw real values on a head, interpolated between the electrodes."""
     known = np.isfinite(values) & np.isfinite(positions).all(axis=1)
     side, image = interpolate(positions, np.where(known, values, np.nan))
     extent = (side[0], side[-1], side[0], side[-1])
-    picture = ax.imshow(image, origin="lower", extent=extent, cmap=diverging(), **symmetric(values))
-    ax.scatter(*positions[known].T, s=4, color="0.2", zorder=3)
+    picture = ax.imshow(image, origin="lower", extent=extent, cmap=DIVERGING, **symmetric(values))
+    ax.scatter(*positions[known].T, s=9, c=values[known], cmap=DIVERGING, zorder=3, **symmetric(values), **EDGE)
     if (~known).any():
         ax.scatter(*positions[~known].T, s=12, color=UNKNOWN, zorder=4, **EDGE)
     draw_head(ax, positions, names)
@@ -84,7 +81,7 @@ def draw_head_values(ax: Axes, positions: np.ndarray, values: np.ndarray, label:
     return ax
 
 
-def draw_head(ax: Axes, positions: np.ndarray, names: Sequence[str]) -> None:
+def draw_head(ax: Any, positions: np.ndarray, names: Sequence[str]) -> None:
     """Draw skull, nose and ears, and the names of electrodes if there is room; no frame."""
     for line in outline().values():
         ax.plot(*line.T, color="0.35", linewidth=0.8, zorder=2)

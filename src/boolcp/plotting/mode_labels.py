@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.checks import check_mode
 from boolcp.extras import load_extra
 from boolcp.plotting.head import flatten
 from boolcp.plotting.look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened
@@ -17,11 +16,6 @@ DECIMALS = 3  # digits after the point, if they suffice to distinguish neighbors
 MAX_GROUPS, MAX_STATES = 12, 6  # groups of a coordinate; entries of a mode that are each a group
 UNORDERED = ("unit", "neuron", "cell", "channel", "electrode", "sensor", "subject", "patient")  # also with numbers
 HEADS = ("EEG", "MEG", "CSD")  # quantities that are measured around a head
-
-
-def mode_index(W: BooleanCP, mode: int) -> Any:
-    """Return a mode given by index or name as an index."""
-    return check_mode(mode, W.ndim, W.dims)
 
 
 def mode_text(W: BooleanCP, mode: int) -> Any:
@@ -42,13 +36,6 @@ def plural(W: BooleanCP, mode: int) -> str:
     if name == "time":
         return "time points"
     return f"{name[:-1]}ies" if name.endswith("y") else (name if name.endswith("s") else f"{name}s")
-
-
-def mode_label(W: BooleanCP, mode: int) -> Any:
-    """Return the name and unit of a mode."""
-    name = shortened(mode_text(W, mode), 30)
-    unit = unit_of(W, mode)
-    return plain_text(f"{name} ({unit})" if unit else name)
 
 
 def unit_of(W: BooleanCP, mode: int) -> Any:
@@ -236,7 +223,8 @@ def even_places(W: BooleanCP, mode: int) -> Any:
 def label_mode(ax: Any, W: BooleanCP, mode: int, places: Any, *, is_vertical: bool = False) -> None:
     """Write the name and unit of a mode at an axis, and its coordinates if the positions are indices."""
     axis = ax.yaxis if is_vertical else ax.xaxis
-    axis.set_label_text(mode_label(W, mode), fontsize=8)
+    name, unit = shortened(mode_text(W, mode), 30), unit_of(W, mode)
+    axis.set_label_text(plain_text(f"{name} ({unit})" if unit else name), fontsize=8)
     if places is None and coordinates_of(W, mode) is not None:
         names = coordinate_text(W, mode)
         ticks = np.arange(0, len(names), -(-len(names) // (MAX_TICKS_UPWARD if is_vertical else MAX_TICKS)))

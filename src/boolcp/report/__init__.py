@@ -1,4 +1,7 @@
-"""The report: a decomposition as one self-contained HTML page that opens offline, with charts, tables and texts."""
+"""The report: a decomposition as one self-contained HTML page that opens offline, with charts, tables and texts.
+
+A decomposition with its provenance enters; one HTML file leaves. Each chart is drawn once, by Plotly in the browser.
+"""
 
 from os import PathLike
 from types import SimpleNamespace
@@ -104,7 +107,7 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
         together=charts.together_figures(S) if W.n_atoms > 1 else [],
         groups=group_parts(W, tests) if W.n_atoms else [],
         fit=words.describe_fit(W, provenance, residual),
-        figures=charts.fit_figures(W, errors, residual),
+        figures=charts.path_figures(W, errors),
         data=words.describe_data(W, provenance),
         modes=words.describe_modes(W),
         origin=words.describe_origin(provenance),

@@ -304,32 +304,22 @@ def _wilson(shares: np.ndarray, n: int, z: float = 1.96) -> tuple[np.ndarray, np
     return middle - half, middle + half
 
 
-def fit_figures(W: BooleanCP, errors: Sequence[float], residual: Any = None) -> list[Figure]:
-    """Return the figures of the whole fit: error after each atom of the pursuit, and quantiles of the residual."""
-    figures, points = [], Chart({"type": "scatter", "mode": "markers"})
-    if errors:
-        path = points | {"mode": "lines+markers", "x": list(range(1, len(errors) + 1)), "y": list(errors)}
-        traces = [path | {"line": {"color": BLUE}} | _hover("pursuit, %{x} atoms: %{y:.4f}")]
-        caption = "Relative error after each atom of the pursuit"
-        if (result := result_error(W)) is not None:
-            marker = {"color": "rgba(0,0,0,0)", "size": 13, "line": {"color": ORANGE, "width": 2}}
-            end = points | {"x": [W.n_atoms], "y": [result], "marker": marker}
-            traces.append(end | _hover("result, %{x} atoms: %{y:.4f}"))
-            caption += "; circle: the result"
-        x: Chart = {"title": {"text": "number of atoms"}} | ({"dtick": 1} if max(len(errors), W.n_atoms) <= 20 else {})
-        layout = _layout(xaxis=x, yaxis={"title": {"text": "relative error"}, "rangemode": "tozero"})
-        figures.append(figure(traces, layout, f"{caption}: {', '.join(f'{e:.4f}' for e in errors)}", caption))
-    if residual is not None:
-        normal, own = residual.normal_quantiles, residual.quantiles
-        ends = [float(normal[0]), float(normal[-1])]
-        dashed = {"mode": "lines", "line": {"color": ZERO, "width": 1, "dash": "dash"}, "hoverinfo": "skip"}
-        quantiles = points | {"x": normal, "y": own, "marker": {"color": BLUE, "size": 5}}
-        traces = [points | {"x": ends, "y": ends} | dashed, quantiles | _hover("normal %{x:.2f}, residual %{y:.2f}")]
-        x, y = ({"title": {"text": text}} for text in ("normal quantile", "quantile of the residual"))
-        caption = "Quantiles of the residual against normal noise (dashed)"
-        alt = f"{caption}, from {own[0]:.2f} to {own[-1]:.2f} root mean squares"
-        figures.append(figure(traces, _layout(xaxis=x, yaxis=y), alt, caption))
-    return figures
+def path_figures(W: BooleanCP, errors: Sequence[float]) -> list[Figure]:
+    """Return the error after each atom of the pursuit, and that of the result; nothing without a history."""
+    if not errors:
+        return []
+    points: Chart = {"type": "scatter", "x": list(range(1, len(errors) + 1)), "y": list(errors)}
+    look = {"mode": "lines+markers", "line": {"color": BLUE}}
+    traces = [points | look | _hover("pursuit, %{x} atoms: %{y:.4f}")]
+    caption = "Relative error after each atom of the pursuit"
+    if (result := result_error(W)) is not None:
+        marker = {"color": "rgba(0,0,0,0)", "size": 13, "line": {"color": ORANGE, "width": 2}}
+        end = points | {"mode": "markers", "x": [W.n_atoms], "y": [result], "marker": marker}
+        traces.append(end | _hover("result, %{x} atoms: %{y:.4f}"))
+        caption += "; circle: the result"
+    x = {"title": {"text": "number of atoms"}} | ({"dtick": 1} if max(len(errors), W.n_atoms) <= 20 else {})
+    layout = _layout(xaxis=x, yaxis={"title": {"text": "relative error"}, "rangemode": "tozero"})
+    return [figure(traces, layout, f"{caption}: {', '.join(f'{e:.4f}' for e in errors)}", caption)]
 
 
 def places_of(W: BooleanCP, mode: int, *, is_even: bool = False) -> np.ndarray | None:
@@ -459,7 +449,7 @@ def _with_legend(layout: Chart) -> Chart:
     """Return the layout with a legend below the chart; atoms are selected in the table, not there."""
     place = {"orientation": "h", "y": 0, "yref": "container", "yanchor": "bottom"}
     legend = {"showlegend": True, "legend": place | {"itemclick": False, "itemdoubleclick": False}}
-    return layout | legend | {"margin": layout["margin"] | {"b": 84}}
+    return layout | legend | {"margin": layout["margin"] | {"b": 84 if "title" in layout["xaxis"] else 60}}
 
 
 def _bar(label: str) -> Chart:

@@ -29,7 +29,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import apart_text, explained_word, percent, proved_percent, shape_text
 from boolcp.result.trust import Trust, p_text, rival_words, sure_share
 from boolcp.trust.conditions import ConditionTest
-from boolcp.trust.verdict import verdicts
+from boolcp.trust.verdict import is_noise, verdicts
 
 MAX_TOLD = 6  # atoms with a sentence of their own above the table
 MAX_NAMES, MAX_RUNS = 60, 30  # entries, and runs of entries, that a card lists
@@ -74,16 +74,17 @@ def headline(W: BooleanCP, provenance: dict[str, Any]) -> str:
 
 def _trust_words(W: BooleanCP) -> str:
     """Return how many atoms pass the tests that were made, or that none was made."""
-    judged = verdicts(W)
-    n_small = sum(verdict.is_significant is False for verdict in judged)
+    judged, n_small = verdicts(W), int(is_noise(W).sum())
     if any(verdict.is_stable is not None or verdict.is_significant for verdict in judged):
         n_passed = sum(verdict.is_informative for verdict in judged)
         return f"{'all' if n_passed == W.n_atoms else f'{n_passed} of {W.n_atoms}'} passed all tests"
-    return f"{n_small} of {W.n_atoms} no larger than noise" if n_small else "not tested against noise yet"
+    if n_small:
+        return f"{n_small} of {W.n_atoms} {'is' if n_small == 1 else 'are'} no larger than noise"
+    return "not tested against noise yet"
 
 
 def remarks(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> list[str]:
-    """Return what a reader must know of the whole: the mean, fewer atoms than asked for, rivals, what is left."""
+    """Return what a reader must know of the whole: the mean, missing atoms, rivals, what is left, and further atoms."""
     n_asked = provenance.get("parameters", {}).get("n_atoms")
     is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms and not provenance.get("is_partial")
     asked = f"{n_asked} atoms were asked for." if is_fewer else ""
@@ -96,14 +97,16 @@ def remarks(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> list[str
             left = f"Structure is left in the residual, most along {mode_text(W, int(np.argmax(residual.structure)))}."
         elif abs(lag) > CORRELATED:
             left = f"No pattern is left in the residual, but neighbors along {where} are correlated ({lag:+.2f})."
-    return [text for text in (mean_words(W), asked, rival_words(W.trust or Trust()), left) if text]
+    others, noise = set(range(W.n_atoms)) - set(told_atoms(W)), is_noise(W)
+    more = f"The table has {len(others)} more{', no larger than noise' if noise[list(others)].all() else ''}."
+    said = (mean_words(W), asked, rival_words(W.trust or Trust()), left, more if others else "")
+    return [text for text in said if text]
 
 
 def told_atoms(W: BooleanCP) -> list[int]:
     """Return the atoms with a sentence above the table: those that explain most, without noise if there are others."""
     sizes = W.explained_unique() if has_shares(W) else np.abs(W.weights)
-    noise = np.array([verdict.is_significant is False for verdict in verdicts(W)], dtype=bool)
-    ranked = np.argsort(-sizes, kind="stable")
+    noise, ranked = is_noise(W), np.argsort(-sizes, kind="stable")
     return sorted((ranked if noise.all() else ranked[~noise[ranked]])[:MAX_TOLD].tolist())
 
 
@@ -221,7 +224,7 @@ def atom_columns(W: BooleanCP) -> list[Column]:
     """Return the columns of numbers about the atoms that are known: trust, shares of variance, certificates."""
     known, sure, what, columns = W.trust or Trust(), sure_share(W), explained_word(W), []
     if sure is not None:  # the bits of an atom of noise mean nothing
-        sure = np.where([verdict.is_significant is False for verdict in verdicts(W)], np.nan, sure)
+        sure = np.where(is_noise(W), np.nan, sure)
         columns.append(_column("sure bits", "share of the bits that are at least 95 % sure", sure, 0))
     if known.stability is not None:
         note = f"share of {known.stable_over} that find the atom again"
@@ -337,7 +340,7 @@ def result_error(W: BooleanCP) -> float | None:
 
 def describe_origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
     """Return date, seed, versions and the rest of the provenance, as pairs of a name and a text."""
-    pairs = [(name, str(value)) for name, value in provenance.items() if name not in SHOWN_APART]
+    pairs = [(name, str(v).replace("+00:00", " UTC")) for name, v in provenance.items() if name not in SHOWN_APART]
     pairs += [("seconds of the fit", f"{provenance['seconds']:.1f}")] if "seconds" in provenance else []
     pairs += [(f"version of {package}", str(number)) for package, number in provenance.get("versions", {}).items()]
     return pairs
