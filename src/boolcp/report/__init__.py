@@ -95,7 +95,6 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
         version=__version__,
         headline=words.headline(W, provenance),
         remarks=words.remarks(W, provenance, residual),
-        told=[(k, words.sentence(W, k, tests)) for k in words.told_atoms(W)],
         atoms=atoms,
         heads=[column.head for column in columns],
         notes=notes,

@@ -31,7 +31,6 @@ from boolcp.result.trust import Trust, p_text, rival_words, sure_share
 from boolcp.trust.conditions import ConditionTest
 from boolcp.trust.verdict import is_noise, verdicts
 
-MAX_TOLD = 6  # atoms with a sentence of their own above the table
 MAX_NAMES, MAX_RUNS = 60, 30  # entries, and runs of entries, that a card lists
 MAX_LISTED, MAX_STRETCHES, MAX_GROUPS_TOLD = 8, 2, 4  # entries, runs and groups that a sentence lists
 MAX_SEARCHED = 50_000  # labels of a mode that the page holds for the search
@@ -84,7 +83,7 @@ def _trust_words(W: BooleanCP) -> str:
 
 
 def remarks(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> list[str]:
-    """Return what a reader must know of the whole: the mean, missing atoms, rivals, what is left, and further atoms."""
+    """Return what a reader must know of the whole: the mean, missing atoms, rivals, and what is left."""
     n_asked = provenance.get("parameters", {}).get("n_atoms")
     is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms and not provenance.get("is_partial")
     asked = f"{n_asked} atoms were asked for." if is_fewer else ""
@@ -97,23 +96,7 @@ def remarks(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> list[str
             left = f"Structure is left in the residual, most along {mode_text(W, int(np.argmax(residual.structure)))}."
         elif abs(lag) > CORRELATED:
             left = f"No pattern is left in the residual, but neighbors along {where} are correlated ({lag:+.2f})."
-    others, noise = set(range(W.n_atoms)) - set(told_atoms(W)), is_noise(W)
-    more = f"The table has {len(others)} more{', no larger than noise' if noise[list(others)].all() else ''}."
-    said = (mean_words(W), asked, rival_words(W.trust or Trust()), left, more if others else "")
-    return [text for text in said if text]
-
-
-def told_atoms(W: BooleanCP) -> list[int]:
-    """Return the atoms with a sentence above the table: those that explain most, without noise if there are others."""
-    sizes = W.explained_unique() if has_shares(W) else np.abs(W.weights)
-    noise, ranked = is_noise(W), np.argsort(-sizes, kind="stable")
-    return sorted((ranked if noise.all() else ranked[~noise[ranked]])[:MAX_TOLD].tolist())
-
-
-def sentence(W: BooleanCP, k: int, tests: Tests) -> str:
-    """Return one atom in a sentence: where it is on, where it is largest, and what speaks against it."""
-    verdict = verdicts(W)[k]
-    return f"Atom {k} is {atom_text(W, k, tests)}{f'; {verdict.text}' if not verdict.is_informative else ''}."
+    return [text for text in (mean_words(W), asked, rival_words(W.trust or Trust()), left) if text]
 
 
 def atom_text(W: BooleanCP, k: int, tests: Tests) -> str:
@@ -263,6 +246,7 @@ def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
             "bits": base64.b64encode(np.packbits(atom.z, bitorder="little").tobytes()).decode(),
             "verdict": judged[k].text,
             "text": atom_text(W, k, tests),
+            "against": "" if judged[k].is_informative else judged[k].text,
             "on": "" if atom.z.all() or detail_text(W, k, tests) == on_text(W, k) else on_text(W, k),
             "cells": [(column.texts[k], column.numbers[k]) for column in columns],
         }
