@@ -4,6 +4,8 @@ import base64
 import hashlib
 import json
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib import resources
@@ -200,6 +202,20 @@ def test_a_fitted_model_brings_its_origin(model, page):
     assert f"{100 * model.decomposition_.explained():.2f} %" in page.text and np.__version__ in page.text
     errors = ", ".join(f"{step.relative_error:.4f}" for step in model.history_)
     assert any(errors in alt for alt in page.charts())
+
+
+def test_the_page_needs_no_matplotlib(tmp_path):
+    code = """if True:
+    import sys
+    sys.modules["matplotlib"] = None  # as if it were not installed
+    import numpy as np, boolcp
+    from boolcp.result.labels import Labels
+    labels = Labels(("day", "b"), {"day": np.array("2020-01-01", dtype="M8[D]") + np.arange(6)})
+    W = boolcp.datasets.make_boolean_cp((6, 7), 2, random_state=0).truth
+    boolcp.BooleanCP(W.shape, W.atoms, W.weights, labels).report(sys.argv[1])
+    """
+    subprocess.run([sys.executable, "-c", code, tmp_path / "report.html"], check=True)
+    assert "2020-01-04" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_labels_are_text(tmp_path, rng):

@@ -181,7 +181,7 @@ def line_places(W: BooleanCP, mode: int) -> Any:
     if values is None or values.dtype.kind not in "fiumM" or (values.dtype.kind in "mM" and np.isnat(values).any()):
         return None
     if values.dtype.kind == "M":
-        values = np.asarray(load_extra("matplotlib.dates", "plot").date2num(values))
+        values = (values - np.datetime64("1970-01-01")) / np.timedelta64(1, "D")  # as matplotlib counts
     elif values.dtype.kind == "m":
         values = values / np.timedelta64(1, "s")
     values = values.astype(float)
