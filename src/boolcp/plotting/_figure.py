@@ -22,7 +22,7 @@ MAX_SHOWN, DPI = 4, 80  # atoms in a notebook, and their resolution
 
 
 def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
-    """Draw a decomposition: one row for each atom, one column for each mode, and one for images of block atoms.
+    """Return a figure: one row for each atom, one column for each mode, and one for images of block atoms.
 
     Parameters
     ----------
@@ -32,11 +32,6 @@ def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
         The atoms to draw; all if None.
     figure : matplotlib Figure or SubFigure, optional
         Where to draw; a new figure of suitable size if None.
-
-    Returns
-    -------
-    matplotlib Figure
-        The figure.
 
     Examples
     --------
