@@ -16,7 +16,7 @@ from boolcp.fit.plan import is_rival
 from boolcp.fit.starts import MAX_RIVALS, Search, find_rivals, is_different, search
 from boolcp.fit.state import Round
 from boolcp.io import load
-from boolcp.report.story import tell
+from boolcp.report.words import remarks
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage import DenseTensor
 
@@ -226,5 +226,5 @@ def test_a_fit_tells_of_its_rivals(rng, tmp_path):
     assert clear.trust.n_rivals == 0 and clear.trust.n_agree > 1 and "Other atoms" not in clear.summary()
     alone = replace(clear, trust=replace(clear.trust, n_agree=1))
     assert "no two starts of the search agree" in alone.summary()
-    told = [" ".join(tell(each, {}, {})) for each in (W, alone, clear)]
+    told = [str(remarks(each, {}, None)) for each in (W, alone, clear)]
     assert "within 0.5 %" in told[0] and "no two starts" in told[1] and "Other atoms" not in told[2]
