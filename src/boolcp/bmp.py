@@ -233,17 +233,16 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                     state = file.begin(state)
                 state = run(fit, state, callbacks, file)
             W, path = state.result, path_of(fit, state)
-        assert W is not None
+        assert W is not None and W.trust is not None
         empty = checks.find_empty(data.weights)
         if data.center is not None:
             W = with_mean(W, X if labels is None else X.data, data)
-        *path, W = (replace(V, labels=labels, undetermined=empty) for V in (*path, W))
+        path, W = tuple(replace(V, labels=labels) for V in path), replace(W, labels=labels, undetermined=empty)
         checks.warn_undetermined(empty, dims_of(labels))
-        self.path_, self.history_ = tuple(path), state.history
+        self.path_, self.history_ = path, state.history
         n_asked = self.n_atoms * (W.n_atoms < self.n_atoms and state.stop_reason != "stopped")
-        self.decomposition_ = W = replace(
-            W, trust=replace(W.trust, n_asked=int(n_asked), is_limited=self.boolean_modes is not None)
-        )
+        known = replace(W.trust, n_asked=int(n_asked), is_limited=self.boolean_modes is not None) if W.trust else None
+        self.decomposition_ = W = replace(W, trust=known)
         checks.warn_overfull(W.n_parameters, n_observed(data))
         poor = degeneracy(W)
         checks.warn_degenerate(poor.faults, poor.score)

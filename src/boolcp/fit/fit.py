@@ -266,9 +266,9 @@ def end(fit: Fit, s: State) -> State:
     if spec.certify and is_squared and W.n_atoms and not (not spec.refine and data.weights is not None):
         is_known = not any(np.isnan(atom.certificate) for atom in W.atoms)
         W = W if is_known else certify(data, W)
-    trust = judge_bits(data, W) if is_squared else losses.judge(data, W)
+    judged: Trust = losses.judge(data, W) if isinstance(data, Weighted) and not is_squared else judge_bits(data, W)
     n_agree = s.n_agree if s.n_agree > 1 or s.rivals else 0
-    trust: Trust = replace(trust, n_agree=n_agree, n_rivals=len(s.rivals))
+    trust = replace(judged, n_agree=n_agree, n_rivals=len(s.rivals))
     return replace(s, stage="result", n_done=1, result=replace(W, trust=trust))
 
 

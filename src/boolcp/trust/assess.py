@@ -78,7 +78,8 @@ def assess(
     values, atoms = without_mean(data.values, W)
     loss = SQUARES if W.deviance is None else Loss(W.deviance.loss, W.deviance.scale)
     storage = make_storage(values, data.observed, data.weights, loss)
-    trust = (certify.judge_bits if W.deviance is None else losses.judge)(storage, atoms)
+    judge: Any = certify.judge_bits if W.deviance is None else losses.judge
+    trust = judge(storage, atoms)
     given: dict[str, Any] = {"reference": W, "mask": mask, "weights": weights, **options}
     noise = noise or ("poisson" if data.model.loss == "poisson" else "normal")
     rngs = checks.make_generator(random_state).spawn(2)
