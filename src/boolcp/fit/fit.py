@@ -201,7 +201,7 @@ def search_observed(fit: Fit, s: State) -> State:
         return fit.after(s)
     here = Search(W, s.n_done, 1 if s.n_done == 0 else s.n_agree, s.rivals if s.n_done else ())
     is_squared = data.loss.name == "squared"
-    if here.n_agree >= 3 or s.n_done >= most_tries(data, W, spec, s.n_agree):
+    if here.n_agree >= (3 if is_squared else 2) or s.n_done >= most_tries(data, W, spec, s.n_agree):
         return fit.after(s)
     if is_squared and leaves_noise(data, W, spec, rng):
         return fit.after(s)
@@ -211,7 +211,7 @@ def search_observed(fit: Fit, s: State) -> State:
         found = observed_start(data, s.path[-1], W, spec, rng, s.n_done)
     else:
         start = refined_start(fit.small, s.path[-1], spec, rng, s.n_done + 1)
-        found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter)
+        found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
     here = here.compared(found, 10 * data.squared_norm, is_new=found is not W)
     return s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
 
@@ -238,11 +238,11 @@ def move(fit: Fit, s: State) -> State:
 def ridge(fit: Fit, s: State) -> State:
     """Polish with a ridge by the noise and the energy of each column, so that no missing entry explodes."""
     data, spec, W = fit.data, fit.spec, s.best
-    is_square = isinstance(data, Weighted) and data.loss.name == "squared" and not data.nonnegative
-    if s.n_done or not is_square or W.loss <= EXACT * data.squared_norm:
+    if s.n_done or not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
         return fit.after(s)
-    if n_observed(data) == np.prod(data.shape, dtype=float):  # weights alone: nothing is missing
-        return s.then(best=polish(data, W, max_iter=spec.max_iter))
+    is_square = data.loss.name == "squared" and not data.nonnegative
+    if not is_square or n_observed(data) == np.prod(data.shape, dtype=float):  # nothing to fill in, or not so
+        return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter)))
     variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
     n_sweeps = min(spec.max_iter, N_RIDGE)
     return s.then(best=polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance))
