@@ -15,9 +15,9 @@ from boolcp.fit.relax import Sweeps
 from boolcp.fit.starts import ObservedSearch, Search
 from boolcp.fit.state import STOP_REASONS, Pursuit, State
 from boolcp.fit.uncertain import LastSearch
-from boolcp.io.decoding import check_decomposition, check_finite
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
+from boolcp.result.encode import from_arrays, to_arrays
 from boolcp.storage import TuckerTensor
 
 # what stages lead to, where it is one thing
@@ -77,7 +77,7 @@ def check_value(value: Any) -> None:
 def check_parts(value: Any) -> None:
     """Raise a ValueError if a part of a dataclass or named tuple is not what its annotation says."""
     if isinstance(value, BooleanCP):
-        check_decomposition(value)
+        from_arrays(to_arrays(value))
     if isinstance(value, Columns):
         check_columns(value)
     if isinstance(value, Search) and value.best is not None and not value.best.n_atoms:
@@ -101,6 +101,12 @@ def check_sizes(value: Any, shape: tuple[int, ...]) -> None:
     elif is_dataclass(value):
         for name in get_type_hints(type(value)):
             check_sizes(getattr(value, name), shape)
+
+
+def check_finite(what: str, values: Any) -> None:
+    """Raise a ValueError unless all values are finite numbers."""
+    if np.asarray(values).dtype.kind not in "fiub" or not np.isfinite(values).all():
+        raise ValueError(f"{what} must be finite numbers")
 
 
 def check_columns(W: Columns) -> None:

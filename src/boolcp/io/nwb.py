@@ -12,8 +12,7 @@ import numpy as np
 from boolcp.extras import load_extra
 from boolcp.io.coordinates import read_table
 from boolcp.io.errors import ChoiceError, FileError, reading
-from boolcp.io.hdf5 import refuse_traps
-from boolcp.io.limits import refuse_too_large
+from boolcp.io.limits import check_hdf5, refuse_too_large
 from boolcp.io.variables import Variable
 from boolcp.prepare import count_spikes, set_events
 from boolcp.prepare.tables import read_columns
@@ -67,7 +66,7 @@ def describe_nwb(path: Path) -> list[str]:
 def opened(path: Path) -> Iterator[NWBFile]:
     """Give the open file; a file that refers to data in other files is refused."""
     pynwb = load_extra("pynwb", "nwb")
-    refuse_traps(path, ".nwb file")
+    check_hdf5(path, ".nwb file")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about versions of the schema that the reader understands
         with reading(path, ".nwb file"):

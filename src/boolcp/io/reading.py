@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from boolcp import prepare
-from boolcp.io import xarray_files
+from boolcp.io.arrays import from_dataset, read_hdf5, read_netcdf, read_npy, read_npz, read_zarr
 from boolcp.io.coordinates import add_coords, read_named, with_electrodes, with_trials
 from boolcp.io.errors import FileError, check_exists
-from boolcp.io.hdf5 import read_hdf5
 from boolcp.io.matlab import read_mat
 from boolcp.io.mne_files import choose, list_recordings, read_bids, read_mne
 from boolcp.io.neurotycho import describe_recording, read_neurotycho
-from boolcp.io.numpy_files import read_npy, read_npz
 from boolcp.io.nwb import describe_nwb, read_nwb
 from boolcp.io.variables import find_trials, not_lazy, read_trials
 from boolcp.result.labels import plain_values
@@ -183,7 +181,7 @@ def read_arrays(path: Any) -> Any:
     """Return the contents of an array file: NamedArrays, or an xarray Dataset if it has labels."""
     path, kind = check_exists(path), format_of(Path(path))
     readers: dict[str, Any] = {"npy": read_npy, "npz": read_npz, "mat": read_mat, "hdf5": read_hdf5}
-    readers |= {"netcdf": xarray_files.read_netcdf, "zarr": xarray_files.read_zarr}
+    readers |= {"netcdf": read_netcdf, "zarr": read_zarr}
     return readers[kind](path)
 
 
@@ -194,7 +192,7 @@ def _labelled(
     arrays = read_arrays(path)
     options = {"variable": variable, "dims": dims, "sampling_rate": sampling_rate, "lazy": lazy}
     if hasattr(arrays, "data_vars"):
-        X = xarray_files.labelled(arrays, path, **options)
+        X = from_dataset(arrays, path, **options)
     else:
         trials = find_trials(arrays, variable)
         X = arrays.labelled(**options) if trials is None else read_trials(arrays, trials, dims, sampling_rate)

@@ -1,6 +1,7 @@
-"""Saving and loading a decomposition: one netCDF file with labels and provenance, without pickle."""
+"""Saving and loading a decomposition: one netCDF file with labels, provenance and a checksum, without pickle."""
 
 import datetime
+import hashlib
 import io
 import json
 import platform
@@ -17,18 +18,19 @@ from boolcp._version import __version__
 from boolcp.checks import is_lazy
 from boolcp.extras import load_extra
 from boolcp.io import atomic
-from boolcp.io.decoding import attribute, check_decomposition, check_provenance, read_decomposition
 from boolcp.io.errors import FileError, check_exists, reading
-from boolcp.io.hdf5 import refuse_traps
+from boolcp.io.limits import check_hdf5
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.labels import is_labelled, mode_names, name_prefix, read_labels, to_xarray
+from boolcp.result.encode import attribute, from_arrays, from_xarray, to_arrays, to_plain, to_xarray
+from boolcp.result.labels import is_labelled, read_labels
 from boolcp.storage.dense import fingerprint as array_fingerprint
 
 FORMAT = "boolcp decomposition"
-FORMAT_VERSION = 2  # 1 had no prefix and no names
+FORMAT_VERSION = 3
 RESULT = "decomposition.nc"  # its name in a folder that `boolcp fit` wrote
 WRITABLE = re.compile(r"(?!.*_nc4_)\w[\w.+@%-]*")  # names that netCDF holds as they are
 OTHER_ENDINGS = (".npy", ".npz", ".mat", ".csv", ".txt", ".json", ".pkl", ".html")  # of what a result is not
+CHECKSUM = re.compile(rb"boolcp sha256 ([0-9a-f]{64})\Z")  # after the end of the netCDF file, which ignores it
 
 
 def save(
@@ -67,31 +69,17 @@ def save(
     atomic.check_free(path, overwrite=overwrite)
     if Path(path).suffix.lower() in OTHER_ENDINGS:
         raise FileError(path, "a result is saved as netCDF", "Choose a name that ends in .nc.")
-    check_decomposition(W)
+    from_arrays(to_arrays(W))  # what could not be loaded is not saved
     load_extra("h5netcdf", "files")
-    dataset, names = _rename(_complete(to_xarray(W), W))
+    dataset, names = _rename(to_xarray(W))
     provenance = make_provenance(result, data=data, notes=notes)
-    dataset.attrs |= {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "boolcp_version": __version__,
-        "dims": json.dumps(mode_names(W)),
-        "prefix": name_prefix(W),
-        "names": json.dumps(names),
-        "is_labelled": int(W.labels is not None),
-        "tensor_name": "" if W.labels is None else W.labels.name or "",
-        "tensor_unit": "" if W.labels is None else W.labels.value_unit or "",
-        "provenance": json.dumps(provenance, default=_plain),
-    }
-    if W.data_norm2 is not None:
-        dataset.attrs["data_norm2"] = float(W.data_norm2)
-    if W.trust is not None:
-        dataset.attrs["has_trust"] = 1
-    if W.deviance is not None:
-        dataset.attrs["deviance"] = json.dumps(asdict(W.deviance), default=_plain)
+    dataset.attrs |= {"format": FORMAT, "format_version": FORMAT_VERSION, "boolcp_version": __version__}
+    dataset.attrs |= {"names": json.dumps(names), "provenance": json.dumps(provenance)}
     buffer = io.BytesIO()
     dataset.to_netcdf(buffer, engine="h5netcdf")
-    atomic.write_bytes(path, buffer.getvalue(), overwrite=overwrite)
+    content = buffer.getvalue()
+    checksum = b"boolcp sha256 " + hashlib.sha256(content).hexdigest().encode()
+    atomic.write_bytes(path, content + checksum, overwrite=overwrite)
 
 
 def load(path: str | Path) -> BooleanCP:
@@ -108,7 +96,7 @@ def load(path: str | Path) -> BooleanCP:
     """
     dataset = _open(path)
     with reading(path, "decomposition"):
-        return check_decomposition(read_decomposition(dataset))
+        return from_xarray(dataset)
 
 
 def load_provenance(path: str | Path) -> dict[str, Any]:
@@ -126,6 +114,19 @@ def load_provenance(path: str | Path) -> dict[str, Any]:
     dataset = _open(path)
     with reading(path, "decomposition"):
         return check_provenance(json.loads(attribute(dataset, "provenance", str)))
+
+
+def check_provenance(provenance: Any) -> dict[str, Any]:
+    """Return the provenance, or raise a ValueError if its parts are not those that `save` writes."""
+    if not isinstance(provenance, dict):
+        raise ValueError("its provenance is not a dict")
+    for name in ("data", "parameters", "versions"):
+        if not isinstance(provenance.get(name, {}), dict):
+            raise ValueError(f"the entry {name!r} of its provenance is {str(provenance[name])[:40]!r}")
+    names = [provenance.get("method", "BMP"), *provenance.get("parameters", {})]
+    if not all(isinstance(name, str) and name.isidentifier() for name in names):  # a report shows them as code to run
+        raise ValueError("its provenance has a method or parameter that is not a name")
+    return provenance
 
 
 def is_result(path: Any) -> Any:
@@ -176,32 +177,7 @@ def make_provenance(result: Any, *, data: Any = None, notes: Any = None) -> Any:
             "source": str(data.attrs.get("source", "")) if is_labelled(data) else "",
             "preparation": list(np.atleast_1d(data.attrs.get("preparation", []))) if is_labelled(data) else [],
         }
-    return check_provenance(json.loads(json.dumps(provenance | (notes or {}), default=_plain)))
-
-
-def _complete(dataset: Any, W: BooleanCP) -> Any:
-    """Add what only `load` needs to the Dataset of a decomposition."""
-    prefix = name_prefix(W)
-    atom_dim = f"{prefix}atom"
-    dataset[f"{prefix}boolean_mode_index"] = atom_dim, W.boolean_mode
-    dataset[f"{prefix}rank"] = atom_dim, np.array([atom.rank or 0 for atom in W.atoms], dtype=int)  # 0: a block
-    if W.data_inner is not None:
-        dataset[f"{prefix}data_inner"] = atom_dim, np.asarray(W.data_inner)
-    if W.data_gram is not None:
-        dataset[f"{prefix}data_gram"] = (atom_dim, f"{prefix}other_atom"), np.asarray(W.data_gram)
-    if W.background is not None:
-        found = W.background
-        column_dim = f"{prefix}background_column"
-        dataset[f"{prefix}background_left"] = (f"{prefix}background_row", column_dim), found.left
-        dataset[f"{prefix}background_right"] = (f"{prefix}background_other", column_dim), found.right
-        known = {"mode": found.mode, "dof": float(found.degrees_of_freedom), "share": float(found.share)}
-        known |= {} if found.shrunk_at is None else {"shrunk_at": float(found.shrunk_at)}
-        known |= {} if found.n_observed is None else {"n_observed": int(found.n_observed)}
-        dataset.attrs |= {f"background_{name}": value for name, value in known.items()}
-    for mode, slices in (W.undetermined or {}).items():
-        dim = mode_names(W)[mode]
-        dataset[f"{prefix}undetermined_{dim}"] = dim, np.asarray(slices, dtype=bool)
-    return dataset
+    return check_provenance(json.loads(json.dumps(provenance | (notes or {}), default=to_plain)))
 
 
 def _rename(dataset: Any) -> tuple[Any, dict[str, str]]:
@@ -228,26 +204,24 @@ def find_result(path: Any) -> Path:
 
 
 def _open(path: Any) -> Any:
+    """Return the Dataset of a saved decomposition."""
     path = find_result(path)
     xarray = load_extra("xarray", "labels")
     load_extra("h5netcdf", "files")
     if path.suffix.lower() in OTHER_ENDINGS:
         raise FileError(path, f"is a {path.suffix} file, not a saved result", "Read data with boolcp.open_tensor.")
-    refuse_traps(path, "netCDF file")
+    content = path.read_bytes()
+    known = CHECKSUM.search(content, max(len(content) - 100, 0))
+    if known and known[1] != hashlib.sha256(memoryview(content)[: known.start()]).hexdigest().encode():
+        raise FileError(path, "was damaged after boolcp wrote it (its checksum is wrong)", "Copy it again.")
+    check_hdf5(path, "netCDF file")
     with reading(path, "netCDF file"):
         dataset = xarray.load_dataset(path, engine="h5netcdf")
     if not np.array_equal(dataset.attrs.get("format"), FORMAT):
         raise FileError(path, "is not a decomposition that boolcp saved", "Read data with boolcp.open_tensor.")
     with reading(path, "decomposition"):
         version = int(attribute(dataset, "format_version", int | np.integer))
-        if not 1 <= version <= FORMAT_VERSION:
+        if version != FORMAT_VERSION:
             problem = f"has format version {version}, this boolcp {__version__} knows {FORMAT_VERSION}"
-            raise FileError(path, problem, "If it is newer, update boolcp: pip install --upgrade boolcp.")
-        return dataset if version == 1 else dataset.rename(json.loads(attribute(dataset, "names", str)))
-
-
-def _plain(value: Any) -> Any:
-    """Return a number, list or text for a value that JSON does not know."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return value.tolist() if isinstance(value, np.ndarray) else repr(value)
+            raise FileError(path, problem, "Use the version of boolcp that wrote it, or fit again.")
+        return dataset.rename(json.loads(attribute(dataset, "names", str)))

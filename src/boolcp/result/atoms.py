@@ -577,7 +577,9 @@ class BooleanCP:
         >>> W.to_xarray()["factor_mode0"].shape
         (8, 2)
         """
-        return labelled.to_xarray(self)
+        from boolcp.result.encode import to_xarray
+
+        return to_xarray(self)
 
     def to_dataframe(self) -> Any:
         """Return a pandas DataFrame with one row for each atom.

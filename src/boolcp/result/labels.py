@@ -10,19 +10,12 @@ from numpy.typing import ArrayLike
 
 from boolcp.checks import is_lazy
 from boolcp.extras import load_extra
-from boolcp.result.trust import Trust, log_odds, sure_share
+from boolcp.result.trust import Trust, sure_share
 
 if TYPE_CHECKING:
-    from boolcp.result.atoms import Atom, BooleanCP
+    from boolcp.result.atoms import BooleanCP
 
 UNWRITABLE = re.compile("[\0\ud800-\udfff]")
-# variables and dimensions of a result that are not named after a mode
-RESERVED = {"atom", "term", "other_atom", "weight", "boolean_mode", "boolean_mode_index", "n_ones", "rank"}
-RESERVED |= {"certificate", "alone", "unique", "term_atom", "data_inner", "data_gram"}
-RESERVED |= {f"background_{part}" for part in ("left", "right", "row", "other", "column")}
-RESERVED |= {"sure_bits", "stability", "p_value", "p_adjusted", "degeneracy", "verdict"}
-MODE_KINDS = ("factor", "undetermined", "bit_confidence", "bit_rise", "bit_share")  # and those that are, with its name
-PREFIX = "boolcp_"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,85 +123,6 @@ def mode_names(W: "BooleanCP") -> tuple[str, ...]:
     return tuple(W.dims) if W.dims else tuple(f"mode{n}" for n in range(W.ndim))
 
 
-def to_xarray(W: "BooleanCP") -> Any:
-    """Return a decomposition as an xarray Dataset with the dims and coordinates of its tensor.
-
-    It holds `weight`, `boolean_mode`, `n_ones`, `certificate` and, after a fit, `alone` and `unique` (shares of
-    variance) for each atom, and the factor matrices `factor_<mode>`; a Boolean column is exactly 0 and 1. Atoms of rank
-    one have one column each, along the dimension `atom`. Otherwise the columns run along `term`, and `term_atom` is
-    the atom of each. A block atom has one term, its Boolean vector (nan in the other modes), and its real
-    part is `block_<atom>`. Entries that no observed entry of the tensor determines are nan. The measures of
-    trust in atoms and bits are included: `bit_confidence_<mode>` has the probability that each bit is right,
-    `bit_rise_<mode>` the rise of the loss when it is flipped and, if entries are missing, `bit_share_<mode>` the
-    observed part of the real part of its slice; nan for atoms that are real along the mode. If a mode or coordinate of
-    the tensor has one of these names, all of them begin with the attribute `prefix`: `boolcp_weight`, ..
-    """
-    xarray = load_extra("xarray", "labels")
-    dims, prefix = mode_names(W), name_prefix(W)
-    atom_dim, term_dim = f"{prefix}atom", f"{prefix}term"
-    ranks = [1 if atom.rank is None else atom.rank for atom in W.atoms]
-    column_dim = atom_dim if all(rank == 1 for rank in ranks) else term_dim
-    variables: dict[str, Any] = {f"{prefix}{name}": (atom_dim, values) for name, values in atom_table(W).items()}
-    if column_dim == term_dim:
-        variables[f"{prefix}term_atom"] = term_dim, np.repeat(np.arange(W.n_atoms), ranks)
-    for n, dim in enumerate(dims):
-        columns = [_columns(atom, n, W.shape[n]) for atom in W.atoms]
-        matrix = np.hstack(columns) if columns else np.zeros((W.shape[n], 0))
-        if W.undetermined and n in W.undetermined:
-            real = np.repeat(W.boolean_mode != n, ranks)
-            matrix[np.ix_(W.undetermined[n], real)] = np.nan
-        variables[f"{prefix}factor_{dim}"] = (dim, column_dim), matrix
-    for name, (mode, bits) in bit_matrices(W).items():
-        variables[f"{prefix}{name}"] = (dims[mode], atom_dim), bits
-    for k, atom in enumerate(W.atoms):
-        if atom.block is not None:
-            variables[f"{prefix}block_{k}"] = tuple(dim for n, dim in enumerate(dims) if n != atom.mode), atom.block
-    coords = {atom_dim: np.arange(W.n_atoms)} | _coords(W.labels)
-    known = W.trust or Trust()
-    attrs = {"noise_sigma": known.sigma, "stable_over": known.stable_over, "tested_by": known.tested_by}
-    attrs |= {"n_agree": known.n_agree or None, "n_rivals": known.n_rivals or None, "prefix": prefix}
-    attrs |= {"n_asked": known.n_asked or None, "is_limited": int(known.is_limited) or None}
-    return xarray.Dataset(variables, coords, {name: value for name, value in attrs.items() if value not in (None, "")})
-
-
-def name_prefix(W: "BooleanCP") -> str:
-    """Return the prefix of the names in the Dataset of a decomposition: empty, unless the tensor uses one of them.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> from boolcp.result.labels import Labels, name_prefix
-    >>> [name_prefix(boolcp.BooleanCP((2, 3), labels=Labels(dims))) for dims in (("x", "y"), ("weight", "y"))]
-    ['', 'boolcp_']
-    """
-    if W.labels is None:
-        return ""
-    reserved = RESERVED | {f"{kind}_{dim}" for kind in MODE_KINDS for dim in W.labels.dims}
-    reserved |= {f"block_{k}" for k in range(W.n_atoms)}
-    names = {*W.labels.dims, *W.labels.coords, *W.labels.extra}
-    if not names & reserved:
-        return ""
-    prefix = PREFIX
-    while any(name.startswith(prefix) for name in names):
-        prefix += "_"
-    return prefix
-
-
-def bit_matrices(W: "BooleanCP") -> dict[str, tuple[int, np.ndarray]]:
-    """Return the measures of the bits along each Boolean mode, {name: (n, (d_n, K))}; nan for atoms real there."""
-    known = W.trust or Trust()
-    confidence = () if log_odds(W) is None else W.bit_confidence()
-    found = {"bit_confidence": confidence, "bit_rise": known.rise or (), "bit_share": known.share or ()}
-    matrices = {}
-    for name, columns in found.items():
-        for mode in sorted(set(W.boolean_mode[: len(columns)].tolist())):
-            values = np.full((W.shape[mode], W.n_atoms), np.nan)
-            for k in np.flatnonzero(W.boolean_mode == mode):
-                values[:, k] = columns[k]
-            matrices[f"{name}_{mode_names(W)[mode]}"] = mode, values
-    return matrices
-
-
 def to_dataframe(W: "BooleanCP") -> Any:
     """Return one row for each atom as a pandas DataFrame: mode, ones, rank, weight, shares of variance, trust."""
     pandas = load_extra("pandas", "labels")
@@ -248,19 +162,3 @@ def trust_table(W: "BooleanCP") -> dict[str, np.ndarray]:
         "verdict": np.array([verdict.text for verdict in verdicts(W)], dtype=str),
     }
     return {name: values for name, values in found.items() if values is not None}
-
-
-def _columns(atom: "Atom", mode: int, size: int) -> np.ndarray:
-    """Return the columns of one atom along a mode, (d_n, rank); nan where a block atom has none."""
-    if atom.factors is not None:
-        return atom.columns(mode)
-    return atom.z[:, None].astype(float) if mode == atom.mode else np.full((size, 1), np.nan)
-
-
-def _coords(labels: Labels | None) -> dict[str, Any]:
-    """Return the coordinates of Labels in the form that xarray accepts."""
-    if labels is None:
-        return {}
-    along = {name: (name, values) for name, values in labels.coords.items()} | dict(labels.extra)
-    attrs = {name: {"units": unit} for name, unit in labels.units.items()}
-    return {name: (dim, values, attrs.get(name, {})) for name, (dim, values) in along.items()}
