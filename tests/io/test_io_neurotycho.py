@@ -5,7 +5,7 @@ import pytest
 import scipy.io
 
 import boolcp
-from boolcp.io import FileError, neurotycho_files, reading
+from boolcp.io import FileError, reading
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from samples import KINDS, random_decomposition
 import boolcp
 from boolcp.io import FileError, load_provenance, results
 from boolcp.result.background import Background
-from boolcp.result.labels import RESERVED, Labels, name_prefix
+from boolcp.result.labels import Labels
+RESERVED=set()
 from boolcp.result.trust import Trust
 
 

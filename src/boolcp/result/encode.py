@@ -224,13 +224,10 @@ def from_xarray(dataset: Any) -> BooleanCP:
     arrays = {"shape": np.array([dataset.sizes[dim] for dim in dims])}
     arrays |= {name: np.asarray(value) for name, value in dataset.attrs.items()}
     own = {str(name).removeprefix(prefix): v for name, v in dataset.data_vars.items() if str(name).startswith(prefix)}
-    arrays |= {name: variable.values for name, variable in own.items()}
-    for n, dim in enumerate(dims):
-        for kind in BY_MODE:
-            if f"{kind}_{dim}" in own:
-                arrays[f"{kind}_{n}"] = own[f"{kind}_{dim}"].values
+    by_mode = {f"{kind}_{dim}": f"{kind}_{n}" for n, dim in enumerate(dims) for kind in BY_MODE}
+    arrays |= {by_mode.get(name, name): variable.values for name, variable in own.items()}
     for n in range(len(dims)):
-        if f"undetermined_{n}" in arrays:  # nan in the Dataset
+        if f"undetermined_{n}" in arrays and f"factor_{n}" in arrays:  # nan in the Dataset
             rows = arrays[f"undetermined_{n}"].astype(bool)
             arrays[f"factor_{n}"] = np.where(rows[:, None], np.nan_to_num(arrays[f"factor_{n}"]), arrays[f"factor_{n}"])
     W = from_arrays(arrays)
