@@ -54,7 +54,7 @@ def labelled(values, coords, dims, name, source, steps):
     """Return a tensor with labels, centered over its last mode."""
     X = xr.DataArray(values, coords, dims, name, {"units": "dB", "source": source, "preparation": steps})
     X["frequency"].attrs["units"] = "Hz"
-    return boolcp.prepare.center(X, dims[-1])
+    return X - X.mean(dims[-1])
 
 
 def propofol_eeg():

@@ -39,7 +39,7 @@ X = xr.DataArray(
     dims=("channel", "frequency", "state"),
     name="log10 power",
 ).drop_sel(channel=63)  # broken in the source
-X = X.pipe(boolcp.prepare.center, "state")
+X = X - X.mean("state")
 print(dict(X.sizes))
 
 # %%

@@ -21,7 +21,6 @@ _NAMES = {
     "program.maxcut": ("BooleanQuadratic", "maximize_boolean_quadratic", "maximize_boolean_rayleigh"),
     "result.atom": ("Atom",),
     "result.atoms": ("BooleanCP",),
-    "result.background": ("Background",),
     "result.trust": ("Trust", "UncertainBit"),
     "trust.assess": ("assess",),
     "trust.conditions": ("ConditionTest", "test_conditions"),

@@ -80,9 +80,9 @@ class AtomicNorm(BaseEstimator):
         The modes allowed to be Boolean; None allows all that have more than one entry.
     criterion : {"normalized", "published"}
         Whether an atom z (x) V counts with the norm of z or, as printed in the paper, with V alone.
-    atom_rank : None or 1
-        None: dense blocks, for which all this is proved. 1: the nuclear norm of the blocks, for tensors of order 2 and
-        3. It is experimental: it leads to atoms of rank one or nearly so, and nothing is proved.
+    atom_rank : "block" or 1
+        "block": dense blocks, for which all this is proved. 1: the nuclear norm of the blocks, for tensors of order 2
+        and 3. It is experimental: it leads to atoms of rank one or nearly so, and nothing is proved.
     debias : bool
         Refit the real parts without the penalty: blocks by least squares for the bits found, atoms of rank one by the
         polish of `BMP`, bits included.
@@ -96,7 +96,7 @@ class AtomicNorm(BaseEstimator):
         Seed of the search for bits.
     max_memory : float or str, optional
         Memory that the fit of a lazy array may use, such as "3GB"; by default what is available. It stays out of memory
-        if it is complete, one mode is Boolean, and `atom_rank` is None.
+        if it is complete, one mode is Boolean, and `atom_rank` is "block".
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class AtomicNorm(BaseEstimator):
         *,
         boolean_modes: Sequence[int | str] | None = None,
         criterion: str = "normalized",
-        atom_rank: int | None = None,
+        atom_rank: int | str = "block",
         debias: bool = False,
         sigma: float | None = None,
         tol: float = 1e-2,
@@ -183,7 +183,7 @@ class AtomicNorm(BaseEstimator):
         options: dict[str, Any] = {"is_rank_one": self.atom_rank == 1, "max_memory": self.max_memory}
         program, data, labels = read_program(X, mask, self.boolean_modes, self.criterion, **options)
         if self.atom_rank == 1 and data.ndim > 3:
-            raise ValueError(f"atom_rank=1 takes tensors of order 2 or 3, X has order {data.ndim}; use None.")
+            raise ValueError(f"atom_rank=1 takes tensors of order 2 or 3, X has order {data.ndim}; use 'block'.")
         with one_thread():
             program = replace(program, alpha=self._choose_alpha(program, data))
             steps = run(program, checks.make_generator(self.random_state), tol=self.tol, max_iter=self.max_iter)
@@ -219,8 +219,8 @@ class AtomicNorm(BaseEstimator):
         else:
             checks.check_number(self.alpha, "alpha", positive=True)
         checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
-        if self.atom_rank not in (None, 1):
-            raise ValueError(f"atom_rank must be None (dense blocks) or 1 (experimental), got {self.atom_rank!r}.")
+        if self.atom_rank not in ("block", 1):
+            raise ValueError(f"atom_rank must be 'block' (dense blocks) or 1 (experimental), got {self.atom_rank!r}.")
         if self.sigma is not None:
             checks.check_number(self.sigma, "sigma")
         checks.check_number(self.tol, "tol", positive=True)

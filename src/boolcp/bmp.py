@@ -15,7 +15,6 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
-from boolcp.fit.block_stages import is_rank_one, takes_background
 from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
 from boolcp.fit.finish import find_undetermined
 from boolcp.fit.in_passes import open_lazy
@@ -25,7 +24,7 @@ from boolcp.fit.losses import Loss, Problem
 from boolcp.fit.order import Order, given_order, in_order, list_in_order
 from boolcp.fit.paths import estimates
 from boolcp.fit.plan import make_plan, run
-from boolcp.fit.state import STOP_REASONS, Pursuit, Settings, State
+from boolcp.fit.state import STOP_REASONS, Settings, State
 from boolcp.fit.transform import (
     design,
     explained_deviance,
@@ -48,12 +47,9 @@ from boolcp.storage.protocol import Storage
 from boolcp.storage.sources import load
 from boolcp.threads import one_thread
 
-# parameters that may change between a fit and the one that continues it with warm_start
-FREE = {"n_atoms", "n_init", "max_iter", "certify", "compression", "random_state", "verbose", "max_memory"}
-AUTO = "auto"
+AUTO, BLOCK = "auto", "block"
 N_NOISE = 2  # fits by which the noise of slices is estimated; not tuned
 NOISE_FLOOR = 1e-3  # variance of a slice at least, relative to their mean, of which weights are estimated; not tuned
-SAME_NORM = 1e-9  # relative difference of |X|^2 that counts as none: rounding
 
 Callback = Callable[[Progress], Any]
 Weights = ArrayLike | Mapping[int | str, ArrayLike] | Sequence[ArrayLike | None] | str | int
@@ -70,26 +66,17 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     boolean_modes : list of int or str, optional
         The modes allowed to be Boolean (indices, or names of dimensions for an xarray DataArray). None allows all
         that have more than one entry.
-    atom_rank : "auto", int or None
-        Rank of the real part of each atom. "auto": 1 where that leaves nothing but noise. Otherwise atoms beside a
-        background have rank one, and more where several of them share their bits; without a background, blocks of a
-        rank that the noise level chooses compete with atoms of rank one, and are taken where their estimated risk is
-        lower (only with `refine`). 1: z (x) u (x) w, the Boolean CP of
-        the paper's Eq. (1). An integer L: z times a block of rank L. None: a dense block, Algorithm 2 to the letter.
-    background : "auto", int or None
-        Real structure of low rank beside the atoms: ongoing activity, say, that no on/off atom describes. "auto" fits
-        it where the atoms leave more than noise, with the singular values of the best unfolding shrunk as the noise
-        level asks for; an integer is its rank; None leaves it out. A small background is fitted in turn with the
-        atoms, a large one (`Background.is_large`) to what they leave. Not for weights, nor for missing entries of data
-        that are read in passes: there "auto" means None, as for matrices and ``refine=False``.
+    atom_rank : int or "block"
+        Rank of the real part of each atom. 1: z (x) u (x) w, the Boolean CP of the paper's Eq. (1). An integer L: z
+        times a part of rank L. "block": a dense real part, Algorithm 2 to the letter.
     loss : {"squared", "huber", "poisson", "bernoulli"}
         What is minimized. "huber" grows only linearly beyond 1.5 standard deviations of the noise (from the median
         absolute deviation of what a first fit leaves), for recordings with artifacts. "poisson" is for counts and
         "bernoulli" for entries from 0 to 1; W is their mean, and its real parts are nonnegative. Losses other than
-        "squared" take atoms of rank one, which "auto" then means, and no background.
+        "squared" take atoms of rank one.
     nonnegative : bool or list of int or str
         Keep the real parts of all atoms at zero or above: along all modes, or along those listed (dense blocks as a
-        whole). "auto" then means rank one, and there is no background.
+        whole).
     criterion : {"normalized", "published"}
         What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
     refine : bool
@@ -102,7 +89,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     max_iter : int
         Maximum number of sweeps of a polish.
     sigma : float, optional
-        Standard deviation of the noise, for `atom_rank="auto"`; estimated from the data if None.
+        Standard deviation of the noise where entries are missing; estimated from the data if None.
     compression : bool
         Search on a projection to the leading directions of each mode when that is much smaller, and finish on the
         full tensor.
@@ -112,9 +99,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         The pursuit stops when |X - W| <= tol |X|.
     random_state : int, Generator or None
         Seed. The same seed gives the same result.
-    warm_start : bool
-        If True, calling `fit` again on the same data with a larger `n_atoms` adds atoms to those already found
-        instead of starting over.
     verbose : int
         1 shows a progress bar for each stage in a terminal.
     max_memory : int, str or None
@@ -125,10 +109,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     ----------
     decomposition_ : BooleanCP
         The result.
-    background_ : Background or None
-        Fitted beside the atoms, the same as ``decomposition_.background``; None if they leave only noise.
-        `complete` adds it to the atoms. `transform` and `score` are about the atoms alone: what goes on beside them
-        in new data is not known.
     path_ : tuple of BooleanCP
         The pursuit's estimates W^0 .. W^K, one for each number of atoms.
     history_ : tuple of AtomRecord
@@ -161,8 +141,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         n_atoms: int | str = 10,
         *,
         boolean_modes: Sequence[int | str] | int | str | None = None,
-        atom_rank: int | str | None = "auto",
-        background: str | int | None = AUTO,
+        atom_rank: int | str = 1,
         loss: str = "squared",
         nonnegative: bool | Sequence[int | str] = False,
         criterion: str = "normalized",
@@ -174,14 +153,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         certify: bool = True,
         tol: float = 1e-6,
         random_state: Any = None,
-        warm_start: bool = False,
         verbose: int = 0,
         max_memory: float | str | None = None,
     ) -> None:
         self.n_atoms: Any = n_atoms
         self.boolean_modes = boolean_modes
         self.atom_rank = atom_rank
-        self.background = background
         self.loss = loss
         self.nonnegative = nonnegative
         self.criterion = criterion
@@ -193,7 +170,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.certify = certify
         self.tol = tol
         self.random_state = random_state
-        self.warm_start = warm_start
         self.verbose = verbose
         self.max_memory = max_memory
 
@@ -213,10 +189,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         --------
         >>> import boolcp
         >>> boolcp.BMP.as_published(5)
-        BMP(atom_rank=None, background=None, criterion='published', n_atoms=5,
-            refine=False)
+        BMP(atom_rank='block', criterion='published', n_atoms=5, refine=False)
         """
-        return cls(n_atoms, atom_rank=None, background=None, criterion="published", refine=False, **options)
+        return cls(n_atoms, atom_rank="block", criterion="published", refine=False, **options)
 
     def fit(
         self,
@@ -245,7 +220,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             is best. An array of the shape of X (for a list of entries, one for each of them); or vectors by mode,
             ``{"channel": vector}``, ``{0: vector}`` or ``[vector, None, vector]``, which are multiplied; or the name
             or index of a mode, whose slices get one over the variance that a first fit without weights leaves of them.
-            The array may be lazy. "auto" then means rank one.
+            The array may be lazy.
         checkpoint : str or path, optional
             A file that stores the progress of the fit. It is written at the end of each stage, and after steps (an
             atom, a start, a sweep over the full data) at most once a second and for at most a tenth of the time. If
@@ -281,11 +256,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         data, labels, order = self._read(X, mask, weights, is_fitted=False)
         rng = checks.make_generator(self.random_state)
         job = self._job(data, labels, order, rng)
-        if has_gaps(data) and job.settings.background == AUTO and self.refine and data.ndim > 2:
-            checks.warn_no_background()
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
-            first = State(done=self._fitted_before(data, order))
-            with self._watch(job, first, callback, checkpoint) as (watch, state):
+            with self._watch(job, State(), callback, checkpoint) as (watch, state):
                 pursuit, W = run(job, make_plan(data, job.settings), state, watch)
         empty = find_undetermined(data)
         found = order.inverse.decompositions([replace(V, undetermined=empty) for V in (*pursuit.path, W)])
@@ -297,15 +269,13 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             n_asked = n_atoms * (W.n_atoms < n_atoms and pursuit.stop_reason != "stopped")
             W = replace(W, trust=replace(W.trust, n_asked=n_asked, is_limited=self.boolean_modes is not None))
         self.decomposition_ = W
-        self.background_ = W.background
         checks.warn_overfull(W.n_parameters, data.n_observed)
         poor = degeneracy(W)
-        checks.warn_degenerate(poor.faults, poor.score, has_background=self.background is not None)
+        checks.warn_degenerate(poor.faults, poor.score)
         self.n_iter_ = len(pursuit.history)
         self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
         self.n_passes_ = data.n_passes
         self.converged_ = pursuit.stop_reason in ("n_atoms", "explained", "zero")
-        self._fitted_parameters = self.get_params()
         if pursuit.stop_reason == "zero":
             checks.warn_zero()
         return self
@@ -314,12 +284,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Fit as many atoms as `select_n_atoms` chooses."""
         from boolcp.trust.selection import select_n_atoms
 
-        if how["checkpoint"] is not None or self.warm_start:
+        if how["checkpoint"] is not None:
             raise ValueError(
-                'n_atoms="auto" runs many fits, which have no checkpoint and no warm start: call '
+                'n_atoms="auto" runs many fits, which have no checkpoint: call '
                 "boolcp.select_n_atoms first, and pass the number it chooses."
             )
-        own = {"n_atoms", "random_state", "verbose", "certify", "warm_start"}
+        own = {"n_atoms", "random_state", "verbose", "certify"}
         options = {name: value for name, value in self.get_params().items() if name not in own}
         rng, seed = checks.make_generator(self.random_state).spawn(2)
         own_data: dict[str, Any] = {"mask": mask, "weights": weights}
@@ -396,13 +366,13 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         rng = checks.make_generator(self.random_state)
         job = self._job(data, labels, order, rng)
         with one_thread(), closing(Bars()) as bars:
-            path = list(estimates(job, bars if self.verbose else lambda progress: None))
-        given = (path.pop(0) for _ in range(len(path)))  # lets go of each: a background may be as large as X
-        return tuple(replace(W, labels=labels) for W in order.inverse.decompositions(given))
+            path = estimates(job, bars if self.verbose else lambda progress: None)
+        return tuple(replace(W, labels=labels) for W in order.inverse.decompositions(path))
 
     def complete(self, X: Any, *, mask: ArrayLike | None = None, weights: Weights | None = None) -> Any:
         """Return X with its missing entries filled in from the decomposition; observed entries keep their values.
 
+        In memory, a low-rank estimate of what the atoms leave is added where it predicts held-out entries.
         Unless the decomposition explains the observed entries to the tolerance, fills are clipped to the range of what
         is observed, with a warning (not for a lazy X) if some were far outside, and shrunk towards the mean by as much
         as the noise asks for. Slices without any observed entry stay NaN.
@@ -562,20 +532,17 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def _check_parameters(self) -> None:
         """Raise unless the parameters are such as a fit needs."""
         checks.check_integer(self.n_atoms, "n_atoms", 1, other="" if self.n_atoms == AUTO else ' or "auto"')
-        checks.check_rank(self.atom_rank, "atom_rank", "block atoms")
-        checks.check_rank(self.background, "background", "no background")
+        checks.check_rank(self.atom_rank)
         checks.check_choice(self.loss, "loss", checks.LOSSES)
         is_other = self.loss != "squared" or not checks.is_same(self.nonnegative, False)
         if is_other and not self.refine:
             raise ValueError("Losses and nonnegative parts need refine=True.")
-        if self.atom_rank is None and not isinstance(self.nonnegative, bool):
+        if self.atom_rank == BLOCK and not isinstance(self.nonnegative, bool):
             raise ValueError("Dense blocks are nonnegative along all modes or none: set nonnegative=True, not a list.")
-        if self.loss != "squared" and self.atom_rank not in (AUTO, 1):
+        if self.loss != "squared" and self.atom_rank != 1:
             raise ValueError(f'loss="{self.loss}" needs atoms of rank one: set atom_rank=1, not {self.atom_rank}.')
-        if is_other and not (self.background is None or self.background == AUTO):
-            raise ValueError("A background cannot be combined with a loss or nonnegative parts: set background=None.")
         checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
-        for name in ("refine", "compression", "certify", "warm_start"):
+        for name in ("refine", "compression", "certify"):
             checks.check_flag(getattr(self, name), name)
         checks.check_number(self.tol, "tol")
         if self.n_init is not None:
@@ -590,10 +557,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         modes = order.places(checks.check_modes(self.boolean_modes, order.shape, dims_of(labels)))
         settings = self._settings(order.shape, dims_of(labels))
         settings = replace(settings, nonnegative=order.places(settings.nonnegative))
-        if not settings.is_squared:
-            settings = replace(settings, background=None)
-        if settings.background not in (None, AUTO) and not takes_background(data, settings):
-            raise ValueError(f"A background of a given rank cannot be fitted: {why_no_background(data)}")
         return Job(data, modes, rng, settings)
 
     def _settings(self, shape: Sequence[int], dims: Sequence[str] | None) -> Settings:
@@ -601,6 +564,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         given = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
         given = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
         signs = True if self.loss in ("poisson", "bernoulli") else self.nonnegative
+        given["atom_rank"] = None if self.atom_rank == BLOCK else given["atom_rank"]
         return Settings(**(given | {"nonnegative": checks.check_nonnegative(signs, shape, dims)}))
 
     @contextmanager
@@ -636,9 +600,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         >>> bool(weights[0][0] < 0.1)
         True
         """
-        rank = 1 if self.atom_rank == AUTO else self.atom_rank
-        own = {"certify": False, "warm_start": False, "verbose": 0, "background": None, "atom_rank": rank}
-        first = clone(self).set_params(**own, loss="squared")
+        first = clone(self).set_params(certify=False, verbose=0, loss="squared")
         data, labels, order = first._read(X, mask, is_fitted=False)
         given_mode = checks.check_mode(mode, data.ndim, dims_of(labels), name="weights")
         at = order.modes.index(given_mode)
@@ -707,7 +669,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if self.loss == "squared" and checks.is_same(self.nonnegative, False):
             return ""
         own = "a loss or nonnegative parts"
-        if weights is not None or self.atom_rank is None:
+        if weights is not None or self.atom_rank == BLOCK:
             return f"{own} beside " + ("weights" if weights is not None else "dense blocks")
         return f"a path under {own}" if is_path else ""
 
@@ -721,37 +683,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.check_modes(self.boolean_modes, X.shape, dims_of(labels))
         settings = self._settings(X.shape, dims_of(labels))
         return open_lazy(settings, X, mask, self.max_memory, weights)
-
-    def _fitted_before(self, data: Storage, order: Order) -> dict[str, Any]:
-        """Return what a warm start continues: the pursuit of the fit before and its decomposition; else nothing."""
-        if not (self.warm_start and hasattr(self, "decomposition_")):
-            return {}
-        W, old, new = self.decomposition_, self._fitted_parameters, self.get_params()
-        changed = sorted(name for name in new if name not in FREE and not checks.is_same(old[name], new[name]))
-        if changed:
-            raise ValueError(
-                f"warm_start=True continues the previous fit, but {', '.join(changed)} changed since then. "
-                f"Set warm_start=False to start over."
-            )
-        if self.n_atoms < len(self.history_):
-            raise ValueError(
-                f"n_atoms={self.n_atoms} is less than the {len(self.history_)} atoms fitted before: warm_start=True "
-                f"only adds atoms. Take fewer from path_[{self.n_atoms}], or set warm_start=False to start over."
-            )
-        norm2 = float(W.data_norm2 or 0.0)
-        if order.shape != W.shape or abs(data.squared_norm - norm2) > SAME_NORM * norm2:
-            raise ValueError(
-                "X is not the tensor that was fitted before (its shape or norm differs): warm_start=True adds atoms on "
-                "the same data. Set warm_start=False to start over."
-            )
-        given = [replace(V, labels=None, undetermined=None) for V in (*self.path_, W)]
-        *path, fitted = order.decompositions(given)
-        earlier = Pursuit(tuple(path), order.records(self.history_))
-        if self.atom_rank == "auto" and not is_rank_one(path[-1]):
-            return {"earlier blocks": earlier}
-        if W.background is not None:
-            return {"earlier": earlier}
-        return {"earlier": earlier} | ({"fitted": fitted} if self.atom_rank != "auto" or is_rank_one(W) else {})
 
 
 def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
@@ -767,20 +698,6 @@ def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
     how = {name: options.pop(name) for name in ("mask", "weights") if name in options}
     check_options(decompose, options)
     return BMP(n_atoms, **options).fit(X, **how).decomposition_
-
-
-def has_gaps(data: Storage) -> bool:
-    """Return True if entries are missing in data that are read in passes: no background is fitted beside the atoms."""
-    return data.n_passes > 0 and not data.is_complete and not data.is_weighted
-
-
-def why_no_background(data: Storage) -> str:
-    """Return why data take no background of a given rank, and what to do."""
-    if data.is_weighted:
-        return 'it takes no weights. Use background="auto" or None.'
-    if has_gaps(data):
-        return "X has missing entries and is read in passes. Load X into memory, fill its gaps, or use background=None."
-    return "its factors need more memory than there is. Raise max_memory, lower the rank, or use background=None."
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> None:

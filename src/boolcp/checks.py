@@ -363,13 +363,16 @@ def check_number(value: Any, name: str, *, positive: bool = False) -> None:
         raise ValueError(f"{name} must be finite and {'above' if positive else 'at least'} 0, got {value}.")
 
 
-def check_rank(rank: Any, name: str, without: str) -> None:
-    """Raise unless a rank is None, "auto" or an integer >= 1; the message says what it means `without` one."""
-    if rank is None or (isinstance(rank, str) and rank == "auto"):
+def check_rank(rank: Any) -> None:
+    """Raise if atom_rank is neither "block" nor an integer >= 1; older spellings get the word to use now."""
+    if isinstance(rank, str) and rank == "block":
         return
+    if rank is None:
+        raise ValueError('atom_rank=None is now written atom_rank="block": each atom has a dense real part.')
     if isinstance(rank, str):
-        raise ValueError(f'{name} must be an integer, None ({without}) or "auto", got {rank!r}.')
-    check_integer(rank, name, 1)
+        hint = ": ranks are no longer chosen by the noise" if rank == "auto" else ""
+        raise ValueError(f'atom_rank must be an integer or "block", got {rank!r}{hint}. Use 1 for products of columns.')
+    check_integer(rank, "atom_rank", 1)
 
 
 def check_loss_data(values: np.ndarray, loss: str, indices: np.ndarray | None = None) -> None:
@@ -473,32 +476,18 @@ def warn_no_atom() -> None:
     )
 
 
-def warn_degenerate(reasons: Sequence[str], scores: np.ndarray, *, has_background: bool = False) -> None:
-    """Warn about atoms that should not be interpreted alone, with any share of each that the others can replace.
-
-    The advice to fit a background is given where there is none.
-    """
+def warn_degenerate(reasons: Sequence[str], scores: np.ndarray) -> None:
+    """Warn about atoms that should not be interpreted alone, with any share of each that the others can replace."""
     replaced = [f"; degeneracy {score:.2f}" * (round(score, 2) > 0) for score in scores.tolist()]
     faults = [f"atom {k} ({why}{replaced[k]})" for k, why in enumerate(reasons) if why]
     if faults:
         more = f" and {len(faults) - N_NAMED} more" if len(faults) > N_NAMED else ""
-        advice = "Fewer atoms" if has_background else 'Fewer atoms or background="auto"'
         warnings.warn(
             f"Some atoms should not be interpreted alone: {', '.join(faults[:N_NAMED])}{more}. "
-            f"{advice} may avoid this; boolcp.degeneracy(W) has all of them.",
+            f"Fewer atoms may avoid this; boolcp.degeneracy(W) has all of them.",
             DegenerateAtomsWarning,
             stacklevel=3,
         )
-
-
-def warn_no_background() -> None:
-    """Warn that there is no background beside the atoms of data with missing entries that are read in passes."""
-    warnings.warn(
-        "X has missing entries and is read in passes: no background is fitted beside the atoms. To fit one, load X "
-        "into memory or fill its gaps; background=None says that none is wanted.",
-        BoolcpWarning,
-        stacklevel=3,
-    )
 
 
 def warn_overfull(n_parameters: int, n_entries: int) -> None:
@@ -527,8 +516,8 @@ def warn_clipped(n_outside: int, n_fills: int, low: float, high: float) -> None:
 def warn_mean(share: float) -> None:
     """Warn that fills are close to the mean of the observed entries, because the atoms hardly exceed the noise."""
     warnings.warn(
-        f"Atoms and background fit the observed entries hardly better than noise would: what is filled in keeps "
-        f"{share:.0%} of their difference from the mean. Use fewer atoms, atom_rank=1, or choose the number of atoms "
+        f"The fit explains the observed entries hardly better than noise would: imputed values were shrunk to "
+        f"{share:.0%} of their deviation from the mean. Use fewer atoms, atom_rank=1, or choose the number of atoms "
         f"with select_n_atoms.",
         BoolcpWarning,
         stacklevel=5,

@@ -1,315 +1,93 @@
+"""The command: from files to results, errors in one line, output for scripts, and results that are never lost."""
+
 import csv
+import inspect
+import json
+import os
+import re
 import signal
 import subprocess
 import sys
-import textwrap
+import threading
+import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
+from typer.main import get_command
 
 import boolcp
+from boolcp import prepare
 from boolcp.cli import INTERRUPTED, WRONG_INPUT, main
+from boolcp.cli.answers import at_work
+from boolcp.cli.commands import app
 from boolcp.cli.data import DataOptions, label_list, load_data
-from boolcp.cli.fitting import Stopper, fit_until_stopped
-from boolcp.fit.watch import Stop, Watch
+from boolcp.cli.fitting import Stopper
+from boolcp.cli.options import ModelOptions
 from boolcp.io import load_provenance
+
+DIMS = ("--dims", "channel,time,trial")
+PAGE = '<meta name="generator" content="boolcp 0.1">'  # marks a page of boolcp
+HAS_MEAN = "mean" in boolcp.BMP().get_params()
+
+
+@pytest.fixture
+def run(capsys):
+    """Return a function that runs the command and returns its exit code, its output and its messages."""
+
+    def run(*arguments):
+        code = main([str(argument) for argument in arguments])
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
 
 
 @pytest.fixture
 def data(tmp_path, monkeypatch):
+    """A tensor whose third atom is on in the trials under a drug, with the table of its trials."""
     monkeypatch.chdir(tmp_path)
-    synthetic = boolcp.datasets.make_boolean_cp((12, 14, 16), 3, noise=0.1, random_state=0)
+    synthetic = boolcp.datasets.make_boolean_cp((8, 9, 16), 3, noise=0.1, random_state=0)
     np.save("data.npy", synthetic.X)
+    trial_atom = next(atom for atom in synthetic.truth.atoms if atom.mode == 2)
+    table = pd.DataFrame({"drug": np.where(trial_atom.z, "propofol", "none"), "dose": np.arange(16) / 10})
+    table.to_csv("trials.csv", index=False)
     return synthetic
 
 
-def run(capsys, *arguments):
-    code = main([str(argument) for argument in arguments])
-    shown = capsys.readouterr()
-    return code, shown.out, shown.err
+@pytest.fixture
+def recording(tmp_path, monkeypatch, rng):
+    monkeypatch.chdir(tmp_path)
+    coords = {"channel": list("abcd"), "time": np.arange(2000) / 100}
+    X = xr.DataArray(rng.standard_normal((4, 2000)), coords, ("channel", "time"))
+    X.to_netcdf("rec.nc", engine="h5netcdf")
+    table = {"onset": [1.0, 5.0, 9.0], "stop": [2.0, 7.0, 9.5], "go": [1.5, 5.5, 9.2], "cue": ["l", "r", "l"]}
+    pd.DataFrame(table).to_csv("events.csv", index=False)
+    pd.DataFrame({"channel": ["b"], "trial": [1]}).to_csv("bad.csv", index=False)
+    return X, table
 
 
-def test_fit_writes_a_result_a_table_and_a_log(data, tmp_path, capsys):
-    code, out, _ = run(capsys, "fit", "data.npy", "-k", 3, "--dims", "channel,time,trial", "-o", "out")
-    assert code == 0 and "3 atoms of a 12 channel x 14 time x 16 trial tensor" in out
-    W = boolcp.load("out/decomposition.nc")
-    assert boolcp.metrics.hamming_error(W, data.truth) == 0
-    same = boolcp.BMP(3, random_state=0).fit(data.X).decomposition_
-    np.testing.assert_array_equal(W.to_tensor(), same.to_tensor())
-    rows = list(csv.DictReader(open("out/summary.csv")))
-    assert [int(row["n_ones"]) for row in rows] == [atom.n_ones for atom in W.atoms]
-    log = (tmp_path / "out" / "fit.log").read_text()
-    assert '"n_atoms": 3' in log and boolcp.__version__ in log
-    assert load_provenance("out/decomposition.nc")["is_partial"] is False
+def read(*files, **given):
+    return load_data(DataOptions([Path(file) for file in files], **given))
 
 
-def test_options_of_the_fit_reach_the_model(data, capsys):
-    options = ["--boolean-modes", "2,0", "--atom-rank", "block", "--no-refine", "--criterion", "published", "--seed", 5]
-    assert run(capsys, "fit", "data.npy", "-k", 2, "-o", "out", *options)[0] == 0
-    parameters = load_provenance("out/decomposition.nc")["parameters"]
-    assert parameters["boolean_modes"] == [2, 0] and parameters["atom_rank"] is None
-    assert parameters["refine"] is False and parameters["criterion"] == "published" and parameters["random_state"] == 5
+# the commands
 
 
-def test_info_tells_of_files_and_results(data, capsys):
-    assert "array: 12 x 14 x 16 float64" in run(capsys, "info", "data.npy")[1]
-    run(capsys, "fit", "data.npy", "-k", 2, "-o", "out")
-    for path in ("out", "out/decomposition.nc"):
-        code, out, _ = run(capsys, "info", path)
-        assert code == 0 and "2 atoms" in out and "fingerprint" in out and "relative error" in out
-
-
-def test_nothing_is_overwritten_without_force(data, capsys):
-    assert run(capsys, "fit", "data.npy", "-k", 1, "-o", "out")[0] == 0
-    code, _, err = run(capsys, "fit", "data.npy", "-k", 2, "-o", "out")
-    assert code == WRONG_INPUT and "exists already" in err and "--force" in err
-    assert boolcp.load("out/decomposition.nc").n_atoms == 1
-    assert run(capsys, "fit", "data.npy", "-k", 2, "-o", "out", "--force")[0] == 0
-    assert boolcp.load("out/decomposition.nc").n_atoms == 2
-
-
-def test_what_exists_is_seen_before_any_work(data, capsys, monkeypatch):
-    run(capsys, "fit", "data.npy", "-k", 1, "-o", "out")
-    monkeypatch.setattr("boolcp.cli.fitting.load_data", lambda options: pytest.fail("the data was read"))
-    assert run(capsys, "fit", "data.npy", "-o", "out")[0] == WRONG_INPUT
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["fit", "data.npy", "-k", "0"], "n_atoms must be at least 1"),
-        (["fit", "data.npy", "--boolean-modes", "trial"], "not among the modes"),
-        (["fit", "data.npy", "--atom-rank", "two"], "--atom-rank"),
-        (["fit", "data.npy", "--band", "8-13"], "needs the mode 'time'"),
-        (["fit", "data.npy", "--dims", "channel,time,trial", "--band", "x"], "--band takes two numbers"),
-        (["fit", "data.npy", "data.npy"], "--join"),
-        (["fit", "data.npy", "--drop", "63"], "NAME=VALUE"),
-        (["fit", "data.npy", "-o", "data.npy"], "is a file, not a folder"),
-        (["fit", "data.npy", "--reference", "nothing.csv", "--dims", "channel,time,trial"], "no such file"),
-        (["complete", "data.npy", "-o", "full.nc"], "nothing to complete"),
-        (["convert", "data.npy", "-o", "data.xyz"], "Use .nc or .npy"),
-        (["info", "nothing.npy"], "no such file"),
-    ],
-)
-def test_errors_are_one_line_with_exit_code_2(arguments, words, data, capsys):
-    code, out, err = run(capsys, *arguments)
-    *notes, error = err.splitlines()
-    assert code == WRONG_INPUT and words in error and not out and not any("boolcp:" in line for line in notes), err
-
-
-def test_a_wrong_option_is_a_usage_error(data, capsys):
-    code, _, err = run(capsys, "fit", "data.npy", "--nonsense")
-    assert code == WRONG_INPUT and "--nonsense" in err
-
-
-def test_a_bug_is_told_apart(data, capsys, monkeypatch):
-    def fail(*arguments, **options):
-        raise RuntimeError("boom")
-
-    monkeypatch.setattr("boolcp.cli.answers.describe", fail)
-    code, _, err = run(capsys, "info", "data.npy")
-    assert code == 1 and "unexpected RuntimeError: boom" in err and "--debug" in err
-    with pytest.raises(RuntimeError):
-        main(["info", "data.npy", "--debug"])
-
-
-def options(*files, **given):
-    return DataOptions(list(files), **given)
-
-
-def test_the_steps_from_the_command_are_those_of_the_library(tmp_path, rng):
-    from boolcp import prepare
-
-    time = np.arange(3000) / 250
-    X = xr.DataArray(rng.standard_normal((4, 3000)), {"channel": [1, 2, 3, 4], "time": time}, ("channel", "time"))
-    X.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
-    given = {"drop": ["channel=4"], "reference": "average", "notch": 50.0, "band": "8-13", "envelope": "log"}
-    given |= {"resample": 50.0, "bin_ms": 1000.0, "n_trials": 10, "zscore": True, "center": "trial"}
-    Y = prepare.notch(prepare.common_average(prepare.drop(X, "channel", [4])), 50)
-    Y = prepare.resample(prepare.envelope(prepare.band_pass(Y, 8, 13), "log"), 50)
-    Y = prepare.zscore(prepare.center(prepare.cut_trials(Y, 1000, n_trials=10), "trial"))
-    xr.testing.assert_allclose(load_data(options(tmp_path / "a.nc", **given)), Y)
-
-
-def test_pairs_of_channels_from_a_table(tmp_path, rng):
-    X = xr.DataArray(rng.standard_normal((3, 40)), {"channel": [1, 2, 3]}, ("channel", "time"))
-    X.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
-    (tmp_path / "pairs.csv").write_text("ch_plus,ch_minus\n1,3\n")
-    with pytest.warns(UserWarning, match="continuous"):
-        Y = load_data(options(tmp_path / "a.nc", reference=str(tmp_path / "pairs.csv")))
-    np.testing.assert_array_equal(Y.values[0], X.values[0] - X.values[2])
-
-
-def test_several_files_are_joined(tmp_path, rng):
-    for state in ("awake", "asleep"):
-        np.savez(tmp_path / f"{state}.npz", psd=rng.uniform(1, 2, (3, 5)), f=np.arange(5.0))
-    files = [tmp_path / "awake.npz", tmp_path / "asleep.npz"]
-    X = load_data(options(*files, dims="channel,freq", coord=["freq=f"], join="state", log=True, center="state"))
-    assert X.dims == ("channel", "freq", "state") and X["state"].values.tolist() == ["awake", "asleep"]
-    np.testing.assert_allclose(X.sum("state"), 0, atol=1e-12)
-
-
-def test_convert_and_select_and_complete(data, capsys):
-    code, out, _ = run(capsys, "convert", "data.npy", "--dims", "channel,time,trial", "-o", "data.nc")
-    assert code == 0 and boolcp.open_tensor("data.nc").dims == ("channel", "time", "trial")
-    code, out, _ = run(capsys, "select", "data.nc", "--max-atoms", 4, "--splits", 6, "-o", "errors.csv")
-    assert code == 0 and "3 atoms" in out
-    assert [row["is_chosen"] for row in csv.DictReader(open("errors.csv"))] == ["0", "0", "0", "1", "0"]
-    gaps = data.X.copy()
-    gaps[::3, ::4, ::2] = np.nan
-    np.save("gaps.npy", gaps)
-    assert run(capsys, "complete", "gaps.npy", "-k", 3, "-o", "full.npy")[0] == 0
-    filled = np.load("full.npy")
-    observed = np.isfinite(gaps)
-    np.testing.assert_array_equal(filled[observed], gaps[observed])
-    assert np.sqrt(np.mean((filled - data.clean)[~observed] ** 2)) < 0.1
-
-
-def test_labels_of_channels_as_text():
-    assert label_list("1-3, 7,Fz") == ["1", "2", "3", "7", "Fz"] and label_list("A-1") == ["A-1"]
-
-
-def interrupt_at(monkeypatch, *places):
-    """Make the process get Ctrl-C when a fit has done a step (stage, number), before its callback is asked."""
-    tell = Watch.step
-
-    def interrupted(self, state, seen):
-        if seen is not None and (seen.stage, seen.step) in places:
-            signal.raise_signal(signal.SIGINT)
-        return tell(self, state, seen)
-
-    monkeypatch.setattr(Watch, "step", interrupted)
-
-
-def test_ctrl_c_in_the_pursuit_refines_the_atoms_so_far(data, monkeypatch, capsys):
-    interrupt_at(monkeypatch, ("pursuit", 2))
-    model = boolcp.BMP(3, background=None, random_state=0)
-    assert fit_until_stopped(model, data.X) is True
-    assert model.decomposition_.n_atoms == 2 and len(model.history_) == 2
-    assert model.decomposition_.explained() > model.path_[-1].explained() + 1e-6
-    assert "Stopping: the atoms found so far" in capsys.readouterr().err
-
-
-def test_the_second_ctrl_c_ends_the_refinement(data, monkeypatch, capsys):
-    interrupt_at(monkeypatch, ("pursuit", 2), ("search", 1))
-    told = []
-    model = boolcp.BMP(3, random_state=0)
-    with Stopper():
-        model.fit(data.X, callback=lambda progress: told.append((progress.stage, progress.step)) and None)
-    assert model.decomposition_.n_atoms == 2 and told == [("pursuit", 1)]
-    assert model.decomposition_.explained() >= model.path_[-1].explained() - 1e-12
-    assert "the atoms found so far are refined and saved" in capsys.readouterr().err
-
-
-def test_ctrl_c_in_the_refinement_keeps_what_was_refined(data, monkeypatch):
-    searches = []
-    search = boolcp.fit.pursuit.greedy_atom_search
-    monkeypatch.setattr("boolcp.fit.pursuit.greedy_atom_search", lambda *a, **k: searches.append(1) or search(*a, **k))
-    interrupt_at(monkeypatch, ("search", 1))
-    model = boolcp.BMP(3, random_state=0)
-    assert fit_until_stopped(model, data.X) is True
-    assert model.decomposition_.n_atoms == 3 and len(searches) == 3  # the pursuit is not run again
-    assert model.decomposition_.explained() > model.path_[-1].explained() + 1e-6
-
-
-def test_the_third_ctrl_c_interrupts_as_usual(data):
-    with Stopper() as stopper, pytest.raises(KeyboardInterrupt):
-        for _ in range(2):
-            with pytest.raises(Stop):
-                signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-    assert stopper.n_asked == 3
-
-
-def test_a_checkpoint_is_gone_on_from(data, tmp_path, monkeypatch, capsys):
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, ("pursuit", 2), ("search", 1))
-        arguments = ("fit", "data.npy", "-k", 3, "--checkpoint", "steps.npz", "-o")
-        code, out, _ = run(capsys, *arguments, "out")
-    assert code == INTERRUPTED and "resumes from steps.npz" in out
-    searches = []
-    search = boolcp.fit.pursuit.greedy_atom_search
-    monkeypatch.setattr("boolcp.fit.pursuit.greedy_atom_search", lambda *a, **k: searches.append(1) or search(*a, **k))
-    assert run(capsys, *arguments, "out", "--resume", "--force")[0] == 0
-    assert len(searches) == 2  # of three: the step that was given up is done again
-    assert run(capsys, "fit", "data.npy", "-k", 3, "-o", "whole")[0] == 0
-    a, b = (boolcp.load(tmp_path / name / "decomposition.nc") for name in ("out", "whole"))
-    np.testing.assert_array_equal(a.to_tensor(), b.to_tensor())
-    code, _, err = run(capsys, "fit", "data.npy", "-k", 4, "--checkpoint", "steps.npz", "-o", "other")
-    assert code == WRONG_INPUT and "n_atoms (3 there, 4 here)" in err
-
-
-def test_resuming_needs_a_checkpoint(data, tmp_path, capsys):
-    code, _, err = run(capsys, "fit", "data.npy", "--resume", "-o", "out")
-    assert code == WRONG_INPUT and "--checkpoint PATH" in err
-    code, _, err = run(capsys, "fit", "data.npy", "--resume", "--checkpoint", "none.npz", "-o", "out")
-    assert code == WRONG_INPUT and "no such checkpoint" in err and not (tmp_path / "out").exists()
-
-
-def test_ctrl_c_before_the_first_atom_writes_nothing(data, tmp_path, monkeypatch, capsys):
-    def stop(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("boolcp.fit.pursuit.greedy_atom_search", stop)
-    with pytest.raises(KeyboardInterrupt):
-        fit_until_stopped(boolcp.BMP(3), data.X)
-    code, _, err = run(capsys, "fit", "data.npy", "-o", "out")
-    assert code == INTERRUPTED and "no result was written" in err
-    assert not (tmp_path / "out").exists()
-
-
-def test_reproduce_calls_the_experiment_and_says_where_it_is(capsys, monkeypatch):
-    given = {}
-
-    def reproduce(name, **options):
-        given.update(options, name=name)
-        return SimpleNamespace(table="fig1.csv", figures=("fig1.svg", "fig1.png"))
-
-    monkeypatch.setattr(boolcp, "experiments", SimpleNamespace(reproduce=reproduce), raising=False)
-    code, out, _ = run(capsys, "reproduce", "fig1", "--quick", "--seeds", 2, "-j", 3)
-    assert code == 0 and out.split() == ["fig1.csv", "fig1.svg", "fig1.png"]
-    assert given == {
-        "name": "fig1",
-        "quick": True,
-        "seeds": 2,
-        "out": None,
-        "jobs": 3,
-        "recording": None,
-        "keep": False,
-    }
-
-
-def test_the_handler_of_ctrl_c_is_put_back(data):
-    before = signal.getsignal(signal.SIGINT)
-    with Stopper():
-        assert signal.getsignal(signal.SIGINT) is not before
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_a_real_ctrl_c_leaves_a_valid_result(tmp_path):
-    code = textwrap.dedent("""
-        import os, signal, sys, numpy as np
-        import boolcp.fit.pursuit
-        from boolcp.cli import main
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        np.save("x.npy", np.random.default_rng(0).standard_normal((10, 11, 12)))
-        search, calls = boolcp.fit.pursuit.greedy_atom_search, []
-        def search_and_stop(*arguments, **options):
-            calls.append(1)
-            if len(calls) == 3:
-                os.kill(os.getpid(), signal.SIGINT)
-            return search(*arguments, **options)
-        boolcp.fit.pursuit.greedy_atom_search = search_and_stop
-        sys.exit(main(["fit", "x.npy", "-k", "8", "-o", "out"]))
-    """)
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == INTERRUPTED, done.stderr
-    assert "Stopped by Ctrl-C: a valid but partial result, 2 of 8 atoms" in done.stdout
-    assert boolcp.load(tmp_path / "out" / "decomposition.nc").n_atoms == 2
-    assert load_provenance(tmp_path / "out" / "decomposition.nc")["is_partial"] is True
+def test_help(run):
+    order = ["demo", "info", "convert", "select", "fit", "stability", "report", "transform", "complete"]
+    commands = get_command(app).commands
+    assert list(commands) == order
+    assert "..." not in run("--help")[1].partition("Commands:")[2], "the help of each command fits in its line"
+    for kind, names in ((ModelOptions, ("fit", "select", "complete", "stability")), (DataOptions, order[2:6])):
+        for name in names:
+            assert set(inspect.signature(kind).parameters) <= {parameter.name for parameter in commands[name].params}
+    out = run("fit", "--help")[1]
+    heads = [line for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert heads == ["Arguments:", "Options:", "Model:", "Reading:", "Preparation, in this order:"]
+    assert "--background" not in out and "--criterion" not in out
 
 
 def test_help_imports_nothing_heavy():
@@ -320,50 +98,511 @@ def test_help_imports_nothing_heavy():
         assert f"'{heavy}'" not in shown, heavy
 
 
-def test_without_typer_the_command_says_what_to_install(capsys, monkeypatch):
+def test_without_typer_the_command_says_what_to_install(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "typer", None)
     for name in ("boolcp.cli.commands", "boolcp.cli.data"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    code, _, err = run(capsys, "--help")
+    code, _, err = run("--help")
     assert code == WRONG_INPUT and "pip install 'boolcp[cli]'" in err
 
 
-@pytest.mark.slow
-def test_the_demo_goes_the_whole_way(tmp_path, monkeypatch, capsys):
+def test_fit_writes_a_result_a_table_and_a_log(data, run):
+    code, out, _ = run("fit", "data.npy", "-k", 3, *DIMS, "--trials", "trials.csv", "-o", "my result")
+    assert code == 0 and "3 atoms of a 8 channel x 9 time x 16 trial tensor" in out
+    assert "Plots: boolcp report 'my result'" in out
+    W = boolcp.load("my result/decomposition.nc")
+    assert boolcp.metrics.hamming_error(W, data.truth) == 0
+    same = boolcp.BMP(3, atom_rank=1, random_state=0).fit(data.X).decomposition_
+    np.testing.assert_array_equal(W.to_tensor(), same.to_tensor())
+    rows = list(csv.DictReader(open("my result/summary.csv")))
+    assert [int(row["n_ones"]) for row in rows] == [atom.n_ones for atom in W.atoms]
+    assert '"n_atoms": 3' in Path("my result/fit.log").read_text() and W.labels.extra["drug"][0] == "trial"
+    for path in ("my result", "my result/decomposition.nc"):
+        code, out, _ = run("info", path)
+        assert code == 0 and "3 atoms" in out and "fingerprint" in out and "relative error" in out
+    assert "array: 8 x 9 x 16 float64" in run("info", "data.npy")[1]
+
+
+def test_options_of_the_model_reach_it(data, run):
+    given = ModelOptions(boolean_modes="2, channel", atom_rank="block", refine=False, seed=5, max_memory="1GB")
+    parameters = given.parameters()
+    assert parameters["boolean_modes"] == [2, "channel"] and parameters["atom_rank"] == "block"
+    assert parameters["random_state"] == 5 and set(parameters) < set(boolcp.BMP().get_params())
+    options = ["--boolean-modes", "2,0", "--atom-rank", 2, "--no-refine", "--seed", 5, "--n-init", 3]
+    assert run("fit", "data.npy", "-k", 2, "-o", "out", *options)[0] == 0
+    saved = load_provenance("out/decomposition.nc")["parameters"]
+    assert saved["boolean_modes"] == [2, 0] and saved["atom_rank"] == 2 and saved["n_init"] == 3
+    assert saved["refine"] is False and saved["random_state"] == 5
+    np.save("counts.npy", np.random.default_rng(0).poisson(np.abs(data.clean)))
+    options = ("-k", 1, "--loss", "poisson", "--nonnegative")
+    code, shown, _ = run("fit", "counts.npy", *DIMS, *options, "-o", "poisson")
+    assert code == 0 and "of the Poisson deviance explained" in shown
+    assert all((factor >= 0).all() for factor in boolcp.load("poisson").factors)
+
+
+@pytest.mark.parametrize(
+    ("modes", "mean", "dims", "is_on"),
+    [
+        ("trial", None, ("channel", "time", "trial"), True),
+        ("2", None, ("channel", "time", "epochs"), True),
+        ("trial", False, ("channel", "time", "trial"), False),
+        ("trial,time", None, ("channel", "time", "trial"), False),
+        ("channel", None, ("channel", "time", "trial"), False),
+        ("channel", True, ("channel", "time", "trial"), True),
+        (None, None, ("channel", "time", "trial"), False),
+        ("trial", None, (), False),
+    ],
+)
+def test_the_mean_is_fitted_where_trials_are_the_one_boolean_mode(modes, mean, dims, is_on):
+    assert ModelOptions(boolean_modes=modes, mean=mean).parameters(dims).get("mean", False) is is_on
+
+
+@pytest.mark.skipif(not HAS_MEAN, reason="BMP has no mean")
+def test_the_command_says_that_it_fits_the_mean(data, run):
+    options = ("fit", "data.npy", *DIMS, "-k", 1, "--boolean-modes", "trial")
+    code, _, err = run(*options, "-o", "out")
+    assert code == 0 and "The mean over trial is fitted apart from the atoms (--no-mean" in err
+    assert load_provenance("out/decomposition.nc")["parameters"]["mean"] is True
+    assert "mean over" not in run(*options, "--no-mean", "-o", "other")[2]
+
+
+def test_convert_and_select_and_complete(data, run):
+    data = boolcp.datasets.make_boolean_cp((12, 14, 16), 3, noise=0.1, random_state=0)
+    np.save("data.npy", data.X)
+    assert run("convert", "data.npy", *DIMS, "-o", "data.nc")[0] == 0
+    assert boolcp.open_tensor("data.nc").dims == ("channel", "time", "trial")
+    code, out, _ = run("select", "data.nc", "--max-atoms", 4, "--splits", 6, "-o", "errors.csv")
+    assert code == 0 and "3 atoms" in out and pd.read_csv("errors.csv")["is_chosen"].tolist() == [0, 0, 0, 1, 0]
+    gaps = data.X.copy()
+    gaps[::3, ::4, ::2] = np.nan
+    np.save("gaps.npy", gaps)
+    assert run("complete", "gaps.npy", "-k", 3, "-o", "full.npy")[0] == 0
+    filled, observed = np.load("full.npy"), np.isfinite(gaps)
+    np.testing.assert_array_equal(filled[observed], gaps[observed])
+    assert np.sqrt(np.mean((filled - data.clean)[~observed] ** 2)) < 0.15
+
+
+def test_atoms_are_tested_against_columns_and_the_page_has_the_same_numbers(data, run):
+    options = (*DIMS, "--trials", "trials.csv", "-k", 3, "--test", "drug", "--test", "dose")
+    code, out, _ = run("fit", "data.npy", *options, "-o", "out")
+    W = boolcp.load("out/decomposition.nc")
+    k = next(k for k, atom in enumerate(W.atoms) if atom.mode == 2)
+    known, found = load_provenance("out/decomposition.nc")["tests"], boolcp.test_conditions(W, "drug")
+    assert code == 0 and known["drug"]["p_value"] == found.p_value.tolist() and found.is_significant()[k]
+    assert "drug, along trial: " in out and "dose, along trial: a numeric covariate" in out
+    assert "tests of each atom: drug p = " in run("info", "out")[1]
+    assert run("report", "out")[0] == 0 and "propofol" in Path("out/report.html").read_text(encoding="utf-8")
+    shown = json.loads(run("fit", "data.npy", *options, "-o", "2", "--json")[1])
+    assert shown["tests"]["drug"]["conditions"] == list(found.conditions)
+
+
+def test_the_number_of_atoms_can_be_chosen_and_the_result_says_how(data, run):
+    code, _, err = run("fit", "data.npy", *DIMS, "-k", "auto", "--n-init", 1, "-o", "out")
+    chosen = boolcp.select_n_atoms(data.X, n_init=1, atom_rank=1, random_state=0).n_atoms
+    assert code == 0 and boolcp.load("out/decomposition.nc").n_atoms == chosen
+    assert f"Number of atoms: {chosen} (error on held-out entries, rule one-se, 0 to 10 atoms tried" in err
+    assert "held-out entries" in load_provenance("out/decomposition.nc")["n_atoms_chosen_by"]
+
+
+def test_stability_fits_as_the_result_was_fitted(data, run):
+    run("fit", "data.npy", *DIMS, "-k", 2, "--boolean-modes", "time", "--atom-rank", 2, "-o", "out")
+    W, own = boolcp.load("out/decomposition.nc"), {"atom_rank": 2, "n_runs": 2, "random_state": 0}
+    options = ("data.npy", *DIMS, "--result", "out", "--runs", 2, "-o", "stability.csv")
+    for modes, more in (([1], ()), ([0], ("--boolean-modes", "channel", "--force"))):
+        found = boolcp.stability(data.X, 2, reference=W, boolean_modes=modes, **own)
+        code, out, _ = run("stability", *options, *more)
+        table = pd.read_csv("stability.csv")
+        assert code == 0 and "stability over 4 fits to halves along trial" in out
+        assert table["stability"].tolist() == pytest.approx(found.recurrence.tolist())
+        assert table["similarity"].tolist() == pytest.approx(found.similarity.mean(axis=0).tolist())
+    shown = json.loads(run("stability", *options, "--scheme", "seeds", "--force", "--json")[1])
+    assert shown["scheme"] == "seeds" and [row["atom"] for row in shown["table"]] == [0, 1]
+
+
+def test_output_for_scripts(data, run):
+    code, out, err = run("fit", "data.npy", *DIMS, "-k", 3, "-o", "out", "--json")
+    values = json.loads(out)
+    assert code == 0 and len(values["atoms"]) == 3 and values["dims"] == ["channel", "time", "trial"]
+    assert values["explained"] == pytest.approx(boolcp.load("out").explained()) and "8 channel" in err
+    values = json.loads(run("select", "data.npy", "--max-atoms", 2, "--splits", 2, "--json", "--n-init", 1)[1])
+    assert [row["n_atoms"] for row in values["table"]] == [0, 1, 2]
+    assert json.loads(run("info", "out", "--json")[1])["provenance"]["method"] == "BMP"
+    assert json.loads(run("info", "data.npy", "--json")[1])["content"] == ["array: 8 x 9 x 16 float64"]
+    assert json.loads(run("convert", "data.npy", "-o", "a.nc", "--json")[1])["sizes"]["mode0"] == 8
+    data.X[0, 0, :3] = np.nan
+    np.save("gaps.npy", data.X)
+    assert json.loads(run("complete", "gaps.npy", "-k", 3, "-o", "full.npy", "--json")[1])["n_filled"] == 3
+
+
+def test_weights_are_a_file(data, run):
+    sigma = np.where(np.arange(8) == 0, 30.0, 0.1)
+    X = data.clean + sigma[:, None, None] * np.random.default_rng(0).standard_normal(data.X.shape)
+    names = [f"E{n}" for n in range(8)]
+    xr.DataArray(X, {"channel": names}, ("channel", "time", "trial")).to_netcdf("uneven.nc", engine="h5netcdf")
+    weights = xr.DataArray(np.outer(sigma**-2, np.ones(9)), {"channel": names}, ("channel", "time"))
+    np.save("weights.npy", np.broadcast_to(weights.values[:, :, None], X.shape))
+    weights[::-1].to_netcdf("weights.nc", engine="h5netcdf")
+    for name in ("weights.npy", "weights.nc"):
+        code = run("fit", "uneven.nc", "-k", 3, "--n-init", 2, "--weights", name, "-o", "out", "--force")[0]
+        assert code == 0 and boolcp.metrics.hamming_error(boolcp.load("out"), data.truth) == 0
+    assert run("transform", "out", "uneven.nc", "--weights", "weights.nc", "-o", "t.csv")[0] == 0
+    np.save("short.npy", np.ones((3, 4, 5)))
+    for command, name, words in (
+        (("fit", "uneven.nc", "-o", "x"), "no.npy", "no such file"),
+        (("fit", "uneven.nc", "-o", "x"), "short.npy", "the weights have shape (3, 4, 5)"),
+        (("fit", "uneven.nc", "--assess", "-o", "x"), "weights.nc", "--weights"),
+        (("stability", "uneven.nc"), "weights.nc", "--weights"),
+        (("convert", "uneven.nc", "-o", "x.nc"), "weights.nc", "--weights"),
+    ):
+        code, _, err = run(*command, "--weights", name)
+        assert code == WRONG_INPUT and words in err
+
+
+# new data
+
+
+def test_new_trials_are_transformed_with_their_labels(data, run):
+    model = boolcp.BMP(3, atom_rank=1, random_state=0).fit(data.X[:, :, :12])
+    np.save("first.npy", data.X[:, :, :12])
+    np.save("later.npy", data.X[:, :, 12:])
+    pd.read_csv("trials.csv")[12:].to_csv("later.csv", index=False)
+    assert run("fit", "first.npy", *DIMS, "-k", 3, "-o", "out")[0] == 0
+    options = (*DIMS, "--trials", "later.csv")
+    code, out, err = run("transform", "out", "later.npy", *options, "-o", "rows.csv")
+    assert code == 0 and "4 trials, 3 atoms" in out and "warning" not in err
+    table = pd.read_csv("rows.csv")
+    assert table.columns.tolist() == ["trial", "drug", "dose", "atom_0", "atom_1", "atom_2"]
+    np.testing.assert_allclose(table.filter(like="atom"), model.transform(data.X[:, :, 12:], mode=2), rtol=1e-6)
+    k = next(k for k in range(3) if model.decomposition_.atoms[k].mode == 2)
+    assert set(table[f"atom_{k}"]) <= {0, 1} and (table[f"atom_{k}"] == (table["drug"] == "propofol")).all()
+    assert run("transform", "out", "later.npy", *options, "-o", "rows.nc", "--json")[0] == 0
+    rows = xr.load_dataarray("rows.nc")
+    assert rows.dims == ("trial", "atom") and rows["drug"].dims == ("trial",) and rows.shape == (4, 3)
+    code, _, err = run("transform", "out", "later.npy", *options, "--zscore", "-o", "z.csv")
+    assert code == 0 and "prepared differently (z-score per channel) from those of the fit (nothing)" in err
+
+
+def test_products_of_an_atom_are_columns_not_atoms_and_keep_their_sign(data, run):
+    np.save("positive.npy", np.abs(data.X))
+    options = ("--boolean-modes", "time", "--atom-rank", 2, "--nonnegative", "-k", 2)
+    assert run("fit", "positive.npy", *DIMS, *options, "-o", "out")[0] == 0
+    np.save("negative.npy", -np.abs(data.X))
+    code, out, _ = run("transform", "out", "negative.npy", *DIMS, "-o", "rows.csv")
+    assert code == 0 and "16 trials, 2 atoms in 4 columns\natom 0.0: mean " in out
+    columns = pd.read_csv("rows.csv").drop(columns="trial")
+    assert list(columns) == [f"atom_{k}.{n}" for k in (0, 1) for n in (0, 1)] and (columns >= 0).all(axis=None)
+
+
+def test_transform_matches_labels_and_says_what_does_not_fit(data, run):
+    X = xr.DataArray(data.X, {"channel": [f"E{n}" for n in range(8)]}, ("channel", "time", "trial"))
+    turned = X.isel(channel=slice(None, None, -1)).transpose("trial", "time", "channel")
+    for name, part in (("named", X), ("turned", turned), ("fewer", X.isel(channel=slice(7)))):
+        part.to_netcdf(f"{name}.nc", engine="h5netcdf")
+    assert run("fit", "named.nc", "-k", 3, "-o", "out")[0] == 0
+    for name in ("named", "turned"):
+        assert run("transform", "out", f"{name}.nc", "-o", f"{name}.csv")[0] == 0
+    pd.testing.assert_frame_equal(pd.read_csv("named.csv"), pd.read_csv("turned.csv"))
+    assert run("transform", "out", "named.nc", "--mode", "time", "-o", "time.csv")[0] == 0
+    assert len(pd.read_csv("time.csv")) == 9
+    for arguments, words in (
+        (["out", "fewer.nc", "-o", "x.csv"], "The new data differs along mode 'channel': it lacks E7"),
+        (["out", "data.npy", "-o", "x.csv"], "must be channel, time, trial"),
+        (["out", "named.nc", "-o", "x.txt"], "Use .csv"),
+        (["named.nc", "named.nc", "-o", "x.csv"], ""),
+    ):
+        code, _, err = run("transform", *arguments)
+        assert code == WRONG_INPUT and words in err
+
+
+# reading and preparing
+
+
+def test_the_steps_of_the_command_are_those_of_the_library(recording):
+    X, table = recording
+    given = {"drop": ["channel=d"], "reference": "average", "band": "8-13", "envelope": "log", "resample": 50.0}
+    given |= {"bin_ms": 1000.0, "n_trials": 10, "zscore": True, "center": "trial"}
+    Y = prepare.envelope(prepare.band_pass(prepare.common_average(X[:3]), 8, 13), "log")
+    Y = prepare.cut_trials(prepare.resample(Y, 50), 1000, n_trials=10)
+    xr.testing.assert_allclose(read("rec.nc", **given), prepare.zscore(Y - Y.mean("trial")))
+    given = {"trials": "events.csv", "align": "go", "reject_table": "bad.csv", "baseline": "-0.3,0", "n_trials": 2}
+    Y = prepare.reject(prepare.cut_trials(X, events=table, align="go", n_trials=2), table=pd.read_csv("bad.csv"))
+    xr.testing.assert_allclose(read("rec.nc", **given), prepare.baseline(Y, -0.3, 0))
+    Y = prepare.cut_trials(X, (-200, 300), events=pd.DataFrame(table).query("cue == 'l'"))
+    cut = {"trials": "events.csv", "cut": "cue=l", "reject": 4.5}
+    for window in ("-200,300", "-200,300ms", "-0.2,0.3s"):
+        xr.testing.assert_allclose(read("rec.nc", **cut, window=window), prepare.reject(Y, peak_to_peak=4.5))
+    assert read("rec.nc", trials="events.csv", bin_ms=500).sizes["trial"] == 40
+    Path("pairs.csv").write_text("ch_plus,ch_minus\na,c\n")
+    Y = read("rec.nc", reference="pairs.csv", bin_ms=20_000).isel(channel=0, trial=0)
+    np.testing.assert_array_equal(Y, X.values[0] - X.values[2])
+
+
+def test_several_files_are_joined(recording, rng):
+    X, _ = recording
+    for state in ("awake", "asleep"):
+        np.savez(f"{state}.npz", psd=rng.uniform(1, 2, (3, 5)), f=np.arange(5.0))
+    given = {"dims": "channel,freq", "coord": ["freq=f"], "join": "state", "log": True, "center": "state"}
+    Y = read("awake.npz", "asleep.npz", **given)
+    assert Y.dims == ("channel", "freq", "state") and Y["state"].values.tolist() == ["awake", "asleep"]
+    np.testing.assert_allclose(Y.sum("state"), 0, atol=1e-12)
+    (1 + X).to_netcdf("other.nc", engine="h5netcdf")
+    pd.DataFrame({"dose": np.arange(8)}).to_csv("doses.csv", index=False)
+    Y = read("rec.nc", "other.nc", join="trial", names="before,after", bin_ms=5000, trials="doses.csv")
+    assert Y["part"].values.tolist() == ["before"] * 4 + ["after"] * 4 and Y["dose"].values.tolist() == list(range(8))
+
+
+def test_tables_and_vectors_are_coordinates(data):
+    X = read("data.npy", dims=DIMS[1], trials="trials.csv", condition="propofol", n_trials=2)
+    assert X.sizes["trial"] == 2 and set(X["drug"].values) == {"propofol"}
+    assert X.attrs["preparation"][-1].startswith("select the first 2 of ")
+    np.savez("data.npz", data=data.X, cond=np.resize(["a", "b"], 16), other=np.arange(8))
+    X = read("data.npz", variable="data", dims=DIMS[1], coord=["area:channel=other", "condition=cond"])
+    assert X["area"].dims == ("channel",) and X["condition"].dims == ("trial",)
+    assert label_list("1-3, 7,Fz") == ["1", "2", "3", "7", "Fz"] and label_list("A-1") == ["A-1"]
+
+
+@pytest.mark.filterwarnings("default::boolcp.BoolcpWarning")
+def test_a_continuous_recording_gets_a_hint(recording, run):
+    code, _, err = run("fit", "rec.nc", "-k", 1, "--n-init", 1, "-o", "out")
+    assert code == 0 and "4 channel x 2000 time" in err and "--bin-ms 3000" in err and ".py" not in err
+    assert "continuous" not in run("fit", "rec.nc", "-k", 1, "--n-init", 1, "--bin-ms", 500, "-o", "cut")[2]
+
+
+# errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["data.npy", "-k", "0"], "n_atoms must be at least 1"),
+        (["data.npy", "-k", "many"], "--n-atoms takes a number, or auto, got 'many'."),
+        (["data.npy", "--boolean-modes", "trial"], "not among the modes"),
+        (["data.npy", "--atom-rank", "auto"], "--atom-rank takes a number or block, got 'auto'"),
+        (["data.npy", "--band", "8-13"], "needs the mode 'time'"),
+        (["data.npy", *DIMS, "--band", "x"], "--band takes two numbers"),
+        (["data.npy", *DIMS, "--log"], "--log needs positive entries"),
+        (["data.npy", *DIMS, "--center", "state"], "needs the mode 'state'"),
+        (["data.npy", "data.npy"], "--join"),
+        (["data.npy", "--drop", "63"], "NAME=VALUE"),
+        (["data.npy", *DIMS, "--drop", "channel=63"], "has no 63"),
+        (["data.npy", *DIMS, "--drop", "channel=0-7"], "nothing is left"),
+        (["data.npy", "-o", "data.npy"], "is a file, not a folder"),
+        (["data.npy", "--reference", "nothing.csv", *DIMS], "no such file"),
+        (["data.npy", "--nonsense"], "--nonsense"),
+        (["counts.npy", "--loss", "poisson"], 'loss="poisson" needs entries 0 or larger, but X is -'),
+        (["data.npy", *DIMS, "--trials", "trials.csv", "--test", "drag"], "no such column; they have drug, dose."),
+        (["data.npy", *DIMS, "--trials", "trials.csv", "--test", "drug", "--blocks", "b"], "--blocks b: the data have"),
+        (["rec.nc", "--bin-ms", "500", "--cut", "all", "--trials", "events.csv"], "give one of the two"),
+        (["rec.nc", "--cut", "go"], "no events to cut at"),
+        (["rec.nc", "--window", "-200,300"], "the data have none"),
+        (["rec.nc", "--window", "5", "--cut", "all", "--trials", "events.csv"], "--window takes two numbers"),
+        (["rec.nc", "--baseline", "x,0"], "--baseline takes two numbers"),
+        (["rec.nc", "--n-trials", "3"], "needs a mode 'trial'"),
+        (["rec.nc", "--electrodes", "none.csv"], "no such file"),
+        (["rec.nc", "rec.nc", "--join", "trial", "--names", "a"], "1 names for 2 files"),
+        (["rec.nc", "--condition", "l", "--trials", "events.csv"], "--cut"),
+    ],
+)
+def test_errors_are_one_line_with_exit_code_2(arguments, words, data, recording, run):
+    np.save("counts.npy", -np.ones((3, 4, 5)))
+    code, out, err = run("fit", *arguments)
+    *notes, error = err.splitlines()
+    assert code == WRONG_INPUT and words in error and not out and not list(Path().glob("*-boolcp")), err
+    assert not any("boolcp:" in line for line in notes)
+
+
+def test_other_commands_say_what_is_wrong(data, run):
+    Path("table.csv").write_text("1,2\n3,4\n")
+    for arguments, words in (
+        (["complete", "data.npy", "-o", "full.nc"], "nothing to complete"),
+        (["convert", "data.npy", "-o", "data.xyz"], "Use .nc or .npy"),
+        (["convert", "data.npy", "-o", "data.npy", "--force"], "is also the input file"),
+        (["info", "nothing.npy"], "no such file"),
+        (["info", "table.csv"], "np.save('data.npy', array)"),
+    ):
+        code, _, err = run(*arguments)
+        assert code == WRONG_INPUT and words in err, err
+    np.testing.assert_array_equal(np.load("data.npy"), data.X)
+
+
+@pytest.mark.parametrize("arguments", [["-k", "0"], ["--atom-rank", "x"], ["--n-init", "0"], ["-o", "."]])
+def test_wrong_parameters_are_found_before_the_data_are_read(arguments, data, run):
+    Path("summary.csv").write_text("mine")
+    code, _, err = run("fit", "no_such_file.npy", *arguments)
+    assert code == WRONG_INPUT and "no such file" not in err
+
+
+def test_a_bug_is_told_apart(data, run, monkeypatch):
+    def fail(*arguments, **options):
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("boolcp.BMP.fit", fail)
+    code, _, err = run("fit", "data.npy", "-o", "out")
+    assert code == 1 and "unexpected RuntimeError: boom" in err and "--debug" in err
+    with pytest.raises(RuntimeError):
+        main(["fit", "data.npy", "-o", "out", "--debug"])
+
+
+# Ctrl-C, and results that are never lost
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Return a function that makes the next fits get Ctrl-C after the given steps of the callback."""
+    fit = boolcp.BMP.fit
+
+    def interrupt(*steps):
+        def with_signal(self, *arguments, **options):
+            told = []
+
+            def callback(progress):
+                told.append(progress)
+                if len(told) in steps:
+                    signal.raise_signal(signal.SIGINT)
+
+            return fit(self, *arguments, callback=callback, **options)
+
+        monkeypatch.setattr(boolcp.BMP, "fit", with_signal if steps else fit)
+
+    return interrupt
+
+
+def test_ctrl_c_leaves_a_valid_result_and_a_checkpoint_to_resume_from(data, run, interrupted):
+    arguments = ("fit", "data.npy", "-k", 6, "--n-init", 2, "--checkpoint", "steps.npz", "-o")
+    interrupted(2, 3)
+    code, out, err = run(*arguments, "out")
+    W = boolcp.load("out")
+    assert code == INTERRUPTED and f"a valid but partial result, {W.n_atoms} of 6 atoms" in out and 0 < W.n_atoms < 6
+    assert "Stopping: the atoms found so far" in err and "resumes from steps.npz" in out
+    assert load_provenance("out")["is_partial"] is True
+    interrupted()
+    code, out, _ = run("info", "steps.npz")
+    assert code == 0 and "the checkpoint of a fit" in out and "--checkpoint steps.npz" in out and "BMP.resume" in out
+    assert run(*arguments, "out", "--force")[0] == 0
+    assert run("fit", "data.npy", "-k", 6, "--n-init", 2, "-o", "whole")[0] == 0
+    np.testing.assert_array_equal(boolcp.load("out").to_tensor(), boolcp.load("whole").to_tensor())
+    code, _, err = run("fit", "data.npy", "-k", 4, "--checkpoint", "steps.npz", "-o", "other")
+    assert code == WRONG_INPUT and "n_atoms (6 there, 4 here)" in err
+
+
+def test_the_third_ctrl_c_interrupts_as_usual(data, run, monkeypatch):
+    def fit(self, *arguments, **options):
+        for _ in range(3):
+            try:
+                signal.raise_signal(signal.SIGINT)
+            except boolcp.fit.watch.Stop:
+                continue
+
+    monkeypatch.setattr(boolcp.BMP, "fit", fit)
+    before = signal.getsignal(signal.SIGINT)
+    code, _, err = run("fit", "data.npy", "-o", "out")
+    assert code == INTERRUPTED and "no result was written" in err and not Path("out").exists()
+    assert signal.getsignal(signal.SIGINT) is before
+    with Stopper():
+        assert signal.getsignal(signal.SIGINT) is not before
+
+
+def test_tests_that_are_stopped_do_not_cost_the_result(data, run, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("boolcp.cli.fitting.assess", stop)
+    code, _, err = run("fit", "data.npy", *DIMS, "-k", 2, "-o", "out", "--assess")
+    assert code == 0 and "Saved without the assessment" in err and boolcp.load("out/decomposition.nc").n_atoms == 2
+
+
+def test_long_work_tells_how_far_it_is_where_there_is_no_terminal(capsys, monkeypatch):
+    said, end = "", time.monotonic() + 60
+    with at_work(every=0.01):
+        while not said and time.monotonic() < end:
+            said = capsys.readouterr().err
+    assert re.match(r"\d+ s: ", said), said
+    capsys.readouterr()
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    n_threads = threading.active_count()
+    with at_work(every=0.01):
+        assert threading.active_count() == n_threads
+    assert capsys.readouterr().err == ""  # neither afterwards, nor in a terminal
+
+
+REDIRECTIONS = ["| true", "2>&- ", ">&- 2>&-", "2>&1 | true", "> /dev/full", "<&- >&- 2>&-", "2> /dev/full"]
+SMALL = """
+from boolcp.cli import run
+import boolcp.cli, sys
+def main():
+    file = open("result", "w")  # would get the number of a closed stream
+    for _ in range(3):
+        print("x" * 100_000)
+        print("x" * 100_000, file=sys.stderr, flush=True)
+    file.write("complete")
+    return 0
+boolcp.cli.main = main
+run()
+"""
+
+
+@pytest.mark.parametrize("redirection", REDIRECTIONS)
+def test_a_closed_or_full_stream_never_costs_a_result(redirection, tmp_path):
+    if "/dev/full" in redirection and not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full")
+    (tmp_path / "small.py").write_text(SMALL)
+    command = f"set -o pipefail; {sys.executable} small.py {redirection}"
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert (tmp_path / "result").read_text() == "complete"
+    assert done.returncode == (WRONG_INPUT if redirection == "> /dev/full" else 0), done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+
+
+def test_force_replaces_only_what_boolcp_wrote(data, run):
+    out = Path("out")
+    out.mkdir()
+    for name in ("decomposition.nc", "summary.csv", "fit.log"):
+        (out / name).write_text("mine")
+        code, _, err = run("fit", "data.npy", "-k", 1, "-o", "out", "--force")
+        assert code == WRONG_INPUT and "was not written by boolcp" in err and (out / name).read_text() == "mine"
+        (out / name).unlink()
+    (out / "report.html").write_text("my own page")
+    assert run("fit", "data.npy", "-k", 1, "-o", "out")[0] == 0
+    code, _, err = run("fit", "data.npy", "-k", 2, "-o", "out")
+    assert code == WRONG_INPUT and "exists already" in err and "--force" in err and boolcp.load("out").n_atoms == 1
+    code, _, err = run("report", "out", "--force")
+    assert code == WRONG_INPUT and "not written by boolcp" in err and (out / "report.html").read_text() == "my own page"
+    (out / "report.html").write_text(PAGE)
+    assert run("report", "out", "--force")[0] == 0 and "<h1>" in (out / "report.html").read_text()
+    assert run("fit", "data.npy", "-k", 2, "-o", "out", "--force")[0] == 0 and boolcp.load("out").n_atoms == 2
+    assert not (out / "report.html").exists(), "it was of the result before"
+
+
+def test_nothing_is_deleted_before_the_new_result_is_safe(data, run, monkeypatch):
+    assert run("fit", "data.npy", "-k", 1, "-o", "out")[0] == 0
+    Path("out/report.html").write_text(PAGE)
+    before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+
+    def fail(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pandas.DataFrame.to_csv", fail)
+    assert run("fit", "data.npy", "-k", 2, "-o", "out", "--force")[0] == WRONG_INPUT
+    assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == before
+
+
+def test_the_demo_spares_recordings_that_it_did_not_write(tmp_path, monkeypatch, run):
     monkeypatch.chdir(tmp_path)
-    code, out, _ = run(capsys, "demo")
+    (tmp_path / "recording").mkdir()
+    (tmp_path / "recording" / "ECoG_ch1.mat").write_text("a real recording")
+    code, _, err = run("demo", "-o", ".", "--force")
+    assert code == WRONG_INPUT and "not written by boolcp demo" in err
+    assert (tmp_path / "recording" / "ECoG_ch1.mat").read_text() == "a real recording"
+
+
+@pytest.mark.slow
+def test_the_demo_goes_the_whole_way(tmp_path, monkeypatch, run):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("demo")
     assert code == 0 and out.count("found with 0 wrong bits") == 3 and "The result is in boolcp-demo" in out
     assert boolcp.load("boolcp-demo/decomposition.nc").n_atoms == 3
-    assert (tmp_path / "boolcp-demo" / "atoms.png").stat().st_size > 10_000
     assert "boolcp-demo/report.html" in out and (tmp_path / "boolcp-demo" / "report.html").exists()
     command = out.strip().splitlines()[-1].split()
-    assert run(capsys, *command[1:])[0] == 0
+    assert run(*command[1:])[0] == 0
     first, second = (boolcp.load(f"{folder}/decomposition.nc") for folder in ("boolcp-demo", "result"))
     np.testing.assert_array_equal(first.to_tensor(), second.to_tensor())
-
-
-def test_in_a_terminal_the_variable_is_asked_for(tmp_path, monkeypatch, rng):
-    X = rng.standard_normal((3, 4, 5))
-    np.savez(tmp_path / "a.npz", a=X, b=2 * X)
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("typer.prompt", lambda *arguments, **given: "b")
-    np.testing.assert_array_equal(load_data(options(tmp_path / "a.npz")), 2 * X)
-
-
-@pytest.mark.filterwarnings("default")
-def test_warnings_are_shown_without_the_line_of_code(data, capsys):
-    np.save("zeros.npy", np.zeros((3, 4, 5)))
-    code, _, err = run(capsys, "fit", "zeros.npy", "-k", 1, "-o", "out")
-    assert code == 0 and "boolcp: warning: X is zero everywhere: the decomposition has no atoms.\n" in err
-    assert ".py" not in err
-
-
-def test_a_fit_says_how_to_see_pictures_and_a_table_how_to_be_read(data, capsys):
-    assert "Plots: boolcp report 'my result'" in run(capsys, "fit", "data.npy", "-k", 1, "-o", "my result")[1]
-    Path("table.csv").write_text("1,2\n3,4\n")
-    code, _, err = run(capsys, "info", "table.csv")
-    assert code == WRONG_INPUT and "np.save('data.npy', array)" in err
-
-
-def test_the_help_of_each_command_fits_in_its_line(capsys):
-    assert "..." not in run(capsys, "--help")[1].partition("Commands:")[2]

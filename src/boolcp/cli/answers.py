@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -77,10 +77,8 @@ def describe(path: Path) -> tuple[list[str], dict[str, Any]]:
         values = {"path": path, "shape": W.shape, "dims": W.dims, "atoms": atom_rows(W), "provenance": provenance}
         return [W.summary(), "", *provenance_lines(provenance)], values
     if is_checkpoint(path):
-        lines = [
-            "the checkpoint of a fit, not data or a result",
-            f"Resume it by the same command (boolcp fit .. --checkpoint {path}), or in Python by boolcp.BMP.resume.",
-        ]
+        how = f"the same command (boolcp fit .. --checkpoint {path}), or in Python by boolcp.BMP.resume"
+        lines = ["the checkpoint of a fit, not data or a result", f"Resume it by {how}."]
     else:
         lines = reading.describe(path)
     return [str(path), *lines], {"path": path, "content": lines}
@@ -98,8 +96,7 @@ def provenance_lines(provenance: dict[str, Any]) -> list[str]:
             name = "residual, singular value over the edge of noise"
             value = ", ".join(f"{mode} {edge:.2f}" for mode, edge in edges)
         elif name == "history":
-            value = " ".join(f"{step['relative_error']:.4f}" for step in value)
-            name = "relative error after each atom"
+            name, value = "relative error after each atom", " ".join(f"{s['relative_error']:.4f}" for s in value)
         lines.append(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
     return lines
 
@@ -112,23 +109,20 @@ class Patient:
 
     def write(self, text: str) -> int:
         """Write a text, or drop it."""
-        try:
-            return self.stream.write(text)
-        except OSError as error:
-            self._drop(error)
-            return len(text)
+        self._try(self.stream.write, text)
+        return len(text)
 
     def flush(self) -> None:
         """Flush the buffer, or drop it."""
-        try:
-            self.stream.flush()
-        except OSError as error:
-            self._drop(error)
+        self._try(self.stream.flush)
 
-    def _drop(self, error: OSError) -> None:
-        if not isinstance(error, BrokenPipeError):
-            self.error = error.strerror or str(error)
-        point_nowhere(self.stream.fileno())
+    def _try(self, act: Callable[..., Any], *texts: str) -> None:
+        try:
+            act(*texts)
+        except OSError as error:
+            if not isinstance(error, BrokenPipeError):
+                self.error = error.strerror or str(error)
+            point_nowhere(self.stream.fileno())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

@@ -10,10 +10,12 @@ from boolcp.cli.answers import answer, note
 from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import check_output
 from boolcp.cli.options import ModelOptions, make_model
+from boolcp.cli.testing import fitted_with
 from boolcp.io import load, load_provenance
 from boolcp.io.atomic import write_text
 from boolcp.io.reading import sizes_text
 from boolcp.io.writing import write_tensor
+from boolcp.result.align import aligned
 
 
 def run_complete(
@@ -21,12 +23,12 @@ def run_complete(
 ) -> None:
     """Write the tensor with its missing entries filled."""
     check_output(out, data.files, is_forced=is_forced, endings=(".nc", ".npy"))
-    bmp = make_model(model, n_atoms)
+    make_model(model, n_atoms)
     X = load_data(data)
     n_missing = int(X.isnull().sum())
     if n_missing == 0:
         raise ValueError(f"{data.files[0]}: no entry is missing (NaN), so there is nothing to complete.")
-    bmp.fit(X, **load_weights(data, X))
+    bmp = make_model(model, n_atoms, X.dims).fit(X, **load_weights(data, X))
     write_tensor(bmp.complete(X), out, overwrite=is_forced)
     text = f"{bmp.decomposition_.summary()}\n{out}: {n_missing} entries filled"
     answer(text, {"path": out, "n_filled": n_missing, "explained": bmp.decomposition_.explained()}, as_json=as_json)
@@ -47,56 +49,37 @@ def run_transform(
 ) -> None:
     """Write the factor of new data along one mode, with the other factors of a saved result fixed."""
     check_output(out, data.files, is_forced=is_forced, endings=(".csv", ".tsv", ".nc"))
-    W, provenance = load(result), load_provenance(result)
-    X = load_data(data)
-    warn_of_preparation(provenance, X)
-    rows = transform_labelled(W, X, mode, **load_weights(data, X))
+    W, X = load(result), load_data(data)
+    warn_of_preparation(load_provenance(result), X)
+    dims = W.dims or tuple(map(str, X.dims))
+    chosen = check_mode(("trial" if "trial" in dims else W.ndim - 1) if mode is None else mode, W.ndim, dims)
+    if W.labels is not None:
+        X = aligned(X, W.labels, name="The new data", free=[dims[chosen]])
+    model = BMP(max(W.n_atoms, 1), **fitted_with({}, result))
+    model.decomposition_ = W
+    rows = labelled(model.transform(X, mode=chosen, **load_weights(data, X)), W, X, chosen)
     write_rows(rows, out, is_forced=is_forced)
     dim = rows.dims[0]
     shares = {str(k): float(v) for k, v in zip(rows["atom"].values, rows.mean(dim).values, strict=True)}
     kinds = zip(shares.items(), rows["is_boolean"].values, strict=True)
     words = [f"atom {k}: " + (f"on in {100 * x:.0f} %" if is_on else f"mean {x:.4g}") for (k, x), is_on in kinds]
-    n_atoms = len({str(name).partition(".")[0] for name in rows["atom"].values})
-    split = f" in {len(words)} columns" if len(words) > n_atoms else ""  # products of atoms of a higher rank
-    text = "\n".join([f"{out}: {rows.sizes[dim]} {dim}s, {n_atoms} atoms{split}", *words])
+    split = f" in {len(words)} columns" if len(words) > W.n_atoms else ""  # products of atoms of a higher rank
+    text = "\n".join([f"{out}: {rows.sizes[dim]} {dim}s, {W.n_atoms} atoms{split}", *words])
     answer(text, {"path": out, "mode": dim, "n_entries": rows.sizes[dim], "mean": shares}, as_json=as_json)
 
 
-def transform_labelled(W: Any, X: Any, mode: str | None, **given: Any) -> Any:
+def labelled(values: Any, W: Any, X: Any, mode: int) -> Any:
     """Return the factor of new data along a mode as a DataArray, mode x atom, with the labels of the new data."""
     import numpy as np
     import xarray
 
-    dims = W.dims or tuple(map(str, X.dims))
-    chosen = check_mode(("trial" if "trial" in dims else W.ndim - 1) if mode is None else mode, W.ndim, dims)
-    X = matched(W, X.transpose(*dims) if set(X.dims) == set(dims) else X, chosen)
-    model = BMP(max(W.n_atoms, 1))
-    model.decomposition_ = W
-    values = model.transform(X, mode=chosen, **given)
-    owner = [k for k, atom in enumerate(W.atoms) for _ in range(1 if atom.mode == chosen else atom.rank or 1)]
+    owner = [k for k, atom in enumerate(W.atoms) for _ in range(1 if atom.mode == mode else atom.rank or 1)]
     names = [f"{k}" if owner.count(k) == 1 else f"{k}.{owner[:n].count(k)}" for n, k in enumerate(owner)]
-    dim = X.dims[chosen]
+    dim = X.dims[mode]
     coords = {name: coord for name, coord in X.coords.items() if coord.dims == (dim,)}
     coords |= {"atom": ("atom", np.array(names, dtype=str))}
-    coords |= {"is_boolean": ("atom", np.array([W.atoms[k].mode == chosen for k in owner], dtype=bool))}
+    coords |= {"is_boolean": ("atom", np.array([W.atoms[k].mode == mode for k in owner], dtype=bool))}
     return xarray.DataArray(values, coords, (dim, "atom"), name="factor")
-
-
-def matched(W: Any, X: Any, mode: int) -> Any:
-    """Return X with its entries along all other modes in the order of the fitted data."""
-    known = {} if W.labels is None else W.labels.coords
-    for n, dim in enumerate(W.dims or ()):
-        if n == mode or dim not in known or dim not in X.coords:
-            continue
-        old, new = [str(v) for v in known[dim]], [str(v) for v in X.coords[dim].values]
-        if known[dim].dtype.kind == "f" and len(old) == len(new):
-            continue  # times: the same number, possibly with a different start
-        if sorted(old) != sorted(new):
-            missing = [label for label in old if label not in new]
-            what = f"lack {', '.join(missing[:5])}" if missing else f"have {len(new)} labels instead of {len(old)}"
-            raise ValueError(f"The new data {what} along {dim!r}: they need the labels of the fitted data.")
-        X = X.isel({dim: [new.index(label) for label in old]})
-    return X
 
 
 def warn_of_preparation(provenance: dict[str, Any], X: Any) -> None:
@@ -105,8 +88,9 @@ def warn_of_preparation(provenance: dict[str, Any], X: Any) -> None:
     steps = [_comparable(before or []), _comparable(X.attrs.get("preparation", []))]
     if before is not None and steps[0] != steps[1]:
         texts = ["; ".join(one) or "nothing" for one in steps]
-        problem = f"the new data were prepared differently ({texts[1]}) from those of the fit ({texts[0]})"
-        note(f"boolcp: warning: {problem}.")
+        note(
+            f"boolcp: warning: the new data were prepared differently ({texts[1]}) from those of the fit ({texts[0]})."
+        )
 
 
 def _comparable(steps: Any) -> list[str]:
@@ -126,9 +110,10 @@ def write_rows(rows: Any, out: Path, *, is_forced: bool) -> None:
     dim = rows.dims[0]
     labels = {str(name): coord.values for name, coord in rows.coords.items() if coord.dims == (dim,)}
     own = {dim: labels.pop(dim, range(rows.sizes[dim]))}
-    columns = {f"atom_{k}": rows.values[:, n] for n, k in enumerate(rows["atom"].values)}
-    for (name, values), is_boolean in zip(columns.items(), rows["is_boolean"].values, strict=True):
-        columns[name] = values.astype(int) if is_boolean else values
+    columns = {
+        f"atom_{k}": rows.values[:, n].astype(int if is_boolean else float)
+        for n, (k, is_boolean) in enumerate(zip(rows["atom"].values, rows["is_boolean"].values, strict=True))
+    }
     table = pandas.DataFrame(own | labels | columns)
     separator = "\t" if out.suffix.lower() == ".tsv" else ","
     write_text(out, table.to_csv(index=False, sep=separator), overwrite=is_forced)

@@ -8,19 +8,7 @@ import typer
 from boolcp._version import __version__
 from boolcp.cli.answers import answer
 from boolcp.cli.data import DataOptions
-from boolcp.cli.options import (
-    Atoms,
-    AtomsOrAuto,
-    Force,
-    Grouped,
-    Jobs,
-    Json,
-    ModelOptions,
-    Out,
-    model_option,
-    option,
-    takes_options,
-)
+from boolcp.cli.options import Atoms, Force, Grouped, Jobs, Json, ModelOptions, model_option, option, takes_options
 
 EXAMPLES = """Decompose a tensor into atoms that are exactly on or off along one mode.
 
@@ -49,7 +37,6 @@ app = typer.Typer(
 ResultPath = Annotated[
     Path, typer.Argument(metavar="RESULT", help="A folder that fit wrote, or a saved result, .nc.", show_default=False)
 ]
-Seed = Annotated[int, typer.Option(help="Equal seeds give equal results.")]
 Table = Annotated[Path | None, option("Write the table, .csv.", "--out", "-o")]
 Tensor = Annotated[Path, option("The new file, .nc or .npy.", "--out", "-o")]
 
@@ -62,10 +49,8 @@ def _version(is_asked: bool) -> None:
 
 @app.callback()
 def boolcp(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
-    ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the full traceback of an error.")] = False,
+    version: Annotated[bool, option("Print the version.", "--version", callback=_version, is_eager=True)] = False,
+    debug: Annotated[bool, option("Show the full traceback of an error.", "--debug")] = False,
 ) -> None:
     """Accept the options of all commands; --debug is handled in `main`."""
 
@@ -73,10 +58,10 @@ def boolcp(
 @app.command(short_help="Run all steps on a simulated recording.")
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the demo.")] = Path("boolcp-demo"),
-    seed: Seed = 0,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal results.")] = 0,
     force: Force = False,
 ) -> None:
-    """Simulate a recording, write it to files, read them, prepare, decompose, save, plot and report."""
+    """Simulate a recording, write it to files, read them, prepare, decompose, save and report."""
     from boolcp.cli.demo import run_demo
 
     run_demo(out, seed=seed, is_forced=force)
@@ -97,12 +82,7 @@ def info(
 @app.command(short_help="Read, prepare and write a tensor to one file.", cls=Grouped)
 @takes_options
 def convert(data: DataOptions, out: Tensor, force: Force = False, as_json: Json = False) -> None:
-    """Read and prepare data and write the tensor to one file, .nc (with labels) or .npy.
-
-    \b
-    Example:
-      boolcp convert recording.zip --condition Anesthetized --reference average --bin-ms 3000 -o anesthetized.nc
-    """  # noqa: D301
+    """Read and prepare data and write the tensor to one file, .nc (with labels) or .npy."""
     from boolcp.cli.applying import run_convert
 
     run_convert(data, out, is_forced=force, as_json=as_json)
@@ -138,22 +118,12 @@ def select(
 def fit(
     model: ModelOptions,
     data: DataOptions,
-    n_atoms: AtomsOrAuto = "10",
-    out: Out = None,
-    assess: Annotated[
-        bool, option("Test whether each atom is more than noise, and whether it comes back.", "--assess")
-    ] = False,
-    stability: Annotated[
-        int, option("Number of random halvings of the last mode to test whether atoms come back.")
-    ] = 0,
-    test: Annotated[list[str], option("Test the atoms against this column of the table of trials. Repeatable.")] = [],  # noqa: B006
-    blocks: Annotated[
-        str | None, option("Compare trials only within the groups of this column (sessions, say).")
-    ] = None,
-    checkpoint: Annotated[
-        Path | None, option("File for the progress of the fit; if it exists, resume from it.")
-    ] = None,
-    resume: Annotated[bool, option("Fail if there is no checkpoint to resume from.", "--resume")] = False,
+    n_atoms: Annotated[str, model_option("Number of atoms, or auto for that of select.", "--n-atoms", "-k")] = "10",
+    out: Annotated[Path | None, option("Folder of the result.", "--out", "-o")] = None,
+    assess: Annotated[bool, option("Test whether atoms are more than noise and come back.", "--assess")] = False,
+    test: Annotated[list[str], option("Test the atoms against this column of the trials. Repeatable.")] = [],  # noqa: B006
+    blocks: Annotated[str | None, option("Compare trials only within groups of this column (sessions).")] = None,
+    checkpoint: Annotated[Path | None, option("File for the progress; resume from it if it exists.")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -165,20 +135,18 @@ def fit(
     \b
     Examples:
       boolcp fit data.npy -k 10 -o result
-      boolcp fit data.npy -k auto
       boolcp fit data.npy --dims channel,time,trial --trials trials.csv --test drug --assess -k 5
       boolcp fit eeg.mat -v y --dims time,channel --sampling-rate 250 --bin-ms 3000 -k 5
       boolcp fit awake.npz asleep.npz -v psd --dims channel,freq --join state --log --center state -k 4
-      boolcp fit raw.fif --cut go --window -200,800ms --reject 150 -k 6
+      boolcp fit raw.fif --cut go --window -200,800ms --reject 150 -k 6 --boolean-modes trial
       boolcp fit spikes.npz --events neuron,time,trial --bin-ms 20 -k 8 --loss poisson
       boolcp fit large.npy -k 40 -o result --checkpoint large.ckpt
     """  # noqa: D301
     from boolcp.cli.fitting import run_fit
 
-    tests: dict[str, Any] = {"is_assessed": assess, "n_stability": stability, "tested": test, "blocks": blocks}
-    saving: dict[str, Any] = {"is_forced": force, "checkpoint": checkpoint, "is_resumed": resume, "as_json": as_json}
-    code = run_fit(data, model, n_atoms, out, **tests, **saving)
-    raise typer.Exit(code)
+    tests: dict[str, Any] = {"is_assessed": assess, "tested": test, "blocks": blocks}
+    saving: dict[str, Any] = {"checkpoint": checkpoint, "is_forced": force, "as_json": as_json}
+    raise typer.Exit(run_fit(data, model, n_atoms, out, **tests, **saving))
 
 
 @app.command(short_help="Test how often atoms come back in other fits.", cls=Grouped)
@@ -188,12 +156,8 @@ def stability(
     data: DataOptions,
     n_atoms: Atoms = 10,
     result: Annotated[Path | None, option("Test the atoms of this saved result instead of those of a new fit.")] = None,
-    scheme: Annotated[
-        str, typer.Option(help="Fits to halves of the data, to bootstrap samples, or with other seeds.")
-    ] = "halves",
-    runs: Annotated[
-        int, typer.Option(help="Number of other fits; for halves, of random halvings with two fits each.")
-    ] = 5,
+    scheme: Annotated[str, typer.Option(help="Fits to halves, to bootstrap samples, or with other seeds.")] = "halves",
+    runs: Annotated[int, typer.Option(help="Number of other fits; for halves, of halvings with two each.")] = 5,
     jobs: Jobs = 1,
     out: Table = None,
     force: Force = False,
@@ -202,8 +166,7 @@ def stability(
     """Test how often each atom comes back in other fits, along the last mode.
 
     \b
-    Examples:
-      boolcp stability data.nc -k 6 --runs 10 --jobs 4
+    Example:
       boolcp stability data.nc --result result --scheme bootstrap -o stability.csv
     """  # noqa: D301
     from boolcp.cli.testing import run_stability
@@ -214,12 +177,7 @@ def stability(
 
 @app.command(short_help="Write a saved result as one HTML page.")
 def report(result: ResultPath, force: Force = False, as_json: Json = False) -> None:
-    """Write a saved result as one HTML page with plots, report.html in its folder; it opens offline.
-
-    \b
-    Example:
-      boolcp report result
-    """  # noqa: D301
+    """Write a saved result as one HTML page with plots, report.html in its folder; it opens offline."""
     from boolcp.cli.folders import run_report
 
     path = run_report(result, is_forced=force)
@@ -240,11 +198,7 @@ def transform(
 
     The new data need the modes and labels of the fit, except along the new mode, and the same preparation. The
     labels of the new mode and the columns of its table of trials are kept.
-
-    \b
-    Example:
-      boolcp transform result new.npy --dims channel,time,trial --trials new.csv -o new_atoms.csv
-    """  # noqa: D301
+    """
     from boolcp.cli.applying import run_transform
 
     run_transform(result, data, out, mode=mode, is_forced=force, as_json=as_json)
@@ -260,33 +214,7 @@ def complete(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Fill the missing entries (NaN) of a tensor from its decomposition; the others stay unchanged.
-
-    \b
-    Example:
-      boolcp complete gaps.npy -k 5 -o filled.npy
-    """  # noqa: D301
+    """Fill the missing entries (NaN) of a tensor from its decomposition; the others stay unchanged."""
     from boolcp.cli.applying import run_complete
 
     run_complete(data, model, n_atoms, out, is_forced=force, as_json=as_json)
-
-
-@app.command(short_help="Reproduce an experiment of the paper and draw its figure.")
-def reproduce(
-    name: Annotated[str, typer.Argument(help="fig1 to fig4, theory, per_mode or parameters.", show_default=False)],
-    quick: Annotated[bool, option("A smaller version, in minutes.", "--quick")] = False,
-    seeds: Annotated[int | None, option("Number of repetitions.")] = None,
-    out: Out = None,
-    jobs: Jobs = 1,
-    recording: Annotated[Path | None, option("A NeuroTycho folder or zip; simulated by default.")] = None,
-    keep: Annotated[bool, option("Keep rows that other code made.", "--keep")] = False,
-) -> None:
-    """Reproduce an experiment of the paper and draw its figure.
-
-    Rows of its table that this code has made are kept, those of other code are recomputed.
-    """
-    from boolcp import experiments
-
-    done = experiments.reproduce(name, quick=quick, seeds=seeds, out=out, jobs=jobs, recording=recording, keep=keep)
-    for path in (done.table, *done.figures):
-        print(path)

@@ -1,6 +1,5 @@
 """The options for reading and preparing data, shared by all commands that read data."""
 
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from boolcp.cli.answers import note
-from boolcp.cli.options import model_option, option
+from boolcp.cli.options import option
 
 DataArray = Any
 _file, _step = partial(option, panel="Reading"), partial(option, panel="Preparation, in this order")
@@ -22,101 +21,76 @@ class DataOptions:
     """What to read and how to prepare it, as given on the command line."""
 
     files: Annotated[list[Path], typer.Argument(help="Data: one file, or several to join.", show_default=False)]
-    variable: Annotated[
-        str | None, _file("Which array of the file; trial_* reads all matching arrays as trials.", "--variable", "-v")
-    ] = None
+    variable: Annotated[str | None, _file("Array of the file; trial_* reads trials.", "--variable", "-v")] = None
     dims: Annotated[str | None, _file("Names of its modes, e.g. channel,time,trial.")] = None
-    coord: Annotated[
-        list[str],
-        _file(
-            "Coordinates from another array: of a mode (freq=f_axis), or additional (condition=cond; "
-            "condition:trial=cond names the mode). Repeatable."
-        ),
-    ] = field(default_factory=list)
-    trials: Annotated[
-        Path | None, _file("Table of trials, .csv or .tsv: its columns become coordinates of the trials.")
-    ] = None
+    coord: Annotated[list[str], _file("A coordinate NAME=ARRAY or NAME:MODE=ARRAY. Repeatable.")] = field(
+        default_factory=list
+    )
+    trials: Annotated[Path | None, _file("Table of trials or events, .csv or .tsv.")] = None
     sampling_rate: Annotated[float | None, _file("Samples per second, if the file does not say.")] = None
     events: Annotated[str | None, _file("Count events: names of unit, time (ms), trial. Needs --bin-ms.")] = None
     session: Annotated[str | None, _file("Only this session of a NeuroTycho recording.")] = None
     channels: Annotated[str | None, _file("Only these channels, e.g. 1-62,65 or Fz,Cz.")] = None
-    skip_bad: Annotated[bool, _file("Skip channels of a NeuroTycho recording that cannot be read.", "--skip-bad")] = (
-        False
-    )
+    skip_bad: Annotated[bool, _file("Skip NeuroTycho channels that cannot be read.", "--skip-bad")] = False
     electrodes: Annotated[Path | None, _file("Positions of channels, .csv or NeuroTycho map .mat.")] = None
+    weights: Annotated[Path | None, _file("A file with a weight for each entry.")] = None
     condition: Annotated[str | None, _step("Only this condition: a label, or COLUMN=LABEL of the trials.")] = None
     drop: Annotated[list[str], _step("Drop labels, e.g. channel=63,64. Repeatable.")] = field(default_factory=list)
     reference: Annotated[str | None, _step("average, or a .csv of bipolar pairs.")] = None
-    notch: Annotated[float | None, _step("Remove the line frequency (Hz).")] = None
     band: Annotated[str | None, _step("Band-pass, e.g. 8-13 (Hz).")] = None
     envelope: Annotated[str | None, _step("Envelope: amplitude, power or log.")] = None
     resample: Annotated[float | None, _step("New sampling rate (Hz).")] = None
-    reject_label: Annotated[
-        str | None, _step("Treat the time of events whose name begins with this as missing, e.g. BAD.")
-    ] = None
     bin_ms: Annotated[float | None, _step("Length of consecutive trials in ms, or of the bins of spikes.")] = None
-    cut: Annotated[
-        str | None, _step("Cut at events: their condition, COLUMN=LABEL, or all (the default with --trials).")
-    ] = None
-    window: Annotated[
-        str | None,
-        _step(
-            "Start and stop of trials around events, e.g. -200,800ms or -0.2,0.8s (without a unit ms); by default "
-            "to their stop."
-        ),
-    ] = None
+    cut: Annotated[str | None, _step("Cut at events: their condition, COLUMN=LABEL, or all.")] = None
+    window: Annotated[str | None, _step("Start and stop around events, e.g. -200,800ms or -0.2,0.8s.")] = None
     align: Annotated[str | None, _step("Column of the events that becomes time 0.")] = None
-    reject: Annotated[
-        float | None, _step("Treat a channel as missing in trials where its peak-to-peak amplitude is larger.")
-    ] = None
-    reject_table: Annotated[
-        Path | None, _step("Table of bad parts to treat as missing, e.g. with columns channel, trial.")
-    ] = None
-    baseline: Annotated[
-        str | None, _step("Subtract the mean of a time window, e.g. -200,0ms or -0.2,0s (without a unit s).")
-    ] = None
+    reject: Annotated[float | None, _step("Largest plausible peak to peak of a channel in a trial.")] = None
+    reject_table: Annotated[Path | None, _step("Table of bad parts, e.g. with columns channel, trial.")] = None
+    baseline: Annotated[str | None, _step("Subtract the mean of a time window, e.g. -200,0ms or -0.2,0s.")] = None
     n_trials: Annotated[int | None, _step("Only the first trials.")] = None
     join: Annotated[str | None, _step("Join several files along this mode, existing or new.")] = None
-    names: Annotated[
-        str | None,
-        _step("Names of the joined files, e.g. awake,asleep: along an existing mode they are its column part."),
-    ] = None
+    names: Annotated[str | None, _step("Names of the joined files, e.g. awake,asleep.")] = None
     log: Annotated[bool, _step("Decimal logarithm of all entries.", "--log")] = False
     center: Annotated[str | None, _step("Subtract the mean along this mode.")] = None
     zscore: Annotated[bool, _step("Scale each channel to mean 0 and standard deviation 1.", "--zscore")] = False
-    weights: Annotated[
-        str | None,
-        model_option("A mode (channel, say) whose noise is estimated, or a file with a weight for each entry."),
-    ] = None
 
 
 def load_weights(options: DataOptions, X: DataArray) -> dict[str, Any]:
-    """Return the weights that the options name, as `fit` takes them: a mode, or an array from a file."""
-    name = options.weights
-    if name is None:
+    """Return the weights that the options name, as `fit` takes them."""
+    if options.weights is None:
         return {}
-    if name in X.dims:
-        return {"weights": name}
-    if name.isdigit():
-        return {"weights": int(name)}
-    from boolcp.io.reading import open_tensor
+    import numpy as np
 
-    if not Path(name).exists():
-        raise ValueError(f"--weights {name}: no such file, and no mode of the data ({', '.join(map(str, X.dims))}).")
-    return {"weights": open_tensor(name).values}
+    from boolcp.io.reading import open_tensor
+    from boolcp.result.align import align
+
+    weights = open_tensor(options.weights)
+    if set(weights.dims) <= set(X.dims):
+        weights = align(weights, X, name=f"--weights {options.weights}", partial=True)
+    try:
+        return {"weights": np.broadcast_to(np.asarray(weights), X.shape)}
+    except ValueError:
+        shapes = f"{weights.shape}, but the data have {X.shape}"
+        raise ValueError(f"--weights {options.weights}: the weights have shape {shapes}.") from None
 
 
 def load_data(options: DataOptions, *, is_fitted: bool = True) -> DataArray:
     """Return the tensor that the options describe, and print its sizes; `is_fitted` says that a fit comes next."""
+    import numpy as np
+
     from boolcp import prepare
     from boolcp.io.reading import sizes_text
+    from boolcp.prepare.common import floating, need_mode, noted
 
     arrays = [_signals(_read(path, options), options) for path in options.files]
     X = arrays[0] if len(arrays) == 1 else _joined(arrays, options)
     if options.log:
-        X = prepare.log10(X)
+        if n_bad := int((X <= 0).sum()):
+            raise ValueError(f"--log needs positive entries, but {n_bad} are not (for an envelope use --envelope log).")
+        X = noted(np.log10(floating(X)), X, "log10", "log10 {}")
     if options.center:
-        X = prepare.center(X, options.center)
+        need_mode(X, options.center, "--center")
+        X = noted(floating(X) - floating(X).mean(options.center), X, f"center along {options.center}")
     if options.zscore:
         X = prepare.zscore(X, "channel" if "channel" in X.dims else X.dims[0])
     missing = float(X.isnull().mean()) if X.chunks is None else 0.0
@@ -137,12 +111,8 @@ def hint_at_trials(X: DataArray) -> None:
         return
     known = sorted({str(label) for label in list_events(X).get("condition", [])})
     events = f", or at its events with --cut ({', '.join([*known[:5], 'all'])})" if known else ""
-    warnings.warn(
-        f"The recording is continuous, {sizes_text(X)}: a matrix without trials, which a few atoms explain without "
-        f"telling much. Cut it into trials, for example with --bin-ms 3000{events}.",
-        BoolcpWarning,
-        stacklevel=2,
-    )
+    text = f"The recording is continuous, {sizes_text(X)}: a matrix without trials, of which atoms say little."
+    warnings.warn(f"{text} Cut it into trials, for example with --bin-ms 3000{events}.", BoolcpWarning, stacklevel=2)
 
 
 def _joined(arrays: list[DataArray], options: DataOptions) -> DataArray:
@@ -152,9 +122,7 @@ def _joined(arrays: list[DataArray], options: DataOptions) -> DataArray:
 
     if options.join is None:
         raise ValueError(f"{len(arrays)} files were given: say along which mode to join them (--join trial).")
-    names = [path.name.partition(".")[0] for path in options.files]
-    if options.names is not None:
-        names = list(_names(options.names) or ())
+    names = _names(options.names) or tuple(path.name.partition(".")[0] for path in options.files)
     if len(names) != len(arrays):
         raise ValueError(f"--names has {len(names)} names for {len(arrays)} files: give one for each.")
     X = prepare.join(arrays, options.join, names)
@@ -162,62 +130,35 @@ def _joined(arrays: list[DataArray], options: DataOptions) -> DataArray:
 
 
 def _read(path: Path, options: DataOptions) -> DataArray:
-    """Return the data of a file; in a terminal, ask which array to read if that is not clear."""
-    from boolcp.io.errors import ChoiceError
-
-    try:
-        return _open(path, options, options.variable)
-    except ChoiceError as error:
-        if not sys.stdin.isatty():
-            raise
-        note(f"{path} {error.problem}: {', '.join(error.choices)}")
-        return _open(path, options, typer.prompt("Which one", default=error.choices[0], err=True))
-
-
-def _open(path: Path, options: DataOptions, variable: str | None) -> DataArray:
+    """Return the data of a file."""
     from boolcp.io import open_tensor
 
-    is_nwb = path.suffix.lower() == ".nwb"
-    counting = {"window_ms": _window(options.window), "align": options.align} if is_nwb else {}
-    return open_tensor(
-        path,
-        variable=variable,
-        dims=_names(options.dims),
-        coords=dict(_coordinate(text) for text in options.coord) or None,
-        sampling_rate=options.sampling_rate,
-        events=_names(options.events),
-        bin_ms=options.bin_ms if options.events or is_nwb else None,
-        condition=options.condition,
-        session=options.session,
-        channels=None if options.channels is None else label_list(options.channels),
-        skip_bad=options.skip_bad,
-        electrodes=options.electrodes,
-        trials=options.trials if len(options.files) == 1 else None,
-        progress=True,
-        **counting,
-    )
+    same = ("variable", "sampling_rate", "condition", "session", "skip_bad", "electrodes")
+    given = {name: getattr(options, name) for name in same} | {"dims": _names(options.dims)}
+    given |= {"coords": dict(_coordinate(text) for text in options.coord) or None, "events": _names(options.events)}
+    given["channels"] = None if options.channels is None else label_list(options.channels)
+    given["trials"] = options.trials if len(options.files) == 1 else None
+    if path.suffix.lower() == ".nwb":
+        given |= {"window_ms": _window(options.window), "align": options.align}
+    if options.events or "align" in given:
+        given["bin_ms"] = options.bin_ms
+    return open_tensor(path, progress=True, **given)
 
 
 def _signals(X: DataArray, options: DataOptions) -> DataArray:
     """Return a recording after the preparation steps that apply to each file."""
     from boolcp import prepare
-    from boolcp.io.coordinates import read_table
+    from boolcp.io.coordinates import read_pairs, read_table
 
     for text in options.drop:
-        dim, labels = _pair(text, "--drop")
-        X = prepare.drop(X, dim, label_list(labels))
-    if options.reference == "average":
-        X = prepare.common_average(X)
-    elif options.reference:
-        from boolcp.io.coordinates import read_pairs
-
-        X = prepare.bipolar(X, read_pairs(options.reference))
+        X = _drop(X, *_pair(text, "--drop"))
+    if options.reference is not None:
+        is_average = options.reference == "average"
+        X = prepare.common_average(X) if is_average else prepare.bipolar(X, read_pairs(options.reference))
     steps: list[tuple[Any, Callable[..., Any]]] = [
-        (options.notch, prepare.notch),
-        (options.band, lambda X, text: prepare.band_pass(X, *_range(text, "--band", "8-13 (Hz)"))),
+        (options.band, lambda X, text: prepare.band_pass(X, *_numbers(text, "--band", "8-13 (Hz)", "-"))),
         (options.envelope, prepare.envelope),
         (options.resample, prepare.resample),
-        (options.reject_label, lambda X, label: prepare.reject(X, label=label)),
         (options, _cut),
         (options.reject, lambda X, limit: prepare.reject(X, peak_to_peak=limit)),
         (options.reject_table, lambda X, path: prepare.reject(X, table=read_table(path))),
@@ -228,30 +169,39 @@ def _signals(X: DataArray, options: DataOptions) -> DataArray:
     return X
 
 
+def _drop(X: DataArray, dim: str, labels: str) -> DataArray:
+    """Return X without these labels of a mode."""
+    from boolcp.prepare.choose import positions
+    from boolcp.prepare.common import noted
+
+    dropped = set(positions(X, dim, label_list(labels)))
+    kept = [n for n in range(X.sizes[dim]) if n not in dropped]
+    if not kept:
+        raise ValueError(f"--drop {dim}={labels}: nothing is left of mode {dim!r}.")
+    return noted(X.isel({dim: kept}), X, f"drop {dim} {labels}")
+
+
 def _cut(X: DataArray, options: DataOptions) -> DataArray:
     """Return a recording cut into trials as requested: consecutive, at events, or not at all."""
     from boolcp import prepare
+    from boolcp.prepare.common import noted
 
-    is_cut = "trial" in X.dims
+    is_cut, n_trials = "trial" in X.dims, options.n_trials
     has_events = bool(prepare.list_events(X)) and (options.trials is not None or options.window is not None)
     events = options.cut or ("all" if has_events and not is_cut and not options.bin_ms else None)
     if options.bin_ms and options.cut:
         raise ValueError("--bin-ms cuts into consecutive trials, --cut at events: give one of the two.")
     if events is not None:
-        return prepare.cut_trials(
-            X, _window(options.window), events=events, align=options.align, n_trials=options.n_trials
-        )
+        return prepare.cut_trials(X, _window(options.window), events=events, align=options.align, n_trials=n_trials)
     if options.bin_ms and not options.events and "unit" not in X.dims:
-        return prepare.cut_trials(X, options.bin_ms, n_trials=options.n_trials)
-    if options.window or options.align:
-        if "unit" not in X.dims:
-            raise ValueError("--window and --align are for cutting at events: the data have none (--trials, --cut).")
-    if options.n_trials and not is_cut:
+        return prepare.cut_trials(X, options.bin_ms, n_trials=n_trials)
+    if (options.window or options.align) and "unit" not in X.dims:
+        raise ValueError("--window and --align are for cutting at events: the data have none (--trials, --cut).")
+    if n_trials and not is_cut:
         raise ValueError(f"--n-trials needs a mode 'trial'; the modes are {', '.join(map(str, X.dims))}.")
-    if not options.n_trials or options.n_trials >= X.sizes["trial"]:
+    if not n_trials or n_trials >= X.sizes["trial"]:
         return X
-    step = f"select the first {options.n_trials} of {X.sizes['trial']} trials"
-    return prepare.common.noted(X.isel(trial=slice(options.n_trials)), X, step)
+    return noted(X.isel(trial=slice(n_trials)), X, f"select the first {n_trials} of {X.sizes['trial']} trials")
 
 
 def label_list(text: str) -> list[str]:
@@ -304,17 +254,13 @@ def _times(text: str, option: str, example: str, unit: str) -> tuple[float | Non
     """Return two times in a unit, separated by a comma; either may be omitted, and another unit may be named."""
     given = "ms" if text.endswith("ms") else "s" if text.endswith("s") else unit
     scale = {("ms", "s"): 1e-3, ("s", "ms"): 1e3}.get((given, unit), 1.0)
-    low, _, high = text.removesuffix(given).partition(",")
-    start, stop = _numbers(low, high, text, option, example)
+    start, stop = _numbers(text.removesuffix(given), option, example, ",")
     return None if start is None else scale * start, None if stop is None else scale * stop
 
 
-def _range(text: str, option: str, example: str) -> tuple[float | None, float | None]:
-    """Return the edges of a band given as 8-13, 8- or -13."""
-    return _numbers(*text.partition("-")[::2], text, option, example)
-
-
-def _numbers(low: str, high: str, text: str, option: str, example: str) -> tuple[float | None, float | None]:
+def _numbers(text: str, option: str, example: str, separator: str) -> tuple[float | None, float | None]:
+    """Return the two numbers of a range; either may be omitted."""
+    low, _, high = text.partition(separator)
     try:
         return float(low) if low.strip() else None, float(high) if high.strip() else None
     except ValueError:

@@ -8,9 +8,8 @@ import numpy as np
 
 from boolcp import prepare
 from boolcp.cli.answers import note
-from boolcp.cli.folders import LOG, PICTURE, REPORT, RESULT, SUMMARY, check_folder, check_own, run_report, write_result
-from boolcp.extras import load_extra
-from boolcp.io.atomic import replacing, write_text
+from boolcp.cli.folders import LOG, REPORT, RESULT, SUMMARY, check_folder, check_own, run_report, write_result
+from boolcp.io.atomic import write_text
 from boolcp.io.errors import FileError
 from boolcp.io.reading import sizes_text
 
@@ -19,12 +18,11 @@ MARK = "SIMULATED.txt"  # marks a recording that the demo wrote
 
 
 def run_demo(out: Path, *, seed: int, is_forced: bool) -> None:
-    """Simulate, write, read, prepare, fit, save, plot and report, and print what was done and found."""
+    """Simulate, write, read, prepare, fit, save and report, and print what was done and found."""
     import boolcp
 
     check_folder(out, is_forced=is_forced)
-    for name in (REPORT, PICTURE):
-        check_own(out / name, is_forced=is_forced)
+    check_own(out / REPORT, is_forced=is_forced)
     check_recording(out / "recording")
     start = time.perf_counter()
 
@@ -40,7 +38,7 @@ def run_demo(out: Path, *, seed: int, is_forced: bool) -> None:
     X = prepare.cut_trials(prepare.resample(prepare.common_average(X), RATE), simulation.trial_ms)
     say(f"read and prepared {sizes_text(X)}: {'; '.join(X.attrs['preparation'])}")
     before = time.perf_counter()
-    model = boolcp.BMP(N_ATOMS, random_state=seed, verbose=1).fit(X)
+    model = boolcp.BMP(N_ATOMS, atom_rank=1, random_state=seed, verbose=1).fit(X)
     say("decomposed")
     model.decomposition_ = boolcp.assess(X, model.decomposition_, n_runs=5, random_state=seed)
     say("tested: is each atom more than noise, and does it come back in halves of the data?")
@@ -49,9 +47,8 @@ def run_demo(out: Path, *, seed: int, is_forced: bool) -> None:
     print(f"\n{W.summary()}\n")
     for name, line in compare(W, simulation.truth[CONDITION], simulation.patterns).items():
         print(f"  {name}: {line}")
-    draw(W, out / PICTURE)
     page = run_report(out, is_forced=is_forced)
-    print(f"\nThe result is in {out}: {RESULT}, {SUMMARY}, {LOG}, {PICTURE}")
+    print(f"\nThe result is in {out}: {RESULT}, {SUMMARY}, {LOG}")
     print(f"Open {page} in a browser: the report, one page with plots.")
     print(f"In Python: boolcp.load('{out / RESULT}'). The same from the command:")
     steps = f"--condition {LABEL} --reference average --resample {RATE} --bin-ms {simulation.trial_ms}"
@@ -74,12 +71,3 @@ def compare(W: Any, truth: Any, names: Any) -> dict[str, str]:
         where = f"Boolean in {truth.mode_name(atom.mode)}, {z.sum()} of {len(z)} on"
         lines[name] = f"{where}: " + (f"found with {min(wrong)} wrong bits" if wrong else "not found")
     return lines
-
-
-def draw(W: Any, path: Path) -> None:
-    """Draw the atoms and save the figure."""
-    load_extra("matplotlib", "plot").use("Agg")
-    figure = W.plot()
-    with replacing(path, overwrite=True) as temporary:
-        figure.savefig(temporary, dpi=120, metadata={"Software": "boolcp"})
-    load_extra("matplotlib.pyplot", "plot").close(figure)

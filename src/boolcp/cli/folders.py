@@ -14,13 +14,8 @@ from boolcp.io.results import RESULT, find_result, is_result, make_provenance
 from boolcp.report import write_report
 from boolcp.trust.residuals import residual_check
 
-SUMMARY, LOG, REPORT, PICTURE = "summary.csv", "fit.log", "report.html", "atoms.png"
-MARKS = {
-    SUMMARY: "atom,boolean_mode,",
-    LOG: '"boolcp": "',
-    REPORT: '<meta name="generator" content="boolcp',
-    PICTURE: "boolcp",
-}
+SUMMARY, LOG, REPORT = "summary.csv", "fit.log", "report.html"
+MARKS = {SUMMARY: "atom,boolean_mode,", LOG: '"boolcp": "', REPORT: '<meta name="generator" content="boolcp'}
 
 
 def check_folder(out: Path, *, is_forced: bool) -> None:

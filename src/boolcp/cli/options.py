@@ -2,13 +2,14 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
-from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperCommand
+
+TRIALS = ("trial", "trials", "epoch", "epochs")  # modes whose mean a fit keeps apart from the atoms
 
 
 def option(text: str, *names: str, panel: str | None = None, **settings: Any) -> Any:
@@ -18,14 +19,10 @@ def option(text: str, *names: str, panel: str | None = None, **settings: Any) ->
 
 model_option = functools.partial(option, panel="Model", show_default=True)
 
-Out = Annotated[Path | None, option("Folder of the result.", "--out", "-o")]
 Force = Annotated[bool, option("Replace earlier results of boolcp.", "--force")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes.")]
 Json = Annotated[bool, option("Print the result as JSON, for scripts.", "--json")]
 Atoms = Annotated[int, model_option("Number of atoms.", "--n-atoms", "-k")]
-AtomsOrAuto = Annotated[
-    str, model_option("Number of atoms, or auto for the choice of boolcp select.", "--n-atoms", "-k")
-]
 
 
 @dataclass(frozen=True)
@@ -33,43 +30,45 @@ class ModelOptions:
     """The parameters of BMP that a command takes, except the number of atoms."""
 
     boolean_modes: Annotated[str | None, model_option("Modes allowed to be Boolean, e.g. trial,channel.")] = None
-    atom_rank: Annotated[str, model_option("Rank of the real parts: auto, a number, or block.")] = "auto"
-    background: Annotated[str, model_option("Structure beside the atoms: auto, none, a rank.")] = "auto"
+    atom_rank: Annotated[str, model_option("Rank of the real parts: 1, 2, .. or block.")] = "1"
+    mean: Annotated[
+        bool | None, option("Fit the mean over the Boolean mode; by default over trials.", panel="Model")
+    ] = None
     loss: Annotated[str, model_option("squared, huber, poisson or bernoulli.")] = "squared"
     nonnegative: Annotated[bool, model_option("Keep real parts at zero or above.", "--nonnegative")] = False
-    criterion: Annotated[str, model_option("normalized, or published as in the paper.")] = "normalized"
     refine: Annotated[bool, model_option("Correct all factors after the pursuit.")] = True
-    n_init: Annotated[
-        int | None, model_option("Maximal number of starts (by default up to 40, fewer if they agree).")
-    ] = None
+    n_init: Annotated[int | None, option("Maximal number of starts, 40 by default.", panel="Model")] = None
     max_memory: Annotated[str | None, model_option("Memory for data read from disk in slabs, e.g. 3GB.")] = None
     seed: Annotated[int, model_option("Equal seeds give equal results.")] = 0
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the parameters as BMP takes them."""
-        given = asdict(self)
-        given["random_state"] = given.pop("seed")
-        modes = given["boolean_modes"]
-        if modes is not None:
-            given["boolean_modes"] = [int(m) if m.strip().isdigit() else m.strip() for m in modes.split(",")]
-        given["background"] = read_rank(self.background, "--background", "none")
-        given["atom_rank"] = read_rank(self.atom_rank, "--atom-rank", "block")
-        return given
+    def parameters(self, dims: Sequence[Any] = ()) -> dict[str, Any]:
+        """Return the parameters as BMP takes them, for data with these modes."""
+        given = asdict(self) | {"random_state": self.seed}
+        if self.atom_rank != "block" and not self.atom_rank.isdigit():
+            raise ValueError(f"--atom-rank takes a number or block, got {self.atom_rank!r}.")
+        given["atom_rank"] = "block" if self.atom_rank == "block" else int(self.atom_rank)
+        if self.boolean_modes is not None:
+            names = [name.strip() for name in self.boolean_modes.split(",")]
+            given["boolean_modes"] = [int(name) if name.isdigit() else name for name in names]
+        del given["seed"], given["mean"]
+        return given | ({"mean": True} if self.mean or (self.mean is None and self.trials(dims)) else {})
+
+    def trials(self, dims: Sequence[Any]) -> str | None:
+        """Return the mode of the trials if it is the only Boolean one."""
+        by_position = {str(n): str(dim) for n, dim in enumerate(dims)}
+        chosen = by_position.get(self.boolean_modes or "", self.boolean_modes)
+        return chosen if chosen in dims and chosen in TRIALS else None
 
 
-def read_rank(text: str, name: str, without: str) -> int | str | None:
-    """Return a rank, "auto", or None for the word that stands for it."""
-    if text not in ("auto", without) and not text.isdigit():
-        raise ValueError(f"{name} takes auto, {without} or a number, got {text!r}.")
-    return None if text == without else text if text == "auto" else int(text)
-
-
-def make_model(options: ModelOptions, n_atoms: int) -> Any:
-    """Return the BMP to fit; wrong parameters raise an error before the data are read."""
+def make_model(options: ModelOptions, n_atoms: int, dims: Sequence[Any] = ()) -> Any:
+    """Return the BMP to fit; wrong parameters raise an error, without dims before the data are read."""
     from boolcp.bmp import BMP
+    from boolcp.cli.answers import note
 
-    model = BMP(n_atoms, **options.parameters(), verbose=1)
+    model = BMP(n_atoms, **options.parameters(dims), verbose=1)
     model._check_parameters()  # as `fit` does first
+    if options.mean is None and options.trials(dims):
+        note(f"The mean over {options.trials(dims)} is fitted apart from the atoms (--no-mean to leave it out).")
     return model
 
 
@@ -111,11 +110,8 @@ def takes_options(command: Callable) -> Callable:
 
 
 def _parameter(item: Field) -> inspect.Parameter:
-    default: Any = inspect.Parameter.empty
-    if item.default_factory is not MISSING:
-        default = item.default_factory()
-    elif item.default is not MISSING:
-        default = item.default
+    default = item.default_factory() if item.default_factory is not MISSING else item.default
+    default = inspect.Parameter.empty if default is MISSING else default
     return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=item.type)
 
 

@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.datasets.synthetic import unit_atom
+from boolcp.datasets.synthetic import Pattern, check_noise, sum_of
 from boolcp.extras import load_extra
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels
-
-Pattern = tuple[int, np.ndarray, list[np.ndarray]]  # the Boolean mode, its bits, one column for each of the other modes
 
 AREAS = {  # of a schematic cortex: number of electrodes out of 128, and the center of the area
     "MP": (10, (1.0, 9.0)),
@@ -57,8 +55,8 @@ class Recording:
     --------
     >>> from boolcp.datasets import simulate_recording
     >>> recording = simulate_recording(random_state=0)
-    >>> recording.X.shape, recording.positions.shape, recording.labels
-    ((32, 200, 60), (32, 2), ('evoked response', 'beta burst', 'sustained shift'))
+    >>> recording.X.shape, recording.positions.shape, recording.truth.n_atoms
+    ((32, 200, 60), (32, 2), 3)
     """
 
     X: np.ndarray
@@ -102,17 +100,11 @@ def simulate_recording(
     Examples
     --------
     >>> from boolcp.datasets import simulate_recording
-    >>> recording = simulate_recording(random_state=0)
-    >>> recording
+    >>> simulate_recording(random_state=0)
     Recording(32 channels x 200 samples x 60 trials: evoked response, beta burst, sustained shift)
-    >>> recording.truth.n_atoms, recording.dims
-    (3, ('channel', 'time', 'trial'))
     """
-    for name, size, least in (("n_channels", n_channels, 8), ("n_times", n_times, 50), ("n_trials", n_trials, 4)):
-        if not isinstance(size, int | np.integer) or size < least:
-            raise ValueError(f"{name} must be an integer >= {least}, but it is {size!r}.")
-    if not (noise >= 0 and np.isfinite(noise)):
-        raise ValueError(f"noise is a standard deviation and must be finite and >= 0, but it is {noise!r}.")
+    _check_sizes(n_channels=(n_channels, 8), n_times=(n_times, 50), n_trials=(n_trials, 4))
+    check_noise(noise)
     rng = np.random.default_rng(random_state)
     shape = (int(n_channels), int(n_times), int(n_trials))
     positions = electrode_grid(n_channels)
@@ -123,11 +115,17 @@ def simulate_recording(
         "sustained shift": _sustained_shift(positions, times, n_trials, rng),
     }
     dims = ("channel", "time", "trial")
-    atoms, weights = zip(*(unit_atom(*pattern) for pattern in patterns.values()), strict=True)
-    truth = BooleanCP(shape, atoms, np.array(weights), Labels(dims, {"time": times}, {"time": "s"}))
+    truth = sum_of(shape, patterns.values(), Labels(dims, {"time": times}, {"time": "s"}))
     clean = truth.to_tensor()
     X = clean + noise * background(positions, n_times, n_trials, rng)
     return Recording(X, clean, truth, dims, tuple(patterns), times, positions)
+
+
+def _check_sizes(**sizes: tuple[Any, int]) -> None:
+    """Raise a ValueError that names the first size that is too small or no integer."""
+    for name, (size, least) in sizes.items():
+        if not isinstance(size, int | np.integer) or size < least:
+            raise ValueError(f"{name} must be an integer >= {least}, but it is {size!r}.")
 
 
 def electrode_grid(n_channels: int) -> np.ndarray:
@@ -154,8 +152,7 @@ def _evoked_response(positions: np.ndarray, times: np.ndarray, n_trials: int, rn
     """Return a biphasic wave around one electrode, in about 40 % of the trials."""
     center = positions[rng.integers(len(positions))]
     wave = np.exp(-(((times - 0.12) / 0.03) ** 2)) - 0.7 * np.exp(-(((times - 0.22) / 0.06) ** 2))
-    on = np.zeros(n_trials, dtype=bool)
-    on[rng.permutation(n_trials)[: round(0.4 * n_trials)]] = True
+    on = np.isin(np.arange(n_trials), rng.permutation(n_trials)[: round(0.4 * n_trials)])
     return 2, on, [3.0 * _bump(center[None], positions, 1.5)[0], wave]
 
 
@@ -163,8 +160,7 @@ def _beta_burst(positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np
     """Return a 20 Hz burst on the quarter of the electrodes nearest to a random electrode."""
     center = positions[rng.integers(len(positions))]
     distance2 = ((positions - center) ** 2).sum(axis=1)
-    on = np.zeros(len(positions), dtype=bool)
-    on[np.argsort(distance2, kind="stable")[: len(positions) // 4]] = True
+    on = np.isin(np.arange(len(positions)), np.argsort(distance2, kind="stable")[: len(positions) // 4])
     burst = np.sin(2 * np.pi * 20 * times) * np.exp(-(((times - 0.35) / 0.12) ** 2))
     return 0, on, [burst, rng.gamma(1.0, 1.0, n_trials)]
 
@@ -273,31 +269,21 @@ def simulate_ecog(
 
     Parameters
     ----------
-    n_channels : int
-        Number of electrodes, at least 8.
-    n_trials : int
-        Number of trials under each condition.
-    trial_ms : int
-        Length of a trial in ms, at least 100.
-    noise : float
-        Size of the background.
-    reference : float
-        Size of the activity of the common reference.
+    n_channels, n_trials, trial_ms : int
+        Number of electrodes (at least 8) and of trials under each condition, length of a trial in ms (at least 100).
+    noise, reference : float
+        Sizes of the background and of the activity of the common reference.
     random_state : int, numpy.random.Generator or None
         Source of randomness.
 
     Examples
     --------
     >>> from boolcp.datasets import simulate_ecog
-    >>> simulation = simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0)
-    >>> simulation
+    >>> simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0)
     EcogSimulation(16 channels, 4 trials of 500 ms: rest, anesthesia, recovery)
-    >>> dict(simulation.tensor("rest").sizes)
-    {'channel': 16, 'time': 500, 'trial': 4}
     """
-    for name, size, least in (("n_channels", n_channels, 8), ("n_trials", n_trials, 2), ("trial_ms", trial_ms, 100)):
-        if not isinstance(size, int | np.integer) or size < least:
-            raise ValueError(f"{name} must be an integer >= {least}, but it is {size!r}.")
+    _check_sizes(n_channels=(n_channels, 8), n_trials=(n_trials, 2), trial_ms=(trial_ms, 100))
+    check_noise(noise)
     rng = np.random.default_rng(random_state)
     positions, areas = cortex(n_channels)
     times = np.arange(trial_ms) / 1000
@@ -307,8 +293,7 @@ def simulate_ecog(
     sessions, truth = {}, {}
     for condition, (label, frequency, strength) in CONDITIONS.items():
         patterns = _ecog_patterns(positions, areas, times, n_trials, SCALE * strength, frequency, rng)
-        atoms, weights = zip(*(unit_atom(*pattern) for pattern in patterns.values()), strict=True)
-        truth[condition] = BooleanCP((n_channels, trial_ms, n_trials), atoms, np.array(weights), labels)
+        truth[condition] = sum_of((n_channels, trial_ms, n_trials), patterns.values(), labels)
         sessions[condition] = _ecog_session(truth[condition], label, noise, reference, rng)
     return EcogSimulation(sessions, truth, tuple(patterns), trial_ms)
 
@@ -349,8 +334,7 @@ def _ecog_patterns(
     wave = np.exp(-(((times - phase) / (0.08 * length)) ** 2))
     wave = wave - 0.7 * np.exp(-(((times - 1.8 * phase) / (0.12 * length)) ** 2))
     sizes = rng.uniform(0.5, 1.5, n_trials) * rng.permutation(np.resize([1, -1], n_trials))
-    on = np.zeros(n_trials, dtype=bool)
-    on[rng.permutation(n_trials)[: max(round(0.4 * n_trials), 1)]] = True
+    on = np.isin(np.arange(n_trials), rng.permutation(n_trials)[: max(round(0.4 * n_trials), 1)])
     return {
         "area rhythm": (0, np.isin(areas, pair), [1.5 * strength * rhythm, sizes]),
         "up state": (1, up, [0.6 * strength * slope, np.linspace(1.5, 0.5, n_trials)]),

@@ -1,13 +1,15 @@
 """Random tensors that are Boolean CP decompositions by construction, with noise and missing entries."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.labels import Labels
 
+Pattern = tuple[int, np.ndarray, list[np.ndarray]]  # the Boolean mode, its bits, one column for each of the other modes
 SYN_ATOMS = (3, 9, 15)
 
 
@@ -92,13 +94,12 @@ def make_boolean_cp(
     weights = _check_weights(weights, len(modes))
     if not 0 < p <= 1:
         raise ValueError(f"p is the probability that a bit is on and must lie in (0, 1], but it is {p!r}.")
-    if not (noise >= 0 and np.isfinite(noise)):
-        raise ValueError(f"noise is a standard deviation and must be finite and >= 0, but it is {noise!r}.")
+    check_noise(noise)
     if not 0 <= missing < 1:
         raise ValueError(f"missing is the share of missing entries and must lie in [0, 1), but it is {missing!r}.")
     rng = np.random.default_rng(random_state)
-    drawn = [_draw_atom(shape, mode, factor, p, rng) for mode, factor in zip(modes, weights, strict=True)]
-    truth = BooleanCP(shape, tuple(atom for atom, _ in drawn), np.array([size for _, size in drawn]))
+    drawn = [_draw(shape, mode, factor, p, rng) for mode, factor in zip(modes, weights, strict=True)]
+    truth = sum_of(shape, drawn)
     clean = truth.to_tensor()
     X = clean + noise * rng.standard_normal(shape) if noise else clean.copy()
     n_missing = round(missing * X.size)
@@ -114,17 +115,8 @@ def load_syn(which: int, *, noise: float = 1.0, missing: float = 0.0, random_sta
     ----------
     which : {0, 1, 2}
         The number of the data set.
-    noise : float
-        Standard deviation of the noise.
-    missing : float
-        Share of the entries of X that are set to NaN.
-    random_state : int, numpy.random.Generator or None
-        Source of randomness: the paper fixes the distribution, not the tensor.
-
-    Returns
-    -------
-    Synthetic
-        The named tuple (X, clean, truth).
+    noise, missing, random_state
+        As in `make_boolean_cp`; the paper fixes the distribution, not the tensor.
 
     Examples
     --------
@@ -137,18 +129,19 @@ def load_syn(which: int, *, noise: float = 1.0, missing: float = 0.0, random_sta
     return make_boolean_cp((150,) * 3, SYN_ATOMS[which], noise=noise, missing=missing, random_state=random_state)
 
 
-def _draw_atom(
-    shape: Sequence[int], mode: int, factor: float, p: float, rng: np.random.Generator
-) -> tuple[Atom, float]:
-    """Return a random atom with real columns of norm one, and its size."""
+def _draw(shape: Sequence[int], mode: int, factor: float, p: float, rng: np.random.Generator) -> Pattern:
+    """Return random bits and real columns of an atom; the factor multiplies the last column."""
     z = rng.random(shape[mode]) < p
     if not z.any():
         z[rng.integers(len(z))] = True
     real = [rng.standard_normal(d) for n, d in enumerate(shape) if n != mode]
-    if factor < 0:
-        real[-1] = -real[-1]
-    atom, size = unit_atom(mode, z, real)
-    return atom, abs(factor) * size
+    return mode, z, [*real[:-1], factor * real[-1]]
+
+
+def sum_of(shape: Sequence[int], patterns: Iterable[Pattern], labels: Labels | None = None) -> BooleanCP:
+    """Return patterns as a sum of atoms with real columns of norm one; the weights are their sizes."""
+    found = [unit_atom(*pattern) for pattern in patterns]
+    return BooleanCP(tuple(shape), tuple(atom for atom, _ in found), np.array([size for _, size in found]), labels)
 
 
 def unit_atom(mode: int, z: np.ndarray, real: Sequence[np.ndarray]) -> tuple[Atom, float]:
@@ -156,6 +149,12 @@ def unit_atom(mode: int, z: np.ndarray, real: Sequence[np.ndarray]) -> tuple[Ato
     sizes = [np.linalg.norm(column) for column in real]
     factors = tuple((column / size)[:, None] for column, size in zip(real, sizes, strict=True))
     return Atom(mode, z, factors), float(np.prod(sizes))
+
+
+def check_noise(noise: float) -> None:
+    """Raise a ValueError unless the noise is a standard deviation."""
+    if not (noise >= 0 and np.isfinite(noise)):
+        raise ValueError(f"noise is a standard deviation and must be finite and >= 0, but it is {noise!r}.")
 
 
 def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
@@ -169,23 +168,18 @@ def _check_modes(shape: Sequence[int], n_atoms: int | Sequence[int], boolean_mod
     if not isinstance(n_atoms, int | np.integer):
         counts = list(n_atoms)
         if boolean_modes is not None:
-            raise ValueError(
-                "n_atoms already says how many atoms each mode gets: leave boolean_modes out, "
-                "or give n_atoms as one number."
-            )
+            advice = "leave boolean_modes out, or give n_atoms as one number"
+            raise ValueError(f"n_atoms already says how many atoms each mode gets: {advice}.")
         if len(counts) != len(shape) or not all(isinstance(count, int | np.integer) and count >= 0 for count in counts):
-            raise ValueError(
-                f"n_atoms must be one number, or one number >= 0 for each of the {len(shape)} modes, "
-                f"but it is {n_atoms!r}."
-            )
+            what = f"one number, or one number >= 0 for each of the {len(shape)} modes"
+            raise ValueError(f"n_atoms must be {what}, but it is {n_atoms!r}.")
         return [mode for mode, count in enumerate(counts) for _ in range(count)]
     if n_atoms < 0:
         raise ValueError(f"n_atoms must be >= 0, but it is {n_atoms!r}.")
     allowed = list(range(len(shape)) if boolean_modes is None else boolean_modes)
     if not allowed or not all(isinstance(mode, int | np.integer) and 0 <= mode < len(shape) for mode in allowed):
-        raise ValueError(
-            f"boolean_modes must list one or more modes from 0 to {len(shape) - 1}, but it is {boolean_modes!r}."
-        )
+        what = f"one or more modes from 0 to {len(shape) - 1}"
+        raise ValueError(f"boolean_modes must list {what}, but it is {boolean_modes!r}.")
     return [int(allowed[k % len(allowed)]) for k in range(n_atoms)]
 
 
@@ -194,7 +188,6 @@ def _check_weights(weights: ArrayLike | None, n_atoms: int) -> np.ndarray:
         return np.ones(n_atoms)
     weights = np.asarray(weights, dtype=float)
     if weights.shape != (n_atoms,) or not np.isfinite(weights).all() or not weights.all():
-        raise ValueError(
-            f"weights must hold one finite nonzero number for each of the {n_atoms} atoms, but it is {weights!r}."
-        )
+        what = f"one finite nonzero number for each of the {n_atoms} atoms"
+        raise ValueError(f"weights must hold {what}, but it is {weights!r}.")
     return weights

@@ -2,31 +2,25 @@
 
 Given the bits, the blocks are a least-squares problem, and given the blocks each row of bits is one. With missing
 entries each entry of a dense block and each row of bits has normal equations of its own.
-
-With ``atom_rank="auto"`` the singular values of a block are shrunk, those below the edge of pure noise to zero, and
-everything is chosen by Stein's estimate of the risk, |X - W|^2 + 2 sigma^2 (degrees of freedom).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
 from typing import NamedTuple, cast
 
 import numpy as np
 
-from boolcp.contractions import gram_product, khatri_rao
 from boolcp.fit.atom_search import make_atom, residual_gram
 from boolcp.fit.polish import best_bits
 from boolcp.fit.pursuit import atom_system, with_system
 from boolcp.fit.relax import solve_rows
-from boolcp.fit.shrinkage import shrink_block
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage.protocol import ObservedStorage, Storage, Tensor
 
 # chosen by a benchmark of denoising, now a part of benchmarks/bench_default.py
 MAX_SWEEPS = 50
-SETTLED = 1e-3  # relative fall of the criterion in a sweep that ends back-fitting
+SETTLED = 1e-3  # relative fall of the loss in a sweep that ends back-fitting
 
 
 class Term(NamedTuple):
@@ -36,154 +30,77 @@ class Term(NamedTuple):
     z: np.ndarray
     V: np.ndarray
     factors: tuple[np.ndarray, ...] | None = None
-    dof: float = 0.0
     certificate: float = float("nan")
 
 
 Fits = list[Term | None]  # the terms of one mode, None for those that vanished
 
 
-@dataclass(frozen=True)
-class BlockRule:
-    """How a block is fitted: dense (None), or by shrinkage ("auto") with sigma and the effective sizes of the modes.
-
-    With `bases` the blocks of a run have the coordinates of these in place of entries.
-    """
-
-    atom_rank: str | None
-    sigma: float = 0.0
-    sizes: tuple[int, ...] = ()
-    base_dof: float = 0.0
-    bases: tuple[np.ndarray, ...] = ()
-
-    def penalty(self, terms: Sequence[Term]) -> float:
-        """Return 2 sigma^2 (degrees of freedom); zero unless the rank is chosen by the noise."""
-        return 2 * self.sigma**2 * sum(term.dof for term in terms)
-
-    def stands_out(self, B: np.ndarray, term: Term, n_ones: float) -> bool:
-        """Return True if the leading product of a block whose bits were chosen exceeds noise, sigma sum_n sqrt(d_n)."""
-        if self.atom_rank != "auto":
-            return True
-        if B.ndim < 3 or term.factors is None:
-            size2 = np.linalg.norm(B, 2) ** 2 / n_ones
-        else:
-            size2 = n_ones * gram_product(term.factors).max()
-        return bool(size2 > (self.sigma * np.sqrt(self.sizes).sum()) ** 2)
-
-    def fit(self, B: np.ndarray, term: Term, n_ones: float) -> Term | None:
-        """Return `term` with the V that fits B = R x_n z best, n_ones |V|^2 - 2 <B, V> + penalty; None if none does."""
-        if self.atom_rank == "auto":
-            sizes = self.sizes[: term.mode] + self.sizes[term.mode + 1 :]
-            fitted = shrink_block(B / np.sqrt(n_ones), self.sigma, sizes, term.factors)
-            if fitted is None:
-                return None
-            factors, dof = fitted
-            factors = (factors[0] / np.sqrt(n_ones), *factors[1:])
-            return term._replace(V=sum_products(factors), factors=factors, dof=dof)
-        return term._replace(V=B / n_ones)
-
-    def expand(self, terms: Sequence[Term]) -> Sequence[Term]:
-        """Return the terms of a run with blocks over the entries of the modes."""
-        if not self.bases:
-            return terms
-        expanded = []
-        for term in terms:
-            bases = self.bases[: term.mode] + self.bases[term.mode + 1 :]
-            factors = tuple(U @ A for U, A in zip(bases, term.factors or (), strict=True))
-            expanded.append(term._replace(V=sum_products(factors), factors=factors))
-        return expanded
-
-
-def noise_rule(data: Storage, sigma: float, sizes: Sequence[int] | None = None) -> BlockRule:
-    """Return the rule that shrinks blocks, of data in subspaces of these sizes."""
-    kept = tuple(data.shape if sizes is None else sizes)
-    return BlockRule("auto", sigma, kept, float(sum(r * (d - r) for r, d in zip(kept, data.shape, strict=True))))
-
-
 class Backfit:
     """Back-fitting of terms to data: sweeps over the modes, each with all blocks and bits of the mode decided again."""
 
-    def __init__(self, data: Storage, rule: BlockRule, *, tol: float) -> None:
-        self.data, self.rule = data, rule
+    def __init__(self, data: Storage, *, tol: float) -> None:
+        self.data = data
         self.min_gain = tol**2 * data.squared_norm
         self.observed = None if data.is_complete else cast(ObservedStorage, data).observed()
 
     def measure(self, terms: Sequence[Term]) -> float:
-        """Return the criterion: |X - W|^2 + penalty."""
-        return self.data.residual(assemble(self.data.shape, terms)).squared_norm + self.rule.penalty(terms)
+        """Return |X - W|^2."""
+        return self.data.residual(assemble(self.data.shape, terms)).squared_norm
 
     def backfit(self, terms: list[Term]) -> list[Term]:
-        """Return the terms after sweeps over the modes; the criterion never rises."""
-        criterion = self.measure(terms)
+        """Return the terms after sweeps over the modes; the loss never rises."""
+        loss = self.measure(terms)
         for _ in range(MAX_SWEEPS):
-            previous = criterion
+            previous = loss
             for mode in sorted({term.mode for term in terms}):
                 terms, fall = self.backfit_mode(terms, mode)
-                criterion -= fall
-            if previous - criterion <= SETTLED * previous or criterion <= self.min_gain:
+                loss -= fall
+            if previous - loss <= SETTLED * previous or loss <= self.min_gain:
                 break
-        return terms if self.rule.atom_rank == "auto" or not terms else reweight(self.data, terms)
+        return reweight(self.data, terms) if terms else terms
 
     def backfit_mode(self, terms: list[Term], mode: int) -> tuple[list[Term], float]:
-        """Return the terms with the blocks and bits of one mode decided again, and the fall of the criterion."""
+        """Return the terms with the blocks and bits of one mode decided again, and the fall of the loss."""
         places = [k for k, term in enumerate(terms) if term.mode == mode]
         own: Fits = [terms[k] for k in places]
         residual = self.data.residual(assemble(self.data.shape, [term for term in terms if term.mode != mode]))
         B = as_float(residual.contract(mode, bits_of(alive(own))))
         before = self.cost(mode, B, own)
-        after, own = min([(before, own), *self.refits(mode, B, own)], key=lambda option: option[0])
+        after, own = min((before, own), self.refit(mode, B, own), key=lambda option: option[0])
         moved = decide_bits(residual, mode, own, self.observed)
         if any(new is not old for new, old in zip(moved, own, strict=True)):
             left = [k for k, term in enumerate(moved) if term is not None]
             B = np.zeros_like(B)
             if left:
                 B[left] = residual.contract(mode, bits_of(alive(moved)))
-            after, own = min([(after, own), *self.refits(mode, B, moved)], key=lambda option: option[0])
+            after, own = min((after, own), self.refit(mode, B, moved), key=lambda option: option[0])
         every: Fits = list(terms)
         for place, term in zip(places, own, strict=True):
             every[place] = term
         return alive(every), before - after
 
     def cost(self, mode: int, B: np.ndarray, terms: Sequence[Term | None]) -> float:
-        """Return |R - sum_k z_k (x) V_k|^2 - |R|^2 + penalty for the terms of one mode and B_k = R x_n z_k."""
+        """Return |R - sum_k z_k (x) V_k|^2 - |R|^2 for the terms of one mode and B_k = R x_n z_k."""
         own, places = alive(terms), [k for k, term in enumerate(terms) if term is not None]
         if not own:
             return 0.0
         Z, V = bits_of(own), blocks_of(own)
         H = bit_products(mode, Z, self.observed)
         squares = np.sum(H * (V @ V.T)) if H.ndim == 2 else np.einsum("kj,jkl,lj->", V, H, V, optimize=True)
-        return float(squares - 2 * np.vdot(B[places], V)) + self.rule.penalty(own)
+        return float(squares - 2 * np.vdot(B[places], V))
 
-    def refits(self, mode: int, B: np.ndarray, terms: Sequence[Term | None]) -> list[tuple[float, Fits]]:
-        """Return pairs (cost, terms) of one mode with blocks fitted to B_k = R x_n z_k; None where a block vanished.
-
-        Dense blocks are solved for jointly, (Z'Z) V = B. Shrunk blocks are fitted one after another, once from the
-        blocks as they are and once from the dense solution.
-        """
+    def refit(self, mode: int, B: np.ndarray, terms: Sequence[Term | None]) -> tuple[float, Fits]:
+        """Return the cost and the terms of one mode with blocks that solve (Z'Z) V = B jointly, B_k = R x_n z_k."""
         own, places = alive(terms), [k for k, term in enumerate(terms) if term is not None]
         if not own:
-            return [(0.0, list(terms))]
-        Z = bits_of(own)
-        dense = solve_rows(bit_products(mode, Z, self.observed), B[places].reshape(len(own), -1).T).T
-        if self.rule.atom_rank is None:
-            blocks = dense.reshape(-1, *B.shape[1:])
-            options: list[Fits] = [[term._replace(V=V, factors=None) for term, V in zip(own, blocks, strict=True)]]
-        else:
-            starts = [blocks_of(own), dense] if len(own) > 1 else [dense]
-            options = [self.refit_in_turn(B[places], Z.T @ Z, own, start) for start in starts]
-        by_place = [dict(zip(places, option, strict=True)) for option in options]
-        results = [[fitted.get(k) for k in range(len(terms))] for fitted in by_place]
-        return [(self.cost(mode, B, fitted), fitted) for fitted in results]
-
-    def refit_in_turn(self, B: np.ndarray, G: np.ndarray, terms: list[Term], V: np.ndarray) -> Fits:
-        """Return the terms with one block after another fitted, given the others; V (K, .) are the first blocks."""
-        results, V = [], V.copy()
-        for k, term in enumerate(terms):
-            others = (G[k] @ V - G[k, k] * V[k]).reshape(B.shape[1:])
-            fitted = self.rule.fit(B[k] - others, term, G[k, k])
-            V[k] = 0.0 if fitted is None else fitted.V.ravel()
-            results.append(fitted)
-        return results
+            return 0.0, list(terms)
+        products = bit_products(mode, bits_of(own), self.observed)
+        V = solve_rows(products, B[places].reshape(len(own), -1).T).T.reshape(-1, *B.shape[1:])
+        fitted: Fits = list(terms)
+        for k, term, block in zip(places, own, V, strict=True):
+            fitted[k] = term._replace(V=block, factors=None)
+        return self.cost(mode, B, fitted), fitted
 
     def recode(self, terms: list[Term]) -> list[Term]:
         """Return the terms with the last and its most similar one replaced by a better code of the same slices, if any.
@@ -202,8 +119,8 @@ class Backfit:
         worst = np.arange(len(left)) == np.argmax(left)
         kinds = [z for z in (first.z & ~last.z, last.z & ~first.z, first.z & last.z, worst) if z.any()]
         blocks = as_float(residual.contract(last.mode, np.stack(kinds, axis=1).astype(float)))
-        fits = [self.rule.fit(B, Term(last.mode, z, B), z.sum()) for B, z in zip(blocks, kinds, strict=True)]
-        pair = self.best_pair(residual, last.mode, [term for term in fits if term is not None])
+        fits = [Term(last.mode, z, B / z.sum()) for B, z in zip(blocks, kinds, strict=True)]
+        pair = self.best_pair(residual, last.mode, fits)
         if pair is None:
             return terms
         found = self.backfit_mode([*rest, *pair], last.mode)[0]
@@ -217,9 +134,9 @@ class Backfit:
             decided = alive(decide_bits(residual, mode, pair, self.observed))
             if len(decided) == 2:
                 B = as_float(residual.contract(mode, bits_of(decided)))
-                for cost, fitted in self.refits(mode, B, decided):
-                    if cost < best_cost and None not in fitted:
-                        best, best_cost = alive(fitted), cost
+                cost, fitted = self.refit(mode, B, decided)
+                if cost < best_cost:
+                    best, best_cost = alive(fitted), cost
         return best
 
 
@@ -300,8 +217,7 @@ def terms_of(W: BooleanCP) -> list[Term]:
     for atom, weight in zip(W.atoms, W.weights, strict=True):
         factors = None if atom.factors is None else (weight * atom.factors[0], *atom.factors[1:])
         V = weight * atom.dense_block()
-        dof = float(V.size if atom.rank is None else min(atom.rank * sum(V.shape), V.size))
-        terms.append(Term(atom.mode, atom.z, V, factors, dof, atom.certificate))
+        terms.append(Term(atom.mode, atom.z, V, factors, atom.certificate))
     return terms
 
 
@@ -324,13 +240,6 @@ def bits_of(terms: Sequence[Term]) -> np.ndarray:
 def blocks_of(terms: Sequence[Term]) -> np.ndarray:
     """Return the real parts of the terms as rows, (K, entries)."""
     return np.stack([term.V.ravel() for term in terms])
-
-
-def sum_products(factors: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sum of the products of columns, as an array."""
-    first, *rest = factors
-    block = first @ khatri_rao(rest).T if rest else first.sum(axis=1)
-    return block.reshape([len(A) for A in factors])
 
 
 as_float = partial(np.asarray, dtype=float)

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp import checks
-from boolcp.fit.background import as_fitted, judged
 from boolcp.fit.pursuit import atom_system, has_many_columns, with_system
 from boolcp.program.grams import LARGE, DenseGram
 from boolcp.program.maxcut import EFFORTS
@@ -32,10 +31,9 @@ def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, weights: Any, effor
     if X.shape != W.shape:
         raise ValueError(f"X has shape {X.shape}: pass the tensor that was fitted, of shape {W.shape}.")
     weights = None if weights is None else checks.check_weights(weights, X.shape, W.dims)
-    whole = make_storage(X, observed, weights)
+    data = make_storage(X, observed, weights)
     with one_thread():
-        W = with_system(W, whole, *atom_system(whole, W.atoms))
-        data = judged(whole, as_fitted(whole, W).background)
+        W = with_system(W, data, *atom_system(data, W.atoms))
         return certify(data, W, left_out_weights(W), effort=effort) if W.n_atoms else W
 
 
@@ -102,8 +100,7 @@ def residual_grams(data: Storage, W: BooleanCP, weights: np.ndarray, mode: int) 
 
 def own_decreases(data: Storage, W: BooleanCP, weights: np.ndarray) -> np.ndarray:
     """Return <R_k, M_k>^2 / |z|^2, the decrease of the loss by each atom as it is, (K,)."""
-    products = W.data_inner if W.background is None else atom_system(data, W.atoms)[1]
-    inner = products - np.sum(weights * W.observed_gram(), axis=1)
+    inner = W.data_inner - np.sum(weights * W.observed_gram(), axis=1)
     return inner**2 / [atom.n_ones for atom in W.atoms]
 
 
@@ -181,9 +178,8 @@ def noise_left(data: Storage, W: BooleanCP) -> float:
     Atoms that are not larger than those of pure noise are excluded: such atoms fit more of the noise than they have
     parameters.
     """
-    beside = 0.0 if W.background is None or W.background.is_large else W.background.degrees_of_freedom
     while True:
-        n_free = beside + sum(real_dims(atom) + len(atom.z) for atom in W.atoms)
+        n_free = sum(real_dims(atom) + len(atom.z) for atom in W.atoms)
         sigma = float(np.sqrt(loss_of(data, W) / max(data.n_observed - n_free, 1)))
         kept = stands_out(W, sigma)
         if kept.all():

@@ -28,13 +28,12 @@ from boolcp.fit.forgery import check_header, check_place, check_sizes, check_val
 from boolcp.fit.pursuit import NormalEquations
 from boolcp.fit.relax import Sweeps
 from boolcp.fit.starts import ObservedSearch, Search
-from boolcp.fit.state import AtomRecord, Pursuit, Round, State
+from boolcp.fit.state import AtomRecord, Pursuit, State
 from boolcp.fit.uncertain import LastSearch
 from boolcp.io.atomic import check_free, replacing
 from boolcp.io.errors import FileError, reading
 from boolcp.io.limits import refuse_unsafe
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.background import Background
 from boolcp.result.columns import Columns
 from boolcp.result.deviance import Deviance
 from boolcp.result.trust import Trust
@@ -48,8 +47,6 @@ SAME = {"float32": 1e-5, "float64": 1e-6}
 VALUES = (
     Atom,
     BooleanCP,
-    Background,
-    Round,
     Trust,
     Deviance,
     AtomRecord,

@@ -22,7 +22,7 @@ from boolcp.storage import TuckerTensor
 
 # what stages lead to, where it is one thing
 KINDS: dict[str, Any] = {"pursuit": Pursuit | tuple, "path": Pursuit, "start": BooleanCP, "search": Search}
-KINDS |= {"polish": Sweeps, "ridge": Sweeps, "observed": ObservedSearch, "last": LastSearch, "filled": Pursuit}
+KINDS |= {"polish": Sweeps, "ridge": Sweeps, "observed": ObservedSearch, "last": LastSearch}
 KINDS |= {"core": TuckerTensor}
 
 

@@ -11,21 +11,17 @@ from typing import Any, cast
 import numpy as np
 
 from boolcp.fit.atom_search import make_atom, real_part
-from boolcp.fit.backfit import Backfit, BlockRule, in_order, noise_rule, terms_of
-from boolcp.fit.background import low_rank_bytes
-from boolcp.fit.blocks import assess
+from boolcp.fit.backfit import Backfit, finish, in_order, terms_of
 from boolcp.fit.finish import fit_weights
 from boolcp.fit.job import EXTRA_RANK
-from boolcp.fit.noise import RARE, noise_edge
 from boolcp.fit.polish import is_swept_in_a_pass, polish
 from boolcp.fit.pursuit import NormalEquations, atom_products
 from boolcp.fit.state import Pursuit, Settings, record
 from boolcp.memory import check_memory, float_bytes, read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
-from boolcp.storage import TuckerTensor
 from boolcp.storage.lazy import SMALL, LazyTensor, ObservedLazyTensor, check_fit, look_at, make_source
-from boolcp.storage.long import LONG, is_long, n_columns
+from boolcp.storage.long import LONG, is_long
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import is_compressible
 
@@ -41,43 +37,6 @@ def block_bytes(shape: tuple[int, ...], n_atoms: int) -> float:
     return 8 * N_COPIES * n_atoms * float(np.prod(shape, dtype=float)) / min(shape)
 
 
-def has_room_for_blocks(data: Storage, settings: Settings) -> bool:
-    """Return True if blocks may be tried on complete data that are read in passes: on their core, within the memory."""
-    return data.is_complete and block_bytes(data.shape, settings.n_atoms) <= data.limit
-
-
-def has_room_for_background(data: Storage, settings: Settings) -> bool:
-    """Return True if a background may be fitted to complete data that are read in passes: its factors fit in memory."""
-    rank = 1 if settings.background == "auto" else int(settings.background or 0)
-    least = min(low_rank_bytes(data, mode, rank) for mode in range(data.ndim))
-    return data.n_passes > 0 and data.is_complete and not data.is_weighted and least <= data.limit
-
-
-def left_over(small: Storage, W: BooleanCP) -> float:
-    """Return |X - W|^2 of a compressed tensor, without what W has beyond its bases."""
-    return max(small.left_out, 0.0) + small.inner_residual(W).squared_norm
-
-
-def leaves_noise(data: Storage, small: Storage, W: BooleanCP) -> bool:
-    """Return True if no unfolding of what W leaves of a compressed tensor has a singular value above the edge of noise.
-
-    The unfolding of the full tensor has more columns, each of which adds noise to all directions alike. Where a long
-    mode was compressed to the directions with the most noise, this is too much: Gram matrices that are known tell it.
-    On the bases all columns are real, with noise in each entry.
-    """
-    left, size = cast(TuckerTensor, small.inner_residual(W)).core, float(np.prod(small.shape, dtype=float))
-    variance = left_over(small, W) / (size - W.column_weights.size * sum(small.shape))
-    for mode, d in enumerate(small.shape):
-        c = n_columns(small, mode)
-        if mode in data.known_grams:
-            C, added = data.gram(mode) - small.gram(mode) + small.residual(W).gram(mode), 0.0
-        else:
-            C, added = left.gram(mode), variance * (c - n_columns(left, mode))
-        if float(np.linalg.eigvalsh(C)[-1]) + added > variance * noise_edge(max(d, c), min(d, c), RARE) ** 2:
-            return False
-    return True
-
-
 def rebuilt(data: Storage, pursuit: Pursuit, settings: Settings, rng: np.random.Generator) -> Pursuit:
     """Return the pursuit of Algorithm 1 with the same bits, its real parts and weights those of the full data.
 
@@ -85,14 +44,13 @@ def rebuilt(data: Storage, pursuit: Pursuit, settings: Settings, rng: np.random.
     each atom takes three passes.
     """
     contracted = bits_contracted(data, pursuit.W)
-    atom_rank = settings.atom_rank if isinstance(settings.atom_rank, int | None) else 1
     known: dict[str, Any] = {"data_norm2": data.squared_norm, "data_inner": np.zeros(0)}
     W = BooleanCP(data.shape, **known, data_gram=None if data.is_complete else np.zeros((0, 0)))
     path, history, system = [W], [], NormalEquations()
     for atom, old in zip(pursuit.W.atoms, pursuit.history, strict=True):
         B, z = contracted[len(W.atoms)], atom.z[:, None].astype(float)
         left = B - W.contract(atom.mode, z)[0] if data.is_complete else data.residual(W).contract(atom.mode, z)[0]
-        V = real_part(left, atom_rank, rng)
+        V = real_part(left, settings.atom_rank, rng)
         if V is None:
             break
         new = make_atom(atom.mode, atom.z, V)
@@ -118,16 +76,12 @@ def bits_contracted(data: Storage, W: BooleanCP) -> list[np.ndarray]:
     return found
 
 
-def refitted(data: Storage, W: BooleanCP, settings: Settings, sigma: float | None, tol: float) -> BooleanCP:
-    """Return blocks that were found on the core after back-fitting to the full data, columns after a polish.
-
-    With a noise level `sigma` the ranks of the blocks are chosen by it.
-    """
+def refitted(data: Storage, W: BooleanCP, settings: Settings, tol: float) -> BooleanCP:
+    """Return blocks that were found on the core after back-fitting to the full data, columns after a polish."""
     if data.ndim == 2:
         return fit_weights(data, polish(data, to_columns(W), max_iter=settings.max_iter).to_decomposition())
-    rule = BlockRule(None) if sigma is None else noise_rule(data, sigma)
-    terms = Backfit(data, rule, tol=tol).backfit(terms_of(W))
-    return assess(data, rule, [in_order(term) for term in terms])[2] if terms else W
+    terms = Backfit(data, tol=tol).backfit(terms_of(W))
+    return finish(data, [in_order(term) for term in terms]) if terms else W
 
 
 def ended_with(pursuit: Pursuit, W: BooleanCP, norm2: float) -> Pursuit:
@@ -165,8 +119,8 @@ def open_lazy(settings: Settings, X: Any, mask: Any, max_memory: Any, weights: A
             return data
     advice = (
         "A tensor stays out of memory with compression=True, unless it is small or compresses poorly. If entries are "
-        "missing, it also needs three or more modes and an atom_rank other than None. Otherwise it is loaded: change "
-        "these parameters, or raise max_memory."
+        "missing, it also needs three or more modes and an atom_rank other than 'block'. Otherwise it is loaded: "
+        "change these parameters, or raise max_memory."
     )
     needed = 3 * float_bytes(X.shape, X.dtype)
     check_memory({"the tensor in memory, with copies": needed}, limit, advice)

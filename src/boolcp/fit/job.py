@@ -20,7 +20,6 @@ from boolcp.result.columns import Columns
 from boolcp.storage import complete_tensor
 from boolcp.storage.protocol import Storage
 
-AUTO = "auto"
 EXTRA_RANK = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 NOISELESS = 1e-5  # a loss below this part of |X|^2 leaves nothing to the noise; not tuned
 
@@ -81,16 +80,6 @@ def searched(job: Job, state: State) -> Storage:
     return small_of(job, state) if job.data.n_passes else job.data
 
 
-def begun(state: State, earlier: str = "earlier") -> Pursuit | None:
-    """Return the pursuit to continue: this fit's, or that of the fit before it (`warm_start`)."""
-    return state.done.get(earlier) if state.here is None else state.here
-
-
-def n_wanted(job: Job, state: State) -> int:
-    """Return the number of atoms of blocks: that asked for, or that of a pursuit which was ended early."""
-    return max(state.done["pursuit"].n_atoms, 1) if state.is_cut else job.settings.n_atoms
-
-
 def told(job: Job, tensor: Storage, pursuits: Iterator[Pursuit], name: str = "pursuit") -> Iterator[Step]:
     """Yield each pursuit, with its progress if it has a new atom, and why the last one ended."""
     n_atoms, n_before = job.settings.n_atoms, None
@@ -119,20 +108,6 @@ def reached(job: Job, state: State) -> Columns | None:
     if done.get("observed") is not None:
         return done["observed"].best
     return None if done.get("search") is None else polish(job.data, done["search"].best, max_iter=1)
-
-
-def base_atoms(job: Job, state: State) -> BooleanCP:
-    """Return the atoms of the stages up to the last search; those of the full data where they were found on a core."""
-    if state.done.get("full") is not None:
-        return state.done["full"][1]
-    columns = reached(job, state) if "core" in state.done else None
-    return state.done["pursuit"].W if columns is None else columns.to_decomposition()
-
-
-def to_improve(state: State, pursuit: Pursuit) -> BooleanCP:
-    """Return the estimate that a result has to improve: that of the pursuit, or of a warm start."""
-    start = state.done.get("start")
-    return start if "fitted" in state.done and start is not None else pursuit.W
 
 
 def ask_for_end(data: Storage, W: BooleanCP, pursuit: Pursuit) -> None:

@@ -62,15 +62,6 @@ def add_atom(problem: Problem, W: BooleanCP, modes: tuple[int, ...], rng: np.ran
     return BooleanCP(W.shape, (*W.atoms, M.atoms[0]), np.append(W.weights, sizes[best]))
 
 
-def extended(
-    problem: Problem, W: BooleanCP, n_atoms: int, modes: tuple[int, ...], rng: np.random.Generator
-) -> BooleanCP:
-    """Return an earlier fit with atoms of steepest descent added, as long as the loss falls."""
-    while W.n_atoms < n_atoms and (longer := add_atom(problem, W, modes, rng)) is not None:
-        W = longer
-    return W
-
-
 def oriented(W: Columns, nonnegative: tuple[int, ...]) -> Columns:
     """Return the columns with signs that make those along the nonnegative modes as positive as can be, cut at zero."""
     factors = [A.copy() for A in W.matrices]

@@ -10,7 +10,7 @@ from boolcp.fit import certify, loss_passes, loss_search, loss_sweeps, losses
 from boolcp.fit.certify import judge_bits
 from boolcp.fit.entry_blocks import entry_block_pursuit
 from boolcp.fit.finish import by_size, with_data
-from boolcp.fit.job import Job, Step, begun, told
+from boolcp.fit.job import Job, Step, told
 from boolcp.fit.starts import Search
 from boolcp.fit.state import Pursuit, State
 from boolcp.fit.uncertain import LastSearch
@@ -21,7 +21,7 @@ from boolcp.result.atoms import BooleanCP
 def entry_block_stage(job: Job, state: State) -> Iterator[Step]:
     """Find dense blocks with weights or nonnegative entries, all blocks and bits corrected after each atom."""
     problem = losses.Problem(job.data, losses.Loss(), job.settings.nonnegative)
-    options: dict[str, Any] = {"start": begun(state), "tol": job.tol}
+    options: dict[str, Any] = {"start": state.here, "tol": job.tol}
     steps = entry_block_pursuit(problem, job.settings.n_atoms, job.modes, job.rng, **options)
     return told(job, job.data, steps)
 
@@ -29,14 +29,12 @@ def entry_block_stage(job: Job, state: State) -> Iterator[Step]:
 def squares_stage(job: Job, state: State, *, refit: Callable[..., tuple[Pursuit, BooleanCP]]) -> Iterator[Step]:
     """Fit squares without constraints, far outliers cut off for Huber's loss: where a loss begins."""
     s = job.settings
-    rank = 1 if s.atom_rank == "auto" else s.atom_rank
-    inner = replace(s, loss="squared", nonnegative=(), atom_rank=rank, background=None, certify=False)
+    inner = replace(s, loss="squared", nonnegative=(), certify=False)
     data = job.data
     if s.loss == "huber":
         near = losses.Problem(data, losses.Loss(), ()).without_artifacts
         data = loss_passes.without_artifacts(data, inner) if data.n_passes else near()
-    earlier = {name: value for name, value in state.done.items() if name == "earlier"}
-    found = refit(job, data, inner, earlier, skipped=("last",))
+    found = refit(job, data, inner, skipped=("last",))
     yield found, progress("squares", 1, 1, data.residual(found[1]).squared_norm, data.squared_norm)
 
 
@@ -52,8 +50,6 @@ def loss_stage(job: Job, state: State) -> Iterator[Step]:
     if first.n_atoms == 0:
         return
     problem, begun_with = loss_problem(job, state), Search() if state.here is None else state.here
-    if "fitted" in state.done:
-        first = loss_search.extended(problem, state.done["fitted"], first.n_atoms, job.modes, job.rng)
     null, n_init = losses.null_value(problem), s.n_starts
     if s.n_init is None and loss_search.has_plenty(problem, s.n_atoms):
         n_init = loss_search.N_ROBUST if s.loss == "huber" else loss_search.MIN_DOUBTED

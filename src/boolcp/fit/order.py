@@ -14,7 +14,6 @@ import numpy as np
 
 from boolcp.fit.state import AtomRecord
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.background import Background
 from boolcp.threads import BIG
 
 MAX_ENTRIES = 2**27  # of an array that is copied into its canonical order: 1 GB in float64; not tuned
@@ -103,7 +102,6 @@ class Order:
             atoms=tuple(known[id(atom)][1] for atom in W.atoms),
             undetermined=empty,
             trust=trust,
-            background=None if W.background is None else self._background(W.background),
         )
 
     def _atom(self, atom: Atom) -> Atom:
@@ -114,17 +112,6 @@ class Order:
             block = self.without(atom.mode).array(atom.dense_block())
         return replace(
             atom, mode=self.modes.index(atom.mode), z=atom.z[self.rows[atom.mode]], factors=factors, block=block
-        )
-
-    def _background(self, B: Background) -> Background:
-        others = B.shape[: B.mode] + B.shape[B.mode + 1 :]
-        columns = self.without(B.mode).array(np.arange(len(B.right)).reshape(others)).reshape(-1)
-        return replace(
-            B,
-            shape=tuple(B.shape[n] for n in self.modes),
-            mode=self.modes.index(B.mode),
-            left=B.left[self.rows[B.mode]],
-            right=B.right.take(columns, 0, mode="clip"),  # without the check of each index
         )
 
     def records(self, history: Sequence[AtomRecord]) -> tuple[AtomRecord, ...]:

@@ -7,24 +7,23 @@ from typing import Any, cast
 
 import numpy as np
 
+from boolcp.fit import certify, in_passes
 from boolcp.fit.blocks import block_pursuit
-from boolcp.fit.finish import by_size, fit_weights, not_worse, on_full_data
+from boolcp.fit.finish import by_size, not_worse, on_full_data
 from boolcp.fit.job import (
     EXTRA_RANK,
     NOISELESS,
     Job,
     Step,
     ask_for_end,
-    begun,
     reached,
     searched,
     small_of,
-    to_improve,
     told,
 )
 from boolcp.fit.noise import noise_variance
 from boolcp.fit.polish import is_swept_in_a_pass, polish, polish_sweeps, remember
-from boolcp.fit.pursuit import add_greedy, boolean_matching_pursuit
+from boolcp.fit.pursuit import boolean_matching_pursuit
 from boolcp.fit.relax import begin, last
 from boolcp.fit.starts import EXACT, Search, revive, search, search_observed
 from boolcp.fit.state import State
@@ -59,11 +58,11 @@ def published_stage(job: Job, state: State) -> Iterator[Step]:
     """Find atoms on the data itself, the weights corrected after each: Algorithm 1 as printed."""
     s, data = job.settings, searched(job, state)
     options: dict[str, Any] = {
-        "atom_rank": 1 if s.atom_rank == "auto" else s.atom_rank,
+        "atom_rank": s.atom_rank,
         "criterion": s.criterion,
         "certify": s.certify and data is job.data,
     }
-    steps = boolean_matching_pursuit(data, s.n_atoms, job.modes, job.rng, start=begun(state), tol=job.tol, **options)
+    steps = boolean_matching_pursuit(data, s.n_atoms, job.modes, job.rng, start=state.here, tol=job.tol, **options)
     return told(job, data, steps)
 
 
@@ -73,12 +72,11 @@ def block_stage(job: Job, state: State) -> Iterator[Step]:
     The block of a matrix is one column, and of rank one. With missing entries the sweeps over columns serve it.
     """
     s, data = job.settings, searched(job, state)
-    options: dict[str, Any] = {"start": begun(state), "tol": job.tol, "certify": s.certify and data is job.data}
+    options: dict[str, Any] = {"start": state.here, "tol": job.tol, "certify": s.certify and data is job.data}
     if data.ndim == 2 and not data.is_complete:
         steps = boolean_matching_pursuit(data, s.n_atoms, job.modes, job.rng, polishes=True, **options)
     else:
-        options |= {"atom_rank": None, "criterion": s.criterion}
-        steps = block_pursuit(data, s.n_atoms, job.modes, job.rng, **options)
+        steps = block_pursuit(data, s.n_atoms, job.modes, job.rng, criterion=s.criterion, **options)
     return told(job, data, steps)
 
 
@@ -86,7 +84,7 @@ def pursuit_stage(job: Job, state: State) -> Iterator[Step]:
     """Find atoms on the small tensor: of rank one as Algorithm 1 does, of a larger rank with all factors corrected."""
     s, small = job.settings, small_of(job, state)
     options: dict[str, Any] = {
-        "start": begun(state),
+        "start": state.here,
         "tol": job.tol,
         "criterion": s.criterion,
         "certify": s.certify and small is job.data,
@@ -97,29 +95,33 @@ def pursuit_stage(job: Job, state: State) -> Iterator[Step]:
     return told(job, small, boolean_matching_pursuit(small, s.n_atoms, job.modes, job.rng, **options))
 
 
+def full_stage(job: Job, state: State) -> Iterator[Step]:
+    """Give atoms that were found on the core of data that are read in passes the real parts of the full data."""
+    s, data, pursuit = job.settings, job.data, state.done["pursuit"]
+    if not s.refine:
+        found = in_passes.rebuilt(data, pursuit, s, job.rng)
+        yield (found, found.W), None
+        return
+    W = pursuit.W
+    if W.n_atoms:
+        W = in_passes.refitted(data, W, s, job.tol)
+        pursuit = in_passes.ended_with(pursuit, W, data.squared_norm)
+        if s.certify and not W.is_block:
+            W = certify.certify(data, W, certify.left_out_weights(W))
+    yield (pursuit, W), None
+
+
 def path_stage(job: Job, state: State) -> Iterator[Step]:
     """Judge the estimates of the pursuit on the full data."""
     yield on_full_data(state.done["pursuit"], job.data, job.atom_rank, is_certified=False), None
 
 
 def start_stage(job: Job, state: State) -> Iterator[Step]:
-    """Choose the estimate to refine: the pursuit's, or an earlier fit with atoms added; none if all is explained."""
+    """Choose the estimate to refine: that of the pursuit; none if all is explained."""
     pursuit = state.done.get("path") or state.done["pursuit"]
     is_exact = state.done["core"] is None and job.data.is_complete and pursuit.stop_reason == "explained"
     if pursuit.n_atoms and not is_exact:
-        is_warm = "fitted" in state.done
-        yield (extended(job, state, pursuit.n_atoms) if is_warm else pursuit.W), None
-
-
-def extended(job: Job, state: State, n_atoms: int) -> BooleanCP:
-    """Return the earlier fit with greedy atoms added, as long as they descend, and the weights that fit best."""
-    find, W = job.find_on(small_of(job, state)), state.done["fitted"]
-    for _ in range(n_atoms - W.n_atoms):
-        longer = add_greedy(W, 1, find)
-        if longer is None:
-            break
-        W = longer
-    return fit_weights(job.data, W)
+        yield pursuit.W, None
 
 
 def search_stage(job: Job, state: State) -> Iterator[Step]:
@@ -307,7 +309,7 @@ def ridge_stage(job: Job, state: State) -> Iterator[Step]:
     is_full = data.n_observed == np.prod(data.shape, dtype=float)
     if found is None or found.loss <= EXACT * data.squared_norm:
         return
-    best = not_worse(data, found, to_improve(state, state.done["path"]), max_iter=s.max_iter)
+    best = not_worse(data, found, state.done["path"].W, max_iter=s.max_iter)
     variance = noise_variance(data, best) if s.sigma is None else s.sigma**2
     first = begin(best) if state.here is None else state.here
     remember(data, first.W)

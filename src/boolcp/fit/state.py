@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.background import Background
 
 STOP_REASONS = {
     "n_atoms": "the requested number of atoms was reached",
@@ -25,7 +24,7 @@ class Settings:
     """The parameters of `BMP` that a fit depends on; their meaning is explained there."""
 
     n_atoms: int
-    atom_rank: int | str | None = 1
+    atom_rank: int | None = 1  # None: dense blocks
     criterion: str = "normalized"
     refine: bool = True
     n_init: int | None = None
@@ -34,7 +33,6 @@ class Settings:
     compression: bool = True
     certify: bool = True
     tol: float = 1e-6
-    background: str | int | None = None
     loss: str = "squared"
     nonnegative: tuple[int, ...] = ()  # modes
 
@@ -70,7 +68,7 @@ class AtomRecord:
 class Pursuit:
     """The state of Algorithm 1: the estimates W^0 .. W^k, one record for each atom, and why it stopped, if it did.
 
-    `memory` is what its line 7 keeps from atom to atom: normal equations, columns, or the competing runs of blocks.
+    `memory` is what its line 7 keeps from atom to atom: normal equations, columns, or blocks.
     """
 
     path: tuple[BooleanCP, ...]
@@ -87,26 +85,6 @@ class Pursuit:
     def n_atoms(self) -> int:
         """Return the number of atoms found."""
         return self.path[-1].n_atoms
-
-
-@dataclass(frozen=True)
-class Round:
-    """Atoms with the background beside them, |X - W - B|^2, its estimated risk, and the noise level of that."""
-
-    W: BooleanCP
-    loss: float
-    risk: float
-    sigma: float
-
-    @property
-    def background(self) -> Background | None:
-        """Return the background; None if the atoms leave nothing but noise."""
-        return self.W.background
-
-    @property
-    def is_beside_large(self) -> bool:
-        """Return True if the background is so large that the atoms are fitted without it."""
-        return self.W.background is not None and self.W.background.is_large
 
 
 @dataclass(frozen=True)

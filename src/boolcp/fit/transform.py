@@ -9,6 +9,7 @@ from boolcp.fit._loss_kernels import decide_nonnegative
 from boolcp.fit.losses import Loss
 from boolcp.fit.polish import decide_rows
 from boolcp.fit.relax import quadratic
+from boolcp.fit.remainder import remainder
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.filling import kept_share
 from boolcp.storage.protocol import ObservedStorage, Storage
@@ -97,22 +98,26 @@ def is_exact(W: BooleanCP) -> bool:
 
 
 def fills(W: BooleanCP, values: np.ndarray, observed: np.ndarray, *, is_shrunk: bool) -> np.ndarray:
-    """Return the missing entries: the estimate, clipped to the range of what is known and shrunk towards the mean.
+    """Return the missing entries: atoms and a low-rank remainder, clipped to the known range, shrunk to the mean.
 
     A warning says if some were far outside. What explains the observed entries to the tolerance stays as it is.
     """
-    estimate = whole(W)
-    known, unknown = values[observed], estimate[~observed]
+    estimate, dof = W.to_tensor(), fitted_freedom(W)
+    known = values[observed]
     if is_exact(W) or not len(known):
-        return unknown
+        return estimate[~observed]
+    left = remainder(np.where(observed, values - estimate, 0.0), observed) if is_shrunk else None
+    if left is not None:
+        estimate, dof = estimate + left[0], dof + left[1]
+    unknown = estimate[~observed]
     low, high = known.min(), known.max()
     margin = OUTSIDE * (high - low)
     warn_clipped(np.sum((unknown < low - margin) | (unknown > high + margin)), len(unknown), low, high)
     unknown = np.clip(unknown, low, high)
-    return shrink_to_mean(unknown, estimate[observed], known, W) if is_shrunk else unknown
+    return shrink_to_mean(unknown, estimate[observed], known, dof) if is_shrunk else unknown
 
 
-def shrink_to_mean(fills: np.ndarray, fitted: np.ndarray, known: np.ndarray, W: BooleanCP) -> np.ndarray:
+def shrink_to_mean(fills: np.ndarray, fitted: np.ndarray, known: np.ndarray, dof: float) -> np.ndarray:
     """Return fills scaled towards the mean m of what is known, by the factor that minimizes the estimated risk.
 
     That of m + a (F - m) is lowest at a = (<F - m, X - m> - sigma^2 dof) / |F - m|^2, which is kept between 0 and 1.
@@ -125,17 +130,12 @@ def shrink_to_mean(fills: np.ndarray, fitted: np.ndarray, known: np.ndarray, W: 
     inner = float(np.vdot(fitted - mean, known - mean))
     is_filled = ~np.isnan(fills)
     spread = float(np.mean(np.square(fills[is_filled] - mean, dtype=float))) if is_filled.any() else 0.0
-    share = float(kept_share(len(known), left, size, inner, spread, fitted_freedom(W)))
-    if share < LITTLE and W.n_atoms:
+    share = float(kept_share(len(known), left, size, inner, spread, dof))
+    if share < LITTLE and size > 0:
         warn_mean(share)
     return mean + share * (fills - mean)
 
 
 def fitted_freedom(W: BooleanCP) -> float:
-    """Return the number of free numbers and bits of atoms and background."""
-    return W.n_parameters + W.n_bits + (0.0 if W.background is None else W.background.degrees_of_freedom)
-
-
-def whole(W: BooleanCP) -> np.ndarray:
-    """Return the sum of the atoms and the background."""
-    return W.to_tensor() if W.background is None else W.to_tensor() + W.background.to_tensor()
+    """Return the number of free numbers and bits of all atoms."""
+    return float(W.n_parameters + W.n_bits)

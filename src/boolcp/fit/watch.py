@@ -28,10 +28,9 @@ class Progress:
 
     Parameters
     ----------
-    stage : {"pursuit", "search", "polish", "observed", "last", "ridge", "background", "blocks", "settle", "path"}
+    stage : {"pursuit", "search", "polish", "observed", "last", "ridge", "path"}
         Atoms of the pursuit; starts of the refinement; sweeps over the full data; sweeps over the observed entries;
-        moves of the last search, where bits are uncertain; sweeps with a ridge; atoms found anew beside a background;
-        blocks that compete with atoms of rank one; blocks fitted to the observed entries; numbers of
+        moves of the last search, where bits are uncertain; sweeps with a ridge; numbers of
         atoms of `fit_path`.
     step : int
         Number of steps done in this stage.

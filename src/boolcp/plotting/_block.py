@@ -41,7 +41,7 @@ def plot_block(W: BooleanCP, k: int, modes: Any = None, *, n_patterns: int = 2, 
     >>> import boolcp
     >>> from boolcp.plotting import plot_block
     >>> X = boolcp.datasets.make_boolean_cp((6, 7, 8), 2, noise=0.1, random_state=0).X
-    >>> W = boolcp.decompose(X, 1, atom_rank=None, random_state=0)
+    >>> W = boolcp.decompose(X, 1, atom_rank="block", random_state=0)
     >>> ax = plot_block(W, 0)
     >>> len(ax.child_axes), ax.images[0].get_array().ndim
     (2, 2)

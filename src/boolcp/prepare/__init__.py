@@ -1,4 +1,4 @@
-"""The steps from a recording to a tensor: filters, references, trials, rejection.
+"""The steps from a recording to a tensor: conditions, reference, band, trials, baseline, rejection, spike counts.
 
 A labelled array enters each step. A labelled array leaves, so that steps compose with `pipe`. No step changes its
 input.
@@ -8,23 +8,14 @@ Each step adds a line to ``attrs["preparation"]``, which is saved with a decompo
 not follow each other in time (two sessions, say) have a coordinate "segment" along time: no filter and no
 trial crosses the boundary. Trials may differ in length and have their own bad channels: what they lack is
 NaN, which counts as missing. Columns of a table of trials are coordinates of the mode "trial".
+
+More of signal processing (line noise, independent components, interpolation of channels) is in MNE-Python: prepare
+there, and continue with `boolcp.interop.from_mne`.
 """
 
-from boolcp.prepare.choose import drop, list_conditions, select, select_condition
+from boolcp.prepare.choose import list_conditions, reject, select, select_condition
 from boolcp.prepare.common import sampling_rate
-from boolcp.prepare.reject import reject
-from boolcp.prepare.signals import (
-    band_pass,
-    baseline,
-    bipolar,
-    center,
-    common_average,
-    envelope,
-    log10,
-    notch,
-    resample,
-    zscore,
-)
+from boolcp.prepare.signals import band_pass, baseline, bipolar, common_average, envelope, resample, zscore
 from boolcp.prepare.spikes import count_events, count_spikes
 from boolcp.prepare.tables import add_table, list_events, set_events
 from boolcp.prepare.trials import cut_trials, join, stack_trials
@@ -34,18 +25,14 @@ __all__ = [
     "band_pass",
     "baseline",
     "bipolar",
-    "center",
     "common_average",
     "count_events",
     "count_spikes",
     "cut_trials",
-    "drop",
     "envelope",
     "join",
     "list_conditions",
     "list_events",
-    "log10",
-    "notch",
     "reject",
     "resample",
     "sampling_rate",

@@ -1,69 +1,60 @@
-"""Parts of a recording: by label, by condition."""
+"""Parts of a recording: by label, by condition, and without what is bad."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from boolcp.prepare.common import DataArray, label_text, labels_of, need_mode, noted
+from boolcp.extras import load_extra
+from boolcp.prepare.common import DataArray, floating, labels_of, need_mode, noted
+from boolcp.prepare.tables import Table, read_columns
+from boolcp.result.align import aligned, label_text
 
 MAX_KNOWN = 20  # labels that an error lists
+PERIOD = ("condition_label", "condition_start", "condition_stop")  # attributes with the periods of a recording
 
 
 def select(X: DataArray, dim: str, values: Iterable[Any]) -> DataArray:
-    """Return the part of X at these labels of one mode, in the order given.
+    """Return the part of X at these labels of one mode, in the order given; text matches numbers too.
 
     Examples
     --------
     >>> import numpy as np, xarray as xr
     >>> from boolcp import prepare
     >>> X = xr.DataArray(np.zeros((3, 5)), {"channel": [1, 2, 3]}, ("channel", "time"))
-    >>> prepare.select(X, "channel", [3, 1])["channel"].values.tolist()
+    >>> prepare.select(X, "channel", ["3", 1])["channel"].values.tolist()
     [3, 1]
     """
     values = list(values)
-    positions = [_position(X, dim, value) for value in values]
-    return noted(X.isel({dim: positions}), X, f"select {dim} {', '.join(map(str, values))}")
+    return noted(X.isel({dim: positions(X, dim, values)}), X, f"select {dim} {', '.join(map(str, values))}")
 
 
-def drop(X: DataArray, dim: str, values: Iterable[Any]) -> DataArray:
-    """Return X without these labels of one mode (bad channels, say).
-
-    Examples
-    --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
-    >>> X = xr.DataArray(np.zeros((3, 5)), {"channel": [1, 2, 3]}, ("channel", "time"))
-    >>> prepare.drop(X, "channel", [2])["channel"].values.tolist()
-    [1, 3]
-    """
-    values = list(values)
-    positions = {_position(X, dim, value) for value in values}
-    keep = [n for n in range(X.sizes[dim]) if n not in positions]
-    if not keep:
-        raise ValueError(f"Nothing is left of mode {dim!r}: all {X.sizes[dim]} labels were dropped.")
-    return noted(X.isel({dim: keep}), X, f"drop {dim} {', '.join(map(str, values))}")
+def positions(X: DataArray, dim: str, values: Iterable[Any]) -> list[int]:
+    """Return the positions of labels of one mode, or raise a ValueError that names the first unknown one."""
+    need_mode(X, dim, "the selection")
+    labels = labels_of(X, dim)
+    known = {label_text(label): n for n, label in reversed(list(enumerate(labels)))}
+    for value in values:
+        if label_text(value) not in known:
+            raise ValueError(
+                f"Mode {dim!r} has no {label_text(value)}; its labels run from {labels[0]} to {labels[-1]}."
+            )
+    return [known[label_text(value)] for value in values]
 
 
 def select_condition(X: DataArray, condition: str) -> DataArray:
     """Return the part of a recording under one condition.
 
     A condition is a value of a coordinate along some mode (events of MNE epochs, a column of a table of trials), or a
-    period listed in ``attrs`` (NeuroTycho recordings, MNE annotations). Case does not matter; for a label
-    with tags such as "go/left", one tag is enough.
+    period listed in ``attrs`` (NeuroTycho recordings, MNE annotations); periods separated in time get a coordinate
+    "segment". Case does not matter; for a label with tags such as "go/left", one tag is enough.
 
     Parameters
     ----------
     X : DataArray
         The recording.
     condition : str
-        Its label, searched first in the coordinate "condition", then in all others; or "name=label" for the
-        coordinate of that name.
-
-    Returns
-    -------
-    DataArray
-        The part; periods separated in time get a coordinate "segment".
+        A label, searched first in the coordinate "condition", then in all others; or "name=label" for one of them.
 
     Examples
     --------
@@ -76,47 +67,37 @@ def select_condition(X: DataArray, condition: str) -> DataArray:
     >>> prepare.select_condition(X, "correct=True").shape
     (2, 3)
     """
-    step = f"condition {condition}"
-    chosen = [(start, stop) for label, start, stop in list_conditions(X) if is_condition(label, condition)]
-    if not chosen:
-        name, rows = find_rows(_columns(X, condition), condition)
-        return noted(X.isel({X.coords[name].dims[0]: rows}), X, step)
-    times = X["time"].values
-    pieces = [np.flatnonzero((times >= start) & (times < stop)) for start, stop in chosen]
-    selected = X.isel(time=np.concatenate(pieces))
-    if len(pieces) > 1:
-        selected = selected.assign_coords(segment=("time", np.repeat(np.arange(len(pieces)), [len(p) for p in pieces])))
-    selected = noted(selected, X, step)
-    for name in ("condition_label", "condition_start", "condition_stop"):
-        selected.attrs.pop(name, None)
-    return selected
-
-
-def _columns(X: DataArray, condition: str) -> dict[str, np.ndarray]:
-    """Return the coordinates that may hold a condition, or raise an error that says where it can be found."""
+    periods = list_conditions(X)
+    chosen = [(start, stop) for label, start, stop in periods if is_condition(label, condition)]
+    if chosen:
+        times = X["time"].values
+        pieces = [np.flatnonzero((times >= start) & (times < stop)) for start, stop in chosen]
+        part = X.isel(time=np.concatenate(pieces))
+        if len(pieces) > 1:
+            part = part.assign_coords(segment=("time", np.repeat(np.arange(len(pieces)), [len(p) for p in pieces])))
+        part = noted(part, X, f"condition {condition}")
+        part.attrs = {name: value for name, value in part.attrs.items() if name not in PERIOD}
+        return part
     columns = {str(n): c.values for n, c in X.coords.items() if c.ndim == 1 and str(n) not in (*X.dims, "segment")}
-    if columns_with(columns, condition):
-        return columns
-    known = sorted({label for label, _, _ in list_conditions(X)})
-    if "event_onset" in X.attrs and "trial" not in X.dims:
-        lasting = f" (the conditions are {', '.join(known)})" if known else ""
-        raise ValueError(
-            f"No period of the recording has the condition {condition!r}{lasting}. To cut at events, use "
-            f"cut_trials (--cut {condition})."
-        )
-    if known:
-        raise ValueError(f"There is no condition {condition!r}; the conditions are {', '.join(known)}.")
-    if not columns:
-        raise ValueError(f"No conditions are known, so {condition!r} cannot be selected.")
-    return columns
+    if not columns_with(columns, condition):
+        known = ", ".join(sorted({label for label, _, _ in periods}))
+        if "event_onset" in X.attrs and "trial" not in X.dims:
+            lasting = f" (the conditions are {known})" if known else ""
+            cut = f"To cut at events, use cut_trials (--cut {condition})."
+            raise ValueError(f"No period of the recording has the condition {condition!r}{lasting}. {cut}")
+        if known:
+            raise ValueError(f"There is no condition {condition!r}; the conditions are {known}.")
+        if not columns:
+            raise ValueError(f"No conditions are known, so {condition!r} cannot be selected.")
+    name, rows = find_rows(columns, condition)
+    return noted(X.isel({X.coords[name].dims[0]: rows}), X, f"condition {condition}")
 
 
 def find_rows(columns: Mapping[str, np.ndarray], condition: str) -> tuple[str, np.ndarray]:
     """Return the column that contains a condition, and its rows."""
     found = columns_with(columns, condition)
     if not found:
-        labels = columns.get("condition", next(iter(columns.values())))
-        known = sorted({str(label) for label in labels})
+        known = sorted({str(label) for label in columns.get("condition", next(iter(columns.values())))})
         listing = ", ".join(known[:MAX_KNOWN]) + (f" and {len(known) - MAX_KNOWN} more" if known[MAX_KNOWN:] else "")
         others = [name for name in columns if name != "condition"] if "condition" in columns else []
         further = f"; other columns: {', '.join(others)}" if others else ""
@@ -130,17 +111,13 @@ def find_rows(columns: Mapping[str, np.ndarray], condition: str) -> tuple[str, n
 
 def columns_with(columns: Mapping[str, np.ndarray], condition: str) -> dict[str, np.ndarray]:
     """Return the rows with a condition for each column that contains it; "name=label" looks in one column only."""
-    found = {name: _rows(values, condition) for name, values in columns.items() if values.dtype.kind in "USOb"}
-    found = {name: rows for name, rows in found.items() if len(rows)}
+    wanted = {name: condition for name, values in columns.items() if values.dtype.kind in "USOb"}
     name, _, label = condition.partition("=")
-    if found or not label or name not in columns:
-        return found
-    rows = _rows(columns[name], label)
-    return {name: rows} if len(rows) else {}
-
-
-def _rows(values: np.ndarray, condition: str) -> np.ndarray:
-    return np.flatnonzero([is_condition(label_text(value), condition) for value in values])
+    for choice in (wanted, {name: label} if label and name in columns else {}):
+        rows = {name: [is_condition(label_text(v), text) for v in columns[name]] for name, text in choice.items()}
+        if found := {name: np.flatnonzero(is_on) for name, is_on in rows.items() if any(is_on)}:
+            return found
+    return {}
 
 
 def is_condition(label: str, condition: str) -> bool:
@@ -160,16 +137,67 @@ def list_conditions(X: DataArray) -> list[tuple[str, float, float]]:
     >>> prepare.list_conditions(xr.DataArray(np.zeros((1, 3)), dims=("channel", "time"), attrs=attrs))
     [('rest', 0.0, 2.0)]
     """
-    attrs = [np.atleast_1d(X.attrs.get(f"condition_{name}", [])) for name in ("label", "start", "stop")]
+    attrs = [np.atleast_1d(X.attrs.get(name, [])) for name in PERIOD]
     return [(str(label), float(start), float(stop)) for label, start, stop in zip(*attrs, strict=True)]
 
 
-def _position(X: DataArray, dim: str, value: Any) -> int:
-    """Return the position of a label of one mode; text matches numbers too."""
-    need_mode(X, dim, "the selection")
-    labels = labels_of(X, dim)
-    matches = [n for n, label in enumerate(labels) if str(label) == str(value)]
-    if not matches:
-        first, last = labels[0], labels[-1]
-        raise ValueError(f"Mode {dim!r} has no {value!r}; its labels run from {first} to {last}.")
-    return matches[0]
+def reject(X: DataArray, *, peak_to_peak: float | None = None, table: Table | None = None) -> DataArray:
+    """Return X with its bad parts as NaN: a channel that is bad in one trial is lost in that trial only.
+
+    Reject after filtering, which cannot handle NaN.
+
+    Parameters
+    ----------
+    X : DataArray
+        The tensor.
+    peak_to_peak : float, optional
+        The largest plausible range along "time", in the unit of X: a channel that exceeds it in a trial
+        is rejected, as by `reject` of MNE.
+    table : DataFrame, mapping or DataArray of bool, optional
+        What is bad: columns with the names of modes (channel and trial) and one row for each bad part, given by
+        its labels; or an array over some of the modes of X, True where X is bad.
+
+    Examples
+    --------
+    >>> import numpy as np, xarray as xr
+    >>> from boolcp import prepare
+    >>> X = xr.DataArray(np.zeros((2, 50, 3)), dims=("channel", "time", "trial"))
+    >>> X[1, 20, 2] = 900
+    >>> Y = prepare.reject(X, peak_to_peak=150)
+    >>> np.isnan(Y.values).any(axis=1).tolist()
+    [[False, False, False], [False, False, True]]
+    >>> Y.attrs["preparation"]
+    ['reject: 16.7 % of the entries (peak to peak above 150)']
+    """
+    need_mode(X, None, "rejecting")
+    Y, bad = floating(X), {}
+    if peak_to_peak is not None:
+        need_mode(X, "time", "rejecting by amplitude")
+        bad[f"peak to peak above {peak_to_peak:g}"] = Y.max("time") - Y.min("time") > peak_to_peak
+    if table is not None:
+        bad["table"] = read_bad(X, table)
+    if not bad:
+        raise ValueError("Say what to reject: peak_to_peak or table (--reject, --reject-table).")
+    before, rules = int(Y.count()), ", ".join(bad)
+    for part in bad.values():
+        Y = Y.where(~part)
+    if not int(Y.count()):
+        raise ValueError(f"Nothing is left of the data after rejecting ({rules}): check the limits.")
+    share = 100 * (before - int(Y.count())) / X.size
+    return noted(Y.transpose(*X.dims), X, f"reject: {share:.1f} % of the entries ({rules})")
+
+
+def read_bad(X: DataArray, table: Any) -> DataArray:
+    """Return what a table says is bad, as a DataArray of Booleans over the modes that it names."""
+    if hasattr(table, "dims"):
+        if table.dtype != bool:
+            raise ValueError(f"The array of what is bad must be Boolean, got {table.dtype}.")
+        table = aligned(table, X, name="The array of what is bad", partial=True)
+        return table.drop_vars(table.coords)
+    columns = read_columns(table)
+    dims = [str(dim) for dim in X.dims if dim in columns]
+    if not dims:
+        raise ValueError(f"The table of bad parts names no mode: its columns are {', '.join(columns) or 'none'}.")
+    bad = np.zeros([X.sizes[dim] for dim in dims], dtype=bool)
+    bad[tuple(positions(X, dim, columns[dim]) for dim in dims)] = True
+    return load_extra("xarray", "labels").DataArray(bad, dims=dims)

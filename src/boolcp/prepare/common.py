@@ -11,7 +11,7 @@ DataArray = Any  # of xarray, which is imported only where it is used
 
 
 def sampling_rate(X: DataArray) -> float:
-    """Return the number of samples per second along "time".
+    """Return the number of samples per second along "time": from its coordinate, else from ``attrs["sampling_rate"]``.
 
     Examples
     --------
@@ -21,15 +21,23 @@ def sampling_rate(X: DataArray) -> float:
     250.0
     """
     need_mode(X, "time", "this step")
-    if "sampling_rate" in X.attrs:
-        return float(X.attrs["sampling_rate"])
-    if "time" not in X.coords or X.sizes["time"] < 2:
-        raise ValueError("The sampling rate is unknown: pass it (sampling_rate=, --sampling-rate).")
-    steps = np.diff(X["time"].values.astype(float))
+    said = float(X.attrs.get("sampling_rate", np.nan))
+    steps = np.concatenate([np.diff(np.asarray(piece["time"], float)) for piece in segments(X)])
+    if "time" not in X.coords or not len(steps):
+        if not said > 0:
+            raise ValueError("The sampling rate is unknown: pass it (sampling_rate=, --sampling-rate).")
+        return said
     step = np.median(steps)
+    if abs(step * said - 1) < 1e-3:  # the times are rounded, the attribute is not
+        return said
     if not step > 0 or np.mean(np.abs(steps - step) > 0.01 * step) > 0.01:
         raise ValueError("The times are not evenly spaced and increasing, so there is no sampling rate.")
     return float(round(1 / step, 6))
+
+
+def times_of(X: DataArray) -> np.ndarray:
+    """Return the times of a recording in seconds; without a coordinate they begin at 0."""
+    return X["time"].values if "time" in X.coords else np.arange(X.sizes["time"]) / sampling_rate(X)
 
 
 def segments(X: DataArray) -> list[DataArray]:
@@ -47,22 +55,11 @@ def labels_of(X: DataArray, dim: str) -> np.ndarray:
     return X.coords[dim].values if dim in X.coords else np.arange(X.sizes[dim])
 
 
-def label_text(label: Any) -> str:
-    """Return a label as text, whole numbers without a point: 3 and 3.0 are one trial."""
-    is_whole = isinstance(label, float | np.floating) and float(label).is_integer()
-    return str(int(label)) if is_whole else str(label)
-
-
-def need_labels(X: DataArray, what: str) -> None:
-    """Raise unless X is a DataArray."""
+def need_mode(X: DataArray, dim: str | None, what: str) -> None:
+    """Raise unless X is labelled and has the mode."""
     if not is_labelled(X):
         raise TypeError(f"{what.capitalize()} needs an xarray DataArray with named modes, got {type(X).__name__}.")
-
-
-def need_mode(X: DataArray, dim: str, what: str) -> None:
-    """Raise unless X is labelled and has the mode."""
-    need_labels(X, what)
-    if dim not in X.dims:
+    if dim is not None and dim not in X.dims:
         names = ", ".join(map(str, X.dims))
         raise ValueError(
             f"{what.capitalize()} needs the mode {dim!r}; the modes are {names}. Name them (dims=, --dims)."

@@ -1,4 +1,4 @@
-"""Signal processing of a recording: reference, filters, envelope, scale."""
+"""Signal processing of a recording: reference, band, envelope, sampling rate, scale, baseline."""
 
 from collections.abc import Callable, Iterable
 from fractions import Fraction
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from boolcp.extras import load_extra
-from boolcp.prepare.common import DataArray, floating, labels_of, need_mode, noted, sampling_rate, segments
-from boolcp.prepare.trials import join
+from boolcp.prepare.common import DataArray, floating, labels_of, need_mode, noted, sampling_rate, segments, times_of
+from boolcp.result.align import label_text
 
 
 def common_average(X: DataArray) -> DataArray:
@@ -47,21 +47,17 @@ def bipolar(X: DataArray, pairs: Iterable[tuple[Any, Any]]) -> DataArray:
     [2.0, 4.0]
     """
     need_mode(X, "channel", "re-referencing")
-    pairs = list(pairs)
-    known = {str(value): n for n, value in enumerate(labels_of(X, "channel"))}
-    used = [(known[str(a)], known[str(b)]) for a, b in pairs if str(a) in known and str(b) in known]
+    pairs = [(label_text(a), label_text(b)) for a, b in pairs]
+    known = {label_text(value): n for n, value in enumerate(labels_of(X, "channel"))}
+    used = [(a, b) for a, b in pairs if a in known and b in known]
     if not used:
         raise ValueError("None of the pairs has both of its channels in the data.")
-    plus, minus = (X.isel(channel=list(positions)) for positions in zip(*used, strict=True))
-    names = [f"{a}-{b}" for a, b in zip(labels_of(plus, "channel"), labels_of(minus, "channel"), strict=True)]
-    values = floating(plus).values - floating(minus).values
-    coords = {"channel": ("channel", names)}
-    for name in ("x", "y"):
-        if name in X.coords and X.coords[name].dims == ("channel",):
-            coords[name] = "channel", (plus[name].values + minus[name].values) / 2
-    if "area" in X.coords and X.coords["area"].dims == ("channel",):
-        coords["area"] = "channel", plus["area"].values
-    result = plus.drop_vars([n for n, c in plus.coords.items() if "channel" in c.dims]).copy(data=values)
+    plus, minus = (X.isel(channel=[known[name] for name in names]) for names in zip(*used, strict=True))
+    own = [name for name, coord in X.coords.items() if "channel" in coord.dims]
+    coords = {"channel": ("channel", [f"{a}-{b}" for a, b in used])}
+    coords |= {name: ("channel", (plus[name].values + minus[name].values) / 2) for name in ("x", "y") if name in own}
+    coords |= {"area": ("channel", plus["area"].values)} if "area" in own else {}
+    result = plus.drop_vars(own).copy(data=floating(plus).values - floating(minus).values)
     return noted(result.assign_coords(coords), X, f"bipolar reference, {len(used)} of {len(pairs)} pairs")
 
 
@@ -99,30 +95,6 @@ def band_pass(X: DataArray, low: float | None, high: float | None, *, order: int
     return noted(result, X, f"band-pass {low} to {high} Hz, Butterworth of order {order}, zero phase")
 
 
-def notch(X: DataArray, frequency: float, *, width: float = 2.0) -> DataArray:
-    """Return X without a narrow band (Hz) around the frequency of the power line.
-
-    Examples
-    --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
-    >>> time = np.arange(4000) / 1000
-    >>> X = xr.DataArray(np.sin(2 * np.pi * 50 * time)[None], {"time": time}, ("channel", "time"))
-    >>> float(abs(prepare.notch(X, 50)).isel(time=slice(1000, 3000)).max()) < 0.02
-    True
-    """
-    rate = sampling_rate(X)
-    if not 0 < frequency < rate / 2:
-        raise ValueError(
-            f"The frequency {frequency} Hz must lie between 0 and half the sampling rate, {rate / 2:g} Hz."
-        )
-    from scipy import signal
-
-    b, a = signal.iirnotch(frequency, frequency / width, fs=rate)
-    result = _along_time(X, lambda x: signal.filtfilt(b, a, x, padlen=min(len(x) - 1, int(rate))))
-    return noted(result, X, f"notch {frequency} Hz")
-
-
 def envelope(X: DataArray, kind: str = "amplitude") -> DataArray:
     """Return the envelope of X along time, |x + i Hilbert(x)|: its amplitude, its square "power", or its "log".
 
@@ -142,7 +114,8 @@ def envelope(X: DataArray, kind: str = "amplitude") -> DataArray:
     def change(x: np.ndarray) -> np.ndarray:
         amplitude = np.abs(signal.hilbert(x, fft.next_fast_len(len(x)))[: len(x)])
         if kind == "log":
-            return _safe_log10(amplitude)
+            least = amplitude.min(where=amplitude > 0, initial=np.inf)  # stands for silence
+            return np.log10(np.maximum(amplitude, least if np.isfinite(least) else 1.0))
         return amplitude**2 if kind == "power" else amplitude
 
     unit = {"amplitude": "{}", "power": "{}²", "log": "log10 {}"}[kind]
@@ -169,51 +142,9 @@ def resample(X: DataArray, rate: float) -> DataArray:
     def change(x: np.ndarray) -> np.ndarray:
         return signal.resample_poly(x, ratio.numerator, ratio.denominator, padtype="line")
 
-    pieces = []
-    for piece in segments(X):
-        values = _map_rows(piece, change)
-        n_times = values.shape[piece.dims.index("time")]
-        coords = {name: coord for name, coord in piece.coords.items() if "time" not in coord.dims}
-        coords["time"] = "time", float(piece["time"][0]) + np.arange(n_times) / rate, piece["time"].attrs
-        if "segment" in piece.coords:
-            coords["segment"] = "time", np.full(n_times, piece["segment"].values[0])
-        pieces.append(load_extra("xarray", "labels").DataArray(values, coords, piece.dims, name=X.name))
-    result = noted(join(pieces, "time"), X, f"resample {old:g} to {rate:g} Hz")
+    result = noted(_along_time(X, change, float(rate)), X, f"resample {old:g} to {rate:g} Hz")
     result.attrs["sampling_rate"] = float(rate)
     return result
-
-
-def log10(X: DataArray) -> DataArray:
-    """Return the decimal logarithm of X, whose entries must be positive (spectra, say).
-
-    Examples
-    --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
-    >>> prepare.log10(xr.DataArray(np.array([[1.0, 100.0]]))).values.tolist()
-    [[0.0, 2.0]]
-    """
-    n_bad = int((X <= 0).sum())
-    if n_bad:
-        raise ValueError(
-            f"A logarithm needs positive entries, but {n_bad} are not (for an envelope use --envelope log)."
-        )
-    return noted(np.log10(floating(X)), X, "log10", "log10 {}")
-
-
-def center(X: DataArray, dim: str) -> DataArray:
-    """Return X minus its mean along one mode: centering along "state" keeps only what differs between states.
-
-    Examples
-    --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
-    >>> prepare.center(xr.DataArray(np.array([[1.0, 3.0]]), dims=("channel", "state")), "state").values.tolist()
-    [[-1.0, 1.0]]
-    """
-    need_mode(X, dim, "centering")
-    X = floating(X)
-    return noted(X - X.mean(dim), X, f"center along {dim}")
 
 
 def zscore(X: DataArray, dim: str = "channel") -> DataArray:
@@ -261,11 +192,24 @@ def baseline(X: DataArray, start: float | None = None, stop: float | None = 0.0)
     return noted(X - X.isel(time=inside).mean("time"), X, f"baseline {ends[0]} to {ends[1]} s")
 
 
-def _along_time(X: DataArray, change: Callable[[np.ndarray], np.ndarray]) -> DataArray:
-    """Return X with a function applied to each time series, segment by segment."""
-    sampling_rate(X)
-    pieces = [piece.copy(data=_map_rows(piece, change)) for piece in segments(X)]
-    return join(pieces, "time")
+def _along_time(X: DataArray, change: Callable[[np.ndarray], np.ndarray], rate: float | None = None) -> DataArray:
+    """Return X with a function applied to each time series, segment by segment, perhaps at a new sampling rate."""
+    sampling_rate(X)  # an error if the times are no series
+    xarray, pieces = load_extra("xarray", "labels"), []
+    for piece in segments(X):
+        values = _map_rows(piece, change)
+        if rate is None:
+            pieces.append(piece.copy(data=values))
+            continue
+        n_times = values.shape[piece.dims.index("time")]
+        coords = {name: coord for name, coord in piece.coords.items() if "time" not in coord.dims}
+        coords["time"] = "time", float(times_of(piece)[0]) + np.arange(n_times) / rate, {"units": "s"}
+        if "segment" in piece.coords:
+            coords["segment"] = "time", np.full(n_times, piece["segment"].values[0])
+        pieces.append(xarray.DataArray(values, coords, piece.dims))
+    if len(pieces) == 1:
+        return pieces[0]
+    return xarray.concat(pieces, "time", coords="minimal", compat="override", join="override")
 
 
 def _map_rows(X: DataArray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
@@ -282,9 +226,3 @@ def _map_rows(X: DataArray, change: Callable[[np.ndarray], np.ndarray]) -> np.nd
             result = np.empty((*rows.shape[:-1], len(row)), dtype)
         result[index] = row
     return np.moveaxis(result, -1, position)
-
-
-def _safe_log10(x: np.ndarray) -> np.ndarray:
-    """Return log10 x, with exact zeros (silence) set to the smallest positive value."""
-    positive = x[x > 0]
-    return np.log10(np.maximum(x, positive.min() if len(positive) else 1.0))

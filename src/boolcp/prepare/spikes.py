@@ -13,11 +13,15 @@ from boolcp.prepare.common import DataArray
 from boolcp.prepare.tables import Table, add_table, read_events
 from boolcp.prepare.trials import padded, spans
 
+SLACK = 1e-6  # of a bin, so that rounding does not move an event across an edge
+
 
 def count_events(
     units: Any, times: Any, trials: Any, *, bin_ms: float, start: float | None = None, stop: float | None = None
 ) -> DataArray:
     """Return the number of spikes of each unit in each bin of each trial: a tensor unit x time x trial.
+
+    The time of a bin is its left edge, in seconds.
 
     Parameters
     ----------
@@ -28,11 +32,6 @@ def count_events(
     start, stop : float, optional
         First and last time (ms); by default 0 or the first event if that is earlier, and the last event.
 
-    Returns
-    -------
-    DataArray
-        Counts as float64; the time of a bin is its left edge, in seconds.
-
     Examples
     --------
     >>> from boolcp import prepare
@@ -42,29 +41,28 @@ def count_events(
     """
     units, times, trials = (np.ravel(values) for values in (units, times, trials))
     if not len(units) == len(times) == len(trials) or not len(units):
-        raise ValueError(
-            f"The vectors of events must be equally long, got {len(units)}, {len(times)} and {len(trials)}."
-        )
+        sizes = f"{len(units)}, {len(times)} and {len(trials)}"
+        raise ValueError(f"The vectors of events must be equally long and not empty, got {sizes}.")
     if not bin_ms > 0 or not np.isfinite(times.astype(float)).all():
         raise ValueError("Events need finite times and bins of positive length.")
     start = min(0.0, float(times.min())) if start is None else float(start)
-    stop = np.nextafter(float(times.max()), np.inf) if stop is None else float(stop)
-    n_bins = max(int(np.ceil((stop - start) / bin_ms)), 1)
-    inside = (times >= start) & (times < stop)
+    bins = np.floor((times - start) / bin_ms + SLACK).astype(int)
+    n_bins = int(bins.max()) + 1 if stop is None else max(int(np.ceil((stop - start) / bin_ms - SLACK)), 1)
+    inside = (bins >= 0) & (bins < n_bins) & (times < (np.inf if stop is None else stop))
+    if np.sum(inside) > 1 and np.ptp(bins[inside]) == 0:
+        text = (
+            f"All events lie in one bin of {bin_ms:g} ms, from {times.min():g} to {times.max():g} ms. Times are in ms:"
+        )
+        warnings.warn(f"{text} multiply seconds by 1000.", BoolcpWarning, stacklevel=2)
     unit_names, unit_index = np.unique(units[inside], return_inverse=True)
     trial_names, trial_index = np.unique(trials[inside], return_inverse=True)
-    bins = np.minimum(((times[inside] - start) / bin_ms).astype(int), n_bins - 1)
     counts = np.zeros((len(unit_names), n_bins, len(trial_names)))
-    np.add.at(counts, (unit_index, bins, trial_index), 1)
-    edges = (start + bin_ms * np.arange(n_bins)) / 1000
-    coords = {"unit": unit_names, "time": ("time", edges, {"units": "s"}), "trial": trial_names}
-    X = load_extra("xarray", "labels").DataArray(counts, coords, ("unit", "time", "trial"), name="count")
-    X.attrs = {"preparation": [f"count events in bins of {bin_ms:g} ms"], "sampling_rate": 1000 / bin_ms}
-    return X
+    np.add.at(counts, (unit_index, bins[inside], trial_index), 1)
+    return _labelled(counts, unit_names, trial_names, start + bin_ms * np.arange(n_bins), bin_ms, "events")
 
 
 def count_spikes(
-    spike_times: Sequence[Any],
+    spike_times: Sequence[Any] | Mapping[Any, Any],
     events: Table,
     *,
     bin_ms: float,
@@ -91,11 +89,6 @@ def count_spikes(
     units : sequence, optional
         Labels of the units.
 
-    Returns
-    -------
-    DataArray
-        Counts, unit x time x trial; the time of a bin is its left edge, in seconds.
-
     Examples
     --------
     >>> from boolcp import prepare
@@ -109,25 +102,30 @@ def count_spikes(
     if not trains or not bin_ms > 0:
         raise ValueError(f"Counting needs units and bins of positive length, got {len(trains)} units and {bin_ms} ms.")
     columns, width = read_events(events), bin_ms / 1000
-    zero, starts, stops = spans(columns, window_ms, align)
-    slack = 1e-9  # so that rounding does not move an edge
-    firsts = np.ceil((starts - zero) / width - slack)
-    lasts = np.floor((stops - zero) / width + slack)
+    zero, before, after = spans(columns, window_ms, align)
+    firsts, lasts = np.ceil(before / width - SLACK), np.floor(after / width + SLACK)
     kept = np.flatnonzero(lasts > firsts)
     if not len(kept):
         raise ValueError(f"No trial is as long as one bin of {bin_ms:g} ms.")
     if len(kept) < len(zero):
-        warnings.warn(
-            f"{len(zero) - len(kept)} of {len(zero)} trials are shorter than one bin.", BoolcpWarning, stacklevel=2
-        )
+        text = f"{len(zero) - len(kept)} of {len(zero)} trials are shorter than one bin."
+        warnings.warn(text, BoolcpWarning, stacklevel=2)
     pieces = []
     for n in kept:
-        edges = zero[n] + width * np.arange(firsts[n], lasts[n] + 1)
+        edges = zero[n] + width * (np.arange(firsts[n], lasts[n] + 1) - SLACK)
         pieces.append(np.array([np.diff(np.searchsorted(train, edges)) for train in trains], dtype=float))
     counts, first = padded(pieces, firsts[kept].astype(int).tolist())
     names = np.arange(len(trains)) if units is None else np.asarray(units)
-    coords: dict[str, Any] = {"unit": names, "trial": np.arange(len(kept))}
-    coords |= {"time": ("time", (first + np.arange(counts.shape[1])) * width, {"units": "s"})}
-    X = load_extra("xarray", "labels").DataArray(counts, coords, ("unit", "time", "trial"), name="count")
-    X.attrs = {"preparation": [f"count spikes in bins of {bin_ms:g} ms"], "sampling_rate": 1000 / bin_ms}
+    lefts = (first + np.arange(counts.shape[1])) * bin_ms
+    X = _labelled(counts, names, np.arange(len(kept)), lefts, bin_ms, "spikes")
     return add_table(X, {name: values[kept] for name, values in columns.items()}, "trial")
+
+
+def _labelled(
+    counts: np.ndarray, units: np.ndarray, trials: np.ndarray, ms: np.ndarray, bin_ms: float, what: str
+) -> DataArray:
+    """Return counts with their labels; `ms` are the left edges of the bins."""
+    coords = {"unit": units, "time": ("time", ms / 1000, {"units": "s"}), "trial": trials}
+    X = load_extra("xarray", "labels").DataArray(counts, coords, ("unit", "time", "trial"), name="count")
+    X.attrs = {"preparation": [f"count {what} in bins of {bin_ms:g} ms"], "sampling_rate": 1000 / bin_ms}
+    return X

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.prepare.common import DataArray, label_text, labels_of, need_labels, noted
+from boolcp.prepare.common import DataArray, labels_of, need_mode, noted
+from boolcp.result.align import label_text
 from boolcp.result.labels import plain_values
 
 ONSETS, STOPS = ("onset", "start_time", "start"), ("stop", "stop_time", "end")
@@ -39,17 +40,24 @@ def _plain(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind not in "OT":
         return values
     values = values.astype(object)
-    is_missing = np.array([value is None or value != value for value in values], dtype=bool)
+    is_missing = np.array([_is_missing(value) for value in values], dtype=bool)
     kept = values[~is_missing]
     if len(kept) and all(isinstance(value, bool | np.bool_) for value in kept) and not is_missing.any():
         return values.astype(bool)
     if len(kept) and all(isinstance(value, int | float | np.number) for value in kept):
-        return np.where(is_missing, np.nan, np.where(is_missing, 0, values)).astype(float)
+        return np.where(is_missing, np.nan, values).astype(float)
     return plain_values(np.where(is_missing, "", values).astype(object))
+
+
+def _is_missing(value: Any) -> bool:
+    """Return True for None, NaN, NaT and the NA of pandas, which has no truth value."""
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
 def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
     """Return X with the columns of a table as coordinates along one mode: conditions, reaction times, areas.
+
+    A name that is already in use is prefixed with that of the mode.
 
     Parameters
     ----------
@@ -61,11 +69,6 @@ def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
     dim : str, optional
         The mode; by default "trial", otherwise the only mode with as many entries as the table has rows.
 
-    Returns
-    -------
-    DataArray
-        With one more coordinate for each column; a name already in use is prefixed with that of the mode.
-
     Examples
     --------
     >>> import numpy as np, xarray as xr
@@ -75,7 +78,7 @@ def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
     >>> prepare.select_condition(X, "go")["reaction_time"].values.tolist()
     [0.3, 0.2]
     """
-    need_labels(X, "a table of trials")
+    need_mode(X, None, "a table of trials")
     columns = read_columns(table)
     n_rows = len(next(iter(columns.values()), ()))
     dim = _mode_of_table(X, columns, n_rows) if dim is None else dim
@@ -91,31 +94,27 @@ def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
 
 
 def _mode_of_table(X: DataArray, columns: Mapping[str, np.ndarray], n_rows: int) -> str:
-    if "trial" in X.dims:
-        return "trial"
     fitting = [str(dim) for dim, size in X.sizes.items() if dim in columns or size == n_rows]
-    if len(fitting) != 1:
-        sizes = ", ".join(f"{size} {dim}" for dim, size in X.sizes.items())
-        raise ValueError(
-            f"The table has {n_rows} rows, and the tensor is {sizes}: name the mode of the trials "
-            f'"trial" (dims=, --dims), with one row for each.'
-        )
-    return fitting[0]
+    if "trial" in X.dims or len(fitting) == 1:
+        return "trial" if "trial" in X.dims else fitting[0]
+    sizes = ", ".join(f"{size} {dim}" for dim, size in X.sizes.items())
+    advice = 'name the mode of the trials "trial" (dims=, --dims), with one row for each'
+    raise ValueError(f"The table has {n_rows} rows, and the tensor is {sizes}: {advice}.")
 
 
 def _row_order(X: DataArray, dim: str, columns: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
     """Return the row of each entry of a mode."""
+    labels = labels_of(X, dim)
     if dim not in columns:
-        if n_rows != X.sizes[dim]:
+        if n_rows != len(labels):
+            advice = f"give one row for each, or a column {dim!r} with their labels"
             raise ValueError(
-                f"The table has {n_rows} rows, but there are {X.sizes[dim]} entries of mode {dim!r}: give one row for "
-                f"each, or a column {dim!r} with their labels."
+                f"The table has {n_rows} rows, but there are {len(labels)} entries of mode {dim!r}: {advice}."
             )
         return np.arange(n_rows)
     rows = {label_text(label): n for n, label in enumerate(columns[dim])}
     if len(rows) < n_rows:
         raise ValueError(f"The column {dim!r} of the table names some {dim} twice: give one row for each.")
-    labels = labels_of(X, dim)
     missing = [label for label in labels if label_text(label) not in rows]
     if missing:
         raise ValueError(f"The table has no row for {len(missing)} of the {dim}s, for example {missing[0]}.")
@@ -164,22 +163,19 @@ def set_events(X: DataArray, table: Table) -> DataArray:
 def read_events(table: Table) -> dict[str, np.ndarray]:
     """Return the columns of a table of events under boolcp's names: onset, stop, condition first."""
     columns = read_columns(table)
-    onset = next((name for name in ONSETS if name in columns), None)
-    if onset is None:
+    found = {
+        name: next((known for known in names if known in columns), None)
+        for name, names in (("onset", ONSETS), ("stop", (*STOPS, "duration")), ("condition", CONDITIONS))
+    }
+    if found["onset"] is None:
         raise ValueError(f"A table of events needs a column 'onset' (s); it has {', '.join(columns) or 'none'}.")
-    times = {"onset": _seconds(columns.pop(onset), onset)}
-    stop = next((name for name in STOPS if name in columns), None)
-    if stop is not None:
-        times["stop"] = _seconds(columns.pop(stop), stop)
-    elif "duration" in columns:
-        times["stop"] = times["onset"] + _seconds(columns.pop("duration"), "duration")
-    condition = next((name for name in CONDITIONS if name in columns), None)
-    if condition is not None:
-        times["condition"] = columns.pop(condition).astype(str)
-    return times | columns
-
-
-def _seconds(values: np.ndarray, name: str) -> np.ndarray:
-    if values.dtype.kind not in "fiu":
-        raise ValueError(f"The column {name!r} must hold seconds, but it holds {values.dtype}.")
-    return values.astype(float)
+    named = {name: columns.pop(known) for name, known in found.items() if known is not None}
+    for name in ("onset", "stop"):
+        if name in named and named[name].dtype.kind not in "fiu":
+            raise ValueError(f"The column {found[name]!r} must hold seconds, but it holds {named[name].dtype}.")
+    named["onset"] = named["onset"].astype(float)
+    if "stop" in named:
+        named["stop"] = named["stop"] + (named["onset"] if found["stop"] == "duration" else 0.0)
+    if "condition" in named:
+        named["condition"] = named["condition"].astype(str)
+    return named | columns

@@ -115,7 +115,6 @@ def render(W: BooleanCP, provenance: dict[str, Any], history: Any, residual: Any
             story=story.paragraphs(story.tell(W, provenance, tests, residual)),
             version=__version__,
             has_products=any(atom.rank != 1 for atom in W.atoms),
-            has_background=W.background is not None,
             modes=words.describe_modes(W),
             data=words.describe_data(W, provenance),
             fit=[*words.describe_fit(W, provenance), *words.describe_residual(W, residual)],

@@ -40,7 +40,7 @@ def fit_figures(W: BooleanCP, history: Any, residual: Any = None) -> Any:
         text = ", ".join(f"{error:.4f}" for error in errors)
         caption = "Relative error after each atom of the pursuit"
         if result_error(W) is not None:
-            caption += "; the circle is the result" + (", without its background" if W.background is not None else "")
+            caption += "; the circle is the result"
         chart, alt = charts.path_chart(W, errors), f"{caption}: {text}"
         figures.append(figure(chart, alt, caption, lambda ax: draw_path(W, errors, ax)))
     if has_shares(W):

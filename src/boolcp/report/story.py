@@ -12,7 +12,7 @@ from boolcp.plotting.patterns import EQUAL, leading_column, real_columns
 from boolcp.report.tested import ALPHA, Tests, best_test, p_words
 from boolcp.report.words import adjective, entries_text, has_names, has_shares, on_text, plural, title_of
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.summary import explained_word, noise_words
+from boolcp.result.summary import explained_word
 from boolcp.result.trust import Trust, rival_words
 from boolcp.trust.conditions import ConditionTest
 from boolcp.trust.degeneracy import CANCELED, TOGETHER, degeneracy
@@ -34,8 +34,7 @@ def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any =
     if not W.n_atoms:
         return ["No atom was found."]
     told = _order(W)
-    is_large = W.background is not None and W.background.follows_noise
-    sentences = [_opening(W, provenance), _background(W), noise_words(W), _trust(W), rival_words(W.trust or Trust())]
+    sentences = [_opening(W, provenance), _trust(W), rival_words(W.trust or Trust())]
     sentences += [atom_sentence(W, k, tests) for k in told] + _canceling(W, told)
     if len(told) < W.n_atoms:
         left = sorted(set(range(W.n_atoms)) - set(told))
@@ -43,7 +42,7 @@ def tell(W: BooleanCP, provenance: dict[str, Any], tests: Tests, residual: Any =
         noise = ", which may be noise" if is_noise(W)[left].all() else ""
         sentences.append(f"The cards below also show {names}{noise}.")
     sentences += [_nothing(name, test) for name, test in tests.items() if name in provenance.get("tests", {})]
-    return [sentence for sentence in [*sentences, _leftover(W, residual, is_large)] if sentence]
+    return [sentence for sentence in [*sentences, _leftover(W, residual)] if sentence]
 
 
 def paragraphs(sentences: Sequence[str]) -> list[str]:
@@ -89,15 +88,6 @@ def _opening(W: BooleanCP, provenance: dict[str, Any]) -> str:
     is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms and not provenance.get("is_partial")
     asked = f" {number(n_asked).capitalize()} were asked for." if is_fewer else ""
     return f"{atoms} {verb} {100 * W.explained():.0f} % of the {explained_word(W)} of {quantity}{missing}.{asked}"
-
-
-def _background(W: BooleanCP) -> str:
-    """Return what was fitted beside the atoms, if anything was."""
-    if W.background is None:
-        return ""
-    share = f"{100 * W.background.share:.0f} %"
-    size = f"rank {W.background.rank} of at most {min(W.background.left.shape[0], W.background.right.shape[0])}"
-    return f"A background, real structure of {size} beside the atoms, explains another {share}."
 
 
 def _trust(W: BooleanCP) -> str:
@@ -322,12 +312,10 @@ def _nothing(name: str, test: ConditionTest) -> str:
     return f"No atom {what} (smallest {p_words(test.p_adjusted.min())})."
 
 
-def _leftover(W: BooleanCP, residual: Any, is_large: bool) -> str:
+def _leftover(W: BooleanCP, residual: Any) -> str:
     """Return whether something is left, if there is enough of a residual to tell."""
     if residual is None:
         return ""
-    if is_large and residual.is_noise:
-        return "Beside such a background, the residual does not tell whether a pattern is missing."
     lag = max(residual.lag_correlation, key=abs)
     if residual.is_noise and abs(lag) > CORRELATED:
         where = plotting.mode_text(W, list(residual.lag_correlation).index(lag))

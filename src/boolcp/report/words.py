@@ -14,7 +14,7 @@ from boolcp.bmp import BMP
 from boolcp.fit.state import STOP_REASONS
 from boolcp.plotting.mode_labels import MAX_STATES, further_names, is_named, quantity_of, unit_of
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.summary import apart_text, background_words, explained_word, percent, proved_percent, shape_text
+from boolcp.result.summary import apart_text, explained_word, percent, proved_percent, shape_text
 from boolcp.result.trust import Trust, p_text, sure_share
 from boolcp.trust.verdict import verdicts
 
@@ -107,13 +107,10 @@ def describe_fit(W: BooleanCP, provenance: dict[str, Any]) -> Any:
     is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms
     count = apart_text(W) if any(atom.is_baseline for atom in W.atoms) else str(W.n_atoms)
     pairs = [("Atoms", f"{count} of {n_asked} that were asked for" if is_fewer else count)]
-    which = "" if W.background is None else ", atoms alone"
     if has_shares(W):
-        pairs.append((f"{explained_word(W).capitalize()} explained{which}", f"{100 * W.explained():.2f} %"))
+        pairs.append((f"{explained_word(W).capitalize()} explained", f"{100 * W.explained():.2f} %"))
         if (error := result_error(W)) is not None:
-            pairs.append((f"Relative error{which}", f"{error:.4f}"))
-    if W.background is not None:
-        pairs.append(("Background", background_words(W).removeprefix("Background beside the atoms: ").rstrip(".")))
+            pairs.append(("Relative error", f"{error:.4f}"))
     if provenance.get("is_partial"):
         pairs.append(("Note", "stopped early: a valid but partial result"))
     if provenance.get("stop_reason"):

@@ -26,7 +26,7 @@ class Atom:
         The real part as a sum of L products of columns: one matrix for each of the other modes, in order. None for a
         block.
     block : ndarray of shape (other modes)
-        The real part of a block atom (`atom_rank=None`) as a dense array. None if `factors` is given.
+        The real part of a block atom (`atom_rank="block"`) as a dense array. None if `factors` is given.
     certificate : float
         The score of z divided by an upper bound on the score of every z; NaN if it was not computed.
 
@@ -120,7 +120,7 @@ class Atom:
         ([[1.0], [0.0]], [[0.6], [0.8]])
         """
         if self.factors is None:
-            raise ValueError("A block atom (atom_rank=None) has no columns: use dense_block().")
+            raise ValueError('A block atom (atom_rank="block") has no columns: use dense_block().')
         if mode == self.mode:
             return np.repeat(self.z[:, None].astype(float), self.factors[0].shape[1], axis=1)
         return self.factors[mode - (mode > self.mode)]

@@ -16,7 +16,6 @@ from boolcp.result import sums
 from boolcp.result import trust as trusts
 from boolcp.result.atom import Atom as Atom
 from boolcp.result.atom import read_only
-from boolcp.result.background import Background
 from boolcp.result.deviance import Deviance
 from boolcp.result.labels import Labels
 from boolcp.result.sums import inner_with_atoms as inner_with_atoms
@@ -42,7 +41,7 @@ class BooleanCP:
     data_norm2 : float, optional
         Squared norm |X|^2 of the decomposed tensor. Shares of variance need it, and `data_inner`.
     data_inner : ndarray of shape (K,), optional
-        Inner products <X, M_k> of the decomposed tensor, without its background, with the atoms.
+        Inner products <X, M_k> of the decomposed tensor with the atoms.
     data_gram : ndarray of shape (K, K), optional
         Inner products of the atoms over the observed entries, if some entries are missing.
     undetermined : mapping of int to ndarray of bool, optional
@@ -50,8 +49,6 @@ class BooleanCP:
         `to_tensor` have NaN there, and z is False.
     trust : Trust, optional
         Measures of trust in atoms and bits, from the fit and `boolcp.assess`.
-    background : Background, optional
-        Real structure that was fitted beside the atoms. `to_tensor` and shares of variance are about the atoms alone.
     deviance : Deviance, optional
         How well it fits under a loss that is not the sum of squares. Shares are then those of the deviance.
 
@@ -75,7 +72,6 @@ class BooleanCP:
     data_gram: np.ndarray | None = None
     undetermined: Mapping[int, np.ndarray] | None = None
     trust: Trust | None = None
-    background: Background | None = None
     deviance: Deviance | None = None
 
     if TYPE_CHECKING:  # array-likes become read-only arrays
@@ -91,7 +87,6 @@ class BooleanCP:
             data_gram: np.ndarray | None = None,
             undetermined: Mapping[int, np.ndarray] | None = None,
             trust: Trust | None = None,
-            background: Background | None = None,
             deviance: Deviance | None = None,
         ) -> None: ...
 
@@ -181,7 +176,7 @@ class BooleanCP:
         for atom, weight in zip(self.atoms, self.weights, strict=True):
             if atom.factors is None:
                 raise ValueError(
-                    "Block atoms (atom_rank=None) are not sums of products; fit with an integer atom_rank."
+                    'Block atoms (atom_rank="block") are not sums of products; fit with an integer atom_rank.'
                 )
             for vectors in zip(*(A.T for A in atom.factors), strict=True):
                 sizes = [np.linalg.norm(v) for v in vectors]

@@ -54,8 +54,6 @@ def _title(W: "BooleanCP") -> str:
     """Return one line: the number of atoms, the shape and, after a fit, the share of variance explained."""
     share = "" if W.data_gram is None else " of the observed entries"
     total = f", {100 * W.explained():.1f} % of the {explained_word(W)}{share} explained" if _has_shares(W) else ""
-    if total and W.background is not None and not W.background.follows_noise:
-        total += f", {100 * (W.explained() + W.background.share):.1f} % with the background"
     return f"{apart_text(W)} of a {shape_text(W)} tensor{total}"
 
 
@@ -103,7 +101,7 @@ def _closing_words(W: "BooleanCP") -> list[str]:
     from boolcp.trust.verdict import closing_words
 
     counts = f"{W.n_parameters} parameters and {W.n_bits} bits for {int(np.prod(W.shape, dtype=float))} entries."
-    said = (counts, asked_words(W), background_words(W), noise_words(W), proved_words(W), one_mode_words(W))
+    said = (counts, asked_words(W), proved_words(W), one_mode_words(W))
     return [words for words in (*said, rival_words(W.trust or Trust()), *closing_words(W)) if words]
 
 
@@ -113,31 +111,6 @@ def asked_words(W: "BooleanCP") -> str:
     if not n_asked:
         return ""
     return f"{n_asked} atoms were requested: further ones would only repeat these or fit noise."
-
-
-def background_words(W: "BooleanCP") -> str:
-    """Describe the background in one sentence, or nothing if there is none."""
-    if W.background is None:
-        return ""
-    found = W.background
-    size = f"rank {found.rank} along {W.mode_name(found.mode) if W.dims else f'mode {found.mode}'}"
-    return (
-        f"Background beside the atoms: {size}, {100 * found.share:.1f} % of the variance, {found.n_parameters} "
-        f"parameters ({found.degrees_of_freedom:.0f} degrees of freedom)."
-    )
-
-
-def noise_words(W: "BooleanCP") -> str:
-    """Say that the background follows noise as well, or nothing."""
-    if W.background is None or not W.background.follows_noise:
-        return ""
-    is_count = W.labels is not None and W.labels.name == "count"
-    counts = ' For counts use loss="poisson", or atom_rank=1 with background=None.' if is_count else ""
-    return (
-        f"The background has {100 * W.background.freedom:.0f} % as many degrees of freedom as there are data, so it "
-        f"follows noise as well: unless noise is alike and independent in all entries, atoms and background together "
-        f"are not denoised data.{counts}"
-    )
 
 
 def one_mode_words(W: "BooleanCP") -> str:

@@ -40,7 +40,7 @@ class Trust:
     n_agree : int
         How many starts of the search led to the solution; 0 if unknown.
     n_rivals : int
-        How many other solutions the search found, with other atoms and a loss (beside a background, an estimated risk)
+        How many other solutions the search found, with other atoms and a loss
         higher by at most 0.5 %.
     n_asked : int
         How many atoms were asked for, if fewer were found; otherwise 0.

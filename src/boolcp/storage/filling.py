@@ -14,7 +14,7 @@ MIN_LEFT = 0.1  # share of the observed entries that counts as unused at least
 
 
 def filled_array(X: Any, mask: Any, W: BooleanCP) -> Any:
-    """Return a dask array: X with the values of W and its background where it is NaN or the mask is False."""
+    """Return a dask array: X with the values of W where it is NaN or the mask is False."""
     return with_estimate(*floats_and_mask(X, mask), W)
 
 
@@ -29,7 +29,7 @@ def floats_and_mask(X: Any, mask: Any) -> tuple[Any, Any]:
 
 
 def with_estimate(X: Any, observed: Any, W: BooleanCP) -> Any:
-    """Return the dask array X with the values of W and its background where it is not observed."""
+    """Return the dask array X with the values of W where it is not observed."""
     import dask.array as da
 
     how: dict[str, Any] = {"dtype": X.dtype, "meta": np.zeros((0,) * X.ndim, dtype=X.dtype)}
@@ -71,11 +71,9 @@ def kept_share(n: Any, left: Any, size: Any, inner: Any, spread: Any, dof: float
 
 
 def fill_block(X: np.ndarray, observed: np.ndarray, W: BooleanCP, block_info: Any = None) -> np.ndarray:
-    """Return a block with the values of W and its background where it is not observed."""
+    """Return a block with the values of W where it is not observed."""
     if observed.all():
         return X
     slices = tuple(slice(*bounds) for bounds in block_info[0]["array-location"])
     values = part_of(W, slices).to_tensor()
-    if W.background is not None:
-        values = values + W.background.part(slices).to_tensor()
     return np.where(observed, X, values.astype(X.dtype))

@@ -3,15 +3,13 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from boolcp.checks import check_largest
-from boolcp.contractions import khatri_rao
 from boolcp.memory import check_memory, read_memory
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.background import Background
 from boolcp.storage import slabs
 from boolcp.storage.dense import Contracted, DenseTensor, Difference, from_blocks
 from boolcp.storage.equations import Equations
@@ -237,8 +235,6 @@ class SlabTensor(Tensor):
 class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
     """A complete tensor that is read in slabs."""
 
-    _whole: "LazyTensor | None" = None  # with the background that this one lacks
-
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, Contracted]:
         """Return the factor A = decide(P, current) of one mode, and X contracted with it.
 
@@ -299,29 +295,6 @@ class LazyTensor(SlabTensor, CompleteStorage, LazyStorage):
     def ask_residual_grams(self, W: BooleanCP, weights: Mapping[int, np.ndarray]) -> None:
         """Compute the Gram matrices of X from which those of residuals follow, those that can share a pass in one."""
         self.ask_grams(list(weights))
-
-    def without(self, background: Background) -> "LazyTensor":
-        """Return the tensor X - B."""
-        norm2 = max((1 - (background.alone or 0.0)) * self.squared_norm, 0.0)
-        facts = replace(self.facts, squared_norm=norm2, grams={}, sketches={})
-        rest = LazyTensor(self.source, facts, self.limit, replace(self.view, background=background))
-        rest._whole = self
-        return rest
-
-    def ask_ahead(self, groups: Sequence[Factors]) -> None:
-        """Compute the MTTKRP of all modes for several groups of factors in one pass, before it is asked for.
-
-        Without a background it is that of the whole tensor, which remembers it, less that of the background.
-        """
-        if self._whole is None:
-            super().ask_ahead(groups)
-        elif any(self._known(factors) is None for factors in groups):
-            self._whole.ask_ahead(groups)
-            B = cast(Background, self.view.background)
-            self._products = [
-                (A, [P - Q for P, Q in zip(known, products_of(B, A), strict=True)])
-                for A, known in self._whole._products
-            ]
 
 
 class NearTensor(LazyTensor):
@@ -527,16 +500,6 @@ class DerivedTensor(SlabTensor):
     def squared_norm(self) -> float:
         """|X|^2, computed once."""
         return float(self._pass(self.direction(), slabs.ask_norm)[0][0])
-
-
-def products_of(background: Background, factors: Factors) -> list[np.ndarray]:
-    """Return the MTTKRP of a background for all modes."""
-    mode = background.mode
-    others = [A for n, A in enumerate(factors) if n != mode]
-    T = background.right @ (background.left.T @ factors[mode])
-    rest = Contracted(T.T.reshape(-1, *map(len, others)), mode)
-    own = background.left @ (background.right.T @ khatri_rao(others))
-    return [own if n == mode else rest.mttkrp(factors, n) for n in range(len(factors))]
 
 
 # the door

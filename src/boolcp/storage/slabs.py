@@ -16,7 +16,6 @@ import numpy as np
 from boolcp.checks import RANGES
 from boolcp.extras import load_extra
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.background import Background
 from boolcp.storage._row_kernels import clear_missing, move_near
 from boolcp.storage.dense import DenseTensor, from_blocks
 from boolcp.storage.observed import MaskedTensor, WeightedTensor
@@ -37,26 +36,21 @@ class View:
 
     `kind` is "complete" (as it is read) or, for arrays with NaN, "observed" (NaN is missing), "zeros" (NaN is zero),
     "mask" (ones at the observed entries), "residual" (X - W there), "restricted" (W there), "imputed" (W everywhere
-    and scale (X - W) at the observed entries) or "near" (the same with X - W cut off at the scale). A `background` is
-    subtracted first. The entries are multiplied by `scale`, and contracted with each (mode, U) of `bases`. With weights
-    it is always one of the latter, and entries that count less than the `median` one are shrunk in "zeros" and
-    "imputed".
+    and scale (X - W) at the observed entries) or "near" (the same with X - W cut off at the scale). The entries are
+    multiplied by `scale`, and contracted with each (mode, U) of `bases`. With weights it is always one of the
+    latter, and entries that count less than the `median` one are shrunk in "zeros" and "imputed".
     """
 
     kind: str = "complete"
     scale: float = 1.0
     W: BooleanCP | None = None
     bases: tuple[tuple[int, np.ndarray], ...] = ()
-    background: Background | None = None
     median: float = 1.0
 
     def open(
         self, block: np.ndarray, mode: int, rows: slice, weights: np.ndarray | None = None, *, is_own: bool = False
     ) -> Storage:
         """Return the storage of a slab with the given rows along `mode`; one that `is_own` is changed in place."""
-        if self.background is not None:
-            part = self.background.part([rows if n == mode else slice(None) for n in range(block.ndim)])
-            block, is_own = block - part.to_tensor().astype(block.dtype, copy=False), True
         if self.kind == "complete":
             data: Storage = DenseTensor(block if self.scale == 1.0 else block * block.dtype.type(self.scale))
         elif weights is None:

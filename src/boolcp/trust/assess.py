@@ -6,7 +6,6 @@ from typing import Any
 
 from boolcp import checks
 from boolcp.fit import loss_sweeps
-from boolcp.fit.background import as_fitted, judged
 from boolcp.fit.certify import judge_bits
 from boolcp.fit.losses import Loss, Problem
 from boolcp.memory import read_memory
@@ -108,7 +107,6 @@ def assess(
 def judge(data: Storage, W: BooleanCP) -> Trust:
     """Return what the bits of W rest on, under the loss it was fitted with."""
     if W.deviance is None:
-        W = as_fitted(data, W)
-        return judge_bits(judged(data, W.background), W)
+        return judge_bits(data, W)
     loss = Loss(W.deviance.loss, W.deviance.scale)
     return loss_sweeps.judge_bits(Problem(data, loss, tuple(range(W.ndim)) if loss.is_rate else ()), W)

@@ -32,16 +32,14 @@ def make_model(
 ) -> BMP:
     """Return the BMP of all fits, its Boolean modes as indices: the parts of X that it sees have no names.
 
-    Atoms, background and loss of a given decomposition W decide the rank, the background and the loss, unless the
-    options do.
+    Atoms and loss of a given decomposition W decide the rank and the loss, unless the options do.
     """
     modes = options.get("boolean_modes")
     modes = None if modes is None else checks.check_modes(modes, shape, dims)
     known: dict[str, Any] = {"certify": False}
     if W is not None:
         ranks = {atom.rank for atom in W.atoms}
-        known |= {"atom_rank": ranks.pop() if len(ranks) == 1 else "auto"} if ranks else {}
-        known |= {"background": None} if W.background is None else {"atom_rank": "auto"}
+        known |= {"atom_rank": "block" if None in ranks else max(int(r or 1) for r in ranks)} if ranks else {}
         known |= {} if W.deviance is None else {"loss": W.deviance.loss}
     return BMP(n_atoms, **(known | options | {"boolean_modes": modes}))
 

@@ -41,8 +41,7 @@ class ResidualCheck:
         For each mode the correlation of neighbors along it, 0 for white noise.
     structure : tuple of float
         For each mode the largest singular value of the unfolded residual divided by the edge of white noise, which
-        noise of equal variance exceeds in one of a hundred cases: above 1, structure is left. A background has taken
-        its degrees of freedom from the noise, which is counted as larger than the residual by their share.
+        noise of equal variance exceeds in one of a hundred cases: above 1, structure is left.
     mode_names : tuple of str
         The modes.
 
@@ -123,16 +122,13 @@ def residual_check(
     if values.shape != W.shape:
         raise ValueError(f"X has shape {values.shape}, but W is a decomposition of shape {W.shape}.")
     W = replace(W, undetermined=None)  # where nothing is observed nothing is compared
-    if W.background is not None:
-        values = values - W.background.to_tensor()
     data = make_storage(values, observed)
     rest = data.residual(W)
     n_entries = values.size if observed is None else int(np.count_nonzero(observed))
-    n_left = n_entries - (0.0 if W.background is None else W.background.degrees_of_freedom)
     power = rest.squared_norm
     is_exact = power <= NOTHING * data.squared_norm
     rms = 0.0 if is_exact else float(np.sqrt(power / max(n_entries, 1)))
-    sigma = float(np.sqrt(power / max(n_left, 1.0)))
+    sigma = float(np.sqrt(power / max(n_entries, 1)))
     rng = checks.make_generator(random_state)
     places = sample_places(values, observed, max_entries, rng)
     sample = differences(values, W, places) / (rms or 1.0) * (not is_exact)

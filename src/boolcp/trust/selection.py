@@ -256,8 +256,7 @@ def hold_out_entries(
     counts = None if weights is None else weights.reshape(-1)[test]
 
     def judge(W: BooleanCP) -> float:
-        found = W.at(indices) + (0.0 if W.background is None else W.background.at(indices))
-        return error(W, truth, np.nan_to_num(found), counts)  # 0 where nothing is known
+        return error(W, truth, np.nan_to_num(W.at(indices)), counts)  # 0 where nothing is known
 
     return errors_until(fits(model, values, train.reshape(values.shape), weights, rng), judge, model.n_atoms)
 
@@ -306,17 +305,14 @@ def random_half(known: np.ndarray, mode: int, rng: Generator) -> np.ndarray:
 def fits(
     model: BMP, values: np.ndarray, observed: np.ndarray, weights: np.ndarray | None, rng: Generator
 ) -> Iterator[BooleanCP]:
-    """Yield the decompositions that `fit` makes with 0, 1, .. atoms; with 0 it is at most a background.
-
-    A fit that leaves the added atom out, and has no background, is the last.
-    """
+    """Yield the decompositions that `fit` makes with 0, 1, .. atoms; one that leaves the added atom out is the last."""
     mask, seed = None if observed.all() else observed, int(rng.integers(2**32))
     W = clone(model).set_params(n_atoms=1, random_state=seed).fit_path(values, mask=mask, weights=weights)[0]
     yield W
     for k in range(1, model.n_atoms + 1):
         before, W = W, fit_again(clone(model).set_params(n_atoms=k), values, mask, seed, weights)
         yield W
-        if W.background is None and W.n_atoms < k and have_same_bits(before, W):
+        if W.n_atoms < k and have_same_bits(before, W):
             return
 
 

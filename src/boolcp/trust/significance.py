@@ -22,7 +22,6 @@ from numpy.random import Generator
 
 from boolcp import checks
 from boolcp.bmp import BMP
-from boolcp.fit.background import as_fitted, judged
 from boolcp.fit.certify import noise_left
 from boolcp.fit.pursuit import atom_system
 from boolcp.memory import read_memory
@@ -203,17 +202,13 @@ def significance(
     else:
         if sigma is None:
             data = make_storage(values, observed, counts)
-            fitted = as_fitted(data, reference)
-            rest = judged(data, fitted.background)
-            sigma = noise_left(rest, fitted)
-            ratios = noise_ratios(rest.residual(fitted).to_array()) if observed is None and counts is None else {}
+            sigma = noise_left(data, reference)
+            ratios = noise_ratios(data.residual(reference).to_array()) if observed is None and counts is None else {}
         level = levels_of(sigma, values.shape, ratios)
         variance = (1 - share) * level**2
         level = level if counts is None else level / np.sqrt(np.where(counts > 0, counts, np.inf))
         first, second = thin_normal(values, level, share, rng)
-    part = as_fitted(make_storage(first, observed, counts), fit_again(model, first, observed, rngs[1], counts))
-    if part.background is not None and not part.background.is_large:  # of which the second part has a share
-        second = second - (1 - share) / share * part.background.to_tensor()
+    part = fit_again(model, first, observed, rngs[1], counts)
     counts = observed if counts is None else counts if observed is None else counts * observed
     scores = weight_scores(second, counts, part, variance)
     found = _judge(replace(reference, labels=labels), part, scores, noise, sigma, share)
@@ -265,16 +260,12 @@ def scores_in_passes(
     limit = read_memory(model.max_memory)
     if sigma is None:
         data = look_at(make_source(X, observed, model.max_memory), limit)
-        fitted = as_fitted(data, W)
-        sigma = noise_left(judged(data, fitted.background), fitted)
+        sigma = noise_left(data, W)
     first, second = thin_lazily(X, sigma, share, int(rngs[0].integers(2**63)))
     part = fit_again(model, first, observed, rngs[1])
     if not part.n_atoms:
         return sigma, part, np.zeros(0)
     rest: Storage = look_at(make_source(second, observed, model.max_memory), limit)
-    B = part.background
-    if B is not None and not B.is_large:
-        rest = judged(rest, replace(B, left=(1 - share) / share * B.left))
     systems = (atom_system(rest, atoms) for atoms in beside_others(part))
     return sigma, part, signed(part, [score_of(G, b, (1 - share) * sigma**2 * G) for G, b in systems])
 
