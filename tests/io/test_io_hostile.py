@@ -363,7 +363,10 @@ def test_pickles_do_not_run(tmp_path):
     folder.mkdir()
     (folder / "0.0").write_bytes(pickle.dumps([Evil()] * 4))
     plain = {"chunks": [2, 2], "fill_value": 0, "order": "C", "shape": [2, 2], "zarr_format": 2}
-    for codecs in ({"filters": [{"id": "pickle"}], "compressor": None}, {"filters": None, "compressor": {"id": "pickle"}}):
+    for codecs in (
+        {"filters": [{"id": "pickle"}], "compressor": None},
+        {"filters": None, "compressor": {"id": "pickle"}},
+    ):
         for dtype in ("|O", "<f8"):
             (folder / ".zarray").write_text(json.dumps(plain | codecs | {"dtype": dtype}))
             with pytest.raises(FileError, match=r"x\.zarr: "):
@@ -387,7 +390,11 @@ def variables(rng):
 def test_every_kind_of_variable_is_listed(tmp_path, rng):
     scipy.io.savemat(tmp_path / "x.mat", variables(rng))
     listed = child.list_mat(tmp_path / "x.mat", 10**9)
-    assert {"x", "cells", "struct.a", "struct.c.d", "sparse"} <= set(listed) and listed["x"] == ((3, 4, 5), "double", True)
+    assert {"x", "cells", "struct.a", "struct.c.d", "sparse"} <= set(listed) and listed["x"] == (
+        (3, 4, 5),
+        "double",
+        True,
+    )
     np.testing.assert_array_equal(child.read_mat(tmp_path / "x.mat", 10**9, "struct.a"), np.arange(3.0))
 
 

@@ -17,7 +17,7 @@ from boolcp.fit.state import STOP_REASONS, Pursuit, State
 from boolcp.fit.uncertain import LastSearch
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
-from boolcp.result.encode import from_arrays, to_arrays
+from boolcp.result.labels import from_arrays, to_arrays
 from boolcp.storage import TuckerTensor
 
 # what stages lead to, where it is one thing
@@ -77,7 +77,8 @@ def check_value(value: Any) -> None:
 def check_parts(value: Any) -> None:
     """Raise a ValueError if a part of a dataclass or named tuple is not what its annotation says."""
     if isinstance(value, BooleanCP):
-        from_arrays(to_arrays(value))
+        table, header = to_arrays(value)
+        from_arrays({name: values for name, (_, values) in table.items()}, header)
     if isinstance(value, Columns):
         check_columns(value)
     if isinstance(value, Search) and value.best is not None and not value.best.n_atoms:

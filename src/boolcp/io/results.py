@@ -21,8 +21,7 @@ from boolcp.io import atomic
 from boolcp.io.errors import FileError, check_exists, reading
 from boolcp.io.limits import check_hdf5
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.encode import attribute, from_arrays, from_xarray, to_arrays, to_plain, to_xarray
-from boolcp.result.labels import is_labelled, read_labels
+from boolcp.result.labels import from_xarray, is_labelled, read_labels, to_plain, to_xarray
 from boolcp.storage.dense import fingerprint as array_fingerprint
 
 FORMAT = "boolcp decomposition"
@@ -69,9 +68,10 @@ def save(
     atomic.check_free(path, overwrite=overwrite)
     if Path(path).suffix.lower() in OTHER_ENDINGS:
         raise FileError(path, "a result is saved as netCDF", "Choose a name that ends in .nc.")
-    from_arrays(to_arrays(W))  # what could not be loaded is not saved
     load_extra("h5netcdf", "files")
-    dataset, names = _rename(to_xarray(W))
+    dataset = to_xarray(W)
+    from_xarray(dataset)  # what could not be loaded is not saved
+    dataset, names = _rename(dataset)
     provenance = make_provenance(result, data=data, notes=notes)
     dataset.attrs |= {"format": FORMAT, "format_version": FORMAT_VERSION, "boolcp_version": __version__}
     dataset.attrs |= {"names": json.dumps(names), "provenance": json.dumps(provenance)}
@@ -113,7 +113,7 @@ def load_provenance(path: str | Path) -> dict[str, Any]:
     """
     dataset = _open(path)
     with reading(path, "decomposition"):
-        return check_provenance(json.loads(attribute(dataset, "provenance", str)))
+        return check_provenance(json.loads(dataset.attrs["provenance"]))
 
 
 def check_provenance(provenance: Any) -> dict[str, Any]:
@@ -220,8 +220,8 @@ def _open(path: Any) -> Any:
     if not np.array_equal(dataset.attrs.get("format"), FORMAT):
         raise FileError(path, "is not a decomposition that boolcp saved", "Read data with boolcp.open_tensor.")
     with reading(path, "decomposition"):
-        version = int(attribute(dataset, "format_version", int | np.integer))
+        version = int(dataset.attrs["format_version"])
         if version != FORMAT_VERSION:
             problem = f"has format version {version}, this boolcp {__version__} knows {FORMAT_VERSION}"
             raise FileError(path, problem, "Use the version of boolcp that wrote it, or fit again.")
-        return dataset.rename(json.loads(attribute(dataset, "names", str)))
+        return dataset.rename(json.loads(dataset.attrs["names"]))

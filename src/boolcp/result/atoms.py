@@ -572,9 +572,7 @@ class BooleanCP:
         >>> W.to_xarray()["factor_mode0"].shape
         (8, 2)
         """
-        from boolcp.result.encode import to_xarray
-
-        return to_xarray(self)
+        return labelled.to_xarray(self)
 
     def to_dataframe(self) -> Any:
         """Return a pandas DataFrame with one row for each atom.
