@@ -10,8 +10,8 @@ import zarr
 
 import boolcp
 from boolcp.io import FileError, reading
+from boolcp.io.arrays import write_tensor
 from boolcp.io.coordinates import read_electrodes, read_pairs
-from boolcp.io.writing import write_tensor
 
 
 @pytest.fixture

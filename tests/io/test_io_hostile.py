@@ -8,7 +8,6 @@ import pickle
 import resource
 import zipfile
 import zlib
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -21,7 +20,7 @@ from numpy.lib import format as npy_format
 
 import boolcp
 from boolcp.io import FileError, child
-from boolcp.io.limits import CHILD
+from boolcp.io.limits import ask_child
 
 CLAIMED = (100_000, 100_000, 100_000)  # 10^15 entries
 
@@ -88,17 +87,13 @@ def test_a_file_does_not_hand_out_other_files(trap, ending, tmp_path):
             read(path)
 
 
-@pytest.mark.parametrize("place", ["cell", "attribute"])
-def test_a_dataset_without_a_name_does_not_hide_a_link(place, tmp_path):
+def test_a_dataset_without_a_name_does_not_hide_a_link(tmp_path):
     """Its object counts one link more than it has, so that it stays when its name is removed."""
     path = tmp_path / "data.mat"
     with h5py.File(path, "w") as file:
         hidden = external(tmp_path)(file)
         address = h5py.h5o.get_info(hidden.id).addr
-        if place == "cell":
-            file.create_dataset("cell", (1, 1), h5py.ref_dtype)[0, 0] = hidden.ref
-        else:
-            file.attrs["hidden"] = hidden.ref
+        file.create_dataset("cell", (1, 1), h5py.ref_dtype)[0, 0] = hidden.ref
     with path.open("r+b") as file:
         file.seek(address + 4)
         file.write((2).to_bytes(4, "little"))
@@ -203,7 +198,7 @@ def mat4(path):
 
 def unwritten(path):
     fill = {"chunks": (100, 100, 100), "compression": "gzip"}
-    hdf5(path, lambda group: group.create_dataset("x", CLAIMED, float, **fill))
+    hdf5(path, lambda group: group.create_dataset("x", CLAIMED, float, **fill).attrs.update(MATLAB_class=b"double"))
 
 
 def many_unwritten(path):
@@ -218,56 +213,6 @@ def deflated(n_bytes):
     n_blocks = n_bytes // 2**24
     end = b"\x03\x00" + (((n_blocks * 2**24) % 65521) << 16 | 1).to_bytes(4, "big")
     return start + block * (n_blocks - 1) + end
-
-
-def swollen_chunk(path):
-    def fill(group):
-        dataset = group.create_dataset("x", (100, 100), "f8", chunks=(100, 100), compression="gzip")
-        dataset.id.write_direct_chunk((0, 0), deflated(2**31))
-
-    hdf5(path, fill)
-
-
-def deflated_twice(path):
-    """A few kB that become 1 GB, and then the 80 kB of its numbers."""
-
-    def fill(group):
-        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        plist.set_chunk((100, 100))
-        plist.set_deflate(9)
-        plist.set_deflate(9)
-        space = h5py.h5s.create_simple((100, 100))
-        dataset = h5py.h5d.create(group.id, b"x", h5py.h5t.IEEE_F64LE, space, plist)
-        dataset.write_direct_chunk((0, 0), zlib.compress(deflated(2**30)))
-
-    hdf5(path, fill)
-
-
-def shared_texts(path, n=20_000, size=2**20):
-    """One text of 1 MB in the place of 20,000."""
-
-    def fill(group):
-        group["x"] = np.ones((4, 4))
-        texts = group.create_dataset("labels", (n,), h5py.string_dtype())
-        texts[0] = "a" * size
-        texts[1:] = "b"
-        where.append(texts.id.get_offset())
-
-    where = []
-    hdf5(path, fill)
-    content = bytearray(path.read_bytes())
-    start = where[0] + 512 * (path.suffix == ".mat")
-    content[start : start + 16 * n] = content[start : start + 16] * n
-    path.write_bytes(content)
-
-
-def nested(path):
-    def fill(group):
-        group["x"] = np.ones((4, 4))
-        for _ in range(3000):
-            group = group.create_group("g")
-
-    hdf5(path, fill)
 
 
 def compressed_mat(path):
@@ -295,7 +240,7 @@ HARMFUL = {
     "data.npy": (npy, "claims 8 PB, but 0 bytes follow"),
     "data.npz": (npz, "claims 8 PB, but 0 bytes follow|needs 8 PB of memory"),
     "v4.mat": (mat4, "not a readable|needs 36.9 EB of memory"),
-    "v7.mat": (unwritten, "would grow from 0 bytes in the file to 8 PB"),
+    "v7.mat": (unwritten, "needs 8 PB of memory"),
     "data.h5": (unwritten, "would grow from 0 bytes in the file to 8 PB"),
     "data.nc": (unwritten, "would grow from 0 bytes in the file to 8 PB"),
     "data.zarr": (
@@ -303,16 +248,6 @@ HARMFUL = {
         "would grow from .* to 8 PB",
     ),
     "many.h5": (many_unwritten, "its content would grow from 0 bytes in the file to 2.16 GB"),
-    "chunk.h5": (swollen_chunk, "refused: reading it takes more than"),
-    "twice.h5": (deflated_twice, "is compressed 2 times over"),
-    "twice.nc": (deflated_twice, "is compressed 2 times over"),
-    "twice.mat": (deflated_twice, "is compressed 2 times over"),
-    "texts.h5": (shared_texts, "its texts have"),
-    "texts.nc": (shared_texts, "its texts have"),
-    "texts.mat": (shared_texts, "its texts have"),
-    "texts.nwb": (shared_texts, "its texts have"),
-    "nested.h5": (nested, "nested more than 50 deep"),
-    "nested.nwb": (nested, "nested more than 50 deep"),
     "packed.mat": (compressed_mat, "refused: reading it takes more than|not a readable"),
     "packed.fif.gz": (compressed_fif, "its content would grow"),
     "bomb.zip": (zip_bomb, "'ECoG_ch1.mat' would grow from .* to 2.15 GB"),
@@ -334,7 +269,7 @@ def test_honest_files_with_texts_and_compression_are_read(tmp_path, rng):
     labelled = xr.DataArray(X, coords, ("channel", "time", "trial"), name="x")
     labelled.to_netcdf(tmp_path / "a.nc", engine="h5netcdf", encoding={"x": {"zlib": True, "shuffle": True}})
     xr.testing.assert_equal(boolcp.open_tensor(tmp_path / "a.nc"), labelled)
-    assert set(child.look_at_hdf5(tmp_path / "a.nc", 10**9)) == {"x", "channel", "time", "trial"}
+    assert set(child.look_at_hdf5(tmp_path / "a.nc")) == {"x", "channel", "time", "trial"}
     scipy.io.savemat(tmp_path / "a.mat", {"x": X}, do_compression=True)
     np.testing.assert_array_equal(boolcp.open_tensor(tmp_path / "a.mat"), X)
 
@@ -389,13 +324,13 @@ def variables(rng):
 
 def test_every_kind_of_variable_is_listed(tmp_path, rng):
     scipy.io.savemat(tmp_path / "x.mat", variables(rng))
-    listed = child.list_mat(tmp_path / "x.mat", 10**9)
+    listed = child.list_mat(tmp_path / "x.mat")
     assert {"x", "cells", "struct.a", "struct.c.d", "sparse"} <= set(listed) and listed["x"] == (
         (3, 4, 5),
         "double",
         True,
     )
-    np.testing.assert_array_equal(child.read_mat(tmp_path / "x.mat", 10**9, "struct.a"), np.arange(3.0))
+    np.testing.assert_array_equal(child.read_mat(tmp_path / "x.mat", "struct.a"), np.arange(3.0))
 
 
 @pytest.mark.parametrize("compression", [False, True])
@@ -428,7 +363,7 @@ def test_a_reader_that_crashes_or_takes_too_long_is_said_to(tmp_path, monkeypatc
     monkeypatch.setattr("boolcp.io.limits.SECONDS", -100)
     os.mkfifo(tmp_path / "pipe.mat")
     with pytest.raises(FileError, match="refused: looking into it takes more than"):
-        CHILD.run(Path(tmp_path / "pipe.mat"), ".mat file", "list_mat")
+        ask_child(tmp_path / "pipe.mat", ".mat file", "list_mat")
 
 
 def test_a_name_that_is_no_text_is_said_to_be_one(tmp_path):

@@ -101,16 +101,6 @@ def test_sessions_and_a_condition_in_two_of_them(is_zip, tmp_path, channels):
     assert "Session2: 5 channels, 400 samples" in lines and "Sleeping: 0.00 to 0.05 s" in lines
 
 
-def test_channels_are_read_once_each_and_only_the_wanted_ones(tmp_path, channels, monkeypatch):
-    folder = write_session(tmp_path / "rec", channels)
-    opened, read = [], neurotycho_files.read_variable
-    monkeypatch.setattr(
-        neurotycho_files, "read_variable", lambda path, name: opened.append(path.name) or read(path, name)
-    )
-    boolcp.open_tensor(folder, channels=[2, 4])
-    assert opened == ["ECoGTime.mat", "ECoG_ch2.mat", "ECoG_ch4.mat"]
-
-
 def test_electrodes_beside_the_channels_or_given(tmp_path, channels):
     folder = write_session(tmp_path / "rec", channels)
     table = "channel,x_px,y_px,area8\n" + "".join(f"{n},{n}.5,{2 * n},A{n % 2}\n" for n in range(1, 6))

@@ -9,7 +9,6 @@ from samples import KINDS, random_decomposition
 import boolcp
 from boolcp.io import FileError, load_provenance, results
 from boolcp.result.labels import Labels, from_arrays, to_arrays
-from boolcp.result.trust import Trust
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def test_food_tracking_from_its_channel_files(tmp_path, capsys):
 
 
 def test_food_tracking_from_npz(tmp_path, capsys):
-    options = "-v data --dims channel,time --coord channel=channels --drop channel=64 --reference average --notch 50"
+    options = "-v data --dims channel,time --coord channel=channels --drop channel=64 --reference average"
     options += " --band 8-13 --envelope log --resample 50 --bin-ms 3000 --zscore"
     W = fit(tmp_path, capsys, FOOD / "food_tracking_B_64ch_250Hz_300s.npz", *options.split())
     assert W.shape == (63, 150, 100) and 64 not in W.labels.coords["channel"]

@@ -14,7 +14,7 @@ from boolcp.cli.testing import fitted_with
 from boolcp.io import load, load_provenance
 from boolcp.io.atomic import write_text
 from boolcp.io.reading import sizes_text
-from boolcp.io.writing import write_tensor
+from boolcp.io.arrays import write_tensor
 from boolcp.result.align import aligned
 
 

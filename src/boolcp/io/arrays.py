@@ -1,7 +1,9 @@
-"""Files of arrays: npy, npz, HDF5, netCDF and zarr. Nothing is unpickled, and labels are kept."""
+"""Files of arrays: npy, npz, MATLAB, HDF5, netCDF and zarr. Nothing is unpickled, and labels are kept."""
 
+import math
 import warnings
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -9,14 +11,140 @@ import numpy as np
 from numpy.lib import format as npy_format
 
 from boolcp.extras import load_extra
-from boolcp.io.errors import FileError, reading
-from boolcp.io.limits import CHILD, LARGE, check_hdf5, n_bytes, refuse_expansion, refuse_too_large, refuse_unsafe
-from boolcp.io.variables import NamedArrays, Variable, is_left, label
-from boolcp.memory import memory_text
+from boolcp.io import atomic
+from boolcp.io.errors import ChoiceError, FileError, reading
+from boolcp.io.limits import LARGE, ask_child, check_hdf5, n_bytes, refuse_expansion, refuse_too_large, refuse_unsafe
+from boolcp.memory import available_memory, float_bytes, memory_text
+from boolcp.result.labels import read_labels
 from boolcp.storage.sources import Source
 
 OBJECTS = "holds Python objects, which are never read because they can run code"
 SAVE_AGAIN = "Save it again as an array of numbers, e.g. np.save(path, x.astype(float))."
+EXPORT_PART = "Export a part of it, or store it as .npy, .zarr or .h5: these are read in slabs."
+RATE_NAMES = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """What is known about an array before it is read: its shape and the kind of its values."""
+
+    shape: tuple[int, ...]
+    kind: str
+    is_numeric: bool = True
+    dims: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        return f"{' x '.join(map(str, self.shape)) or 'scalar'} {self.kind}"
+
+    @property
+    def n_bytes(self) -> int:
+        """Return the bytes that the array takes in memory; one byte for each entry if numpy does not know its type."""
+        try:
+            return n_bytes(self.shape, np.dtype(self.kind))
+        except TypeError:
+            return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class NamedArrays:
+    """A file of named arrays: what it contains, and functions that read one of them or leave it on disk."""
+
+    path: Any
+    table: dict[str, Variable]
+    read: Any
+    read_lazy: Any = None
+    is_mapped: bool = False  # reading takes no memory
+
+    def choose(self, name: Any = None) -> Any:
+        """Return the name of the array to read: the given one, or the only one with two or more modes."""
+        if name is not None:
+            name = name if name in self.table else name.strip("/")
+            if any(known.startswith(f"{name}/") for known in self.table):
+                raise FileError(self.path, f"{name!r} is a group, not a dataset", f"It holds {self.listing()}.")
+            if name not in self.table:
+                raise FileError(self.path, f"has no variable {name!r}", f"It holds {self.listing()}.")
+            if not self.table[name].is_numeric:
+                problem = f"the variable {name!r} is not an array of numbers ({self.table[name].kind})"
+                raise FileError(self.path, problem, f"It holds {self.listing()}.")
+            return name
+        if not self.table:
+            raise FileError(self.path, "holds no arrays", "Export the data again.")
+        tensors = [n for n, v in self.table.items() if v.is_numeric and sum(size > 1 for size in v.shape) >= 2]
+        numeric = [n for n, v in self.table.items() if v.is_numeric]
+        if len(tensors) == 1 or len(numeric) == len(self.table) == 1:
+            return (tensors or numeric)[0]
+        if not tensors:
+            problem = "holds no numeric array with two or more modes"
+            hint = " Spike times are counted with events= (--events unit,time,trial --bin-ms 20)." * (len(numeric) > 2)
+            raise FileError(self.path, problem, f"It holds {self.listing()}.{hint}")
+        problem = f"holds {len(tensors)} arrays that could be read"
+        advice = f"Choose one with variable= (--variable): {self.listing(tensors)}."
+        raise ChoiceError(self.path, problem, advice, tensors)
+
+    def listing(self, names: Any = None) -> Any:
+        """Return the names with shapes as text."""
+        names = list(self.table if names is None else names)
+        shown = ", ".join(f"{name} ({self.table[name]})" for name in names[:12])
+        return (shown or "nothing") + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+    def labelled(self, *, variable: str | None, dims: Any, sampling_rate: float | None, lazy: Any) -> Any:
+        """Return the chosen array as a DataArray."""
+        name = self.choose(variable)
+        if lazy is True and self.read_lazy is None:
+            raise not_lazy(self.path)
+        if self.read_lazy is not None and is_left(self.table[name].shape, self.table[name].kind, lazy):
+            array = self.read_lazy(name)
+        else:
+            if not self.is_mapped:
+                refuse_too_large(self.path, repr(name), self.table[name].n_bytes, EXPORT_PART)
+            array = np.asarray(self.read(name))
+        dims = self.table[name].dims if dims is None else dims
+        if sampling_rate is None and "time" in (dims or ()):
+            sampling_rate = self._sampling_rate()
+        return label(array, self.path, dims, sampling_rate, name=name)
+
+    def _sampling_rate(self) -> Any:
+        for name, variable in self.table.items():
+            if name.lower() in RATE_NAMES and variable.is_numeric and np.prod(variable.shape) == 1:
+                return float(np.ravel(self.read(name))[0])
+        return None
+
+
+def is_left(shape: tuple[int, ...], dtype: Any, lazy: Any) -> bool:
+    """Return True if an array stays in its file: on request, or if it needs more than half of the available memory."""
+    if lazy != "auto":
+        return bool(lazy)
+    return 2 * float_bytes(shape, dtype) > available_memory()
+
+
+def not_lazy(path: Any) -> Any:
+    """Return the error for a file that cannot be read in slabs."""
+    return FileError(path, "can only be loaded as a whole", "Omit lazy= (--lazy), or store it as .npy, .zarr or .h5.")
+
+
+def label(array: Any, path: Any, dims: Any = None, sampling_rate: float | None = None, *, name: Any = None) -> Any:
+    """Return a DataArray with the given mode names, and times in seconds from the sampling rate."""
+    xarray = load_extra("xarray", "labels")
+    dims = tuple(f"mode{n}" for n in range(array.ndim)) if dims is None else tuple(dims)
+    if len(dims) != array.ndim:
+        shape = " x ".join(map(str, array.shape))
+        problem = f"is {shape} ({array.ndim} modes), but {len(dims)} names were given ({', '.join(dims)})"
+        raise FileError(path, problem, "Give one name for each mode (dims=, --dims).")
+    if len(set(dims)) != len(dims):
+        raise FileError(path, f"two modes have the same name ({', '.join(dims)})", "Give each its own (--dims).")
+    coords = {}
+    if sampling_rate is not None:
+        if "time" not in dims:
+            problem = f"a sampling rate was given, but none of the modes {', '.join(dims)} is called time"
+            raise FileError(path, problem, "Name the modes (dims=, --dims), for instance channel,time.")
+        if not (np.isfinite(sampling_rate) and sampling_rate > 0):
+            raise FileError(path, f"the sampling rate {sampling_rate} is not a positive number", "Give it in Hz.")
+        coords["time"] = np.arange(array.shape[dims.index("time")]) / sampling_rate
+    X = xarray.DataArray(array, coords, dims, name=name)
+    if sampling_rate is not None:
+        X.attrs["sampling_rate"] = float(sampling_rate)
+        X["time"].attrs["units"] = "s"
+    return X
 
 
 def read_npy(path: Path) -> NamedArrays:
@@ -74,6 +202,23 @@ def _refuse_missing_bytes(path: Path, kind: str, what: str, claimed: int, found:
         raise FileError(path, f"not a readable {kind} ({problem})", advice)
 
 
+def read_mat(path: Path) -> NamedArrays:
+    """Return the variables of a .mat file; modes of length one are dropped, fields of a struct are `name.field`."""
+    return NamedArrays(path, list_variables(path), lambda name: read_variable(path, name))
+
+
+def list_variables(path: Path) -> dict[str, Variable]:
+    """Return the names and Variables of a .mat file, fields of structs included."""
+    load_extra("pymatreader", "files")
+    return {name: Variable(*known) for name, known in ask_child(path, ".mat file", "list_mat").items()}
+
+
+def read_variable(path: Path, name: str) -> Any:
+    """Return one variable of a .mat file, or one field of a struct by its dotted name."""
+    load_extra("pymatreader", "files")
+    return ask_child(path, ".mat file", "read_mat", name)
+
+
 def _variable(array: Any) -> Variable:
     return Variable(tuple(array.shape), str(array.dtype), np.dtype(array.dtype).kind in "fiubc")
 
@@ -87,18 +232,7 @@ def read_hdf5(path: Path) -> NamedArrays:
         with reading(path, "HDF5 file"), h5py.File(path, "r") as file:
             return get(file[name])
 
-    return Hdf5Arrays(path, table, read, lambda name: read(name, lambda dataset: Source(dataset).lazy()))
-
-
-class Hdf5Arrays(NamedArrays):
-    """Datasets of an HDF5 file; a path may start with a slash."""
-
-    def choose(self, name: str | None = None) -> str:
-        """Return the path of the requested dataset."""
-        name = name if name is None else name.strip("/")
-        if name is not None and any(known.startswith(f"{name}/") for known in self.table):
-            raise FileError(self.path, f"{name!r} is a group, not a dataset", f"It holds {self.listing()}.")
-        return super().choose(name)
+    return NamedArrays(path, table, read, lambda name: read(name, lambda dataset: Source(dataset).lazy()))
 
 
 def read_netcdf(path: Path) -> Any:
@@ -106,9 +240,7 @@ def read_netcdf(path: Path) -> Any:
     xarray = load_extra("xarray", "labels")
     with path.open("rb") as file:
         is_classic = file.read(3) == b"CDF"
-    if is_classic:
-        CHILD.run(path, "netCDF file", "look_at_netcdf3")
-    else:
+    if not is_classic:
         load_extra("h5netcdf", "files")
         check_hdf5(path, "netCDF file")
     with reading(path, "netCDF file"):
@@ -162,3 +294,48 @@ def from_dataset(
         times = label(X.data, path, tuple(map(str, X.dims)), sampling_rate)
         X = X.assign_coords(time=times["time"]).assign_attrs(sampling_rate=float(sampling_rate))
     return X
+
+
+def write_tensor(X: Any, path: Any, *, overwrite: bool = False) -> None:
+    """Write a DataArray to one file: .nc with its labels, or .npy with its numbers only.
+
+    Examples
+    --------
+    >>> import boolcp, numpy as np, pathlib, tempfile, xarray as xr
+    >>> from boolcp.io.arrays import write_tensor
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "data.nc"
+    >>> write_tensor(xr.DataArray(np.eye(3), dims=("channel", "time")), path)
+    >>> boolcp.open_tensor(path).dims
+    ('channel', 'time')
+    """
+    path = Path(path)
+    if path.suffix not in (".nc", ".npy"):
+        raise FileError(path, f"the ending {path.suffix or '(none)'} is not an output format", "Use .nc or .npy.")
+    if path.suffix == ".npy":
+        with atomic.replacing(path, overwrite=overwrite) as temporary:
+            np.save(temporary, X.values)
+        return
+    load_extra("h5netcdf", "files")
+    _check_names(X, path)
+    X = X.assign_attrs({name: _plain(value) for name, value in X.attrs.items()})
+    X.attrs = {name: value for name, value in X.attrs.items() if np.size(value)}
+    with atomic.replacing(path, overwrite=overwrite) as temporary:
+        X.rename(X.name or "tensor").to_netcdf(temporary, engine="h5netcdf")
+
+
+def _check_names(X: Any, path: Path) -> None:
+    """Raise a FileError if netCDF cannot hold a name or a label of the tensor."""
+    for name in (*X.dims, *X.coords, *([] if X.name is None else [X.name])):
+        if not str(name).strip(".") or "/" in str(name):
+            raise FileError(path, f"netCDF cannot hold the name {name!r}", "Rename it, or write to .npy.")
+    try:
+        read_labels(X)
+    except ValueError as error:
+        raise FileError(path, str(error).rstrip("."), "Write to .npy to keep the numbers only.") from error
+
+
+def _plain(value: Any) -> Any:
+    """Return an attribute as netCDF takes it: numbers, text or lists of them."""
+    if isinstance(value, str | int | float | np.number | np.ndarray):
+        return value
+    return list(value) if isinstance(value, list | tuple) else str(value)

@@ -1,9 +1,13 @@
-"""Labels from elsewhere: other arrays of a file, tables of trials and events, tables of electrodes and their pairs."""
+"""Labels from elsewhere: other arrays of a file, tables of trials and events, electrodes and their pairs.
 
-import csv
+Trials of unequal length are a cell of matrices (MATLAB, FieldTrip), or arrays with numbered names.
+"""
+
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +15,15 @@ import numpy as np
 
 from boolcp.checks import BoolcpWarning
 from boolcp.extras import load_extra
+from boolcp.io.arrays import RATE_NAMES, NamedArrays, read_variable
 from boolcp.io.errors import FileError, check_exists, reading
-from boolcp.io.matlab import read_variable
-from boolcp.prepare import add_table, set_events
+from boolcp.prepare import add_table, set_events, stack_trials
 from boolcp.prepare.tables import ONSETS, read_columns
 
 NO_GROUP = "NG"  # marks the filler pairs in the published tables
 MISSING = ["", "n/a", "N/A", "nan", "NaN"]  # not "NA" or "None", which may be conditions
+CELLS = ("cell", "object")  # kinds of variables that may hold one matrix for each trial
+RATES = ("fsample", *RATE_NAMES)
 
 DataArray = Any
 DataFrame = Any
@@ -33,13 +39,23 @@ def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: Any, path: Path)
         if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str):
             dim, source = source
         source = read_named(source, arrays, path, "a coordinate") if isinstance(source, str) else source
-        values = _vector(source, name, path)
+        values = np.asarray(source)
+        if sum(size > 1 for size in values.shape) > 1:
+            shape = " x ".join(map(str, values.shape))
+            raise FileError(path, f"the coordinate {name!r} is {shape}", "Give a vector, one value for each entry.")
+        values = read_columns({name: values.ravel()})[name]
+        fitting = [str(d) for d in X.dims if X.sizes[d] == len(values)]
         dim = name if dim is None and name in X.dims else dim
-        dim = _mode_of(X, name, len(values), path) if dim is None else dim
+        if dim is None and len(fitting) != 1:
+            sizes = ", ".join(f"{n} {d}" for d, n in X.sizes.items())
+            which = "several modes" if fitting else "no mode"
+            problem = f"the coordinate {name!r} has {len(values)} values, which fit {which} ({sizes})"
+            raise FileError(path, problem, f"Say which: coords={{{name!r}: (mode, ..)}}, --coord {name}:MODE=..")
+        dim = fitting[0] if dim is None else dim
         if dim not in X.dims:
             problem = f"has no mode {dim!r} for the coordinate {name!r}"
             raise FileError(path, problem, f"Its modes are {', '.join(map(str, X.dims))}.")
-        if len(values) != X.sizes[dim]:
+        if dim not in fitting:
             problem = f"the coordinate {name!r} of {dim!r} has {len(values)} values, but the mode has {X.sizes[dim]}"
             raise FileError(path, problem, "Give one value for each.")
         X = X.assign_coords({name: (dim, values)})
@@ -53,27 +69,6 @@ def read_named(name: str, arrays: Any, path: Path, use: str) -> Any:
         shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
         raise FileError(path, f"has no variable {name!r} for {use}", f"It holds {shown}.")
     return arrays[name].values if hasattr(arrays, "data_vars") else arrays.read(name)
-
-
-def _vector(values: Any, name: str, path: Path) -> np.ndarray:
-    values = np.asarray(values)
-    if sum(size > 1 for size in values.shape) > 1:
-        shape = " x ".join(map(str, values.shape))
-        raise FileError(path, f"the coordinate {name!r} is {shape}", "Give a vector, one value for each entry.")
-    return read_columns({name: values.ravel()})[name]
-
-
-def _mode_of(X: DataArray, name: str, size: int, path: Path) -> str:
-    """Return the one mode of a size."""
-    fitting = [str(dim) for dim in X.dims if X.sizes[dim] == size]
-    if len(fitting) == 1:
-        return fitting[0]
-    sizes = ", ".join(f"{n} {dim}" for dim, n in X.sizes.items())
-    if fitting:
-        advice = f"Say which: coords={{{name!r}: ({fitting[0]!r}, ..)}}, --coord {name}:{fitting[0]}=.."
-        raise FileError(path, f"the coordinate {name!r} has {size} values, which fit several modes ({sizes})", advice)
-    problem = f"the coordinate {name!r} has {size} values, which fit no mode ({sizes})"
-    raise FileError(path, problem, "Give one value for each entry of a mode.")
 
 
 def with_electrodes(X: DataArray, electrodes: str | Path, path: Path) -> DataArray:
@@ -143,20 +138,18 @@ def read_electrodes(path: Any) -> Any:
         if len(x) != len(y):
             raise FileError(path, f"has {len(x)} values of X but {len(y)} of Y", "Use the original map.")
         return {n + 1: Electrode(float(a), float(b), is_pixel=True) for n, (a, b) in enumerate(zip(x, y, strict=True))}
-    rows = _read_table(path)
-    names = {kind: _column(path, rows[0], kind) for kind in ("channel", "x", "y")}
-    area = next((name for name in rows[0] if name.lower().startswith("area")), None)
+    rows = _read_rows(path)
+    found = {kind: _column(path, rows[0], kind) for kind in ("channel", "x", "y", "area")}
+    places = {}
     with reading(path, "table of electrodes"):
-        is_pixel = names["y"].lower().endswith("_px")
-        places = {}
         for row in rows:
-            place = float(row[names["x"]]), float(row[names["y"]])
-            label = row[names["channel"]].strip()
+            label = row[found["channel"]].strip()
             key = int(label) if label.isdigit() else label
             if key in places:
                 raise ValueError(f"channel {label} appears twice")
-            places[key] = Electrode(*place, "" if area is None else row[area].strip(), is_pixel)
-        return places
+            area, is_pixel = row.get(found["area"], "").strip(), found["y"].lower().endswith("_px")
+            places[key] = Electrode(float(row[found["x"]]), float(row[found["y"]]), area, is_pixel)
+    return places
 
 
 def read_pairs(path: Any) -> Any:
@@ -173,38 +166,35 @@ def read_pairs(path: Any) -> Any:
     >>> read_pairs(path)
     [('63', '64')]
     """
-    path = check_exists(path)
-    rows = _read_table(path)
-    columns = list(rows[0])
-    if {"ch_plus", "ch_minus"} <= set(columns):
-        plus, minus = "ch_plus", "ch_minus"
-    elif len(columns) >= 2:
-        plus, minus = columns[:2]
-    else:
+    rows = _read_rows(Path(path))
+    if len(rows[0]) < 2:
         raise FileError(path, "has only one column", "A table of pairs needs the columns ch_plus and ch_minus.")
+    plus, minus = ("ch_plus", "ch_minus") if {"ch_plus", "ch_minus"} <= set(rows[0]) else list(rows[0])[:2]
     pairs = [(row[plus].strip(), row[minus].strip()) for row in rows if NO_GROUP not in row.values()]
     if not pairs:
         raise FileError(path, "holds no pairs", "A table of pairs needs the columns ch_plus and ch_minus.")
     return pairs
 
 
-def _read_table(path: Any) -> Any:
-    with reading(path, ".csv table"), path.open(newline="", encoding="utf-8-sig") as file:
-        rows = [row for row in csv.DictReader(file, restval="") if any(row.values())]
-    if not rows:
-        raise FileError(path, "the table has no rows", "It needs a header and one row for each electrode or pair.")
-    return rows
+def _read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a table as texts by column."""
+    return read_table(path, dtype=str).fillna("").to_dict("records")
 
 
-def _column(path: Any, row: Any, kind: str) -> Any:
+def _column(path: Path, row: Any, kind: str) -> str:
+    """Return the name of the column of a kind: x, x_px, .. The area may be missing, and may have a number."""
     for name in row:
-        if name is not None and (name.lower() == kind or name.lower().startswith(f"{kind}_")):
+        if name.lower() == kind or name.lower().startswith("area" if kind == "area" else f"{kind}_"):
             return name
+    if kind == "area":
+        return ""
     raise FileError(path, f"has no column {kind!r}", f"Its columns are {', '.join(map(str, row))}.")
 
 
-def read_table(path: str | Path) -> DataFrame:
+def read_table(path: str | Path, **options: Any) -> DataFrame:
     r"""Return a table as a pandas DataFrame: columns separated by commas or semicolons (.csv) or by tabs (.tsv).
+
+    Further options go to `pandas.read_csv`.
 
     Examples
     --------
@@ -223,7 +213,7 @@ def read_table(path: str | Path) -> DataFrame:
         with path.open(encoding="utf-8-sig") as file:
             head = file.readline()
         separator = max("\t;,", key=head.count)
-        options = {"sep": separator, "keep_default_na": False, "na_values": MISSING, "encoding": "utf-8-sig"}
+        options |= {"sep": separator, "keep_default_na": False, "na_values": MISSING, "encoding": "utf-8-sig"}
         table = pandas.read_csv(path, skipinitialspace=True, **options)
     if not len(table):
         raise FileError(path, "the table has no rows", "It needs a line of names and one row for each trial.")
@@ -243,3 +233,84 @@ def with_trials(X: DataArray, trials: Any, path: Path) -> DataArray:
         return add_table(X, trials)
     except (TypeError, ValueError) as error:
         raise FileError(source, str(error).rstrip("."), "Check the table of trials (trials=, --trials).") from error
+
+
+def find_trials(arrays: NamedArrays, variable: str | None) -> list[str] | None:
+    """Return the names of the arrays that are trials, or of the one cell that holds them; None if there are none."""
+    if variable is not None and "*" in variable:
+        names = [name for name in arrays.table if fnmatchcase(name, variable)]
+        if not names:
+            raise FileError(arrays.path, f"has no variables {variable!r}", f"It holds {arrays.listing()}.")
+        return sorted(names, key=_number)
+    if arrays.path.suffix.lower() != ".mat":
+        return None
+    cells = [name for name, one in arrays.table.items() if one.kind in CELLS]
+    if variable is not None:
+        return [variable] if variable in cells else None
+    has_tensor = any(v.is_numeric and sum(size > 1 for size in v.shape) >= 2 for v in arrays.table.values())
+    cells = [] if has_tensor else [name for name in cells if _matrices(arrays.read(name))]
+    return cells if len(cells) == 1 else None
+
+
+def read_trials(
+    arrays: NamedArrays, names: list[str], dims: Any = None, sampling_rate: float | None = None
+) -> DataArray:
+    """Return the trials as a tensor channel x time x trial, NaN where a trial has no samples."""
+    path = arrays.path
+    values = [arrays.read(name) for name in names]
+    values = values[0] if len(values) == 1 and isinstance(values[0], list) else values
+    trials = _matrices(values)
+    if not trials:
+        problem = f"{names[0]!r} does not hold one matrix for each trial"
+        raise FileError(path, problem, f"It holds {arrays.listing()}.")
+    dims = ("channel", "time") if dims is None else tuple(dims)
+    if sorted(dims[:2]) != ["channel", "time"] or dims[2:] not in ((), ("trial",)):
+        raise FileError(path, f"trials of unequal length have the modes channel and time, not {dims}", "Change --dims.")
+    trials = trials if dims[0] == "channel" else [trial.T for trial in trials]
+    beside = _read_beside(arrays, names[0])
+    times = _matrices(beside.get("time"), least=1)
+    rate = sampling_rate if sampling_rate is not None else next((beside[n] for n in RATES if n in beside), None)
+    numbers = np.ravel(beside.get("trialinfo", []))
+    try:
+        X = stack_trials(
+            trials,
+            sampling_rate=None if times else rate,
+            times=[np.ravel(t) for t in times] if times else None,
+            channels=_labels(beside.get("label"), len(trials[0])),
+        )
+        return add_table(X, {"trialinfo": numbers}, "trial") if len(numbers) == len(trials) else X
+    except ValueError as error:
+        raise FileError(path, str(error).rstrip("."), "Check the trials, or give --sampling-rate.") from error
+
+
+def _number(name: str) -> tuple[str, int]:
+    """Return the key that sorts trial_2 before trial_10."""
+    found = re.search(r"(\d+)$", name)
+    return (name[: found.start()], int(found[1])) if found else (name, -1)
+
+
+def _matrices(values: Any, least: int = 2) -> list[np.ndarray]:
+    """Return a list of numeric arrays with at least this many modes, or nothing if it is not such a list."""
+    if not isinstance(values, list) or not values:
+        return []
+    arrays = [
+        np.asarray(value) if not isinstance(value, list | dict | str) else np.empty(0, object) for value in values
+    ]
+    return arrays if all(a.dtype.kind in "fiub" and a.ndim >= least for a in arrays) else []
+
+
+def _read_beside(arrays: NamedArrays, name: str) -> dict[str, Any]:
+    """Return what is stored beside a variable and describes it: times, labels, rate, as FieldTrip stores them."""
+    prefix = name.rpartition(".")[0]
+    found = {}
+    for known in ("time", "label", "trialinfo", *RATES):
+        full = next((n for n in arrays.table if n.lower() == (f"{prefix}.{known}" if prefix else known).lower()), None)
+        if full is not None and full != name:
+            value = arrays.read(full)
+            found[known] = float(np.ravel(value)[0]) if known in RATES and np.size(value) == 1 else value
+    return found
+
+
+def _labels(values: Any, size: int) -> np.ndarray | None:
+    values = None if values is None else np.ravel(np.asarray(values))
+    return values if values is not None and len(values) == size else None

@@ -1,19 +1,17 @@
 """Files that would exhaust memory or time, hand out other files or crash their reader: they are refused.
 
-Containers whose readers trust what they find (HDF5, MATLAB, netCDF) are first opened in a child process with limits on
-memory and time. One process serves all files until it has nothing to do for a minute.
+HDF5 and MATLAB files, whose readers trust what they find, are first opened by a child process with limits on memory
+and time. One process serves all files.
 """
 
-import atexit
 import math
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 import zipfile
-from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,98 +25,60 @@ LEAST_MEMORY = 2**28  # bytes for the child
 SECONDS, SPEED = 60, 10**7  # for the child: as many, and more for a large file that is read at 10 MB/s
 DISTRUST = "Do not use it unless you trust its source; if you do, open it yourself and pass the array."
 
+_LOCK = threading.Lock()
+_CHILDREN: dict[int, Any] = {}  # by the number of this process, for a fork has its own
 
-class Child:
-    """The process that opens untrusted containers, started when it is needed."""
 
-    def __init__(self) -> None:
-        self._process: Any = None
-        self._lock, self._owner, self._used = threading.Lock(), 0, 0.0
-
-    def run(self, path: Path, kind: str, job: str, *arguments: Any) -> Any:
-        """Return what a job of `boolcp.io.child` says about a file; raise a FileError if that cannot be found out."""
-        size = path.stat().st_size
-        memory = max(min(available_memory() // 2, LARGE + LARGEST_RATIO * size), LEAST_MEMORY)
-        seconds = SECONDS + size / SPEED
-        with self._lock:
-            answer, value = self._ask((job, str(path.absolute()), memory, arguments), memory, seconds)
-        if answer == "trap":
-            raise FileError(path, f"refused: {value}", DISTRUST)
-        if answer == "KeyError":
-            raise FileError(path, f"has no variable {value}", "List its variables with boolcp info.")
-        if answer in ("MemoryError", "large"):
-            raise FileError(path, f"refused: reading it takes more than {memory_text(memory)} of memory", DISTRUST)
-        if answer == "slow":
-            raise FileError(path, f"refused: looking into it takes more than {seconds:.0f} s", DISTRUST)
-        if answer == "dead":
-            problem = f"not a readable {kind} (its reader crashed, {value})"
-            raise FileError(path, problem, "It is damaged or was made to harm: copy or export it again.")
-        with reading(path, kind):
-            if answer == "error":
-                raise ValueError(value)
-            return value
-
-    def _ask(self, job: tuple[Any, ...], memory: int, seconds: float) -> tuple[str, Any]:
-        """Return the answer of the process, or how it ended."""
-        process, done = self._start(), threading.Event()
-        end: list[str] = []
-        watch = threading.Thread(target=_watch, args=(process, done, end, memory, seconds), daemon=True)
-        watch.start()
+def ask_child(path: Path, kind: str, job: str, *arguments: Any) -> Any:
+    """Return what a job of `boolcp.io.child` says about a file; raise a FileError if that cannot be found out."""
+    size = path.stat().st_size
+    memory = max(min(available_memory() // 2, LARGE + LARGEST_RATIO * size), LEAST_MEMORY)
+    seconds = SECONDS + size / SPEED
+    with _LOCK:
+        process = _start()
+        timer = threading.Timer(seconds, process.kill)
+        timer.start()
         try:
-            child.send(process.stdin, job)
-            return child.receive(process.stdout)
-        except (EOFError, OSError):
+            pickle.dump((memory, job, str(path.absolute()), arguments), process.stdin)
+            process.stdin.flush()
+            answer, value = pickle.load(process.stdout)
+        except (EOFError, OSError, pickle.UnpicklingError):
+            answer = "late" if timer.finished.is_set() else "dead"
             process.kill()
-            return (end[0], None) if end else ("dead", f"exit code {process.wait()}")
+            value = process.wait()
         except BaseException:  # Ctrl-C in the middle of an answer
             process.kill()
+            process.wait()
             raise
         finally:
-            done.set()
-            watch.join()
-            self._used = time.monotonic()
-
-    def _start(self) -> Any:
-        """Return the process: the present one, or a new one if it ended, is about to, or belongs to a parent."""
-        is_old = time.monotonic() - self._used > child.IDLE / 2
-        if self._process is None or self._process.poll() is not None or self._owner != os.getpid() or is_old:
-            self.stop()
-            environment = os.environ | {
-                "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
-                "OPENBLAS_NUM_THREADS": "1",
-            }
-            command = [sys.executable, "-P", child.__file__]
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-            options = {"env": environment, "cwd": tempfile.gettempdir(), "start_new_session": True}
-            self._process, self._owner = subprocess.Popen(command, **pipes, **options), os.getpid()  # type: ignore[call-overload]
-        return self._process
-
-    def stop(self) -> None:
-        """End the process."""
-        if self._process is not None and self._owner == os.getpid():
-            with suppress(OSError):
-                self._process.kill()
-                self._process.communicate()
-        self._process = None
+            timer.cancel()
+    if answer == "TrapError":
+        raise FileError(path, f"refused: {value}", DISTRUST)
+    if answer == "KeyError":
+        raise FileError(path, f"has no variable {value}", "List its variables with boolcp info.")
+    if answer == "MemoryError":
+        raise FileError(path, f"refused: reading it takes more than {memory_text(memory)} of memory", DISTRUST)
+    if answer == "late":
+        raise FileError(path, f"refused: looking into it takes more than {seconds:.0f} s", DISTRUST)
+    with reading(path, kind):
+        if answer == "dead":
+            raise ValueError(f"its reader crashed, exit code {value}")
+        if answer == "error":
+            raise ValueError(value)
+        return value
 
 
-def _watch(process: Any, done: threading.Event, end: list[str], memory: int, seconds: float) -> None:
-    """Kill a process that takes too much time or, where the system sets no limit itself, memory."""
-    start = time.monotonic()
-    while not done.wait(0.2):
-        is_large = False
-        with suppress(Exception):  # without psutil, or at the end of the process
-            import psutil
-
-            is_large = psutil.Process(process.pid).memory_info().rss > memory + LEAST_MEMORY
-        if is_large or time.monotonic() - start > seconds:
-            end.append("large" if is_large else "slow")
-            process.kill()
-            return
-
-
-CHILD = Child()
-atexit.register(CHILD.stop)
+def _start() -> Any:
+    """Return the child process: the present one, or a new one if it has ended."""
+    process = _CHILDREN.get(os.getpid())
+    if process is None or process.poll() is not None:
+        paths = os.pathsep.join(map(os.path.abspath, sys.path))
+        environment = os.environ | {"PYTHONPATH": paths, "OPENBLAS_NUM_THREADS": "1"}
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        options = {"env": environment, "cwd": tempfile.gettempdir(), "start_new_session": True}
+        process = subprocess.Popen([sys.executable, "-P", child.__file__], **pipes, **options)  # type: ignore[call-overload]
+        _CHILDREN[os.getpid()] = process
+    return process
 
 
 def check_hdf5(path: Path, kind: str = "HDF5 file") -> dict[str, tuple[Any, ...]]:
@@ -129,7 +89,7 @@ def check_hdf5(path: Path, kind: str = "HDF5 file") -> dict[str, tuple[Any, ...]
 
 @lru_cache(maxsize=64)
 def _look(path: Path, kind: str, *state: int) -> dict[str, tuple[Any, ...]]:
-    table = CHILD.run(path, kind, "look_at_hdf5")
+    table = ask_child(path, kind, "look_at_hdf5")
     for name, (*_, packed, unpacked) in table.items():
         refuse_expansion(path, repr(name), packed, unpacked)
     refuse_expansion(path, "its content", sum(t[-2] for t in table.values()), sum(t[-1] for t in table.values()))

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from boolcp.extras import load_extra
+from boolcp.io.arrays import read_variable
 from boolcp.io.coordinates import read_table
 from boolcp.io.errors import ChoiceError, FileError, reading
-from boolcp.io.limits import refuse_expansion
-from boolcp.io.matlab import check_mat, read_variable
+from boolcp.io.limits import ask_child, refuse_expansion
 from boolcp.prepare import set_events
 
 CHUNK = 2**20
@@ -31,7 +31,7 @@ def read_mne(path: Path) -> Any:
     if name.endswith(".gz"):
         _refuse_expansion(path)
     if name.endswith(".set"):
-        check_mat(path)  # EEGLAB writes MATLAB files
+        ask_child(path, ".set file", "try_mat")  # EEGLAB writes MATLAB files
     refuse_links(path)
     with reading(path, f"{path.suffix} file"), mne.use_log_level("ERROR"):
         recording = _open(mne, path)

@@ -1,5 +1,7 @@
 """NeuroTycho recordings: a folder or zip of sessions, each with one MATLAB file per channel, or one for all."""
 
+import csv
+import io
 import re
 import shutil
 import tempfile
@@ -8,35 +10,38 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from os import PathLike
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.io
 from tqdm import tqdm
 
 from boolcp.checks import BoolcpWarning
 from boolcp.extras import load_extra
+from boolcp.io import atomic
+from boolcp.io.arrays import list_variables, read_variable
 from boolcp.io.coordinates import read_electrodes
-from boolcp.io.errors import FileError
+from boolcp.io.errors import FileError, writing
 from boolcp.io.limits import refuse_unsafe
-from boolcp.io.matlab import list_variables, read_variable
+from boolcp.prepare import list_conditions
 
 N_CHANNELS = 128  # rows of signals in a matrix of all channels; the row after them is the event signal
-TRIALS, MATRIX = "data", "X"  # names of the variables
 CHANNEL = re.compile(r"ECoG_ch(\d+)\.mat", re.IGNORECASE)
-MATRIX_FILE = re.compile(r"ECoG-.*\.mat", re.IGNORECASE)  # all channels in one file
+MATRIX_FILE = re.compile(r"ECoG-.*\.mat", re.IGNORECASE)  # all channels in one file, the variable X
 TIMES = ("ecogtime.mat", "ecog_time.mat")
 MAPS = re.compile(r"(electrodes.*\.csv|.*map\.mat)", re.IGNORECASE)
 DEPTH = 4  # folders searched below the one given
 ORIGINAL = "The two come from different sessions: use the original files."
 
 File = Any  # a path in a folder or in a zip
+Stretch = tuple[str, int, int]  # a condition, with its first sample and the one after its last
 
 
 @dataclass(frozen=True)
 class Session:
-    """The files of one session. A matrix is one file for all channels."""
+    """The files of one session, and what they say."""
 
     name: str
     channels: dict[int, File]
@@ -44,7 +49,7 @@ class Session:
     condition: File = None
     electrodes: File = None
     event: File = None
-    is_matrix: bool = False
+    is_matrix: bool = False  # one file for all channels
     trials: tuple[int, int] | None = None  # their number and length, if the channels are cut into trials
 
     @property
@@ -52,18 +57,81 @@ class Session:
         """Return the file of the first channel."""
         return next(iter(self.channels.values()))
 
+    @cached_property
+    def matrix(self) -> np.ndarray:
+        """Return the channels and the event signal of a matrix of all channels."""
+        return on_disk(self.first, _read_matrix)
 
-@dataclass(frozen=True)
-class Stretch:
-    """A part of a session under one condition: samples start <= n < stop."""
+    @cached_property
+    def events(self) -> dict[str, np.ndarray]:
+        """Return EventData and, where they exist, EventTime and EventIndex, in lower case."""
+        return on_disk(self.event, _read_events)
 
-    label: str
-    start: int
-    stop: int
+    def signal(self, number: int) -> np.ndarray:
+        """Return one channel, its trials one after another."""
+        if self.is_matrix:
+            return self.matrix[number - 1]
+        signal = on_disk(self.channels[number], _read_numbers)
+        if signal.ndim > 1 and signal.shape != self.trials:
+            problem = f"is {_sizes(signal.shape)} (trial x time), but other channels are {_sizes(self.trials or (1,))}"
+            raise FileError(self.channels[number], problem, "Use the original files.")
+        return signal.ravel()
+
+    def times(self, sampling_rate: float | None) -> np.ndarray:
+        """Return the times of the samples, or of one trial, in seconds."""
+        file, times = self.time, None
+        if file is not None:
+            times = on_disk(file, _read_numbers).ravel().astype(float)
+        elif self.event is not None and self.trials is None and _is_every_sample(self.events):
+            file, times = self.event, self.events.get("eventtime")
+        if times is None:
+            if sampling_rate is None:
+                advice = "Copy ECoGTime.mat beside it, or give the sampling rate (sampling_rate=, --sampling-rate)."
+                raise FileError(self.first, "has no time file beside it", advice)
+            n = len(self.signal(next(iter(self.channels)))) if self.trials is None else self.trials[1]
+            return np.arange(n) / sampling_rate
+        if len(times) < 2 or not np.all(np.diff(times) > 0):
+            raise FileError(file, "its times do not increase", "It is not a time file: use the original one.")
+        if self.trials is not None and len(times) != self.trials[1]:
+            raise FileError(file, f"has {len(times)} samples, but the trials have {self.trials[1]}", ORIGINAL)
+        return times
+
+    def stretches(self, times: np.ndarray) -> list[Stretch]:
+        """Return the conditions, clipped to the recording."""
+        if self.condition is None or self.trials is not None:
+            return []
+        open_at, found = {}, []
+        for label, sample in zip(*on_disk(self.condition, read_conditions, times), strict=True):
+            name, _, side = label.rpartition("-")
+            if side.lower() == "start":
+                open_at[name] = sample
+            elif side.lower() == "end":
+                found.append((name, open_at.pop(name, 0), sample + 1))
+        found += [(name, start, len(times)) for name, start in open_at.items()]
+        clipped = [(name, max(start, 0), min(stop, len(times))) for name, start, stop in found]
+        return [one for one in clipped if one[1] < one[2]]
+
+    def event_signal(self, n_times: int) -> np.ndarray:
+        """Return the event signal at each sample, NaN where it has none."""
+        if self.is_matrix:
+            return self.matrix[N_CHANNELS].astype(float)
+        values = self.events["eventdata"]
+        if len(values) == n_times and _is_every_sample(self.events):
+            return values
+        if "eventindex" not in self.events:
+            problem = f"has {len(values)} values in EventData, but the recording has {n_times} samples"
+            raise FileError(self.event, f"{problem} and there is no EventIndex", "Use the original file.")
+        index = self.events["eventindex"].round().astype(int) - 1
+        if len(index) != len(values) or np.any((index < 0) | (index >= n_times)):
+            problem = f"its EventIndex does not name {len(values)} of the {n_times} samples"
+            raise FileError(self.event, problem, ORIGINAL)
+        signal = np.full(n_times, np.nan)
+        signal[index] = values
+        return signal
 
 
 def read_neurotycho(
-    path: str | PathLike[str],
+    path: Path,
     *,
     condition: Any = None,
     session: Any = None,
@@ -85,30 +153,42 @@ def read_neurotycho(
         if condition is None and len(sessions) > 1:
             names = "; ".join(f"{item.name} ({_labels_text(item)})" for item in sessions)
             raise FileError(path, "has several sessions", f"Choose a session or a condition of {names}.")
+        trials = sessions[0].trials
         if condition is not None and any(item.trials is not None for item in sessions):
             raise FileError(path, "is cut into trials and has no conditions", "Leave condition= (--condition) out.")
-        matrices = {item.name: on_disk(item.first, _read_matrix) for item in sessions if item.is_matrix}
-        times = [_read_times(item, sampling_rate) for item in sessions]
-        stretches = [_read_stretches(item, t) for item, t in zip(sessions, times, strict=True)]
-        parts = _find_parts(path, sessions, times, stretches, condition)
-        values, numbers, bad = _read_channels(path, parts, channels, skip_bad, progress, matrices)
-        found = electrodes if electrodes is not None else next((s.electrodes for s in sessions if s.electrodes), None)
-        coords = _channel_coords(numbers, {} if found is None else on_disk(found, read_electrodes))
-        dims = ["channel", "time"]
-        if sessions[0].trials is None:
-            coords |= _time_coords(parts, times, is_split=condition is not None) | _event_coord(parts, matrices)
+        times = [item.times(sampling_rate) for item in sessions]
+        stretches = [item.stretches(t) for item, t in zip(sessions, times, strict=True)]
+        rate = sampling_rate or _rate(path, times[0])
+        attrs = {"units": "µV", "sampling_rate": rate}
+        if condition is None:
+            parts = [(sessions[0], times[0], slice(0, len(times[0]) * (1 if trials is None else trials[0])))]
+            ends = np.append(times[0], times[0][-1] + 1 / rate)
+            attrs |= _condition_attrs(stretches[0], ends)
         else:
-            values = values.reshape(len(values), *sessions[0].trials).transpose(0, 2, 1)
-            coords |= {"time": ("time", times[0], {"units": "s"}), "trial": ("trial", np.arange(values.shape[2]))}
-            dims.append("trial")
-    X = load_extra("xarray", "labels").DataArray(values, coords, dims, name="ECoG")
-    X.attrs = {"units": "µV", "sampling_rate": sampling_rate or _rate(path, times[0]), "left_out": bad}
-    X.attrs |= _condition_attrs(stretches[0], times[0]) if condition is None else {}
-    X.attrs |= {} if condition is None else {"preparation": [f"condition {condition}"]}
-    return X
+            found = [(s, t, one) for s, t, group in zip(sessions, times, stretches, strict=True) for one in group]
+            parts = [(s, t, slice(a, b)) for s, t, (name, a, b) in found if name.lower() == str(condition).lower()]
+            attrs["preparation"] = [f"condition {condition}"]
+        if not parts:
+            known = ", ".join(sorted({one[0] for group in stretches for one in group})) or "none at all"
+            raise FileError(path, f"has no condition {condition!r}", f"Its conditions are {known}.")
+        values, numbers, attrs["left_out"] = _read_channels(path, parts, channels, skip_bad, progress)
+        table = electrodes if electrodes is not None else next((s.electrodes for s in sessions if s.electrodes), None)
+        coords = _channel_coords(numbers, {} if table is None else on_disk(table, read_electrodes))
+        dims = ["channel", "time"]
+        if trials is not None:
+            values, dims = values.reshape(len(values), *trials).transpose(0, 2, 1), [*dims, "trial"]
+            coords |= {"time": ("time", times[0], {"units": "s"}), "trial": ("trial", np.arange(trials[0]))}
+        else:
+            pieces = [t[part] for _, t, part in parts]
+            coords["time"] = "time", np.concatenate(pieces), {"units": "s"}
+            if len(pieces) > 1:
+                coords["segment"] = "time", np.repeat(np.arange(len(pieces)), list(map(len, pieces)))
+            if all(s.is_matrix or s.event is not None for s, _, _ in parts):
+                coords["event"] = "time", np.concatenate([s.event_signal(len(t))[part] for s, t, part in parts])
+    return load_extra("xarray", "labels").DataArray(values, coords, dims, "ECoG", attrs)
 
 
-def describe_recording(path: Any) -> list[str]:
+def describe_recording(path: Path) -> list[str]:
     """Return the sessions, channels and conditions of a recording as lines of text."""
     lines = []
     with opened(path) as root:
@@ -117,21 +197,17 @@ def describe_recording(path: Any) -> list[str]:
             if session.trials is not None:
                 lines.append(f"{head}, {session.trials[0]} trials of {session.trials[1]} samples")
                 continue
-            times = _read_times(session, 1000.0)
+            times = session.times(1000.0)
             lines.append(f"{head}, {len(times)} samples, {times[-1] - times[0]:.1f} s")
             lines += ["  with an event signal"] if session.event is not None or session.is_matrix else []
-            for s in _read_stretches(session, times):
-                lines.append(f"  {s.label}: {times[s.start] - times[0]:.2f} to {times[s.stop - 1] - times[0]:.2f} s")
+            for label, start, stop in session.stretches(times):
+                lines.append(f"  {label}: {times[start] - times[0]:.2f} to {times[stop - 1] - times[0]:.2f} s")
     return lines
 
 
-# The files of a recording
-
-
 @contextmanager
-def opened(path: Any) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[Any]:
     """Give the root of a recording: the folder, or the inside of a zip."""
-    path = Path(path)
     if path.is_dir():
         yield path
         return
@@ -156,7 +232,7 @@ def on_disk(file: File, read: Any, *arguments: Any) -> Any:
             raise FileError(file, f"is damaged in the zip ({error})", "Download the zip again.") from error
 
 
-def find_sessions(path: Any, root: Any) -> list[Session]:
+def find_sessions(path: Path, root: Any) -> list[Session]:
     """Return the sessions below a folder, sorted by the numbers in their names."""
     sessions = list(_walk(root, DEPTH))
     if not sessions:
@@ -189,14 +265,14 @@ def _find_trials(channels: dict[int, File]) -> Any:
     """Return the number and length of the trials (trial x time) of the first channel that can be read, or None."""
     for file in channels.values():
         try:
-            shape = on_disk(file, _shape, TRIALS)
+            shape = on_disk(file, _numeric_shape)
         except FileError:
             continue
-        return shape if shape is not None and len(shape) == 2 and min(shape) > 1 else None
+        return shape if len(shape) == 2 and min(shape) > 1 else None
     return None
 
 
-def _choose_session(path: Any, sessions: list[Session], wanted: Any) -> list[Session]:
+def _choose_session(path: Path, sessions: list[Session], wanted: Any) -> list[Session]:
     """Return the session with that number or name, in a list; all sessions if None."""
     if wanted is None:
         return sessions
@@ -210,55 +286,48 @@ def _choose_session(path: Any, sessions: list[Session], wanted: Any) -> list[Ses
     return chosen
 
 
-# The content of each file
-
-
-def _shape(path: Path, name: str) -> tuple[int, ...] | None:
-    """Return the shape of a numeric variable, or None if there is none with that name."""
-    variable = list_variables(path).get(name)
-    return tuple(variable.shape) if variable is not None and variable.is_numeric else None
+def _labels_text(session: Session) -> str:
+    if session.condition is None or session.trials is not None:
+        return f"{len(session.channels)} channels"
+    return ", ".join(dict.fromkeys(one[0] for one in session.stretches(session.times(1000.0)))) or "no conditions"
 
 
 def _sizes(shape: tuple[int, ...]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _read_vector(path: Path) -> np.ndarray:
-    """Return the one numeric array of a MATLAB file, without modes of length one."""
+def _numeric_name(path: Path) -> tuple[str, tuple[int, ...]]:
+    """Return the name and shape of the one numeric array of a MATLAB file."""
     table = list_variables(path)
     numeric = [name for name, variable in table.items() if variable.is_numeric]
-    numeric = numeric if len(numeric) == 1 else [name for name in numeric if name.lower().startswith("ecog")]
+    numeric = numeric if len(numeric) == 1 else [name for name in numeric if name.lower().startswith(("ecog", "data"))]
     if len(numeric) != 1:
         advice = f"It holds {', '.join(table) or 'nothing'}: use the original file."
         raise FileError(path, "does not hold one array of numbers", advice)
-    value = np.squeeze(np.asarray(read_variable(path, numeric[0])))
-    if value.ndim != 1:
-        raise FileError(path, f"is {_sizes(value.shape)}, not one row", "Use open_tensor on that file.")
-    return value
+    return numeric[0], tuple(table[numeric[0]].shape)
 
 
-def _read_trials(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the trials of one channel one after another; they must have the shape of the other channels."""
-    found = _shape(path, TRIALS)
-    if found != shape:
-        problem = f"has no variable {TRIALS!r}" if found is None else f"is {_sizes(found)} (trial x time)"
-        raise FileError(path, f"{problem}, but other channels are {_sizes(shape)}", "Use the original files.")
-    return np.ravel(read_variable(path, TRIALS))
+def _numeric_shape(path: Path) -> tuple[int, ...]:
+    return _numeric_name(path)[1]
 
 
-def _read_matrix(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return all channels (128, samples) and the event signal (samples,) of a matrix of all channels."""
-    shape = _shape(path, MATRIX)
+def _read_numbers(path: Path) -> np.ndarray:
+    """Return the one numeric array of a MATLAB file, without modes of length one."""
+    return np.atleast_1d(np.squeeze(np.asarray(read_variable(path, _numeric_name(path)[0]))))
+
+
+def _read_matrix(path: Path) -> np.ndarray:
+    """Return all channels and the event signal of a matrix of all channels, (129, samples)."""
+    variable = list_variables(path).get("X")
+    shape = variable.shape if variable is not None and variable.is_numeric else None
     if shape is None or len(shape) != 2 or shape[0] != N_CHANNELS + 1:
-        problem = f"has no variable {MATRIX!r}" if shape is None else f"{MATRIX} is {_sizes(shape)}"
+        problem = "has no variable 'X'" if shape is None else f"X is {_sizes(shape)}"
         need = f"{N_CHANNELS} rows of channels and one of events are needed"
         raise FileError(path, f"{problem}: {need}", "Read the file itself: open_tensor(file, dims=..).")
-    X = np.asarray(read_variable(path, MATRIX))
-    return X[:N_CHANNELS], X[N_CHANNELS].astype(float)
+    return np.asarray(read_variable(path, "X"))
 
 
-def _read_event_file(path: Path) -> dict[str, np.ndarray]:
-    """Return those of EventData, EventTime and EventIndex that exist, by their names in lower case."""
+def _read_events(path: Path) -> dict[str, np.ndarray]:
     names = {name.rpartition(".")[2].lower(): name for name in list_variables(path)}
     if "eventdata" not in names:
         raise FileError(path, "has no variable 'EventData'", "An Event.mat has EventData, EventTime and EventIndex.")
@@ -266,61 +335,19 @@ def _read_event_file(path: Path) -> dict[str, np.ndarray]:
     return {name: np.ravel(np.asarray(read_variable(path, names[name]), dtype=float)) for name in wanted}
 
 
-def _read_events(session: Session, n_times: int) -> np.ndarray:
-    """Return the event signal of an Event.mat at each sample of the recording, NaN where it has none.
-
-    EventData has one value for each sample, or one for each sample (from 1) that EventIndex lists.
-    """
-    path, content = session.event, on_disk(session.event, _read_event_file)
-    values = content["eventdata"]
-    if len(values) == n_times and _is_every_sample(content):
-        return values
-    if "eventindex" not in content:
-        problem = f"has {len(values)} values in EventData, but the recording has {n_times} samples"
-        raise FileError(path, f"{problem} and there is no EventIndex", "Use the original file.")
-    index = content["eventindex"].round().astype(int) - 1
-    if len(index) != len(values) or (len(index) and not (0 <= index.min() and index.max() < n_times)):
-        problem = f"its EventIndex does not name {len(values)} of the {n_times} samples"
-        raise FileError(path, problem, "It does not belong to this recording: use the original files.")
-    signal = np.full(n_times, np.nan)
-    signal[index] = values
-    return signal
+def _is_every_sample(events: dict[str, np.ndarray]) -> bool:
+    index = events.get("eventindex")
+    return index is None or np.array_equal(index, np.arange(len(events["eventdata"])) + 1)
 
 
-def _is_every_sample(content: dict[str, np.ndarray]) -> bool:
-    index = content.get("eventindex")
-    return index is None or np.array_equal(index, np.arange(len(content["eventdata"])) + 1)
-
-
-def _read_times(session: Session, sampling_rate: float | None) -> np.ndarray:
-    """Return the times of the samples of a session, or of one trial, in seconds."""
-    file, times = session.time, None
-    if file is not None:
-        times = np.asarray(on_disk(file, _read_vector), dtype=float)
-    elif session.event is not None and session.trials is None:
-        file, content = session.event, on_disk(session.event, _read_event_file)
-        times = content.get("eventtime") if _is_every_sample(content) else None
-    if times is None:
-        if sampling_rate is None:
-            advice = "Copy ECoGTime.mat beside it, or give the sampling rate (sampling_rate=, --sampling-rate)."
-            raise FileError(session.first, "has no time file beside it", advice)
-        if session.trials is not None:
-            return np.arange(session.trials[1]) / sampling_rate
-        signal = on_disk(session.first, _read_matrix)[1] if session.is_matrix else on_disk(session.first, _read_vector)
-        return np.arange(len(signal)) / sampling_rate
-    if len(times) < 2 or not np.all(np.diff(times) > 0):
-        raise FileError(file, "its times do not increase", "It is not a time file: use the original one.")
-    return times
-
-
-def _rate(path: Any, times: np.ndarray) -> float:
+def _rate(path: Path, times: np.ndarray) -> float:
     steps = np.diff(times)
     if np.mean(np.abs(steps - np.median(steps)) > 0.1 * np.median(steps)) > 0.01:
         raise FileError(path, "its times are not evenly spaced", "Give the sampling rate (--sampling-rate).")
     return float(round((len(times) - 1) / (times[-1] - times[0]), 3))
 
 
-def read_conditions(path: Any, times: Any = None) -> tuple[list[str], list[Any]]:
+def read_conditions(path: Path, times: Any = None) -> tuple[list[str], list[Any]]:
     """Return the labels of a Condition.mat and the sample (from 0) at which each applies.
 
     The samples come from ConditionIndex (from 1), or from ConditionTime and the times of the recording; with neither,
@@ -342,62 +369,22 @@ def read_conditions(path: Any, times: Any = None) -> tuple[list[str], list[Any]]
     return labels, samples.tolist()
 
 
-def _read_stretches(session: Session, times: np.ndarray) -> list[Stretch]:
-    """Return the conditions of a session as segments of samples, clipped to the recording."""
-    if session.condition is None or session.trials is not None:
-        return []
-    open_at, stretches = {}, []
-    for label, sample in zip(*on_disk(session.condition, read_conditions, times), strict=True):
-        name, _, side = label.rpartition("-")
-        if side.lower() == "start":
-            open_at[name] = sample
-        elif side.lower() == "end":
-            stretches.append(Stretch(name, open_at.pop(name, 0), sample + 1))
-    stretches += [Stretch(name, start, len(times)) for name, start in open_at.items()]
-    clipped = [Stretch(s.label, max(s.start, 0), min(s.stop, len(times))) for s in stretches]
-    return [s for s in clipped if s.start < s.stop]
-
-
-def _labels_text(session: Session) -> str:
-    if session.condition is None or session.trials is not None:
-        return f"{len(session.channels)} channels"
-    stretches = _read_stretches(session, _read_times(session, 1000.0))
-    return ", ".join(dict.fromkeys(s.label for s in stretches)) or "no conditions"
-
-
-# The tensor
-
-
-def _find_parts(path: Any, sessions: Any, times: Any, stretches: Any, condition: Any) -> list[Any]:
-    """Return for each session the number of its samples and the slices of them to read."""
-    parts = []
-    for session, t, s in zip(sessions, times, stretches, strict=True):
-        n_samples = len(t) * (1 if session.trials is None else session.trials[0])
-        if session.trials is not None and len(t) != session.trials[1]:
-            problem = f"has {len(t)} samples, but the trials have {session.trials[1]}"
-            raise FileError(session.time, problem, ORIGINAL)
-        slices = [slice(one.start, one.stop) for one in s if one.label.lower() == str(condition).lower()]
-        parts.append((session, n_samples, [slice(0, n_samples)] if condition is None else slices))
-    if not any(slices for _, _, slices in parts):
-        known = sorted({s.label for group in stretches for s in group}) or ["none at all"]
-        raise FileError(path, f"has no condition {condition!r}", f"Its conditions are {', '.join(known)}.")
-    return parts
-
-
-def _read_channels(path: Any, parts: Any, wanted: Any, skip_bad: bool, progress: bool, matrices: Any) -> Any:
+def _read_channels(path: Path, parts: list[Any], wanted: Any, skip_bad: bool, progress: bool) -> Any:
     """Return the requested samples as one array (channels, samples), the channel numbers, and the bad channels."""
-    parts = [part for part in parts if part[2]]
     known = sorted(set.intersection(*(set(session.channels) for session, _, _ in parts)))
-    numbers = known if wanted is None else [_number(path, str(item), known) for item in wanted]
-    n_samples = sum(s.stop - s.start for _, _, slices in parts for s in slices)
-    values = np.empty((len(numbers), n_samples), np.float32)
+    numbers = known if wanted is None else [int(item) if str(item).isdigit() else item for item in wanted]
+    for number in numbers:
+        if number not in known:
+            advice = f"Its {len(known)} channels run from {known[0]} to {known[-1]}."
+            raise FileError(path, f"has no channel {number}", advice)
+    sessions = {session.name: (session, len(t)) for session, t, _ in parts}
+    values = np.empty((len(numbers), sum(part.stop - part.start for _, _, part in parts)), np.float32)
     good: list[int] = []
     bad: list[int] = []
     for number in tqdm(numbers, desc="channels", disable=None if progress else True):
         try:
-            signals = [_read_channel(session, number, n_times, matrices) for session, n_times, _ in parts]
-            cut = [signal[one] for signal, part in zip(signals, parts, strict=True) for one in part[2]]
-            values[len(good)] = np.concatenate(cut)
+            signals = {name: _read_channel(s, number, n_times) for name, (s, n_times) in sessions.items()}
+            values[len(good)] = np.concatenate([signals[session.name][part] for session, _, part in parts])
             good.append(number)
         except FileError as error:
             if not skip_bad:
@@ -410,59 +397,72 @@ def _read_channels(path: Any, parts: Any, wanted: Any, skip_bad: bool, progress:
     return values[: len(good)], good, bad
 
 
-def _read_channel(session: Session, number: int, n_times: int, matrices: Any) -> np.ndarray:
-    """Return one channel of a session, which must have this many samples."""
-    file = session.channels[number]
-    if session.is_matrix:
-        signal = matrices[session.name][0][number - 1]
-    elif session.trials is not None:
-        signal = on_disk(file, _read_trials, session.trials)
-    else:
-        signal = on_disk(file, _read_vector)
-    if len(signal) != n_times:
-        raise FileError(file, f"has {len(signal)} samples, but the time file has {n_times}", ORIGINAL)
+def _read_channel(session: Session, number: int, n_times: int) -> np.ndarray:
+    """Return one channel of a session, which must have as many samples as there are times."""
+    signal, due = session.signal(number), n_times * (1 if session.trials is None else session.trials[0])
+    if len(signal) != due:
+        file = session.channels[number]
+        raise FileError(file, f"has {len(signal)} samples, but the time file has {due}", ORIGINAL)
     return signal
-
-
-def _number(path: Any, text: str, known: list[int]) -> int:
-    if not text.isdigit() or int(text) not in known:
-        advice = f"Its {len(known)} channels run from {known[0]} to {known[-1]}."
-        raise FileError(path, f"has no channel {text}", advice)
-    return int(text)
-
-
-def _time_coords(parts: Any, times: Any, is_split: bool) -> dict[str, Any]:
-    pieces = [t[part] for (_, _, slices), t in zip(parts, times, strict=True) for part in slices]
-    coords = {"time": ("time", np.concatenate(pieces), {"units": "s"})}
-    if is_split and len(pieces) > 1:
-        coords["segment"] = "time", np.repeat(np.arange(len(pieces)), list(map(len, pieces))), {}
-    return coords
-
-
-def _event_coord(parts: Any, matrices: Any) -> dict[str, Any]:
-    """Return the event signal along time, if every session has one."""
-    if not all(session.is_matrix or session.event is not None for session, _, _ in parts):
-        return {}
-    signals = [matrices[s.name][1] if s.is_matrix else _read_events(s, n_times) for s, n_times, _ in parts]
-    cut = [signal[part] for signal, (_, _, slices) in zip(signals, parts, strict=True) for part in slices]
-    return {"event": ("time", np.concatenate(cut))}
 
 
 def _channel_coords(numbers: list[int], places: Any) -> dict[str, Any]:
     coords: dict[str, Any] = {"channel": ("channel", np.array(numbers))}
     if places and all(number in places for number in numbers):
-        for axis, name in (("x", "x"), ("y", "height")):
-            coords[axis] = "channel", np.array([getattr(places[number], name) for number in numbers])
-        if all(places[number].area for number in numbers):
-            coords["area"] = "channel", np.array([places[number].area for number in numbers])
+        found = [places[number] for number in numbers]
+        coords |= {"x": ("channel", [p.x for p in found]), "y": ("channel", [p.height for p in found])}
+        coords |= {"area": ("channel", [p.area for p in found])} if all(p.area for p in found) else {}
     return coords
 
 
-def _condition_attrs(stretches: list[Stretch], times: np.ndarray) -> dict[str, Any]:
+def _condition_attrs(stretches: list[Stretch], ends: np.ndarray) -> dict[str, Any]:
     if not stretches:
         return {}
-    end = np.append(times, 2 * times[-1] - times[-2])
-    attrs: dict[str, Any] = {"condition_label": [s.label for s in stretches]}
-    attrs["condition_start"] = [float(end[s.start]) for s in stretches]
-    attrs["condition_stop"] = [float(end[s.stop]) for s in stretches]
-    return attrs
+    starts, stops = ([float(ends[one[n]]) for one in stretches] for n in (1, 2))
+    return {"condition_label": [one[0] for one in stretches], "condition_start": starts, "condition_stop": stops}
+
+
+def write_neurotycho(sessions: Any, folder: Any, *, overwrite: bool = False) -> None:
+    """Write recordings as a NeuroTycho folder: Session1 .. with one MATLAB file per channel, times and conditions.
+
+    They are channel x time in microvolts, rounded to int16, as the originals are. Their conditions are those of
+    `boolcp.prepare.list_conditions`, their electrodes the coordinates "x", "y" and "area".
+
+    Examples
+    --------
+    >>> import boolcp, pathlib, tempfile
+    >>> from boolcp.io.neurotycho import write_neurotycho
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> simulation = boolcp.datasets.simulate_ecog(n_channels=8, n_trials=2, trial_ms=200, random_state=0)
+    >>> write_neurotycho(simulation.sessions.values(), folder)
+    >>> boolcp.open_tensor(folder, condition="Anesthetized").shape
+    (8, 400)
+    """
+    for number, X in enumerate(sessions, start=1):
+        path = Path(folder) / f"Session{number}"
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+        X = X.transpose("channel", "time")
+        times = X["time"].values.astype(float)
+        for channel, row in enumerate(X.values, start=1):
+            signal = np.clip(np.rint(row), -(2**15), 2**15 - 1).astype(np.int16)
+            _write_mat(path / f"ECoG_ch{channel}.mat", {f"ECoGData_ch{channel}": signal[None]}, overwrite)
+        _write_mat(path / "ECoGTime.mat", {"ECoGTime": times[None]}, overwrite)
+        found = list_conditions(X)
+        labels = [f"{label}-{side}" for label, _, _ in found for side in ("Start", "End")]
+        index = [(np.searchsorted(times, start) + 1, np.searchsorted(times, stop)) for _, start, stop in found]
+        samples = np.ravel(index).astype(float)[None]  # from 1, the end included
+        content = {"ConditionLabel": np.array([labels], dtype=object), "ConditionIndex": samples}
+        _write_mat(path / "Condition.mat", content | {"ConditionTime": (samples - 1) / 1000}, overwrite)
+        if {"x", "y"} <= set(X.coords):
+            areas = X["area"].values if "area" in X.coords else [""] * X.sizes["channel"]
+            table = io.StringIO()
+            rows = zip(range(1, len(areas) + 1), X["x"].values, X["y"].values, areas, strict=True)
+            csv.writer(table, lineterminator="\n").writerows([("channel", "x", "y", "area"), *rows])
+            atomic.write_text(path / "electrodes.csv", table.getvalue(), overwrite=overwrite)
+
+
+def _write_mat(path: Path, content: Any, overwrite: bool) -> None:
+    buffer = io.BytesIO()
+    scipy.io.savemat(buffer, content)
+    atomic.write_bytes(path, buffer.getvalue(), overwrite=overwrite, is_durable=False)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from boolcp.extras import load_extra
+from boolcp.io.arrays import Variable
 from boolcp.io.coordinates import read_table
 from boolcp.io.errors import ChoiceError, FileError, reading
 from boolcp.io.limits import check_hdf5, refuse_too_large
-from boolcp.io.variables import Variable
 from boolcp.prepare import count_spikes, set_events
 from boolcp.prepare.tables import read_columns
 

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from boolcp import prepare
-from boolcp.io.arrays import from_dataset, read_hdf5, read_netcdf, read_npy, read_npz, read_zarr
-from boolcp.io.coordinates import add_coords, read_named, with_electrodes, with_trials
+from boolcp.io.arrays import from_dataset, not_lazy, read_hdf5, read_mat, read_netcdf, read_npy, read_npz, read_zarr
+from boolcp.io.coordinates import add_coords, find_trials, read_named, read_trials, with_electrodes, with_trials
 from boolcp.io.errors import FileError, check_exists
-from boolcp.io.matlab import read_mat
 from boolcp.io.mne_files import choose, list_recordings, read_bids, read_mne
 from boolcp.io.neurotycho import describe_recording, read_neurotycho
 from boolcp.io.nwb import describe_nwb, read_nwb
-from boolcp.io.variables import find_trials, not_lazy, read_trials
 from boolcp.result.labels import plain_values
 
 MNE_SUFFIXES = (".fif", ".fif.gz", ".edf", ".bdf", ".gdf", ".set", ".vhdr")
