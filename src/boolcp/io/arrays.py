@@ -12,7 +12,7 @@ from numpy.lib import format as npy_format
 
 from boolcp.extras import load_extra
 from boolcp.io import atomic
-from boolcp.io.errors import ChoiceError, FileError, reading
+from boolcp.io.errors import FileError, reading
 from boolcp.io.limits import LARGE, ask_child, check_hdf5, n_bytes, refuse_expansion, refuse_too_large, refuse_unsafe
 from boolcp.memory import available_memory, float_bytes, memory_text
 from boolcp.result.labels import read_labels
@@ -69,7 +69,7 @@ class NamedArrays:
             return name
         if not self.table:
             raise FileError(self.path, "holds no arrays", "Export the data again.")
-        tensors = [n for n, v in self.table.items() if v.is_numeric and sum(size > 1 for size in v.shape) >= 2]
+        tensors = self.tensors()
         numeric = [n for n, v in self.table.items() if v.is_numeric]
         if len(tensors) == 1 or len(numeric) == len(self.table) == 1:
             return (tensors or numeric)[0]
@@ -79,7 +79,11 @@ class NamedArrays:
             raise FileError(self.path, problem, f"It holds {self.listing()}.{hint}")
         problem = f"holds {len(tensors)} arrays that could be read"
         advice = f"Choose one with variable= (--variable): {self.listing(tensors)}."
-        raise ChoiceError(self.path, problem, advice, tensors)
+        raise FileError(self.path, problem, advice)
+
+    def tensors(self) -> list[str]:
+        """Return the names of the numeric arrays with two or more modes."""
+        return [n for n, v in self.table.items() if v.is_numeric and sum(size > 1 for size in v.shape) >= 2]
 
     def listing(self, names: Any = None) -> Any:
         """Return the names with shapes as text."""

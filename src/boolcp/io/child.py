@@ -11,7 +11,8 @@ from contextlib import suppress
 
 import numpy as np
 
-NUMERIC = ("double", "single", "logical", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+SMALL = 10**8  # bytes of a file whose content is kept
+KEPT: dict = {}
 
 
 class TrapError(Exception):
@@ -68,51 +69,40 @@ def references(file, item):
     return [file[found] for found in np.ravel(np.asarray(item[()], dtype=object)) if found]
 
 
+def read_all(path):
+    """Return the variables of a .mat file; a small one is kept until a different one is read."""
+    import h5py
+    import pymatreader
+
+    state = path, os.stat(path).st_mtime_ns, os.path.getsize(path)
+    if state not in KEPT:
+        KEPT.clear()
+        if h5py.is_hdf5(path):
+            look_at_hdf5(path)
+        content = pymatreader.read_mat(path)
+        content = {name: value for name, value in content.items() if not name.startswith(("__", "#"))}
+        if state[-1] > SMALL:
+            return content
+        KEPT[state] = content
+    return KEPT[state]
+
+
 def list_mat(path):
     """Return the variables of a .mat file, with the fields of structs: {name: (shape, kind, is numeric)}."""
-    import h5py
-    import scipy.io
-
-    table: dict = {}
-    found = list_mat73(path) if h5py.is_hdf5(path) else scipy.io.whosmat(path)
-    for name, shape, kind in found:
-        is_struct = kind == "struct"
-        table |= list_fields(name, read_mat(path, name)) if is_struct else {name: (tuple(shape), kind, kind in NUMERIC)}
-    return table
-
-
-def list_mat73(path):
-    """Return names, shapes and kinds of the variables of a .mat file that is HDF5."""
-    import h5py
-
-    found = []
-    look_at_hdf5(path)
-    with h5py.File(path, "r") as file:
-        for name, item in file.items():
-            if not name.startswith("#"):
-                kind = item.attrs.get("MATLAB_class", b"")
-                kind = kind.decode() if isinstance(kind, bytes) else str(kind)
-                shape = () if isinstance(item, h5py.Group) else item.shape[::-1]  # MATLAB stores columns first
-                found.append((name, shape, kind or ("struct" if isinstance(item, h5py.Group) else str(item.dtype))))
-    return found
+    return {full: kind for name, value in read_all(path).items() for full, kind in list_fields(name, value).items()}
 
 
 def list_fields(name, value):
-    """Return the fields of a struct."""
+    """Return a variable, or the fields of a struct."""
     if isinstance(value, dict):
         return {full: kind for part in value for full, kind in list_fields(f"{name}.{part}", value[part]).items()}
     array = np.empty(len(value), dtype=object) if isinstance(value, list) else np.asarray(value)
-    return {name: (array.shape, str(array.dtype), array.dtype.kind in "fiub")}
+    return {name: (array.shape, str(array.dtype), array.dtype.kind in "fiubc")}
 
 
 def read_mat(path, name):
     """Return one variable of a .mat file, or one field of a struct by its dotted name."""
-    import h5py
-    import pymatreader
-
-    if h5py.is_hdf5(path):
-        look_at_hdf5(path)
-    value = pymatreader.read_mat(path, variable_names=[name.partition(".")[0]])
+    value = read_all(path)
     for part in name.split("."):
         if not isinstance(value, dict) or part not in value:
             raise KeyError(name)
@@ -120,13 +110,7 @@ def read_mat(path, name):
     return value
 
 
-def try_mat(path):
-    """Read a whole .mat file, and return nothing."""
-    for name in {name.partition(".")[0] for name in list_mat(path)}:
-        read_mat(path, name)
-
-
-JOBS = {job.__name__: job for job in (look_at_hdf5, list_mat, read_mat, try_mat)}
+JOBS = {job.__name__: job for job in (look_at_hdf5, list_mat, read_mat)}
 
 
 def limit_memory(n_bytes):

@@ -10,7 +10,7 @@ from typing import Any
 from boolcp.extras import load_extra
 from boolcp.io.arrays import read_variable
 from boolcp.io.coordinates import read_table
-from boolcp.io.errors import ChoiceError, FileError, reading
+from boolcp.io.errors import FileError, reading
 from boolcp.io.limits import ask_child, refuse_expansion
 from boolcp.prepare import set_events
 
@@ -31,7 +31,7 @@ def read_mne(path: Path) -> Any:
     if name.endswith(".gz"):
         _refuse_expansion(path)
     if name.endswith(".set"):
-        ask_child(path, ".set file", "try_mat")  # EEGLAB writes MATLAB files
+        ask_child(path, ".set file", "list_mat")  # EEGLAB writes MATLAB files
     refuse_links(path)
     with reading(path, f"{path.suffix} file"), mne.use_log_level("ERROR"):
         recording = _open(mne, path)
@@ -123,9 +123,7 @@ def choose(path: Path, variable: str | None = None) -> BIDSPath:
     listing = ", ".join(known) if len(known) <= 12 else f"{', '.join(list(known)[:12])} and {len(known) - 12} more"
     if not found:
         raise FileError(path, f"has no recording {variable!r}", f"It holds {listing or 'none'}.")
-    raise ChoiceError(
-        path, f"holds {len(found)} recordings", f"Choose one with variable= (--variable): {listing}.", found
-    )
+    raise FileError(path, f"holds {len(found)} recordings", f"Choose one with variable= (--variable): {listing}.")
 
 
 def list_recordings(path: Path) -> dict[str, BIDSPath]:

@@ -22,7 +22,7 @@ from boolcp.checks import BoolcpWarning
 from boolcp.extras import load_extra
 from boolcp.io import atomic
 from boolcp.io.arrays import list_variables, read_variable
-from boolcp.io.coordinates import read_electrodes
+from boolcp.io.coordinates import place_coords, read_electrodes
 from boolcp.io.errors import FileError, writing
 from boolcp.io.limits import refuse_unsafe
 from boolcp.prepare import list_conditions
@@ -409,9 +409,7 @@ def _read_channel(session: Session, number: int, n_times: int) -> np.ndarray:
 def _channel_coords(numbers: list[int], places: Any) -> dict[str, Any]:
     coords: dict[str, Any] = {"channel": ("channel", np.array(numbers))}
     if places and all(number in places for number in numbers):
-        found = [places[number] for number in numbers]
-        coords |= {"x": ("channel", [p.x for p in found]), "y": ("channel", [p.height for p in found])}
-        coords |= {"area": ("channel", [p.area for p in found])} if all(p.area for p in found) else {}
+        coords |= place_coords([places[number] for number in numbers])
     return coords
 
 
@@ -463,6 +461,6 @@ def write_neurotycho(sessions: Any, folder: Any, *, overwrite: bool = False) -> 
 
 
 def _write_mat(path: Path, content: Any, overwrite: bool) -> None:
-    buffer = io.BytesIO()
-    scipy.io.savemat(buffer, content)
-    atomic.write_bytes(path, buffer.getvalue(), overwrite=overwrite, is_durable=False)
+    atomic.check_free(path, overwrite=overwrite)
+    with writing(path):
+        scipy.io.savemat(path, content)

@@ -12,7 +12,7 @@ import numpy as np
 from boolcp.extras import load_extra
 from boolcp.io.arrays import Variable
 from boolcp.io.coordinates import read_table
-from boolcp.io.errors import ChoiceError, FileError, reading
+from boolcp.io.errors import FileError, reading, refusing
 from boolcp.io.limits import check_hdf5, refuse_too_large
 from boolcp.prepare import count_spikes, set_events
 from boolcp.prepare.tables import read_columns
@@ -111,7 +111,7 @@ def _choose(path: Path, found: dict[str, Series], file: NWBFile, variable: str |
     if variable is not None:
         raise FileError(path, f"has no variable {variable!r}", f"It holds {listing}.")
     problem = f"holds {len(texts)} series and units that could be read"
-    raise ChoiceError(path, problem, f"Choose one with variable= (--variable): {listing}.", list(texts))
+    raise FileError(path, problem, f"Choose one with variable= (--variable): {listing}.")
 
 
 def _trials(file: NWBFile) -> dict[str, np.ndarray] | None:
@@ -170,7 +170,5 @@ def _count(path: Path, file: NWBFile, table: Any, bin_ms: Any, window_ms: Any, a
     with reading(path, ".nwb file"):
         trains = [np.asarray(file.units["spike_times"][n]) for n in range(len(file.units))]
         labels = np.asarray(file.units.id[:])
-    try:
+    with refusing(path, "Check the trials and the window."):
         return count_spikes(trains, table, bin_ms=bin_ms, window_ms=window_ms, align=align, units=labels)
-    except ValueError as error:
-        raise FileError(path, str(error).rstrip("."), "Check the trials and the window.") from error

@@ -79,7 +79,7 @@ def save(
     dataset.to_netcdf(buffer, engine="h5netcdf")
     content = buffer.getvalue()
     checksum = b"boolcp sha256 " + hashlib.sha256(content).hexdigest().encode()
-    atomic.write_bytes(path, content + checksum, overwrite=overwrite)
+    atomic.write_text(path, content + checksum, overwrite=overwrite)
 
 
 def load(path: str | Path) -> BooleanCP:

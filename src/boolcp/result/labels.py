@@ -227,7 +227,7 @@ def from_arrays(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> 
     ends = np.cumsum(np.maximum(ranks, 1), dtype=int)
     sizes = [(d, int(ends[-1]) if K else 0) for d in shape]
     matrices = [_take(arrays, f"factor_{n}", size, "f", is_finite=False) for n, size in enumerate(sizes)]
-    atoms = []
+    atoms: list[Atom] = []
     for n, rank, stop, certificate in zip(modes.tolist(), ranks.tolist(), ends, certificates.tolist(), strict=True):
         k, own = len(atoms), slice(stop - max(rank, 1), stop)
         others = [m for m in range(len(shape)) if m != n]
