@@ -133,7 +133,7 @@ MALFORMED = {
     "truncated npy": (lambda d: truncated(npy(d)), {}, "not a readable .npy"),
     "npy cut in its header": (lambda d: truncated(npy(d), 0.1), {}, "not a readable .npy"),
     "npy of objects": (lambda d: npy(d, np.array([["a", 1]], dtype=object)), {}, "Python objects"),
-    "npy of text": (lambda d: npy(d, np.array([["a", "b"]])), {}, "not numbers"),
+    "npy of text": (lambda d: npy(d, np.array([["a", "b"]])), {}, "no numeric array"),
     "complex npy": (lambda d: npy(d, CUBE * 1j), {}, "complex"),
     "npy vector": (lambda d: npy(d, np.ones(5)), {}, "two or more modes"),
     "npy without entries": (lambda d: npy(d, np.ones((0, 3))), {}, "is empty"),

@@ -255,8 +255,8 @@ def test_labels_beside_the_tensor_become_coordinates(kind, tmp_path, rng):
     assert boolcp.open_tensor(path, variable="data", dims=dims, coords={"a": "cond"}, condition="stop").shape[2] == 1
     for coords, words in (
         ({"condition": "size"}, "which fit no mode"),
-        ({"condition": ("trials", "cond")}, "has no mode 'trials'"),
-        ({"condition": ("channel", "cond")}, "has 4 values, but the mode has 3"),
+        ({"condition": ("trials", "cond")}, "do not fit the mode 'trials'"),
+        ({"condition": ("channel", "cond")}, "has 4 values, which do not fit the mode 'channel'"),
         ({"condition": "none"}, "has no variable 'none' for a coordinate"),
         ({"condition": "data"}, "Give a vector"),
     ):

@@ -26,7 +26,7 @@ DataArray = Any
 DataFrame = Any
 
 
-def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: Any, path: Path) -> DataArray:
+def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: NamedArrays, path: Path) -> DataArray:
     """Return X with coordinates: values, the name of an array of the file, or (mode, one of these).
 
     A name that is a mode labels that mode. Any other is an additional coordinate of the mode with its length.
@@ -35,7 +35,7 @@ def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: Any, path: Path)
         dim = name if name in X.dims else None
         if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str):
             dim, source = source
-        values = np.asarray(read_named(source, arrays, path, "a coordinate") if isinstance(source, str) else source)
+        values = np.asarray(arrays.read_named(source, "a coordinate") if isinstance(source, str) else source)
         if sum(size > 1 for size in values.shape) > 1:
             raise FileError(path, f"the coordinate {name!r} has {values.ndim} modes", "Give a vector.")
         values = read_columns({name: values.ravel()})[name]
@@ -48,15 +48,6 @@ def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: Any, path: Path)
             raise FileError(path, problem, f"Say which: coords={{{name!r}: (mode, ..)}}, --coord {name}:MODE=..")
         X = X.assign_coords({name: (dim, values)})
     return X
-
-
-def read_named(name: str, arrays: Any, path: Path, use: str) -> Any:
-    """Return the array of that name."""
-    names = [str(known) for known in (arrays.variables if hasattr(arrays, "data_vars") else arrays.table)]
-    if name not in names:
-        shown = ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-        raise FileError(path, f"has no variable {name!r} for {use}", f"It holds {shown}.")
-    return arrays[name].values if hasattr(arrays, "data_vars") else arrays.read(name)
 
 
 class Electrode(NamedTuple):
@@ -227,8 +218,8 @@ def read_trials(arrays: NamedArrays, names: list[str], dims: Any, sampling_rate:
     rates = [np.ravel(arrays.read(known[name])) for name in ("fsample", *RATE_NAMES) if name in known]
     times = [np.ravel(time) for time in _matrices(beside.get("time"), least=1)]
     rate = float(rates[0][0]) if sampling_rate is None and rates and len(rates[0]) == 1 else sampling_rate
-    channels, numbers = np.ravel(np.asarray(beside.get("label", []))), np.ravel(beside.get("trialinfo", []))
-    channels = channels if len(channels) == len(trials[0]) else None
+    labels, numbers = np.ravel(np.asarray(beside.get("label", []))), np.ravel(beside.get("trialinfo", []))
+    channels = labels if len(labels) == len(trials[0]) else None
     with refusing(arrays.path, "Check the trials, or give --sampling-rate."):
         X = stack_trials(trials, sampling_rate=None if times else rate, times=times or None, channels=channels)
         return add_table(X, {"trialinfo": numbers}, "trial") if len(numbers) == len(trials) else X

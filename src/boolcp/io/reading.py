@@ -6,8 +6,8 @@ from os import PathLike
 from typing import Any
 
 from boolcp import prepare
-from boolcp.io.arrays import from_dataset, not_lazy, read_hdf5, read_mat, read_netcdf, read_npy, read_npz, read_zarr
-from boolcp.io.coordinates import add_coords, find_trials, read_named, read_trials, with_electrodes, with_trials
+from boolcp.io.arrays import NamedArrays, not_lazy, read_hdf5, read_mat, read_netcdf, read_npy, read_npz, read_zarr
+from boolcp.io.coordinates import add_coords, find_trials, read_trials, with_electrodes, with_trials
 from boolcp.io.errors import FileError, check_exists, refusing
 from boolcp.io.mne_files import choose, list_recordings, read_bids, read_mne
 from boolcp.io.neurotycho import describe_recording, read_neurotycho
@@ -121,9 +121,7 @@ def open_tensor(
     _refuse_unused(place, kind, given)
     if lazy is True and (events is not None or kind not in ARRAYS):
         raise not_lazy(place)
-    if events is not None:
-        X = _count(place, events, bin_ms, coords)
-    elif kind == "neurotycho":
+    if kind == "neurotycho":
         options = {"skip_bad": skip_bad, "progress": progress, "session": session, "sampling_rate": sampling_rate}
         X = read_neurotycho(place, condition=condition, channels=channels, electrodes=electrodes, **options)
         condition = channels = electrodes = None
@@ -136,7 +134,15 @@ def open_tensor(
         counting = {"bin_ms": bin_ms, "window_ms": window_ms, "align": align}
         X, trials = read_nwb(place, variable=variable, trials=trials, **counting), None
     else:
-        X = _labelled(place, coords, variable=variable, dims=dims, sampling_rate=sampling_rate, lazy=lazy)
+        arrays = READERS[kind](place)
+        names = None if events is not None else find_trials(arrays, variable)
+        if events is not None:
+            X = _count(arrays, events, bin_ms)
+        elif names is not None:
+            X = read_trials(arrays, names, dims, sampling_rate)
+        else:
+            X = arrays.labelled(variable=variable, dims=dims, sampling_rate=sampling_rate, lazy=lazy)
+        X = X if coords is None else add_coords(X, coords, arrays, place)
     if electrodes is not None:
         X = with_electrodes(X, electrodes, place)
     if trials is not None:
@@ -175,29 +181,14 @@ def format_of(path: Any) -> Any:
     raise FileError(path, f"the ending {path.suffix or '(none)'} is not a known format", advice)
 
 
-def _labelled(
-    path: Any, coords: Any, *, variable: str | None, dims: Any, sampling_rate: float | None, lazy: Any
-) -> Any:
-    """Return an array of a file as a DataArray, with labels from the file or the options."""
-    arrays = READERS[format_of(path)](path)
-    options = {"variable": variable, "dims": dims, "sampling_rate": sampling_rate, "lazy": lazy}
-    if hasattr(arrays, "data_vars"):
-        X = from_dataset(arrays, path, **options)
-    else:
-        trials = find_trials(arrays, variable)
-        X = arrays.labelled(**options) if trials is None else read_trials(arrays, trials, dims, sampling_rate)
-    return X if coords is None else add_coords(X, coords, arrays, path)
-
-
-def _count(path: Any, events: Any, bin_ms: float | None, coords: Any) -> Any:
+def _count(arrays: NamedArrays, events: Any, bin_ms: float | None) -> Any:
     """Return the tensor unit x time x trial of events that a file lists."""
     if len(events) != 3 or bin_ms is None:
-        raise FileError(path, "events need three names and bins", "Give unit, time, trial (--events) and --bin-ms.")
-    arrays = READERS[format_of(path)](path)
-    vectors = [read_named(name, arrays, path, "events") for name in events]
-    with refusing(path, "Check the three vectors."):
-        X = prepare.count_events(*vectors, bin_ms=bin_ms)
-    return X if coords is None else add_coords(X, coords, arrays, path)
+        advice = "Give unit, time, trial (--events) and --bin-ms."
+        raise FileError(arrays.path, "events need three names and bins", advice)
+    vectors = [arrays.read_named(name, "events") for name in events]
+    with refusing(arrays.path, "Check the three vectors."):
+        return prepare.count_events(*vectors, bin_ms=bin_ms)
 
 
 def _check(X: Any, path: Any) -> Any:
@@ -234,10 +225,12 @@ def describe(path: str | PathLike[str]) -> list[str]:
         X = open_tensor(place)
         return [sizes_text(X), *_coordinate_lines(X, X.dims), *_event_lines(X)]
     arrays = READERS[kind](place)
-    if not hasattr(arrays, "data_vars"):
+    if arrays.dataset is None:
         return [f"{name}: {variable}" for name, variable in arrays.table.items()]
-    lines = [f"{name}: {sizes_text(v) or 'scalar'} {v.dtype}" for name, v in arrays.data_vars.items()]
-    return lines + _coordinate_lines(arrays, [dim for dim in arrays.sizes if dim in arrays.coords])
+    lines = [f"{name}: {sizes_text(v) or 'scalar'} {v.dtype}" for name, v in arrays.dataset.data_vars.items()]
+    return lines + _coordinate_lines(
+        arrays.dataset, [dim for dim in arrays.dataset.sizes if dim in arrays.dataset.coords]
+    )
 
 
 def sizes_text(X: Any) -> str:
