@@ -232,10 +232,8 @@ def read_zarr(path: Path) -> NamedArrays:
                 raise FileError(path, problem, "Save it again with a different codec.")
             if array.nbytes > LARGE:
                 refuse_expansion(path, repr(name), array.nbytes_stored(), array.nbytes)
-        has_dims = [
-            getattr(a.metadata, "dimension_names", None) or "_ARRAY_DIMENSIONS" in a.attrs for a in arrays.values()
-        ]
-        if is_group and arrays and all(has_dims):
+        metadata = [(getattr(a.metadata, "dimension_names", None), a.attrs) for a in arrays.values()]
+        if is_group and arrays and all(names or "_ARRAY_DIMENSIONS" in attrs for names, attrs in metadata):
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Failed to open Zarr store with consolidated", RuntimeWarning)
                 return _of_dataset(path, xarray.open_zarr(path.absolute()))
@@ -270,7 +268,7 @@ def write_tensor(X: Any, path: Any, *, overwrite: bool = False) -> None:
     load_extra("h5netcdf", "files")
     with refusing(path, "Rename it, or write to .npy to keep the numbers only."):
         read_labels(X)
-        for name in (*X.dims, *X.coords, X.name or "tensor"):
+        for name in (*X.dims, *X.coords, "tensor" if X.name is None else X.name):
             if not str(name).strip(".") or "/" in str(name):
                 raise ValueError(f"netCDF cannot hold the name {name!r}")
     simple = str | int | float | np.number | np.ndarray | list | tuple

@@ -225,12 +225,10 @@ def describe(path: str | PathLike[str]) -> list[str]:
         X = open_tensor(place)
         return [sizes_text(X), *_coordinate_lines(X, X.dims), *_event_lines(X)]
     arrays = READERS[kind](place)
-    if arrays.dataset is None:
+    if (found := arrays.dataset) is None:
         return [f"{name}: {variable}" for name, variable in arrays.table.items()]
-    lines = [f"{name}: {sizes_text(v) or 'scalar'} {v.dtype}" for name, v in arrays.dataset.data_vars.items()]
-    return lines + _coordinate_lines(
-        arrays.dataset, [dim for dim in arrays.dataset.sizes if dim in arrays.dataset.coords]
-    )
+    lines = [f"{name}: {sizes_text(v) or 'scalar'} {v.dtype}" for name, v in found.data_vars.items()]
+    return lines + _coordinate_lines(found, [dim for dim in found.sizes if dim in found.coords])
 
 
 def sizes_text(X: Any) -> str:
@@ -250,11 +248,11 @@ def _coordinate_lines(X: Any, dims: Any) -> list[str]:
     """Return the range of the coordinates of each mode, and the groups of further ones that have a few."""
     lines = []
     for dim in dims:
-        values = X.coords[dim].values if dim in X.coords and X.coords[dim].ndim == 1 else ()
-        unit = X.coords[dim].attrs.get("units", "") if len(values) else ""
-        lines.append(
-            f"  {dim}: {values[0]} .. {values[-1]} {unit}".rstrip() if len(values) else f"  {dim}: no coordinates"
-        )
+        coord = X.coords.get(dim)
+        text = "no coordinates"
+        if coord is not None and coord.size:
+            text = f"{coord.values[0]} .. {coord.values[-1]} {coord.attrs.get('units', '')}".rstrip()
+        lines.append(f"  {dim}: {text}")
         names = [name for name, c in X.coords.items() if c.dims == (dim,) and name != dim]
         for name in names:
             counts = Counter(plain_values(X.coords[name].values).tolist())
