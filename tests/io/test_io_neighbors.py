@@ -86,10 +86,10 @@ def test_units_are_counted_by_trial(nwb):
 def test_what_an_nwb_file_holds_and_what_is_wrong(nwb, tmp_path):
     path = nwb[0]
     lines = reading.describe(path)
-    assert "wide: 2000 x 3 int16, 100 Hz" in lines and "units: spikes of 2 units (needs --bin-ms)" in lines
+    assert "wide: 2000 x 3 int16, 100 Hz" in lines and "units: 2 units with spikes (needs --bin-ms)" in lines
     assert "  trials: 3, with start_time, stop_time, stim, go" in lines
     for options, words in (
-        ({}, "holds 3 series and units that could be read"),
+        ({}, "holds 2 arrays that could be read"),
         ({"variable": "high"}, "has no variable 'high'"),
         ({"variable": "units"}, "Give the length of the bins"),
         ({"variable": "units", "bin_ms": 10, "align": "move"}, "align names 'move'"),

@@ -71,7 +71,7 @@ def test_few_events_are_placed_at_their_samples(tmp_path, channels):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"Other": [[1.0]]}, r"Event\.mat: has no variable 'EventData'. An Event\.mat has EventData, EventTime"),
+        ({"Other": [[1.0]]}, r"Event\.mat: has no variable 'EventData'. It needs EventData and EventTime"),
         ({"EventData": [[1.0, 2.0]]}, r"Event\.mat: has 2 values in EventData, but the recording has 200 samples"),
         ({"EventData": [[1.0]], "EventIndex": [[201]]}, r"Event\.mat: its EventIndex does not name 1 of the 200"),
         ({"EventData": [[1.0]], "EventIndex": [[0]]}, r"Event\.mat: its EventIndex does not name 1 of the 200"),
@@ -83,36 +83,6 @@ def test_wrong_events_are_named(content, message, tmp_path, channels):
     scipy.io.savemat(folder / "Event.mat", content)
     with pytest.raises(FileError, match=message):
         boolcp.open_tensor(folder)
-
-
-@pytest.mark.parametrize("is_zip", [False, True])
-def test_all_channels_in_one_matrix(is_zip, tmp_path, rng):
-    matrix = rng.integers(-99, 99, (129, 40)).astype(np.int16)
-    folder = tmp_path / "one"
-    folder.mkdir()
-    scipy.io.savemat(folder / "ECoG-chibi.mat", {"X": matrix})
-    path = zip_folder(folder, tmp_path / "one.zip") if is_zip else folder
-    X = boolcp.open_tensor(path, sampling_rate=1000)
-    np.testing.assert_array_equal(X.values, matrix[:128])
-    np.testing.assert_array_equal(X["event"], matrix[128])
-    assert X["channel"].values[[0, -1]].tolist() == [1, 128] and float(X["time"][-1]) == 0.039
-    np.testing.assert_array_equal(boolcp.open_tensor(path, sampling_rate=1000, channels=[5, 2]).values, matrix[[4, 1]])
-    assert reading.describe(path)[0].startswith("ECoG-chibi: 128 channels, 40 samples")
-    with pytest.raises(FileError, match=r"ECoG-chibi\.mat: has no time file beside it"):
-        boolcp.open_tensor(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ({"X": np.ones((65, 9))}, r"ECoG-a\.mat: X is 65 x 9: 128 rows of channels and one of events are needed"),
-        ({"Y": np.ones((129, 9))}, r"ECoG-a\.mat: has no variable 'X'"),
-    ],
-)
-def test_other_matrices_are_refused(content, message, tmp_path):
-    scipy.io.savemat(tmp_path / "ECoG-a.mat", content)
-    with pytest.raises(FileError, match=message):
-        boolcp.open_tensor(tmp_path, sampling_rate=1000)
 
 
 @pytest.mark.parametrize("is_zip", [False, True])

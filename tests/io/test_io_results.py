@@ -240,7 +240,7 @@ FORGED = {
     "no header": (lambda d: d.drop_attrs().assign_attrs(d.attrs | {"header": "{"}), "not a readable decomposition"),
     "p-values for other atoms": (lambda d: d.assign(p_value=("few", np.ones(1))), "p_value is an array"),
     "rises that are no numbers": (lambda d: d.assign({n: d[n] / 0 for n in d if "bit_rise" in n}), "must be finite"),
-    "a version that is text": (lambda d: d.assign_attrs(format_version="two"), "not a readable decomposition"),
+    "a version that is text": (lambda d: d.assign_attrs(format_version="two"), "format version two"),
     "a newer version": (lambda d: d.assign_attrs(format_version=99), "format version 99"),
     "names that are no table": (lambda d: d.assign_attrs(names="[1, 2]"), "not a readable decomposition"),
     "dims that are not there": (header(dims=["a", "b", "c"]), r"its modes are \('a', 'b', 'c'\)"),

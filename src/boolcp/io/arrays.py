@@ -186,13 +186,13 @@ def read_mat(path: Path) -> NamedArrays:
 def list_variables(path: Path) -> dict[str, Variable]:
     """Return the names and Variables of a .mat file, fields of structs included."""
     load_extra("pymatreader", "files")
-    return {name: Variable(*known) for name, known in ask_child(path, ".mat file", "list_mat").items()}
+    return {name: Variable(*known) for name, known in ask_child(path, f"{path.suffix} file", "list_mat").items()}
 
 
 def read_variable(path: Path, name: str) -> Any:
     """Return one variable of a .mat file, or one field of a struct by its dotted name."""
     load_extra("pymatreader", "files")
-    return ask_child(path, ".mat file", "read_mat", name)
+    return ask_child(path, f"{path.suffix} file", "read_mat", name)
 
 
 def read_hdf5(path: Path) -> NamedArrays:

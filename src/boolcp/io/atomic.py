@@ -115,11 +115,12 @@ def _open_locked(path: Path, name: Path) -> TextIO:
                 owner = file.read(200) or "a process that has just started"
             problem = f"is in use by another run ({owner})"
             raise FileError(path, problem, "Wait until that run ends, or choose a different file.") from None
-        if _is_at(file.fileno(), name):
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
-            file.flush()
-            return file
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(name)):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}")
+                file.flush()
+                return file
         file.close()  # its owner has just removed it: a lock on it would keep nobody away
 
 
@@ -137,11 +138,3 @@ def _lock(descriptor: int) -> None:
     except OSError as error:
         message = f"This disk does not support locks ({error.strerror}): make sure that no other process uses the file."
         warnings.warn(message, BoolcpWarning, stacklevel=2)
-
-
-def _is_at(descriptor: int, name: Path) -> bool:
-    """Return True if the open file is the one that has that name now."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(name))
-    except FileNotFoundError:
-        return False

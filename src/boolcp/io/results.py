@@ -138,16 +138,9 @@ def is_result(path: Any) -> Any:
     return True
 
 
-def fingerprint(X: Any) -> Any:
-    """Return the SHA-256 of the numbers of X with its shape and dtype; equal data has an equal fingerprint."""
+def fingerprint(X: Any) -> str:
+    """Return the SHA-256 of the numbers of X with its shape and dtype."""
     return array_fingerprint(np.asarray(X.values if is_labelled(X) else X))
-
-
-def n_missing(X: Any) -> Any:
-    """Return the number of entries that are missing (NaN)."""
-    if X.dtype.kind not in "fc":
-        return 0
-    return sum(int(np.count_nonzero(np.isnan(part))) for part in np.atleast_1d(X))  # X may be a memory map
 
 
 def make_provenance(result: Any, *, data: Any = None, notes: Any = None) -> Any:
@@ -167,15 +160,16 @@ def make_provenance(result: Any, *, data: Any = None, notes: Any = None) -> Any:
             "history": [asdict(step) for step in getattr(result, "history_", ())],
         }
     if data is not None:
-        array = read_labels(data)[0]
+        array, attrs = read_labels(data)[0], data.attrs if is_labelled(data) else {}
         array = array if is_lazy(array) else np.asarray(array)
+        rows = np.atleast_1d(array) if array.dtype.kind in "fc" else ()
         provenance["data"] = {
             "fingerprint": "" if is_lazy(array) else fingerprint(array),  # a lazy array is not read again just for this
             "shape": array.shape,
             "dtype": str(array.dtype),
-            "n_missing": n_missing(array),
-            "source": str(data.attrs.get("source", "")) if is_labelled(data) else "",
-            "preparation": list(np.atleast_1d(data.attrs.get("preparation", []))) if is_labelled(data) else [],
+            "n_missing": sum(int(np.count_nonzero(np.isnan(row))) for row in rows),  # it may be a memory map
+            "source": str(attrs.get("source", "")),
+            "preparation": list(np.atleast_1d(attrs.get("preparation", []))),
         }
     return check_provenance(json.loads(json.dumps(provenance | (notes or {}), default=to_plain)))
 
@@ -219,9 +213,9 @@ def _open(path: Any) -> Any:
         dataset = xarray.load_dataset(path, engine="h5netcdf")
     if not np.array_equal(dataset.attrs.get("format"), FORMAT):
         raise FileError(path, "is not a decomposition that boolcp saved", "Read data with boolcp.open_tensor.")
+    version = dataset.attrs.get("format_version")
+    if not np.array_equal(version, FORMAT_VERSION):
+        problem = f"has format version {version}, this boolcp {__version__} knows {FORMAT_VERSION}"
+        raise FileError(path, problem, "Use the version of boolcp that wrote it, or fit again.")
     with reading(path, "decomposition"):
-        version = int(dataset.attrs["format_version"])
-        if version != FORMAT_VERSION:
-            problem = f"has format version {version}, this boolcp {__version__} knows {FORMAT_VERSION}"
-            raise FileError(path, problem, "Use the version of boolcp that wrote it, or fit again.")
         return dataset.rename(json.loads(dataset.attrs["names"]))
