@@ -72,7 +72,7 @@ def test_few_events_are_placed_at_their_samples(tmp_path, channels):
     ("content", "message"),
     [
         ({"Other": [[1.0]]}, r"Event\.mat: has no variable 'EventData'. It needs EventData and EventTime"),
-        ({"EventData": [[1.0, 2.0]]}, r"Event\.mat: has 2 values in EventData, but the recording has 200 samples"),
+        ({"EventData": [[1.0, 2.0]]}, r"Event\.mat: its EventIndex does not name 2 of the 200 samples"),
         ({"EventData": [[1.0]], "EventIndex": [[201]]}, r"Event\.mat: its EventIndex does not name 1 of the 200"),
         ({"EventData": [[1.0]], "EventIndex": [[0]]}, r"Event\.mat: its EventIndex does not name 1 of the 200"),
         ({"EventData": [[1.0]], "EventIndex": [[1, 2]]}, r"Event\.mat: its EventIndex does not name"),

@@ -29,8 +29,12 @@ def look_at_hdf5(path):
 
     table: dict = {}
     items: list = []
+    links: list = []
     with h5py.File(path, "r") as file:
-        file.visititems_links(check_link)
+        file.visititems_links(lambda name, link: links.append((name, getattr(link, "filename", None))))
+        for name, target in links:
+            if target is not None:
+                raise TrapError(f"{name!r} is a link to the file {target!r}")
         file.visititems(lambda name, item: items.append((name, item)))
         seen = {h5py.h5o.get_info(item.id).addr for _, item in items}
         for name, item in items:  # datasets without a name are added on the way
@@ -45,28 +49,13 @@ def look_at_hdf5(path):
                     dims = labels if all(labels) and len(set(labels)) == len(labels) else None
                     sizes = item.id.get_storage_size(), item.nbytes or 0
                     table[name] = item.shape, str(item.dtype), item.dtype.kind in "fiub", dims, *sizes
-                for found in references(file, item):
+                is_cell = item.shape is not None and h5py.check_ref_dtype(item.dtype) is h5py.Reference
+                for reference in np.ravel(np.asarray(item[()], dtype=object)) if is_cell else ():
+                    found = file[reference] if reference else item
                     if (address := h5py.h5o.get_info(found.id).addr) not in seen:
                         seen.add(address)
                         items.append((None, found))
     return table
-
-
-def check_link(name, link):
-    """Raise a TrapError if a link leads to a different file."""
-    import h5py
-
-    if isinstance(link, h5py.ExternalLink):
-        raise TrapError(f"{name!r} is a link to the file {link.filename!r}")
-
-
-def references(file, item):
-    """Return the objects to which a dataset of references (a cell of MATLAB) refers."""
-    import h5py
-
-    if item.shape is None or h5py.check_ref_dtype(item.dtype) is not h5py.Reference:
-        return []
-    return [file[found] for found in np.ravel(np.asarray(item[()], dtype=object)) if found]
 
 
 def read_all(path):
@@ -132,7 +121,7 @@ def answer(name, path, arguments):
         return type(error).__name__, str(error)
     except Exception as error:  # a damaged file
         cause = error.__cause__ if isinstance(error, SystemError) and error.__cause__ else error  # of a callback
-        return type(cause).__name__ if isinstance(cause, TrapError) else "error", str(cause) or type(error).__name__
+        return "error", str(cause) or type(error).__name__
 
 
 def main():

@@ -56,8 +56,7 @@ def reading(path: Any, kind: str) -> Iterator[Any]:
     except PermissionError as error:
         raise _of_system(path, error) from None
     except Exception as error:
-        true_error = error.__cause__ if isinstance(error, SystemError) and error.__cause__ else error  # of a callback
-        reason = str(true_error).strip().partition("\n")[0][:200].rstrip(".") or type(error).__name__
+        reason = str(error).strip().partition("\n")[0][:200].rstrip(".") or type(error).__name__
         raise FileError(
             path, f"not a readable {kind} ({reason})", "It may be truncated or damaged: copy or export it again."
         ) from error

@@ -70,7 +70,8 @@ class Session:
             times = on_disk(file, _read_numbers).astype(float)
         elif self.event is not None:
             events = on_disk(self.event, _read_parts, "event")
-            file, times = self.event, events.get("time") if _is_every_sample(events) else None
+            is_every_sample = np.array_equal(events.get("index", ()), np.arange(len(events["data"])) + 1)
+            file, times = self.event, events.get("time") if is_every_sample else None
         if times is None:
             if sampling_rate is None:
                 advice = "Copy ECoGTime.mat beside it, or give the sampling rate (sampling_rate=, --sampling-rate)."
@@ -101,12 +102,7 @@ class Session:
         """Return the signal of Event.mat at each sample, NaN where it has none."""
         events = on_disk(self.event, _read_parts, "event")
         values = events["data"]
-        if len(values) == n_times and _is_every_sample(events):
-            return values
-        if "index" not in events:
-            problem = f"has {len(values)} values in EventData, but the recording has {n_times} samples"
-            raise FileError(self.event, f"{problem} and there is no EventIndex", "Use the original file.")
-        index = events["index"].round().astype(int) - 1
+        index = events.get("index", np.arange(n_times) + 1).round().astype(int) - 1
         if len(index) != len(values) or np.any((index < 0) | (index >= n_times)):
             problem = f"its EventIndex does not name {len(values)} of the {n_times} samples"
             raise FileError(self.event, problem, ORIGINAL)
@@ -314,10 +310,6 @@ def _read_parts(path: Path, kind: str) -> dict[str, Any]:
         raise FileError(path, problem, advice)
     found = {name.removeprefix(kind): np.ravel(read_variable(path, names[name])) for name in names if kind in name}
     return {name: values.astype(str if name == "label" else float) for name, values in found.items()}
-
-
-def _is_every_sample(events: dict[str, np.ndarray]) -> bool:
-    return "index" not in events or np.array_equal(events["index"], np.arange(len(events["data"])) + 1)
 
 
 def _rate(path: Path, times: np.ndarray) -> float:
