@@ -192,17 +192,9 @@ def npz(path):
         archive.write(path.with_name("x.npy"), "x.npy")
 
 
-def mat4(path):
-    path.write_bytes(np.array([0, 2**31 - 1, 2**31 - 1, 0, 2], "<i4").tobytes() + b"x\0" + bytes(64))
-
-
 def unwritten(path):
     fill = {"chunks": (100, 100, 100), "compression": "gzip"}
     hdf5(path, lambda group: group.create_dataset("x", CLAIMED, float, **fill).attrs.update(MATLAB_class=b"double"))
-
-
-def many_unwritten(path):
-    hdf5(path, lambda group: [group.create_dataset(f"x{n}", (3000, 3000), "f8") for n in range(30)])
 
 
 def deflated(n_bytes):
@@ -239,7 +231,6 @@ def zip_bomb(path):
 HARMFUL = {
     "data.npy": (npy, "claims 8 PB, but 0 bytes follow"),
     "data.npz": (npz, "claims 8 PB, but 0 bytes follow|needs 8 PB of memory"),
-    "v4.mat": (mat4, "not a readable|needs 36.9 EB of memory"),
     "v7.mat": (unwritten, "refused: reading it takes more than"),
     "data.h5": (unwritten, "would grow from 0 bytes in the file to 8 PB"),
     "data.nc": (unwritten, "would grow from 0 bytes in the file to 8 PB"),
@@ -247,7 +238,6 @@ HARMFUL = {
         lambda path: zarr.create_array(path, shape=CLAIMED, chunks=(100, 100, 100), dtype=float),
         "would grow from .* to 8 PB",
     ),
-    "many.h5": (many_unwritten, "its content would grow from 0 bytes in the file to 2.16 GB"),
     "packed.mat": (compressed_mat, "refused: reading it takes more than|not a readable"),
     "packed.fif.gz": (compressed_fif, "its content would grow"),
     "bomb.zip": (zip_bomb, "'ECoG_ch1.mat' would grow from .* to 2.15 GB"),
@@ -298,14 +288,10 @@ def test_pickles_do_not_run(tmp_path):
     folder.mkdir()
     (folder / "0.0").write_bytes(pickle.dumps([Evil()] * 4))
     plain = {"chunks": [2, 2], "fill_value": 0, "order": "C", "shape": [2, 2], "zarr_format": 2}
-    for codecs in (
-        {"filters": [{"id": "pickle"}], "compressor": None},
-        {"filters": None, "compressor": {"id": "pickle"}},
-    ):
-        for dtype in ("|O", "<f8"):
-            (folder / ".zarray").write_text(json.dumps(plain | codecs | {"dtype": dtype}))
-            with pytest.raises(FileError, match=r"x\.zarr: "):
-                boolcp.open_tensor(folder)
+    for codecs in ({"filters": [{"id": "pickle"}]}, {"filters": None, "compressor": {"id": "pickle"}}):
+        (folder / ".zarray").write_text(json.dumps(plain | {"compressor": None, "dtype": "<f8"} | codecs))
+        with pytest.raises(FileError, match=r"x\.zarr: "):
+            boolcp.open_tensor(folder)
     np.save(tmp_path / "a.npy", np.array([[Evil()]], dtype=object), allow_pickle=True)
     np.savez(tmp_path / "a.npz", x=np.array([[Evil()]], dtype=object))
     for name in ("a.npy", "a.npz"):
@@ -314,30 +300,14 @@ def test_pickles_do_not_run(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def variables(rng):
-    cells = np.empty((1, 3), dtype=object)
-    cells[0] = [np.eye(2), "text", np.array([["nested"]], dtype=object)]
-    plain = {"x": rng.standard_normal((3, 4, 5)), "small": np.arange(3, dtype=np.int8), "text": "hello", "cells": cells}
-    plain |= {"complex": rng.standard_normal(4) * 1j, "logical": np.array([True, False]), "empty": np.zeros((0, 3))}
-    return plain | {"struct": {"a": np.arange(3.0), "c": {"d": 1.5}}, "sparse": scipy.sparse.eye(5).tocsc()}
-
-
-def test_every_kind_of_variable_is_listed(tmp_path, rng):
-    scipy.io.savemat(tmp_path / "x.mat", variables(rng))
-    listed = child.list_mat(tmp_path / "x.mat")
-    assert {"x", "cells", "struct.a", "struct.c.d", "sparse"} <= set(listed) and listed["x"] == (
-        (3, 4, 5),
-        "float64",
-        True,
-    )
-    np.testing.assert_array_equal(child.read_mat(tmp_path / "x.mat", "struct.a"), np.arange(3.0))
-
-
 @pytest.mark.parametrize("compression", [False, True])
 def test_no_flipped_byte_ends_the_process(compression, tmp_path, rng):
     """In this process, several of these files would end in a segmentation fault."""
     buffer = io.BytesIO()
-    scipy.io.savemat(buffer, variables(rng), do_compression=compression)
+    cells = np.empty((1, 2), dtype=object)
+    cells[0] = [np.eye(2), "text"]
+    held = {"x": rng.standard_normal((3, 4, 5)), "text": "hello", "cells": cells, "struct": {"a": {"b": 1.5}}}
+    scipy.io.savemat(buffer, held | {"sparse": scipy.sparse.eye(5).tocsc()}, do_compression=compression)
     content, n_refused, path = buffer.getvalue(), 0, tmp_path / "x.mat"
     for n in range(60):
         damaged = bytearray(content)
@@ -364,11 +334,3 @@ def test_a_reader_that_crashes_or_takes_too_long_is_said_to(tmp_path, monkeypatc
     os.mkfifo(tmp_path / "pipe.mat")
     with pytest.raises(FileError, match="refused: looking into it takes more than"):
         ask_child(tmp_path / "pipe.mat", ".mat file", "list_mat")
-
-
-def test_a_name_that_is_no_text_is_said_to_be_one(tmp_path):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["x"] = np.ones(3)
-        file.create_group(b"\xff\xfe")
-    with pytest.raises(FileError, match=r"not a readable HDF5 file .*decode"):
-        boolcp.open_tensor(tmp_path / "a.h5")

@@ -79,16 +79,6 @@ def test_provenance(tmp_path, fitted):
     assert [step["loss"] for step in provenance["history"]] == [step.loss for step in model.history_]
 
 
-def test_the_fingerprint_sees_every_entry_and_not_the_memory_order(rng):
-    X = rng.standard_normal((3, 4, 5))
-    same = [np.asfortranarray(X), xr.DataArray(X), np.moveaxis(np.ascontiguousarray(np.moveaxis(X, 0, 2)), 2, 0)]
-    assert {results.fingerprint(Y) for Y in same} == {results.fingerprint(X)}
-    Y = X.copy()
-    Y[2, 3, 4] = np.nextafter(Y[2, 3, 4], 1)
-    others = [Y, X.astype(np.float32), X.reshape(4, 3, 5)]
-    assert len({results.fingerprint(Z) for Z in (X, *others)}) == 4
-
-
 def test_xarray_reads_the_file(tmp_path, fitted):
     boolcp.save(fitted[1], tmp_path / "w.nc")
     W = fitted[1].decomposition_
@@ -191,11 +181,7 @@ def test_all_names_of_the_tensor_come_back(tmp_path, rng):
     ("X", "words"),
     [
         (xr.DataArray(np.eye(3), dims=("a\0b", "c")), r"'a\\x00b', the name of a mode"),
-        (xr.DataArray(np.eye(3), dims=("\ud800", "c")), "the name of a mode"),
-        (xr.DataArray(np.eye(3), {"\udfff": ("a", [1, 2, 3])}, ("a", "c")), "the name of a coordinate"),
         (xr.DataArray(np.eye(3), {"a": ["x", "\udce9", "z"]}, ("a", "c")), "a value of the coordinate 'a'"),
-        (xr.DataArray(np.eye(3), {"q": ("a", ["x", "y\0z", "z"])}, ("a", "c")), "a value of the coordinate 'q'"),
-        (xr.DataArray(np.eye(3), {"a": ("a", [1, 2, 3], {"units": "\0s"})}, ("a", "c")), "a unit"),
         (xr.DataArray(np.eye(3), dims=("a", "c"), attrs={"units": "\ud800"}), "a unit"),
         (xr.DataArray(np.eye(3), dims=("a", "c"), name="\ud800"), "the name of the tensor"),
     ],
@@ -235,31 +221,22 @@ def header(**parts):
 
 FORGED = {
     "no weights": (lambda d: d.drop_vars("weight"), "it has no"),
-    "no ranks": (lambda d: d.drop_vars("rank"), "it has no rank"),
     "no factors": (lambda d: d.drop_vars("factor_time").assign_coords(time=range(9)), "it has no factor_1"),
     "no header": (lambda d: d.drop_attrs().assign_attrs(d.attrs | {"header": "{"}), "not a readable decomposition"),
     "p-values for other atoms": (lambda d: d.assign(p_value=("few", np.ones(1))), "p_value is an array"),
-    "rises that are no numbers": (lambda d: d.assign({n: d[n] / 0 for n in d if "bit_rise" in n}), "must be finite"),
-    "a version that is text": (lambda d: d.assign_attrs(format_version="two"), "format version two"),
     "a newer version": (lambda d: d.assign_attrs(format_version=99), "format version 99"),
-    "names that are no table": (lambda d: d.assign_attrs(names="[1, 2]"), "not a readable decomposition"),
     "dims that are not there": (header(dims=["a", "b", "c"]), r"its modes are \('a', 'b', 'c'\)"),
     "dims twice": (header(dims=["time", "time", "trial"]), "factor_0 is an array|it has no factor_0"),
     "a shape that is text": (header(shape="large"), "not a readable decomposition"),
-    "another shape": (header(shape=[8, 9, 11]), "factor_2 is an array"),
     "trust in something else": (header(trust={"color": "red"}), "not a readable decomposition"),
-    "a norm that is text": (header(data_norm2="large"), "not a readable decomposition"),
     "weights of text": (spoiled("weight", np.array(["a", "b", "c"])), r"weight is an array \(3,\) of"),
     "a weight that is NaN": (entry("weight", 1, np.nan), "weight must be finite"),
     "a rank of -1": (entry("rank", 0, -1), "rank -1"),
-    "a rank of 2": (entry("rank", 0, 2), "factor_0 is an array"),
     "a block that is not there": (entry("rank", 0, 0), "it has no block_0"),
-    "ranks of floats": (spoiled("rank", np.ones(3)), r"rank is an array \(3,\) of float64"),
     "a mode of 3": (entry("boolean_mode_index", 0, 3), "along mode"),
     "a z that is zero": (lambda d: forge(d, 0, slice(None), 0.0), "no entry that is on"),
     "a z of two": (lambda d: forge(d, 0, slice(None), 2.0), "zeros and ones"),
     "a factor that is infinite": (lambda d: forge(d, 1, 1, np.inf), "must be finite"),
-    "inner products of another number": (spoiled("data_inner", np.ones(2), "other"), "data_inner is an array"),
 }
 
 
@@ -285,27 +262,16 @@ def test_a_forged_result_is_refused_in_one_line(name, saved):
     changed.to_netcdf(path, engine="h5netcdf")
     with pytest.raises(FileError, match=words) as caught:
         boolcp.load(path)
-    assert (
-        str(caught.value).startswith(f"{path}: ")
-        and "\n" not in str(caught.value)
-        and "KeyError" not in str(caught.value)
-    )
+    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
 
 
-FORGED_PROVENANCE = {
-    "not JSON": ("{", "not a readable"),
-    "a list": ("[1]", "not a dict"),
-    "a method that is code": ('{"method": "os.system(1)"}', "is not a name"),
-    "a parameter that is code": ('{"parameters": {"n_atoms=1), open(": 1}}', "is not a name"),
-    "parameters that are a list": ('{"parameters": [1]}', "'parameters'"),
-}
-
-
-@pytest.mark.parametrize("name", FORGED_PROVENANCE)
-def test_a_forged_provenance_is_refused_in_one_line(name, saved):
-    (path, dataset), (text, words) = saved, FORGED_PROVENANCE[name]
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", '{"method": "os.system(1)"}', '{"parameters": {"open(": 1}}', '{"data": 5}']
+)
+def test_a_forged_provenance_is_refused(text, saved):
+    path, dataset = saved
     dataset.assign_attrs(provenance=text).to_netcdf(path, engine="h5netcdf")
-    with pytest.raises(FileError, match=words):
+    with pytest.raises(FileError, match="not a readable decomposition"):
         load_provenance(path)
     assert boolcp.load(path).n_atoms == 3, "the atoms are still there"
 

@@ -35,19 +35,6 @@ def test_channel_files_of_a_neurotycho_recording():
         np.testing.assert_array_equal(X.sel(channel=n), original)
 
 
-def test_channel_files_and_the_table_of_all_channels_agree():
-    X = boolcp.open_tensor(FOOD, channels=[33]).isel(time=slice(570_000, 870_000))
-    Y = boolcp.open_tensor(
-        FOOD / "food_tracking_B_64ch_250Hz_300s.npz", dims=("channel", "time"), coords={"channel": "channels"}
-    )
-    assert prepare.sampling_rate(Y) == 250
-    X, Y = (
-        prepare.band_pass(prepare.resample(X, 250), 1, 40).values[0],
-        prepare.band_pass(Y.sel(channel=[33]), 1, 40).values[0],
-    )
-    assert np.corrcoef(X[500:-500], Y[500:-500])[0, 1] > 0.999
-
-
 def test_food_tracking_from_its_channel_files(tmp_path, capsys):
     options = (
         "--drop channel=64 --reference average --band 8-13 --envelope log --resample 50 --bin-ms 3000 --n-trials 100"

@@ -68,7 +68,15 @@ def read_all(path):
         KEPT.clear()
         if h5py.is_hdf5(path):
             look_at_hdf5(path)
-        content = pymatreader.read_mat(path)
+        try:
+            content = pymatreader.read_mat(path)
+        except TypeError:  # of one variable: the others may do
+            content = {}
+            with h5py.File(path, "r") as file:
+                names = list(file)
+            for name in names:
+                with suppress(TypeError):
+                    content |= pymatreader.read_mat(path, variable_names=[name])
         content = {name: value for name, value in content.items() if not name.startswith(("__", "#"))}
         if state[-1] > SMALL:
             return content
