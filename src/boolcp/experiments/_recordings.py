@@ -14,9 +14,9 @@ from boolcp.datasets.ecog import cortex
 from boolcp.experiments._table import seed_of
 from boolcp.extras import load_extra
 from boolcp.io import open_tensor
+from boolcp.io.arrays import read_variable
 from boolcp.io.coordinates import read_electrodes, read_pairs
 from boolcp.io.errors import FileError
-from boolcp.io.arrays import read_variable
 from boolcp.io.neurotycho import describe_recording
 
 SIMULATED, REAL, GIVEN = "simulated", "real", "given"

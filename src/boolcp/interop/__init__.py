@@ -1,6 +1,7 @@
 """Objects of other packages: CP tensors of TensorLy, tensortools and pyttb, recordings of MNE.
 
-Each package is imported only when its function is called.
+An object of another package enters, or a decomposition. A labelled array or a decomposition leaves, or an object of
+that package. Each package is imported only when its function is called.
 """
 
 from boolcp.interop.cp_tensors import from_tensorly, to_pyttb, to_tensorly, to_tensortools

@@ -12,7 +12,6 @@ import sys
 import tempfile
 import threading
 import zipfile
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -52,14 +51,12 @@ def ask_child(path: Path, kind: str, job: str, *arguments: Any) -> Any:
             raise
         finally:
             timer.cancel()
-    if answer == "TrapError":
-        raise FileError(path, f"refused: {value}", DISTRUST)
+    refusals = {"TrapError": value, "MemoryError": f"reading it takes more than {memory_text(memory)} of memory"}
+    refusals["late"] = f"looking into it takes more than {seconds:.0f} s"
+    if answer in refusals:
+        raise FileError(path, f"refused: {refusals[answer]}", DISTRUST)
     if answer == "KeyError":
         raise FileError(path, f"has no variable {value}", "List its variables with boolcp info.")
-    if answer == "MemoryError":
-        raise FileError(path, f"refused: reading it takes more than {memory_text(memory)} of memory", DISTRUST)
-    if answer == "late":
-        raise FileError(path, f"refused: looking into it takes more than {seconds:.0f} s", DISTRUST)
     with reading(path, kind):
         if answer == "dead":
             raise ValueError(f"its reader crashed, exit code {value}")
@@ -83,12 +80,6 @@ def _start() -> Any:
 
 def check_hdf5(path: Path, kind: str = "HDF5 file") -> dict[str, tuple[Any, ...]]:
     """Return the datasets of an HDF5 file as `child.look_at_hdf5` does; raise a FileError if it could do harm."""
-    state = path.stat()
-    return _look(path, kind, state.st_size, state.st_mtime_ns, state.st_ino)
-
-
-@lru_cache(maxsize=64)
-def _look(path: Path, kind: str, *state: int) -> dict[str, tuple[Any, ...]]:
     table = ask_child(path, kind, "look_at_hdf5")
     for name, (*_, packed, unpacked) in table.items():
         refuse_expansion(path, repr(name), packed, unpacked)

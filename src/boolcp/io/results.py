@@ -118,14 +118,10 @@ def load_provenance(path: str | Path) -> dict[str, Any]:
 
 def check_provenance(provenance: Any) -> dict[str, Any]:
     """Return the provenance, or raise a ValueError if its parts are not those that `save` writes."""
-    if not isinstance(provenance, dict):
-        raise ValueError("its provenance is not a dict")
-    for name in ("data", "parameters", "versions"):
-        if not isinstance(provenance.get(name, {}), dict):
-            raise ValueError(f"the entry {name!r} of its provenance is {str(provenance[name])[:40]!r}")
-    names = [provenance.get("method", "BMP"), *provenance.get("parameters", {})]
-    if not all(isinstance(name, str) and name.isidentifier() for name in names):  # a report shows them as code to run
-        raise ValueError("its provenance has a method or parameter that is not a name")
+    parts = [provenance, *(provenance.get(name, {}) for name in ("data", "parameters", "versions"))]
+    names = [provenance.get("method", "BMP"), *parts[2]]
+    if not all(isinstance(part, dict) for part in parts) or not all(map(str.isidentifier, names)):
+        raise ValueError("its provenance is not what boolcp writes")  # a report shows the names as code to run
     return provenance
 
 
