@@ -265,9 +265,7 @@ def test_a_forged_result_is_refused_in_one_line(name, saved):
     assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "text", ["{", "[1]", '{"method": "os.system(1)"}', '{"parameters": {"open(": 1}}', '{"data": 5}']
-)
+@pytest.mark.parametrize("text", ["{", "[1]", '{"method": "f(1)"}', '{"parameters": {"open(": 1}}', '{"data": 5}'])
 def test_a_forged_provenance_is_refused(text, saved):
     path, dataset = saved
     dataset.assign_attrs(provenance=text).to_netcdf(path, engine="h5netcdf")
