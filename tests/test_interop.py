@@ -60,11 +60,6 @@ def test_normalized_columns_of_others_are_understood(truth):
     assert W.boolean_mode.tolist() == truth.boolean_mode.tolist()
 
 
-def test_exact_ones_are_preferred_to_a_lone_entry():
-    factors = [np.array([[0.0], [0.5]]), np.array([[1.0], [0.0], [1.0]]), np.array([[1.0], [2.0]])]
-    assert interop.from_tensorly((None, factors)).boolean_mode.tolist() == [1]
-
-
 def test_what_is_not_boolean_is_refused(rng):
     factors = [rng.standard_normal((d, 2)) for d in (3, 4, 5)]
     with pytest.raises(ValueError, match="not Boolean along any mode"):

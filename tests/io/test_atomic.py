@@ -101,14 +101,3 @@ def test_the_lock_does_not_write_through_a_link(tmp_path):
     with pytest.raises(FileError, match=r"fit\.npz: cannot be opened"), locked(tmp_path / "fit.npz"):
         pytest.fail("the link was followed")
     assert victim.read_text() == "precious"
-
-
-def test_a_disk_without_locks_gives_a_warning(tmp_path, monkeypatch):
-    fcntl = pytest.importorskip("fcntl")
-
-    def refuse(descriptor, operation):
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.warns(UserWarning, match="not support locks"), locked(tmp_path / "fit.npz"):
-        pass

@@ -100,13 +100,6 @@ def test_electrodes_beside_the_channels_or_given(tmp_path, channels):
     assert boolcp.open_tensor(folder, electrodes=tmp_path / "ChibiMap.mat")["x"].values.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_no_time_file_but_a_rate(tmp_path, channels):
-    folder = write_session(tmp_path / "rec", channels)
-    (folder / "ECoGTime.mat").unlink()
-    X = boolcp.open_tensor(folder, sampling_rate=500.0)
-    assert float(X["time"][-1]) == 399 / 500 and boolcp.prepare.sampling_rate(X) == 500
-
-
 def test_a_channel_bad_in_one_session_is_left_out_of_all(tmp_path, channels):
     write_session(tmp_path / "rec" / "Session1", channels, conditions=PAIR)
     write_session(tmp_path / "rec" / "Session2", channels, conditions=PAIR)
