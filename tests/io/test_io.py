@@ -142,7 +142,7 @@ def test_continuous_files_through_mne(suffix, tmp_path, rng):
     assert X.attrs["units"] == "µV"
     rest = boolcp.open_tensor(path, condition="rest", channels=["E2"])
     assert rest.shape == (1, 300), "2 s and 1 s"
-    with pytest.raises(FileError, match="has no sessions"):
+    with pytest.raises(FileError, match="takes no session"):
         boolcp.open_tensor(path, session=1)
     assert boolcp.prepare.cut_trials(rest, 500).sizes["trial"] == 6
     assert any(line.endswith("rest: 1.00 to 3.00 s") for line in reading.describe(path))

@@ -161,6 +161,23 @@ def test_a_set_file_does_not_name_a_file_elsewhere(trials, tmp_path):
             assert boolcp.open_tensor(folder / "data.set").shape == (shape if trials > 1 else (2, 5))
 
 
+def test_split_epochs_do_not_continue_in_a_different_folder(tmp_path):
+    mne = pytest.importorskip("mne")
+    sent, own = tmp_path / "sent", tmp_path / "own"
+    sent.mkdir()
+    own.mkdir()
+    epochs = mne.EpochsArray(np.zeros((60, 40, 300)), mne.create_info(40, 100.0, "eeg"), verbose="ERROR")
+    name = "x" * len("../own/x")
+    epochs.save(sent / f"{name}-epo.fif", split_size="2MB", verbose="ERROR")
+    assert boolcp.open_tensor(sent / f"{name}-epo.fif").sizes["trial"] == 60
+    content = (sent / f"{name}-epo.fif").read_bytes()
+    for part in sent.glob("*-epo-*.fif"):
+        part.rename(own / (part.name if part.name[-5] != "1" else "x-epo-1.fif"))
+    (sent / "data-epo.fif").write_bytes(content.replace(f"{name}-epo-1.fif".encode(), b"../own/x-epo-1.fif"))
+    with pytest.raises(FileError, match=r"data-epo\.fif: refused: it refers to .*own/x-epo-1\.fif"):
+        boolcp.open_tensor(sent / "data-epo.fif")
+
+
 # Numbers that are not there, or far too many
 
 

@@ -302,5 +302,5 @@ def test_options_that_a_format_has_no_use_for_are_refused(tmp_path, rng):
         with pytest.raises(FileError, match=f"takes no {name}"):
             boolcp.open_tensor(tmp_path / "a_raw.fif", **{name: value})
     np.save(tmp_path / "a.npy", np.zeros((2, 3)))
-    with pytest.raises(FileError, match="has no sessions"):
+    with pytest.raises(FileError, match="takes no session"):
         boolcp.open_tensor(tmp_path / "a.npy", session=1)

@@ -19,8 +19,6 @@ FAMILIES |= {".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".nwb": "nwb", ".zi
 FAMILIES |= dict.fromkeys((".fif", ".fif.gz", ".edf", ".bdf", ".gdf", ".set", ".vhdr"), "mne")
 READERS: dict[str, Any] = {"npy": read_npy, "npz": read_npz, "mat": read_mat, "hdf5": read_hdf5}
 READERS |= {"netcdf": read_netcdf, "zarr": read_zarr}
-KNOWN = ".npy, .npz, .mat, .nc, .zarr, .h5, .nwb, .fif, .edf, .bdf, .gdf, .set, .vhdr, a BIDS folder, a NeuroTycho "
-KNOWN += "folder or .zip"
 # options that only some formats take: all others refuse them, so that none is ignored
 ARRAYS = tuple(READERS)
 TAKEN_BY = {"variable": (*ARRAYS, "nwb", "bids"), "dims": ARRAYS, "coords": ARRAYS, "events": ARRAYS}
@@ -96,12 +94,8 @@ def open_tensor(
     Returns
     -------
     xarray.DataArray
-        The tensor, of a real dtype, with at least two modes. Large .npy files stay on disk (memory map).
-
-    Raises
-    ------
-    boolcp.io.FileError
-        If the file cannot be used: the message names the file, says what is wrong and what to do.
+        The tensor, of a real dtype, with at least two modes. Large .npy files stay on disk (memory map). A file that
+        cannot be used raises a `boolcp.io.FileError`, which says what is wrong and what to do.
 
     Examples
     --------
@@ -118,7 +112,9 @@ def open_tensor(
     kind = format_of(place)
     given = {"variable": variable, "dims": dims, "coords": coords, "sampling_rate": sampling_rate, "events": events}
     given |= {"session": session, "skip_bad": skip_bad or None, "window_ms": window_ms, "align": align}
-    _refuse_unused(place, kind, given)
+    for name, value in given.items():
+        if value is not None and kind not in TAKEN_BY[name]:
+            raise FileError(place, f"takes no {name}", f"Omit it: it is for {', '.join(TAKEN_BY[name])} data.")
     if lazy is True and (events is not None or kind not in ARRAYS):
         raise not_lazy(place)
     if kind == "neurotycho":
@@ -154,15 +150,6 @@ def open_tensor(
     return _check(X, place)
 
 
-def _refuse_unused(path: Any, kind: str, given: Any) -> None:
-    """Raise a FileError if an option was given that the format does not take."""
-    for name, value in given.items():
-        if value is not None and kind not in TAKEN_BY[name]:
-            words = "has no sessions" if name == "session" else f"takes no {name}"
-            option = {"coords": "--coord", "window_ms": "--window"}.get(name, f"--{name.replace('_', '-')}")
-            raise FileError(path, words, f"Omit {name}= ({option}): it is for {', '.join(TAKEN_BY[name])} data.")
-
-
 def format_of(path: Any) -> Any:
     """Return the family of a file: npy, npz, mat, netcdf, zarr, hdf5, nwb, mne, bids or neurotycho."""
     name = path.name.lower()
@@ -173,7 +160,7 @@ def format_of(path: Any) -> Any:
     for suffix, family in FAMILIES.items():
         if name.endswith(suffix):
             return family
-    advice = f"Known formats: {KNOWN}."
+    advice = f"Known formats: {', '.join(FAMILIES)}, .zarr, a BIDS folder, a NeuroTycho folder or .zip."
     if name.endswith((".pkl", ".pickle")):
         advice = f"Pickles are never read because they can run code. {advice}"
     if name.endswith((".csv", ".tsv", ".txt", ".xlsx")):

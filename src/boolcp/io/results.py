@@ -125,13 +125,12 @@ def check_provenance(provenance: Any) -> dict[str, Any]:
     return provenance
 
 
-def is_result(path: Any) -> Any:
+def is_result(path: Any) -> bool:
     """Return True if the file is a saved decomposition."""
     try:
-        _open(path)
+        return bool(_open(path).attrs)
     except FileError:
         return False
-    return True
 
 
 def fingerprint(X: Any) -> str:
