@@ -90,6 +90,13 @@ def test_sessions_and_a_condition_in_two_of_them(is_zip, tmp_path, channels):
     assert "Session2: 5 channels, 400 samples" in lines and "Sleeping: 0.00 to 0.05 s" in lines
 
 
+def test_sessions_of_the_same_name_in_two_folders(tmp_path, channels):
+    for n in range(2):
+        write_session(tmp_path / f"day{n}" / "Session1", channels + n, conditions=PAIR)
+    X = boolcp.open_tensor(tmp_path, condition="AwakeEyesOpened")
+    np.testing.assert_array_equal(X.values, np.hstack([channels[:, 10:110], channels[:, 10:110] + 1]))
+
+
 def test_electrodes_beside_the_channels_or_given(tmp_path, channels):
     folder = write_session(tmp_path / "rec", channels)
     table = "channel,x_px,y_px,area8\n" + "".join(f"{n},{n}.5,{2 * n},A{n % 2}\n" for n in range(1, 6))

@@ -178,13 +178,13 @@ def _read_channels(path: Path, parts: list[Any], wanted: Any, skip_bad: bool, pr
         if number not in known:
             advice = f"Its {len(known)} channels run from {known[0]} to {known[-1]}."
             raise FileError(path, f"has no channel {number}", advice)
-    sessions = {session.name: (session, times) for session, times, _ in parts}
+    sessions = {id(session): (session, times) for session, times, _ in parts}  # two may have the same name
     values: Any = None
     good: list[int] = []
     for number in tqdm(numbers, desc="channels", disable=None if progress else True):
         try:
-            signals = {name: session.signal(number, times) for name, (session, times) in sessions.items()}
-            row = np.concatenate([signals[s.name][part] for s, _, part in parts])
+            signals = {key: session.signal(number, times) for key, (session, times) in sessions.items()}
+            row = np.concatenate([signals[id(s)][part] for s, _, part in parts])
             values = np.empty((len(numbers), len(row)), np.float32) if values is None else values
             values[len(good)] = row
             good.append(number)
@@ -198,9 +198,9 @@ def _read_channels(path: Path, parts: list[Any], wanted: Any, skip_bad: bool, pr
     return values[: len(good)], good, [number for number in numbers if number not in good]
 
 
-def describe_recording(path: Path) -> list[str]:
+def describe_recording(path: str | Path) -> list[str]:
     """Return the sessions, channels and conditions of a recording as lines of text."""
-    lines = []
+    lines, path = [], Path(path)
     with opened(path) as root:
         for session in find_sessions(path, root):
             head, times = f"{session.name}: {len(session.channels)} channels", session.times(1000.0)
