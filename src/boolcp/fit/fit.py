@@ -166,7 +166,7 @@ def search(fit: Fit, s: State) -> State:
 
 def polish_data(fit: Fit, s: State) -> State:
     """Make one sweep over the data, all of them if they are small."""
-    data, spec, W = fit.data, fit.spec, s.best
+    data, spec, W = fit.data, fit.spec, s.columns
     if s.n_done == 0 and isinstance(data, Weighted):
         x, m = (losses.observed(data, array) for array in (data.x, full(W.matrices)))
         s = replace(s, scale=losses.make_loss(data.loss.name, x, m).scale)
@@ -185,7 +185,7 @@ def polish_data(fit: Fit, s: State) -> State:
         W, is_changed = sweep(data, W)
         is_over = is_settled(data, W, before, is_changed)
     if s.n_done and W.loss > before:  # rounding
-        W, is_over = s.best, True
+        W, is_over = s.columns, True
     W = revive(data, W, spec, s.rng()) if is_over and W.is_dead().any() else W
     s = s.then(best=replace(W, loss=max(W.loss, 0.0)))
     return replace(s, n_done=spec.max_iter) if is_over else s
@@ -196,7 +196,7 @@ def search_observed(fit: Fit, s: State) -> State:
 
     Under a loss other than squares the start is one of the small tensor, which is polished under the loss.
     """
-    data, spec, rng, W = fit.data, fit.spec, s.rng(), s.best
+    data, spec, rng, W = fit.data, fit.spec, s.rng(), s.columns
     if not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
         return fit.after(s)
     here = Search(W, s.n_done, 1 if s.n_done == 0 else s.n_agree, s.rivals if s.n_done else ())
@@ -226,7 +226,7 @@ def most_tries(data: Weighted, W: Columns, spec: Spec, n_agree: int) -> int:
 
 def move(fit: Fit, s: State) -> State:
     """Make the next move where bits are in doubt."""
-    data, spec, W = fit.data, fit.spec, s.best
+    data, spec, W = fit.data, fit.spec, s.columns
     moves = moves_of(data, W, spec)
     if s.n_done >= len(moves) or is_certain(data, W):
         return fit.after(s)
@@ -237,7 +237,7 @@ def move(fit: Fit, s: State) -> State:
 
 def ridge(fit: Fit, s: State) -> State:
     """Polish with a ridge by the noise and the energy of each column, so that no missing entry explodes."""
-    data, spec, W = fit.data, fit.spec, s.best
+    data, spec, W = fit.data, fit.spec, s.columns
     if s.n_done or not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
         return fit.after(s)
     is_square = data.loss.name == "squared" and not data.nonnegative
@@ -255,7 +255,7 @@ def end(fit: Fit, s: State) -> State:
     """Return the state with the decomposition and the evidence for its bits."""
     data, spec = fit.data, fit.spec
     if isinstance(s.path[-1], Columns):
-        best = s.path[-1] if s.best is None else s.best
+        best = s.columns
         if s.stop_reason == "stopped" and best.n_atoms:  # it may not have met the data yet
             best = polish(data, oriented(best, data.nonnegative), max_iter=1)
         W = by_size(best.to_decomposition())

@@ -173,7 +173,7 @@ class Weighted(Array, Storage):
         return Equations(products(None if v is None else Dense(v), factors, mode), P, float(loss))
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
-        """Return the factor decided for one mode, with rows as they were where the loss would rise; the loss; itself."""
+        """Return the factor decided for one mode, rows as they were where the loss would rise, the loss, and itself."""
         H, P, before = self.equations(factors, mode)
         A = decide(H, P, factors[mode])
         if self.loss == SQUARES:
