@@ -122,7 +122,7 @@ class Weighted(Array, Storage):
         self.weights = None if self.w is None else Dense(self.w)
 
     @cached_property
-    def squared_norm(self) -> float:  # type: ignore[override]
+    def squared_norm(self) -> float:
         """The weighted sum of squares, or the deviance of a mean of zero."""
         return float(np.vdot(self._array, self.x)) if self.loss == SQUARES else self.total(np.zeros(self.shape))
 
