@@ -19,6 +19,7 @@ from boolcp.result.labels import read_labels
 from boolcp.result.trust import Trust, stands_out
 from boolcp.result.columns import to_columns
 from boolcp.storage import make_storage
+from boolcp.storage.dense import Complete
 from boolcp.storage.protocol import Storage, n_columns, n_observed
 from boolcp.storage.tucker import LONG, THIN, unfold
 from boolcp.threads import one_thread
@@ -64,12 +65,13 @@ def has_quick_gram(data: Storage, W: BooleanCP, mode: int, effort: str) -> bool:
     """Return True if the Gram matrix along a mode is worth its time: little effort takes shorter modes."""
     is_quick = effort in ("quick", "eigenvalue") and not W.is_block and data.n_passes == 0
     is_large = data.shape[mode] > LARGE and min(data.shape) <= LARGE
-    return data.shape[mode] <= LONG and not (is_quick and is_large)
+    is_known = not data.n_passes or data.has_gram(mode)  # type: ignore[attr-defined]
+    return data.shape[mode] <= LONG and is_known and not (is_quick and is_large)
 
 
 def residual_grams(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> Iterator[np.ndarray]:
     """Yield R_n R_n' of R = X - W + W_k for some atoms k; complete data are asked once for all."""
-    if W.is_block or data.weights is not None or data.center is not None:
+    if W.is_block or not isinstance(data, Complete) or data.center is not None:
         for k in members:
             rest = replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights))
             yield data.residual(rest).gram(mode)
@@ -97,7 +99,7 @@ def long_bounds(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> 
     for k in members:
         rest = replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights))
         R, rank = data.residual(rest), W.atoms[k].rank or 1
-        if n_columns(data, mode) <= THIN:
+        if n_columns(data, mode) <= THIN and not data.n_passes:
             X = unfold(R, mode)
             grams, rank = [X.T @ X], 1
         else:

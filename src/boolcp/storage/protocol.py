@@ -82,6 +82,8 @@ def n_observed(data: Storage) -> int:
     """Return the number of observed entries."""
     if data.weights is None:
         return int(np.prod(data.shape, dtype=np.int64))
+    if data.n_passes:
+        return data.n_known  # type: ignore[attr-defined]
     return int(np.count_nonzero(data.weights.to_array()))
 
 
