@@ -36,9 +36,10 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns
 from boolcp.result.trust import Trust
 from boolcp.storage.dense import Complete
+from boolcp.storage.lazy import LazyWeighted
 from boolcp.storage.protocol import Storage, n_observed
 from boolcp.storage.tucker import compress
-from boolcp.storage.weighted import Weighted, full
+from boolcp.storage.weighted import Weighted
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 N_SWEEPS = 20  # of a polish after each atom; not tuned
@@ -68,14 +69,20 @@ class Fit:
             s = replace(s, path=(first if self.is_columns else BooleanCP(self.data.shape),))
             if not self.data.squared_norm > 0:
                 s = replace(s, stop_reason="zero")
-        return STEPS[s.stage](self.under(s.scale), s)
+        return STEPS[s.stage](self.under(s), s)
 
-    def under(self, scale: float) -> "Fit":
-        """Return the fit of the data under Huber's loss with the threshold that the search led to."""
-        data = self.data
-        if not scale or not isinstance(data, Weighted) or data.loss.scale == scale:
+    def under(self, s: State) -> "Fit":
+        """Return the fit of the data under Huber's loss with the threshold that the search led to.
+
+        Data on disk that do not count alike have their targets moved to the present columns.
+        """
+        data, scale = self.data, s.scale
+        if isinstance(data, LazyWeighted) and s.best is not None:
+            fit = replace(self, data=data.near(s.best.matrices, scale))
+        elif isinstance(data, Weighted) and scale and data.loss.scale != scale:
+            fit = replace(self, data=losses.with_loss(data, replace(data.loss, scale=scale)))
+        else:
             return self
-        fit = replace(self, data=losses.with_loss(data, replace(data.loss, scale=scale)))
         fit.__dict__["small"] = self.small
         return fit
 
@@ -157,12 +164,11 @@ def search(fit: Fit, s: State) -> State:
 def polish_data(fit: Fit, s: State) -> State:
     """Make one sweep over the data, all of them if they are small."""
     data, spec, W = fit.data, fit.spec, s.best
-    if s.n_done == 0 and isinstance(data, Weighted):
-        x, m = (losses.observed(data, array) for array in (data.x, full(W.matrices)))
-        s = replace(s, scale=losses.make_loss(data.loss.name, x, m).scale)
-        fit = fit.under(s.scale)
+    if s.n_done == 0 and (isinstance(data, Weighted) or losses.name_of(data) == "huber"):
+        s = replace(s, scale=losses.make_loss(data.loss.name, *losses.entries(data, W)).scale)
+        fit = fit.under(s)
         data = fit.data
-        W = losses.first_sweeps(data, W)
+        W = losses.first_sweeps(data, W) if isinstance(data, Weighted) else W
     if s.n_done < 0 or s.n_done >= spec.max_iter:
         return fit.after(s)
     if data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_COMPILED:
@@ -172,7 +178,7 @@ def polish_data(fit: Fit, s: State) -> State:
         before = np.inf if s.n_done == 0 else W.loss
         W, is_changed = sweep(data, W)
         is_over = is_settled(data, W, before, is_changed)
-    W = revive(data, W, spec, s.rng()) if is_over and W.is_dead().any() else W
+    W = revive(data, W, spec, s.rng()) if is_over and not data.n_passes and W.is_dead().any() else W
     s = s.then(best=replace(W, loss=max(W.loss, 0.0)))
     return replace(s, n_done=spec.max_iter) if is_over else s
 
@@ -230,7 +236,7 @@ def end(fit: Fit, s: State) -> State:
         W = by_size(best.to_decomposition())
     else:
         W = s.path[-1]
-    is_squared = not isinstance(data, Weighted) or data.loss.name == "squared"
+    is_squared = losses.name_of(data) == "squared"
     W = with_system(W, data) if is_squared else replace(W, deviance=losses.deviance_of(data, W))
     if spec.certify and is_squared and W.n_atoms and not (not spec.refine and data.weights is not None):
         is_known = not any(np.isnan(atom.certificate) for atom in W.atoms)
