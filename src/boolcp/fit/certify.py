@@ -54,7 +54,10 @@ def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
                 bound = DenseGram(C).ratio_bound(z, effort)
                 shares[k] = np.nan if bound is None else float(z @ C @ z) / z.sum() / bound
         elif not W.is_block:
-            inner = W.data_inner - W.observed_gram() @ W.weights + np.diag(W.observed_gram()) * W.weights
+            V = W
+            if data.weights is not None and isinstance(data, Complete):  # targets near W, on disk
+                V = replace(W, data_inner=atom_system(data, W.atoms)[1], data_gram=None)
+            inner = V.data_inner - V.observed_gram() @ V.weights + np.diag(V.observed_gram()) * V.weights
             own = inner**2 / [atom.n_ones for atom in W.atoms]
             shares[members] = own[members] / long_bounds(data, W, members, mode)
     shares = np.minimum(shares, 1.0)

@@ -115,9 +115,7 @@ class Complete(Storage):
         return Dense(R - R.mean(axis=self.center, keepdims=True))
 
 
-def updated(
-    data: Any, found: Equations, factors: Factors, mode: int, decide: Decide
-) -> tuple[np.ndarray, float, Any]:
+def updated(data: Any, found: Equations, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
     """Return the factor decided for one mode, the loss, and what updates the others."""
     A = decide(found.H, found.P, factors[mode])
     return A, loss_after(found, A, factors[mode]), data.contracted(mode, A)
