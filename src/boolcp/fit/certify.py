@@ -13,13 +13,14 @@ from boolcp.fit.pursuit import with_system
 from boolcp.program.grams import LARGE, DenseGram
 from boolcp.program.maxcut import EFFORTS
 from boolcp.program.relaxation import eigenvalue_bound
-from boolcp.result.atoms import BooleanCP
+from boolcp.result.atoms import BooleanCP, inner_with_atoms
 from boolcp.result.bits import real_dims
+from boolcp.result.columns import to_columns
 from boolcp.result.labels import read_labels
 from boolcp.result.trust import Trust, stands_out
-from boolcp.result.columns import to_columns
 from boolcp.storage import make_storage
 from boolcp.storage.dense import Complete
+from boolcp.storage.lazy import Lazy
 from boolcp.storage.protocol import Storage, n_columns, n_observed
 from boolcp.storage.tucker import LONG, THIN, unfold
 from boolcp.threads import one_thread
@@ -54,9 +55,8 @@ def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
                 bound = DenseGram(C).ratio_bound(z, effort)
                 shares[k] = np.nan if bound is None else float(z @ C @ z) / z.sum() / bound
         elif not W.is_block:
-            V = W
-            if data.weights is not None and isinstance(data, Complete):  # targets near W, on disk
-                V = replace(W, data_inner=atom_system(data, W.atoms)[1], data_gram=None)
+            is_near = data.weights is not None and isinstance(data, Complete)  # the targets of data on disk
+            V = replace(W, data_inner=inner_with_atoms(data, W.atoms), data_gram=None) if is_near else W
             inner = V.data_inner - V.observed_gram() @ V.weights + np.diag(V.observed_gram()) * V.weights
             own = inner**2 / [atom.n_ones for atom in W.atoms]
             shares[members] = own[members] / long_bounds(data, W, members, mode)
@@ -68,8 +68,12 @@ def has_quick_gram(data: Storage, W: BooleanCP, mode: int, effort: str) -> bool:
     """Return True if the Gram matrix along a mode is worth its time: little effort takes shorter modes."""
     is_quick = effort in ("quick", "eigenvalue") and not W.is_block and data.n_passes == 0
     is_large = data.shape[mode] > LARGE and min(data.shape) <= LARGE
-    is_known = not data.n_passes or data.has_gram(mode)  # type: ignore[attr-defined]
-    return data.shape[mode] <= LONG and is_known and not (is_quick and is_large)
+    return has_gram(data, mode) and not (is_quick and is_large)
+
+
+def has_gram(data: Storage, mode: int) -> bool:
+    """Return True if a Gram matrix fits in memory and, for data on disk, can be brought by a pass."""
+    return data.shape[mode] <= LONG and (not isinstance(data, Lazy) or data.has_gram(mode))
 
 
 def residual_grams(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> Iterator[np.ndarray]:
@@ -96,7 +100,7 @@ def long_bounds(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> 
     the norm of every unfolding of R, and L such products add up to sqrt(L) times it. NaN if there is no short mode, or
     no proof.
     """
-    short = [m for m, d in enumerate(data.shape) if d <= LONG]
+    short = [m for m in range(len(data.shape)) if has_gram(data, m)]
     short = [m for m in short if data.shape[m] <= LARGE] or short
     bounds = []
     for k in members:

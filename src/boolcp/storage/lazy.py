@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -115,31 +115,31 @@ class Lazy(Complete):
 
     def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
         """Return X_n times the Khatri-Rao product of the other factors, (d_n, K); one pass answers for all modes."""
-        cut, N = self.cut, len(self.shape)
 
-        def question(X: Slab, rows: slice, units: Factors) -> tuple[Any, ...]:
-            return tuple(np.asarray(X.mttkrp(of_rows(units, rows, cut), n), dtype=float) for n in range(N))
+        def question(X: Slab, own: Factors, units: Factors) -> tuple[Any, ...]:
+            return tuple(np.asarray(X.mttkrp(units, n), dtype=float) for n in range(len(units)))
 
-        def ask(units: Factors) -> Any:
-            return self.ask(lambda X, rows: question(X, rows, units), *[0 if n == cut else None for n in range(N)])
+        answers, at, sizes = self._by_columns(self.ask, question, factors, mode, 1)
+        return answers[mode][:, at] * sizes
 
-        answers, at, sizes = self._for_columns(factors, ask)
-        return answers[mode][:, at] * np.prod(np.delete(sizes, mode, axis=0), axis=0)
+    def _by_columns(
+        self, ask: Callable[..., Any], question: Callable[..., Any], factors: Factors, mode: int, n_parts: int
+    ) -> tuple[Any, np.ndarray, np.ndarray]:
+        """Return `n_parts` answers for each mode, those for unit columns; where each column is, and its size, (K,).
 
-    def _for_columns(self, factors: Factors, ask: Callable[[Factors], Any]) -> tuple[Any, np.ndarray, np.ndarray]:
-        """Return the answers for unit columns, the place of each column (K,), and the sizes by mode (N, K).
-
-        The last answers are kept: columns of other sizes and in a different order need no pass.
+        The question is about a slab, its factors and its unit columns. The last answers are kept: columns of other
+        sizes and in a different order need no pass.
         """
         units, sizes = unit_columns(factors)
+        size, at, cut = np.prod(np.delete(sizes, mode, axis=0), axis=0), np.arange(sizes.shape[1]), self.cut
         if self._last is not None and self._last[0][0].shape[1]:
-            G = np.prod([U.T @ V for U, V in zip(self._last[0], units, strict=True)], axis=0)
-            at = np.argmax(G, axis=0)
-            pairs = zip(self._last[0], units, strict=True)
-            if all(np.abs(U[:, at] - V).max(initial=0.0) <= SAME for U, V in pairs):
-                return self._last[1], at, sizes
-        self._last = units, ask(units)
-        return self._last[1], np.arange(sizes.shape[1]), sizes
+            place = np.argmax(np.prod([U.T @ V for U, V in zip(self._last[0], units, strict=True)], axis=0), axis=0)
+            if all(np.abs(U[:, place] - V).max(initial=0.0) <= SAME for U, V in zip(self._last[0], units, strict=True)):
+                return self._last[1], place, size
+        how = n_parts * [0 if n == cut else None for n in range(len(units))]
+        found = ask(lambda X, rows: question(X, of_rows(factors, rows, cut), of_rows(units, rows, cut)), *how)
+        self._last = units, found
+        return found, at, size
 
     def to_array(self) -> np.ndarray:
         """Return all entries in memory, or raise a MemoryError."""
@@ -214,9 +214,7 @@ class Lazy(Complete):
         Q = {n: np.random.default_rng(n).standard_normal((self.shape[n], rank + WIDER)) for n in modes}
         for _ in range(N_POWER if modes else 0):
             blocks = {n: scipy.linalg.qr(A, mode="economic")[0] for n, A in Q.items()}
-            found = self.ask(
-                lambda X, _, Q=blocks: tuple(X.project(n, X.contract(n, Q[n])) for n in Q), *[None] * len(Q)
-            )
+            found = self.ask(partial(power_step, blocks), *[None] * len(modes))
             Q = dict(zip(modes, found, strict=True))
         return {n: scipy.linalg.qr(A, mode="economic")[0] for n, A in Q.items()}
 
@@ -244,13 +242,15 @@ class LazyWeighted(Lazy):
 
     def _move(self, factors: Factors) -> None:
         self.factors, self.make = list(factors), near_slab(factors, self.loss, self.unit)
-        self._grams, self._last, self._level, self._near = {}, None, None, None
+        self._grams, self._last = {}, None
+        self._level: float | None = None
+        self._near: LazyWeighted | None = None
         self._exact = Lazy(self.source)  # keeps the last equations
 
     def near(self, factors: Factors, scale: float = 0.0) -> "LazyWeighted":
         """Return the targets near other factors, and for Huber's loss with a threshold; the last ones are kept."""
         loss = replace(self.loss, scale=scale) if scale else self.loss
-        last: LazyWeighted | None = self._near
+        last = self._near
         if last is None or last.loss != loss or not all(map(np.array_equal, last.factors, factors)):
             last = copy(self)
             last.loss = loss
@@ -298,33 +298,27 @@ class LazyWeighted(Lazy):
             [0],
             cut,
         )[0]
-        return found[found[:, 2] > 0, 0], found[found[:, 2] > 0, 1]
+        x, m, w = found.T
+        return x[w > 0], m[w > 0]
 
     def equations(self, factors: Factors, mode: int) -> Equations:
         """Return the equations of each row over the observed entries, those of all modes from one pass."""
-        cut, N = self.cut, len(self.shape)
-        axes = [0 if n == cut else None for n in range(N)]
 
-        def question(X: Weighted, rows: slice, units: Factors) -> tuple[Any, ...]:
-            t, v = X.near(full(of_rows(factors, rows, cut)))
-            own, weights, targets = of_rows(units, rows, cut), Dense(v), Dense(v * t)  # type: ignore[operator]
-            grams = [products(weights, own, n) for n in range(N)]
-            return *grams, *(np.asarray(targets.mttkrp(own, n), dtype=float) for n in range(N))
+        def question(X: Weighted, own: Factors, units: Factors) -> tuple[Any, ...]:
+            t, v = X.near(full(own))
+            weights, targets = Dense(v), Dense(v * t)  # type: ignore[arg-type]
+            grams = [products(weights, units, n) for n in range(len(units))]
+            return *grams, *(np.asarray(targets.mttkrp(units, n), dtype=float) for n in range(len(units)))
 
-        def ask(units: Factors) -> Any:
-            return self.ask_observed(lambda X, rows: question(X, rows, units), *axes, *axes)
-
-        answers, at, sizes = self._exact._for_columns(factors, ask)
-        s, A = np.prod(np.delete(sizes, mode, axis=0), axis=0), factors[mode]
-        H, P = answers[mode][:, at][:, :, at] * (s[:, None] * s), answers[N + mode][:, at] * s
+        answers, at, s = self._exact._by_columns(self.ask_observed, question, factors, mode, 2)
+        H, P = answers[mode][:, at][:, :, at] * (s[:, None] * s), answers[len(factors) + mode][:, at] * s
+        A = factors[mode]
         return Equations(H, P, self.squared_norm - 2 * float(np.vdot(P, A)) + quadratic(H, A))
 
     def ask_observed(self, question: Question, *how: int | None) -> Any:
         """Return the answers to question(slab with its weights, rows), added (None) or joined along an axis."""
-        loss = self.loss
-        return self.source.ask(
-            lambda x, w, rows: question(Weighted(x, observed_weights(x, w), loss), rows), how, self.cut
-        )
+        loss, ask = self.loss, self.source.ask
+        return ask(lambda x, w, rows: question(Weighted(x, observed_weights(x, w), loss), rows), how, self.cut)
 
     def describe(self) -> dict[str, Any]:
         """Return what identifies the data."""
@@ -380,6 +374,11 @@ def sampled(rows: slice, size: int, *arrays: np.ndarray) -> np.ndarray:
         else slice(None)
     )
     return np.stack([A.reshape(-1)[at] for A in arrays], axis=1)
+
+
+def power_step(Q: Mapping[int, np.ndarray], X: Slab, rows: slice) -> tuple[Any, ...]:
+    """Return X_n X_n'Q_n by mode."""
+    return tuple(X.project(n, X.contract(n, Q[n])) for n in Q)
 
 
 # opening

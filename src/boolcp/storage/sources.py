@@ -57,7 +57,7 @@ def read_map(name: str, dtype: np.dtype, shape: Sequence[int], strides: Any, off
     raw = np.memmap(name, dtype=np.uint8, mode="r")
     try:
         return np.array(np.ndarray(shape, dtype, buffer=raw, offset=offset, strides=strides)[index])
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise OSError(f"{name} ended before all entries were read: it is truncated, so copy it again.") from error
 
 
