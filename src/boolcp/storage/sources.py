@@ -5,6 +5,9 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import product
+from math import prod
+from operator import mul
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -53,12 +56,27 @@ class File:
 
 
 def read_map(name: str, dtype: np.dtype, shape: Sequence[int], strides: Any, offset: int, index: Any) -> np.ndarray:
-    """Return a box of a file of plain numbers, mapped for this box alone, so that no pages stay in memory."""
-    raw = np.memmap(name, dtype=np.uint8, mode="r")
-    try:
+    """Return a box of a file of plain numbers, read run by run: the pages of a map would stay in memory.
+
+    A box of an array that is not packed, as a view with steps, is mapped.
+    """
+    order = sorted(range(len(shape)), key=lambda n: -abs(strides[n]))
+    sizes, steps = [shape[n] for n in order], [strides[n] for n in order]
+    is_packed = steps == [dtype.itemsize * prod(sizes[n + 1 :]) for n in range(len(sizes))]
+    if not (
+        is_packed and isinstance(index, tuple) and all(isinstance(i, slice) and i.step in (None, 1) for i in index)
+    ):
+        raw = np.memmap(name, dtype=np.uint8, mode="r")
         return np.array(np.ndarray(shape, dtype, buffer=raw, offset=offset, strides=strides)[index])
-    except (TypeError, ValueError) as error:
-        raise OSError(f"{name} ended before all entries were read: it is truncated, so copy it again.") from error
+    box = [range(*index[n].indices(shape[n])) for n in order]
+    cut = max((n for n, r in enumerate(box) if len(r) < sizes[n]), default=0)  # from here on entries are adjacent
+    block = np.empty([len(r) for r in box], dtype)
+    with open(name, "rb", buffering=0) as file:
+        for run, place in zip(block.reshape(prod(map(len, box[:cut])), -1), product(*box[:cut]), strict=True):
+            file.seek(offset + box[cut].start * steps[cut] + sum(map(mul, place, steps)))
+            if file.readinto(run.view(np.uint8).data) != run.nbytes:
+                raise OSError(f"{name} ended before all entries were read: it is truncated, so copy it again.")
+    return block.transpose(np.argsort(order))
 
 
 def read_hdf5(filename: str, name: str, index: Any) -> Any:
