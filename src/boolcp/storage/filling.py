@@ -7,7 +7,7 @@ import numpy as np
 
 from boolcp.extras import load_extra
 from boolcp.result.atoms import BooleanCP
-from boolcp.storage.sources import Source, plain
+from boolcp.storage.sources import Source, as_file, in_slabs, plain
 
 
 def filled(X: Any, mask: Any, W: BooleanCP) -> Any:
@@ -17,14 +17,9 @@ def filled(X: Any, mask: Any, W: BooleanCP) -> Any:
     X = source.lazy().map_blocks(plain, source.dtype, **how)
     observed = ~da.isnan(X)
     if mask is not None:
-        observed = observed & da.broadcast_to(da.asarray(Source(mask).lazy() if is_file(mask) else mask), X.shape)
+        observed = observed & in_slabs(as_file(mask), source.shape, np.dtype(bool), X.chunks)
     low, high = da.where(observed, X, np.inf).min(), da.where(observed, X, -np.inf).max()
-    return da.map_blocks(fill_block, X, observed.rechunk(X.chunks), low, high, W=W, **how)
-
-
-def is_file(mask: Any) -> bool:
-    """Return True for an array of zarr or h5py."""
-    return hasattr(mask, "chunks") and not hasattr(mask, "compute")
+    return da.map_blocks(fill_block, X, observed, low, high, W=W, **how)
 
 
 def fill_block(

@@ -97,11 +97,16 @@ class Lazy(Complete):
 
     def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
         """Return sum_i X[.., i, ..] Z[i, k], (K, other modes)."""
-        cut, size = self.cut, self.source.nbytes / self.shape[mode] * Z.shape[1]
-        needs = {"X contracted with a factor": size * (n_threads() + SPLIT if mode == cut else 2)}
-        check_memory(needs, self.limit, "Ask for fewer atoms (n_atoms), or raise max_memory.")
+        self._check_contracted(mode, Z.shape[1])
+        cut = self.cut
         axis = None if mode == cut else 1 + cut - (cut > mode)
         return self.ask(lambda X, rows: (X.contract(mode, Z[rows] if mode == cut else Z),), axis)[0]
+
+    def _check_contracted(self, mode: int, n_columns: int) -> None:
+        """Raise a MemoryError if X contracted with so many columns, and sums of it, do not fit."""
+        size = self.source.nbytes / self.shape[mode] * n_columns * (n_threads() + SPLIT if mode == self.cut else 2)
+        needs = {"X contracted with a factor": size, "slabs": self.source.held(self.cut)}
+        check_memory(needs, self.limit, "Ask for fewer atoms (n_atoms), or raise max_memory.")
 
     def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return X_n vec(V_k), (d_n, K)."""
@@ -155,6 +160,7 @@ class Lazy(Complete):
         """Return the factor decided for one mode, the loss, and X contracted with it; along the cut in one pass."""
         if mode != self.cut:
             return updated(self, self.equations_of(self.mttkrp(factors, mode), factors, mode), factors, mode, decide)
+        self._check_contracted(mode, factors[0].shape[1])
         H, unit = self.unit * gram_product(factors, mode), self.unit
 
         def question(X: Slab, rows: slice) -> tuple[Any, ...]:
@@ -227,8 +233,8 @@ class LazyWeighted(Lazy):
     """Entries with weights, missing ones, or under Huber's loss, as complete targets near the present factors.
 
     The targets m + w (t - m) / w_max, with t as in `Loss.near`, have squares that touch the loss at m and are nowhere
-    below it. So a sweep never raises the loss; `near` then moves the targets to the factors that it led to. A `sample`
-    has entries and their weights, (n, 2).
+    below it. So a sweep never raises the loss; `near` then moves the targets to the factors that it led to.
+    `sampled` says what the sample is.
     """
 
     def __init__(
@@ -276,7 +282,7 @@ class LazyWeighted(Lazy):
     @cached_property
     def start(self) -> Lazy:
         """The complete tensor of the search: missing entries are zero, others larger to compensate, none far off."""
-        x, w = self._sample[self._sample[:, 1] > 0].T
+        x, w, _ = self._sample.T
         median, middle, size, dtype = np.median(w), np.median(x), np.inf, self.dtype
         if self.loss.name == "huber":
             size = CLIPPED * MAD * np.median(np.abs(x - middle)) or np.inf
@@ -291,15 +297,10 @@ class LazyWeighted(Lazy):
         return Lazy(self.source, make)
 
     def sample(self, factors: Factors) -> tuple[np.ndarray, np.ndarray]:
-        """Return observed entries and the means of factors there, of a sample."""
-        cut, size = self.cut, int(np.prod(self.shape, dtype=np.int64))
-        found = self.source.ask(
-            lambda x, w, rows: (sampled(rows, size, x, full(of_rows(factors, rows, cut)), observed_weights(x, w)),),
-            [0],
-            cut,
-        )[0]
-        x, m, w = found.T
-        return x[w > 0], m[w > 0]
+        """Return observed entries and the means of factors there, of the sample of the first pass."""
+        x, _, place = self._sample.T
+        index = np.unravel_index(place.astype(np.int64), self.shape)
+        return x, np.prod([A[i] for A, i in zip(factors, index, strict=True)], axis=0).sum(axis=1)
 
     def equations(self, factors: Factors, mode: int) -> Equations:
         """Return the equations of each row over the observed entries, those of all modes from one pass."""
@@ -365,15 +366,13 @@ def unit_columns(factors: Factors) -> tuple[list[np.ndarray], np.ndarray]:
     return [A / s for A, s in zip(factors, sizes, strict=True)], sizes
 
 
-def sampled(rows: slice, size: int, *arrays: np.ndarray) -> np.ndarray:
-    """Return the same entries of several arrays, (n, number of arrays): so many that all slabs have a sample."""
-    n = arrays[0].size
-    at = (
-        np.random.default_rng(rows.start).integers(0, n, max(1, N_SAMPLE * n // size))
-        if size > N_SAMPLE
-        else slice(None)
-    )
-    return np.stack([A.reshape(-1)[at] for A in arrays], axis=1)
+def sampled(x: np.ndarray, w: np.ndarray, rows: slice, cut: int, shape: Sequence[int]) -> np.ndarray:
+    """Return a sample of the observed entries of a slab, their weights, and their places in the whole array, (n, 3)."""
+    share = min(1.0, N_SAMPLE / np.prod(shape, dtype=float))
+    at = np.arange(x.size) if share == 1 else np.random.default_rng(rows.start).integers(0, x.size, int(share * x.size))
+    index = [i + (rows.start if n == cut else 0) for n, i in enumerate(np.unravel_index(at, x.shape))]
+    found = np.stack([x.reshape(-1)[at], w.reshape(-1)[at], np.ravel_multi_index(index, tuple(shape))], axis=1)
+    return found[found[:, 1] > 0]
 
 
 def power_step(Q: Mapping[int, np.ndarray], X: Slab, rows: slice) -> tuple[Any, ...]:
@@ -428,7 +427,13 @@ def look(source: Source, loss: Loss = SQUARES) -> Lazy:
         is_usable, X = largest <= top, Dense(x)  # otherwise products overflow, and X is refused
         norm2 = 0.0 if not is_usable else X.squared_norm if w is None else float(np.vdot(v * x, x))
         extremes = np.array([[largest, v.max(), v.min(where=known, initial=np.inf)]])
-        return norm2, counts, extremes, sampled(rows, size, x, v), *(X.gram(n) if is_usable else 0.0 for n in modes)
+        return (
+            norm2,
+            counts,
+            extremes,
+            sampled(x, v, rows, cut, source.shape),
+            *(X.gram(n) if is_usable else 0.0 for n in modes),
+        )
 
     norm2, (n_known, n_infinite), extremes, sample, *found = source.ask(
         question, [None, None, 0, 0, *[None] * len(modes)], cut
