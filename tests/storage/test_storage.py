@@ -5,8 +5,6 @@ import itertools
 import naive
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from samples import KINDS, random_decomposition
 
 from boolcp.contractions import khatri_rao
@@ -99,17 +97,13 @@ def assert_close(W, V, tolerance=1e-4):
 
 def layouts(X, folder):
     """Yield the same tensor in many kinds of memory, with whether it is contiguous in some order."""
-    yield "Fortran order", np.asfortranarray(X), True
     for order in itertools.permutations(range(X.ndim)):
-        yield f"order {order}", np.ascontiguousarray(X.transpose(order)).transpose(np.argsort(order)), True
-    yield "strided", np.repeat(X, 2, axis=-1)[..., ::2], False
-    yield "part of a larger array", np.pad(X, 1)[(slice(1, -1),) * X.ndim], False
-    yield "reversed", X[::-1].copy()[::-1], False
-    frozen = X.copy()
-    frozen.flags.writeable = False
-    yield "read-only", frozen, True
+        yield np.ascontiguousarray(X.transpose(order)).transpose(np.argsort(order)), True
+    yield np.repeat(X, 2, axis=-1)[..., ::2], False
+    yield np.pad(X, 1)[(slice(1, -1),) * X.ndim], False
+    yield X[::-1].copy()[::-1], False
     np.save(folder / "X.npy", X)
-    yield "memory-mapped", np.load(folder / "X.npy", mmap_mode="r"), True
+    yield np.load(folder / "X.npy", mmap_mode="r"), True
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -117,26 +111,14 @@ def layouts(X, folder):
 def test_any_memory_gives_the_same_answers_without_a_needless_copy(shape, dtype, rng, tmp_path, monkeypatch):
     monkeypatch.setattr("boolcp.storage.dense.BIG", 1)
     X = rng.standard_normal(shape).astype(dtype)
-    for name, array, is_contiguous in layouts(X, tmp_path):
+    for array, is_contiguous in layouts(X, tmp_path):
         before, data = array.copy(), Dense(array)
-        assert np.shares_memory(data.to_array(), array) == is_contiguous, name
+        assert np.shares_memory(data.to_array(), array) == is_contiguous
         check_questions(data, X.astype(float), rng, 1e-12 if dtype == np.float64 else 1e-6)
         assert data.squared_norm == pytest.approx(np.sum(X.astype(float) ** 2), rel=1e-6)
         np.testing.assert_array_equal(array, before)
         if dtype == np.float32:
             assert data.contract(0, np.ones((shape[0], 1))).dtype == np.float32
-
-
-@given(
-    st.lists(st.integers(1, 6), min_size=2, max_size=4),
-    st.sampled_from([np.float32, np.float64]),
-    st.randoms(use_true_random=False),
-)
-def test_any_shape_and_order_of_memory(shape, dtype, random):
-    rng = np.random.default_rng(random.getrandbits(32))
-    order = random.sample(range(len(shape)), len(shape))
-    X = rng.standard_normal(shape).astype(dtype).transpose(order)
-    check_questions(Dense(X), X.astype(float), rng, 1e-12 if dtype == np.float64 else 1e-5)
 
 
 def test_squared_norm_of_float32_keeps_its_digits():
@@ -245,10 +227,14 @@ def case(rng):
     return np.where(weights > 0, rng.standard_normal(shape), np.nan), weights
 
 
-@pytest.mark.parametrize("is_lazy", [False, True])
-def test_equations_and_systems_are_those_of_weighted_least_squares(case, is_lazy, rng, tmp_path):
+@pytest.fixture(params=["memory", "disk"])
+def data(case, request, tmp_path):
     X, weights = case
-    data = opened(X, "dask", tmp_path, weights=weights) if is_lazy else Weighted(X, weights)
+    return Weighted(X, weights) if request.param == "memory" else opened(X, "dask", tmp_path, weights=weights)
+
+
+def test_equations_and_systems_are_those_of_weighted_least_squares(data, case, rng):
+    X, weights = case
     zeros, factors = np.nan_to_num(X), [rng.standard_normal((d, 3)) for d in X.shape]
     assert data.squared_norm == pytest.approx(np.sum(weights * zeros**2))
     assert n_observed(data) == np.count_nonzero(weights)
@@ -267,10 +253,8 @@ def test_equations_and_systems_are_those_of_weighted_least_squares(case, is_lazy
     np.testing.assert_allclose(b, np.einsum("kabc,abc->k", atoms, weights * zeros), atol=1e-9)
 
 
-@pytest.mark.parametrize("is_lazy", [False, True])
-def test_the_rise_of_a_flipped_bit_is_weighted(case, is_lazy, rng, tmp_path):
+def test_the_rise_of_a_flipped_bit_is_weighted(data, case, rng):
     X, weights = case
-    data = opened(X, "dask", tmp_path, weights=weights) if is_lazy else Weighted(X, weights)
     W = random_decomposition(X.shape, "rank one", rng, n_atoms=3)
     rises, X, before = judge_bits(data, W).rise, np.nan_to_num(X), naive.tensor(W)
     for k, atom in enumerate(W.atoms):
@@ -336,8 +320,8 @@ def test_masks_broadcast_and_masked_arrays_keep_theirs(rng, tmp_path):
         assert isinstance(data, LazyWeighted) and data.n_known == np.count_nonzero(~hidden)
         np.testing.assert_allclose(data.to_array(), zeros)  # near zero: missing entries are zero
         np.testing.assert_allclose(data.start.to_array(), zeros * X.size / data.n_known)
-    X[0], first = np.inf, np.arange(6)[:, None, None] > 0  # under a mask it does not matter
-    assert look(Source(da.from_array(X, chunks=4), first)).n_known == X.size * 5 // 6
+    first = np.arange(6)[:, None, None] > 0  # infinity under a mask does not matter
+    assert look(Source(da.from_array(np.where(first, X, np.inf), chunks=4), first)).n_known == X.size * 5 // 6
     row = np.arange(8) > 2
     np.testing.assert_allclose(look(Source(plain, row)).to_array(), plain.compute() * row)
     assert type(look(Source(plain, weights=np.full(8, 3.0)))) is Lazy  # all count alike
@@ -553,11 +537,9 @@ def test_entries_that_cannot_be_used_are_named(array, text):
 
 def test_wrong_weights_are_refused(rng):
     X = da.from_array(rng.standard_normal((6, 7, 8)), chunks=3)
-    for weights in (-np.ones(8), np.full(8, np.nan), np.full(8, np.inf)):
-        with pytest.raises(ValueError, match="weights must be finite and at least 0"):
+    for weights in (-np.ones(8), np.full(8, np.nan), np.full(8, np.inf), np.zeros(8)):
+        with pytest.raises(ValueError, match=r"weights must be finite and at least 0|weights is zero.* everywhere"):
             look(Source(X, weights=weights))
-    with pytest.raises(ValueError, match="weights is zero, or X is missing, everywhere"):
-        look(Source(X, weights=np.zeros(8)))
 
 
 def test_parts_of_another_shape_than_dask_was_told(rng):

@@ -47,6 +47,7 @@ class Lazy(Complete):
         self.shape, self.dtype, self.cut = source.shape, source.dtype, source.direction()
         self.limit = np.inf if source.limit is None else source.limit
         self._norm2: float | None = None
+        self._level: float | None = None
         self._grams: dict[int, np.ndarray] = {}
         self._last: tuple[list[np.ndarray], Any] | None = None  # unit columns that were asked for last, and answers
 
@@ -136,7 +137,7 @@ class Lazy(Complete):
         sizes and in a different order need no pass.
         """
         units, sizes = unit_columns(factors)
-        size, at, cut = np.prod(np.delete(sizes, mode, axis=0), axis=0), np.arange(sizes.shape[1]), self.cut
+        size, cut = np.prod(np.delete(sizes, mode, axis=0), axis=0), self.cut
         if self._last is not None and self._last[0][0].shape[1]:
             place = np.argmax(np.prod([U.T @ V for U, V in zip(self._last[0], units, strict=True)], axis=0), axis=0)
             if all(np.abs(U[:, place] - V).max(initial=0.0) <= SAME for U, V in zip(self._last[0], units, strict=True)):
@@ -144,7 +145,7 @@ class Lazy(Complete):
         how = n_parts * [0 if n == cut else None for n in range(len(units))]
         found = ask(lambda X, rows: question(X, of_rows(factors, rows, cut), of_rows(units, rows, cut)), *how)
         self._last = units, found
-        return found, at, size
+        return found, np.arange(len(size)), size
 
     def to_array(self) -> np.ndarray:
         """Return all entries in memory, or raise a MemoryError."""
@@ -169,12 +170,8 @@ class Lazy(Complete):
             A = decide(H, unit * P, own[mode])
             return X.contract(mode, A), P, A, X.level
 
-        T, P, A, level = self.ask(question, None, 0, 0, None)
-        self._set_level(level)
+        T, P, A, self._level = self.ask(question, None, 0, 0, None)
         return A, loss_after(self.equations_of(P, factors, mode), A, factors[mode]), Contracted(self, T, mode)
-
-    def _set_level(self, level: float) -> None:
-        """Keep the loss of no columns that a pass brought, if it is not |X|^2."""
 
     def core(self, bases: Mapping[int, np.ndarray], cut: int | None = None) -> Dense:
         """Return the tensor contracted with bases (d_n, r_n) of some modes, in one pass.
@@ -248,8 +245,7 @@ class LazyWeighted(Lazy):
 
     def _move(self, factors: Factors) -> None:
         self.factors, self.make = list(factors), near_slab(factors, self.loss, self.unit)
-        self._grams, self._last = {}, None
-        self._level: float | None = None
+        self._grams, self._last, self._level = {}, None, None
         self._near: LazyWeighted | None = None
         self._exact = Lazy(self.source)  # keeps the last equations
 
@@ -273,11 +269,8 @@ class LazyWeighted(Lazy):
     def level(self) -> float:
         """Return w_max |t|^2, and by how much the loss at the present factors is above w_max |t - m|^2."""
         if self._level is None:
-            self._set_level(self.ask(lambda X, _: (X.level,), None)[0])
+            self._level = self.ask(lambda X, _: (X.level,), None)[0]
         return float(self._level or 0.0)
-
-    def _set_level(self, level: float) -> None:
-        self._level = level
 
     @cached_property
     def start(self) -> Lazy:
@@ -369,7 +362,8 @@ def unit_columns(factors: Factors) -> tuple[list[np.ndarray], np.ndarray]:
 def sampled(x: np.ndarray, w: np.ndarray, rows: slice, cut: int, shape: Sequence[int]) -> np.ndarray:
     """Return a sample of the observed entries of a slab, their weights, and their places in the whole array, (n, 3)."""
     share = min(1.0, N_SAMPLE / np.prod(shape, dtype=float))
-    at = np.arange(x.size) if share == 1 else np.random.default_rng(rows.start).integers(0, x.size, int(share * x.size))
+    n, rng = max(1, int(share * x.size)), np.random.default_rng(rows.start)
+    at = np.arange(x.size) if share == 1 else rng.integers(0, x.size, n)
     index = [i + (rows.start if n == cut else 0) for n, i in enumerate(np.unravel_index(at, x.shape))]
     found = np.stack([x.reshape(-1)[at], w.reshape(-1)[at], np.ravel_multi_index(index, tuple(shape))], axis=1)
     return found[found[:, 1] > 0]
@@ -413,9 +407,11 @@ def open_or_load(
 
 def look(source: Source, loss: Loss = SQUARES) -> Lazy:
     """Return the storage of a lazy array after one pass over it, or raise if its entries cannot be used."""
-    cut, size, top = source.direction(), int(np.prod(source.shape, dtype=np.int64)), RANGES[str(source.dtype)][1]
-    is_plain = source.weights is None and loss == SQUARES
-    modes = [n for n, d in enumerate(source.shape) if n != cut and d <= LONG and is_plain]
+    cut, shape, top = source.direction(), source.shape, RANGES[str(source.dtype)][1]
+    is_plain, size = source.weights is None and loss == SQUARES, int(np.prod(shape, dtype=np.int64))
+    modes = [n for n, d in enumerate(shape) if n != cut and d <= LONG and is_plain]
+    needs = {"Gram matrices": 8.0 * (n_threads() + SPLIT) * sum(shape[n] ** 2 for n in modes)}
+    check_memory(needs | {"slabs": source.held(cut)}, source.limit or np.inf, "Raise max_memory.")
 
     def question(x: np.ndarray, w: np.ndarray | None, rows: slice) -> tuple[Any, ...]:
         if w is not None and not (w.min() >= 0 and w.max() < np.inf):
@@ -427,17 +423,11 @@ def look(source: Source, loss: Loss = SQUARES) -> Lazy:
         is_usable, X = largest <= top, Dense(x)  # otherwise products overflow, and X is refused
         norm2 = 0.0 if not is_usable else X.squared_norm if w is None else float(np.vdot(v * x, x))
         extremes = np.array([[largest, v.max(), v.min(where=known, initial=np.inf)]])
-        return (
-            norm2,
-            counts,
-            extremes,
-            sampled(x, v, rows, cut, source.shape),
-            *(X.gram(n) if is_usable else 0.0 for n in modes),
-        )
+        grams = [X.gram(n) if is_usable else 0.0 for n in modes]
+        return norm2, counts, extremes, sampled(x, v, rows, cut, shape), *grams
 
-    norm2, (n_known, n_infinite), extremes, sample, *found = source.ask(
-        question, [None, None, 0, 0, *[None] * len(modes)], cut
-    )
+    how = [None, None, 0, 0, *[None] * len(modes)]
+    norm2, (n_known, n_infinite), extremes, sample, *found = source.ask(question, how, cut)
     largest, heaviest, lightest = extremes[:, 0].max(), extremes[:, 1].max(), extremes[:, 2].min()
     check_largest(largest, source.dtype, int(n_infinite))
     if not n_known:
@@ -445,9 +435,10 @@ def look(source: Source, loss: Loss = SQUARES) -> Lazy:
         raise ValueError(f"{what} everywhere: no entry is observed.")
     grams = dict(zip(modes, found, strict=True))
     if n_known == size and loss == SQUARES and lightest == heaviest:
-        return Lazy(source).learn(norm2, grams) if is_plain else Lazy(source)
-    data = LazyWeighted(source, loss, float(norm2), int(n_known), float(heaviest), sample)
+        data = Lazy(source.all_alike())
+        return data.learn(norm2, grams) if is_plain else data
+    uneven = LazyWeighted(source, loss, float(norm2), int(n_known), float(heaviest), sample)
     if is_plain:
         scale = (size / n_known) ** 2
-        data.start.learn(scale * norm2, {n: scale * G for n, G in grams.items()})
-    return data
+        uneven.start.learn(scale * norm2, {n: scale * G for n, G in grams.items()})
+    return uneven
