@@ -411,7 +411,7 @@ def look(source: Source, loss: Loss = SQUARES) -> Lazy:
     is_plain, size = source.weights is None and loss == SQUARES, int(np.prod(shape, dtype=np.int64))
     modes = [n for n, d in enumerate(shape) if n != cut and d <= LONG and is_plain]
     needs = {"Gram matrices": 8.0 * (n_threads() + SPLIT) * sum(shape[n] ** 2 for n in modes)}
-    check_memory(needs | {"slabs": source.held(cut)}, source.limit or np.inf, "Raise max_memory.")
+    check_memory(needs, source.limit or np.inf, "Raise max_memory.")
 
     def question(x: np.ndarray, w: np.ndarray | None, rows: slice) -> tuple[Any, ...]:
         if w is not None and not (w.min() >= 0 and w.max() < np.inf):
