@@ -542,7 +542,7 @@ def test_parts_that_cannot_be_read_are_named(rng, tmp_path):
     with open(tmp_path / "X.npy", "r+b") as handle:
         handle.truncate(2000)
     with pytest.raises(OSError, match=r"X\.npy ended before all entries were read"):
-        data.gram(1)
+        data.to_array()
 
     def fail(block):
         raise ZeroDivisionError("the error of a user's function")
