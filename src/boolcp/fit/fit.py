@@ -39,9 +39,10 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns
 from boolcp.result.trust import Trust
 from boolcp.storage.dense import Complete
+from boolcp.storage.lazy import LazyWeighted
 from boolcp.storage.protocol import Storage, n_observed
 from boolcp.storage.tucker import compress
-from boolcp.storage.weighted import Weighted, full
+from boolcp.storage.weighted import Weighted
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 N_SWEEPS = 20  # of a polish after each atom; not tuned
@@ -72,14 +73,20 @@ class Fit:
             s = replace(s, path=(first if self.is_columns else BooleanCP(self.data.shape),))
             if not self.data.squared_norm > 0:
                 s = replace(s, stop_reason="zero")
-        return STEPS[s.stage](self.under(s.scale), s)
+        return STEPS[s.stage](self.under(s), s)
 
-    def under(self, scale: float) -> "Fit":
-        """Return the fit of the data under Huber's loss with the threshold that the search led to."""
-        data = self.data
-        if not scale or not isinstance(data, Weighted) or data.loss.scale == scale:
+    def under(self, s: State) -> "Fit":
+        """Return the fit of the data under Huber's loss with the threshold that the search led to.
+
+        Data on disk that do not count alike have their targets moved to the present columns.
+        """
+        data, scale = self.data, s.scale
+        if isinstance(data, LazyWeighted) and s.best is not None:
+            fit = replace(self, data=data.near(s.best.matrices, scale))
+        elif isinstance(data, Weighted) and scale and data.loss.scale != scale:
+            fit = replace(self, data=losses.with_loss(data, replace(data.loss, scale=scale)))
+        else:
             return self
-        fit = replace(self, data=losses.with_loss(data, replace(data.loss, scale=scale)))
         fit.__dict__["small"] = self.small
         return fit
 
@@ -166,11 +173,10 @@ def search(fit: Fit, s: State) -> State:
 
 def polish_data(fit: Fit, s: State) -> State:
     """Make one sweep over the data, all of them if they are small."""
-    data, spec, W = fit.data, fit.spec, s.best
-    if s.n_done == 0 and isinstance(data, Weighted):
-        x, m = (losses.observed(data, array) for array in (data.x, full(W.matrices)))
-        s = replace(s, scale=losses.make_loss(data.loss.name, x, m).scale)
-        fit = fit.under(s.scale)
+    data, spec, W = fit.data, fit.spec, s.columns
+    if s.n_done == 0 and isinstance(data, Weighted | LazyWeighted) and data.loss.name != "squared":
+        s = replace(s, scale=losses.make_loss(data.loss.name, *losses.entries(data, W)).scale)
+        fit = fit.under(s)
         data = fit.data
     if s.n_done == 0:
         W = oriented(W, data.nonnegative)
@@ -185,8 +191,8 @@ def polish_data(fit: Fit, s: State) -> State:
         W, is_changed = sweep(data, W)
         is_over = is_settled(data, W, before, is_changed)
     if s.n_done and W.loss > before:  # rounding
-        W, is_over = s.best, True
-    W = revive(data, W, spec, s.rng()) if is_over and W.is_dead().any() else W
+        W, is_over = s.columns, True
+    W = revive(data, W, spec, s.rng()) if is_over and not data.n_passes and W.is_dead().any() else W
     s = s.then(best=replace(W, loss=max(W.loss, 0.0)))
     return replace(s, n_done=spec.max_iter) if is_over else s
 
@@ -196,12 +202,12 @@ def search_observed(fit: Fit, s: State) -> State:
 
     Under a loss other than squares the start is one of the small tensor, which is polished under the loss.
     """
-    data, spec, rng, W = fit.data, fit.spec, s.rng(), s.best
+    data, spec, rng, W = fit.data, fit.spec, s.rng(), s.columns
     if not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
         return fit.after(s)
     here = Search(W, s.n_done, 1 if s.n_done == 0 else s.n_agree, s.rivals if s.n_done else ())
     is_squared = data.loss.name == "squared"
-    if here.n_agree >= 3 or s.n_done >= most_tries(data, W, spec, s.n_agree):
+    if here.n_agree >= (3 if is_squared else 2) or s.n_done >= most_tries(data, W, spec, s.n_agree):
         return fit.after(s)
     if is_squared and leaves_noise(data, W, spec, rng):
         return fit.after(s)
@@ -211,7 +217,7 @@ def search_observed(fit: Fit, s: State) -> State:
         found = observed_start(data, s.path[-1], W, spec, rng, s.n_done)
     else:
         start = refined_start(fit.small, s.path[-1], spec, rng, s.n_done + 1)
-        found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter)
+        found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
     here = here.compared(found, 10 * data.squared_norm, is_new=found is not W)
     return s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
 
@@ -226,7 +232,7 @@ def most_tries(data: Weighted, W: Columns, spec: Spec, n_agree: int) -> int:
 
 def move(fit: Fit, s: State) -> State:
     """Make the next move where bits are in doubt."""
-    data, spec, W = fit.data, fit.spec, s.best
+    data, spec, W = fit.data, fit.spec, s.columns
     moves = moves_of(data, W, spec)
     if s.n_done >= len(moves) or is_certain(data, W):
         return fit.after(s)
@@ -237,12 +243,12 @@ def move(fit: Fit, s: State) -> State:
 
 def ridge(fit: Fit, s: State) -> State:
     """Polish with a ridge by the noise and the energy of each column, so that no missing entry explodes."""
-    data, spec, W = fit.data, fit.spec, s.best
-    is_square = isinstance(data, Weighted) and data.loss.name == "squared" and not data.nonnegative
-    if s.n_done or not is_square or W.loss <= EXACT * data.squared_norm:
+    data, spec, W = fit.data, fit.spec, s.columns
+    if s.n_done or not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
         return fit.after(s)
-    if n_observed(data) == np.prod(data.shape, dtype=float):  # weights alone: nothing is missing
-        return s.then(best=polish(data, W, max_iter=spec.max_iter))
+    is_square = data.loss.name == "squared" and not data.nonnegative
+    if not is_square or n_observed(data) == np.prod(data.shape, dtype=float):  # nothing to fill in, or not so
+        return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter)))
     variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
     n_sweeps = min(spec.max_iter, N_RIDGE)
     return s.then(best=polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance))
@@ -255,18 +261,20 @@ def end(fit: Fit, s: State) -> State:
     """Return the state with the decomposition and the evidence for its bits."""
     data, spec = fit.data, fit.spec
     if isinstance(s.path[-1], Columns):
-        best = s.path[-1] if s.best is None else s.best
+        best = s.columns
         if s.stop_reason == "stopped" and best.n_atoms:  # it may not have met the data yet
             best = polish(data, oriented(best, data.nonnegative), max_iter=1)
         W = by_size(best.to_decomposition())
     else:
         W = s.path[-1]
-    is_squared = not isinstance(data, Weighted) or data.loss.name == "squared"
+    is_squared = losses.name_of(data) == "squared"
     W = with_shares(data, W)
     if spec.certify and is_squared and W.n_atoms and not (not spec.refine and data.weights is not None):
         is_known = not any(np.isnan(atom.certificate) for atom in W.atoms)
         W = W if is_known else certify(data, W)
-    judged: Trust = losses.judge(data, W) if isinstance(data, Weighted) and not is_squared else judge_bits(data, W)
+    judged: Trust = (
+        losses.judge(data, W) if isinstance(data, Weighted | LazyWeighted) and not is_squared else judge_bits(data, W)
+    )
     n_agree = s.n_agree if s.n_agree > 1 or s.rivals else 0
     trust = replace(judged, n_agree=n_agree, n_rivals=len(s.rivals))
     return replace(s, stage="result", n_done=1, result=replace(W, trust=trust))
@@ -277,7 +285,7 @@ def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
 
     Those of columns were found on the small tensor. Where entries do not count alike, a few sweeps follow.
     """
-    data, found = fit.under(s.scale).data, []
+    data, found = fit.under(s).data, []
     for W in s.path:
         if not isinstance(W, Columns):
             found.append(W if W.data_inner is not None else with_system(W, data))
@@ -291,7 +299,7 @@ def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
 
 def with_shares(data: Storage, W: BooleanCP) -> BooleanCP:
     """Return W with what shares of variance need, or with its deviance under another loss than squares."""
-    if isinstance(data, Weighted) and data.loss.name != "squared":
+    if isinstance(data, Weighted | LazyWeighted) and data.loss.name != "squared":
         return replace(W, deviance=losses.deviance_of(data, W))
     return with_system(W, data)
 

@@ -2,14 +2,22 @@
 
 import hashlib
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from boolcp import contractions
 from boolcp.result.atoms import BooleanCP
-from boolcp.storage.protocol import Decide, Equations, Factors, Storage, Tensor, quadratic
+from boolcp.storage.protocol import Decide, Factors, Storage, Tensor, quadratic
 from boolcp.threads import BIG, enough_threads
+
+
+class Equations(NamedTuple):
+    """Row i of a factor minimizes a'Ha - 2 p_i'a with H (K, K), or H_i (d, K, K) if entries do not count alike."""
+
+    H: np.ndarray
+    P: np.ndarray
+    loss: float
 
 
 class Array(Tensor):
@@ -124,11 +132,14 @@ class Complete(Storage):
 
 def updated(data: Any, found: Equations, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
     """Return the factor decided for one mode, the loss, and what updates the others."""
+    A = decide(found.H, found.P, factors[mode])
+    return A, loss_after(found, A, factors[mode]), data.contracted(mode, A)
+
+
+def loss_after(found: Equations, A: np.ndarray, old: np.ndarray) -> float:
+    """Return the loss with a new factor of one mode, given the equations for it."""
     H, P, before = found
-    A = decide(H, P, factors[mode])
-    old = factors[mode]
-    fall = 2 * float(np.vdot(P, A)) - quadratic(H, A) - 2 * float(np.vdot(P, old)) + quadratic(H, old)
-    return A, before - fall, data.contracted(mode, A)
+    return before - (2 * float(np.vdot(P, A)) - quadratic(H, A) - 2 * float(np.vdot(P, old)) + quadratic(H, old))
 
 
 class Contracted:
