@@ -539,9 +539,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             checks.check_lazy(X, mask)
             why = "new data" if is_fitted else self._why_in_memory()
             rank = EXTRA + int(self.n_atoms) * (1 if self.atom_rank == BLOCK else int(self.atom_rank))
-            how = {"loss": make_loss(self.loss, np.zeros(1)), "rank": rank, "max_memory": self.max_memory}
+            how: dict[str, Any] = {"rank": rank, "max_memory": self.max_memory, "needs_memory": why}
             modes = checks.check_modes(self.boolean_modes, X.shape, dims)
-            found = open_or_load(X, mask, weights, needs_memory=why, **how)
+            found = open_or_load(X, mask, weights, loss=make_loss(self.loss, np.zeros(1)), **how)
             if isinstance(found, Lazy):
                 validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
                 return found, labels, modes

@@ -86,8 +86,8 @@ def complete(data: Storage) -> Complete:
 def deviance_of(data: Weighted | LazyWeighted, W: BooleanCP) -> Deviance:
     """Return the deviance of a decomposition, without each of its atoms, and of the mean of the data."""
     if isinstance(data, LazyWeighted):
-        total, null, without = data.ask_observed(partial(deviance_in_rows, W, data.cut), None, None, None)
-        return Deviance(data.loss.name, data.loss.scale, total, null, without)
+        sums = data.ask_observed(partial(deviance_in_rows, W, data.cut), None, None, None)
+        return Deviance(data.loss.name, data.loss.scale, *sums)
     x = observed(data, data.x)
     w = np.ones(len(x)) if data.w is None else observed(data, data.w)
 
