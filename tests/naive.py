@@ -230,14 +230,6 @@ def shrink_matrix(B, sigma, edge):
     return shrunk
 
 
-def joint_gain(R, mode, known, z):
-    """Return by how much a dense block for the bits z lowers |R|^2 beyond blocks for known bits, all fitted jointly."""
-    Y, left = unfold(R, mode), []
-    for Z in (np.array(known, dtype=float).T, np.array([*known, z], dtype=float).T):
-        left.append(np.sum((Y - Z @ np.linalg.lstsq(Z, Y, rcond=None)[0]) ** 2))
-    return left[0] - left[1]
-
-
 def project_row(a, i):
     """Return the point y closest to a with 0 <= y_j <= y_i: the best of those with the largest entries leveled."""
     others = np.delete(a, i)
@@ -356,24 +348,3 @@ def solve_each_row(H, P):
     scale = np.sqrt(np.einsum("ikk->k", H) / len(H))
     scaled = [np.linalg.pinv(h / np.outer(scale, scale), rcond=1e-7, hermitian=True) for h in H]
     return np.stack([(s / np.outer(scale, scale)) @ p for s, p in zip(scaled, P, strict=True)])
-
-
-def moved(X, modes, rows):
-    """Return the tensor whose entry (i, j, ..) is that of X at row i of the first of the modes, j of the second, .."""
-    found = np.empty([X.shape[n] for n in modes], dtype=X.dtype)
-    for place in np.ndindex(*found.shape):
-        given = dict(zip(modes, place, strict=True))
-        found[place] = X[tuple(rows[n][given[n]] for n in range(X.ndim))]
-    return found
-
-
-def slice_sums(q, factors):
-    """Return the sums of integers over all slices along each mode, each times the factors of its slices, mod 2^64."""
-    sums = [[0] * d for d in q.shape]
-    for place in np.ndindex(*q.shape):
-        value = int(q[place])
-        for n, i in enumerate(place):
-            value *= int(factors[n][i])
-        for n, i in enumerate(place):
-            sums[n][i] = (sums[n][i] + value) % 2**64
-    return sums
