@@ -232,7 +232,7 @@ def test_the_summary_gives_a_verdict_where_it_is_cheap():
             text.startswith(start) for text, start in zip(found, lines, strict=True)
         )
     twice = dataclasses.replace(W[:2], atoms=(W.atoms[0], W.atoms[0]))
-    assert "Different atoms give the same sum in place of 0, 1" in twice.summary()
+    assert "Not unique: other atoms in place of 0, 1 give the same sum" in twice.summary()
 
 
 def test_the_repr_says_what_it_is(rng):
