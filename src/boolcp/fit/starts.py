@@ -234,7 +234,8 @@ def bits_in_span(data: Storage, W: Columns, modes: tuple[int, ...], rng: np.rand
     K rows of a basis of the span determine a vector in it: all 2^K patterns of random rows are completed, and the K
     most Boolean, independent ones are kept (Slawski, Hein and Lutsik, 2013).
     """
-    K, found = W.n_atoms, {}
+    K = W.n_atoms
+    found: dict[tuple[int, bytes], float] = {}
     for mode in modes:
         U = leading_basis(data, mode, min(K, MAX_JOINT, *data.shape))
         patterns = all_patterns(U.shape[1])[0][1:]
@@ -321,7 +322,7 @@ def turned(data: Storage, W: Columns, spec: Spec) -> Columns:
             factors[modes[k]][:, k] *= a[z].mean()
             factors[mode][:, k], modes[k] = z, mode
             trial = oriented(Columns(tuple(factors), W.owner, modes), data.nonnegative)
-            found = polish(data, trial, max_iter=spec.max_iter, below=W.loss)
+            found = polish(data, trial, max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
             W = found if found.loss < W.loss and not found.is_dead().any() else W
     return W
 

@@ -22,11 +22,13 @@ def solve_factor(data: Storage, W: BooleanCP, mode: int) -> tuple[np.ndarray, fl
     """Return the factor (d_n, columns) of new data along one mode, bits where the atoms are Boolean, and the loss."""
     blocks, boolean = design(W, mode)
     A = np.zeros((data.shape[mode], len(blocks)))
+    if not len(blocks):
+        return A, data.squared_norm
     rule = partial(decide, None, boolean, None, mode in data.nonnegative, (0.0, 0.0), 0.0)
     if isinstance(data, Weighted) and data.loss.name != "squared":
         return solve_under_loss(data, blocks, mode, rule)
     H, P = block_equations(data, mode, blocks)
-    A = rule(H, P, A) if len(blocks) else A
+    A = rule(H, P, A)
     return A, data.squared_norm - 2 * float(np.vdot(P, A)) + quadratic(H, A)
 
 
