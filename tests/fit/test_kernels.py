@@ -167,19 +167,6 @@ def test_nonnegative_rows_that_entries_do_not_determine_stay_finite(rng):
     assert np.isfinite(A).all() and (A >= 0).all()
 
 
-def test_shrunk_rows_meet_the_conditions_of_a_group_lasso(rng):
-    B, Q = rng.standard_normal((9, 5)), 4 * rng.standard_normal((5, 3))
-    G, A, penalties = B.T @ B, np.zeros((5, 3)), np.array([0.5, 4.0, 20.0, 1.0, 6.0])
-    assert kernels.shrink_rows(G, Q, A, penalties, 1e-12) <= 1e-12
-    slope = G @ A - Q
-    for k, row in enumerate(A):
-        if row.any():
-            np.testing.assert_allclose(slope[k], -penalties[k] * row / np.linalg.norm(row), atol=1e-9)
-        else:
-            assert np.linalg.norm(slope[k]) <= penalties[k]
-    assert not A.any(axis=1).all() and A.any()
-
-
 def test_the_ridge_of_a_column_is_the_noise_over_its_mean_square(rng):
     A, H = rng.standard_normal((400, 3)), forms(rng, 400, 3)[0]
     found = ridges(H, None, np.array([False, False, True]), A, 1e-6, 416)

@@ -140,6 +140,7 @@ class Backfit:
         z = best_code(C, P, rng)
         n_ones = z @ P @ z
         B = np.asarray(residual.contract(mode, (P @ z)[:, None]), dtype=float)[0]
+        B = np.maximum(B, 0.0) if self.data.nonnegative else B
         gain = float(np.vdot(B, B) / n_ones) if n_ones > DEPENDENT * z.sum() else 0.0
         return (Term(mode, z, B / n_ones), gain) if gain > 0 else (None, 0.0)
 
@@ -152,6 +153,7 @@ class Backfit:
         z, best, best_gain = maximize(C, rng, certify=False).z, None, 0.0
         for _ in range(N_ALTERNATIONS):
             B = np.asarray(residual.contract(mode, z[:, None].astype(float)), dtype=float)[0]
+            B = np.maximum(B, 0.0) if self.data.nonnegative else B
             counts = self.weights.contract(mode, z[:, None].astype(float))[0]
             V = np.where(counts > 0, B / np.where(counts > 0, counts, 1.0), 0.0)
             if np.vdot(B, V) <= best_gain * (1 + 1e-9):

@@ -1,5 +1,7 @@
 """Losses other than the sum of squares: their scale, a first estimate, and how well a decomposition fits under them."""
 
+from copy import copy
+
 import numpy as np
 
 from boolcp.result.atoms import BooleanCP
@@ -49,6 +51,9 @@ def complete(data: Storage) -> Complete:
     Of all entries those that count more than on average, and errors as large as the mean, count as on average.
     """
     if isinstance(data, Complete):
+        if data.nonnegative:  # the search is free: parts are made nonnegative when they meet the data
+            data = copy(data)
+            data.nonnegative = ()
         return data
     assert isinstance(data, Weighted)
     x, w = data.x, data.w
