@@ -41,7 +41,7 @@ from boolcp.result.trust import Trust
 from boolcp.storage.dense import Complete
 from boolcp.storage.protocol import Storage, n_observed
 from boolcp.storage.tucker import compress
-from boolcp.storage.weighted import Weighted, full
+from boolcp.storage.weighted import SQUARES, Weighted, full
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 N_SWEEPS = 20  # of a polish after each atom; not tuned
@@ -290,10 +290,11 @@ def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
 
 
 def with_shares(data: Storage, W: BooleanCP) -> BooleanCP:
-    """Return W with what shares of variance need, or with its deviance under another loss than squares."""
-    if isinstance(data, Weighted) and data.loss.name != "squared":
-        return replace(W, deviance=losses.deviance_of(data, W))
-    return with_system(W, data)
+    """Return W with what shares of variance need, and its deviance under another loss than squares."""
+    if not isinstance(data, Weighted) or data.loss.name == "squared":
+        return with_system(W, data)
+    W = with_system(W, losses.with_loss(data, SQUARES))
+    return replace(W, deviance=losses.deviance_of(data, W))
 
 
 STEPS: dict[str, Callable[[Fit, State], State]] = {
