@@ -82,7 +82,6 @@ FORGED = {
     "an array that is not there": (part("BooleanCP", weights={"array": 999}), "not a readable checkpoint"),
     "weights that are text": (part("BooleanCP", weights="heavy"), "not a readable checkpoint"),
     "weights that are NaN": (part("BooleanCP", weights=[float("nan")]), "not a readable checkpoint"),
-    "a certificate of 5": (part("Atom", certificate=5.0), "certificate of atom 0 is 5"),
     "a z that is zero": (part("Atom", z=[0] * 8), "no entry that is on|does not fit"),
     "a mode of 7": (part("Atom", mode=7), "not a readable checkpoint"),
     "a record of text": (part("AtomRecord", loss="small"), "the part loss of its AtomRecord is 'small'"),
@@ -103,7 +102,6 @@ FORGED = {
     "columns along other modes": (part("Columns", boolean_mode=[0, 1, 9]), "its columns do not belong to"),
     "columns of another number": (part("Columns", owner=[0, 1, 2, 2]), "its columns along mode 0 are"),
     "columns of one atom": (part("Columns", owner={"array": 0}), "not a readable checkpoint"),
-    "inner products of other atoms": (part("BooleanCP", data_inner=[1.0] * 9), "data_inner has the shape"),
     "atoms without bounds": (part("BooleanCP", weights=[1e300] * 9), "too large|not a readable checkpoint"),
     "a start that is a list": (lambda h: h["state"]["parts"]["done"]["dict"].update(start=[]), "its stage start is a"),
     "a pursuit that is a number": (

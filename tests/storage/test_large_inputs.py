@@ -8,7 +8,8 @@ import pytest
 
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.io import open_tensor, variables
+from boolcp.io import arrays as files
+from boolcp.io import open_tensor
 from boolcp.memory import available_memory, float_bytes, group_memory
 from boolcp.storage import sources, stays_out
 from boolcp.storage.lazy import Facts, LazyTensor, Passes
@@ -200,8 +201,8 @@ def test_integers_take_the_memory_of_the_floats_they_become(tmp_path, monkeypatc
     needed = 8 * X.size
     assert float_bytes(SHAPE, X.dtype) == needed and float_bytes(SHAPE, np.dtype(">f4")) == needed
     assert stays_out(X, 2 * needed - 1) and not stays_out(X, 2 * needed)
-    monkeypatch.setattr(variables, "available_memory", lambda: 2 * needed - 1)
-    assert variables.is_left(SHAPE, "int16", "auto") and not variables.is_left(SHAPE, "float32", "auto")
+    monkeypatch.setattr(files, "available_memory", lambda: 2 * needed - 1)
+    assert isinstance(open_tensor(tmp_path / "X.npy").data, da.Array), "it is left where it is"
     array = da.ones(SHAPE, dtype=np.int8)
     with pytest.raises(MemoryError, match=f"the tensor in memory, with copies {3 * needed / 1000:.3g} kB"):
         BMP(2, compression=False, max_memory=3 * needed - 1).fit(array)

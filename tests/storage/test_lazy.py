@@ -18,7 +18,7 @@ from boolcp.cli import main
 from boolcp.contractions import gram_product
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit import in_passes
-from boolcp.io import FileError, open_tensor, variables
+from boolcp.io import FileError, arrays, open_tensor
 from boolcp.io import load as load_result
 from boolcp.memory import available_memory, check_memory, read_memory
 from boolcp.metrics import hamming_error
@@ -549,7 +549,7 @@ def test_open_tensor_leaves_large_files_where_they_are(kind, tmp_path, monkeypat
     lazy_X = open_tensor(path, lazy=True)
     assert isinstance(lazy_X.data, da.Array)
     np.testing.assert_array_equal(lazy_X.values, X)
-    monkeypatch.setattr(variables, "available_memory", lambda: 10)
+    monkeypatch.setattr(arrays, "available_memory", lambda: 10)
     assert isinstance(open_tensor(path).data, da.Array) and isinstance(open_tensor(path, lazy=False).data, np.ndarray)
     if kind in ("npy", "h5"):
         same(BMP(3, random_state=0).fit(lazy_X).decomposition_, BMP(3, random_state=0).fit(X).decomposition_)
@@ -566,7 +566,7 @@ def test_open_tensor_names_files_that_must_be_loaded(tmp_path):
 def test_the_command_fits_files_larger_than_memory(tmp_path, monkeypatch, capsys):
     X = make_boolean_cp((12, 60, 20), 3, noise=0.5, random_state=1).X
     stored(X, "chunked hdf5", tmp_path)
-    monkeypatch.setattr(variables, "available_memory", lambda: 10)
+    monkeypatch.setattr(arrays, "available_memory", lambda: 10)
     fit = ["fit", str(tmp_path / "X.h5"), "-k", "3", "-o", str(tmp_path / "out")]
     assert main([*fit, "--max-memory", "100kB"]) == 2
     assert "max_memory is 100 kB" in capsys.readouterr().err and not (tmp_path / "out").exists()

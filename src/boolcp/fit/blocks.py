@@ -56,7 +56,7 @@ def terms_of(W: BooleanCP) -> list[Term]:
 
 
 def assembled(data: Storage, terms: Sequence[Term]) -> BooleanCP:
-    """Return the sum of the terms but the mean as a decomposition: atoms of norm one in their real part, and weights."""
+    """Return the terms but the mean as a decomposition: atoms of norm one in their real part, and weights."""
     atoms, weights = [], []
     for term in terms:
         size = float(np.linalg.norm(term.V)) or 1.0

@@ -166,7 +166,7 @@ def search(fit: Fit, s: State) -> State:
 
 def polish_data(fit: Fit, s: State) -> State:
     """Make one sweep over the data, all of them if they are small."""
-    data, spec, W = fit.data, fit.spec, s.best
+    data, spec, W = fit.data, fit.spec, s.columns
     if s.n_done == 0 and isinstance(data, Weighted):
         x, m = (losses.observed(data, array) for array in (data.x, full(W.matrices)))
         s = replace(s, scale=losses.make_loss(data.loss.name, x, m).scale)
@@ -185,7 +185,7 @@ def polish_data(fit: Fit, s: State) -> State:
         W, is_changed = sweep(data, W)
         is_over = is_settled(data, W, before, is_changed)
     if s.n_done and W.loss > before:  # rounding
-        W, is_over = s.best, True
+        W, is_over = s.columns, True
     W = revive(data, W, spec, s.rng()) if is_over and W.is_dead().any() else W
     s = s.then(best=replace(W, loss=max(W.loss, 0.0)))
     return replace(s, n_done=spec.max_iter) if is_over else s
@@ -196,12 +196,12 @@ def search_observed(fit: Fit, s: State) -> State:
 
     Under a loss other than squares the start is one of the small tensor, which is polished under the loss.
     """
-    data, spec, rng, W = fit.data, fit.spec, s.rng(), s.best
+    data, spec, rng, W = fit.data, fit.spec, s.rng(), s.columns
     if not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
         return fit.after(s)
     here = Search(W, s.n_done, 1 if s.n_done == 0 else s.n_agree, s.rivals if s.n_done else ())
     is_squared = data.loss.name == "squared"
-    if here.n_agree >= 3 or s.n_done >= most_tries(data, W, spec, s.n_agree):
+    if here.n_agree >= (3 if is_squared else 2) or s.n_done >= most_tries(data, W, spec, s.n_agree):
         return fit.after(s)
     if is_squared and leaves_noise(data, W, spec, rng):
         return fit.after(s)
@@ -211,7 +211,7 @@ def search_observed(fit: Fit, s: State) -> State:
         found = observed_start(data, s.path[-1], W, spec, rng, s.n_done)
     else:
         start = refined_start(fit.small, s.path[-1], spec, rng, s.n_done + 1)
-        found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter)
+        found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
     here = here.compared(found, 10 * data.squared_norm, is_new=found is not W)
     return s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
 
@@ -226,7 +226,7 @@ def most_tries(data: Weighted, W: Columns, spec: Spec, n_agree: int) -> int:
 
 def move(fit: Fit, s: State) -> State:
     """Make the next move where bits are in doubt."""
-    data, spec, W = fit.data, fit.spec, s.best
+    data, spec, W = fit.data, fit.spec, s.columns
     moves = moves_of(data, W, spec)
     if s.n_done >= len(moves) or is_certain(data, W):
         return fit.after(s)
@@ -237,12 +237,12 @@ def move(fit: Fit, s: State) -> State:
 
 def ridge(fit: Fit, s: State) -> State:
     """Polish with a ridge by the noise and the energy of each column, so that no missing entry explodes."""
-    data, spec, W = fit.data, fit.spec, s.best
-    is_square = isinstance(data, Weighted) and data.loss.name == "squared" and not data.nonnegative
-    if s.n_done or not is_square or W.loss <= EXACT * data.squared_norm:
+    data, spec, W = fit.data, fit.spec, s.columns
+    if s.n_done or not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
         return fit.after(s)
-    if n_observed(data) == np.prod(data.shape, dtype=float):  # weights alone: nothing is missing
-        return s.then(best=polish(data, W, max_iter=spec.max_iter))
+    is_square = data.loss.name == "squared" and not data.nonnegative
+    if not is_square or n_observed(data) == np.prod(data.shape, dtype=float):  # nothing to fill in, or not so
+        return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter)))
     variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
     n_sweeps = min(spec.max_iter, N_RIDGE)
     return s.then(best=polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance))
@@ -255,7 +255,7 @@ def end(fit: Fit, s: State) -> State:
     """Return the state with the decomposition and the evidence for its bits."""
     data, spec = fit.data, fit.spec
     if isinstance(s.path[-1], Columns):
-        best = s.path[-1] if s.best is None else s.best
+        best = s.columns
         if s.stop_reason == "stopped" and best.n_atoms:  # it may not have met the data yet
             best = polish(data, oriented(best, data.nonnegative), max_iter=1)
         W = by_size(best.to_decomposition())

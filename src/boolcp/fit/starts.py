@@ -321,7 +321,7 @@ def turned(data: Storage, W: Columns, spec: Spec) -> Columns:
             factors[modes[k]][:, k] *= a[z].mean()
             factors[mode][:, k], modes[k] = z, mode
             trial = oriented(Columns(tuple(factors), W.owner, modes), data.nonnegative)
-            found = polish(data, trial, max_iter=spec.max_iter, below=W.loss)
+            found = polish(data, trial, max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
             W = found if found.loss < W.loss and not found.is_dead().any() else W
     return W
 

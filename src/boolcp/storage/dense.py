@@ -2,14 +2,22 @@
 
 import hashlib
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from boolcp import contractions
 from boolcp.result.atoms import BooleanCP
-from boolcp.storage.protocol import Decide, Equations, Factors, Storage, Tensor, quadratic
+from boolcp.storage.protocol import Decide, Factors, Storage, Tensor, quadratic
 from boolcp.threads import BIG, enough_threads
+
+
+class Equations(NamedTuple):
+    """Row i of a factor minimizes a'Ha - 2 p_i'a with H (K, K), or H_i (d, K, K) if entries do not count alike."""
+
+    H: np.ndarray
+    P: np.ndarray
+    loss: float
 
 
 class Array(Tensor):
