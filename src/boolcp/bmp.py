@@ -238,7 +238,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         assert W is not None and W.trust is not None
         empty = checks.find_empty(data)
         if data.center is not None:
-            W = with_mean(W, X if labels is None else X.data, data)
+            W, *path = (with_mean(V, X if labels is None else X.data, data) for V in (W, *path))
         path, W = tuple(replace(V, labels=labels) for V in path), replace(W, labels=labels, undetermined=empty)
         checks.warn_undetermined(empty, dims_of(labels))
         self.path_, self.history_ = path, state.history

@@ -123,8 +123,11 @@ class Weighted(Array, Storage):
 
     @cached_property
     def squared_norm(self) -> float:
-        """The weighted sum of squares, or the deviance of a mean of zero."""
-        return float(np.vdot(self._array, self.x)) if self.loss == SQUARES else self.total(np.zeros(self.shape))
+        """The weighted sum of squares around the mean over the `center`, or the deviance of a mean of zero."""
+        if self.loss == SQUARES and self.center is None:
+            return float(np.vdot(self._array, self.x))
+        m = np.zeros(self.shape)
+        return self.total(m if self.center is None else m + self.mean_left(m))
 
     def total(self, m: np.ndarray) -> float:
         """Return the deviance of means m."""
