@@ -238,7 +238,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         assert W is not None and W.trust is not None
         empty = checks.find_empty(data)
         if data.center is not None:
-            W = with_mean(W, X if labels is None else X.data, data)
+            W, *path = (with_mean(V, X if labels is None else X.data, data) for V in (W, *path))
         path, W = tuple(replace(V, labels=labels) for V in path), replace(W, labels=labels, undetermined=empty)
         checks.warn_undetermined(empty, dims_of(labels))
         self.path_, self.history_ = path, state.history
@@ -539,9 +539,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             checks.check_lazy(X, mask)
             why = "new data" if is_fitted else self._why_in_memory()
             rank = EXTRA + int(self.n_atoms) * (1 if self.atom_rank == BLOCK else int(self.atom_rank))
-            how = {"loss": make_loss(self.loss, np.zeros(1)), "rank": rank, "max_memory": self.max_memory}
+            how: dict[str, Any] = {"rank": rank, "max_memory": self.max_memory, "needs_memory": why}
             modes = checks.check_modes(self.boolean_modes, X.shape, dims)
-            found = open_or_load(X, mask, weights, needs_memory=why, **how)
+            found = open_or_load(X, mask, weights, loss=make_loss(self.loss, np.zeros(1)), **how)
             if isinstance(found, Lazy):
                 validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
                 return found, labels, modes

@@ -305,9 +305,9 @@ def test_masks_broadcast_and_masked_arrays_keep_theirs(rng, tmp_path):
     mask = pytest.importorskip("zarr").create_array(tmp_path / "mask.zarr", data=~hidden, chunks=(6, 2, 8))
     for source in (Source(masked), Source(secret), Source(plain, ~hidden), Source(plain, mask)):
         data = look(source)
-        assert isinstance(data, LazyWeighted) and data.n_known == np.count_nonzero(~hidden)
+        assert isinstance(data, LazyWeighted) and data.n_seen == np.count_nonzero(~hidden)
         np.testing.assert_allclose(data.to_array(), zeros)  # near zero: missing entries are zero
-        np.testing.assert_allclose(data.start.to_array(), zeros * X.size / data.n_known)
+        np.testing.assert_allclose(data.start.to_array(), zeros * X.size / data.n_seen)
     first = np.arange(6)[:, None, None] > 0  # infinity under a mask does not matter
     assert look(Source(da.from_array(np.where(first, X, np.inf), chunks=4), first)).n_known == X.size * 5 // 6
     row = np.arange(8) > 2

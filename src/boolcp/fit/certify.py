@@ -156,7 +156,7 @@ def equations_at(data: Storage, W: BooleanCP, mode: int) -> tuple[np.ndarray, np
     A, weights, factors = W.matrices[mode], W.column_weights, list(W.matrices)
     other = 1 if mode == 0 else 0
     factors[other] = factors[other] * weights
-    if isinstance(data, Complete):
+    if isinstance(data, Complete) and data.weights is None:
         P = np.asarray(data.mttkrp(W.matrices, mode), dtype=float) * weights
         H, P, _ = data.equations_of(P, factors, mode)
     else:

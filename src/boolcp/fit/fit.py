@@ -42,7 +42,7 @@ from boolcp.storage.dense import Complete
 from boolcp.storage.lazy import LazyWeighted
 from boolcp.storage.protocol import Storage, n_observed
 from boolcp.storage.tucker import compress
-from boolcp.storage.weighted import Weighted
+from boolcp.storage.weighted import SQUARES, Weighted
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 N_SWEEPS = 20  # of a polish after each atom; not tuned
@@ -289,7 +289,7 @@ def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
     for W in s.path:
         if not isinstance(W, Columns):
             found.append(W if W.data_inner is not None else with_system(W, data))
-        elif not isinstance(data, Weighted):
+        elif not isinstance(data, Weighted) and not data.nonnegative:
             found.append(with_system(W.to_decomposition(), fit.small))
         else:
             W = polish(data, oriented(W, data.nonnegative), max_iter=N_PATH) if W.n_atoms else W
@@ -300,6 +300,7 @@ def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
 def with_shares(data: Storage, W: BooleanCP) -> BooleanCP:
     """Return W with what shares of variance need, or with its deviance under another loss than squares."""
     if isinstance(data, Weighted | LazyWeighted) and data.loss.name != "squared":
+        W = with_system(W, losses.with_loss(data, SQUARES)) if isinstance(data, Weighted) else W
         return replace(W, deviance=losses.deviance_of(data, W))
     return with_system(W, data)
 

@@ -1,5 +1,6 @@
 """Losses other than the sum of squares: their scale, a first estimate, and how well a decomposition fits under them."""
 
+from copy import copy
 from functools import partial
 
 import numpy as np
@@ -66,7 +67,12 @@ def complete(data: Storage) -> Complete:
     Of all entries those that count more than on average, and errors as large as the mean, count as on average.
     """
     if isinstance(data, Complete):
-        return data.start if isinstance(data, LazyWeighted) else data
+        if isinstance(data, LazyWeighted):
+            return data.start
+        if data.nonnegative:  # the search is free: parts are made nonnegative when they meet the data
+            data = copy(data)
+            data.nonnegative = ()
+        return data
     assert isinstance(data, Weighted)
     x, w = data.x, data.w
     if data.loss.name == "huber":
@@ -86,8 +92,8 @@ def complete(data: Storage) -> Complete:
 def deviance_of(data: Weighted | LazyWeighted, W: BooleanCP) -> Deviance:
     """Return the deviance of a decomposition, without each of its atoms, and of the mean of the data."""
     if isinstance(data, LazyWeighted):
-        total, null, without = data.ask_observed(partial(deviance_in_rows, W, data.cut), None, None, None)
-        return Deviance(data.loss.name, data.loss.scale, total, null, without)
+        sums = data.ask_observed(partial(deviance_in_rows, W, data.cut), None, None, None)
+        return Deviance(data.loss.name, data.loss.scale, *sums)
     x = observed(data, data.x)
     w = np.ones(len(x)) if data.w is None else observed(data, data.w)
 

@@ -143,6 +143,8 @@ def sweep(
     others are.
     """
     factors, order, source, is_changed = list(W.matrices), sweep_order(data), data, False
+    # products of columns that are tied along a mode keep their ratio only if no size moves to that mode
+    column_mode = tied.column_mode if tied is not None and tied.is_tied else W.column_mode
     for mode in order:
         S, boolean = (W if tied is None else tied).ties(mode)
         boolean = boolean if tied is None else np.zeros(len(boolean), dtype=bool)
@@ -153,7 +155,7 @@ def sweep(
         is_changed |= not np.array_equal(A[:, own], factors[mode][:, own])
         factors[mode] = A
         if mode != order[-1]:
-            sizes = balance(factors, W.column_mode, mode, order)
+            sizes = balance(factors, column_mode, mode, order)
             if mode == order[0] and source is not data:
                 source = source.scaled(1 / sizes)
     return W.with_matrices(factors, loss), is_changed

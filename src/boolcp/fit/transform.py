@@ -35,21 +35,16 @@ def solve_factor(data: Storage, W: BooleanCP, mode: int) -> tuple[np.ndarray, fl
 def solve_under_loss(
     data: Weighted, blocks: np.ndarray, mode: int, rule: "partial[np.ndarray]"
 ) -> tuple[np.ndarray, float]:
-    """Return the factor and its deviance, after sweeps in which each row is kept unless its loss falls."""
-    A = np.full((data.shape[mode], len(blocks)), 0.5)
-    before = data.slice_sums(means(A, blocks, mode), mode)
+    """Return the factor and its deviance: least squares first, then sweeps in which rows move if their loss falls."""
+    flat, total = blocks.reshape(len(blocks), -1), np.inf
+    squares = Weighted(data.x, data.w, nonnegative=data.nonnegative)
+    A = rule(*block_equations(squares, mode, blocks), np.zeros((data.shape[mode], len(blocks))))
     for _ in range(N_SWEEPS):
-        t, v = data.near(means(A, blocks, mode))
-        near = Weighted(t, v, nonnegative=data.nonnegative)
-        new = rule(*block_equations(near, mode, blocks), A)
-        after = data.slice_sums(means(new, blocks, mode), mode)
-        is_better = after < before
-        A, total = np.where(is_better[:, None], new, A), before.sum()
-        before = np.where(is_better, after, before)
-        if total - before.sum() <= 1e-9 * total:
+        near = Weighted(*data.near(means(A, blocks, mode)), nonnegative=data.nonnegative)
+        before, (A, total) = total, data.accepted(A, flat, mode, rule(*block_equations(near, mode, blocks), A))
+        if before - total <= 1e-9 * total:
             break
-    bits = rule.args[1]
-    return np.where(bits, np.round(A), A), 2 * float(before.sum())
+    return A, total
 
 
 def means(A: np.ndarray, blocks: np.ndarray, mode: int) -> np.ndarray:
