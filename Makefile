@@ -34,10 +34,10 @@ demo: $(VENV)/all.stamp
 
 # two processes, each with whole files: tests of a file share what they set up. FAST=1 runs a selection that imports every
 # room and takes a few minutes: make test-versions FAST=1, make test-lowest FAST=1
-QUICK := tests/test_layers.py tests/test_metrics.py tests/test_datasets.py tests/result tests/fit/test_forgery.py \
+SELECTION := tests/test_layers.py tests/test_metrics.py tests/test_datasets.py tests/result tests/fit/test_forgery.py \
   tests/fit/test_margins.py tests/trust/test_verdict.py tests/storage/test_observed.py tests/io/test_io.py \
   tests/io/test_io_results.py tests/plotting/test_plotting.py tests/cli/test_cli.py tests/report/test_report.py
-TESTS := -m pytest --numprocesses 2 --dist loadfile --doctest-modules $(if $(FAST),$(QUICK),tests src/boolcp)
+TESTS := -m pytest --numprocesses 2 --dist loadfile --doctest-modules $(if $(FAST),$(SELECTION),tests src/boolcp)
 test: $(VENV)/dev.stamp
 	$(BIN)/python $(TESTS)
 
@@ -68,7 +68,7 @@ test-versions:
 	  if [ -n "$$found" ]; then $(MAKE) test PYTHON=$$found VENV=.venv-$$version; else echo "no Python $$version"; fi; done
 
 # wheel and source; the wheel outside the clone without extras, with each alone and with all of them, and its demo
-EXTRAS := plot report labels files dask cluster mne bids nwb interop cli baselines experiments all
+EXTRAS := plot report labels files dask cluster mne bids nwb interop cli baselines all
 test-extras: $(VENV)/pip.stamp
 	rm -rf dist
 	$(BIN)/python -m pip install --quiet "build>=1.2" uv
@@ -102,15 +102,12 @@ bench: $(VENV)/bench.stamp
 golden: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/golden.py
 
-# the paper's figures and theorems, beside the tables in docs: rows that this code has made are kept. Two hours at most on
-# two free cores; more seeds: boolcp reproduce fig1 --seeds 5
+# the paper's figures and theorems: rows of the tables that this code has made are kept. An hour on two free cores; QUICK=1
+# makes smaller ones beside them in minutes. Real recordings come from the folder BOOLCP_DATA, without it there are none
 REPRODUCTION := docs/reproduction
 JOBS ?= 2
 reproduce: $(VENV)/dev.stamp
-	set -e; for name in fig3 fig4 theory parameters fig2; do $(BIN)/boolcp reproduce $$name --jobs $(JOBS) -o $(REPRODUCTION); done
-	$(BIN)/boolcp reproduce fig1 --quick --jobs $(JOBS) -o $(REPRODUCTION)
-	$(BIN)/boolcp reproduce fig1 --seeds 2 --jobs $(JOBS) -o $(REPRODUCTION)
-	$(BIN)/boolcp reproduce per_mode --jobs $(JOBS) -o $(REPRODUCTION)
+	set -e; for name in fig3 fig4 theory fig2 fig1; do $(BIN)/python reproduction/$$name.py $(if $(QUICK),--quick) --jobs $(JOBS) -o $(REPRODUCTION); done
 
 # always from scratch, so that no page of a name that is gone is left
 GALLERY ?= 1

@@ -4,17 +4,13 @@ Run `python benchmarks/bench_maxcut.py` (about ten minutes); the tables are prin
 `benchmarks/results/maxcut.md`. Needs the `bench` dependency group.
 """
 
-import os
-import platform
-import sys
+import argparse
 import time
-from importlib.metadata import version
-from pathlib import Path
 
 import cvxpy
 import dimod
 import numpy as np
-from common import commit
+from common import table, write
 from dwave.samplers import TabuSampler
 from threadpoolctl import threadpool_limits
 
@@ -23,7 +19,6 @@ from boolcp.program.relaxation import lift
 
 SEED = 20270301
 TABU_MILLISECONDS = (20, 100, 500)
-RESULTS = Path(__file__).parent / "results" / "maxcut.md"
 
 
 def residual_grams(d, rng, noise, p=0.5, sides=(30, 40), when=(0, 1, 3, 8)):
@@ -125,7 +120,7 @@ def ours(solve, C, repeats):
 
 
 def compare_values(solve, families, with_tabu):
-    """Return table rows: share of matrices where a method reaches the best value found by any of them."""
+    """Return a table: share of matrices where a method reaches the best value found by any of them."""
     rows = []
     for name, matrices, repeats in families:
         runs = {}
@@ -140,16 +135,16 @@ def compare_values(solve, families, with_tabu):
         for method, numbers in runs.items():
             gaps, spent, ratios = np.array(numbers).T
             certificate = "" if np.isnan(ratios).all() else f"{np.median(ratios):.3f} ({ratios.min():.3f})"
-            rows.append(
-                f"| {name} ({len(matrices)}) | {method} | {np.mean(gaps < 1e-9):.0%} | {np.mean(gaps < 1e-3):.0%} | "
-                f"{gaps.max():.1e} | {np.median(spent):.3g} | {np.median(spent) / reference:.2g} | {certificate} |"
-            )
-            print(rows[-1], flush=True)
-    return rows
+            row = [f"{name} ({len(matrices)})", method, f"{np.mean(gaps < 1e-9):.0%}", f"{np.mean(gaps < 1e-3):.0%}"]
+            row += [f"{gaps.max():.1e}", f"{np.median(spent):.3g}", f"{np.median(spent) / reference:.2g}", certificate]
+            print(*row, flush=True)
+            rows.append(row)
+    head = ["Matrices (number)", "Method", "Best value reached", "Within 0.1 %", "Worst gap", "Median ms"]
+    return table([*head, "Time / default", "Certified ratio: median (least)"], rows)
 
 
 def compare_relaxations():
-    """Return table rows: certified bound and time against SCS on the same semidefinite program."""
+    """Return a table: certified bound and time against SCS on the same semidefinite program."""
     rows = []
     rng = np.random.default_rng([SEED, 2])
     for d in (20, 50, 100, 150):
@@ -164,27 +159,26 @@ def compare_relaxations():
             value, spent_scs = timed(lambda problem=problem: problem.solve(solver="SCS", eps=1e-4))
             value *= np.abs(C).max() / 4
             result, spent = timed(lambda C=C: maximize_boolean_quadratic(C, random_state=0), 5)
-            rows.append(
-                f"| {d} | {name} | {result.bound / value - 1:+.1e} | {result.ratio:.4f} | {spent:.3g} | "
-                f"{spent_scs:.4g} | {spent_scs / spent:.0f} |"
+            gap, times = (
+                f"{result.bound / value - 1:+.1e}",
+                [f"{spent:.3g}", f"{spent_scs:.4g}", f"{spent_scs / spent:.0f}"],
             )
-            print(rows[-1], flush=True)
-    return rows
+            rows.append([d, name, gap, f"{result.ratio:.4f}", *times])
+            print(*rows[-1], flush=True)
+    head = ["d", "Matrix", "Bound / SCS value - 1", "Certified ratio", "ms, value and bound", "ms, SCS", "SCS / ours"]
+    return table(head, rows)
 
 
 def main():
-    start = time.perf_counter()
-    header = [
-        "| Matrices (number) | Method | Best value reached | Within 0.1 % | Worst gap | Median ms | Time / default | "
-        "Certified ratio: median (least) |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", type=int, nargs="+", default=[150, 1000, 3000], help="sizes of the matrices")
+    sizes = parser.parse_args().sizes
     for solve in (maximize_boolean_quadratic, maximize_boolean_rayleigh):
         for d in (30, 20):  # compile before the first timing
             for effort in EFFORTS:
                 solve(gram(np.random.default_rng(0).standard_normal((d, d))), random_state=0, effort=effort)
     with threadpool_limits(1):
-        groups = list(families())
+        groups = [group for group in families() if len(group[1][0]) in sizes]
         quadratic = compare_values(maximize_boolean_quadratic, groups, with_tabu=True)
         semidefinite = [
             (name, [C for C in matrices if np.linalg.eigvalsh(C)[0] > -1e-6 * C.trace()], repeats)
@@ -192,44 +186,18 @@ def main():
         ]
         rayleigh = compare_values(maximize_boolean_rayleigh, semidefinite, with_tabu=False)
         relaxations = compare_relaxations()
-    libraries = ", ".join(
-        f"{name} {version(name)}" for name in ("numpy", "scipy", "numba", "dwave-samplers", "cvxpy-base", "scs")
+    text = (
+        "All methods in one run, one BLAS thread. The best value is the best that any method of the table found. Times "
+        "are processor time, the least of a few repeats. Tabu is `TabuSampler` of dwave-samplers with one read; it "
+        "stops by wall-clock time, its limit is stretched by the momentary slowdown of the machine, and its time "
+        "includes reading the matrix."
     )
-    page = [
-        "# The Boolean quadratic program against tabu search and a general SDP solver",
-        "",
-        "Made by `python benchmarks/bench_maxcut.py`; all methods in one run, one BLAS thread,",
-        f"commit {commit()}, {os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()},",
-        f"{libraries}.",
-        "The best value is the best that any method of the table found. Times are processor time,",
-        "the least of a few repeats. Tabu stops by wall-clock time; its limit is stretched by the momentary slowdown",
-        "of the machine, and its time includes reading the matrix. Wall-clock / processor time of the whole run:",
-        f"{(time.perf_counter() - start) / time.process_time():.2f} (1 when nothing else runs).",
-        "",
-        "## max z'Cz",
-        "",
-        *header,
-        *quadratic,
-        "",
-        "Tabu is `TabuSampler` of dwave-samplers with one read and the given limit of processor time, approximately.",
-        "",
-        "## max z'Cz / |z|^2 (positive semidefinite matrices only)",
-        "",
-        *header,
-        *rayleigh,
-        "",
-        "The bound is a close one, which takes most of the time; it is left out from d = 1000 on (10 s).",
-        "",
-        "## The bound against the semidefinite program solved by SCS (eps = 1e-4)",
-        "",
-        "| d | Matrix | Bound / SCS value - 1 | Certified ratio | ms, value and bound | ms, SCS | SCS / ours |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-        *relaxations,
-        "",
-    ]
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text("\n".join(page))
+    last = "The bound is a close one, which takes most of the time; it is left out from d = 1000 on (10 s)."
+    parts = ["# The Boolean quadratic program against tabu search and a general SDP solver", text]
+    parts += ["## max z'Cz", quadratic, "## max z'Cz / |z|^2 (positive semidefinite matrices only)", rayleigh, last]
+    parts += ["## The bound against the semidefinite program solved by SCS (eps = 1e-4)", relaxations]
+    write("maxcut.md", "python benchmarks/bench_maxcut.py", parts, "dwave-samplers", "cvxpy-base", "scs")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

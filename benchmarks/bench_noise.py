@@ -15,20 +15,20 @@ import csv
 import shlex
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import tensorly
+from bench_refine import from_truth
 from common import RESULTS, commit, table, write
+from golden import best_rows
+from matplotlib.figure import Figure
 from tensorly.decomposition import parafac
 
-from boolcp import BMP
+from boolcp import BMP, BooleanCP, contractions
 from boolcp.datasets import make_boolean_cp
-from boolcp.experiments import _style as style
-from boolcp.fit.polish import best_bits, polish
 from boolcp.metrics import hamming_error, rmse
-from boolcp.result.columns import to_columns
-from boolcp.storage import DenseTensor
 
 COMMAND = "python benchmarks/bench_noise.py"
 FIRST_SEED = 30000
@@ -46,18 +46,19 @@ CASES = {
 METHODS = ("default", "known u and w", "from the truth", "CP-ALS")
 
 
-def known_columns(data, truth):
+def known_columns(X, truth):
     """Return the truth with bits decided along each mode while all real columns and all other atoms are known."""
-    W = to_columns(truth)
-    matrices = list(W.matrices)
-    for mode in range(data.ndim):
-        own = W.boolean_mode == mode
-        if own.any():
-            H, P = data.normal_equations(W.matrices, mode)
-            Q = P[:, own] - W.matrices[mode][:, ~own] @ H[np.ix_(~own, own)]
-            matrices[mode] = W.matrices[mode].copy()
-            matrices[mode][:, own] = best_bits(H[np.ix_(own, own)], Q, W.matrices[mode][:, own])
-    return W.with_matrices(matrices)
+    A, bits = [np.array(B, dtype=float) for B in truth.factors], {}
+    for k, n in enumerate(truth.boolean_mode):
+        A[(n + 1) % X.ndim][:, k] *= truth.weights[k]
+    for n in range(X.ndim):
+        own, rest = np.flatnonzero(truth.boolean_mode == n), np.flatnonzero(truth.boolean_mode != n)
+        H, P = contractions.gram_product(A, n), contractions.mttkrp(X, A, n)
+        Q = P[:, own] - A[n][:, rest] @ H[np.ix_(rest, own)]
+        found = best_rows(H[np.ix_(own, own)], Q, np.zeros(0, dtype=int), np.arange(len(own)))
+        bits |= {k: found[:, i] > 0.5 for i, k in enumerate(own)}
+    atoms = tuple(replace(atom, z=bits[k]) for k, atom in enumerate(truth.atoms))
+    return BooleanCP(truth.shape, atoms, truth.weights)
 
 
 def cp_error(X, clean, rank, seed):
@@ -77,16 +78,16 @@ def measure(d, n_atoms, p, modes, sigma, seed, cp=None):
     """
     options = {} if modes is None else {"boolean_modes": modes}
     X, clean, truth = make_boolean_cp((d, d, d), n_atoms, p=p, noise=sigma, random_state=seed, **options)
-    data, n_bits = DenseTensor(X), d * n_atoms
+    n_bits = d * n_atoms
     start = time.process_time()
     model = BMP(n_atoms, boolean_modes=modes, random_state=seed).fit(X)
     seconds = time.process_time() - start
-    best = polish(data, to_columns(truth))
-    found = model.decomposition_, known_columns(data, truth).to_decomposition(), best.to_decomposition()
+    best, loss = from_truth(X, truth, keeps_bits=False)
+    found = model.decomposition_, known_columns(X, truth), best
     row = {f"wrong bits, {name}": n_bits * hamming_error(W, truth) for name, W in zip(METHODS, found, strict=False)}
     row |= {f"RMSE, {name}": rmse(W, clean) for name, W in zip(METHODS, found, strict=False)}
     row["RMSE, CP-ALS"] = cp_error(X, clean, n_atoms, seed) if cp is None else cp
-    row["failed"] = int(data.residual(model.decomposition_).squared_norm > best.loss + 0.01 * sigma**2)
+    row["failed"] = int(np.sum((X - found[0].to_tensor()) ** 2) > 2 * loss + 0.01 * sigma**2)
     return row | {"seconds": seconds}
 
 
@@ -158,9 +159,10 @@ def draw(rows):
     """Return a figure of the cases with atoms along all modes: wrong bits, and below them errors, against the noise."""
     found = groups(rows)
     cases = [case for case in dict.fromkeys(case for case, _ in found) if "one mode" not in case]
-    looks = dict(zip(METHODS, (style.VERMILION, style.GRAY, style.BLACK, style.BLUE), strict=True))
+    looks = dict(zip(METHODS, ("#D55E00", "#8C8C8C", "#000000", "#0072B2"), strict=True))
     n_bands, n_across = -(-len(cases) // 4), min(len(cases), 4)
-    figure, axes = style.figure(2 * n_bands, n_across, style.PAGE, 2.9 * n_bands)
+    figure = Figure(figsize=(7.2, 2.9 * n_bands), layout="constrained")
+    axes = figure.subplots(2 * n_bands, n_across, squeeze=False)
     for at, case in enumerate(cases):
         top, bottom = axes[2 * (at // 4) : 2 * (at // 4) + 2, at % 4]
         levels, n_bits = [sigma for name, sigma in found if name == case], CASES[case][0] * CASES[case][1]

@@ -136,19 +136,18 @@ def slice_tca(X, seed):
     return lowest(X, found)
 
 
-def boolean(kind):
+def boolean(atom_rank):
     def fit(X, seed):
-        model = BMP(N_ATOMS, boolean_modes=[0], random_state=seed, **kind).fit(X)
-        W, beside = model.decomposition_, model.background_
+        W = BMP(N_ATOMS, boolean_modes=[0], atom_rank=atom_rank, random_state=seed).fit(X).decomposition_
         Z = np.stack([atom.z for atom in W.atoms], axis=1) if W.n_atoms else np.zeros((len(X), 0), dtype=bool)
-        return W.to_tensor() + (0 if beside is None else beside.to_tensor()), Z
+        return W.to_tensor(), Z
 
     return fit
 
 
 METHODS = {
-    "boolcp, default": boolean({}),
-    "boolcp, atom_rank=None (full slices)": boolean({"atom_rank": None, "background": None}),
+    "boolcp, rank one": boolean(1),
+    'boolcp, atom_rank="block" (full slices)': boolean("block"),
     "CP-ALS (TensorLy)": cp,
     "nonnegative CP (TensorLy, HALS)": nonnegative_cp,
     "constrained CP (TensorLy)": constrained_cp,

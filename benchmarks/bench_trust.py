@@ -1,6 +1,6 @@
-"""What may be concluded from a result: calibration of bits, p-values of pure noise, power, and three recordings.
+"""What may be concluded from a result: calibration of bits, p-values of pure noise, power.
 
-    python benchmarks/bench_trust.py calibration null power real
+    python benchmarks/bench_trust.py calibration null power
 
 Parts that are left out keep their last table in results/trust.md. The seeds are not those by which the formulas were
 chosen (10000 to 10079), nor those of earlier tables (60000 to 60039).
@@ -13,9 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 import scipy.stats
-import xarray as xr
 from common import RESULTS, environment, table
-from real_data import data_folder, missing_reason
 from scipy.optimize import linear_sum_assignment
 
 import boolcp
@@ -25,7 +23,7 @@ from boolcp.result.atoms import Atom
 SEED = 70_000
 EDGES = (0.0, 0.6, 0.8, 0.9, 0.95, 0.99, 1.0)
 SHAPE = (20, 25, 30)
-FAST = {"atom_rank": 1, "background": None, "refine": False}  # the test is independent of how atoms were found
+FAST = {"refine": False}  # the test is independent of how atoms were found
 CASES = {
     "noise 2": {"noise": 2.0},
     "noise 3.5": {"noise": 3.5},
@@ -76,7 +74,7 @@ def calibration(n_seeds):
         n_atoms, rank = case.get("n_atoms", 3), case.get("rank", 1)
         for seed in range(SEED, SEED + n_seeds):
             X, atoms = draw(seed, **case)
-            model = boolcp.BMP(n_atoms, atom_rank=rank, background=None, certify=False, random_state=seed)
+            model = boolcp.BMP(n_atoms, atom_rank=rank, certify=False, random_state=seed)
             W = model.fit(X).decomposition_
             for i, j in pairs(W, atoms):
                 confidence.append(W.bit_confidence()[i])
@@ -157,72 +155,10 @@ def power(n_seeds):
     return f"{text}\n\n{table(heads, rows)}"
 
 
-def propofol():
-    """Return the log amplitude of 8 to 13 Hz of the propofol EEG, channel x time x trial, with states."""
-    parts = []
-    for start in (180, 3070, 4710):
-        path = data_folder() / "ness_propofol_eeg" / f"eeganes07laplac250_detrend_all_t{start}.mat"
-        X = boolcp.open_tensor(path, variable="y", dims=("time", "channel"), sampling_rate=250)
-        X = boolcp.prepare.envelope(boolcp.prepare.band_pass(X, 8, 13), "log")
-        parts.append(boolcp.prepare.cut_trials(boolcp.prepare.resample(X, 10), 3000))
-    X = boolcp.prepare.join(parts, "trial", ["awake", "low dose", "high dose"])
-    return X - X.mean("trial"), "part"
-
-
-def eeglab():
-    """Return the EEGLAB epochs at 32 Hz, channel x time x trial, with the time to the response."""
-    X = boolcp.open_tensor(data_folder() / "eeglab_sample" / "eeglab_data.set")
-    events = boolcp.prepare.list_events(X)
-    onset, name = np.asarray(events["onset"], dtype=float), np.asarray(events["condition"])
-    followed = np.flatnonzero((name[:-1] == "square") & (name[1:] == "rt"))
-    trials = {"onset": onset[followed], "response": onset[followed + 1] - onset[followed]}
-    X = boolcp.prepare.cut_trials(boolcp.prepare.resample(X, 32), (-200, 1000), events=trials)
-    return boolcp.prepare.baseline(X, -0.2, 0.0), "response"
-
-
-def spikes():
-    """Return spike counts of the first 300 trials, unit x time x trial, with the time between the two taps."""
-    with np.load(data_folder() / "affinewarp_spikes" / "motor_ctx_data.npz") as file:
-        units, trials, times = file["neuron_ids"], file["trial_ids"], file["spiketimes"]
-        between = (file["tap2"] - file["tap1"])[:300]
-    keep = trials < 300
-    X = np.zeros((units.max() + 1, 40, 300))
-    np.add.at(X, (units[keep], np.minimum(times[keep] // 50, 39).astype(int), trials[keep]), 1)
-    dims = ("unit", "time", "trial")
-    return xr.DataArray(X, {"time": np.arange(40) * 50.0, "between": ("trial", between)}, dims), "between"
-
-
-def real(n_runs):
-    """Return verdicts and tests of the atoms of three recordings."""
-    if missing_reason():
-        raise SystemExit(missing_reason())
-    parts = []
-    for name, load in (("Propofol EEG", propofol), ("EEGLAB epochs", eeglab), ("Motor cortex, spikes", spikes)):
-        X, column = load()
-        options = {"atom_rank": 1, "boolean_modes": ["trial"], "random_state": SEED}
-        W = boolcp.assess(X, boolcp.decompose(X, 5, **options), n_runs=n_runs, **options)
-        test = boolcp.test_conditions(W, column)
-        rows = []
-        for k, (atom, verdict) in enumerate(zip(W.atoms, boolcp.verdicts(W), strict=True)):
-            means = ", ".join(f"{c} {m:.2f}" for c, m in zip(test.conditions, test.mean[k], strict=True))
-            effect = [f"{test.effect[k]:+.2f}", "-" if np.isnan(test.auc[k]) else f"{test.auc[k]:.2f}"]
-            on = f"{atom.n_ones} of {len(atom.z)} {W.mode_name(atom.mode)}"
-            rows.append([k, on, verdict.text, means or "-", *effect, f"{test.p_adjusted[k]:.2g}"])
-        heads = ["atom", "on in", "verdict", "mean", "effect" if test.conditions else "rank correlation", "AUC", "p"]
-        parts.append(f"{name}, {' x '.join(map(str, W.shape))}, against *{column}*:\n\n{table(heads, rows)}")
-    text = (
-        "Five atoms of rank one, Boolean along trials: which trials are an atom's? Verdicts by `boolcp.assess`; tests "
-        "by `boolcp.test_conditions`, p adjusted over the atoms. Trials are neighbors in time, and permutations take "
-        "them as independent."
-    )
-    return "\n\n".join([text, *parts])
-
-
 PARTS = {
     "calibration": ("Calibration of bits", calibration, 30),
     "null": ("p-values under pure noise", null, 100),
     "power": ("Power", power, 40),
-    "real": ("Recordings", real, 3),
 }
 
 

@@ -157,7 +157,7 @@ def atom_rows(W, name_entries=False):
 
 def test_rows(W):
     """Return one row for each atom: its shares of bins that are on under each condition, and the test."""
-    test = boolcp.test_conditions(W, "condition")
+    test = boolcp.compare_conditions(W, "condition")
     rows = [
         [k, *(f"{100 * share:.0f} %" for share in test.mean[k]), f"{test.auc[k]:.2f}", f"{test.p_adjusted[k]:.2g}"]
         for k in range(W.n_atoms)
@@ -170,14 +170,13 @@ def write_page(results):
     shares = []
     for name, (X, model, cp) in results.items():
         W = model.decomposition_
-        parts = (W.explained(), 0.0 if W.background is None else W.background.share, cp)
-        percents = [f"{100 * share:.1f} %" for share in parts]
+        percents = [f"{100 * share:.1f} %" for share in (W.explained(), cp)]
         shares.append([name.replace("_", " "), " x ".join(map(str, X.shape)), W.n_atoms, *percents])
     found = {name: model.decomposition_ for name, (_, model, _) in results.items()}
     text = TEXT.read_text()
     head = ["atom", "on in", "rank", "alone", "unique", "mean spectrum, highest and lowest", "verdict"]
     parts = {
-        "shares": table(["recording", "shape", "atoms", "they explain", "background", "plain CP"], shares),
+        "shares": table(["recording", "shape", "atoms", "they explain", "plain CP"], shares),
         "tests": test_rows(found["propofol_eeg"]),
         "eeg": table(head, atom_rows(found["propofol_eeg"])),
         "states": table(head, atom_rows(found["anesthesia_spectra"], name_entries=True)),

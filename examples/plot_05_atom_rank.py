@@ -43,9 +43,8 @@ for name, parts in patterns.items():
 
 # %%
 # Fit up to five atoms of every kind, Boolean in trials, and measure the error to the recording without noise.
-# ``atom_rank="auto"`` takes as many products as stand out of the noise.
 
-ranks = {"1": 1, "2": 2, "block": None, "auto": "auto"}
+ranks = {"1": 1, "2": 2, "4": 4, "block": "block"}
 figure, axes = plt.subplots(2, 2, figsize=(9, 5.6), layout="constrained")
 for row, (name, (clean, X)) in zip(axes, data.items(), strict=True):
     image = row[0].imshow(patterns[name][0], aspect="auto", origin="lower", cmap="RdBu_r", vmin=-2.5, vmax=2.5)
@@ -53,7 +52,7 @@ for row, (name, (clean, X)) in zip(axes, data.items(), strict=True):
     figure.colorbar(image, ax=row[0], label="value")
     for (label, rank), marker in zip(ranks.items(), "os^D", strict=True):
         model = boolcp.BMP(5, boolean_modes=[2], atom_rank=rank, certify=False, random_state=0)
-        path = model.fit_path(X)[1:]
+        path = model.fit(X).path_[1:]
         errors = [boolcp.metrics.rmse(W, clean) for W in path]
         row[1].plot(range(1, len(errors) + 1), errors, marker=marker, label=label)
         print(f"{name:9}  atom_rank={label:5}  lowest error {min(errors):.3f} with {np.argmin(errors) + 1} atoms")
@@ -62,10 +61,10 @@ for row, (name, (clean, X)) in zip(axes, data.items(), strict=True):
 
 # %%
 # Standing patterns: rank one has the lowest error, a free block fits noise in all its entries. Traveling waves: atoms
-# of rank one need several to build one wave, and each of them repeats the same bits; ``"auto"`` finds the two waves.
+# of rank one need several to build one wave, and each of them repeats the same bits; a higher rank has a lower error.
 #
 # Rules of thumb. Start with rank one: its atoms are the easiest to read, and unique under mild conditions. If several
-# atoms share the same bits, the pattern has a higher rank: take ``"auto"``. Blocks (``None``) are what the paper's
+# atoms share the same bits, the pattern has a higher rank: try 2 to 4. Blocks (``"block"``) are what the paper's
 # Algorithm 2 prints.
 #
 # **Try next:** noise of 0.3 in place of 1: a free block then costs little.

@@ -8,7 +8,7 @@ trusted?
 
 # %%
 # A simulated recording has three patterns amid ongoing activity. We ask for four atoms, so one has to be made of the
-# background. ``assess`` tests each of them, and the table ends with a verdict.
+# activity. ``assess`` tests each of them, and the table ends with a verdict.
 
 # sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
@@ -52,7 +52,7 @@ for k, ax in enumerate(axes):
 
 task = next(atom.z for atom in recording.truth.atoms if atom.mode == 2).copy()
 task[[3, 40]] = ~task[[3, 40]]
-test = boolcp.test_conditions(W, np.where(task, "task", "rest"), mode=2)
+test = boolcp.compare_conditions(W, np.where(task, "task", "rest"), mode=2)
 print(test.summary())
 
 # %%

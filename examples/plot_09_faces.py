@@ -30,7 +30,7 @@ print(X.shape)
 # Five atoms, Boolean along the pictures only. An image is no product of a column and a row, so the real part is a
 # free block.
 
-W = boolcp.decompose(X, n_atoms=5, boolean_modes=[0], atom_rank=None, random_state=0)
+W = boolcp.decompose(X, n_atoms=5, boolean_modes=[0], atom_rank="block", random_state=0)
 bits = np.stack([atom.z for atom in W.atoms], axis=1)
 print(f"{100 * W.explained():.0f} % of the squared brightness explained by 5 bits for each picture")
 
@@ -57,7 +57,7 @@ print(f"best single bit: {100 * agreement.max():.1f} % right (atom {agreement.ar
 classifier = make_pipeline(StandardScaler(), LogisticRegression())
 print("10-fold cross-validation, % right:")
 for number in (3, 5, 8):
-    W_k = boolcp.decompose(X, number, boolean_modes=[0], atom_rank=None, certify=False, random_state=0)
+    W_k = boolcp.decompose(X, number, boolean_modes=[0], atom_rank="block", certify=False, random_state=0)
     features = {
         "bits": np.stack([atom.z for atom in W_k.atoms], axis=1).astype(float),
         "principal components": PCA(number, random_state=0).fit_transform(X.reshape(200, -1)),

@@ -36,8 +36,7 @@ print("channels on, by ratio:", np.flatnonzero(rayleigh.z), "- by z'Cz:", np.fla
 
 # %%
 # z'Cz alone prefers many ones: more channels, more energy. Divided by their number it is the true decrease of the
-# error, and finds the three channels. This is the difference between ``criterion="published"`` and
-# ``criterion="normalized"``.
+# error, and finds the three channels. ``BMP.as_published`` maximizes the former, ``BMP`` the latter.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
 for ax, scores, found, label in zip(
@@ -73,7 +72,6 @@ ax.minorticks_off()
 ax.legend(frameon=False)
 
 # %%
-# A certificate below 100 % does not say that a better z exists, only that none better than the bound does. The bound
-# of the ratio is the largest eigenvalue of C, which belongs to a real vector; no Boolean one may reach it.
+# A certificate below 100 % does not say that a better z exists, only that none better than the bound does.
 #
 # **Try next:** the derivations in "The mathematics", sections 2 to 4; ``effort="thorough"``.

@@ -43,10 +43,10 @@ X = X - X.mean("state")
 print(dict(X.sizes))
 
 # %%
-# Two atoms, Boolean in space: a set of electrodes, and what the spectra of these do in each state. The ranks of the
-# real parts are chosen by the noise.
+# Two atoms, Boolean in space: a set of electrodes, and what the spectra of these do in each state. The real
+# part, frequency x state, is a sum of two products.
 
-W = boolcp.decompose(X, n_atoms=2, boolean_modes=["channel"], atom_rank="auto", random_state=0)
+W = boolcp.decompose(X, n_atoms=2, boolean_modes=["channel"], atom_rank=2, random_state=0)
 print(W.summary())
 
 # %%
@@ -77,4 +77,4 @@ for k, atom in enumerate(W.atoms):
 # One monkey, one session: a picture of these data, no result on anesthesia.
 #
 # **Try next:** ``boolcp.stability(X, 2, mode="frequency", scheme="halves", boolean_modes=["channel"],
-# atom_rank="auto")``.
+# atom_rank=2)``.

@@ -31,10 +31,9 @@ X = prepare.zscore(np.sqrt(counts), "unit")
 print(dict(X.sizes), f"{int(counts.sum())} spikes")
 
 # %%
-# Three atoms that are Boolean in trials. What the units do in these trials is a block, unit x time, of a rank chosen
-# by the noise.
+# Three atoms that are Boolean in trials. What the units do in these trials is a sum of two products, unit x time.
 
-W = boolcp.decompose(X, n_atoms=3, boolean_modes=["trial"], atom_rank="auto", random_state=0)
+W = boolcp.decompose(X, n_atoms=3, boolean_modes=["trial"], atom_rank=2, random_state=0)
 print(W.summary())
 
 # %%

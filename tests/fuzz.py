@@ -6,7 +6,6 @@ stopped, repeats what failed, and writes `benchmarks/results/fuzz.md`. `tests/te
 """
 
 import argparse
-import inspect
 import itertools
 import json
 import os
@@ -38,7 +37,7 @@ def draw_case(seed):
     shape = shape if max(shape) > 1 else (2, *shape[1:])
     X = draw_layout(draw_values(shape, rng), rng)
     mask, weights = draw_mask(X, rng), draw_weights(shape, rng)
-    return X, mask, weights, draw_parameters(X, mask, weights, rng)
+    return X, mask, weights, draw_parameters(X, rng)
 
 
 def draw_values(shape, rng):
@@ -94,51 +93,40 @@ def draw_mask(X, rng):
 
 
 def draw_weights(shape, rng):
-    """Return no weights, one for each entry (some zero), or vectors by mode."""
+    """Return no weights, one for each entry (some zero), or the same along all modes but one."""
     kind = rng.integers(10)
     if kind == 0:
         weights = rng.uniform(0.1, 3.0, shape) * (rng.random(shape) < 0.9)
         weights.flat[0] = 1.0
         return weights
     mode = int(rng.integers(len(shape)))
-    return {mode: rng.uniform(0.1, 3.0, shape[mode])} if kind == 1 else None
+    vector = np.expand_dims(rng.uniform(0.1, 3.0, shape[mode]), [n for n in range(len(shape)) if n != mode])
+    return vector * np.ones(shape) if kind == 1 else None
 
 
-def draw_parameters(X, mask, weights, rng):
+def draw_parameters(X, rng):
     """Return parameters of BMP, few starts and sweeps: a case takes about a tenth of a second."""
-    from boolcp import BMP
-
     modes = [n for n, d in enumerate(X.shape) if d > 1]
     is_high = X.ndim > 3  # sweeps over many modes are slow: fewer of them
-    rank = [1, 1, 1, 2, 3, None, "auto"][rng.integers(6 if is_high and rng.random() < 0.9 else 7)]
+    rank = [1, 1, 1, 2, 3, "block"][rng.integers(6)]
     parameters = {
         "n_atoms": int(rng.choice([1, 2] if is_high else [1, 2, 2, 3, 4])),
         "atom_rank": rank,
-        "criterion": str(rng.choice(["normalized", "normalized", "published"])),
-        "refine": bool(rng.random() < (0.12 if is_high else 0.45)) or rank == "auto",
-        "compression": bool(rng.random() < 0.7),
+        "refine": bool(rng.random() < (0.12 if is_high else 0.45)),
         "boolean_modes": None if rng.random() < 0.6 else sorted(rng.permutation(modes)[: rng.integers(1, 4)].tolist()),
         "n_init": int(rng.choice([1, 1, 1, 3])),
         "max_iter": int(rng.choice([1, 3, 10, 50])),
         "random_state": int(rng.integers(1000)),
     }
-    known = inspect.signature(BMP).parameters
-    is_plain = weights is None and parameters["refine"]
-    draw = rng.random()
-    if "background" in known:
-        can = is_plain and rank in (1, "auto") and draw < 0.15
-        parameters["background"] = ["auto", "auto", 1][int(rng.integers(3 if mask is None else 2))] if can else None
-    if parameters["refine"] and rng.random() < 0.3:
-        parameters |= draw_loss(X, rank, rng) | {"background": None}
-    return parameters
+    return parameters | draw_loss(X, rank, rng) if parameters["refine"] and rng.random() < 0.3 else parameters
 
 
 def draw_loss(X, rank, rng):
     """Return a loss that the data can take, or nonnegative parts, or both."""
     names = ["squared", "huber"] + ["poisson"] * int(X.min() >= 0) + ["bernoulli"] * int(0 <= X.min() <= X.max() <= 1)
-    loss = str(rng.choice(names)) if rank in (1, "auto") else "squared"
+    loss = str(rng.choice(names)) if rank == 1 else "squared"
     modes = sorted(rng.permutation(X.ndim)[: rng.integers(1, X.ndim + 1)].tolist())
-    signs = True if rank is None or rng.random() < 0.5 else modes
+    signs = True if rank == "block" or rng.random() < 0.5 else modes
     return {"loss": loss, "nonnegative": signs if loss == "squared" or rng.random() < 0.5 else False}
 
 
@@ -177,7 +165,7 @@ def check_fit(seed):
     check_signs(W, parameters)
     if W.deviance is not None:
         check_deviance(W, X, counts, [step.relative_error for step in steps if step.stage == "loss"])
-    elif parameters.get("background") is None:
+    else:
         check_numbers(W, X, counts, parameters)
     if seed % 7 == 0:
         check_again(seed // 7, X, data, counts, parameters, W)
@@ -188,9 +176,7 @@ def check_fit(seed):
 def entry_weights(shape, mask, weights):
     """Return how much each entry counts, 0 where it is missing."""
     counts = np.ones(shape) if mask is None else mask.astype(float)
-    for mode, vector in weights.items() if isinstance(weights, dict) else ():
-        counts = counts * np.expand_dims(vector, [n for n in range(len(shape)) if n != mode])
-    counts = counts * weights if isinstance(weights, np.ndarray) else counts
+    counts = counts if weights is None else counts * weights
     return (counts > 0).astype(float) if np.ptp(counts[counts > 0]) == 0 else counts  # equal weights are a mask
 
 
@@ -208,10 +194,10 @@ def check_again(number, X, data, counts, parameters, W):
         import xarray as xr
 
         again = fit(xr.DataArray(X, dims=[f"mode{n}" for n in range(X.ndim)]), parameters, **data)
-    elif kind == "lazy" and not data and parameters.get("background") is None and X.ndim > 2 and W.deviance is None:
+    elif kind == "lazy" and not data and X.ndim > 2 and W.deviance is None:
         import dask.array as da
 
-        parameters = parameters | {"atom_rank": 1, "compression": True}
+        parameters = parameters | {"atom_rank": 1}
         lazy = fit(da.from_array(X, chunks=max(1, X.shape[0] // 2)), parameters).decomposition_
         check_atoms(lazy, parameters)
         return check_numbers(lazy, X, counts, parameters)

@@ -39,7 +39,7 @@ LAYERS = [
     {"bmp", "atomic_norm"},
     {"trust"},
     {"report", "baselines"},
-    {"experiments", "cli", "__main__"},
+    {"cli", "__main__"},
 ]
 # BooleanCP.certify, save, plot, report, summary, and BMP(n_atoms="auto"): they fetch, when called, what lies above
 HANDLES = {("bmp", "trust"), *(("result", above) for above in ("fit", "io", "plotting", "report", "trust"))}
@@ -229,7 +229,7 @@ def test_every_folder_says_what_it_is_for_and_what_enters_and_leaves(folder):
     first, second = text.split("\n\n")[:2]
     assert first.endswith(".")
     assert len(re.findall(r"[.](?= |\n|$)", f"{first}\n{second}")) >= 3, "three sentences"
-    assert re.search(r"\benters?\b", second) and re.search(r"\bleaves?\b", second)
+    assert re.search(r"\benters?\b|\bInput\b", second) and re.search(r"\bleaves?\b|\bOutput\b", second)
 
 
 def test_every_layer_is_a_file_or_a_folder():

@@ -52,7 +52,7 @@ def test_runs(path, tmp_path, monkeypatch, capsys):
     plt.close("all")
     said = {
         "first_steps": "share of wrong bits: 0.0",
-        "eeg_conditions": "all 30 left trials",
+        "eeg_conditions": "30 of 30 left",
         "large_file": "same bits True, wrong bits 0 of 24",
     }
     assert said[path.stem] in capsys.readouterr().out

@@ -18,8 +18,7 @@ BRINGS = {
     "interop": ["boolcp.interop", "tensorly", "pyttb", "tensortools"],
     "cli": ["boolcp.cli", "typer"],
     "baselines": ["boolcp.baselines"],
-    "experiments": ["boolcp.experiments", "pandas"],
-    "all": ["boolcp.cli", "boolcp.report", "boolcp.experiments"],
+    "all": ["boolcp.cli", "boolcp.report"],
 }
 
 

@@ -23,16 +23,16 @@ _NAMES = {
     "result.atoms": ("BooleanCP",),
     "result.trust": ("Trust", "UncertainBit"),
     "trust.assess": ("assess",),
-    "trust.conditions": ("ConditionTest", "test_conditions"),
+    "trust.conditions": ("ConditionTest", "compare_conditions"),
     "trust.degeneracy": ("Degeneracy", "degeneracy"),
     "trust.selection": ("Selection", "select_n_atoms"),
     "trust.significance": ("Significance", "significance"),
-    "trust.stability": ("Stability", "StabilityPath", "stability", "stability_path"),
+    "trust.stability": ("Stability", "stability"),
     "trust.verdict": ("Verdict", "verdicts"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = {"identifiability": "trust.identifiability", "residuals": "trust.residuals"}
-_ROOMS = ("baselines", "datasets", "experiments", "interop", "io", "metrics", "plotting", "prepare", "report")
+_ROOMS = ("baselines", "datasets", "interop", "io", "metrics", "plotting", "prepare", "report")
 _MODULES |= {name: name for name in _ROOMS}
 
 __all__ = ["__version__", *_HOMES, *_MODULES]

@@ -1,7 +1,7 @@
-"""BMP: the door to Boolean matching pursuit, a scikit-learn estimator."""
+"""BMP: the public entry to Boolean matching pursuit, a scikit-learn estimator."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from difflib import get_close_matches
 from inspect import signature
@@ -15,44 +15,28 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
-from boolcp.fit.checkpoint import describe_fit, open_checkpoint, read_parameters
-from boolcp.fit.finish import find_undetermined
-from boolcp.fit.in_passes import open_lazy
-from boolcp.fit.job import Job
-from boolcp.fit.loss_sweeps import solve_rows
-from boolcp.fit.losses import Loss, Problem
-from boolcp.fit.order import Order, given_order, in_order, list_in_order
-from boolcp.fit.paths import estimates
-from boolcp.fit.plan import make_plan, run
-from boolcp.fit.state import STOP_REASONS, Settings, State
-from boolcp.fit.transform import (
-    design,
-    explained_deviance,
-    explained_share,
-    fills,
-    fitted_freedom,
-    is_exact,
-    solve_factor,
-)
-from boolcp.fit.watch import Bars, Progress, Watch
+from boolcp.fit.checkpoint import Checkpoint, read_parameters
+from boolcp.fit.fit import EXTRA, Fit, path_of
+from boolcp.fit.losses import make_loss
+from boolcp.fit.spec import STOP_REASONS, Spec, State
+from boolcp.fit.transform import design, fills, solve_factor
+from boolcp.fit.watch import Bars, Progress, run
 from boolcp.io.atomic import locked
 from boolcp.io.errors import reading
-from boolcp.memory import check_memory, float_bytes, read_memory
+from boolcp.memory import read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels, read_labels
-from boolcp.storage import listed_or_masked, make_storage, stays_out
-from boolcp.storage.filling import filled_array, filled_in_bounds
-from boolcp.storage.lazy import look_at, make_source
-from boolcp.storage.protocol import Storage
-from boolcp.storage.sources import load
+from boolcp.result.mean import with_mean
+from boolcp.storage import describe, make_storage, stays_out
+from boolcp.storage.filling import filled
+from boolcp.storage.lazy import Lazy, open_or_load
+from boolcp.storage.protocol import Storage, n_observed
+from boolcp.storage.weighted import Loss, Weighted
 from boolcp.threads import one_thread
 
 AUTO, BLOCK = "auto", "block"
-N_NOISE = 2  # fits by which the noise of slices is estimated; not tuned
-NOISE_FLOOR = 1e-3  # variance of a slice at least, relative to their mean, of which weights are estimated; not tuned
 
 Callback = Callable[[Progress], Any]
-Weights = ArrayLike | Mapping[int | str, ArrayLike] | Sequence[ArrayLike | None] | str | int
 
 
 class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -77,26 +61,20 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     nonnegative : bool or list of int or str
         Keep the real parts of all atoms at zero or above: along all modes, or along those listed (dense blocks as a
         whole).
-    criterion : {"normalized", "published"}
-        What the atom search maximizes: z'Cz / |z|^2, the true decrease of the loss, or z'Cz as printed in the paper.
+    mean : bool
+        Fit the mean over the one Boolean mode beside the atoms, like an intercept: atoms then say how slices differ.
+        It is `decomposition_.mean`. Bits and their complement say the same then: those with fewer ones are returned.
     refine : bool
-        Correct all factors after the pursuit (relax, round, polish), not only the weights.
+        Correct all factors after each atom and search from several starts. False is Algorithm 1 as printed: z'Cz is
+        maximized, and the weights alone are corrected.
     n_init : int, optional
-        Maximum number of starts of the refinement. It ends early when two independent starts lead to the same loss
-        and none to a lower one; from ``n_init=15`` on, when one in five does. None means 40 for complete data, where
-        one in five of those so far is enough, and 10 for other losses; up to 30 over the observed entries if there are
-        fewer than 10 for each free parameter and starts lower the loss much.
+        Maximum number of starts. The search stops when two starts reach the same loss. None: at most 40.
     max_iter : int
         Maximum number of sweeps of a polish.
     sigma : float, optional
         Standard deviation of the noise where entries are missing; estimated from the data if None.
-    compression : bool
-        Search on a projection to the leading directions of each mode when that is much smaller, and finish on the
-        full tensor.
     certify : bool
         Compute the certificate of each atom.
-    tol : float
-        The pursuit stops when |X - W| <= tol |X|.
     random_state : int, Generator or None
         Seed. The same seed gives the same result.
     verbose : int
@@ -110,10 +88,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     decomposition_ : BooleanCP
         The result.
     path_ : tuple of BooleanCP
-        The pursuit's estimates W^0 .. W^K, one for each number of atoms.
+        The estimates with 0, 1, .. K atoms, each corrected in all factors.
     history_ : tuple of AtomRecord
-        For each atom of the path: loss, relative error, mode, number of ones, certificate, seconds. With missing
-        entries, a refined fit computes the certificates of `decomposition_` only, and these are NaN.
+        For each atom of the path: loss, relative error, mode, number of ones, certificate (of Algorithm 1 as printed,
+        otherwise NaN), seconds.
     n_iter_ : int
         Number of steps of the pursuit.
     n_passes_ : int
@@ -144,14 +122,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         atom_rank: int | str = 1,
         loss: str = "squared",
         nonnegative: bool | Sequence[int | str] = False,
-        criterion: str = "normalized",
+        mean: bool = False,
         refine: bool = True,
         n_init: int | None = None,
         max_iter: int = 50,
         sigma: float | None = None,
-        compression: bool = True,
         certify: bool = True,
-        tol: float = 1e-6,
         random_state: Any = None,
         verbose: int = 0,
         max_memory: float | str | None = None,
@@ -161,14 +137,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.atom_rank = atom_rank
         self.loss = loss
         self.nonnegative = nonnegative
-        self.criterion = criterion
+        self.mean = mean
         self.refine = refine
         self.n_init = n_init
         self.max_iter = max_iter
         self.sigma = sigma
-        self.compression = compression
         self.certify = certify
-        self.tol = tol
         self.random_state = random_state
         self.verbose = verbose
         self.max_memory = max_memory
@@ -181,17 +155,15 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     @classmethod
     def as_published(cls, n_atoms: int = 10, **options: Any) -> "BMP":
-        """Return a BMP that does exactly what the paper prints.
-
-        Published criterion, block atoms, weights-only correction.
+        """Return a BMP that does exactly what the paper prints: block atoms, and only their weights are corrected.
 
         Examples
         --------
         >>> import boolcp
         >>> boolcp.BMP.as_published(5)
-        BMP(atom_rank='block', criterion='published', n_atoms=5, refine=False)
+        BMP(atom_rank='block', n_atoms=5, refine=False)
         """
-        return cls(n_atoms, atom_rank="block", criterion="published", refine=False, **options)
+        return cls(n_atoms, atom_rank=BLOCK, refine=False, **options)
 
     def fit(
         self,
@@ -199,7 +171,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         y: None = None,
         *,
         mask: ArrayLike | None = None,
-        weights: Weights | None = None,
+        weights: ArrayLike | None = None,
         checkpoint: str | PathLike[str] | None = None,
         callback: Callback | None = None,
     ) -> "BMP":
@@ -209,18 +181,15 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         ----------
         X : array-like or xarray.DataArray, shape (d_1, .., d_N), N >= 2
             The tensor, of any real dtype and memory order. It is never changed. A lazy array (dask, zarr, h5py, or a
-            large memory map) is read in slabs and never loaded as a whole. The order of rows and modes changes nothing
-            in the atoms of an array in memory of up to 2^27 entries.
+            large memory map) is read in slabs and never loaded as a whole, and (indices, values, shape) or a sparse.COO
+            array are the observed entries of an array.
         y : None
             Ignored.
         mask : array-like of bool, optional
             True where X is observed.
-        weights : array-like, dict, list or str, optional
+        weights : array-like or xarray.DataArray, optional
             How much each entry counts in the loss, sum w (x - W)^2; 0 means missing. One over the variance of its noise
-            is best. An array of the shape of X (for a list of entries, one for each of them); or vectors by mode,
-            ``{"channel": vector}``, ``{0: vector}`` or ``[vector, None, vector]``, which are multiplied; or the name
-            or index of a mode, whose slices get one over the variance that a first fit without weights leaves of them.
-            The array may be lazy.
+            is best. Any shape that numpy broadcasts against X, e.g. (d_1, 1, 1); a DataArray by the names of its modes.
         checkpoint : str or path, optional
             A file that stores the progress of the fit. It is written at the end of each stage, and after steps (an
             atom, a start, a sweep over the full data) at most once a second and for at most a tenth of the time. If
@@ -253,34 +222,41 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             return self._fit_chosen(X, mask, weights, checkpoint=checkpoint, callback=callback)
         self._check_parameters()
         checks.check_callback(callback)
-        data, labels, order = self._read(X, mask, weights, is_fitted=False)
-        rng = checks.make_generator(self.random_state)
-        job = self._job(data, labels, order, rng)
+        data, labels, modes = self._read(X, mask, weights, is_fitted=False)
+        callbacks: list[Callback] = [Bars()] if self.verbose else []
+        callbacks += [] if callback is None else [callback]
+        seed = checks.make_seed(self.random_state)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
-            with self._watch(job, State(), callback, checkpoint) as (watch, state):
-                pursuit, W = run(job, make_plan(data, job.settings), state, watch)
-        empty = find_undetermined(data)
-        found = order.inverse.decompositions([replace(V, undetermined=empty) for V in (*pursuit.path, W)])
-        *path, W = (replace(V, labels=labels) for V in found)
-        checks.warn_undetermined(W.undetermined or {}, dims_of(labels))
-        self.path_, self.history_ = tuple(path), order.inverse.records(pursuit.history)
-        if W.trust is not None:
-            n_atoms = job.settings.n_atoms
-            n_asked = n_atoms * (W.n_atoms < n_atoms and pursuit.stop_reason != "stopped")
-            W = replace(W, trust=replace(W.trust, n_asked=n_asked, is_limited=self.boolean_modes is not None))
-        self.decomposition_ = W
-        checks.warn_overfull(W.n_parameters, data.n_observed)
+            fit = Fit(data, self._spec(data, modes))
+            state, file = State(seed), None
+            with nullcontext() if checkpoint is None else locked(Path(checkpoint).expanduser()):
+                if checkpoint is not None:  # two processes that share a file would spoil each other's steps
+                    file = Checkpoint(checkpoint, self._identity(seed, data, modes))
+                    state = file.begin(state)
+                state = run(fit, state, callbacks, file)
+            W, path = state.result, path_of(fit, state)
+        assert W is not None and W.trust is not None
+        empty = checks.find_empty(data)
+        if data.center is not None:
+            W, *path = (with_mean(V, X if labels is None else X.data, data) for V in (W, *path))
+        path, W = tuple(replace(V, labels=labels) for V in path), replace(W, labels=labels, undetermined=empty)
+        checks.warn_undetermined(empty, dims_of(labels))
+        self.path_, self.history_ = path, state.history
+        n_asked = self.n_atoms * (W.n_atoms < self.n_atoms and state.stop_reason != "stopped")
+        known = replace(W.trust, n_asked=int(n_asked), is_limited=self.boolean_modes is not None) if W.trust else None
+        self.decomposition_ = W = replace(W, trust=known)
+        checks.warn_overfull(W.n_parameters, n_observed(data))
         poor = degeneracy(W)
         checks.warn_degenerate(poor.faults, poor.score)
-        self.n_iter_ = len(pursuit.history)
-        self.stop_reason_ = STOP_REASONS[pursuit.stop_reason]
+        self.n_iter_ = len(state.history)
+        self.stop_reason_ = STOP_REASONS[state.stop_reason]
         self.n_passes_ = data.n_passes
-        self.converged_ = pursuit.stop_reason in ("n_atoms", "explained", "zero")
-        if pursuit.stop_reason == "zero":
+        self.converged_ = state.stop_reason in ("n_atoms", "explained", "zero")
+        if state.stop_reason == "zero":
             checks.warn_zero()
         return self
 
-    def _fit_chosen(self, X: Any, mask: ArrayLike | None, weights: Weights | None, **how: Any) -> "BMP":
+    def _fit_chosen(self, X: Any, mask: ArrayLike | None, weights: ArrayLike | None, **how: Any) -> "BMP":
         """Fit as many atoms as `select_n_atoms` chooses."""
         from boolcp.trust.selection import select_n_atoms
 
@@ -309,7 +285,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         X: Any,
         mask: ArrayLike | None = None,
         *,
-        weights: Weights | None = None,
+        weights: ArrayLike | None = None,
         callback: Callback | None = None,
         verbose: int = 0,
     ) -> "BMP":
@@ -342,34 +318,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         with reading(path, "checkpoint"):
             model = cls(**read_parameters(path), verbose=verbose)
             model._check_parameters()
-            checks.make_generator(model.random_state)
+            checks.make_seed(model.random_state)
         return model.fit(X, mask=mask, weights=weights, checkpoint=path, callback=callback)
 
-    def fit_path(
-        self, X: Any, *, mask: ArrayLike | None = None, weights: Weights | None = None
-    ) -> tuple[BooleanCP, ...]:
-        """Return the refined estimates with 0, 1, .., n_atoms atoms, each corrected in all factors.
-
-        `path_` holds the steps of the pursuit. This method refines every number of atoms in turn, each starting from
-        the one before: a cheap look at all of them. The estimator itself does not change.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> path = boolcp.BMP(n_atoms=3, random_state=0).fit_path(X)
-        >>> [round(boolcp.metrics.rmse(W, clean), 2) for W in path]
-        [1.01, 0.76, 0.51, 0.01]
-        """
-        self._check_parameters()
-        data, labels, order = self._read(X, mask, weights, is_fitted=False, is_path=True)
-        rng = checks.make_generator(self.random_state)
-        job = self._job(data, labels, order, rng)
-        with one_thread(), closing(Bars()) as bars:
-            path = estimates(job, bars if self.verbose else lambda progress: None)
-        return tuple(replace(W, labels=labels) for W in order.inverse.decompositions(path))
-
-    def complete(self, X: Any, *, mask: ArrayLike | None = None, weights: Weights | None = None) -> Any:
+    def complete(self, X: Any, *, mask: ArrayLike | None = None, weights: ArrayLike | None = None) -> Any:
         """Return X with its missing entries filled in from the decomposition; observed entries keep their values.
 
         In memory, a low-rank estimate of what the atoms leave is added where it predicts held-out entries.
@@ -383,7 +335,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             The tensor that was fitted, with NaN (or False in `mask`) where entries are missing.
         mask : array-like of bool, optional
             True where X is observed.
-        weights : array-like or dict, optional
+        weights : array-like, optional
             Weights as in `fit`: entries of weight zero are missing.
 
         Returns
@@ -403,24 +355,21 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         W = self.decomposition_
         values, labels = read_labels(X)
         checks.check_dims(dims_of(labels), W.dims)
-        if weights is not None and not isinstance(weights, str | int):
+        checks.check_shape(np.shape(values), W.shape, None)
+        if weights is not None:
             known = checks.check_weights(weights, values.shape, W.dims) > 0
             mask = known if mask is None else known & np.asarray(mask, dtype=bool)
         if stays_out(values, self.max_memory):
-            checks.check_lazy(values, mask)
-            checks.check_shape(values.shape, W.shape, None)
-            dof = fitted_freedom(W) if self.loss == "squared" else None
-            filled = filled_array(values, mask, W) if is_exact(W) else filled_in_bounds(values, mask, W, dof)
+            found = filled(values, mask, W)
         else:
             values, observed = checks.check_tensor(values, mask)
-            checks.check_shape(values.shape, W.shape, None)
-            filled = np.array(values)
+            found = np.array(values)
             if observed is not None:
-                filled[~observed] = fills(W, values, observed, is_shrunk=self.loss == "squared")
-        return filled if labels is None else X.copy(data=filled)
+                found[~observed] = fills(W, values, observed, is_shrunk=self.loss == "squared")
+        return found if labels is None else X.copy(data=found)
 
     def transform(
-        self, X: Any, *, mode: int | str = 0, mask: ArrayLike | None = None, weights: Weights | None = None
+        self, X: Any, *, mode: int | str = 0, mask: ArrayLike | None = None, weights: ArrayLike | None = None
     ) -> np.ndarray:
         """Return the factor of new data along one mode, the other factors fixed.
 
@@ -432,7 +381,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             The mode along which the data are new: its index, or its name if the fitted data had names.
         mask : array-like of bool, optional
             True where X is observed.
-        weights : array-like or dict, optional
+        weights : array-like, optional
             How much each entry counts, as in `fit`.
 
         Returns
@@ -450,25 +399,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         (10, 3)
         """
         check_is_fitted(self)
-        data, *_ = self._read(X, mask, weights, is_fitted=True)
-        mode = checks.check_mode(mode, self.decomposition_.ndim, self.decomposition_.dims)
-        checks.check_shape(data.shape, self.decomposition_.shape, mode)
-        with one_thread():
-            return self._solve(data, mode).astype(data.dtype)
-
-    def _solve(self, data: Storage, mode: int) -> np.ndarray:
-        """Return the factor of new data along a mode, under the loss of the fit and with its constraints."""
         W = self.decomposition_
-        signs = checks.check_nonnegative(self.nonnegative, W.shape, W.dims)
-        if W.deviance is None:
-            return solve_factor(data, W, mode, is_nonnegative=mode in signs)
-        loss = Loss(W.deviance.loss, W.deviance.scale)
-        signs = signs if loss.name == "huber" else tuple(range(W.ndim))
-        checks.check_loss_data(data.entries()[1], loss.name, data.entries()[0])
-        return solve_rows(Problem(data, loss, signs), W, mode)
+        mode = checks.check_mode(mode, W.ndim, W.dims)
+        data, *_ = self._read(X, mask, weights, is_fitted=True, mode=mode)
+        with one_thread():
+            return solve_factor(data, W, mode)[0].astype(data.dtype)
 
     def fit_transform(
-        self, X: Any, y: None = None, *, mask: ArrayLike | None = None, weights: Weights | None = None
+        self, X: Any, y: None = None, *, mask: ArrayLike | None = None, weights: ArrayLike | None = None
     ) -> np.ndarray:
         """Decompose X and return its factor along mode 0.
 
@@ -479,8 +417,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         >>> boolcp.BMP(n_atoms=3, random_state=0).fit_transform(X).shape
         (20, 3)
         """
-        if isinstance(weights, str | int):
-            weights = self.noise_weights(X, weights, mask=mask)
         return self.fit(X, y, mask=mask, weights=weights).transform(X, mask=mask, weights=weights)
 
     def inverse_transform(self, X: ArrayLike, *, mode: int | str = 0) -> np.ndarray:
@@ -504,9 +440,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 f"X has shape {A.shape}, but the factor along mode {mode} has {len(blocks)} columns: pass a matrix "
                 f"with that many columns, as `transform` returns it."
             )
-        return np.moveaxis(np.tensordot(A, blocks, axes=1), 0, mode)
+        found = np.moveaxis(np.tensordot(A, blocks, axes=1), 0, mode)
+        return found if W.mean is None else found + W.mean
 
-    def score(self, X: Any, y: None = None, *, weights: Weights | None = None) -> float:
+    def score(self, X: Any, y: None = None, *, weights: ArrayLike | None = None) -> float:
         """Return the share of variance of X that is explained when its factor along mode 0 is solved for again.
 
         Block atoms that are dense along mode 0 are scored as they are, which needs data of the fitted shape. With
@@ -521,30 +458,32 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """
         check_is_fitted(self)
         W = self.decomposition_
-        data, *_ = self._read(X, None, weights, is_fitted=True)
-        checks.check_shape(data.shape, W.shape, 0)
+        data, *_ = self._read(X, None, weights, is_fitted=True, mode=0)
         with one_thread():
             if data.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
-                return 1 - data.residual(W).squared_norm / data.squared_norm if data.squared_norm else 1.0
-            A = self._solve(data, 0)
-            return explained_share(data, W, A) if W.deviance is None else explained_deviance(data, W, A)
+                total = data.residual(replace(W, mean=None)).squared_norm
+                return 1 - total / data.squared_norm if data.squared_norm else 1.0
+            total, null = solve_factor(data, W, 0)[1], data.squared_norm
+        if isinstance(data, Weighted) and data.loss.is_rate:
+            null = data.total(np.full(data.shape, data.loss.null(data.x, data.w)))
+        return 1 - total / null if null > 0 else 1.0
 
     def _check_parameters(self) -> None:
-        """Raise unless the parameters are such as a fit needs."""
+        """Raise if a parameter is invalid."""
         checks.check_integer(self.n_atoms, "n_atoms", 1, other="" if self.n_atoms == AUTO else ' or "auto"')
         checks.check_rank(self.atom_rank)
         checks.check_choice(self.loss, "loss", checks.LOSSES)
+        for name in ("refine", "certify", "mean"):
+            checks.check_flag(getattr(self, name), name)
         is_other = self.loss != "squared" or not checks.is_same(self.nonnegative, False)
-        if is_other and not self.refine:
-            raise ValueError("Losses and nonnegative parts need refine=True.")
+        if not self.refine and (is_other or self.mean):
+            raise ValueError("Losses, nonnegative parts and a mean need refine=True.")
         if self.atom_rank == BLOCK and not isinstance(self.nonnegative, bool):
             raise ValueError("Dense blocks are nonnegative along all modes or none: set nonnegative=True, not a list.")
         if self.loss != "squared" and self.atom_rank != 1:
             raise ValueError(f'loss="{self.loss}" needs atoms of rank one: set atom_rank=1, not {self.atom_rank}.')
-        checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
-        for name in ("refine", "compression", "certify"):
-            checks.check_flag(getattr(self, name), name)
-        checks.check_number(self.tol, "tol")
+        if self.mean and is_other:
+            raise ValueError('mean=True needs loss="squared" and nonnegative=False.')
         if self.n_init is not None:
             checks.check_integer(self.n_init, "n_init", 1)
         checks.check_integer(self.max_iter, "max_iter", 1)
@@ -552,137 +491,84 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             checks.check_number(self.sigma, "sigma")
         read_memory(self.max_memory)
 
-    def _job(self, data: Storage, labels: Labels | None, order: Order, rng: np.random.Generator) -> Job:
-        """Return what a fit is given, modes in the order of the data."""
-        modes = order.places(checks.check_modes(self.boolean_modes, order.shape, dims_of(labels)))
-        settings = self._settings(order.shape, dims_of(labels))
-        settings = replace(settings, nonnegative=order.places(settings.nonnegative))
-        return Job(data, modes, rng, settings)
+    def _spec(self, data: Storage, modes: tuple[int, ...]) -> Spec:
+        """Return what a fit depends on besides its data."""
+        return Spec(
+            int(self.n_atoms),
+            modes,
+            None if self.atom_rank == BLOCK else int(self.atom_rank),
+            refine=bool(self.refine),
+            criterion="normalized" if self.refine else "published",
+            n_init=None if self.n_init is None else int(self.n_init),
+            max_iter=int(self.max_iter),
+            sigma=self.sigma,
+            certify=bool(self.certify),
+            tol=max(1e-6, float(np.sqrt(10 * np.finfo(data.dtype).eps))),
+        )
 
-    def _settings(self, shape: Sequence[int], dims: Sequence[str] | None) -> Settings:
-        """Return the parameters that a fit of a tensor of this shape depends on."""
-        given = {name: getattr(self, name) for name in Settings.__dataclass_fields__}
-        given = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
-        signs = True if self.loss in ("poisson", "bernoulli") else self.nonnegative
-        given["atom_rank"] = None if self.atom_rank == BLOCK else given["atom_rank"]
-        return Settings(**(given | {"nonnegative": checks.check_nonnegative(signs, shape, dims)}))
+    def _identity(self, seed: int, data: Storage, modes: tuple[int, ...]) -> dict[str, Any]:
+        """Return what identifies a fit in its checkpoint, ready for JSON."""
+        kept = {name: value for name, value in self.get_params().items() if name != "verbose"}
+        kept["random_state"] = None if self.random_state is None else seed
+        return {"parameters": kept, "data": describe(data) | {"Boolean modes": list(modes)}}
 
-    @contextmanager
-    def _watch(
-        self, job: Job, state: State, callback: Callback | None, checkpoint: str | PathLike[str] | None
-    ) -> Iterator[tuple[Watch, State]]:
-        """Yield the Watch of a fit and the state it begins in, that of the checkpoint if there is one."""
-        callbacks: list[Callback] = [Bars()] if self.verbose else []
-        callbacks += [] if callback is None else [callback]
-        if checkpoint is None:
-            with Watch(job.rng, callbacks) as watch:
-                yield watch, state
-            return
-        header = describe_fit(self.get_params(), job.data, job.modes, job.rng)
-        with locked(Path(checkpoint).expanduser()):  # two processes that share a file would spoil each other's steps
-            stages = [stage.name for stage in make_plan(job.data, job.settings)]
-            files, state = open_checkpoint(checkpoint, header, job.rng, state, stages)
-            with Watch(job.rng, callbacks, files, header) as watch:
-                yield watch, state
-
-    def noise_weights(self, X: Any, mode: int | str, *, mask: ArrayLike | None = None) -> dict[str | int, np.ndarray]:
-        """Return one over the variance of the noise of each slice along a mode, on average one.
-
-        It is what a fit without weights leaves, and then one with the weights that this gives. They are those that
-        ``fit(X, weights=mode)`` uses.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.1, random_state=0)
-        >>> X[0] += 5 * X[0, ::-1]  # a bad channel
-        >>> weights = boolcp.BMP(2, random_state=0).noise_weights(X, 0)
-        >>> bool(weights[0][0] < 0.1)
-        True
-        """
-        first = clone(self).set_params(certify=False, verbose=0, loss="squared")
-        data, labels, order = first._read(X, mask, is_fitted=False)
-        given_mode = checks.check_mode(mode, data.ndim, dims_of(labels), name="weights")
-        at = order.modes.index(given_mode)
-        given: Any = None
-        for _ in range(N_NOISE):
-            W = order.decompositions([first.fit(X, mask=mask, weights=given).decomposition_])[0]
-            R = data.residual(W)
-            variance = np.diag(R.gram(at)) / np.maximum(data.n_observed_along(at), 1)
-            weights = 1 / np.maximum(variance, NOISE_FLOOR * variance.mean() or 1.0)
-            given = {mode: (weights / weights.mean())[order.inverse.rows[at]]}
-        return given
+    def _why_in_memory(self) -> str:
+        """Return the parameter for which X has to be in memory, nothing if a fit can read it from disk."""
+        reasons = {
+            f"loss='{self.loss}'": self.loss in ("poisson", "bernoulli"),
+            "atom_rank='block'": self.atom_rank == BLOCK,
+            "mean=True": self.mean,
+            "nonnegative parts": not checks.is_same(self.nonnegative, False),
+            "refine=False": not self.refine,
+        }
+        return next((reason for reason, is_so in reasons.items() if is_so), "")
 
     def _read(
-        self, X: Any, mask: ArrayLike | None, weights: Weights | None = None, *, is_fitted: bool, is_path: bool = False
-    ) -> tuple[Storage, Labels | None, Order]:
-        """Return the storage of X, its labels, and the order in which it has X; `is_fitted` says that X is new data.
-
-        New data and lazy arrays stay in the order they are given in. `is_path` says that estimates of all numbers of
-        atoms are asked for.
-        """
-        if isinstance(weights, str | int):
-            if is_fitted:
-                raise ValueError(f"weights={weights!r} is estimated by `fit` only: pass vectors by mode, or an array.")
-            weights = self.noise_weights(X, weights, mask=mask)
+        self, X: Any, mask: ArrayLike | None, weights: Any = None, *, is_fitted: bool, mode: int | None = None
+    ) -> tuple[Storage, Labels | None, tuple[int, ...]]:
+        """Return the storage of X, its labels and the Boolean modes; `is_fitted` says that X is new along a mode."""
         if checks.is_listed(X):
-            indices, values, shape = checks.check_listed(X)
-            if weights is not None:
-                weights = checks.check_listed_weights(weights, X, indices, shape)
-            checks.check_loss_data(values, self.loss, indices)
-            order = given_order(shape)
-            if not is_fitted:
-                order, indices, values, weights = list_in_order(indices, values, shape, weights)
-            return listed_or_masked(indices, values, [shape[n] for n in order.modes], weights), None, order
+            X = checks.array_of_listed(X)
         given = X
         X, labels = read_labels(X)
-        if is_fitted:
-            checks.check_dims(dims_of(labels), self.decomposition_.dims)
+        dims = dims_of(labels)
+        known = self.decomposition_ if is_fitted else None
+        if known is not None:
+            checks.check_dims(dims, known.dims)
         if stays_out(X, self.max_memory):
-            if why := self._why_loaded(weights, is_fitted=is_fitted, is_path=is_path):
-                needs = {"the tensor in memory, with copies and weights": 5.0 * float_bytes(X.shape, np.dtype(float))}
-                advice = f"A fit with {why} loads X: raise max_memory, or fit without {why}, or a part of X."
-                check_memory(needs, read_memory(self.max_memory), advice)
-            else:
-                data = self._read_lazy(X, mask, weights, labels, is_fitted=is_fitted)
-                if data is not None:
-                    return data, labels, given_order(X.shape)
-            X = load(X)
+            checks.check_lazy(X, mask)
+            why = "new data" if is_fitted else self._why_in_memory()
+            rank = EXTRA + int(self.n_atoms) * (1 if self.atom_rank == BLOCK else int(self.atom_rank))
+            how: dict[str, Any] = {"rank": rank, "max_memory": self.max_memory, "needs_memory": why}
+            modes = checks.check_modes(self.boolean_modes, X.shape, dims)
+            found = open_or_load(X, mask, weights, loss=make_loss(self.loss, np.zeros(1)), **how)
+            if isinstance(found, Lazy):
+                validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
+                return found, labels, modes
+            X, mask, weights = found
         X, observed = checks.check_tensor(X, mask)
         validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
         checks.check_loss_data(X if observed is None else np.where(observed, X, np.nan), self.loss)
         if weights is not None:
-            weights = checks.check_weights(weights, X.shape, dims_of(labels))
+            weights = checks.check_weights(weights, X.shape, dims)
             if observed is not None and not (weights * observed).any():
                 raise ValueError("weights is zero at every observed entry of X: no entry counts.")
-        order = given_order(X.shape)
-        if not is_fitted:
-            order, X, observed, weights = in_order(X, observed, weights)
-        return make_storage(X, observed, weights), labels, order
-
-    def _why_loaded(self, weights: Any, *, is_fitted: bool, is_path: bool) -> str:
-        """Return why a lazy array has to be loaded, nothing if it need not be."""
-        if self.loss == "bernoulli":
-            return "loss='bernoulli'"
-        if self.loss != "squared" and is_fitted:
-            return "new data under a loss"
-        if self.loss == "squared" and checks.is_same(self.nonnegative, False):
-            return ""
-        own = "a loss or nonnegative parts"
-        if weights is not None or self.atom_rank == BLOCK:
-            return f"{own} beside " + ("weights" if weights is not None else "dense blocks")
-        return f"a path under {own}" if is_path else ""
-
-    def _read_lazy(self, X: Any, mask: Any, weights: Any, labels: Labels | None, *, is_fitted: bool) -> Storage | None:
-        """Return the storage of a lazy array, or None if these parameters need it in memory."""
-        checks.check_lazy(X, mask)
-        weights = checks.check_lazy_weights(weights, X.shape, dims_of(labels))
-        validate_data(self, X, reset=not is_fitted, skip_check_array=True)
-        if is_fitted:
-            return look_at(make_source(X, mask, self.max_memory, weights=weights), read_memory(self.max_memory))
-        checks.check_modes(self.boolean_modes, X.shape, dims_of(labels))
-        settings = self._settings(X.shape, dims_of(labels))
-        return open_lazy(settings, X, mask, self.max_memory, weights)
+        modes = checks.check_modes(self.boolean_modes, X.shape, dims)
+        signs = True if self.loss in ("poisson", "bernoulli") else self.nonnegative
+        options: dict[str, Any] = {"nonnegative": checks.check_nonnegative(signs, X.shape, dims)}
+        loss = make_loss(self.loss, X if observed is None else X[observed])
+        if known is not None:
+            checks.check_shape(X.shape, known.shape, mode)
+            if known.deviance is not None:
+                loss = Loss(known.deviance.loss, known.deviance.scale)
+            if known.mean is not None:
+                checks.check_mean(known.mean.shape, X.shape)
+                X = X - known.mean
+        elif self.mean:
+            if len(modes) != 1:
+                raise ValueError("mean=True needs one Boolean mode: name it, as in boolean_modes=[2].")
+            options["center"] = modes[0]
+        return make_storage(X, observed, weights, loss, **options), labels, modes
 
 
 def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:

@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike
 from boolcp.memory import check_memory, float_bytes, read_memory
 
 LOSSES = ("squared", "huber", "poisson", "bernoulli")
-CRITERIA = ("normalized", "published")
 # Largest entries between which the products that a fit forms neither vanish nor overflow, for up to 10^9 entries
 RANGES = {"float32": (1e-18, 1e14), "float64": (1e-70, 1e70)}
 N_NAMED = 5  # atoms that a warning names
@@ -137,7 +136,7 @@ def _to_array(X: Any) -> np.ndarray:
         raise TypeError(f"X is the text {str(X)!r}, not an array; read a file with boolcp.open_tensor(path).")
     if is_lazy(X):
         needs = {"the tensor in memory, with copies": 3.0 * float_bytes(X.shape, X.dtype)}
-        advice = "Only BMP, select_n_atoms, stability and, for one Boolean mode, AtomicNorm read it part by part."
+        advice = "Only BMP and, for one Boolean mode, AtomicNorm read it part by part."
         check_memory(needs, read_memory(None), advice, limit_name="the available memory")
     try:
         X = np.asarray(X)
@@ -175,80 +174,28 @@ def check_mask(given: ArrayLike | None, shape: Sequence[int]) -> np.ndarray | No
 
 
 def check_weights(weights: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> np.ndarray:
-    """Return a weight for each entry, from an array of the shape of X or from vectors by mode."""
-    weights = by_mode(weights, shape)
-    if isinstance(weights, Mapping):
-        product = np.ones(tuple(shape))
-        for mode, vector in check_vectors(weights, shape, dims).items():
-            product *= np.moveaxis(vector.reshape(-1, *[1] * (len(shape) - 1)), 0, mode)
-        weights = product
-    weights = _to_weights(weights)
-    if weights.shape != tuple(shape):
-        raise ValueError(
-            f"weights has shape {weights.shape}, but X has shape {tuple(shape)}: pass an array of that shape, vectors "
-            f"by mode, as in {{0: vector}}, or the name of a mode."
-        )
-    return check_each_weight(weights)
-
-
-def by_mode(weights: Any, shape: Sequence[int]) -> Any:
-    """Return a list of one vector (or None) for each mode as {mode: (d_n,)}; anything else as it is."""
-    is_list = isinstance(weights, list | tuple) and len(weights) == len(shape)
-    if not is_list or tuple(shape) == (2, 2):  # where such a list may be an array as well
-        return weights
-    if not all(v is None or np.shape(v) == (d,) for v, d in zip(weights, shape, strict=True)):
-        return weights
-    return {mode: v for mode, v in enumerate(weights) if v is not None}
-
-
-def _to_weights(weights: Any) -> np.ndarray:
+    """Return a weight for each entry, from what broadcasts against X or a DataArray with some of its modes."""
+    if hasattr(weights, "dims") and hasattr(weights, "transpose") and dims is not None:
+        unknown = [str(name) for name in weights.dims if name not in dims]
+        if unknown:
+            raise ValueError(f"weights has the modes {', '.join(unknown)}, which X ({', '.join(dims)}) does not have.")
+        ordered = weights.transpose(*[name for name in dims if name in weights.dims]).data
+        sizes = dict(zip(weights.dims, weights.shape, strict=True))
+        weights = np.asarray(ordered).reshape([sizes.get(name, 1) for name in dims])
     try:
-        return np.asarray(weights, dtype=float)
+        weights = np.asarray(weights, dtype=float)
     except (TypeError, ValueError):
         raise ValueError(
-            "weights must be numbers: an array of the shape of X, a list of one vector for each mode, vectors by mode, "
-            "as in {0: vector}, or the name of a mode."
+            "weights must be numbers: an array that broadcasts against X, e.g. of shape (d_1, 1, 1), or a DataArray."
         ) from None
-
-
-def check_lazy_weights(weights: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> Any:
-    """Return the weights of a lazy array: one of its shape as it is, or vectors by mode; None for equal weights."""
-    weights = by_mode(weights, shape)
-    if isinstance(weights, Mapping):
-        vectors = check_vectors(weights, shape, dims)
-        return vectors if any(np.ptp(vector) > 0 for vector in vectors.values()) else None
-    if weights is None or (is_lazy(weights) and tuple(weights.shape) == tuple(shape)):
-        return weights
-    weights = _to_weights(weights)
-    return weights if weights.shape == tuple(shape) else check_weights(weights, shape, dims)  # which says so
-
-
-def check_vectors(weights: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> dict[int, np.ndarray]:
-    """Return weights by mode, {mode: (d_n,)}, with the index of each mode."""
-    vectors: dict[int, np.ndarray] = {}
-    for name, given in weights.items():
-        mode = check_mode(name, len(shape), dims, name="weights")
-        vector = _to_weights(given)
-        if vector.shape != (shape[mode],):
-            raise ValueError(f"weights of mode {name!r}: shape {vector.shape}, but it has {shape[mode]} entries.")
-        vectors[mode] = check_each_weight(vector)
-    return vectors
-
-
-def check_listed_weights(weights: Any, X: Any, indices: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """Return a weight for each entry of a list, from one for each value that X lists or from vectors by mode."""
-    weights = by_mode(weights, shape)
-    if isinstance(weights, Mapping):
-        vectors = check_vectors(weights, shape)
-        return np.prod([vector[indices[:, mode]] for mode, vector in vectors.items()], axis=0)
-    values = np.asarray(X[1] if isinstance(X, tuple) else X.data)
-    weights = _to_weights(weights)
-    if weights.shape != values.shape:
+    try:
+        weights = np.broadcast_to(weights, tuple(shape))
+    except ValueError:
         raise ValueError(
-            f"weights has shape {weights.shape}, but X lists {len(values)} values: pass one weight for each of them, "
-            f"or vectors by mode, as in {{0: vector}}."
-        )
-    return check_each_weight(weights[~np.isnan(values)])
+            f"weights has shape {weights.shape}, which does not broadcast against X of shape {tuple(shape)}: for one "
+            f"weight for each slice along mode n, reshape it to size 1 in all other modes."
+        ) from None
+    return check_each_weight(weights)
 
 
 def check_each_weight(weights: np.ndarray) -> np.ndarray:
@@ -313,6 +260,34 @@ def check_listed(X: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
     if len(np.unique(np.ravel_multi_index(tuple(indices.T), shape))) < len(indices):
         raise ValueError("X lists some entries twice; list each observed entry once.")
     return indices[known], values[known], shape
+
+
+def array_of_listed(X: Any) -> np.ndarray:
+    """Return a list of observed entries as an array with NaN elsewhere."""
+    indices, values, shape = check_listed(X)
+    needs = {"the array of a list of entries": 3.0 * float_bytes(shape, values.dtype)}
+    check_memory(needs, read_memory(None), "Fit a part of it.", limit_name="the available memory")
+    array = np.full(shape, np.nan, dtype=values.dtype)
+    array[tuple(indices.T)] = values
+    return array
+
+
+def find_empty(data: Any) -> dict[int, np.ndarray]:
+    """Return the slices without any observed entry by mode, {mode: (d_n,) bool}, only for modes that have some."""
+    if data.weights is None:
+        return {}
+    ones = [np.ones((d, 1)) for d in data.shape]
+    empty = {n: data.weights.mttkrp(ones, n)[:, 0] == 0 for n in range(len(ones))}
+    return {mode: slices for mode, slices in empty.items() if slices.any()}
+
+
+def check_mean(mean: Sequence[int], shape: Sequence[int]) -> None:
+    """Raise unless the mean of a fit is one of data of this shape."""
+    if any(m not in (1, d) for m, d in zip(mean, shape, strict=True)):
+        raise ValueError(
+            "The fit has a mean over the Boolean mode, which is not known for new entries of another mode: only data "
+            "that are new along the Boolean mode can be transformed."
+        )
 
 
 def check_modes(
@@ -435,7 +410,7 @@ def check_callback(callback: object) -> None:
 
 
 def make_generator(random_state: Any) -> np.random.Generator:
-    """Return the one random Generator of a fit; a given Generator is used directly, so that two fits differ."""
+    """Return a random Generator; a given Generator is used directly, so that two calls differ."""
     if isinstance(random_state, np.random.RandomState):
         return np.random.default_rng(random_state.randint(2**32, dtype=np.uint64))
     if random_state is np.random:
@@ -446,6 +421,13 @@ def make_generator(random_state: Any) -> np.random.Generator:
         raise type(error)(
             f"random_state must be None, an integer or a numpy Generator, got {random_state!r}."
         ) from None
+
+
+def make_seed(random_state: Any) -> int:
+    """Return the seed of a fit: the integer that was given, or one drawn from a Generator."""
+    is_given = isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool)
+    rng = make_generator(random_state)
+    return int(random_state) if is_given else int(rng.integers(2**63))
 
 
 def warn_undetermined(undetermined: Mapping[int, np.ndarray], dims: Sequence[str] | None) -> None:

@@ -187,7 +187,7 @@ def test_atoms_are_tested_against_columns_and_the_page_has_the_same_numbers(data
     code, out, _ = run("fit", "data.npy", *options, "-o", "out")
     W = boolcp.load("out/decomposition.nc")
     k = next(k for k, atom in enumerate(W.atoms) if atom.mode == 2)
-    known, found = load_provenance("out/decomposition.nc")["tests"], boolcp.test_conditions(W, "drug")
+    known, found = load_provenance("out/decomposition.nc")["tests"], boolcp.compare_conditions(W, "drug")
     assert code == 0 and known["drug"]["p_value"] == found.p_value.tolist() and found.is_significant()[k]
     assert "drug, along trial: " in out and "dose, along trial: a numeric covariate" in out
     assert "tests of each atom: drug p = " in run("info", "out")[1]

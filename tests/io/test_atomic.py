@@ -31,24 +31,10 @@ def test_a_link_in_the_place_of_the_result_is_replaced_and_its_target_kept(tmp_p
     victim, link = tmp_path / "victim.txt", tmp_path / "result.txt"
     victim.write_text("precious")
     link.symlink_to(victim)
-    write_text(link, "new", overwrite=True)
-    assert victim.read_text() == "precious" and link.read_text() == "new" and not link.is_symlink()
-
-
-@posix
-def test_a_link_that_leads_nowhere_counts_as_a_file(tmp_path):
-    link = tmp_path / "result.txt"
-    link.symlink_to(tmp_path / "nothing")
     with pytest.raises(FileError, match="exists already"):
         write_text(link, "new")
-
-
-def test_what_a_killed_process_left_is_removed(tmp_path):
-    (tmp_path / "a.writing").write_text("half of the old content")
-    with replacing(tmp_path / "a", temporary=tmp_path / "a.writing") as temporary:
-        assert temporary.read_bytes() == b""
-        temporary.write_text("new")
-    assert (tmp_path / "a").read_text() == "new" and len(list(tmp_path.iterdir())) == 1
+    write_text(link, "new", overwrite=True)
+    assert victim.read_text() == "precious" and link.read_text() == "new" and not link.is_symlink()
 
 
 @posix
@@ -112,36 +98,6 @@ def test_the_lock_does_not_write_through_a_link(tmp_path):
     victim = tmp_path / "victim.txt"
     victim.write_text("precious")
     (tmp_path / ".fit.npz.lock").symlink_to(victim)
-    with pytest.raises(FileError, match=r"fit\.npz: cannot be written"), locked(tmp_path / "fit.npz"):
+    with pytest.raises(FileError, match=r"fit\.npz: cannot be opened"), locked(tmp_path / "fit.npz"):
         pytest.fail("the link was followed")
     assert victim.read_text() == "precious"
-
-
-@posix
-def test_a_lock_file_that_was_removed_in_between_is_not_taken_for_the_lock(tmp_path, monkeypatch):
-    """The first owner removes its file after the second has opened it: the second locks the file of the name."""
-    import fcntl
-
-    path, name, flock = tmp_path / "fit.npz", tmp_path / ".fit.npz.lock", fcntl.flock
-
-    def remove_first(descriptor, operation):
-        monkeypatch.undo()
-        name.unlink()
-        flock(descriptor, operation)
-
-    monkeypatch.setattr(fcntl, "flock", remove_first)
-    with locked(path):
-        assert name.exists()
-        with pytest.raises(FileError, match="in use"), locked(path):
-            pytest.fail("two locks")
-
-
-def test_a_disk_without_locks_gives_a_warning(tmp_path, monkeypatch):
-    fcntl = pytest.importorskip("fcntl")
-
-    def refuse(descriptor, operation):
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.warns(UserWarning, match="not support locks"), locked(tmp_path / "fit.npz"):
-        pass

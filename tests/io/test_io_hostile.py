@@ -1,15 +1,13 @@
-"""Files that were made to harm: they hand out other files, fill the memory, run code or end the process."""
+"""Files that were made to harm: they hand out other files, fill the memory, run code or crash their reader."""
 
 import gzip
 import io
 import json
 import os
 import pickle
-import subprocess
-import sys
+import resource
+import zipfile
 import zlib
-from pathlib import Path
-from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -22,24 +20,30 @@ from numpy.lib import format as npy_format
 
 import boolcp
 from boolcp.io import FileError
-from boolcp.io.mat_tags import check_tags
-from boolcp.io.matlab import list_variables
-from boolcp.io.xarray_files import _refuse_traps
-from boolcp.memory import memory_text
+from boolcp.io.limits import ask_child
 
 CLAIMED = (100_000, 100_000, 100_000)  # 10^15 entries
 
-# Numbers of other files
+
+@pytest.fixture(autouse=True)
+def bounded_memory():
+    """No file makes this process larger by more than 1.5 GB."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1.5e6  # kB
 
 
 def hdf5(path, fill):
-    """Write an HDF5 file, with what marks a MATLAB file or a netCDF file by its ending."""
+    """Write an HDF5 file, with what marks a MATLAB file by its ending."""
     with h5py.File(path, "w", userblock_size=512 if path.suffix == ".mat" else 0) as file:
         fill(file.create_group("deep") if path.suffix == ".h5" else file)
     if path.suffix == ".mat":
         with path.open("r+b") as file:
             file.write(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM")
     return path
+
+
+# Other files
 
 
 def external(folder):
@@ -56,9 +60,6 @@ def virtual(folder):
 
 
 def linked(folder):
-    with h5py.File(folder / "other.h5", "w") as file:
-        file["x"] = np.ones((8, 8))
-
     def fill(group):
         group["x"] = h5py.ExternalLink(str(folder / "other.h5"), "/x")
         group["y"] = np.ones((8, 8))
@@ -69,65 +70,50 @@ def linked(folder):
 TRAPS = {external: "takes its data from the file", virtual: "is virtual", linked: "is a link to the file"}
 
 
-@pytest.mark.parametrize("ending", [".h5", ".nc", ".mat", ".set"])
+@pytest.mark.parametrize("ending", [".h5", ".nc", ".mat", ".set", ".nwb", "result.nc"])
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.__name__)
-@pytest.mark.parametrize("lazy", [False, True])
-def test_a_file_does_not_hand_out_other_files(trap, ending, lazy, tmp_path):
-    path = hdf5(tmp_path / f"data{ending}", trap(tmp_path))
-    if lazy and ending in (".mat", ".set"):
-        pytest.skip("these are always loaded")
-    with pytest.raises(FileError, match=f"refused: .*{TRAPS[trap]}"):
-        boolcp.open_tensor(path, lazy=lazy)
+def test_a_file_does_not_hand_out_other_files(trap, ending, tmp_path):
+    path = tmp_path / f"data{ending}"
+    if ending == "result.nc":
+        boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth.save(path)
+        with h5py.File(path, "a") as file:
+            trap(tmp_path)(file)
+    else:
+        hdf5(path, trap(tmp_path))
+    reads = [boolcp.load] if ending == "result.nc" else [boolcp.open_tensor]
+    reads += [lambda path: boolcp.open_tensor(path, lazy=True)] if ending in (".h5", ".nc") else []
+    for read in reads:
+        with pytest.raises(FileError, match=f"refused: .*{TRAPS[trap]}"):
+            read(path)
 
 
-@pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.__name__)
-def test_a_result_does_not_hand_out_other_files(trap, tmp_path):
-    path = tmp_path / "result.nc"
-    boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth.save(path)
-    with h5py.File(path, "a") as file:
-        trap(tmp_path)(file)
-    with pytest.raises(FileError, match=f"refused: .*{TRAPS[trap]}"):
-        boolcp.load(path)
-
-
-@pytest.mark.parametrize("place", ["cell", "attribute"])
-def test_a_dataset_without_a_name_does_not_hide_a_link(place, tmp_path):
+def test_a_dataset_without_a_name_does_not_hide_a_link(tmp_path):
     """Its object counts one link more than it has, so that it stays when its name is removed."""
     path = tmp_path / "data.mat"
     with h5py.File(path, "w") as file:
         hidden = external(tmp_path)(file)
         address = h5py.h5o.get_info(hidden.id).addr
-        if place == "cell":
-            cell = file.create_dataset("cell", (1, 1), h5py.ref_dtype)
-            cell[0, 0] = hidden.ref
-        else:
-            file.attrs["hidden"] = hidden.ref
+        file.create_dataset("cell", (1, 1), h5py.ref_dtype)[0, 0] = hidden.ref
     with path.open("r+b") as file:
         file.seek(address + 4)
         file.write((2).to_bytes(4, "little"))
     with h5py.File(path, "a") as file:
         del file["x"]
-    with pytest.raises(FileError, match=r"refused: .* refers to a dataset that has no name"):
+    with pytest.raises(FileError, match="refused: a dataset without a name takes its data"):
         boolcp.open_tensor(path)
 
 
 def test_links_inside_a_file_are_followed(tmp_path):
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["group/x"] = np.eye(3)
-        file["soft"] = h5py.SoftLink("/group/x")
-        file["nowhere"] = h5py.SoftLink("/nothing")
-        file["circle"] = file["/"]
+        file["soft"], file["nowhere"], file["circle"] = h5py.SoftLink("/group/x"), h5py.SoftLink("/nothing"), file["/"]
         file["cells"] = np.array([file["group/x"].ref, h5py.Reference()], dtype=h5py.ref_dtype)
         file["group/x"].dims[0].label = "row"
     np.testing.assert_array_equal(boolcp.open_tensor(tmp_path / "data.h5", variable="group/x"), np.eye(3))
-
-
-def test_a_file_from_which_a_variable_was_removed_is_read(tmp_path):
-    """Its coordinate still refers to what is gone."""
     data = {"x": ("row", [1.0, 2.0]), "y": (("row", "column"), np.eye(2))}
     xr.Dataset(data, {"row": ["a", "b"]}).to_netcdf(tmp_path / "data.nc", engine="h5netcdf")
     with h5py.File(tmp_path / "data.nc", "a") as file:
-        del file["x"]
+        del file["x"]  # its coordinate still refers to it
     np.testing.assert_array_equal(boolcp.open_tensor(tmp_path / "data.nc"), np.eye(2))
 
 
@@ -135,37 +121,24 @@ def test_a_file_from_which_a_variable_was_removed_is_read(tmp_path):
 def header(tmp_path):
     """The header of a BrainVision recording, beside a folder with a file that is not the sender's."""
     pybv = pytest.importorskip("pybv")
-    folder = tmp_path / "sent"
-    folder.mkdir()
-    (tmp_path / "own").mkdir()
-    events = np.array([[3, 1], [20, 2]])
-    pybv.write_brainvision(
-        data=np.ones((2, 50)), sfreq=100, ch_names=["a", "b"], fname_base="data", folder_out=str(folder), events=events
-    )
-    return folder / "data.vhdr"
+    for name in ("sent", "own"):
+        (tmp_path / name).mkdir()
+    options = {"sfreq": 100, "ch_names": ["a", "b"], "events": np.array([[3, 1], [20, 2]])}
+    pybv.write_brainvision(data=np.ones((2, 50)), **options, fname_base="data", folder_out=str(tmp_path / "sent"))
+    return tmp_path / "sent" / "data.vhdr"
 
 
-@pytest.mark.parametrize(
-    "link", ["../own/secret", "..\\own\\secret", "{own}/secret"], ids=["up", "backslash", "absolute"]
-)
+@pytest.mark.parametrize("link", ["../own/secret", "..\\own\\secret", "{own}/secret"])
 @pytest.mark.parametrize(("key", "file"), [("DataFile", "data.eeg"), ("MarkerFile", "data.vmrk")])
 def test_a_header_does_not_name_a_file_elsewhere(key, file, link, header):
-    assert boolcp.open_tensor(header).shape == (2, 50)
-    own = header.parents[1] / "own"
+    text, own = header.read_text(), header.parents[1] / "own"
+    header.write_text(text.replace("DataFile=data.eeg", f"DataFile={header.parent}/data.eeg"))
+    assert boolcp.open_tensor(header).shape == (2, 50), "it may name its own folder"
     (header.parent / file).rename(own / "secret")
-    text = header.read_text()
     for line in (f"{key}={link}", f"{key.lower()} : {link}"):  # both are read
         header.write_text(text.replace(f"{key}={file}", line.format(own=own)))
         with pytest.raises(FileError, match=r"data\.vhdr: refused: it refers to .*secret'"):
             boolcp.open_tensor(header)
-
-
-def test_a_header_may_name_its_own_folder_or_no_markers(header):
-    text = header.read_text()
-    header.write_text(text.replace("DataFile=data.eeg", f"DataFile={header.parent}/data.eeg"))
-    assert boolcp.open_tensor(header).shape == (2, 50)
-    header.write_text(text.replace("MarkerFile=data.vmrk", "MarkerFile="))
-    assert boolcp.open_tensor(header).shape == (2, 50)
 
 
 @pytest.mark.parametrize("trials", [1, 3])
@@ -205,162 +178,88 @@ def test_split_epochs_do_not_continue_in_a_different_folder(tmp_path):
         boolcp.open_tensor(sent / "data-epo.fif")
 
 
-# Numbers that are not there
+# Numbers that are not there, or far too many
 
 
-def npy(path, shape, content=b""):
+def npy(path):
     with path.open("wb") as file:
-        npy_format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": shape})
-        file.write(content)
-    return path
+        npy_format.write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": CLAIMED})
 
 
-def npz(path, shape):
-    import zipfile
-
-    npy(path.with_name("x.npy"), shape)
+def npz(path):
+    npy(path.with_name("x.npy"))
     with zipfile.ZipFile(path, "w") as archive:
         archive.write(path.with_name("x.npy"), "x.npy")
-    return path
 
 
-def mat4(path, shape):
-    name = b"x\0"
-    return path.write_bytes(np.array([0, *shape, 0, len(name)], "<i4").tobytes() + name + bytes(64)) and path
-
-
-def unwritten(path, shape):
+def unwritten(path):
     fill = {"chunks": (100, 100, 100), "compression": "gzip"}
-    return hdf5(path, lambda group: group.create_dataset("x", shape, float, **fill))
+    hdf5(path, lambda group: group.create_dataset("x", CLAIMED, float, **fill).attrs.update(MATLAB_class=b"double"))
 
 
-def unwritten_zarr(path, shape):
-    zarr.create_array(path, shape=shape, chunks=(100, 100, 100), dtype=float)
-    return path
+def deflated(n_bytes):
+    """Return zeros compressed by zlib, made fast: equal blocks, and the checksum of zeros."""
+    packer = zlib.compressobj(9)
+    start = packer.compress(bytes(2**24)) + packer.flush(zlib.Z_FULL_FLUSH)
+    block = packer.compress(bytes(2**24)) + packer.flush(zlib.Z_FULL_FLUSH)
+    n_blocks = n_bytes // 2**24
+    end = b"\x03\x00" + (((n_blocks * 2**24) % 65521) << 16 | 1).to_bytes(4, "big")
+    return start + block * (n_blocks - 1) + end
 
 
-CLAIMS = {
-    "npy": (lambda d: npy(d / "data.npy", CLAIMED), "claims 8 PB, but 0 bytes follow"),
-    "npz": (lambda d: npz(d / "data.npz", CLAIMED), "claims 8 PB, but 0 bytes follow|needs 8 PB of memory"),
-    "mat v4": (lambda d: mat4(d / "data.mat", (2**31 - 1, 2**31 - 1)), "not a readable|needs 36.9 EB of memory"),
-    "mat v7.3": (lambda d: unwritten(d / "data.mat", CLAIMED), "would grow from 0 bytes in the file to 8 PB"),
-    "HDF5": (lambda d: unwritten(d / "data.h5", CLAIMED), "would grow from 0 bytes in the file to 8 PB"),
-    "netCDF": (lambda d: unwritten(d / "data.nc", CLAIMED), "would grow from 0 bytes in the file to 8 PB"),
-    "zarr": (lambda d: unwritten_zarr(d / "data.zarr", CLAIMED), "would grow from .* in the file to 8 PB"),
+def compressed_fif(path):
+    packed = deflated(2**31)
+    path.write_bytes(gzip.compress(b"")[:10] + packed[2:-4] + bytes(8))
+
+
+def zip_bomb(path):
+    packed = deflated(2**31)[2:-4]
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("ECoG_ch1.mat", packed)
+        member = archive.infolist()[0]
+        member.compress_type, member.file_size = zipfile.ZIP_DEFLATED, 2**31
+
+
+HARMFUL = {
+    "data.npy": (npy, "claims 8 PB, but 0 bytes follow"),
+    "data.npz": (npz, "claims 8 PB, but 0 bytes follow|needs 8 PB of memory"),
+    "v7.mat": (unwritten, "refused: reading it takes more than"),
+    "data.h5": (unwritten, "would grow from 0 bytes in the file to 8 PB"),
+    "data.nc": (unwritten, "would grow from 0 bytes in the file to 8 PB"),
+    "data.zarr": (
+        lambda path: zarr.create_array(path, shape=CLAIMED, chunks=(100, 100, 100), dtype=float),
+        "would grow from .* to 8 PB",
+    ),
+    "packed.fif.gz": (compressed_fif, "its content would grow"),
+    "bomb.zip": (zip_bomb, "'ECoG_ch1.mat' would grow from .* to 2.15 GB"),
 }
 
 
-@pytest.mark.parametrize("name", CLAIMS)
-@pytest.mark.parametrize("lazy", ["auto", False])
-def test_a_header_that_claims_too_many_entries_is_refused_with_an_estimate(name, lazy, tmp_path):
-    make, words = CLAIMS[name]
-    path = make(tmp_path)
-    with pytest.raises(FileError, match=rf"{path.name}: .*({words})"):
-        boolcp.open_tensor(path, lazy=lazy)
-
-
-def compressed_npz(path, X):
-    np.savez_compressed(path, x=X)
-    return path
-
-
-def compressed_mat(path, X):
-    scipy.io.savemat(path, {"x": X}, do_compression=True)
-    return path
-
-
-def compressed_hdf5(path, X):
-    return hdf5(path, lambda group: group.create_dataset("x", data=X, compression="gzip"))
-
-
-def compressed_fif(path, X):
-    path.write_bytes(gzip.compress(X.tobytes()))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("ending", "write"),
-    [(".npz", compressed_npz), (".mat", compressed_mat), (".h5", compressed_hdf5), (".fif.gz", compressed_fif)],
-)
-def test_a_small_file_that_grows_large_is_refused_with_an_estimate(ending, write, tmp_path, monkeypatch):
-    path = write(tmp_path / f"data{ending}", np.zeros((100, 100, 100)))
-    if ending != ".fif.gz":
-        assert boolcp.open_tensor(path).shape == (100, 100, 100)
-    monkeypatch.setattr("boolcp.io.limits.LARGE", 10**6)
-    path.touch()  # a file that was checked is not checked again until it changes
-    os.utime(path, ns=(1, 1))
-    with pytest.raises(FileError, match=rf"data{ending}: refused: .* would grow from \d.* kB in the file to \d"):
-        boolcp.open_tensor(path)
-
-
-def test_a_chunk_that_inflates_to_more_than_its_numbers_is_refused(tmp_path, monkeypatch):
-    content = zlib.compress(bytes(10**7))
-
-    def fill(group):
-        dataset = group.create_dataset("x", (100, 100), "f8", chunks=(100, 100), compression="gzip")
-        dataset.id.write_direct_chunk((0, 0), content)
-
-    path = hdf5(tmp_path / "data.h5", fill)
-    monkeypatch.setattr("boolcp.io.limits.LARGE", 10**6)
-    with pytest.raises(FileError, match=r"refused: a part of 'deep/x' would grow from 80 kB in the file to"):
-        boolcp.open_tensor(path)
-
-
-def test_many_small_parts_that_grow_large_together_are_refused(tmp_path, monkeypatch):
-    X = np.zeros((100, 100))
-    path = hdf5(tmp_path / "data.h5", lambda group: [unwritten_in(group, f"x{n}") for n in range(100)])
-    np.savez_compressed(tmp_path / "data.npz", **{f"x{n}": X for n in range(100)})
-    monkeypatch.setattr("boolcp.io.limits.LARGE", 10**5)
-    for file in (path, tmp_path / "data.npz"):
-        with pytest.raises(FileError, match=r"refused: its content would grow from .* in the file to 8"):
-            boolcp.open_tensor(file, variable="x1")
-
-
-def unwritten_in(group, name):
-    group.create_dataset(name, (100, 100), "f8")
-
-
-def test_an_honest_file_is_not_taken_for_a_trap(tmp_path, monkeypatch, rng):
-    monkeypatch.setattr("boolcp.io.limits.LARGE", 1000)
-    X = rng.standard_normal((20, 30, 4))
-    np.testing.assert_array_equal(boolcp.open_tensor(compressed_npz(tmp_path / "x.npz", X)), X)
-    np.testing.assert_array_equal(boolcp.open_tensor(compressed_mat(tmp_path / "x.mat", X)), X)
-    np.testing.assert_array_equal(boolcp.open_tensor(compressed_hdf5(tmp_path / "x.h5", X)), X)
-    zarr.save(str(tmp_path / "x.zarr"), X)
-    np.testing.assert_array_equal(boolcp.open_tensor(tmp_path / "x.zarr"), X)
+@pytest.mark.parametrize("name", HARMFUL)
+def test_a_file_that_would_exhaust_the_machine_is_refused(name, tmp_path):
+    make, words = HARMFUL[name]
+    make(tmp_path / name)
+    for lazy in ("auto", False):
+        with pytest.raises(FileError, match=rf"{name}: .*({words})"):
+            boolcp.open_tensor(tmp_path / name, lazy=lazy)
 
 
 @pytest.mark.parametrize("ending", [".npz", ".mat", ".nc", ".h5"])
 def test_an_array_that_does_not_fit_into_memory_is_refused_with_an_estimate(ending, tmp_path, monkeypatch, rng):
     path, X = tmp_path / f"x{ending}", rng.standard_normal((20, 30, 4))
-    if ending == ".nc":
+    if ending in (".nc", ".h5"):
         xr.DataArray(X, name="x").to_netcdf(path, engine="h5netcdf")
     else:
-        {".npz": compressed_npz, ".mat": compressed_mat, ".h5": compressed_hdf5}[ending](path, X)
+        scipy.io.savemat(path, {"x": X}) if ending == ".mat" else np.savez(path, x=X)
     monkeypatch.setattr("boolcp.io.limits.available_memory", lambda: 10_000)
     with pytest.raises(FileError, match=rf"x{ending}: .* needs 19\.2 kB of memory, but only 10 kB are available"):
-        boolcp.open_tensor(path, lazy=False)
+        boolcp.open_tensor(path, lazy=False, variable="x" if ending == ".h5" else None)
 
 
-def test_memory_that_runs_out_while_reading_names_the_file(tmp_path, monkeypatch):
-    path = compressed_npz(tmp_path / "x.npz", np.eye(3))
-
-    def refuse(*arguments, **options):
-        raise MemoryError("Unable to allocate 7.11 PiB")
-
-    monkeypatch.setattr(np, "load", refuse)
-    with pytest.raises(FileError, match=r"x\.npz: needs more memory than there is \(Unable to allocate 7\.11 PiB\)"):
-        boolcp.open_tensor(path)
+# Code, and readers that crash
 
 
-def test_large_sizes_have_their_units():
-    assert [memory_text(n) for n in (8e15, 4e19)] == ["8 PB", "40 EB"]
-
-
-# Code
-
-
-def test_a_pickle_in_a_zarr_store_does_not_run(tmp_path):
+def test_pickles_do_not_run(tmp_path):
     class Evil:
         def __reduce__(self):
             return os.system, (f"touch {tmp_path / 'ran'}",)
@@ -369,126 +268,49 @@ def test_a_pickle_in_a_zarr_store_does_not_run(tmp_path):
     folder.mkdir()
     (folder / "0.0").write_bytes(pickle.dumps([Evil()] * 4))
     plain = {"chunks": [2, 2], "fill_value": 0, "order": "C", "shape": [2, 2], "zarr_format": 2}
-    for codecs in (
-        {"filters": [{"id": "pickle"}], "compressor": None},
-        {"filters": None, "compressor": {"id": "pickle"}},
-    ):
-        for dtype in ("|O", "<f8"):
-            (folder / ".zarray").write_text(json.dumps(plain | codecs | {"dtype": dtype}))
-            with pytest.raises(FileError, match=r"x\.zarr: "):
-                boolcp.open_tensor(folder)
+    for codecs in ({"filters": [{"id": "pickle"}]}, {"filters": None, "compressor": {"id": "pickle"}}):
+        (folder / ".zarray").write_text(json.dumps(plain | {"compressor": None, "dtype": "<f8"} | codecs))
+        with pytest.raises(FileError, match=r"x\.zarr: "):
+            boolcp.open_tensor(folder)
+    np.save(tmp_path / "a.npy", np.array([[Evil()]], dtype=object), allow_pickle=True)
+    np.savez(tmp_path / "a.npz", x=np.array([[Evil()]], dtype=object))
+    for name in ("a.npy", "a.npz"):
+        with pytest.raises(FileError):
+            boolcp.open_tensor(tmp_path / name)
     assert not (tmp_path / "ran").exists()
-    pickled = SimpleNamespace(filters=(), compressors=("numcodecs.Pickle(protocol=5)",), nbytes=8)
-    with pytest.raises(FileError, match="'a' is pickled"):
-        _refuse_traps(folder, {"a": pickled})
 
 
-# Damaged tags of MATLAB files
-
-
-def variables(rng):
-    cells = np.empty((1, 3), dtype=object)
-    cells[0] = [np.eye(2), "text", np.array([["nested"]], dtype=object)]
-    return {
-        "x": rng.standard_normal((3, 4, 5)),
-        "small": np.arange(3, dtype=np.int8),
-        "samples": np.arange(40, dtype=np.int16),
-        "complex": rng.standard_normal(4) * 1j,
-        "logical": np.array([True, False]),
-        "text": "hello",
-        "cells": cells,
-        "struct": {"a": np.arange(3.0), "b": "text", "c": {"d": 1.5}},
-        "sparse": scipy.sparse.eye(5).tocsc(),
-        "empty": np.zeros((0, 3)),
-    }
-
-
-@pytest.mark.parametrize("do_compression", [False, True])
-def test_every_kind_of_variable_passes_the_check_of_tags(do_compression, tmp_path, rng):
-    path = tmp_path / "x.mat"
-    scipy.io.savemat(path, variables(rng), do_compression=do_compression)
-    check_tags(path)
-    assert {"x", "cells", "struct.a", "struct.c.d", "sparse"} <= set(list_variables(path))
-    np.testing.assert_array_equal(
-        boolcp.open_tensor(path, variable="x"), variables(np.random.default_rng(20181017))["x"]
-    )
-
-
-def test_files_of_many_versions_of_matlab_pass_the_check_of_tags():
-    folder = Path(scipy.io.__file__).parent / "matlab" / "tests" / "data"
-    if not folder.is_dir():
-        pytest.skip("scipy was installed without its tests")
-    n_read = 0
-    for path in sorted(folder.glob("*.mat")):
+@pytest.mark.parametrize("compression", [False, True])
+def test_no_flipped_byte_ends_the_process(compression, tmp_path, rng):
+    """In this process, several of these files would end in a segmentation fault."""
+    buffer = io.BytesIO()
+    cells = np.empty((1, 2), dtype=object)
+    cells[0] = [np.eye(2), "text"]
+    held = {"x": rng.standard_normal((3, 4, 5)), "text": "hello", "cells": cells, "struct": {"a": {"b": 1.5}}}
+    scipy.io.savemat(buffer, held | {"sparse": scipy.sparse.eye(5).tocsc()}, do_compression=compression)
+    content, n_refused, path = buffer.getvalue(), 0, tmp_path / "x.mat"
+    for n in range(60):
+        damaged = bytearray(content)
+        place = 128 + (8 * n if n < 30 else int(rng.integers(len(content) - 128)))
+        damaged[place % len(content)] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
         try:
-            scipy.io.loadmat(path)
-        except Exception:  # what scipy refuses may be refused
-            continue
-        check_tags(path)
-        n_read += 1
-    assert n_read > 50
+            boolcp.open_tensor(path, variable="x")
+        except FileError as error:
+            n_refused += 1
+            assert "\n" not in str(error)
+    assert n_refused > 10
 
 
-CHILD = """
-import sys, warnings
-from pathlib import Path
-import boolcp
-from boolcp.io import FileError
-from boolcp.io.matlab import list_variables, read_variable
-warnings.simplefilter("ignore")
-for path in sorted(Path(sys.argv[1]).iterdir()):
-    print(path.name, flush=True)
-    try:
-        for name in list_variables(path):
-            read_variable(path, name)
-    except FileError:
-        print("refused", flush=True)
-print("alive")
-"""
-
-
-def test_no_flipped_byte_ends_the_process(tmp_path, rng):
-    """Without the check of tags, several of these files end the process with a segmentation fault."""
-    for compression in (False, True):
-        buffer = io.BytesIO()
-        scipy.io.savemat(buffer, variables(rng), do_compression=compression)
-        content = buffer.getvalue()
-        for n in range(150):
-            damaged = bytearray(content)
-            place = 128 + (8 * n if n < 60 else int(rng.integers(len(content) - 128)))
-            damaged[place % len(content)] ^= 1 << int(rng.integers(8))
-            (tmp_path / f"{compression}{n:04d}.mat").write_bytes(damaged)
-    done = subprocess.run([sys.executable, "-c", CHILD, str(tmp_path)], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.endswith("alive\n"), done.stdout[-200:] + done.stderr[-500:]
-    assert done.stdout.count("refused") > 50
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ((14, 8, 0, 0), "ends in the middle"),
-        ((14, 2**31, 0, 0), "longer than the file"),
-        ((0, 0, 0, 0), "longer than the file"),
-        ((9, 8, 0, 0), "unknown type 9"),
-        ((14, 40, 6, 8, 99, 0, 5, 8, 1, 1, 1, 0), "unknown class 99"),
-        ((14, 40, 6, 8, 6, 0, 5, 8, -1, 1, 1, 0), "size -1"),
-        ((14, 48, 6, 8, 6, 0, 5, 8, 1, 1, 1, 0, 77, 0), "unknown type 77"),
-        ((14, 56, 6, 8, 6, 0, 5, 8, 2, 9, 1, 0, 9, 8, 0, 0), "2 x 9 numbers"),
-        ((14, 48, 6, 8, 4, 0, 5, 8, 2**30, 2**30, 1, 0, 16, 0), "claims"),
-        ((14, 56, 6, 8, 2, 0, 5, 8, 1, 1, 1, 0, 5 + (4 << 16), 0, 1, 0), "no length"),
-        ((14, 48, 6, 8, 1, 0, 5, 8, 1, 1, 1, 0) * 70, "nested more than 60 deep"),
-    ],
-)
-def test_a_damaged_tag_is_named(content, words, tmp_path):
+def test_a_reader_that_crashes_or_takes_too_long_is_said_to(tmp_path, monkeypatch, rng):
+    tags = (14, 48, 6, 8, 6, 0, 5, 8, 1, 1, 1, 0, 77, 0)  # numbers of an unknown type
     path = tmp_path / "x.mat"
-    path.write_bytes(b"MATLAB".ljust(124) + b"\x00\x01IM" + np.array(content, "<i8").astype("<i4").tobytes())
-    with pytest.raises(FileError, match=rf"x\.mat: not a readable \.mat file \(.*{words}"):
+    path.write_bytes(b"MATLAB".ljust(124) + b"\x00\x01IM" + np.array(tags, "<i4").tobytes())
+    with pytest.raises(FileError, match=r"x\.mat: not a readable \.mat file \(its reader crashed, exit code -11\)"):
         boolcp.open_tensor(path)
-
-
-def test_a_name_that_is_no_text_is_said_to_be_one(tmp_path):
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file["x"] = np.ones(3)
-        file.create_group(b"\xff\xfe")
-    with pytest.raises(FileError, match=r"not a readable HDF5 file .*decode"):
-        boolcp.open_tensor(tmp_path / "a.h5")
+    scipy.io.savemat(path, {"x": rng.standard_normal((300, 400, 50))})
+    assert boolcp.open_tensor(path).shape == (300, 400, 50), "a new process was started"
+    monkeypatch.setattr("boolcp.io.limits.SECONDS", -100)
+    os.mkfifo(tmp_path / "pipe.mat")
+    with pytest.raises(FileError, match="refused: looking into it takes more than"):
+        ask_child(tmp_path / "pipe.mat", ".mat file", "list_mat")

@@ -5,7 +5,7 @@ import pytest
 import scipy.io
 
 import boolcp
-from boolcp.io import FileError, neurotycho_files, reading
+from boolcp.io import FileError, reading
 
 
 @pytest.fixture
@@ -46,12 +46,6 @@ def test_one_session(time_name, tmp_path, channels):
     assert float(X["time"][0]) == 12.5 and boolcp.prepare.sampling_rate(X) == 1000
 
 
-def test_differences_of_int16_do_not_overflow(tmp_path, channels):
-    channels[0], channels[1] = 30000, -30000
-    X = boolcp.open_tensor(write_session(tmp_path / "rec", channels))
-    assert float(boolcp.prepare.bipolar(X, [(1, 2)]).max()) == 60000
-
-
 def test_channels_are_in_the_order_of_their_numbers(tmp_path, rng):
     channels = rng.integers(-9, 9, (12, 50)).astype(np.int16)
     X = boolcp.open_tensor(write_session(tmp_path / "rec", channels))
@@ -71,15 +65,10 @@ def test_a_condition_by_its_label(kind, first, tmp_path, channels):
 
 
 def test_conditions_outside_the_recording_are_clipped(tmp_path, channels):
-    conditions = (("Recovery-Start", -100), ("Recovery-End", 20), ("Sleeping-Start", 390), ("Sleeping-End", 900))
+    conditions = (("Recovery-Start", -100), ("Recovery-End", 20), ("Sleeping-Start", 390))
     folder = write_session(tmp_path / "rec", channels, conditions=conditions)
     np.testing.assert_array_equal(boolcp.open_tensor(folder, condition="Recovery").values, channels[:, :20])
     np.testing.assert_array_equal(boolcp.open_tensor(folder, condition="Sleeping").values, channels[:, 389:])
-
-
-def test_a_start_without_an_end_lasts_to_the_end(tmp_path, channels):
-    folder = write_session(tmp_path / "rec", channels, conditions=(("Sleeping-Start", 101),))
-    assert boolcp.open_tensor(folder, condition="Sleeping").sizes["time"] == 300
 
 
 @pytest.mark.parametrize("is_zip", [False, True])
@@ -101,14 +90,11 @@ def test_sessions_and_a_condition_in_two_of_them(is_zip, tmp_path, channels):
     assert "Session2: 5 channels, 400 samples" in lines and "Sleeping: 0.00 to 0.05 s" in lines
 
 
-def test_channels_are_read_once_each_and_only_the_wanted_ones(tmp_path, channels, monkeypatch):
-    folder = write_session(tmp_path / "rec", channels)
-    opened, read = [], neurotycho_files.read_variable
-    monkeypatch.setattr(
-        neurotycho_files, "read_variable", lambda path, name: opened.append(path.name) or read(path, name)
-    )
-    boolcp.open_tensor(folder, channels=[2, 4])
-    assert opened == ["ECoGTime.mat", "ECoG_ch2.mat", "ECoG_ch4.mat"]
+def test_sessions_of_the_same_name_in_two_folders(tmp_path, channels):
+    for n in range(2):
+        write_session(tmp_path / f"day{n}" / "Session1", channels + n, conditions=PAIR)
+    X = boolcp.open_tensor(tmp_path, condition="AwakeEyesOpened")
+    np.testing.assert_array_equal(X.values, np.hstack([channels[:, 10:110], channels[:, 10:110] + 1]))
 
 
 def test_electrodes_beside_the_channels_or_given(tmp_path, channels):
@@ -119,13 +105,6 @@ def test_electrodes_beside_the_channels_or_given(tmp_path, channels):
     assert X["x"].values.tolist() == [1.5, 2.5, 3.5, 4.5, 5.5] and X["area"].values[0] == "A1"
     scipy.io.savemat(tmp_path / "ChibiMap.mat", {"X": np.arange(5.0)[:, None], "Y": np.ones((5, 1))})
     assert boolcp.open_tensor(folder, electrodes=tmp_path / "ChibiMap.mat")["x"].values.tolist() == [0, 1, 2, 3, 4]
-
-
-def test_no_time_file_but_a_rate(tmp_path, channels):
-    folder = write_session(tmp_path / "rec", channels)
-    (folder / "ECoGTime.mat").unlink()
-    X = boolcp.open_tensor(folder, sampling_rate=500.0)
-    assert float(X["time"][-1]) == 399 / 500 and boolcp.prepare.sampling_rate(X) == 500
 
 
 def test_a_channel_bad_in_one_session_is_left_out_of_all(tmp_path, channels):
@@ -148,3 +127,107 @@ def test_a_simulated_recording_of_full_size(tmp_path):
         assert tensor.sizes == expected.sizes == {"channel": 128, "time": 500, "trial": 2}
         assert float(abs(tensor - expected).max()) <= 0.5, "rounded to int16"
         assert X["area"].values.tolist() == expected["area"].values.tolist() and len(set(X["area"].values)) == 8
+
+
+# The layouts of the visual grating and fixation tasks
+
+
+@pytest.fixture
+def grating(tmp_path, channels):
+    """Return the folder of a recording whose event signal has a value for each sample."""
+    folder = write_session(tmp_path / "grating", channels)
+    (folder / "ECoGTime.mat").unlink()
+    write_events(folder, np.repeat([350, 700], 200), first=5.0)
+    return folder
+
+
+def write_events(folder, data, *, index=None, first=0.0):
+    index = np.arange(len(data)) + 1 if index is None else index
+    content = {"EventData": data, "EventTime": first + (np.asarray(index) - 1) / 1000, "EventIndex": index}
+    scipy.io.savemat(folder / "Event.mat", {name: np.atleast_2d(row) for name, row in content.items()})
+
+
+def write_trials(folder, trials):
+    folder.mkdir()
+    for n, block in enumerate(trials, start=1):
+        scipy.io.savemat(folder / f"ECoG_ch{n:03d}.mat", {"data": block})
+    return folder
+
+
+@pytest.mark.parametrize("is_zip", [False, True])
+def test_events_bring_times_and_a_signal(is_zip, grating, channels, tmp_path):
+    path = zip_folder(grating, tmp_path / "grating.zip") if is_zip else grating
+    X = boolcp.open_tensor(path)
+    np.testing.assert_array_equal(X.values, channels)
+    np.testing.assert_allclose(X["time"], 5 + np.arange(400) / 1000)
+    np.testing.assert_array_equal(X["event"], np.repeat([350, 700], 200))
+    assert boolcp.prepare.sampling_rate(X) == 1000
+    assert "  with an event signal" in reading.describe(path)
+
+
+def test_few_events_are_placed_at_their_samples(tmp_path, channels):
+    folder = write_session(tmp_path / "rec", channels, first=2.0)
+    write_events(folder, [7, 9], index=[11, 400])
+    X = boolcp.open_tensor(folder)
+    event = X["event"].values
+    assert np.flatnonzero(~np.isnan(event)).tolist() == [10, 399] and event[[10, 399]].tolist() == [7, 9]
+    assert float(X["time"][0]) == 2.0, "the time file goes before the events"
+    (folder / "ECoGTime.mat").unlink()
+    with pytest.raises(FileError, match=r"ECoG_ch1\.mat: has no time file beside it.*--sampling-rate"):
+        boolcp.open_tensor(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"Other": [[1.0]]}, r"Event\.mat: has no variable 'EventData'. It needs EventData and EventTime"),
+        ({"EventData": [[1.0, 2.0]]}, r"Event\.mat: its EventIndex does not name 2 of the 400 samples"),
+        ({"EventData": [[1.0]], "EventIndex": [[401]]}, r"Event\.mat: its EventIndex does not name 1 of the 400"),
+        ({"EventData": [[1.0]], "EventIndex": [[0]]}, r"Event\.mat: its EventIndex does not name 1 of the 400"),
+        ({"EventData": [[1.0]], "EventIndex": [[1, 2]]}, r"Event\.mat: its EventIndex does not name"),
+    ],
+)
+def test_wrong_events_are_named(content, message, tmp_path, channels):
+    folder = write_session(tmp_path / "rec", channels)
+    scipy.io.savemat(folder / "Event.mat", content)
+    with pytest.raises(FileError, match=message):
+        boolcp.open_tensor(folder)
+
+
+@pytest.mark.parametrize("is_zip", [False, True])
+def test_channels_that_are_cut_into_trials(is_zip, tmp_path, rng):
+    trials = rng.integers(-99, 99, (11, 4, 25)).astype(np.int16)  # channel, trial, time
+    folder = write_trials(tmp_path / "fixation", trials)
+    path = zip_folder(folder, tmp_path / "fixation.zip") if is_zip else folder
+    X = boolcp.open_tensor(path, sampling_rate=500)
+    assert X.dims == ("channel", "time", "trial") and X.dtype == np.float32
+    np.testing.assert_array_equal(X.values, trials.transpose(0, 2, 1))
+    assert X["channel"].values.tolist() == list(range(1, 12)) and float(X["time"][-1]) == 24 / 500
+    assert boolcp.open_tensor(path, sampling_rate=500, channels=[7])["channel"].values.tolist() == [7]
+    assert reading.describe(path) == ["fixation: 11 channels, 4 trials of 25 samples"]
+    assert boolcp.decompose(X, 1, random_state=0).dims == ("channel", "time", "trial")
+
+
+def test_trials_with_a_time_file(tmp_path, rng):
+    folder = write_trials(tmp_path / "fixation", rng.standard_normal((2, 4, 25)))
+    scipy.io.savemat(folder / "ECoGTime.mat", {"ECoGTime": np.arange(25)[None] / 1000 - 0.01})
+    X = boolcp.open_tensor(folder)
+    assert float(X["time"][0]) == -0.01 and boolcp.prepare.sampling_rate(X) == 1000
+    scipy.io.savemat(folder / "ECoGTime.mat", {"ECoGTime": np.arange(26)[None] / 1000})
+    with pytest.raises(FileError, match=r"ECoGTime\.mat: has 26 samples, but the trials have 25"):
+        boolcp.open_tensor(folder)
+
+
+def test_what_is_wrong_with_trials_is_named(tmp_path, rng):
+    folder = write_trials(tmp_path / "fixation", rng.standard_normal((4, 4, 25)))
+    with pytest.raises(FileError, match=r"ECoG_ch001\.mat: has no time file beside it.*--sampling-rate"):
+        boolcp.open_tensor(folder)
+    with pytest.raises(FileError, match=r"fixation: is cut into trials and has no conditions"):
+        boolcp.open_tensor(folder, sampling_rate=500, condition="Rest")
+    scipy.io.savemat(folder / "ECoG_ch003.mat", {"data": np.ones((3, 25))})
+    with pytest.raises(FileError, match=r"ECoG_ch003\.mat: is 3 x 25 \(trial x time\), but other channels are 4 x 25"):
+        boolcp.open_tensor(folder, sampling_rate=500)
+    (folder / "ECoG_ch001.mat").write_bytes(b"MATLAB 5.0" + bytes(300))
+    with pytest.warns(UserWarning, match="Skipped channel [13]"):
+        X = boolcp.open_tensor(folder, sampling_rate=500, skip_bad=True)
+    assert X["channel"].values.tolist() == [2, 4] and X.attrs["left_out"] == [1, 3]

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.io
 
 import boolcp
 from boolcp import prepare
@@ -26,41 +25,12 @@ def fit(tmp_path, capsys, *arguments, n_atoms=3):
     return boolcp.load(out / "decomposition.nc")
 
 
-def test_channel_files_of_a_neurotycho_recording():
-    X = boolcp.open_tensor(FOOD)
-    assert X["channel"].values.tolist() == [1, 2, 33, 64] and prepare.sampling_rate(X) == 1000
-    assert {"x", "y"} <= set(X.coords) and X.dtype == np.float32
-    for n in (2, 33):
-        original = scipy.io.loadmat(FOOD / f"ECoG_ch{n}.mat")[f"ECoGData_ch{n}"][0]
-        np.testing.assert_array_equal(X.sel(channel=n), original)
-
-
-def test_channel_files_and_the_table_of_all_channels_agree():
-    X = boolcp.open_tensor(FOOD, channels=[33]).isel(time=slice(570_000, 870_000))
-    Y = boolcp.open_tensor(
-        FOOD / "food_tracking_B_64ch_250Hz_300s.npz", dims=("channel", "time"), coords={"channel": "channels"}
-    )
-    assert prepare.sampling_rate(Y) == 250
-    X, Y = (
-        prepare.band_pass(prepare.resample(X, 250), 1, 40).values[0],
-        prepare.band_pass(Y.sel(channel=[33]), 1, 40).values[0],
-    )
-    assert np.corrcoef(X[500:-500], Y[500:-500])[0, 1] > 0.999
-
-
 def test_food_tracking_from_its_channel_files(tmp_path, capsys):
     options = (
         "--drop channel=64 --reference average --band 8-13 --envelope log --resample 50 --bin-ms 3000 --n-trials 100"
     )
     W = fit(tmp_path, capsys, FOOD, *options.split(), "--zscore")
     assert W.shape == (3, 150, 100) and W.dims == ("channel", "time", "trial") and 0 < W.explained() < 1
-
-
-def test_food_tracking_from_npz(tmp_path, capsys):
-    options = "-v data --dims channel,time --coord channel=channels --drop channel=64 --reference average --notch 50"
-    options += " --band 8-13 --envelope log --resample 50 --bin-ms 3000 --zscore"
-    W = fit(tmp_path, capsys, FOOD / "food_tracking_B_64ch_250Hz_300s.npz", *options.split())
-    assert W.shape == (63, 150, 100) and 64 not in W.labels.coords["channel"]
 
 
 def test_the_spectra_of_five_states(tmp_path, capsys):
@@ -105,13 +75,3 @@ def test_maps_and_pairs(animal, n_pairs):
     if (MAPS / f"{animal}Map.mat").exists():
         official = read_electrodes(MAPS / f"{animal}Map.mat")
         assert all(abs(official[n].x - electrodes[n].x) < 0.01 for n in electrodes)
-
-
-def test_bipolar_pairs_of_a_simulated_recording_lie_where_the_table_says():
-    simulation = boolcp.datasets.simulate_ecog(n_trials=2, trial_ms=200, random_state=0)
-    X = simulation.sessions["rest"]
-    places = read_electrodes(MAPS / "electrodes_Chibi.csv")
-    X = X.assign_coords(x=("channel", [places[n].x for n in range(1, 129)]))
-    Y = prepare.bipolar(X, read_pairs(MAPS / "bipolar_Chibi.csv"))
-    assert Y.sizes["channel"] == 62 and Y["channel"].values[0] == "63-64"
-    assert abs(float(Y["x"][0]) - 148.546) < 0.01

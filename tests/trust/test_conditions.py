@@ -11,6 +11,7 @@ import scipy.stats
 import boolcp
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
+from boolcp.trust.conditions import run_tests
 
 
 def along_trials(rows, is_boolean=True, labels=None):
@@ -29,7 +30,7 @@ def test_p_values_are_those_of_all_permutations(rng):
     for values, is_boolean in (([1, 0, 0, 1, 1, 1], True), (y, False)):
         for groups, blocks in [("aabbbb", "000000"), ("abcabc", "000000"), ("ababab", "001122"), ("aababb", "000111")]:
             W = along_trials(values, is_boolean)
-            found = boolcp.test_conditions(W, list(groups), blocks=list(blocks), n_permutations=20_000)
+            found = boolcp.compare_conditions(W, list(groups), blocks=list(blocks), n_permutations=20_000)
             exact = naive.permutation_p(values, groups, blocks) if len(set(blocks)) == 1 else None
             if exact is None:  # with blocks the mean of each is taken out first
                 ranks = scipy.stats.rankdata(values)
@@ -61,7 +62,7 @@ def block_p(y, groups, blocks):
 
 def test_p_values_of_labels_without_meaning_are_uniform(rng):
     W = along_trials(rng.standard_normal((400, 30)), is_boolean=False)
-    found = boolcp.test_conditions(W, ["a"] * 12 + ["b"] * 18, n_permutations=499)
+    found = boolcp.compare_conditions(W, ["a"] * 12 + ["b"] * 18, n_permutations=499)
     assert scipy.stats.kstest(found.p_value, "uniform").pvalue > 0.01
     assert not found.is_significant().any()
 
@@ -72,8 +73,8 @@ def test_a_session_is_no_condition(rng):
     z = rng.random(80) < np.where(session == 0, 0.15, 0.85)
     condition = np.where(rng.random(80) < np.where(session == 0, 0.2, 0.8), "b", "a")
     W = along_trials(z)
-    assert boolcp.test_conditions(W, condition).p_value[0] < 0.01
-    assert boolcp.test_conditions(W, condition, blocks=session).p_value[0] > 0.05
+    assert boolcp.compare_conditions(W, condition).p_value[0] < 0.01
+    assert boolcp.compare_conditions(W, condition, blocks=session).p_value[0] > 0.05
 
 
 def test_slow_covariates_need_shifts(rng):
@@ -81,7 +82,7 @@ def test_slow_covariates_need_shifts(rng):
     slow = scipy.signal.lfilter([1], [1, -0.9], rng.standard_normal((61, 250)), axis=1)[:, 50:]
     W, speed = along_trials(slow[:60], is_boolean=False), slow[60]
     rates = [
-        np.mean(boolcp.test_conditions(W, speed, scheme=scheme, n_permutations=199).p_value < 0.05)
+        np.mean(boolcp.compare_conditions(W, speed, scheme=scheme, n_permutations=199).p_value < 0.05)
         for scheme in ("permute", "shift")
     ]
     assert rates[0] > 0.3 and rates[1] < 0.15
@@ -90,27 +91,38 @@ def test_slow_covariates_need_shifts(rng):
 def test_effects_are_what_they_are_called(rng):
     y = rng.standard_normal(20)
     x = y + rng.standard_normal(20)
-    real = boolcp.test_conditions(along_trials(y, is_boolean=False), x)
+    real = boolcp.compare_conditions(along_trials(y, is_boolean=False), x)
     assert real.effect[0] == pytest.approx(scipy.stats.spearmanr(y, x).statistic)
     assert real.p_value[0] == pytest.approx(scipy.stats.spearmanr(y, x).pvalue, abs=0.02)
     assert real.conditions == () and np.isnan(real.auc[0]) and "rank correlation" in real.summary()
     z, groups = np.array([1, 1, 0, 1, 0, 0, 0, 1], dtype=bool), np.array(list("aaaabbbb"))
-    bits = boolcp.test_conditions(along_trials(z), groups)
+    bits = boolcp.compare_conditions(along_trials(z), groups)
     assert bits.mean.tolist() == [[0.75, 0.25]] and bits.effect[0] == -0.5
     pairs = [(float(q > p) + 0.5 * (q == p)) for p in z[:4].astype(int) for q in z[4:].astype(int)]
     assert bits.auc[0] == np.mean(pairs)
-    three = boolcp.test_conditions(along_trials(z), list("aabbbccc"))
+    three = boolcp.compare_conditions(along_trials(z), list("aabbbccc"))
     assert three.effect[0] == pytest.approx(1 - 1 / 3) and three.counts.tolist() == [2, 3, 3]
 
 
 def test_more_atoms_make_discoveries_harder(rng):
     z = np.arange(24) < 12
     W = along_trials(np.vstack([z, rng.random((19, 24)) < 0.5]))
-    found = boolcp.test_conditions(W, np.where(z, "on", "off"))
+    found = boolcp.compare_conditions(W, np.where(z, "on", "off"))
     np.testing.assert_allclose(found.p_adjusted, scipy.stats.false_discovery_control(found.p_value))
     assert found.is_significant().tolist() == [True] + [False] * 19
     assert repr(found) == "ConditionTest(1 of 20 atoms differ between on, off)"
-    assert found.to_dataframe().loc[0, "effect"] == -1 and len(found.summary().splitlines()) == 22
+    assert found.effect[0] == -1 and len(found.summary().splitlines()) == 22
+
+
+def test_columns_are_tested_together():
+    z = np.arange(40) < 16
+    extra = {"drug": ("trial", z), "side": ("trial", np.arange(40) % 2)}
+    W = along_trials([z, np.arange(40) % 3 < 1], labels=Labels(("trial", "channel", "time"), extra=extra))
+    tests = run_tests(W, ["drug", "side"])
+    assert [test.is_significant().tolist() for test in tests.values()] == [[True, False], [False, False]]
+    p = [*tests["drug"].p_value, *tests["side"].p_value]
+    found = [*tests["drug"].p_adjusted, *tests["side"].p_adjusted]
+    np.testing.assert_allclose(found, scipy.stats.false_discovery_control(p))
 
 
 def test_coordinates_may_be_named_and_missing_labels_are_left_out():
@@ -121,23 +133,23 @@ def test_coordinates_may_be_named_and_missing_labels_are_left_out():
         "place": ("channel", np.array(["left", "right"])),
     }
     W = along_trials(z, labels=Labels(("trial", "channel", "time"), extra=extra))
-    found = boolcp.test_conditions(W)
+    found = boolcp.compare_conditions(W)
     assert found.counts.tolist() == [3, 3] and found.effect[0] == -1 and found.mode_name == "trial"
-    plain = boolcp.test_conditions(along_trials(z[:6]), list("aaabbb"))
+    plain = boolcp.compare_conditions(along_trials(z[:6]), list("aaabbb"))
     assert found.p_value[0] == plain.p_value[0]
     expected = scipy.stats.spearmanr(z[:6], range(6)).statistic
-    assert boolcp.test_conditions(W, "speed").effect[0] == pytest.approx(expected)
+    assert boolcp.compare_conditions(W, "speed").effect[0] == pytest.approx(expected)
     with pytest.raises(ValueError, match="names the coordinate 'color'"):
-        boolcp.test_conditions(W, "color")
+        boolcp.compare_conditions(W, "color")
     with pytest.raises(ValueError, match="runs along a different mode"):
-        boolcp.test_conditions(W, blocks="place")
+        boolcp.compare_conditions(W, blocks="place")
 
 
 def test_undetermined_trials_are_left_out():
     z = np.array([1, 1, 0, 0, 0, 0], dtype=bool)
     W = along_trials(z)
     known = boolcp.BooleanCP(W.shape, W.atoms, W.weights, undetermined={0: np.arange(6) >= 4})
-    assert boolcp.test_conditions(known, list("aabbab")).mean.tolist() == [[1.0, 0.0]]
+    assert boolcp.compare_conditions(known, list("aabbab")).mean.tolist() == [[1.0, 0.0]]
 
 
 def test_bad_labels_are_named():
@@ -151,5 +163,5 @@ def test_bad_labels_are_named():
         (list("aaabbb"), {"mode": 1}, "has 2 entries"),
     ]:
         with pytest.raises(ValueError, match=message):
-            boolcp.test_conditions(W, labels, **options)
-    assert boolcp.test_conditions(W, [1, 2, 3, 4, 5, 6], numeric=True).effect[0] < -0.8
+            boolcp.compare_conditions(W, labels, **options)
+    assert boolcp.compare_conditions(W, [1, 2, 3, 4, 5, 6], numeric=True).effect[0] < -0.8

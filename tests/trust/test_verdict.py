@@ -1,7 +1,7 @@
 """One verdict for each atom, and honest words about all of them."""
 
 from dataclasses import replace
-from types import SimpleNamespace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -40,6 +40,37 @@ def test_what_speaks_against_an_atom_is_named(rng):
     assert "Atom 1: same bits" in str(bits) and "No atom" in str(boolcp.degeneracy(W[[2]]))
 
 
+def test_a_constant_split_in_two_is_named(rng):
+    """z and its complement with the same real part are a pattern that is always on, whatever the signs say of it."""
+    on = atom_with([0, 1, 2, 3], rng)
+    off = replace(on, z=~on.z)
+    text = "a constant split in two with atom "
+    assert boolcp.degeneracy(BooleanCP(SHAPE, (on, off), [2.0, 1.5])).reasons == (f"{text}1", f"{text}0")
+    minus = Atom(0, off.z, (-on.factors[0], on.factors[1]))
+    assert boolcp.degeneracy(BooleanCP(SHAPE, (on, minus), [2.0, -1.5])).reasons == (f"{text}1", f"{text}0")
+    for other in (Atom(0, off.z, atom_with([0], rng).factors), minus):  # other patterns, or a difference of two groups
+        assert boolcp.degeneracy(BooleanCP(SHAPE, (on, other), [2.0, 1.5])).reasons == ("", "")
+    X = np.multiply.outer(np.ones(10), on.dense_block()) + 0.01 * rng.standard_normal(SHAPE)
+    assert "constant split" not in str(boolcp.degeneracy(boolcp.decompose(X, 1, random_state=0)))
+
+
+def test_atoms_are_nearly_the_same_by_bits_and_real_parts(rng):
+    """What is said of pairs is what the overlap of bits times the cosine of real parts says of all of them."""
+    n_alike = 0
+    for seed in range(10):
+        W = boolcp.datasets.make_boolean_cp((6, 7, 8), [3, 0, 0], p=0.8, random_state=seed).truth
+        first = W.atoms[0]
+        atoms = *W.atoms, replace(first, z=np.roll(first.z, 1)), W.atoms[seed % 3]
+        reasons = boolcp.degeneracy(BooleanCP(W.shape, atoms, np.ones(len(atoms)))).reasons
+        for k, l in combinations(range(len(atoms)), 2):
+            a, b = atoms[k], atoms[l]
+            overlap = np.sum(a.z & b.z) / max(np.sum(a.z | b.z), 1)
+            if overlap * np.vdot(a.dense_block(), b.dense_block()) >= 0.8:
+                n_alike += 1
+                assert f"nearly the same as atom {l}" in reasons[k]
+    assert n_alike >= 10
+
+
 def test_the_score_is_what_the_other_atoms_can_replace(rng):
     atoms = tuple(atom_with(rng.choice(10, 4, replace=False), rng) for _ in range(4))
     W = BooleanCP(SHAPE, atoms, rng.standard_normal(4))
@@ -52,7 +83,7 @@ def test_the_score_is_what_the_other_atoms_can_replace(rng):
 
 def test_a_fit_warns_of_atoms_that_should_not_be_interpreted_alone(rng):
     block = np.multiply.outer(np.arange(10) < 4, rng.standard_normal((5, 4)))
-    options = {"atom_rank": 1, "background": None, "boolean_modes": [0], "random_state": 0}
+    options = {"boolean_modes": [0], "random_state": 0}
     with pytest.warns(boolcp.DegenerateAtomsWarning, match=r"atom 0 \(same bits as atom 1\)"):
         boolcp.decompose(block, 2, **options)
 
@@ -112,21 +143,13 @@ def test_a_warning_names_pairs_with_their_scores_and_at_most_five_atoms(rng):
         checks.warn_degenerate(["", *"xxxxxxx"], np.zeros(8))
 
 
-@pytest.mark.parametrize(("background", "advice"), [(None, 'Fewer atoms or background="auto"'), (1, "Fewer atoms")])
-def test_a_warning_advises_a_background_only_where_there_is_none(background, advice, rng, monkeypatch):
-    found = SimpleNamespace(faults=("x",), score=np.zeros(1))
-    monkeypatch.setattr("boolcp.trust.degeneracy.degeneracy", lambda W: found)
-    with pytest.warns(boolcp.DegenerateAtomsWarning, match=rf"\. {advice} may avoid this"):
-        boolcp.decompose(rng.standard_normal(SHAPE), 1, background=background, random_state=0)
-
-
 @pytest.mark.filterwarnings("error::boolcp.BoolcpWarning")
 @pytest.mark.parametrize("seed", range(3))
 def test_a_good_fit_warns_of_nothing_nor_do_tests_of_parts_of_the_data(seed):
     X = boolcp.datasets.make_boolean_cp((12, 13, 14), 3, noise=0.5, random_state=seed).X
     W = boolcp.decompose(X, 3, random_state=0)
     boolcp.assess(X, W, n_runs=1, random_state=0)
-    assert "a baseline" in str(boolcp.degeneracy(boolcp.decompose(X + 5, 4, background=None, random_state=0)))
+    assert "a baseline" in str(boolcp.degeneracy(boolcp.decompose(X + 5, 4, random_state=0)))
 
 
 def test_verdicts_say_what_is_known(rng):
@@ -153,10 +176,10 @@ def test_nothing_is_said_about_the_uniqueness_of_noise(rng):
     W = boolcp.decompose(X, 3, n_init=2, random_state=0)
     assert is_noise(W).all()
     text = W.summary()
-    assert "no other description" not in text and text.count("no larger than noise") == 3
+    assert "Unique" not in text and text.count("no larger than noise") == 3
     assert "boolcp.assess" in text and "sure bits" in text.splitlines()[1]
     strong = boolcp.decompose(tensor((14, 15, 16)), 3, random_state=0)
-    assert closing_words(strong)[-1] == "The sum of these 3 atoms has no other description by 3 atoms."
+    assert closing_words(strong)[-1] == "Unique: no other 3 atoms give the same sum."
 
 
 def test_assess_fills_in_what_is_asked_for():
@@ -184,13 +207,11 @@ def test_assess_fills_in_what_is_asked_for():
 
 def test_the_fits_that_test_atoms_have_atoms_of_the_same_rank():
     X = tensor((12, 13, 14), n_atoms=1, noise=0.5)
-    W = boolcp.decompose(X, 1, atom_rank=None, boolean_modes=[0], random_state=0)
+    W = boolcp.decompose(X, 1, atom_rank="block", boolean_modes=[0], random_state=0)
     full = boolcp.assess(X, W, n_runs=1, boolean_modes=[0], random_state=0)
     assert full.trust.stability.tolist() == [1.0]
-    from boolcp.trust.repeated_fits import make_model
-
-    assert make_model(1, {}, X.shape, None, W).atom_rank is None
-    assert make_model(1, {"atom_rank": 2}, X.shape, None, W).atom_rank == 2
+    given = boolcp.assess(X, W, n_runs=1, boolean_modes=[0], atom_rank="block", random_state=0)
+    np.testing.assert_array_equal(given.trust.p_value, full.trust.p_value)
 
 
 def test_an_atom_that_could_not_be_tested_is_not_called_noise(rng):

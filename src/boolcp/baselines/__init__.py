@@ -1,7 +1,7 @@
 """The methods that the paper compares with BMP, one file each, with the same `fit` as BMP.
 
-A tensor and its mask enter. A decomposition with `to_tensor()` leaves, and the loss over the observed entries. Nothing
-in `fit` or `trust` depends on this room.
+Input: a tensor and its mask. Output: a decomposition with `to_tensor()`, and the loss over the observed entries.
+Nothing in `fit` or `trust` depends on this package.
 
 >>> import boolcp
 >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)

@@ -5,18 +5,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 
-from boolcp import checks
-from boolcp.baselines._door import impute, read, squared_loss
-from boolcp.contractions import khatri_rao
+from boolcp.baselines._base import EXTRA_RANK, Baseline, compress, impute, squared_loss
+from boolcp.contractions import gram_product, khatri_rao, mttkrp
 from boolcp.extras import load_extra
-from boolcp.fit.relax import cp_als
-from boolcp.storage import DenseTensor, compress
-from boolcp.threads import one_thread
 
-EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared; not tuned
 ROUNDS_OF_STARTS = 3  # rounds of imputation in which all starts are tried, not only the last estimate; not tuned
 
 
@@ -68,13 +61,13 @@ class RealCP(NamedTuple):
         return ((self.factors[0] * self.weights) @ khatri_rao(self.factors[1:]).T).reshape(self.shape)
 
 
-class CP(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class CP(Baseline):
     """Canonical polyadic decomposition: alternating least squares from an SVD start and several random ones.
 
-    The sweeps are those of `tensorly.decomposition.parafac`. With `compression` the starts are compared on the
-    tensor projected to the leading directions of each mode, and the best one is finished on the full tensor.
-    Missing entries are imputed by the estimate after every sweep (expectation maximization, as in TensorLy), whose
-    fixed points are those of least squares over the observed entries.
+    The sweeps are those of `tensorly.decomposition.parafac`. All starts are compared on the tensor projected to the
+    leading directions of each mode, and the best one is finished on the full tensor. Missing entries are imputed by the
+    estimate after every round (expectation maximization, as in TensorLy), whose fixed points are those of least squares
+    over the observed entries.
 
     Parameters
     ----------
@@ -86,8 +79,6 @@ class CP(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         Maximal number of sweeps from each start.
     tol : float
         A start is done when |X - W| / |X| changes by less than this in a sweep.
-    compression : bool
-        Compare the starts on a projection of the tensor.
     random_state : int, Generator or None
         Seed.
 
@@ -114,76 +105,55 @@ class CP(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         n_init: int = 3,
         max_iter: int = 200,
         tol: float = 1e-8,
-        compression: bool = True,
         random_state: Any = None,
     ) -> None:
         self.n_atoms = n_atoms
         self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
-        self.compression = compression
         self.random_state = random_state
 
-    def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "CP":
-        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
-        >>> boolcp.baselines.CP(2, random_state=0).fit(X).decomposition_.to_tensor().shape
-        (15, 16, 17)
-        """
-        checks.check_integer(self.n_atoms, "n_atoms", 1)
-        checks.check_integer(self.n_init, "n_init", 1)
-        checks.check_integer(self.max_iter, "max_iter", 1)
-        checks.check_number(self.tol, "tol")
-        X, observed, _ = read(X, mask)
-        seeds = checks.make_generator(self.random_state).integers(2**31, size=self.n_init)
-        starts = [(int(seed), "random" if i else "svd") for i, seed in enumerate(seeds)]
-        with one_thread():
-            found = self._compressed(X, observed, starts) if self.compression else self._best(X, observed, starts)
-        self.decomposition_ = found
-        self.loss_ = squared_loss(X, observed, found)
-        return self
-
-    def _best(self, X: np.ndarray, observed: np.ndarray | None, starts: Sequence[tuple[int, Any]]) -> RealCP:
-        """Return the best of all starts, each run by TensorLy."""
-        found = [self._parafac(X, observed, seed, start, self.max_iter) for seed, start in starts]
-        return min(found, key=lambda estimate: squared_loss(X, observed, estimate))
-
-    def _compressed(self, X: np.ndarray, observed: np.ndarray | None, starts: Sequence[tuple[int, Any]]) -> RealCP:
-        """Return the best start on the projected tensor, finished on the full one."""
+    def _fit(self, X: np.ndarray, observed: np.ndarray | None, labels: Any, rng: np.random.Generator) -> None:
+        seeds = rng.integers(2**31, size=self.n_init)
+        starts: list[tuple[int, Any]] = [(int(seed), "random" if i else "svd") for i, seed in enumerate(seeds)]
         n_rounds = 0
 
         def step(filled: np.ndarray, previous: RealCP | None) -> RealCP:
             nonlocal n_rounds
-            small = compress(DenseTensor(filled), self.n_atoms + EXTRA_RANK)
+            small = compress(filled, self.n_atoms + EXTRA_RANK)
             tried = [*starts] if n_rounds < ROUNDS_OF_STARTS else []
             if previous is not None:
                 tried.append((0, (previous.weights, small.coordinates(previous.factors))))
             n_rounds += 1
-            best = self._best(small.core.to_array(), None, tried)
-            return RealCP(best.weights, small.expand(best.factors))
+            found = [self._parafac(small.core, None, seed, start, self.max_iter) for seed, start in tried]
+            best = min(found, key=lambda estimate: squared_loss(small.core, None, estimate))
+            return RealCP(best.weights, [U @ A for U, A in zip(small.bases or (), best.factors, strict=True)])
 
         best = impute(X, observed, step, max_iter=self.max_iter, tol=1e-7)
-        return self._parafac(X, observed, 0, tuple(best), min(self.max_iter, 10))
+        self.decomposition_ = self._parafac(X, observed, 0, tuple(best), min(self.max_iter, 10))
 
     def _parafac(self, X: np.ndarray, observed: np.ndarray | None, seed: int, start: Any, max_iter: int) -> RealCP:
-        """Return what TensorLy's ALS reaches from one start; what our own least squares does if its solver fails."""
+        """Return what TensorLy's ALS reaches from one start, or our own least squares if its solver fails."""
         parafac = load_extra("tensorly.decomposition", "baselines").parafac
         rank, is_given = self.n_atoms, isinstance(start, tuple)
         init = (start[0], [A.copy() for A in start[1]]) if is_given else start
         options = {"n_iter_max": max_iter, "tol": self.tol, "random_state": seed, "mask": observed}
         try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings(
-                    "ignore", "Trying to compute SVD", UserWarning
-                )  # more atoms than a size is fine
+            with warnings.catch_warnings():  # more atoms than a size is fine
+                warnings.filterwarnings("ignore", "Trying to compute SVD", UserWarning)
                 weights, factors = parafac(X, rank, init=init, **options)
         except np.linalg.LinAlgError:  # TensorLy cannot solve the singular systems that arise with too many atoms
             rng = np.random.default_rng(seed)
             factors = start[1] if is_given else [rng.standard_normal((d, rank)) for d in X.shape]
-            factors = cp_als(DenseTensor(X), factors, max_iter=self.max_iter, tol=self.tol)[0]
-            weights = np.ones(rank)
+            weights, factors = np.ones(rank), least_squares_sweeps(X, factors, max_iter)
         return RealCP(np.asarray(weights), [np.asarray(A) for A in factors])
+
+
+def least_squares_sweeps(X: np.ndarray, factors: Sequence[np.ndarray], max_iter: int) -> list[np.ndarray]:
+    """Return the factors after alternating least squares with pseudoinverses."""
+    factors = [np.array(A, dtype=float) for A in factors]
+    for _ in range(max_iter):
+        for mode in range(X.ndim):
+            inverse = np.linalg.pinv(gram_product(factors, mode), rcond=1e-10, hermitian=True)
+            factors[mode] = mttkrp(X, factors, mode) @ inverse
+    return factors

@@ -4,31 +4,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 
-from boolcp import checks
-from boolcp.baselines._door import read, squared_loss
-from boolcp.fit.atom_search import residual_gram
-from boolcp.program.maxcut import BooleanQuadratic, maximize
+from boolcp.baselines._base import Baseline, modes_of, refold, squared_loss, unfold
+from boolcp.contractions import gram
+from boolcp.program.maxcut import BooleanQuadratic, maximize_boolean_quadratic
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
-from boolcp.storage import DenseTensor
-from boolcp.threads import one_thread
 
 Terms = dict[int, tuple[np.ndarray, np.ndarray]]  # {mode: (Z, V)}
 
 NOTHING_LEFT = 1e-12  # squared residual relative to |X|^2 at which the search ends
 CHUNK = 2**22  # entries of a temporary array
-MAX_SWEEPS, SWEEP_TOL = 200, 1e-7  # of shrunken rows: their number, and the relative change at which they end
 
 
-class LFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class LFM(Baseline):
     """Latent feature model of one unfolding, X_n = Z V with Boolean features Z (d_n, K) and real rows V.
 
     This is the method of Yen et al. (2017): the next feature maximizes z'Cz, where C is the Gram matrix of the
     residual, by the same MAXCUT-like program as in BMP; then all real rows are recomputed. In the terms of this library
-    it is a pursuit with block atoms along one mode whose real parts, not only their weights, are corrected.
+    it is a pursuit with block atoms along one mode whose real parts, not only their weights, are corrected. With the
+    atomic norm, sum_k |v_k|, it is `boolcp.AtomicNorm` with this Boolean mode.
 
     Parameters
     ----------
@@ -37,12 +32,6 @@ class LFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     mode : int, optional
         The mode that is unfolded. None fits every mode and keeps the one of lowest loss, which favors short modes:
         their real rows are longer.
-    alpha : float
-        Weight of the atomic norm, sum_k |v_k| over the rows of V: rows shrink, and useless features are dropped.
-    ridge : float
-        Weight of sum_k |v_k|^2 / 2.
-    criterion : {"published", "normalized"}
-        Maximize z'Cz as published, or z'Cz / |z|^2.
     random_state : int, Generator or None
         Seed.
 
@@ -61,9 +50,9 @@ class LFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     --------
     >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), [1, 0, 0], random_state=0)
-    >>> model = boolcp.baselines.LFM(1, mode=0, criterion="normalized", random_state=0).fit(X)
-    >>> boolcp.metrics.hamming_error(model.decomposition_, truth)
-    0.0
+    >>> model = boolcp.baselines.LFM(1, mode=0, random_state=0).fit(X)
+    >>> model.decomposition_.n_atoms, bool(model.loss_ < 1e-12)
+    (1, True)
     """
 
     def __init__(
@@ -71,52 +60,24 @@ class LFM(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         n_atoms: int = 10,
         *,
         mode: int | str | None = None,
-        alpha: float = 0.0,
-        ridge: float = 0.0,
-        criterion: str = "published",
         random_state: Any = None,
     ) -> None:
         self.n_atoms = n_atoms
         self.mode = mode
-        self.alpha = alpha
-        self.ridge = ridge
-        self.criterion = criterion
         self.random_state = random_state
 
-    def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "LFM":
-        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
-
-        With missing entries the real rows solve the least squares over the observed ones exactly, column by column.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
-        >>> boolcp.baselines.LFM(2, random_state=0).fit(X).decomposition_.to_tensor().shape
-        (15, 16, 17)
-        """
-        checks.check_integer(self.n_atoms, "n_atoms", 1)
-        checks.check_number(self.alpha, "alpha")
-        checks.check_number(self.ridge, "ridge")
-        checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
-        X, observed, labels = read(X, mask)
-        modes = checks.check_modes(self.mode, X.shape, None if labels is None else labels.dims)
-        rng = checks.make_generator(self.random_state)
-        options: dict[str, Any] = {"alpha": self.alpha, "ridge": self.ridge, "criterion": self.criterion}
+    def _fit(self, X: np.ndarray, observed: np.ndarray | None, labels: Labels | None, rng: np.random.Generator) -> None:
         found = []
-        with one_thread():
-            for mode in modes:
-                seen = None if observed is None else _unfold(observed, mode)
-                pairs = latent_feature_path(_unfold(X, mode), self.n_atoms, rng, observed=seen, **options)
-                loss = squared_loss(X, observed, _to_boolean_cp(X.shape, {mode: pairs[-1]}))
-                found.append((loss, mode, pairs))
-        self.loss_, self.mode_, pairs = min(found, key=lambda one: one[0])
+        for mode in modes_of(self.mode, X, labels):
+            seen = None if observed is None else unfold(observed, mode)
+            pairs = latent_feature_path(unfold(X, mode), seen, self.n_atoms, rng)
+            found.append((squared_loss(X, observed, _to_boolean_cp(X.shape, {mode: pairs[-1]})), mode, pairs))
+        _, self.mode_, pairs = min(found, key=lambda one: one[0])
         self.path_ = tuple(_to_boolean_cp(X.shape, {self.mode_: pair}, labels) for pair in pairs)
         self.decomposition_ = self.path_[-1]
-        return self
 
 
-class LFMmix(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class LFMmix(Baseline):
     """Mixture of latent feature models, one for each unfolding: X = sum_n Z_n V_n, fitted jointly.
 
     Each step searches every unfolding of the residual as LFM does and takes the feature of steepest descent; the
@@ -133,8 +94,6 @@ class LFMmix(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         Number of features K of all modes together.
     boolean_modes : list of int or str, optional
         The modes that are unfolded. None is all.
-    criterion : {"published", "normalized"}
-        Maximize z'Cz as published, or z'Cz / |z|^2.
     max_iter, tol : int, float
         Rounds of filling missing entries, and their change relative to |X| at which it ends.
     random_state : int, Generator or None
@@ -162,40 +121,20 @@ class LFMmix(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         n_atoms: int = 10,
         *,
         boolean_modes: Sequence[int | str] | int | str | None = None,
-        criterion: str = "published",
         max_iter: int = 30,
         tol: float = 1e-5,
         random_state: Any = None,
     ) -> None:
         self.n_atoms = n_atoms
         self.boolean_modes = boolean_modes
-        self.criterion = criterion
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "LFMmix":
-        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
-        >>> boolcp.baselines.LFMmix(2, random_state=0).fit(X).decomposition_.to_tensor().shape
-        (15, 16, 17)
-        """
-        checks.check_integer(self.n_atoms, "n_atoms", 1)
-        checks.check_integer(self.max_iter, "max_iter", 1)
-        checks.check_number(self.tol, "tol")
-        checks.check_choice(self.criterion, "criterion", checks.CRITERIA)
-        X, observed, labels = read(X, mask)
-        modes = checks.check_modes(self.boolean_modes, X.shape, None if labels is None else labels.dims)
-        with one_thread():
-            path = self._search(X, observed, modes, checks.make_generator(self.random_state))
-            self.path_ = tuple(_to_boolean_cp(X.shape, terms, labels) for terms in path)
+    def _fit(self, X: np.ndarray, observed: np.ndarray | None, labels: Labels | None, rng: np.random.Generator) -> None:
+        path = self._search(X, observed, modes_of(self.boolean_modes, X, labels), rng)
+        self.path_ = tuple(_to_boolean_cp(X.shape, terms, labels) for terms in path)
         self.decomposition_ = self.path_[-1]
-        self.loss_ = squared_loss(X, observed, self.decomposition_)
-        return self
 
     def _search(
         self, X: np.ndarray, observed: np.ndarray | None, modes: Sequence[int], rng: np.random.Generator
@@ -204,10 +143,8 @@ class LFMmix(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         features = {mode: np.zeros((X.shape[mode], 0)) for mode in modes}
         path: list[Terms] = [{}]
         residual, filled, total = X, X, np.vdot(X, X)
-        for _ in range(self.n_atoms):
-            if not np.vdot(residual, residual) > NOTHING_LEFT * total:
-                break
-            solutions = [_best_boolean(residual, mode, self.criterion, rng) for mode in modes]
+        while len(path) <= self.n_atoms and np.vdot(residual, residual) > NOTHING_LEFT * total:
+            solutions = [_best_boolean(residual, mode, rng) for mode in modes]
             mode, found = max(zip(modes, solutions, strict=True), key=lambda pair: pair[1].value)
             features[mode] = np.column_stack([features[mode], found.z.astype(float)])
             for _ in range(self.max_iter):
@@ -226,30 +163,14 @@ class LFMmix(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
 
 
 def latent_feature_path(
-    Y: np.ndarray,
-    n_atoms: int,
-    rng: np.random.Generator,
-    *,
-    observed: np.ndarray | None = None,
-    alpha: float = 0.0,
-    ridge: float = 0.0,
-    criterion: str = "published",
+    Y: np.ndarray, observed: np.ndarray | None, n_atoms: int, rng: np.random.Generator
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the pairs Z (d, k), V (k, m) with k = 0, 1, .., K features of a matrix Y (d, m), each found greedily.
-
-    Ends early when no feature lowers the penalized loss, that is when |R'z| <= alpha for the best z, or nothing is
-    left of the residual R.
-    """
+    """Return the pairs Z (d, k), V (k, m) with k = 0, 1, .., K features of a matrix Y (d, m), each found greedily."""
     Z, V = np.zeros((len(Y), 0)), np.zeros((0, Y.shape[1]))
     path, residual, total = [(Z, V)], Y, np.vdot(Y, Y)
-    for _ in range(n_atoms):
-        if not np.vdot(residual, residual) > NOTHING_LEFT * total:
-            break
-        z = _best_boolean(residual, 0, criterion, rng).z.astype(float)
-        if np.linalg.norm(z @ residual) <= alpha:
-            break
-        Z = np.column_stack([Z, z])
-        V = real_rows(Z, Y, observed, alpha, ridge, np.vstack([V, np.zeros((1, Y.shape[1]))]))
+    while len(path) <= n_atoms and np.vdot(residual, residual) > NOTHING_LEFT * total:
+        Z = np.column_stack([Z, _best_boolean(residual, 0, rng).z.astype(float)])
+        V = real_rows(Z, Y, observed)
         residual = Y - Z @ V
         if observed is not None:
             residual *= observed
@@ -257,47 +178,19 @@ def latent_feature_path(
     return path
 
 
-def real_rows(
-    Z: np.ndarray, Y: np.ndarray, observed: np.ndarray | None, alpha: float, ridge: float, V: np.ndarray
-) -> np.ndarray:
-    """Return argmin_V |Y - Z V|^2 / 2 + alpha sum_k |v_k| + ridge |V|^2 / 2 over the observed entries of Y."""
-    if alpha > 0:
-        return shrunk_rows(Z, Y, observed, alpha, ridge, V)
+def real_rows(Z: np.ndarray, Y: np.ndarray, observed: np.ndarray | None) -> np.ndarray:
+    """Return argmin_V |Y - Z V|^2 over the observed entries of Y, which is zero elsewhere."""
     if observed is None:
-        H = Z.T @ Z + ridge * np.eye(Z.shape[1])
-        return np.linalg.pinv(H, rcond=1e-10, hermitian=True) @ (Z.T @ Y)
+        return np.asarray(np.linalg.pinv(Z, rcond=1e-10) @ Y)
     d, n_columns = Z.shape
-    pairs = (Z[:, :, None] * Z[:, None, :]).reshape(d, -1)
-    rhs = (Z.T @ Y).T  # Y is zero where it is not observed
+    pairs, rhs = (Z[:, :, None] * Z[:, None, :]).reshape(d, -1), (Z.T @ Y).T
     V = np.empty((n_columns, Y.shape[1]))
     step = max(1, CHUNK // n_columns**2)
     for start in range(0, Y.shape[1], step):
         part = slice(start, start + step)
         H = (observed[:, part].T.astype(float) @ pairs).reshape(-1, n_columns, n_columns)
-        H += (ridge + 1e-10 * d) * np.eye(n_columns)  # features not seen in a column stay near zero there
+        H += 1e-10 * d * np.eye(n_columns)  # features not seen in a column stay near zero there
         V[:, part] = np.linalg.solve(H, rhs[part][:, :, None])[:, :, 0].T
-    return V
-
-
-def shrunk_rows(
-    Z: np.ndarray, Y: np.ndarray, observed: np.ndarray | None, alpha: float, ridge: float, V: np.ndarray
-) -> np.ndarray:
-    """Return the rows V (K, m) of the fit with the atomic norm, by block coordinate descent from V.
-
-    Missing entries are filled by the estimate before each sweep, which majorizes the loss over the observed ones.
-    """
-    V, H = V.copy(), Z.T @ Z
-    filled = Y
-    for _ in range(MAX_SWEEPS):
-        if observed is not None:
-            filled = np.where(observed, Y, Z @ V)
-        B, previous = Z.T @ filled, V.copy()
-        for k in range(len(V)):
-            gradient = B[k] - H[k] @ V + H[k, k] * V[k]
-            size = float(np.linalg.norm(gradient))
-            V[k] = gradient * max(1 - alpha / max(size, 1e-300), 0.0) / (H[k, k] + ridge)
-        if np.linalg.norm(V - previous) <= SWEEP_TOL * np.linalg.norm(V):
-            break
     return V
 
 
@@ -306,7 +199,7 @@ def project_out(X: np.ndarray, features: dict[int, np.ndarray]) -> np.ndarray:
     for mode, Z in features.items():
         U, sizes, _ = np.linalg.svd(Z, full_matrices=False)
         Q = U[:, sizes > 1e-10 * sizes.max(initial=0.0)]
-        X = X - np.moveaxis(np.tensordot(Q, np.tensordot(Q.T, X, axes=([1], [mode])), axes=1), 0, mode)
+        X = X - refold(Q @ (Q.T @ unfold(X, mode)), mode, X.shape)
     return np.ascontiguousarray(X)
 
 
@@ -315,21 +208,14 @@ def mixture_terms(X: np.ndarray, features: dict[int, np.ndarray]) -> Terms:
     terms = {}
     for mode, Z in features.items():
         if Z.shape[1]:
-            V = np.linalg.pinv(Z, rcond=1e-10) @ _unfold(X, mode)
-            terms[mode] = Z, V
-            others = [d for n, d in enumerate(X.shape) if n != mode]
-            X = X - np.moveaxis((Z @ V).reshape(X.shape[mode], *others), 0, mode)
+            terms[mode] = Z, (V := real_rows(Z, unfold(X, mode), None))
+            X = X - refold(Z @ V, mode, X.shape)
     return terms
 
 
-def _best_boolean(residual: np.ndarray, mode: int, criterion: str, rng: np.random.Generator) -> BooleanQuadratic:
-    C, _ = residual_gram(DenseTensor(residual), mode)
-    return maximize(C, rng, certify=False, is_ratio=criterion == "normalized")
-
-
-def _unfold(X: np.ndarray, mode: int) -> np.ndarray:
-    """Return the unfolding (d_n, other modes)."""
-    return np.moveaxis(X, mode, 0).reshape(X.shape[mode], -1)
+def _best_boolean(residual: np.ndarray, mode: int, rng: np.random.Generator) -> BooleanQuadratic:
+    """Return the bits along a mode with the largest z'Cz of the Gram matrix C of the residual."""
+    return maximize_boolean_quadratic(gram(residual, mode), random_state=rng, certify=False)
 
 
 def _to_boolean_cp(shape: tuple[int, ...], terms: Terms, labels: Labels | None = None) -> BooleanCP:

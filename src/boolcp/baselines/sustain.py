@@ -1,27 +1,19 @@
 """SUSTain-style decomposition: hierarchical alternating least squares with rounding to Boolean columns."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 
-from boolcp import checks
-from boolcp.baselines._door import impute, read, squared_loss
+from boolcp.baselines._base import EXTRA_RANK, Baseline, Projection, compress, impute, leading_basis, modes_of
+from boolcp.baselines.cp import RealCP
+from boolcp.contractions import gram_product
+from boolcp.datasets.synthetic import unit_atom
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.columns import Columns
-from boolcp.storage import DenseTensor, compress
-from boolcp.storage.protocol import Storage
-from boolcp.storage.tucker import leading_basis
-from boolcp.threads import one_thread
-
-EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared; not tuned
 
 
-class SUSTain(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class SUSTain(Baseline):
     """SUSTain-style hierarchical ALS: one column at a time, the Boolean ones rounded and clipped to 0 and 1.
 
     This is not SUSTain (Perros et al., 2018) itself, which restricts every mode to bounded integers and the weights to
@@ -79,77 +71,52 @@ class SUSTain(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "SUSTain":
-        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
-        >>> boolcp.baselines.SUSTain(2, random_state=0).fit(X).decomposition_.to_tensor().shape
-        (15, 16, 17)
-        """
-        checks.check_integer(self.n_atoms, "n_atoms", 1)
-        checks.check_integer(self.n_init, "n_init", 1)
-        checks.check_integer(self.max_iter, "max_iter", 1)
-        checks.check_number(self.tol, "tol")
-        X, observed, labels = read(X, mask)
-        modes = checks.check_modes(self.boolean_modes, X.shape, None if labels is None else labels.dims)
+    def _fit(self, X: np.ndarray, observed: np.ndarray | None, labels: Any, rng: Generator) -> None:
+        modes = modes_of(self.boolean_modes, X, labels)
         boolean_mode = np.array([modes[k % len(modes)] for k in range(self.n_atoms)])
-        rng = checks.make_generator(self.random_state)
-        with one_thread():
-            step = partial(self._step, boolean_mode=boolean_mode, rng=rng)
-            W = impute(X, observed, step, max_iter=30, tol=1e-6).decomposition
-        self.decomposition_ = BooleanCP(W.shape, W.atoms, W.weights, labels)
-        self.loss_ = squared_loss(X, observed, W)
-        return self
-
-    def _step(self, X: np.ndarray, last: "Estimate | None", boolean_mode: np.ndarray, rng: Generator) -> "Estimate":
-        """Return the best Estimate of all starts, or the one that continues the last."""
-        data = DenseTensor(X)
-        small = compress(data, self.n_atoms + EXTRA_RANK)
         options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
-        if last is None:
-            starts = [singular_start(data, boolean_mode, rng)]
-            starts += [random_start(data, boolean_mode, rng) for _ in range(self.n_init - 1)]
-        else:
-            starts = [list(last.columns.matrices)]
-        found = [hierarchical_als(small, factors, boolean_mode, rng, **options) for factors in starts]
-        best = min(found, key=lambda columns: columns.loss)
-        options["max_iter"] = min(self.max_iter, 5)
-        return Estimate(hierarchical_als(data, best.matrices, boolean_mode, rng, **options))
 
+        def step(filled: np.ndarray, last: RealCP | None) -> RealCP:
+            """Return the best estimate of all starts, or the one that continues the last."""
+            if last is None:
+                starts = [singular_start(filled, boolean_mode, rng)]
+                starts += [random_start(filled.shape, boolean_mode, rng) for _ in range(self.n_init - 1)]
+            else:
+                starts = [last.factors]
+            small = compress(filled, self.n_atoms + EXTRA_RANK)
+            found = [hierarchical_als(small, factors, boolean_mode, rng, **options) for factors in starts]
+            best, _ = min(found, key=lambda pair: pair[1])
+            last_options = options | {"max_iter": min(self.max_iter, 5)}
+            factors, _ = hierarchical_als(Projection(filled), best, boolean_mode, rng, **last_options)
+            return RealCP(np.ones(self.n_atoms), factors)
 
-class Estimate:
-    """Columns with the tensor they stand for."""
-
-    def __init__(self, columns: Columns) -> None:
-        self.columns = columns
-        self.decomposition = columns.to_decomposition()
-
-    def to_tensor(self) -> np.ndarray:
-        """Return W as a dense array."""
-        return self.decomposition.to_tensor()
+        factors = impute(X, observed, step, max_iter=30, tol=1e-6).factors
+        self.decomposition_ = _to_boolean_cp(factors, boolean_mode, labels)
 
 
 def hierarchical_als(
-    data: Storage, factors: Sequence[np.ndarray], boolean_mode: np.ndarray, rng: Generator, *, max_iter: int, tol: float
-) -> Columns:
-    """Return the Columns of lowest loss in sweeps over all columns of all modes, including the given ones."""
-    factors = [np.array(A, dtype=float) for A in factors]
-    owner = np.arange(len(boolean_mode))
-    loss = _loss(data, factors[-1], *data.normal_equations(factors, data.ndim - 1))
-    best, previous = Columns(tuple(A.copy() for A in factors), owner, boolean_mode, loss), np.inf
+    data: Projection, factors: Sequence[np.ndarray], boolean_mode: np.ndarray, rng: Generator, max_iter: int, tol: float
+) -> tuple[list[np.ndarray], float]:
+    """Return the factors of lowest loss |X - W|^2 of sweeps over all columns and the given ones, and the loss."""
+    factors, last = [np.array(A, dtype=float) for A in factors], len(factors) - 1
+    norm2 = float(np.vdot(data.core, data.core))
+
+    def loss(H: np.ndarray, P: np.ndarray) -> float:
+        A = factors[last]
+        return max(float(norm2 - 2 * np.sum(P * A) + np.sum((A @ H) * A)), 0.0)
+
+    best = [A.copy() for A in factors], loss(gram_product(factors, last), data.mttkrp(factors, last))
+    previous = np.inf
     for _ in range(max_iter):
-        for mode in range(data.ndim):
-            H, P = data.normal_equations(factors, mode)
+        for mode in range(last + 1):
+            H, P = gram_product(factors, mode), data.mttkrp(factors, mode)
             update_columns(factors[mode], H, P, boolean_mode == mode, rng)
-        loss = _loss(data, factors[-1], H, P)
-        if loss < best.loss:
-            best = Columns(tuple(A.copy() for A in factors), owner, boolean_mode, loss)
-        if abs(previous - loss) <= tol * data.squared_norm:
+        now = loss(H, P)
+        if now < best[1]:
+            best = [A.copy() for A in factors], now
+        if abs(previous - now) <= tol * norm2:
             break
-        previous = loss
+        previous = now
     return best
 
 
@@ -166,11 +133,6 @@ def update_columns(A: np.ndarray, H: np.ndarray, P: np.ndarray, boolean: np.ndar
         A[:, k] = column
 
 
-def _loss(data: Storage, A: np.ndarray, H: np.ndarray, P: np.ndarray) -> float:
-    """Return |X - W|^2 from the last factor and its normal equations."""
-    return max(float(data.squared_norm - 2 * np.sum(P * A) + np.sum((A @ H) * A)), 0.0)
-
-
 def random_bits(d: int, rng: Generator) -> np.ndarray:
     """Return d fair bits, at least one of them on."""
     bits = rng.random(d) < 0.5
@@ -178,19 +140,19 @@ def random_bits(d: int, rng: Generator) -> np.ndarray:
     return bits.astype(float)
 
 
-def random_start(data: Storage, boolean_mode: np.ndarray, rng: Generator) -> list[np.ndarray]:
-    """Return normal columns with fair bits in the Boolean ones, at the scale of the tensor."""
-    factors = [rng.standard_normal((d, len(boolean_mode))) for d in data.shape]
+def random_start(shape: Sequence[int], boolean_mode: np.ndarray, rng: Generator) -> list[np.ndarray]:
+    """Return normal columns with fair bits in the Boolean ones."""
+    factors = [rng.standard_normal((d, len(boolean_mode))) for d in shape]
     for k, mode in enumerate(boolean_mode):
-        factors[mode][:, k] = random_bits(data.shape[mode], rng)
+        factors[mode][:, k] = random_bits(shape[mode], rng)
     return factors
 
 
-def singular_start(data: Storage, boolean_mode: np.ndarray, rng: Generator) -> list[np.ndarray]:
+def singular_start(X: np.ndarray, boolean_mode: np.ndarray, rng: Generator) -> list[np.ndarray]:
     """Return leading singular vectors of each unfolding, the Boolean columns cut at half their largest entry."""
-    factors = random_start(data, boolean_mode, rng)
-    for mode, d in enumerate(data.shape):
-        U = leading_basis(data, mode, min(d, len(boolean_mode)))
+    factors = random_start(X.shape, boolean_mode, rng)
+    for mode, d in enumerate(X.shape):
+        U = leading_basis(X, mode, len(boolean_mode))
         U = U * np.where(U.sum(axis=0) < 0, -1, 1)
         for k in range(U.shape[1]):
             a = U[:, k]
@@ -198,3 +160,15 @@ def singular_start(data: Storage, boolean_mode: np.ndarray, rng: Generator) -> l
             if not factors[mode][:, k].any():
                 factors[mode][:, k] = random_bits(d, rng)
     return factors
+
+
+def _to_boolean_cp(factors: Sequence[np.ndarray], boolean_mode: np.ndarray, labels: Any) -> BooleanCP:
+    """Return the BooleanCP of the columns; atoms that are zero are left out."""
+    atoms, weights = [], []
+    for k, mode in enumerate(boolean_mode):
+        real = [A[:, k] for n, A in enumerate(factors) if n != mode]
+        if all(a.any() for a in real):
+            atom, weight = unit_atom(int(mode), factors[mode][:, k] > 0.5, real)
+            atoms.append(atom)
+            weights.append(weight)
+    return BooleanCP(tuple(len(A) for A in factors), tuple(atoms), np.array(weights), labels)

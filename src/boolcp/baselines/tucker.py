@@ -3,13 +3,9 @@
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 
-from boolcp import checks
-from boolcp.baselines._door import impute, read, squared_loss
+from boolcp.baselines._base import Baseline, impute
 from boolcp.extras import load_extra
-from boolcp.threads import one_thread
 
 
 class TuckerForm(NamedTuple):
@@ -58,7 +54,7 @@ class TuckerForm(NamedTuple):
         return W
 
 
-class Tucker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class Tucker(Baseline):
     """Truncated higher-order SVD with as many directions in each mode as there are atoms (or as the mode allows).
 
     The decomposition is that of `tensorly.decomposition.tucker`. Missing entries are repeatedly filled with the
@@ -91,39 +87,24 @@ class Tucker(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     ((3, 3, 3), True)
     """
 
+    least_max_iter = 0
+
     def __init__(self, n_atoms: int = 10, *, max_iter: int = 0, tol: float = 1e-6, random_state: Any = None) -> None:
         self.n_atoms = n_atoms
         self.max_iter = max_iter
         self.tol = tol
         self.random_state = random_state
 
-    def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "Tucker":
-        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
-        >>> boolcp.baselines.Tucker(2).fit(X).decomposition_.to_tensor().shape
-        (15, 16, 17)
-        """
-        checks.check_integer(self.n_atoms, "n_atoms", 1)
-        checks.check_integer(self.max_iter, "max_iter", 0)
-        checks.check_number(self.tol, "tol")
-        X, observed, _ = read(X, mask)
-        ranks = [min(self.n_atoms, d, X.size // d) for d in X.shape]
-        with one_thread():
-            self.decomposition_ = impute(
-                X, observed, lambda filled, previous: self._decompose(filled, ranks), max_iter=100, tol=1e-7
-            )
-        self.loss_ = squared_loss(X, observed, self.decomposition_)
-        return self
-
-    def _decompose(self, X: np.ndarray, ranks: list[int]) -> TuckerForm:
+    def _fit(self, X: np.ndarray, observed: np.ndarray | None, labels: Any, rng: np.random.Generator) -> None:
         tucker = load_extra("tensorly.decomposition", "baselines").tucker
+        ranks = [min(self.n_atoms, d, X.size // d) for d in X.shape]
+        options = {"n_iter_max": self.max_iter, "tol": self.tol, "svd": _left_singular_vectors}
 
-        core, factors = tucker(X, ranks, n_iter_max=self.max_iter, tol=self.tol, svd=_left_singular_vectors)
-        return TuckerForm(np.asarray(core), [np.asarray(U) for U in factors])
+        def step(filled: np.ndarray, previous: TuckerForm | None) -> TuckerForm:
+            core, factors = tucker(filled, ranks, **options)
+            return TuckerForm(np.asarray(core), [np.asarray(U) for U in factors])
+
+        self.decomposition_ = impute(X, observed, step, max_iter=100, tol=1e-7)
 
 
 def _left_singular_vectors(

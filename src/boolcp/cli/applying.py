@@ -12,9 +12,9 @@ from boolcp.cli.folders import check_output
 from boolcp.cli.options import ModelOptions, make_model
 from boolcp.cli.testing import fitted_with
 from boolcp.io import load, load_provenance
+from boolcp.io.arrays import write_tensor
 from boolcp.io.atomic import write_text
 from boolcp.io.reading import sizes_text
-from boolcp.io.writing import write_tensor
 from boolcp.result.align import aligned
 
 

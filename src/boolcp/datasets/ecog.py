@@ -236,7 +236,7 @@ class EcogSimulation:
         ...     boolcp.open_tensor(f"{folder}/recording", condition="Anesthetized").sizes["channel"]
         16
         """
-        from boolcp.io.writing import write_neurotycho
+        from boolcp.io.neurotycho import write_neurotycho
 
         write_neurotycho(self.sessions.values(), folder, overwrite=overwrite)
 

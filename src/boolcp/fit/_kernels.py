@@ -459,7 +459,14 @@ def solve_passive(H: Array, p: Array, x: Array, passive: NDArray[np.bool_], s: A
 
 @njit(cache=True)
 def nonnegative_row(
-    H: Array, p: Array, boolean: NDArray[np.bool_], nonnegative: NDArray[np.bool_], x: Array, L: Array, s: Array, passive: NDArray[np.bool_]
+    H: Array,
+    p: Array,
+    boolean: NDArray[np.bool_],
+    nonnegative: NDArray[np.bool_],
+    x: Array,
+    L: Array,
+    s: Array,
+    passive: NDArray[np.bool_],
 ) -> None:
     """Minimize x'Hx / 2 - p'x in place over the columns that are not Boolean, those that are `nonnegative` at least 0.
 

@@ -17,8 +17,8 @@ from boolcp.result.atoms import Atom
 from boolcp.result.columns import Columns
 from boolcp.storage.dense import Dense
 from boolcp.storage.protocol import Storage, Tensor
-from boolcp.storage.weighted import Weighted, full
 from boolcp.storage.tucker import LONG, Tucker, leading_basis, thin_factor
+from boolcp.storage.weighted import Weighted, full
 
 MAX_ALTERNATIONS = 30  # they settle after a few; a bound on the work, not tuned
 MAX_SWEEPS = 100  # of the real part of an atom
@@ -42,15 +42,22 @@ class Candidate:
     value: float
 
 
-def search_tensor(data: Storage, W: Columns) -> Tensor:
-    """Return X - W as the search for atoms takes it: in the bases of a core, its size that of complete data."""
+def search_tensor(data: Storage, W: Columns) -> tuple[Tensor, float]:
+    """Return X - W as the search for atoms takes it, and the mean weight of an entry.
+
+    It is projected onto the bases of a core. Entries that do not count alike are scaled as if they did on average;
+    those of counts and bits count alike, whatever their mean.
+    """
     if isinstance(data, Tucker):
-        return data.inner_residual(W)
+        return data.inner_residual(W), 1.0
+    if isinstance(data, Weighted) and data.loss.is_rate:
+        R = data.x - full(W.matrices)
+        return Dense(R if data.w is None else data.w / data.w.mean() * R), 1.0
     R = data.residual(W.to_decomposition())
     if not isinstance(data, Weighted):
-        return R
+        return R, 1.0
     v = data.near(full(W.matrices))[1]
-    return R if v is None else Dense(R.to_array() / v.mean())
+    return (R, 1.0) if v is None else (Dense(R.to_array() / v.mean()), float(v.mean()))
 
 
 def greedy_atom_search(
@@ -216,7 +223,11 @@ def leading_products(
     """Return a rank-`rank` approximation of a block of order >= 3 as factors, by alternating least squares."""
     data = Dense(np.ascontiguousarray(block))
     if start is None:
-        start = singular_start(block, rank) if rank <= min(block.shape) else [rng.standard_normal((d, rank)) for d in block.shape]
+        start = (
+            singular_start(block, rank)
+            if rank <= min(block.shape)
+            else [rng.standard_normal((d, rank)) for d in block.shape]
+        )
     factors = improved(data, list(start))
     if not contractions.gram_product(factors).any():  # the start is orthogonal to the block, as happens with bits
         factors = improved(data, [rng.standard_normal((d, rank)) for d in block.shape])

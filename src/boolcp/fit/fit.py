@@ -26,9 +26,12 @@ from boolcp.fit.starts import (
     find_atom,
     leaves_noise,
     observed_start,
+    oriented,
     refined_start,
+    regrown,
     revive,
     small_fall,
+    turned,
     with_atom,
 )
 from boolcp.fit.sweep import MAX_COMPILED, is_settled, noise_variance, polish, sweep
@@ -36,15 +39,17 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns
 from boolcp.result.trust import Trust
 from boolcp.storage.dense import Complete
+from boolcp.storage.lazy import LazyWeighted
 from boolcp.storage.protocol import Storage, n_observed
 from boolcp.storage.tucker import compress
-from boolcp.storage.weighted import Weighted, full
+from boolcp.storage.weighted import SQUARES, Weighted
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 N_SWEEPS = 20  # of a polish after each atom; not tuned
-N_TRIES = 3  # starts over observed entries by default; on planted atoms with gaps
+N_REGROWN = 8  # times that half of the best atoms are found again if no starts agree
+N_ROUNDS, SLOW = 4, 1e-6  # polishes of small data, and the relative fall of the loss in one that ends them
+N_TRIES = (3, 10)  # starts over observed entries by default, and under other losses; not tuned
 FEW = 10  # observed entries for each free number below which there are many traps
-TRAPPED = 0.8  # ratio of the loss of a start to the lowest before it, below which ten more are worth it
 N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
 N_PATH = 5  # sweeps over observed entries of each estimate of the path; not tuned
 
@@ -68,14 +73,20 @@ class Fit:
             s = replace(s, path=(first if self.is_columns else BooleanCP(self.data.shape),))
             if not self.data.squared_norm > 0:
                 s = replace(s, stop_reason="zero")
-        return STEPS[s.stage](self.under(s.scale), s)
+        return STEPS[s.stage](self.under(s), s)
 
-    def under(self, scale: float) -> "Fit":
-        """Return the fit of the data under Huber's loss with the threshold that the search led to."""
-        data = self.data
-        if not scale or not isinstance(data, Weighted) or data.loss.scale == scale:
+    def under(self, s: State) -> "Fit":
+        """Return the fit of the data under Huber's loss with the threshold that the search led to.
+
+        Data on disk that do not count alike have their targets moved to the present columns.
+        """
+        data, scale = self.data, s.scale
+        if isinstance(data, LazyWeighted) and s.best is not None:
+            fit = replace(self, data=data.near(s.best.matrices, scale))
+        elif isinstance(data, Weighted) and scale and data.loss.scale != scale:
+            fit = replace(self, data=losses.with_loss(data, replace(data.loss, scale=scale)))
+        else:
             return self
-        fit = replace(self, data=losses.with_loss(data, replace(data.loss, scale=scale)))
         fit.__dict__["small"] = self.small
         return fit
 
@@ -139,65 +150,89 @@ def add_published(fit: Fit, s: State) -> tuple[BooleanCP | None, float, str]:
 
 
 def search(fit: Fit, s: State) -> State:
-    """Relax, round and polish from one more start on the small tensor."""
+    """Relax, round and polish from one more start on the small tensor; find atoms again where no starts agree."""
     small, spec, rng, start = fit.small, fit.spec, s.rng(), s.path[-1]
     if not start.n_atoms:
         return s.at("result")
-    if s.best is None:
-        s = replace(s, best=start, n_agree=1)
-    here = Search(s.best, s.n_done, s.n_agree, s.rivals)
+    here = Search(start) if s.best is None else Search(s.best, s.n_done, s.n_agree, s.rivals)
     n_init = MAX_STARTS if spec.n_init is None else spec.n_init
-    if here.n_done >= n_init or (here.n_done > 0 and (here.is_agreed() or leaves_noise(small, here.best, spec, rng))):
-        return fit.after(s)
-    found = refined_start(small, start, spec, rng, s.n_done)
-    here = here.compared(found, small.squared_norm, is_new=s.n_done > 0)
-    return s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
+    n_regrown = N_REGROWN * (start.n_atoms > 1 and spec.n_init is None)
+    is_over = here.n_done > 0 and here.is_agreed(min(here.n_done, n_init))
+    if is_over or here.n_done >= n_init + n_regrown or here.best.loss <= EXACT * small.squared_norm:
+        return fit.after(replace(s, best=here.best))
+    is_again = here.n_done >= n_init
+    if is_again:
+        found = regrown(small, here.best, spec, rng)
+    else:
+        found = refined_start(small, start, spec, rng, s.n_done)
+    before, here = here.best, here.compared(found, small.squared_norm, is_new=s.n_done > 0 and not is_again)
+    s = s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
+    is_checked = len(small.shape) > 2 and (here.best is not before or s.n_done == 1)
+    return fit.after(s) if is_checked and leaves_noise(small, here.best, spec, rng) else s
 
 
 def polish_data(fit: Fit, s: State) -> State:
     """Make one sweep over the data, all of them if they are small."""
-    data, spec, W = fit.data, fit.spec, s.best
-    if s.n_done == 0 and isinstance(data, Weighted):
-        x, m = (losses.observed(data, array) for array in (data.x, full(W.matrices)))
-        s = replace(s, scale=losses.make_loss(data.loss.name, x, m).scale)
-        fit = fit.under(s.scale)
+    data, spec, W = fit.data, fit.spec, s.columns
+    if s.n_done == 0 and isinstance(data, Weighted | LazyWeighted) and data.loss.name != "squared":
+        s = replace(s, scale=losses.make_loss(data.loss.name, *losses.entries(data, W)).scale)
+        fit = fit.under(s)
         data = fit.data
-        W = losses.first_sweeps(data, W)
-    if s.n_done < 0 or s.n_done >= spec.max_iter:
+    if s.n_done == 0:
+        W = oriented(W, data.nonnegative)
+    if s.n_done >= spec.max_iter:
         return fit.after(s)
+    before = np.inf if s.n_done == 0 else W.loss
     if data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_COMPILED:
         tol = {} if isinstance(data, Complete) else {"tol": max(POLISHED, small_fall(data, W))}
-        W, is_over = polish(data, W, max_iter=spec.max_iter, **tol), True
+        W = polish(data, W, max_iter=spec.max_iter, **tol)
+        is_over = s.n_done + 1 >= N_ROUNDS or is_settled(data, W, before, False, SLOW)
     else:
-        before = np.inf if s.n_done == 0 else W.loss
         W, is_changed = sweep(data, W)
         is_over = is_settled(data, W, before, is_changed)
-    W = revive(data, W, spec, s.rng()) if is_over and W.is_dead().any() else W
+    if s.n_done and W.loss > before:  # rounding
+        W, is_over = s.columns, True
+    W = revive(data, W, spec, s.rng()) if is_over and not data.n_passes and W.is_dead().any() else W
     s = s.then(best=replace(W, loss=max(W.loss, 0.0)))
     return replace(s, n_done=spec.max_iter) if is_over else s
 
 
 def search_observed(fit: Fit, s: State) -> State:
-    """Relax, round and polish from one more start over entries that do not count alike."""
-    data, spec, rng = fit.data, fit.spec, s.rng()
-    W = s.best
+    """Relax, round and polish from one more start over entries that do not count alike.
+
+    Under a loss other than squares the start is one of the small tensor, which is polished under the loss.
+    """
+    data, spec, rng, W = fit.data, fit.spec, s.rng(), s.columns
     if not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
         return fit.after(s)
     here = Search(W, s.n_done, 1 if s.n_done == 0 else s.n_agree, s.rivals if s.n_done else ())
-    share = n_observed(data) / (len(W.owner) * sum(data.shape))
-    n_tries = N_TRIES if spec.n_init is None else spec.n_init
-    if s.n_done >= n_tries + 10 * (share < FEW and s.n_agree == 1 and s.n_done < 3 * 10 and spec.n_init is None):
+    is_squared = data.loss.name == "squared"
+    if here.n_agree >= (3 if is_squared else 2) or s.n_done >= most_tries(data, W, spec, s.n_agree):
         return fit.after(s)
-    if here.n_agree >= 3 or leaves_noise(data, W, spec, rng):
+    if is_squared and leaves_noise(data, W, spec, rng):
         return fit.after(s)
-    found = observed_start(data, s.path[-1], W, spec, rng, s.n_done)
-    here = here.compared(found, 10 * data.squared_norm)
+    if not is_squared and s.n_done % 5 == 0:
+        found = turned(data, W, spec)
+    elif is_squared:
+        found = observed_start(data, s.path[-1], W, spec, rng, s.n_done)
+    else:
+        start = refined_start(fit.small, s.path[-1], spec, rng, s.n_done + 1)
+        found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
+    here = here.compared(found, 10 * data.squared_norm, is_new=found is not W)
     return s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
+
+
+def most_tries(data: Weighted, W: Columns, spec: Spec, n_agree: int) -> int:
+    """Return the largest number of starts over entries that do not count alike: ten more if these are few."""
+    if spec.n_init is not None:
+        return spec.n_init
+    share = n_observed(data) / (len(W.owner) * sum(data.shape))
+    return N_TRIES[data.loss.name != "squared"] + 10 * (share < FEW and n_agree < 2)
 
 
 def move(fit: Fit, s: State) -> State:
     """Make the next move where bits are in doubt."""
-    data, spec, W = fit.data, fit.spec, s.best
+    data, spec, W = fit.data, fit.spec, s.columns
     moves = moves_of(data, W, spec)
     if s.n_done >= len(moves) or is_certain(data, W):
         return fit.after(s)
@@ -208,12 +243,12 @@ def move(fit: Fit, s: State) -> State:
 
 def ridge(fit: Fit, s: State) -> State:
     """Polish with a ridge by the noise and the energy of each column, so that no missing entry explodes."""
-    data, spec, W = fit.data, fit.spec, s.best
-    is_square = isinstance(data, Weighted) and data.loss.name == "squared" and not data.nonnegative
-    if s.n_done or not is_square or W.loss <= EXACT * data.squared_norm:
+    data, spec, W = fit.data, fit.spec, s.columns
+    if s.n_done or not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
         return fit.after(s)
-    if n_observed(data) == np.prod(data.shape, dtype=float):  # weights alone: nothing is missing
-        return s.then(best=polish(data, W, max_iter=spec.max_iter))
+    is_square = data.loss.name == "squared" and not data.nonnegative
+    if not is_square or n_observed(data) == np.prod(data.shape, dtype=float):  # nothing to fill in, or not so
+        return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter)))
     variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
     n_sweeps = min(spec.max_iter, N_RIDGE)
     return s.then(best=polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance))
@@ -226,33 +261,48 @@ def end(fit: Fit, s: State) -> State:
     """Return the state with the decomposition and the evidence for its bits."""
     data, spec = fit.data, fit.spec
     if isinstance(s.path[-1], Columns):
-        best = s.path[-1] if s.best is None else s.best
+        best = s.columns
+        if s.stop_reason == "stopped" and best.n_atoms:  # it may not have met the data yet
+            best = polish(data, oriented(best, data.nonnegative), max_iter=1)
         W = by_size(best.to_decomposition())
     else:
         W = s.path[-1]
-    is_squared = not isinstance(data, Weighted) or data.loss.name == "squared"
-    W = with_system(W, data) if is_squared else replace(W, deviance=losses.deviance_of(data, W))
+    is_squared = losses.name_of(data) == "squared"
+    W = with_shares(data, W)
     if spec.certify and is_squared and W.n_atoms and not (not spec.refine and data.weights is not None):
         is_known = not any(np.isnan(atom.certificate) for atom in W.atoms)
         W = W if is_known else certify(data, W)
-    trust = judge_bits(data, W) if is_squared else losses.judge(data, W)
+    judged: Trust = (
+        losses.judge(data, W) if isinstance(data, Weighted | LazyWeighted) and not is_squared else judge_bits(data, W)
+    )
     n_agree = s.n_agree if s.n_agree > 1 or s.rivals else 0
-    trust: Trust = replace(trust, n_agree=n_agree, n_rivals=len(s.rivals))
+    trust = replace(judged, n_agree=n_agree, n_rivals=len(s.rivals))
     return replace(s, stage="result", n_done=1, result=replace(W, trust=trust))
 
 
 def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
-    """Return the estimates of the pursuit with 0, 1, .. atoms as decompositions."""
-    found = []
+    """Return the estimates of the pursuit with 0, 1, .. atoms as decompositions.
+
+    Those of columns were found on the small tensor. Where entries do not count alike, a few sweeps follow.
+    """
+    data, found = fit.under(s).data, []
     for W in s.path:
-        if isinstance(W, Columns):
-            if isinstance(fit.data, Weighted) and W.n_atoms:
-                W = polish(fit.data, losses.first_sweeps(fit.data, W), max_iter=N_PATH)
-            V = W.to_decomposition()
-            found.append(with_system(V, fit.data if isinstance(fit.data, Weighted) else fit.small))
+        if not isinstance(W, Columns):
+            found.append(W if W.data_inner is not None else with_system(W, data))
+        elif not isinstance(data, Weighted) and not data.nonnegative:
+            found.append(with_system(W.to_decomposition(), fit.small))
         else:
-            found.append(W if W.data_inner is not None else with_system(W, fit.data))
+            W = polish(data, oriented(W, data.nonnegative), max_iter=N_PATH) if W.n_atoms else W
+            found.append(with_shares(data, W.to_decomposition()))
     return tuple(found)
+
+
+def with_shares(data: Storage, W: BooleanCP) -> BooleanCP:
+    """Return W with what shares of variance need, or with its deviance under another loss than squares."""
+    if isinstance(data, Weighted | LazyWeighted) and data.loss.name != "squared":
+        W = with_system(W, losses.with_loss(data, SQUARES)) if isinstance(data, Weighted) else W
+        return replace(W, deviance=losses.deviance_of(data, W))
+    return with_system(W, data)
 
 
 STEPS: dict[str, Callable[[Fit, State], State]] = {

@@ -6,13 +6,15 @@ are not in the small tensor at all. A fit whose bits all clearly exceed the nois
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
+from boolcp.fit.atom_search import search_tensor
 from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, prefixes, similar_triples
-from boolcp.fit.certify import flip_terms
+from boolcp.fit.certify import equations_at, flip_terms
 from boolcp.fit.losses import complete
-from boolcp.fit.pursuit import atom_system
+from boolcp.fit.pursuit import atom_system, by_size
 from boolcp.fit.spec import Spec
 from boolcp.fit.starts import (
     EXACT,
@@ -38,6 +40,7 @@ CERTAIN = 1.0  # smallest margin of a bit, in standard deviations of the noise, 
 TEMPERATURES = (4.0,) * 6 + (2.0,) * 6 + (1.0,) * 6  # of the soft sweeps, in units of the noise variance
 FEW_TEMPERATURES = (4.0, 2.0, 1.0)  # where each sweep costs a pass
 WEAK, NOISY = 2.0, 1.0  # gains, in units of the best atom of pure noise, below which an atom may hide a lost one
+N_RELAX = 3  # sweeps without bits
 N_TRIPLES = 600  # sets of three bits that are tried along each mode in search of a lost atom
 N_KEPT = (200, 60, 60, 60)  # of them after each round
 N_FLIPS = 16  # of the least certain bits of each atom, one at a time
@@ -84,7 +87,7 @@ def has_weak_atom(data: Storage, W: Columns, level: float) -> bool:
     """Return True if an atom is dead, or gains less than `level` times what the best atom of pure noise gains."""
     if np.isinf(level) or W.is_dead().any():
         return True
-    V = W.to_decomposition()
+    V = by_size(W.to_decomposition())
     return bool(unique_gains(data, V).min() < level * noise_gain(data, noise_variance(data, W)))
 
 
@@ -94,7 +97,7 @@ def smallest_margin(data: Storage, W: Columns) -> float:
     Flipping a bit raises the loss by |V|^2 + 2 <R, V> or |V|^2 - 2 <R, V>, where R is what is left in its slice, and
     noise of variance s^2 gives this a standard deviation of 2 s |V|.
     """
-    V, margins = W.to_decomposition(), [np.inf]
+    V, margins = by_size(W.to_decomposition()), [np.inf]
     for atom, g, h in zip(V.atoms, *flip_terms(data, V), strict=True):
         rises = h + 2 * np.where(atom.z, g, -g)
         margins.append(np.min(rises[h > 0] / np.sqrt(h[h > 0]), initial=np.inf))
@@ -103,10 +106,9 @@ def smallest_margin(data: Storage, W: Columns) -> float:
 
 def unique_gains(data: Storage, W: BooleanCP) -> np.ndarray:
     """Return by how much the loss rises when an atom is left out and the weights of the others adjust, (K,)."""
-    C, mode = to_columns(W), 1 if data.center == 0 else 0
-    A, (H, *_) = C.matrices[mode], data.equations(C.matrices, mode)
+    A, H, _ = equations_at(data, W, 1 if data.center == 0 else 0)
     G = A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A)
-    same = np.eye(C.n_atoms)[C.owner]
+    same = np.repeat(np.eye(W.n_atoms), [atom.rank or 0 for atom in W.atoms], axis=0)
     return 1 / np.maximum(np.linalg.pinv(same.T @ G @ same, hermitian=True).diagonal(), 1e-300)
 
 
@@ -133,7 +135,12 @@ def soft_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.ran
     for temperature in temperatures if variance > 0 else ():
         soft = sweep(data, soft, choose=partial(soft_bits, temperature=temperature * variance))[0]
     soft = W.with_matrices([np.where(W.column_mode == n, np.round(A), A) for n, A in enumerate(soft.matrices)])
-    return lowest(W, polish(data, soft, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss))
+    options: dict[str, Any] = {"max_iter": spec.max_iter, "tol": tolerance(data, W), "below": W.loss}
+    found = [polish(data, soft, **options)]
+    if not data.n_passes and not data.nonnegative:  # and without bits at all for a while
+        relaxed = relax(data, W, max_iter=N_RELAX, tol=0.0)
+        found.append(polish(data, round_columns(relaxed, spec.modes), **options))
+    return lowest(W, *found)
 
 
 def augmented_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
@@ -162,8 +169,8 @@ def each_atom_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
     V, noisy = W.to_decomposition(), noise_gain(data, noise_variance(data, W))
     gains = unique_gains(data, V)
     for k in np.argsort(gains, kind="stable"):
-        rest = BooleanCP(V.shape, V.atoms, np.where(np.arange(V.n_atoms) == k, 0.0, V.weights))
-        best = search_atom(scaled(data, data.residual(rest)), V, int(k), is_noisy=bool(gains[k] < noisy))
+        residual, _ = search_tensor(data, to_columns(V[np.arange(V.n_atoms) != k]))
+        best = search_atom(residual, V, int(k), is_noisy=bool(gains[k] < noisy))
         if best.gains[0] <= V.weights[k] ** 2 * V.atoms[k].n_ones * (1 + 1e-9):
             continue
         changed = oriented(to_columns(replaced(V, int(k), *best.atom(0))), data.nonnegative)
@@ -206,23 +213,13 @@ def shake_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.ra
     return crossed(data, small, W, drawn, spec, rng)
 
 
-def crossed(
-    data: Storage, small: Storage, W: Columns, V: Columns, spec: Spec, rng: np.random.Generator
-) -> Columns:
+def crossed(data: Storage, small: Storage, W: Columns, V: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
     """Return what V, or the best atoms of V and W, lead to after each was searched for again, if it is better."""
     found = [polish(data, each, max_iter=spec.max_iter) for each in (V, best_of_both(data, W, V))]
     return lowest(W, each_atom_move(data, small, lowest(*found), spec, rng))
 
 
 # what moves are made of
-
-
-def scaled(data: Storage, R: Tensor) -> Tensor:
-    """Return a residual of the size of complete data, as an array of single precision if it is not too large."""
-    if data.n_passes or isinstance(data, Tucker) or np.prod(data.shape, dtype=float) > MAX_FORMED:
-        return R
-    mean = 1.0 if data.weights is None else float(data.weights.to_array().mean())
-    return R if data.weights is None else Dense(R.to_array() / mean)
 
 
 def exchange_once(data: Storage, W: Columns, spec: Spec) -> Columns:
@@ -240,7 +237,7 @@ def exchange_once(data: Storage, W: Columns, spec: Spec) -> Columns:
 
 def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candidates]:
     """Return the best candidates on the residual of W, from similar slices along each short mode, best first."""
-    R, found = scaled(data, data.residual(W.to_decomposition())), []
+    (R, _), found = search_tensor(data, W), []
     if not (data.n_passes or isinstance(data, Tucker)) and np.prod(data.shape, dtype=float) <= MAX_FORMED:
         R = Dense(R.to_array().astype(np.float32))  # candidates are polished later
     for mode in modes:

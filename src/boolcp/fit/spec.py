@@ -104,6 +104,12 @@ class State:
     scale: float = 0.0
     result: BooleanCP | None = None
 
+    @property
+    def columns(self) -> Columns:
+        """Return the best columns so far, those of the pursuit if there are no better ones."""
+        found: Columns = self.path[-1] if self.best is None else self.best
+        return found
+
     def rng(self) -> np.random.Generator:
         """Return the generator of the next step."""
         key = (STAGES.index(self.stage), self.n_done)
@@ -116,7 +122,3 @@ class State:
     def at(self, stage: str) -> "State":
         """Return the state at the beginning of a stage; as it is, if that has begun."""
         return replace(self, stage=stage, n_done=0) if STAGES.index(stage) > STAGES.index(self.stage) else self
-
-    def is_at(self, stage: str) -> bool:
-        """Return True in a stage."""
-        return self.stage == stage

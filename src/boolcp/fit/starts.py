@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 import scipy.linalg
@@ -12,8 +13,8 @@ from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, re
 from boolcp.program.flips import best_boolean
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
-from boolcp.storage.protocol import Storage, n_observed
-from boolcp.storage.tucker import Tucker, leading_basis, unfold
+from boolcp.storage.protocol import Storage, Tensor, n_observed
+from boolcp.storage.tucker import Tucker, leading_basis
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
 EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
@@ -45,9 +46,9 @@ class Search:
         n_agree = 1 if is_lower else self.n_agree + int(is_new and candidate.loss <= self.best.loss + same)
         return Search(best, self.n_done + 1, n_agree, find_rivals(best, (other, *self.rivals)))
 
-    def is_agreed(self) -> bool:
+    def is_agreed(self, n_starts: int) -> bool:
         """Return True if two independent starts agree; of many, one in five."""
-        return self.n_agree >= max(2, self.n_done // 5)
+        return self.n_agree >= max(2, n_starts // 5)
 
 
 def find_rivals(best: Columns, others: Sequence[Columns]) -> tuple[Columns, ...]:
@@ -76,10 +77,15 @@ def is_different(V: Columns, W: Columns) -> bool:
 
 
 def find_atom(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Candidate | None:
-    """Return the atom of steepest descent from W (Alg. 2); on a core quickly, its bits are decided again."""
-    effort = "quick" if isinstance(data, Tucker) else "default"
+    """Return the atom of steepest descent from W (Alg. 2)."""
+    return find_on(search_tensor(data, W)[0], spec, rng)
+
+
+def find_on(residual: Tensor, spec: Spec, rng: np.random.Generator) -> Candidate | None:
+    """Return the atom of steepest descent on a residual; on a core quickly, its bits are decided again."""
+    effort = "quick" if isinstance(residual, Tucker) else "default"
     options = {"atom_rank": spec.atom_rank, "certify": False, "effort": effort}
-    return greedy_atom_search(search_tensor(data, W), spec.modes, rng, **options)
+    return greedy_atom_search(residual, spec.modes, rng, **options)
 
 
 def with_atom(W: Columns, found: Candidate) -> Columns:
@@ -108,8 +114,9 @@ def leaves_noise(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator
     """Return True if the best atom of what is left gains no more than the best atom of pure noise."""
     if W.loss <= EXACT * data.squared_norm:
         return True
-    found = find_atom(data, W, spec, rng)
-    gain = 0.0 if found is None else found.descent**2 / found.atom.n_ones
+    residual, weight = search_tensor(data, W)
+    found = find_on(residual, spec, rng)
+    gain = 0.0 if found is None else weight * found.descent**2 / found.atom.n_ones
     return gain <= spec.n_products * noise_gain(data, noise_variance(data, W))
 
 
@@ -135,6 +142,17 @@ def refined_start(small: Storage, W: Columns, spec: Spec, rng: np.random.Generat
     start = W if count == 0 else other_start(small, W, spec, rng, count)
     relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied])
     return revive(small, polish(small, round_columns(relaxed, spec.modes), max_iter=spec.max_iter), spec, rng)
+
+
+def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
+    """Return the best atoms after half of them were left out and found again one by one, all factors polished."""
+    W = best.take(np.sort(rng.permutation(best.n_atoms)[: best.n_atoms // 2]))
+    while W.n_atoms < best.n_atoms:
+        found = find_atom(small, W, spec, rng)
+        if found is None:
+            return best
+        W = polish(small, with_atom(W, found), max_iter=spec.max_iter)
+    return W
 
 
 def other_start(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator, count: int) -> Columns:
@@ -211,40 +229,48 @@ def round_columns(W: Columns, modes: tuple[int, ...]) -> Columns:
 
 
 def bits_in_span(data: Storage, W: Columns, modes: tuple[int, ...], rng: np.random.Generator) -> Columns:
-    """Return columns whose bits lie close to the span of the leading directions of an unfolding, for one mode.
+    """Return columns of a matrix whose bits lie close to the span of its leading directions along either mode.
 
     K rows of a basis of the span determine a vector in it: all 2^K patterns of random rows are completed, and the K
-    most Boolean, different ones are kept (Slawski, Hein and Lutsik, 2013).
+    most Boolean, independent ones are kept (Slawski, Hein and Lutsik, 2013).
     """
-    K, mode = W.n_atoms, int(rng.choice(modes))
-    n_bits = min(K, MAX_JOINT, data.shape[mode])
-    U = leading_basis(data, mode, n_bits)
-    patterns, found = all_patterns(n_bits)[0][1:], {}
-    for _ in range(N_SPANS):
-        rows = rng.choice(len(U), n_bits, replace=False)
-        if np.linalg.cond(U[rows]) > 1e3:
-            continue
-        Y = np.linalg.solve(U[rows], patterns.T).T @ U.T  # (2^K - 1, d)
-        bits = Y > 0.5
-        errors = np.sum((Y - bits) ** 2, axis=1) / np.maximum(bits.sum(axis=1), 1)
-        for j in np.argsort(errors)[: 4 * K]:
-            if bits[j].any():
-                key = bits[j].tobytes()
-                found[key] = min(errors[j], found.get(key, np.inf))
-    chosen: list[np.ndarray] = []
-    for key, _ in sorted(found.items(), key=lambda item: item[1]):
-        z = np.frombuffer(key, dtype=bool).astype(float)
-        trial = np.stack([*chosen, z], axis=1)
-        if np.linalg.matrix_rank(trial) == trial.shape[1]:
-            chosen.append(z)
-        if len(chosen) == K:
+    K = W.n_atoms
+    found: dict[tuple[int, bytes], float] = {}
+    for mode in modes:
+        U = leading_basis(data, mode, min(K, MAX_JOINT, *data.shape))
+        patterns = all_patterns(U.shape[1])[0][1:]
+        for _ in range(N_SPANS):
+            rows = rng.choice(len(U), U.shape[1], replace=False)
+            if np.linalg.cond(U[rows]) > 1e3:
+                continue
+            Y = np.linalg.solve(U[rows], patterns.T).T @ U.T  # (2^K - 1, d)
+            bits = Y > 0.5
+            errors = np.sum((Y - bits) ** 2, axis=1) / np.maximum(bits.sum(axis=1), 1)
+            for j in np.argsort(errors)[: 2 * K]:
+                key = mode, bits[j].tobytes()
+                if bits[j].any():
+                    found[key] = min(errors[j], found.get(key, np.inf))
+    chosen: dict[int, list[np.ndarray]] = {mode: [] for mode in modes}
+    for mode, text in sorted(found, key=found.__getitem__):
+        trial = [*chosen[mode], np.frombuffer(text, dtype=bool).astype(float)]
+        if np.linalg.matrix_rank(np.stack(trial)) == len(trial):
+            chosen[mode] = trial
+        if sum(map(len, chosen.values())) == K:
             break
-    while len(chosen) < K:
-        chosen.append((rng.random(len(U)) < 0.5).astype(float))
-    Z = np.stack(chosen, axis=1)
-    factors = [np.zeros(0)] * 2
-    factors[mode], factors[1 - mode] = Z, np.linalg.lstsq(Z, unfold(data, mode), rcond=None)[0].T
-    return Columns(tuple(factors), np.arange(K), np.full(K, mode))
+    return with_bits(np.asarray(data.to_array(), dtype=float), chosen)
+
+
+def with_bits(X: np.ndarray, chosen: dict[int, list[np.ndarray]]) -> Columns:
+    """Return the columns of a matrix with given bits along each mode and the real columns that fit it best."""
+    parts, R = [], X
+    for mode, vectors in chosen.items():
+        if vectors:
+            Z = np.stack(vectors, axis=1)
+            V = np.linalg.lstsq(Z, R if mode == 0 else R.T, rcond=None)[0].T
+            factors = (Z, V) if mode == 0 else (V, Z)
+            R = R - factors[0] @ factors[1].T  # what the bits of the other mode have to explain
+            parts.append(Columns(factors, np.arange(len(vectors)), np.full(len(vectors), mode)))
+    return reduce(Columns.plus, parts)
 
 
 # entries that do not count alike
@@ -282,6 +308,23 @@ def redraw(W: Columns, rng: np.random.Generator) -> Columns:
         sizes[own] = np.median(sizes)
     factors[-1] = factors[-1] * sizes
     return replace(W.with_matrices(factors))
+
+
+def turned(data: Storage, W: Columns, spec: Spec) -> Columns:
+    """Return the columns with atoms turned to another Boolean mode where that lowers the loss."""
+    for k in range(W.n_atoms):
+        for mode in spec.modes:
+            if mode == W.boolean_mode[k]:
+                continue
+            factors, modes = [A.copy() for A in W.matrices], W.boolean_mode.copy()
+            a = factors[mode][:, k]
+            z, _ = best_boolean(a)
+            factors[modes[k]][:, k] *= a[z].mean()
+            factors[mode][:, k], modes[k] = z, mode
+            trial = oriented(Columns(tuple(factors), W.owner, modes), data.nonnegative)
+            found = polish(data, trial, max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
+            W = found if found.loss < W.loss and not found.is_dead().any() else W
+    return W
 
 
 def oriented(W: Columns, nonnegative: tuple[int, ...]) -> Columns:

@@ -15,6 +15,7 @@ from boolcp.result.columns import Columns
 from boolcp.storage.dense import Complete, Dense
 from boolcp.storage.protocol import Storage, n_observed
 from boolcp.storage.tucker import Tucker
+from boolcp.storage.weighted import Weighted
 
 Choose = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # S, Q and the current bits to the new ones
 
@@ -22,6 +23,7 @@ TOL = 1e-9  # relative fall of the loss that ends a polish
 MAX_JOINT = 10  # Boolean columns of one mode up to which all 2^K patterns are tried in each row; not tuned
 MAX_COMPILED = 2**20  # entries of a tensor whose sweeps are made without a chance to stop in between
 ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
+PASS_FALL = 1e-10  # fall of the loss, as part of |X|^2, not worth a pass either, if there is no noise; not tuned
 LEAST = 0.01  # smallest share of the energy of a column that counts as signal; not tuned
 PASS_GAIN = 0.05  # gain, in units of the noise variance for each free number, not worth a pass; not tuned
 SMALL_GAIN = 0.05  # gain of a relaxation, in units of the noise variance, that ends it
@@ -66,7 +68,8 @@ def is_settled(data: Storage, W: Columns, before: float, is_changed: bool, tol: 
         return True
     least = ROUNDING * data.squared_norm
     if data.n_passes:
-        least += PASS_GAIN * W.loss * len(W.owner) * sum(data.shape) / np.prod(data.shape, dtype=float)
+        share = len(W.owner) * sum(data.shape) / np.prod(data.shape, dtype=float)
+        least = PASS_FALL * data.squared_norm + PASS_GAIN * W.loss * share
     return bool(before - W.loss <= tol * abs(W.loss) + least and not is_changed)
 
 
@@ -140,6 +143,8 @@ def sweep(
     others are.
     """
     factors, order, source, is_changed = list(W.matrices), sweep_order(data), data, False
+    # products of columns that are tied along a mode keep their ratio only if no size moves to that mode
+    column_mode = tied.column_mode if tied is not None and tied.is_tied else W.column_mode
     for mode in order:
         S, boolean = (W if tied is None else tied).ties(mode)
         boolean = boolean if tied is None else np.zeros(len(boolean), dtype=bool)
@@ -150,7 +155,7 @@ def sweep(
         is_changed |= not np.array_equal(A[:, own], factors[mode][:, own])
         factors[mode] = A
         if mode != order[-1]:
-            sizes = balance(factors, W.column_mode, mode, order)
+            sizes = balance(factors, column_mode, mode, order)
             if mode == order[0] and source is not data:
                 source = source.scaled(1 / sizes)
     return W.with_matrices(factors, loss), is_changed
@@ -243,16 +248,18 @@ def decide_rows(
     B, R = np.flatnonzero(boolean), np.flatnonzero(~boolean)
     A, choose = np.empty_like(P), best_bits if choose is None else choose
     H_BB, H_RB, H_RR = H[..., B[:, None], B], H[..., R[:, None], B], H[..., R[:, None], R]
+    if not len(R):
+        A[:, B] = choose(H_BB, P[:, B], current[:, B])
+        return A
     if H.ndim == 3:  # the real part of each row is solved once, for all bits
         solved = solve_each_row(H_RR, np.concatenate([H_RB, P[:, R, None]], axis=2))
         back, alone = solved[:, :, :-1], solved[:, :, -1]
         bits = choose(H_BB - np.swapaxes(H_RB, 1, 2) @ back, P[:, B] - times(alone, H_RB), current[:, B])
         A[:, B], A[:, R] = bits, alone - times(bits, np.swapaxes(back, 1, 2))
         return A
-    back = solve_rows(H_RR, H_RB.T).T if len(R) else np.zeros((0, len(B)))
+    back = solve_rows(H_RR, H_RB.T).T
     A[:, B] = bits = choose(H_BB - H_RB.T @ back, P[:, B] - P[:, R] @ back, current[:, B])
-    if len(R):
-        A[:, R] = solve_rows(H_RR, P[:, R] - bits @ H_RB.T)
+    A[:, R] = solve_rows(H_RR, P[:, R] - bits @ H_RB.T)
     return A
 
 
@@ -381,6 +388,11 @@ def n_free(data: Storage, W: Columns) -> float:
 
 
 def noise_variance(data: Storage, W: Columns) -> float:
-    """Return the variance of the noise that a fit leaves, for each observed entry it has not used."""
+    """Return the variance of the noise that a fit leaves, for each observed entry it has not used.
+
+    That of counts and bits is 1 in units of the squares near their loss.
+    """
+    if isinstance(data, Weighted) and data.loss.is_rate:
+        return 1.0
     n = n_observed(data)
     return max(W.loss, 0.0) / max(n - n_free(data, W), 0.1 * n)

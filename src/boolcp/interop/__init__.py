@@ -4,16 +4,7 @@ An object of another package enters, or a decomposition. A labelled array or a d
 that package. Each package is imported only when its function is called.
 """
 
-from boolcp.interop.cp_tensors import from_pyttb, from_tensorly, from_tensortools, to_pyttb, to_tensorly, to_tensortools
-from boolcp.interop.mne_objects import add_to_report, from_mne
+from boolcp.interop.cp_tensors import from_tensorly, to_pyttb, to_tensorly, to_tensortools
+from boolcp.interop.mne_objects import from_mne
 
-__all__ = [
-    "add_to_report",
-    "from_mne",
-    "from_pyttb",
-    "from_tensorly",
-    "from_tensortools",
-    "to_pyttb",
-    "to_tensorly",
-    "to_tensortools",
-]
+__all__ = ["from_mne", "from_tensorly", "to_pyttb", "to_tensorly", "to_tensortools"]

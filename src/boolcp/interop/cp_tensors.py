@@ -30,11 +30,11 @@ def to_tensorly(W: BooleanCP) -> Any:
 
 
 def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels: Labels | None = None) -> BooleanCP:
-    """Return the BooleanCP of a TensorLy CPTensor, or of any pair (weights, factors).
+    """Return the BooleanCP of a CP tensor of TensorLy, pyttb or tensortools, or of any pair (weights, factors).
 
     Parameters
     ----------
-    cp : CPTensor or pair
+    cp : CPTensor, ktensor, KTensor or pair
         Weights (K,) or None, and factor matrices (d_n, K).
     boolean_modes : sequence of int, optional
         The Boolean mode of each column; by default it is detected (a column with only one value besides 0).
@@ -53,7 +53,9 @@ def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels
     >>> boolcp.interop.from_tensorly(boolcp.interop.to_tensorly(truth)).boolean_mode.tolist()
     [0, 1]
     """
-    weights, factors = cp
+    if hasattr(cp, "factor_matrices"):  # pyttb
+        cp = cp.weights, cp.factor_matrices
+    weights, factors = cp if not hasattr(cp, "factors") or hasattr(cp, "weights") else (None, cp.factors)
     factors = [np.asarray(A, dtype=float) for A in factors]
     n_columns = factors[0].shape[1]
     weights = np.ones(n_columns) if weights is None else np.asarray(weights, dtype=float)
@@ -91,19 +93,6 @@ def to_pyttb(W: BooleanCP) -> Any:
     return pyttb.ktensor([np.asfortranarray(A, dtype=float) for A in terms.factors], terms.weights.copy())
 
 
-def from_pyttb(ktensor: Any, *, boolean_modes: Sequence[int] | None = None, labels: Labels | None = None) -> BooleanCP:
-    """Return the BooleanCP of a pyttb ktensor; see `from_tensorly`.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
-    >>> boolcp.interop.from_pyttb(boolcp.interop.to_pyttb(truth)).n_atoms
-    2
-    """
-    return from_tensorly((ktensor.weights, ktensor.factor_matrices), boolean_modes=boolean_modes, labels=labels)
-
-
 def to_tensortools(W: BooleanCP) -> Any:
     """Return the decomposition as a tensortools KTensor, the weights folded into a real column of each atom.
 
@@ -120,21 +109,6 @@ def to_tensortools(W: BooleanCP) -> Any:
     for k, atom in enumerate(terms.atoms):
         factors[1 if atom.mode == 0 else 0][:, k] *= terms.weights[k]
     return module.KTensor(factors)
-
-
-def from_tensortools(
-    ktensor: Any, *, boolean_modes: Sequence[int] | None = None, labels: Labels | None = None
-) -> BooleanCP:
-    """Return the BooleanCP of a tensortools KTensor; see `from_tensorly`.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
-    >>> boolcp.interop.from_tensortools(boolcp.interop.to_tensortools(truth)).n_atoms
-    2
-    """
-    return from_tensorly((None, ktensor.factors), boolean_modes=boolean_modes, labels=labels)
 
 
 def _boolean_mode(columns: Sequence[np.ndarray], k: int) -> int:

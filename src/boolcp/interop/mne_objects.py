@@ -1,8 +1,7 @@
 """From MNE objects to labelled tensors: in microvolts, with positions, events and the table of trials."""
 
-import html
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import numpy as np
 from boolcp.checks import BoolcpWarning
 from boolcp.extras import load_extra
 from boolcp.prepare import add_table, set_events
-from boolcp.result.atoms import BooleanCP
 
 CHUNK_SECONDS = 60  # of a continuous recording read at a time
 UNITS = {"mag": ("fT", 1e15), "grad": ("fT/cm", 1e13), "hbo": ("µM", 1e6), "hbr": ("µM", 1e6), "csd": ("mV/m²", 1e3)}
@@ -20,7 +18,7 @@ NAMES = {"eeg": "EEG", "ecog": "ECoG", "seeg": "sEEG", "dbs": "DBS", "mag": "MEG
 DataArray = Any
 
 
-def from_mne(inst: Any, *, picks: str | list = "data", reject: str | None = None) -> DataArray:
+def from_mne(inst: Any, *, picks: str | list = "data", reject: bool = False) -> DataArray:
     """Return an MNE object as a DataArray, in microvolts (fT, fT/cm), with channel names and positions.
 
     Parameters
@@ -30,9 +28,8 @@ def from_mne(inst: Any, *, picks: str | list = "data", reject: str | None = None
         Evoked, "frequency" after "channel" for power. A Raw need not be loaded: it is read in pieces.
     picks : str or list
         Which channels, as in MNE. Channels marked as bad are dropped unless they are named.
-    reject : str, optional
-        Set the time of annotations whose description begins with this text (case is ignored) to NaN, that is, missing:
-        "bad" for MNE's own. An annotation of some channels rejects only these.
+    reject : bool
+        Set the samples of a Raw under BAD annotations to NaN, that is, missing. (Epochs are rejected by MNE.)
 
     Returns
     -------
@@ -51,18 +48,17 @@ def from_mne(inst: Any, *, picks: str | list = "data", reject: str | None = None
     """
     mne = load_extra("mne", "mne")
     if isinstance(inst, list | tuple):
-        return _from_evoked(mne, inst, picks, reject)
+        return _from_evoked(mne, inst, picks)
     power = mne.time_frequency
     known = (mne.io.BaseRaw, mne.BaseEpochs, mne.Evoked, power.EpochsTFR, power.AverageTFR, power.RawTFR)
     if not isinstance(inst, (*known, power.EpochsSpectrum, power.Spectrum)):
-        raise TypeError(
-            f"from_mne takes Raw, Epochs, a list of Evoked, TFR or Spectrum objects of MNE, got {type(inst).__name__}."
-        )
+        kinds = "Raw, Epochs, a list of Evoked, TFR or Spectrum objects of MNE"
+        raise TypeError(f"from_mne takes {kinds}, got {type(inst).__name__}.")
     is_raw = isinstance(inst, mne.io.BaseRaw)
     with mne.use_log_level("ERROR"):
         inst, bads = _picked(inst, picks)
         factors, unit, name = _scale(inst)
-        X = _labelled(inst, _read_raw(inst, factors) if is_raw else _read(inst, factors))
+        X = _labelled(inst, _read_raw(inst, factors, reject) if is_raw else _read(inst, factors))
         X = X.assign_attrs(units=unit).rename(name)
         if "trial" in X.dims:
             X = _with_trials(inst, X)
@@ -70,7 +66,7 @@ def from_mne(inst: Any, *, picks: str | list = "data", reject: str | None = None
             X = _with_annotations(inst, X)
         if bads:
             X.attrs |= {"left_out": bads, "preparation": [f"channels marked as bad left out: {', '.join(bads)}"]}
-        return X if reject is None else _without_bad(inst, X, reject)
+        return X
 
 
 def _picked(inst: Any, picks: str | list) -> tuple[Any, list[str]]:
@@ -93,12 +89,10 @@ def _scale(inst: Any) -> tuple[np.ndarray, str, str]:
     factors, units = np.array([factor for _, factor in looks]), list(dict.fromkeys(unit for unit, _ in looks))
     names = list(dict.fromkeys(NAMES.get(kind, kind) for kind in kinds))
     if len(units) > 1:
-        warnings.warn(
-            f"The channels have different units ({', '.join(units)}): choose one kind (picks=), or scale each channel "
-            f"(prepare.zscore); otherwise the largest numbers dominate the fit.",
-            BoolcpWarning,
-            stacklevel=4,
+        words = (
+            f"The channels have different units ({', '.join(units)}): choose one kind (picks=), or scale each channel"
         )
+        warnings.warn(f"{words} (prepare.zscore).", BoolcpWarning, stacklevel=4)
     unit, name = ", ".join(units), " and ".join(names)
     if not hasattr(inst, "freqs"):
         return factors, unit, name
@@ -124,13 +118,14 @@ def _read(inst: Any, factors: np.ndarray) -> np.ndarray:
     return (values * factors.reshape(shape)).astype(np.float32)
 
 
-def _read_raw(raw: Any, factors: np.ndarray) -> np.ndarray:
+def _read_raw(raw: Any, factors: np.ndarray, reject: bool) -> np.ndarray:
     """Return the numbers of a Raw in float32, read in pieces, in the displayed unit."""
     values = np.empty((len(raw.ch_names), len(raw.times)), np.float32)
     step = max(int(CHUNK_SECONDS * raw.info["sfreq"]), 1)
     for start in range(0, values.shape[1], step):
         stop = min(start + step, values.shape[1])
-        values[:, start:stop] = factors[:, None] * raw.get_data(start=start, stop=stop)
+        part = raw.get_data(start=start, stop=stop, reject_by_annotation="NaN" if reject else None)
+        values[:, start:stop] = factors[:, None] * part
     return values
 
 
@@ -185,76 +180,20 @@ def _with_annotations(raw: Any, X: DataArray) -> DataArray:
     return X
 
 
-def _without_bad(inst: Any, X: DataArray, label: str) -> DataArray:
-    """Return X with NaN in the time of annotations that begin with a label, in their channels."""
-    if not hasattr(inst, "annotations") or "time" not in X.dims:
-        raise ValueError(f"reject={label!r} needs annotations, which Raw and Epochs have.")
-    X, times = X.copy(), X["time"].values
-    before = np.isnan(X.values).sum()
-    for channels, trial, onset, duration in _bad_stretches(inst, label):
-        inside = np.flatnonzero((times >= onset) & (times < onset + duration))
-        rows = np.flatnonzero(np.isin(X["channel"].values, channels)) if channels else np.arange(X.sizes["channel"])
-        X.values[(*np.ix_(rows, inside), *([] if trial is None else [trial]))] = np.nan
-    share = 100 * (np.isnan(X.values).sum() - before) / X.size
-    X.attrs["preparation"] = [*X.attrs.get("preparation", []), f"reject: {share:.1f} % (annotations {label})"]
-    return X
-
-
-def _bad_stretches(inst: Any, label: str) -> Iterator[tuple[tuple[str, ...], int | None, float, float]]:
-    """Yield channels (none: all), trial, onset and duration of the annotations that begin with a label."""
-    annotations = inst.annotations
-    if annotations is None:
-        return
-    is_bad = np.array([str(text).lower().startswith(label.lower()) for text in annotations.description], dtype=bool)
-    for channels in dict.fromkeys(annotations.ch_names[is_bad]):
-        members = is_bad & np.array([names == channels for names in annotations.ch_names], dtype=bool)
-        if not hasattr(inst, "event_id"):
-            for n in np.flatnonzero(members):
-                yield channels, None, annotations.onset[n] - inst.first_time, annotations.duration[n]
-            continue
-        inst.set_annotations(annotations[members])
-        for trial, found in enumerate(inst.get_annotations_per_epoch()):
-            for onset, duration, _ in found:
-                yield channels, trial, onset, duration
-    if hasattr(inst, "event_id"):
-        inst.set_annotations(annotations)
-
-
-def _from_evoked(mne: Any, evoked: Sequence[Any], picks: str | list, reject: str | None) -> DataArray:
+def _from_evoked(mne: Any, evoked: Sequence[Any], picks: str | list) -> DataArray:
     """Return several Evoked as channel x time x condition."""
     if not evoked or not all(isinstance(one, mne.Evoked) for one in evoked):
         kinds = ", ".join(sorted({type(one).__name__ for one in evoked})) or "an empty list"
         raise TypeError(f"A list for from_mne must hold Evoked objects, got {kinds}; stack Epochs with prepare.join.")
-    if reject is not None:
-        raise ValueError("reject needs annotations, which Evoked do not have: reject in the epochs.")
     arrays = [from_mne(one, picks=picks) for one in evoked]
     names = [str(one.comment or n) for n, one in enumerate(evoked)]
     for array, name in zip(arrays, names, strict=True):
         same = array.shape == arrays[0].shape and np.array_equal(array["channel"], arrays[0]["channel"])
         if not same or not np.allclose(array["time"], arrays[0]["time"]):
-            raise ValueError(
-                f"The Evoked {name!r} differs from {names[0]!r} in channels or times: crop and pick first."
-            )
+            problem = f"The Evoked {name!r} differs from {names[0]!r} in channels or times"
+            raise ValueError(f"{problem}: crop and pick first.")
     names = names if len(set(names)) == len(names) else [f"{n}: {name}" for n, name in enumerate(names)]
     xarray = load_extra("xarray", "labels")
     X = xarray.concat(arrays, "condition", coords="minimal", compat="override", combine_attrs="override")
     X = X.transpose("channel", "time", "condition").assign_coords(condition=("condition", np.array(names)))
     return X.assign_coords(n_averaged=("condition", np.array([one.nave for one in evoked])))
-
-
-def add_to_report(W: BooleanCP, report: Any, *, title: str = "Boolean atoms", figure: Any = None) -> Any:
-    """Add the summary of a decomposition, and a figure if one is given, to an mne.Report, and return the report.
-
-    Examples
-    --------
-    >>> import boolcp, mne
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
-    >>> report = boolcp.interop.add_to_report(truth, mne.Report(verbose=False))
-    >>> len(report.html)
-    1
-    """
-    load_extra("mne", "mne")
-    report.add_html(f"<pre>{html.escape(W.summary())}</pre>", title=f"{title}: summary", tags=("boolcp",))
-    if figure is not None:
-        report.add_figure(figure, title=f"{title}: factors", tags=("boolcp",))
-    return report

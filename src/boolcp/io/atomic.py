@@ -7,9 +7,8 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from os import PathLike
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from boolcp.checks import BoolcpWarning
 from boolcp.io.errors import FileError, writing
@@ -24,9 +23,7 @@ LOCKED_BYTE = 2**30  # msvcrt keeps others from reading a locked byte: lock one 
 
 
 @contextmanager
-def replacing(
-    path: str | PathLike[str], *, overwrite: bool = False, is_durable: bool = True, temporary: str | Path | None = None
-) -> Iterator[Path]:
+def replacing(path: Any, *, overwrite: bool = False, temporary: str | Path | None = None) -> Iterator[Path]:
     """Give the path of a new, empty file beside `path`; it replaces `path` at the end, unless something fails.
 
     The new file is created exclusively, so that a link of that name is never followed. A file that is written again
@@ -38,9 +35,8 @@ def replacing(
         name = _create(path, temporary)
         try:
             yield name
-            if is_durable:  # on the disk before the name points to it
-                with open(name, "rb") as file:
-                    os.fsync(file.fileno())
+            with open(name, "rb") as file:
+                os.fsync(file.fileno())  # on the disk before the name points to it
             os.chmod(name, _permissions(path))
             os.replace(name, path)
         except BaseException:
@@ -48,18 +44,13 @@ def replacing(
             raise
 
 
-def write_bytes(path: str | PathLike[str], content: bytes, *, overwrite: bool = False, is_durable: bool = True) -> None:
-    """Write bytes, completely or not at all."""
-    with replacing(path, overwrite=overwrite, is_durable=is_durable) as temporary:
-        temporary.write_bytes(content)
+def write_text(path: Any, text: str | bytes, *, overwrite: bool = False) -> None:
+    """Write text as UTF-8, or bytes, completely or not at all."""
+    with replacing(path, overwrite=overwrite) as temporary:
+        temporary.write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
-def write_text(path: str | PathLike[str], text: str, *, overwrite: bool = False) -> None:
-    """Write text as UTF-8, completely or not at all."""
-    write_bytes(path, text.encode(), overwrite=overwrite)
-
-
-def check_free(path: str | PathLike[str], *, overwrite: bool = False) -> None:
+def check_free(path: Any, *, overwrite: bool = False) -> None:
     """Raise a FileError if `path` is a folder, or exists and may not be overwritten."""
     path = Path(path)
     if path.is_dir():
@@ -70,7 +61,7 @@ def check_free(path: str | PathLike[str], *, overwrite: bool = False) -> None:
 
 
 @contextmanager
-def locked(path: str | PathLike[str]) -> Iterator[None]:
+def locked(path: Any) -> Iterator[None]:
     """Keep other processes from `path` until the end of the block: if they try to lock it, they get a FileError.
 
     The lock is held on a file ``.<name>.lock`` beside `path`. The system releases it when the process ends, however it
@@ -124,11 +115,12 @@ def _open_locked(path: Path, name: Path) -> TextIO:
                 owner = file.read(200) or "a process that has just started"
             problem = f"is in use by another run ({owner})"
             raise FileError(path, problem, "Wait until that run ends, or choose a different file.") from None
-        if _is_at(file.fileno(), name):
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
-            file.flush()
-            return file
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), os.stat(name)):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}")
+                file.flush()
+                return file
         file.close()  # its owner has just removed it: a lock on it would keep nobody away
 
 
@@ -146,11 +138,3 @@ def _lock(descriptor: int) -> None:
     except OSError as error:
         message = f"This disk does not support locks ({error.strerror}): make sure that no other process uses the file."
         warnings.warn(message, BoolcpWarning, stacklevel=2)
-
-
-def _is_at(descriptor: int, name: Path) -> bool:
-    """Return True if the open file is the one that has that name now."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(name))
-    except FileNotFoundError:
-        return False

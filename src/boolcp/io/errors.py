@@ -25,14 +25,6 @@ class FileError(ValueError):
         return type(self), (self.path, self.problem, self.advice)
 
 
-class ChoiceError(FileError):
-    """A file with several arrays that might be wanted: their names are `choices`."""
-
-    def __init__(self, path: Any, problem: str, advice: str, choices: Any = ()) -> None:
-        super().__init__(path, problem, advice)
-        self.choices = tuple(choices)
-
-
 def check_exists(path: Any) -> Any:
     """Return the path, or raise a FileError that says why it cannot be opened."""
     path = Path(path).expanduser()
@@ -44,10 +36,8 @@ def check_exists(path: Any) -> Any:
             is_empty = not file.read(1)
     except FileNotFoundError:
         raise FileError(path, "there is no such file", "Check the name and the folder.") from None
-    except PermissionError:
-        raise FileError(path, "permission denied", "Ask its owner for read permission.") from None
     except OSError as error:
-        raise FileError(path, f"cannot be opened ({error.strerror or error})", "Check the file.") from error
+        raise _of_system(path, error) from None
     if is_empty:
         raise FileError(path, "the file is empty (0 bytes)", "Copy or download it again.")
     return path
@@ -63,14 +53,24 @@ def reading(path: Any, kind: str) -> Iterator[Any]:
     except MemoryError as error:
         problem = f"needs more memory than there is ({str(error).rstrip('.') or 'its header may be damaged'})"
         raise FileError(path, problem, "Copy it again if it should be smaller, or read a part of it.") from error
-    except PermissionError:
-        raise FileError(path, "permission denied", "Ask its owner for read permission.") from None
+    except PermissionError as error:
+        raise _of_system(path, error) from None
     except Exception as error:
-        true_error = error.__cause__ if isinstance(error, SystemError) and error.__cause__ else error  # of a callback
-        reason = str(true_error).strip().partition("\n")[0][:200].rstrip(".") or type(error).__name__
+        reason = str(error).strip().partition("\n")[0][:200].rstrip(".") or type(error).__name__
         raise FileError(
             path, f"not a readable {kind} ({reason})", "It may be truncated or damaged: copy or export it again."
         ) from error
+
+
+@contextmanager
+def refusing(path: Any, advice: str) -> Iterator[Any]:
+    """Turn the error of a step that the content of a file does not suit into a FileError."""
+    try:
+        yield
+    except FileError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise FileError(path, str(error).rstrip("."), advice) from error
 
 
 @contextmanager
@@ -79,11 +79,15 @@ def writing(path: Any) -> Iterator[Any]:
     try:
         yield
     except OSError as error:
-        full = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
-        if error.errno in full:
-            raise FileError(path, "no space is left on the disk", "Free some, or write elsewhere.") from error
-        if isinstance(error, PermissionError):
-            raise FileError(path, "permission denied", "Write to a folder of your own.") from error
-        if isinstance(error, FileNotFoundError | NotADirectoryError):
-            raise FileError(path, "its folder does not exist", "Create it first.") from error
-        raise FileError(path, f"cannot be written ({error.strerror or error})", "Write elsewhere.") from error
+        raise _of_system(path, error) from error
+
+
+def _of_system(path: Any, error: OSError) -> FileError:
+    """Return the FileError for an error of the system."""
+    if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)):
+        return FileError(path, "no space is left on the disk", "Free some, or write elsewhere.")
+    if isinstance(error, PermissionError):
+        return FileError(path, "permission denied", "Ask its owner, or use a folder of your own.")
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return FileError(path, "its folder does not exist", "Create it first.")
+    return FileError(path, f"cannot be opened ({error.strerror or error})", "Check the file and its folder.")

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from boolcp.extras import load_extra
+from boolcp.io.arrays import list_variables, read_variable
 from boolcp.io.coordinates import read_table
-from boolcp.io.errors import ChoiceError, FileError, reading
+from boolcp.io.errors import FileError, reading
 from boolcp.io.limits import refuse_expansion
-from boolcp.io.matlab import check_mat, read_variable
 from boolcp.prepare import set_events
 
 CHUNK = 2**20
-HEADERS = (".vhdr", ".ahdr")  # of BrainVision recordings
 LINKS = re.compile(r"^\s*(?:DataFile|MarkerFile)\s*[=:](.*)$", re.IGNORECASE | re.MULTILINE)
 DATATYPES = ("eeg", "ieeg", "meg")
 
@@ -31,7 +30,7 @@ def read_mne(path: Path) -> Any:
     if name.endswith(".gz"):
         _refuse_expansion(path)
     if name.endswith(".set"):
-        check_mat(path)  # EEGLAB writes MATLAB files
+        list_variables(path)  # EEGLAB writes MATLAB files
     refuse_links(path)
     with reading(path, f"{path.suffix} file"), mne.use_log_level("ERROR"):
         recording = _open(mne, path)
@@ -50,7 +49,9 @@ def _open(mne: Any, path: Path) -> Any:
         try:
             return mne.io.read_raw_eeglab(path)
         except TypeError:  # this is how MNE says that the file holds epochs
-            _refuse_link(path, _eeglab_link(path))
+            name = next(name for name in ("EEG.data", "data") if name in list_variables(path))
+            link = read_variable(path, name)  # the numbers, or the name of the file that has them
+            _refuse_link(path, link if isinstance(link, str) else "")
             return mne.read_epochs_eeglab(path)
     return mne.io.read_raw(path)
 
@@ -66,20 +67,11 @@ def _refuse_expansion(path: Path) -> None:
 
 def refuse_links(path: Path) -> None:
     """Raise a FileError if a BrainVision header names a file of data or markers in a different folder."""
-    if path.suffix.lower() in HEADERS:
+    if path.suffix.lower() in (".vhdr", ".ahdr"):
         with reading(path, f"{path.suffix} file"):
             text = path.read_bytes().decode("latin-1")
         for link in LINKS.findall(text):
             _refuse_link(path, link)
-
-
-def _eeglab_link(path: Path) -> str:
-    """Return the name of the file that holds the data of EEGLAB epochs; nothing if they are in the .set file."""
-    try:
-        found = read_variable(path, "EEG.data")
-    except FileError:  # the fields of EEG stand alone
-        found = read_variable(path, "data")
-    return found if isinstance(found, str) else ""
 
 
 def refuse_other_folders(path: Path, recording: Any) -> None:
@@ -123,9 +115,7 @@ def choose(path: Path, variable: str | None = None) -> BIDSPath:
     listing = ", ".join(known) if len(known) <= 12 else f"{', '.join(list(known)[:12])} and {len(known) - 12} more"
     if not found:
         raise FileError(path, f"has no recording {variable!r}", f"It holds {listing or 'none'}.")
-    raise ChoiceError(
-        path, f"holds {len(found)} recordings", f"Choose one with variable= (--variable): {listing}.", found
-    )
+    raise FileError(path, f"holds {len(found)} recordings", f"Choose one with variable= (--variable): {listing}.")
 
 
 def list_recordings(path: Path) -> dict[str, BIDSPath]:

@@ -1,45 +1,118 @@
-"""NeuroTycho recordings: a folder or zip of sessions, each with one MATLAB file per channel, or one for all."""
+"""NeuroTycho recordings: a folder or zip of sessions, each with one MATLAB file per channel."""
 
+import csv
+import io
+import re
+import shutil
+import tempfile
 import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.io
 from tqdm import tqdm
 
 from boolcp.checks import BoolcpWarning
 from boolcp.extras import load_extra
-from boolcp.io.coordinates import read_electrodes
-from boolcp.io.errors import FileError
-from boolcp.io.matlab import list_variables, read_variable
-from boolcp.io.neurotycho_files import (
-    choose_session,
-    find_sessions,
-    first_channel,
-    matrix_shape,
-    on_disk,
-    opened,
-    read_event_times,
-    read_events,
-    read_matrix,
-    read_trials,
-    read_vector,
-)
+from boolcp.io import atomic
+from boolcp.io.arrays import list_variables, read_variable
+from boolcp.io.coordinates import place_coords, read_electrodes
+from boolcp.io.errors import FileError, writing
+from boolcp.io.limits import refuse_unsafe
+from boolcp.prepare import list_conditions
+
+CHANNEL = re.compile(r"ECoG_ch(\d+)\.mat", re.IGNORECASE)
+MAP = re.compile(r"(electrodes.*\.csv|.*map\.mat)", re.IGNORECASE)
+DEPTH = 4  # folders searched below the one given
+ORIGINAL = "The two come from different sessions: use the original files."
+
+File = Any  # a path in a folder or in a zip
+Stretch = tuple[str, int, int]  # a condition, with its first sample and the one after its last
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """A part of a session under one condition: samples start <= n < stop."""
+class Session:
+    """The files of one session, and what they say."""
 
-    label: str
-    start: int
-    stop: int
+    name: str
+    channels: dict[int, File]
+    time: File
+    condition: File
+    electrodes: File
+    event: File
+    trials: Any  # (number, length) if the channels are cut into trials, else None
+
+    @property
+    def first(self) -> File:
+        """Return the file of the first channel."""
+        return next(iter(self.channels.values()))
+
+    def signal(self, number: int, times: np.ndarray) -> np.ndarray:
+        """Return one channel, its trials one after another."""
+        file, trials = self.channels[number], self.trials
+        signal = on_disk(file, _read_numbers)
+        if trials is not None and signal.shape != trials:
+            sizes = " x ".join(map(str, signal.shape)), " x ".join(map(str, trials))
+            raise FileError(file, "is {} (trial x time), but other channels are {}".format(*sizes), ORIGINAL)
+        if trials is None and signal.shape != times.shape:
+            raise FileError(file, f"has {len(signal)} samples, but the time file has {len(times)}", ORIGINAL)
+        return signal.ravel()
+
+    def times(self, sampling_rate: float | None) -> np.ndarray:
+        """Return the times of the samples, or of one trial, in seconds."""
+        file, times = self.time, None
+        if file is not None:
+            times = on_disk(file, _read_numbers).astype(float)
+        elif self.event is not None:
+            events = on_disk(self.event, _read_parts, "event")
+            is_every_sample = np.array_equal(events.get("index", ()), np.arange(len(events["data"])) + 1)
+            file, times = self.event, events.get("time") if is_every_sample else None
+        if times is None:
+            if sampling_rate is None:
+                advice = "Copy ECoGTime.mat beside it, or give the sampling rate (sampling_rate=, --sampling-rate)."
+                raise FileError(self.first, "has no time file beside it", advice)
+            return np.arange(self.trials[1] if self.trials else len(on_disk(self.first, _read_numbers))) / sampling_rate
+        if times.ndim != 1 or len(times) < 2 or not np.all(np.diff(times) > 0):
+            raise FileError(file, "its times do not increase", "It is not a time file: use the original one.")
+        if self.trials and len(times) != self.trials[1]:
+            raise FileError(file, f"has {len(times)} samples, but the trials have {self.trials[1]}", ORIGINAL)
+        return times
+
+    def stretches(self, times: np.ndarray) -> list[Stretch]:
+        """Return the conditions, clipped to the recording."""
+        if self.condition is None or self.trials:
+            return []
+        open_at, found = {}, []
+        for label, sample in zip(*on_disk(self.condition, read_conditions, times), strict=True):
+            name, _, side = label.rpartition("-")
+            if side.lower() == "start":
+                open_at[name] = sample
+            elif side.lower() == "end":
+                found.append((name, open_at.pop(name, 0), sample + 1))
+        found += [(name, start, len(times)) for name, start in open_at.items()]
+        clipped = [(name, max(start, 0), min(stop, len(times))) for name, start, stop in found]
+        return [one for one in clipped if one[1] < one[2]]
+
+    def event_signal(self, n_times: int) -> np.ndarray:
+        """Return the signal of Event.mat at each sample, NaN where it has none."""
+        events = on_disk(self.event, _read_parts, "event")
+        values = events["data"]
+        index = events.get("index", np.arange(n_times) + 1).round().astype(int) - 1
+        if len(index) != len(values) or np.any((index < 0) | (index >= n_times)):
+            problem = f"its EventIndex does not name {len(values)} of the {n_times} samples"
+            raise FileError(self.event, problem, ORIGINAL)
+        signal = np.full(n_times, np.nan)
+        signal[index] = values
+        return signal
 
 
 def read_neurotycho(
-    path: str | PathLike[str],
+    path: Path,
     *,
     condition: Any = None,
     session: Any = None,
@@ -53,253 +126,251 @@ def read_neurotycho(
 
     The options are those of `boolcp.open_tensor`. A condition takes its segments from all sessions; without one, a
     single session is read. Channels that are cut into trials give channel x time x trial. The signal of an Event.mat
-    file, or of the last row of a matrix of all channels, is the coordinate "event" along time; `attrs` list the
-    conditions.
+    file is the coordinate "event" along time; `attrs` list the conditions.
     """
     with opened(path) as root:
-        sessions = choose_session(path, find_sessions(path, root), session)
+        sessions = _choose_session(path, find_sessions(path, root), session)
+        trials = sessions[0].trials
+        attrs: dict[str, Any] = {"units": "µV"}
         if condition is None and len(sessions) > 1:
-            names = "; ".join(f"{item.name} ({_labels_text(item)})" for item in sessions)
+            found = {item.name: dict.fromkeys(s[0] for s in item.stretches(item.times(1000.0))) for item in sessions}
+            names = "; ".join(f"{name} ({', '.join(labels) or 'no conditions'})" for name, labels in found.items())
             raise FileError(path, "has several sessions", f"Choose a session or a condition of {names}.")
-        if condition is not None and any(item.trials is not None for item in sessions):
+        if condition is not None and trials:
             raise FileError(path, "is cut into trials and has no conditions", "Leave condition= (--condition) out.")
-        matrices = {item.name: on_disk(first_channel(item), read_matrix) for item in sessions if item.is_matrix}
-        times = [_read_times(item, sampling_rate) for item in sessions]
-        stretches = [_read_stretches(item, t) for item, t in zip(sessions, times, strict=True)]
-        parts = _find_parts(path, sessions, times, stretches, condition)
-        values, numbers, bad = _read_channels(path, parts, channels, skip_bad, progress, matrices)
-        found = electrodes if electrodes is not None else next((s.electrodes for s in sessions if s.electrodes), None)
-        coords = _channel_coords(numbers, {} if found is None else on_disk(found, read_electrodes))
-        dims = ["channel", "time"]
-        if sessions[0].trials is None:
-            coords |= _time_coords(parts, times, is_split=condition is not None) | _event_coord(parts, matrices)
+        times = [item.times(sampling_rate) for item in sessions]
+        attrs["sampling_rate"] = sampling_rate or _rate(path, times[0])
+        known = [(s, t, one) for s, t in zip(sessions, times, strict=True) for one in s.stretches(t)]
+        if condition is None:
+            parts = [(sessions[0], times[0], slice(None))]
+            attrs |= _condition_attrs([one for _, _, one in known], times[0])
         else:
-            values = values.reshape(len(values), *sessions[0].trials).transpose(0, 2, 1)
-            coords |= {"time": ("time", times[0], {"units": "s"}), "trial": ("trial", np.arange(values.shape[2]))}
-            dims.append("trial")
-    X = load_extra("xarray", "labels").DataArray(values, coords, dims, name="ECoG")
-    X.attrs = {"units": "µV", "sampling_rate": sampling_rate or _rate(path, times[0]), "left_out": bad}
-    if condition is None:
-        X.attrs |= _condition_attrs(stretches[0], times[0])
-    else:
-        X.attrs["preparation"] = [f"condition {condition}"]
-    return X
+            parts = [(s, t, slice(a, b)) for s, t, (name, a, b) in known if name.lower() == str(condition).lower()]
+            attrs["preparation"] = [f"condition {condition}"]
+        if not parts:
+            labels = ", ".join(sorted({one[0] for _, _, one in known})) or "none at all"
+            raise FileError(path, f"has no condition {condition!r}", f"Its conditions are {labels}.")
+        values, numbers, attrs["left_out"] = _read_channels(path, parts, channels, skip_bad, progress)
+        coords: dict[str, Any] = {"channel": ("channel", np.array(numbers))}
+        table = electrodes or next((s.electrodes for s in sessions if s.electrodes), None)
+        places = {} if table is None else on_disk(table, read_electrodes)
+        if places and all(number in places for number in numbers):
+            coords |= place_coords([places[number] for number in numbers])
+        if trials:
+            values = values.reshape(len(values), *trials).transpose(0, 2, 1)
+            coords |= {"time": ("time", times[0], {"units": "s"}), "trial": ("trial", np.arange(trials[0]))}
+        else:
+            pieces = [t[part] for _, t, part in parts]
+            coords["time"] = "time", np.concatenate(pieces), {"units": "s"}
+            if len(pieces) > 1:
+                coords["segment"] = "time", np.repeat(np.arange(len(pieces)), list(map(len, pieces)))
+            if all(s.event is not None for s, _, _ in parts):
+                coords["event"] = "time", np.concatenate([s.event_signal(len(t))[part] for s, t, part in parts])
+    dims = ("channel", "time", "trial")[: values.ndim]
+    return load_extra("xarray", "labels").DataArray(values, coords, dims, "ECoG", attrs)
 
 
-def _find_parts(path: Any, sessions: Any, times: Any, stretches: Any, condition: Any) -> Any:
-    """Return for each session the number of its samples and the slices of them to read."""
-    parts = []
-    for session, t, s in zip(sessions, times, stretches, strict=True):
-        n_samples = _n_samples(session, t)
-        slices = [slice(one.start, one.stop) for one in s if one.label.lower() == str(condition).lower()]
-        parts.append((session, n_samples, [slice(0, n_samples)] if condition is None else slices))
-    if not any(slices for _, _, slices in parts):
-        known = sorted({s.label for group in stretches for s in group}) or ["none at all"]
-        raise FileError(path, f"has no condition {condition!r}", f"Its conditions are {', '.join(known)}.")
-    return parts
+def _read_channels(path: Path, parts: list[Any], wanted: Any, skip_bad: bool, progress: bool) -> Any:
+    """Return the requested samples as one array (channels, samples), the channel numbers, and the bad channels."""
+    known = sorted(set.intersection(*(set(session.channels) for session, _, _ in parts)))
+    numbers = known if wanted is None else [int(item) if str(item).isdigit() else item for item in wanted]
+    for number in numbers:
+        if number not in known:
+            advice = f"Its {len(known)} channels run from {known[0]} to {known[-1]}."
+            raise FileError(path, f"has no channel {number}", advice)
+    sessions = {id(session): (session, times) for session, times, _ in parts}  # two may have the same name
+    values: Any = None
+    good: list[int] = []
+    for number in tqdm(numbers, desc="channels", disable=None if progress else True):
+        try:
+            signals = {key: session.signal(number, times) for key, (session, times) in sessions.items()}
+            row = np.concatenate([signals[id(s)][part] for s, _, part in parts])
+            values = np.empty((len(numbers), len(row)), np.float32) if values is None else values
+            values[len(good)] = row
+            good.append(number)
+        except FileError as error:
+            if not skip_bad:
+                advice = f"{error.advice} Or skip the channel (skip_bad=True, --skip-bad)."
+                raise FileError(error.path, error.problem, advice) from error
+            warnings.warn(f"Skipped channel {number}: {error.path}: {error.problem}.", BoolcpWarning, stacklevel=4)
+    if not good:
+        raise FileError(path, "has no channel that can be read", "Copy or download it again.")
+    return values[: len(good)], good, [number for number in numbers if number not in good]
 
 
-def _n_samples(session: Any, times: Any) -> Any:
-    """Return how many numbers a channel of a session has."""
-    if session.trials is None:
-        return len(times)
-    if len(times) != session.trials[1]:
-        problem = f"has {len(times)} samples, but the trials have {session.trials[1]}"
-        raise FileError(session.time, problem, "The two come from different sessions: use the original files.")
-    return session.trials[0] * session.trials[1]
+def describe_recording(path: str | Path) -> list[str]:
+    """Return the sessions, channels and conditions of a recording as lines of text."""
+    lines, path = [], Path(path)
+    with opened(path) as root:
+        for session in find_sessions(path, root):
+            head, times = f"{session.name}: {len(session.channels)} channels", session.times(1000.0)
+            if session.trials:
+                lines.append(f"{head}, {session.trials[0]} trials of {session.trials[1]} samples")
+                continue
+            lines.append(f"{head}, {len(times)} samples, {times[-1] - times[0]:.1f} s")
+            lines += ["  with an event signal"] if session.event is not None else []
+            for label, start, stop in session.stretches(times):
+                lines.append(f"  {label}: {times[start] - times[0]:.2f} to {times[stop - 1] - times[0]:.2f} s")
+    return lines
 
 
-def _read_times(session: Any, sampling_rate: float | None) -> Any:
-    """Return the times of the samples of a session, in seconds."""
-    file, times = session.time, None
-    if file is not None:
-        times = np.asarray(on_disk(file, read_vector), dtype=float)
-    elif session.event is not None and session.trials is None:
-        file, times = session.event, on_disk(session.event, read_event_times)
-    if times is None:
-        if sampling_rate is None:
-            advice = "Copy ECoGTime.mat beside it, or give the sampling rate (sampling_rate=, --sampling-rate)."
-            raise FileError(first_channel(session), "has no time file beside it", advice)
-        return np.arange(_count(session)) / sampling_rate
-    if len(times) < 2 or not np.all(np.diff(times) > 0):
-        raise FileError(file, "its times do not increase", "It is not a time file: use the original one.")
-    return times
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """Give the root of a recording: the folder, or the inside of a zip."""
+    if path.is_dir():
+        yield path
+        return
+    refuse_unsafe(path)
+    with zipfile.ZipFile(path) as archive:
+        yield zipfile.Path(archive)
 
 
-def _count(session: Any) -> Any:
-    """Return the number of samples of a session without times, of one trial if it is cut into trials."""
-    if session.trials is not None:
-        return session.trials[1]
-    if session.is_matrix:
-        return on_disk(first_channel(session), matrix_shape)[1]
-    return len(on_disk(first_channel(session), read_vector))
+def on_disk(file: File, read: Any, *arguments: Any) -> Any:
+    """Return read(path, ..) for a file in a folder, or for the unpacked copy of one in a zip."""
+    if not isinstance(file, zipfile.Path):
+        return read(Path(file), *arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "member" + Path(file.name).suffix)
+        try:
+            with file.open("rb") as source, copy.open("wb") as target:
+                shutil.copyfileobj(source, target)
+            return read(copy, *arguments)
+        except FileError as error:
+            raise FileError(file, error.problem, error.advice) from error
+        except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+            raise FileError(file, f"is damaged in the zip ({error})", "Download the zip again.") from error
 
 
-def _rate(path: Any, times: Any) -> float:
+def find_sessions(path: Path, root: Any) -> list[Session]:
+    """Return the sessions below a folder, sorted by the numbers in their names."""
+    sessions = list(_walk(root, DEPTH))
+    if not sessions:
+        advice = "A recording has files ECoG_ch1.mat, ECoG_ch2.mat, .., in it or in folders of sessions."
+        problem = "is not a NeuroTycho recording" + ", nor a BIDS folder (dataset_description.json)" * path.is_dir()
+        raise FileError(path, problem, advice)
+    return sorted(sessions, key=lambda item: [int(n) for n in re.findall(r"\d+", item.name)] or [0])
+
+
+def _walk(folder: Any, depth: int) -> Iterator[Session]:
+    """Yield the sessions in a folder and below it."""
+    files = {item.name.lower(): item for item in folder.iterdir()}
+    matches = [(CHANNEL.fullmatch(name), item) for name, item in files.items()]
+    channels = dict(sorted((int(match[1]), item) for match, item in matches if match))
+    if channels:
+        times = files.get("ecogtime.mat", files.get("ecog_time.mat"))
+        electrodes = next((files[name] for name in sorted(files) if MAP.fullmatch(name)), None)
+        beside = times, files.get("condition.mat"), electrodes, files.get("event.mat")
+        yield Session(folder.name or "recording", channels, *beside, _find_trials(channels))
+    for name, item in sorted(files.items()) if depth else ():
+        if item.is_dir() and not name.startswith((".", "__macosx")):
+            yield from _walk(item, depth - 1)
+
+
+def _find_trials(channels: dict[int, File]) -> Any:
+    """Return the number and length of the trials (trial x time) of the first channel that can be read, or None."""
+    for file in channels.values():
+        try:
+            shape = on_disk(file, _read_numbers).shape
+        except FileError:
+            continue
+        return shape if len(shape) == 2 else None
+    return None
+
+
+def _choose_session(path: Path, sessions: list[Session], wanted: Any) -> list[Session]:
+    """Return the session with that number or name, in a list; all sessions if None."""
+    text = str(wanted).lower()
+    chosen = [item for item in sessions if wanted is None or item.name.lower() in (text, f"session{text}")]
+    if not chosen and text.isdigit() and 1 <= int(text) <= len(sessions):
+        chosen = [sessions[int(text) - 1]]
+    if not chosen:
+        names = ", ".join(item.name for item in sessions)
+        raise FileError(path, f"has no session {wanted!r}", f"Its sessions are {names}.")
+    return chosen
+
+
+def _read_numbers(path: Path) -> np.ndarray:
+    """Return the one numeric array of a MATLAB file, without modes of length one."""
+    table = list_variables(path)
+    numeric = [name for name, variable in table.items() if variable.is_numeric]
+    numeric = numeric if len(numeric) == 1 else [name for name in numeric if name.lower().startswith(("ecog", "data"))]
+    if len(numeric) != 1:
+        advice = f"It holds {', '.join(table) or 'nothing'}: use the original file."
+        raise FileError(path, "does not hold one array of numbers", advice)
+    return np.atleast_1d(np.squeeze(np.asarray(read_variable(path, numeric[0]))))
+
+
+def _read_parts(path: Path, kind: str) -> dict[str, Any]:
+    """Return the variables EventData, EventTime, .. or ConditionLabel, .., without that word and maybe in a struct."""
+    names = {name.rpartition(".")[2].lower(): name for name in list_variables(path)}
+    if f"{kind}label" not in names and f"{kind}data" not in names:
+        problem = "has no variable 'EventData'" if kind == "event" else "has no conditions"
+        parts = ("Data", "Time") if kind == "event" else ("Label", "Time")
+        advice = f"It needs {' and '.join(kind.title() + part for part in parts)} or {kind.title()}Index."
+        raise FileError(path, problem, advice)
+    found = {name.removeprefix(kind): np.ravel(read_variable(path, names[name])) for name in names if kind in name}
+    return {name: values.astype(str if name == "label" else float) for name, values in found.items()}
+
+
+def _rate(path: Path, times: np.ndarray) -> float:
     steps = np.diff(times)
     if np.mean(np.abs(steps - np.median(steps)) > 0.1 * np.median(steps)) > 0.01:
         raise FileError(path, "its times are not evenly spaced", "Give the sampling rate (--sampling-rate).")
     return float(round((len(times) - 1) / (times[-1] - times[0]), 3))
 
 
-def _read_stretches(session: Any, times: Any) -> Any:
-    """Return the conditions of a session as segments of samples, clipped to the recording."""
-    if session.condition is None or session.trials is not None:
-        return []
-    labels, starts = on_disk(session.condition, lambda path: read_conditions(path, times))
-    open_at, stretches = {}, []
-    for label, sample in zip(labels, starts, strict=True):
-        name, _, side = label.rpartition("-")
-        if side.lower() == "start":
-            open_at[name] = sample
-        elif side.lower() == "end":
-            stretches.append(Stretch(name, open_at.pop(name, 0), sample + 1))
-    stretches += [Stretch(name, start, len(times)) for name, start in open_at.items()]
-    clipped = [Stretch(s.label, max(s.start, 0), min(s.stop, len(times))) for s in stretches]
-    return [s for s in clipped if s.start < s.stop]
-
-
-def read_conditions(path: Any, times: Any = None) -> Any:
+def read_conditions(path: Path, times: Any = None) -> tuple[list[str], list[Any]]:
     """Return the labels of a Condition.mat and the sample (from 0) at which each applies.
 
     The samples come from ConditionIndex (from 1), or from ConditionTime and the times of the recording; with neither,
-    they are the times themselves, in seconds. The three may lie in a struct.
+    they are the times themselves, in seconds.
     """
-    names = {name.rpartition(".")[2].lower(): name for name in list_variables(path)}
-    if "conditionlabel" not in names or not {"conditionindex", "conditiontime"} & set(names):
-        advice = "A Condition.mat has ConditionLabel and ConditionIndex or ConditionTime."
-        raise FileError(path, "has no conditions", advice)
-    labels = np.atleast_1d(np.asarray(read_variable(path, names["conditionlabel"]), dtype=str)).tolist()
-    if "conditionindex" in names:
-        samples = np.atleast_1d(read_variable(path, names["conditionindex"])).astype(float).round().astype(int) - 1
-    else:
-        samples = np.atleast_1d(read_variable(path, names["conditiontime"])).astype(float)
-        if times is not None:
-            samples = np.searchsorted(times - times[0], samples - np.median(np.diff(times)) / 2)
-    if len(labels) != len(samples):
-        raise FileError(path, f"has {len(labels)} labels but {len(samples)} times", "Use the original file.")
-    return labels, samples.tolist()
+    parts = _read_parts(path, "condition")
+    samples = parts["index"].round().astype(int) - 1 if "index" in parts else parts.get("time", np.zeros(0))
+    if "index" not in parts and times is not None:
+        samples = np.searchsorted(times - times[0], samples - np.median(np.diff(times)) / 2)
+    if len(parts["label"]) != len(samples):
+        problem = f"has {len(parts['label'])} labels but {len(samples)} times"
+        raise FileError(path, problem, "Use the original file.")
+    return parts["label"].tolist(), samples.tolist()
 
 
-def _read_channels(path: Any, parts: Any, wanted: Any, skip_bad: bool, progress: bool, matrices: Any) -> Any:
-    """Return the requested samples as one array (channels, samples), the channel numbers, and the bad channels."""
-    parts = [part for part in parts if part[2]]
-    known = sorted(set.intersection(*(set(session.channels) for session, _, _ in parts)))
-    numbers = known if wanted is None else [_number(path, item, known) for item in wanted]
-    n_samples = sum(s.stop - s.start for _, _, slices in parts for s in slices)
-    values = np.empty((len(numbers), n_samples), np.float32)
-    good: list[int] = []
-    bad: list[int] = []
-    for number in tqdm(numbers, desc="channels", disable=None if progress else True):
-        try:
-            _read_row(values[len(good)], number, parts, matrices)
-            good.append(number)
-        except FileError as error:
-            if not skip_bad:
-                advice = f"{error.advice} Or skip the channel (skip_bad=True, --skip-bad)."
-                raise FileError(error.path, error.problem, advice) from error
-            bad.append(number)
-            warnings.warn(f"Skipped channel {number}: {error.path}: {error.problem}.", BoolcpWarning, stacklevel=4)
-    if not good:
-        raise FileError(path, "has no channel that can be read", "Copy or download it again.")
-    return values[: len(good)], good, bad
-
-
-def _read_row(row: Any, number: Any, parts: Any, matrices: Any) -> None:
-    """Fill one row with the requested samples of one channel."""
-    position = 0
-    for session, n_times, slices in parts:
-        file = session.channels[number]
-        if session.is_matrix:
-            signal = matrices[session.name][0][number - 1]
-        elif session.trials is not None:
-            signal = np.ravel(on_disk(file, partial(read_trials, shape=session.trials)))
-        else:
-            signal = on_disk(file, read_vector)
-        if len(signal) != n_times:
-            problem = f"has {len(signal)} samples, but the time file has {n_times}"
-            raise FileError(file, problem, "The two come from different sessions: use the original files.")
-        for part in slices:
-            size = part.stop - part.start
-            row[position : position + size] = signal[part]
-            position += size
-
-
-def _number(path: Any, item: Any, known: Any) -> int:
-    text = str(item)
-    if not text.isdigit() or int(text) not in known:
-        raise FileError(
-            path, f"has no channel {text}", f"Its {len(known)} channels run from {known[0]} to {known[-1]}."
-        )
-    return int(text)
-
-
-def _time_coords(parts: Any, times: Any, is_split: bool) -> Any:
-    pieces = [(t, part, item.name) for (item, _, slices), t in zip(parts, times, strict=True) for part in slices]
-    coords = {"time": ("time", np.concatenate([t[part] for t, part, _ in pieces]), {"units": "s"})}
-    if is_split and len(pieces) > 1:
-        sizes = [part.stop - part.start for _, part, _ in pieces]
-        coords["segment"] = "time", np.repeat(np.arange(len(pieces)), sizes), {}
-    return coords
-
-
-def _event_coord(parts: Any, matrices: Any) -> Any:
-    """Return the event signal along time, if every session has one."""
-    signals = []
-    for session, n_times, slices in parts:
-        if session.is_matrix:
-            signal = matrices[session.name][1]
-        elif session.event is not None:
-            signal = on_disk(session.event, partial(read_events, n_times=n_times))
-        else:
-            return {}
-        signals += [signal[part] for part in slices]
-    return {"event": ("time", np.concatenate(signals))}
-
-
-def _channel_coords(numbers: Any, places: Any) -> Any:
-    coords = {"channel": ("channel", np.array(numbers))}
-    if places and all(number in places for number in numbers):
-        for axis, name in (("x", "x"), ("y", "height")):
-            coords[axis] = "channel", np.array([getattr(places[number], name) for number in numbers])
-        if all(places[number].area for number in numbers):
-            coords["area"] = "channel", np.array([places[number].area for number in numbers])
-    return coords
-
-
-def _condition_attrs(stretches: Any, times: Any) -> Any:
+def _condition_attrs(stretches: list[Stretch], times: np.ndarray) -> dict[str, Any]:
     if not stretches:
         return {}
-    end = np.append(times, 2 * times[-1] - times[-2])
-    return {
-        "condition_label": [s.label for s in stretches],
-        "condition_start": [float(end[s.start]) for s in stretches],
-        "condition_stop": [float(end[s.stop]) for s in stretches],
-    }
+    ends = np.append(times, 2 * times[-1] - times[-2])
+    starts, stops = ([float(ends[one[n]]) for one in stretches] for n in (1, 2))
+    return {"condition_label": [one[0] for one in stretches], "condition_start": starts, "condition_stop": stops}
 
 
-def _labels_text(session: Any) -> Any:
-    if session.condition is None or session.trials is not None:
-        return f"{len(session.channels)} channels"
-    stretches = _read_stretches(session, _read_times(session, 1000.0))
-    return ", ".join(dict.fromkeys(s.label for s in stretches)) or "no conditions"
+def write_neurotycho(sessions: Any, folder: Any, *, overwrite: bool = False) -> None:
+    """Write recordings as a NeuroTycho folder: Session1 .. with one MATLAB file per channel, times and conditions.
 
-
-def describe_recording(path: Any) -> Any:
-    """Return the sessions, channels and conditions of a recording as lines of text."""
-    lines = []
-    with opened(path) as root:
-        for session in find_sessions(path, root):
-            if session.trials is not None:
-                n_trials, size = session.trials
-                lines.append(f"{session.name}: {len(session.channels)} channels, {n_trials} trials of {size} samples")
-                continue
-            times = _read_times(session, 1000.0)
-            span = times[-1] - times[0]
-            lines.append(f"{session.name}: {len(session.channels)} channels, {len(times)} samples, {span:.1f} s")
-            if session.event is not None or session.is_matrix:
-                lines.append("  with an event signal")
-            for s in _read_stretches(session, times):
-                start, stop = times[s.start] - times[0], times[s.stop - 1] - times[0]
-                lines.append(f"  {s.label}: {start:.2f} to {stop:.2f} s")
-    return lines
+    They are channel x time in microvolts, rounded to int16, as the originals are. Their conditions are those of
+    `boolcp.prepare.list_conditions`, their electrodes the coordinates "x", "y" and "area".
+    """
+    for number, X in enumerate(sessions, start=1):
+        path = Path(folder) / f"Session{number}"
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+        X = X.transpose("channel", "time")
+        times = X["time"].values.astype(float)
+        found = list_conditions(X)
+        labels = [f"{label}-{side}" for label, _, _ in found for side in ("Start", "End")]
+        index = [(np.searchsorted(times, start) + 1, np.searchsorted(times, stop)) for _, start, stop in found]
+        conditions = {"ConditionLabel": np.array([labels], dtype=object)}
+        conditions["ConditionIndex"] = np.ravel(index).astype(float)[None]  # from 1, the end included
+        files: dict[str, Any] = {"ECoGTime.mat": {"ECoGTime": times[None]}, "Condition.mat": conditions}
+        for channel, row in enumerate(X.values, start=1):
+            signal = np.clip(np.rint(row), -(2**15), 2**15 - 1).astype(np.int16)
+            files[f"ECoG_ch{channel}.mat"] = {f"ECoGData_ch{channel}": signal[None]}
+        for name, content in files.items():
+            atomic.check_free(path / name, overwrite=overwrite)
+            with writing(path / name):
+                scipy.io.savemat(path / name, content)
+        if {"x", "y"} <= set(X.coords):
+            areas = X["area"].values if "area" in X.coords else [""] * X.sizes["channel"]
+            table = io.StringIO()
+            rows = zip(range(1, len(areas) + 1), X["x"].values, X["y"].values, areas, strict=True)
+            csv.writer(table, lineterminator="\n").writerows([("channel", "x", "y", "area"), *rows])
+            atomic.write_text(path / "electrodes.csv", table.getvalue(), overwrite=overwrite)

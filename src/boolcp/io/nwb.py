@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from boolcp.extras import load_extra
+from boolcp.io.arrays import NamedArrays, Variable
 from boolcp.io.coordinates import read_table
-from boolcp.io.errors import ChoiceError, FileError, reading
-from boolcp.io.hdf5 import refuse_traps
-from boolcp.io.limits import refuse_too_large
-from boolcp.io.variables import Variable
+from boolcp.io.errors import FileError, reading, refusing
+from boolcp.io.limits import check_hdf5, refuse_too_large
 from boolcp.prepare import count_spikes, set_events
 from boolcp.prepare.tables import read_columns
 
@@ -26,38 +25,29 @@ NWBFile = Any
 Series = Any
 
 
-def read_nwb(
-    path: Path,
-    *,
-    variable: str | None = None,
-    trials: Any = None,
-    bin_ms: float | None = None,
-    window_ms: Any = None,
-    align: str | None = None,
-) -> DataArray:
+def read_nwb(path: Path, *, variable: str | None = None, trials: Any = None, **counting: Any) -> DataArray:
     """Return an electrical series as channel x time in microvolts, or the spikes of units as counts by trial.
 
     The options are those of `boolcp.open_tensor`; `variable` is the name of a series, or "units". A series has the
     trials of the file, or the given ones, as its events (`boolcp.prepare.list_events`), at which it can be cut.
     """
     with opened(path) as file:
-        found = list_series(file)
-        name = _choose(path, found, file, variable)
+        series = list_series(file)
+        wanted = UNITS if variable is None and counting.get("bin_ms") is not None else variable
+        name = NamedArrays(path, _list(file), None).choose(wanted)
         table = _trials(file) if trials is None else trials
         table = read_table(table) if isinstance(table, str | Path) else table
         if name == UNITS:
-            return _count(path, file, table, bin_ms, window_ms, align)
+            return _count(path, file, table, **counting)
         with reading(path, ".nwb file"):
-            X = _read_series(path, found[name])
+            X = _read_series(path, series[name])
     return X if table is None else set_events(X, table)
 
 
 def describe_nwb(path: Path) -> list[str]:
     """Return what an .nwb file holds, as lines of text."""
     with opened(path) as file:
-        lines = [f"{name}: {_variable(series)}, {_rate_text(series)}" for name, series in list_series(file).items()]
-        if file.units is not None and "spike_times" in file.units.colnames:
-            lines.append(f"{UNITS}: spikes of {len(file.units)} units (needs --bin-ms)")
+        lines = [f"{name}: {known}" for name, known in _list(file).items()]
         if file.trials is not None:
             lines.append(f"  trials: {len(file.trials)}, with {', '.join(file.trials.colnames)}")
         return lines
@@ -67,7 +57,7 @@ def describe_nwb(path: Path) -> list[str]:
 def opened(path: Path) -> Iterator[NWBFile]:
     """Give the open file; a file that refers to data in other files is refused."""
     pynwb = load_extra("pynwb", "nwb")
-    refuse_traps(path, ".nwb file")
+    check_hdf5(path, ".nwb file")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about versions of the schema that the reader understands
         with reading(path, ".nwb file"):
@@ -84,35 +74,18 @@ def list_series(file: NWBFile) -> dict[str, Series]:
     ecephys = load_extra("pynwb.ecephys", "nwb")
     found = [item for item in file.objects.values() if isinstance(item, ecephys.ElectricalSeries)]
     names = [series.name for series in found]
-    return {
-        series.name if names.count(series.name) == 1 else f"{series.parent.name}/{series.name}": series
-        for series in found
-    }
+    return {s.name if names.count(s.name) == 1 else f"{s.parent.name}/{s.name}": s for s in found}
 
 
-def _variable(series: Series) -> Variable:
-    shape = tuple(series.data.shape)
-    return Variable(shape, str(series.data.dtype), True, ("time", "channel")[: len(shape)])
-
-
-def _rate_text(series: Series) -> str:
-    return "times" if series.rate is None else f"{series.rate:g} Hz"
-
-
-def _choose(path: Path, found: dict[str, Series], file: NWBFile, variable: str | None) -> str:
-    """Return the name of the requested series, or that of the units."""
-    texts = {name: f"{name} ({_variable(series)})" for name, series in found.items()}
+def _list(file: NWBFile) -> dict[str, Variable]:
+    """Return what can be read: the series, and the units if their spikes are known."""
+    table = {}
+    for name, series in list_series(file).items():
+        rate = "times" if series.rate is None else f"{series.rate:g} Hz"
+        table[name] = Variable(tuple(series.data.shape), f"{series.data.dtype}, {rate}")
     if file.units is not None and "spike_times" in file.units.colnames:
-        texts[UNITS] = f"{UNITS} (spikes of {len(file.units)})"
-    if not texts:
-        raise FileError(path, "holds neither electrical series nor units", "Export the data with one of them.")
-    if variable in texts or (variable is None and len(texts) == 1):
-        return next(iter(texts)) if variable is None else variable
-    listing = ", ".join(texts.values())
-    if variable is not None:
-        raise FileError(path, f"has no variable {variable!r}", f"It holds {listing}.")
-    problem = f"holds {len(texts)} series and units that could be read"
-    raise ChoiceError(path, problem, f"Choose one with variable= (--variable): {listing}.", list(texts))
+        table[UNITS] = Variable((len(file.units),), "units with spikes (needs --bin-ms)")
+    return table
 
 
 def _trials(file: NWBFile) -> dict[str, np.ndarray] | None:
@@ -153,10 +126,8 @@ def _channels(series: Series) -> dict[str, Any]:
     table = series.electrodes.to_dataframe()
     labels = table["label"] if "label" in table and table["label"].is_unique else table.index
     coords: dict[str, Any] = {"channel": ("channel", np.asarray(labels.tolist()))}
-    for axis in ("x", "y"):
-        if axis in table and np.isfinite(table[axis].astype(float)).all():
-            coords[axis] = "channel", table[axis].to_numpy(dtype=float)
-    coords = coords if {"x", "y"} <= set(coords) else {"channel": coords["channel"]}
+    if {"x", "y"} <= set(table) and np.isfinite(table[["x", "y"]].astype(float)).all(axis=None):
+        coords |= {axis: ("channel", table[axis].to_numpy(dtype=float)) for axis in ("x", "y")}
     if "location" in table:
         coords["area"] = "channel", table["location"].astype(str).to_numpy(dtype=str)
     return coords
@@ -171,7 +142,5 @@ def _count(path: Path, file: NWBFile, table: Any, bin_ms: Any, window_ms: Any, a
     with reading(path, ".nwb file"):
         trains = [np.asarray(file.units["spike_times"][n]) for n in range(len(file.units))]
         labels = np.asarray(file.units.id[:])
-    try:
+    with refusing(path, "Check the trials and the window."):
         return count_spikes(trains, table, bin_ms=bin_ms, window_ms=window_ms, align=align, units=labels)
-    except ValueError as error:
-        raise FileError(path, str(error).rstrip("."), "Check the trials and the window.") from error

@@ -3,31 +3,28 @@
 import os
 from collections import Counter
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from boolcp import prepare
-from boolcp.io import xarray_files
-from boolcp.io.coordinates import add_coords, read_named, with_electrodes, with_trials
-from boolcp.io.errors import FileError, check_exists
-from boolcp.io.hdf5 import read_hdf5
-from boolcp.io.matlab import read_mat
+from boolcp.io.arrays import NamedArrays, not_lazy, read_hdf5, read_mat, read_netcdf, read_npy, read_npz, read_zarr
+from boolcp.io.coordinates import add_coords, find_trials, read_trials, with_electrodes, with_trials
+from boolcp.io.errors import FileError, check_exists, refusing
 from boolcp.io.mne_files import choose, list_recordings, read_bids, read_mne
 from boolcp.io.neurotycho import describe_recording, read_neurotycho
-from boolcp.io.numpy_files import read_npy, read_npz
 from boolcp.io.nwb import describe_nwb, read_nwb
-from boolcp.io.variables import find_trials, not_lazy, read_trials
 from boolcp.result.labels import plain_values
 
-MNE_SUFFIXES = (".fif", ".fif.gz", ".edf", ".bdf", ".gdf", ".set", ".vhdr")
-MAX_LISTED = 20  # lines or groups of a description
-KNOWN = ".npy, .npz, .mat, .nc, .zarr, .h5, .nwb, .fif, .edf, .bdf, .gdf, .set, .vhdr, a BIDS folder, a NeuroTycho "
-KNOWN += "folder or .zip"
+FAMILIES = {".npy": "npy", ".npz": "npz", ".mat": "mat", ".nc": "netcdf", ".nc4": "netcdf", ".cdf": "netcdf"}
+FAMILIES |= {".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".nwb": "nwb", ".zip": "neurotycho"}
+FAMILIES |= dict.fromkeys((".fif", ".fif.gz", ".edf", ".bdf", ".gdf", ".set", ".vhdr"), "mne")
+READERS: dict[str, Any] = {"npy": read_npy, "npz": read_npz, "mat": read_mat, "hdf5": read_hdf5}
+READERS |= {"netcdf": read_netcdf, "zarr": read_zarr}
 # options that only some formats take: all others refuse them, so that none is ignored
-ARRAYS = ("npy", "npz", "mat", "netcdf", "zarr", "hdf5")
+ARRAYS = tuple(READERS)
 TAKEN_BY = {"variable": (*ARRAYS, "nwb", "bids"), "dims": ARRAYS, "coords": ARRAYS, "events": ARRAYS}
 TAKEN_BY |= {"sampling_rate": (*ARRAYS, "neurotycho"), "session": ("neurotycho",), "skip_bad": ("neurotycho",)}
 TAKEN_BY |= {"window_ms": ("nwb",), "align": ("nwb",)}
+MAX_LISTED = 20  # lines or groups of a description
 
 
 def open_tensor(
@@ -55,41 +52,37 @@ def open_tensor(
     Parameters
     ----------
     path : str or path
-        A file .npy, .npz, .mat (v5 or v7.3), .nc, .zarr, .h5, .nwb, an EEG or MEG file that MNE reads (.fif, .edf,
-        .bdf, .gdf, .set, .vhdr), a BIDS folder, or a NeuroTycho recording, as a folder or .zip. Nothing is ever
-        unpickled.
+        A file .npy, .npz, .mat, .nc, .zarr, .h5, .nwb, an EEG or MEG file that MNE reads (.fif, .edf, .bdf, .gdf, .set,
+        .vhdr), a BIDS folder, or a NeuroTycho recording, as a folder or .zip. Nothing is ever unpickled.
     variable : str, optional
-        Which array of the file, series of an .nwb file or recording of a BIDS folder. It can be omitted if only one
-        has two or more modes. A cell of matrices in a .mat file, or arrays whose names match a pattern such as
-        "trial_*", are trials of unequal length: channel x time x trial with NaN where a trial has no samples.
+        Which array of the file, series of an .nwb file or recording of a BIDS folder, if there are several. A cell of
+        matrices in a .mat file, or arrays whose names match a pattern such as "trial_*", are trials of unequal length:
+        channel x time x trial with NaN where a trial has no samples.
     dims : sequence of str, optional
         Names of the modes, for files that have none: ("channel", "time").
     coords : dict, optional
         Coordinates by name: values, or the name of a variable in the file. The name of a mode labels that mode; any
-        other is an additional coordinate (the condition of each trial, say) of the mode with its length, or of the
-        one named in a pair (mode, values).
+        other is an additional coordinate of the mode with its length, or of the one named in a pair (mode, values).
     sampling_rate : float, optional
         Samples per second along the mode "time"; read from the file if it is there.
     events : tuple of three str, optional
-        Names of three vectors, unit, time (ms) and trial of each event (a spike, say): they are counted in bins of
-        `bin_ms` and give a tensor unit x time x trial.
+        Names of three vectors, unit, time (ms) and trial of each event (a spike, say), to count in bins of `bin_ms`:
+        a tensor unit x time x trial.
     bin_ms : float, optional
         Length of the bins in which `events`, or the spikes of units of an .nwb file, are counted.
     condition : str, optional
-        Only this condition of a recording (a label of a NeuroTycho recording, an annotation or event name of MNE, a
-        value of a column of `trials`), see `boolcp.prepare.select_condition`.
+        Only this condition of a recording, see `boolcp.prepare.select_condition`.
     session : int or str, optional
         Only this session of a NeuroTycho recording.
     channels : sequence, optional
         Only these channels of a recording, by number or name.
     skip_bad : bool
-        Skip channels that cannot be read, with a warning.
+        Skip channels of a NeuroTycho recording that cannot be read, with a warning.
     electrodes : str or path, optional
         Table (.csv) or map (.mat) of the positions of the electrodes, matched with the labels of the mode "channel".
     trials : str, path, DataFrame or dict, optional
         A table (.csv, .tsv) with one row for each trial: every column becomes a coordinate of the mode "trial". A
-        continuous recording takes a table with the column "onset" (s) as its events, to be cut with
-        `boolcp.prepare.cut_trials`.
+        continuous recording takes a table with the column "onset" (s) as its events.
     window_ms, align : optional
         The part of each trial of an .nwb file in which spikes are counted, as in `boolcp.prepare.count_spikes`.
     progress : bool
@@ -101,12 +94,8 @@ def open_tensor(
     Returns
     -------
     xarray.DataArray
-        The tensor, of a real dtype, with at least two modes. Large .npy files stay on disk (memory map).
-
-    Raises
-    ------
-    boolcp.io.FileError
-        If the file cannot be used: the message names the file, says what is wrong and what to do.
+        The tensor, of a real dtype, with at least two modes. Large .npy files stay on disk (memory map). A file that
+        cannot be used raises a `boolcp.io.FileError`, which says what is wrong and what to do.
 
     Examples
     --------
@@ -123,14 +112,14 @@ def open_tensor(
     kind = format_of(place)
     given = {"variable": variable, "dims": dims, "coords": coords, "sampling_rate": sampling_rate, "events": events}
     given |= {"session": session, "skip_bad": skip_bad or None, "window_ms": window_ms, "align": align}
-    _refuse_unused(place, kind, given)
+    for name, value in given.items():
+        if value is not None and kind not in TAKEN_BY[name]:
+            raise FileError(place, f"takes no {name}", f"Omit it: it is for {', '.join(TAKEN_BY[name])} data.")
     if lazy is True and (events is not None or kind not in ARRAYS):
         raise not_lazy(place)
-    if events is not None:
-        X = _count(place, events, bin_ms, coords)
-    elif kind == "neurotycho":
-        options = {"electrodes": electrodes, "skip_bad": skip_bad, "progress": progress, "session": session}
-        X = read_neurotycho(place, sampling_rate=sampling_rate, condition=condition, channels=channels, **options)
+    if kind == "neurotycho":
+        options = {"skip_bad": skip_bad, "progress": progress, "session": session, "sampling_rate": sampling_rate}
+        X = read_neurotycho(place, condition=condition, channels=channels, electrodes=electrodes, **options)
         condition = channels = electrodes = None
     elif kind == "mne":
         X = read_mne(place)
@@ -141,21 +130,24 @@ def open_tensor(
         counting = {"bin_ms": bin_ms, "window_ms": window_ms, "align": align}
         X, trials = read_nwb(place, variable=variable, trials=trials, **counting), None
     else:
-        X = _labelled(place, coords, variable=variable, dims=dims, sampling_rate=sampling_rate, lazy=lazy)
+        arrays = READERS[kind](place)
+        names = None if events is not None else find_trials(arrays, variable)
+        if events is not None:
+            X = _count(arrays, events, bin_ms)
+        elif names is not None:
+            X = read_trials(arrays, names, dims, sampling_rate)
+        else:
+            X = arrays.labelled(variable=variable, dims=dims, sampling_rate=sampling_rate, lazy=lazy)
+        X = X if coords is None else add_coords(X, coords, arrays, place)
     if electrodes is not None:
         X = with_electrodes(X, electrodes, place)
     if trials is not None:
         X = with_trials(X, trials, place)
-    return _finish(_select(X, place, condition, channels), place)
-
-
-def _refuse_unused(path: Any, kind: str, given: Any) -> None:
-    """Raise a FileError if an option was given that the format does not take."""
-    for name, value in given.items():
-        if value is not None and kind not in TAKEN_BY[name]:
-            words = "has no sessions" if name == "session" else f"takes no {name}"
-            option = {"coords": "--coord", "window_ms": "--window"}.get(name, f"--{name.replace('_', '-')}")
-            raise FileError(path, words, f"Omit {name}= ({option}): it is for {', '.join(TAKEN_BY[name])} data.")
+    advice = "Check the request against boolcp info, which lists conditions (events or annotations) and channels."
+    with refusing(place, advice):
+        X = X if condition is None else prepare.select_condition(X, condition)
+        X = X if channels is None else prepare.select(X, "channel", channels)
+    return _check(X, place)
 
 
 def format_of(path: Any) -> Any:
@@ -165,13 +157,10 @@ def format_of(path: Any) -> Any:
         if name.endswith(".zarr") or any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zarray")):
             return "zarr"
         return "bids" if (path / "dataset_description.json").is_file() else "neurotycho"
-    families = {".npy": "npy", ".npz": "npz", ".mat": "mat", ".nc": "netcdf", ".nc4": "netcdf", ".cdf": "netcdf"}
-    families |= {".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".nwb": "nwb", ".zip": "neurotycho"}
-    families |= dict.fromkeys(MNE_SUFFIXES, "mne")
-    for suffix, family in families.items():
+    for suffix, family in FAMILIES.items():
         if name.endswith(suffix):
             return family
-    advice = f"Known formats: {KNOWN}."
+    advice = f"Known formats: {', '.join(FAMILIES)}, .zarr, a BIDS folder, a NeuroTycho folder or .zip."
     if name.endswith((".pkl", ".pickle")):
         advice = f"Pickles are never read because they can run code. {advice}"
     if name.endswith((".csv", ".tsv", ".txt", ".xlsx")):
@@ -179,55 +168,17 @@ def format_of(path: Any) -> Any:
     raise FileError(path, f"the ending {path.suffix or '(none)'} is not a known format", advice)
 
 
-def read_arrays(path: Any) -> Any:
-    """Return the contents of an array file: NamedArrays, or an xarray Dataset if it has labels."""
-    path, kind = check_exists(path), format_of(Path(path))
-    readers: dict[str, Any] = {"npy": read_npy, "npz": read_npz, "mat": read_mat, "hdf5": read_hdf5}
-    readers |= {"netcdf": xarray_files.read_netcdf, "zarr": xarray_files.read_zarr}
-    return readers[kind](path)
-
-
-def _labelled(
-    path: Any, coords: Any, *, variable: str | None, dims: Any, sampling_rate: float | None, lazy: Any
-) -> Any:
-    """Return an array of a file as a DataArray, with labels from the file or the options."""
-    arrays = read_arrays(path)
-    options = {"variable": variable, "dims": dims, "sampling_rate": sampling_rate, "lazy": lazy}
-    if hasattr(arrays, "data_vars"):
-        X = xarray_files.labelled(arrays, path, **options)
-    else:
-        trials = find_trials(arrays, variable)
-        X = arrays.labelled(**options) if trials is None else read_trials(arrays, trials, dims, sampling_rate)
-    return X if coords is None else add_coords(X, coords, arrays, path)
-
-
-def _count(path: Any, events: Any, bin_ms: float | None, coords: Any) -> Any:
+def _count(arrays: NamedArrays, events: Any, bin_ms: float | None) -> Any:
     """Return the tensor unit x time x trial of events that a file lists."""
     if len(events) != 3 or bin_ms is None:
-        raise FileError(path, "events need three names and bins", "Give unit, time, trial (--events) and --bin-ms.")
-    arrays = read_arrays(path)
-    vectors = [read_named(name, arrays, path, "events") for name in events]
-    try:
-        X = prepare.count_events(*vectors, bin_ms=bin_ms)
-    except ValueError as error:
-        raise FileError(path, str(error).rstrip("."), "Check the three vectors.") from error
-    return X if coords is None else add_coords(X, coords, arrays, path)
+        advice = "Give unit, time, trial (--events) and --bin-ms."
+        raise FileError(arrays.path, "events need three names and bins", advice)
+    vectors = [arrays.read_named(name, "events") for name in events]
+    with refusing(arrays.path, "Check the three vectors."):
+        return prepare.count_events(*vectors, bin_ms=bin_ms)
 
 
-def _select(X: Any, path: Any, condition: Any, channels: Any) -> Any:
-    """Select the requested condition and channels of a recording, and add electrodes and trials."""
-    try:
-        if condition is not None:
-            X = prepare.select_condition(X, condition)
-        if channels is not None:
-            X = prepare.select(X, "channel", channels)
-    except ValueError as error:
-        advice = "Check the request against boolcp info, which lists conditions (events or annotations) and channels."
-        raise FileError(path, str(error).rstrip("."), advice) from error
-    return X
-
-
-def _finish(X: Any, path: Any) -> Any:
+def _check(X: Any, path: Any) -> Any:
     """Return X after checking that its numbers and labels suit a decomposition."""
     if X.dtype.kind == "c":
         raise FileError(path, f"holds complex numbers ({X.dtype})", "Save the real part or the absolute values.")
@@ -249,26 +200,22 @@ def _finish(X: Any, path: Any) -> Any:
     return X
 
 
-def describe(path: str | PathLike[str]) -> Any:
+def describe(path: str | PathLike[str]) -> list[str]:
     """Describe the contents of a file as lines of text, without reading its numbers."""
     place = check_exists(path)
     kind = format_of(place)
-    if kind == "neurotycho":
-        return describe_recording(place)
-    if kind == "nwb":
-        return describe_nwb(place)
+    if kind in ("neurotycho", "nwb"):
+        return describe_recording(place) if kind == "neurotycho" else describe_nwb(place)
     if kind == "bids" and len(names := list(list_recordings(place))) != 1:
         return [*names, "Choose one with --variable."] if names else ["no recordings"]
     if kind in ("mne", "bids"):
         X = open_tensor(place)
-        lines = [sizes_text(X)] + [_range_text(X, dim) for dim in X.dims] + _event_lines(X)
-        return lines + _column_lines(X, X.dims)
-    arrays = read_arrays(place)
-    if hasattr(arrays, "data_vars"):
-        lines = [f"{name}: {sizes_text(v) or 'scalar'} {v.dtype}" for name, v in arrays.data_vars.items()]
-        dims = [dim for dim in arrays.sizes if dim in arrays.coords]
-        return lines + [_range_text(arrays, dim) for dim in dims] + _column_lines(arrays, arrays.sizes)
-    return [f"{name}: {variable}" for name, variable in arrays.table.items()]
+        return [sizes_text(X), *_coordinate_lines(X, X.dims), *_event_lines(X)]
+    arrays = READERS[kind](place)
+    if (found := arrays.dataset) is None:
+        return [f"{name}: {variable}" for name, variable in arrays.table.items()]
+    lines = [f"{name}: {sizes_text(v) or 'scalar'} {v.dtype}" for name, v in found.data_vars.items()]
+    return lines + _coordinate_lines(found, [dim for dim in found.sizes if dim in found.coords])
 
 
 def sizes_text(X: Any) -> str:
@@ -276,18 +223,23 @@ def sizes_text(X: Any) -> str:
     return " x ".join(f"{size} {dim}" for dim, size in X.sizes.items())
 
 
-def _event_lines(X: Any) -> Any:
-    """Return the conditions of a recording, if they are few, and the number of its events as lines of text."""
+def _event_lines(X: Any) -> list[str]:
+    """Return the conditions of a recording, if they are few, and the number of its events."""
     found = prepare.list_conditions(X)
     lines = [f"  {label}: {start:.2f} to {stop:.2f} s" for label, start, stop in found if len(found) <= MAX_LISTED]
     counts = Counter(map(str, prepare.list_events(X).get("condition", [])))
     return lines + [f"  event {label}: {count}" for label, count in counts.items()]
 
 
-def _column_lines(X: Any, dims: Any) -> Any:
-    """Return the further coordinates of each mode as lines of text, with the groups of those that have a few."""
+def _coordinate_lines(X: Any, dims: Any) -> list[str]:
+    """Return the range of the coordinates of each mode, and the groups of further ones that have a few."""
     lines = []
     for dim in dims:
+        coord = X.coords.get(dim)
+        text = "no coordinates"
+        if coord is not None and coord.size:
+            text = f"{coord.values[0]} .. {coord.values[-1]} {coord.attrs.get('units', '')}".rstrip()
+        lines.append(f"  {dim}: {text}")
         names = [name for name, c in X.coords.items() if c.dims == (dim,) and name != dim]
         for name in names:
             counts = Counter(plain_values(X.coords[name].values).tolist())
@@ -297,12 +249,3 @@ def _column_lines(X: Any, dims: Any) -> Any:
         names = [name for name in names if name != "condition"]
         lines += [f"  columns along {dim}: {', '.join(names)}"] if names else []
     return lines
-
-
-def _range_text(X: Any, name: Any) -> Any:
-    """Return the first and last values of a coordinate as text."""
-    if name not in X.coords or X.coords[name].ndim != 1 or X.coords[name].size == 0:
-        return f"  {name}: no coordinates"
-    values = X.coords[name].values
-    unit = X.coords[name].attrs.get("units", "")
-    return f"  {name}: {values[0]} .. {values[-1]} {unit}".rstrip()

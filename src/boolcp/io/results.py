@@ -1,6 +1,7 @@
-"""Saving and loading a decomposition: one netCDF file with labels and provenance, without pickle."""
+"""Saving and loading a decomposition: one netCDF file with labels, provenance and a checksum, without pickle."""
 
 import datetime
+import hashlib
 import io
 import json
 import platform
@@ -17,18 +18,18 @@ from boolcp._version import __version__
 from boolcp.checks import is_lazy
 from boolcp.extras import load_extra
 from boolcp.io import atomic
-from boolcp.io.decoding import attribute, check_decomposition, check_provenance, read_decomposition
 from boolcp.io.errors import FileError, check_exists, reading
-from boolcp.io.hdf5 import refuse_traps
+from boolcp.io.limits import check_hdf5
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.labels import is_labelled, mode_names, name_prefix, read_labels, to_xarray
+from boolcp.result.labels import from_xarray, is_labelled, read_labels, to_plain, to_xarray
 from boolcp.storage.dense import fingerprint as array_fingerprint
 
 FORMAT = "boolcp decomposition"
-FORMAT_VERSION = 2  # 1 had no prefix and no names
+FORMAT_VERSION = 3
 RESULT = "decomposition.nc"  # its name in a folder that `boolcp fit` wrote
 WRITABLE = re.compile(r"(?!.*_nc4_)\w[\w.+@%-]*")  # names that netCDF holds as they are
 OTHER_ENDINGS = (".npy", ".npz", ".mat", ".csv", ".txt", ".json", ".pkl", ".html")  # of what a result is not
+CHECKSUM = re.compile(rb"boolcp sha256 ([0-9a-f]{64})\Z")  # after the end of the netCDF file, which ignores it
 
 
 def save(
@@ -67,31 +68,18 @@ def save(
     atomic.check_free(path, overwrite=overwrite)
     if Path(path).suffix.lower() in OTHER_ENDINGS:
         raise FileError(path, "a result is saved as netCDF", "Choose a name that ends in .nc.")
-    check_decomposition(W)
     load_extra("h5netcdf", "files")
-    dataset, names = _rename(_complete(to_xarray(W), W))
+    dataset = to_xarray(W)
+    from_xarray(dataset)  # what could not be loaded is not saved
+    dataset, names = _rename(dataset)
     provenance = make_provenance(result, data=data, notes=notes)
-    dataset.attrs |= {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "boolcp_version": __version__,
-        "dims": json.dumps(mode_names(W)),
-        "prefix": name_prefix(W),
-        "names": json.dumps(names),
-        "is_labelled": int(W.labels is not None),
-        "tensor_name": "" if W.labels is None else W.labels.name or "",
-        "tensor_unit": "" if W.labels is None else W.labels.value_unit or "",
-        "provenance": json.dumps(provenance, default=_plain),
-    }
-    if W.data_norm2 is not None:
-        dataset.attrs["data_norm2"] = float(W.data_norm2)
-    if W.trust is not None:
-        dataset.attrs["has_trust"] = 1
-    if W.deviance is not None:
-        dataset.attrs["deviance"] = json.dumps(asdict(W.deviance), default=_plain)
+    dataset.attrs |= {"format": FORMAT, "format_version": FORMAT_VERSION, "boolcp_version": __version__}
+    dataset.attrs |= {"names": json.dumps(names), "provenance": json.dumps(provenance)}
     buffer = io.BytesIO()
     dataset.to_netcdf(buffer, engine="h5netcdf")
-    atomic.write_bytes(path, buffer.getvalue(), overwrite=overwrite)
+    content = buffer.getvalue()
+    checksum = b"boolcp sha256 " + hashlib.sha256(content).hexdigest().encode()
+    atomic.write_text(path, content + checksum, overwrite=overwrite)
 
 
 def load(path: str | Path) -> BooleanCP:
@@ -108,7 +96,7 @@ def load(path: str | Path) -> BooleanCP:
     """
     dataset = _open(path)
     with reading(path, "decomposition"):
-        return check_decomposition(read_decomposition(dataset))
+        return from_xarray(dataset)
 
 
 def load_provenance(path: str | Path) -> dict[str, Any]:
@@ -125,28 +113,29 @@ def load_provenance(path: str | Path) -> dict[str, Any]:
     """
     dataset = _open(path)
     with reading(path, "decomposition"):
-        return check_provenance(json.loads(attribute(dataset, "provenance", str)))
+        return check_provenance(json.loads(dataset.attrs["provenance"]))
 
 
-def is_result(path: Any) -> Any:
+def check_provenance(provenance: Any) -> dict[str, Any]:
+    """Return the provenance, or raise a ValueError if its parts are not those that `save` writes."""
+    parts = [provenance, *(provenance.get(name, {}) for name in ("data", "parameters", "versions"))]
+    names = [provenance.get("method", "BMP"), *parts[2]]
+    if not all(isinstance(part, dict) for part in parts) or not all(map(str.isidentifier, names)):
+        raise ValueError("its provenance is not what boolcp writes")  # a report shows the names as code to run
+    return provenance
+
+
+def is_result(path: Any) -> bool:
     """Return True if the file is a saved decomposition."""
     try:
-        _open(path)
+        return bool(_open(path).attrs)
     except FileError:
         return False
-    return True
 
 
-def fingerprint(X: Any) -> Any:
-    """Return the SHA-256 of the numbers of X with its shape and dtype; equal data has an equal fingerprint."""
+def fingerprint(X: Any) -> str:
+    """Return the SHA-256 of the numbers of X with its shape and dtype."""
     return array_fingerprint(np.asarray(X.values if is_labelled(X) else X))
-
-
-def n_missing(X: Any) -> Any:
-    """Return the number of entries that are missing (NaN)."""
-    if X.dtype.kind not in "fc":
-        return 0
-    return sum(int(np.count_nonzero(np.isnan(part))) for part in np.atleast_1d(X))  # X may be a memory map
 
 
 def make_provenance(result: Any, *, data: Any = None, notes: Any = None) -> Any:
@@ -166,33 +155,18 @@ def make_provenance(result: Any, *, data: Any = None, notes: Any = None) -> Any:
             "history": [asdict(step) for step in getattr(result, "history_", ())],
         }
     if data is not None:
-        array = read_labels(data)[0]
+        array, attrs = read_labels(data)[0], data.attrs if is_labelled(data) else {}
         array = array if is_lazy(array) else np.asarray(array)
+        rows = np.atleast_1d(array) if array.dtype.kind in "fc" else ()
         provenance["data"] = {
             "fingerprint": "" if is_lazy(array) else fingerprint(array),  # a lazy array is not read again just for this
             "shape": array.shape,
             "dtype": str(array.dtype),
-            "n_missing": n_missing(array),
-            "source": str(data.attrs.get("source", "")) if is_labelled(data) else "",
-            "preparation": list(np.atleast_1d(data.attrs.get("preparation", []))) if is_labelled(data) else [],
+            "n_missing": sum(int(np.count_nonzero(np.isnan(row))) for row in rows),  # it may be a memory map
+            "source": str(attrs.get("source", "")),
+            "preparation": list(np.atleast_1d(attrs.get("preparation", []))),
         }
-    return check_provenance(json.loads(json.dumps(provenance | (notes or {}), default=_plain)))
-
-
-def _complete(dataset: Any, W: BooleanCP) -> Any:
-    """Add what only `load` needs to the Dataset of a decomposition."""
-    prefix = name_prefix(W)
-    atom_dim = f"{prefix}atom"
-    dataset[f"{prefix}boolean_mode_index"] = atom_dim, W.boolean_mode
-    dataset[f"{prefix}rank"] = atom_dim, np.array([atom.rank or 0 for atom in W.atoms], dtype=int)  # 0: a block
-    if W.data_inner is not None:
-        dataset[f"{prefix}data_inner"] = atom_dim, np.asarray(W.data_inner)
-    if W.data_gram is not None:
-        dataset[f"{prefix}data_gram"] = (atom_dim, f"{prefix}other_atom"), np.asarray(W.data_gram)
-    for mode, slices in (W.undetermined or {}).items():
-        dim = mode_names(W)[mode]
-        dataset[f"{prefix}undetermined_{dim}"] = dim, np.asarray(slices, dtype=bool)
-    return dataset
+    return check_provenance(json.loads(json.dumps(provenance | (notes or {}), default=to_plain)))
 
 
 def _rename(dataset: Any) -> tuple[Any, dict[str, str]]:
@@ -219,26 +193,24 @@ def find_result(path: Any) -> Path:
 
 
 def _open(path: Any) -> Any:
+    """Return the Dataset of a saved decomposition."""
     path = find_result(path)
     xarray = load_extra("xarray", "labels")
     load_extra("h5netcdf", "files")
     if path.suffix.lower() in OTHER_ENDINGS:
         raise FileError(path, f"is a {path.suffix} file, not a saved result", "Read data with boolcp.open_tensor.")
-    refuse_traps(path, "netCDF file")
+    content = path.read_bytes()
+    known = CHECKSUM.search(content, max(len(content) - 100, 0))
+    if known and known[1] != hashlib.sha256(memoryview(content)[: known.start()]).hexdigest().encode():
+        raise FileError(path, "was damaged after boolcp wrote it (its checksum is wrong)", "Copy it again.")
+    check_hdf5(path, "netCDF file")
     with reading(path, "netCDF file"):
         dataset = xarray.load_dataset(path, engine="h5netcdf")
     if not np.array_equal(dataset.attrs.get("format"), FORMAT):
         raise FileError(path, "is not a decomposition that boolcp saved", "Read data with boolcp.open_tensor.")
+    version = dataset.attrs.get("format_version")
+    if not np.array_equal(version, FORMAT_VERSION):
+        problem = f"has format version {version}, this boolcp {__version__} knows {FORMAT_VERSION}"
+        raise FileError(path, problem, "Use the version of boolcp that wrote it, or fit again.")
     with reading(path, "decomposition"):
-        version = int(attribute(dataset, "format_version", int | np.integer))
-        if not 1 <= version <= FORMAT_VERSION:
-            problem = f"has format version {version}, this boolcp {__version__} knows {FORMAT_VERSION}"
-            raise FileError(path, problem, "If it is newer, update boolcp: pip install --upgrade boolcp.")
-        return dataset if version == 1 else dataset.rename(json.loads(attribute(dataset, "names", str)))
-
-
-def _plain(value: Any) -> Any:
-    """Return a number, list or text for a value that JSON does not know."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return value.tolist() if isinstance(value, np.ndarray) else repr(value)
+        return dataset.rename(json.loads(dataset.attrs["names"]))

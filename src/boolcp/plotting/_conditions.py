@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from boolcp.checks import check_mode
 from boolcp.plotting.look import GROUPS as COLORS
 from boolcp.plotting.look import finish, legend_above, make_axes, make_patch, plain_text, shortened
-from boolcp.plotting.mode_labels import condition_of, further_names, group_names, mode_index, mode_text
+from boolcp.plotting.mode_labels import condition_of, further_names, group_names, mode_text, undetermined_of
 from boolcp.plotting.patterns import leading_column
 from boolcp.result.atoms import BooleanCP
 
@@ -24,7 +25,7 @@ class ConditionMeans:
     conditions : tuple of str
         The conditions, in the order of their first entry, numbers by size. Entries without a label are in none.
     counts : ndarray of shape (C,)
-        The number of entries of each.
+        The number of entries of each that have data.
     mean : ndarray of shape (K, C)
         Share of ones of a Boolean atom; mean factor of a real one, scaled to a largest entry of one.
     spread : ndarray of shape (K, C)
@@ -42,16 +43,14 @@ class ConditionMeans:
 
 def read_conditions(W: BooleanCP, mode: int, condition: Any) -> Any:
     """Return the condition of each entry along a mode, given by the name of a coordinate or as labels."""
-    if isinstance(condition, str):
-        found = condition_of(W, mode, condition)
-        if found is None:
-            known = ", ".join(further_names(W, mode)) or "no other coordinates"
-            raise ValueError(
-                f"condition names the coordinate {condition!r}, but {mode_text(W, mode)} has {known}: pass one of its "
-                f"names, or one label for each entry."
-            )
-        return found
-    found = np.array([str(value) for value in condition])
+    if not isinstance(condition, str):
+        found = np.array([str(value) for value in condition])
+    elif (found := condition_of(W, mode, condition)) is None:
+        known = ", ".join(further_names(W, mode)) or "no other coordinates"
+        raise ValueError(
+            f"condition names the coordinate {condition!r}, but {mode_text(W, mode)} has {known}: pass one of its "
+            f"names, or one label for each entry."
+        )
     if len(found) != W.shape[mode]:
         raise ValueError(f"condition has {len(found)} labels, but {mode_text(W, mode)} has {W.shape[mode]} entries.")
     return found
@@ -69,10 +68,10 @@ def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> An
     >>> means.conditions, means.mean.shape
     (('rest', 'task'), (2, 2))
     """
-    mode = mode_index(W, mode)
+    mode = check_mode(mode, W.ndim, W.dims)
     labels = read_conditions(W, mode, condition)
     names = tuple(group_names(labels))
-    known = ~np.asarray((W.undetermined or {}).get(mode, np.zeros(W.shape[mode], dtype=bool)))
+    known = ~undetermined_of(W, mode)
     mean, spread = np.full((2, W.n_atoms, len(names)), np.nan)
     for k, atom in enumerate(W.atoms):
         values = leading_column(W, k, mode)
@@ -81,7 +80,7 @@ def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> An
             if len(part):
                 mean[k, c] = part.mean()
                 spread[k, c] = np.nan if atom.mode == mode else part.std(ddof=min(1, len(part) - 1))
-    counts = np.array([np.sum(labels == name) for name in names], dtype=int)
+    counts = np.array([np.sum((labels == name) & known) for name in names], dtype=int)
     return ConditionMeans(names, counts, mean, spread, W.boolean_mode == mode)
 
 
@@ -118,13 +117,12 @@ def plot_conditions(W: BooleanCP, mode: int, condition: Any = "condition", *, at
     >>> [text.get_text() for text in ax.get_legend().get_texts()]
     ['rest (3)', 'task (3)']
     """
-    mode = mode_index(W, mode)
+    mode = check_mode(mode, W.ndim, W.dims)
     means = condition_means(W, mode, condition)
     chosen = np.arange(W.n_atoms)[slice(None) if atoms is None else np.array(atoms, dtype=int)]
-    ax = make_axes(ax, width=max(3.35, 0.12 * len(chosen) * len(means.conditions) + 1), height=2.4)
-    n = len(means.conditions)
+    n, boolean = len(means.conditions), means.is_boolean[chosen]
     width = 0.8 / n
-    boolean = means.is_boolean[chosen]
+    ax = make_axes(ax, width=max(3.35, 0.12 * len(chosen) * n + 1))
     for c in range(n):
         color = COLORS[c % len(COLORS)]
         at = np.arange(len(chosen)) + (c - (n - 1) / 2) * width
@@ -138,23 +136,15 @@ def plot_conditions(W: BooleanCP, mode: int, condition: Any = "condition", *, at
     for edge in np.arange(1, len(chosen)) - 0.5:
         ax.axvline(edge, color="0.9", linewidth=0.6, zorder=0)
     ax.axhline(0, color="0.6", linewidth=0.6, zorder=0)
-    has_room = len(chosen) <= 30
-    ax.set_xticks(np.arange(len(chosen)), chosen if has_room else ["" for _ in chosen])
-    mean, spread = means.mean[chosen], np.nan_to_num(means.spread[chosen])
-    low, high = np.nanmin(mean - spread, initial=0.0), np.nanmax(mean + spread, initial=1.0)
-    ax.set(xlim=(-0.5, max(len(chosen), 1) - 0.5), ylim=(1.05 * low, 1.05 * high))
-    finish(ax, "atom", means_label(boolean, plain_text(shortened(mode_text(W, mode), 20))))
+    ax.set_xticks(np.arange(len(chosen)), chosen if len(chosen) <= 30 else ["" for _ in chosen])
+    ax.set_xlim(-0.5, max(len(chosen), 1) - 0.5)
+    name = plain_text(shortened(mode_text(W, mode), 20))
+    bars, points = f"share of ones along {name}", f"mean along {name}\n(± s.d., largest = 1)"
+    mixed = f"bars: share on; points:\n{points}"
+    finish(ax, "atom", bars if boolean.all() else mixed if boolean.any() else points)
     texts = [f"{shortened(name, 20)} ({count})" for name, count in zip(means.conditions, means.counts, strict=True)]
     legend_above(ax, [make_patch(COLORS[c % len(COLORS)], text) for c, text in enumerate(texts)])
     return ax
-
-
-def means_label(boolean: Any, name: Any) -> Any:
-    """Return the label of the vertical axis for the kinds of atoms shown."""
-    if boolean.all():
-        return f"share of ones along {name}"
-    real = f"mean along {name}\n(± s.d., largest = 1)"
-    return f"bars: share on; points:\n{real}" if boolean.any() else real
 
 
 def condition_colors(W: BooleanCP, mode: int) -> Any:

@@ -13,11 +13,10 @@ from boolcp.plotting.look import (
     UNKNOWN,
     diverging,
     draw_scale,
-    legend_below,
+    legend_above,
     make_axes,
     on_off_patches,
     plain_text,
-    points_wide,
     shortened,
     symmetric,
 )
@@ -33,7 +32,6 @@ AREAS = {  # of the paper's Figure 3
     "LV": ("lower visual", "#CC79A7"),
 }
 SMALLEST, LARGEST = 5.0, 40.0  # points, in square points
-MARKERS = "osD^vP"  # areas beyond the colors differ in shape
 
 
 def plot_electrodes(
@@ -41,7 +39,6 @@ def plot_electrodes(
     values: Any = None,
     *,
     areas: Any = None,
-    image: Any = None,
     pairs: Any = (),
     label: Any = "value",
     legend: bool = True,
@@ -58,9 +55,7 @@ def plot_electrodes(
     values : array-like of shape (n,), optional
         Booleans, or numbers; NaN and masked ones are gray.
     areas : sequence of str, optional
-        The area of each electrode. Without values it sets the color; with values the areas are shaded and named.
-    image : array-like, optional
-        A picture of the brain; positions are then pixels from its upper left corner.
+        The area of each electrode. Without values it sets the color; with values the areas are named.
     pairs : sequence of (int, int)
         Electrodes to join, by index: pairs of a bipolar reference.
     label : str
@@ -70,7 +65,7 @@ def plot_electrodes(
     size : float, optional
         Area of a point in square points; by default from the number of electrodes.
     ax : matplotlib Axes, optional
-        Where to draw; a new figure of column width if None.
+        Where to draw, above a picture of the brain, say; a new figure of column width if None.
 
     Returns
     -------
@@ -93,20 +88,17 @@ def plot_electrodes(
     if values is not None and len(values) != len(positions):
         raise ValueError(f"values has {len(values)} entries, but there are {len(positions)} positions.")
     ax = make_axes(ax, height=2.8)
-    if image is not None:
-        ax.imshow(image, cmap="gray", aspect="equal")
     for first, second in pairs:
         ax.plot(*positions[[first, second]].T, color="0.75", linewidth=2.5, zorder=1)
-    size = point_size(points_wide(ax), positions) if size is None else size
+    size = float(np.clip(2400 / max(len(positions), 1), SMALLEST, LARGEST)) if size is None else size
     if values is None:
         draw_areas(ax, positions, areas, size, legend)
     else:
-        if areas is not None and image is None:
-            shade_areas(ax, positions, areas)
+        if areas is not None:
+            name_areas(ax, positions, areas)
         draw_values(ax, positions, values, size, label if legend else None)
     ax.set_aspect("equal", adjustable="datalim")  # the Axes keep their size, so that legends have room
-    if image is None:
-        ax.margins(0.06)
+    ax.margins(0.06)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     return ax
@@ -127,72 +119,36 @@ def read_positions(positions: Any, areas: Any = None) -> Any:
     return positions.reshape(-1, 2), None if areas is None else np.array([str(area) for area in areas])
 
 
-def point_size(room: Any, positions: Any) -> Any:
-    """Return the largest size of a point, in square points, at which no two overlap in (width, height)."""
-    positions = positions[np.isfinite(positions).all(axis=1)]
-    extent = np.ptp(positions, axis=0) if len(positions) else np.zeros(2)
-    if len(positions) < 2 or not extent.any():
-        return LARGEST
-    from scipy.spatial import cKDTree
-
-    spacing = np.median(cKDTree(positions).query(positions, k=2)[0][:, 1])
-    scale = min(0.75 * side / length for side, length in zip(room, extent, strict=True) if length > 0)
-    return float(np.clip((0.8 * spacing * scale) ** 2, SMALLEST, LARGEST))
-
-
-def area_look(areas: Any) -> Any:
-    """Return the text, color and marker of each area, {area: (text, color, marker)}."""
-    looks = {}
-    for n, area in enumerate(dict.fromkeys([*(name for name in AREAS if name in areas), *areas])):
-        name, color = AREAS.get(area, ("", LINES[n % len(LINES)]))
-        marker = "o" if area in AREAS else MARKERS[n // len(LINES) % len(MARKERS)]
-        looks[area] = f"{area}: {name}" if name else area or "no area", color, marker
-    return looks
-
-
 def draw_areas(ax: Any, positions: Any, areas: Any, size: Any, legend: bool) -> None:
     """Draw electrodes colored by area, all in one color without areas."""
     if areas is None:
         ax.scatter(*positions.T, s=size, color=LINES[0], zorder=2, **EDGE)
         return
-    for area, (text, color, marker) in area_look(areas).items():
-        look = {"s": size, "color": color, "marker": marker, "label": plain_text(shortened(text, 40))}
+    for n, area in enumerate(dict.fromkeys([*(name for name in AREAS if name in areas), *areas])):
+        name, color = AREAS.get(area, ("", LINES[n % len(LINES)]))
+        text = f"{area}: {name}" if name else area or "no area"
+        look = {"s": size, "color": color, "label": plain_text(shortened(text, 40))}
+        look["marker"] = "o" if area in AREAS else "osD^vP"[n // len(LINES) % 6]  # no two areas look alike
         ax.scatter(*positions[areas == area].T, zorder=2, **look, **EDGE)
     if legend:
-        legend_below(ax, ax.get_legend_handles_labels()[0], ncols=2)
+        legend_above(ax)
 
 
-def shade_areas(ax: Any, positions: Any, areas: Any) -> None:
-    """Shade each area behind its electrodes, and name it."""
+def name_areas(ax: Any, positions: Any, areas: Any) -> None:
+    """Write the name of each area above, below, left or right of it, where it is farthest from all else."""
     taken = positions
+    step = 0.06 * np.nanmax(np.nanmax(positions, axis=0) - np.nanmin(positions, axis=0))
     for area in dict.fromkeys(areas):
         points = positions[(areas == area) & np.isfinite(positions).all(axis=1)]
         if area and len(points):
-            shade = {"facecolor": "0.9", "edgecolor": "0.9", "linewidth": 11, "joinstyle": "round", "zorder": 0}
-            ax.fill(*hull(points).T, **shade)
+            (left, low), (right, high) = points.min(axis=0) - step, points.max(axis=0) + step
+            x, y = points.mean(axis=0)
+            sides = np.array([(x, high), (x, low), (left, y), (right, y)])
+            distances = np.nanmin(np.linalg.norm(sides[:, None] - taken[None], axis=2), axis=1)
+            place = sides[np.argmax(distances.round(9))]
             look = {"fontsize": 6.5, "color": "0.3", "ha": "center", "va": "center"}
-            place = free_place(points, taken)
             ax.text(*place, plain_text(shortened(area)), zorder=3, **look)
             taken = np.vstack([taken, place])  # names keep apart as well
-
-
-def free_place(points: Any, positions: Any) -> Any:
-    """Return the place above, below, left or right of an area that is farthest from all positions."""
-    step = 0.06 * np.nanmax(np.nanmax(positions, axis=0) - np.nanmin(positions, axis=0))
-    (left, low), (right, high), (x, y) = points.min(axis=0) - step, points.max(axis=0) + step, points.mean(axis=0)
-    sides = np.array([(x, high), (x, low), (left, y), (right, y)])
-    distances = np.nanmin(np.linalg.norm(sides[:, None] - positions[None], axis=2), axis=1)
-    return sides[np.argmax(distances.round(9))]
-
-
-def hull(points: Any) -> Any:
-    """Return the corners of the convex hull of points (n, 2), in order."""
-    from scipy.spatial import ConvexHull, QhullError
-
-    try:
-        return points[ConvexHull(points).vertices]
-    except (QhullError, ValueError):  # fewer than three, or on a line
-        return points[np.lexsort(points.T)][[0, -1]]
 
 
 def draw_values(ax: Any, positions: Any, values: Any, size: Any, label: Any) -> None:
@@ -204,7 +160,7 @@ def draw_values(ax: Any, positions: Any, values: Any, size: Any, label: Any) -> 
         colors = np.where(unknown, UNKNOWN, np.where(values.data, ON, OFF))
         ax.scatter(*positions.T, color=colors, **look)
         if label is not None:
-            legend_below(ax, on_off_patches(bool(unknown.any())), ncols=3)
+            legend_above(ax, on_off_patches(bool(unknown.any())))
         return
     numbers = np.where(unknown, np.nan, values.data.astype(float))
     look |= {"cmap": diverging(), "plotnonfinite": True, **symmetric(numbers)}

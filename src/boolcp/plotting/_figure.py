@@ -1,18 +1,28 @@
-"""All atoms of a decomposition in one figure."""
+"""All atoms of a decomposition in one figure, and small plots in the HTML that notebooks show."""
 
+import base64
+import importlib.util
+import io
 import numbers
+from collections.abc import Callable
+from html import escape
 from typing import Any
+
+import numpy as np
 
 from boolcp.extras import load_extra
 from boolcp.plotting._conditions import condition_patches
 from boolcp.plotting._parts import plot_boolean, plot_real, shading
-from boolcp.plotting.look import need, on_off_patches, plain_text
-from boolcp.plotting.mode_labels import has_places, mode_text, positions_of
+from boolcp.plotting.look import GROUPS, finish, legend_above, need, on_off_patches, plain_text
+from boolcp.plotting.mode_labels import mode_text
+from boolcp.plotting.patterns import atom_panels, mean_words
 from boolcp.result.atoms import BooleanCP
+
+MAX_SHOWN, DPI = 4, 80  # atoms in a notebook, and their resolution
 
 
 def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
-    """Draw a decomposition: one row for each atom, one column for each mode, and one for images of block atoms.
+    """Return a figure: one row for each atom, one column for each mode, and one for images of block atoms.
 
     Parameters
     ----------
@@ -22,11 +32,6 @@ def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
         The atoms to draw; all if None.
     figure : matplotlib Figure or SubFigure, optional
         Where to draw; a new figure of suitable size if None.
-
-    Returns
-    -------
-    matplotlib Figure
-        The figure.
 
     Examples
     --------
@@ -41,8 +46,7 @@ def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
     chosen = range(W.n_atoms) if atoms is None else [range(W.n_atoms)[k] for k in atoms]
     panels = {k: atom_panels(W, k) for k in chosen}
     n_columns = W.ndim + any(len(row) > W.ndim for row in panels.values())
-    is_plain = W.labels is None or all(positions_of(W, n) is None and has_places(W, n) for n in range(W.ndim))
-    height = 1.8 if is_plain else 2.3
+    height = 1.8 if W.labels is None else 2.3
     if figure is None:
         pyplot = load_extra("matplotlib.pyplot", "plot")
         size = (2.9 * n_columns, height * max(len(panels), 1) + 0.5)
@@ -57,10 +61,12 @@ def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
             if mode is None:
                 ax.set_axis_off()
             else:
-                plot_panel(W, k, mode, ax)
+                plot_boolean(W, k, ax) if mode == W.atoms[k].mode else plot_real(W, k, mode, ax)
                 ax.tick_params(labelsize=7)
                 if ax.get_legend() and not ax.get_legend_handles_labels()[0]:
                     ax.get_legend().remove()  # the legend of the conditions is below all rows
+    if words := mean_words(W):
+        figure.suptitle(plain_text(words), fontsize=8)
     has_doubt = any(shading(W, k).min() < 0.9 for k in chosen)
     handles = on_off_patches(bool(W.undetermined), has_doubt)
     handles += [patch for n in range(W.ndim) for patch in condition_patches(W, n)]
@@ -68,30 +74,49 @@ def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
     return figure
 
 
-def atom_panels(W: BooleanCP, k: int) -> Any:
-    """Return the panels of one atom: each mode, and a pair of modes for the image of a part that is not rank one."""
-    panels: list = list(range(W.ndim))
-    is_product = W.atoms[k].rank == 1 or W.ndim < 3 or (W.ndim > 3 and W.atoms[k].block is None)
-    return panels if is_product else [*panels, image_modes(W, k)]
-
-
-def image_modes(W: BooleanCP, k: int) -> Any:
-    """Return the two modes of the image of an atom: the longest real ones; the longest is last and horizontal."""
-    others = [n for n in range(W.ndim) if n != W.atoms[k].mode]
-    if len(others) < 2:
-        raise ValueError(f"Atom {k} has one real mode, so its real part is a line: use plot_real.")
-    return tuple(sorted(others, key=lambda n: W.shape[n])[-2:])
-
-
-def plot_panel(W: BooleanCP, k: int, mode: int, ax: Any = None) -> Any:
-    """Draw one panel of an atom, Boolean or real, and return the Axes."""
-    return plot_boolean(W, k, ax) if mode == W.atoms[k].mode else plot_real(W, k, mode, ax)
-
-
-def atom_title(W: BooleanCP, k: int) -> Any:
+def atom_title(W: BooleanCP, k: int) -> str:
     """Describe an atom in one line: its number, Boolean mode, ones, and share of variance if known."""
     atom = W.atoms[k]
-    title = f"atom {k}: Boolean along {mode_text(W, atom.mode)}, on in {atom.n_ones} of {len(atom.z)}"
-    if not W.data_norm2 or W.data_inner is None or W.deviance is not None:
-        return title
-    return f"{title}, {100 * W.explained_alone()[k]:.1f} % of the variance alone"
+    has_share = W.data_norm2 and W.data_inner is not None and W.deviance is None
+    share = f", {100 * W.explained_alone()[k]:.1f} % of the variance alone" if has_share else ""
+    return f"atom {k}: Boolean along {mode_text(W, atom.mode)}, on in {atom.n_ones} of {len(atom.z)}{share}"
+
+
+def with_picture(text: str, draw: Callable[[Any], Any], alt: str) -> str:
+    """Return a preformatted text in HTML, with the plot that `draw` makes on an Axes below it."""
+    return f"<pre>{escape(text)}</pre>{picture(lambda figure: draw(figure.subplots()), alt, (4.2, 2.6))}"
+
+
+def atoms_picture(W: BooleanCP) -> str:
+    """Return the first atoms of a decomposition as an image in HTML."""
+    shown = range(min(W.n_atoms, MAX_SHOWN))
+    if not shown or max(W.shape) > 5000:
+        return ""
+    size = (2.4 * W.ndim, 1.5 * len(shown) + 0.5)
+    return picture(lambda figure: plot_atoms(W, list(shown), figure=figure), f"The first {len(shown)} atoms", size)
+
+
+def draw_test(test: Any, ax: Any) -> None:
+    """Draw the mean of each atom under each condition, or its rank correlation with a covariate."""
+    heights = test.mean.T if test.conditions else test.effect[None]
+    names = [plain_text(name) for name in test.conditions] or [None]
+    for c, (row, name) in enumerate(zip(heights, names, strict=True)):
+        places = np.arange(len(row)) + (c - (len(names) - 1) / 2) * 0.8 / len(names)
+        ax.bar(places, row, width=0.8 / len(names), color=GROUPS[c % len(GROUPS)], label=name)
+    ax.set_xticks(range(len(test.effect)))
+    ax.axhline(0, color="0.4", linewidth=0.6)
+    finish(ax, "atom", "mean" if test.conditions else "rank correlation")
+    legend_above(ax)
+
+
+def picture(draw: Callable[[Any], Any], alt: str, size: tuple[float, float]) -> str:
+    """Return the figure that `draw` makes as an image in HTML; nothing without matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return ""
+    from matplotlib.figure import Figure  # not pyplot: the figure is neither shown twice nor kept
+
+    figure = Figure(figsize=size, layout="constrained")
+    draw(figure)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
+    return f'<img alt="{escape(alt)}" src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}">'

@@ -1,140 +1,31 @@
-"""Plots of a whole fit: error path, certificates, selection, residual."""
+"""Plots of tests: selection, residual, stability."""
 
 from typing import Any
 
 import numpy as np
 
-from boolcp.plotting.look import BLUE, LINES, ORANGE, finish, legend_above, make_axes, need, plain_text, shortened
-from boolcp.plotting.mode_labels import mode_text
-from boolcp.result.atoms import BooleanCP
+from boolcp.plotting.look import (
+    BLUE,
+    COLUMN,
+    EDGE,
+    ORANGE,
+    finish,
+    legend_above,
+    make_axes,
+    make_patch,
+    need,
+    plain_text,
+    shortened,
+)
+from boolcp.plotting.mode_labels import even_places, label_mode
 
-
-def plot_error_path(history: Any, ax: Any = None) -> Any:
-    """Draw the relative error |X - W^k| / |X| of the pursuit against the number k of atoms, and return the Axes.
-
-    Parameters
-    ----------
-    history : sequence
-        `BMP.history_`, the history in the provenance of a result file, or the relative errors for 1, 2, .. atoms.
-    ax : matplotlib Axes, optional
-        Where to draw; a new figure if None.
-
-    Examples
-    --------
-    >>> from boolcp.plotting import plot_error_path
-    >>> ax = plot_error_path([0.8, 0.5, 0.4])
-    >>> [float(error) for error in ax.lines[0].get_ydata()]
-    [0.8, 0.5, 0.4]
-    """
-    ax = make_axes(ax)
-    errors = [relative_error(step) for step in history]
-    draw_path(ax, np.arange(1, len(errors) + 1), errors)
-    finish(ax, "number of atoms", "relative error")
-    ax.set(xlim=(0.5, max(len(errors), 1) + 0.5))
-    ax.set_ylim(0, 1.05 * max([e for e in errors if np.isfinite(e)], default=1.0) or 1.0)
-    return ax
-
-
-def plot_explained_path(history: Any, ax: Any = None) -> Any:
-    """Draw the share of variance that the pursuit explains, in percent, against the number of atoms.
-
-    Parameters
-    ----------
-    history : sequence
-        As in `plot_error_path`.
-    ax : matplotlib Axes, optional
-        Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib Axes
-        With one line, which starts at zero atoms.
-
-    Examples
-    --------
-    >>> from boolcp.plotting import plot_explained_path
-    >>> ax = plot_explained_path([0.8, 0.6])
-    >>> [round(float(share)) for share in ax.lines[0].get_ydata()]
-    [0, 36, 64]
-    """
-    ax = make_axes(ax)
-    shares = [0.0] + [100 * (1 - relative_error(step) ** 2) for step in history]
-    draw_path(ax, np.arange(len(shares)), shares)
-    finish(ax, "number of atoms", "variance explained (%)")
-    ax.set(xlim=(-0.5, len(shares) - 0.5), ylim=(min(0.0, *shares, 0.0), 102))
-    return ax
-
-
-def draw_path(ax: Any, numbers: Any, values: Any) -> None:
-    """Draw values against the number of atoms."""
-    ax.plot(numbers, values, color=BLUE, marker="o", markersize=4)
-    ax.xaxis.get_major_locator().set_params(integer=True)
-
-
-def relative_error(step: Any) -> float:
-    """Return the relative error of a step of a history: a record, a dict or the number itself."""
-    if isinstance(step, dict):
-        return float(step["relative_error"])
-    step = getattr(step, "relative_error", step)
-    if np.ndim(step) or isinstance(step, str):
-        raise TypeError(f"A path plot needs the history of a fit, model.history_, got {type(step).__name__}.")
-    return float(step)
-
-
-def plot_certificates(W: BooleanCP, ax: Any = None) -> Any:
-    """Draw the certificate of each atom in percent, colored by its Boolean mode; a dash marks an atom without one.
-
-    Parameters
-    ----------
-    W : BooleanCP
-        The decomposition.
-    ax : matplotlib Axes, optional
-        Where to draw; a new figure if None.
-
-    Returns
-    -------
-    matplotlib Axes
-        The Axes drawn on.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> from boolcp.plotting import plot_certificates
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0)
-    >>> len(plot_certificates(boolcp.decompose(X, 2, random_state=0)).patches)
-    2
-    """
-    need(W, "atoms", "a BooleanCP")
-    ax = make_axes(ax)
-    values = 100 * np.array([atom.certificate for atom in W.atoms], dtype=float)
-    for n in sorted(set(W.boolean_mode.tolist())):
-        members = np.flatnonzero((W.boolean_mode == n) & np.isfinite(values))
-        if len(members):
-            ax.bar(members, values[members], width=0.7, color=LINES[n % len(LINES)], label=mode_text(W, n))
-    for k in np.flatnonzero(np.isnan(values)):
-        ax.text(k, 1, "-", ha="center")
-    finish(ax, "atom", "certificate (%)")
-    ax.set(ylim=(0, 105), xlim=(-0.6, max(W.n_atoms, 1) - 0.4))
-    ax.xaxis.get_major_locator().set_params(integer=True)
-    if np.isfinite(values).any():
-        legend_above(ax, title="Boolean along")
-    return ax
+STABILITY = "a Stability, boolcp.stability(X, n_atoms)"
 
 
 def plot_selection(selection: Any, ax: Any = None) -> Any:
     """Draw the mean held-out error with its standard error against the number of atoms, and mark the choice.
 
-    Parameters
-    ----------
-    selection : Selection
-        What `boolcp.select_n_atoms` returned.
-    ax : matplotlib Axes, optional
-        Where to draw.
-
-    Returns
-    -------
-    matplotlib Axes
-        With the errors as one line.
+    `selection` is what `boolcp.select_n_atoms` returned; without Axes `ax`, a new figure is made. Returns the Axes.
 
     Examples
     --------
@@ -161,19 +52,8 @@ def plot_residual(check: Any, ax: Any = None) -> Any:
     """Draw the quantiles of the residual against those of normal noise, and state its structure.
 
     On the dashed line the residual is normal. The text gives for each mode the largest singular value of the residual,
-    divided by the edge of white noise (above 1: structure is left), and the correlation of neighbors.
-
-    Parameters
-    ----------
-    check : ResidualCheck
-        What `boolcp.residuals.residual_check` returned.
-    ax : matplotlib Axes, optional
-        Where to draw; a new figure of column width if None.
-
-    Returns
-    -------
-    matplotlib Axes
-        With two lines: the reference and the quantiles.
+    divided by the edge of white noise (above 1: structure is left), and the correlation of neighbors. `check` is what
+    `boolcp.residuals.residual_check` returned. Returns the Axes, with two lines: the reference and the quantiles.
 
     Examples
     --------
@@ -199,4 +79,65 @@ def plot_residual(check: Any, ax: Any = None) -> Any:
     verdict = "no structure above white noise" if check.is_noise else "structure is left"
     size = f"root mean square {check.rms:.3g}, excess kurtosis {check.kurtosis:.2f}"
     ax.set_title(f"{verdict}\n{size}", fontsize=8)
+    return ax
+
+
+def plot_stability(stability: Any, ax: Any = None) -> Any:
+    """Draw how often each atom came back in other fits (bars), and how similar it was on average (diamonds).
+
+    `stability` is what `boolcp.stability` returned. Returns the Axes, with a bar and a point for each atom.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.plotting import plot_stability
+    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X
+    >>> ax = plot_stability(boolcp.stability(X, 2, n_runs=2, random_state=0))
+    >>> [round(bar.get_height()) for bar in ax.patches]
+    [100, 100]
+    """
+    need(stability, "recurrence", STABILITY)
+    n_atoms = len(stability.recurrence)
+    ax = make_axes(ax, width=max(COLUMN, 0.3 * n_atoms + 0.6))
+    ax.bar(np.arange(n_atoms), 100 * stability.recurrence, width=0.85, color="0.88", edgecolor="0.6", linewidth=0.5)
+    similarity = 100 * stability.similarity.mean(axis=0)
+    ax.scatter(
+        np.arange(n_atoms), similarity, s=18, color=ORANGE, marker="D", zorder=3, label="mean similarity", **EDGE
+    )
+    ax.set(xlim=(-0.6, max(n_atoms, 1) - 0.4), ylim=(0, 104))
+    finish(ax, "atom", f"% of {stability.over}")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    legend_above(ax, [make_patch("0.88", "came back"), *ax.collections])
+    return ax
+
+
+def plot_bit_probability(stability: Any, atom: Any = 0, ax: Any = None) -> Any:
+    """Draw the probability of each bit of one atom over repeated fits; bits that are on are blue.
+
+    `stability` is what `boolcp.stability` returned. Returns the Axes, with one bar for each entry; no bar where no fit
+    saw the entry.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.plotting import plot_bit_probability
+    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X
+    >>> len(plot_bit_probability(boolcp.stability(X, 2, n_runs=2, random_state=0)).patches)
+    9
+    """
+    need(stability, "bit_probability", STABILITY)
+    ax = make_axes(ax, height=2.0)
+    W = stability.decomposition
+    one, p = W.atoms[atom], stability.bit_probability[atom]
+    places, extent = even_places(W, one.mode)
+    width = abs(extent[1] - extent[0]) / len(p)
+    ax.bar(np.arange(len(p)) if places is None else places, p, width=width, color=np.where(one.z, BLUE, ORANGE))
+    ax.set(ylim=(0, 1.02), xlim=extent)
+    label_mode(ax, W, one.mode, places)
+    finish(ax, ylabel="probability of on")
+    if not np.isfinite(p).any():
+        words = {"ha": "center", "fontsize": 7, "transform": ax.transAxes}
+        ax.text(0.5, 0.5, "never came back: nothing is known about its bits", **words)
+    title = f"atom {atom}: came back in {100 * stability.recurrence[atom]:.0f} % of {stability.over}"
+    legend_above(ax, [make_patch(BLUE, "on in the reference"), make_patch(ORANGE, "off")], title=title)
     return ax

@@ -6,7 +6,7 @@ import numpy as np
 
 from boolcp.plotting._conditions import draw_conditions
 from boolcp.plotting._electrodes import plot_electrodes
-from boolcp.plotting.head import draw_head_bits, draw_head_values
+from boolcp.plotting.head import draw_head, draw_head_values
 from boolcp.plotting.look import (
     BLUE,
     DASHES,
@@ -17,6 +17,7 @@ from boolcp.plotting.look import (
     legend_above,
     make_axes,
     plain_text,
+    shortened,
     symmetric,
     two_colors,
 )
@@ -31,7 +32,8 @@ from boolcp.plotting.mode_labels import (
     line_places,
     mode_text,
     positions_of,
-    value_text,
+    undetermined_of,
+    value_label,
 )
 from boolcp.plotting.patterns import block_image, carrier_mode, real_columns
 from boolcp.result.atoms import Atom, BooleanCP
@@ -72,14 +74,13 @@ def plot_boolean(W: BooleanCP | Atom, k: int = 0, ax: Any = None) -> Any:
     """
     W = W if isinstance(W, BooleanCP) else BooleanCP(W.shape, (W,), np.ones(1))
     mode, z = W.atoms[k].mode, W.atoms[k].z
-    unknown = (W.undetermined or {}).get(mode, np.zeros(len(z), dtype=bool))
     positions = positions_of(W, mode)
-    bits, alpha = np.ma.masked_array(z, unknown), shading(W, k)
-    if positions is not None and is_head(W, mode):
-        return draw_head_bits(make_axes(ax, height=2.8), positions, bits, coordinate_text(W, mode), alpha)
+    bits, alpha = np.ma.masked_array(z, undetermined_of(W, mode)), shading(W, k)
     if positions is not None:
         ax = plot_electrodes(positions, bits, legend=False, ax=ax)
         ax.collections[-1].set_alpha(alpha)
+        if is_head(W, mode):
+            draw_head(ax, positions, coordinate_text(W, mode))
         ax.set_xlabel(plain_text(mode_text(W, mode)), fontsize=8)
         return ax
     ax = make_axes(ax, 6, 1.4)
@@ -95,23 +96,21 @@ def plot_boolean(W: BooleanCP | Atom, k: int = 0, ax: Any = None) -> Any:
 
 def shading(W: BooleanCP, k: int) -> Any:
     """Return the opacity of each bit of atom k, (d_n,): 1 if it is certain or nothing is known, pale if uncertain."""
-    mode, z = W.atoms[k].mode, W.atoms[k].z
+    mode = W.atoms[k].mode
     if W.trust is None or W.trust.rise is None:
-        return np.ones(len(z))
+        return np.ones(W.shape[mode])
     opacity = VISIBLE + (1 - VISIBLE) * np.clip(2 * W.bit_confidence()[k] - 1, 0.0, 1.0)
-    return np.where((W.undetermined or {}).get(mode, np.zeros(len(z), dtype=bool)), 1.0, opacity)
+    return np.where(undetermined_of(W, mode), 1.0, opacity)
 
 
 def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None, *, color: str = BLUE) -> Any:
     """Draw the real part of atom k along one mode as a line, or over a pair of modes as an image; return the Axes.
 
-    The columns of all real modes are scaled to a largest entry of one, except along the longest, which carries the
-    size: where the atom is on, its entries are the products of what is shown. An atom of rank L has L lines, whose
-    products sum to it, the largest first; along two real modes, where columns can be mixed, they are orthogonal (pairs
-    of singular vectors, unless all are nonnegative). For a block, the line is its leading pattern (that of its best
-    approximation of rank one), and the image is the block with its weight; for a block over more than two modes, the
-    others are contracted with their leading patterns. A mode with positions `x` and `y` is drawn as an electrode map,
-    one with a coordinate `condition` has a band of colors.
+    Columns are scaled to a largest entry of one, except along the longest real mode, which carries the size: where the
+    atom is on, its entries are the products of what is shown. An atom of rank L has L lines, whose products sum to it,
+    the largest first; along two real modes they are orthogonal unless nonnegative. A block shows its leading pattern,
+    and as an image the block with its weight, other modes contracted with their leading patterns. A mode with positions
+    `x` and `y` is an electrode map; one with a coordinate `condition` has a band of colors.
 
     Parameters
     ----------
@@ -202,10 +201,10 @@ def draw_image(W: BooleanCP, k: int, modes: Any, ax: Any) -> Any:
     label_mode(ax, W, modes[1], x_places)
     label_mode(ax, W, modes[0], y_places, is_vertical=True)
     ax.tick_params(labelsize=7)
-    draw_scale(ax, picture, value_text(W))
+    draw_scale(ax, picture, plain_text(shortened(value_label(W), 36)))
     return ax
 
 
 def size_label(W: BooleanCP, k: int, mode: int) -> Any:
     """Return the label of the numbers along a mode: the measured quantity, or relative to the largest."""
-    return value_text(W) if mode == carrier_mode(W, k) else "relative size"
+    return plain_text(shortened(value_label(W), 36)) if mode == carrier_mode(W, k) else "relative size"

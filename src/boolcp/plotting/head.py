@@ -1,13 +1,11 @@
-"""Scalp maps: flattened positions, the outline of a head, and values between electrodes (by MNE if installed)."""
+"""Scalp maps: flattened positions, the outline of a head, and values between electrodes."""
 
-import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from boolcp.extras import load_extra
-from boolcp.plotting.look import EDGE, OFF, ON, UNKNOWN, diverging, draw_scale, plain_text, symmetric
+from boolcp.plotting.look import DIVERGING, EDGE, UNKNOWN, draw_scale, plain_text, symmetric
 
 RADIUS = 1.0  # of the outline, at the equator of the sphere through the electrodes
 REACH = 0.5  # a map says nothing farther than this from all electrodes, where it would only be extrapolated; not tuned
@@ -20,13 +18,6 @@ def flatten(places: np.ndarray) -> np.ndarray:
     """Flatten positions around a head (n, 3), x right, y to the nose, z up: the angle from the top is the radius.
 
     This is the azimuthal equidistant projection that EEG maps use; the equator of the head has radius one.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from boolcp.plotting.head import flatten
-    >>> flatten(np.array([[0, 0, 0.09], [0.09, 0, 0], [0, 0.09, 0]])).round(3).tolist()
-    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     """
     rays = places - center(places)
     angle = np.arctan2(np.hypot(rays[:, 0], rays[:, 1]), rays[:, 2])
@@ -76,71 +67,27 @@ def interpolate(positions: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, 
     return side, image.reshape(GRID, GRID)
 
 
-Axes = Any
-
-
-def draw_head_values(ax: Axes, positions: np.ndarray, values: np.ndarray, label: str, names: Sequence[str]) -> Axes:
+def draw_head_values(ax: Any, positions: np.ndarray, values: np.ndarray, label: str, names: Sequence[str]) -> Any:
     """Draw real values on a head, interpolated between the electrodes."""
     known = np.isfinite(values) & np.isfinite(positions).all(axis=1)
-    limits = symmetric(values)
-    shown = [plain_text(name) for name in names] if len(names) <= MAX_NAMES else None
-    if importlib.util.find_spec("mne") is not None and known.sum() >= 4:
-        viz = load_extra("mne.viz", "mne")
-        picture, _ = viz.plot_topomap(
-            values[known],
-            positions[known],
-            axes=ax,
-            show=False,
-            cmap=diverging(),
-            vlim=(limits["vmin"], limits["vmax"]),
-            sphere=(0.0, 0.0, 0.0, RADIUS),
-            names=None if shown is None else [name for name, is_known in zip(shown, known, strict=True) if is_known],
-            sensors=shown is None,  # a name replaces the point of its electrode
-            contours=4,
-        )
-    else:
-        side, image = interpolate(positions, np.where(known, values, np.nan))
-        extent = (side[0], side[-1], side[0], side[-1])
-        picture = ax.imshow(image, origin="lower", extent=extent, cmap=diverging(), **limits)
-        ax.scatter(*positions[known].T, s=4, color="0.2", zorder=3)
-        draw_names(ax, positions, shown)
-        draw_outline(ax)
+    side, image = interpolate(positions, np.where(known, values, np.nan))
+    extent = (side[0], side[-1], side[0], side[-1])
+    picture = ax.imshow(image, origin="lower", extent=extent, cmap=DIVERGING, **symmetric(values))
+    ax.scatter(*positions[known].T, s=9, c=values[known], cmap=DIVERGING, zorder=3, **symmetric(values), **EDGE)
     if (~known).any():
         ax.scatter(*positions[~known].T, s=12, color=UNKNOWN, zorder=4, **EDGE)
-    for text in ax.texts:
-        text.set_fontsize(5)
-    finish_head(ax)
+    draw_head(ax, positions, names)
     draw_scale(ax, picture, label)
     return ax
 
 
-def draw_head_bits(
-    ax: Axes, positions: np.ndarray, bits: np.ma.MaskedArray, names: Sequence[str], alpha: np.ndarray
-) -> Axes:
-    """Draw Boolean values on a head: yellow on, blue off, gray without data, pale where uncertain."""
-    colors = np.where(np.ma.getmaskarray(bits), UNKNOWN, np.where(bits.data, ON, OFF))
-    has_room = len(names) <= MAX_NAMES
-    ax.scatter(*positions.T, s=60 if has_room else 22, color=colors, alpha=alpha, zorder=3, **EDGE)
-    draw_names(ax, positions, [plain_text(name) for name in names] if has_room else None)
-    draw_outline(ax)
-    finish_head(ax)
-    return ax
-
-
-def draw_names(ax: Axes, positions: np.ndarray, names: Sequence[str] | None) -> None:
-    """Write the names of electrodes above them."""
-    for (x, y), name in zip(positions, names or (), strict=False):
-        ax.annotate(name, (x, y), xytext=(0, 4), textcoords="offset points", fontsize=5, ha="center", zorder=5)
-
-
-def draw_outline(ax: Axes) -> None:
-    """Draw skull, nose and ears."""
+def draw_head(ax: Any, positions: np.ndarray, names: Sequence[str]) -> None:
+    """Draw skull, nose and ears, and the names of electrodes if there is room; no frame."""
     for line in outline().values():
         ax.plot(*line.T, color="0.35", linewidth=0.8, zorder=2)
-
-
-def finish_head(ax: Axes) -> None:
-    """Set equal scales, room for nose and ears, and no frame."""
+    look = {"textcoords": "offset points", "fontsize": 5, "ha": "center", "zorder": 5}
+    for place, name in zip(positions, names if len(names) <= MAX_NAMES else (), strict=False):
+        ax.annotate(plain_text(name), place, xytext=(0, 4), **look)
     ax.set_aspect("equal", adjustable="box")
     ax.set(xticks=[], yticks=[], xlim=(-1.25, 1.25), ylim=(-1.25, 1.25))
     ax.spines[:].set_visible(False)

@@ -37,28 +37,15 @@ def finish(ax: Any, xlabel: Any = None, ylabel: Any = None) -> None:
     ax.spines[["top", "right"]].set_visible(False)
 
 
-def points_wide(ax: Any) -> Any:
-    """Return the width and height of the Axes in points, before their labels are laid out."""
-    box = ax.get_window_extent()
-    return box.width * 72 / ax.figure.dpi, box.height * 72 / ax.figure.dpi
-
-
 def legend_above(ax: Any, handles: Any = None, **options: Any) -> None:
     """Put the legend above the Axes, where it hides nothing, in as many columns as fit."""
     handles = ax.get_legend_handles_labels()[0] if handles is None else handles
     widest = 18 + 3.6 * max((len(handle.get_label()) for handle in handles), default=0)
-    ncols = max(1, min(len(handles), int(points_wide(ax)[0] // widest)))
+    points_wide = ax.get_window_extent().width * 72 / ax.figure.dpi  # before labels are laid out
+    ncols = max(1, min(len(handles), int(points_wide // widest)))
     look = {"frameon": False, "fontsize": 7, "title_fontsize": 7, "handlelength": 1.2, "columnspacing": 1.0}
     place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0.2}
     ax.legend(handles=handles, ncols=ncols, **place, **look, **options)
-
-
-def legend_below(ax: Any, handles: Any, ncols: int, down: Any = 0) -> None:
-    """Put a legend of given handles below the Axes, `down` points lower if there is text between."""
-    shift = load_extra("matplotlib.transforms", "plot").ScaledTranslation(0, -down / 72, ax.figure.dpi_scale_trans)
-    look = {"frameon": False, "fontsize": 7, "handlelength": 1.0, "handletextpad": 0.4, "columnspacing": 1.0}
-    place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "bbox_transform": ax.transAxes + shift}
-    ax.legend(handles=handles, ncols=ncols, **place, **look)
 
 
 def diverging() -> Any:
@@ -84,12 +71,7 @@ def symmetric(values: Any) -> Any:
     return {"vmin": -(top or 1.0), "vmax": top or 1.0}
 
 
-def shortened(text: str, letters: Any = MAX_LETTERS) -> Any:
-    """Return a text shortened to a number of letters."""
-    return text if len(text) <= letters else f"{text[: letters - 1]}…"
-
-
-def shortened_inside(text: str, letters: Any = MAX_LETTERS) -> Any:
+def shortened(text: str, letters: int = MAX_LETTERS) -> str:
     """Return a text shortened in its middle: similar names often differ at their ends."""
     return text if len(text) <= letters else f"{text[: letters // 2]}…{text[len(text) - (letters - 1) // 2 :]}"
 

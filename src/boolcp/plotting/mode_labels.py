@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.checks import check_mode
 from boolcp.extras import load_extra
 from boolcp.plotting.head import flatten
-from boolcp.plotting.look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened, shortened_inside
+from boolcp.plotting.look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened
 from boolcp.result.atoms import BooleanCP
 
 POSITIONS, CONDITION = ("x", "y"), "condition"  # names of the additional coordinates that plots use
@@ -17,11 +16,6 @@ DECIMALS = 3  # digits after the point, if they suffice to distinguish neighbors
 MAX_GROUPS, MAX_STATES = 12, 6  # groups of a coordinate; entries of a mode that are each a group
 UNORDERED = ("unit", "neuron", "cell", "channel", "electrode", "sensor", "subject", "patient")  # also with numbers
 HEADS = ("EEG", "MEG", "CSD")  # quantities that are measured around a head
-
-
-def mode_index(W: BooleanCP, mode: int) -> Any:
-    """Return a mode given by index or name as an index."""
-    return check_mode(mode, W.ndim, W.dims)
 
 
 def mode_text(W: BooleanCP, mode: int) -> Any:
@@ -34,11 +28,14 @@ def is_named(W: BooleanCP, mode: int) -> bool:
     return bool(W.dims) and W.mode_name(mode) != f"mode{mode}"
 
 
-def mode_label(W: BooleanCP, mode: int) -> Any:
-    """Return the name and unit of a mode."""
-    name = shortened(mode_text(W, mode), 30)
-    unit = unit_of(W, mode)
-    return plain_text(f"{name} ({unit})" if unit else name)
+def plural(W: BooleanCP, mode: int) -> str:
+    """Return the plural for entries of a mode."""
+    if not is_named(W, mode):
+        return f"entries of mode {mode}"
+    name = W.mode_name(mode)
+    if name == "time":
+        return "time points"
+    return f"{name[:-1]}ies" if name.endswith("y") else (name if name.endswith("s") else f"{name}s")
 
 
 def unit_of(W: BooleanCP, mode: int) -> Any:
@@ -60,15 +57,7 @@ def coordinate_text(W: BooleanCP, mode: int) -> list[str]:
 
 
 def number_texts(values: np.ndarray) -> list[str]:
-    """Return numbers as text with at most three digits after the point, or as many as distinguish neighbors.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from boolcp.plotting.mode_labels import number_texts
-    >>> number_texts(np.array([-0.296875, 0.0, 1.5]))
-    ['-0.297', '0', '1.5']
-    """
+    """Return numbers as text with at most three digits after the point, or as many as distinguish neighbors."""
     known = values[np.isfinite(values)]
     largest = np.abs(known).max(initial=0.0)
     n_different = len(np.unique(known))
@@ -87,15 +76,25 @@ def quantity_of(W: BooleanCP) -> str:
     return "" if name.lower() in ("array", "data", "x", "y") else name
 
 
-def value_text(W: BooleanCP) -> Any:
+def value_label(W: BooleanCP) -> str:
     """Return the name of the measured quantity, with its unit if known."""
-    name, unit = shortened(quantity_of(W) or "size"), "" if W.labels is None else W.labels.value_unit
-    return plain_text(f"{name} ({shortened(unit, 20)})" if unit else name)
+    name, unit = quantity_of(W) or "size", "" if W.labels is None else W.labels.value_unit
+    return f"{name} ({unit})" if unit else name
 
 
 def coordinates_of(W: BooleanCP, mode: int) -> Any:
     """Return the coordinates along a mode, None if there are none."""
     return None if W.labels is None else W.labels.coords.get(W.labels.dims[mode])
+
+
+def has_names(W: BooleanCP, mode: int) -> bool:
+    """Return True if the entries of a mode have names, not numbers in order."""
+    return coordinates_of(W, mode) is not None and line_places(W, mode) is None
+
+
+def undetermined_of(W: BooleanCP, mode: int) -> np.ndarray:
+    """Return which entries of a mode have no data, (d,)."""
+    return np.asarray((W.undetermined or {}).get(mode, np.zeros(W.shape[mode], dtype=bool)))
 
 
 def further_names(W: BooleanCP, mode: int) -> list[str]:
@@ -116,11 +115,8 @@ def positions_of(W: BooleanCP, mode: int) -> np.ndarray | None:
 
     With z they are positions in space: those around a head are flattened by `head.flatten`, others are seen from above.
     """
-    positions = _places(W, mode, POSITIONS)
-    if positions is None or not is_head(W, mode):
-        return positions
-    places = _places(W, mode, (*POSITIONS, "z"))
-    return positions if places is None else flatten(places)
+    places = _places(W, mode, (*POSITIONS, "z")) if is_head(W, mode) else None
+    return _places(W, mode, POSITIONS) if places is None else flatten(places)
 
 
 def _places(W: BooleanCP, mode: int, names: tuple[str, ...]) -> np.ndarray | None:
@@ -138,14 +134,7 @@ def is_head(W: BooleanCP, mode: int) -> bool:
 
 
 def group_names(labels: Any) -> list[str]:
-    """Return the different labels as text, without empty ones: numbers by size, names in the order they appear.
-
-    Examples
-    --------
-    >>> from boolcp.plotting.mode_labels import group_names
-    >>> group_names(["slow", "", "fast", "slow"]), group_names([10, 9, 10])
-    (['slow', 'fast'], ['9', '10'])
-    """
+    """Return the different labels as text, without empty ones: numbers by size, names in the order they appear."""
     names = [name for name in dict.fromkeys(str(label) for label in labels) if name]
     with contextlib.suppress(ValueError):
         return sorted(names, key=float)
@@ -155,9 +144,8 @@ def group_names(labels: Any) -> list[str]:
 def groups_of(W: BooleanCP, first: Sequence[str] = ()) -> list[tuple[int, str]]:
     """Return the coordinates that divide the entries of a mode into a few groups, as pairs of mode and name.
 
-    Examples are conditions of trials, areas of channels, and a mode that is itself a few named states. Those
-    named in `first` come first, in that order, then "condition"; of coordinates with the same groups only the first
-    is returned.
+    Those named in `first` come first, in that order, then "condition"; of coordinates with the same groups only the
+    first is returned.
     """
     if W.labels is None:
         return []
@@ -193,7 +181,7 @@ def line_places(W: BooleanCP, mode: int) -> Any:
     if values is None or values.dtype.kind not in "fiumM" or (values.dtype.kind in "mM" and np.isnat(values).any()):
         return None
     if values.dtype.kind == "M":
-        values = np.asarray(load_extra("matplotlib.dates", "plot").date2num(values))
+        values = (values - np.datetime64("1970-01-01")) / np.timedelta64(1, "D")  # as matplotlib counts
     elif values.dtype.kind == "m":
         values = values / np.timedelta64(1, "s")
     values = values.astype(float)
@@ -205,11 +193,6 @@ def line_places(W: BooleanCP, mode: int) -> Any:
 def is_unordered(W: BooleanCP, mode: int) -> bool:
     """Return True if neighbors along a mode have nothing to do with each other, so that no line joins them."""
     return W.dims is not None and str(W.mode_name(mode)).lower() in UNORDERED
-
-
-def has_places(W: BooleanCP, mode: int) -> Any:
-    """Return True if the coordinates along a mode need no names at the axis ticks."""
-    return coordinates_of(W, mode) is None or even_places(W, mode)[0] is not None
 
 
 def is_date(W: BooleanCP, mode: int) -> Any:
@@ -240,14 +223,15 @@ def even_places(W: BooleanCP, mode: int) -> Any:
 def label_mode(ax: Any, W: BooleanCP, mode: int, places: Any, *, is_vertical: bool = False) -> None:
     """Write the name and unit of a mode at an axis, and its coordinates if the positions are indices."""
     axis = ax.yaxis if is_vertical else ax.xaxis
-    axis.set_label_text(mode_label(W, mode), fontsize=8)
+    name, unit = shortened(mode_text(W, mode), 30), unit_of(W, mode)
+    axis.set_label_text(plain_text(f"{name} ({unit})" if unit else name), fontsize=8)
     if places is None and coordinates_of(W, mode) is not None:
         names = coordinate_text(W, mode)
         ticks = np.arange(0, len(names), -(-len(names) // (MAX_TICKS_UPWARD if is_vertical else MAX_TICKS)))
         is_long = max(len(names[i]) for i in ticks) > 2 and not is_vertical
         has_room = len(ticks) <= 6
         turn = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if has_room else {"rotation": 90}
-        names = [plain_text(shortened_inside(names[i], MAX_LETTERS + 4 * has_room)) for i in ticks]
+        names = [plain_text(shortened(names[i], MAX_LETTERS + 4 * has_room)) for i in ticks]
         axis.set_ticks(ticks, names, fontsize=7, **(turn if is_long else {}))
     elif places is not None and is_date(W, mode):
         dates = load_extra("matplotlib.dates", "plot")

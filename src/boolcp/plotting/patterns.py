@@ -1,10 +1,11 @@
-"""The numbers of an atom that plots show: its columns along each real mode."""
+"""The numbers that plots show: the columns of an atom along each real mode, and images of blocks."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from boolcp.plotting.mode_labels import plural, undetermined_of
 from boolcp.result.atoms import BooleanCP
 
 MAX_SWEEPS = 200  # a bound on the work, not tuned
@@ -20,7 +21,7 @@ def real_columns(W: BooleanCP, k: int) -> Any:
     atom = W.atoms[k]
     modes = [n for n in range(W.ndim) if n != atom.mode]
     factors = [np.array(A, dtype=float) for A in atom.factors or leading_patterns(atom.block)]
-    unknown = [(W.undetermined or {}).get(n, np.zeros(W.shape[n], dtype=bool)) for n in modes]
+    unknown = [undetermined_of(W, n) for n in modes]
     for A, slices in zip(factors, unknown, strict=True):
         A[slices] = 0
     factors = unique_products(factors)
@@ -131,7 +132,26 @@ def block_image(W: BooleanCP, k: int, modes: Any) -> Any:
         vectors = [v[:, 0] * signs_of(v) / (np.linalg.norm(v) or 1.0) for v in leading_patterns(block)]
         block = contract_others(block, vectors, [others.index(n) for n in modes])
     image = W.weights[k] * (block if modes[0] < modes[1] else block.T)
-    for n, slices in (W.undetermined or {}).items():
-        if n in modes:
-            image[(slice(None),) * modes.index(n) + (slices,)] = np.nan
+    image[undetermined_of(W, modes[0])] = np.nan
+    image[:, undetermined_of(W, modes[1])] = np.nan
     return image
+
+
+def atom_panels(W: BooleanCP, k: int) -> list[Any]:
+    """Return the panels of one atom: each mode, and a pair of modes for the image of a part that is not rank one.
+
+    The modes of an image are the two longest real ones; the longest is last and horizontal.
+    """
+    atom, panels = W.atoms[k], list(range(W.ndim))
+    if atom.rank == 1 or W.ndim < 3 or (W.ndim > 3 and atom.block is None):
+        return panels
+    others = [n for n in panels if n != atom.mode]
+    return [*panels, tuple(sorted(others, key=lambda n: W.shape[n])[-2:])]
+
+
+def mean_words(W: BooleanCP) -> str:
+    """Return in one sentence that atoms describe differences from the mean; nothing if W has no mean."""
+    if getattr(W, "mean", None) is None:
+        return ""
+    who = plural(W, W.atoms[0].mode) if W.n_atoms else "entries"
+    return f"The mean over all {who} is a dense part of the model, always on: atoms describe how {who} differ from it."

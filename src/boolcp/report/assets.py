@@ -1,4 +1,4 @@
-"""The libraries of the page, and the escaping of JSON and labels."""
+"""The files of the page, and the escaping of JSON and labels."""
 
 import base64
 import hashlib
@@ -14,42 +14,36 @@ from boolcp.extras import load_extra
 DIGITS = 8  # of numbers written as text
 
 
-def own_file(name: Any) -> Any:
-    """Return a file of this room as text."""
+def own_file(name: str) -> str:
+    """Return a file of this package as text."""
     return resources.files("boolcp.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def datatables_files() -> Any:
+def datatables_files() -> list[str]:
     """Return the script and style of DataTables, which sorts and filters the table, from the package itables."""
     folder = resources.files(load_extra("itables", "report")).joinpath("html")
-    return tuple(folder.joinpath(f"dt_bundle.{ending}").read_text(encoding="utf-8") for ending in ("js", "css"))
+    return [folder.joinpath(f"dt_bundle.{ending}").read_text(encoding="utf-8") for ending in ("js", "css")]
 
 
-def held_script(source: Any) -> Any:
-    """Return the type and text of a script element: unchanged, or as JSON if HTML would misread it."""
-    is_safe = not re.search(r"<!--|</?script", source, re.IGNORECASE)
-    return ("text/plain", source) if is_safe else ("application/json", to_json(source))
+def held_script(name: str, source: str) -> dict[str, str]:
+    """Return name, type and text of a script element: unchanged, or as JSON if HTML would misread it."""
+    if re.search(r"<!--|</?script", source, re.IGNORECASE):
+        return {"name": name, "type": "application/json", "text": to_json(source)}
+    return {"name": name, "type": "text/plain", "text": source}
 
 
-def script_hash(source: Any) -> str:
+def script_hash(source: str) -> str:
     """Return the hash with which the page allows only this inline script."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
-def to_json(value: Any) -> Any:
-    r"""Return JSON that cannot close its HTML element; arrays become typed arrays of Plotly.
-
-    Examples
-    --------
-    >>> from boolcp.report.assets import to_json
-    >>> to_json({"name": "</script>", "size": 0.5})
-    '{"name":"\\u003c/script\\u003e","size":0.5}'
-    """
+def to_json(value: Any) -> str:
+    """Return JSON that cannot close its HTML element; arrays become typed arrays of Plotly."""
     text = json.dumps(_compact(value), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def plain(text: str) -> Any:
+def plain(text: str) -> str:
     """Return a label that Plotly shows unchanged, although it interprets some HTML tags and templates."""
     text = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace("%{", "&#37;{")
@@ -68,7 +62,7 @@ def _compact(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _typed(array: Any) -> Any:
+def _typed(array: np.ndarray) -> dict[str, str]:
     """Return an array as Plotly reads it: base64 of small numbers, with the shape if it is not a vector."""
     kind = {"b": "u1", "i": "i4", "u": "i4"}.get(array.dtype.kind, "f4")
     if kind == "f4" and array.size and np.nanmax(np.abs(array)) > 1e3 * np.ptp(array):

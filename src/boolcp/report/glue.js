@@ -21,7 +21,7 @@ function loadScript(address) {
   });
 }
 
-// a chart takes the place of its still picture when it comes near the window, one at a time: the page answers in between
+// a chart is drawn when it comes near the window, one at a time: the page answers in between; all are before printing
 const waiting = [];
 const observer = new IntersectionObserver((entries) => {
   const near = entries.filter((entry) => entry.isIntersecting).map((entry) => entry.target);
@@ -36,8 +36,8 @@ function watch() {
   }
 }
 
-async function drawNext() {
-  const figure = waiting[0];
+async function draw(figure) {
+  if (figure.classList.contains("live")) return;
   const { data, layout, has_tools: hasTools } = JSON.parse(figure.querySelector("script").textContent);
   const plot = figure.querySelector(".plot");
   figure.classList.add("live");
@@ -46,9 +46,14 @@ async function drawNext() {
   plot.on("plotly_click", ({ points }) => points[0].data.meta && select(points[0].data.meta.atom));
   if (shown.selected !== null || shown.atoms !== null) paint(plot);
   figure.classList.add("drawn");
+}
+
+async function drawNext() {
+  await draw(waiting[0]);
   waiting.shift();
   if (waiting.length) setTimeout(drawNext);
 }
+addEventListener("beforeprint", () => document.querySelectorAll("figure.watched").forEach(draw));
 
 // in charts of several atoms, the filtered ones go and those that are not selected fade
 function paint(plot) {

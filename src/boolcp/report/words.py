@@ -1,300 +1,47 @@
-"""The words and numbers of the page: data, fit, atoms, origin."""
+"""The words and numbers of the page: headline, a sentence for each atom, tables of data, fit, atoms and origin."""
 
 import base64
-import json
 import re
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from boolcp import plotting
 from boolcp.bmp import BMP
-from boolcp.fit.state import STOP_REASONS
-from boolcp.plotting.mode_labels import MAX_STATES, further_names, is_named, quantity_of, unit_of
+from boolcp.plotting.mode_labels import (
+    MAX_STATES,
+    coordinate_text,
+    coordinates_of,
+    further_names,
+    has_names,
+    is_named,
+    is_unordered,
+    mode_text,
+    plural,
+    quantity_of,
+    unit_of,
+    value_label,
+)
+from boolcp.plotting.patterns import EQUAL, mean_words, real_columns
+from boolcp.report.conditions import Tests, adjective, best_test, p_words
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import apart_text, explained_word, percent, proved_percent, shape_text
-from boolcp.result.trust import Trust, p_text, sure_share
-from boolcp.trust.verdict import verdicts
+from boolcp.result.trust import Trust, p_text, rival_words, sure_share
+from boolcp.trust.conditions import ConditionTest
+from boolcp.trust.verdict import is_noise, verdicts
 
-MAX_NAMES, MAX_RUNS = 60, 30  # that are listed
+MAX_NAMES, MAX_RUNS = 60, 30  # entries, and runs of entries, that a card lists
+MAX_LISTED, MAX_STRETCHES, MAX_GROUPS_TOLD = 8, 2, 4  # entries, runs and groups that a sentence lists
 MAX_SEARCHED = 50_000  # labels of a mode that the page holds for the search
 FEW_OFF = 6  # up to this many entries that are off are named instead of those that are on
+CORRELATED = 0.1  # of neighbors, worth a word; not tuned
+STANDS_OUT = 3  # a peak is worth a word if it is so many times the median size; not tuned
+MAX_PEAKS = 2  # more names than this with about the largest size are no peak
 NO_BREAK = "\u00a0"
-# what the page shows elsewhere, or not as a parameter
-SHOWN_APART = {"history", "parameters", "versions", "data", "command", "random_state", "stop_reason", "is_partial"}
-SHOWN_APART |= {"tests", "residual_check"}
-
-
-def describe_modes(W: BooleanCP) -> Any:
-    """Return the name, size and coordinates of each mode, one dict each."""
-    rows = []
-    for n, size in enumerate(W.shape):
-        labels = plotting.coordinate_text(W, n)
-        has_coords = W.labels is not None and W.labels.dims[n] in W.labels.coords
-        rows.append(
-            {
-                "number": n,
-                "name": plotting.mode_text(W, n),
-                "size": size,
-                "range": _range_text(labels, unit_of(W, n)) if has_coords and size else "-",
-                "further": ", ".join(further_names(W, n)) or "-",
-                "n_atoms": int(np.sum(W.boolean_mode == n)),
-            }
-        )
-    return rows
-
-
-def _range_text(labels: Any, unit: str) -> Any:
-    """Return the first and the last label of a mode, or all of a few."""
-    text = ", ".join(labels) if len(labels) <= MAX_STATES else f"{labels[0]} to {labels[-1]}"
-    return f"{text} {unit}".strip()
-
-
-def describe_data(W: BooleanCP, provenance: dict[str, Any]) -> Any:
-    """Describe the decomposed tensor, as pairs of a name and a text."""
-    pairs = [("Shape", shape_text(W))]
-    if value_label(W) != "size":
-        pairs.append(("Quantity", value_label(W)))
-    if W.data_norm2 is not None:
-        n_entries = int(np.prod(W.shape, dtype=object))
-        n_missing = 0 if W.data_gram is None else provenance.get("data", {}).get("n_missing")
-        if n_missing is not None:
-            size = np.sqrt(W.data_norm2 / max(n_entries - n_missing, 1))
-            pairs.append(("Scale (root mean square)", _with_unit(W, f"{size:.4g}")))
-        pairs.append(("Missing entries", missing_text(n_missing, n_entries)))
-    for n, slices in (W.undetermined or {}).items():
-        names = [text for text, is_empty in zip(plotting.coordinate_text(W, n), slices, strict=True) if is_empty]
-        if names:
-            pairs.append((f"Without any data, {plotting.mode_text(W, n)}", _listing(names)))
-    data = provenance.get("data", {})
-    pairs += [("Source", data["source"])] if data.get("source") else []
-    pairs += [("Preparation", "; ".join(map(str, data["preparation"])))] if data.get("preparation") else []
-    pairs += [("Type", data["dtype"])] if data.get("dtype") else []
-    pairs += [("SHA-256", data["fingerprint"])] if data.get("fingerprint") else []
-    return pairs
-
-
-def describe_residual(W: BooleanCP, check: Any) -> Any:
-    """Describe the residual, as pairs of a name and a text."""
-    if check is None:
-        return []
-    names = [plotting.mode_text(W, n) for n in range(W.ndim)]
-    edges = ", ".join(f"{name} {edge:.3f}" for name, edge in zip(names, check.structure, strict=True))
-    lags = ", ".join(f"{name} {lag:+z.2f}" for name, lag in zip(names, check.lag_correlation, strict=True))
-    leftover = "no pattern stands out" if check.is_noise else "structure is left"
-    return [
-        ("Residual", leftover),
-        ("Residual, root mean square", _with_unit(W, f"{check.rms:.4g}")),
-        ("Residual, excess kurtosis", f"{check.kurtosis:z.2f}"),
-        ("Residual, largest singular value by mode (white noise: at most 1)", edges),
-        ("Residual, correlation of neighbors by mode (white noise: 0)", lags),
-    ]
-
-
-def missing_text(n_missing: int, n_entries: int) -> str:
-    """Return how many entries are missing, in words; None means an unknown number."""
-    if n_missing == 0:
-        return "none"
-    count = "some" if n_missing is None else f"{n_missing} of {n_entries} ({percent(n_missing / n_entries)})"
-    return f"{count}; the fit is over the observed ones"
-
-
-def describe_fit(W: BooleanCP, provenance: dict[str, Any]) -> Any:
-    """Describe the quality of the fit, as pairs of a name and a text."""
-    n_asked = provenance.get("parameters", {}).get("n_atoms")
-    is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms
-    count = apart_text(W) if any(atom.is_baseline for atom in W.atoms) else str(W.n_atoms)
-    pairs = [("Atoms", f"{count} of {n_asked} that were asked for" if is_fewer else count)]
-    if has_shares(W):
-        pairs.append((f"{explained_word(W).capitalize()} explained", f"{100 * W.explained():.2f} %"))
-        if (error := result_error(W)) is not None:
-            pairs.append(("Relative error", f"{error:.4f}"))
-    if provenance.get("is_partial"):
-        pairs.append(("Note", "stopped early: a valid but partial result"))
-    if provenance.get("stop_reason"):
-        reason = provenance["stop_reason"]
-        dropped = "; not all of them were kept" if is_fewer and reason == STOP_REASONS["n_atoms"] else ""
-        pairs.append(("The pursuit stopped because", reason + dropped))
-    return pairs
-
-
-def result_error(W: BooleanCP) -> Any:
-    """Return the relative error of the result, or None if the data are not known or squares were not fitted."""
-    return float(np.sqrt(max(1 - W.explained(), 0.0))) if has_shares(W) and W.deviance is None else None
-
-
-def describe_atoms(W: BooleanCP) -> list[dict[str, Any]]:
-    """Return numbers and words about each atom, in order; sort keys end in `_order`."""
-    known, nothing = W.trust or Trust(), np.full(W.n_atoms, np.nan)
-    alone, unique = (W.explained_alone(), W.explained_unique()) if has_shares(W) else (nothing, nothing)
-    judged, sure = verdicts(W), sure_share(W)
-    if sure is not None:  # the bits of an atom of noise mean nothing
-        sure = np.where([verdict.is_significant is False for verdict in judged], np.nan, sure)
-    shares = {
-        "alone": alone,
-        "unique": unique,
-        "certificate": np.array([atom.certificate for atom in W.atoms], dtype=float),
-        "stability": nothing if known.stability is None else known.stability,
-        "sure": nothing if sure is None else sure,
-    }
-    digits = {"stability": 0, "sure": 0}
-    p = nothing if known.p_adjusted is None else known.p_adjusted
-    rows = []
-    for k, atom in enumerate(W.atoms):
-        numbers = {"ones": atom.n_ones, "p": 2.0 if np.isnan(p[k]) else float(p[k])}
-        numbers |= {name: -1.0 if np.isnan(values[k]) else float(values[k]) for name, values in shares.items()}
-        rows.append(
-            {
-                "number": k,
-                "is_baseline": atom.is_baseline,
-                "mode": plotting.mode_text(W, atom.mode),
-                "mode_number": atom.mode,
-                "ones": f"{atom.n_ones} of {len(atom.z)}",
-                "rank": "block" if atom.rank is None else str(atom.rank),
-                "weight": f"{W.weights[k]:.4g}",
-                "p": "-" if np.isnan(p[k]) else p_text(p[k]),
-                "on": on_text(W, k),
-                "entries": plural(W, atom.mode),
-                "bits": packed(atom.z),
-                "verdict": judged[k].text,
-                **{name: percent(values[k], digits.get(name, 1)) for name, values in shares.items()},
-                "certificate": proved_percent(atom.certificate),
-                **{f"{name}_order": value for name, value in numbers.items()},
-            }
-        )
-    return rows
-
-
-def trust_columns(W: BooleanCP) -> list[tuple[str, str]]:
-    """Return the key and heading of each column on trust in the table of atoms."""
-    known = W.trust or Trust()
-    found = [("sure", "sure bits")] if sure_share(W) is not None else []
-    found += [("stability", "stability")] if known.stability is not None else []
-    return found + ([("p", "p")] if known.p_adjusted is not None else [])
-
-
-def share_notes(W: BooleanCP, shares: Sequence[str]) -> list[str]:
-    """Explain those columns of shares that the table has."""
-    notes = {
-        "alone": f"share of the {explained_word(W)} that the atom explains by itself",
-        "unique": f"share of the {explained_word(W)} that is lost without the atom",
-        "certificate": "share of the best possible score that its bits are proved to reach, at least",
-    }
-    return [f"{name}: {notes[name]}" for name in shares]
-
-
-def trust_notes(W: BooleanCP) -> list[str]:
-    """Explain the columns on trust."""
-    known = W.trust or Trust()
-    notes = ["sure bits: share of the bits that the data leave at least 95 % sure"] if sure_share(W) is not None else []
-    if known.stability is not None:
-        notes.append(f"stability: share of {known.stable_over} that find the atom again")
-    if known.p_adjusted is not None or known.stability is not None:
-        notes.append(
-            "informative: no test speaks against it, and it is neither (almost) always on, nor on once only, nor "
-            "doubled or canceled by other atoms"
-        )
-    if known.p_adjusted is not None:
-        notes.append(f"p: is the atom more than noise ({known.tested_by}, false discoveries controlled)")
-    return notes
-
-
-def packed(z: np.ndarray) -> str:
-    """Return bits as text, eight in each byte, the first in the lowest position."""
-    return base64.b64encode(np.packbits(z, bitorder="little").tobytes()).decode()
-
-
-def search_labels(W: BooleanCP) -> dict[str, list[str]]:
-    """Return the labels of the Boolean modes, by which the page searches atoms; without very long modes."""
-    modes = sorted({atom.mode for atom in W.atoms})
-    return {str(n): plotting.coordinate_text(W, n) for n in modes if W.shape[n] <= MAX_SEARCHED}
-
-
-def on_text(W: BooleanCP, k: int) -> str:
-    """Describe where an atom is on: runs of neighboring numbers as ranges, names one by one."""
-    atom = W.atoms[k]
-    unit, n_off = unit_of(W, atom.mode), len(atom.z) - atom.n_ones
-    if not atom.n_ones or not n_off:
-        return "nowhere" if n_off else f"all {len(atom.z)} {plural(W, atom.mode)}"
-    if n_off <= min(FEW_OFF, len(atom.z) // 4):
-        return f"all but {entries_text(W, atom.mode, ~atom.z)} {unit}".rstrip()
-    return f"{entries_text(W, atom.mode, atom.z)} {unit}".rstrip()
-
-
-def entries_text(W: BooleanCP, mode: int, z: np.ndarray) -> str:
-    """Return the labels of some entries of a mode: runs of neighboring numbers as ranges, names one by one."""
-    names = plotting.coordinate_text(W, mode)
-    if has_names(W, mode):
-        return _listing([names[i] for i in np.flatnonzero(z)])
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], z.astype(int), [0]])))
-    runs = [
-        ", ".join(names[start:stop]) if stop - start < 3 else f"{names[start]} to {names[stop - 1]}"
-        for start, stop in edges.reshape(-1, 2)
-    ]
-    n_more = int(sum(stop - start for start, stop in edges.reshape(-1, 2)[MAX_RUNS:]))
-    return ", ".join(runs[:MAX_RUNS]) + (f" and {n_more} more" if n_more else "")
-
-
-def has_names(W: BooleanCP, mode: int) -> bool:
-    """Return True if the entries of a mode have names, not numbers in order."""
-    return plotting.coordinates_of(W, mode) is not None and plotting.line_places(W, mode) is None
-
-
-def plural(W: BooleanCP, mode: int) -> str:
-    """Return the plural for entries of a mode."""
-    if not is_named(W, mode):
-        return f"entries of mode {mode}"
-    name = W.mode_name(mode)
-    if name == "time":
-        return "time points"
-    return f"{name[:-1]}ies" if name.endswith("y") else (name if name.endswith("s") else f"{name}s")
-
-
-def adjective(name: str, value: str) -> str:
-    """Return a value as an adjective: with the name of its column if it means nothing by itself."""
-    return f"{name}={value}" if value in ("True", "False") or value.replace(".", "").isdigit() else value
-
-
-def verdict(diagnosis: Any) -> Any:
-    """Say whether the decomposition is unique, or nothing if that was not examined."""
-    if diagnosis is None:
-        return ""
-    is_open = set(diagnosis.verdicts) == {"not guaranteed"}
-    return diagnosis.words + ("" if is_open else " This is about the sum of the atoms; noise is a different matter.")
-
-
-def describe_origin(provenance: dict[str, Any]) -> Any:
-    """Return parameters, seed, versions and the rest of the provenance, as pairs of a name and a text."""
-    parameters = provenance.get("parameters", {})
-    shown = {name: _text(value) for name, value in provenance.items() if name not in (*SHOWN_APART, "seconds")}
-    if "created" in shown:
-        shown["created"] = shown["created"].replace("T", " ").replace("+00:00", " UTC")
-    pairs = list(shown.items())
-    pairs += [("seconds of the fit", f"{provenance['seconds']:.1f}")] if "seconds" in provenance else []
-    if "random_state" in provenance:
-        pairs.append(("seed", _text(provenance["random_state"])))
-    pairs += [(f"version of {package}", str(number)) for package, number in provenance.get("versions", {}).items()]
-    given = {name: value for name, value in parameters.items() if name not in ("random_state", "verbose")}
-    pairs += [(name, "default" if value is None else _text(value)) for name, value in given.items()]
-    return pairs
-
-
-def python_code(provenance: dict[str, Any]) -> str:
-    """Return the Python code that repeats the fit, if the parameters are known."""
-    parameters = provenance.get("parameters")
-    if not parameters or not provenance.get("method"):
-        return ""
-    usual = BMP().get_params() if provenance["method"] == "BMP" else {}
-    kept = {name: value for name, value in parameters.items() if name not in usual or usual[name] != value}
-    options = ", ".join(f"{name}={value!r}" for name, value in kept.items() if name != "verbose")
-    return f"boolcp.{provenance['method']}({options}).fit(X)"
-
-
-def has_shares(W: BooleanCP) -> Any:
-    """Return True if shares of variance are known."""
-    return bool(W.data_norm2) and W.data_inner is not None and W.n_atoms > 0
+# parts of the provenance that the page shows elsewhere
+SHOWN_APART = {"history", "parameters", "versions", "data", "command", "stop_reason", "is_partial"}
+SHOWN_APART |= {"tests", "residual_check", "seconds"}
 
 
 def title_of(W: BooleanCP, provenance: dict[str, Any]) -> str:
@@ -312,37 +59,309 @@ def subtitle_of(W: BooleanCP) -> str:
     return f"{name}{sizes}, in {apart_text(W)}"
 
 
-def value_label(W: BooleanCP) -> str:
-    """Return the measured quantity with its unit if known."""
-    name, unit = quantity_of(W) or "size", "" if W.labels is None else W.labels.value_unit
-    return f"{name} ({unit})" if unit else name
+def headline(W: BooleanCP, provenance: dict[str, Any]) -> str:
+    """Return how many atoms were found, what they explain, and how many pass the tests that were made."""
+    if not W.n_atoms:
+        return "No atom was found."
+    ending = "s" * (W.n_atoms == 1)
+    what = f"make{ending} up this tensor"
+    if has_shares(W):
+        observed = " of the observed entries" * bool(provenance.get("data", {}).get("n_missing"))
+        what = f"explain{ending} {100 * W.explained():.0f} % of the {explained_word(W)}{observed}"
+    return f"{apart_text(W)} {what}; {_trust_words(W)}."
 
 
-def _with_unit(W: BooleanCP, number: Any) -> Any:
-    return number if W.labels is None else f"{number} {W.labels.value_unit or ''}".rstrip()
+def _trust_words(W: BooleanCP) -> str:
+    """Return how many atoms pass the tests that were made, or that none was made."""
+    judged, n_small = verdicts(W), int(is_noise(W).sum())
+    if any(verdict.is_stable is not None or verdict.is_significant for verdict in judged):
+        n_passed = sum(verdict.is_informative for verdict in judged)
+        return f"{'all' if n_passed == W.n_atoms else f'{n_passed} of {W.n_atoms}'} passed all tests"
+    if n_small:
+        return f"{n_small} of {W.n_atoms} {'is' if n_small == 1 else 'are'} no larger than noise"
+    return "not tested against noise yet"
 
 
-def _listing(names: Any) -> Any:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
+def remarks(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> list[str]:
+    """Return what a reader must know of the whole: the mean, missing atoms, rivals, and what is left."""
+    n_asked = provenance.get("parameters", {}).get("n_atoms")
+    is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms and not provenance.get("is_partial")
+    asked = f"{n_asked} atoms were asked for." if is_fewer else ""
+    left = ""
+    if residual is not None:
+        lag = max(residual.lag_correlation, key=abs)
+        where = mode_text(W, list(residual.lag_correlation).index(lag))
+        left = "The residual looks like white noise."
+        if not residual.is_noise:
+            left = f"Structure is left in the residual, most along {mode_text(W, int(np.argmax(residual.structure)))}."
+        elif abs(lag) > CORRELATED:
+            left = f"No pattern is left in the residual, but neighbors along {where} are correlated ({lag:+.2f})."
+    return [text for text in (mean_words(W), asked, rival_words(W.trust or Trust()), left) if text]
+
+
+def atom_text(W: BooleanCP, k: int, tests: Tests) -> str:
+    """Return where an atom is on, in which conditions, and where it is largest."""
+    atom = W.atoms[k]
+    count = f"all {len(atom.z)}" if atom.z.all() else f"{atom.n_ones} of {len(atom.z)}"
+    where = f"{'a baseline, ' if atom.is_baseline else ''}on in {count} {plural(W, atom.mode)}"
+    where += f": {detail}" if (detail := detail_text(W, k, tests)) else ""
+    return "; ".join(filter(None, [where, differ_text(W, k, tests), peak_text(W, k)]))
+
+
+def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
+    """Return in which conditions an atom is on, or the labels themselves if they are few."""
+    atom = W.atoms[k]
+    if found := best_test({name: test for name, test in tests.items() if test.conditions and test.is_boolean[k]}, k):
+        return _group_text(W, k, *found)
+    is_few = 0 < atom.n_ones <= MAX_LISTED or on_text(W, k).startswith("all but ")
+    n_edges = np.count_nonzero(np.diff(atom.z, prepend=False, append=False))
+    is_run = not has_names(W, atom.mode) and n_edges <= 2 * MAX_STRETCHES
+    return on_text(W, k) if (is_few or is_run) and not atom.z.all() else ""
+
+
+def _group_text(W: BooleanCP, k: int, name: str, test: ConditionTest) -> str:
+    """Return in how many entries of each group an atom is on, the largest share first, many groups together."""
+    order = np.argsort(-np.nan_to_num(test.mean[k]), kind="stable")
+    on, counts = np.rint(test.mean[k] * test.counts)[order].astype(int), np.asarray(test.counts)[order]
+    n_named = len(order) if len(order) <= MAX_GROUPS_TOLD else 2
+    parts = [f"{on[i]} of {counts[i]} {adjective(name, test.conditions[order[i]])}" for i in range(n_named)]
+    parts += [f"{on[n_named:].sum()} of {counts[n_named:].sum()} other"] if n_named < len(order) else []
+    return f"{_and(parts)} {plural(W, test.mode)} ({p_words(test.p_adjusted[k])})"
+
+
+def differ_text(W: BooleanCP, k: int, tests: Tests) -> str:
+    """Return what else an atom differs in, or follows, most clearly."""
+    found = best_test({name: test for name, test in tests.items() if not (test.conditions and test.is_boolean[k])}, k)
+    if found is None:
+        return ""
+    (name, test), p = found, p_words(found[1].p_adjusted[k])
+    if not test.conditions:
+        verb = "on more often" if test.is_boolean[k] else "larger"
+        size = "large" if test.effect[k] > 0 else "small"
+        return f"{verb} where {name} is {size} (rank correlation {test.effect[k]:+.2f}, {p})"
+    ends = [adjective(name, test.conditions[pick(test.mean[k])]) for pick in (np.argmax, np.argmin)]
+    return f"larger in {ends[0]} than in {ends[1]} {plural(W, test.mode)} ({p})"
+
+
+def peak_text(W: BooleanCP, k: int) -> str:
+    """Return where an atom of rank one has its largest entry, and its size, if it stands out along a mode."""
+    if W.atoms[k].rank != 1:
+        return ""
+    columns = {n: np.nan_to_num(column[:, 0]) for n, column in real_columns(W, k).items()}
+    value = float(np.prod([np.abs(column).max() for column in columns.values()]))
+    places = [text for n, column in columns.items() for text in _peaks(W, n, np.abs(column))]
+    unit = "" if W.labels is None else W.labels.value_unit or "counts" * (W.labels.name == "count")
+    size = f"{value:.0f}" if 1000 <= value < 1e6 else f"{value:.3g}"
+    return f"strongest at {_and(places)} ({f'{size} {unit}'.rstrip()})" if places else ""
+
+
+def _peaks(W: BooleanCP, mode: int, sizes: np.ndarray) -> list[str]:
+    """Return the labels of a mode with a peak of given sizes: one, or a few names that are about equal, or none."""
+    coords = coordinates_of(W, mode)
+    if coords is None or not sizes.any() or sizes.max() < STANDS_OUT * np.median(sizes):
+        return []
+    equal = np.flatnonzero(sizes >= EQUAL * sizes.max())
+    if has_names(W, mode) or is_unordered(W, mode):  # numbers of channels are names
+        found = equal if len(equal) <= MAX_PEAKS else equal[:0]
+    else:
+        is_counted = coords.dtype.kind in "iu" and np.array_equal(coords - coords[0], np.arange(len(coords)))
+        is_peak = equal[-1] - equal[0] < len(equal) and not is_counted
+        found = equal[[np.argmax(sizes[equal])]] if is_peak else equal[:0]
+    texts, unit = coordinate_text(W, mode), unit_of(W, mode)
+    is_bare = not unit and all(texts[i].lstrip("-").replace(".", "").isdigit() for i in found)
+    return [f"{mode_text(W, mode)} {texts[i]}" if is_bare else f"{texts[i]} {unit}".rstrip() for i in found]
+
+
+def on_text(W: BooleanCP, k: int) -> str:
+    """Return where an atom is on: runs of neighboring numbers as ranges, names one by one."""
+    atom = W.atoms[k]
+    n_off = len(atom.z) - atom.n_ones
+    if not atom.n_ones or not n_off:
+        return "nowhere" if n_off else f"all {len(atom.z)} {plural(W, atom.mode)}"
+    is_most = n_off <= min(FEW_OFF, len(atom.z) // 4)
+    listed = f"all but {entries_text(W, atom.mode, ~atom.z)}" if is_most else entries_text(W, atom.mode, atom.z)
+    return f"{listed} {unit_of(W, atom.mode)}".rstrip()
+
+
+def entries_text(W: BooleanCP, mode: int, z: np.ndarray) -> str:
+    """Return the labels of some entries of a mode: runs of neighboring numbers as ranges, names one by one."""
+    names = coordinate_text(W, mode)
+    if has_names(W, mode):
+        return _listing([names[i] for i in np.flatnonzero(z)])
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], z.astype(int), [0]]))).reshape(-1, 2)
+    runs = [", ".join(names[a:b]) if b - a < 3 else f"{names[a]} to {names[b - 1]}" for a, b in edges[:MAX_RUNS]]
+    n_more = int(sum(b - a for a, b in edges[MAX_RUNS:]))
+    return ", ".join(runs) + (f" and {n_more} more" if n_more else "")
+
+
+class Column(NamedTuple):
+    """A column of the table of atoms: heading, explanation, and for each atom a text and the number to sort by."""
+
+    head: str
+    note: str
+    texts: list[str]
+    numbers: list[float]
+
+
+def atom_columns(W: BooleanCP) -> list[Column]:
+    """Return the columns of numbers about the atoms that are known: trust, shares of variance, certificates."""
+    known, sure, what, columns = W.trust or Trust(), sure_share(W), explained_word(W), []
+    if sure is not None:  # the bits of an atom of noise mean nothing
+        sure = np.where(is_noise(W), np.nan, sure)
+        columns.append(_column("sure bits", "share of the bits that are at least 95 % sure", sure, 0))
+    if known.stability is not None:
+        note = f"share of {known.stable_over} that find the atom again"
+        columns.append(_column("stability", note, known.stability, 0))
+    if known.p_adjusted is not None:
+        note = f"is the atom more than noise ({known.tested_by}, false discoveries controlled)"
+        texts = ["-" if np.isnan(p) else p_text(p) for p in known.p_adjusted]
+        columns.append(Column("p", note, texts, np.nan_to_num(known.p_adjusted, nan=2.0).tolist()))
+    if has_shares(W):
+        columns.append(_column("alone", f"share of the {what} that the atom explains by itself", W.explained_alone()))
+        columns.append(_column("unique", f"share of the {what} that is lost without the atom", W.explained_unique()))
+    proved = np.array([atom.certificate for atom in W.atoms], dtype=float)
+    if np.isfinite(proved).any():
+        note = "share of the best possible score that its bits are proved to reach"
+        columns.append(_column("certificate", note, proved)._replace(texts=[proved_percent(p) for p in proved]))
+    return columns
+
+
+def _column(head: str, note: str, shares: np.ndarray, digits: int = 1) -> Column:
+    return Column(head, note, [percent(x, digits) for x in shares], np.nan_to_num(shares, nan=-1.0).tolist())
+
+
+def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
+    """Return words and numbers about each atom, for its row and its card; baselines come last."""
+    columns, judged = atom_columns(W), verdicts(W)
+    rows = [
+        {
+            "number": k,
+            "is_baseline": atom.is_baseline,
+            "mode": mode_text(W, atom.mode),
+            "mode_number": atom.mode,
+            "n_ones": atom.n_ones,
+            "ones": f"{atom.n_ones} of {len(atom.z)}",
+            "rank": "a block" if atom.rank is None else f"of rank {atom.rank}",
+            "weight": f"{W.weights[k]:.4g}",
+            "bits": base64.b64encode(np.packbits(atom.z, bitorder="little").tobytes()).decode(),
+            "verdict": judged[k].text,
+            "text": atom_text(W, k, tests),
+            "against": "" if judged[k].is_informative else judged[k].text,
+            "on": "" if atom.z.all() or detail_text(W, k, tests) == on_text(W, k) else on_text(W, k),
+            "cells": [(column.texts[k], column.numbers[k]) for column in columns],
+        }
+        for k, atom in enumerate(W.atoms)
+    ]
+    return sorted(rows, key=lambda row: bool(row["is_baseline"]))
+
+
+def search_labels(W: BooleanCP) -> dict[str, list[str]]:
+    """Return the labels of the Boolean modes, by which the page searches atoms; without very long modes."""
+    modes = sorted({atom.mode for atom in W.atoms})
+    return {str(n): coordinate_text(W, n) for n in modes if W.shape[n] <= MAX_SEARCHED}
+
+
+def describe_modes(W: BooleanCP) -> list[dict[str, Any]]:
+    """Return the name, size and coordinates of each mode, one dict each."""
+    rows = []
+    for n, size in enumerate(W.shape):
+        labels = coordinate_text(W, n)
+        ends = ", ".join(labels) if size <= MAX_STATES else f"{labels[0]} to {labels[-1]}"
+        has_coords = coordinates_of(W, n) is not None and size
+        row = {"number": n, "name": mode_text(W, n), "size": size, "further": ", ".join(further_names(W, n)) or "-"}
+        row |= {"range": f"{ends} {unit_of(W, n)}".strip() if has_coords else "-"}
+        rows.append(row | {"n_atoms": int(np.sum(W.boolean_mode == n))})
+    return rows
+
+
+def describe_data(W: BooleanCP, provenance: dict[str, Any]) -> list[tuple[str, str]]:
+    """Describe the decomposed tensor, as pairs of a name and a text."""
+    pairs, data = [], provenance.get("data", {})
+    if W.data_norm2 is not None:
+        n_entries = int(np.prod(W.shape, dtype=object))
+        n_missing = 0 if W.data_gram is None else data.get("n_missing")
+        if n_missing is not None:
+            size = np.sqrt(W.data_norm2 / max(n_entries - n_missing, 1))
+            pairs.append(("Scale (root mean square)", _with_unit(W, f"{size:.4g}")))
+        count = "some" if n_missing is None else f"{n_missing} of {n_entries} ({percent(n_missing / n_entries)})"
+        pairs.append(("Missing entries", "none" if n_missing == 0 else f"{count}; the fit is over the observed ones"))
+    for n, slices in (W.undetermined or {}).items():
+        names = [text for text, is_empty in zip(coordinate_text(W, n), slices, strict=True) if is_empty]
+        pairs += [(f"Without any data, {mode_text(W, n)}", _listing(names))] if names else []
+    found = {"Source": data.get("source"), "Preparation": "; ".join(map(str, data.get("preparation") or ()))}
+    found |= {"Type": data.get("dtype"), "SHA-256": data.get("fingerprint")}
+    return pairs + [(name, str(value)) for name, value in found.items() if value]
+
+
+def describe_fit(W: BooleanCP, provenance: dict[str, Any], residual: Any = None) -> list[tuple[str, str]]:
+    """Describe the quality of the fit and its residual, as pairs of a name and a text."""
+    pairs = []
+    if has_shares(W):
+        pairs.append((f"{explained_word(W).capitalize()} explained", f"{100 * W.explained():.2f} %"))
+    if (error := result_error(W)) is not None:
+        pairs.append(("Relative error", f"{error:.4f}"))
+    pairs += [("Note", "stopped early: a valid but partial result")] if provenance.get("is_partial") else []
+    reason = provenance.get("stop_reason")
+    pairs += [("The pursuit stopped because", reason)] if reason else []
+    if residual is None:
+        return pairs
+    names = [mode_text(W, n) for n in range(W.ndim)]
+    edges = ", ".join(f"{name} {edge:.3f}" for name, edge in zip(names, residual.structure, strict=True))
+    lags = ", ".join(f"{name} {lag:+z.2f}" for name, lag in zip(names, residual.lag_correlation, strict=True))
+    return [
+        *pairs,
+        ("Residual, root mean square", _with_unit(W, f"{residual.rms:.4g}")),
+        ("Residual, excess kurtosis", f"{residual.kurtosis:z.2f}"),
+        ("Residual, largest singular value by mode (white noise: at most 1)", edges),
+        ("Residual, correlation of neighbors by mode (white noise: 0)", lags),
+    ]
+
+
+def result_error(W: BooleanCP) -> float | None:
+    """Return the relative error of the result, or None if the data are not known or squares were not fitted."""
+    return float(np.sqrt(max(1 - W.explained(), 0.0))) if has_shares(W) and W.deviance is None else None
+
+
+def describe_origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return date, seed, versions and the rest of the provenance, as pairs of a name and a text."""
+    pairs = [(name, str(v).replace("+00:00", " UTC")) for name, v in provenance.items() if name not in SHOWN_APART]
+    pairs += [("seconds of the fit", f"{provenance['seconds']:.1f}")] if "seconds" in provenance else []
+    pairs += [(f"version of {package}", str(number)) for package, number in provenance.get("versions", {}).items()]
+    return pairs
+
+
+def python_code(provenance: dict[str, Any]) -> str:
+    """Return the Python code that repeats the fit, if the parameters are known."""
+    parameters = provenance.get("parameters")
+    if not parameters or not provenance.get("method"):
+        return ""
+    usual = BMP().get_params() if provenance["method"] == "BMP" else {}
+    kept = {name: value for name, value in parameters.items() if name not in usual or usual[name] != value}
+    options = ", ".join(f"{name}={value!r}" for name, value in kept.items() if name != "verbose")
+    return f"boolcp.{provenance['method']}({options}).fit(X)"
+
+
+def has_shares(W: BooleanCP) -> bool:
+    """Return True if shares of variance are known."""
+    return bool(W.data_norm2) and W.data_inner is not None and W.n_atoms > 0
 
 
 def unbroken(text: Any) -> str:
-    """Return a text whose numbers stay on one line with their units, and whose unnamed modes are written as words.
-
-    Examples
-    --------
-    >>> from boolcp.report.words import NO_BREAK, unbroken
-    >>> unbroken("30 % of mode1 (p < 0.001)").replace(NO_BREAK, "_")
-    '30_% of mode_1 (p_<_0.001)'
-    """
+    """Return a text whose numbers stay on one line with their units, and whose unnamed modes are written as words."""
     text = re.sub(r"(?<=\d) (?=%|(?:[mµμn]?s|k?Hz|[mµμn]?V|counts)\b)", NO_BREAK, str(text))
     text = re.sub(r"\bp ([<=]) (?=\d)", rf"p{NO_BREAK}\1{NO_BREAK}", text)
     return re.sub(r"(?<![\w./\"'-])mode ?(\d+)(?!\.?\w)", rf"mode{NO_BREAK}\1", text)
 
 
-def _text(value: Any) -> Any:
-    if value is None or isinstance(value, bool):
-        return {None: "none", True: "yes", False: "no"}[value]
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+def _with_unit(W: BooleanCP, number: str) -> str:
+    return number if W.labels is None else f"{number} {W.labels.value_unit or ''}".rstrip()
+
+
+def _listing(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
+
+
+def _and(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

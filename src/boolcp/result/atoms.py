@@ -49,6 +49,8 @@ class BooleanCP:
         `to_tensor` have NaN there, and z is False.
     trust : Trust, optional
         Measures of trust in atoms and bits, from the fit and `boolcp.assess`.
+    mean : ndarray of size 1 along the Boolean mode, optional
+        A dense part that is there in every slice, like an intercept. `to_tensor` has it; shares are of what varies.
     deviance : Deviance, optional
         How well it fits under a loss that is not the sum of squares. Shares are then those of the deviance.
 
@@ -73,6 +75,7 @@ class BooleanCP:
     undetermined: Mapping[int, np.ndarray] | None = None
     trust: Trust | None = None
     deviance: Deviance | None = None
+    mean: np.ndarray | None = None
 
     if TYPE_CHECKING:  # array-likes become read-only arrays
 
@@ -88,6 +91,7 @@ class BooleanCP:
             undetermined: Mapping[int, np.ndarray] | None = None,
             trust: Trust | None = None,
             deviance: Deviance | None = None,
+            mean: np.ndarray | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -533,7 +537,7 @@ class BooleanCP:
         35 parameters and 17 bits for 720 entries.
         Proved: the bits of every atom reach at least 99.9 % of the best possible score.
         Atoms are not tested yet: W = boolcp.assess(X, W), or boolcp fit --assess.
-        The sum of these 2 atoms has no other description by 2 atoms.
+        Unique: no other 2 atoms give the same sum.
         """
         return texts.summary(self)
 

@@ -1,8 +1,9 @@
 """Names, coordinates and units of the modes: they travel beside the array, never through the algorithm."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
     from boolcp.result.atoms import Atom, BooleanCP
 
 UNWRITABLE = re.compile("[\0\ud800-\udfff]")
-# variables and dimensions of a result that are not named after a mode
-RESERVED = {"atom", "term", "other_atom", "weight", "boolean_mode", "boolean_mode_index", "n_ones", "rank"}
-RESERVED |= {"certificate", "alone", "unique", "term_atom", "data_inner", "data_gram"}
-RESERVED |= {"sure_bits", "stability", "p_value", "p_adjusted", "degeneracy", "verdict"}
-MODE_KINDS = ("factor", "undetermined", "bit_confidence", "bit_rise", "bit_share")  # and those that are, with its name
 PREFIX = "boolcp_"
 
 
@@ -129,85 +125,6 @@ def mode_names(W: "BooleanCP") -> tuple[str, ...]:
     return tuple(W.dims) if W.dims else tuple(f"mode{n}" for n in range(W.ndim))
 
 
-def to_xarray(W: "BooleanCP") -> Any:
-    """Return a decomposition as an xarray Dataset with the dims and coordinates of its tensor.
-
-    It holds `weight`, `boolean_mode`, `n_ones`, `certificate` and, after a fit, `alone` and `unique` (shares of
-    variance) for each atom, and the factor matrices `factor_<mode>`; a Boolean column is exactly 0 and 1. Atoms of rank
-    one have one column each, along the dimension `atom`. Otherwise the columns run along `term`, and `term_atom` is
-    the atom of each. A block atom has one term, its Boolean vector (nan in the other modes), and its real
-    part is `block_<atom>`. Entries that no observed entry of the tensor determines are nan. The measures of
-    trust in atoms and bits are included: `bit_confidence_<mode>` has the probability that each bit is right,
-    `bit_rise_<mode>` the rise of the loss when it is flipped and, if entries are missing, `bit_share_<mode>` the
-    observed part of the real part of its slice; nan for atoms that are real along the mode. If a mode or coordinate of
-    the tensor has one of these names, all of them begin with the attribute `prefix`: `boolcp_weight`, ..
-    """
-    xarray = load_extra("xarray", "labels")
-    dims, prefix = mode_names(W), name_prefix(W)
-    atom_dim, term_dim = f"{prefix}atom", f"{prefix}term"
-    ranks = [1 if atom.rank is None else atom.rank for atom in W.atoms]
-    column_dim = atom_dim if all(rank == 1 for rank in ranks) else term_dim
-    variables: dict[str, Any] = {f"{prefix}{name}": (atom_dim, values) for name, values in atom_table(W).items()}
-    if column_dim == term_dim:
-        variables[f"{prefix}term_atom"] = term_dim, np.repeat(np.arange(W.n_atoms), ranks)
-    for n, dim in enumerate(dims):
-        columns = [_columns(atom, n, W.shape[n]) for atom in W.atoms]
-        matrix = np.hstack(columns) if columns else np.zeros((W.shape[n], 0))
-        if W.undetermined and n in W.undetermined:
-            real = np.repeat(W.boolean_mode != n, ranks)
-            matrix[np.ix_(W.undetermined[n], real)] = np.nan
-        variables[f"{prefix}factor_{dim}"] = (dim, column_dim), matrix
-    for name, (mode, bits) in bit_matrices(W).items():
-        variables[f"{prefix}{name}"] = (dims[mode], atom_dim), bits
-    for k, atom in enumerate(W.atoms):
-        if atom.block is not None:
-            variables[f"{prefix}block_{k}"] = tuple(dim for n, dim in enumerate(dims) if n != atom.mode), atom.block
-    coords = {atom_dim: np.arange(W.n_atoms)} | _coords(W.labels)
-    known = W.trust or Trust()
-    attrs = {"noise_sigma": known.sigma, "stable_over": known.stable_over, "tested_by": known.tested_by}
-    attrs |= {"n_agree": known.n_agree or None, "n_rivals": known.n_rivals or None, "prefix": prefix}
-    attrs |= {"n_asked": known.n_asked or None, "is_limited": int(known.is_limited) or None}
-    return xarray.Dataset(variables, coords, {name: value for name, value in attrs.items() if value not in (None, "")})
-
-
-def name_prefix(W: "BooleanCP") -> str:
-    """Return the prefix of the names in the Dataset of a decomposition: empty, unless the tensor uses one of them.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> from boolcp.result.labels import Labels, name_prefix
-    >>> [name_prefix(boolcp.BooleanCP((2, 3), labels=Labels(dims))) for dims in (("x", "y"), ("weight", "y"))]
-    ['', 'boolcp_']
-    """
-    if W.labels is None:
-        return ""
-    reserved = RESERVED | {f"{kind}_{dim}" for kind in MODE_KINDS for dim in W.labels.dims}
-    reserved |= {f"block_{k}" for k in range(W.n_atoms)}
-    names = {*W.labels.dims, *W.labels.coords, *W.labels.extra}
-    if not names & reserved:
-        return ""
-    prefix = PREFIX
-    while any(name.startswith(prefix) for name in names):
-        prefix += "_"
-    return prefix
-
-
-def bit_matrices(W: "BooleanCP") -> dict[str, tuple[int, np.ndarray]]:
-    """Return the measures of the bits along each Boolean mode, {name: (n, (d_n, K))}; nan for atoms real there."""
-    known = W.trust or Trust()
-    confidence = () if log_odds(W) is None else W.bit_confidence()
-    found = {"bit_confidence": confidence, "bit_rise": known.rise or (), "bit_share": known.share or ()}
-    matrices = {}
-    for name, columns in found.items():
-        for mode in sorted(set(W.boolean_mode[: len(columns)].tolist())):
-            values = np.full((W.shape[mode], W.n_atoms), np.nan)
-            for k in np.flatnonzero(W.boolean_mode == mode):
-                values[:, k] = columns[k]
-            matrices[f"{name}_{mode_names(W)[mode]}"] = mode, values
-    return matrices
-
-
 def to_dataframe(W: "BooleanCP") -> Any:
     """Return one row for each atom as a pandas DataFrame: mode, ones, rank, weight, shares of variance, trust."""
     pandas = load_extra("pandas", "labels")
@@ -249,6 +166,168 @@ def trust_table(W: "BooleanCP") -> dict[str, np.ndarray]:
     return {name: values for name, values in found.items() if values is not None}
 
 
+# A decomposition as named arrays with a header, and as a Dataset: files and checkpoints hold nothing else
+
+
+def to_arrays(W: "BooleanCP") -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a decomposition without labels as {name: (axes, array)}, and the rest as a header for JSON.
+
+    Axes are numbers of modes, or "atom", "term", ... Each atom has as many columns in `factor_<n>` as its rank. A block
+    (rank 0) has one, z, which is nan along the other modes, and its real part is `block_<k>`.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> from boolcp.result.labels import from_arrays, to_arrays
+    >>> table, header = to_arrays(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth)
+    >>> from_arrays({name: values for name, (axes, values) in table.items()}, header).n_atoms
+    2
+    """
+    ranks = np.array([atom.rank or 0 for atom in W.atoms], dtype=int)
+    column = "atom" if np.all(ranks < 2) else "term"
+    by_atom = {"weight": W.weights, "certificate": np.array([atom.certificate for atom in W.atoms], dtype=float)}
+    by_atom |= {"boolean_mode_index": W.boolean_mode, "rank": ranks}
+    table: dict[str, Any] = {}
+    header: dict[str, Any] = {"shape": W.shape, "data_norm2": W.data_norm2, "trust": None, "deviance": None}
+    for n, d in enumerate(W.shape):
+        columns = [_columns(atom, n, d) for atom in W.atoms]
+        table[f"factor_{n}"] = (n, column), np.hstack([np.zeros((d, 0)), *columns])
+    for k, atom in enumerate(W.atoms):
+        if atom.block is not None:
+            table[f"block_{k}"] = tuple(n for n in range(W.ndim) if n != atom.mode), atom.block
+    table |= {f"undetermined_{n}": ((n,), np.asarray(known, dtype=bool)) for n, known in (W.undetermined or {}).items()}
+    if W.data_inner is not None:
+        by_atom["data_inner"] = W.data_inner
+    if W.data_gram is not None:
+        table["data_gram"] = ("atom", "other_atom"), W.data_gram
+    if (mean := getattr(W, "mean", None)) is not None:  # one long along its Boolean mode
+        table["mean"] = tuple(n if size == W.shape[n] else "one" for n, size in enumerate(mean.shape)), mean
+    if W.trust is not None:
+        header["trust"] = known = {f.name: getattr(W.trust, f.name) for f in fields(W.trust)}
+        for name in [name for name, value in known.items() if isinstance(value, tuple)]:
+            table |= _bit_matrices(W, f"bit_{name}", known.pop(name))
+        by_atom |= {name: known.pop(name) for name in list(known) if isinstance(known[name], np.ndarray)}
+    if W.deviance is not None:
+        header["deviance"] = asdict(W.deviance) | {"without": np.asarray(W.deviance.without).tolist()}
+    return table | {name: (("atom",), np.asarray(values)) for name, values in by_atom.items()}, header
+
+
+def from_arrays(arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> "BooleanCP":
+    """Return the decomposition of `to_arrays`; raise an error if the arrays do not fit together."""
+    from boolcp.result.atoms import Atom, BooleanCP
+    from boolcp.result.deviance import Deviance
+
+    shape = tuple(int(d) for d in header["shape"])
+    K = len(np.atleast_1d(arrays.get("weight", ())))
+    weights = _take(arrays, "weight", (K,), "f")
+    ranks, modes = _take(arrays, "rank", (K,), "iu"), _take(arrays, "boolean_mode_index", (K,), "iu")
+    certificates = _take(arrays, "certificate", (K,), "f", is_finite=False)
+    if not (np.all(ranks >= 0) and np.all((modes >= 0) & (modes < len(shape)))):
+        raise ValueError(f"an atom has rank {ranks.min()} or lies along mode {modes.min()} or {modes.max()}")
+    ends = np.cumsum(np.maximum(ranks, 1), dtype=int)
+    sizes = [(d, int(ends[-1]) if K else 0) for d in shape]
+    matrices = [_take(arrays, f"factor_{n}", size, "f", is_finite=False) for n, size in enumerate(sizes)]
+    atoms: list[Atom] = []
+    for n, rank, stop, certificate in zip(modes.tolist(), ranks.tolist(), ends, certificates.tolist(), strict=True):
+        k, own = len(atoms), slice(stop - max(rank, 1), stop)
+        others = [m for m in range(len(shape)) if m != n]
+        columns = {f"factor_{m}": np.ascontiguousarray(matrices[m][:, own]) for m in others}
+        if rank:
+            factors = tuple(_take(columns, name, None, "f") for name in columns)
+            atoms.append(Atom(n, matrices[n][:, own.start], factors, certificate=certificate))
+        else:
+            block = _take(arrays, f"block_{k}", tuple(shape[m] for m in others), "f")
+            atoms.append(Atom(n, matrices[n][:, own.start], block=block, certificate=certificate))
+        if not atoms[-1].n_ones:
+            raise ValueError(f"atom {k} has no entry that is on")
+    known = {"data_inner": (K,), "data_gram": (K, K), "mean": None}
+    parts: dict[str, Any] = {name: _take(arrays, name, size, "f") for name, size in known.items() if name in arrays}
+    marks = {n: f"undetermined_{n}" for n in range(len(shape)) if f"undetermined_{n}" in arrays}
+    parts["undetermined"] = {n: _take(arrays, name, (shape[n],), "biu") != 0 for n, name in marks.items()} or None
+    if header["trust"] is not None:
+        parts["trust"] = _trust(arrays, header["trust"], shape, modes.tolist())
+    if header["deviance"] is not None:
+        parts["deviance"] = Deviance(**header["deviance"] | {"without": np.array(header["deviance"]["without"], float)})
+    if header["data_norm2"] is not None:
+        parts["data_norm2"] = float(header["data_norm2"])
+    return BooleanCP(shape, tuple(atoms), weights, **parts)
+
+
+def to_xarray(W: "BooleanCP") -> Any:
+    """Return a decomposition as an xarray Dataset with the dims and coordinates of its tensor.
+
+    It holds the arrays of `to_arrays`, with the names of the modes for their numbers, and for each atom `boolean_mode`,
+    `n_ones`, `verdict` and, after a fit, `alone` and `unique` (shares of variance) and `bit_confidence_<mode>`, the
+    probability that each bit is right. Boolean columns are exactly 0 and 1. Atoms of rank one have one column each,
+    along `atom`; otherwise columns run along `term`, and `term_atom` is the atom of each. Entries that no observed
+    entry of the tensor determines are nan. If a mode or coordinate of the tensor has one of these names, all of them
+    begin with the attribute `prefix`: `boolcp_weight`, ..
+    """
+    xarray = load_extra("xarray", "labels")
+    dims, (table, header) = mode_names(W), to_arrays(W)
+    terms = np.repeat(np.arange(W.n_atoms), np.maximum(table["rank"][1], 1))
+    for n, known in (W.undetermined or {}).items():
+        table[f"factor_{n}"][1][np.ix_(known, (W.boolean_mode != n)[terms])] = np.nan
+    if log_odds(W) is not None:
+        table |= _bit_matrices(W, "bit_confidence", W.bit_confidence())
+    table |= {name: (("atom",), values) for name, values in atom_table(W).items()}
+    table |= {"term_atom": (("term",), terms)} if len(terms) > W.n_atoms else {}
+    names = _by_mode(dims)
+    labels, own = W.labels or Labels(dims), {*(names.get(name, name) for name in table), "atom", "term", "other_atom"}
+    used, prefix = {*labels.dims, *labels.coords, *labels.extra}, ""
+    while used & own if not prefix else any(name.startswith(prefix) for name in used):
+        prefix = f"{prefix}_" if prefix else PREFIX
+    variables = {
+        prefix + names.get(name, name): (
+            [f"{prefix}{axis}" if isinstance(axis, str) else dims[axis] for axis in axes],
+            v,
+        )
+        for name, (axes, v) in table.items()
+    }
+    along = {name: (name, values) for name, values in labels.coords.items()} | dict(labels.extra)
+    units = {name: {"units": unit} for name, unit in labels.units.items()}
+    coords = {name: (dim, values, units.get(name, {})) for name, (dim, values) in along.items()}
+    header |= {"dims": dims, "is_labelled": W.labels is not None, "name": labels.name, "unit": labels.value_unit}
+    attrs = {"prefix": prefix, "header": json.dumps(header, default=to_plain)}
+    return xarray.Dataset(variables, coords | {f"{prefix}atom": np.arange(W.n_atoms)}, attrs)
+
+
+def from_xarray(dataset: Any) -> "BooleanCP":
+    """Return the decomposition of the Dataset that `to_xarray` made; raise an error if it is damaged."""
+    header, prefix = json.loads(dataset.attrs["header"]), str(dataset.attrs["prefix"])
+    dims = tuple(header["dims"])
+    if not dims or not all(isinstance(dim, str) and dim in dataset.sizes for dim in dims):
+        raise ValueError(f"its modes are {dims}")
+    numbered = {name: number for number, name in _by_mode(dims).items()}
+    own = {str(name).removeprefix(prefix): v for name, v in dataset.data_vars.items() if str(name).startswith(prefix)}
+    arrays = {numbered.get(name, name): variable.values for name, variable in own.items()}
+    for n in range(len(dims)):
+        if f"undetermined_{n}" in arrays and f"factor_{n}" in arrays:  # nan in the Dataset
+            rows = arrays[f"undetermined_{n}"].astype(bool)[:, None]
+            arrays[f"factor_{n}"] = np.where(rows, np.nan_to_num(arrays[f"factor_{n}"]), arrays[f"factor_{n}"])
+    W = from_arrays(arrays, header)
+    if not header["is_labelled"]:
+        return W
+    coords = {str(name): c for name, c in dataset.coords.items() if c.ndim == 1 and c.dims[0] in dims}
+    along = {dim: plain_values(coords[dim].values) for dim in dims if dim in coords}
+    extra = {name: (str(c.dims[0]), plain_values(c.values)) for name, c in coords.items() if name not in dims}
+    units = {name: str(c.attrs["units"]) for name, c in coords.items() if "units" in c.attrs}
+    return replace(W, labels=Labels(dims, along, units, extra, header["name"], header["unit"]))
+
+
+def to_plain(value: Any) -> Any:
+    """Return a number, list or text for a value that JSON does not know."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.tolist() if isinstance(value, np.ndarray) else repr(value)
+
+
+def _by_mode(dims: tuple[str, ...]) -> dict[str, str]:
+    """Return the names in a Dataset of the arrays whose name ends in the number of a mode."""
+    kinds = ("factor", "undetermined", "bit_confidence", "bit_rise", "bit_share")
+    return {f"{kind}_{n}": f"{kind}_{dim}" for kind in kinds for n, dim in enumerate(dims)}
+
+
 def _columns(atom: "Atom", mode: int, size: int) -> np.ndarray:
     """Return the columns of one atom along a mode, (d_n, rank); nan where a block atom has none."""
     if atom.factors is not None:
@@ -256,10 +335,35 @@ def _columns(atom: "Atom", mode: int, size: int) -> np.ndarray:
     return atom.z[:, None].astype(float) if mode == atom.mode else np.full((size, 1), np.nan)
 
 
-def _coords(labels: Labels | None) -> dict[str, Any]:
-    """Return the coordinates of Labels in the form that xarray accepts."""
-    if labels is None:
-        return {}
-    along = {name: (name, values) for name, values in labels.coords.items()} | dict(labels.extra)
-    attrs = {name: {"units": unit} for name, unit in labels.units.items()}
-    return {name: (dim, values, attrs.get(name, {})) for name, (dim, values) in along.items()}
+def _bit_matrices(W: "BooleanCP", name: str, columns: Any) -> dict[str, Any]:
+    """Return one vector for each atom as matrices (d_n, K) by Boolean mode, nan for atoms that are real there."""
+    table = {f"{name}_{n}": ((n, "atom"), np.full((W.shape[n], W.n_atoms), np.nan)) for n in W.members}
+    for k, atom in enumerate(W.atoms):
+        table[f"{name}_{atom.mode}"][1][:, k] = columns[k]
+    return table
+
+
+def _trust(arrays: Mapping[str, np.ndarray], header: Any, shape: tuple[int, ...], modes: list[int]) -> Trust:
+    """Return the measures of trust among arrays."""
+    known, K = dict(header), len(modes)
+    known |= {n: _take(arrays, n, (K,), "f") for n in ("p_value", "p_adjusted", "stability") if n in arrays}
+    for name in ("rise", "share"):
+        found = [f"bit_{name}_{n}" for n in modes]
+        if found and found[0] in arrays:
+            parts = [
+                (f, _take(arrays, f, (shape[n], K), "f", is_finite=False)) for f, n in zip(found, modes, strict=True)
+            ]
+            known[name] = tuple(_take({f: A[:, k]}, f, None, "f") for k, (f, A) in enumerate(parts))
+    return Trust(**known)
+
+
+def _take(arrays: Mapping[str, np.ndarray], name: str, shape: Any, kinds: str, *, is_finite: bool = True) -> np.ndarray:
+    """Return an array that has this shape (None: any) and one of these kinds of numbers."""
+    if name not in arrays:
+        raise ValueError(f"it has no {name}")
+    values = np.asarray(arrays[name])
+    if (shape is not None and values.shape != shape) or values.dtype.kind not in kinds:
+        raise ValueError(f"{name} is an array {values.shape} of {values.dtype}")
+    if is_finite and not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite numbers")
+    return values

@@ -30,6 +30,8 @@ def to_tensor(W: "BooleanCP") -> np.ndarray:
     elif W.n_atoms:
         for n, (Z, blocks) in W.groups.items():
             X += np.moveaxis(np.tensordot(Z, blocks, axes=1), 0, n)
+    if W.mean is not None:
+        X += W.mean
     for mode, slices in (W.undetermined or {}).items():
         np.moveaxis(X, mode, 0)[slices] = np.nan
     return X
@@ -38,13 +40,15 @@ def to_tensor(W: "BooleanCP") -> np.ndarray:
 def at(W: "BooleanCP", indices: np.ndarray) -> np.ndarray:
     """Return the entries of W at the rows of `indices` (n, N), (n,)."""
     values = np.zeros(len(indices))
+    if W.mean is not None:
+        values += np.broadcast_to(W.mean, W.shape)[tuple(indices.T)]
     if not W.is_block:
         for start in range(0, len(indices), contractions.CHUNK // 8):
             part = slice(start, start + contractions.CHUNK // 8)
             products = np.tile(W.column_weights, (len(values[part]), 1))
             for n, A in enumerate(W.matrices):
                 products *= A[indices[part, n]]
-            values[part] = products.sum(axis=1)
+            values[part] += products.sum(axis=1)
         return values
     for atom, weight in zip(W.atoms, W.weights, strict=True):
         others = tuple(indices[:, n] for n in range(W.ndim) if n != atom.mode)

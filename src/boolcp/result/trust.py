@@ -40,8 +40,7 @@ class Trust:
     n_agree : int
         How many starts of the search led to the solution; 0 if unknown.
     n_rivals : int
-        How many other solutions the search found, with other atoms and a loss
-        higher by at most 0.5 %.
+        How many other solutions the search found, with other atoms and a loss higher by at most 0.5 %.
     n_asked : int
         How many atoms were asked for, if fewer were found; otherwise 0.
     is_limited : bool
@@ -94,9 +93,9 @@ def rival_words(known: Trust) -> str:
     if known.n_rivals:
         many = "1 other solution has" if known.n_rivals == 1 else f"{known.n_rivals} other solutions have"
         return f"Other atoms fit as well: {many} a loss within 0.5 % of the best one. See boolcp.stability."
-    return "Other atoms may fit as well: no two starts of the search agree. See boolcp.stability." * (
-        known.n_agree == 1
-    )
+    if known.n_agree == 1:
+        return "Other atoms may fit as well: no two starts of the search agree. See boolcp.stability."
+    return ""
 
 
 class UncertainBit(NamedTuple):

@@ -3,9 +3,13 @@
 Input: checked arrays. Output: small dense answers to the questions of `protocol`, the same for every storage.
 """
 
+from typing import Any
+
 import numpy as np
 
-from boolcp.storage.dense import Dense
+from boolcp.checks import find_map, is_lazy
+from boolcp.memory import float_bytes, read_memory
+from boolcp.storage.dense import Dense, fingerprint
 from boolcp.storage.protocol import Storage
 from boolcp.storage.weighted import SQUARES, Loss, Weighted
 
@@ -31,3 +35,17 @@ def make_storage(
     data = Dense(X if center is None else X - X.mean(axis=center, keepdims=True))
     data.center, data.nonnegative = center, nonnegative
     return data
+
+
+def stays_out(X: Any, max_memory: float | str | None = None) -> bool:
+    """Return True if an array is read in slabs: it is lazy, or a memory map of more than half the memory."""
+    return is_lazy(X) or (find_map(X) is not None and 2 * float_bytes(X.shape, X.dtype) > read_memory(max_memory))
+
+
+def describe(data: Storage) -> dict[str, Any]:
+    """Return what identifies the data of a fit: of arrays a fingerprint of the entries, of data on disk their norm."""
+    if data.n_passes:
+        return data.describe()  # type: ignore[attr-defined]
+    known = {"shape": list(data.shape), "dtype": str(data.dtype), "entries": fingerprint(data.to_array())}
+    weights = {} if data.weights is None else {"weights": fingerprint(data.weights.to_array())}
+    return known | weights

@@ -2,14 +2,22 @@
 
 import hashlib
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from boolcp import contractions
 from boolcp.result.atoms import BooleanCP
-from boolcp.storage.protocol import Decide, Equations, Factors, Storage, Tensor, quadratic
+from boolcp.storage.protocol import Decide, Factors, Storage, Tensor, quadratic
 from boolcp.threads import BIG, enough_threads
+
+
+class Equations(NamedTuple):
+    """Row i of a factor minimizes a'Ha - 2 p_i'a with H (K, K), or H_i (d, K, K) if entries do not count alike."""
+
+    H: np.ndarray
+    P: np.ndarray
+    loss: float
 
 
 class Array(Tensor):
@@ -28,6 +36,7 @@ class Array(Tensor):
         self._order = tuple(int(n) for n in (order if X.size >= BIG else range(X.ndim)))
         self._array = np.require(X.transpose(self._order), requirements=["C", "A"])
         self._grams: dict[int, np.ndarray] = {}
+        self._products: dict[int, Any] = {}  # the other factors and the MTTKRP of the last question about each mode
 
     def to_array(self) -> np.ndarray:
         """Return the array with its modes in their own order, a view."""
@@ -60,9 +69,15 @@ class Array(Tensor):
             return contractions.project(self._array, self._order.index(mode), blocks)
 
     def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
-        """Return X_n times the Khatri-Rao product of the other factors, (d_n, K)."""
+        """Return X_n times the Khatri-Rao product of the other factors, (d_n, K), computed once for equal factors."""
+        known, P = self._products.get(mode, ((), np.zeros(0)))
+        others = [A for n, A in enumerate(factors) if n != mode]
+        if len(known) and all(map(np.array_equal, known, others)):
+            return P
         with enough_threads(self._array):
-            return contractions.mttkrp(self._array, [factors[n] for n in self._order], self._order.index(mode))
+            P = contractions.mttkrp(self._array, [factors[n] for n in self._order], self._order.index(mode))
+        self._products[mode] = [np.array(A) for A in others], P
+        return P
 
     def _places(self, mode: int) -> np.ndarray:
         """Return where the other modes, in their own order, stand in the array without `mode`."""
@@ -115,15 +130,16 @@ class Complete(Storage):
         return Dense(R - R.mean(axis=self.center, keepdims=True))
 
 
-def updated(
-    data: Any, found: Equations, factors: Factors, mode: int, decide: Decide
-) -> tuple[np.ndarray, float, Any]:
+def updated(data: Any, found: Equations, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
     """Return the factor decided for one mode, the loss, and what updates the others."""
+    A = decide(found.H, found.P, factors[mode])
+    return A, loss_after(found, A, factors[mode]), data.contracted(mode, A)
+
+
+def loss_after(found: Equations, A: np.ndarray, old: np.ndarray) -> float:
+    """Return the loss with a new factor of one mode, given the equations for it."""
     H, P, before = found
-    A = decide(H, P, factors[mode])
-    old = factors[mode]
-    fall = 2 * float(np.vdot(P, A)) - quadratic(H, A) - 2 * float(np.vdot(P, old)) + quadratic(H, old)
-    return A, before - fall, data.contracted(mode, A)
+    return before - (2 * float(np.vdot(P, A)) - quadratic(H, A) - 2 * float(np.vdot(P, old)) + quadratic(H, old))
 
 
 class Contracted:

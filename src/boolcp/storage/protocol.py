@@ -5,7 +5,7 @@ except in `equations`, `update` and `residual`, which concern what is observed, 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -49,8 +49,8 @@ class Storage(Tensor, Protocol):
     weights: Tensor | None  # of all entries, 0 where they are missing; None if X is complete and all count alike
     n_passes: int  # passes made over data on disk; 0 in memory
 
-    def equations(self, factors: Factors, mode: int) -> "Equations":
-        """Return the least squares for the factor of one mode, given the others, and the loss of all factors."""
+    def equations(self, factors: Factors, mode: int) -> Any:
+        """Return the Equations of the factor of one mode, given the others, and the loss of all factors."""
 
     def update(self, factors: Factors, mode: int, decide: "Decide") -> tuple[np.ndarray, float, Any]:
         """Return the factor A = decide(H, P, factors[mode]) of one mode, the loss, and what updates the other modes.
@@ -60,14 +60,6 @@ class Storage(Tensor, Protocol):
 
     def residual(self, W: BooleanCP) -> Tensor:
         """Return X - W, the negative gradient of the loss."""
-
-
-class Equations(NamedTuple):
-    """Row i of a factor minimizes a'Ha - 2 p_i'a with H (K, K), or H_i (d, K, K) if entries do not count alike."""
-
-    H: np.ndarray
-    P: np.ndarray
-    loss: float
 
 
 Decide = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # H, P, the current rows -> the new rows
@@ -80,9 +72,7 @@ def n_columns(data: Tensor, mode: int) -> int:
 
 def n_observed(data: Storage) -> int:
     """Return the number of observed entries."""
-    if data.weights is None:
-        return int(np.prod(data.shape, dtype=np.int64))
-    return int(np.count_nonzero(data.weights.to_array()))
+    return getattr(data, "n_seen", None) or int(np.prod(data.shape, dtype=np.int64))
 
 
 def quadratic(H: np.ndarray, A: np.ndarray) -> float:

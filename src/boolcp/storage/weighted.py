@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from boolcp.contractions import khatri_rao
 from boolcp.result.atoms import BooleanCP
-from boolcp.storage.dense import Array, Dense
-from boolcp.storage.protocol import Decide, Equations, Factors, Storage, Tensor, quadratic
+from boolcp.storage._row_kernels import flip_sums, row_sums
+from boolcp.storage.dense import Array, Dense, Equations
+from boolcp.storage.protocol import Decide, Factors, Storage, Tensor, quadratic
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,11 @@ class Loss:
     def is_rate(self) -> bool:
         """Return True for counts and bits: their means are rates and probabilities, never negative."""
         return self.name in ("poisson", "bernoulli")
+
+    @property
+    def kind(self) -> int:
+        """Return the number by which the kernels know the loss."""
+        return ("squared", "huber", "poisson", "bernoulli").index(self.name)
 
     def value(self, x: np.ndarray, m: np.ndarray) -> np.ndarray:
         """Return the loss of each entry."""
@@ -46,7 +53,7 @@ class Loss:
     def near(self, x: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return targets t and weights v of the squares v (t - m)^2 / 2 that touch the loss at m; v is None if it is 1.
 
-        v (t - m) is the negative derivative. v is at least that of the second derivative expected and observed.
+        v (t - m) is the negative derivative, v the second derivative to expect.
         """
         if self.name == "squared":
             return x, None
@@ -54,11 +61,9 @@ class Loss:
             return m + np.clip(x - m, -self.scale, self.scale), None
         on = np.maximum(m, self.scale)
         if self.name == "poisson":
-            v = np.maximum(1 / on, x / on**2)
-            slope = 1 - x * log_slope(m, self.scale)
+            v, slope = 1 / on, 1 - x * log_slope(m, self.scale)
         else:
-            off = np.maximum(1 - m, self.scale)
-            v = np.maximum(1 / (on * off), x / on**2 + (1 - x) / off**2)
+            v = 1 / (on * np.maximum(1 - m, self.scale))
             slope = (1 - x) * log_slope(1 - m, self.scale) - x * log_slope(m, self.scale)
         return m - slope / v, v
 
@@ -75,6 +80,7 @@ class Loss:
 
 
 SQUARES = Loss()
+STEPS = (1.0, 0.5, 0.1, 0.02)  # parts of a step that are tried in a row until the loss falls; not tuned
 
 
 def log_above(m: np.ndarray, floor: float) -> np.ndarray:
@@ -91,8 +97,8 @@ def log_slope(m: np.ndarray, floor: float) -> np.ndarray:
 class Weighted(Array, Storage):
     """Entries X with weights w, 0 where they are missing, None if all count alike; the loss is the sum of w l(x, m).
 
-    Under any loss the equations are those of weighted squares that touch it at the present factors. Twice the loss is
-    the weighted sum of squares for squares, so that both are named `loss`.
+    Under any loss the equations are those of weighted squares that touch it at the present factors. The `loss` of
+    columns is the weighted deviance: twice the loss above that of perfect means, which for squares is their sum.
     """
 
     n_passes = 0
@@ -111,22 +117,32 @@ class Weighted(Array, Storage):
         self.x = X if self.w is None else np.where(self.w > 0, X, 0.0)
         super().__init__(self.x if self.w is None else self.w * self.x)  # what all questions of a Tensor are about
         self.loss, self.center, self.nonnegative = loss, center, nonnegative
+        self.n_seen = X.size if self.w is None else int(np.count_nonzero(self.w))
+        self._rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self.weights = None if self.w is None else Dense(self.w)
 
-    @property
+    @cached_property
     def squared_norm(self) -> float:
-        """Return the weighted sum of squares, or twice the loss of a mean of zero."""
-        return float(np.vdot(self._array, self.x)) if self.loss == SQUARES else self.total(np.zeros(self.shape))
+        """The weighted sum of squares around the mean over the `center`, or the deviance of a mean of zero."""
+        if self.loss == SQUARES and self.center is None:
+            return float(np.vdot(self._array, self.x))
+        m = np.zeros(self.shape)
+        return self.total(m if self.center is None else m + self.mean_left(m))
 
     def total(self, m: np.ndarray) -> float:
-        """Return twice the loss of means m, as a sum of squares is."""
+        """Return the deviance of means m."""
         return 2 * float(self.slice_sums(m, 0).sum())
 
     def slice_sums(self, m: np.ndarray, mode: int) -> np.ndarray:
-        """Return the loss of each slice along one mode, (d_n,)."""
-        values = self.loss.value(self.x, m)
-        values = values if self.w is None else self.w * values
-        return np.moveaxis(values, mode, 0).reshape(self.shape[mode], -1).sum(axis=1)
+        """Return half the deviance of each slice along one mode, (d_n,)."""
+        return row_sums(self.loss.kind, self.loss.scale, *self.rows(mode), unfolded(m, mode))
+
+    def rows(self, mode: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the unfoldings of entries and weights, computed once; the latter is empty if all are one."""
+        if mode not in self._rows:
+            w = np.zeros((0, 0)) if self.w is None else unfolded(self.w, mode)
+            self._rows[mode] = unfolded(self.x, mode), w
+        return self._rows[mode]
 
     def near(self, m: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return targets and weights of the squares that touch the loss at means m; the weights are None if all are 1.
@@ -156,22 +172,45 @@ class Weighted(Array, Storage):
         m = full(factors)
         t, v = self.near(m)
         P = np.asarray(Array(t if v is None else v * t).mttkrp(factors, mode), dtype=float)
-        loss = self.total(m) if self.center is None else 2 * self.slice_sums(m + self.mean_left(m), mode).sum()
+        loss = self.total(m if self.center is None else m + self.mean_left(m))
         return Equations(products(None if v is None else Dense(v), factors, mode), P, float(loss))
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
-        """Return the factor decided for one mode, with rows as they were where the loss would rise; the loss; itself."""
+        """Return the factor decided for one mode, rows as they were where the loss would rise, the loss, and itself."""
         H, P, before = self.equations(factors, mode)
         A = decide(H, P, factors[mode])
         if self.loss == SQUARES:
             old = factors[mode]
             fall = 2 * float(np.vdot(P, A - old)) - quadratic(H, A) + quadratic(H, old)
             return A, before - fall, self
-        old, trial = (list(factors) for _ in range(2))
-        trial[mode] = A
-        first, then = self.slice_sums(full(old), mode), self.slice_sums(full(trial), mode)
-        worse = then > first
-        return np.where(worse[:, None], factors[mode], A), 2 * float(np.where(worse, first, then).sum()), self
+        blocks = khatri_rao([B for n, B in enumerate(factors) if n != mode]).T
+        return *self.accepted(factors[mode], blocks, mode, A), self
+
+    def accepted(self, first: np.ndarray, blocks: np.ndarray, mode: int, A: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return the rows of A that lower the loss, others part of the way or as they were; then the best bit flipped.
+
+        Squares that touch a loss are no guide for bits: a mean of zero that becomes one costs them far too much.
+        """
+        how, V = (self.loss.kind, self.loss.scale, *self.rows(mode)), np.ascontiguousarray(blocks)
+        best, lowest, is_bit = first, row_sums(*how, first @ V), np.isin(first, (0, 1)).all(axis=0)
+        is_open = np.ones(len(A), dtype=bool)
+        for part in STEPS:
+            trial = A if part == 1 else np.where(is_bit, first, first + part * (A - first))
+            sums = row_sums(*how, trial @ V)
+            is_better = is_open & (sums < lowest)
+            best, lowest = np.where(is_better[:, None], trial, best), np.where(is_better, sums, lowest)
+            is_open &= ~is_better
+            if not is_open.any():
+                break
+        bits = np.flatnonzero(is_bit & np.isin(A, (0, 1)).all(axis=0))
+        if len(bits):
+            flips = flip_sums(*how, best @ V, V[bits], np.ascontiguousarray(best[:, bits]))
+            k, rows = np.argmin(flips, axis=1), np.arange(len(best))
+            is_better = flips[rows, k] < lowest
+            best = np.array(best)
+            best[rows[is_better], bits[k[is_better]]] = 1 - best[rows[is_better], bits[k[is_better]]]
+            lowest = np.where(is_better, flips[rows, k], lowest)
+        return best, 2 * float(lowest.sum())
 
     def residual(self, W: BooleanCP) -> Tensor:
         """Return the negative gradient of the loss at W: w (x - W) for squares."""
@@ -193,6 +232,11 @@ def products(weights: Tensor | None, factors: Factors, mode: int) -> np.ndarray:
     H = np.empty((weights.shape[mode], K, K))
     H[:, first, second] = H[:, second, first] = pairs
     return H
+
+
+def unfolded(X: np.ndarray, mode: int) -> np.ndarray:
+    """Return the unfolding (d_n, c_n) of an array, in C order."""
+    return np.ascontiguousarray(np.moveaxis(X, mode, 0), dtype=float).reshape(X.shape[mode], -1)
 
 
 def full(factors: Sequence[np.ndarray]) -> np.ndarray:

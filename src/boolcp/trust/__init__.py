@@ -1,5 +1,5 @@
-"""What may be concluded from a result: uniqueness, noise left, number of atoms, their significance and stability.
+"""What may be concluded from a result: uniqueness, structure in the residual, number of atoms, significance, stability.
 
-A decomposition enters, with its data or the parameters of its fit. Frozen verdicts leave, with numbers, texts and
-pictures. Nothing in this room changes a result.
+A decomposition enters, with its data or the parameters of its fit. Frozen results leave, with numbers, texts and
+pictures. Nothing here changes a decomposition, except that `assess` adds its findings to a copy.
 """

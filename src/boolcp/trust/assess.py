@@ -5,21 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 from boolcp import checks
-from boolcp.fit import loss_sweeps
-from boolcp.fit.certify import judge_bits
-from boolcp.fit.losses import Loss, Problem
-from boolcp.memory import read_memory
+from boolcp.fit import certify, losses
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.trust import Trust
 from boolcp.storage import make_storage
-from boolcp.storage.lazy import look_at, make_source
-from boolcp.storage.protocol import Storage
-from boolcp.trust.repeated_fits import check_reference, make_model, read_data, read_lazy, read_weights
+from boolcp.storage.weighted import SQUARES, Loss
+from boolcp.trust.repeated_fits import prepare, without_mean
 from boolcp.trust.significance import significance, unequal_words
 from boolcp.trust.stability import stability
 
 TESTS = ("significance", "stability")
-OF_THE_FIT = ("n_agree", "n_rivals", "n_asked", "is_limited")  # what a fit alone can tell, and a test keeps
+OF_THE_FIT = ("n_agree", "n_rivals", "n_asked", "is_limited")  # known from the fit alone: a test keeps them
 
 
 def assess(
@@ -46,8 +41,7 @@ def assess(
     Parameters
     ----------
     X : array-like or xarray.DataArray
-        The tensor that W decomposes. One that is not in memory is read in passes, if W was fitted to squares without
-        weights.
+        The tensor that W decomposes, in memory.
     W : BooleanCP
         The decomposition.
     tests : sequence of {"significance", "stability"}
@@ -58,7 +52,7 @@ def assess(
         As in `significance`; by default "normal", or "poisson" if W was fitted with that loss.
     mask : array-like of bool, optional
         True where X is observed.
-    weights : array-like, dict or str, optional
+    weights : array-like, optional
         The weights that W was fitted with.
     n_jobs : int
         Number of processes for the fits of `stability`.
@@ -67,7 +61,7 @@ def assess(
     verbose : int
         1 shows a progress bar, in a terminal.
     **options
-        Parameters of BMP that W was fitted with; the number and rank of its atoms and its loss are known.
+        Parameters of BMP; by default those that W was fitted with.
 
     Examples
     --------
@@ -78,35 +72,24 @@ def assess(
     >>> W.trust.stability.tolist()
     [1.0, 1.0, 0.25]
     """
-    for test in tests:
+    for test in (tests,) if isinstance(tests, str) else tests:
         checks.check_choice(test, "tests", TESTS)
-    lazy = read_lazy(X, mask, options, is_loaded=weights is not None or getattr(W, "deviance", None) is not None)
-    values, observed, _, dims = lazy or read_data(X, mask)
-    check_reference(W, values.shape)
-    if lazy:
-        limit = options.get("max_memory")
-        trust = judge(look_at(make_source(values, observed, limit), read_memory(limit)), W)
-    else:
-        weights = read_weights(make_model(W.n_atoms, options, values.shape, dims, W), X, mask, weights, dims)
-        trust = judge(make_storage(values, observed, weights), W)
-    own: dict[str, Any] = {"mask": mask, "weights": weights}
-    noise = noise or ("poisson" if W.deviance is not None and W.deviance.loss == "poisson" else "normal")
+    data = prepare(assess, X, 0, options, mask=mask, weights=weights, W=W)
+    values, atoms = without_mean(data.values, W)
+    loss = SQUARES if W.deviance is None else Loss(W.deviance.loss, W.deviance.scale)
+    storage = make_storage(values, data.observed, data.weights, loss)
+    judge: Any = certify.judge_bits if W.deviance is None else losses.judge
+    trust = judge(storage, atoms)
+    given: dict[str, Any] = {"reference": W, "mask": mask, "weights": weights, **options}
+    noise = noise or ("poisson" if data.model.loss == "poisson" else "normal")
     rngs = checks.make_generator(random_state).spawn(2)
     if "significance" in tests:
-        tested = significance(X, reference=W, noise=noise, sigma=sigma, random_state=rngs[0], **own, **options)
+        tested = significance(X, noise=noise, sigma=sigma, random_state=rngs[0], **given)
         how = f"data thinning, {noise.replace('poisson', 'Poisson')} noise{unequal_words(tested)}"
         trust = replace(trust, p_value=tested.p_value, p_adjusted=tested.p_adjusted, tested_by=how)
     if "stability" in tests:
-        runs: dict[str, Any] = {"n_runs": n_runs, "n_jobs": n_jobs, "verbose": verbose, "random_state": rngs[1]}
-        found = stability(X, reference=W, scheme=scheme, mode=mode, **own, **runs, **options)
+        given |= {"n_runs": n_runs, "n_jobs": n_jobs, "verbose": verbose, "random_state": rngs[1]}
+        found = stability(X, scheme=scheme, mode=mode, **given)
         trust = replace(trust, stability=found.recurrence, stable_over=found.over)
     kept = {} if W.trust is None else {name: getattr(W.trust, name) for name in OF_THE_FIT}
     return replace(W, trust=replace(trust, **kept))
-
-
-def judge(data: Storage, W: BooleanCP) -> Trust:
-    """Return what the bits of W rest on, under the loss it was fitted with."""
-    if W.deviance is None:
-        return judge_bits(data, W)
-    loss = Loss(W.deviance.loss, W.deviance.scale)
-    return loss_sweeps.judge_bits(Problem(data, loss, tuple(range(W.ndim)) if loss.is_rate else ()), W)

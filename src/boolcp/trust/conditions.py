@@ -8,10 +8,10 @@ import numpy as np
 import scipy.stats
 
 from boolcp import checks
-from boolcp.extras import load_extra
 from boolcp.plotting.mode_labels import group_names
 from boolcp.plotting.patterns import leading_column
 from boolcp.result.atoms import BooleanCP
+from boolcp.trust.tables import table_text
 
 SCHEMES = ("permute", "shift")
 CHUNK = 2**22  # numbers of a temporary array
@@ -51,11 +51,10 @@ class ConditionTest:
     Examples
     --------
     >>> import boolcp
-    >>> recording = boolcp.datasets.simulate_recording(random_state=0)
-    >>> W = boolcp.decompose(recording.X, 3, atom_rank=1, random_state=0)
-    >>> state = ["rest" if on else "task" for on in W.atoms[2].z]  # as if the trials of atom 2 were those of rest
-    >>> boolcp.test_conditions(W, state, mode=2)
-    ConditionTest(1 of 3 atoms differ between task, rest)
+    >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
+    >>> state = ["rest" if on else "task" for on in truth.atoms[0].z]  # as if trials of atom 0 were those of rest
+    >>> boolcp.compare_conditions(truth, state)
+    ConditionTest(1 of 2 atoms differ between task, rest)
     """
 
     mode: int
@@ -78,7 +77,7 @@ class ConditionTest:
         --------
         >>> import boolcp
         >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
-        >>> boolcp.test_conditions(truth, truth.atoms[0].z, mode=0).is_significant().tolist()
+        >>> boolcp.compare_conditions(truth, truth.atoms[0].z, mode=0).is_significant().tolist()
         [True, False]
         """
         return self.p_adjusted <= alpha
@@ -90,45 +89,22 @@ class ConditionTest:
         --------
         >>> import boolcp
         >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
-        >>> print(boolcp.test_conditions(truth, truth.atoms[0].z, mode=0).summary())
+        >>> print(boolcp.compare_conditions(truth, truth.atoms[0].z, mode=0).summary())
         along mode 0: False (24), True (16); 9999 permutations
         atom    is  False  True  effect   AUC       p  p adjusted
            0  bits   0.00  1.00   +1.00  1.00  0.0001      0.0002
            1  real  -0.19  0.10   +0.29  0.68   0.051       0.051
         """
         sizes = ["effect", "AUC"] if self.conditions else ["rank correlation"]
-        heads = ["atom", "is", *self.conditions, *sizes, "p", "p adjusted"]
-        rows = [heads]
-        for k in range(len(self.p_value)):
+        rows = [["atom", "is", *self.conditions, *sizes, "p", "p adjusted"]]
+        for k, p in enumerate(self.p_value):
             numbers = [f"{value:z.2f}" for value in self.mean[k]]  # no -0.00
             auc = [f"{self.auc[k]:.2f}"] if self.conditions else []
-            kind = "bits" if self.is_boolean[k] else "real"
-            tested = [f"{self.effect[k]:+z.2f}", *auc, f"{self.p_value[k]:.2g}", f"{self.p_adjusted[k]:.2g}"]
-            rows.append([str(k), kind, *numbers, *tested])
-        widths = [max(len(row[i]) for row in rows) for i in range(len(heads))]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-        return "\n".join([self._title(), *lines])
-
-    def to_dataframe(self) -> Any:
-        """Return one row for each atom as a pandas DataFrame.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
-        >>> boolcp.test_conditions(truth, ["a", "b"] * 20, mode=0).to_dataframe().columns.tolist()
-        ['mean a', 'mean b', 'effect', 'auc', 'p_value', 'p_adjusted']
-        """
-        pandas = load_extra("pandas", "labels")
-        columns = {f"mean {name}": self.mean[:, c] for c, name in enumerate(self.conditions)}
-        columns |= {name: getattr(self, name) for name in ("effect", "auc", "p_value", "p_adjusted")}
-        return pandas.DataFrame(columns, index=pandas.RangeIndex(len(self.p_value), name="atom"))
-
-    def _title(self) -> str:
-        """Return what was tested, in one line."""
+            effect, kind = f"{self.effect[k]:+z.2f}", "bits" if self.is_boolean[k] else "real"
+            rows.append([str(k), kind, *numbers, effect, *auc, f"{p:.2g}", f"{self.p_adjusted[k]:.2g}"])
         groups = ", ".join(f"{name} ({n})" for name, n in zip(self.conditions, self.counts, strict=True))
-        what = groups or "a numeric covariate"
-        return f"along {self.mode_name}: {what}; {self.n_permutations} {self.scheme}"
+        title = f"along {self.mode_name}: {groups or 'a numeric covariate'}; {self.n_permutations} {self.scheme}"
+        return table_text(title, rows)
 
     def __repr__(self) -> str:
         n, total = int(self.is_significant().sum()), len(self.p_value)
@@ -141,7 +117,7 @@ class ConditionTest:
         return with_picture(self.summary(), lambda ax: draw_test(self, ax), repr(self))
 
 
-def test_conditions(
+def compare_conditions(
     W: BooleanCP,
     labels: Any = "condition",
     *,
@@ -183,23 +159,27 @@ def test_conditions(
     --------
     >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
-    >>> boolcp.test_conditions(truth, truth.atoms[0].z, mode=0).p_value.round(4).tolist()
+    >>> boolcp.compare_conditions(truth, truth.atoms[0].z, mode=0).p_value.round(4).tolist()
     [0.0001, 0.0507]
     """
     checks.check_choice(scheme, "scheme", SCHEMES)
     checks.check_integer(n_permutations, "n_permutations", 1)
     at = find_mode(W, labels, mode)
     given = read_along(W, at, labels, "labels")
-    groups = np.zeros(len(given), dtype=int) if blocks is None else codes_of(read_along(W, at, blocks, "blocks"))
-    unknown = (W.undetermined or {}).get(at, np.zeros(len(given), dtype=bool))
-    known = ~(is_missing(given) | np.asarray(unknown))
+    groups = np.zeros(len(given), dtype=int)
+    if blocks is not None:
+        groups = np.unique(read_along(W, at, blocks, "blocks").astype(str), return_inverse=True)[1]
+    known = ~(is_missing(given) | (W.undetermined or {}).get(at, False))
     given, groups = given[known], groups[known]
-    is_numeric = given.dtype.kind == "f" if numeric is None else numeric
     Y = np.array([leading_column(W, k, at) for k in range(W.n_atoms)]).reshape(-1, len(known))[:, known]
-    names, design = ((), scipy.stats.rankdata(given.astype(float))[:, None]) if is_numeric else indicators(given)
+    is_numeric = given.dtype.kind == "f" if numeric is None else numeric
+    names = () if is_numeric else tuple(group_names(given))
+    if is_numeric:
+        design = scipy.stats.rankdata(given.astype(float))[:, None]
+    else:
+        design = np.array([[str(label) == name for name in names] for label in given], dtype=float)
     check_design(design, groups, names, blocks is not None)
-    rng = checks.make_generator(random_state)
-    p = permutation_p(Y, design, groups, scheme, n_permutations, rng)
+    p = permutation_p(Y, design, groups, scheme, n_permutations, checks.make_generator(random_state))
     how = "permutations" if scheme == "permute" else "shifts"
     return ConditionTest(
         at,
@@ -215,25 +195,9 @@ def test_conditions(
     )
 
 
-test_conditions.__test__ = False  # type: ignore[attr-defined]  # its name makes pytest take it for a test
-
-
 def run_tests(W: BooleanCP, columns: Sequence[str], blocks: str | None = None) -> dict[str, ConditionTest]:
-    """Return a ConditionTest for each of several columns, with false discoveries controlled over all atoms and columns.
-
-    Examples
-    --------
-    >>> import boolcp, numpy as np
-    >>> from dataclasses import replace
-    >>> from boolcp.result.labels import Labels
-    >>> from boolcp.trust.conditions import run_tests
-    >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
-    >>> extra = {"drug": ("trial", truth.atoms[0].z), "side": ("trial", np.arange(40) % 2)}
-    >>> W = replace(truth, labels=Labels(("trial", "b", "c"), extra=extra))
-    >>> {name: test.is_significant().tolist() for name, test in run_tests(W, ["drug", "side"]).items()}
-    {'drug': [True, False], 'side': [False, False]}
-    """
-    tests = {name: test_conditions(W, name, blocks=blocks) for name in columns}
+    """Return a ConditionTest for each column, with false discoveries controlled over all atoms and columns."""
+    tests = {name: compare_conditions(W, name, blocks=blocks) for name in columns}
     if not tests or not W.n_atoms:
         return tests
     adjusted = scipy.stats.false_discovery_control([test.p_value for test in tests.values()], axis=None)
@@ -246,12 +210,12 @@ def find_mode(W: BooleanCP, labels: Any, mode: int | str | None) -> int:
     if mode is not None:
         return checks.check_mode(mode, W.ndim, W.dims)
     if isinstance(labels, str):
-        if W.labels is not None and labels in W.labels.extra:
-            return W.labels.dims.index(W.labels.extra[labels][0])
-        known = [] if W.labels is None else sorted(W.labels.extra)
+        known = {} if W.labels is None else W.labels.extra
+        if W.labels is not None and labels in known:
+            return W.labels.dims.index(known[labels][0])
         raise ValueError(
-            f"labels names the coordinate {labels!r}, but the decomposition has "
-            f"{', '.join(known) or 'no other coordinates'}: pass one of these names, or one label for each entry."
+            f"labels names the coordinate {labels!r}, but the decomposition has {', '.join(sorted(known)) or 'none'}: "
+            f"pass the name of a coordinate, or one label for each entry."
         )
     fitting = [n for n, d in enumerate(W.shape) if d == len(labels)]
     if len(fitting) != 1:
@@ -277,31 +241,14 @@ def read_along(W: BooleanCP, mode: int, labels: Any, name: str) -> np.ndarray:
 
 def is_missing(labels: np.ndarray) -> np.ndarray:
     """Return where a label is missing: NaN, None or an empty text."""
-    if labels.dtype.kind == "f":
-        return np.isnan(labels)
-    if labels.dtype.kind == "O":
-        return np.array([label is None or label != label or label == "" for label in labels], dtype=bool)
-    return labels == "" if labels.dtype.kind in "US" else np.zeros(len(labels), dtype=bool)
-
-
-def codes_of(labels: np.ndarray) -> np.ndarray:
-    """Return a code for each label: the distinct labels are numbered by their first entry."""
-    texts = [str(label) for label in labels]
-    numbers = {text: code for code, text in enumerate(dict.fromkeys(texts))}
-    return np.array([numbers[text] for text in texts], dtype=int)
-
-
-def indicators(labels: np.ndarray) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return the different conditions and which entry has which, (d, C) of 0 and 1."""
-    names = tuple(group_names(labels))
-    return names, np.array([[str(label) == name for name in names] for label in labels], dtype=float)
+    return np.array([label is None or label != label or label in ("", b"") for label in labels.tolist()], dtype=bool)
 
 
 def check_design(design: np.ndarray, groups: np.ndarray, names: Sequence[str], has_blocks: bool) -> None:
     """Raise unless labels differ, repeat if they are conditions, and differ within some block."""
     if names and len(names) == len(design) and len(names) > 2:
         raise ValueError(f"All {len(names)} labels are different: pass numeric=True if they are numbers.")
-    if len(names) == 1 or np.ptp(design, axis=0).max(initial=0) == 0:
+    if len(design) < 2 or np.ptp(design, axis=0).max(initial=0) == 0:
         raise ValueError("labels has only one value: there is nothing to compare.")
     if has_blocks and all(np.ptp(design[groups == b], axis=0).max() == 0 for b in set(groups.tolist())):
         raise ValueError("labels do not differ within any of the blocks, so they cannot be permuted within them.")
@@ -315,8 +262,6 @@ def permutation_p(
     The statistic is the sum of squares between the conditions of the ranks, or the squared correlation of ranks, after
     the mean of each block is subtracted.
     """
-    if not len(Y):
-        return np.zeros(0)
     R = center(scipy.stats.rankdata(Y, axis=1), groups)
     Q = np.linalg.svd(center(design.T, groups).T, full_matrices=False)
     basis = Q[0][:, Q[1] > 1e-9 * Q[1][0]]

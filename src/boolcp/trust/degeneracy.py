@@ -1,6 +1,6 @@
 """Atoms beside others: those that mean less than they seem to, and the matching of two decompositions."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -9,10 +9,10 @@ from scipy.optimize import linear_sum_assignment
 from boolcp.result.atoms import Atom, BooleanCP
 
 ALIKE = 0.8  # similarity from which two atoms are duplicates; not tuned
-MAY_BE_ALIKE = 0.99 * ALIKE  # no similarity exceeds the cosine of the atoms, up to rounding
 BASELINE = ": a baseline"
 CANCELED = "largely canceled by atom "
 TOGETHER = "largely canceled by the other atoms together"
+COMPLEMENT = 0.95  # share of entries where exactly one of two atoms is on, from which they are complements; not tuned
 CANCELING = -0.5  # cosine of two weighted atoms below which they cancel; not tuned
 OPPOSED = -0.25  # cosine of a weighted atom and the sum of all others from which they may cancel it together
 FAR_LESS = 0.25  # of what is lost without an atom; EEG fits have 0.06 to 0.2 or above 0.35, simulated ones above that
@@ -54,11 +54,11 @@ class Degeneracy:
 
     def __str__(self) -> str:
         lines = [f"Atom {k}: {reason}." for k, reason in enumerate(self.reasons) if reason]
-        return "\n".join(lines) or "No atom is always on, a duplicate or canceled."
+        return "\n".join(lines) or "No atom is always on, a duplicate, a complement or canceled."
 
 
 def degeneracy(W: BooleanCP) -> Degeneracy:
-    """Return which atoms of W are always on, on once, duplicate or canceling, with a score, as a Degeneracy.
+    """Return which atoms of W are always on, on once, duplicate, complements or canceling, as a Degeneracy.
 
     Examples
     --------
@@ -71,16 +71,11 @@ def degeneracy(W: BooleanCP) -> Degeneracy:
     G = W.inner_products()
     sizes = np.sqrt(G.diagonal())
     correlation = G / np.where(sizes > 0, sizes, 1.0) / np.where(sizes > 0, sizes, 1.0)[:, None]
-    signs = np.sign(W.weights)
     reasons: list[list[str]] = [alone(W, k) for k in range(W.n_atoms)]
     for k, l in combinations(range(W.n_atoms), 2):
-        for one, other in ((k, l), (l, k)):
-            if correlation[k, l] * signs[k] * signs[l] < CANCELING:
-                reasons[one].append(f"{CANCELED}{other}")
-            elif abs(correlation[k, l]) >= MAY_BE_ALIKE and similarity_of(W.atoms[k], W.atoms[l]) >= ALIKE:
-                reasons[one].append(f"nearly the same as atom {other}")
-            elif W.atoms[k].mode == W.atoms[l].mode and np.array_equal(W.atoms[k].z, W.atoms[l].z):
-                reasons[one].append(f"same bits as atom {other}")
+        if text := together(W, k, l, correlation[k, l]):
+            reasons[k].append(f"{text}{l}")
+            reasons[l].append(f"{text}{k}")
     score = replaceable(correlation)
     for k in np.flatnonzero(canceled_together(W.weights * sizes, correlation, score)).tolist():
         reasons[k] += [] if CANCELED in ", ".join(reasons[k]) else [TOGETHER]
@@ -90,6 +85,21 @@ def degeneracy(W: BooleanCP) -> Degeneracy:
         tuple(", ".join(texts) for texts in reasons),
         squared / W.squared_norm if W.squared_norm else 1.0,
     )
+
+
+def together(W: BooleanCP, k: int, l: int, cosine: float) -> str:
+    """Return what speaks against two atoms together, up to the number of the other one; empty if nothing does."""
+    atom, other = W.atoms[k], W.atoms[l]
+    sign = np.sign(W.weights[k] * W.weights[l])
+    if cosine * sign < CANCELING:
+        return CANCELED
+    if (similarity_of(atom, other) if atom.mode == other.mode else abs(cosine)) >= ALIKE:
+        return "nearly the same as atom "
+    if atom.mode != other.mode:
+        return ""
+    if np.mean(atom.z ^ other.z) >= COMPLEMENT and real_product(atom, other) * sign >= ALIKE:
+        return "a constant split in two with atom "
+    return "same bits as atom " if np.array_equal(atom.z, other.z) else ""
 
 
 def canceled_together(sizes: np.ndarray, correlation: np.ndarray, score: np.ndarray) -> np.ndarray:
@@ -143,9 +153,9 @@ def similarity_of(atom: Atom, other: Atom) -> float:
         union = np.sum(atom.z | other.z)
         overlap = np.sum(atom.z & other.z) / union if union else 0.0
         return float(overlap * abs(real_product(atom, other)))
-    if not (atom.z.any() and other.z.any()):
-        return 0.0
-    return abs(cosine(atom, other))
+    first, second = (BooleanCP(one.shape, (one,), np.ones(1)) for one in (atom, other))
+    size = first.norm() * second.norm()
+    return float(abs(first.inner_products((other,))[0, 0]) / size) if size else 0.0
 
 
 def real_product(atom: Atom, other: Atom) -> float:
@@ -154,18 +164,3 @@ def real_product(atom: Atom, other: Atom) -> float:
         return float(np.vdot(atom.dense_block(), other.dense_block()))
     grams = [A.T @ B for A, B in zip(atom.factors, other.factors, strict=True)]
     return float(np.prod(grams, axis=0).sum())
-
-
-def cosine(atom: Atom, other: Atom) -> float:
-    """Return the cosine of two atoms as tensors."""
-    first, second = (BooleanCP(one.shape, (one,), np.ones(1)) for one in (atom, other))
-    return float(first.inner_products((other,))[0, 0] / (first.norm() * second.norm()))
-
-
-def take_slices(atom: Atom, mode: int, places: np.ndarray) -> Atom:
-    """Return the atom on some slices along one mode, its real part scaled to norm one again."""
-    if atom.mode == mode:
-        return replace(atom, z=atom.z[places])
-    at = mode - (mode > atom.mode)
-    block = np.take(atom.dense_block(), places, axis=at)
-    return Atom(atom.mode, atom.z, block=block / max(float(np.linalg.norm(block)), 1e-300))

@@ -1,27 +1,246 @@
 """Is a decomposition unique? Kruskal's condition, rigidity of Boolean factors, and a verdict in words."""
 
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
+from math import comb
+from typing import Any
 
 import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike
 
 from boolcp.result.atoms import BooleanCP
-from boolcp.trust.kruskal import TOL, KruskalCondition, KruskalRank, kruskal_condition, kruskal_rank, numerical_rank
-from boolcp.trust.rigidity import Rigidity, combination_text, is_rigid
 
-__all__ = [
-    "Diagnosis",
-    "KruskalCondition",
-    "KruskalRank",
-    "Rigidity",
-    "diagnose",
-    "is_rigid",
-    "kruskal_condition",
-    "kruskal_rank",
-    "verdict",
-]
+__all__ = ["Diagnosis", "KruskalCondition", "Rigidity", "diagnose", "is_rigid", "kruskal_condition", "kruskal_rank"]
 
+REFUTED = "not identifiable"
 CHEAP_ATOMS, CHEAP_NUMBERS = 10, 5_000_000  # beyond, a diagnosis may take minutes
+TOL = 1e-8  # smallest singular value of unit columns that still counts as independent
+MAX_SUBSETS = 200_000  # sets of columns that kruskal_rank tries, all of those of 17 columns; not tuned
+MAX_ATOMS = 20  # Boolean columns whose 2^K combinations is_rigid tries; not tuned
+CHUNK = 2**20  # numbers, or combinations, held at a time
+
+
+@dataclass(frozen=True, eq=False)
+class KruskalCondition:
+    """Kruskal's condition for one decomposition; true in an `if` when it is proved to hold.
+
+    Attributes
+    ----------
+    ranks : tuple of int
+        Kruskal rank of each factor matrix.
+    n_atoms : int
+        Number R of terms.
+    holds : bool
+        Whether the ranks prove that the decomposition is unique.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> truth = boolcp.datasets.make_boolean_cp((20, 20, 20), 4, random_state=0).truth
+    >>> boolcp.identifiability.kruskal_condition(truth).holds
+    True
+    """
+
+    ranks: tuple[int, ...]
+    n_atoms: int
+
+    @property
+    def needed(self) -> int:
+        """Return the sum of Kruskal ranks that suffices, 2R + N - 1."""
+        return 2 * self.n_atoms + len(self.ranks) - 1
+
+    @property
+    def holds(self) -> bool:
+        """Return True if the sum suffices; a single term is always unique."""
+        return min(self.ranks) >= self.n_atoms if self.n_atoms <= 1 else sum(self.ranks) >= self.needed
+
+    def __bool__(self) -> bool:
+        return self.holds
+
+    def __str__(self) -> str:
+        verdict = "holds" if self.holds else "does not hold"
+        ranks = " + ".join(map(str, self.ranks))
+        return f"Kruskal's condition {verdict}: the Kruskal ranks are {ranks}, {self.needed} is needed"
+
+
+def kruskal_condition(decomposition: Any) -> KruskalCondition:
+    """Return whether Kruskal's condition holds: the sum of the Kruskal ranks is at least 2R + N - 1.
+
+    For three modes this is R <= (k_1 + k_2 + k_3 - 2) / 2 as in the paper. It suffices for a CP decomposition to be
+    unique up to order and scale.
+
+    Parameters
+    ----------
+    decomposition : BooleanCP with atoms of rank one, (weights, factors), or list of matrices (d_n, R)
+        The decomposition or its factor matrices.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> truth = boolcp.datasets.make_boolean_cp((20, 20, 20), 4, random_state=0).truth
+    >>> print(boolcp.identifiability.kruskal_condition(truth))
+    Kruskal's condition holds: the Kruskal ranks are 4 + 4 + 4, 10 is needed
+    """
+    factors = decomposition.factors if isinstance(decomposition, BooleanCP) else decomposition
+    if isinstance(factors, tuple) and len(factors) == 2 and np.ndim(factors[1][0]) == 2:
+        factors = factors[1]
+    return KruskalCondition(tuple(kruskal_rank(A) for A in factors), np.shape(factors[0])[1])
+
+
+def kruskal_rank(A: Any) -> int:
+    """Return the Kruskal rank of a matrix: the largest k such that every k columns are independent.
+
+    Beyond 17 dependent columns it may be a lower bound: no more than 200,000 sets of columns are tried.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> boolcp.identifiability.kruskal_rank([[1, 0, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]])
+    2
+    """
+    A = read_matrix(A, "A")
+    n_columns = A.shape[1]
+    norms = np.linalg.norm(A, axis=0)
+    if not norms.all() or not n_columns:
+        return 0
+    A = A / norms
+    if len(A) > n_columns:
+        A = scipy.linalg.qr(A, mode="r")[0][:n_columns]
+    if (rank := numerical_rank(A)) == n_columns:
+        return rank
+    n_tried = 0
+    for size in range(2, rank + 1):
+        n_tried += comb(n_columns, size)
+        if n_tried > MAX_SUBSETS or has_dependent_set(A, size):
+            return size - 1
+    return rank
+
+
+def numerical_rank(A: np.ndarray) -> int:
+    """Return the number of singular values above the tolerance."""
+    return int(np.sum(np.linalg.svd(A, compute_uv=False) > TOL))
+
+
+def has_dependent_set(A: np.ndarray, size: int) -> bool:
+    """Return True if some `size` columns of A are dependent."""
+    subsets = combinations(range(A.shape[1]), size)
+    while block := list(islice(subsets, max(1, CHUNK // (len(A) * size)))):
+        if np.linalg.svd(A[:, np.array(block)].transpose(1, 0, 2), compute_uv=False)[:, -1].min() <= TOL:
+            return True
+    return False
+
+
+@dataclass(frozen=True, eq=False)
+class Rigidity:
+    """Whether the span of Boolean columns contains another Boolean vector; true in an `if` when it is proved not to.
+
+    Attributes
+    ----------
+    holds : bool or None
+        None when there were too many columns to decide.
+    witness : ndarray of bool, shape (d,), or None
+        A Boolean vector of the span that is not a column (all False if the columns are dependent).
+    coefficients : ndarray of shape (K,) or None
+        The combination of columns that gives it.
+    names : tuple of int
+        The numbers of the columns in the text, by default from 0.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> boolcp.identifiability.is_rigid([[1, 1], [1, 0], [0, 1]]).holds
+    True
+    """
+
+    holds: bool | None
+    witness: np.ndarray | None = None
+    coefficients: np.ndarray | None = None
+    names: tuple[int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.holds is True
+
+    def __str__(self) -> str:
+        if self.holds is not False:
+            return "rigid: the span holds no other Boolean vector" if self.holds else "not decided: too many atoms"
+        return f"not rigid: {exchange_text(self)}"
+
+
+def is_rigid(Z: ArrayLike) -> Rigidity:
+    """Return, as a Rigidity, whether the span of Z (d, K) contains no Boolean vectors but zero and its columns.
+
+    A vector of the span is known from its entries in K independent rows of Z. All 2^K Boolean choices of these
+    are completed to vectors of the span, row after row, and dropped at the first entry that is not 0 or 1. With more
+    than 20 columns nothing is decided, unless they are dependent.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> print(boolcp.identifiability.is_rigid([[1, 0], [1, 0], [0, 1], [0, 0]]))
+    not rigid: z_0 + z_1 is Boolean as well
+    """
+    Z = read_matrix(Z, "Z")
+    if not np.isin(Z, (0, 1)).all():
+        raise ValueError("Z must hold zeros and ones only.")
+    n_columns = Z.shape[1]
+    if n_columns == 0:
+        return Rigidity(True)
+    R, order = scipy.linalg.qr(Z.T, mode="r", pivoting=True)
+    diagonal = np.abs(np.diag(R))
+    rank = int(np.sum(diagonal > 1e-9 * max(diagonal.max(initial=0.0), 1.0)))
+    if rank < n_columns:
+        null = np.linalg.eigh(Z.T @ Z)[1][:, 0]
+        return Rigidity(False, np.zeros(len(Z), dtype=bool), tidy(null / np.abs(null).max()))
+    if n_columns > MAX_ATOMS:
+        return Rigidity(None)
+    basis = Z[order[:rank]]  # well-conditioned rows
+    T = scipy.linalg.solve(basis.T, Z.T).T  # a vector of the span is T b, b its entries in these rows
+    bits = other_bits(T, basis)
+    if bits is None:
+        return Rigidity(True)
+    return Rigidity(False, np.rint(T @ bits).astype(bool), tidy(np.linalg.solve(basis, bits)))
+
+
+def other_bits(T: np.ndarray, basis: np.ndarray) -> np.ndarray | None:
+    """Return Boolean b with Boolean T b that are neither zero nor a column of the basis, or None."""
+    n_columns = T.shape[1]
+    rows = np.unique(np.round(T, 9), axis=0)
+    rows = rows[np.argsort(-np.count_nonzero(rows, axis=1), kind="stable")]  # those that exclude most first
+    for start in range(0, 2**n_columns, CHUNK):
+        bits = np.arange(start, min(start + CHUNK, 2**n_columns))[:, None] >> np.arange(n_columns) & 1
+        for row in rows:
+            values = bits @ row
+            bits = bits[np.minimum(np.abs(values), np.abs(values - 1)) < 1e-6]
+        for b in bits:
+            if b.any() and not (basis.T == b).all(axis=1).any():
+                return b.astype(float)
+    return None
+
+
+def tidy(coefficients: np.ndarray) -> np.ndarray:
+    """Return coefficients with rounding errors set to zero and integers made exact."""
+    rounded = np.rint(coefficients)
+    return np.where(np.abs(coefficients - rounded) < 1e-7, rounded, coefficients) + 0.0
+
+
+def exchange_text(rigid: Rigidity) -> str:
+    """Say which combination is Boolean, or zero, such as `z_0 - z_2 + 0.5 z_3`."""
+    assert rigid.coefficients is not None
+    text = ""
+    for k, c in zip(rigid.names or range(len(rigid.coefficients)), rigid.coefficients, strict=True):
+        size = "" if abs(c) == 1 else f"{abs(c):.3g} "
+        sign = ("-" if c < 0 else "") if not text else (" - " if c < 0 else " + ")
+        text += f"{sign}{size}z_{k}" if c else ""
+    return f"{text} is {'Boolean as well' if np.any(rigid.witness) else 'zero'}"
+
+
+def read_matrix(A: ArrayLike, name: str) -> np.ndarray:
+    """Return A as a matrix of floats after checking that it is one, and finite."""
+    matrix = np.asarray(A, dtype=float)
+    if matrix.ndim != 2 or not np.isfinite(matrix).all():
+        raise ValueError(f"{name} must be a matrix of finite numbers, got shape {matrix.shape}.")
+    return matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,28 +281,22 @@ class Diagnosis:
     @property
     def words(self) -> str:
         """Return the verdict on the sum of all atoms in a few sentences."""
-        n_atoms, n_proved = len(self.verdicts), int(self.is_identifiable.sum())
-        n_refuted = self.verdicts.count("not identifiable")
-        n_open = n_atoms - n_proved - n_refuted
-        if n_proved == n_atoms == 1:
-            return "No other atom is the same tensor."
-        if n_proved == n_atoms:
-            return f"The sum of these {n_atoms} atoms has no other description by {n_atoms} atoms."
-        words = []
-        if n_refuted:
-            which = ", ".join(str(k) for k, verdict in enumerate(self.verdicts) if verdict == "not identifiable")
-            words.append(f"Different atoms give the same sum in place of {which}: do not read these one by one.")
-        if n_open:
-            some = "" if n_open == n_atoms else f" in place of {n_open} of these"
-            words.append(f"Whether different atoms could give the same sum{some} is not known.")
-        return " ".join(words)
+        n_atoms, refuted = len(self.verdicts), [k for k, text in enumerate(self.verdicts) if text == REFUTED]
+        n_open = n_atoms - len(refuted) - int(self.is_identifiable.sum())
+        if not refuted and not n_open:
+            one = "atom is the same tensor" if n_atoms == 1 else f"{n_atoms} atoms give the same sum"
+            return f"Unique: no other {one}."
+        which, some = ", ".join(map(str, refuted)), f" for the other {n_open}" if refuted else ""
+        known = f"Not unique: other atoms in place of {which} give the same sum; do not read them alone."
+        unknown = f"Whether other atoms could give the same sum is not known{some}."
+        return " ".join([known] * bool(refuted) + [unknown] * bool(n_open))
 
     def __bool__(self) -> bool:
         return bool(self.is_identifiable.all())
 
     def __str__(self) -> str:
         lines = [] if self.kruskal is None else [f"{self.kruskal}."]
-        lines += [f"Mode {self.mode_names[mode]} is {rigidity}." for mode, rigidity in self.rigidity.items()]
+        lines += [f"Mode {self.mode_names[mode]} is {rigid}." for mode, rigid in self.rigidity.items()]
         pairs = enumerate(zip(self.verdicts, self.reasons, strict=True))
         return "\n".join(lines + [f"Atom {k}: {verdict} ({reason})" for k, (verdict, reason) in pairs])
 
@@ -120,30 +333,14 @@ def diagnose(decomposition: BooleanCP) -> Diagnosis:
         rigidity[mode] = replace(rigid, names=tuple(members.tolist()))
     names = tuple(W.mode_name(mode) for mode in range(W.ndim))
     reason = "Kruskal's condition holds" if kruskal else ""
-    if not kruskal and len(rigidity) == 1 and all(rigidity.values()) and _has_independent_parts(W):
+    if not kruskal and len(rigidity) == 1 and all(rigidity.values()) and has_independent_parts(W):
         reason = "all atoms are Boolean along one mode, rigid, with independent real parts"
-    if reason:
-        return Diagnosis(kruskal, rigidity, ("identifiable",) * W.n_atoms, (reason,) * W.n_atoms, names)
-    exchanges = _exchanges(W, kruskal, rigidity)
-    doubt = _doubt(W, kruskal, rigidity)
-    verdicts = tuple("not identifiable" if k in exchanges else "not guaranteed" for k in range(W.n_atoms))
-    return Diagnosis(kruskal, rigidity, verdicts, tuple(exchanges.get(k, doubt) for k in range(W.n_atoms)), names)
-
-
-def verdict(W: BooleanCP) -> str:
-    """Say in one sentence whether the decomposition is unique; nothing where that takes long to decide.
-
-    Up to 10 atoms, without slices that no entry determines.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> from boolcp.trust.identifiability import verdict
-    >>> verdict(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth)
-    'The sum of these 2 atoms has no other description by 2 atoms.'
-    """
-    diagnosis = cheap_diagnosis(W)
-    return "" if diagnosis is None else diagnosis.words
+    exchanges = {} if reason else find_exchanges(W, kruskal, rigidity)
+    verdict = "identifiable" if reason else "not guaranteed"
+    reason = reason or explain_doubt(W, kruskal, rigidity)
+    verdicts = tuple(REFUTED if k in exchanges else verdict for k in range(W.n_atoms))
+    reasons = tuple(exchanges.get(k, reason) for k in range(W.n_atoms))
+    return Diagnosis(kruskal, rigidity, verdicts, reasons, names)
 
 
 def cheap_diagnosis(W: BooleanCP) -> Diagnosis | None:
@@ -154,28 +351,26 @@ def cheap_diagnosis(W: BooleanCP) -> Diagnosis | None:
     return diagnose(W)
 
 
-def _exchanges(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict[int, Rigidity]) -> dict[int, str]:
+def find_exchanges(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict[int, Rigidity]) -> dict[int, str]:
     """Return for each atom with a known exchange what it is, {k: text}."""
     found: dict[int, str] = {}
     if kruskal is not None:
         unit = [A / np.linalg.norm(A, axis=0) for A in W.factors]
         parallel = np.array([np.abs(A.T @ A) > 1 - TOL for A in unit])
         for k, l in combinations(range(W.n_atoms), 2):
-            if parallel[:, k, l].sum() >= W.ndim - 1 and not _are_told_apart(W, k, l):
+            if parallel[:, k, l].sum() >= W.ndim - 1 and not are_distinct(W, k, l):
                 found[k] = found[l] = f"atoms {k} and {l} differ along one mode at most"
         return found
     for mode, rigid in rigidity.items():
         members = W.members[mode]
         if rigid.coefficients is None:
             continue
-        for k in members[rigid.coefficients != 0]:
-            if W.atoms[k].block is not None:
-                text = combination_text(rigid.coefficients, members)
-                found[int(k)] = f"{text} is {'Boolean as well' if np.any(rigid.witness) else 'zero'}"
+        blocks = [int(k) for k in members[rigid.coefficients != 0] if W.atoms[k].block is not None]
+        found |= dict.fromkeys(blocks, exchange_text(rigid))
     return found
 
 
-def _are_told_apart(W: BooleanCP, k: int, l: int) -> bool:
+def are_distinct(W: BooleanCP, k: int, l: int) -> bool:
     """Return True if two atoms with the same real part are the only Boolean vectors with their sum.
 
     The sum has the values c, c' and c + c'. If all three occur and differ, no other weights give them: bits that
@@ -188,7 +383,7 @@ def _are_told_apart(W: BooleanCP, k: int, l: int) -> bool:
     return bool(abs(sizes[0] - sizes[1]) > 1e-6 * sizes.max())
 
 
-def _doubt(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict[int, Rigidity]) -> str:
+def explain_doubt(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict[int, Rigidity]) -> str:
     """Explain why nothing is proved for the atoms without a known exchange."""
     if kruskal is not None:
         low = [str(n) for n, rank in enumerate(kruskal.ranks) if rank < W.n_atoms]
@@ -200,7 +395,7 @@ def _doubt(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict[int, R
     return "the Boolean vectors are not rigid" if not all(rigidity.values()) else "the real parts are dependent"
 
 
-def _has_independent_parts(W: BooleanCP) -> bool:
+def has_independent_parts(W: BooleanCP) -> bool:
     """Return True if the real parts of atoms that are Boolean along one mode are independent."""
     if W.n_atoms > np.prod(W.shape, dtype=float) / W.shape[W.atoms[0].mode]:
         return False

@@ -1,197 +1,129 @@
-"""What functions share that fit repeatedly: reading X, in memory or not, the model of all fits, and the processes."""
+"""One way to fit again: checked data, the parameters of the fit that is judged, and the processes."""
 
-import sys
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
 
 from boolcp import checks
-from boolcp.bmp import BMP
-from boolcp.fit.watch import PRESENT
-from boolcp.memory import check_memory, float_bytes, read_memory
+from boolcp.bmp import BMP, check_options
+from boolcp.memory import float_bytes, memory_text
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels, read_labels
 from boolcp.storage import stays_out
-from boolcp.storage.slabs import Parcel, aligned, same
-from boolcp.storage.sources import Source
-from boolcp.threads import shared_thread
 
 
-def read_data(X: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None, Labels | None, tuple[str, ...] | None]:
-    """Return the checked array of X, its mask (None if it is complete), its labels and the names of its modes."""
+class Repeat(NamedTuple):
+    """Checked data, and the model of all fits to them."""
+
+    values: np.ndarray
+    observed: np.ndarray | None
+    weights: np.ndarray | None
+    labels: Labels | None
+    dims: tuple[str, ...] | None
+    model: BMP
+
+
+def prepare(
+    function: Callable[..., Any],
+    X: Any,
+    n_atoms: int,
+    options: Mapping[str, Any],
+    *,
+    mask: Any = None,
+    weights: Any = None,
+    W: BooleanCP | None = None,
+) -> Repeat:
+    """Return the data and the model of a function that fits again, checked; errors name the function.
+
+    Options that are not given follow from W: rank and loss.
+    """
+    check_options(function, options)
+    check_order(function.__name__, X, W)
     values, labels = read_labels(X)
+    check_in_memory(function.__name__, values, options.get("max_memory"))
     values, observed = checks.check_tensor(values, mask)
-    return values, observed, labels, None if labels is None else labels.dims
+    if W is not None and W.shape != values.shape:
+        raise ValueError(f"W has shape {W.shape}, but X has shape {values.shape}: pass a decomposition of X.")
+    dims = None if labels is None else labels.dims
+    model = make_model(n_atoms if W is None else W.n_atoms, options, values.shape, dims, W)
+    counts = None if weights is None else checks.check_weights(weights, values.shape, dims)
+    return Repeat(values, observed, counts, labels, dims, model)
+
+
+def check_order(name: str, X: Any, W: Any) -> None:
+    """Raise if X is a decomposition, or W is none: the two are easily confused."""
+    if isinstance(X, BooleanCP | BMP):
+        raise TypeError(f"{name}: the tensor X comes first, then its decomposition, but X is a {type(X).__name__}.")
+    if W is not None and not isinstance(W, BooleanCP):
+        own = ": pass model.decomposition_" if isinstance(W, BMP) else ": the tensor X comes first, then W"
+        raise TypeError(f"{name}: the decomposition must be a BooleanCP, but it is a {type(W).__name__}{own}.")
+
+
+def check_in_memory(name: str, X: Any, max_memory: float | str | None) -> None:
+    """Raise if X is on disk: all functions that fit many times need it in memory."""
+    if not checks.is_listed(X) and stays_out(X, max_memory):
+        size = memory_text(float_bytes(X.shape, X.dtype))
+        raise MemoryError(
+            f"{name} fits X many times and needs it in memory, but it is on disk ({size}). Load it, np.asarray(X), or "
+            f"choose the number of atoms and test them on a part, such as some of the trials: np.asarray(X[..., :100])."
+        )
 
 
 def make_model(
-    n_atoms: int, options: dict[str, Any], shape: Sequence[int], dims: Sequence[str] | None, W: BooleanCP | None = None
+    n_atoms: int, options: Mapping[str, Any], shape: Sequence[int], dims: Sequence[str] | None, W: BooleanCP | None
 ) -> BMP:
-    """Return the BMP of all fits, its Boolean modes as indices: the parts of X that it sees have no names.
-
-    Atoms and loss of a given decomposition W decide the rank and the loss, unless the options do.
-    """
-    modes = options.get("boolean_modes")
-    modes = None if modes is None else checks.check_modes(modes, shape, dims)
+    """Return the BMP of all fits; its modes are indices, as the parts of X that it sees have no names."""
     known: dict[str, Any] = {"certify": False}
-    if W is not None:
-        ranks = {atom.rank for atom in W.atoms}
-        known |= {"atom_rank": "block" if None in ranks else max(int(r or 1) for r in ranks)} if ranks else {}
+    if W is not None and W.n_atoms:
+        ranks = [atom.rank or 0 for atom in W.atoms]  # None is a block
+        known |= {"atom_rank": max(ranks) if all(ranks) else "block"}
         known |= {} if W.deviance is None else {"loss": W.deviance.loss}
-    return BMP(n_atoms, **(known | options | {"boolean_modes": modes}))
+        known |= {} if W.mean is None else {"mean": True, "boolean_modes": [int(W.boolean_mode[0])]}
+    known |= options
+    names = dims if dims is not None or W is None else W.dims
+    if known.get("boolean_modes") is not None:
+        known["boolean_modes"] = checks.check_modes(known["boolean_modes"], shape, names)
+    if not isinstance(known.get("nonnegative", False), bool):
+        known["nonnegative"] = checks.check_nonnegative(known["nonnegative"], shape, names)
+    return BMP(n_atoms, **known)
 
 
-def check_reference(W: BooleanCP | None, shape: Sequence[int]) -> None:
-    """Raise unless a decomposition, if one is given, is one of a tensor with this shape."""
-    if W is not None and not isinstance(W, BooleanCP):
-        raise TypeError(f"W must be a BooleanCP, but it is a {type(W).__name__}.")
-    if W is not None and W.shape != tuple(shape):
-        raise ValueError(f"W has shape {W.shape}, but X has shape {tuple(shape)}: pass a decomposition of X.")
-
-
-def read_weights(model: BMP, X: Any, mask: Any, weights: Any, dims: Sequence[str] | None) -> np.ndarray | None:
-    """Return the checked weights of all entries, estimated if they are the name of a mode; None if there are none."""
-    if isinstance(weights, str | int):
-        weights = model.noise_weights(X, weights, mask=mask)
-    return None if weights is None else checks.check_weights(weights, np.shape(read_labels(X)[0]), dims)
-
-
-def fit_again(
-    model: BMP, values: np.ndarray, observed: np.ndarray | None, seed: Any, weights: np.ndarray | None = None
-) -> BooleanCP:
-    """Return a fit to other data or with a different seed, without the warnings about its atoms: nobody reads these."""
+def fit_model(data: Repeat, seed: Any, **parameters: Any) -> BMP:
+    """Return the model fitted to the data, without warnings about atoms or slices that a part of the data lacks."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", checks.DegenerateAtomsWarning)
-        return clone(model).set_params(random_state=seed).fit(values, mask=observed, weights=weights).decomposition_
-
-
-def _fit_part(function: Callable[..., Any], task: tuple[Any, ...]) -> Any:
-    """Return function(*task) without warnings about slices that a part of the data leaves empty."""
-    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r".*slice\(s\) along mode")
-        return function(*task)
+        model = clone(data.model).set_params(random_state=seed, **parameters)
+        return model.fit(data.values, mask=data.observed, weights=data.weights)
+
+
+def fit_again(data: Repeat, seed: Any, **parameters: Any) -> BooleanCP:
+    """Return the decomposition of the data with another seed, or other parameters."""
+    W: BooleanCP = fit_model(data, seed, **parameters).decomposition_
+    return W
+
+
+def take_slices(data: Repeat, mode: int, places: np.ndarray) -> Repeat:
+    """Return the data on some slices along one mode."""
+    parts = {name: getattr(data, name) for name in ("values", "observed", "weights")}
+    return data._replace(**{name: A.take(places, axis=mode) for name, A in parts.items() if A is not None})
+
+
+def without_mean(values: np.ndarray, W: BooleanCP) -> tuple[np.ndarray, BooleanCP]:
+    """Return X minus the mean that W has beside its atoms, and W without it."""
+    return (values, W) if W.mean is None else (values - W.mean, replace(W, mean=None))
 
 
 def run_all(
     function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], n_jobs: int, verbose: int, what: str
 ) -> list[Any]:
-    """Return the results of function(*task) for all tasks, in order, with a progress bar.
-
-    They run on `n_jobs` processes or, with an active `dask.distributed.Client`, as tasks of its cluster.
-    """
+    """Return function(*task) for all tasks, in order, with a progress bar, on `n_jobs` processes of joblib."""
+    from joblib import Parallel, delayed
     from tqdm import tqdm
 
-    client = active_client()
-    if client is None:
-        from joblib import Parallel, delayed
-
-        calls = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(_fit_part)(function, task) for task in tasks)
-    else:
-        shared = {id(part): part for task in tasks for part in task if isinstance(part, np.ndarray)}
-        sent = dict(zip(shared, client.scatter(list(shared.values()), hash=False) if shared else (), strict=True))
-        futures = [
-            client.submit(_fit_parts, function, *(sent.get(id(part), part) for part in task), pure=False)
-            for task in tasks
-        ]
-        calls = (future.result().value for future in futures)
-    found = []
-    PRESENT.part = f"0 of {len(tasks)} {what} done"
-    for result in tqdm(calls, total=len(tasks), desc=what, disable=None if verbose else True):
-        found.append(result)
-        PRESENT.part = f"{len(found)} of {len(tasks)} {what} done"
-    PRESENT.part = ""
-    return found
-
-
-def _fit_parts(function: Callable[..., Any], *task: Any) -> Parcel:
-    """Return function(*task) on a worker: parts that were sent before arrive as they are."""
-    with shared_thread():  # of a worker that may fit others at the same time
-        return Parcel(_fit_part(function, tuple(map(aligned, task))))
-
-
-def active_client() -> Any:
-    """Return the client of `dask.distributed` that is active in this process, None without one."""
-    distributed = sys.modules.get("distributed")
-    try:
-        return None if distributed is None else distributed.get_client()
-    except ValueError:
-        return None
-
-
-def read_lazy(
-    X: Any, mask: Any, options: dict[str, Any], *, is_loaded: bool = False
-) -> tuple[Any, Any, Labels | None, tuple[str, ...] | None] | None:
-    """Return X and its mask as dask arrays, labels and names of the modes; None if X is in memory, or has to be.
-
-    Weights, losses and nonnegative parts need it in memory, and so does what the caller says (`is_loaded`).
-    """
-    if checks.is_listed(X):
-        return None
-    values, labels = read_labels(X)
-    limit = options.get("max_memory")
-    if not stays_out(values, limit):
-        return None
-    checks.check_lazy(values, mask)
-    if is_loaded or options.get("loss", "squared") != "squared" or np.any(options.get("nonnegative", False)):
-        needs = {"the tensor in memory, with copies": 5.0 * float_bytes(values.shape, float)}
-        advice = (
-            "Held-out slabs, weights, losses and nonnegative parts need X in memory: raise max_memory, or use none of "
-            'them (scheme="entries").'
-        )
-        check_memory(needs, read_memory(limit), advice)
-        return None
-    import dask.array as da
-
-    values = Source(values).lazy()
-    mask = None if mask is None else da.asarray(mask).rechunk(values.chunks)
-    return values, mask, labels, None if labels is None else labels.dims
-
-
-def hold_out_lazily(
-    model: BMP, X: Any, mask: Any, weights: None, mode: int, held_out: float, rng: np.random.Generator
-) -> np.ndarray:
-    """Return the errors on a random share of the entries of each chunk, fitted on the others."""
-    import dask.array as da
-
-    seed, empty = int(rng.integers(2**63)), np.empty((0,) * X.ndim, bool)
-    train = da.map_blocks(draw_kept, seed=seed, share=held_out, chunks=X.chunks, dtype=bool, meta=empty)
-    path = clone(model).set_params(random_state=rng).fit_path(X, mask=train if mask is None else train & mask)
-    known = da.ones(X.shape, chunks=X.chunks, dtype=bool) if mask is None else mask
-    kind: dict[str, Any] = {"dtype": object, "meta": empty.astype(object)}
-    sums = da.map_blocks(sum_squares, X, train, known, path=Parcel(path), chunks=(1,) * X.ndim, **kind)
-    total = da.reduction(sums, same, _total, combine=_total, split_every=4, concatenate=False, **kind)
-    n_entries, *squares = total.to_delayed().item().compute().item()
-    if n_entries == 0:
-        raise ValueError("Holding out entries needs two or more observed entries.")
-    errors = np.sqrt(np.array(squares) / n_entries)
-    return np.append(errors, np.full(model.n_atoms + 1 - len(errors), errors[-1]))
-
-
-def draw_kept(seed: int, share: float, block_info: Any) -> np.ndarray:
-    """Return which entries of a chunk are not held out; always the same for a seed and a place."""
-    place = block_info[None]
-    rng = np.random.default_rng([seed, *place["chunk-location"]])
-    return rng.random(place["chunk-shape"], dtype=np.float32) >= share
-
-
-def sum_squares(X: np.ndarray, train: np.ndarray, known: np.ndarray, path: Parcel, block_info: Any) -> np.ndarray:
-    """Return the number of entries of a chunk that are held out, and the sum of squared errors of each estimate."""
-    test = known & ~train
-    values: np.ndarray = np.ma.filled(np.ma.asarray(X, dtype=float), np.nan)
-    indices = np.argwhere(test & np.isfinite(values))
-    truth = values[tuple(indices.T)]
-    indices = indices + [start for start, _ in block_info[0]["array-location"]]
-    squares = [np.sum((truth - np.nan_to_num(W.at(indices))) ** 2) for W in path.value]
-    found = np.empty((1,) * X.ndim, dtype=object)
-    found.flat[0] = np.array([len(truth), *squares], dtype=float)
-    return found
-
-
-def _total(parts: Any, axis: Any, keepdims: bool) -> Any:
-    """Return the sum of the answers of several chunks, a nested list."""
-    from dask.core import flatten
-
-    return sum(flatten(parts, container=list)) if isinstance(parts, list) else parts
+    calls = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(function)(*task) for task in tasks)
+    return list(tqdm(calls, total=len(tasks), desc=what, disable=None if verbose else True))

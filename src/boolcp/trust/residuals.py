@@ -10,15 +10,16 @@ import scipy.stats
 from numpy.typing import ArrayLike
 
 from boolcp import checks
+from boolcp.contractions import gram
 from boolcp.fit.noise import noise_edge
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import read_labels
-from boolcp.storage import make_storage
-from boolcp.storage.protocol import Tensor
+from boolcp.trust.repeated_fits import without_mean
 
 __all__ = ["ResidualCheck", "residual_check"]
 
 N_QUANTILES = 101
+SAMPLE = 100_000  # entries that quantiles are computed from; not tuned
 MAX_GRAM = 3000  # the Gram matrix of a longer mode is too large to form; not tuned
 NOTHING = 1e-12  # a residual below this share of |X|^2 is rounding
 
@@ -31,8 +32,8 @@ class ResidualCheck:
     ----------
     rms : float
         Root mean square of the residual over the observed entries.
-    n_entries, n_sampled : int
-        Observed entries, and those that quantiles and correlations are computed from.
+    n_entries : int
+        Number of observed entries.
     normal_quantiles, quantiles : ndarray of shape (Q,)
         Quantiles of the normal distribution and of the residual divided by its root mean square.
     kurtosis : float
@@ -48,15 +49,13 @@ class ResidualCheck:
     Examples
     --------
     >>> import boolcp
-    >>> from boolcp.trust.residuals import residual_check
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
-    >>> print(str(residual_check(X, truth)).split(",")[0])
+    >>> print(str(boolcp.residuals.residual_check(X, truth)).split(",")[0])
     Residual: no structure above white noise; root mean square 0.4997
     """
 
     rms: float
     n_entries: int
-    n_sampled: int
     normal_quantiles: np.ndarray
     quantiles: np.ndarray
     kurtosis: float
@@ -91,127 +90,83 @@ class ResidualCheck:
         return "\n".join([head, *lines])
 
 
-def residual_check(
-    X: Any, W: BooleanCP, *, mask: ArrayLike | None = None, max_entries: int = 100_000, random_state: Any = 0
-) -> ResidualCheck:
+def residual_check(X: Any, W: BooleanCP, *, mask: ArrayLike | None = None) -> ResidualCheck:
     """Return how far the residual X - W is from white noise, as a ResidualCheck.
 
     Parameters
     ----------
     X : array-like or xarray.DataArray
-        The decomposed tensor; NaN is missing.
+        The decomposed tensor, in memory; NaN is missing.
     W : BooleanCP
         Its decomposition.
     mask : array-like of bool, optional
         True where X is observed.
-    max_entries : int
-        Quantiles and correlations are computed from a random sample of at most this many entries.
-    random_state : int, Generator or None
-        Seed of the sample.
 
     Examples
     --------
     >>> import boolcp
-    >>> from boolcp.trust.residuals import residual_check
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
-    >>> residual_check(X, truth).is_noise, residual_check(X, truth[:1]).is_noise
+    >>> boolcp.residuals.residual_check(X, truth).is_noise, boolcp.residuals.residual_check(X, truth[:1]).is_noise
     (True, False)
     """
-    checks.check_integer(max_entries, "max_entries", 10)
     values, observed = checks.check_tensor(read_labels(X)[0], mask)
     if values.shape != W.shape:
         raise ValueError(f"X has shape {values.shape}, but W is a decomposition of shape {W.shape}.")
-    W = replace(W, undetermined=None)  # where nothing is observed nothing is compared
-    data = make_storage(values, observed)
-    rest = data.residual(W)
-    n_entries = values.size if observed is None else int(np.count_nonzero(observed))
-    power = rest.squared_norm
-    is_exact = power <= NOTHING * data.squared_norm
-    rms = 0.0 if is_exact else float(np.sqrt(power / max(n_entries, 1)))
-    sigma = float(np.sqrt(power / max(n_entries, 1)))
-    rng = checks.make_generator(random_state)
-    places = sample_places(values, observed, max_entries, rng)
-    sample = differences(values, W, places) / (rms or 1.0) * (not is_exact)
-    probabilities = quantile_levels(len(sample))
-    structure, lags = [0.0] * W.ndim, [0.0] * W.ndim
-    if not is_exact:
-        structure = [top_singular(rest, mode) / (sigma * edge(observed, W.shape, mode)) for mode in range(W.ndim)]
-        lags = [lag_correlation(values, observed, W, places, mode) for mode in range(W.ndim)]
+    known = np.ones(values.shape, dtype=bool) if observed is None else observed
+    values, atoms = without_mean(values, replace(W, undetermined=None))  # where nothing is observed nothing is compared
+    R = np.where(known, values - atoms.to_tensor(), 0.0)
+    n_entries = int(np.count_nonzero(known))
+    if np.sum(R**2) <= NOTHING * np.sum(values**2, where=known):
+        R[...] = 0.0
+    rms = float(np.sqrt(np.sum(R**2) / max(n_entries, 1)))
+    scaled = R / (rms or 1.0)
+    sample = scaled[known]
+    sample = sample if n_entries <= SAMPLE else np.random.default_rng(0).choice(sample, SAMPLE)
+    levels = quantile_levels(len(sample))
+    modes = range(W.ndim)
     return ResidualCheck(
         rms,
         n_entries,
-        len(sample),
-        scipy.stats.norm.ppf(probabilities),
-        np.quantile(sample, probabilities),
-        0.0 if is_exact else float(np.mean(sample**4) / np.mean(sample**2) ** 2 - 3),
-        tuple(lags),
-        tuple(float(value) for value in structure),
-        tuple(W.dims) if W.dims else tuple(f"mode {mode}" for mode in range(W.ndim)),
+        scipy.stats.norm.ppf(levels),
+        np.quantile(sample, levels),
+        float(np.sum(scaled**4) / max(n_entries, 1) - 3) if rms else 0.0,
+        tuple(lag_correlation(scaled, known, mode) if rms else 0.0 for mode in modes),
+        tuple(top_singular(scaled, mode) / edge(known, mode) for mode in modes),
+        tuple(W.dims) if W.dims else tuple(f"mode {mode}" for mode in modes),
     )
-
-
-def sample_places(
-    values: np.ndarray, observed: np.ndarray | None, max_entries: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Return the indices (n, N) of observed entries: all of them in order, or a random sample."""
-    n_observed = values.size if observed is None else int(np.count_nonzero(observed))
-    if n_observed <= max_entries:
-        flat = np.arange(values.size) if observed is None else np.flatnonzero(observed)
-    elif observed is None:
-        flat = np.unique(rng.integers(values.size, size=max_entries))
-    else:
-        flat = np.sort(rng.choice(np.flatnonzero(observed), max_entries, replace=False))
-    return np.stack(np.unravel_index(flat, values.shape), axis=1)
-
-
-def differences(values: np.ndarray, W: BooleanCP, places: np.ndarray) -> np.ndarray:
-    """Return the entries of X - W at some indices."""
-    return values[tuple(places.T)].astype(float) - W.at(places)
 
 
 def quantile_levels(n: int) -> np.ndarray:
     """Return levels for the quantiles of n numbers: dense in the tails, as extreme as n allows."""
     tail = min(0.5 / n, 0.25)
     z = np.linspace(scipy.stats.norm.ppf(tail), -scipy.stats.norm.ppf(tail), min(n, N_QUANTILES))
-    return scipy.stats.norm.cdf(z)
+    return np.asarray(scipy.stats.norm.cdf(z))
 
 
-def top_singular(rest: Tensor, mode: int) -> float:
+def top_singular(R: np.ndarray, mode: int) -> float:
     """Return the largest singular value of an unfolding, by its Gram matrix or, for a long mode, by products."""
-    d = rest.shape[mode]
-    if d <= MAX_GRAM:
-        top = scipy.linalg.eigh(rest.gram(mode), eigvals_only=True, subset_by_index=[d - 1, d - 1])[0]
-    else:
-        product = scipy.sparse.linalg.LinearOperator(
-            (d, d), matvec=lambda v: rest.project(mode, rest.contract(mode, v.reshape(d, 1)))[:, 0], dtype=float
-        )
-        start = np.random.default_rng(0).standard_normal(d)
-        top = scipy.sparse.linalg.eigsh(product, k=1, v0=start, tol=1e-4, return_eigenvectors=False)[0]
+    d = R.shape[mode]
+    if not R.any():
+        return 0.0
+    if d > MAX_GRAM:
+        unfolded = np.moveaxis(R, mode, 0).reshape(d, -1)
+        start = np.random.default_rng(0).standard_normal(min(unfolded.shape))
+        return float(scipy.sparse.linalg.svds(unfolded, 1, v0=start, tol=1e-4, return_singular_vectors=False)[0])
+    top = scipy.linalg.eigh(gram(R, mode), eigvals_only=True, subset_by_index=[d - 1, d - 1])[0]
     return float(np.sqrt(max(float(top), 0.0)))
 
 
-def edge(observed: np.ndarray | None, shape: tuple[int, ...], mode: int) -> float:
+def edge(known: np.ndarray, mode: int) -> float:
     """Return the edge of unit white noise in an unfolding; with missing entries that of its fullest row and column."""
-    if observed is None:
-        rows, columns = shape[mode], int(np.prod(shape, dtype=float) / shape[mode])
-    else:
-        others = tuple(n for n in range(len(shape)) if n != mode)
-        rows, columns = int(observed.sum(axis=mode).max()), int(observed.sum(axis=others).max())
-    return noise_edge(max(rows, columns), max(min(rows, columns), 1))
+    others = tuple(n for n in range(known.ndim) if n != mode)
+    sides = int(known.sum(axis=mode).max()), int(known.sum(axis=others).max())
+    return float(noise_edge(max(sides), max(min(sides), 1)))
 
 
-def lag_correlation(
-    values: np.ndarray, observed: np.ndarray | None, W: BooleanCP, places: np.ndarray, mode: int
-) -> float:
+def lag_correlation(R: np.ndarray, known: np.ndarray, mode: int) -> float:
     """Return the correlation of neighbors along a mode, over pairs of which both are observed; NaN without any."""
-    places = places[places[:, mode] + 1 < W.shape[mode]]
-    following = places.copy()
-    following[:, mode] += 1
-    if observed is not None:
-        both = observed[tuple(following.T)]
-        places, following = places[both], following[both]
-    if len(places) == 0:
-        return float("nan")
-    first, second = (differences(values, W, part) for part in (places, following))
+    R, known = np.moveaxis(R, mode, 0), np.moveaxis(known, mode, 0)
+    both = known[:-1] & known[1:]
+    first, second = R[:-1][both], R[1:][both]
     size = np.sqrt(float(first @ first) * float(second @ second))
-    return float(first @ second / size) if size > 0 else 0.0
+    return float(first @ second / size) if size > 0 else float("nan") if not both.any() else 0.0

@@ -1,7 +1,7 @@
 """The number of atoms, chosen by the error on held-out entries or slabs."""
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,20 +10,11 @@ from numpy.random import Generator
 from sklearn.base import clone
 
 from boolcp import checks
-from boolcp.bmp import BMP, check_options
 from boolcp.checks import BoolcpWarning
-from boolcp.fit.finish import have_same_bits
-from boolcp.fit.losses import Loss
 from boolcp.result.atoms import BooleanCP
-from boolcp.trust.repeated_fits import (
-    fit_again,
-    hold_out_lazily,
-    make_model,
-    read_data,
-    read_lazy,
-    read_weights,
-    run_all,
-)
+from boolcp.result.deviance import Deviance
+from boolcp.storage.weighted import Loss
+from boolcp.trust.repeated_fits import Repeat, fit_model, prepare, run_all, take_slices
 
 SELECTION_SCHEMES = ("entries", "slabs")
 PATIENCE = 3  # numbers of atoms in a row without a lower error that end a split; one was too few for small tensors
@@ -48,11 +39,8 @@ class Selection:
     --------
     >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
-    >>> selection = boolcp.select_n_atoms(X, 3, splits=2, random_state=0)
-    >>> selection
+    >>> boolcp.select_n_atoms(X, 3, splits=2, random_state=0)
     Selection(n_atoms=2 of at most 3, entries, 2 splits)
-    >>> selection.errors.shape
-    (2, 4)
     """
 
     n_atoms: int
@@ -81,16 +69,13 @@ class Selection:
 
         Examples
         --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
-        >>> selection = boolcp.select_n_atoms(X, 3, splits=2, random_state=0)
-        >>> print(selection.summary())
+        >>> import numpy as np, boolcp
+        >>> print(boolcp.Selection(1, np.array([[3.0, 1.0, 1.1], [3.2, 1.2, 1.1]]), "entries", "one-se").summary())
         held-out error (entries, 2 splits)
         atoms          rmse        s.e.
-            0      0.516163     0.00026
-            1      0.506179     0.00078
-            2      0.493956      0.0019  <- chosen
-            3      0.493956      0.0019
+            0           3.1         0.1
+            1           1.1         0.1  <- chosen
+            2           1.1           0
         """
         rows = [
             f"{k:5d}  {mean:12.6g}  {error:10.2g}{'  <- chosen' if k == self.n_atoms else ''}"
@@ -105,11 +90,8 @@ class Selection:
 
         Examples
         --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
-        >>> selection = boolcp.select_n_atoms(X, 3, splits=2, random_state=0)
-        >>> ax = selection.plot()
-        >>> ax.get_xlabel()
+        >>> import numpy as np, boolcp
+        >>> boolcp.Selection(1, np.array([[3.0, 1.0, 1.1]]), "entries", "min").plot().get_xlabel()
         'number of atoms'
         """
         from boolcp.plotting import plot_selection
@@ -147,18 +129,17 @@ def select_n_atoms(
     Parameters
     ----------
     X : array-like or xarray.DataArray
-        The tensor. One that is not in memory stays there: entries are held out chunk by chunk, and each split takes
-        four passes, its estimates being those of the compressed tensor.
+        The tensor, in memory.
     max_atoms : int
-        Largest number of atoms tried. Each split is fitted as `BMP.fit` does with 1, 2, .. atoms, until three in a
-        row do not lower its error or a fit leaves the added atom out; larger numbers count as the last one. A warning
-        says if `max_atoms` is chosen.
+        Largest number of atoms tried. Each split is fitted with 1, 2, .. atoms, until three in a row do not lower its
+        error or a fit leaves the added atom out; larger numbers count as the last one. A warning says if `max_atoms`
+        is chosen.
     splits : int
         Number of random splits.
     scheme : {"entries", "slabs"}
         Hold out single entries, or whole slabs along `mode` (trials, say). The factor of a held-out slab is solved
         from a random half of its entries and judged on the other half.
-    mode : int
+    mode : int or str
         The mode of the slabs.
     held_out : float
         Share of the observed entries, or of the slabs, that is held out.
@@ -166,11 +147,11 @@ def select_n_atoms(
         The smallest number of atoms within one standard error of the lowest mean error, or the lowest itself.
     mask : array-like of bool, optional
         True where X is observed.
-    weights : array-like, dict or str, optional
+    weights : array-like, optional
         How much each entry counts, as in `BMP.fit`, in the fits and in the held-out error.
     n_jobs : int
-        Number of processes. The result does not depend on it. With an active `dask.distributed.Client` the fits are
-        tasks of its cluster instead.
+        Number of processes of joblib (``joblib.parallel_config`` may send them to a cluster). The result does not
+        depend on it.
     random_state : int, Generator or None
         Seed.
     verbose : int
@@ -185,7 +166,6 @@ def select_n_atoms(
     >>> boolcp.select_n_atoms(X, 4, splits=3, random_state=0).n_atoms
     2
     """
-    check_options(select_n_atoms, options)
     checks.check_integer(max_atoms, "max_atoms", 1)
     checks.check_integer(splits, "splits", 1)
     checks.check_choice(scheme, "scheme", SELECTION_SCHEMES)
@@ -193,19 +173,13 @@ def select_n_atoms(
     checks.check_number(held_out, "held_out", positive=True)
     if held_out >= 1:
         raise ValueError(f"held_out is the share held out: it must be below 1, got {held_out}.")
-    lazy = read_lazy(X, mask, options, is_loaded=scheme == "slabs" or weights is not None)
-    values, observed, _, dims = read_data(X, mask) if lazy is None else lazy
-    at = checks.check_mode(mode, values.ndim, dims)
-    model = make_model(max_atoms, options, values.shape, dims)
-    weights = read_weights(model, X, mask, weights, dims)
-    split: Any = hold_out_lazily
-    if lazy is None:
-        split = hold_out_entries if scheme == "entries" else hold_out_slabs
-        observed = usable_entries(values.shape, observed, weights, scheme, at)
-    seeds = checks.make_generator(random_state).spawn(splits)
-    tasks = [(model, values, observed, weights, at, held_out, rng) for rng in seeds]
+    data = prepare(select_n_atoms, X, max_atoms, options, mask=mask, weights=weights)
+    at = checks.check_mode(mode, data.values.ndim, data.dims)
+    known = usable_entries(data, scheme, at)
+    split: Any = hold_out_entries if scheme == "entries" else hold_out_slabs
+    tasks = [(data, known, at, held_out, rng) for rng in checks.make_generator(random_state).spawn(splits)]
     errors = np.array(run_all(split, tasks, n_jobs, verbose, "splits"))
-    measure = "rmse" if model.loss == "squared" else "deviance"
+    measure = "rmse" if data.model.loss == "squared" else "deviance"
     selection = Selection(choose(errors, rule), errors, scheme, rule, measure)
     if selection.is_at_edge:
         warnings.warn(
@@ -217,13 +191,11 @@ def select_n_atoms(
     return selection
 
 
-def usable_entries(
-    shape: Sequence[int], observed: np.ndarray | None, weights: np.ndarray | None, scheme: str, mode: int
-) -> np.ndarray:
+def usable_entries(data: Repeat, scheme: str, mode: int) -> np.ndarray:
     """Return which entries are observed and count; raise if nothing can be held out."""
-    known = np.ones(tuple(shape), dtype=bool) if observed is None else observed
-    if weights is not None:
-        known = known & (weights > 0)
+    known = np.ones(data.values.shape, dtype=bool) if data.observed is None else data.observed
+    if data.weights is not None:
+        known = known & (data.weights > 0)
     if scheme == "slabs" and (n_usable := len(usable_slabs(known, mode))) < 2:
         raise ValueError(
             f"Holding out slabs along mode {mode} needs two or more slabs with two or more observed entries each, and "
@@ -244,92 +216,82 @@ def choose(errors: np.ndarray, rule: str) -> int:
     return int(np.flatnonzero(mean <= limit)[0])
 
 
-def hold_out_entries(
-    model: BMP, values: np.ndarray, observed: np.ndarray, weights: Any, mode: int, held_out: float, rng: Generator
-) -> np.ndarray:
-    """Return the errors on a random share of the observed entries, fitted on the others."""
-    places = np.flatnonzero(observed)
-    test = np.sort(rng.choice(places, max(1, int(held_out * len(places))), replace=False))
-    train = observed.copy().reshape(-1)
-    train[test] = False
-    truth, indices = values.reshape(-1)[test], np.stack(np.unravel_index(test, values.shape), axis=1)
-    counts = None if weights is None else weights.reshape(-1)[test]
-
-    def judge(W: BooleanCP) -> float:
-        return error(W, truth, np.nan_to_num(W.at(indices)), counts)  # 0 where nothing is known
-
-    return errors_until(fits(model, values, train.reshape(values.shape), weights, rng), judge, model.n_atoms)
+def hold_out_entries(data: Repeat, known: np.ndarray, mode: int, held_out: float, rng: Generator) -> np.ndarray:
+    """Return the errors on a random share of the known entries, fitted on the others."""
+    entries = np.flatnonzero(known)
+    test = np.zeros(known.shape, dtype=bool)
+    test.flat[rng.choice(entries, max(1, int(held_out * len(entries))), replace=False)] = True
+    places = np.argwhere(test)
+    counts = None if data.weights is None else data.weights[test]
+    return split_errors(data, known & ~test, rng, lambda W: W.at(places), data.values[test], counts)
 
 
-def hold_out_slabs(
-    model: BMP, values: np.ndarray, observed: np.ndarray, weights: Any, mode: int, held_out: float, rng: Generator
-) -> np.ndarray:
+def hold_out_slabs(data: Repeat, known: np.ndarray, mode: int, held_out: float, rng: Generator) -> np.ndarray:
     """Return the errors on half of the entries of held-out slabs, whose factors are solved from the other half."""
-    d, usable = values.shape[mode], usable_slabs(observed, mode)
+    d, usable = known.shape[mode], usable_slabs(known, mode)
     test = np.sort(rng.choice(usable, min(max(1, int(held_out * d)), len(usable) - 1), replace=False))
-    train = np.setdiff1d(np.arange(d), test)
-    parts = (None, None) if weights is None else (weights.take(train, axis=mode), weights.take(test, axis=mode))
-    slabs, known = values.take(test, axis=mode), observed.take(test, axis=mode)
-    given = random_half(known, mode, rng)
-    judged = known & ~given
-    counts = None if parts[1] is None else parts[1][judged]
+    slabs, seen = take_slices(data, mode, test), known.take(test, axis=mode)
+    part = take_slices(data, mode, train := np.setdiff1d(np.arange(d), test))
+    given = random_half(seen, mode, rng)
+    judged, half = seen & ~given, np.where(given, slabs.values, np.nan)
+    counts = None if slabs.weights is None else slabs.weights[judged]
 
-    def judge(W: BooleanCP) -> float:
-        fitted = clone(model)
+    def predict(W: BooleanCP) -> np.ndarray:
+        fitted = clone(data.model)
         fitted.decomposition_ = W
-        factor = fitted.transform(np.where(given, slabs, np.nan), mode=mode, weights=parts[1])
-        predicted = np.nan_to_num(fitted.inverse_transform(factor, mode=mode))
-        return error(W, slabs[judged], predicted[judged], counts)
+        factor = fitted.transform(half, mode=mode, weights=slabs.weights)
+        return np.asarray(fitted.inverse_transform(factor, mode=mode)[judged])
 
-    found = fits(model, values.take(train, axis=mode), observed.take(train, axis=mode), parts[0], rng)
-    return errors_until(found, judge, model.n_atoms)
+    return split_errors(part, known.take(train, axis=mode), rng, predict, slabs.values[judged], counts)
 
 
-def usable_slabs(observed: np.ndarray, mode: int) -> np.ndarray:
+def usable_slabs(known: np.ndarray, mode: int) -> np.ndarray:
     """Return the slabs that can be held out: they need one entry for the factor and another to judge it."""
-    others = tuple(n for n in range(observed.ndim) if n != mode)
-    return np.flatnonzero(observed.sum(axis=others) >= 2)
+    others = tuple(n for n in range(known.ndim) if n != mode)
+    return np.flatnonzero(known.sum(axis=others) >= 2)
 
 
 def random_half(known: np.ndarray, mode: int, rng: Generator) -> np.ndarray:
     """Return True for a random half of the known entries; each slab gives one or more and keeps one or more."""
     given = known & (rng.random(known.shape) < 0.5)
     for part, whole in zip(np.moveaxis(given, mode, 0), np.moveaxis(known, mode, 0), strict=True):
-        if part.any() and (part != whole).any():
-            continue
-        place = rng.choice(np.flatnonzero(whole))
-        part.flat[place] = not part.any()
+        if not part.any() or (part == whole).all():
+            place = rng.choice(np.flatnonzero(whole))
+            part.flat[place] = not part.any()
     return given
 
 
-def fits(
-    model: BMP, values: np.ndarray, observed: np.ndarray, weights: np.ndarray | None, rng: Generator
-) -> Iterator[BooleanCP]:
-    """Yield the decompositions that `fit` makes with 0, 1, .. atoms; one that leaves the added atom out is the last."""
-    mask, seed = None if observed.all() else observed, int(rng.integers(2**32))
-    W = clone(model).set_params(n_atoms=1, random_state=seed).fit_path(values, mask=mask, weights=weights)[0]
-    yield W
-    for k in range(1, model.n_atoms + 1):
-        before, W = W, fit_again(clone(model).set_params(n_atoms=k), values, mask, seed, weights)
-        yield W
-        if W.n_atoms < k and have_same_bits(before, W):
-            return
+def split_errors(
+    data: Repeat,
+    known: np.ndarray,
+    rng: Generator,
+    predict: Callable[[BooleanCP], np.ndarray],
+    truth: np.ndarray,
+    counts: np.ndarray | None,
+) -> np.ndarray:
+    """Return the errors of fits with 0, 1, .. atoms to the known entries; the last one is repeated if fits end early.
 
-
-def errors_until(found: Iterator[BooleanCP], judge: Callable[[BooleanCP], float], max_atoms: int) -> np.ndarray:
-    """Return the errors of decompositions with 0, 1, .. atoms, the last one repeated once they have ceased to fall."""
+    They end when the error has ceased to fall, or a fit leaves the added atom out.
+    """
+    data, seed = data._replace(observed=None if known.all() else known), int(rng.integers(2**32))
     errors: list[float] = []
-    for W in found:
-        errors.append(judge(W))
-        if len(errors) > PATIENCE + int(np.argmin(errors)):
+    for k in range(1, data.model.n_atoms + 1):
+        fitted = fit_model(data, seed, n_atoms=k)
+        W: BooleanCP = fitted.decomposition_
+        for each in (W,) if errors else (fitted.path_[0], W):
+            predicted = np.nan_to_num(predict(each))  # 0 where nothing is known
+            errors.append(error(truth, predicted, counts, W.deviance, each.n_atoms))
+        if W.n_atoms < k or len(errors) > PATIENCE + int(np.argmin(errors)):
             break
-    return np.array(errors + [errors[-1]] * (max_atoms + 1 - len(errors)))
+    return np.array(errors + [errors[-1]] * (data.model.n_atoms + 1 - len(errors)))
 
 
-def error(W: BooleanCP, truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None) -> float:
+def error(
+    truth: np.ndarray, predicted: np.ndarray, weights: np.ndarray | None, deviance: Deviance | None, n_atoms: int
+) -> float:
     """Return the root mean square error, or the mean deviance under a loss that is not the sum of squares."""
-    if W.deviance is None:
+    if deviance is None:
         return float(np.sqrt(np.average(np.square(truth - predicted, dtype=float), weights=weights)))
-    loss = Loss(W.deviance.loss, W.deviance.scale)
-    mean = np.full(len(truth), loss.null(truth, weights)) if W.n_atoms == 0 else predicted.astype(float)
+    loss = Loss(deviance.loss, deviance.scale)
+    mean = predicted.astype(float) if n_atoms else np.full(len(truth), loss.null(truth, weights))
     return float(np.average(loss.deviance(truth.astype(float), mean), weights=weights))

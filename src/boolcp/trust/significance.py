@@ -12,7 +12,7 @@ References
    Learn. Res. 25 (2024).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,21 +21,19 @@ import scipy.stats
 from numpy.random import Generator
 
 from boolcp import checks
-from boolcp.bmp import BMP
 from boolcp.fit.certify import noise_left
-from boolcp.fit.pursuit import atom_system
-from boolcp.memory import read_memory
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.trust import p_text
 from boolcp.storage import make_storage
-from boolcp.storage.lazy import look_at, make_source
-from boolcp.storage.protocol import Storage
 from boolcp.trust.degeneracy import match
-from boolcp.trust.repeated_fits import check_reference, fit_again, make_model, read_data, read_lazy, read_weights
-from boolcp.trust.unequal import noise_ratios
+from boolcp.trust.repeated_fits import Repeat, fit_again, prepare, without_mean
+from boolcp.trust.tables import table_text
 
 NOISES = ("normal", "poisson")
 EXPLAINED = 1e-8  # share of an atom beside the others that is rounding
+UNEQUAL = 0.05  # spread of the logarithms of noise levels from which it counts; smaller ones hardly change a p-value
+BY_CHANCE = 3.0  # the same, over the spread between slices of white noise
+LEAST, MOST = 8, 100  # rows that a slice needs, and rows and columns of it that are looked at
 ALIKE = 0.5  # similarity from which an atom of the part is the same as one of the whole; not tuned
 
 
@@ -107,18 +105,18 @@ class Significance:
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=1, random_state=0)
         >>> print(boolcp.significance(X, 3, random_state=0).summary())
         is each atom more than noise? (data thinning, normal noise, sigma 1)
-        atom  mode   score         p  p adjusted
-           0     0    29.7   <0.0001     <0.0001
-           1     1    27.5   <0.0001     <0.0001
-           2     2       -         1           1
+        atom  mode  score        p  p adjusted
+           0     0   29.7  <0.0001     <0.0001
+           1     1   27.5  <0.0001     <0.0001
+           2     2      -        1           1
         """
         level = "" if np.isnan(self.sigma) else f", sigma {self.sigma:.3g}{unequal_words(self)}"
-        rows = ["atom  mode   score         p  p adjusted"]
+        rows = [["atom", "mode", "score", "p", "p adjusted"]]
         for k, atom in enumerate(self.decomposition.atoms):
-            score = "     -" if np.isnan(self.score[k]) else f"{self.score[k]:6.1f}"
+            score = "-" if np.isnan(self.score[k]) else f"{self.score[k]:.1f}"
             name = self.decomposition.mode_name(atom.mode)
-            rows.append(f"{k:4d}  {name:>4}  {score}  {p_text(self.p_value[k]):>8}  {p_text(self.p_adjusted[k]):>10}")
-        return "\n".join([f"is each atom more than noise? (data thinning, {self.noise} noise{level})", *rows])
+            rows.append([str(k), name, score, p_text(self.p_value[k]), p_text(self.p_adjusted[k])])
+        return table_text(f"is each atom more than noise? (data thinning, {self.noise} noise{level})", rows)
 
     def __repr__(self) -> str:
         n, total = int(self.is_significant().sum()), self.decomposition.n_atoms
@@ -150,7 +148,7 @@ def significance(
     Parameters
     ----------
     X : array-like or xarray.DataArray
-        The tensor. One that is not in memory is read in passes, if its noise is normal and there are no weights.
+        The tensor, in memory.
     n_atoms : int
         Number of atoms. Not used with a `reference`.
     reference : BooleanCP, optional
@@ -163,12 +161,12 @@ def significance(
         Share of the data in the first part: a larger one finds weaker atoms, a smaller one tests them with more power.
     mask : array-like of bool, optional
         True where X is observed.
-    weights : array-like, dict or str, optional
+    weights : array-like, optional
         As in `BMP.fit`. The variance of normal noise is then sigma^2 over the weight of an entry.
     random_state : int, Generator or None
         Seed.
     **options
-        Parameters of BMP.
+        Parameters of BMP; by default those of the fit of the reference.
 
     Examples
     --------
@@ -181,48 +179,39 @@ def significance(
     checks.check_number(share, "share", positive=True)
     if share >= 1:
         raise ValueError(f"share is the part of the data that is fitted: it must be below 1, got {share}.")
-    lazy = read_lazy(X, mask, options, is_loaded=noise != "normal" or weights is not None)
-    values, observed, labels, dims = lazy or read_data(X, mask)
-    check_reference(reference, values.shape)
-    model = make_model(n_atoms if reference is None else reference.n_atoms, options, values.shape, dims, reference)
-    check_thinned(model.loss, noise)
+    data = prepare(significance, X, n_atoms, options, mask=mask, weights=weights, W=reference)
+    check_thinned(data, noise)
     rng, *rngs = checks.make_generator(random_state).spawn(3)
-    if lazy:
-        reference = reference or fit_again(model, values, observed, rngs[0])
-        sigma, part, scores = scores_in_passes(model, values, observed, reference, sigma, share, (rng, rngs[1]))
-        return _judge(replace(reference, labels=labels), part, scores, noise, sigma, share)
-    counts = read_weights(model, X, mask, weights, dims)
-    if reference is None:
-        reference = fit_again(model, values, observed, rngs[0], counts)
+    values, observed, counts = data.values, data.observed, data.weights
+    W = fit_again(data, rngs[0]) if reference is None else reference
     ratios: dict[int, np.ndarray] = {}
     variance: float | np.ndarray | None = None
     if noise == "poisson":
-        check_counts(values, observed)
         sigma, (first, second) = np.nan, thin_counts(values, share, rng)
     else:
         if sigma is None:
-            data = make_storage(values, observed, counts)
-            sigma = noise_left(data, reference)
-            ratios = noise_ratios(data.residual(reference).to_array()) if observed is None and counts is None else {}
-        level = levels_of(sigma, values.shape, ratios)
-        variance = (1 - share) * level**2
+            sigma, ratios = noise_levels(data, W)
+        level: Any = sigma
+        for mode, ratio in ratios.items():
+            level = level * ratio.reshape(-1, *(1,) * (values.ndim - 1 - mode))
+        variance = (1 - share) * (np.broadcast_to(level, values.shape) if ratios else sigma) ** 2
         level = level if counts is None else level / np.sqrt(np.where(counts > 0, counts, np.inf))
         first, second = thin_normal(values, level, share, rng)
-    part = fit_again(model, first, observed, rngs[1], counts)
+    part = fit_again(data._replace(values=first), rngs[1])
+    if (mean := getattr(part, "mean", None)) is not None:
+        second = second - (1 - share) / share * mean
     counts = observed if counts is None else counts if observed is None else counts * observed
-    scores = weight_scores(second, counts, part, variance)
-    found = _judge(replace(reference, labels=labels), part, scores, noise, sigma, share)
-    return replace(found, unequal=tuple(ratios))
+    p, adjusted, score, similarity, part_p = judge(W, part, weight_scores(second, counts, part, variance))
+    W = replace(W, labels=data.labels or W.labels)
+    return Significance(W, p, adjusted, score, similarity, part_p, noise, float(sigma), share, tuple(ratios))
 
 
-def levels_of(sigma: float, shape: tuple[int, ...], ratios: dict[int, np.ndarray]) -> float | np.ndarray:
-    """Return the noise level of all entries, or of each if it differs along some modes, with root mean square sigma."""
-    if not ratios:
-        return sigma
-    levels = np.full(shape, sigma)
-    for mode, ratio in ratios.items():
-        levels *= ratio.reshape(-1, *(1,) * (len(shape) - 1 - mode))
-    return levels
+def noise_levels(data: Repeat, W: BooleanCP) -> tuple[float, dict[int, np.ndarray]]:
+    """Return the standard deviation of the noise, and its ratios between slices along modes where they differ."""
+    values, atoms = without_mean(data.values, W)
+    stored = make_storage(values, data.observed, data.weights)
+    is_plain = data.observed is None and data.weights is None
+    return noise_left(stored, atoms), noise_ratios(values - atoms.to_tensor()) if is_plain else {}
 
 
 def unequal_words(tested: Significance) -> str:
@@ -232,8 +221,8 @@ def unequal_words(tested: Significance) -> str:
     return f", unequal along {' and '.join(names)}" if names else ""
 
 
-def _judge(W: BooleanCP, part: BooleanCP, scores: np.ndarray, noise: str, sigma: float, share: float) -> Significance:
-    """Return the Significance of the atoms of W, each by its partner in the decomposition of the first part.
+def judge(W: BooleanCP, part: BooleanCP, scores: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Return p-values (as they are and adjusted), scores and similarities of the atoms of W, and all p of the part.
 
     All atoms of the part are tested, and the false discovery rate is controlled over them. Which atom of W each is
     compared with can therefore not add a discovery.
@@ -246,58 +235,18 @@ def _judge(W: BooleanCP, part: BooleanCP, scores: np.ndarray, noise: str, sigma:
         alike[k] = similarity
         if partner is not None and similarity >= ALIKE:
             p_value[k], p_adjusted[k], score[k] = p[partner], adjusted[partner], scores[partner]
-    return Significance(W, p_value, p_adjusted, score, alike, p, noise, float(sigma), share)
+    return p_value, p_adjusted, score, alike, p
 
 
-def scores_in_passes(
-    model: BMP, X: Any, observed: Any, W: BooleanCP, sigma: float | None, share: float, rngs: Sequence[Generator]
-) -> tuple[float, BooleanCP, np.ndarray]:
-    """Return the noise level of a dask array, the fit to its first part, and the scores of its atoms in the second.
-
-    The noise that splits X is drawn chunk by chunk, the same in every pass. Beside the two fits there are a pass that
-    reads X, if the noise level is not given, one over the second part, and one for each atom.
-    """
-    limit = read_memory(model.max_memory)
-    if sigma is None:
-        data = look_at(make_source(X, observed, model.max_memory), limit)
-        sigma = noise_left(data, W)
-    first, second = thin_lazily(X, sigma, share, int(rngs[0].integers(2**63)))
-    part = fit_again(model, first, observed, rngs[1])
-    if not part.n_atoms:
-        return sigma, part, np.zeros(0)
-    rest: Storage = look_at(make_source(second, observed, model.max_memory), limit)
-    systems = (atom_system(rest, atoms) for atoms in beside_others(part))
-    return sigma, part, signed(part, [score_of(G, b, (1 - share) * sigma**2 * G) for G, b in systems])
-
-
-def thin_lazily(X: Any, sigma: float, share: float, seed: int) -> tuple[Any, Any]:
-    """Return the two parts of `thin_normal` of a dask array, as dask arrays."""
-    import dask.array as da
-
-    nothing = np.empty((0,) * X.ndim)
-    noise = da.map_blocks(draw_noise, seed=seed, chunks=X.chunks, dtype=float, meta=nothing)
-    first = share * X + (np.sqrt(share * (1 - share)) * sigma * noise).astype(np.result_type(X.dtype, np.float32))
-    return first, X - first
-
-
-def draw_noise(seed: int, block_info: Any) -> np.ndarray:
-    """Return the normal noise of a chunk; always the same for a seed and a place."""
-    place = block_info[None]
-    return np.random.default_rng([seed, *place["chunk-location"]]).standard_normal(place["chunk-shape"])
-
-
-def check_thinned(loss: str, noise: str) -> None:
-    """Raise unless data that were fitted under a loss can be split into independent parts with the given noise."""
+def check_thinned(data: Repeat, noise: str) -> None:
+    """Raise if data that are fitted with this loss cannot be split into independent parts with the given noise."""
+    loss = data.model.loss
     due = {"squared": NOISES, "poisson": ("poisson",)}.get(loss, ())
     if noise not in due:
         advice = f'use noise="{due[0]}"' if due else 'leave it out: boolcp.assess(X, W, tests=["stability"], ..)'
         raise ValueError(f'noise="{noise}" does not describe data that are fitted with loss="{loss}": {advice}.')
-
-
-def check_counts(values: np.ndarray, observed: np.ndarray | None) -> None:
-    """Raise unless all observed entries are counts."""
-    known = values if observed is None else values[observed]
-    if (known < 0).any() or (known != np.round(known)).any():
+    known = data.values if data.observed is None else data.values[data.observed]
+    if noise == "poisson" and ((known < 0).any() or (known != np.round(known)).any()):
         raise ValueError('noise="poisson" is for counts, but X has negative or fractional numbers: use noise="normal".')
 
 
@@ -340,19 +289,16 @@ def weight_scores(
         else:
             spread = weighted_gram(atoms, variance if variance is not None else X if counts is None else X * counts)
         scores.append(score_of(G, inner_with_atoms(X, atoms), spread))
-    return signed(W, scores)
-
-
-def signed(W: BooleanCP, scores: list[float]) -> np.ndarray:
-    """Return scores (K,), positive where a weight has the sign of that in W."""
     return np.array(scores) * np.where(W.weights < 0, -1.0, 1.0)
 
 
 def beside_others(W: BooleanCP) -> Iterator[tuple[Atom, ...]]:
-    """Yield for each atom: the atom, the other ones, and what each of these could take up of it."""
+    """Yield for each atom: the atom, the other ones, and what each of these, and a mean, could take up of it."""
     for k, atom in enumerate(W.atoms):
         others = W.atoms[:k] + W.atoms[k + 1 :]
-        yield atom, *others, *(taken_up(atom, other) for other in others)
+        atoms = (atom, *others, *(taken_up(atom, other) for other in others))
+        means = () if getattr(W, "mean", None) is None else tuple(replace(M, z=np.ones_like(M.z)) for M in atoms)
+        yield atoms + means
 
 
 def taken_up(atom: Atom, other: Atom) -> Atom:
@@ -398,3 +344,35 @@ def weighted_gram(atoms: tuple[Atom, ...], D: np.ndarray) -> np.ndarray:
     tensors = (BooleanCP(D.shape, (atom,), np.ones(1)).to_tensor() for atom in atoms)
     G = np.stack([inner_with_atoms(D * M, atoms) for M in tensors])
     return (G + G.T) / 2
+
+
+def noise_ratios(R: np.ndarray) -> dict[int, np.ndarray]:
+    """Return how the noise differs between slices, (d_n,) with mean square one, for each mode where it clearly does.
+
+    The level of a slice of the residual R is the median of its singular values as a matrix, which structure of low
+    rank hardly changes. Its spread between slices is compared with that of white noise.
+    """
+    found = {}
+    for mode in range(R.ndim):
+        slices = np.moveaxis(R, mode, 0)
+        slices = slices.reshape(*slices.shape[:2], -1)
+        rows, columns = (-(-d // MOST) for d in slices.shape[1:])
+        slices = slices[:, ::rows, ::columns]
+        if min(slices.shape[1:]) < LEAST or len(slices) < 2 or not (levels := middle_values(slices)).any():
+            continue
+        noise = middle_values(np.random.default_rng(0).standard_normal(slices.shape))
+        if log_spread(levels) > max(UNEQUAL, BY_CHANCE * log_spread(noise)):
+            found[mode] = levels / np.sqrt(np.mean(levels**2))
+    return found
+
+
+def middle_values(slices: np.ndarray) -> np.ndarray:
+    """Return the median singular value of each matrix, (d_n,)."""
+    short = slices if slices.shape[1] <= slices.shape[2] else slices.transpose(0, 2, 1)
+    squares = np.median(np.linalg.eigvalsh(short @ short.transpose(0, 2, 1)), axis=1)
+    return np.sqrt(np.maximum(squares, 0.0))
+
+
+def log_spread(levels: np.ndarray) -> float:
+    """Return the standard deviation of the logarithms of levels; a slice without noise counts as one with little."""
+    return float(np.std(np.log(np.maximum(levels, 1e-3 * levels.max()))))

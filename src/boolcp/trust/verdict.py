@@ -7,7 +7,7 @@ import numpy as np
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust, p_text, stands_out
 from boolcp.trust.degeneracy import degeneracy
-from boolcp.trust.identifiability import verdict as uniqueness
+from boolcp.trust.identifiability import cheap_diagnosis
 
 ALPHA = 0.05  # false discovery rate below which an atom is significant, by custom
 STABLE = 0.8  # share of fits from which an atom is stable; not tuned
@@ -70,8 +70,8 @@ def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
     is_significant = None if known.p_adjusted is None else bool(known.p_adjusted[k] <= ALPHA)
     against = []
     if is_stable is False and known.stability is not None:
-        share, noise = f"{100 * known.stability[k]:.0f} %", ", though more than noise" * (is_significant is True)
-        against.append(f"not stable: comes back in {share} of other fits{noise}")
+        noise = ", though more than noise" * (is_significant is True)
+        against.append(f"not stable: comes back in {100 * known.stability[k]:.0f} % of other fits{noise}")
     if is_significant is False and known.p_adjusted is not None:
         is_lost = known.p_value is not None and known.p_value[k] == 1  # the fit to the thinned data has no such atom
         p = p_text(known.p_adjusted[k])
@@ -82,9 +82,9 @@ def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
     against += [reason] if reason else []
     is_tested = is_stable is not None or is_significant is not None
     is_informative = not reason and is_significant is not False and is_stable is not False
-    said = {"stable": is_stable, "significant": is_significant and is_stable is not False}
-    said |= {"informative": is_tested and is_informative}
-    text = "; ".join(filter(None, [", ".join(word for word, is_so in said.items() if is_so), ", ".join(against)]))
+    words = ["stable"] * bool(is_stable) + ["significant"] * bool(is_significant and is_stable is not False)
+    words += ["informative"] * (is_tested and is_informative)
+    text = "; ".join(filter(None, [", ".join(words), ", ".join(against)]))
     return Verdict(is_stable, is_significant, is_informative, text)
 
 
@@ -104,13 +104,6 @@ def closing_words(W: BooleanCP) -> list[str]:
     """Return the sentences below a table of atoms: what was tested and how, and whether their sum is unique.
 
     Uniqueness is not mentioned where an atom is noise, or where it takes long to decide.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> from boolcp.trust.verdict import closing_words
-    >>> closing_words(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth)
-    ['The sum of these 2 atoms has no other description by 2 atoms.']
     """
     if not W.n_atoms:
         return []
@@ -122,6 +115,6 @@ def closing_words(W: BooleanCP) -> list[str]:
         words.append(f"stability: share of {known.stable_over} in which the atom comes back.")
     if known.sigma is not None and known.p_value is None:
         words.append("Atoms are not tested yet: W = boolcp.assess(X, W), or boolcp fit --assess.")
-    if not is_noise(W).any():
-        words += [sentence for sentence in [uniqueness(W)] if sentence]
+    if not is_noise(W).any() and (diagnosis := cheap_diagnosis(W)) is not None:
+        words.append(diagnosis.words)
     return words

@@ -1,0 +1,94 @@
+"""Figure 2: denoising and completion of recordings, by the number of atoms and by that of real parameters."""
+
+import numpy as np
+import recordings
+import style
+from methods import NAMES, estimates
+from tables import main, seed_of
+
+from boolcp.metrics import rmse
+
+NUMBERS = (1, 2, 3, 5, 7, 10)
+MORE = {"CP": (20, 40), "Tucker": (15, 20)}  # as many parameters as blocks have
+QUICK_NUMBERS = (1, 3)
+MISSING = 0.1
+PANELS = (("denoise", "n_atoms", "denoising RMSE"), ("denoise", "parameters", "denoising RMSE"))
+PANELS += (("complete", "n_atoms", "completion RMSE"),)
+LABELS = {"n_atoms": "number of atoms", "parameters": "real parameters"}
+
+
+def plan(*, quick=False, seeds=None):
+    """Return the jobs: recording and condition x task x seed x method; quick has 64 electrodes and one seed."""
+    sources = recordings.sources()
+    return [
+        {"group": group, "condition": condition, "size": 64 if quick else 128, "task": task}
+        | {"seed": n, "method": name}
+        for n in range((1 if quick else 3) if seeds is None else seeds)
+        for group, condition in (sources[:1] + sources[-1:] if quick else sources)
+        for task in ("denoise", "complete")
+        for name in NAMES
+    ]
+
+
+def run(job):
+    """Yield the errors of one method on one recording for each number of atoms.
+
+    As on the synthetic tensors: unit noise is added to the standardized recording, and the error is the distance to
+    the recording without it; or a tenth of the entries is removed, and the error is that of the removed ones
+    ("missing") and of all. Noise within the recording itself counts as signal.
+    """
+    clean = recordings.load(job["group"], job["condition"], job["size"])
+    rng = np.random.default_rng(seed_of("fig2", job["condition"], job["task"], job["seed"]))
+    if job["task"] == "denoise":
+        X, mask = clean + rng.standard_normal(clean.shape), None
+    else:
+        X, mask = clean, rng.random(clean.shape) >= MISSING
+    numbers = QUICK_NUMBERS if job["size"] < 128 else NUMBERS
+    if job["task"] == "denoise" and job["size"] >= 128:
+        numbers += MORE.get(job["method"], ())
+    for n_atoms, candidates in estimates(job["method"], X, numbers, seed_of(*job.values()), mask):
+        tensors = [W.to_tensor() for W in candidates]
+        errors = [rmse(W, clean) for W in tensors]
+        values = {"rmse": min(errors), "parameters": n_parameters(candidates[int(np.argmin(errors))])}
+        if mask is not None:
+            values["rmse_missing"] = min(rmse(W[~mask], clean[~mask]) for W in tensors)
+        for metric, value in values.items():
+            yield {"n_atoms": n_atoms, "metric": metric, "value": value}
+
+
+def n_parameters(W):
+    """Return the free real parameters of a decomposition; scales and rotations of CP and Tucker do not count."""
+    if hasattr(W, "core"):
+        return int(W.core.size + sum(r * (d - r) for r, d in zip(W.core.shape, W.shape, strict=True)))
+    return W.n_parameters if hasattr(W, "n_bits") else W.n_atoms * (sum(W.shape) - len(W.shape) + 1)
+
+
+def draw(table):
+    """Return the figure: a column for each recording, a row for each task and axis."""
+    names = list(dict.fromkeys(zip(table["group"], table["condition"], strict=True)))
+    canvas, axes = style.figure(len(PANELS), len(names), 7.0, width=1.6 * max(len(names), 4))
+    for column, (group, condition) in zip(axes.T, names, strict=True):
+        for ax, (task, x, label) in zip(column, PANELS, strict=True):
+            rows = table[(table["group"] == group) & (table["condition"] == condition) & (table["task"] == task)]
+            keys = ["method", "seed", "n_atoms"]
+            wide = rows.pivot_table(index=keys, columns="metric", values="value").reset_index()
+            wide = wide.assign(value=wide["rmse" if task == "denoise" else "rmse_missing"])
+            style.curves(ax, wide if x == "parameters" else wide[wide["n_atoms"] <= max(NUMBERS)], x=x)
+            ax.set(
+                xscale="log" if x == "parameters" else "linear",
+                xlabel=LABELS[x],
+                ylabel=label if column is axes.T[0] else None,
+            )
+        column[0].set_title(f"{group}:\n{condition}", fontsize=8)
+    size = int(table["size"].max())
+    missing = "" if table["group"].nunique() > 1 else " Real recordings: set BOOLCP_DATA to their folder."
+    text = (
+        f"{f'Quick run, {size} electrodes: ' * (size < 128)}{style.n_seeds(table)}, mean and range, in standard "
+        f"deviations of the recording; {recordings.RATE:g} samples per second (high gamma: 10), bins of 3 s.\n"
+        f"Denoising: unit noise added to standardized data. Completion: error of the {MISSING:.0%} removed.{missing}"
+    )
+    return style.finish(canvas, axes.flat, 4, text)
+
+
+if __name__ == "__main__":
+    main("fig2")

@@ -1,0 +1,149 @@
+"""A process that opens untrusted files (HDF5, MATLAB): it may crash, or run out of memory or time.
+
+It is run as a script, without the rest of the package, so that it starts quickly. `boolcp.io.limits` starts it.
+"""
+
+import os
+import pickle
+import sys
+import warnings
+from contextlib import suppress
+
+import numpy as np
+
+SMALL = 10**8  # bytes of a file whose content is kept
+KEPT: dict = {}
+
+
+class TrapError(Exception):
+    """A file that would hand out other files."""
+
+
+def look_at_hdf5(path):
+    """Return the datasets of an HDF5 file: {name: (shape, dtype, is numeric, dims or None, bytes stored, bytes)}.
+
+    It is refused if it refers to other files, for it could then reveal the content of your own. A dataset without a
+    name, to which only a reference leads, could hide such a link.
+    """
+    import h5py
+
+    table: dict = {}
+    items: list = []
+    links: list = []
+    with h5py.File(path, "r") as file:
+        file.visititems_links(lambda name, link: links.append((name, getattr(link, "filename", None))))
+        for name, target in links:
+            if target is not None:
+                raise TrapError(f"{name!r} is a link to the file {target!r}")
+        file.visititems(lambda name, item: items.append((name, item)))
+        seen = {h5py.h5o.get_info(item.id).addr for _, item in items}
+        for name, item in items:  # datasets without a name are added on the way
+            if isinstance(item, h5py.Dataset):
+                shown = "a dataset without a name" if name is None else repr(name)
+                if item.external:
+                    raise TrapError(f"{shown} takes its data from the file {item.external[0][0]!r}")
+                if item.is_virtual:
+                    raise TrapError(f"{shown} is virtual, a view of other datasets or files")
+                if name is not None and item.shape is not None:
+                    labels = tuple(dim.label for dim in item.dims)
+                    dims = labels if all(labels) and len(set(labels)) == len(labels) else None
+                    sizes = item.id.get_storage_size(), item.nbytes or 0
+                    table[name] = item.shape, str(item.dtype), item.dtype.kind in "fiub", dims, *sizes
+                is_cell = item.shape is not None and h5py.check_ref_dtype(item.dtype) is h5py.Reference
+                for reference in np.ravel(np.asarray(item[()], dtype=object)) if is_cell else ():
+                    found = file[reference] if reference else item
+                    if (address := h5py.h5o.get_info(found.id).addr) not in seen:
+                        seen.add(address)
+                        items.append((None, found))
+    return table
+
+
+def read_all(path):
+    """Return the variables of a .mat file; a small one is kept until a different one is read."""
+    import h5py
+    import pymatreader
+
+    state = path, os.stat(path).st_mtime_ns, os.path.getsize(path)
+    if state not in KEPT:
+        KEPT.clear()
+        if h5py.is_hdf5(path):
+            look_at_hdf5(path)
+        try:
+            content = pymatreader.read_mat(path)
+        except TypeError:  # of one variable: the others may do
+            content = {}
+            with h5py.File(path, "r") as file:
+                names = list(file)
+            for name in names:
+                with suppress(TypeError):
+                    content |= pymatreader.read_mat(path, variable_names=[name])
+        content = {name: value for name, value in content.items() if not name.startswith(("__", "#"))}
+        if state[-1] > SMALL:
+            return content
+        KEPT[state] = content
+    return KEPT[state]
+
+
+def list_mat(path):
+    """Return the variables of a .mat file, with the fields of structs: {name: (shape, kind, is numeric)}."""
+    return {full: kind for name, value in read_all(path).items() for full, kind in list_fields(name, value).items()}
+
+
+def list_fields(name, value):
+    """Return a variable, or the fields of a struct."""
+    if isinstance(value, dict):
+        return {full: kind for part in value for full, kind in list_fields(f"{name}.{part}", value[part]).items()}
+    array = np.empty(len(value), dtype=object) if isinstance(value, list) else np.asarray(value)
+    return {name: (array.shape, str(array.dtype), array.dtype.kind in "fiubc")}
+
+
+def read_mat(path, name):
+    """Return one variable of a .mat file, or one field of a struct by its dotted name."""
+    value = read_all(path)
+    for part in name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            raise KeyError(name)
+        value = value[part]
+    return value
+
+
+JOBS = {job.__name__: job for job in (look_at_hdf5, list_mat, read_mat)}
+
+
+def limit_memory(n_bytes):
+    """Let the process take this many bytes more, where the system knows such limits."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        with open("/proc/self/statm") as file:
+            used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_AS, (used + n_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def answer(name, path, arguments):
+    """Return (kind of answer, value or message) of one job."""
+    try:
+        return "value", JOBS[name](path, *arguments)
+    except (TrapError, MemoryError, KeyError) as error:
+        return type(error).__name__, str(error)
+    except Exception as error:  # a damaged file
+        cause = error.__cause__ if isinstance(error, SystemError) and error.__cause__ else error  # of a callback
+        return "error", str(cause) or type(error).__name__
+
+
+def main():
+    """Do jobs from standard input until it is closed."""
+    source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+    warnings.simplefilter("ignore")
+    with suppress(EOFError):
+        while True:
+            memory, *job = pickle.load(source)
+            limit_memory(memory)
+            pickle.dump(answer(*job), target, 5)
+            target.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Conditions and covariates in the labels: tests of the atoms against them, and entries sorted by them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from boolcp.plotting.mode_labels import CONDITION, further_of, group_names, groups_of
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.trust.conditions import ConditionTest, run_tests
+
+ALPHA = 0.05
+NO_LABEL = "no label"
+
+Tests = Mapping[str, ConditionTest]
+
+
+def find_tests(W: BooleanCP, provenance: Mapping[str, Any]) -> dict[str, ConditionTest]:
+    """Return a ConditionTest, by name, for each requested column or, by default, for each with a few groups."""
+    asked = provenance.get("tests") or {}
+    if asked:
+        return run_tests(W, list(asked), next(iter(asked.values())).get("blocks"))
+    groups = [name for _, name in groups_of(W) if name not in (W.dims or ())]  # no mode that is its groups
+    return run_tests(W, [name for name in groups if _can_be_tested(W, name)]) if W.n_atoms else {}
+
+
+def _can_be_tested(W: BooleanCP, name: str) -> bool:
+    try:
+        return bool(run_tests(W[[]], [name]))
+    except ValueError:  # only one value, or all are different
+        return False
+
+
+def best_test(tests: Tests, k: int) -> tuple[str, ConditionTest] | None:
+    """Return the name and test of what an atom differs in, or follows, most clearly; None if nothing is clear."""
+    found = [(name, test) for name, test in tests.items() if test.p_adjusted[k] <= ALPHA]
+    return min(found, key=lambda pair: pair[1].p_adjusted[k]) if found else None
+
+
+def p_words(p: float) -> str:
+    """Return a p-value in words: p < 0.001, p = 0.023, p = 0.30."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
+
+
+def adjective(name: str, value: str) -> str:
+    """Return a value as an adjective: with the name of its column if it means nothing by itself."""
+    return f"{name}={value}" if value in ("True", "False") or value.replace(".", "").isdigit() else value
+
+
+def test_cells(test: ConditionTest, k: int) -> list[str]:
+    """Return effect, AUC of conditions, and p-value of one atom as texts."""
+    is_share = bool(test.conditions) and test.is_boolean[k]
+    effect = f"{100 * test.effect[k]:+.0f} points" if is_share else f"{test.effect[k]:+z.2f}"
+    auc = [f"{test.auc[k]:.2f}"] if test.conditions else []
+    return [effect, *auc, p_words(test.p_adjusted[k]).removeprefix("p ").removeprefix("= ").replace("< ", "<")]
+
+
+def mean_cell(means: Any, k: int, c: int) -> str:
+    """Return how many entries of a group are on, or the mean and standard deviation of a real part."""
+    mean, n = means.mean[k, c], int(means.counts[c])
+    if np.isnan(mean):
+        return "-"
+    if means.is_boolean[k]:
+        return f"{round(mean * n)} of {n} ({100 * mean:.0f} %)"
+    return f"{mean:z.2f} ± {means.spread[k, c]:.2f}" if n > 1 else f"{mean:z.2f}"
+
+
+def test_note(test: ConditionTest, name: str) -> str:
+    """Describe a test: whether any atom passes, what the numbers are, and how labels were permuted."""
+    verb = f"differs clearly by {name}" if test.conditions else f"clearly follows {name}"
+    smallest = test.p_adjusted.min(initial=1.0)
+    found = "" if smallest <= ALPHA else f"No atom {verb} (smallest {p_words(smallest)}). "
+    one, other = [adjective(name, each) for each in test.conditions[::-1]][:2] if test.conditions else ("", "")
+    if len(test.conditions) > 2:
+        one, other = "the highest condition", "the lowest"
+    sizes = f"Effect: {one} minus {other}; AUC: how often an entry of {one} exceeds one of {other}. "
+    permuted = f"p: {test.n_permutations} {test.scheme} of the labels, entries taken as independent; "
+    return f"{found}{sizes if test.conditions else ''}{permuted}false discovery rate controlled over this page."
+
+
+def bands(W: BooleanCP, mode: int) -> list[tuple[str, int, int]]:
+    """Return name, start and stop of the runs of equal groups along a mode; none without groups, or if scattered."""
+    labels = _group_labels(W, mode)
+    if labels is None:
+        return []
+    edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
+    is_scattered = len(edges) - 1 > len(set(labels.tolist()))
+    return [] if is_scattered else [(str(labels[a]), a, b) for a, b in pairwise(edges)]
+
+
+def group_name(W: BooleanCP, mode: int) -> str:
+    """Return the name of the first additional coordinate of a mode that has a few groups, or nothing."""
+    further = [] if W.labels is None else list(W.labels.extra)
+    return next((name for n, name in groups_of(W, further) if n == mode and name not in (W.dims or ())), "")
+
+
+def _group_labels(W: BooleanCP, mode: int) -> np.ndarray | None:
+    values = further_of(W, mode, name) if (name := group_name(W, mode)) else None
+    return None if values is None else np.array([str(value) or NO_LABEL for value in values])
+
+
+def in_order(W: BooleanCP, tested: Sequence[str] = ()) -> BooleanCP:
+    """Return W with the entries of each mode sorted by group: by a tested column, else by condition."""
+    if W.labels is None:
+        return W
+    rank = {name: n for n, name in enumerate(dict.fromkeys([*tested, CONDITION]))}
+    extra = sorted(W.labels.extra.items(), key=lambda pair: rank.get(pair[0], len(rank)))
+    W = replace(W, labels=replace(W.labels, extra=dict(extra)))
+    for mode in range(W.ndim):
+        labels = _group_labels(W, mode)
+        if labels is not None:
+            names = [*group_names(labels[labels != NO_LABEL]), NO_LABEL]
+            W = permuted(W, mode, np.argsort([names.index(label) for label in labels], kind="stable"))
+    return W
+
+
+def permuted(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
+    """Return W with the entries along a mode in another order."""
+    atoms = tuple(_permuted_atom(atom, mode, order) for atom in W.atoms)
+    unknown = {n: slices[order] if n == mode else slices for n, slices in (W.undetermined or {}).items()}
+    found = replace(W, atoms=atoms, undetermined=unknown or None)
+    if W.trust is not None:
+        moved: dict[str, Any] = {}
+        for name in ("rise", "share"):
+            if (bits := getattr(W.trust, name)) is not None:
+                pairs = zip(W.atoms, bits, strict=True)
+                moved[name] = tuple(v[order] if atom.mode == mode else v for atom, v in pairs)
+        found = replace(found, trust=replace(W.trust, **moved))
+    if W.labels is None:
+        return found
+    labels, dim = W.labels, W.labels.dims[mode]
+    coords = {**labels.coords, dim: np.asarray(labels.coords.get(dim, np.arange(W.shape[mode])))[order]}
+    extra = {n: (d, np.asarray(v)[order] if d == dim else v) for n, (d, v) in labels.extra.items()}
+    return replace(found, labels=replace(labels, coords=coords, extra=extra))
+
+
+def _permuted_atom(atom: Atom, mode: int, order: np.ndarray) -> Atom:
+    """Return an atom with the entries along a mode in another order."""
+    if atom.mode == mode:
+        return replace(atom, z=atom.z[order])
+    axis = mode - (mode > atom.mode)
+    if atom.block is not None:
+        return replace(atom, block=np.take(atom.block, order, axis))
+    return replace(atom, factors=tuple(A[order] if n == axis else A for n, A in enumerate(atom.factors or ())))
