@@ -238,7 +238,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         assert W is not None and W.trust is not None
         empty = checks.find_empty(data)
         if data.center is not None:
-            W, *path = (with_mean(V, X if labels is None else X.data, data) for V in (W, *path))
+            values = X if labels is None else X.data
+            path, W = tuple(with_mean(V, values, data) for V in path), with_mean(W, values, data)
         path, W = tuple(replace(V, labels=labels) for V in path), replace(W, labels=labels, undetermined=empty)
         checks.warn_undetermined(empty, dims_of(labels))
         self.path_, self.history_ = path, state.history
