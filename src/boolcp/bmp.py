@@ -18,7 +18,7 @@ from boolcp import checks
 from boolcp.fit.checkpoint import Checkpoint, read_parameters
 from boolcp.fit.fit import EXTRA, Fit, path_of
 from boolcp.fit.losses import make_loss
-from boolcp.fit.spec import STOP_REASONS, Spec, State
+from boolcp.fit.spec import STOP_REASONS, Spec
 from boolcp.fit.transform import design, fills, solve_factor
 from boolcp.fit.watch import Bars, Progress, run
 from boolcp.io.atomic import locked
@@ -228,7 +228,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         seed = checks.make_seed(self.random_state)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
             fit = Fit(data, self._spec(data, modes))
-            state, file = State(seed), None
+            state, file = fit.begin(seed), None
             with nullcontext() if checkpoint is None else locked(Path(checkpoint).expanduser()):
                 if checkpoint is not None:  # two processes that share a file would spoil each other's steps
                     file = Checkpoint(checkpoint, self._identity(seed, data, modes))

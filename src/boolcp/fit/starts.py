@@ -13,7 +13,7 @@ from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, re
 from boolcp.program.flips import best_boolean
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
-from boolcp.storage.protocol import Storage, Tensor, n_observed
+from boolcp.storage.protocol import Storage, n_observed
 from boolcp.storage.tucker import Tucker, leading_basis
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
@@ -76,18 +76,6 @@ def is_different(V: Columns, W: Columns) -> bool:
 # atoms of steepest descent
 
 
-def find_atom(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Candidate | None:
-    """Return the atom of steepest descent from W (Alg. 2)."""
-    return find_on(search_tensor(data, W)[0], spec, rng)
-
-
-def find_on(residual: Tensor, spec: Spec, rng: np.random.Generator) -> Candidate | None:
-    """Return the atom of steepest descent on a residual; on a core quickly, its bits are decided again."""
-    effort = "quick" if isinstance(residual, Tucker) else "default"
-    options = {"atom_rank": spec.atom_rank, "certify": False, "effort": effort}
-    return greedy_atom_search(residual, spec.modes, rng, **options)
-
-
 def with_atom(W: Columns, found: Candidate) -> Columns:
     """Return the columns with one atom more, of the weight that is best for it alone."""
     shape = tuple(len(A) for A in W.matrices)
@@ -99,7 +87,7 @@ def revive(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> C
     """Return the columns with each dead atom replaced by the atom of steepest descent, all polished again."""
     for _ in range(W.n_atoms):
         dead = W.is_dead()
-        found = find_atom(data, W, spec, rng) if dead.any() else None
+        found = greedy_atom_search(search_tensor(data, W)[0], spec, rng) if dead.any() else None
         if found is None:
             break
         kept = W.take(np.flatnonzero(~dead)[: W.n_atoms - 1])
@@ -115,7 +103,7 @@ def leaves_noise(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator
     if W.loss <= EXACT * data.squared_norm:
         return True
     residual, weight = search_tensor(data, W)
-    found = find_on(residual, spec, rng)
+    found = greedy_atom_search(residual, spec, rng)
     gain = 0.0 if found is None else weight * found.descent**2 / found.atom.n_ones
     return gain <= spec.n_products * noise_gain(data, noise_variance(data, W))
 
@@ -148,7 +136,7 @@ def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator)
     """Return the best atoms after half of them were left out and found again one by one, all factors polished."""
     W = best.take(np.sort(rng.permutation(best.n_atoms)[: best.n_atoms // 2]))
     while W.n_atoms < best.n_atoms:
-        found = find_atom(small, W, spec, rng)
+        found = greedy_atom_search(search_tensor(small, W)[0], spec, rng)
         if found is None:
             return best
         W = polish(small, with_atom(W, found), max_iter=spec.max_iter)
