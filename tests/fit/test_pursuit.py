@@ -20,7 +20,7 @@ from boolcp.fit.atom_search import (
     steepest_atom,
 )
 from boolcp.fit.pursuit import NormalEquations, atom_system, corrected, equations_of, with_system
-from boolcp.fit.spec import STOP_REASONS
+from boolcp.fit.spec import STOP_REASONS, Spec
 from boolcp.metrics import hamming_error
 from boolcp.program.flips import best_boolean
 from boolcp.result.atoms import Atom, BooleanCP
