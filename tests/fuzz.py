@@ -164,7 +164,7 @@ def check_fit(seed):
     counts = entry_weights(X.shape, mask, weights)
     check_signs(W, parameters)
     if W.deviance is not None:
-        check_deviance(W, X, counts, [step.relative_error for step in steps if step.stage == "loss"])
+        check_deviance(W, X, counts, [step.relative_error for step in steps if step.stage == "observed"])
     else:
         check_numbers(W, X, counts, parameters)
     if seed % 7 == 0:
