@@ -222,17 +222,6 @@ def backfit_mode(X, mask, terms, mode):
     return found, loss(terms) - loss(found)
 
 
-def refit_in_turn(R, mode, codes, blocks, fit):
-    """Return the blocks, each in turn fitted to what the others leave of R; `fit` takes a block with unit noise."""
-    blocks = list(blocks)
-    for k, z in enumerate(codes):
-        others = [(mode, codes[l], V) for l, V in enumerate(blocks) if l != k]
-        left = R - terms_tensor(R.shape, others)
-        size = np.sqrt(z.sum())
-        blocks[k] = fit(contract(left, mode, z[:, None] / size)[0]) / size
-    return blocks
-
-
 def shrink_matrix(B, sigma, edge):
     """Return B with its singular values above an edge shrunk, the others removed, from the model of a spike in noise.
 

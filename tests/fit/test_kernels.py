@@ -205,7 +205,7 @@ def test_a_sweep_decides_row_after_row(shape, kind, ranks, rng):
     own = [W.column_mode == n for n in range(len(shape))]
     for A, B, C, is_bit in zip(found.matrices, expected, W.matrices, own, strict=True):
         np.testing.assert_array_equal(A[:, is_bit], B[:, is_bit])
-        is_changed = is_changed and not np.array_equal(A[:, is_bit], C[:, is_bit]) or is_changed
+        is_changed = (is_changed and not np.array_equal(A[:, is_bit], C[:, is_bit])) or is_changed
     assert is_changed == any(
         not np.array_equal(A[:, b], C[:, b]) for A, C, b in zip(found.matrices, W.matrices, own, strict=True)
     )

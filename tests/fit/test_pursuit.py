@@ -11,7 +11,14 @@ from samples import KINDS, random_decomposition, with_gaps
 
 from boolcp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit.atom_search import Candidate, greedy_atom_search, leading_pairs, real_part, singular_start, steepest_atom
+from boolcp.fit.atom_search import (
+    Candidate,
+    greedy_atom_search,
+    leading_pairs,
+    real_part,
+    singular_start,
+    steepest_atom,
+)
 from boolcp.fit.pursuit import NormalEquations, atom_system, corrected, equations_of, with_system
 from boolcp.fit.spec import STOP_REASONS
 from boolcp.metrics import hamming_error

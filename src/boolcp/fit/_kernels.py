@@ -8,8 +8,8 @@ Array = NDArray[np.float64]
 
 MAX_FLIPS = 100  # flips of a row for each of its bits: only a form that is a rounding error needs more
 ROUNDING = 1e-13  # gradient, relative to its terms, that counts as zero
+NOTHING = 1e-200  # diagonal entry of normal equations that counts as zero
 MAX_PATTERN_BITS = 4  # bits of a row whose patterns are all tried; more are flipped one by one
-MAX_SHRINKS = 2000  # largest number of sweeps over the rows of a group lasso; not tuned
 
 
 @njit(cache=True)
@@ -49,34 +49,6 @@ def descend_bits(S: Array, Q: Array, B: Array) -> float:
                     for l in range(K):
                         slope[l] += step * (S[i, l, k] + S[i, k, l])
     return fall
-
-
-@njit(cache=True)
-def shrink_rows(G: Array, Q: Array, A: Array, penalties: Array, tol: float) -> float:
-    """Minimize tr(A'GA) / 2 - <Q, A> + sum_k penalties[k] |A_k| over the rows of A (K, r) in place, row after row.
-
-    G (K, K) has a positive diagonal. Sweeps end when no row moves by more than tol; returns the last largest move.
-    """
-    K, r = A.shape
-    row = np.empty(r)
-    largest = 0.0
-    for _ in range(MAX_SHRINKS):
-        largest = 0.0
-        for k in range(K):
-            for c in range(r):
-                row[c] = Q[k, c] + G[k, k] * A[k, c]
-                for l in range(K):
-                    row[c] -= G[k, l] * A[l, c]
-            size = np.sqrt(np.sum(row * row))
-            factor = max(0.0, 1 - penalties[k] / size) / G[k, k] if size > 0 else 0.0
-            moved = 0.0
-            for c in range(r):
-                moved += (factor * row[c] - A[k, c]) ** 2
-                A[k, c] = factor * row[c]
-            largest = max(largest, np.sqrt(moved))
-        if largest <= tol:
-            break
-    return largest
 
 
 @njit(cache=True)
@@ -503,7 +475,7 @@ def nonnegative_row(
     """
     K = len(p)
     for k in range(K):
-        passive[k] = not boolean[k] and (x[k] > 0.0 or not nonnegative[k])
+        passive[k] = not boolean[k] and H[k, k] > NOTHING and (x[k] > 0.0 or not nonnegative[k])
         if not boolean[k] and not passive[k]:
             x[k] = 0.0
     for _ in range(10 * K + 10):
@@ -529,7 +501,7 @@ def nonnegative_row(
                 for l in range(K):
                     slope -= H[k, l] * x[l]
                     size += abs(H[k, l] * x[l])
-                if slope > ROUNDING * size and H[k, k] > 0.0 and slope / np.sqrt(H[k, k]) > steepest:
+                if slope > ROUNDING * size and H[k, k] > NOTHING and slope / np.sqrt(H[k, k]) > steepest:
                     steepest, enter = slope / np.sqrt(H[k, k]), k
         if enter < 0:
             return

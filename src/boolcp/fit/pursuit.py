@@ -8,7 +8,8 @@ import scipy.linalg
 from boolcp.fit.atom_search import Candidate
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.storage.dense import Array
-from boolcp.storage.protocol import Storage
+from boolcp.storage.protocol import Storage, Tensor
+from boolcp.storage.weighted import Weighted
 
 DEPENDENT = 1e-10  # squared distance to the span of the active atoms, relative to |M|^2, that counts as none
 UNSEEN = 1e-12  # share of |M|^2 over the observed entries that counts as none: rounding
@@ -80,6 +81,8 @@ def atom_products(data: Storage, atoms: tuple[Atom, ...], atom: Atom) -> tuple[n
 
 def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return G (K, K) and b (K,) of the weights: <M_k, M_l> and <X, M_k> over the entries of `data`."""
+    if isinstance(data, Weighted) and data.weights is not None and data.center is not None and atoms:
+        return centered_system(data, data.weights, data.center, atoms)
     W = BooleanCP(data.shape, atoms, np.ones(len(atoms)))
     if not atoms or W.is_block:
         b = inner_with_atoms(data, atoms)
@@ -99,11 +102,27 @@ def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.
     return G, np.add.reduceat(np.sum(P * A, axis=0), first)
 
 
+def centered_system(
+    data: Weighted, weights: Tensor, mode: int, atoms: tuple[Atom, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return G and b where data and atoms, all Boolean along the mode, are without their weighted means over it."""
+    Z, V = np.stack([atom.z for atom in atoms], axis=1).astype(float), np.stack([atom.dense_block() for atom in atoms])
+    n, S = weights.contract(mode, np.ones((len(Z), 1))), weights.contract(mode, Z) * V
+    mean = np.moveaxis(data.mean_left(np.zeros(data.shape)), mode, 0)
+    b = (data.contract(mode, Z) * V - S * mean).reshape(len(V), -1).sum(axis=1)
+    G = -np.tensordot(S / np.where(n > 0, n, 1.0), S, axes=(range(1, S.ndim), range(1, S.ndim)))
+    for k, z in enumerate(Z.T):
+        G[k] += (weights.contract(mode, Z * z[:, None]) * V * V[k]).reshape(len(V), -1).sum(axis=1)
+    return G, b
+
+
 def with_system(W: BooleanCP, data: Storage) -> BooleanCP:
     """Return W with |X|^2, <X, M_k> and, unless all entries count alike, <M_k, M_l>, which shares of variance need.
 
     Atoms that are nonzero only on unobserved entries are dropped.
     """
+    if W.is_block and data.weights is None and data.center is None:
+        return replace(W, data_norm2=data.squared_norm, data_inner=inner_with_atoms(data, W.atoms))
     G, b = atom_system(data, W.atoms)
     gram = None if data.weights is None and data.center is None else G
     W = replace(W, data_norm2=data.squared_norm, data_inner=b, data_gram=gram)

@@ -251,8 +251,8 @@ def bits_in_span(data: Storage, W: Columns, modes: tuple[int, ...], rng: np.rand
                 if bits[j].any():
                     found[key] = min(errors[j], found.get(key, np.inf))
     chosen: dict[int, list[np.ndarray]] = {mode: [] for mode in modes}
-    for mode, key in sorted(found, key=found.__getitem__):
-        trial = [*chosen[mode], np.frombuffer(key, dtype=bool).astype(float)]
+    for mode, text in sorted(found, key=found.__getitem__):
+        trial = [*chosen[mode], np.frombuffer(text, dtype=bool).astype(float)]
         if np.linalg.matrix_rank(np.stack(trial)) == len(trial):
             chosen[mode] = trial
         if sum(map(len, chosen.values())) == K:

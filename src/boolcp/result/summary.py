@@ -52,7 +52,7 @@ def _html_row(cells: tuple[str, ...], tag: str) -> str:
 
 def _title(W: "BooleanCP") -> str:
     """Return one line: the number of atoms, the shape and, after a fit, the share of variance explained."""
-    share = "" if W.data_gram is None else " of the observed entries"
+    share = " around the mean" if W.mean is not None else "" if W.data_gram is None else " of the observed entries"
     total = f", {100 * W.explained():.1f} % of the {explained_word(W)}{share} explained" if _has_shares(W) else ""
     return f"{apart_text(W)} of a {shape_text(W)} tensor{total}"
 
@@ -101,8 +101,16 @@ def _closing_words(W: "BooleanCP") -> list[str]:
     from boolcp.trust.verdict import closing_words
 
     counts = f"{W.n_parameters} parameters and {W.n_bits} bits for {int(np.prod(W.shape, dtype=float))} entries."
-    said = (counts, asked_words(W), proved_words(W), one_mode_words(W))
+    said = (counts, mean_words(W), asked_words(W), proved_words(W), one_mode_words(W))
     return [words for words in (*said, rival_words(W.trust or Trust()), *closing_words(W)) if words]
+
+
+def mean_words(W: "BooleanCP") -> str:
+    """Say that the mean over a mode was fitted apart from the atoms, or nothing."""
+    if W.mean is None:
+        return ""
+    modes = [W.mode_name(n) for n in range(W.ndim) if W.mean.shape[n] < W.shape[n]]
+    return f"Mean over {', '.join(modes)} fitted apart from the atoms: shares are of what varies around it."
 
 
 def asked_words(W: "BooleanCP") -> str:
