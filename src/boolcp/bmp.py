@@ -548,7 +548,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 return found, labels, modes
             X, mask, weights = found
         X, observed = checks.check_tensor(X, mask)
-        validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
+        if mode != 1:  # scikit-learn calls mode 1 features, which may be new as well
+            validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
         checks.check_loss_data(X if observed is None else np.where(observed, X, np.nan), self.loss)
         if weights is not None:
             weights = checks.check_weights(weights, X.shape, dims)

@@ -111,7 +111,7 @@ def pursue(fit: Fit, s: State) -> State:
     norm2 = fit.data.squared_norm
     atom = W.to_decomposition().atoms[-1] if isinstance(W, Columns) else W.atoms[-1]
     new: AtomRecord = record(atom, loss, norm2, time.perf_counter() - begin)
-    reason = "explained" if loss <= spec.tol**2 * norm2 else ""
+    reason = "explained" if loss <= spec.tol**2 * norm2 and len(s.path) < spec.n_atoms else ""
     return s.then(path=(*s.path, W), history=(*s.history, new), stop_reason=reason)
 
 

@@ -77,7 +77,7 @@ def is_certain(data: Storage, W: Columns) -> bool:
 
     An atom that fits only noise can have bits that all clearly exceed it.
     """
-    if W.loss <= EXACT * data.squared_norm or not W.n_atoms:
+    if W.loss <= EXACT * data.squared_norm or W.is_dead().all():
         return True
     return smallest_margin(data, W) >= CERTAIN and not has_weak_atom(data, W, NOISY)
 

@@ -91,7 +91,7 @@ def revive(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> C
         if found is None:
             break
         kept = W.take(np.flatnonzero(~dead)[: W.n_atoms - 1])
-        longer = polish(data, with_atom(kept, found), max_iter=spec.max_iter)
+        longer = polish(data, oriented(with_atom(kept, found), data.nonnegative), max_iter=spec.max_iter)
         if longer.loss >= W.loss:
             break
         W = longer

@@ -29,6 +29,7 @@ PASS_GAIN = 0.05  # gain, in units of the noise variance for each free number, n
 SMALL_GAIN = 0.05  # gain of a relaxation, in units of the noise variance, that ends it
 N_FIELD = 3  # rounds of the mean field that replaces all patterns when bits are many
 NOTHING = 1e-200  # entry of normal equations, relative to their size, that counts as zero
+VANISHED = 1e-60  # energy of a column, relative to the largest, that counts as none
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
 CLEAR = 1e-5  # a pivot above this part of the largest diagonal entry: no eigenvalue is that small
 
@@ -369,7 +370,10 @@ def pseudo_inverse(H: np.ndarray, scale: np.ndarray | None = None) -> np.ndarray
     """
     if scale is None:
         diagonal = np.einsum("...kk->...k", H).reshape(-1, H.shape[-1]).mean(axis=0)
-        scale = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))  # rounding can make it negative
+        # rounding can make it negative; a column whose soft bits all vanish would become infinite
+        seen = diagonal > max(VANISHED * diagonal.max(), 0.0)
+        scale = np.sqrt(np.where(seen, diagonal, 1.0))
+        H = H * np.logical_and.outer(seen, seen)
     scaled = H / (scale[:, None] * scale)
     scaled[np.abs(scaled) < NOTHING] = 0.0  # its inverse would overflow
     return np.linalg.pinv(scaled, rcond=SINGULAR, hermitian=True) / (scale[:, None] * scale)
