@@ -353,3 +353,11 @@ def solve_each_row(H, P):
     scale = np.sqrt(np.einsum("ikk->k", H) / len(H))
     scaled = [np.linalg.pinv(h / np.outer(scale, scale), rcond=1e-7, hermitian=True) for h in H]
     return np.stack([(s / np.outer(scale, scale)) @ p for s, p in zip(scaled, P, strict=True)])
+
+
+def joint_gain(R, mode, known, z):
+    """Return by how much a dense block for the bits z lowers |R|^2 beyond blocks for known bits, all fitted jointly."""
+    Y, left = unfold(R, mode), []
+    for Z in (np.array(known, dtype=float).T, np.array([*known, z], dtype=float).T):
+        left.append(np.sum((Y - Z @ np.linalg.lstsq(Z, Y, rcond=None)[0]) ** 2))
+    return left[0] - left[1]

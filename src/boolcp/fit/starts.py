@@ -77,10 +77,17 @@ def is_different(V: Columns, W: Columns) -> bool:
 
 
 def with_atom(W: Columns, found: Candidate) -> Columns:
-    """Return the columns with one atom more, of the weight that is best for it alone."""
+    """Return the columns with one atom more, of the weight that is best for it alone; all sizes are spread evenly.
+
+    Equations whose columns differ by many orders, as in very small units, would count as singular.
+    """
     shape = tuple(len(A) for A in W.matrices)
     weight = found.descent / found.atom.n_ones
-    return W.plus(to_columns(BooleanCP(shape, (found.atom,), [weight])))
+    longer = W.plus(to_columns(BooleanCP(shape, (found.atom,), [weight])))
+    is_bit = longer.column_mode == np.arange(len(shape))[:, None]
+    norms = np.where(is_bit, 1.0, [np.linalg.norm(A, axis=0) for A in longer.matrices])
+    even = np.where(is_bit, 1.0, np.prod(norms, axis=0) ** (1 / (len(shape) - 1)) / np.where(norms > 0, norms, 1.0))
+    return longer.with_matrices([A * scale for A, scale in zip(longer.matrices, even, strict=True)])
 
 
 def revive(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
@@ -316,10 +323,17 @@ def turned(data: Storage, W: Columns, spec: Spec) -> Columns:
 
 
 def oriented(W: Columns, nonnegative: tuple[int, ...]) -> Columns:
-    """Return the columns with real ones of the sign of their sum along some modes, and no entry below zero."""
-    factors = list(W.matrices)
+    """Return the columns with real ones of the sign of their sum along some modes, and no entry below zero.
+
+    A mode that is free to be negative, if there is one, takes the signs.
+    """
+    factors, turns = list(W.matrices), np.ones(len(W.owner))
     for n in nonnegative:
         A, real = factors[n], W.column_mode != n
-        signs = np.where(A.sum(axis=0) < 0, -1.0, 1.0)
-        factors[n] = np.where(real, np.maximum(A * signs, 0.0), A)
+        signs = np.where(real & (A.sum(axis=0) < 0), -1.0, 1.0)
+        factors[n], turns = np.where(real, np.maximum(A * signs, 0.0), A), turns * signs
+    free = [n for n in range(len(factors)) if n not in nonnegative] if nonnegative else []
+    for n in free:
+        takes = (W.column_mode != n) & (turns < 0)
+        factors[n], turns = factors[n] * np.where(takes, -1.0, 1.0), np.where(takes, 1.0, turns)
     return W.with_matrices(factors)
