@@ -131,7 +131,9 @@ def linked_sweep(X, weights, matrices, owner, boolean_mode, order):
     matrices = [np.array(A) for A in matrices]
     for mode in order:
         others = [A for n, A in enumerate(matrices) if n != mode]
-        columns = np.stack([reduce(np.multiply.outer, each).ravel() for each in zip(*(A.T for A in others), strict=True)], axis=1)
+        columns = np.stack(
+            [reduce(np.multiply.outer, each).ravel() for each in zip(*(A.T for A in others), strict=True)], axis=1
+        )
         Boolean = [k for k in range(len(boolean_mode)) if boolean_mode[k] == mode]
         real = np.array([boolean_mode[k] != mode for k in owner])
         for i in range(X.shape[mode]):

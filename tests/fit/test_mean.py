@@ -58,8 +58,12 @@ def test_the_mean_and_the_blocks_are_those_of_least_squares(kind, rank):
     for k in range(2):  # no bit is better flipped, the mean as it is
         for i in range(SHAPE[MODE]):
             z = W.atoms[k].z ^ (np.arange(SHAPE[MODE]) == i)
-            change = W.weights[k] * (naive.atom(Atom(MODE, z, W.atoms[k].factors, W.atoms[k].block)) - naive.atom(W.atoms[k]))
-            assert np.sum(weights * (X - W.to_tensor() - change) ** 2) >= np.sum(weights * (X - W.to_tensor()) ** 2) - 1e-9
+            change = W.weights[k] * (
+                naive.atom(Atom(MODE, z, W.atoms[k].factors, W.atoms[k].block)) - naive.atom(W.atoms[k])
+            )
+            assert (
+                np.sum(weights * (X - W.to_tensor() - change) ** 2) >= np.sum(weights * (X - W.to_tensor()) ** 2) - 1e-9
+            )
 
 
 def test_it_is_the_fit_with_an_atom_that_is_always_on():

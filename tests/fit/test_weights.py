@@ -67,7 +67,9 @@ def test_weights_broadcast_as_in_numpy_or_by_the_names_of_modes():
     every = decompose(X, 2, weights=np.broadcast_to(channel[:, None, None] * trial, X.shape), random_state=0)
     by_name = xr.DataArray(np.outer(trial, channel), dims=("trial", "channel"))
     for data, weights in ((X, channel[:, None, None] * trial), (labelled, by_name)):
-        np.testing.assert_array_equal(decompose(data, 2, weights=weights, random_state=0).to_tensor(), every.to_tensor())
+        np.testing.assert_array_equal(
+            decompose(data, 2, weights=weights, random_state=0).to_tensor(), every.to_tensor()
+        )
     alike = decompose(X, 2, weights=7.0, random_state=0)
     np.testing.assert_array_equal(alike.to_tensor(), decompose(X, 2, random_state=0).to_tensor())
     with pytest.raises(ValueError, match="weights has the modes place, which X"):
@@ -86,7 +88,9 @@ def test_new_slices_are_solved_by_weighted_least_squares(uneven):
         estimate = model.inverse_transform(found, mode=mode)
         A[mode] = np.array(expected)
         np.testing.assert_allclose(estimate, naive.full(A), atol=1e-7)
-    share = 1 - np.sum(every * (X - model.inverse_transform(model.transform(X, weights=weights))) ** 2) / np.sum(every * X**2)
+    share = 1 - np.sum(every * (X - model.inverse_transform(model.transform(X, weights=weights))) ** 2) / np.sum(
+        every * X**2
+    )
     assert model.score(X, weights=weights) == pytest.approx(share)
 
 
