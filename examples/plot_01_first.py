@@ -9,7 +9,7 @@ along one of these modes and real along the others. Here the recording is simula
 # %%
 # The recording
 # -------------
-# 32 electrodes on a grid, 200 samples around a stimulus, 60 trials. Three patterns lie under a background as strong
+# 32 electrodes on a grid, 200 samples around a stimulus, 60 trials. Three patterns lie under ongoing activity as strong
 # as they are: an evoked response that comes in some trials only, a burst on some electrodes only, and a shift that is
 # there only while the stimulus is shown.
 
@@ -42,7 +42,7 @@ for trial, ax in zip((0, 1, 2), axes, strict=True):
     image = ax.pcolormesh(recording.times, range(32), X[:, :, trial], cmap="RdBu_r", vmin=-5, vmax=5)
     ax.set(title=f"trial {trial}", xlabel="time (s)")
 axes[0].set_ylabel("channel (number)")
-figure.colorbar(image, ax=axes, label="voltage\n(background s.d.)")
+figure.colorbar(image, ax=axes, label="voltage\n(s.d. of the activity)")
 
 # %%
 # Three atoms
@@ -61,12 +61,12 @@ W.plot()
 # %%
 # Was it right?
 # -------------
-# In a simulation this can be checked: no bit is wrong, and the error to the recording without its background is a few
-# percent of the background.
+# In a simulation this can be checked: no bit is wrong, and the error to the patterns themselves is a few
+# percent of the ongoing activity.
 
 print("share of wrong bits:", boolcp.metrics.hamming_error(W, recording.truth))
-print("error to the patterns without background:", round(boolcp.metrics.rmse(W, recording.clean), 3))
+print("error to the patterns:", round(boolcp.metrics.rmse(W, recording.clean), 3))
 
 # %%
-# **Try next:** make the background stronger (``noise=3``) and see when bits go wrong; allow only trials to be Boolean
+# **Try next:** make the activity stronger (``noise=3``) and see when bits go wrong; allow only trials to be Boolean
 # (``boolean_modes=["trial"]``) and see what becomes of the other two patterns.

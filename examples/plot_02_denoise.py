@@ -33,11 +33,11 @@ print("wrong bits:", boolcp.metrics.hamming_error(W, truth))
 # %%
 # If the number of atoms is not known
 # -----------------------------------
-# ``fit_path`` gives the estimates with 0, 1, 2, .. atoms. With too few atoms a part of the signal is missing; with
+# ``path_`` has the estimates with 0, 1, 2, .. atoms. With too few atoms a part of the signal is missing; with
 # too many the noise comes in, here more slowly with Boolean atoms.
 
 numbers = np.arange(1, 11)
-path = boolcp.BMP(10, certify=False, random_state=0).fit_path(X)
+path = boolcp.BMP(10, certify=False, random_state=0).fit(X).path_
 ours = [boolcp.metrics.rmse(W_k, clean) for W_k in path[1:]]
 theirs = [
     boolcp.metrics.rmse(boolcp.baselines.CP(k, random_state=0).fit(X).decomposition_.to_tensor(), clean)

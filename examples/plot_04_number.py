@@ -27,7 +27,7 @@ print(selection.summary())
 # %%
 # The error on the data that were fitted (gray) goes on falling; the held-out error turns.
 
-path = boolcp.BMP(7, certify=False, random_state=0).fit_path(X)
+path = boolcp.BMP(7, certify=False, random_state=0).fit(X).path_
 fitted = [np.sqrt(np.mean((X - W.to_tensor()) ** 2)) for W in path]
 figure, ax = plt.subplots(figsize=(5, 3.2), layout="constrained")
 selection.plot(ax=ax)

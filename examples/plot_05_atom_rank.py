@@ -52,7 +52,7 @@ for row, (name, (clean, X)) in zip(axes, data.items(), strict=True):
     figure.colorbar(image, ax=row[0], label="value")
     for (label, rank), marker in zip(ranks.items(), "os^D", strict=True):
         model = boolcp.BMP(5, boolean_modes=[2], atom_rank=rank, certify=False, random_state=0)
-        path = model.fit_path(X)[1:]
+        path = model.fit(X).path_[1:]
         errors = [boolcp.metrics.rmse(W, clean) for W in path]
         row[1].plot(range(1, len(errors) + 1), errors, marker=marker, label=label)
         print(f"{name:9}  atom_rank={label:5}  lowest error {min(errors):.3f} with {np.argmin(errors) + 1} atoms")

@@ -8,7 +8,7 @@ trusted?
 
 # %%
 # A simulated recording has three patterns amid ongoing activity. We ask for four atoms, so one has to be made of the
-# background. ``assess`` tests each of them, and the table ends with a verdict.
+# activity. ``assess`` tests each of them, and the table ends with a verdict.
 
 # sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt

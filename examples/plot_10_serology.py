@@ -62,7 +62,7 @@ for k, (color, name) in enumerate((("#0072B2", "atom 0 (low)"), ("#E69F00", "ato
     print(name, dict(zip(groups, np.round(shares).astype(int).tolist(), strict=True)))
     ax.bar(np.arange(5) + 0.4 * k - 0.2, shares, 0.38, color=color, label=name)
 ax.set_xticks(range(5), [f"{group}\n(n = {np.sum(status == group)})" for group in groups])
-ax.set(ylabel="on in (% of the samples)", ylim=(0, 118))
+ax.set(xlabel="status", ylabel="on in (% of the samples)", ylim=(0, 118))
 ax.legend(frameon=False, ncols=2, loc="upper right")
 
 # %%

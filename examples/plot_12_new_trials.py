@@ -41,7 +41,7 @@ axes[2].set(xlabel="trial (number)", ylabel="strength")
 axes[2].legend(frameon=False, ncols=2, loc="lower right")
 
 # %%
-# How much of the new trials do the old patterns explain? Nearly as much as of those that were fitted: a fit of noise
+# How much of the new trials do the old patterns explain? As much as of those that were fitted: a fit of noise
 # would not carry over.
 
 for name, part in (("fitted", fitted), ("new", new)):

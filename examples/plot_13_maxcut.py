@@ -72,7 +72,6 @@ ax.minorticks_off()
 ax.legend(frameon=False)
 
 # %%
-# A certificate below 100 % does not say that a better z exists, only that none better than the bound does. The bound
-# of the ratio is the largest eigenvalue of C, which belongs to a real vector; no Boolean one may reach it.
+# A certificate below 100 % does not say that a better z exists, only that none better than the bound does.
 #
 # **Try next:** the derivations in "The mathematics", sections 2 to 4; ``effort="thorough"``.

@@ -84,8 +84,7 @@ axes[1].set_xlabel("time (s)")
 axes[1].legend(frameon=False, loc="upper right")
 
 # %%
-# ``max_memory="2GB"`` sets a limit: a fit that cannot keep it is refused before anything is read, with a list of what
-# needs how much.
+# ``max_memory="2GB"`` sets a limit: a fit that cannot keep it is refused, with what it needs and what to do.
 #
 # **Try next:** ``dask.distributed.Client()`` before the fit, for several processes or machines; a zarr or HDF5 file
 # in place of the memory map, which needs no dask array around it.

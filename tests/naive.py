@@ -126,29 +126,53 @@ def best_matching(costs):
     )
 
 
-def linked_sweep(X, mask, matrices, owner, boolean_mode, order):
-    """Decide each row of each factor by trying all bits, its real entries by least squares over what is seen."""
-    matrices = [A.copy() for A in matrices]
+def linked_sweep(X, weights, matrices, owner, boolean_mode, order):
+    """Decide each row of each factor by trying all bits, its real entries by weighted least squares."""
+    matrices = [np.array(A) for A in matrices]
     for mode in order:
         others = [A for n, A in enumerate(matrices) if n != mode]
-        columns = np.einsum("ar,br->abr", *others).reshape(-1, len(owner))
+        columns = np.stack([reduce(np.multiply.outer, each).ravel() for each in zip(*(A.T for A in others), strict=True)], axis=1)
         Boolean = [k for k in range(len(boolean_mode)) if boolean_mode[k] == mode]
         real = np.array([boolean_mode[k] != mode for k in owner])
         for i in range(X.shape[mode]):
-            seen = np.take(mask, i, axis=mode).ravel()
-            x, B = np.take(X, i, axis=mode).ravel()[seen], columns[seen]
-            best = None
+            root = np.sqrt(np.take(weights, i, axis=mode).ravel())
+            x, B = root * np.take(X, i, axis=mode).ravel(), root[:, None] * columns
+            rows = []
             for bits in product((0.0, 1.0), repeat=len(Boolean)):
                 row = np.zeros(len(owner))
                 for k, bit in zip(Boolean, bits, strict=True):
                     row[owner == k] = bit
-                left = x - B @ row
-                row[real] = np.linalg.lstsq(B[:, real], left, rcond=None)[0]
-                error = np.sum((x - B @ row) ** 2)
-                if best is None or error < best[0] - 1e-12:
-                    best = error, row
-            matrices[mode][i] = best[1]
+                row[real] = np.linalg.lstsq(B[:, real], x - B @ row, rcond=None)[0]
+                rows.append(row)
+            matrices[mode][i] = min(rows, key=lambda row: np.sum((x - B @ row) ** 2))
     return matrices
+
+
+def best_row(H, p, boolean):
+    """Return the row a that minimizes a'Ha - 2 p'a with bits where `boolean`: all bits, each with its least squares."""
+    rows = []
+    for bits in product((0.0, 1.0), repeat=int(boolean.sum())):
+        a = np.zeros(len(p))
+        a[boolean] = bits
+        a[~boolean] = np.linalg.lstsq(H[~boolean][:, ~boolean], (p - H @ a)[~boolean], rcond=None)[0]
+        rows.append(a)
+    return min(rows, key=lambda a: a @ H @ a - 2 * p @ a)
+
+
+def full(factors):
+    """Return the sum of the outer products of columns."""
+    return sum(reduce(np.multiply.outer, columns) for columns in zip(*(A.T for A in factors), strict=True))
+
+
+def weighted_equations(X, weights, factors, mode):
+    """Return the matrix and the right side of the weighted normal equations of each row of a factor, entry by entry."""
+    d, K = factors[mode].shape
+    H, P = np.zeros((d, K, K)), np.zeros((d, K))
+    for place in np.ndindex(*X.shape):
+        row = np.prod([A[i] for n, (A, i) in enumerate(zip(factors, place, strict=True)) if n != mode], axis=0)
+        H[place[mode]] += weights[place] * np.outer(row, row)
+        P[place[mode]] += weights[place] * X[place] * row
+    return H, P
 
 
 def observed_blocks(X, mask, mode, codes):
@@ -198,17 +222,6 @@ def backfit_mode(X, mask, terms, mode):
     return found, loss(terms) - loss(found)
 
 
-def refit_in_turn(R, mode, codes, blocks, fit):
-    """Return the blocks, each in turn fitted to what the others leave of R; `fit` takes a block with unit noise."""
-    blocks = list(blocks)
-    for k, z in enumerate(codes):
-        others = [(mode, codes[l], V) for l, V in enumerate(blocks) if l != k]
-        left = R - terms_tensor(R.shape, others)
-        size = np.sqrt(z.sum())
-        blocks[k] = fit(contract(left, mode, z[:, None] / size)[0]) / size
-    return blocks
-
-
 def shrink_matrix(B, sigma, edge):
     """Return B with its singular values above an edge shrunk, the others removed, from the model of a spike in noise.
 
@@ -228,14 +241,6 @@ def shrink_matrix(B, sigma, edge):
             cosines = np.sqrt((x**4 - b) / (x**4 + b * x**2)) * np.sqrt((x**4 - b) / (x**4 + x**2))
             shrunk += unit * x * cosines * np.outer(u, v)
     return shrunk
-
-
-def joint_gain(R, mode, known, z):
-    """Return by how much a dense block for the bits z lowers |R|^2 beyond blocks for known bits, all fitted jointly."""
-    Y, left = unfold(R, mode), []
-    for Z in (np.array(known, dtype=float).T, np.array([*known, z], dtype=float).T):
-        left.append(np.sum((Y - Z @ np.linalg.lstsq(Z, Y, rcond=None)[0]) ** 2))
-    return left[0] - left[1]
 
 
 def project_row(a, i):
@@ -321,16 +326,6 @@ def best_signed(p):
     return values.max(), z, np.sign(z @ p)
 
 
-def best_rank_one_gain(X):
-    """Return the largest decrease of |X|^2 by one atom of rank one, over all bits along the three modes."""
-    gains = []
-    for mode in range(3):
-        for z in list(product((0.0, 1.0), repeat=X.shape[mode]))[1:]:
-            block = np.tensordot(z, X, (0, mode))
-            gains.append(np.linalg.norm(block, 2) ** 2 / sum(z))
-    return max(gains)
-
-
 def nonnegative_row(H, p, boolean, nonnegative):
     """Return the row a that minimizes a'Ha / 2 - p'a: all bits are tried, real entries are those of scipy."""
     L = np.linalg.cholesky(H)
@@ -356,24 +351,3 @@ def solve_each_row(H, P):
     scale = np.sqrt(np.einsum("ikk->k", H) / len(H))
     scaled = [np.linalg.pinv(h / np.outer(scale, scale), rcond=1e-7, hermitian=True) for h in H]
     return np.stack([(s / np.outer(scale, scale)) @ p for s, p in zip(scaled, P, strict=True)])
-
-
-def moved(X, modes, rows):
-    """Return the tensor whose entry (i, j, ..) is that of X at row i of the first of the modes, j of the second, .."""
-    found = np.empty([X.shape[n] for n in modes], dtype=X.dtype)
-    for place in np.ndindex(*found.shape):
-        given = dict(zip(modes, place, strict=True))
-        found[place] = X[tuple(rows[n][given[n]] for n in range(X.ndim))]
-    return found
-
-
-def slice_sums(q, factors):
-    """Return the sums of integers over all slices along each mode, each times the factors of its slices, mod 2^64."""
-    sums = [[0] * d for d in q.shape]
-    for place in np.ndindex(*q.shape):
-        value = int(q[place])
-        for n, i in enumerate(place):
-            value *= int(factors[n][i])
-        for n, i in enumerate(place):
-            sums[n][i] = (sums[n][i] + value) % 2**64
-    return sums

@@ -121,7 +121,7 @@ def test_code_that_pages_name_exists(page):
     for stem, name in named:
         files = list(Path(boolcp.__file__).parent.rglob(f"{stem}.py"))
         modules = [".".join(file.relative_to(ROOT / "src").with_suffix("").parts) for file in files]
-        is_there = name in ("py", "md", "csv") or any(
+        is_there = name in ("py", "md", "csv", "log") or any(
             hasattr(importlib.import_module(module), name) for module in modules
         )
         assert is_there or not modules, f"{stem}.{name}"

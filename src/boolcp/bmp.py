@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
 from boolcp.fit.checkpoint import Checkpoint, read_parameters
-from boolcp.fit.fit import Fit, path_of
+from boolcp.fit.fit import EXTRA, Fit, path_of
 from boolcp.fit.losses import make_loss
 from boolcp.fit.spec import STOP_REASONS, Spec, State
 from boolcp.fit.transform import design, fills, solve_factor
@@ -27,7 +27,9 @@ from boolcp.memory import read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels, read_labels
 from boolcp.result.mean import with_mean
-from boolcp.storage import describe, filled, make_storage, open_or_load, stays_out
+from boolcp.storage import describe, make_storage, stays_out
+from boolcp.storage.filling import filled
+from boolcp.storage.lazy import Lazy, open_or_load
 from boolcp.storage.protocol import Storage, n_observed
 from boolcp.storage.weighted import Loss, Weighted
 from boolcp.threads import one_thread
@@ -234,7 +236,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 state = run(fit, state, callbacks, file)
             W, path = state.result, path_of(fit, state)
         assert W is not None and W.trust is not None
-        empty = checks.find_empty(data.weights)
+        empty = checks.find_empty(data)
         if data.center is not None:
             W, *path = (with_mean(V, X if labels is None else X.data, data) for V in (W, *path))
         path, W = tuple(replace(V, labels=labels) for V in path), replace(W, labels=labels, undetermined=empty)
@@ -530,17 +532,20 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         given = X
         X, labels = read_labels(X)
         dims = dims_of(labels)
-        known = None
-        if is_fitted:
-            known = self.decomposition_
+        known = self.decomposition_ if is_fitted else None
+        if known is not None:
             checks.check_dims(dims, known.dims)
         if stays_out(X, self.max_memory):
             checks.check_lazy(X, mask)
             why = "new data" if is_fitted else self._why_in_memory()
-            X = open_or_load(X, mask, weights, max_memory=self.max_memory, needs_memory=why, loss=self.loss)
-        if not isinstance(X, np.ndarray) and hasattr(X, "n_passes"):
-            validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
-            return X, labels, checks.check_modes(self.boolean_modes, X.shape, dims)
+            rank = EXTRA + int(self.n_atoms) * (1 if self.atom_rank == BLOCK else int(self.atom_rank))
+            how: dict[str, Any] = {"rank": rank, "max_memory": self.max_memory, "needs_memory": why}
+            modes = checks.check_modes(self.boolean_modes, X.shape, dims)
+            found = open_or_load(X, mask, weights, loss=make_loss(self.loss, np.zeros(1)), **how)
+            if isinstance(found, Lazy):
+                validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
+                return found, labels, modes
+            X, mask, weights = found
         X, observed = checks.check_tensor(X, mask)
         validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
         checks.check_loss_data(X if observed is None else np.where(observed, X, np.nan), self.loss)

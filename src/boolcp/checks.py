@@ -272,12 +272,12 @@ def array_of_listed(X: Any) -> np.ndarray:
     return array
 
 
-def find_empty(weights: Any) -> dict[int, np.ndarray]:
+def find_empty(data: Any) -> dict[int, np.ndarray]:
     """Return the slices without any observed entry by mode, {mode: (d_n,) bool}, only for modes that have some."""
-    if weights is None:
+    if data.weights is None:
         return {}
-    known = weights.to_array() > 0
-    empty = {n: ~known.any(axis=tuple(m for m in range(known.ndim) if m != n)) for n in range(known.ndim)}
+    ones = [np.ones((d, 1)) for d in data.shape]
+    empty = {n: data.weights.mttkrp(ones, n)[:, 0] == 0 for n in range(len(ones))}
     return {mode: slices for mode, slices in empty.items() if slices.any()}
 
 

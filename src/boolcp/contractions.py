@@ -35,27 +35,6 @@ def gram(X: np.ndarray, mode: int) -> np.ndarray:
     return total
 
 
-def gram_times(X: np.ndarray, mode: int, Q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return X_n (X_n'Q) (d_n, k) in float64 and X contracted with Q (k, other modes), for Q (d_n, k).
-
-    The products are of the dtype of X, their sum is not.
-    """
-    Y = around(X, mode)
-    left, d, right = Y.shape
-    Q = np.asarray(Q, dtype=X.dtype)
-    total, step = np.zeros(Q.shape), max(1, CHUNK // (d * right))  # a part stays in the cache for its second product
-    blocks = np.empty((left, Q.shape[1], right), dtype=X.dtype)
-    for start in range(0, left, step):
-        part, found = Y[start : start + step], blocks[start : start + step]
-        if right == 1:
-            found[:, :, 0] = part[:, :, 0] @ Q
-            total += (found[:, :, 0].T @ part[:, :, 0]).T
-        else:
-            np.matmul(Q.T, part, out=found)
-            total += np.matmul(part, found.transpose(0, 2, 1)).sum(axis=0)
-    return total, blocks.transpose(1, 0, 2).reshape(-1, *X.shape[:mode], *X.shape[mode + 1 :])
-
-
 def contract(X: np.ndarray, mode: int, Z: np.ndarray) -> np.ndarray:
     """Return sum_i X[.., i, ..] Z[i, k] as an array (K, other modes), for Z (d_n, K)."""
     Y = around(X, mode)

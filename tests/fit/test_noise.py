@@ -6,7 +6,8 @@ from sklearn.datasets import load_digits
 
 import boolcp
 from boolcp.fit.noise import marchenko_pastur_quantile, noise_level, residual_level, spectra, without_zeros
-from boolcp.storage import DenseTensor, compress
+from boolcp.storage.dense import Dense
+from boolcp.storage.tucker import compress
 
 
 @pytest.mark.parametrize(("d", "n"), [(200, 200), (150, 600), (60, 4000)])
@@ -18,39 +19,39 @@ def test_quantile_is_that_of_the_eigenvalues_of_noise(d, n, rng):
 
 @pytest.mark.parametrize("shape", [(30, 40, 35), (5, 60, 40), (900, 6, 7), (40, 50), (9, 8, 7, 10)])
 def test_pure_noise(shape, rng):
-    assert noise_level(DenseTensor(3 * rng.standard_normal(shape))) == pytest.approx(3, rel=0.05)
+    assert noise_level(Dense(3 * rng.standard_normal(shape))) == pytest.approx(3, rel=0.05)
 
 
 @pytest.mark.parametrize("sigma", [0.1, 1.0, 4.0])
 def test_atoms_plus_noise(sigma):
     X, _, _ = boolcp.datasets.make_boolean_cp((30, 40, 35), 6, noise=sigma, random_state=1)
-    assert noise_level(DenseTensor(X)) == pytest.approx(sigma, rel=0.02)
+    assert noise_level(Dense(X)) == pytest.approx(sigma, rel=0.02)
 
 
 @pytest.mark.parametrize("sigma", [0.3, 1.0])
 def test_noise_added_to_real_data_with_one_long_mode(sigma, rng):
     digits = load_digits().images
     digits = (digits - digits.mean()) / digits.std()
-    noisy = DenseTensor(digits + sigma * rng.standard_normal(digits.shape))
+    noisy = Dense(digits + sigma * rng.standard_normal(digits.shape))
     assert sigma * 0.99 <= noise_level(noisy) <= sigma * 1.1
 
 
 def test_order_of_modes_and_scale_change_nothing(rng):
     X, _, _ = boolcp.datasets.make_boolean_cp((20, 70, 15), 3, noise=0.7, random_state=2)
-    level = noise_level(DenseTensor(X))
-    assert noise_level(DenseTensor(X.transpose(2, 0, 1))) == pytest.approx(level, rel=1e-9)
-    assert noise_level(DenseTensor(100 * X)) == pytest.approx(100 * level, rel=1e-9)
+    level = noise_level(Dense(X))
+    assert noise_level(Dense(X.transpose(2, 0, 1))) == pytest.approx(level, rel=1e-9)
+    assert noise_level(Dense(100 * X)) == pytest.approx(100 * level, rel=1e-9)
 
 
 def test_data_without_noise_have_none():
     X, _, _ = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, random_state=0)
-    assert noise_level(DenseTensor(X)) < 1e-6 * X.std()
-    assert noise_level(compress(DenseTensor(X), 5)) < 1e-6 * X.std()
+    assert noise_level(Dense(X)) < 1e-6 * X.std()
+    assert noise_level(compress(Dense(X), 5)) < 1e-6 * X.std()
 
 
 def test_centering_leaves_no_zero_noise(rng):
     X = rng.standard_normal((5, 40, 50))
-    assert noise_level(DenseTensor(X - X.mean(axis=0))) == pytest.approx(np.sqrt(4 / 5), rel=0.1)
+    assert noise_level(Dense(X - X.mean(axis=0))) == pytest.approx(np.sqrt(4 / 5), rel=0.1)
     np.testing.assert_array_equal(without_zeros(np.array([4.0, 3.0, 2.0, 1e-16])), [4, 3, 2])
     np.testing.assert_array_equal(without_zeros(np.array([4.0, 0.0, 0.0, 0.0])), [4, 0, 0, 0])
 
@@ -59,7 +60,7 @@ def test_all_unfoldings_count_and_tall_ones_are_transposed(rng):
     X = rng.standard_normal((50, 4, 5))
     expected = {min(d, 1000 // d): np.linalg.svd(np.moveaxis(X, n, 0).reshape(d, -1), compute_uv=False) ** 2
                 for n, d in enumerate(X.shape)}  # fmt: skip
-    found = spectra(DenseTensor(X))
+    found = spectra(Dense(X))
     assert [(len(values), long) for values, long in found] == [(4, 250), (5, 200), (20, 50)]
     for values, _ in found:
         np.testing.assert_allclose(values, expected[len(values)], rtol=1e-9)

@@ -1,38 +1,58 @@
+"""Algorithms 1 and 2 as printed: steps, weights, stops; the atom of steepest descent against all bits."""
+
+import warnings
+
 import naive
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import KINDS, random_decomposition, with_gaps
 
+from boolcp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit.atom_search import Candidate
-from boolcp.fit.pursuit import adjust_weights, boolean_matching_pursuit
-from boolcp.fit.relax import last
-from boolcp.fit.state import STOP_REASONS
-from boolcp.result.atoms import BooleanCP
-from boolcp.storage import DenseTensor, compress
+from boolcp.fit.atom_search import (
+    Candidate,
+    greedy_atom_search,
+    leading_pairs,
+    real_part,
+    singular_start,
+    steepest_atom,
+)
+from boolcp.fit.pursuit import NormalEquations, atom_system, corrected, equations_of, with_system
+from boolcp.fit.spec import STOP_REASONS
+from boolcp.metrics import hamming_error
+from boolcp.program.flips import best_boolean
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.storage import make_storage
+from boolcp.storage.dense import Dense
 
 SHAPES = [(12, 14), (8, 9, 10), (5, 6, 4, 7)]
-KINDS = [(rank, score) for rank in (1, 2, None) for score in ("normalized", "published")]
-
-
-def pursue(X, n_atoms=6, modes=None, seed=0, **options):
-    modes = range(X.ndim) if modes is None else modes
-    return last(boolean_matching_pursuit(DenseTensor(X), n_atoms, modes, np.random.default_rng(seed), **options), None)
+SCORES = ("normalized", "published")
+RANKS = (1, 2, None)
 
 
 def noisy(shape, rng, n_atoms=4):
     return make_boolean_cp(shape, n_atoms, noise=0.5, random_state=rng).X
 
 
-@pytest.mark.parametrize(("atom_rank", "score"), KINDS)
+def printed(X, n_atoms=6, rank="block", **given):
+    """Return the fit of Algorithm 1 as printed, with atoms of a rank."""
+    return BMP(n_atoms, atom_rank=rank, refine=False, random_state=0).fit(X, **given)
+
+
+# Algorithm 1
+
+
+@pytest.mark.parametrize("rank", [1, 2, "block"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_step_is_least_squares_and_the_history_is_true(shape, atom_rank, score, rng):
+def test_every_step_is_least_squares_and_the_history_is_true(shape, rank, rng):
     X = noisy(shape, rng)
-    pursuit = pursue(X, atom_rank=atom_rank, criterion=score)
-    assert pursuit.stop_reason == "" and len(pursuit.history) == 6
-    assert [W.n_atoms for W in pursuit.path] == list(range(7))
-    losses = [np.sum((X - naive.tensor(W)) ** 2) / 2 for W in pursuit.path]
+    model = printed(X, rank=rank)
+    assert model.n_iter_ == len(model.history_) == 6 and [W.n_atoms for W in model.path_] == list(range(7))
+    losses = [np.sum((X - naive.tensor(W)) ** 2) / 2 for W in model.path_]
     assert (np.diff(losses) < 0).all()
-    for W, loss, step in zip(pursuit.path[1:], losses[1:], pursuit.history, strict=True):
+    for W, loss, step in zip(model.path_[1:], losses[1:], model.history_, strict=True):
         residual = X - naive.tensor(W)
         assert max(abs(np.sum(residual * naive.atom(M))) for M in W.atoms) < 1e-8 * np.linalg.norm(X)
         np.testing.assert_allclose(W.weights, naive.least_squares(X, W.atoms), rtol=1e-6)
@@ -42,124 +62,214 @@ def test_every_step_is_least_squares_and_the_history_is_true(shape, atom_rank, s
         assert W.explained() == pytest.approx(1 - step.relative_error**2)
         newest = W.atoms[-1]
         assert (step.mode, step.n_ones, step.certificate) == (newest.mode, newest.n_ones, newest.certificate)
-        assert newest.rank == (1 if len(shape) == 2 else atom_rank)
-    assert all(W.atoms == pursuit.path[-1].atoms[: W.n_atoms] for W in pursuit.path)
+        assert newest.rank == (1 if len(shape) == 2 else None if rank == "block" else rank)
+        assert 0 < newest.certificate <= 1
+    last = model.path_[-1]
+    for W in model.path_:  # atoms are never changed
+        assert all(np.array_equal(a.z, b.z) for a, b in zip(W.atoms, last.atoms, strict=False))
 
 
-@pytest.mark.parametrize("atom_rank", [1, 2, None])
-def test_permuted_modes_permute_the_result(atom_rank, rng):
+def test_as_published_takes_the_bits_of_the_largest_score_and_their_block(rng):
+    X = noisy((6, 7, 5), rng)
+    model = BMP.as_published(3, random_state=0).fit(X)
+    for before, record in zip(model.path_, model.history_, strict=False):
+        R = X - naive.tensor(before)
+        atom = model.decomposition_.atoms[before.n_atoms]
+        assert np.sum(R * naive.atom(atom)) == pytest.approx(naive.best_score(R, None, is_ratio=False))
+        rows = naive.unfold(R, atom.mode)
+        assert record.certificate <= 1 and np.linalg.norm(atom.z @ rows) > 0
+
+
+@pytest.mark.parametrize("given", ["mask", "weights"])
+@pytest.mark.parametrize("rank", [1, "block"])
+def test_missing_and_weighted_entries_have_their_own_least_squares(rank, given, rng):
     X = noisy((8, 9, 10), rng)
-    order = (2, 0, 1)  # mode n of the permuted tensor is mode order[n] of X
-    first, second = pursue(X, atom_rank=atom_rank), pursue(X.transpose(order), atom_rank=atom_rank)
-    assert [order[mode] for mode in second.path[-1].boolean_mode] == first.path[-1].boolean_mode.tolist()
-    for a, b in zip(first.path[-1].atoms, second.path[-1].atoms, strict=True):
-        np.testing.assert_array_equal(a.z, b.z)
-    for V, W in zip(first.path, second.path, strict=True):
-        np.testing.assert_allclose(W.to_tensor(), V.to_tensor().transpose(order), atol=1e-7)
+    counts = (rng.random(X.shape) < 0.7).astype(float) if given == "mask" else 0.2 + rng.random(X.shape)
+    W = printed(X, 4, rank, **{given: counts}).decomposition_
+    M = np.stack([np.sqrt(counts) * naive.atom(atom) for atom in W.atoms]).reshape(4, -1)
+    expected = np.linalg.lstsq(M.T, (np.sqrt(counts) * X).ravel(), rcond=None)[0]
+    np.testing.assert_allclose(W.weights, expected, rtol=1e-6)
+    loss = np.sum(counts * (X - naive.tensor(W)) ** 2)
+    assert W.explained() == pytest.approx(1 - loss / np.sum(counts * X**2))
 
 
-def test_equal_seeds_give_equal_results(rng):
-    X = noisy((30, 25, 22), rng)
-    first, second = pursue(X, 4, seed=3), pursue(X, 4, seed=3)
-    np.testing.assert_array_equal(first.path[-1].weights, second.path[-1].weights)
-    np.testing.assert_array_equal(first.path[-1].to_tensor(), second.path[-1].to_tensor())
-    assert [step.certificate for step in first.history] == [step.certificate for step in second.history]
+def test_it_stops_when_nothing_is_left_or_nothing_helps(rng):
+    exact = make_boolean_cp((8, 9, 10), 1, random_state=rng).X
+    model = printed(exact, rank=1)
+    assert model.n_iter_ == 1 and model.history_[0].relative_error < 1e-6 and model.converged_
+    assert model.stop_reason_ == STOP_REASONS["explained"]
+    for X in (noisy((3, 4), rng), noisy((2, 3, 3), rng), np.ones((2, 2)), rng.standard_normal((1, 1, 3))):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            model = printed(X, 100, 1)
+        assert model.n_iter_ < 60 and model.history_[-1].relative_error < 1e-5
+        assert model.stop_reason_ in [STOP_REASONS[name] for name in ("explained", "dependent", "no descent")]
+
+
+def test_it_stops_at_an_atom_that_it_has_already(rng):
+    X = noisy((8, 9, 10), rng)
+    data, W = Dense(X), printed(X, 2).decomposition_
+    again = Candidate(W.atoms[0], descent=1.0, value=1.0)
+    V, _, reason = corrected(data, W, equations_of(data, W.atoms), again, 1e-6)
+    assert reason == "dependent" and V is W
+    assert corrected(data, W, equations_of(data, W.atoms), None, 1e-6)[2] == "no descent"
 
 
 @pytest.mark.parametrize("exponent", [-20, 13])
-@pytest.mark.parametrize(("atom_rank", "score"), KINDS)
-def test_scaling_by_a_power_of_two_scales_the_weights_exactly(atom_rank, score, exponent, rng):
+@pytest.mark.parametrize("rank", [1, 2, "block"])
+def test_scaling_by_a_power_of_two_scales_the_weights_exactly(rank, exponent, rng):
     X = noisy((8, 25, 10), rng)
-    options = {"n_atoms": 4, "atom_rank": atom_rank, "criterion": score}
-    W, scaled = (pursue(factor * X, **options).path[-1] for factor in (1.0, 2.0**exponent))
-    rtol = 1e-12 if atom_rank == 2 else 0  # LAPACK rounds several eigenvectors by their scale
+    W, scaled = (printed(factor * X, 4, rank).decomposition_ for factor in (1.0, 2.0**exponent))
+    rtol = 1e-12 if rank == 2 else 0  # LAPACK rounds several eigenvectors by their scale
     np.testing.assert_allclose(scaled.weights, 2.0**exponent * W.weights, rtol=rtol)
     for a, b in zip(W.atoms, scaled.atoms, strict=True):
         np.testing.assert_array_equal(a.z, b.z)
         np.testing.assert_allclose(a.dense_block(), b.dense_block(), rtol=rtol, atol=rtol)
 
 
-@pytest.mark.parametrize("scale", [1e-12, 1e12])
-def test_the_tolerance_is_relative_to_the_tensor(scale, rng):
-    X = noisy((8, 9, 10), rng)
-    plain, scaled = pursue(X, 4), pursue(scale * X, 4)
-    assert scaled.stop_reason == plain.stop_reason == ""
-    np.testing.assert_allclose(scaled.path[-1].weights, scale * plain.path[-1].weights, rtol=1e-9)
-    exact = make_boolean_cp(X.shape, 1, random_state=rng).X
-    assert pursue(scale * exact, 4).stop_reason == "explained"
+# the normal equations
 
 
-def test_float32_is_close_to_float64(rng):
-    X = noisy((8, 9, 10), rng).astype(np.float32)
-    single, double = pursue(X, 4), pursue(X.astype(float), 4)
-    for a, b in zip(single.history, double.history, strict=True):
-        assert a.relative_error == pytest.approx(b.relative_error, rel=1e-4)
-    X32 = X.astype(float)
-    assert single.history[-1].loss == pytest.approx(np.sum((X32 - naive.tensor(single.path[-1])) ** 2) / 2, rel=1e-4)
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_normal_equations_are_those_of_dense_atoms(kind, missing, rng):
+    W = random_decomposition((4, 5, 6), kind, rng)
+    X = with_gaps(rng.standard_normal(W.shape), missing)
+    observed = ~np.isnan(X)
+    data = make_storage(X, observed if missing else None)
+    dense = np.array([(naive.atom(M) * observed).ravel() for M in W.atoms])
+    G, b = atom_system(data, W.atoms)
+    np.testing.assert_allclose(G, dense @ dense.T, atol=1e-12)
+    np.testing.assert_allclose(b, dense @ np.where(observed, X, 0.0).ravel(), atol=1e-12)
+    system = equations_of(data, W.atoms)
+    np.testing.assert_allclose(system.gram, G, atol=1e-12)
+    np.testing.assert_allclose(system.rhs, b, atol=1e-12)
+    c = np.linalg.lstsq(dense.T, np.where(observed, X, 0.0).ravel(), rcond=None)[0]
+    np.testing.assert_allclose(system.solve(), c, rtol=1e-7)
+    error = np.nansum((X - naive.tensor(BooleanCP(W.shape, W.atoms, c))) ** 2)
+    assert system.error(np.nansum(X**2), c) == pytest.approx(error)
 
 
-def test_only_the_allowed_modes_are_boolean(rng):
-    X = noisy((8, 9, 10), rng)
-    assert set(pursue(X, modes=(1,)).path[-1].boolean_mode) == {1}
-    assert 0 not in pursue(X, modes=(1, 2)).path[-1].boolean_mode
+def test_a_dependent_atom_is_refused(rng):
+    u, v, w = (A / np.linalg.norm(A) for A in (rng.standard_normal((d, 1)) for d in (5, 6, 6)))
+    data = Dense(rng.standard_normal((4, 5, 6)))
+    atoms = Atom(0, [1, 1, 0, 0], (u, v)), Atom(0, [0, 0, 1, 1], (u, v))
+    system = equations_of(data, atoms)
+    before = system.solve()
+    assert system.extend(data, atoms, Atom(0, [1, 1, 1, 1], (u, v))) is None  # their sum
+    assert len(system.extend(data, atoms, Atom(0, [1, 1, 1, 1], (u, w))).rhs) == 3
+    np.testing.assert_array_equal(system.solve(), before)
+    assert len(NormalEquations().extend(data, (), atoms[0]).rhs) == 1
 
 
-def test_it_stops_when_nothing_is_left(rng):
-    X = make_boolean_cp((8, 9, 10), 1, random_state=rng).X
-    pursuit = pursue(X)
-    assert pursuit.stop_reason == "explained" and len(pursuit.history) == 1
-    assert pursuit.history[0].relative_error < 1e-6
-    loose = pursue(noisy((8, 9, 10), rng), 50, tol=0.5)
-    assert loose.stop_reason in ("explained", "no descent")
-    assert all(step.relative_error > 0.5 for step in loose.history[:-1])
+def test_atoms_on_unobserved_entries_alone_are_dropped(rng):
+    W = random_decomposition((4, 5, 6), "rank one", rng, 3)
+    observed = np.ones(W.shape)
+    observed[W.atoms[0].z] = 0.0
+    found = with_system(W, make_storage(rng.standard_normal(W.shape), None, observed))
+    assert W.atoms[0].mode == 0 and found.n_atoms == 2 and found.atoms == W.atoms[1:]
 
 
-def test_a_zero_tensor_has_no_atoms():
-    pursuit = pursue(np.zeros((3, 4, 5)))
-    assert pursuit.stop_reason == "zero" and pursuit.history == ()
-    assert [W.n_atoms for W in pursuit.path] == [0]
+# Algorithm 2
 
 
-def test_it_stops_at_an_atom_that_it_has_already(rng):
-    X = noisy((8, 9, 10), rng)
-    before = pursue(X, 2)
-    found = Candidate(before.W.atoms[0], descent=1.0, value=1.0)
-    after = adjust_weights(DenseTensor(X), before, found, tol=1e-6)
-    assert after.stop_reason == "dependent" and after.path == before.path
+@pytest.mark.parametrize("score", SCORES)
+@pytest.mark.parametrize("rank", RANKS)
+def test_an_atom_descends_and_is_near_the_best_of_all(rank, score, rng):
+    is_ratio = score == "normalized"
+    for X in (rng.standard_normal((6, 7, 5)), naive.tensor(random_decomposition((6, 7, 5), "rank one", rng))):
+        W = random_decomposition(X.shape, "rank two", rng, n_atoms=2)
+        R = X - naive.tensor(W)
+        found = greedy_atom_search(Dense(X).residual(W), (0, 1, 2), rng, atom_rank=rank, criterion=score)
+        M = naive.atom(found.atom)
+        assert found.descent == pytest.approx(np.sum(R * M)) and found.descent > 0
+        size = np.linalg.norm(M) if is_ratio else 1.0
+        best = naive.best_score(R, rank, is_ratio)
+        share = 1 - 1e-9 if rank is None or (rank == 1 and is_ratio) else 0.6  # dense, or all bits of a short mode
+        assert share * best <= found.descent / size <= best * (1 + 1e-9)
+        assert found.value == pytest.approx((found.descent / size) ** 2)
+        assert np.linalg.norm(found.atom.dense_block()) == pytest.approx(1)
 
 
-def test_it_stops_when_no_atom_helps(rng):
-    pursuit = pursue(rng.standard_normal((8, 9, 10)), tol=0.5)  # no atom holds a quarter of pure noise
-    assert pursuit.stop_reason == "no descent" and pursuit.history == ()
+@pytest.mark.parametrize("score", SCORES)
+def test_the_certificate_is_no_more_than_the_true_share_of_the_best(score, rng):
+    for _ in range(5):
+        R = rng.standard_normal((6, 7, 5))
+        for rank in RANKS:
+            for mode in range(3):
+                found = steepest_atom(Dense(R), mode, rng, atom_rank=rank, criterion=score)
+                rows = naive.unfold(R, mode)
+                best, _ = naive.best_boolean(rows @ rows.T, score == "normalized")
+                assert 0 < found.atom.certificate <= found.value / best * (1 + 1e-9)
+    assert np.isnan(steepest_atom(Dense(R), 0, rng, certify=False).atom.certificate)
 
 
-def test_more_atoms_than_the_data_hold_stop_early(rng):
-    for X in (noisy((3, 4), rng), noisy((2, 3, 3), rng), np.ones((2, 2)), rng.standard_normal((1, 1, 3))):
-        pursuit = pursue(X, 100)
-        assert pursuit.stop_reason in ("explained", "dependent", "no descent") and len(pursuit.history) < 60
-        assert pursuit.history[-1].relative_error < 1e-5
+@pytest.mark.parametrize("shape", [(25, 22), (25, 30, 22), (22, 6, 5, 24)])
+def test_a_tensor_of_one_atom_is_recovered_exactly(shape, rng):
+    for _ in range(20):
+        mode = int(rng.integers(len(shape)))
+        truth = make_boolean_cp(shape, 1, boolean_modes=[mode], random_state=rng).truth
+        found = greedy_atom_search(Dense(truth.to_tensor()), range(len(shape)), rng, certify=False)
+        assert found.atom.mode == mode
+        np.testing.assert_array_equal(found.atom.z, truth.atoms[0].z)
+        np.testing.assert_allclose(found.atom.dense_block(), truth.atoms[0].dense_block(), atol=1e-9)
+        assert found.descent == pytest.approx(truth.weights[0] * truth.atoms[0].n_ones)
 
 
-def test_every_stop_reason_has_words():
-    assert set(STOP_REASONS) == {"n_atoms", "explained", "no descent", "dependent", "zero", "stopped"}
+def test_only_the_allowed_modes_are_searched_and_nothing_is_found_in_nothing(rng):
+    data = Dense(make_boolean_cp((5, 6, 7), [0, 3, 0], random_state=rng).X)
+    for modes in ((0, 1, 2), (0, 2), (2,)):
+        assert greedy_atom_search(data, modes, rng).atom.mode in modes
+    assert greedy_atom_search(data, (0, 1, 2), rng).atom.mode == 1
+    assert greedy_atom_search(Dense(np.zeros((3, 4, 5))), (0, 1, 2), rng) is None
+    assert real_part(np.zeros((3, 4)), 1, rng) is None
 
 
-def test_a_compressed_tensor_takes_the_same_path(rng):
-    X = make_boolean_cp((20, 22, 24), 3, random_state=rng).X
-    data = compress(DenseTensor(X), 5)
-    assert data.core.shape == (5, 5, 5)
-    small = last(boolean_matching_pursuit(data, 3, (0, 1, 2), np.random.default_rng(0)), None)
-    full = pursue(X, 3)
-    for a, b in zip(small.path[-1].atoms, full.path[-1].atoms, strict=True):
-        assert a.mode == b.mode
-        np.testing.assert_array_equal(a.z, b.z)
-    np.testing.assert_allclose(small.path[-1].weights, full.path[-1].weights)
+@given(
+    st.lists(st.floats(-100, 100).map(lambda x: round(x, 3)), min_size=1, max_size=9).filter(any),
+    st.sampled_from(SCORES),
+)
+def test_best_boolean_is_the_best_of_all_vectors(p, score):
+    p = np.array(p)
+    z, sign = best_boolean(p, score)
+    optimum, _ = naive.best_boolean(np.outer(p, p), score == "normalized")
+    total = p[z].sum()
+    assert total**2 / (z.sum() if score == "normalized" else 1) == pytest.approx(optimum)
+    assert sign == np.sign(total)
 
 
-def test_the_input_is_not_changed(rng):
-    X = noisy((8, 9, 10), rng)
-    before = X.copy()
-    X.flags.writeable = False
-    pursuit = pursue(X)
-    np.testing.assert_array_equal(X, before)
-    assert isinstance(pursuit.path, tuple) and isinstance(pursuit.path[0], BooleanCP)
+@pytest.mark.parametrize(("shape", "rank"), [((5, 8), 1), ((8, 5), 2), ((3, 6), 5)])
+def test_leading_pairs_are_the_best_approximation_of_their_rank(shape, rank, rng):
+    B = rng.standard_normal(shape)
+    U, V = leading_pairs(B, rank)
+    assert np.linalg.norm(B - U @ V.T) == pytest.approx(np.linalg.norm(np.linalg.svd(B)[1][rank:]), abs=1e-9)
+
+
+def test_the_real_part_of_a_block_of_low_rank_is_the_block(rng):
+    for others, rank in [((6,), 1), ((5, 6), 2), ((4, 5, 3), 1), ((4, 5, 3), 2)]:
+        B = naive.full([rng.standard_normal((d, rank)) for d in others])
+        V = Atom(0, [1], real_part(7 * B, rank, rng)).dense_block()
+        np.testing.assert_allclose(V, B / np.linalg.norm(B), atol=1e-3)
+    np.testing.assert_allclose(real_part(3 * B, None, rng), B / np.linalg.norm(B))
+
+
+def test_a_real_part_is_found_although_its_start_is_orthogonal_to_the_block(rng):
+    """The leading eigenvectors of all unfoldings meet in an entry that is 0."""
+    block = np.array([[[[1.7, 0.0], [0.0, 2.5]], [[0.0, 4.2], [4.2, 0.0]]]])
+    columns = [column[:, 0] for column in real_part(block, 1, rng)]
+    assert np.einsum("abcd,a,b,c,d", block, *columns) > 1.7 - 1e-9
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 5), (6, 2, 3, 4), (2, 3, 40)])
+def test_the_singular_start_of_a_product_is_that_product(shape, rng):
+    factors = [rng.standard_normal((d, 1)) for d in shape]
+    for A, U in zip(factors, singular_start(naive.full(factors), 1), strict=True):
+        np.testing.assert_allclose(abs(A[:, 0] @ U[:, 0]), np.linalg.norm(A) * np.linalg.norm(U))
+
+
+def test_equal_seeds_give_equal_atoms(rng):
+    X = rng.standard_normal((40, 30, 25))
+    first, second = (printed(X, 2).decomposition_ for _ in range(2))
+    assert hamming_error(first, second) == 0
+    np.testing.assert_array_equal(first.to_tensor(), second.to_tensor())
+    assert [atom.certificate for atom in first.atoms] == [atom.certificate for atom in second.atoms]

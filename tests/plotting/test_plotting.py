@@ -267,7 +267,7 @@ def test_one_atom_is_drawn_by_its_number(rng):
 
 
 def test_uncertain_bits_are_pale():
-    W = boolcp.decompose(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=3, random_state=0).X, 2, random_state=0)
+    W = boolcp.decompose(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=4, random_state=0).X, 2, random_state=0)
     confidence, mode = W.bit_confidence()[0], W.atoms[0].mode
     alpha = plotting.plot_boolean(W, 0).images[0].get_alpha()[0]
     order = np.argsort(confidence)

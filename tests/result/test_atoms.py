@@ -11,7 +11,7 @@ import boolcp
 from boolcp.datasets import make_boolean_cp
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.labels import Labels
-from boolcp.storage import DenseTensor
+from boolcp.storage.dense import Dense
 
 SHAPES = [(5, 6), (4, 5, 6), (3, 4, 2, 5)]
 
@@ -84,7 +84,7 @@ def test_inner_with_atoms_asks_a_storage_for_the_same_numbers(W, rng):
     X = rng.standard_normal(W.shape)
     exact = [np.sum(X * naive.atom(M)) for M in W.atoms]
     np.testing.assert_allclose(inner_with_atoms(X, W.atoms), exact, atol=1e-12)
-    np.testing.assert_allclose(inner_with_atoms(DenseTensor(X), W.atoms), exact, atol=1e-12)
+    np.testing.assert_allclose(inner_with_atoms(Dense(X), W.atoms), exact, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -221,18 +221,18 @@ def test_the_summary_is_a_table_of_what_is_known(rng):
     assert float(second.split()[4]) == pytest.approx(W.weights[1], rel=1e-3)
     assert float(second.split()[5]) == pytest.approx(100 * W.explained_alone()[1], abs=0.06)
     assert float(second.split()[7]) == pytest.approx(100 * W.explained_unique()[1], abs=0.06)
-    assert verdict == "Whether different atoms could give the same sum is not known."
+    assert verdict == "Whether other atoms could give the same sum is not known."
 
 
 def test_the_summary_gives_a_verdict_where_it_is_cheap():
-    for n_atoms, lines in ((1, ["No other atom"]), (3, ["The sum of these 3 atoms"]), (11, [])):
+    for n_atoms, lines in ((1, ["Unique: no other atom"]), (3, ["Unique: no other 3 atoms"]), (11, [])):
         W = make_boolean_cp((30, 31, 32), n_atoms, random_state=0).truth
         found = W.summary().split("\n")[3 + n_atoms :]
         assert len(found) == len(lines) and all(
             text.startswith(start) for text, start in zip(found, lines, strict=True)
         )
     twice = dataclasses.replace(W[:2], atoms=(W.atoms[0], W.atoms[0]))
-    assert "Different atoms give the same sum in place of 0, 1" in twice.summary()
+    assert "Not unique: other atoms in place of 0, 1 give the same sum" in twice.summary()
 
 
 def test_the_repr_says_what_it_is(rng):
@@ -355,17 +355,3 @@ def test_the_summary_does_not_advise_to_name_modes_if_they_were_named(tmp_path):
         tested = boolcp.assess(X, W, tests=("significance",), boolean_modes=modes, random_state=0)
         for V in (W, W[[0, 1, 2]], boolcp.load(tmp_path / "result.nc"), tested):
             assert V.summary().count("choose other modes with boolean_modes") == n_hints
-
-
-def test_a_background_that_follows_noise_is_said_to_and_its_share_is_not_in_the_title(rng):
-    X = rng.standard_normal((8, 9, 10))
-    W, parts = fitted(X, make_boolean_cp(X.shape, 1, random_state=0).truth.atoms), (np.ones((8, 1)), np.ones((90, 1)))
-    for n_free, n_observed, is_said in ((432.0, None, False), (433.0, None, True), (234.0, 360, True)):
-        found = boolcp.Background(X.shape, 0, *parts, n_free, 0.5, n_observed=n_observed)
-        beside = dataclasses.replace(W, background=found)
-        title, text = beside.summary().split("\n")[0], beside.summary()
-        assert ("with the background" in title) != is_said and (", follows noise" in repr(found)) == is_said
-        assert ("degrees of freedom as there are data, so it follows noise as well" in text) == is_said
-        counts = dataclasses.replace(beside, labels=Labels(("unit", "time", "trial"), name="count"))
-        assert ('For counts use loss="poisson", or atom_rank=1 with background=None.' in counts.summary()) == is_said
-    assert "has 65 % as many" in text

@@ -69,7 +69,7 @@ def test_a_choice_at_the_edge_is_pointed_out():
 
 def test_path_of_refined_estimates_falls():
     X = sample().X
-    path = BMP(5, random_state=0).fit_path(X)
+    path = BMP(5, random_state=0).fit(X).path_
     losses = [np.sum((X - W.to_tensor()) ** 2) for W in path]
     assert [W.n_atoms for W in path] == [0, 1, 2, 3, 4, 5]
     assert (np.diff(losses) < 0).all()

@@ -163,7 +163,7 @@ def test_an_atom_too_many_of_a_matrix_is_not_significant():
         if is_true.sum() == 3:  # else four atoms describe the three in another way
             assert result.is_significant()[is_true].all()
             found.append(result.part_p_value.max())
-    assert len(found) >= 10 and np.sum(np.array(found) <= 0.05) <= 2  # most, if real parts were taken as exact
+    assert len(found) >= 10 and np.sum(np.array(found) <= 0.05) <= 3  # most, if real parts were taken as exact
 
 
 def test_a_pattern_of_counts_is_found_beside_a_constant_rate(rng):

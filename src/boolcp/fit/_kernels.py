@@ -9,7 +9,6 @@ Array = NDArray[np.float64]
 MAX_FLIPS = 100  # flips of a row for each of its bits: only a form that is a rounding error needs more
 ROUNDING = 1e-13  # gradient, relative to its terms, that counts as zero
 MAX_PATTERN_BITS = 4  # bits of a row whose patterns are all tried; more are flipped one by one
-MAX_SHRINKS = 2000  # largest number of sweeps over the rows of a group lasso; not tuned
 
 
 @njit(cache=True)
@@ -49,34 +48,6 @@ def descend_bits(S: Array, Q: Array, B: Array) -> float:
                     for l in range(K):
                         slope[l] += step * (S[i, l, k] + S[i, k, l])
     return fall
-
-
-@njit(cache=True)
-def shrink_rows(G: Array, Q: Array, A: Array, penalties: Array, tol: float) -> float:
-    """Minimize tr(A'GA) / 2 - <Q, A> + sum_k penalties[k] |A_k| over the rows of A (K, r) in place, row after row.
-
-    G (K, K) has a positive diagonal. Sweeps end when no row moves by more than tol; returns the last largest move.
-    """
-    K, r = A.shape
-    row = np.empty(r)
-    largest = 0.0
-    for _ in range(MAX_SHRINKS):
-        largest = 0.0
-        for k in range(K):
-            for c in range(r):
-                row[c] = Q[k, c] + G[k, k] * A[k, c]
-                for l in range(K):
-                    row[c] -= G[k, l] * A[l, c]
-            size = np.sqrt(np.sum(row * row))
-            factor = max(0.0, 1 - penalties[k] / size) / G[k, k] if size > 0 else 0.0
-            moved = 0.0
-            for c in range(r):
-                moved += (factor * row[c] - A[k, c]) ** 2
-                A[k, c] = factor * row[c]
-            largest = max(largest, np.sqrt(moved))
-        if largest <= tol:
-            break
-    return largest
 
 
 @njit(cache=True)

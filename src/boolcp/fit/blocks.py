@@ -17,7 +17,7 @@ from boolcp.fit.pursuit import atom_system, with_system
 from boolcp.fit.spec import Spec
 from boolcp.fit.sweep import best_bits, solve_rows
 from boolcp.program.flips import DEPENDENT, climb_ratio
-from boolcp.program.grams import Gram, Quadratic
+from boolcp.program.grams import Complement, Gram
 from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage.protocol import Storage, Tensor
@@ -139,7 +139,7 @@ class Backfit:
         P, C = C.without(bits_of(own) if own else np.zeros((len(C), 0)))
         z = best_code(C, P, rng)
         n_ones = z @ P @ z
-        B = np.asarray(residual.contract(mode, (P @ z)[:, None]), dtype=float)[0]
+        B = self.allowed(np.asarray(residual.contract(mode, (P @ z)[:, None]), dtype=float)[0])
         gain = float(np.vdot(B, B) / n_ones) if n_ones > DEPENDENT * z.sum() else 0.0
         return (Term(mode, z, B / n_ones), gain) if gain > 0 else (None, 0.0)
 
@@ -151,7 +151,7 @@ class Backfit:
         C, _ = residual_gram(residual, mode)
         z, best, best_gain = maximize(C, rng, certify=False).z, None, 0.0
         for _ in range(N_ALTERNATIONS):
-            B = np.asarray(residual.contract(mode, z[:, None].astype(float)), dtype=float)[0]
+            B = self.allowed(np.asarray(residual.contract(mode, z[:, None].astype(float)), dtype=float)[0])
             counts = self.weights.contract(mode, z[:, None].astype(float))[0]
             V = np.where(counts > 0, B / np.where(counts > 0, counts, 1.0), 0.0)
             if np.vdot(B, V) <= best_gain * (1 + 1e-9):
@@ -162,6 +162,10 @@ class Backfit:
                 break
             z = decided.z
         return best, best_gain
+
+    def allowed(self, B: np.ndarray) -> np.ndarray:
+        """Return a block with zeros where it is negative and must not be."""
+        return np.maximum(B, 0.0) if self.data.nonnegative else B
 
     def backfit(self, terms: list[Term]) -> list[Term]:
         """Return the terms after sweeps over the modes; the loss never rises."""
@@ -295,7 +299,7 @@ def replace_center(data: Storage) -> Storage:
     return make_storage(X, None, weights, nonnegative=data.nonnegative)
 
 
-def best_code(C: Gram, P: Quadratic, rng: np.random.Generator) -> np.ndarray:
+def best_code(C: Gram, P: Complement, rng: np.random.Generator) -> np.ndarray:
     """Return the z that maximizes z'Cz / z'Pz, for a projection P and C = PCP.
 
     It is reached by flips from the z with the largest z'Cz / z'z and from that with the largest z'Cz.

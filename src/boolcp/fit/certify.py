@@ -13,12 +13,13 @@ from boolcp.fit.pursuit import with_system
 from boolcp.program.grams import LARGE, DenseGram
 from boolcp.program.maxcut import EFFORTS
 from boolcp.program.relaxation import eigenvalue_bound
-from boolcp.result.atoms import BooleanCP
+from boolcp.result.atoms import BooleanCP, inner_with_atoms
 from boolcp.result.bits import real_dims
 from boolcp.result.labels import read_labels
 from boolcp.result.trust import Trust, stands_out
 from boolcp.storage import make_storage
 from boolcp.storage.dense import Complete
+from boolcp.storage.lazy import Lazy
 from boolcp.storage.protocol import Storage, n_columns, n_observed
 from boolcp.storage.tucker import LONG, THIN, unfold
 from boolcp.threads import one_thread
@@ -53,7 +54,9 @@ def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
                 bound = DenseGram(C).ratio_bound(z, effort)
                 shares[k] = np.nan if bound is None else float(z @ C @ z) / z.sum() / bound
         elif not W.is_block:
-            inner = W.data_inner - W.observed_gram() @ W.weights + np.diag(W.observed_gram()) * W.weights
+            is_near = data.weights is not None and isinstance(data, Complete)  # the targets of data on disk
+            V = replace(W, data_inner=inner_with_atoms(data, W.atoms), data_gram=None) if is_near else W
+            inner = V.data_inner - V.observed_gram() @ V.weights + np.diag(V.observed_gram()) * V.weights
             own = inner**2 / [atom.n_ones for atom in W.atoms]
             shares[members] = own[members] / long_bounds(data, W, members, mode)
     shares = np.minimum(shares, 1.0)
@@ -64,12 +67,17 @@ def has_quick_gram(data: Storage, W: BooleanCP, mode: int, effort: str) -> bool:
     """Return True if the Gram matrix along a mode is worth its time: little effort takes shorter modes."""
     is_quick = effort in ("quick", "eigenvalue") and not W.is_block and data.n_passes == 0
     is_large = data.shape[mode] > LARGE and min(data.shape) <= LARGE
-    return data.shape[mode] <= LONG and not (is_quick and is_large)
+    return has_gram(data, mode) and not (is_quick and is_large)
+
+
+def has_gram(data: Storage, mode: int) -> bool:
+    """Return True if a Gram matrix fits in memory and, for data on disk, can be brought by a pass."""
+    return data.shape[mode] <= LONG and (not isinstance(data, Lazy) or data.has_gram(mode))
 
 
 def residual_grams(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> Iterator[np.ndarray]:
     """Yield R_n R_n' of R = X - W + W_k for some atoms k; complete data are asked once for all."""
-    if W.is_block or data.weights is not None or data.center is not None:
+    if W.is_block or not isinstance(data, Complete) or data.center is not None:
         for k in members:
             rest = replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights))
             yield data.residual(rest).gram(mode)
@@ -91,13 +99,13 @@ def long_bounds(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> 
     the norm of every unfolding of R, and L such products add up to sqrt(L) times it. NaN if there is no short mode, or
     no proof.
     """
-    short = [m for m, d in enumerate(data.shape) if d <= LONG]
+    short = [m for m in range(len(data.shape)) if has_gram(data, m)]
     short = [m for m in short if data.shape[m] <= LARGE] or short
     bounds = []
     for k in members:
         rest = replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights))
         R, rank = data.residual(rest), W.atoms[k].rank or 1
-        if n_columns(data, mode) <= THIN:
+        if n_columns(data, mode) <= THIN and not data.n_passes:
             X = unfold(R, mode)
             grams, rank = [X.T @ X], 1
         else:
@@ -148,7 +156,7 @@ def equations_at(data: Storage, W: BooleanCP, mode: int) -> tuple[np.ndarray, np
     A, weights, factors = W.matrices[mode], W.column_weights, list(W.matrices)
     other = 1 if mode == 0 else 0
     factors[other] = factors[other] * weights
-    if isinstance(data, Complete):
+    if isinstance(data, Complete) and data.weights is None:
         P = np.asarray(data.mttkrp(W.matrices, mode), dtype=float) * weights
         H, P, _ = data.equations_of(P, factors, mode)
     else:

@@ -39,9 +39,10 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns
 from boolcp.result.trust import Trust
 from boolcp.storage.dense import Complete
+from boolcp.storage.lazy import LazyWeighted
 from boolcp.storage.protocol import Storage, n_observed
 from boolcp.storage.tucker import compress
-from boolcp.storage.weighted import SQUARES, Weighted, full
+from boolcp.storage.weighted import SQUARES, Weighted
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 N_SWEEPS = 20  # of a polish after each atom; not tuned
@@ -72,14 +73,20 @@ class Fit:
             s = replace(s, path=(first if self.is_columns else BooleanCP(self.data.shape),))
             if not self.data.squared_norm > 0:
                 s = replace(s, stop_reason="zero")
-        return STEPS[s.stage](self.under(s.scale), s)
+        return STEPS[s.stage](self.under(s), s)
 
-    def under(self, scale: float) -> "Fit":
-        """Return the fit of the data under Huber's loss with the threshold that the search led to."""
-        data = self.data
-        if not scale or not isinstance(data, Weighted) or data.loss.scale == scale:
+    def under(self, s: State) -> "Fit":
+        """Return the fit of the data under Huber's loss with the threshold that the search led to.
+
+        Data on disk that do not count alike have their targets moved to the present columns.
+        """
+        data, scale = self.data, s.scale
+        if isinstance(data, LazyWeighted) and s.best is not None:
+            fit = replace(self, data=data.near(s.best.matrices, scale))
+        elif isinstance(data, Weighted) and scale and data.loss.scale != scale:
+            fit = replace(self, data=losses.with_loss(data, replace(data.loss, scale=scale)))
+        else:
             return self
-        fit = replace(self, data=losses.with_loss(data, replace(data.loss, scale=scale)))
         fit.__dict__["small"] = self.small
         return fit
 
@@ -167,10 +174,9 @@ def search(fit: Fit, s: State) -> State:
 def polish_data(fit: Fit, s: State) -> State:
     """Make one sweep over the data, all of them if they are small."""
     data, spec, W = fit.data, fit.spec, s.columns
-    if s.n_done == 0 and isinstance(data, Weighted):
-        x, m = (losses.observed(data, array) for array in (data.x, full(W.matrices)))
-        s = replace(s, scale=losses.make_loss(data.loss.name, x, m).scale)
-        fit = fit.under(s.scale)
+    if s.n_done == 0 and isinstance(data, Weighted | LazyWeighted) and data.loss.name != "squared":
+        s = replace(s, scale=losses.make_loss(data.loss.name, *losses.entries(data, W)).scale)
+        fit = fit.under(s)
         data = fit.data
     if s.n_done == 0:
         W = oriented(W, data.nonnegative)
@@ -186,7 +192,7 @@ def polish_data(fit: Fit, s: State) -> State:
         is_over = is_settled(data, W, before, is_changed)
     if s.n_done and W.loss > before:  # rounding
         W, is_over = s.columns, True
-    W = revive(data, W, spec, s.rng()) if is_over and W.is_dead().any() else W
+    W = revive(data, W, spec, s.rng()) if is_over and not data.n_passes and W.is_dead().any() else W
     s = s.then(best=replace(W, loss=max(W.loss, 0.0)))
     return replace(s, n_done=spec.max_iter) if is_over else s
 
@@ -261,12 +267,14 @@ def end(fit: Fit, s: State) -> State:
         W = by_size(best.to_decomposition())
     else:
         W = s.path[-1]
-    is_squared = not isinstance(data, Weighted) or data.loss.name == "squared"
+    is_squared = losses.name_of(data) == "squared"
     W = with_shares(data, W)
     if spec.certify and is_squared and W.n_atoms and not (not spec.refine and data.weights is not None):
         is_known = not any(np.isnan(atom.certificate) for atom in W.atoms)
         W = W if is_known else certify(data, W)
-    judged: Trust = losses.judge(data, W) if isinstance(data, Weighted) and not is_squared else judge_bits(data, W)
+    judged: Trust = (
+        losses.judge(data, W) if isinstance(data, Weighted | LazyWeighted) and not is_squared else judge_bits(data, W)
+    )
     n_agree = s.n_agree if s.n_agree > 1 or s.rivals else 0
     trust = replace(judged, n_agree=n_agree, n_rivals=len(s.rivals))
     return replace(s, stage="result", n_done=1, result=replace(W, trust=trust))
@@ -277,11 +285,11 @@ def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
 
     Those of columns were found on the small tensor. Where entries do not count alike, a few sweeps follow.
     """
-    data, found = fit.under(s.scale).data, []
+    data, found = fit.under(s).data, []
     for W in s.path:
         if not isinstance(W, Columns):
             found.append(W if W.data_inner is not None else with_system(W, data))
-        elif not isinstance(data, Weighted):
+        elif not isinstance(data, Weighted) and not data.nonnegative:
             found.append(with_system(W.to_decomposition(), fit.small))
         else:
             W = polish(data, oriented(W, data.nonnegative), max_iter=N_PATH) if W.n_atoms else W
@@ -290,11 +298,11 @@ def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
 
 
 def with_shares(data: Storage, W: BooleanCP) -> BooleanCP:
-    """Return W with what shares of variance need, and its deviance under another loss than squares."""
-    if not isinstance(data, Weighted) or data.loss.name == "squared":
-        return with_system(W, data)
-    W = with_system(W, losses.with_loss(data, SQUARES))
-    return replace(W, deviance=losses.deviance_of(data, W))
+    """Return W with what shares of variance need, or with its deviance under another loss than squares."""
+    if isinstance(data, Weighted | LazyWeighted) and data.loss.name != "squared":
+        W = with_system(W, losses.with_loss(data, SQUARES)) if isinstance(data, Weighted) else W
+        return replace(W, deviance=losses.deviance_of(data, W))
+    return with_system(W, data)
 
 
 STEPS: dict[str, Callable[[Fit, State], State]] = {

@@ -1,13 +1,19 @@
 """Losses other than the sum of squares: their scale, a first estimate, and how well a decomposition fits under them."""
 
+from copy import copy
+from functools import partial
+
 import numpy as np
 
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.columns import Columns
 from boolcp.result.deviance import Deviance
 from boolcp.result.trust import Trust
 from boolcp.storage.dense import Array, Complete, Dense
+from boolcp.storage.filling import part_of
+from boolcp.storage.lazy import LazyWeighted
 from boolcp.storage.protocol import Storage
-from boolcp.storage.weighted import Loss, Weighted
+from boolcp.storage.weighted import Loss, Weighted, full
 
 THRESHOLD = 1.5  # of Huber's loss, in standard deviations: 96 % of the efficiency of squares for normal noise
 MAD = 1.4826  # standard deviations of normal noise in its median absolute deviation
@@ -43,12 +49,29 @@ def observed(data: Weighted, array: np.ndarray) -> np.ndarray:
     return array.ravel() if data.w is None else array[data.w > 0]
 
 
+def name_of(data: Storage) -> str:
+    """Return the name of the loss of data."""
+    return data.loss.name if isinstance(data, Weighted | LazyWeighted) else "squared"
+
+
+def entries(data: Weighted | LazyWeighted, W: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """Return observed entries and their means (n,): all, or a sample of data on disk."""
+    if isinstance(data, LazyWeighted):
+        return data.sample(W.matrices)
+    return observed(data, data.x), observed(data, full(W.matrices))
+
+
 def complete(data: Storage) -> Complete:
     """Return data as a complete tensor: missing entries are zero, others larger to compensate, and none is far off.
 
     Of all entries those that count more than on average, and errors as large as the mean, count as on average.
     """
     if isinstance(data, Complete):
+        if isinstance(data, LazyWeighted):
+            return data.start
+        if data.nonnegative:  # the search is free: parts are made nonnegative when they meet the data
+            data = copy(data)
+            data.nonnegative = ()
         return data
     assert isinstance(data, Weighted)
     x, w = data.x, data.w
@@ -66,8 +89,11 @@ def complete(data: Storage) -> Complete:
     return found
 
 
-def deviance_of(data: Weighted, W: BooleanCP) -> Deviance:
+def deviance_of(data: Weighted | LazyWeighted, W: BooleanCP) -> Deviance:
     """Return the deviance of a decomposition, without each of its atoms, and of the mean of the data."""
+    if isinstance(data, LazyWeighted):
+        sums = data.ask_observed(partial(deviance_in_rows, W, data.cut), None, None, None)
+        return Deviance(data.loss.name, data.loss.scale, *sums)
     x = observed(data, data.x)
     w = np.ones(len(x)) if data.w is None else observed(data, data.w)
 
@@ -81,8 +107,25 @@ def deviance_of(data: Weighted, W: BooleanCP) -> Deviance:
     return Deviance(name, scale, total(observed(data, np.nan_to_num(m))), null, np.array(without))
 
 
-def judge(data: Weighted, W: BooleanCP) -> Trust:
+def deviance_in_rows(W: BooleanCP, cut: int, data: Weighted, rows: slice) -> tuple[float, float, np.ndarray]:
+    """Return the deviance of a slab, without atoms, and without each of them; all are zero for a mean of zero."""
+    found = deviance_of(data, part_of(W, rows, cut))
+    return found.total, found.null, found.without
+
+
+def judge_in_rows(W: BooleanCP, cut: int, data: Weighted, rows: slice) -> tuple[np.ndarray, ...]:
+    """Return the terms of `judge` of a slab."""
+    found = judge(data, part_of(W, rows, cut))
+    assert found.rise is not None and found.share is not None
+    return *found.rise, *found.share
+
+
+def judge(data: Weighted | LazyWeighted, W: BooleanCP) -> Trust:
     """Return for each bit of W the rise of the deviance when it is flipped, and the rise to expect."""
+    if isinstance(data, LazyWeighted):
+        how = [0 if atom.mode == data.cut else None for atom in W.atoms]
+        terms = data.ask_observed(partial(judge_in_rows, W, data.cut), *how, *how)
+        return Trust(rise=terms[: W.n_atoms], share=terms[W.n_atoms :], sigma=data.loss.scale / THRESHOLD)
     m, rise, share = np.nan_to_num(W.to_tensor()), [], []
     v = data.near(m)[1]
     curvature = Array(np.ones(data.shape) if v is None else v)

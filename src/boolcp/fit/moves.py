@@ -6,6 +6,7 @@ are not in the small tensor at all. A fit whose bits all clearly exceed the nois
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -134,7 +135,7 @@ def soft_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.ran
     for temperature in temperatures if variance > 0 else ():
         soft = sweep(data, soft, choose=partial(soft_bits, temperature=temperature * variance))[0]
     soft = W.with_matrices([np.where(W.column_mode == n, np.round(A), A) for n, A in enumerate(soft.matrices)])
-    options = {"max_iter": spec.max_iter, "tol": tolerance(data, W), "below": W.loss}
+    options: dict[str, Any] = {"max_iter": spec.max_iter, "tol": tolerance(data, W), "below": W.loss}
     found = [polish(data, soft, **options)]
     if not data.n_passes and not data.nonnegative:  # and without bits at all for a while
         relaxed = relax(data, W, max_iter=N_RELAX, tol=0.0)

@@ -121,6 +121,8 @@ def with_system(W: BooleanCP, data: Storage) -> BooleanCP:
 
     Atoms that are nonzero only on unobserved entries are dropped.
     """
+    if W.is_block and data.weights is None and data.center is None:
+        return replace(W, data_norm2=data.squared_norm, data_inner=inner_with_atoms(data, W.atoms))
     G, b = atom_system(data, W.atoms)
     gram = None if data.weights is None and data.center is None else G
     W = replace(W, data_norm2=data.squared_norm, data_inner=b, data_gram=gram)

@@ -1,13 +1,19 @@
 """What atoms leave of incomplete data, as a low-rank estimate: it helps to fill in entries, and no atom ever sees it.
 
-The estimate is judged on observed entries that are held out: where it does not predict them, there is none.
+Missing entries are filled in and singular values are shrunk in turn, along each mode, with a threshold that falls
+(Mazumder, Hastie and Tibshirani, 2010). Thresholds are judged on observed entries that are held out: where no estimate
+predicts them, there is none.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 
-RANKS = (1, 2, 4, 8, 16, 32)  # that are tried along each mode, as long as the error on held-out entries falls
-N_ROUNDS = 12  # of filling in and projecting for each rank; not tuned
-HELD_OUT = 0.1  # share of the observed entries by which ranks are judged; not tuned
+FALL = 0.7  # of the threshold from one estimate to the next; not tuned
+N_THRESHOLDS = 16  # at most; not tuned
+N_ROUNDS = 12  # of filling in and shrinking for each threshold; not tuned
+PATIENCE = 2  # thresholds in a row without a lower error on held-out entries that end a mode; not tuned
+HELD_OUT = 0.1  # share of the observed entries by which thresholds are judged; not tuned
 MAX_SIDE = 2048  # shorter side of an unfolding that is tried; not tuned
 
 
@@ -24,44 +30,42 @@ def remainder(R: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, float] |
     for mode, d in enumerate(R.shape):
         if min(d, R.size // d) > MAX_SIDE:
             continue
-        estimate, lowest = np.zeros(R.shape), np.inf
-        for rank in [r for r in RANKS if r < min(d, R.size // d)]:
-            estimate = low_rank(R, observed & ~held_out, mode, rank, estimate)
+        lowest, n_worse = np.inf, 0
+        for count, (estimate, _) in enumerate(estimates(R, observed & ~held_out, mode)):
             found = estimate[held_out]
-            share = kept(found, truth)
+            share = float(np.clip(found @ truth / max(found @ found, 1e-300), 0.0, 1.0))
             error = float(np.sum((truth - share * found) ** 2))
-            if error >= lowest:
-                break
-            lowest = error
             if error < best:
-                best, choice = error, (mode, rank, share)
+                best, choice = error, (mode, count, share)
+            n_worse = n_worse + 1 if error >= lowest else 0
+            lowest = min(lowest, error)
+            if n_worse >= PATIENCE:
+                break
     if choice is None:
         return None
-    mode, rank, share = choice
-    estimate = low_rank(R, observed, mode, rank, np.zeros(R.shape), N_ROUNDS * (1 + RANKS.index(rank)))
-    d, c = R.shape[mode], R.size // R.shape[mode]
-    return share * estimate, share * rank * (d + c - rank)
+    mode, count, share = choice
+    for at, (estimate, dof) in enumerate(estimates(R, observed, mode)):
+        if at == count:
+            return share * estimate, share * dof
+    return None
 
 
-def kept(found: np.ndarray, truth: np.ndarray) -> float:
-    """Return the share of an estimate of held-out entries that predicts them best, from 0 to 1."""
-    size = float(found @ found)
-    return float(np.clip(found @ truth / size, 0.0, 1.0)) if size > 0 else 0.0
-
-
-def low_rank(
-    R: np.ndarray, observed: np.ndarray, mode: int, rank: int, start: np.ndarray, n_rounds: int = N_ROUNDS
-) -> np.ndarray:
-    """Return the estimate of low rank along one mode after rounds of filling in what is missing and projecting."""
-    estimate = start
-    for _ in range(n_rounds):
-        Y = np.moveaxis(np.where(observed, R, estimate), mode, 0)
-        X = Y.reshape(len(Y), -1)
-        if X.shape[0] <= X.shape[1]:
-            U = np.linalg.eigh(X @ X.T)[1][:, -rank:]
-            X = U @ (U.T @ X)
-        else:
-            V = np.linalg.eigh(X.T @ X)[1][:, -rank:]
-            X = (X @ V) @ V.T
-        estimate = np.moveaxis(X.reshape(Y.shape), 0, mode)
-    return estimate
+def estimates(R: np.ndarray, observed: np.ndarray, mode: int) -> Iterator[tuple[np.ndarray, float]]:
+    """Yield low-rank estimates along one mode, the threshold of the singular values falling; and their freedom."""
+    X, known = (np.moveaxis(A, mode, 0).reshape(R.shape[mode], -1) for A in (R, observed))
+    is_long = len(X) > X.shape[1]
+    X, known = (X.T, known.T) if is_long else (X, known)
+    X, estimate = np.where(known, X, 0.0), np.zeros(X.shape)
+    threshold = FALL * np.linalg.norm(X, 2)
+    for _ in range(N_THRESHOLDS):
+        for _ in range(N_ROUNDS):
+            filled = np.where(known, X, estimate)
+            values, U = np.linalg.eigh(filled @ filled.T)
+            kept = np.maximum(1 - threshold / np.sqrt(np.maximum(values, 1e-300)), 0.0)
+            before, estimate = estimate, (U * kept) @ (U.T @ filled)
+            if np.linalg.norm(estimate - before) <= 1e-4 * np.linalg.norm(estimate):
+                break
+        rows = estimate.T if is_long else estimate
+        others = np.delete(R.shape, mode)
+        yield np.moveaxis(rows.reshape(-1, *others), 0, mode), float(kept.sum() * (sum(X.shape) - kept.sum()))
+        threshold *= FALL

@@ -234,7 +234,8 @@ def bits_in_span(data: Storage, W: Columns, modes: tuple[int, ...], rng: np.rand
     K rows of a basis of the span determine a vector in it: all 2^K patterns of random rows are completed, and the K
     most Boolean, independent ones are kept (Slawski, Hein and Lutsik, 2013).
     """
-    K, found = W.n_atoms, {}
+    K = W.n_atoms
+    found: dict[tuple[int, bytes], float] = {}
     for mode in modes:
         U = leading_basis(data, mode, min(K, MAX_JOINT, *data.shape))
         patterns = all_patterns(U.shape[1])[0][1:]
@@ -250,8 +251,8 @@ def bits_in_span(data: Storage, W: Columns, modes: tuple[int, ...], rng: np.rand
                 if bits[j].any():
                     found[key] = min(errors[j], found.get(key, np.inf))
     chosen: dict[int, list[np.ndarray]] = {mode: [] for mode in modes}
-    for mode, key in sorted(found, key=found.__getitem__):
-        trial = [*chosen[mode], np.frombuffer(key, dtype=bool).astype(float)]
+    for mode, text in sorted(found, key=found.__getitem__):
+        trial = [*chosen[mode], np.frombuffer(text, dtype=bool).astype(float)]
         if np.linalg.matrix_rank(np.stack(trial)) == len(trial):
             chosen[mode] = trial
         if sum(map(len, chosen.values())) == K:

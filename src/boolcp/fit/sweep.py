@@ -23,6 +23,7 @@ TOL = 1e-9  # relative fall of the loss that ends a polish
 MAX_JOINT = 10  # Boolean columns of one mode up to which all 2^K patterns are tried in each row; not tuned
 MAX_COMPILED = 2**20  # entries of a tensor whose sweeps are made without a chance to stop in between
 ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
+PASS_FALL = 1e-10  # fall of the loss, as part of |X|^2, not worth a pass either, if there is no noise; not tuned
 LEAST = 0.01  # smallest share of the energy of a column that counts as signal; not tuned
 PASS_GAIN = 0.05  # gain, in units of the noise variance for each free number, not worth a pass; not tuned
 SMALL_GAIN = 0.05  # gain of a relaxation, in units of the noise variance, that ends it
@@ -67,7 +68,8 @@ def is_settled(data: Storage, W: Columns, before: float, is_changed: bool, tol: 
         return True
     least = ROUNDING * data.squared_norm
     if data.n_passes:
-        least += PASS_GAIN * W.loss * len(W.owner) * sum(data.shape) / np.prod(data.shape, dtype=float)
+        share = len(W.owner) * sum(data.shape) / np.prod(data.shape, dtype=float)
+        least = PASS_FALL * data.squared_norm + PASS_GAIN * W.loss * share
     return bool(before - W.loss <= tol * abs(W.loss) + least and not is_changed)
 
 
@@ -141,6 +143,8 @@ def sweep(
     others are.
     """
     factors, order, source, is_changed = list(W.matrices), sweep_order(data), data, False
+    # products of columns that are tied along a mode keep their ratio only if no size moves to that mode
+    column_mode = tied.column_mode if tied is not None and tied.is_tied else W.column_mode
     for mode in order:
         S, boolean = (W if tied is None else tied).ties(mode)
         boolean = boolean if tied is None else np.zeros(len(boolean), dtype=bool)
@@ -151,7 +155,7 @@ def sweep(
         is_changed |= not np.array_equal(A[:, own], factors[mode][:, own])
         factors[mode] = A
         if mode != order[-1]:
-            sizes = balance(factors, W.column_mode, mode, order)
+            sizes = balance(factors, column_mode, mode, order)
             if mode == order[0] and source is not data:
                 source = source.scaled(1 / sizes)
     return W.with_matrices(factors, loss), is_changed

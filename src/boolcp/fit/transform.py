@@ -22,32 +22,29 @@ def solve_factor(data: Storage, W: BooleanCP, mode: int) -> tuple[np.ndarray, fl
     """Return the factor (d_n, columns) of new data along one mode, bits where the atoms are Boolean, and the loss."""
     blocks, boolean = design(W, mode)
     A = np.zeros((data.shape[mode], len(blocks)))
+    if not len(blocks):
+        return A, data.squared_norm
     rule = partial(decide, None, boolean, None, mode in data.nonnegative, (0.0, 0.0), 0.0)
     if isinstance(data, Weighted) and data.loss.name != "squared":
         return solve_under_loss(data, blocks, mode, rule)
     H, P = block_equations(data, mode, blocks)
-    A = rule(H, P, A) if len(blocks) else A
+    A = rule(H, P, A)
     return A, data.squared_norm - 2 * float(np.vdot(P, A)) + quadratic(H, A)
 
 
 def solve_under_loss(
     data: Weighted, blocks: np.ndarray, mode: int, rule: "partial[np.ndarray]"
 ) -> tuple[np.ndarray, float]:
-    """Return the factor and its deviance, after sweeps in which each row is kept unless its loss falls."""
-    A = np.full((data.shape[mode], len(blocks)), 0.5)
-    before = data.slice_sums(means(A, blocks, mode), mode)
+    """Return the factor and its deviance: least squares first, then sweeps in which rows move if their loss falls."""
+    flat, total = blocks.reshape(len(blocks), -1), np.inf
+    squares = Weighted(data.x, data.w, nonnegative=data.nonnegative)
+    A = rule(*block_equations(squares, mode, blocks), np.zeros((data.shape[mode], len(blocks))))
     for _ in range(N_SWEEPS):
-        t, v = data.near(means(A, blocks, mode))
-        near = Weighted(t, v, nonnegative=data.nonnegative)
-        new = rule(*block_equations(near, mode, blocks), A)
-        after = data.slice_sums(means(new, blocks, mode), mode)
-        is_better = after < before
-        A, total = np.where(is_better[:, None], new, A), before.sum()
-        before = np.where(is_better, after, before)
-        if total - before.sum() <= 1e-9 * total:
+        near = Weighted(*data.near(means(A, blocks, mode)), nonnegative=data.nonnegative)
+        before, (A, total) = total, data.accepted(A, flat, mode, rule(*block_equations(near, mode, blocks), A))
+        if before - total <= 1e-9 * total:
             break
-    bits = rule.args[1]
-    return np.where(bits, np.round(A), A), 2 * float(before.sum())
+    return A, total
 
 
 def means(A: np.ndarray, blocks: np.ndarray, mode: int) -> np.ndarray:

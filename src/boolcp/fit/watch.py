@@ -113,7 +113,7 @@ def tell(fit: Fit, before: State, s: State, callbacks: Sequence[Callable[[Progre
     if s.n_done == before.n_done or s.stage != before.stage or s.result is not None:
         return ""
     loss = 2 * s.history[-1].loss if s.stage == "pursuit" else s.best.loss if s.best is not None else 0.0
-    norm2 = (fit.small if s.stage in ("pursuit", "search") else fit.under(s.scale).data).squared_norm
+    norm2 = (fit.small if s.stage in ("pursuit", "search") else fit.under(s).data).squared_norm
     n_steps = {"pursuit": fit.spec.n_atoms, "polish": fit.spec.max_iter}.get(s.stage)
     step = min(s.n_done, n_steps or s.n_done)
     error = float(np.sqrt(max(loss, 0.0) / norm2)) if norm2 > 0 else 0.0

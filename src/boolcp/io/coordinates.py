@@ -190,7 +190,9 @@ def find_trials(arrays: NamedArrays, variable: str | None) -> list[str] | None:
         if not names:
             raise FileError(arrays.path, f"has no variables {variable!r}", f"It holds {arrays.listing()}.")
         return sorted(names, key=lambda name: [int(n) if n.isdigit() else n for n in re.split(r"(\d+)", name)])
-    cells = [name for name, one in arrays.table.items() if one.kind == "object" and arrays.path.suffix.lower() == ".mat"]
+    cells = [
+        name for name, one in arrays.table.items() if one.kind == "object" and arrays.path.suffix.lower() == ".mat"
+    ]
     if variable is not None:
         return [variable] if variable in cells else None
     cells = [] if arrays.tensors() else [name for name in cells if _matrices(arrays.read(name))]

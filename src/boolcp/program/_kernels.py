@@ -14,18 +14,6 @@ MAX_STEPS = 100  # single flips for each bit and idle step. Seen: at most 4
 
 
 @njit(cache=True)
-def asymmetry(C: Array) -> float:
-    """Return the largest |C[i, j] - C[j, i]|, visiting C in tiles."""
-    d, tile, largest = len(C), 64, 0.0
-    for top in range(0, d, tile):
-        for left in range(0, top + 1, tile):
-            for i in range(top, min(top + tile, d)):
-                for j in range(left, min(left + tile, d)):
-                    largest = max(largest, abs(C[i, j] - C[j, i]))
-    return largest
-
-
-@njit(cache=True)
 def mixing_sweep(A: Array, V: Array, momentum: float, G: Array) -> float:
     """Move each row of V (n, k) in place toward its best point; return the gain in <A, VV'>.
 
@@ -92,45 +80,6 @@ def thin_mixing_sweep(G: Array, V: Array, S: Array, t: float, momentum: float) -
         if i > 0:
             others += step
     return gain
-
-
-@njit(cache=True)
-def best_prefix(ordered: Array, is_ratio: bool) -> tuple[int, float]:
-    """Return how many of the first entries have the largest sum, or sum over the root of their number, and that."""
-    size, best, total = 1, -np.inf, 0.0
-    for i in range(len(ordered)):
-        total += ordered[i]
-        value = total / np.sqrt(i + 1.0) if is_ratio else total
-        if value > best:
-            size, best = i + 1, value
-    return size, best
-
-
-@njit(cache=True)
-def respond(rows: Array, ordered: Array, Z: Bits) -> None:
-    """Set each row of Z to the bits z with the largest a'z / |z| for the row a of `rows`; `ordered` has them sorted."""
-    for r in range(len(rows)):
-        falling = ordered[r][::-1]
-        smallest = falling[best_prefix(falling, True)[0] - 1]
-        for i in range(rows.shape[1]):
-            Z[r, i] = rows[r, i] >= smallest
-
-
-@njit(cache=True)
-def best_signed(rows: Array, ordered: Array, Z: Array, signs: Array, values: Array) -> None:
-    """Set each row of Z to the 0/1 vector z with the largest (a'z)^2 / |z|^2, with the sign of a'z and that value.
-
-    `ordered` has the rows a sorted.
-    """
-    for r in range(len(rows)):
-        rising = ordered[r]
-        n_high, highest = best_prefix(rising[::-1], True)
-        n_low, lowest = best_prefix(-rising, True)
-        signs[r] = -1.0 if lowest > highest * (1 + 1e-12) else 1.0
-        smallest = -rising[n_low - 1] if signs[r] < 0 else rising[len(rising) - n_high]
-        values[r] = max(lowest, highest) ** 2
-        for i in range(rows.shape[1]):
-            Z[r, i] = 1.0 if signs[r] * rows[r, i] >= smallest else 0.0
 
 
 @njit(cache=True)
@@ -279,31 +228,3 @@ def add_cuts(M: Array, cuts: Cuts, multipliers: Array) -> None:
         for a, b, sign in ((j, k, 0.5), (i, j, -0.5), (i, k, -0.5)):
             M[a, b] += sign * t
             M[b, a] += sign * t
-
-
-@njit(cache=True)
-def price_cuts(cuts: Cuts, multipliers: Array, rates: Array, X: Array, previous: Array) -> None:
-    """Lower each multiplier in place by its rate times the slack of its cut, X_ii + X_jk - X_ij - X_ik, down to zero.
-
-    The slack is that of 2 X - previous, ahead of the last step.
-    """
-    for c in range(len(cuts)):
-        i, j, k = cuts[c]
-        slack = X[i, i] + X[j, k] - X[i, j] - X[i, k]
-        before = previous[i, i] + previous[j, k] - previous[i, j] - previous[i, k]
-        multipliers[c] = max(0.0, multipliers[c] - rates[c] * (2 * slack - before))
-
-
-@njit(cache=True)
-def cut_rates(cuts: Cuts, d: int) -> Array:
-    """Return for each cut one over the number of cuts that share its entries: steps of that size do not diverge."""
-    n, rates = np.zeros((d, d)), np.empty(len(cuts))
-    for i, j, k in cuts:
-        n[i, i] += 1
-        for a, b in ((j, k), (i, j), (i, k)):
-            n[a, b] += 1
-            n[b, a] += 1
-    for c in range(len(cuts)):
-        i, j, k = cuts[c]
-        rates[c] = 1 / (n[i, i] + (n[j, k] + n[i, j] + n[i, k]) / 2)
-    return rates

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from boolcp.program._kernels import best_prefix, best_signed, respond
-from boolcp.program.grams import MAX_FLIP_COST, Array, Bits, Gram, Quadratic, as_gram
+from boolcp.program.grams import MAX_FLIP_COST, Array, Bits, Complement, Gram, as_gram
 
 LARGE = 500  # rows beyond which crossings continue while they gain; by bench_maxcut.py
 MIN_CLIMBS = 8  # climbs that tell whether a large matrix is easy: where half agreed (18 cases), none was below the best
@@ -56,18 +55,27 @@ def best_response(rows: Array, is_ratio: bool) -> Bits:
     """Return for each row a the Boolean z with the largest a'z, or with the largest a'z / |z|."""
     if not is_ratio:
         return rows > 0
-    Z = np.empty(rows.shape, dtype=bool)
-    rows = np.ascontiguousarray(rows)
-    respond(rows, np.sort(rows, axis=1), Z)  # numpy sorts faster than compiled loops
-    return Z
+    falling = np.sort(rows, axis=1)[:, ::-1]
+    last, _ = best_prefixes(falling)
+    return np.asarray(rows >= np.take_along_axis(falling, last[:, None], axis=1))
 
 
 def best_signed_response(rows: Array) -> tuple[Array, Array, Array]:
     """Return for each row a the 0/1 vector z with the largest (a'z)^2 / |z|^2, the sign of a'z and that value."""
-    Z, signs, values = np.empty(rows.shape), np.empty(len(rows)), np.empty(len(rows))
-    rows = np.ascontiguousarray(rows)
-    best_signed(rows, np.sort(rows, axis=1), Z, signs, values)
-    return Z, signs, values
+    rising, at = np.sort(rows, axis=1), np.arange(len(rows))
+    (high, highest), (low, lowest) = best_prefixes(rising[:, ::-1]), best_prefixes(-rising)
+    signs = np.where(lowest > highest * (1 + 1e-12), -1.0, 1.0)
+    smallest = np.where(signs < 0, -rising[at, low], rising[at, -1 - high])
+    Z = (signs[:, None] * rows >= smallest[:, None]).astype(float)
+    return Z, signs, np.maximum(lowest, highest) ** 2
+
+
+def best_prefixes(rows: Array, is_ratio: bool = True) -> tuple[NDArray[np.intp], Array]:
+    """Return where the first entries with the largest sum, over the root of their number if is_ratio, end, and that."""
+    sums = np.cumsum(rows, axis=-1)
+    if is_ratio:
+        sums /= np.sqrt(np.arange(1.0, rows.shape[-1] + 1))
+    return np.argmax(sums, axis=-1), np.max(sums, axis=-1)
 
 
 def best_boolean(p: Array, criterion: str = "normalized") -> tuple[Bits, int]:
@@ -76,9 +84,8 @@ def best_boolean(p: Array, criterion: str = "normalized") -> tuple[Bits, int]:
     The best z holds the largest entries of p or the most negative ones: both sorted prefixes are tried.
     """
     rising, is_ratio = np.sort(p), criterion == "normalized"
-    n_high, highest = best_prefix(rising[::-1], is_ratio)
-    n_low, lowest = best_prefix(-rising, is_ratio)
-    sign, size = (-1, n_low) if lowest > highest * (1 + 1e-12) else (1, n_high)
+    (high, highest), (low, lowest) = best_prefixes(rising[::-1], is_ratio), best_prefixes(-rising, is_ratio)
+    sign, size = (-1, int(low) + 1) if lowest > highest * (1 + 1e-12) else (1, int(high) + 1)
     smallest = -rising[size - 1] if sign < 0 else rising[-size]
     z = sign * p > smallest
     ties = np.flatnonzero(sign * p == smallest)  # of equal entries, the first are taken
@@ -151,7 +158,7 @@ def recombine(
     return pool
 
 
-def climb_ratio(C: Gram | Array, P: Quadratic, z: NDArray[np.generic]) -> tuple[float, Bits]:
+def climb_ratio(C: Gram | Array, P: Complement | Array, z: NDArray[np.generic]) -> tuple[float, Bits]:
     """Return the ratio z'Cz / z'Pz and z after single flips, the best one each time, until none raises the ratio.
 
     P is a projection, and a ratio with a z'Pz that is a rounding error counts as zero.

@@ -1,13 +1,13 @@
 """Gram matrices for the Boolean quadratic program: dense, or FF' with a thin F (d, p) at cost O(dp)."""
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from boolcp.program._kernels import flip_search, flip_sweeps
 from boolcp.program.ratio_bound import prove_ratio
-from boolcp.program.relaxation import DenseLift, Lift, ThinLift, eigenvalue_bound, factor_bound
+from boolcp.program.relaxation import DenseLift, ThinLift, eigenvalue_bound, factor_bound
 
 Array = NDArray[np.float64]
 Bits = NDArray[np.bool_]
@@ -16,55 +16,8 @@ LARGE = 1000  # rows beyond which a bound better than the largest eigenvalue tak
 MAX_FLIP_COST = 2e7  # multiplications that a search in a long mode may spend on flips; not tuned
 
 
-class Quadratic(Protocol):
-    """A symmetric matrix C (d, d) with products, rows and a diagonal, like an array."""
-
-    def __matmul__(self, Z: NDArray[Any], /) -> Array:
-        """Return C Z for columns Z (d, k) or one vector."""
-
-    def __getitem__(self, i: int, /) -> Array:
-        """Return row i."""
-
-    def diagonal(self) -> Array:
-        """Return the diagonal (d,)."""
-
-
-class Gram(Quadratic, Protocol):
-    """A positive semidefinite C (d, d) whose Boolean quadratic program is solved."""
-
-    is_thin: bool  # C = FF' with a thin F
-
-    @property
-    def row_cost(self) -> int:
-        """Multiplications for one row."""
-
-    def __len__(self) -> int:
-        """Return d."""
-
-    def __rmatmul__(self, Z: NDArray[Any], /) -> Array:
-        """Return Z C for rows Z (k, d) or one vector."""
-
-    def compact(self) -> tuple[NDArray[np.intp], int, "Gram"]:
-        """Return the nonzero rows, an exponent e, and C restricted to these rows and divided by 2^e."""
-
-    def climb(self, z: Bits, Cz: Array, n_idle: int, tenure: int, is_ratio: bool) -> float:
-        """Improve z in place by flips, for n_idle steps beyond a local optimum; return its value. Cz is overwritten."""
-
-    def lift(self, t: float) -> Lift:
-        """Return the matrix C~ with z'(C - tI)z = [1; y]' C~ [1; y] / 4 for y = 2z - 1."""
-
-    def without(self, bits: Array) -> "tuple[Quadratic, Gram]":
-        """Return the projection P that removes the columns of `bits` (d, k), and PCP."""
-
-    def eigenvalue_bound(self, start: Array) -> float | None:
-        """Return a proved upper bound on the largest eigenvalue (None if not proved), sought from a nonzero vector."""
-
-    def ratio_bound(self, z: Bits, effort: str) -> float | None:
-        """Return a proved upper bound on z'Cz / |z|^2, close to its value at a good z; None if not proved."""
-
-
 class DenseGram:
-    """A matrix C (d, d)."""
+    """A positive semidefinite matrix C (d, d) whose Boolean quadratic program is solved."""
 
     is_thin = False
     __array_ufunc__ = None  # Z @ C is asked of C
@@ -100,14 +53,14 @@ class DenseGram:
         return active, exponent, DenseGram(np.ldexp(C, -exponent) if exponent else np.ascontiguousarray(C))
 
     def climb(self, z: Bits, Cz: Array, n_idle: int, tenure: int, is_ratio: bool) -> float:
-        """Improve z in place by steepest flips and return its value."""
+        """Improve z in place by flips, for n_idle steps beyond a local optimum; return its value. Cz is overwritten."""
         return float(flip_search(self.C, z, Cz, self.diagonal().copy(), n_idle, tenure, is_ratio, False))
 
     def lift(self, t: float) -> DenseLift:
-        """Return the lifted matrix of C - tI."""
+        """Return the matrix C~ with z'(C - tI)z = [1; y]' C~ [1; y] / 4 for y = 2z - 1."""
         return DenseLift(self.C, t)
 
-    def without(self, bits: Array) -> "tuple[Quadratic, DenseGram]":
+    def without(self, bits: Array) -> "tuple[Complement, DenseGram]":
         """Return the projection P that removes the columns of `bits` (d, k), and PCP."""
         P = Complement(bits)
         return P, DenseGram(P @ (self.C @ P))
@@ -124,7 +77,7 @@ class DenseGram:
 
 
 class ThinGram:
-    """The matrix FF' of a thin F (d, p), never formed."""
+    """The matrix FF' of a thin F (d, p), never formed; it answers like a DenseGram."""
 
     is_thin = True
     __array_ufunc__ = None
@@ -165,7 +118,7 @@ class ThinGram:
             s = flip_sweeps(self.F, z, is_ratio)
         return float(s @ s) / (z.sum() if is_ratio else 1)
 
-    def without(self, bits: Array) -> "tuple[Quadratic, ThinGram]":
+    def without(self, bits: Array) -> "tuple[Complement, ThinGram]":
         """Return the projection P that removes the columns of `bits` (d, k), and PCP = PF (PF)'."""
         P = Complement(bits)
         return P, ThinGram(P @ self.F)
@@ -208,8 +161,11 @@ class Complement:
         return 1 - np.einsum("ik,ik->i", self.Q, self.Q)
 
 
+Gram = DenseGram | ThinGram
+
+
 def as_gram(C: Gram | Array) -> Gram:
-    """Return C as a Gram matrix of this room; an array becomes a DenseGram."""
+    """Return C as a Gram matrix; an array becomes a DenseGram."""
     return DenseGram(C) if isinstance(C, np.ndarray) else C
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from boolcp import checks
-from boolcp.program._kernels import asymmetry
 from boolcp.program.flips import best_of, climb_all, first_starts, is_easy, is_large, merge, recombine
 from boolcp.program.grams import Array, Bits, Gram, as_gram
 from boolcp.program.relaxation import EPSILON, round_hyperplanes, solve_sdp
@@ -141,11 +140,6 @@ def maximize_boolean_rayleigh(
     >>> best = boolcp.maximize_boolean_rayleigh(C)
     >>> best.z.tolist(), best.value, round(best.bound, 3)
     ([True, True, False], 3.0, 3.0)
-    >>> a = np.random.default_rng(0).standard_normal(60)
-    >>> C = np.outer(a, a) + np.eye(60)
-    >>> best = boolcp.maximize_boolean_rayleigh(C, random_state=0)
-    >>> bool(best.bound < 0.8 * np.linalg.eigvalsh(C)[-1]), bool(best.ratio > 0.99)
-    (True, True)
     """
     return _checked(C, random_state, starts, certify, effort, is_ratio=True)
 
@@ -289,7 +283,7 @@ def _check_matrix(C: ArrayLike) -> Array:
     C = np.ascontiguousarray(C, dtype=np.float64)
     if not np.isfinite(C.sum()) and not np.isfinite(C).all():  # a sum takes a third of the time
         raise ValueError("C has entries that are NaN or infinite; remove or replace them first")
-    gap = asymmetry(C)
+    gap = float(np.abs(C - C.T).max())
     if gap > 1e-6 * max(C.max(), -C.min()):
         raise ValueError(f"C must be symmetric, got |C - C.T| up to {gap:.3g}; (C + C.T) / 2 has the same z'Cz")
     return C if gap == 0 else C / 2 + C.T / 2

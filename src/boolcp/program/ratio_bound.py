@@ -8,15 +8,13 @@ multipliers N, P >= 0 of the first constraints and T >= 0 of the triangles
 however they were found. They come from a closed form at a good z, then from a splitting (ADMM) of the relaxation.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import count, islice
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from boolcp.program._kernels import add_cuts, cut_rates, price_cuts, split_rows, worst_triangles
+from boolcp.program._kernels import add_cuts, split_rows, worst_triangles
 from boolcp.program.relaxation import EPSILON, Array, prove_psd
 
 Bits = NDArray[np.bool_]
@@ -38,13 +36,8 @@ class Multipliers:
     """Multipliers of the constraints: W = N - P (d, d) with a zero diagonal, and T for the triangles `cuts` (m, 3)."""
 
     W: Array
-    cuts: Cuts
-    T: Array
-
-    @classmethod
-    def of(cls, W: Array) -> "Multipliers":
-        """Return multipliers without triangles."""
-        return cls(W, np.zeros((0, 3), dtype=np.int64), np.zeros(0))
+    cuts: Cuts = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
+    T: Array = field(default_factory=lambda: np.zeros(0))
 
     def times(self, factor: float) -> "Multipliers":
         """Return the multipliers times a positive number."""
@@ -69,21 +62,9 @@ class Proof(NamedTuple):
 def prove_ratio(C: Array, z: Bits, *, effort: str = "default", start: Multipliers | None = None) -> Proof | None:
     """Return a proved upper bound on z'Cz / |z|^2 over all Boolean z, close to the value at the given good z.
 
-    Parameters
-    ----------
-    C : ndarray, shape (d, d)
-        Symmetric matrix.
-    z : ndarray of bool, shape (d,)
-        A Boolean vector of large ratio; the better, the tighter the bound.
-    effort : {"quick", "default", "thorough"}
-        Only the largest eigenvalue and the closed form, the splitting down to 0.5 %, or down to 0.01 %.
-    start : Multipliers, optional
-        Those of a similar matrix.
-
-    Returns
-    -------
-    Proof or None
-        None if no factorization proves a bound, or if the ratio at z is not positive.
+    C is symmetric. The effort is only the largest eigenvalue and the closed form, the splitting down to 0.5 %, or down
+    to 0.01 %. It may start from the multipliers of a similar matrix. None if no factorization proves a bound, or if
+    the ratio at z is not positive.
     """
     value = float(z @ C @ z) / float(z.sum())
     if not value > 0:
@@ -92,12 +73,16 @@ def prove_ratio(C: Array, z: Bits, *, effort: str = "default", start: Multiplier
     closed = closed_form(scaled, z)
     if prove_psd(closed.added_to(scaled), np.ones(len(C)), [OPTIMAL]) is not None:
         return prove(C, value, closed.times(value), value * (1 + OPTIMAL))
-    known = [Multipliers.of(np.zeros(C.shape)), closed]
+    known = [Multipliers(np.zeros(C.shape)), closed]
     known += [] if start is None else [start.times(1 / value)]
     best, multipliers = min(((largest(m.added_to(scaled)), m) for m in known), key=lambda pair: pair[0])
     enough = 1 + TOLERANCE[effort]
     if best > enough:
-        for bound, found in islice(split(scaled, z, multipliers), N_STEPS[effort] // CHECK):
+        splitting = Splitting(scaled, z, multipliers)
+        for _ in range(N_STEPS[effort] // CHECK):
+            for _ in range(CHECK):
+                splitting.step()
+            bound, found = splitting.bound()
             if bound < best:
                 best, multipliers = bound, found
             if best <= enough:
@@ -124,7 +109,7 @@ def closed_form(C: Array, z: Bits) -> Multipliers:
     W[np.ix_(off, on)] = 2 * level_rows(C[np.ix_(off, on)])
     W[np.ix_(off, off)] = np.maximum(-C[np.ix_(off, off)], 0)
     np.fill_diagonal(W, 0.0)
-    return Multipliers.of(W)
+    return Multipliers(W)
 
 
 def level_rows(A: Array) -> Array:
@@ -137,15 +122,18 @@ def level_rows(A: Array) -> Array:
     return -sign * np.maximum(sign * A - level, 0)
 
 
-def split(C: Array, z: Bits, start: Multipliers) -> Iterator[tuple[float, Multipliers]]:
-    """Yield an estimate of the bound and its multipliers every few steps of the splitting, without end."""
-    splitting = Splitting(C, z, start)
-    for step in count(1):
-        splitting.step()
-        if step >= FIRST_CUTS and (step - FIRST_CUTS) % NEXT_CUTS == 0:
-            splitting.add_triangles()
-        if step % CHECK == 0:
-            yield splitting.bound()
+def cut_rates(cuts: Cuts, d: int) -> Array:
+    """Return for each cut one over the number of cuts that share its entries: steps of that size do not diverge."""
+    n, (i, j, k) = np.zeros((d, d)), cuts.T
+    for a, b in ((j, k), (k, j), (i, j), (j, i), (i, k), (k, i)):
+        np.add.at(n, (a, b), 1.0)
+    return 1 / (np.bincount(i, minlength=d)[i] + (n[j, k] + n[i, j] + n[i, k]) / 2)
+
+
+def slack(cuts: Cuts, X: Array) -> Array:
+    """Return X_ii + X_jk - X_ij - X_ik for each cut (i, j, k)."""
+    i, j, k = cuts.T
+    return X[i, i] + X[j, k] - X[i, j] - X[i, k]
 
 
 class Splitting:
@@ -157,7 +145,7 @@ class Splitting:
 
     def __init__(self, C: Array, z: Bits, start: Multipliers) -> None:
         d = len(C)
-        self.C = C
+        self.C, self.n_steps = C, 0
         self.rho = 5 * max(1.0, d / 150)
         self.X: Array = np.outer(z, z) / z.sum()
         self.Y, self.U = self.X.copy(), start.W / -self.rho
@@ -167,10 +155,14 @@ class Splitting:
             self.project(self.target())
 
     def step(self) -> None:
-        """Take one step: X, the multipliers of the triangles, then Y and U."""
+        """Take one step: X, the multipliers of the triangles, then Y and U; at times more triangles."""
         previous, self.X = self.X, self.project(self.target())
-        price_cuts(self.cuts, self.T, CUT_RATE * self.rho * self.rates, self.X, previous)
+        ahead = slack(self.cuts, 2 * self.X - previous) if len(self.cuts) else 0.0
+        self.T = np.maximum(self.T - CUT_RATE * self.rho * self.rates * ahead, 0.0)
         split_rows(self.X, self.Y, self.U, AHEAD)
+        self.n_steps += 1
+        if self.n_steps >= FIRST_CUTS and (self.n_steps - FIRST_CUTS) % NEXT_CUTS == 0:
+            self.add_triangles()
 
     def target(self) -> Array:
         """Return the matrix that X approximates best within its set."""

@@ -1,10 +1,10 @@
 """The semidefinite relaxation of the Boolean quadratic program: lift, mixing method, rounding, and proved bounds.
 
-A lifted matrix is dense (`DenseLift`) or known by a thin factor (`ThinLift`); the steps are the same.
+A lifted matrix is dense (`DenseLift`) or known by a thin factor (`ThinLift`); both answer the same questions.
 """
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,24 +20,6 @@ CORNER = 16  # last entries of the diagonal that are raised so that one factoriz
 EPSILON = float(np.finfo(np.float64).eps)
 
 
-class Lift(Protocol):
-    """A symmetric matrix A (n, n) over sign vectors x, whose first entry stands for the constant."""
-
-    dtype: type[np.floating[Any]]  # of the V that is swept
-
-    def __len__(self) -> int:
-        """Return n = d + 1."""
-
-    def energy(self, V: Array) -> float:
-        """Return <A, VV'> without its constant, the diagonal, for unit rows V (n, k)."""
-
-    def sweep(self, V: Array, momentum: float) -> float:
-        """Move each row of V in place toward its best point; return the gain in energy."""
-
-    def bound(self, V: Array) -> float | None:
-        """Return a proved upper bound on x'Ax / 4 over signs x, from the multipliers |A V|; None if not proved."""
-
-
 def lift(C: Array, t: float = 0.0, dtype: type[np.floating[Any]] = np.float64) -> Array:
     """Return C~: z'(C - tI)z = [1; y]' C~ [1; y] / 4 for y = 2z - 1."""
     A: Array = np.empty((len(C) + 1, len(C) + 1), dtype)
@@ -50,7 +32,10 @@ def lift(C: Array, t: float = 0.0, dtype: type[np.floating[Any]] = np.float64) -
 
 
 class DenseLift:
-    """The lifted matrix A = C~ (n, n) of C - tI; the sweeps of a large one are in single precision."""
+    """The lifted matrix A = C~ (n, n) of C - tI over signs x, whose first entry stands for the constant.
+
+    The sweeps of a large one are in single precision.
+    """
 
     def __init__(self, C: Array, t: float = 0.0) -> None:
         self.C, self.t = C, t
@@ -61,11 +46,11 @@ class DenseLift:
         return len(self.swept)
 
     def energy(self, V: Array) -> float:
-        """Return <A, VV'> without its diagonal."""
+        """Return <A, VV'> without its constant, the diagonal, for unit rows V (n, k)."""
         return float(np.sum((self.swept @ V) * V) - np.trace(self.swept))
 
     def sweep(self, V: Array, momentum: float) -> float:
-        """Move each row of V in place; return the gain."""
+        """Move each row of V in place toward its best point; return the gain in energy."""
         n_rows = BLOCK if self.dtype is np.float64 else 4 * BLOCK
         return float(mixing_sweep(self.swept, V, momentum, np.empty((n_rows, V.shape[1]), self.dtype)))
 
@@ -128,7 +113,7 @@ class ThinLift:
 
 
 def solve_sdp(
-    A: Lift,
+    A: DenseLift | ThinLift,
     rng: np.random.Generator,
     *,
     rank: int = 16,

@@ -105,7 +105,7 @@ class Columns:
         """Return the BooleanCP: real parts of norm one, positive weights, dead atoms (and those not to keep) left out.
 
         The entry of largest magnitude is positive in every real column but that of the longest mode (the last of
-        these), which takes the sign.
+        these), which takes the sign; columns without a negative entry stay so.
         """
         chosen = ~self.is_dead() if keep is None else keep & ~self.is_dead()
         columns, norms = self._unit_columns()
@@ -133,7 +133,8 @@ class Columns:
         sizes = np.where(is_bits, 1.0, [np.linalg.norm(A, axis=1) for A in rows])
         largest = np.array([A[np.arange(len(A)), np.argmax(np.abs(A), axis=1)] for A in rows])
         signs = np.where(largest < 0, -1.0, 1.0)
-        lengths = np.where(is_bits, -1, [[len(A)] for A in self.matrices])
+        is_fixed = is_bits | np.array([(A >= 0).all(axis=1) for A in rows])
+        lengths = np.where(is_fixed, -1, [[len(A)] for A in self.matrices])
         longest = len(rows) - 1 - np.argmax(lengths[::-1], axis=0), np.arange(len(self.owner))
         signs[longest] = 1.0
         signs[longest] = np.prod(signs, axis=0)

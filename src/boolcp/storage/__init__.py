@@ -42,15 +42,10 @@ def stays_out(X: Any, max_memory: float | str | None = None) -> bool:
     return is_lazy(X) or (find_map(X) is not None and 2 * float_bytes(X.shape, X.dtype) > read_memory(max_memory))
 
 
-def describe(data: Any) -> dict[str, Any]:
-    """Return what identifies the data of a fit, ready for JSON."""
-    known = {"shape": list(data.shape), "dtype": str(data.dtype), "values": fingerprint(data.to_array())}
-    return known if data.weights is None else known | {"weights": fingerprint(data.weights.to_array())}
-
-
-def open_or_load(X: Any, mask: Any, weights: Any, **options: Any) -> Any:
-    return np.asarray(X)
-
-
-def filled(X: Any, mask: Any, W: Any) -> Any:
-    raise NotImplementedError
+def describe(data: Storage) -> dict[str, Any]:
+    """Return what identifies the data of a fit: of arrays a fingerprint of the entries, of data on disk their norm."""
+    if data.n_passes:
+        return data.describe()  # type: ignore[attr-defined]
+    known = {"shape": list(data.shape), "dtype": str(data.dtype), "entries": fingerprint(data.to_array())}
+    weights = {} if data.weights is None else {"weights": fingerprint(data.weights.to_array())}
+    return known | weights

@@ -132,11 +132,14 @@ class Complete(Storage):
 
 def updated(data: Any, found: Equations, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
     """Return the factor decided for one mode, the loss, and what updates the others."""
+    A = decide(found.H, found.P, factors[mode])
+    return A, loss_after(found, A, factors[mode]), data.contracted(mode, A)
+
+
+def loss_after(found: Equations, A: np.ndarray, old: np.ndarray) -> float:
+    """Return the loss with a new factor of one mode, given the equations for it."""
     H, P, before = found
-    A = decide(H, P, factors[mode])
-    old = factors[mode]
-    fall = 2 * float(np.vdot(P, A)) - quadratic(H, A) - 2 * float(np.vdot(P, old)) + quadratic(H, old)
-    return A, before - fall, data.contracted(mode, A)
+    return before - (2 * float(np.vdot(P, A)) - quadratic(H, A) - 2 * float(np.vdot(P, old)) + quadratic(H, old))
 
 
 class Contracted:

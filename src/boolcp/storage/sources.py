@@ -1,100 +1,43 @@
-"""Arrays that are not in memory (dask, zarr, HDF5, memory maps), cut into slabs along one mode."""
+"""Arrays that are not in memory (dask, zarr, HDF5, memory maps), read in slabs along one mode; dask runs each pass."""
 
 import mmap
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import product
+from math import prod
+from operator import mul
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-from boolcp.checks import find_map
+from boolcp.checks import find_map, is_lazy
 from boolcp.extras import load_extra
+from boolcp.memory import check_memory
+from boolcp.threads import one_thread, shared_thread
 
-# by bench_scale.py
-BLOCK = 64_000_000  # bytes of a slab at most, unless a single row has more
-SMALL_CHUNK = 16  # chunks of a dask array with less than a 16th of a slab are joined
-N_STRETCHES, MAX_SLABS = 16, 8  # a pass over a file has at least 16 tasks, and a task at most 8 slabs
-SHORT_RUN = 1024  # a memory map is faster than reading runs of fewer bytes
-ORIGINS: dict[str, tuple[Any, tuple[int, ...]]] = {}  # (array on disk, its chunks) of dask arrays made here, by name
-N_ORIGINS = 100  # how many are kept
+BLOCK = 64_000_000  # bytes of a slab at most, unless a chunk has more; by bench_scale.py
+N_COPIES = 4  # arrays as large as a slab that each thread of a pass holds; not tuned
+SPLIT = 4  # answers that are added at a time; not tuned
+SHORT_RUN = 1024  # bytes of a file that follow each other in a slab, or each slab reads nearly all of the file
+ORIGINS: WeakValueDictionary[str, Any] = WeakValueDictionary()  # files of the dask arrays that `Source.lazy` made
+
+Ask = Callable[[np.ndarray, np.ndarray | None, slice], tuple[Any, ...]]  # slab of X, its weights, its rows -> answers
 
 
-@dataclass(frozen=True)
-class MappedFile:
-    """A memory map as the name of its file: each block is read when needed, so no pages stay and none are sent."""
+@dataclass(frozen=True, eq=False)
+class File:
+    """An array on disk that is read box by box, in any process and folder; errors say what could not be read."""
 
-    filename: str
+    read: Callable[[Any], Any]
     dtype: np.dtype
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-
-    @property
-    def ndim(self) -> int:
-        """Return the order N."""
-        return len(self.shape)
-
-    def __getitem__(self, index: Any) -> np.ndarray:
-        return self.read(index)
-
-    def read(self, index: Any, used: np.ndarray | None = None) -> np.ndarray:
-        """Return a part of the array, in the memory of a part read before that is `used` no longer, if it fits."""
-        is_box = isinstance(index, tuple) and len(index) == self.ndim and all(isinstance(i, slice) for i in index)
-        for shape, strides, order in ((self.shape, self.strides, 1), (self.shape[::-1], self.strides[::-1], -1)):
-            if is_box and strides == c_strides(shape, self.dtype.itemsize):
-                used = used if used is None or order == 1 else used.T
-                block = read_runs(self.filename, self.dtype, shape, self.offset, index[::order], used)
-                if block is not None:
-                    return block if order == 1 else block.T
-        raw = np.memmap(self.filename, dtype=np.uint8, mode="r")
-        view = np.ndarray(self.shape, self.dtype, buffer=raw, offset=self.offset, strides=self.strides)
-        return np.array(view[index])
-
-
-def c_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Return the strides of an array in C order."""
-    return tuple(int(itemsize * np.prod(shape[n + 1 :], dtype=np.int64)) for n in range(len(shape)))
-
-
-def read_runs(
-    filename: str, dtype: np.dtype, shape: Sequence[int], offset: int, index: Sequence[slice], used: np.ndarray | None
-) -> np.ndarray | None:
-    """Return a box of an array in C order, read run by run, or None if the runs are too short for that.
-
-    Pages of a memory map would stay resident, and the system may map many more of them than are needed. The memory of a
-    `used` box serves again, since fresh pages cost as much as reading; and what follows in the file is announced.
-    """
-    ranges = [range(*part.indices(d)) for part, d in zip(index, shape, strict=True)]
-    sizes = [len(r) for r in ranges]
-    cut = max((n for n, d in enumerate(shape) if sizes[n] < d), default=0)  # from here on entries are adjacent
-    is_fit = used is not None and used.shape == tuple(sizes) and used.dtype == dtype and used.flags.c_contiguous
-    block = used if used is not None and is_fit else np.empty(sizes, dtype=dtype)
-    runs = block.reshape(int(np.prod(sizes[:cut], dtype=np.int64)), -1)
-    if any(r.step != 1 for r in ranges) or (len(runs) > 1 and runs[:1].nbytes < SHORT_RUN):
-        return None
-    strides = c_strides(shape, dtype.itemsize)
-    starts = offset + sum(r.start * stride for r, stride in zip(ranges, strides, strict=True))
-    with open(filename, "rb", buffering=0) as file:
-        for run, place in zip(runs, np.ndindex(*sizes[:cut]), strict=True):
-            file.seek(starts + int(np.dot(place, strides[:cut])))
-            if file.readinto(run.view(np.uint8).data) != run.nbytes:
-                raise OSError(f"{filename} ended before all entries were read: it is truncated, so copy it again.")
-        if len(runs) == 1 and hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(file.fileno(), starts + block.nbytes, block.nbytes, os.POSIX_FADV_WILLNEED)
-    return block
-
-
-@dataclass(frozen=True)
-class Hdf5File:
-    """A dataset of an HDF5 file as the two names: the file is opened for each block."""
-
-    filename: str
-    name: str
-    dtype: np.dtype
-    shape: tuple[int, ...]
+    chunks: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
 
     @property
     def ndim(self) -> int:
@@ -102,260 +45,220 @@ class Hdf5File:
         return len(self.shape)
 
     def __getitem__(self, index: Any) -> Any:
-        with load_extra("h5py", "files").File(self.filename, "r") as file:
-            return file[self.name][index]
+        try:
+            return self.read(index)
+        except (MemoryError, IndexError):
+            raise
+        except Exception as error:
+            parts = index if isinstance(index, tuple) else (index,)
+            box = ", ".join(f"{i.start}:{i.stop}" if isinstance(i, slice) else str(i) for i in parts)
+            raise OSError(f"X[{box}] cannot be read: {error}") from error
 
 
-def mapped_file(X: np.ndarray) -> MappedFile:
-    """Return the MappedFile of an array that is a view of a memory map."""
-    base: Any = find_map(X)
-    start = np.frombuffer(base._mmap, dtype=np.uint8).__array_interface__["data"][0]
-    offset = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY + X.__array_interface__["data"][0] - start
-    return MappedFile(str(base.filename), X.dtype, X.shape, X.strides, offset)
+def read_map(name: str, dtype: np.dtype, shape: Sequence[int], strides: Any, offset: int, index: Any) -> np.ndarray:
+    """Return a box of a file of plain numbers, read run by run: the pages of a map would stay in memory.
 
-
-def hdf5_file(X: Any) -> Any:
-    """Return the Hdf5File of a dataset, or the dataset itself if no file on disk holds it under its name."""
-    file = Hdf5File(os.path.abspath(X.file.filename), X.name, X.dtype, X.shape)  # workers may be in other folders
-    try:
-        with load_extra("h5py", "files").File(file.filename, "r") as opened:
-            return file if opened[file.name].id == X.id else X
-    except (OSError, KeyError, TypeError):  # a file in memory, a dataset without a name or behind several links
-        return X
-
-
-def at_its_place(X: Any) -> Any:
-    """Return a zarr array opened by the absolute path of its folder, anything else unchanged.
-
-    In a different working folder, that of a worker say, zarr finds no chunks, and reads missing chunks as zeros.
+    A box of an array that is not packed, as a view with steps, is mapped.
     """
-    root = getattr(getattr(X, "store", None), "root", None)
-    if not isinstance(root, Path) or root.is_absolute():
-        return X
-    return load_extra("zarr", "files").open_array(root.absolute(), path=X.path, mode="r")
+    order = sorted(range(len(shape)), key=lambda n: -abs(strides[n]))
+    sizes, steps = [shape[n] for n in order], [strides[n] for n in order]
+    is_packed = steps == [dtype.itemsize * prod(sizes[n + 1 :]) for n in range(len(sizes))]
+    if not (
+        is_packed and isinstance(index, tuple) and all(isinstance(i, slice) and i.step in (None, 1) for i in index)
+    ):
+        raw = np.memmap(name, dtype=np.uint8, mode="r")
+        return np.array(np.ndarray(shape, dtype, buffer=raw, offset=offset, strides=strides)[index])
+    box = [range(*index[n].indices(shape[n])) for n in order]
+    cut = max((n for n, r in enumerate(box) if len(r) < sizes[n]), default=0)  # from here on entries are adjacent
+    block = np.empty([len(r) for r in box], dtype)
+    with open(name, "rb", buffering=0) as file:
+        for run, place in zip(block.reshape(prod(map(len, box[:cut])), -1), product(*box[:cut]), strict=True):
+            file.seek(offset + box[cut].start * steps[cut] + sum(map(mul, place, steps)))
+            if file.readinto(run.view(np.uint8).data) != run.nbytes:
+                raise OSError(f"{name} ended before all entries were read: it is truncated, so copy it again.")
+    return block.transpose(np.argsort(order))
 
 
-@dataclass(frozen=True)
-class Stretches:
-    """An array on disk, `rows` of it at a time: indexing reads nothing, the slabs of a part are read one by one."""
-
-    array: Any
-    dtype: np.dtype
-    mode: int
-    rows: int
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the sizes of the array."""
-        return tuple(self.array.shape)
-
-    @property
-    def ndim(self) -> int:
-        """Return the order N."""
-        return len(self.shape)
-
-    def __getitem__(self, index: tuple[slice, ...]) -> "Stretch":
-        return Stretch(self, index)
+def read_hdf5(filename: str, name: str, index: Any) -> Any:
+    """Return a box of a dataset of an HDF5 file."""
+    with load_extra("h5py", "files").File(filename, "r") as file:
+        return file[name][index]
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """A part of an array on disk."""
-
-    whole: Stretches
-    index: tuple[slice, ...]
-
-    def slabs(self) -> Iterator[np.ndarray]:
-        """Yield the slabs one after another, each in memory of its own or in that of the one before."""
-        array, mode, block = self.whole.array, self.whole.mode, None
-        begin, end, _ = self.index[mode].indices(array.shape[mode])
-        for start in range(begin, end, self.whole.rows):
-            rows = slice(start, min(start + self.whole.rows, end))
-            try:
-                box = tuple(rows if n == mode else part for n, part in enumerate(self.index))
-                block = array.read(box, block) if isinstance(array, MappedFile) else array[box]
-            except MemoryError:
-                raise
-            except Exception as error:
-                raise OSError(f"X[{place(mode, rows, array.ndim)}] cannot be read: {error}") from error
-            yield np.asarray(block, dtype=self.whole.dtype)
-
-
-def place(mode: int, rows: slice, ndim: int) -> str:
-    """Return the text of an index: rows along one mode, everything along the others."""
-    return ", ".join(f"{rows.start}:{rows.stop}" if n == mode else ":" for n in range(ndim))
+def as_file(X: Any) -> Any:
+    """Return an array of a file as a File, anything else unchanged."""
+    kind, name = type(X).__module__.partition(".")[0], ""
+    if (base := find_map(X)) is not None:
+        start = np.frombuffer(base._mmap, dtype=np.uint8).__array_interface__["data"][0]  # type: ignore[attr-defined]
+        offset = base.offset - base.offset % mmap.ALLOCATIONGRANULARITY + X.__array_interface__["data"][0] - start
+        read = partial(read_map, os.path.abspath(str(base.filename)), X.dtype, X.shape, X.strides, offset)
+        return File(read, X.dtype, X.shape, strides=X.strides)
+    if kind == "h5py":
+        try:  # a file in memory, or a dataset without a name or behind several links, is not read by name
+            with load_extra("h5py", "files").File(X.file.filename, "r") as file:
+                name = X.name if file[X.name].id == X.id else ""
+        except (OSError, KeyError, TypeError):
+            pass
+        read = partial(read_hdf5, os.path.abspath(X.file.filename), name) if name else X.__getitem__
+        return File(read, X.dtype, X.shape, X.chunks)
+    if kind == "zarr":
+        root = getattr(X.store, "root", None)
+        if isinstance(root, Path) and not root.is_absolute():  # elsewhere zarr would read missing chunks as zeros
+            X = load_extra("zarr", "files").open_array(root.absolute(), path=X.path, mode="r")
+        return File(X.__getitem__, np.dtype(X.dtype), X.shape, X.chunks)
+    return X
 
 
 class Source:
-    """A lazy array as slabs of floating-point numbers, NaN where the mask is False.
+    """A lazy array as slabs of floating-point numbers, NaN where they are masked, with their weights.
 
     Parameters
     ----------
     X : dask.array.Array, zarr.Array, h5py.Dataset, or ndarray
         The array. An ndarray must be a view of a memory map.
-    mask : array-like or dask.array.Array of bool, optional
-        True where X is observed.
-    weights : array, lazy or not, or mapping of int to ndarray, optional
-        How much each entry counts: an array of the shape of X, or vectors by mode, which are multiplied.
-    block : int, optional
-        Bytes of a slab at most.
+    mask, weights : array, lazy or not, optional
+        True where X is observed; how much each entry counts. They broadcast against X.
+    limit : int, optional
+        Bytes of memory that a pass may use.
     """
 
-    def __init__(self, X: Any, mask: Any = None, weights: Any = None, *, block: int | None = None) -> None:
-        X, self.chunks = ORIGINS.get(getattr(X, "name", ""), (X, natural_chunks(X)))
-        self.is_dask = type(X).__module__.startswith("dask")
+    def __init__(self, X: Any, mask: Any = None, weights: Any = None, *, limit: int | None = None) -> None:
+        self.array = ORIGINS.get(getattr(X, "name", ""), as_file(X))
+        self.mask, self.weights, self.limit, self.n_passes = as_file(mask), as_file(weights), limit, 0
+        self.is_dask = not isinstance(self.array, File)
+        self.shape = tuple(int(d) for d in X.shape)
         self.dtype = np.dtype(X.dtype if X.dtype in (np.float32, np.float64) else np.float64)
-        if self.is_dask and np.ma.isMaskedArray(X._meta):  # before chunks are joined, which loses their masks
-            X = load_extra("dask.array", "dask").ma.filled(X.astype(self.dtype), np.nan)
-        X = by_name(X)
-        self.array, self.mask, self.block = X, at_its_place(mask), BLOCK if block is None else block
-        self.weights = by_name(weights)
-        self.bounds: tuple[float, float] | None = None  # at which entries are cut off
-        self.n_copies = 2 if weights is None else 5  # arrays as large as a slab that a pass holds for each thread
-        self._stretches: dict[int, tuple[Any, list[int]]] = {}
-        self._checks: dict[int, np.ndarray] = {}  # of the slabs of the first pass along each mode
-        self.shape, self.ndim = tuple(int(d) for d in X.shape), X.ndim
-
-    @property
-    def nbytes(self) -> int:
-        """Return the size of the whole array in memory."""
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        chunks = self.array.chunks or (1,) * len(self.shape)
+        self.chunks = tuple(int(max(sizes)) if isinstance(sizes, tuple) else int(sizes) for sizes in chunks)
+        self.nbytes = int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+        self._checksum: np.uint64 | None = None
+        self._slabs: dict[int, list[tuple[Any, Any, slice]]] = {}
 
     def thickness(self, mode: int) -> int:
-        """Return the number of rows of a slab: whole chunks if they fit, otherwise equal parts of a chunk.
-
-        Chunks of a dask array are joined only if they are small: joined chunks may travel between workers.
-        """
-        row, chunk = max(1, self.nbytes // self.shape[mode]), max(1, self.chunks[mode])
-        rows = min(max(1, self.block // row), self.shape[mode])
-        if rows < chunk:
-            return -(-chunk // -(-chunk // rows))
-        if self.is_dask and chunk * row * SMALL_CHUNK >= self.block:
-            return chunk
-        return rows // chunk * chunk
-
-    def is_scattered(self, mode: int) -> bool:
-        """Return True if a slab along `mode` lies in short pieces all over a file: each slab reads the whole file."""
-        strides = getattr(self.array, "strides", None)
-        return strides is not None and bool(abs(strides[mode]) * self.thickness(mode) < SHORT_RUN)
+        """Return the number of rows of a slab: whole chunks if they fit, otherwise equal parts of a chunk."""
+        block = BLOCK if self.limit is None else min(BLOCK, self.limit // (2 * N_COPIES * n_threads()))
+        row, chunk = max(1, self.nbytes // self.shape[mode]), self.chunks[mode]
+        rows = min(max(1, block // row), self.shape[mode])
+        return -(-chunk // -(-chunk // rows)) if rows < chunk else rows // chunk * chunk
 
     def held(self, mode: int) -> int:
-        """Return the bytes held in memory while one slab along `mode` is put together."""
-        rows = self.thickness(mode)
-        if self.is_dask:  # chunks that are longer than a slab wait for the next ones
-            rows = max(rows, self.chunks[mode] if rows % self.chunks[mode] else 0)
-        return rows * (self.nbytes // self.shape[mode])
+        """Return the bytes held in memory by a pass along `mode`; chunks longer than a slab wait for the next ones."""
+        rows = max(self.thickness(mode), self.chunks[mode] if self.is_dask else 1)
+        return N_COPIES * n_threads() * rows * (self.nbytes // self.shape[mode])
 
-    def clipped(self, low: float, high: float) -> "Source":
-        """Return the same array with its entries cut off at two bounds."""
-        other = copy(self)
-        other.bounds = low, high
-        return other
+    def n_reads(self, mode: int) -> int:
+        """Return how often a pass along `mode` reads each part of a file."""
+        rows, strides = self.thickness(mode), getattr(self.array, "strides", None)
+        if strides is not None and abs(strides[mode]) * rows < SHORT_RUN:
+            return -(-self.shape[mode] // rows)
+        return 1 if self.is_dask else -(-min(self.chunks[mode], self.shape[mode]) // rows)
 
-    def stretches(self, mode: int) -> tuple[Any, list[int]]:
-        """Return a dask array with one chunk for each task of a pass along `mode`, and where the chunks end.
+    def fits(self, mode: int) -> bool:
+        """Return True if slabs along `mode` can be read within the limit."""
+        return self.limit is None or self.held(mode) <= self.limit
 
-        A chunk is a slab, or the Stretch of several slabs of a file, whose answers are summed where they are read.
-        The array is made once.
+    def direction(self, avoid: int | None = None) -> int:
+        """Return the longest mode along which slabs fit in memory, and each part of a file is read once if possible."""
+        modes = [n for n in range(len(self.shape)) if n != avoid]
+        return min(modes, key=lambda n: (not self.fits(n), self.n_reads(n), -self.shape[n]))
+
+    def ask(self, question: Ask, how: Sequence[int | None], mode: int) -> tuple[Any, ...]:
+        """Return the answers to question(slab, its weights, its rows) of all slabs along `mode`, after one pass.
+
+        `how` says for each part of an answer the axis along which slabs are joined, or None if they are added.
         """
-        if mode not in self._stretches:
-            X = self._cut(mode)
-            self._stretches[mode] = X, np.cumsum(X.chunks[mode]).tolist()
-        return self._stretches[mode]
+        advice = f"Rechunk X to be short along mode {mode} and whole along the others, or raise max_memory."
+        check_memory({f"slabs along mode {mode}": self.held(mode)}, self.limit or np.inf, advice)
+        dask = load_extra("dask", "dask")
+        shared = dask.delayed((question, mode, self.shape), name=f"question-{uuid4().hex}", traverse=False)
+        answers = [dask.delayed(answer, pure=False)(shared, *slab) for slab in self.slabs(mode)]
+        while len(answers) > 1:
+            parts = [answers[start : start + SPLIT] for start in range(0, len(answers), SPLIT)]
+            answers = [dask.delayed(merge, pure=False)(part, (*how, None)) for part in parts]
+        self.n_passes += 1
+        with one_thread():
+            *found, checksum = dask.compute(answers[0])[0]
+        self._checksum = checksum if self._checksum is None else self._checksum
+        if checksum != self._checksum:
+            raise RuntimeError(
+                "X has changed since it was first read in this fit: another program may be writing to it, or it is "
+                "computed from random numbers. Store it, and start again."
+            )
+        return tuple(found)
 
-    def _cut(self, mode: int) -> Any:
-        da, rows = load_extra("dask.array", "dask"), self.thickness(mode)
-        if not self.is_dask and self.mask is None and self.weights is None:
-            n_slabs = max(1, min(self.shape[mode] // rows // N_STRETCHES, MAX_SLABS))
-            chunks = tuple(n_slabs * rows if n == mode else -1 for n in range(self.ndim))
-            nothing = np.empty((0,) * self.ndim, dtype=self.dtype)
-            named = Stretches(self.array, self.dtype, mode, rows)
-            return da.from_array(named, chunks=chunks, asarray=False, meta=nothing)
-        chunks = tuple(rows if n == mode else -1 for n in range(self.ndim))
-        X = self.array.rechunk(chunks) if self.is_dask else da.from_array(self.array, chunks=chunks, asarray=False)
-        X = X if X.dtype == self.dtype else X.astype(self.dtype)
-        if self.mask is None:
-            return X
-        return da.where(da.asarray(self.mask).rechunk(X.chunks), X, self.dtype.type(np.nan))
+    def all_alike(self) -> "Source":
+        """Return itself without mask and weights: all entries turned out to be observed and to count alike."""
+        self.mask, self.weights, self._slabs = None, None, {}
+        return self
 
-    def weights_along(self, mode: int) -> list[Any]:
-        """Return the weights as a dask array with the chunks of `stretches`, in a list; an empty one without them."""
-        if self.weights is None:
-            return []
-        da, chunks = load_extra("dask.array", "dask"), self.stretches(mode)[0].chunks
-        if isinstance(self.weights, Mapping):
-            nothing = np.empty((0,) * self.ndim)
-            return [da.map_blocks(product_part, vectors=dict(self.weights), chunks=chunks, dtype=float, meta=nothing)]
-        is_dask = type(self.weights).__module__.startswith("dask")
-        lazy = self.weights if is_dask else da.from_array(self.weights, chunks=chunks, asarray=False)
-        return [lazy.rechunk(chunks).astype(float)]
-
-    def compare(self, mode: int, checks: np.ndarray) -> None:
-        """Raise an error if a pass along `mode` has read other numbers than a pass before it.
-
-        `checks` has the first row, the end and the checksum of each slab (n_slabs, 3). Their sum is that of all slabs
-        along any mode, modulo 2^64.
-        """
-        known = self._checks.setdefault(mode, checks)
-        first = next(iter(self._checks.values()))
-        what = "somewhere"
-        if known.shape == checks.shape and (differs := (known != checks).any(axis=1)).any():
-            start, stop, _ = checks[np.argmax(differs)]
-            what = f"in X[{place(mode, slice(int(start), int(stop)), self.ndim)}]"
-        elif np.add.reduce(first[:, 2]) == np.add.reduce(checks[:, 2]):
-            return
-        raise RuntimeError(
-            f"X has changed {what} since it was first read in this fit: another program may be writing to it, or it is "
-            f"computed from random numbers. Store it, and start again."
-        )
-
-    def name_unreadable(self, error: Exception) -> None:
-        """Raise an error that names the first chunk of a dask array that cannot be computed, if there is one."""
-        if not self.is_dask or isinstance(error, MemoryError) or type(error).__name__ == "KilledWorker":
-            return
-        for index in np.ndindex(*self.array.numblocks):
-            try:
-                self.array.blocks[index].compute()
-            except Exception as again:
-                raise OSError(f"The chunk with index {index} of X cannot be computed: {again}") from error
+    def slabs(self, mode: int) -> list[tuple[Any, Any, slice]]:
+        """Return the slabs of X and of the weights along `mode` as delayed arrays, with their rows."""
+        if mode not in self._slabs:
+            da, rows = load_extra("dask.array", "dask"), self.thickness(mode)
+            chunks = tuple(rows if n == mode else -1 for n in range(len(self.shape)))
+            X = in_slabs(self.array, self.shape, self.dtype, chunks)
+            if self.mask is not None:
+                X = da.where(in_slabs(self.mask, self.shape, np.dtype(bool), chunks), X, self.dtype.type(np.nan))
+            places = [slice(start, min(start + rows, self.shape[mode])) for start in range(0, self.shape[mode], rows)]
+            weights = [None] * len(places)
+            if self.weights is not None:
+                weights = in_slabs(self.weights, self.shape, np.dtype(float), chunks).to_delayed().ravel()
+            self._slabs[mode] = list(zip(X.to_delayed().ravel(), weights, places, strict=True))
+        return self._slabs[mode]
 
     def lazy(self) -> Any:
         """Return the array as a dask array, for results of the same size."""
-        da = load_extra("dask.array", "dask")
         if self.is_dask:
             return self.array
-        chunks = "auto" if max(self.chunks) == 1 else self.chunks
-        X = da.from_array(self.array, chunks=chunks, asarray=False)
-        ORIGINS[X.name] = self.array, self.chunks  # a Source of this dask array then reads the file itself
-        while len(ORIGINS) > N_ORIGINS:  # without its origin it is just a dask array
-            del ORIGINS[next(iter(ORIGINS))]
+        mode = self.direction()
+        slab = tuple(self.thickness(mode) if n == mode else -1 for n in range(len(self.shape)))
+        chunks = self.array.chunks or slab
+        X = load_extra("dask.array", "dask").from_array(self.array, chunks=chunks, asarray=False, name=False)
+        ORIGINS[X.name] = self.array  # a Source of this dask array then reads the file itself
         return X
 
 
-def by_name(X: Any) -> Any:
-    """Return an array of a file as the name of the file, anything else unchanged."""
-    if isinstance(X, np.ndarray):
-        return X if find_map(X) is None else mapped_file(X)
-    return hdf5_file(X) if type(X).__module__.startswith("h5py") else at_its_place(X)
+def in_slabs(X: Any, shape: tuple[int, ...], dtype: np.dtype, chunks: tuple[int, ...]) -> Any:
+    """Return an array that broadcasts to a shape as a dask array of slabs, of plain numbers of a dtype."""
+    da = load_extra("dask.array", "dask")
+    if isinstance(X, File):
+        X = da.from_array(X, chunks=chunks if X.shape == shape else -1, asarray=False, name=False)
+    X = da.asarray(X)
+    X = X.map_blocks(plain, dtype, dtype=dtype, meta=np.empty((0,) * X.ndim, dtype=dtype))
+    return da.broadcast_to(X, shape).rechunk(chunks)
 
 
-def product_part(vectors: Mapping[int, np.ndarray], block_info: Any) -> np.ndarray:
-    """Return a block of the product of vectors by mode."""
-    bounds = block_info[None]["array-location"]
-    product = np.ones([stop - start for start, stop in bounds])
-    for mode, vector in vectors.items():
-        product *= vector[slice(*bounds[mode])].reshape(-1, *[1] * (len(bounds) - 1 - mode))
-    return product
+def plain(block: Any, dtype: np.dtype) -> np.ndarray:
+    """Return a block as an array of a dtype, NaN where it is masked."""
+    return np.asarray(np.ma.filled(block.astype(dtype), np.nan) if np.ma.isMaskedArray(block) else block, dtype=dtype)
 
 
-def natural_chunks(X: Any) -> tuple[int, ...]:
-    """Return the size of the largest chunk along each mode, 1 if there are no chunks."""
-    chunks = getattr(X, "chunks", None)
-    if chunks is None:
-        return (1,) * X.ndim
-    return tuple(int(max(sizes)) if isinstance(sizes, tuple) else int(sizes) for sizes in chunks)
+def answer(shared: Any, x: np.ndarray, w: np.ndarray | None, rows: slice) -> tuple[Any, ...]:
+    """Return the answers of one slab, and a checksum whose sum over all slabs does not depend on the cut."""
+    question, mode, shape = shared
+    expected = (*shape[:mode], rows.stop - rows.start, *shape[mode + 1 :])
+    if x.shape != expected:
+        raise ValueError(
+            f"A part of X has shape {x.shape} when it is computed, but its chunks say {expected}: declare the chunks "
+            f"that it really has (chunks= of map_blocks, shape= of from_delayed), or call X.compute_chunk_sizes()."
+        )
+    checksum = np.add.reduce(x.view(f"u{x.itemsize}"), axis=None, dtype=np.uint64)
+    with shared_thread():  # other slabs are processed at the same time
+        return *question(x, w, rows), checksum
 
 
-def load(X: Any) -> np.ndarray:
-    """Return a lazy array in memory; a masked array stays masked."""
-    return np.asanyarray(X.compute() if hasattr(X, "compute") else X[...])
+def merge(answers: Sequence[tuple[Any, ...]], how: Sequence[int | None]) -> tuple[Any, ...]:
+    """Return the answers of several slabs as one, each part added or joined along an axis."""
+    columns = zip(how, zip(*answers, strict=True), strict=True)
+    return tuple(reduce(np.add, parts) if axis is None else np.concatenate(parts, axis) for axis, parts in columns)
+
+
+def n_threads() -> int:
+    """Return the number of slabs that this machine processes at a time."""
+    dask, system = load_extra("dask", "dask"), load_extra("dask.system", "dask")
+    return int(dask.config.get("num_workers", None) or system.CPU_COUNT)
+
+
+def load(X: Any) -> Any:
+    """Return a lazy array in memory, anything else unchanged; a masked array stays masked."""
+    return np.asanyarray(X.compute() if hasattr(X, "compute") else X[...]) if is_lazy(X) else X

@@ -124,6 +124,8 @@ def compress(data: Complete, rank: int) -> Complete:
     The shortest mode goes first, so that the tensor is already small when the Gram matrices of the long modes are
     computed (sequentially truncated higher-order SVD). Returns `data` itself if the core would not be much smaller.
     """
+    if data.n_passes:
+        return data.compressed(rank)  # type: ignore[attr-defined]  # data on disk
     if not is_compressible(data.shape, rank):
         return data
     bases: dict[int, np.ndarray] = {}
@@ -157,9 +159,11 @@ def augmented(data: Complete, small: Tucker, n_columns: int, modes: Sequence[int
         extra[mode].append(np.ones((data.shape[mode], 1)))
     bases = [extended(U, np.hstack(columns)) for U, columns in zip(small.bases, extra, strict=True)]
     core: Any = data
-    for mode in by_length(data.shape):
-        if bases[mode].shape[1] < data.shape[mode]:
-            core = reduced(core, mode, bases[mode])
+    short = {mode: bases[mode] for mode in by_length(data.shape) if bases[mode].shape[1] < data.shape[mode]}
+    if data.n_passes:
+        return Tucker(data.core(short), bases, data.squared_norm)  # type: ignore[attr-defined]
+    for mode, U in short.items():
+        core = reduced(core, mode, U)
     return like(data, Tucker(core if core is not data else Dense(data.to_array()), bases, data.squared_norm))
 
 

@@ -122,7 +122,7 @@ class Weighted(Array, Storage):
         self.weights = None if self.w is None else Dense(self.w)
 
     @cached_property
-    def squared_norm(self) -> float:  # type: ignore[override]
+    def squared_norm(self) -> float:
         """The weighted sum of squares around the mean over the `center`, or the deviance of a mean of zero."""
         if self.loss == SQUARES and self.center is None:
             return float(np.vdot(self._array, self.x))
@@ -183,15 +183,15 @@ class Weighted(Array, Storage):
             old = factors[mode]
             fall = 2 * float(np.vdot(P, A - old)) - quadratic(H, A) + quadratic(H, old)
             return A, before - fall, self
-        return *self.accepted(factors, mode, A), self
+        blocks = khatri_rao([B for n, B in enumerate(factors) if n != mode]).T
+        return *self.accepted(factors[mode], blocks, mode, A), self
 
-    def accepted(self, factors: Factors, mode: int, A: np.ndarray) -> tuple[np.ndarray, float]:
+    def accepted(self, first: np.ndarray, blocks: np.ndarray, mode: int, A: np.ndarray) -> tuple[np.ndarray, float]:
         """Return the rows of A that lower the loss, others part of the way or as they were; then the best bit flipped.
 
         Squares that touch a loss are no guide for bits: a mean of zero that becomes one costs them far too much.
         """
-        first, how = factors[mode], (self.loss.kind, self.loss.scale, *self.rows(mode))
-        V = np.ascontiguousarray(khatri_rao([B for n, B in enumerate(factors) if n != mode]).T)
+        how, V = (self.loss.kind, self.loss.scale, *self.rows(mode)), np.ascontiguousarray(blocks)
         best, lowest, is_bit = first, row_sums(*how, first @ V), np.isin(first, (0, 1)).all(axis=0)
         is_open = np.ones(len(A), dtype=bool)
         for part in STEPS:

@@ -5,12 +5,12 @@ from dataclasses import replace
 import naive
 import numpy as np
 import pytest
+from boolcp.fit.finish import with_data
 from samples import KINDS, listed, random_decomposition, tensor, with_gaps
 
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.certify import judge_bits, noise_left
-from boolcp.fit.finish import with_data
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.bits import bit_log_odds, real_dims
 from boolcp.result.trust import noise_floor, stands_out
