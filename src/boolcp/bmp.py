@@ -238,7 +238,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         assert W is not None and W.trust is not None
         empty = checks.find_empty(data)
         if data.center is not None:
-            W, *path = (with_mean(V, X if labels is None else X.data, data) for V in (W, *path))
+            W, *others = (with_mean(V, X if labels is None else X.data, data) for V in (W, *path))
+            path = tuple(others)
         path, W = tuple(replace(V, labels=labels) for V in path), replace(W, labels=labels, undetermined=empty)
         checks.warn_undetermined(empty, dims_of(labels))
         self.path_, self.history_ = path, state.history
