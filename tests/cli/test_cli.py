@@ -24,7 +24,7 @@ from boolcp.cli import INTERRUPTED, WRONG_INPUT, main
 from boolcp.cli.answers import at_work
 from boolcp.cli.commands import app
 from boolcp.cli.data import DataOptions, label_list, load_data
-from boolcp.cli.fitting import stopping
+from boolcp.cli.fitting import on_ctrl_c
 from boolcp.cli.options import ModelOptions
 from boolcp.io import load_provenance
 
@@ -483,7 +483,7 @@ def test_the_third_ctrl_c_interrupts_as_usual(data, run, monkeypatch):
     code, _, err = run("fit", "data.npy", "-o", "out")
     assert code == INTERRUPTED and "no result was written" in err and not Path("out").exists()
     assert signal.getsignal(signal.SIGINT) is before
-    with stopping():
+    with on_ctrl_c(signal.SIG_IGN):
         assert signal.getsignal(signal.SIGINT) is not before
 
 

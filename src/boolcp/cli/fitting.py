@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,9 +63,9 @@ def fit(
     notes: dict[str, Any] = {}
     if n_atoms == "auto":
         n_atoms, notes["n_atoms_chosen_by"] = choose_number(X, given | again)
-    bmp = make_model(model, int(n_atoms), X)
+    bmp, asked = make_model(model, int(n_atoms), X), list[int]()
     try:
-        with stopping() as asked:
+        with on_ctrl_c(partial(stop_fit, asked)):
             bmp.fit(X, checkpoint=checkpoint, **given)
     except KeyboardInterrupt:
         if checkpoint is not None:
@@ -78,7 +79,8 @@ def fit(
     tests = or_without("tests of the columns", boolcp.trust.conditions.run_tests, W, test, blocks) or {}
     known = {column: {name: getattr(test, name) for name in OF_A_TEST} for column, test in tests.items()}
     notes |= {"tests": plain({column: test | {"blocks": blocks} for column, test in known.items()})} if tests else {}
-    write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=force)
+    with on_ctrl_c(signal.SIG_IGN):
+        write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=force)
     lines = [W.summary(), *(f"{column}, {test.summary()}" for column, test in tests.items())]
     lines += [f"Fitted in {seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}."]
     lines.append(f"Plots: {shlex.join(['boolcp', 'report', str(out)])}")
@@ -113,27 +115,28 @@ def or_without(what: str, act: Callable[..., Any], *arguments: Any, **options: A
 
 
 @contextmanager
-def stopping() -> Iterator[list[int]]:
-    """Make Ctrl-C end the pursuit of a fit, then everything, and the third time interrupt as usual.
-
-    Each abandons the present step at once, and is added to the list.
-    """
-    from boolcp.fit.watch import Stop
-
-    asked: list[int] = []
-
-    def stop(number: int, frame: object) -> None:
-        asked.append(number)
-        if len(asked) > 2:
-            raise KeyboardInterrupt
-        note("\nStopping: the atoms found so far are refined and saved.")
-        note("Press Ctrl-C again to skip the refinement, a third time to quit without a result.")
-        raise Stop
-
+def on_ctrl_c(handler: Any) -> Iterator[None]:
+    """Handle Ctrl-C in this context, as far as this is the main thread."""
     is_main = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, stop) if is_main else None
+    before = signal.signal(signal.SIGINT, handler) if is_main else None
     try:
-        yield asked
+        yield
     finally:
         if is_main:
             signal.signal(signal.SIGINT, before)
+
+
+def stop_fit(asked: list[int], number: int, frame: object = None) -> None:
+    """End the pursuit of a fit, the second time everything, and the third time interrupt as usual.
+
+    The present step is abandoned at once.
+    """
+    from boolcp.fit.watch import PRESENT, Stop
+
+    asked.append(number)
+    if len(asked) > 2:
+        raise KeyboardInterrupt
+    note("\nStopping: the atoms found so far are refined and saved.")
+    note("Press Ctrl-C again to skip the refinement, a third time to quit without a result.")
+    if len(asked) == 1 or PRESENT.seen is not None:  # otherwise the fit is over
+        raise Stop
