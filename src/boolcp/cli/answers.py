@@ -8,7 +8,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
+
+import boolcp
 
 EVERY = 10.0  # seconds between two lines about long work
 
@@ -59,46 +63,43 @@ def plain(value: Any) -> Any:
 
 def atom_rows(W: Any) -> list[dict[str, Any]]:
     """Return the table of atoms, one dict for each."""
-    table = W.to_dataframe()
-    return [{"atom": int(k)} | {name: table.at[k, name] for name in table.columns} for k in table.index]
+    return W.to_dataframe().reset_index().to_dict("records")
 
 
-def describe(path: Path) -> tuple[list[str], dict[str, Any]]:
-    """Describe a data file, a recording or a result, as lines of text and as values."""
+def info(
+    file: Annotated[Path, typer.Argument(help="A data file, a recording, or a result.", show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for scripts.")] = False,
+) -> None:
+    """Describe a data file, a recording or a saved result."""
     from boolcp.fit.checkpoint import is_checkpoint
-    from boolcp.io import load, load_provenance, reading
-    from boolcp.io.results import is_result
+    from boolcp.io import results
 
-    path = Path(path)
-    if path.is_dir() and (path / "decomposition.nc").exists():
-        path = path / "decomposition.nc"
-    if path.suffix == ".nc" and path.is_file() and is_result(path):
-        W, provenance = load(path), load_provenance(path)
+    path = file / results.RESULT if (file / results.RESULT).exists() else file
+    if path.suffix == ".nc" and path.is_file() and results.is_result(path):
+        W, provenance = results.load(path), results.load_provenance(path)
         values = {"path": path, "shape": W.shape, "dims": W.dims, "atoms": atom_rows(W), "provenance": provenance}
-        return [W.summary(), "", *provenance_lines(provenance)], values
+        answer("\n".join([W.summary(), "", *provenance_lines(provenance)]), values, as_json=as_json)
+        return
     if is_checkpoint(path):
         how = f"the same command (boolcp fit .. --checkpoint {path}), or in Python by boolcp.BMP.resume"
         lines = ["the checkpoint of a fit, not data or a result", f"Resume it by {how}."]
     else:
-        lines = reading.describe(path)
-    return [str(path), *lines], {"path": path, "content": lines}
+        lines = boolcp.io.reading.describe(path)
+    answer("\n".join([str(path), *lines]), {"path": path, "content": lines}, as_json=as_json)
 
 
 def provenance_lines(provenance: dict[str, Any]) -> list[str]:
-    """Return where a result comes from, one line for each entry."""
-    lines = []
-    for name, value in provenance.items():
-        if name == "tests":
-            numbers = {column: " ".join(f"{p:.2g}" for p in test["p_adjusted"]) for column, test in value.items()}
-            name, value = "tests of each atom", "; ".join(f"{column} p = {text}" for column, text in numbers.items())
-        elif name == "residual_check":
-            edges = zip(value["mode_names"], value["structure"], strict=True)
-            name = "residual, singular value over the edge of noise"
-            value = ", ".join(f"{mode} {edge:.2f}" for mode, edge in edges)
-        elif name == "history":
-            name, value = "relative error after each atom", " ".join(f"{s['relative_error']:.4f}" for s in value)
-        lines.append(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
-    return lines
+    """Return where a result comes from, one line for each entry; the residual is shown by a report."""
+    known = {name: value for name, value in provenance.items() if name != "residual_check"}
+    if "tests" in known:
+        numbers = {
+            column: " ".join(f"{p:.2g}" for p in test["p_adjusted"]) for column, test in known.pop("tests").items()
+        }
+        known["tests of each atom"] = "; ".join(f"{column} p = {text}" for column, text in numbers.items())
+    if "history" in known:
+        errors = [f"{step['relative_error']:.4f}" for step in known.pop("history")]
+        known["relative error after each atom"] = " ".join(errors)
+    return [f"{name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in known.items()]
 
 
 class Patient:
@@ -139,8 +140,8 @@ def point_nowhere(descriptor: int) -> None:
 def guard_streams() -> None:
     """Make standard output and error drop what they cannot write.
 
-    If a process is started without one of them (`2>&-`), the next file it opens gets the number of that stream, and
-    messages would go into this file: the number is therefore taken first.
+    A file opened by a process that was started without one of them (`2>&-`) gets its number, and messages would go
+    into that file: the number is therefore taken first.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:

@@ -2,118 +2,124 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from boolcp.bmp import BMP
-from boolcp.checks import check_mode
+import boolcp
 from boolcp.cli.answers import answer, note
 from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import check_output
-from boolcp.cli.options import ModelOptions, make_model
-from boolcp.cli.testing import fitted_with
-from boolcp.io import load, load_provenance
-from boolcp.io.arrays import write_tensor
-from boolcp.io.atomic import write_text
-from boolcp.io.reading import sizes_text
-from boolcp.result.align import aligned
+from boolcp.cli.options import Atoms, Force, Json, ModelOptions, Result, Tensor, make_model, option
 
 
-def run_complete(
-    data: DataOptions, model: ModelOptions, n_atoms: int, out: Path, *, is_forced: bool, as_json: bool
+def complete(
+    model: ModelOptions,
+    data: DataOptions,
+    out: Tensor,
+    n_atoms: Atoms = 10,
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
-    """Write the tensor with its missing entries filled."""
-    check_output(out, data.files, is_forced=is_forced, endings=(".nc", ".npy"))
+    """Fill the missing entries (NaN) of a tensor from its atoms."""
+    check_output(out, data.files, is_forced=force, endings=(".nc", ".npy"))
     make_model(model, n_atoms)
     X = load_data(data)
     n_missing = int(X.isnull().sum())
     if n_missing == 0:
         raise ValueError(f"{data.files[0]}: no entry is missing (NaN), so there is nothing to complete.")
-    bmp = make_model(model, n_atoms, X.dims).fit(X, **load_weights(data, X))
-    write_tensor(bmp.complete(X), out, overwrite=is_forced)
+    bmp = make_model(model, n_atoms, X).fit(X, **load_weights(data, X))
+    boolcp.io.arrays.write_tensor(bmp.complete(X), out, overwrite=force)
     text = f"{bmp.decomposition_.summary()}\n{out}: {n_missing} entries filled"
     answer(text, {"path": out, "n_filled": n_missing, "explained": bmp.decomposition_.explained()}, as_json=as_json)
 
 
-def run_convert(data: DataOptions, out: Path, *, is_forced: bool, as_json: bool) -> None:
-    """Write the prepared tensor."""
-    check_output(out, data.files, is_forced=is_forced, endings=(".nc", ".npy"))
+def convert(data: DataOptions, out: Tensor, force: Force = False, as_json: Json = False) -> None:
+    """Read, prepare and write a tensor to one file, .nc or .npy."""
+    check_output(out, data.files, is_forced=force, endings=(".nc", ".npy"))
     if data.weights is not None:
         raise ValueError("--weights: convert writes the tensor without weights. Pass them to boolcp fit.")
     X = load_data(data, is_fitted=False)
-    write_tensor(X, out, overwrite=is_forced)
-    answer(f"{out}: {sizes_text(X)}", {"path": out, "sizes": dict(X.sizes)}, as_json=as_json)
+    boolcp.io.arrays.write_tensor(X, out, overwrite=force)
+    answer(f"{out}: {boolcp.io.reading.sizes_text(X)}", {"path": out, "sizes": dict(X.sizes)}, as_json=as_json)
 
 
-def run_transform(
-    result: Path, data: DataOptions, out: Path, *, mode: str | None, is_forced: bool, as_json: bool
+def transform(
+    result: Result,
+    data: DataOptions,
+    out: Annotated[Path, option("A table, .csv or .tsv, or .nc.", "--out", "-o")],
+    mode: Annotated[str | None, option("The mode with new entries; by default trial, or the last.")] = None,
+    force: Force = False,
+    as_json: Json = False,
 ) -> None:
-    """Write the factor of new data along one mode, with the other factors of a saved result fixed."""
-    check_output(out, data.files, is_forced=is_forced, endings=(".csv", ".tsv", ".nc"))
-    W, X = load(result), load_data(data)
-    warn_of_preparation(load_provenance(result), X)
+    """Apply a saved result to new trials: which atoms are on in each.
+
+    The new data need the modes and labels of the fit, except along the new mode, and the same preparation. The
+    labels of the new mode and the columns of its table of trials are kept.
+    """
+    check_output(out, data.files, is_forced=force, endings=(".csv", ".tsv", ".nc"))
+    W, X = boolcp.load(result), load_data(data)
+    warn_of_preparation(boolcp.io.load_provenance(result), X)
     dims = W.dims or tuple(map(str, X.dims))
-    chosen = check_mode(("trial" if "trial" in dims else W.ndim - 1) if mode is None else mode, W.ndim, dims)
+    wanted = mode if mode is not None else "trial" if "trial" in dims else W.ndim - 1
+    chosen = boolcp.checks.check_mode(wanted, W.ndim, dims)
     if W.labels is not None:
-        X = aligned(X, W.labels, name="The new data", free=[dims[chosen]])
-    model = BMP(max(W.n_atoms, 1), **fitted_with({}, result))
+        X = boolcp.result.align.aligned(X, W.labels, name="The new data", free=[dims[chosen]])
+    model = boolcp.BMP(max(W.n_atoms, 1), **fitted_with(result))
     model.decomposition_ = W
     rows = labelled(model.transform(X, mode=chosen, **load_weights(data, X)), W, X, chosen)
-    write_rows(rows, out, is_forced=is_forced)
-    dim = rows.dims[0]
-    shares = {str(k): float(v) for k, v in zip(rows["atom"].values, rows.mean(dim).values, strict=True)}
-    kinds = zip(shares.items(), rows["is_boolean"].values, strict=True)
-    words = [f"atom {k}: " + (f"on in {100 * x:.0f} %" if is_on else f"mean {x:.4g}") for (k, x), is_on in kinds]
+    if out.suffix.lower() == ".nc":
+        boolcp.io.arrays.write_tensor(rows, out, overwrite=force)
+    else:
+        separator = "\t" if out.suffix.lower() == ".tsv" else ","
+        boolcp.io.atomic.write_text(out, table_of(rows).to_csv(sep=separator), overwrite=force)
+    dim, is_bit = rows.dims[0], rows["is_boolean"].values
+    shares = dict(zip(rows["atom"].values.tolist(), rows.mean(dim).values.tolist(), strict=True))
+    words = [
+        f"on in {100 * x:.0f} %" if is_on else f"mean {x:.4g}" for x, is_on in zip(shares.values(), is_bit, strict=True)
+    ]
     split = f" in {len(words)} columns" if len(words) > W.n_atoms else ""  # products of atoms of a higher rank
-    text = "\n".join([f"{out}: {rows.sizes[dim]} {dim}s, {W.n_atoms} atoms{split}", *words])
-    answer(text, {"path": out, "mode": dim, "n_entries": rows.sizes[dim], "mean": shares}, as_json=as_json)
+    lines = [f"{out}: {rows.sizes[dim]} {dim}s, {W.n_atoms} atoms{split}"]
+    lines += [f"atom {k}: {text}" for k, text in zip(shares, words, strict=True)]
+    values = {"path": out, "mode": dim, "n_entries": rows.sizes[dim], "mean": shares}
+    answer("\n".join(lines), values, as_json=as_json)
+
+
+def fitted_with(result: Path) -> dict[str, Any]:
+    """Return the parameters of a saved fit that shape its atoms."""
+    known = boolcp.io.load_provenance(result)
+    saved = known["parameters"] if known.get("method") == "BMP" else {}
+    return {name: saved[name] for name in ModelOptions().parameters() if name in saved}
 
 
 def labelled(values: Any, W: Any, X: Any, mode: int) -> Any:
     """Return the factor of new data along a mode as a DataArray, mode x atom, with the labels of the new data."""
-    import numpy as np
     import xarray
 
     owner = [k for k, atom in enumerate(W.atoms) for _ in range(1 if atom.mode == mode else atom.rank or 1)]
     names = [f"{k}" if owner.count(k) == 1 else f"{k}.{owner[:n].count(k)}" for n, k in enumerate(owner)]
     dim = X.dims[mode]
     coords = {name: coord for name, coord in X.coords.items() if coord.dims == (dim,)}
-    coords |= {"atom": ("atom", np.array(names, dtype=str))}
-    coords |= {"is_boolean": ("atom", np.array([W.atoms[k].mode == mode for k in owner], dtype=bool))}
+    coords |= {"atom": names, "is_boolean": ("atom", [W.atoms[k].mode == mode for k in owner])}
     return xarray.DataArray(values, coords, (dim, "atom"), name="factor")
 
 
+def table_of(rows: Any) -> Any:
+    """Return a DataFrame with one row for each entry, its labels first, and bits as integers."""
+    table = rows.to_pandas().rename(columns="atom_{}".format)
+    table = table.astype({name: int for name, is_on in zip(table, rows["is_boolean"].values, strict=True) if is_on})
+    for name, coord in reversed(list(rows.coords.items())):
+        if coord.dims == rows.dims[:1] and name != rows.dims[0]:
+            table.insert(0, name, coord.values)
+    return table
+
+
 def warn_of_preparation(provenance: dict[str, Any], X: Any) -> None:
-    """Warn if the new data were prepared differently from those of the fit."""
+    """Warn if the new data were prepared differently from those of the fit, except that other trials were chosen."""
     before = provenance.get("data", {}).get("preparation")
-    steps = [_comparable(before or []), _comparable(X.attrs.get("preparation", []))]
-    if before is not None and steps[0] != steps[1]:
-        texts = ["; ".join(one) or "nothing" for one in steps]
-        note(
-            f"boolcp: warning: the new data were prepared differently ({texts[1]}) from those of the fit ({texts[0]})."
-        )
-
-
-def _comparable(steps: Any) -> list[str]:
-    """Return the steps that change the numbers, without those that choose trials."""
-    steps = [steps] if isinstance(steps, str) else [str(step) for step in steps]
     chosen = ("condition ", "table of ", "reject", "select ", "join ")
-    return [re.sub(r"\d+ trials", "trials", step) for step in steps if not step.startswith(chosen)]
-
-
-def write_rows(rows: Any, out: Path, *, is_forced: bool) -> None:
-    """Write a table with one row for each entry, its labels first, or a netCDF file."""
-    if out.suffix.lower() == ".nc":
-        write_tensor(rows, out, overwrite=is_forced)
-        return
-    import pandas
-
-    dim = rows.dims[0]
-    labels = {str(name): coord.values for name, coord in rows.coords.items() if coord.dims == (dim,)}
-    own = {dim: labels.pop(dim, range(rows.sizes[dim]))}
-    columns = {
-        f"atom_{k}": rows.values[:, n].astype(int if is_boolean else float)
-        for n, (k, is_boolean) in enumerate(zip(rows["atom"].values, rows["is_boolean"].values, strict=True))
-    }
-    table = pandas.DataFrame(own | labels | columns)
-    separator = "\t" if out.suffix.lower() == ".tsv" else ","
-    write_text(out, table.to_csv(index=False, sep=separator), overwrite=is_forced)
+    texts = [
+        "; ".join(re.sub(r"\d+ trials", "trials", step) for step in steps if not step.startswith(chosen)) or "nothing"
+        for steps in (before or [], [str(step) for step in X.attrs.get("preparation", [])])
+    ]
+    if before is not None and texts[0] != texts[1]:
+        text = f"the new data were prepared differently ({texts[1]}) from those of the fit ({texts[0]})."
+        note(f"boolcp: warning: {text}")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+import boolcp
 from boolcp.cli.answers import note
 from boolcp.cli.options import option
 
@@ -59,110 +60,68 @@ def load_weights(options: DataOptions, X: DataArray) -> dict[str, Any]:
     """Return the weights that the options name, as `fit` takes them."""
     if options.weights is None:
         return {}
-    import numpy as np
-
-    from boolcp.io.reading import open_tensor
-    from boolcp.result.align import align
-
-    weights = open_tensor(options.weights)
-    if set(weights.dims) <= set(X.dims):
-        weights = align(weights, X, name=f"--weights {options.weights}", partial=True)
-    try:
-        return {"weights": np.broadcast_to(np.asarray(weights), X.shape)}
-    except ValueError:
-        shapes = f"{weights.shape}, but the data have {X.shape}"
-        raise ValueError(f"--weights {options.weights}: the weights have shape {shapes}.") from None
+    weights, name = boolcp.open_tensor(options.weights), f"--weights {options.weights}"
+    is_named = set(weights.dims) <= set(X.dims)
+    return {"weights": boolcp.result.align.align(weights, X, name=name, partial=True) if is_named else weights.data}
 
 
 def load_data(options: DataOptions, *, is_fitted: bool = True) -> DataArray:
     """Return the tensor that the options describe, and print its sizes; `is_fitted` says that a fit comes next."""
-    import numpy as np
-
-    from boolcp import prepare
-    from boolcp.io.reading import sizes_text
-    from boolcp.prepare.common import floating, need_mode, noted
-
-    arrays = [_signals(_read(path, options), options) for path in options.files]
-    X = arrays[0] if len(arrays) == 1 else _joined(arrays, options)
-    if options.log:
-        if n_bad := int((X <= 0).sum()):
-            raise ValueError(f"--log needs positive entries, but {n_bad} are not (for an envelope use --envelope log).")
-        X = noted(np.log10(floating(X)), X, "log10", "log10 {}")
-    if options.center:
-        need_mode(X, options.center, "--center")
-        X = noted(floating(X) - floating(X).mean(options.center), X, f"center along {options.center}")
-    if options.zscore:
-        X = prepare.zscore(X, "channel" if "channel" in X.dims else X.dims[0])
+    X = _scaled(_joined([_signals(_read(path, options), options) for path in options.files], options), options)
     missing = float(X.isnull().mean()) if X.chunks is None else 0.0
-    others = f" and {len(arrays) - 1} more" if len(arrays) > 1 else ""
-    note(f"{options.files[0]}{others}: {sizes_text(X)}" + (f", {100 * missing:.1f} % missing" if missing else ""))
-    if is_fitted:
+    others = f" and {len(options.files) - 1} more" if len(options.files) > 1 else ""
+    note(
+        f"{options.files[0]}{others}: {boolcp.io.reading.sizes_text(X)}"
+        + (f", {100 * missing:.1f} % missing" if missing else "")
+    )
+    if is_fitted and X.ndim == 2 and "time" in X.dims:
         hint_at_trials(X)
     return X
 
 
 def hint_at_trials(X: DataArray) -> None:
     """Warn before a long fit that a continuous recording is only a matrix."""
-    from boolcp.checks import BoolcpWarning
-    from boolcp.io.reading import sizes_text
-    from boolcp.prepare import list_events
-
-    if X.ndim > 2 or "time" not in X.dims:
-        return
-    known = sorted({str(label) for label in list_events(X).get("condition", [])})
+    known = sorted({str(label) for label in boolcp.prepare.list_events(X).get("condition", [])})
     events = f", or at its events with --cut ({', '.join([*known[:5], 'all'])})" if known else ""
-    text = f"The recording is continuous, {sizes_text(X)}: a matrix without trials, of which atoms say little."
-    warnings.warn(f"{text} Cut it into trials, for example with --bin-ms 3000{events}.", BoolcpWarning, stacklevel=2)
-
-
-def _joined(arrays: list[DataArray], options: DataOptions) -> DataArray:
-    """Return the data of several files as one."""
-    from boolcp import prepare
-    from boolcp.io.coordinates import with_trials
-
-    if options.join is None:
-        raise ValueError(f"{len(arrays)} files were given: say along which mode to join them (--join trial).")
-    names = _names(options.names) or tuple(path.name.partition(".")[0] for path in options.files)
-    if len(names) != len(arrays):
-        raise ValueError(f"--names has {len(names)} names for {len(arrays)} files: give one for each.")
-    X = prepare.join(arrays, options.join, names)
-    return X if options.trials is None else with_trials(X, options.trials, options.files[0])
+    sizes = " x ".join(f"{size} {dim}" for dim, size in X.sizes.items())
+    text = f"The recording is continuous, {sizes}: a matrix without trials, of which atoms say little. Cut it into"
+    warnings.warn(f"{text} trials, for example with --bin-ms 3000{events}.", boolcp.BoolcpWarning, stacklevel=3)
 
 
 def _read(path: Path, options: DataOptions) -> DataArray:
     """Return the data of a file."""
-    from boolcp.io import open_tensor
-
     same = ("variable", "sampling_rate", "condition", "session", "skip_bad", "electrodes")
     given = {name: getattr(options, name) for name in same} | {"dims": _names(options.dims)}
-    given |= {"coords": dict(_coordinate(text) for text in options.coord) or None, "events": _names(options.events)}
+    given |= {"coords": dict(map(_coordinate, options.coord)) or None, "events": _names(options.events)}
     given["channels"] = None if options.channels is None else label_list(options.channels)
     given["trials"] = options.trials if len(options.files) == 1 else None
     if path.suffix.lower() == ".nwb":
         given |= {"window_ms": _window(options.window), "align": options.align}
     if options.events or "align" in given:
         given["bin_ms"] = options.bin_ms
-    return open_tensor(path, progress=True, **given)
+    return boolcp.open_tensor(path, progress=True, **given)
 
 
 def _signals(X: DataArray, options: DataOptions) -> DataArray:
     """Return a recording after the preparation steps that apply to each file."""
-    from boolcp import prepare
-    from boolcp.io.coordinates import read_pairs, read_table
-
+    prepare = boolcp.prepare
     for text in options.drop:
         X = _drop(X, *_pair(text, "--drop"))
     if options.reference is not None:
         is_average = options.reference == "average"
-        X = prepare.common_average(X) if is_average else prepare.bipolar(X, read_pairs(options.reference))
+        X = (
+            prepare.common_average(X)
+            if is_average
+            else prepare.bipolar(X, boolcp.io.coordinates.read_pairs(options.reference))
+        )
     steps: list[tuple[Any, Callable[..., Any]]] = [
-        (options.band, lambda X, text: prepare.band_pass(X, *_numbers(text, "--band", "8-13 (Hz)", "-"))),
+        (options.band, lambda X, text: prepare.band_pass(X, *_span(text, "--band", "8-13 (Hz)", separator="-"))),
         (options.envelope, prepare.envelope),
         (options.resample, prepare.resample),
         (options, _cut),
         (options.reject, lambda X, limit: prepare.reject(X, peak_to_peak=limit)),
-        (options.reject_table, lambda X, path: prepare.reject(X, table=read_table(path))),
-        (options.baseline, lambda X, text: prepare.baseline(X, *_times(text, "--baseline", "-0.2,0s", "s"))),
+        (options.reject_table, lambda X, path: prepare.reject(X, table=boolcp.io.read_table(path))),
+        (options.baseline, lambda X, text: prepare.baseline(X, *_span(text, "--baseline", "-0.2,0s", "s"))),
     ]
     for value, step in steps:
         X = X if value is None else step(X, value)
@@ -171,55 +130,70 @@ def _signals(X: DataArray, options: DataOptions) -> DataArray:
 
 def _drop(X: DataArray, dim: str, labels: str) -> DataArray:
     """Return X without these labels of a mode."""
-    from boolcp.prepare.choose import positions
-    from boolcp.prepare.common import noted
-
-    dropped = set(positions(X, dim, label_list(labels)))
+    prepare = boolcp.prepare
+    dropped = set(prepare.choose.positions(X, dim, label_list(labels)))
     kept = [n for n in range(X.sizes[dim]) if n not in dropped]
     if not kept:
         raise ValueError(f"--drop {dim}={labels}: nothing is left of mode {dim!r}.")
-    return noted(X.isel({dim: kept}), X, f"drop {dim} {labels}")
+    return prepare.common.noted(X.isel({dim: kept}), X, f"drop {dim} {labels}")
 
 
 def _cut(X: DataArray, options: DataOptions) -> DataArray:
     """Return a recording cut into trials as requested: consecutive, at events, or not at all."""
-    from boolcp import prepare
-    from boolcp.prepare.common import noted
-
-    is_cut, n_trials = "trial" in X.dims, options.n_trials
+    prepare, n_trials, is_signal = boolcp.prepare, options.n_trials, "unit" not in X.dims
     has_events = bool(prepare.list_events(X)) and (options.trials is not None or options.window is not None)
-    events = options.cut or ("all" if has_events and not is_cut and not options.bin_ms else None)
+    events = options.cut or ("all" if has_events and "trial" not in X.dims and not options.bin_ms else None)
     if options.bin_ms and options.cut:
         raise ValueError("--bin-ms cuts into consecutive trials, --cut at events: give one of the two.")
     if events is not None:
         return prepare.cut_trials(X, _window(options.window), events=events, align=options.align, n_trials=n_trials)
-    if options.bin_ms and not options.events and "unit" not in X.dims:
+    if options.bin_ms and not options.events and is_signal:
         return prepare.cut_trials(X, options.bin_ms, n_trials=n_trials)
-    if (options.window or options.align) and "unit" not in X.dims:
+    if (options.window or options.align) and is_signal:
         raise ValueError("--window and --align are for cutting at events: the data have none (--trials, --cut).")
-    if n_trials and not is_cut:
-        raise ValueError(f"--n-trials needs a mode 'trial'; the modes are {', '.join(map(str, X.dims))}.")
-    if not n_trials or n_trials >= X.sizes["trial"]:
+    if not n_trials:
         return X
-    return noted(X.isel(trial=slice(n_trials)), X, f"select the first {n_trials} of {X.sizes['trial']} trials")
+    prepare.common.need_mode(X, "trial", "--n-trials")
+    note = f"select the first {n_trials} of {X.sizes['trial']} trials"
+    return X if n_trials >= X.sizes["trial"] else prepare.common.noted(X.isel(trial=slice(n_trials)), X, note)
+
+
+def _joined(arrays: list[DataArray], options: DataOptions) -> DataArray:
+    """Return the data of several files as one."""
+    if len(arrays) == 1:
+        return arrays[0]
+    if options.join is None:
+        raise ValueError(f"{len(arrays)} files were given: say along which mode to join them (--join trial).")
+    names = _names(options.names) or tuple(path.name.partition(".")[0] for path in options.files)
+    if len(names) != len(arrays):
+        raise ValueError(f"--names has {len(names)} names for {len(arrays)} files: give one for each.")
+    X = boolcp.prepare.join(arrays, options.join, names)
+    return X if options.trials is None else boolcp.io.coordinates.with_trials(X, options.trials, options.files[0])
+
+
+def _scaled(X: DataArray, options: DataOptions) -> DataArray:
+    """Return the tensor after the steps that apply to all files."""
+    import numpy as np
+
+    from boolcp.prepare.common import floating, need_mode, noted
+
+    if options.log:
+        if n_bad := int((X <= 0).sum()):
+            raise ValueError(f"--log needs positive entries, but {n_bad} are not (for an envelope use --envelope log).")
+        X = noted(np.log10(floating(X)), X, "log10", "log10 {}")
+    if options.center:
+        need_mode(X, options.center, "--center")
+        X = noted(floating(X) - floating(X).mean(options.center), X, f"center along {options.center}")
+    return boolcp.prepare.zscore(X, "channel" if "channel" in X.dims else X.dims[0]) if options.zscore else X
 
 
 def label_list(text: str) -> list[str]:
-    """Return the labels of a list such as 1-3,7,Fz.
-
-    Examples
-    --------
-    >>> from boolcp.cli.data import label_list
-    >>> label_list("1-3,7,Fz")
-    ['1', '2', '3', '7', 'Fz']
-    """
+    """Return the labels of a list such as 1-3,7,Fz."""
     labels = []
-    for part in text.split(","):
-        first, _, last = part.strip().partition("-")
-        if first.isdigit() and last.isdigit():
-            labels += [str(n) for n in range(int(first), int(last) + 1)]
-        elif part.strip():
-            labels.append(part.strip())
+    for part in filter(None, map(str.strip, text.split(","))):
+        first, _, last = part.partition("-")
+        is_range = first.isdigit() and last.isdigit()
+        labels += [str(n) for n in range(int(first), int(last) + 1)] if is_range else [part]
     return labels
 
 
@@ -242,26 +216,20 @@ def _coordinate(text: str) -> tuple[str, str | tuple[str, str]]:
 
 
 def _window(text: str | None) -> tuple[float, float] | None:
-    if text is None:
-        return None
-    start, stop = _times(text, "--window", "-200,800ms", "ms")
+    start, stop = (0.0, 0.0) if text is None else _span(text, "--window", "-200,800ms", "ms")
     if start is None or stop is None:
         raise ValueError(f"--window takes two numbers such as -200,800ms, got {text!r}.")
-    return start, stop
+    return None if text is None else (start, stop)
 
 
-def _times(text: str, option: str, example: str, unit: str) -> tuple[float | None, float | None]:
-    """Return two times in a unit, separated by a comma; either may be omitted, and another unit may be named."""
-    given = "ms" if text.endswith("ms") else "s" if text.endswith("s") else unit
+def _span(
+    text: str, option: str, example: str, unit: str = "", separator: str = ","
+) -> tuple[float | None, float | None]:
+    """Return two numbers, either of which may be omitted; times in a unit may name another one, ms or s."""
+    given = next((name for name in ("ms", "s") if unit and text.endswith(name)), unit)
     scale = {("ms", "s"): 1e-3, ("s", "ms"): 1e3}.get((given, unit), 1.0)
-    start, stop = _numbers(text.removesuffix(given), option, example, ",")
-    return None if start is None else scale * start, None if stop is None else scale * stop
-
-
-def _numbers(text: str, option: str, example: str, separator: str) -> tuple[float | None, float | None]:
-    """Return the two numbers of a range; either may be omitted."""
-    low, _, high = text.partition(separator)
+    low, _, high = text.removesuffix(given).partition(separator)
     try:
-        return float(low) if low.strip() else None, float(high) if high.strip() else None
+        return (scale * float(low) if low.strip() else None, scale * float(high) if high.strip() else None)
     except ValueError:
         raise ValueError(f"{option} takes two numbers such as {example}, got {text!r}.") from None

@@ -2,72 +2,63 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
+import typer
 
-from boolcp import prepare
+import boolcp
 from boolcp.cli.answers import note
-from boolcp.cli.folders import LOG, REPORT, RESULT, SUMMARY, check_folder, check_own, run_report, write_result
-from boolcp.io.atomic import write_text
-from boolcp.io.errors import FileError
-from boolcp.io.reading import sizes_text
+from boolcp.cli.folders import LOG, REPORT, RESULT, SUMMARY, check_folder, check_own, write_page, write_result
+from boolcp.cli.options import Force
 
 CONDITION, LABEL, RATE, N_ATOMS = "anesthesia", "Anesthetized", 100, 3
 MARK = "SIMULATED.txt"  # marks a recording that the demo wrote
 
 
-def run_demo(out: Path, *, seed: int, is_forced: bool) -> None:
-    """Simulate, write, read, prepare, fit, save and report, and print what was done and found."""
-    import boolcp
-
-    check_folder(out, is_forced=is_forced)
-    check_own(out / REPORT, is_forced=is_forced)
-    check_recording(out / "recording")
-    start = time.perf_counter()
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the demo.")] = Path("boolcp-demo"),
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal results.")] = 0,
+    force: Force = False,
+) -> None:
+    """Run all steps on a simulated recording, from files to a page."""
+    prepare, start, folder = boolcp.prepare, time.perf_counter(), out / "recording"
+    check_folder(out, is_forced=force)
+    check_own(out / REPORT, is_forced=force)
+    if folder.exists() and not (folder / MARK).exists():
+        advice = "Choose a different folder (--out)."
+        raise boolcp.io.FileError(folder, "exists and was not written by boolcp demo", advice)
 
     def say(text: str) -> None:
         note(f"[{time.perf_counter() - start:5.1f} s] {text}")
 
     simulation = boolcp.datasets.simulate_ecog(n_trials=12, random_state=seed)
     say(f"simulated {simulation}")
-    simulation.write_neurotycho(out / "recording", overwrite=is_forced)
-    write_text(out / "recording" / MARK, "Simulated by boolcp demo.\n", overwrite=True)
-    say(f"wrote {out / 'recording'}, in the layout of a NeuroTycho recording")
-    X = boolcp.open_tensor(out / "recording", condition=LABEL, progress=True)
+    simulation.write_neurotycho(folder, overwrite=force)
+    boolcp.io.atomic.write_text(folder / MARK, "Simulated by boolcp demo.\n", overwrite=True)
+    say(f"wrote {folder}, in the layout of a NeuroTycho recording")
+    X = boolcp.open_tensor(folder, condition=LABEL, progress=True)
     X = prepare.cut_trials(prepare.resample(prepare.common_average(X), RATE), simulation.trial_ms)
-    say(f"read and prepared {sizes_text(X)}: {'; '.join(X.attrs['preparation'])}")
+    say(f"read and prepared {boolcp.io.reading.sizes_text(X)}: {'; '.join(X.attrs['preparation'])}")
     before = time.perf_counter()
-    model = boolcp.BMP(N_ATOMS, atom_rank=1, random_state=seed, verbose=1).fit(X)
+    model = boolcp.BMP(N_ATOMS, random_state=seed, verbose=1).fit(X)
     say("decomposed")
     model.decomposition_ = boolcp.assess(X, model.decomposition_, n_runs=5, random_state=seed)
     say("tested: is each atom more than noise, and does it come back in halves of the data?")
-    write_result(model, X, out, seconds=time.perf_counter() - before, is_forced=is_forced)
-    W = boolcp.load(out / RESULT)
+    write_result(model, X, out, seconds=time.perf_counter() - before, is_forced=force)
+    W, page = boolcp.load(out / RESULT), write_page(out, is_forced=force)
     print(f"\n{W.summary()}\n")
-    for name, line in compare(W, simulation.truth[CONDITION], simulation.patterns).items():
-        print(f"  {name}: {line}")
-    page = run_report(out, is_forced=is_forced)
+    for atom, name in zip(simulation.truth[CONDITION].atoms, simulation.patterns, strict=True):
+        print(f"  {name}: {compare(W, atom)}")
     print(f"\nThe result is in {out}: {RESULT}, {SUMMARY}, {LOG}")
     print(f"Open {page} in a browser: the report, one page with plots.")
     print(f"In Python: boolcp.load('{out / RESULT}'). The same from the command:")
     steps = f"--condition {LABEL} --reference average --resample {RATE} --bin-ms {simulation.trial_ms}"
-    print(f"  boolcp fit {out / 'recording'} {steps} -k {N_ATOMS} --seed {seed} -o result --assess")
+    print(f"  boolcp fit {folder} {steps} -k {N_ATOMS} --seed {seed} -o result --assess")
 
 
-def check_recording(folder: Path) -> None:
-    """Raise a FileError if the folder holds a recording that the demo did not write."""
-    if folder.exists() and not (folder / MARK).exists():
-        raise FileError(folder, "exists and was not written by boolcp demo", "Choose a different folder (--out).")
-
-
-def compare(W: Any, truth: Any, names: Any) -> dict[str, str]:
-    """Describe for each true pattern what was found of it."""
-    lines = {}
-    for atom, name in zip(truth.atoms, names, strict=True):
-        step = len(atom.z) // W.shape[atom.mode]
-        z = atom.z[::step]
-        wrong = [int(np.sum(z != found.z)) for found in W.atoms if found.mode == atom.mode]
-        where = f"Boolean in {truth.mode_name(atom.mode)}, {z.sum()} of {len(z)} on"
-        lines[name] = f"{where}: " + (f"found with {min(wrong)} wrong bits" if wrong else "not found")
-    return lines
+def compare(W: Any, atom: Any) -> str:
+    """Describe what was found of a true atom."""
+    z = atom.z[:: len(atom.z) // W.shape[atom.mode]]
+    wrong = [int((z != found.z).sum()) for found in W.atoms if found.mode == atom.mode]
+    said = f"found with {min(wrong)} wrong bits" if wrong else "not found"
+    return f"Boolean in {W.mode_name(atom.mode)}, {z.sum()} of {len(z)} on: {said}"

@@ -4,87 +4,101 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
-from boolcp.checks import warn_no_atom
+import typer
+
+import boolcp
 from boolcp.cli import INTERRUPTED
 from boolcp.cli.answers import answer, atom_rows, note, plain
 from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import LOG, RESULT, SUMMARY, check_folder, write_result
-from boolcp.cli.options import ModelOptions, make_model
+from boolcp.cli.options import Force, Json, ModelOptions, make_model, model_option, option
 from boolcp.cli.testing import check_columns
-from boolcp.fit.watch import Stop
-from boolcp.trust.assess import assess
-from boolcp.trust.conditions import run_tests
-from boolcp.trust.selection import select_n_atoms
 
 OF_A_TEST = ("conditions", "counts", "mean", "effect", "auc", "p_value", "p_adjusted", "n_permutations", "scheme")
 
 
-def run_fit(
-    data: DataOptions,
+def fit(
     model: ModelOptions,
-    n_atoms: str,
-    out: Path | None,
-    *,
-    is_assessed: bool,
-    tested: Sequence[str],
-    blocks: str | None,
-    is_forced: bool,
-    checkpoint: Path | None,
-    as_json: bool,
-) -> int:
-    """Fit a BMP to the data and save result, table and log in the folder `out`; return the exit code."""
+    data: DataOptions,
+    n_atoms: Annotated[str, model_option("Number of atoms, or auto for that of select.", "--n-atoms", "-k")] = "10",
+    out: Annotated[Path | None, option("Folder of the result.", "--out", "-o")] = None,
+    assess: Annotated[bool, option("Test whether atoms are more than noise and come back.", "--assess")] = False,
+    test: Annotated[list[str], option("Test the atoms against this column of the trials. Repeatable.")] = [],  # noqa: B006
+    blocks: Annotated[str | None, option("Compare trials only within groups of this column (sessions).")] = None,
+    checkpoint: Annotated[Path | None, option("File for the progress; resume from it if it exists.")] = None,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Decompose the data and save the result in a folder.
+
+    The folder holds decomposition.nc (the result, for boolcp.load and xarray), summary.csv (one row for each atom) and
+    fit.log (parameters and versions). Ctrl-C abandons the present step and saves what was found before it.
+
+    \b
+    Examples:
+      boolcp fit data.npy -k 10 -o result
+      boolcp fit data.npy --dims channel,time,trial --trials trials.csv --test drug --assess -k 5
+      boolcp fit eeg.mat -v y --dims time,channel --sampling-rate 250 --bin-ms 3000 -k 5
+      boolcp fit awake.npz asleep.npz -v psd --dims channel,freq --join state --log --center state -k 4
+      boolcp fit raw.fif --cut go --window -200,800ms --reject 150 -k 6 --boolean-modes trial
+      boolcp fit spikes.npz --events neuron,time,trial --bin-ms 20 -k 8 --loss poisson
+      boolcp fit large.npy -k 40 -o result --checkpoint large.ckpt
+    """  # noqa: D301
     out = Path(f"{data.files[0].name.partition('.')[0]}-boolcp") if out is None else out
-    check_folder(out, is_forced=is_forced)
+    check_folder(out, is_forced=force)
     if not n_atoms.lstrip("-").isdigit() and n_atoms != "auto":
         raise ValueError(f"--n-atoms takes a number, or auto, got {n_atoms!r}.")
     make_model(model, 1 if n_atoms == "auto" else int(n_atoms))
-    if data.weights is not None and is_assessed:
+    if data.weights is not None and assess:
         raise ValueError("--weights: --assess tests fits without weights. Leave one of them out.")
     X = load_data(data)
-    check_columns(X, tested, blocks)
-    start, given, again = time.perf_counter(), load_weights(data, X), model.parameters(X.dims) | {"verbose": 1}
+    check_columns(X, test, blocks)
+    start, given, again = time.perf_counter(), load_weights(data, X), model.parameters(X) | {"verbose": 1}
     notes: dict[str, Any] = {}
     if n_atoms == "auto":
         n_atoms, notes["n_atoms_chosen_by"] = choose_number(X, given | again)
-    bmp = make_model(model, int(n_atoms), X.dims)
+    bmp, asked = make_model(model, int(n_atoms), X), list[int]()
     try:
-        with Stopper() as stopper:
+        with on_ctrl_c(partial(stop_fit, asked)):
             bmp.fit(X, checkpoint=checkpoint, **given)
     except KeyboardInterrupt:
         if checkpoint is not None:
             note(f"\nThe same command resumes from {checkpoint}.")
         raise
-    seconds, notes["is_partial"] = time.perf_counter() - start, stopper.n_asked > 0
-    if is_assessed and not notes["is_partial"]:
-        found = or_without("the assessment of the atoms", assess, X, bmp.decomposition_, n_runs=5, **again)
+    seconds, notes["is_partial"] = time.perf_counter() - start, len(asked) > 0
+    if assess and not asked:
+        found = or_without("the assessment of the atoms", boolcp.assess, X, bmp.decomposition_, n_runs=5, **again)
         bmp.decomposition_ = bmp.decomposition_ if found is None else found
     W = bmp.decomposition_
-    tests = or_without("tests of the columns", run_tests, W, tested, blocks) or {}
+    tests = or_without("tests of the columns", boolcp.trust.conditions.run_tests, W, test, blocks) or {}
     known = {column: {name: getattr(test, name) for name in OF_A_TEST} for column, test in tests.items()}
     notes |= {"tests": plain({column: test | {"blocks": blocks} for column, test in known.items()})} if tests else {}
-    write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=is_forced)
+    with on_ctrl_c(signal.SIG_IGN):
+        write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=force)
     lines = [W.summary(), *(f"{column}, {test.summary()}" for column, test in tests.items())]
     lines += [f"Fitted in {seconds:.1f} s; saved in {out}: {RESULT}, {SUMMARY}, {LOG}."]
     lines.append(f"Plots: {shlex.join(['boolcp', 'report', str(out)])}")
-    if notes["is_partial"]:
+    if asked:
         lines.append(f"Stopped by Ctrl-C: a valid but partial result, {W.n_atoms} of {bmp.n_atoms} atoms.")
         lines += [] if checkpoint is None else [f"The same command with --force resumes from {checkpoint}."]
     values = {"folder": out, "result": out / RESULT, "seconds": seconds, "explained": W.explained()}
     values |= {"is_partial": notes["is_partial"], "shape": W.shape, "dims": W.dims, "atoms": atom_rows(W)}
     answer("\n".join(lines), values | {"tests": notes.get("tests", {})}, as_json=as_json)
-    return INTERRUPTED if notes["is_partial"] else 0
+    if asked:
+        raise typer.Exit(INTERRUPTED)
 
 
 def choose_number(X: Any, options: dict[str, Any]) -> tuple[str, str]:
     """Return the number of atoms that predicts held-out entries best, and in words how it was chosen."""
-    found = select_n_atoms(X, **options)
+    found = boolcp.select_n_atoms(X, **options)
     if not found.n_atoms:
-        warn_no_atom()
+        boolcp.checks.warn_no_atom()
     edge = ", the largest number tried: a larger one may be better" if found.is_at_edge else ""
     how = f"error on held-out {found.scheme}, rule {found.rule}, 0 to {found.errors.shape[1] - 1} atoms tried{edge}"
     note(f"Number of atoms: {max(found.n_atoms, 1)} ({how}).")
@@ -100,30 +114,29 @@ def or_without(what: str, act: Callable[..., Any], *arguments: Any, **options: A
         return None
 
 
-class Stopper:
-    """In this context, Ctrl-C ends the pursuit of a fit, then everything; the third time it interrupts as usual.
+@contextmanager
+def on_ctrl_c(handler: Any) -> Iterator[None]:
+    """Handle Ctrl-C in this context, as far as this is the main thread."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, handler) if is_main else None
+    try:
+        yield
+    finally:
+        if is_main:
+            signal.signal(signal.SIGINT, before)
 
-    It abandons the present step at once. In the pursuit, the atoms found so far are then refined; later, the best
-    so far is the result.
+
+def stop_fit(asked: list[int], number: int, frame: object = None) -> None:
+    """End the pursuit of a fit, the second time everything, and the third time interrupt as usual.
+
+    The present step is abandoned at once.
     """
+    from boolcp.fit.watch import PRESENT, Stop
 
-    def __init__(self) -> None:
-        self.n_asked = 0
-
-    def __enter__(self) -> "Stopper":
-        self.is_main = threading.current_thread() is threading.main_thread()
-        self.before = signal.signal(signal.SIGINT, self.stop) if self.is_main else None
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.is_main:
-            signal.signal(signal.SIGINT, self.before)
-
-    def stop(self, number: int, frame: FrameType | None) -> None:
-        """Handle Ctrl-C."""
-        self.n_asked += 1
-        if self.n_asked > 2:
-            raise KeyboardInterrupt
-        note("\nStopping: the atoms found so far are refined and saved.")
-        note("Press Ctrl-C again to skip the refinement, a third time to quit without a result.")
+    asked.append(number)
+    if len(asked) > 2:
+        raise KeyboardInterrupt
+    note("\nStopping: the atoms found so far are refined and saved.")
+    note("Press Ctrl-C again to skip the refinement, a third time to quit without a result.")
+    if len(asked) == 1 or PRESENT.seen is not None:  # otherwise the fit is over
         raise Stop

@@ -1,13 +1,17 @@
 """Options that commands share: dataclasses whose fields become options, the same in every command."""
 
-import functools
 import inspect
-from collections.abc import Callable, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from functools import partial, wraps
+from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperCommand
+
+import boolcp
+from boolcp.cli.answers import note
 
 TRIALS = ("trial", "trials", "epoch", "epochs")  # modes whose mean a fit keeps apart from the atoms
 
@@ -17,12 +21,15 @@ def option(text: str, *names: str, panel: str | None = None, **settings: Any) ->
     return typer.Option(*names, help=text, rich_help_panel=panel, **({"show_default": False} | settings))
 
 
-model_option = functools.partial(option, panel="Model", show_default=True)
+model_option = partial(option, panel="Model", show_default=True)
 
 Force = Annotated[bool, option("Replace earlier results of boolcp.", "--force")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", help="Processes.")]
 Json = Annotated[bool, option("Print the result as JSON, for scripts.", "--json")]
 Atoms = Annotated[int, model_option("Number of atoms.", "--n-atoms", "-k")]
+Result = Annotated[
+    Path, typer.Argument(metavar="RESULT", help="A folder that fit wrote, or a saved result, .nc.", show_default=False)
+]
+Tensor = Annotated[Path, option("The new file, .nc or .npy.", "--out", "-o")]
 
 
 @dataclass(frozen=True)
@@ -41,34 +48,36 @@ class ModelOptions:
     max_memory: Annotated[str | None, model_option("Memory for data read from disk in slabs, e.g. 3GB.")] = None
     seed: Annotated[int, model_option("Equal seeds give equal results.")] = 0
 
-    def parameters(self, dims: Sequence[Any] = ()) -> dict[str, Any]:
-        """Return the parameters as BMP takes them, for data with these modes."""
-        given = asdict(self) | {"random_state": self.seed}
+    def parameters(self, X: Any = None) -> dict[str, Any]:
+        """Return the parameters as BMP takes them; the mean by default depends on the data X."""
+        given = asdict(self)
+        given["random_state"] = given.pop("seed")
         if self.atom_rank != "block" and not self.atom_rank.isdigit():
             raise ValueError(f"--atom-rank takes a number or block, got {self.atom_rank!r}.")
         given["atom_rank"] = "block" if self.atom_rank == "block" else int(self.atom_rank)
         if self.boolean_modes is not None:
             names = [name.strip() for name in self.boolean_modes.split(",")]
             given["boolean_modes"] = [int(name) if name.isdigit() else name for name in names]
-        del given["seed"], given["mean"]
-        return given | ({"mean": True} if self.mean or (self.mean is None and self.trials(dims)) else {})
+        return given | {"mean": self.trials(X) is not None if self.mean is None else self.mean}
 
-    def trials(self, dims: Sequence[Any]) -> str | None:
-        """Return the mode of the trials if it is the only Boolean one."""
-        by_position = {str(n): str(dim) for n, dim in enumerate(dims)}
-        chosen = by_position.get(self.boolean_modes or "", self.boolean_modes)
-        return chosen if chosen in dims and chosen in TRIALS else None
+    def trials(self, X: Any) -> str | None:
+        """Return the mode of the trials of X if a fit keeps their mean apart without being told."""
+        is_able = self.loss == "squared" and self.refine and not self.nonnegative
+        if X is None or self.boolean_modes is None or self.mean is not None or not is_able:
+            return None
+        from boolcp.storage import stays_out
+
+        number = int(self.boolean_modes) if self.boolean_modes.isdigit() else -1
+        mode = str(X.dims[number]) if 0 <= number < X.ndim else self.boolean_modes
+        return mode if mode in X.dims and mode in TRIALS and not stays_out(X.data, self.max_memory) else None
 
 
-def make_model(options: ModelOptions, n_atoms: int, dims: Sequence[Any] = ()) -> Any:
-    """Return the BMP to fit; wrong parameters raise an error, without dims before the data are read."""
-    from boolcp.bmp import BMP
-    from boolcp.cli.answers import note
-
-    model = BMP(n_atoms, **options.parameters(dims), verbose=1)
+def make_model(options: ModelOptions, n_atoms: int, X: Any = None) -> Any:
+    """Return the BMP to fit to X; without X, only raise if a parameter is invalid, before the data are read."""
+    model = boolcp.BMP(n_atoms, **options.parameters(X), verbose=1)
     model._check_parameters()  # as `fit` does first
-    if options.mean is None and options.trials(dims):
-        note(f"The mean over {options.trials(dims)} is fitted apart from the atoms (--no-mean to leave it out).")
+    if mode := options.trials(X):
+        note(f"The mean over {mode} is fitted apart from the atoms (--no-mean leaves it out).")
     return model
 
 
@@ -79,25 +88,30 @@ class Grouped(TyperCommand):
         """Write the arguments and the options, group by group."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
             is_argument = parameter.param_type_name == "argument"
             name = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "Options"
-            if record is not None:
+            if (record := parameter.get_help_record(ctx)) is not None:
                 groups.setdefault(name, []).append(record)
-        for name, records in groups.items():  # none is empty: --help is an option, and commands with data take files
-            with formatter.section(name):
-                formatter.write_dl(records)
+        for name, records in groups.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
 
 
 def takes_options(command: Callable) -> Callable:
-    """Replace the dataclass parameters of a command by their fields, for typer to read."""
+    """Replace the dataclass parameters of a command by their fields, for typer to read; arguments come first."""
     own = inspect.signature(command).parameters
     shared: dict[str, Any] = {name: p.annotation for name, p in own.items() if is_dataclass(p.annotation)}
-    parameters = [p for name, p in own.items() if name not in shared]
-    parameters += [_parameter(item) for kind in shared.values() for item in fields(kind)]
-    parameters = sorted((p.replace(kind=p.KEYWORD_ONLY) for p in parameters), key=lambda p: not _is_argument(p))
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for name, p in own.items() if name not in shared]
+    for item in (item for kind in shared.values() for item in fields(kind)):
+        default = item.default if item.default_factory is MISSING else item.default_factory()
+        default = inspect.Parameter.empty if default is MISSING else default
+        new = inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=item.type)
+        parameters.append(new)
+    arguments = [p for p in parameters if any(isinstance(a, typer.models.ArgumentInfo) for a in get_args(p.annotation))]
+    parameters = [*arguments, *(p for p in parameters if p not in arguments)]
 
-    @functools.wraps(command)
+    @wraps(command)
     def wrapper(**given: Any) -> Any:
         for name, kind in shared.items():
             given[name] = kind(**{item.name: given.pop(item.name) for item in fields(kind)})
@@ -107,13 +121,3 @@ def takes_options(command: Callable) -> Callable:
     wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
     del wrapper.__wrapped__
     return wrapper
-
-
-def _parameter(item: Field) -> inspect.Parameter:
-    default = item.default_factory() if item.default_factory is not MISSING else item.default
-    default = inspect.Parameter.empty if default is MISSING else default
-    return inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=item.type)
-
-
-def _is_argument(parameter: inspect.Parameter) -> bool:
-    return any(isinstance(part, typer.models.ArgumentInfo) for part in get_args(parameter.annotation))

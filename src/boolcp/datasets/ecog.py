@@ -36,20 +36,14 @@ class Recording:
 
     Attributes
     ----------
-    X : ndarray of shape (channels, time, trials)
-        The recording: patterns plus background activity.
-    clean : ndarray of shape (channels, time, trials)
-        The patterns alone, ``truth.to_tensor()``.
+    X, clean : ndarray of shape (channels, time, trials)
+        The recording, patterns plus background activity; and the patterns alone, ``truth.to_tensor()``.
     truth : BooleanCP
         The patterns as atoms.
-    dims : tuple of str
-        The names of the modes, ``("channel", "time", "trial")``.
-    labels : tuple of str
-        The name of each pattern.
-    times : ndarray of shape (time,)
-        Seconds from the onset of the stimulus.
-    positions : ndarray of shape (channels, 2)
-        The positions of the electrodes, in units of their spacing.
+    dims, labels : tuple of str
+        The names of the modes, ``("channel", "time", "trial")``, and of the patterns.
+    times, positions : ndarray of shape (time,) and (channels, 2)
+        Seconds from the onset of the stimulus; electrodes, in units of their spacing.
 
     Examples
     --------
@@ -80,13 +74,11 @@ def simulate_recording(
     Each trial records an electrode grid from 0.2 s before to 0.6 s after a stimulus. There are three patterns:
 
     - *evoked response* (Boolean in trials): a waveform around one electrode, only in trials with a target;
-    - *beta burst* (Boolean in space): a 20 Hz oscillation of equal strength on a patch of electrodes and
-      nowhere else, with a different amplitude in each trial;
-    - *sustained shift* (Boolean in time): a shift of the potential that is on while the stimulus is shown and
-      off before and after, positive on one side of the grid and negative on the other, weaker in each trial.
+    - *beta burst* (Boolean in space): 20 Hz on a patch of electrodes, with a different amplitude in each trial;
+    - *sustained shift* (Boolean in time): on while the stimulus is shown, positive on one side of the grid and negative
+      on the other, weaker in each trial.
 
-    The background has a 1/f spectrum, is shared by neighboring electrodes, and is independent across trials;
-    a fifth of its variance is white sensor noise.
+    The background has a 1/f spectrum and is shared by neighbors; a fifth of its variance is white sensor noise.
 
     Parameters
     ----------
@@ -94,8 +86,8 @@ def simulate_recording(
         The sizes of the recording, at least 8, 50 and 4.
     noise : float
         Standard deviation of the background; the patterns have amplitudes of 1 to 3.
-    random_state : int, numpy.random.Generator or None
-        Source of randomness.
+    random_state : int, Generator or None
+        Seed.
 
     Examples
     --------
@@ -189,19 +181,14 @@ class EcogSimulation:
         The voltages (channel x time, microvolts) of each condition, with coordinates "x", "y" and "area".
     truth : dict of str to BooleanCP
         The patterns of each condition, for the tensor channel x time x trial that `tensor` returns.
-    patterns : tuple of str
-        The name of each pattern, in the order of the atoms.
-    trial_ms : float
-        Length of a trial.
+    patterns, trial_ms : tuple of str, float
+        The name of each pattern, in the order of the atoms; the length of a trial.
 
     Examples
     --------
     >>> from boolcp.datasets import simulate_ecog
-    >>> simulation = simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0)
-    >>> simulation.patterns
+    >>> simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0).patterns
     ('area rhythm', 'up state', 'slow wave')
-    >>> simulation.truth["rest"].shape
-    (16, 500, 4)
     """
 
     sessions: dict[str, Any]
@@ -215,9 +202,8 @@ class EcogSimulation:
         Examples
         --------
         >>> from boolcp.datasets import simulate_ecog
-        >>> simulation = simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0)
-        >>> simulation.tensor("anesthesia").dims
-        ('channel', 'time', 'trial')
+        >>> simulate_ecog(16, 4, trial_ms=500, random_state=0).tensor("anesthesia").shape
+        (16, 500, 4)
         """
         from boolcp import prepare
 
@@ -230,10 +216,9 @@ class EcogSimulation:
         Examples
         --------
         >>> import tempfile, boolcp
-        >>> simulation = boolcp.datasets.simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     simulation.write_neurotycho(f"{folder}/recording")
-        ...     boolcp.open_tensor(f"{folder}/recording", condition="Anesthetized").sizes["channel"]
+        >>> folder = f"{tempfile.mkdtemp()}/recording"
+        >>> boolcp.datasets.simulate_ecog(16, 4, trial_ms=500, random_state=0).write_neurotycho(folder)
+        >>> boolcp.open_tensor(folder, condition="Anesthetized").sizes["channel"]
         16
         """
         from boolcp.io.neurotycho import write_neurotycho
@@ -259,13 +244,11 @@ def simulate_ecog(
 
     Electrodes lie in eight areas of a schematic cortex. Each condition has three patterns that repeat over trials:
 
-    - *area rhythm* (Boolean in space): an oscillation of equal strength in two areas and nowhere else, with a different
-      size and sign in each trial;
+    - *area rhythm* (Boolean in space): an oscillation in two areas, with a different size and sign in each trial;
     - *up state* (Boolean in time): a shift that is on in a part of each trial; its strength varies over the cortex;
     - *slow wave* (Boolean in trials): a wave around one electrode, in some of the trials.
 
-    The background has a 1/f spectrum and is shared by neighbors; all channels carry the activity of a common reference,
-    which `boolcp.prepare.common_average` removes.
+    All channels carry the activity of a common reference, which `boolcp.prepare.common_average` removes.
 
     Parameters
     ----------
@@ -273,8 +256,8 @@ def simulate_ecog(
         Number of electrodes (at least 8) and of trials under each condition, length of a trial in ms (at least 100).
     noise, reference : float
         Sizes of the background and of the activity of the common reference.
-    random_state : int, numpy.random.Generator or None
-        Source of randomness.
+    random_state : int, Generator or None
+        Seed.
 
     Examples
     --------

@@ -28,10 +28,9 @@ class Synthetic(NamedTuple):
     Examples
     --------
     >>> from boolcp.datasets import make_boolean_cp
-    >>> data = make_boolean_cp((5, 6, 7), 2, noise=0.1, random_state=0)
-    >>> X, clean, truth = data
-    >>> data.X is X, truth.n_atoms
-    (True, 2)
+    >>> X, clean, truth = make_boolean_cp((5, 6, 7), 2, noise=0.1, random_state=0)
+    >>> X.shape, truth.n_atoms
+    ((5, 6, 7), 2)
     """
 
     X: np.ndarray
@@ -71,14 +70,13 @@ def make_boolean_cp(
         The modes along which atoms are Boolean, all of them by default. Only allowed if `n_atoms` is one number.
     weights : array_like of shape (K,), optional
         Nonzero factors that multiply the sizes of the atoms. All ones by default.
-    random_state : int, numpy.random.Generator or None
-        Source of randomness.
+    random_state : int, Generator or None
+        Seed.
 
     Returns
     -------
     Synthetic
-        The named tuple (X, clean, truth). The real columns of `truth` have norm one. Its weights are the sizes
-        of the atoms, all positive.
+        The named tuple (X, clean, truth); real columns of `truth` have norm one, its weights are positive.
 
     Examples
     --------
@@ -141,7 +139,7 @@ def _draw(shape: Sequence[int], mode: int, factor: float, p: float, rng: np.rand
 def sum_of(shape: Sequence[int], patterns: Iterable[Pattern], labels: Labels | None = None) -> BooleanCP:
     """Return patterns as a sum of atoms with real columns of norm one; the weights are their sizes."""
     found = [unit_atom(*pattern) for pattern in patterns]
-    return BooleanCP(tuple(shape), tuple(atom for atom, _ in found), np.array([size for _, size in found]), labels)
+    return BooleanCP(shape, [atom for atom, _ in found], [size for _, size in found], labels)
 
 
 def unit_atom(mode: int, z: np.ndarray, real: Sequence[np.ndarray]) -> tuple[Atom, float]:

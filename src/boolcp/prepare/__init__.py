@@ -1,13 +1,9 @@
 """The steps from a recording to a tensor: conditions, reference, band, trials, baseline, rejection, spike counts.
 
-A labelled array enters each step. A labelled array leaves, so that steps compose with `pipe`. No step changes its
-input.
-
-A recording is an xarray DataArray with a mode "time" (coordinates in seconds) and, for most steps, a mode "channel".
-Each step adds a line to ``attrs["preparation"]``, which is saved with a decomposition. Parts that do
-not follow each other in time (two sessions, say) have a coordinate "segment" along time: no filter and no
-trial crosses the boundary. Trials may differ in length and have their own bad channels: what they lack is
-NaN, which counts as missing. Columns of a table of trials are coordinates of the mode "trial".
+Input and output of each step is an xarray DataArray with a mode "time" (seconds) and, for most, a mode "channel"; the
+input is not changed. Each adds a line to ``attrs["preparation"]``, which is saved with a decomposition. Parts that do
+not follow each other in time have a coordinate "segment": no filter and no trial crosses the boundary. What a trial
+lacks is NaN, which counts as missing. Columns of a table of trials are coordinates of the mode "trial".
 
 More of signal processing (line noise, independent components, interpolation of channels) is in MNE-Python: prepare
 there, and continue with `boolcp.interop.from_mne`.

@@ -32,29 +32,19 @@ def select(X: DataArray, dim: str, values: Iterable[Any]) -> DataArray:
 def positions(X: DataArray, dim: str, values: Iterable[Any]) -> list[int]:
     """Return the positions of labels of one mode, or raise a ValueError that names the first unknown one."""
     need_mode(X, dim, "the selection")
-    labels = labels_of(X, dim)
+    labels, wanted = labels_of(X, dim), [label_text(value) for value in values]
     known = {label_text(label): n for n, label in reversed(list(enumerate(labels)))}
-    for value in values:
-        if label_text(value) not in known:
-            raise ValueError(
-                f"Mode {dim!r} has no {label_text(value)}; its labels run from {labels[0]} to {labels[-1]}."
-            )
-    return [known[label_text(value)] for value in values]
+    if unknown := [text for text in wanted if text not in known]:
+        raise ValueError(f"Mode {dim!r} has no {unknown[0]}; its labels run from {labels[0]} to {labels[-1]}.")
+    return [known[text] for text in wanted]
 
 
 def select_condition(X: DataArray, condition: str) -> DataArray:
     """Return the part of a recording under one condition.
 
-    A condition is a value of a coordinate along some mode (events of MNE epochs, a column of a table of trials), or a
-    period listed in ``attrs`` (NeuroTycho recordings, MNE annotations); periods separated in time get a coordinate
-    "segment". Case does not matter; for a label with tags such as "go/left", one tag is enough.
-
-    Parameters
-    ----------
-    X : DataArray
-        The recording.
-    condition : str
-        A label, searched first in the coordinate "condition", then in all others; or "name=label" for one of them.
+    A condition is a period of the recording (see `list_conditions`), or a value of a coordinate: a label is searched
+    first in the coordinate "condition", then in all others, and "name=label" in one of them. Case does not matter; for
+    a label with tags such as "go/left", one tag is enough.
 
     Examples
     --------
@@ -63,9 +53,6 @@ def select_condition(X: DataArray, condition: str) -> DataArray:
     >>> X = xr.DataArray(np.zeros((2, 4)), {"condition": ("trial", ["a", "b", "a", "b"])}, ("channel", "trial"))
     >>> prepare.select_condition(X, "b").shape
     (2, 2)
-    >>> X = prepare.add_table(X, {"correct": [True, True, False, True]})
-    >>> prepare.select_condition(X, "correct=True").shape
-    (2, 3)
     """
     periods = list_conditions(X)
     chosen = [(start, stop) for label, start, stop in periods if is_condition(label, condition)]
@@ -81,12 +68,10 @@ def select_condition(X: DataArray, condition: str) -> DataArray:
     columns = {str(n): c.values for n, c in X.coords.items() if c.ndim == 1 and str(n) not in (*X.dims, "segment")}
     if not columns_with(columns, condition):
         known = ", ".join(sorted({label for label, _, _ in periods}))
-        if "event_onset" in X.attrs and "trial" not in X.dims:
-            lasting = f" (the conditions are {known})" if known else ""
-            cut = f"To cut at events, use cut_trials (--cut {condition})."
-            raise ValueError(f"No period of the recording has the condition {condition!r}{lasting}. {cut}")
-        if known:
-            raise ValueError(f"There is no condition {condition!r}; the conditions are {known}.")
+        cut = " To cut at events, use cut_trials (--cut)." if "event_onset" in X.attrs and "trial" not in X.dims else ""
+        if known or cut:
+            listing = f"the conditions are {known}" if known else "no period has one"
+            raise ValueError(f"There is no condition {condition!r}; {listing}.{cut}")
         if not columns:
             raise ValueError(f"No conditions are known, so {condition!r} cannot be selected.")
     name, rows = find_rows(columns, condition)
@@ -98,9 +83,9 @@ def find_rows(columns: Mapping[str, np.ndarray], condition: str) -> tuple[str, n
     found = columns_with(columns, condition)
     if not found:
         known = sorted({str(label) for label in columns.get("condition", next(iter(columns.values())))})
-        listing = ", ".join(known[:MAX_KNOWN]) + (f" and {len(known) - MAX_KNOWN} more" if known[MAX_KNOWN:] else "")
-        others = [name for name in columns if name != "condition"] if "condition" in columns else []
-        further = f"; other columns: {', '.join(others)}" if others else ""
+        listing = ", ".join(known[:MAX_KNOWN]) + (", .." if known[MAX_KNOWN:] else "")
+        others = ", ".join(name for name in columns if name != "condition") if "condition" in columns else ""
+        further = f"; other columns: {others}" if others else ""
         raise ValueError(f"There is no condition {condition!r}; the conditions are {listing}{further}.")
     if len(found) > 1 and "condition" not in found:
         names = " or ".join(f"{name}={condition}" for name in found)
@@ -151,11 +136,9 @@ def reject(X: DataArray, *, peak_to_peak: float | None = None, table: Table | No
     X : DataArray
         The tensor.
     peak_to_peak : float, optional
-        The largest plausible range along "time", in the unit of X: a channel that exceeds it in a trial
-        is rejected, as by `reject` of MNE.
+        The largest plausible range of a channel in a trial, in the unit of X.
     table : DataFrame, mapping or DataArray of bool, optional
-        What is bad: columns with the names of modes (channel and trial) and one row for each bad part, given by
-        its labels; or an array over some of the modes of X, True where X is bad.
+        Bad parts by the labels of modes, one in each row (columns channel and trial, say); or True where X is bad.
 
     Examples
     --------
@@ -166,8 +149,6 @@ def reject(X: DataArray, *, peak_to_peak: float | None = None, table: Table | No
     >>> Y = prepare.reject(X, peak_to_peak=150)
     >>> np.isnan(Y.values).any(axis=1).tolist()
     [[False, False, False], [False, False, True]]
-    >>> Y.attrs["preparation"]
-    ['reject: 16.7 % of the entries (peak to peak above 150)']
     """
     need_mode(X, None, "rejecting")
     Y, bad = floating(X), {}

@@ -30,13 +30,7 @@ def common_average(X: DataArray) -> DataArray:
 def bipolar(X: DataArray, pairs: Iterable[tuple[Any, Any]]) -> DataArray:
     """Return the differences between pairs of channels, named "a-b" and placed at the midpoint of the two electrodes.
 
-    Parameters
-    ----------
-    X : DataArray
-        The recording; its coordinates "x" and "y" (positions) and "area" are carried over where they exist.
-    pairs : sequence of pairs
-        Labels of the two channels of each pair, as `read_pairs` returns them. Pairs with a channel that X lacks
-        are left out.
+    Positions ("x" and "y") and "area" are carried over. Pairs with a channel that X lacks are left out.
 
     Examples
     --------
@@ -49,7 +43,7 @@ def bipolar(X: DataArray, pairs: Iterable[tuple[Any, Any]]) -> DataArray:
     need_mode(X, "channel", "re-referencing")
     pairs = [(label_text(a), label_text(b)) for a, b in pairs]
     known = {label_text(value): n for n, value in enumerate(labels_of(X, "channel"))}
-    used = [(a, b) for a, b in pairs if a in known and b in known]
+    used = [pair for pair in pairs if set(pair) <= set(known)]
     if not used:
         raise ValueError("None of the pairs has both of its channels in the data.")
     plus, minus = (X.isel(channel=[known[name] for name in names]) for names in zip(*used, strict=True))
@@ -62,16 +56,9 @@ def bipolar(X: DataArray, pairs: Iterable[tuple[Any, Any]]) -> DataArray:
 
 
 def band_pass(X: DataArray, low: float | None, high: float | None, *, order: int = 4) -> DataArray:
-    """Return X band-passed along time from low to high (Hz), forward and backward, and so without delay.
+    """Return X band-passed along time from low to high (Hz, None leaves a side open) without delay.
 
-    Parameters
-    ----------
-    X : DataArray
-        The recording.
-    low, high : float or None
-        The edges of the band; None leaves that side open.
-    order : int
-        Order of the Butterworth filter.
+    The Butterworth filter of this order runs forward and backward.
 
     Examples
     --------
@@ -195,34 +182,22 @@ def baseline(X: DataArray, start: float | None = None, stop: float | None = 0.0)
 def _along_time(X: DataArray, change: Callable[[np.ndarray], np.ndarray], rate: float | None = None) -> DataArray:
     """Return X with a function applied to each time series, segment by segment, perhaps at a new sampling rate."""
     sampling_rate(X)  # an error if the times are no series
+    if X.dtype.kind == "f" and bool(X.isnull().any()):
+        raise ValueError("Filters and resampling need data without missing entries (NaN): filter first, then reject.")
     xarray, pieces = load_extra("xarray", "labels"), []
+    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
     for piece in segments(X):
-        values = _map_rows(piece, change)
-        if rate is None:
-            pieces.append(piece.copy(data=values))
-            continue
-        n_times = values.shape[piece.dims.index("time")]
-        coords = {name: coord for name, coord in piece.coords.items() if "time" not in coord.dims}
-        coords["time"] = "time", float(times_of(piece)[0]) + np.arange(n_times) / rate, {"units": "s"}
-        if "segment" in piece.coords:
-            coords["segment"] = "time", np.full(n_times, piece["segment"].values[0])
+        rows = np.moveaxis(piece.values, X.dims.index("time"), -1)
+        found = [change(row.astype(float)).astype(dtype) for row in rows.reshape(-1, rows.shape[-1])]
+        values = np.moveaxis(np.reshape(found, (*rows.shape[:-1], -1)), -1, X.dims.index("time"))
+        coords = dict(piece.coords)
+        if rate is not None:
+            times = float(times_of(piece)[0]) + np.arange(len(found[0])) / rate
+            coords = {name: coord for name, coord in coords.items() if "time" not in coord.dims}
+            coords["time"] = "time", times, {"units": "s"}
+            if "segment" in piece.coords:
+                coords["segment"] = "time", np.full(len(times), piece["segment"].values[0])
         pieces.append(xarray.DataArray(values, coords, piece.dims))
     if len(pieces) == 1:
         return pieces[0]
     return xarray.concat(pieces, "time", coords="minimal", compat="override", join="override")
-
-
-def _map_rows(X: DataArray, change: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """Return the transformed time series as an array, one at a time to avoid a second copy in double precision."""
-    if X.dtype.kind == "f" and bool(X.isnull().any()):
-        raise ValueError("Filters and resampling need data without missing entries (NaN): filter first, then reject.")
-    position = X.dims.index("time")
-    rows = np.moveaxis(X.values, position, -1)
-    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
-    result = np.empty(0, dtype)
-    for index in np.ndindex(rows.shape[:-1]):
-        row = np.asarray(change(rows[index].astype(np.float64)))
-        if result.size == 0:
-            result = np.empty((*rows.shape[:-1], len(row)), dtype)
-        result[index] = row
-    return np.moveaxis(result, -1, position)

@@ -50,10 +50,8 @@ def count_events(
     n_bins = int(bins.max()) + 1 if stop is None else max(int(np.ceil((stop - start) / bin_ms - SLACK)), 1)
     inside = (bins >= 0) & (bins < n_bins) & (times < (np.inf if stop is None else stop))
     if np.sum(inside) > 1 and np.ptp(bins[inside]) == 0:
-        text = (
-            f"All events lie in one bin of {bin_ms:g} ms, from {times.min():g} to {times.max():g} ms. Times are in ms:"
-        )
-        warnings.warn(f"{text} multiply seconds by 1000.", BoolcpWarning, stacklevel=2)
+        text = f"All events lie in one bin of {bin_ms:g} ms, from {times.min():g} to {times.max():g} ms."
+        warnings.warn(f"{text} Times are in ms: multiply seconds by 1000.", BoolcpWarning, stacklevel=2)
     unit_names, unit_index = np.unique(units[inside], return_inverse=True)
     trial_names, trial_index = np.unique(trials[inside], return_inverse=True)
     counts = np.zeros((len(unit_names), n_bins, len(trial_names)))
@@ -77,15 +75,11 @@ def count_spikes(
     spike_times : sequence of array-like, or mapping of unit to array-like
         For each unit the times of its spikes in the session, in seconds.
     events : DataFrame or mapping
-        One row for each trial, with `onset` and, unless `window_ms` is given, `stop` or `duration`, in seconds of the
-        session. The other columns become coordinates of the trials.
+        One row for each trial, as in `cut_trials`.
     bin_ms : float
         Length of the bins.
-    window_ms : float or (float, float), optional
-        Start and stop of each trial around its time 0. Without it each trial lasts from its onset to its stop, and
-        bins beyond its ends are NaN, which counts as missing.
-    align : str or sequence of float, optional
-        What becomes time 0, as in `cut_trials`; by default the onset.
+    window_ms, align
+        As `ms` and `align` in `cut_trials`. Bins beyond the ends of a trial are NaN, which counts as missing.
     units : sequence, optional
         Labels of the units.
 

@@ -40,18 +40,13 @@ def _plain(values: np.ndarray) -> np.ndarray:
     if values.dtype.kind not in "OT":
         return values
     values = values.astype(object)
-    is_missing = np.array([_is_missing(value) for value in values], dtype=bool)
-    kept = values[~is_missing]
-    if len(kept) and all(isinstance(value, bool | np.bool_) for value in kept) and not is_missing.any():
+    is_missing = np.array([v is None or type(v).__name__ == "NAType" or bool(v != v) for v in values], dtype=bool)
+    kept = values[~is_missing]  # NAType is the NA of pandas, which has no truth value
+    if len(kept) == len(values) and all(isinstance(value, bool | np.bool_) for value in kept):
         return values.astype(bool)
     if len(kept) and all(isinstance(value, int | float | np.number) for value in kept):
         return np.where(is_missing, np.nan, values).astype(float)
     return plain_values(np.where(is_missing, "", values).astype(object))
-
-
-def _is_missing(value: Any) -> bool:
-    """Return True for None, NaN, NaT and the NA of pandas, which has no truth value."""
-    return value is None or type(value).__name__ == "NAType" or bool(value != value)
 
 
 def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
@@ -64,8 +59,7 @@ def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
     X : DataArray
         The tensor.
     table : DataFrame or mapping of str to sequence
-        One row for each entry of the mode, in its order. If a column has the name of the mode, rows are
-        matched with the labels of the mode by this column, and rows without a matching label are ignored.
+        One row for each entry of the mode, in its order, or with a column that has the name and the labels of the mode.
     dim : str, optional
         The mode; by default "trial", otherwise the only mode with as many entries as the table has rows.
 
@@ -104,21 +98,18 @@ def _mode_of_table(X: DataArray, columns: Mapping[str, np.ndarray], n_rows: int)
 
 def _row_order(X: DataArray, dim: str, columns: Mapping[str, np.ndarray], n_rows: int) -> np.ndarray:
     """Return the row of each entry of a mode."""
-    labels = labels_of(X, dim)
+    labels = [label_text(label) for label in labels_of(X, dim)]
     if dim not in columns:
         if n_rows != len(labels):
-            advice = f"give one row for each, or a column {dim!r} with their labels"
-            raise ValueError(
-                f"The table has {n_rows} rows, but there are {len(labels)} entries of mode {dim!r}: {advice}."
-            )
+            sizes = f"{n_rows} rows, but there are {len(labels)} entries of mode {dim!r}"
+            raise ValueError(f"The table has {sizes}: give one row for each, or a column {dim!r} with their labels.")
         return np.arange(n_rows)
     rows = {label_text(label): n for n, label in enumerate(columns[dim])}
     if len(rows) < n_rows:
         raise ValueError(f"The column {dim!r} of the table names some {dim} twice: give one row for each.")
-    missing = [label for label in labels if label_text(label) not in rows]
-    if missing:
+    if missing := [label for label in labels if label not in rows]:
         raise ValueError(f"The table has no row for {len(missing)} of the {dim}s, for example {missing[0]}.")
-    return np.array([rows[label_text(label)] for label in labels], dtype=int)
+    return np.array([rows[label] for label in labels], dtype=int)
 
 
 def list_events(X: DataArray) -> dict[str, np.ndarray]:
@@ -130,8 +121,7 @@ def list_events(X: DataArray) -> dict[str, np.ndarray]:
     --------
     >>> import numpy as np, xarray as xr
     >>> from boolcp import prepare
-    >>> X = xr.DataArray(np.zeros((2, 300)), {"time": np.arange(300) / 100}, ("channel", "time"))
-    >>> X = prepare.set_events(X, {"onset": [0.5, 1.5], "condition": ["go", "stop"]})
+    >>> X = prepare.set_events(xr.DataArray(np.zeros((2, 3)), dims=("channel", "time")), {"onset": [0.5, 1.5]})
     >>> prepare.list_events(X)["onset"].tolist()
     [0.5, 1.5]
     """
@@ -148,7 +138,7 @@ def set_events(X: DataArray, table: Table) -> DataArray:
     --------
     >>> import numpy as np, xarray as xr
     >>> from boolcp import prepare
-    >>> X = xr.DataArray(np.zeros((2, 300)), {"time": np.arange(300) / 100}, ("channel", "time"))
+    >>> X = xr.DataArray(np.zeros((2, 300)), dims=("channel", "time"))
     >>> X = prepare.set_events(X, {"onset": [0.5], "duration": [1.0], "trial_type": ["go"]})
     >>> {name: values.tolist() for name, values in prepare.list_events(X).items()}
     {'onset': [0.5], 'stop': [1.5], 'condition': ['go']}

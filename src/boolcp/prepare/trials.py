@@ -39,13 +39,12 @@ def cut_trials(
         Length of a trial in milliseconds or, with `events`, its start and stop around each event. Without it, each
         trial lasts from the onset of its event to its stop. The start is rounded to a sample, the length is fixed.
     events : DataFrame, mapping or str, optional
-        A table with one row for each trial: its `onset` and, unless `ms` is given, its `stop` or `duration`, in
-        seconds of the recording. All other columns become coordinates of the trials. A string is a condition of the
-        events of the recording (see `list_events`), or "all". Without events, trials of `ms`
-        milliseconds follow each other, and the remainder at the end of a segment is dropped.
+        A table with the `onset` of each trial and, unless `ms` is given, its `stop` or `duration`, in seconds of the
+        recording; other columns become coordinates of the trials. A string is a condition of the events of the
+        recording (see `list_events`), or "all". Without events, trials of `ms` milliseconds follow each other.
     align : str or sequence of float, optional
-        What becomes time 0 of each trial, in seconds of the recording: a column of the table, or one value for each
-        event. By default the onset.
+        Time 0 of each trial, in seconds of the recording: a column of the table, or one value for each event. By
+        default the onset.
     n_trials : int, optional
         Keep only the first `n_trials`; it is an error if there are fewer.
 
@@ -56,16 +55,9 @@ def cut_trials(
     >>> X = xr.DataArray(np.zeros((2, 1000)), {"time": np.arange(1000) / 100}, ("channel", "time"))
     >>> dict(prepare.cut_trials(X, 3000).sizes)
     {'channel': 2, 'time': 300, 'trial': 3}
-
-    Around events, and from onset to stop, aligned to a movement:
-
-    >>> table = {"onset": [1.0, 4.0], "stop": [2.5, 5.0], "move": [1.5, 4.2], "cue": ["left", "right"]}
-    >>> Y = prepare.cut_trials(X, (-200, 800), events=table)
+    >>> Y = prepare.cut_trials(X, (-200, 800), events={"onset": [1.0, 4.0], "cue": ["left", "right"]})
     >>> dict(Y.sizes), float(Y["time"][0]), Y["cue"].values.tolist()
     ({'channel': 2, 'time': 100, 'trial': 2}, -0.2, ['left', 'right'])
-    >>> Y = prepare.cut_trials(X, events=table, align="move")
-    >>> [round(float(t), 2) for t in Y["time"][[0, -1]]], int(Y.isel(channel=0).isnull().sum())
-    ([-0.5, 0.99], 50)
     """
     need_mode(X, "time", "cutting into trials")
     if "trial" in X.dims:
@@ -80,7 +72,7 @@ def cut_trials(
         columns, how = choose_events(X, events) if isinstance(events, str) else read_events(events), "at events"
     zero, before, after = spans(columns, ms, align)
     pieces, firsts, kept = _pieces(X, zero, before, after, rate, is_whole=ms is not None)
-    if len(kept) == 0 or len(kept) < (n_trials or 0):
+    if len(kept) < (n_trials or 1):
         raise ValueError(f"{len(kept)} of {len(zero)} trials lie within the recording, but {n_trials or 1} are needed.")
     if len(kept) < len(zero):
         text = f"{len(zero) - len(kept)} of {len(zero)} trials lie outside of the recording."
@@ -102,16 +94,12 @@ def cut_trials(
 
 def _consecutive(X: DataArray, ms: float, rate: float, n_trials: int | None) -> np.ndarray:
     """Return the onsets of trials that follow each other within each segment."""
-    size = round(ms * rate / 1000)
+    size, X = round(ms * rate / 1000), X.assign_coords(time=times_of(X))
     if size < 1:
         raise ValueError(f"A trial of {ms} ms is shorter than one sample at {rate:g} Hz.")
-    onsets, start = [], 0
-    for piece in segments(X):
-        n_times = piece.sizes["time"]
-        onsets.append(times_of(X)[start : start + n_times // size * size : size])
-        start += n_times
-    onset = np.concatenate(onsets).astype(float)
-    if len(onset) == 0 or len(onset) < (n_trials or 0):
+    times = [piece["time"].values for piece in segments(X)]
+    onset = np.concatenate([t[: len(t) // size * size : size] for t in times]).astype(float)
+    if len(onset) < (n_trials or 1):
         length = X.sizes["time"] / rate
         raise ValueError(f"{length:g} s of data give {len(onset)} trials of {ms:g} ms, but {n_trials or 1} are needed.")
     return onset
@@ -202,14 +190,10 @@ def stack_trials(
     ----------
     arrays : sequence of array-like of shape (channel, time)
         One for each trial.
-    sampling_rate : float, optional
-        Samples per second; not needed where times are given.
-    times : sequence of array-like, optional
-        The times of each trial in seconds, from an event of its own, say; by default each trial begins at 0.
-    channels : sequence, optional
-        Labels of the channels.
-    table : DataFrame or mapping, optional
-        One row for each trial; its columns become coordinates (see `add_table`).
+    sampling_rate, times : float, sequence of array-like, optional
+        Samples per second, or the times of each trial in seconds; by default each trial begins at 0.
+    channels, table : sequence, DataFrame or mapping, optional
+        Labels of the channels, and the columns of the trials (see `add_table`).
 
     Examples
     --------
@@ -228,9 +212,8 @@ def stack_trials(
         raise ValueError(f"Trials must be arrays of real numbers, got {values[0].dtype}.")
     if times is None and sampling_rate is None:
         raise ValueError("The sampling rate is unknown: pass sampling_rate, or the times of each trial.")
-    if times is None:
-        times = [np.arange(array.shape[1]) / sampling_rate for array in values]  # type: ignore[operator]
-    vectors = [np.ravel(t).astype(float) for t in times]
+    given = [np.arange(array.shape[1]) / sampling_rate for array in values] if times is None else times  # type: ignore[operator]
+    vectors = [np.ravel(t).astype(float) for t in given]
     if [len(t) for t in vectors] != [array.shape[1] for array in values]:
         raise ValueError("times must have one vector for each trial, with one time for each of its samples.")
     steps = np.concatenate([np.diff(t) for t in vectors])
@@ -241,8 +224,9 @@ def stack_trials(
     coords: dict[str, Any] = {"time": ("time", (first + np.arange(tensor.shape[1])) / rate, {"units": "s"})}
     coords |= {"trial": np.arange(tensor.shape[2])} | ({} if channels is None else {"channel": np.asarray(channels)})
     X = load_extra("xarray", "labels").DataArray(tensor, coords, ("channel", "time", "trial"))
-    X.attrs["sampling_rate"] = rate
-    X = noted(X, X, f"{len(values)} trials of {shapes[0][1]} to {shapes[-1][1]} samples")
+    X = noted(
+        X, X.assign_attrs(sampling_rate=rate), f"{len(values)} trials of {shapes[0][1]} to {shapes[-1][1]} samples"
+    )
     return X if table is None else add_table(X, table, "trial")
 
 
@@ -250,15 +234,7 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
     """Join several arrays: one after the other along a mode that they have, or side by side along a new one.
 
     Along the other modes, arrays are brought into the order of the labels of the first; other labels are an error.
-
-    Parameters
-    ----------
-    arrays : sequence of DataArray
-        Arrays of the same modes and labels, except along `dim` if they have it.
-    dim : str
-        The mode to join along. Parts joined along "time" are segments, which no filter and no trial crosses.
-    names : sequence of str, optional
-        One name for each array: the coordinate of the new mode, or a coordinate "part" along an existing one.
+    Parts joined along "time" are segments. Names become the coordinate of a new mode, or "part" along an existing one.
 
     Examples
     --------

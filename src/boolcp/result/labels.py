@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 UNWRITABLE = re.compile("[\0\ud800-\udfff]")
 PREFIX = "boolcp_"
+UNNAMED = "__xarray_dataarray_variable__"  # the name of an array without one in a file that xarray wrote
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +107,8 @@ def read_labels(X: Any) -> tuple[Any, Labels | None]:
             continue
         if "units" in coord.attrs:
             units[name] = str(coord.attrs["units"])
-    name, unit = (None if text is None else str(text) for text in (X.name, X.attrs.get("units")))
+    given = None if X.name == UNNAMED else X.name
+    name, unit = (None if text is None else str(text) for text in (given, X.attrs.get("units")))
     return (X.data if is_lazy(X.data) else X.values), Labels(dims, coords, units, extra, name, unit)
 
 
