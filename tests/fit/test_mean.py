@@ -112,7 +112,7 @@ def test_new_slices_have_the_mean_taken_out():
 
 @pytest.mark.parametrize("rank", [1, "block"])
 def test_missing_entries_are_filled_with_the_mean_and_the_atoms(rank):
-    X, mean, truth = planted(rank, noise=0.0)
+    X, _, _ = planted(rank, noise=0.0)
     gaps = with_gaps(X, 0.2)
     model = fitted(gaps, rank)
     filled = model.complete(gaps)

@@ -1,4 +1,4 @@
-"""What the search reaches: planted atoms exactly, the loss of a start at the truth, the best of all on small tensors."""
+"""What the search reaches: planted atoms, the loss of a start at the truth, the best of all on small tensors."""
 
 import warnings
 from itertools import product
