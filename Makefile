@@ -34,9 +34,9 @@ demo: $(VENV)/all.stamp
 
 # two processes, each with whole files: tests of a file share what they set up. FAST=1 runs a selection that imports every
 # room and takes a few minutes: make test-versions FAST=1, make test-lowest FAST=1
-SELECTION := tests/test_layers.py tests/test_metrics.py tests/test_datasets.py tests/result tests/fit/test_forgery.py \
-  tests/fit/test_margins.py tests/trust/test_verdict.py tests/storage/test_observed.py tests/io/test_io.py \
-  tests/io/test_io_results.py tests/plotting/test_plotting.py tests/cli/test_cli.py tests/report/test_report.py
+SELECTION := tests/test_layers.py tests/test_metrics.py tests/test_datasets.py tests/result tests/fit/test_kernels.py \
+  tests/fit/test_mean.py tests/trust/test_verdict.py tests/storage tests/io/test_io.py tests/io/test_io_results.py \
+  tests/plotting/test_plotting.py tests/cli/test_cli.py tests/report/test_report.py
 TESTS := -m pytest --numprocesses 2 --dist loadfile --doctest-modules $(if $(FAST),$(SELECTION),tests src/boolcp)
 test: $(VENV)/dev.stamp
 	$(BIN)/python $(TESTS)
@@ -49,9 +49,7 @@ fuzz: $(VENV)/dev.stamp
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/fuzz.py
 
 # lines that no test runs; kernels in their Python form, by tests that are quick without compilation
-KERNELS := tests/program tests/storage/test_observed.py tests/test_atomic_norm.py tests/fit/test_fit_kernels.py \
-  tests/fit/test_losses.py -k "kernels or mixing_sweep or flip_sweeps or flips_are_the_same or asymmetry or triangles or \
-  splitting or rows or answers or data_that_stay or (slices and not bernoulli)"
+KERNELS := tests/program tests/fit/test_kernels.py tests/test_atomic_norm.py -k "kernels or sweep or flip or rows or bits"
 coverage: $(VENV)/dev.stamp
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run $(TESTS)
