@@ -1,6 +1,6 @@
 """The steps from a recording to a tensor: conditions, reference, band, trials, baseline, rejection, spike counts.
 
-Input and output of each step is an xarray DataArray with a mode "time" (seconds) and, for most, a mode "channel"; the
+Input and Output of each step is an xarray DataArray with a mode "time" (seconds) and, for most, a mode "channel"; the
 input is not changed. Each adds a line to ``attrs["preparation"]``, which is saved with a decomposition. Parts that do
 not follow each other in time have a coordinate "segment": no filter and no trial crosses the boundary. What a trial
 lacks is NaN, which counts as missing. Columns of a table of trials are coordinates of the mode "trial".
