@@ -78,38 +78,6 @@ def test_probabilities_are_calibrated(rng):
     assert np.sum(~right) > 5 * np.sum(1 - fixed)
 
 
-def best_rank_two(X, starts):
-    """Return the best atom with a real part of rank 2 that bits and real part in turn lead to from some starts."""
-    found = []
-    for z in filter(np.any, starts):
-        for _ in range(30):
-            left, sizes, right = np.linalg.svd(X[z].mean(axis=0))
-            factors = left[:, :2] * np.sqrt(sizes[:2]), right[:2].T * np.sqrt(sizes[:2])
-            V, before = factors[0] @ factors[1].T, z
-            z = X.reshape(len(X), -1) @ V.ravel() > np.sum(V**2) / 2
-            if not z.any() or (z == before).all():
-                break
-        size = np.linalg.norm(V)
-        atom = Atom(0, before, tuple(A / np.sqrt(size) for A in factors))
-        found.append(BooleanCP(X.shape, (atom,), [size]))
-    return max(found, key=lambda W: W.weights[0] ** 2 * W.atoms[0].n_ones)
-
-
-def test_probabilities_of_rank_two_are_calibrated(rng):
-    """As many bits are wrong as the confidences say, where a formula that takes the real part as known says few."""
-    said, fixed, n_wrong = 0.0, 0.0, 0
-    for _ in range(150):
-        z = rng.permutation(np.arange(14) < 7)
-        V = rng.standard_normal((9, 2)) @ rng.standard_normal((2, 10))
-        X = np.multiply.outer(z, 5 * V / np.linalg.norm(V)) + rng.standard_normal((14, 9, 10))
-        W = judged(X, best_rank_two(X, [z, *(rng.random((12, 14)) < 0.5)]))
-        said += np.sum(1 - W.bit_confidence(sigma=1.0)[0])
-        fixed += np.sum(1 - W.bit_confidence(refit=False, sigma=1.0)[0])
-        n_wrong += np.sum(W.atoms[0].z != z)
-    assert n_wrong > 20 and 0.6 * said < n_wrong < 1.5 * said
-    assert n_wrong > 5 * fixed
-
-
 def test_bits_without_data_and_data_without_noise(rng):
     _, clean, truth = make_boolean_cp((8, 9, 10), 2, random_state=0)
     with pytest.raises(ValueError, match=r"boolcp\.assess"):

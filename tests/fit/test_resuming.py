@@ -350,14 +350,6 @@ def test_two_fits_never_share_a_checkpoint(tmp_path):
     BMP(2, random_state=0).fit(X, checkpoint=path)  # the lock is gone
 
 
-def test_the_temporary_file_of_a_checkpoint_never_follows_a_link(tmp_path):
-    path, precious = tmp_path / "fit.npz", tmp_path / "precious.txt"
-    precious.write_text("mine")
-    (tmp_path / "fit.npz.writing").symlink_to(precious)
-    BMP(2, random_state=0).fit(tensor(), checkpoint=path)
-    assert precious.read_text() == "mine" and path.exists()
-
-
 def test_a_file_that_can_no_longer_be_written_costs_no_result(tmp_path):
     X, path = tensor((20, 22, 24)), tmp_path / "fit.npz"
 
