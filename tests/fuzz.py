@@ -1,13 +1,10 @@
 """Random fits against plain numpy; with tests/fuzz_files.py also damaged and forged files, and fits that are killed.
 
-`make fuzz` runs all of it in one process, half an hour at a time: it keeps its counts in `.fuzz.json`, resumes where it
-stopped, repeats what failed, and writes `benchmarks/results/fuzz.md`. `tests/test_fuzz.py` runs a short version.
-`python tests/fuzz.py --fresh 1` runs a sample of other cases, `python tests/fuzz.py fits --first 12` repeats one.
+`make fuzz` runs all of it for half an hour and prints what failed; `tests/test_fuzz.py` runs a short version.
 """
 
 import argparse
 import itertools
-import json
 import os
 import pickle
 import resource
@@ -21,10 +18,7 @@ import numpy as np
 ROOT = Path(__file__).parents[1]
 SEED = 20261116
 MEMORY = 12 * 2**30  # bytes of address space of a case: one that needs more fails by itself
-MEMO = ROOT / ".fuzz.json"
-N_SHARED = 40  # fits that load what others need too
-FRESH = 1_000_000  # the first case of a fresh sample, and of each after it
-SAMPLE = {"kills": 100, "bytes": 300, "forged": 300, "fits": 600}
+BATCH = 50  # cases of a forked process
 
 # Random fits
 
@@ -172,10 +166,6 @@ def check_fit(seed):
         check_mean(W, X, counts)
     else:
         check_numbers(W, X, counts, parameters)
-    if seed % 7 == 0:
-        check_again(seed // 7, X, data, counts, parameters, W)
-    if seed % 25 == 0:
-        check_permuted(seed)
 
 
 def entry_weights(shape, mask, weights):
@@ -183,52 +173,6 @@ def entry_weights(shape, mask, weights):
     counts = np.ones(shape) if mask is None else mask.astype(float)
     counts = counts if weights is None else counts * weights
     return np.ones(shape) if counts.min() == counts.max() else counts  # equal weights are none
-
-
-def check_again(number, X, data, counts, parameters, W):
-    """The same data in another form give the same bits (order, hidden values, NaN, labels), or true numbers (dask)."""
-    kind = ("order", "hidden", "NaN", "labels", "lazy")[number % 5]
-    mask = data.get("mask")
-    if kind == "order":
-        again = fit(np.asfortranarray(X) if X.flags.c_contiguous else np.ascontiguousarray(X), parameters, **data)
-    elif kind == "hidden" and mask is not None:
-        again = fit(np.where(mask, X, np.asarray(99).astype(X.dtype)), parameters, **data)
-    elif kind == "NaN" and mask is not None and X.dtype.kind == "f":
-        again = fit(np.where(mask, X, np.nan).astype(X.dtype), parameters, **{**data, "mask": None})
-    elif kind == "labels":
-        import xarray as xr
-
-        again = fit(xr.DataArray(X, dims=[f"mode{n}" for n in range(X.ndim)]), parameters, **data)
-    elif kind == "lazy" and not data and X.ndim > 2 and W.deviance is None and W.mean is None:
-        import dask.array as da
-
-        parameters = parameters | {"atom_rank": 1}
-        lazy = fit(da.from_array(X, chunks=max(1, X.shape[0] // 2)), parameters).decomposition_
-        check_atoms(lazy, parameters)
-        return check_numbers(lazy, X, counts, parameters)
-    else:
-        return None
-    other = again.decomposition_
-    assert other.n_atoms == W.n_atoms, f"{kind}: {other.n_atoms} atoms instead of {W.n_atoms}"
-    for a, b in zip(W.atoms, other.atoms, strict=True):
-        assert a.mode == b.mode and np.array_equal(a.z, b.z), f"{kind}: other bits"
-    assert np.allclose(other.weights, W.weights, rtol=1e-6), f"{kind}: other weights"
-
-
-def check_permuted(seed):
-    """A clear atom is found in permuted modes and entries as well, with permuted bits."""
-    rng = np.random.default_rng([SEED, 2, seed])
-    order = int(rng.integers(2, 6))
-    shape, mode = rng.integers(3, 7, order), int(rng.integers(order))
-    columns = [rng.uniform(1, 2, d) * rng.choice([-1, 1], d) for d in shape]
-    columns[mode] = np.arange(shape[mode]) % 2
-    X = outer(columns) + 1e-3 * rng.standard_normal(shape)
-    axes, rows = rng.permutation(order), rng.permutation(shape[mode])
-    Y = np.take(X, rows, axis=mode).transpose(axes)
-    parameters = {"n_atoms": 1, "atom_rank": 1, "random_state": 0, "n_init": 1, "boolean_modes": [mode]}
-    (first,) = fit(X, parameters).decomposition_.atoms
-    (second,) = fit(Y, parameters | {"boolean_modes": [int(np.flatnonzero(axes == mode)[0])]}).decomposition_.atoms
-    assert np.array_equal(first.z, columns[mode] == 1) and np.array_equal(second.z, first.z[rows]), "permuted bits"
 
 
 def dense(W):
@@ -382,86 +326,33 @@ def run_fits(first, count):
     return run_cases(check_fit, range(first, first + count))
 
 
-def parts():
-    """Return the checks by name, with how many cases make up the whole."""
+def main():
+    """Run each part for its share of the time, in forked processes that may crash; print what failed."""
     import fuzz_files
 
-    return {
-        "kills": (fuzz_files.check_kill, 100),
-        "bytes": (fuzz_files.check_flipped, 2000),
-        "forged": (fuzz_files.check_forged, 2000),
-        "fits": (check_fit, 10_000),
-    }
-
-
-def read_memo():
-    return json.loads(MEMO.read_text()) if MEMO.exists() else {}
-
-
-def run_part(name, memo, end, fresh=0, batch=200):
-    """Go on with one part until it is complete or the time is over; cases that failed before come first."""
-    from common import commit
-
-    check, total = parts()[name]
-    first, total = fresh * FRESH, SAMPLE[name] if fresh else total
-    mine = memo.setdefault(f"{name} {fresh}", {"next": first, "end": first + total, "failed": {}, "commits": {}})
-    again = [int(seed) for seed in mine["failed"]]
-    while time.monotonic() < end and (again or mine["next"] < mine["end"]):
-        seeds = again or list(range(mine["next"], min(mine["next"] + batch, mine["end"])))
-        try:
-            done, failed = run_forked(run_cases, check, seeds, end)
-        except AssertionError as error:
-            done, failed = len(seeds), {seeds[0]: f"{error} in one of the cases up to {seeds[-1]}"}
-        if again:
-            mine["failed"] = {seed: text for seed, text in mine["failed"].items() if int(seed) not in seeds[:done]}
-        else:
-            mine["next"] += done
-            mine["commits"][commit()] = mine["commits"].get(commit(), 0) + done
-        again = []
-        mine["failed"] |= {str(seed): text for seed, text in failed.items()}
-        for seed, text in failed.items():
-            print(f"{name} {seed}: {text}", flush=True)
-        MEMO.write_text(json.dumps(memo, indent=1))
-
-
-def report(memo):
-    """Write the page of what was run; return the number of failures."""
-    from common import table, write
-
-    words = {"kills": "fits killed and resumed", "bytes": "files with flipped bytes", "forged": "forged files"}
-    words |= {"fits": "random fits"}
-    rows, lines = [], []
-    for key, one in memo.items():
-        name, fresh = key.split()
-        first, made = int(fresh) * FRESH, ", ".join(f"{c} ({n})" for c, n in one["commits"].items())
-        rows.append([words[name], first, one["next"] - first, one["end"] - first, len(one["failed"]), made])
-        lines += [f"- {name} {seed}: {text}" for seed, text in one["failed"].items()]
-    head = f"Seed {SEED}, {time.strftime('%Y-%m-%d')}. Cases that failed are repeated with the present code."
-    text = table(["what", "first case", "cases", "of", "failed", "commits (cases)"], rows)
-    write("fuzz.md", "make fuzz", ["# Fuzzing", head, text, *(["\n".join(lines)] if lines else [])])
-    return len(lines)
-
-
-def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", nargs="?", default="all", choices=["all", *parts()])
-    parser.add_argument("--first", type=int, help="run cases from this one, and remember nothing")
-    parser.add_argument("--count", type=int, default=1)
-    parser.add_argument("--fresh", type=int, default=0, help="1, 2, ..: a sample of cases that were not run before")
+    parser.add_argument("--first", type=int, default=0, help="the first case: another one runs other cases")
     parser.add_argument("--seconds", type=float, default=1800.0, help="time for all of it, about")
     args = parser.parse_args()
-    if args.first is not None:
-        done, failed = run_cases(parts()[args.what][0], range(args.first, args.first + args.count))
-        print(f"{done} cases", *(f"{seed}: {text}" for seed, text in failed.items()), sep="\n")
-        sys.exit(bool(failed))
-    for name, (check, _) in parts().items():  # what the forked processes share: compiled functions, files
-        run_cases(check, range(N_SHARED) if name == "fits" else [0])
-    memo, end = read_memo(), time.monotonic() + args.seconds
-    for name in parts() if args.what == "all" else [args.what]:
-        run_part(name, memo, end, args.fresh)
-    sys.exit(bool(report(memo)))
+    shares = {fuzz_files.check_kill: 0.2, fuzz_files.check_flipped: 0.2, fuzz_files.check_forged: 0.2, check_fit: 0.4}
+    n_failed = 0
+    for check, share in shares.items():
+        run_cases(
+            check, range(args.first, args.first + 3)
+        )  # what the forked processes share: compiled functions, files
+        end, seed, done = time.monotonic() + share * args.seconds, args.first, 0
+        while time.monotonic() < end:
+            try:
+                count, failed = run_forked(run_cases, check, range(seed, seed + BATCH), end)
+            except AssertionError as error:
+                count, failed = BATCH, {seed: f"{error} in one of the cases up to {seed + BATCH - 1}"}
+            seed, done, n_failed = seed + BATCH, done + count, n_failed + len(failed)
+            for at, text in failed.items():
+                print(f"{check.__name__} {at}: {text}", flush=True)
+        print(f"{check.__name__}: {done} cases", flush=True)
+    sys.exit(bool(n_failed))
 
 
 if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT / "benchmarks"), str(ROOT / "tests")]
+    sys.path[:0] = [str(ROOT / "tests")]
     main()

@@ -224,27 +224,6 @@ def backfit_mode(X, mask, terms, mode):
     return found, loss(terms) - loss(found)
 
 
-def shrink_matrix(B, sigma, edge):
-    """Return B with its singular values above an edge shrunk, the others removed, from the model of a spike in noise.
-
-    A spike x (in units of sigma sqrt(n)) in an m x n matrix of noise is seen as y = sqrt((x + 1/x)(x + b/x)),
-    b = m / n, and its singular vectors at angles to the true ones. The best multiple of what is seen is x times the
-    product of the two cosines; x is found by bisection.
-    """
-    U, values, Vt = np.linalg.svd(B, full_matrices=False)
-    b, unit = min(B.shape) / max(B.shape), sigma * np.sqrt(max(B.shape))
-    shrunk = np.zeros_like(B)
-    for u, value, v in zip(U.T, values, Vt, strict=True):
-        if value > edge:
-            low, high = b**0.25, value / unit
-            for _ in range(200):
-                x = (low + high) / 2
-                low, high = (x, high) if np.sqrt((x + 1 / x) * (x + b / x)) < value / unit else (low, x)
-            cosines = np.sqrt((x**4 - b) / (x**4 + b * x**2)) * np.sqrt((x**4 - b) / (x**4 + x**2))
-            shrunk += unit * x * cosines * np.outer(u, v)
-    return shrunk
-
-
 def project_row(a, i):
     """Return the point y closest to a with 0 <= y_j <= y_i: the best of those with the largest entries leveled."""
     others = np.delete(a, i)

@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import boolcp
 from boolcp.bmp import BMP, decompose
 from boolcp.datasets import make_boolean_cp
-from boolcp.metrics import hamming_error, rmse
+from boolcp.metrics import hamming_error
 
 
 def sample(shape=(20, 24, 28), n_atoms=3, noise=0.3, seed=0):
@@ -36,19 +36,6 @@ def test_parameters_survive_a_clone_and_nothing_is_known_before_the_fit(model):
     for use in (model.transform, model.complete, model.score, model.inverse_transform):
         with pytest.raises(NotFittedError):
             use(X)
-
-
-def test_as_published_is_algorithm_2_to_the_letter():
-    X = sample().X
-    model = BMP.as_published(4, random_state=0).fit(X)
-    W = model.decomposition_
-    assert W.is_block and W.n_atoms == 4
-    assert (model.atom_rank, model.refine) == ("block", False)
-    for k, atom in enumerate(W.atoms):  # v is the normalized gradient times z, before the atom was added
-        R = X - naive.tensor(model.path_[k])
-        block = np.tensordot(atom.z.astype(float), np.moveaxis(R, atom.mode, 0), axes=1)
-        np.testing.assert_allclose(atom.block, block / np.linalg.norm(block), atol=1e-10)
-        assert np.sum(-R * naive.atom(atom)) < 0
 
 
 def test_integers_of_numpy_are_as_good_as_those_of_python():
@@ -74,11 +61,6 @@ def test_wrong_options_are_named_with_what_is_close():
             call()
 
 
-def test_a_selection_without_atoms_says_what_to_try():
-    with pytest.warns(boolcp.BoolcpWarning, match="try its band power or envelope, averages of trials, or .*--assess"):
-        boolcp.checks.warn_no_atom()
-
-
 def test_fit_sets_what_it_promises():
     X, _, truth = sample()
     before = X.copy()
@@ -98,50 +80,6 @@ def test_fit_sets_what_it_promises():
         assert (record.mode, record.n_ones) == (W_k.atoms[-1].mode, W_k.atoms[-1].n_ones) and record.seconds > 0
     sizes = W.weights * np.sqrt([atom.n_ones for atom in W.atoms])
     assert (np.diff(sizes) <= 0).all() and (W.weights > 0).all()
-
-
-def test_certificates_are_ratios_to_a_bound_over_all_boolean_vectors(rng):
-    X = make_boolean_cp((7, 30, 32), [2, 1, 1], noise=1.0, random_state=rng).X
-    W = BMP(4, random_state=0).fit(X).decomposition_
-    for k, atom in enumerate(W.atoms):
-        R = naive.unfold(X - naive.tensor(W[np.arange(W.n_atoms) != k]), atom.mode)
-        value = np.sum(R[atom.z].sum(axis=0) ** 2) / atom.n_ones  # z'RR'z / |z|^2, the best that any real part reaches
-        assert value / np.linalg.eigvalsh(R @ R.T)[-1] * 0.99 <= atom.certificate <= 1
-        if atom.mode == 0:
-            best = naive.best_boolean(R @ R.T, is_ratio=True)[0]
-            assert value / best * 0.99 <= atom.certificate <= value / best + 1e-9
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.int16, np.uint8, bool])
-def test_any_real_dtype(dtype):
-    X, _, truth = sample(noise=0.1)
-    scaled = X if dtype is np.float32 else np.round(20 * X + 100)
-    X = (scaled > 100) if dtype is bool else scaled.astype(dtype)
-    model = BMP(3, random_state=0).fit(X)
-    assert model.decomposition_.n_atoms == 3
-    if dtype is np.float32:
-        assert hamming_error(model.decomposition_, truth) == 0
-
-
-def test_memory_order_and_read_only_change_nothing(tmp_path):
-    X = sample().X
-    want = BMP(3, random_state=0).fit(X).decomposition_
-    mapped = np.memmap(tmp_path / "x", dtype=float, mode="w+", shape=X.shape)
-    mapped[:] = X
-    frozen = X.copy()
-    frozen.flags.writeable = False
-    strided = np.repeat(X, 2, axis=1)[:, ::2]
-    for variant in (np.asfortranarray(X), frozen, strided, mapped, X.transpose(1, 0, 2).copy().transpose(1, 0, 2)):
-        W = BMP(3, random_state=0).fit(variant).decomposition_
-        assert hamming_error(W, want) == 0
-        np.testing.assert_allclose(W.to_tensor(), want.to_tensor(), atol=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(30, 40), (12, 14, 10, 11)])
-def test_matrices_and_four_way_tensors(shape):
-    X, clean, _ = sample(shape, 2, noise=0.05, seed=1)
-    W = BMP(2, random_state=0).fit(X).decomposition_
-    assert rmse(W, clean) < 0.05
 
 
 def test_every_form_of_a_seed():
@@ -195,15 +133,6 @@ def test_zero_tensor_has_no_atoms():
         model = BMP(3).fit(np.zeros((4, 5, 6)))
     assert model.decomposition_.n_atoms == 0 and model.stop_reason_ == "the tensor is zero"
     np.testing.assert_array_equal(model.decomposition_.to_tensor(), np.zeros((4, 5, 6)))
-
-
-def test_more_atoms_than_the_data_hold_stops_early():
-    X = sample((9, 10, 11), 1, noise=0.0).X
-    for options in ({"refine": False}, {}):
-        model = BMP(8, random_state=0, **options).fit(X)
-        assert model.decomposition_.n_atoms < 8
-        assert "nothing is left" in model.stop_reason_ or "no atom" in model.stop_reason_
-        np.testing.assert_allclose(model.decomposition_.to_tensor(), X, atol=1e-4 * np.abs(X).max())
 
 
 def test_transform_of_the_training_data_gives_the_factor_back():
@@ -322,14 +251,6 @@ def explained_in_its_own_unit(missing, atom_rank):
     X /= np.abs(X).max()
     X[np.random.default_rng(0).random(X.shape) < missing] = np.nan
     return decompose(X, 2, random_state=0, n_init=2, atom_rank=atom_rank).explained()
-
-
-def test_infinity_and_large_values_where_nothing_is_observed_do_not_matter():
-    X = sample((8, 9, 10), 2).X
-    mask = np.ones(X.shape, bool)
-    mask[0, 0, :2] = False
-    X[0, 0, :2] = np.inf, 1e200
-    assert decompose(X, 2, mask=mask, random_state=0).explained() > 0.5
 
 
 @pytest.mark.parametrize("options", [{}, {"atom_rank": "block"}])

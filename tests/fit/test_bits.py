@@ -10,9 +10,8 @@ from samples import KINDS, random_decomposition, tensor, with_gaps
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.certify import judge_bits, noise_left
-from boolcp.fit.pursuit import with_system
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.bits import bit_log_odds, real_dims
+from boolcp.result.bits import bit_log_odds
 from boolcp.result.trust import noise_floor, stands_out
 from boolcp.storage import make_storage
 
@@ -77,58 +76,6 @@ def test_probabilities_are_calibrated(rng):
     for bits in (band, np.ones(len(band), dtype=bool)):
         assert 0.7 * np.sum(1 - fitted[bits]) < np.sum(~right[bits]) < 1.4 * np.sum(1 - fitted[bits])
     assert np.sum(~right) > 5 * np.sum(1 - fixed)
-
-
-def best_rank_two(X, starts):
-    """Return the best atom with a real part of rank 2 that bits and real part in turn lead to from some starts."""
-    found = []
-    for z in filter(np.any, starts):
-        for _ in range(30):
-            left, sizes, right = np.linalg.svd(X[z].mean(axis=0))
-            factors = left[:, :2] * np.sqrt(sizes[:2]), right[:2].T * np.sqrt(sizes[:2])
-            V, before = factors[0] @ factors[1].T, z
-            z = X.reshape(len(X), -1) @ V.ravel() > np.sum(V**2) / 2
-            if not z.any() or (z == before).all():
-                break
-        size = np.linalg.norm(V)
-        atom = Atom(0, before, tuple(A / np.sqrt(size) for A in factors))
-        found.append(BooleanCP(X.shape, (atom,), [size]))
-    return max(found, key=lambda W: W.weights[0] ** 2 * W.atoms[0].n_ones)
-
-
-def test_probabilities_of_rank_two_are_calibrated(rng):
-    """As many bits are wrong as the confidences say, where a formula that takes the real part as known says few."""
-    said, fixed, n_wrong = 0.0, 0.0, 0
-    for _ in range(150):
-        z = rng.permutation(np.arange(14) < 7)
-        V = rng.standard_normal((9, 2)) @ rng.standard_normal((2, 10))
-        X = np.multiply.outer(z, 5 * V / np.linalg.norm(V)) + rng.standard_normal((14, 9, 10))
-        W = judged(X, best_rank_two(X, [z, *(rng.random((12, 14)) < 0.5)]))
-        said += np.sum(1 - W.bit_confidence(sigma=1.0)[0])
-        fixed += np.sum(1 - W.bit_confidence(refit=False, sigma=1.0)[0])
-        n_wrong += np.sum(W.atoms[0].z != z)
-    assert n_wrong > 20 and 0.6 * said < n_wrong < 1.5 * said
-    assert n_wrong > 5 * fixed
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [{"noise": 4.0}, {"noise": 2.5, "missing": 0.5}, {"noise": 3.0, "p": 0.3}])
-def test_probabilities_of_tensors_are_calibrated(options):
-    confidence, right = [], []
-    for seed in range(40):
-        X, _, truth = make_boolean_cp((14, 30, 30), 2, random_state=seed, **options)
-        W = BMP(2, certify=False, random_state=seed).fit(X).decomposition_
-        for atom, p in zip(W.atoms, W.bit_confidence(), strict=True):
-            same = [
-                t
-                for t in truth.atoms
-                if t.mode == atom.mode and abs(np.vdot(t.dense_block(), atom.dense_block())) > 0.5
-            ]
-            if same:
-                confidence.append(p)
-                right.append(atom.z == same[0].z)
-    confidence, right = np.concatenate(confidence), np.concatenate(right)
-    assert 0.5 * np.sum(1 - confidence) < np.sum(~right) < 1.7 * np.sum(1 - confidence)
 
 
 def test_bits_without_data_and_data_without_noise(rng):
@@ -207,28 +154,6 @@ def test_noise_stays_below_its_floor(kind, rng):
         E = np.random.default_rng(seed).standard_normal((9, 8, 7))
         best = naive.best_score(E, rank, is_ratio=True)
         assert 0.5 * noise_floor(atom) < best < noise_floor(atom) + 3
-
-
-@pytest.mark.parametrize("sizes, rank", [((6, 7), 1), ((6, 7), 3), ((4, 5, 6), 1), ((4, 5, 6), 2)])
-def test_real_parts_move_in_as_many_dimensions_as_their_derivatives_span(sizes, rank, rng):
-    factors = [rng.standard_normal((d, rank)) for d in sizes]
-    atom = Atom(0, [True, False], tuple(factors))
-    moves = []
-    for m, d in enumerate(sizes):
-        for column in range(rank):
-            for entry in range(d):
-                moved = [A[:, [column]] for A in factors]
-                moved[m] = np.eye(d)[:, [entry]]
-                moves.append(Atom(0, [True, False], tuple(moved)).dense_block().ravel())
-    assert real_dims(atom) == np.linalg.matrix_rank(np.array(moves))
-
-
-def test_inner_products_with_the_data_are_not_needed(rng):
-    """A decomposition that knows its data and one that does not are judged alike."""
-    X, _, truth = make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0)
-    known = judged(X, with_system(truth, make_storage(X)))
-    for p, q in zip(known.bit_confidence(), judged(X, truth).bit_confidence(), strict=True):
-        np.testing.assert_allclose(p, q, atol=1e-6)
 
 
 def test_slices_that_spread_along_an_atom_are_less_sure(rng):

@@ -6,8 +6,6 @@ import naive
 import numpy as np
 import pytest
 
-from boolcp.contractions import middle
-from boolcp.datasets import make_boolean_cp
 from boolcp.fit import _kernels as kernels
 from boolcp.fit.candidates import climb, from_bits, power_iterations
 from boolcp.fit.sweep import (
@@ -24,7 +22,7 @@ from boolcp.fit.sweep import (
     sweep_order,
 )
 from boolcp.program.flips import best_signed_response
-from boolcp.result.columns import Columns, to_columns
+from boolcp.result.columns import Columns
 from boolcp.storage.dense import Dense
 from boolcp.storage.tucker import compress
 from boolcp.storage.weighted import Weighted
@@ -369,17 +367,3 @@ def test_candidates_tell_their_gain_and_never_fall(shape, rng):
                 assert weight == pytest.approx(np.sqrt(gain / atom.n_ones))
         alike = found.take([0, 0, 1]).best(3)
         assert len(alike.gains) <= 2  # equal bits count once
-
-
-@pytest.mark.parametrize(("shape", "half"), [((4,), 1), ((4, 5), 1), ((5, 5, 5), 2), ((2, 12, 20, 20), 2)])
-def test_halves_of_a_tensor_have_few_entries(shape, half):
-    assert middle(shape) == half
-
-
-def test_a_core_answers_as_the_tensor_it_stands_for(rng):
-    X = make_boolean_cp((20, 22, 24), 3, random_state=1).X
-    small, W = compress(Dense(X), 5), to_columns(make_boolean_cp((20, 22, 24), 3, random_state=1).truth)
-    assert small.core.shape == (5, 5, 5)
-    found = polish(small, W)
-    assert found.loss <= 1e-9 * np.sum(X**2)
-    np.testing.assert_allclose(naive.full(found.matrices), X, atol=1e-6)

@@ -12,10 +12,10 @@ from boolcp.metrics import hamming_error
 SHAPE, MODE = (16, 9, 10), 0
 
 
-def planted(rank=1, noise=0.05, size=20.0, seed=0):
+def planted(rank=1, noise=0.05, size=20.0, seed=0, sizes=(5, 7)):
     """Return a tensor with a dense mean over mode 0 and two atoms, its mean and the atoms."""
     rng, atoms = np.random.default_rng(seed), []
-    for n_ones in (5, 7):
+    for n_ones in sizes:
         z = rng.permutation(np.arange(SHAPE[MODE]) < n_ones)
         factors = [rng.standard_normal((d, 2 if rank == "block" else rank)) for d in SHAPE[1:]]
         V = factors[0] @ factors[1].T
@@ -75,6 +75,17 @@ def test_it_is_the_fit_with_an_atom_that_is_always_on():
     left = rows - Z @ np.linalg.lstsq(Z, rows, rcond=None)[0]
     assert np.sum((X - W.to_tensor()) ** 2) == pytest.approx(np.sum(left**2), rel=1e-6)
     assert hamming_error(W, truth) == 0
+
+
+@pytest.mark.parametrize("rank", [1, "block"])
+@pytest.mark.parametrize("seed", range(4))
+def test_bits_with_fewer_ones_are_returned(seed, rank):
+    X, mean, truth = planted(rank, seed=seed, sizes=(12, 13))
+    W = fitted(X, rank).decomposition_
+    assert sorted(atom.n_ones for atom in W.atoms) == [3, 4]
+    expected = {(~atom.z).tobytes() for atom in truth.atoms}
+    assert {atom.z.tobytes() for atom in W.atoms} == expected
+    np.testing.assert_allclose(W.to_tensor(), mean + truth.to_tensor(), atol=0.3)
 
 
 def test_what_is_constant_changes_the_mean_alone():

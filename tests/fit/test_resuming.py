@@ -1,5 +1,7 @@
 """Checkpoints and callbacks: a fit that is stopped anywhere, or killed, ends with the bits of one that never was."""
 
+import hashlib
+import json
 import os
 import shutil
 import signal
@@ -18,6 +20,7 @@ from samples import assert_identical, tensor, with_gaps
 import boolcp
 from boolcp import BMP, BoolcpWarning
 from boolcp.datasets import make_boolean_cp
+from boolcp.fit.watch import Stop
 from boolcp.io import FileError
 from boolcp.io.atomic import locked
 
@@ -133,6 +136,19 @@ def test_a_keyboard_interrupt_keeps_the_best_so_far(tmp_path):
     model = BMP(3, random_state=0).fit(X, checkpoint=path, callback=interrupt)
     assert model.decomposition_.n_atoms == 3 and "stopped" in model.stop_reason_
     assert_identical(BMP.resume(path, X), BMP(3, random_state=0).fit(X))
+
+
+def test_a_signal_ends_the_pursuit_first_and_then_the_fit():
+    X, seen = tensor((20, 22, 24)), []
+
+    def stop(progress):
+        seen.append(progress.stage)
+        if (progress.stage, progress.step) in (("pursuit", 2), ("polish", 1)):
+            raise Stop
+
+    model = BMP(5, random_state=0).fit(X, callback=stop)
+    assert model.decomposition_.n_atoms == 2 and "stopped" in model.stop_reason_
+    assert seen.count("pursuit") == 2 and seen.count("polish") == 1
 
 
 def test_an_error_in_a_callback_is_not_hidden_and_the_file_stays(tmp_path):
@@ -291,20 +307,47 @@ def test_the_file_is_a_plain_archive(tmp_path):
     assert len(names) > 1 and sorted(p.name for p in tmp_path.iterdir()) == ["fit.npz", "fit.npz.previous"]
 
 
+def rewritten(path, **changes):
+    """Change the header of a checkpoint and sign it again."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["checkpoint.json"] = json.dumps(json.loads(members["checkpoint.json"]) | changes).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+        archive.comment = b"0" * 64
+    content = path.read_bytes()[:-64]
+    path.write_bytes(content + hashlib.sha256(content).hexdigest().encode())
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, ""),
+        ({"boolcp_version": "9.9"}, r"was written by boolcp 9.9 \(format \d+\), but this is boolcp"),
+        ({"format": "else"}, "is not a checkpoint that boolcp wrote"),
+        ({"state": {}}, "fit.npz"),
+        ({"state": 3}, "fit.npz"),
+    ],
+)
+def test_a_file_of_another_version_or_without_a_state_is_refused(changes, text, tmp_path):
+    X, path = tensor(), tmp_path / "fit.npz"
+    BMP(2, random_state=0).fit(X, checkpoint=path, callback=lambda progress: True)
+    (tmp_path / "fit.npz.previous").unlink(missing_ok=True)
+    rewritten(path, **changes)
+    if changes:
+        with pytest.raises(FileError, match=text):
+            BMP.resume(path, X)
+    else:
+        assert_identical(BMP.resume(path, X), BMP(2, random_state=0).fit(X))
+
+
 def test_two_fits_never_share_a_checkpoint(tmp_path):
     X, path = tensor(), tmp_path / "fit.npz"
     with locked(path), pytest.raises(FileError, match="in use by another run"):
         BMP(2, random_state=0).fit(X, checkpoint=path)
     assert list(tmp_path.iterdir()) == []
     BMP(2, random_state=0).fit(X, checkpoint=path)  # the lock is gone
-
-
-def test_the_temporary_file_of_a_checkpoint_never_follows_a_link(tmp_path):
-    path, precious = tmp_path / "fit.npz", tmp_path / "precious.txt"
-    precious.write_text("mine")
-    (tmp_path / "fit.npz.writing").symlink_to(precious)
-    BMP(2, random_state=0).fit(tensor(), checkpoint=path)
-    assert precious.read_text() == "mine" and path.exists()
 
 
 def test_a_file_that_can_no_longer_be_written_costs_no_result(tmp_path):

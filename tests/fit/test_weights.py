@@ -183,14 +183,6 @@ def test_slices_without_any_entry_are_undetermined():
         assert np.isnan(model.complete(X)[3]).all()
 
 
-def test_no_atom_lives_on_unobserved_entries_alone(rng):
-    X = make_boolean_cp((10, 11, 12), 1, random_state=1).X
-    mask = rng.random(X.shape) < 0.2
-    W = decompose(X, 4, mask=mask, random_state=0)
-    for atom in W.atoms:
-        assert np.sum(naive.atom(atom)[mask] ** 2) > 1e-9 * atom.n_ones
-
-
 def spike_counts(seed, shape=(12, 25, 60), hidden=0.8):
     """Return rare counts, as of spikes, and a mask that hides most of them."""
     rng = np.random.default_rng(seed)
@@ -297,12 +289,6 @@ def test_completion_is_right_where_the_data_determine_it(rank, most, n_atoms):
     filled = BMP(n_atoms, atom_rank=rank, random_state=0).fit(X).complete(X)
     assert is_free.any()
     np.testing.assert_allclose(filled[~is_free], clean[~is_free], atol=most)
-
-
-@pytest.mark.parametrize("n_atoms", [1, 3])
-def test_a_constant_matrix_is_completed(n_atoms, rng):
-    X = np.where(rng.random((12, 13)) < 0.3, np.nan, 3.0)
-    np.testing.assert_allclose(BMP(n_atoms, random_state=0).fit(X).complete(X), 3.0, atol=1e-5)
 
 
 def test_labels_of_a_completed_array_are_kept():
