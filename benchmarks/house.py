@@ -6,6 +6,7 @@ fit, without compiled kernels and lambdas; the depth is that of the calls among 
 
 import ast
 import inspect
+import re
 import sys
 import tempfile
 import warnings
@@ -28,6 +29,13 @@ def n_questions(path):
     return len({name for name in names if name.isidentifier() and not name.startswith("_")})
 
 
+def n_branches(package):
+    """Return how often code outside the storages asks of which kind one is."""
+    kinds = "Array|Complete|Dense|Tucker|Weighted|Lazy|LazyWeighted"
+    paths = [path for path in package.rglob("*.py") if path.parent.name != "storage"]
+    return sum(len(re.findall(rf"isinstance\([^()]*\b({kinds})\b", path.read_text("utf-8"))) for path in paths)
+
+
 def sizes(package, tests):
     """Return what the files alone tell, {what: number}."""
     folders = {path.parent for path in package.rglob("*.py")}
@@ -36,6 +44,7 @@ def sizes(package, tests):
         "lines of tests": n_lines(tests),
         "files of a folder": max(len(list(folder.glob("*.py"))) for folder in folders),
         "questions to a storage": n_questions(package / "storage" / "protocol.py"),
+        "questions about the kind of a storage": n_branches(package),
     }
 
 

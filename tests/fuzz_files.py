@@ -8,7 +8,6 @@ import signal
 import tempfile
 import time
 import warnings
-import zipfile
 from functools import cache
 from pathlib import Path
 
@@ -159,13 +158,12 @@ def check_flipped(seed):
 
 
 def check_forged(seed):
-    """Read a result or a checkpoint in which one or two things were replaced."""
+    """Read a result in which one or two things were replaced."""
     rng = np.random.default_rng([SEED, 3, seed])
-    name = ("result.nc", "done.checkpoint", "begun.checkpoint")[seed % 3]
-    content = (folder() / name).read_bytes()
+    content = (folder() / "result.nc").read_bytes()
     for _ in range(rng.integers(1, 3)):
-        content = forge_result(content, rng) if name == "result.nc" else forge_checkpoint(content, rng)
-    assert_read_or_refused(content, name)
+        content = forge_result(content, rng)
+    assert_read_or_refused(content, "result.nc")
 
 
 def forge_result(content, rng):
@@ -205,52 +203,6 @@ def forge_variable(file, name, rng):
         for key in ("_Netcdf4Dimid",):
             if key in attributes:
                 file[name].attrs[key] = attributes[key]
-
-
-def forge_checkpoint(content, rng):
-    """Replace a node of the header or spoil an array of a checkpoint, and sign it again."""
-    from boolcp.fit.checkpoint import HEADER, N_DIGEST, digest_of
-
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    arrays = sorted(set(members) - {HEADER})
-    if rng.random() < 0.7:
-        header = json.loads(members[HEADER])
-        part = str(rng.choice(["state", "state", "state", "parameters", "data", "random_state"]))
-        header[part] = spoiled(header[part], rng)
-        members[HEADER] = json.dumps(header).encode()
-    else:
-        name = str(rng.choice(arrays))
-        members[name] = spoiled_array(members[name], rng)
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        for name, member in members.items():
-            archive.writestr(name, member)
-        archive.comment = b"0" * N_DIGEST
-    digest = digest_of(buffer)
-    buffer.seek(-N_DIGEST, os.SEEK_END)
-    buffer.write(digest)
-    return buffer.getvalue()
-
-
-def spoiled_array(content, rng):
-    values = np.load(io.BytesIO(content))
-    kind = rng.integers(5)
-    if kind == 0:
-        values = values[..., :-1] if values.ndim else values
-    elif kind == 1:
-        values = np.full_like(
-            values, rng.choice([0, 1, -1, 7]) if values.dtype.kind != "f" else rng.choice([np.nan, 1e300, 0])
-        )
-    elif kind == 2:
-        values = values.astype(str(rng.choice(["f4", "i8", "?", "U4", "c16"])))
-    elif kind == 3:
-        values = values[None]
-    else:
-        values = rng.permutation(values.ravel()).reshape(values.shape)
-    buffer = io.BytesIO()
-    np.save(buffer, values)
-    return buffer.getvalue()
 
 
 def spoiled(tree, rng):

@@ -131,7 +131,9 @@ def linked_sweep(X, weights, matrices, owner, boolean_mode, order):
     matrices = [np.array(A) for A in matrices]
     for mode in order:
         others = [A for n, A in enumerate(matrices) if n != mode]
-        columns = np.stack([reduce(np.multiply.outer, each).ravel() for each in zip(*(A.T for A in others), strict=True)], axis=1)
+        columns = np.stack(
+            [reduce(np.multiply.outer, each).ravel() for each in zip(*(A.T for A in others), strict=True)], axis=1
+        )
         Boolean = [k for k in range(len(boolean_mode)) if boolean_mode[k] == mode]
         real = np.array([boolean_mode[k] != mode for k in owner])
         for i in range(X.shape[mode]):
@@ -351,3 +353,11 @@ def solve_each_row(H, P):
     scale = np.sqrt(np.einsum("ikk->k", H) / len(H))
     scaled = [np.linalg.pinv(h / np.outer(scale, scale), rcond=1e-7, hermitian=True) for h in H]
     return np.stack([(s / np.outer(scale, scale)) @ p for s, p in zip(scaled, P, strict=True)])
+
+
+def joint_gain(R, mode, known, z):
+    """Return by how much a dense block for the bits z lowers |R|^2 beyond blocks for known bits, all fitted jointly."""
+    Y, left = unfold(R, mode), []
+    for Z in (np.array(known, dtype=float).T, np.array([*known, z], dtype=float).T):
+        left.append(np.sum((Y - Z @ np.linalg.lstsq(Z, Y, rcond=None)[0]) ** 2))
+    return left[0] - left[1]

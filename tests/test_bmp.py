@@ -345,9 +345,12 @@ def test_a_callback_that_cannot_be_called_is_named():
         BMP(1).fit(np.ones((3, 3)), callback=3)
 
 
-def test_modes_of_new_data_count_from_the_end_too():
+def test_new_data_may_be_new_along_any_mode_counted_from_either_end():
     X = sample((8, 9, 10), 2).X
     model = BMP(2, random_state=0).fit(X)
+    for mode in range(3):
+        some = np.take(X, [1, 3, 4], axis=mode)
+        np.testing.assert_allclose(model.transform(some, mode=mode), model.transform(X, mode=mode)[[1, 3, 4]])
     factor = model.transform(X, mode=-1)
     assert np.array_equal(factor, model.transform(X, mode=2))
     estimate = model.inverse_transform(factor, mode=-1)

@@ -18,7 +18,7 @@ from boolcp import checks
 from boolcp.fit.checkpoint import Checkpoint, read_parameters
 from boolcp.fit.fit import EXTRA, Fit, path_of
 from boolcp.fit.losses import make_loss
-from boolcp.fit.spec import STOP_REASONS, Spec, State
+from boolcp.fit.spec import STOP_REASONS, Spec
 from boolcp.fit.transform import design, fills, solve_factor
 from boolcp.fit.watch import Bars, Progress, run
 from boolcp.io.atomic import locked
@@ -228,7 +228,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         seed = checks.make_seed(self.random_state)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
             fit = Fit(data, self._spec(data, modes))
-            state, file = State(seed), None
+            state, file = fit.begin(seed), None
             with nullcontext() if checkpoint is None else locked(Path(checkpoint).expanduser()):
                 if checkpoint is not None:  # two processes that share a file would spoil each other's steps
                     file = Checkpoint(checkpoint, self._identity(seed, data, modes))
@@ -238,8 +238,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         assert W is not None and W.trust is not None
         empty = checks.find_empty(data)
         if data.center is not None:
-            W, *others = (with_mean(V, X if labels is None else X.data, data) for V in (W, *path))
-            path = tuple(others)
+            values = X if labels is None else X.data
+            path, W = tuple(with_mean(V, values, data) for V in path), with_mean(W, values, data)
         path, W = tuple(replace(V, labels=labels) for V in path), replace(W, labels=labels, undetermined=empty)
         checks.warn_undetermined(empty, dims_of(labels))
         self.path_, self.history_ = path, state.history
@@ -548,7 +548,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 return found, labels, modes
             X, mask, weights = found
         X, observed = checks.check_tensor(X, mask)
-        validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
+        if mode != 1:  # scikit-learn calls mode 1 features, which may be new as well
+            validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
         checks.check_loss_data(X if observed is None else np.where(observed, X, np.nan), self.loss)
         if weights is not None:
             weights = checks.check_weights(weights, X.shape, dims)

@@ -78,8 +78,8 @@ def khatri_rao(factors: Sequence[np.ndarray]) -> np.ndarray:
 
 def mttkrp(X: np.ndarray, factors: Sequence[np.ndarray], mode: int) -> np.ndarray:
     """Return X_n (khatri-rao of the factors of the other modes), (d_n, K); ``factors[mode]`` is not read."""
-    n_columns = factors[mode - 1].shape[1]
-    left, d, right = around(X, mode).shape
+    n_columns, d = factors[mode - 1].shape[1], X.shape[mode]
+    left, right = math.prod(X.shape[:mode]), math.prod(X.shape[mode + 1 :])
     far = X.ndim - 1 if mode == 0 else 0  # the mode at the other end
     # at either end, X times the factor of the far end may be shorter than the Khatri-Rao product of all others
     is_short = X.ndim > 2 and mode in (0, X.ndim - 1) and d < X.shape[far]

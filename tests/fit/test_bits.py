@@ -5,16 +5,16 @@ from dataclasses import replace
 import naive
 import numpy as np
 import pytest
-from boolcp.fit.finish import with_data
-from samples import KINDS, listed, random_decomposition, tensor, with_gaps
+from samples import KINDS, random_decomposition, tensor, with_gaps
 
 from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.certify import judge_bits, noise_left
+from boolcp.fit.pursuit import with_system
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.bits import bit_log_odds, real_dims
 from boolcp.result.trust import noise_floor, stands_out
-from boolcp.storage import listed_or_masked, make_storage
+from boolcp.storage import make_storage
 
 
 def judged(X, W):
@@ -34,22 +34,6 @@ def test_the_rise_is_that_of_the_loss(kind, missing, rng):
         np.testing.assert_allclose(rise[k], slow, atol=1e-9)
 
 
-def test_the_rise_of_listed_entries_and_of_a_lazy_tensor(rng):
-    import dask.array as da
-
-    W = random_decomposition((10, 11, 12), "rank one", rng, n_atoms=3)
-    indices, values, shape = listed(W.to_tensor() + rng.standard_normal(W.shape))
-    X = np.full(shape, np.nan)
-    X[tuple(indices.T)] = values
-    found = judge_bits(listed_or_masked(indices, values, shape), W)
-    for k, atom in enumerate(W.atoms):
-        np.testing.assert_allclose(found.rise[k], [naive.rise(X, W, k, i) for i in range(len(atom.z))], atol=1e-9)
-    X = tensor((30, 20, 25))
-    lazy = BMP(3, random_state=0).fit(da.from_array(X, chunks=10)).decomposition_
-    for here, there in zip(lazy.trust.rise, judged(X, lazy).trust.rise, strict=True):
-        np.testing.assert_allclose(here, there, rtol=1e-6)
-
-
 @pytest.mark.parametrize("noise2", [1.2, 2.0])
 def test_the_log_odds_are_those_of_bayes_rule(noise2, rng):
     """Points whose norm across V is the expected one, for which nothing is approximated."""
@@ -66,16 +50,6 @@ def test_the_log_odds_are_those_of_bayes_rule(noise2, rng):
     slow = np.array([naive.log_odds_on(x, z, i, noise2, signal2) for i in range(6)]) * np.sqrt(signal2) / size
     found = bit_log_odds(W.atoms[0], size, W.trust.rise[0], np.ones(6), np.sqrt(noise2))
     np.testing.assert_allclose(found, np.where(z, slow, -slow), rtol=1e-9)
-
-
-def test_a_real_part_of_low_rank_was_searched_and_is_trusted_less(rng, monkeypatch):
-    atom = make_boolean_cp((6, 5, 7), 1, random_state=0).truth.atoms[0]
-    rise, size, p, n_on = rng.uniform(1, 5, len(atom.z)), 4.0, real_dims(atom), atom.n_ones
-    found = {}
-    for bent in (0.0, 1e-300):
-        monkeypatch.setattr("boolcp.result.bits.bend", lambda atom, bent=bent: bent)
-        found[bent] = bit_log_odds(atom, size, rise, np.ones(len(atom.z)), 1.0)
-    np.testing.assert_allclose(found[1e-300], found[0.0] * np.sqrt(1 - p / n_on / size**2), rtol=1e-9)
 
 
 def best_atom_of(X):
@@ -249,10 +223,10 @@ def test_real_parts_move_in_as_many_dimensions_as_their_derivatives_span(sizes, 
     assert real_dims(atom) == np.linalg.matrix_rank(np.array(moves))
 
 
-def test_with_data_is_not_needed(rng):
+def test_inner_products_with_the_data_are_not_needed(rng):
     """A decomposition that knows its data and one that does not are judged alike."""
     X, _, truth = make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0)
-    known = judged(X, with_data(truth, make_storage(X)))
+    known = judged(X, with_system(truth, make_storage(X)))
     for p, q in zip(known.bit_confidence(), judged(X, truth).bit_confidence(), strict=True):
         np.testing.assert_allclose(p, q, atol=1e-6)
 

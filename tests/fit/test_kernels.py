@@ -239,9 +239,9 @@ def test_a_polish_that_cannot_be_compiled_is_made_all_the_same(rng):
 @pytest.mark.parametrize("ranks", [(1, 1, 1, 1), (2, 2)])
 def test_sweeps_never_raise_the_loss_and_tell_the_true_one(kind, ranks, rng):
     X, W = start_near((6, 7, 8), ranks, rng, noise=1.0)
-    W = W if "mean" not in kind else Columns(
-        tuple(rng.random(A.shape).round() if n == 1 else A for n, A in enumerate(W.matrices)), W.owner, 0 * W.boolean_mode + 1
-    )  # fmt: skip
+    if "mean" in kind:
+        matrices = [rng.random(A.shape).round() if n == 1 else A for n, A in enumerate(W.matrices)]
+        W = Columns(tuple(matrices), W.owner, 0 * W.boolean_mode + 1)
     if "mean" in kind and W.is_tied:
         W = W.with_matrices([A[:, [0, 0, 2, 2]] if n == 1 else A for n, A in enumerate(W.matrices)])
     weights = rng.random(X.shape) if "weighted" in kind else np.ones(X.shape)

@@ -20,7 +20,7 @@ from boolcp.fit.atom_search import (
     steepest_atom,
 )
 from boolcp.fit.pursuit import NormalEquations, atom_system, corrected, equations_of, with_system
-from boolcp.fit.spec import STOP_REASONS
+from boolcp.fit.spec import STOP_REASONS, Spec
 from boolcp.metrics import hamming_error
 from boolcp.program.flips import best_boolean
 from boolcp.result.atoms import Atom, BooleanCP
@@ -180,7 +180,7 @@ def test_an_atom_descends_and_is_near_the_best_of_all(rank, score, rng):
     for X in (rng.standard_normal((6, 7, 5)), naive.tensor(random_decomposition((6, 7, 5), "rank one", rng))):
         W = random_decomposition(X.shape, "rank two", rng, n_atoms=2)
         R = X - naive.tensor(W)
-        found = greedy_atom_search(Dense(X).residual(W), (0, 1, 2), rng, atom_rank=rank, criterion=score)
+        found = greedy_atom_search(Dense(X).residual(W), Spec(1, (0, 1, 2), rank, criterion=score), rng, certify=True)
         M = naive.atom(found.atom)
         assert found.descent == pytest.approx(np.sum(R * M)) and found.descent > 0
         size = np.linalg.norm(M) if is_ratio else 1.0
@@ -209,7 +209,7 @@ def test_a_tensor_of_one_atom_is_recovered_exactly(shape, rng):
     for _ in range(20):
         mode = int(rng.integers(len(shape)))
         truth = make_boolean_cp(shape, 1, boolean_modes=[mode], random_state=rng).truth
-        found = greedy_atom_search(Dense(truth.to_tensor()), range(len(shape)), rng, certify=False)
+        found = greedy_atom_search(Dense(truth.to_tensor()), Spec(1, tuple(range(len(shape)))), rng)
         assert found.atom.mode == mode
         np.testing.assert_array_equal(found.atom.z, truth.atoms[0].z)
         np.testing.assert_allclose(found.atom.dense_block(), truth.atoms[0].dense_block(), atol=1e-9)
@@ -219,9 +219,9 @@ def test_a_tensor_of_one_atom_is_recovered_exactly(shape, rng):
 def test_only_the_allowed_modes_are_searched_and_nothing_is_found_in_nothing(rng):
     data = Dense(make_boolean_cp((5, 6, 7), [0, 3, 0], random_state=rng).X)
     for modes in ((0, 1, 2), (0, 2), (2,)):
-        assert greedy_atom_search(data, modes, rng).atom.mode in modes
-    assert greedy_atom_search(data, (0, 1, 2), rng).atom.mode == 1
-    assert greedy_atom_search(Dense(np.zeros((3, 4, 5))), (0, 1, 2), rng) is None
+        assert greedy_atom_search(data, Spec(1, tuple(modes)), rng).atom.mode in modes
+    assert greedy_atom_search(data, Spec(1, (0, 1, 2)), rng).atom.mode == 1
+    assert greedy_atom_search(Dense(np.zeros((3, 4, 5))), Spec(1, (0, 1, 2)), rng) is None
     assert real_part(np.zeros((3, 4)), 1, rng) is None
 
 

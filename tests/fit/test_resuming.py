@@ -179,7 +179,7 @@ def test_other_data_are_named(tmp_path):
     for data, text in [
         (X[:-1], r"different data, namely shape \(\[12, 14, 16\] there, \[11, 14, 16\] here\)"),
         (X.astype(np.float32), "dtype"),
-        (other, "namely values"),
+        (other, "namely entries"),
         (with_gaps(X, 0.2), "weights"),
     ]:
         with pytest.raises(FileError, match=text):

@@ -10,10 +10,10 @@ from samples import KINDS, random_decomposition, with_gaps
 from boolcp.contractions import khatri_rao
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.certify import judge_bits
-from boolcp.fit.fit import Fit
+from boolcp.fit.fit import STEPS, Fit
 from boolcp.fit.losses import make_loss
 from boolcp.fit.pursuit import atom_system
-from boolcp.fit.spec import Spec, State
+from boolcp.fit.spec import Spec
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.storage import describe, make_storage, stays_out
@@ -69,9 +69,10 @@ def opened(X, kind, folder, limit=2**20, **given):
 
 def states(data, n_atoms=3, **options):
     """Return all states of a fit, the last one with the result."""
-    fit, found = Fit(data, Spec(n_atoms, tuple(range(len(data.shape))), **options)), [State(0)]
+    fit = Fit(data, Spec(n_atoms, tuple(range(len(data.shape))), **options))
+    found = [fit.begin(0)]
     while found[-1].result is None:
-        found.append(fit.step(found[-1]))
+        found.append(STEPS[found[-1].stage](fit.under(found[-1]), found[-1]))
     return found
 
 
@@ -309,7 +310,7 @@ def test_masks_broadcast_and_masked_arrays_keep_theirs(rng, tmp_path):
         np.testing.assert_allclose(data.to_array(), zeros)  # near zero: missing entries are zero
         np.testing.assert_allclose(data.start.to_array(), zeros * X.size / data.n_seen)
     first = np.arange(6)[:, None, None] > 0  # infinity under a mask does not matter
-    assert look(Source(da.from_array(np.where(first, X, np.inf), chunks=4), first)).n_known == X.size * 5 // 6
+    assert look(Source(da.from_array(np.where(first, X, np.inf), chunks=4), first)).n_seen == X.size * 5 // 6
     row = np.arange(8) > 2
     np.testing.assert_allclose(look(Source(plain, row)).to_array(), plain.compute() * row)
     assert type(look(Source(plain, weights=np.full(8, 3.0)))) is Lazy  # all count alike
@@ -443,7 +444,7 @@ def test_begun_again_with_any_state_a_fit_ends_the_same(name, tmp_path):
     for n in (1, 3, len(whole) // 2, len(whole) - 3):
         fit, s = Fit(look(Source(array, limit=2**20), loss), Spec(3, (0, 1, 2))), whole[n]
         while s.result is None:
-            s = fit.step(s)
+            s = STEPS[s.stage](fit.under(s), s)
         np.testing.assert_array_equal(s.result.to_tensor(), whole[-1].result.to_tensor())
 
 

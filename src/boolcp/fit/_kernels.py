@@ -8,6 +8,7 @@ Array = NDArray[np.float64]
 
 MAX_FLIPS = 100  # flips of a row for each of its bits: only a form that is a rounding error needs more
 ROUNDING = 1e-13  # gradient, relative to its terms, that counts as zero
+NOTHING = 1e-200  # diagonal entry of normal equations that counts as zero
 MAX_PATTERN_BITS = 4  # bits of a row whose patterns are all tried; more are flipped one by one
 
 
@@ -474,7 +475,7 @@ def nonnegative_row(
     """
     K = len(p)
     for k in range(K):
-        passive[k] = not boolean[k] and (x[k] > 0.0 or not nonnegative[k])
+        passive[k] = not boolean[k] and H[k, k] > NOTHING and (x[k] > 0.0 or not nonnegative[k])
         if not boolean[k] and not passive[k]:
             x[k] = 0.0
     for _ in range(10 * K + 10):
@@ -500,7 +501,7 @@ def nonnegative_row(
                 for l in range(K):
                     slope -= H[k, l] * x[l]
                     size += abs(H[k, l] * x[l])
-                if slope > ROUNDING * size and H[k, k] > 0.0 and slope / np.sqrt(H[k, k]) > steepest:
+                if slope > ROUNDING * size and H[k, k] > NOTHING and slope / np.sqrt(H[k, k]) > steepest:
                     steepest, enter = slope / np.sqrt(H[k, k]), k
         if enter < 0:
             return

@@ -9,6 +9,7 @@ import scipy.linalg
 
 from boolcp import contractions
 from boolcp.fit.candidates import SETTLED, climb, from_bits, power_iterations
+from boolcp.fit.spec import Spec
 from boolcp.fit.sweep import cp_als
 from boolcp.program.flips import best_boolean
 from boolcp.program.grams import DenseGram, Gram, ThinGram
@@ -61,13 +62,15 @@ def search_tensor(data: Storage, W: Columns) -> tuple[Tensor, float]:
 
 
 def greedy_atom_search(
-    residual: Tensor, modes: Sequence[int], rng: np.random.Generator, **options: Any
+    residual: Tensor, spec: Spec, rng: np.random.Generator, *, certify: bool = False
 ) -> Candidate | None:
     """Return the candidate of steepest descent over all allowed modes, Alg. 2; None if nothing is left to descend.
 
-    The options are those of `steepest_atom`.
+    On a core it is quick: bits are decided again.
     """
-    found = [steepest_atom(residual, mode, rng, **options) for mode in modes]
+    how: dict[str, Any] = {"atom_rank": spec.atom_rank, "criterion": spec.criterion, "certify": certify}
+    effort = "quick" if residual.bases else "default"
+    found = [steepest_atom(residual, mode, rng, effort=effort, **how) for mode in spec.modes]
     candidates = [candidate for candidate in found if candidate is not None]
     return max(candidates, key=lambda candidate: candidate.value, default=None)  # line 10
 
@@ -106,20 +109,12 @@ def steepest_atom(
     if atom_rank is not None or not is_exact:
         z, V = alternate(residual, mode, z, V, atom_rank, criterion, rng)
     descent = float(projection(residual, mode, V) @ z)
-    value = score_value(descent, int(z.sum()), criterion)
+    value = descent**2 / int(z.sum()) if is_ratio else descent**2  # of z'Cz, what V reaches
     certificate = min(value / bound, 1.0) if bound else float("nan")  # None or 0: no proof
-    if others:
-        V = expanded(V, others)
-    return Candidate(make_atom(mode, z, V, certificate), descent, value)  # line 8
-
-
-def expanded(V: Real, bases: Sequence[np.ndarray]) -> Real:
-    """Return a real part in the coordinates of bases as one over the entries."""
-    if isinstance(V, tuple):
-        return tuple(U @ A for U, A in zip(bases, V, strict=True))
-    for at, U in enumerate(bases):
-        V = np.moveaxis(np.tensordot(V, U, axes=([at], [1])), -1, at)
-    return V
+    if others and isinstance(V, tuple):
+        V = tuple(U @ A for U, A in zip(others, V, strict=True))
+    real = {"factors": V} if isinstance(V, tuple) else {"block": V}
+    return Candidate(Atom(mode, z, certificate=certificate, **real), descent, value)  # line 8
 
 
 def best_of_all(residual: Tensor, mode: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
@@ -140,18 +135,6 @@ def residual_gram(residual: Tensor, mode: int) -> tuple[Gram, bool]:
         return DenseGram(residual.gram(mode)), True
     F, is_exact = thin_factor(residual, mode)
     return ThinGram(F), is_exact
-
-
-def make_atom(mode: int, z: np.ndarray, V: Real, certificate: float = float("nan")) -> Atom:
-    """Return the atom z (x) V for a real part given as factors (tuple) or as a block."""
-    if isinstance(V, tuple):
-        return Atom(mode, z, factors=V, certificate=certificate)
-    return Atom(mode, z, block=V, certificate=certificate)
-
-
-def score_value(descent: float, n_ones: int, criterion: str) -> float:
-    """Return z'Cz (published) or z'Cz / |z|^2 (normalized), with |G'z| replaced by what the atom's V reaches."""
-    return descent**2 / n_ones if criterion == "normalized" else descent**2
 
 
 def alternate(

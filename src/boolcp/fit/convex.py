@@ -209,8 +209,7 @@ def prove(program: Program, view: View, effort: str, multipliers: dict[int, Mult
     """Return a proved upper bound on the squared score of all bits along one mode, infinite if there is none.
 
     The multipliers that prove it are kept, a start for the next residual. The rounding of the Gram matrix itself is
-    added: at most the number of columns times epsilon times its trace, and d times that if z'Cz is not divided by
-    |z|^2.
+    added: at most the number of columns times epsilon times its trace, d times that if z'Cz is not over |z|^2.
     """
     d = len(view.C)
     rounding = (program.X.size // d + 2) * EPSILON * float(np.trace(view.C)) * (1 if program.is_ratio else d)

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from boolcp.fit import losses
-from boolcp.fit.atom_search import greedy_atom_search
+from boolcp.fit.atom_search import greedy_atom_search, search_tensor
 from boolcp.fit.blocks import next_block
 from boolcp.fit.certify import certify, judge_bits
 from boolcp.fit.moves import has_weak_atom, is_certain, lowest, moves_of
@@ -23,7 +23,6 @@ from boolcp.fit.starts import (
     EXACT,
     POLISHED,
     Search,
-    find_atom,
     leaves_noise,
     observed_start,
     oriented,
@@ -66,14 +65,11 @@ class Fit:
         """The complete tensor of the search: the core of the data, zeros filled in where entries are missing."""
         return compress(losses.complete(self.data), self.spec.n_columns + EXTRA)
 
-    def step(self, s: State) -> State:
-        """Return the state after the next step."""
-        if s.stage == "pursuit" and not s.path:
-            first = no_columns(self.data.shape, self.data.squared_norm)
-            s = replace(s, path=(first if self.is_columns else BooleanCP(self.data.shape),))
-            if not self.data.squared_norm > 0:
-                s = replace(s, stop_reason="zero")
-        return STEPS[s.stage](self.under(s), s)
+    def begin(self, seed: int) -> State:
+        """Return the state before any step: no atoms."""
+        shape, norm2 = self.data.shape, self.data.squared_norm
+        first = no_columns(shape, norm2) if self.is_columns else BooleanCP(shape)
+        return State(seed, path=(first,), stop_reason="" if norm2 > 0 else "zero")
 
     def under(self, s: State) -> "Fit":
         """Return the fit of the data under Huber's loss with the threshold that the search led to.
@@ -115,14 +111,14 @@ def pursue(fit: Fit, s: State) -> State:
     norm2 = fit.data.squared_norm
     atom = W.to_decomposition().atoms[-1] if isinstance(W, Columns) else W.atoms[-1]
     new: AtomRecord = record(atom, loss, norm2, time.perf_counter() - begin)
-    reason = "explained" if loss <= spec.tol**2 * norm2 else ""
+    reason = "explained" if loss <= spec.tol**2 * norm2 and len(s.path) < spec.n_atoms else ""
     return s.then(path=(*s.path, W), history=(*s.history, new), stop_reason=reason)
 
 
 def add_columns(fit: Fit, s: State) -> tuple[Columns | None, float, str]:
     """Return the columns with one atom more, all factors polished."""
     small, spec, W, rng = fit.small, fit.spec, s.path[-1], s.rng()
-    found = find_atom(small, W, spec, rng)
+    found = greedy_atom_search(search_tensor(small, W)[0], spec, rng)
     if found is None:
         return None, 0.0, "no descent"
     before = small.squared_norm if W.n_atoms == 0 else W.loss
@@ -140,8 +136,7 @@ def add_block(fit: Fit, s: State) -> tuple[BooleanCP | None, float, str]:
 def add_published(fit: Fit, s: State) -> tuple[BooleanCP | None, float, str]:
     """Return the estimate with one atom more and the weights of all solved for: Algorithm 1 as printed."""
     data, spec, W = fit.data, fit.spec, s.path[-1]
-    options = {"atom_rank": spec.atom_rank, "criterion": spec.criterion, "certify": spec.certify}
-    found = greedy_atom_search(data.residual(W), spec.modes, s.rng(), **options)
+    found = greedy_atom_search(data.residual(W), spec, s.rng(), certify=spec.certify)
     V, _, reason = corrected(data, W, equations_of(data, W.atoms), found, spec.tol)
     return (None, 0.0, reason) if V.n_atoms == W.n_atoms else (V, V.squared_error, reason)
 

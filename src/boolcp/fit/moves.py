@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.fit.atom_search import search_tensor
+from boolcp.fit.atom_search import greedy_atom_search, search_tensor
 from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, prefixes, similar_triples
 from boolcp.fit.certify import equations_at, flip_terms
 from boolcp.fit.losses import complete
@@ -19,7 +19,6 @@ from boolcp.fit.spec import Spec
 from boolcp.fit.starts import (
     EXACT,
     POLISHED,
-    find_atom,
     noise_gain,
     oriented,
     other_start,
@@ -78,7 +77,7 @@ def is_certain(data: Storage, W: Columns) -> bool:
 
     An atom that fits only noise can have bits that all clearly exceed it.
     """
-    if W.loss <= EXACT * data.squared_norm or not W.n_atoms:
+    if W.loss <= EXACT * data.squared_norm or W.is_dead().all():
         return True
     return smallest_margin(data, W) >= CERTAIN and not has_weak_atom(data, W, NOISY)
 
@@ -150,7 +149,7 @@ def augmented_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
     large = augmented(complete(data), small, W.n_atoms, spec.modes)
     found = no_columns(data.shape, large.squared_norm)
     while found.n_atoms < W.n_atoms:
-        candidate = find_atom(large, found, spec, rng)
+        candidate = greedy_atom_search(search_tensor(large, found)[0], spec, rng)
         if candidate is None:
             return W
         found = with_atom(found, candidate)

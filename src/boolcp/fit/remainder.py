@@ -14,6 +14,7 @@ N_THRESHOLDS = 16  # at most; not tuned
 N_ROUNDS = 12  # of filling in and shrinking for each threshold; not tuned
 PATIENCE = 2  # thresholds in a row without a lower error on held-out entries that end a mode; not tuned
 HELD_OUT = 0.1  # share of the observed entries by which thresholds are judged; not tuned
+MOST = 0.9  # of the observed entries as degrees of freedom
 MAX_SIDE = 2048  # shorter side of an unfolding that is tried; not tuned
 
 
@@ -46,7 +47,7 @@ def remainder(R: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, float] |
     mode, count, share = choice
     for at, (estimate, dof) in enumerate(estimates(R, observed, mode)):
         if at == count:
-            return share * estimate, share * dof
+            return share * estimate, share * min(dof, MOST * np.count_nonzero(observed))
     return None
 
 

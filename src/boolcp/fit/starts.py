@@ -13,7 +13,7 @@ from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, re
 from boolcp.program.flips import best_boolean
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
-from boolcp.storage.protocol import Storage, Tensor, n_observed
+from boolcp.storage.protocol import Storage, n_observed
 from boolcp.storage.tucker import Tucker, leading_basis
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
@@ -76,34 +76,29 @@ def is_different(V: Columns, W: Columns) -> bool:
 # atoms of steepest descent
 
 
-def find_atom(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Candidate | None:
-    """Return the atom of steepest descent from W (Alg. 2)."""
-    return find_on(search_tensor(data, W)[0], spec, rng)
-
-
-def find_on(residual: Tensor, spec: Spec, rng: np.random.Generator) -> Candidate | None:
-    """Return the atom of steepest descent on a residual; on a core quickly, its bits are decided again."""
-    effort = "quick" if isinstance(residual, Tucker) else "default"
-    options = {"atom_rank": spec.atom_rank, "certify": False, "effort": effort}
-    return greedy_atom_search(residual, spec.modes, rng, **options)
-
-
 def with_atom(W: Columns, found: Candidate) -> Columns:
-    """Return the columns with one atom more, of the weight that is best for it alone."""
+    """Return the columns with one atom more, of the weight that is best for it alone; all sizes are spread evenly.
+
+    Equations whose columns differ by many orders, as in very small units, would count as singular.
+    """
     shape = tuple(len(A) for A in W.matrices)
     weight = found.descent / found.atom.n_ones
-    return W.plus(to_columns(BooleanCP(shape, (found.atom,), [weight])))
+    longer = W.plus(to_columns(BooleanCP(shape, (found.atom,), [weight])))
+    is_bit = longer.column_mode == np.arange(len(shape))[:, None]
+    norms = np.where(is_bit, 1.0, [np.linalg.norm(A, axis=0) for A in longer.matrices])
+    even = np.where(is_bit, 1.0, np.prod(norms, axis=0) ** (1 / (len(shape) - 1)) / np.where(norms > 0, norms, 1.0))
+    return longer.with_matrices([A * scale for A, scale in zip(longer.matrices, even, strict=True)])
 
 
 def revive(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
     """Return the columns with each dead atom replaced by the atom of steepest descent, all polished again."""
     for _ in range(W.n_atoms):
         dead = W.is_dead()
-        found = find_atom(data, W, spec, rng) if dead.any() else None
+        found = greedy_atom_search(search_tensor(data, W)[0], spec, rng) if dead.any() else None
         if found is None:
             break
         kept = W.take(np.flatnonzero(~dead)[: W.n_atoms - 1])
-        longer = polish(data, with_atom(kept, found), max_iter=spec.max_iter)
+        longer = polish(data, oriented(with_atom(kept, found), data.nonnegative), max_iter=spec.max_iter)
         if longer.loss >= W.loss:
             break
         W = longer
@@ -115,7 +110,7 @@ def leaves_noise(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator
     if W.loss <= EXACT * data.squared_norm:
         return True
     residual, weight = search_tensor(data, W)
-    found = find_on(residual, spec, rng)
+    found = greedy_atom_search(residual, spec, rng)
     gain = 0.0 if found is None else weight * found.descent**2 / found.atom.n_ones
     return gain <= spec.n_products * noise_gain(data, noise_variance(data, W))
 
@@ -148,7 +143,7 @@ def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator)
     """Return the best atoms after half of them were left out and found again one by one, all factors polished."""
     W = best.take(np.sort(rng.permutation(best.n_atoms)[: best.n_atoms // 2]))
     while W.n_atoms < best.n_atoms:
-        found = find_atom(small, W, spec, rng)
+        found = greedy_atom_search(search_tensor(small, W)[0], spec, rng)
         if found is None:
             return best
         W = polish(small, with_atom(W, found), max_iter=spec.max_iter)
@@ -328,10 +323,17 @@ def turned(data: Storage, W: Columns, spec: Spec) -> Columns:
 
 
 def oriented(W: Columns, nonnegative: tuple[int, ...]) -> Columns:
-    """Return the columns with real ones of the sign of their sum along some modes, and no entry below zero."""
-    factors = list(W.matrices)
+    """Return the columns with real ones of the sign of their sum along some modes, and no entry below zero.
+
+    A mode that is free to be negative, if there is one, takes the signs.
+    """
+    factors, turns = list(W.matrices), np.ones(len(W.owner))
     for n in nonnegative:
         A, real = factors[n], W.column_mode != n
-        signs = np.where(A.sum(axis=0) < 0, -1.0, 1.0)
-        factors[n] = np.where(real, np.maximum(A * signs, 0.0), A)
+        signs = np.where(real & (A.sum(axis=0) < 0), -1.0, 1.0)
+        factors[n], turns = np.where(real, np.maximum(A * signs, 0.0), A), turns * signs
+    free = [n for n in range(len(factors)) if n not in nonnegative] if nonnegative else []
+    for n in free:
+        takes = (W.column_mode != n) & (turns < 0)
+        factors[n], turns = factors[n] * np.where(takes, -1.0, 1.0), np.where(takes, 1.0, turns)
     return W.with_matrices(factors)

@@ -28,6 +28,7 @@ LEAST = 0.01  # smallest share of the energy of a column that counts as signal; 
 PASS_GAIN = 0.05  # gain, in units of the noise variance for each free number, not worth a pass; not tuned
 SMALL_GAIN = 0.05  # gain of a relaxation, in units of the noise variance, that ends it
 N_FIELD = 3  # rounds of the mean field that replaces all patterns when bits are many
+NEVER = 1e-12  # probability of a bit that counts as zero
 NOTHING = 1e-200  # entry of normal equations, relative to their size, that counts as zero
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
 CLEAR = 1e-5  # a pivot above this part of the largest diagonal entry: no eigenvalue is that small
@@ -300,14 +301,19 @@ def soft_bits(S: np.ndarray, Q: np.ndarray, current: np.ndarray, temperature: fl
     if K <= MAX_JOINT:
         patterns, costs = pattern_costs(S, Q)
         weights = np.exp((costs.min(axis=1, keepdims=True) - costs) / (2 * temperature))
-        return weights @ patterns / weights.sum(axis=1, keepdims=True)
+        return without_tiny(weights @ patterns / weights.sum(axis=1, keepdims=True))
     bits = np.array(current)
     for _ in range(N_FIELD):
         for k in range(K):
             h = S[..., k, k]
             g = Q[:, k] - times(bits, S[..., [k]])[:, 0] + bits[:, k] * h
             bits[:, k] = scipy.special.expit((g - h / 2) / temperature)
-    return bits
+    return without_tiny(bits)
+
+
+def without_tiny(p: np.ndarray) -> np.ndarray:
+    """Return probabilities, those of next to nothing as 0: real columns would grow without end to make up for them."""
+    return np.where(p > NEVER, p, 0.0)
 
 
 def rows_at_a_time(K: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 
 from boolcp.checks import BoolcpWarning
 from boolcp.fit.checkpoint import Checkpoint
-from boolcp.fit.fit import Fit
+from boolcp.fit.fit import STEPS, Fit
 from boolcp.fit.spec import State
 from boolcp.io.errors import FileError
 
@@ -83,12 +83,12 @@ def run(fit: Fit, s: State, callbacks: Sequence[Callable[[Progress], Any]], chec
     try:
         while s.result is None:
             try:
-                before, s = s, fit.step(s)
+                before, s = s, STEPS[s.stage](fit.under(s), s)
                 if writer is not None and not is_cut and s.result is None:
                     writer.keep(s, is_due=s.stage != before.stage)
                 answer = tell(fit, before, s, callbacks)
             except Stop:  # the step is abandoned; all before it counts
-                if not s.path:
+                if len(s.path) == 1:
                     raise  # there is nothing to keep yet
                 answer = "refine" if s.stage == "pursuit" and not is_cut else "stop"
             if answer and s.result is None:

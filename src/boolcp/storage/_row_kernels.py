@@ -27,7 +27,7 @@ def half_deviance(kind: int, scale: float, x: float, m: float) -> float:
     if kind == BERNOULLI:
         on = 0.0 if x == 0 else x * (log_above(x, scale) - log_above(m, scale))
         off = 0.0 if x == 1 else (1 - x) * (log_above(1 - x, scale) - log_above(1 - m, scale))
-        return on + off
+        return on + off + (max(m - 1, 0.0) / scale) ** 2 / 2  # beyond one there is no probability
     r = abs(x - m)
     if kind == HUBER and r >= scale:
         return scale * r - scale * scale / 2

@@ -43,7 +43,8 @@ class Loss:
         if self.name == "poisson":
             return m - x * log_above(m, c)
         if self.name == "bernoulli":
-            return -x * log_above(m, c) - (1 - x) * log_above(1 - m, c)
+            beyond = np.maximum(m - 1, 0) / c  # no probability: as steep as the parabola of a logarithm
+            return -x * log_above(m, c) - (1 - x) * log_above(1 - m, c) + beyond**2 / 2
         return (x - m) ** 2 / 2
 
     def deviance(self, x: np.ndarray, m: np.ndarray) -> np.ndarray:
@@ -63,8 +64,9 @@ class Loss:
         if self.name == "poisson":
             v, slope = 1 / on, 1 - x * log_slope(m, self.scale)
         else:
-            v = 1 / (on * np.maximum(1 - m, self.scale))
-            slope = (1 - x) * log_slope(1 - m, self.scale) - x * log_slope(m, self.scale)
+            beyond = np.maximum(m - 1, 0) / self.scale
+            v = 1 / (on * np.maximum(1 - m, self.scale)) + (beyond > 0) / self.scale**2
+            slope = (1 - x) * log_slope(1 - m, self.scale) - x * log_slope(m, self.scale) + beyond / self.scale
         return m - slope / v, v
 
     def natural(self, m: np.ndarray) -> np.ndarray:
