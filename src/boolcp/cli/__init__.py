@@ -1,6 +1,7 @@
 """The `boolcp` command: from a file to a saved decomposition without writing code.
 
-Only typer is imported; names of `boolcp` are imported when a command uses them, so that ``--help`` answers at once.
+Input: paths and options. Output: files, messages and an exit code. Only typer is imported; names of `boolcp` are
+imported when a command uses them, so that ``--help`` answers at once.
 """
 
 import sys
