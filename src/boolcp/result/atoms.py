@@ -507,7 +507,7 @@ class BooleanCP:
         Examples
         --------
         >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=3, random_state=0)
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=4, random_state=0)
         >>> W = boolcp.decompose(X, 2, random_state=0)
         >>> bit = W.uncertain_bits()[0]
         >>> bit.atom, bit.label, bit.is_on, bit.confidence < 0.95

@@ -115,7 +115,7 @@ class UncertainBit(NamedTuple):
     Examples
     --------
     >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=3, random_state=0)
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=4, random_state=0)
     >>> bit = boolcp.decompose(X, 2, random_state=0).uncertain_bits()[0]
     >>> 0 < bit.confidence < 0.95
     True
