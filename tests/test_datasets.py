@@ -1,8 +1,12 @@
 import naive
 import numpy as np
 import pytest
+from scipy import signal
 
-from boolcp.datasets import load_syn, make_boolean_cp, simulate_recording
+import boolcp
+from boolcp import prepare
+from boolcp.datasets import load_syn, make_boolean_cp, simulate_ecog, simulate_recording
+from boolcp.datasets.ecog import AREAS, CONDITIONS, cortex
 from boolcp.result.atoms import BooleanCP
 
 
@@ -35,14 +39,10 @@ def test_bits_are_on_with_probability_p_and_columns_are_normal():
     _, _, truth = make_boolean_cp((400, 300, 2), 100, p=0.3, boolean_modes=[0], random_state=0)
     Z = truth.factors[0]
     assert Z.mean() == pytest.approx(0.3, abs=0.01)
+    few = make_boolean_cp((3, 4, 5), 200, p=0.01, random_state=0).truth
+    assert min(atom.n_ones for atom in few.atoms) == 1, "no atom is empty"
     sizes = truth.weights**2  # |u|^2 |w|^2, chi-squared with 300 and 2 degrees of freedom
     assert sizes.mean() == pytest.approx(600, rel=0.3)
-
-
-def test_no_atom_is_empty():
-    _, _, truth = make_boolean_cp((3, 4, 5), 200, p=0.01, random_state=0)
-    ones = [atom.n_ones for atom in truth.atoms]
-    assert min(ones) == 1 and np.mean(ones) < 1.2
 
 
 def test_noise_has_the_standard_deviation_asked_for_and_leaves_the_truth_alone():
@@ -50,14 +50,8 @@ def test_noise_has_the_standard_deviation_asked_for_and_leaves_the_truth_alone()
     noisy = make_boolean_cp((30, 31, 32), 4, noise=3.0, missing=0.2, random_state=5)
     np.testing.assert_array_equal(noisy.clean, quiet.clean)
     error = (noisy.X - noisy.clean)[~np.isnan(noisy.X)]
+    assert np.isnan(noisy.X).sum() == round(0.2 * noisy.X.size)
     assert error.std() == pytest.approx(3, rel=0.02) and abs(error.mean()) < 0.1
-
-
-def test_exactly_the_share_asked_for_is_missing():
-    X, clean, _ = make_boolean_cp((10, 10, 10), 2, missing=0.25, random_state=1)
-    gaps = np.isnan(X)
-    assert gaps.sum() == 250 and np.isfinite(clean).all()
-    np.testing.assert_array_equal(X[~gaps], clean[~gaps])
 
 
 def test_weights_multiply_the_atoms_and_signs_go_to_the_last_real_mode():
@@ -68,13 +62,6 @@ def test_weights_multiply_the_atoms_and_signs_go_to_the_last_real_mode():
         np.testing.assert_allclose(scaled[[k]].to_tensor(), factor * plain[[k]].to_tensor())
     np.testing.assert_array_equal(scaled.atoms[1].factors[0], plain.atoms[1].factors[0])
     np.testing.assert_allclose(scaled.atoms[1].factors[1], -plain.atoms[1].factors[1], rtol=1e-14)
-
-
-def test_equal_seeds_give_equal_tensors():
-    options = {"noise": 1.0, "missing": 0.1}
-    first, second, other = (make_boolean_cp((5, 6, 7), 3, random_state=s, **options) for s in (3, 3, 4))
-    np.testing.assert_array_equal(first.X, second.X)
-    assert not np.array_equal(first.clean, other.clean)
 
 
 @pytest.mark.parametrize(
@@ -110,12 +97,8 @@ def test_syn_has_the_atoms_of_the_paper(which, per_mode):
     assert X.shape == (150, 150, 150)
     assert np.bincount(truth.boolean_mode).tolist() == [per_mode] * 3
     assert (X - clean).std() == pytest.approx(1, rel=0.01)
-
-
-def test_syn_knows_no_other():
-    for which in (3, -1, "1", 0.5):
-        with pytest.raises(ValueError, match="which must be 0, 1 or 2"):
-            load_syn(which)
+    with pytest.raises(ValueError, match="which must be 0, 1 or 2"):
+        load_syn(which - 0.5)
 
 
 def test_a_recording_is_its_patterns_plus_the_background():
@@ -152,7 +135,73 @@ def test_a_pattern_in_space_is_a_patch_and_one_in_time_an_interval():
     assert recording.times[on[0]] >= 0.05 and recording.times[on[-1]] < 0.45
 
 
-def test_recordings_check_their_arguments():
-    for name, value in [("n_channels", 4), ("n_times", 10), ("n_trials", 2.5), ("noise", -1.0)]:
-        with pytest.raises(ValueError, match=name):
-            simulate_recording(**{name: value})
+@pytest.mark.parametrize("simulate", [simulate_recording, simulate_ecog])
+@pytest.mark.parametrize(("name", "value"), [("n_channels", 4), ("n_trials", 1), ("n_trials", 2.5), ("noise", -1.0)])
+def test_recordings_check_their_arguments(simulate, name, value):
+    with pytest.raises(ValueError, match=name):
+        simulate(**{name: value})
+
+
+def test_equal_seeds_give_equal_data():
+    for simulate in (
+        lambda seed: make_boolean_cp((5, 6, 7), 3, noise=1.0, missing=0.1, random_state=seed).X,
+        lambda seed: simulate_recording(random_state=seed).X,
+        lambda seed: simulate_ecog(16, 4, trial_ms=500, random_state=seed).sessions["rest"].values,
+    ):
+        np.testing.assert_array_equal(simulate(3), simulate(3))
+        assert not np.array_equal(simulate(3), simulate(4))
+
+
+# a simulated array on the cortex
+
+
+@pytest.fixture(scope="module")
+def simulation():
+    return simulate_ecog(n_trials=6, trial_ms=1000, random_state=1)
+
+
+def test_128_electrodes_lie_apart_in_eight_areas():
+    positions, areas = cortex(128)
+    assert {name: int(np.sum(areas == name)) for name in AREAS} == {name: count for name, (count, _) in AREAS.items()}
+    distances = np.linalg.norm(positions[:, None] - positions[None], axis=2) + 9 * np.eye(128)
+    assert distances.min() > 0.3
+    centers = {name: positions[areas == name].mean(axis=0) for name in AREAS}
+    nearest = [min(centers, key=lambda name: np.linalg.norm(place - centers[name])) for place in positions]
+    assert np.mean(np.array(nearest) == areas) > 0.95
+
+
+def test_each_condition_has_a_pattern_along_each_mode(simulation):
+    assert set(simulation.truth) == {"rest", "anesthesia", "recovery"}
+    for condition, W in simulation.truth.items():
+        assert W.boolean_mode.tolist() == [0, 1, 2] and W.dims == ("channel", "time", "trial")
+        assert all(0 < atom.n_ones < len(atom.z) for atom in W.atoms)
+        areas = simulation.sessions[condition]["area"].values
+        assert len(set(areas[W.atoms[0].z])) == 2 and np.isin(areas, areas[W.atoms[0].z]).sum() == W.atoms[0].n_ones
+
+
+def test_the_recording_is_patterns_background_and_reference():
+    quiet = simulate_ecog(16, 4, trial_ms=500, noise=0, reference=0, random_state=3)
+    for condition, W in quiet.truth.items():
+        np.testing.assert_allclose(quiet.tensor(condition).values, W.to_tensor(), atol=1e-3)
+    reference = simulate_ecog(16, 4, trial_ms=500, noise=0, reference=2, random_state=3)
+    added = reference.tensor("rest").values - quiet.tensor("rest").values
+    np.testing.assert_allclose(added, np.broadcast_to(added[:1], added.shape), atol=1e-3)
+    assert added.std() > 30
+
+
+def test_the_background_falls_with_frequency(simulation):
+    x = prepare.common_average(simulation.sessions["rest"]).values
+    frequencies, power = signal.welch(x, 1000, nperseg=1000)
+    band = (frequencies > 20) & (frequencies < 100)
+    slope = np.polyfit(np.log(frequencies[band]), np.log(power.mean(axis=0)[band]), 1)[0]
+    assert -1.5 < slope < -0.5
+
+
+def test_the_patterns_are_found(simulation):
+    X = prepare.common_average(prepare.select_condition(simulation.sessions["anesthesia"], CONDITIONS["anesthesia"][0]))
+    X = prepare.cut_trials(prepare.resample(X, 100), 1000)
+    W = boolcp.decompose(X, 3, atom_rank=1, random_state=0)
+    for atom in simulation.truth["anesthesia"].atoms:
+        z = atom.z[:: len(atom.z) // W.shape[atom.mode]]
+        wrong = min((int(np.sum(z != found.z)) for found in W.atoms if found.mode == atom.mode), default=len(z))
+        assert wrong <= 0.03 * len(z)

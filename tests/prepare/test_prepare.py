@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import xarray as xr
@@ -49,14 +46,7 @@ def test_every_step_keeps_labels_notes_itself_and_leaves_its_input(name, X):
     assert Y["x"].dims == ("channel",) and len(Y["x"]) == Y.sizes["channel"]
 
 
-def test_units_change_with_the_numbers(X):
-    assert prepare.envelope(X, "log").attrs["units"] == "log10 uV"
-    assert prepare.envelope(X, "power").attrs["units"] == "uV²"
-    del X.attrs["units"]
-    assert "units" not in prepare.envelope(X, "log").attrs
-
-
-@pytest.mark.parametrize("name", ["band_pass", "envelope", "resample", "zscore", "common_average"])
+@pytest.mark.parametrize("name", ["band_pass", "envelope", "resample", "zscore", "common_average", "bipolar"])
 def test_float32_stays_float32_and_int16_does_not_overflow(name, X):
     assert STEPS[name](X.astype(np.float32)).dtype == np.float32
     big = (10000 * X).clip(-30000, 30000).astype(np.int16)
@@ -80,11 +70,6 @@ def test_bipolar_pairs_lie_at_the_midpoint(X):
         prepare.bipolar(X, [(8, 9)])
 
 
-def test_the_difference_of_two_int16_does_not_overflow():
-    X = recording(np.array([[30000], [-30000]], dtype=np.int16).repeat(5, axis=1))
-    assert (prepare.bipolar(X, [(1, 2)]).values == 60000).all()
-
-
 def test_band_pass_keeps_the_band_without_delay():
     X = recording(sine(10) + sine(40) + 3)
     Y = prepare.band_pass(X, 5, 20)
@@ -98,10 +83,8 @@ def test_band_pass_keeps_the_band_without_delay():
 def test_envelope_of_a_sine_is_its_amplitude(kind, expected):
     Y = prepare.envelope(recording(4 * sine(10)), kind)
     np.testing.assert_allclose(Y.values[0, 200:-200], expected, atol=0.05 * expected)
-
-
-def test_the_log_of_silence_is_finite():
-    assert np.isfinite(prepare.envelope(recording(np.zeros((1, 100))), "log").values).all()
+    assert Y.attrs["units"] == {"amplitude": "uV", "power": "uV²", "log": "log10 uV"}[kind]
+    assert np.isfinite(prepare.envelope(recording(np.zeros((1, 100))), kind).values).all()
 
 
 @pytest.mark.parametrize("rate", [50, 128, 400])
@@ -110,10 +93,8 @@ def test_resampling_keeps_a_slow_wave_and_its_times(rate):
     assert prepare.sampling_rate(Y) == rate and abs(Y.sizes["time"] - 10 * rate) <= 1
     inner = (Y["time"] > 1) & (Y["time"] < 9)
     np.testing.assert_allclose(Y.values[0][inner], np.sin(2 * np.pi * 3 * Y["time"].values[inner]), atol=0.01)
-
-
-def test_resampling_does_not_alias():
-    assert float(abs(prepare.resample(recording(sine(80)), 50)).isel(time=slice(50, -50)).max()) < 0.02
+    if rate == 50:  # nothing is aliased
+        assert float(abs(prepare.resample(recording(sine(80)), rate)).isel(time=slice(50, -50)).max()) < 0.02
 
 
 def test_zscore_ignores_missing_entries_and_names_flat_channels(rng):
@@ -193,7 +174,6 @@ def test_join_along_a_new_and_an_old_mode(X):
     assert old["trial"].values.tolist() == list(range(25))
     assert old.attrs["preparation"] == ["cut into 20 trials of 500 ms", "join 2 along trial: a (20), b (5)"]
     assert new.attrs["preparation"][-1] == "join 2 along state: a, b"
-    assert prepare.join([Y, Y], "state").attrs["preparation"][-1] == "join 2 along state"
     files = [Y.assign_attrs(source=name) for name in ("a.mat", "b.mat", "a.mat", "c.mat")]
     assert prepare.join(files, "trial").attrs["source"] == "a.mat and 2 more"
     assert prepare.join(files[::2], "state").attrs["source"] == "a.mat"
@@ -250,13 +230,5 @@ def test_times_count_more_than_a_stale_sampling_rate():
 def test_what_cannot_be_done_is_said(step, words, X):
     with pytest.raises(ValueError, match=words):
         step(X)
-
-
-def test_plain_arrays_are_refused():
     with pytest.raises(TypeError, match="xarray DataArray"):
         prepare.common_average(np.ones((2, 3)))
-
-
-def test_filters_are_fetched_when_they_are_used():
-    code = "import sys, boolcp.prepare; print('scipy.signal' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"

@@ -1,8 +1,7 @@
 """The `boolcp` command: from a file to a saved decomposition without writing code.
 
-Paths and options enter. Files, messages and an exit code leave. The public functions do all the work.
-
-Only typer is imported here; the commands import the rest when they run, so that ``boolcp --help`` answers at once.
+Input: paths and options. Output: files, messages and an exit code. Only typer is imported; names of `boolcp` are
+imported when a command uses them, so that ``--help`` answers at once.
 """
 
 import sys
@@ -37,17 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if is_debug:
             raise
-        text = f"unexpected {type(error).__name__}: {error}. Run it again with --debug and report the output"
-        return _fail(text, BUG)
+        return _fail(
+            f"unexpected {type(error).__name__}: {error}. Run it again with --debug and report the output", BUG
+        )
     return 0
 
 
 def run() -> None:
-    """Run the command and leave with its exit code: the entry point of the script `boolcp`.
-
-    A closed or full stream never costs a result: what is written to it is dropped, and the work continues. Long work
-    tells how far it is, also where the output is no terminal.
-    """
+    """Run the command and leave with its exit code: the entry point of the script `boolcp`."""
     from boolcp.cli.answers import at_work, guard_streams
 
     guard_streams()
@@ -56,9 +52,8 @@ def run() -> None:
     sys.stdout.flush()
     lost = getattr(sys.stdout, "error", "")
     if lost and code == 0:  # the reader must not mistake missing output for success
-        code = _fail(
-            f"standard output could not be written ({lost}); the files of the result are complete", WRONG_INPUT
-        )
+        text = f"standard output could not be written ({lost}); the files of the result are complete"
+        code = _fail(text, WRONG_INPUT)
     sys.stderr.flush()
     sys.exit(code)
 

@@ -45,7 +45,7 @@ def convert(data: DataOptions, out: Tensor, force: Force = False, as_json: Json 
 def transform(
     result: Result,
     data: DataOptions,
-    out: Annotated[Path, option("A table, .csv or .tsv, or .nc.", "--out", "-o")],
+    out: Annotated[Path, option("The table, .csv or .tsv.", "--out", "-o")],
     mode: Annotated[str | None, option("The mode with new entries; by default trial, or the last.")] = None,
     force: Force = False,
     as_json: Json = False,
@@ -55,7 +55,7 @@ def transform(
     The new data need the modes and labels of the fit, except along the new mode, and the same preparation. The
     labels of the new mode and the columns of its table of trials are kept.
     """
-    check_output(out, data.files, is_forced=force, endings=(".csv", ".tsv", ".nc"))
+    check_output(out, data.files, is_forced=force, endings=(".csv", ".tsv"))
     W, X = boolcp.load(result), load_data(data)
     warn_of_preparation(boolcp.io.load_provenance(result), X)
     dims = W.dims or tuple(map(str, X.dims))
@@ -65,22 +65,18 @@ def transform(
         X = boolcp.result.align.aligned(X, W.labels, name="The new data", free=[dims[chosen]])
     model = boolcp.BMP(max(W.n_atoms, 1), **fitted_with(result))
     model.decomposition_ = W
-    rows = labelled(model.transform(X, mode=chosen, **load_weights(data, X)), W, X, chosen)
-    if out.suffix.lower() == ".nc":
-        boolcp.io.arrays.write_tensor(rows, out, overwrite=force)
-    else:
-        separator = "\t" if out.suffix.lower() == ".tsv" else ","
-        boolcp.io.atomic.write_text(out, table_of(rows).to_csv(sep=separator), overwrite=force)
-    dim, is_bit = rows.dims[0], rows["is_boolean"].values
-    shares = dict(zip(rows["atom"].values.tolist(), rows.mean(dim).values.tolist(), strict=True))
-    words = [
-        f"on in {100 * x:.0f} %" if is_on else f"mean {x:.4g}" for x, is_on in zip(shares.values(), is_bit, strict=True)
-    ]
-    split = f" in {len(words)} columns" if len(words) > W.n_atoms else ""  # products of atoms of a higher rank
-    lines = [f"{out}: {rows.sizes[dim]} {dim}s, {W.n_atoms} atoms{split}"]
-    lines += [f"atom {k}: {text}" for k, text in zip(shares, words, strict=True)]
-    values = {"path": out, "mode": dim, "n_entries": rows.sizes[dim], "mean": shares}
-    answer("\n".join(lines), values, as_json=as_json)
+    values = model.transform(X, mode=chosen, **load_weights(data, X))
+    table, names = factor_table(values, W, X, chosen)
+    separator = "\t" if out.suffix.lower() == ".tsv" else ","
+    boolcp.io.atomic.write_text(out, table.to_csv(sep=separator), overwrite=force)
+    means = {name: float(table[f"atom_{name}"].mean()) for name in names}
+    split = f" in {len(names)} columns" if len(names) > W.n_atoms else ""  # products of atoms of a higher rank
+    lines = [f"{out}: {len(table)} {dims[chosen]}s, {W.n_atoms} atoms{split}"]
+    for name, mean in means.items():
+        is_bit = table[f"atom_{name}"].dtype.kind == "i"
+        lines.append(f"atom {name}: " + (f"on in {100 * mean:.0f} %" if is_bit else f"mean {mean:.4g}"))
+    known = {"path": out, "mode": dims[chosen], "n_entries": len(table), "mean": means}
+    answer("\n".join(lines), known, as_json=as_json)
 
 
 def fitted_with(result: Path) -> dict[str, Any]:
@@ -90,26 +86,17 @@ def fitted_with(result: Path) -> dict[str, Any]:
     return {name: saved[name] for name in ModelOptions().parameters() if name in saved}
 
 
-def labelled(values: Any, W: Any, X: Any, mode: int) -> Any:
-    """Return the factor of new data along a mode as a DataArray, mode x atom, with the labels of the new data."""
-    import xarray
+def factor_table(values: Any, W: Any, X: Any, mode: int) -> tuple[Any, list[str]]:
+    """Return a DataFrame with a row for each entry of new data along a mode, labels first, bits as integers; names."""
+    import pandas
 
     owner = [k for k, atom in enumerate(W.atoms) for _ in range(1 if atom.mode == mode else atom.rank or 1)]
     names = [f"{k}" if owner.count(k) == 1 else f"{k}.{owner[:n].count(k)}" for n, k in enumerate(owner)]
     dim = X.dims[mode]
-    coords = {name: coord for name, coord in X.coords.items() if coord.dims == (dim,)}
-    coords |= {"atom": names, "is_boolean": ("atom", [W.atoms[k].mode == mode for k in owner])}
-    return xarray.DataArray(values, coords, (dim, "atom"), name="factor")
-
-
-def table_of(rows: Any) -> Any:
-    """Return a DataFrame with one row for each entry, its labels first, and bits as integers."""
-    table = rows.to_pandas().rename(columns="atom_{}".format)
-    table = table.astype({name: int for name, is_on in zip(table, rows["is_boolean"].values, strict=True) if is_on})
-    for name, coord in reversed(list(rows.coords.items())):
-        if coord.dims == rows.dims[:1] and name != rows.dims[0]:
-            table.insert(0, name, coord.values)
-    return table
+    columns = {name: c.values for name, c in X.coords.items() if c.dims == (dim,) and name != dim}
+    for n, (name, k) in enumerate(zip(names, owner, strict=True)):
+        columns[f"atom_{name}"] = values[:, n].astype(int if W.atoms[k].mode == mode else float)
+    return pandas.DataFrame(columns, X.indexes.get(dim, pandas.RangeIndex(len(values), name=dim))), names
 
 
 def warn_of_preparation(provenance: dict[str, Any], X: Any) -> None:

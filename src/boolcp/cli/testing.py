@@ -54,9 +54,10 @@ def check_columns(X: Any, columns: Sequence[str], blocks: str | None) -> None:
 
     labels = read_labels(X)[1]
     known = list(labels.extra) if labels is not None else []
-    for name, column in [*(("--test", column) for column in columns), *([("--blocks", blocks)] if blocks else [])]:
-        if column not in known:
-            raise ValueError(f"{name} {column}: the data have no such column; they have {', '.join(known) or 'none'}.")
+    for name in (*columns, *([blocks] if blocks else [])):
+        if name not in known:
+            option = "--test" if name in columns else "--blocks"
+            raise ValueError(f"{option} {name}: the data have no such column; they have {', '.join(known) or 'none'}.")
     for column in columns:
         try:
             run_tests(boolcp.BooleanCP(X.shape, labels=labels), [column], blocks)

@@ -87,7 +87,11 @@ def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.
     if not atoms or W.is_block:
         b = inner_with_atoms(data, atoms)
         if data.weights is None:
-            return W.inner_products(), b
+            G = W.inner_products()
+            if data.center is not None and atoms:  # the mean over this mode is no part of the data nor of the atoms
+                V = np.stack([atom.n_ones * atom.dense_block().ravel() for atom in atoms])
+                G = G - V @ V.T / data.shape[data.center]
+            return G, b
         G = np.zeros((len(atoms), len(atoms)))
         for k, atom in enumerate(atoms):
             row, size = atom_products(data, atoms[:k], atom)

@@ -1,7 +1,7 @@
 """The steps from a recording to a tensor: conditions, reference, band, trials, baseline, rejection, spike counts.
 
-Input and Output of each step is an xarray DataArray with a mode "time" (seconds) and, for most, a mode "channel"; the
-input is not changed. Each adds a line to ``attrs["preparation"]``, which is saved with a decomposition. Parts that do
+Input: an xarray DataArray with a mode "time" (seconds) and, for most steps, a mode "channel"; it is never changed.
+Output: a DataArray with one more line in ``attrs["preparation"]``, which is saved with a decomposition. Parts that do
 not follow each other in time have a coordinate "segment": no filter and no trial crosses the boundary. What a trial
 lacks is NaN, which counts as missing. Columns of a table of trials are coordinates of the mode "trial".
 

@@ -52,13 +52,15 @@ def _html_row(cells: tuple[str, ...], tag: str) -> str:
 
 def _title(W: "BooleanCP") -> str:
     """Return one line: the number of atoms, the shape and, after a fit, the share of variance explained."""
-    share = " around the mean" if W.mean is not None else "" if W.data_gram is None else " of the observed entries"
+    share = "" if W.data_gram is None or W.mean is not None else " of the observed entries"
     total = f", {100 * W.explained():.1f} % of the {explained_word(W)}{share} explained" if _has_shares(W) else ""
     return f"{apart_text(W)} of a {shape_text(W)} tensor{total}"
 
 
 def explained_word(W: "BooleanCP") -> str:
-    """Return what shares are of: the variance, or the deviance under a loss."""
+    """Return what shares are of: the variance, around the mean if that is apart, or the deviance under a loss."""
+    if W.mean is not None:
+        return "variance around the mean"
     return "variance" if W.deviance is None else f"{W.deviance.loss.capitalize()} deviance"
 
 
