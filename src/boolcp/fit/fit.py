@@ -228,7 +228,7 @@ def most_tries(data: Weighted, W: Columns, spec: Spec, n_agree: int) -> int:
 def move(fit: Fit, s: State) -> State:
     """Make the next move where bits are in doubt."""
     data, spec, W = fit.data, fit.spec, s.columns
-    moves = moves_of(data, W, spec)
+    moves = moves_of(data, W)
     if s.n_done >= len(moves) or is_certain(data, W):
         return fit.after(s)
     level, go = moves[s.n_done]

@@ -14,14 +14,13 @@ from boolcp.fit.atom_search import greedy_atom_search, search_tensor
 from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, prefixes, similar_triples
 from boolcp.fit.certify import equations_at, flip_terms
 from boolcp.fit.losses import complete
-from boolcp.fit.pursuit import atom_system, by_size
+from boolcp.fit.pursuit import by_size
 from boolcp.fit.spec import Spec
 from boolcp.fit.starts import (
     EXACT,
     POLISHED,
     noise_gain,
     oriented,
-    other_start,
     refined_start,
     round_columns,
     small_fall,
@@ -47,19 +46,15 @@ FEW_KEPT = (8, 4, 4)  # starts that are followed after each round where they are
 N_TRIES = 3  # lost atoms that are tried in each round of exchanges
 N_EXCHANGES = 3  # rounds of exchanges
 N_AUGMENTED = 3  # starts on an augmented core at most; not tuned
-N_CROSSED, N_REDRAWN = 2, 6  # rounds of crossings with new starts, and with some atoms drawn again, in one mode
-N_RANDOM = 2  # random starts in each crossing
-REDRAWN = 4  # one atom in so many is drawn again
 MAX_FORMED = 2**24  # entries of a residual that is formed for many candidates
 
 Move = Callable[[Storage, Storage, Columns, Spec, np.random.Generator], Columns]
 
 
-def moves_of(data: Storage, W: Columns, spec: Spec) -> list[tuple[float, Move]]:
+def moves_of(data: Storage, W: Columns) -> list[tuple[float, Move]]:
     """Return the moves, each with the gain of the weakest atom, in units of noise, above which it is left out.
 
-    Columns that share their bits have the first only, and data that are read in passes the first two. If all bits are
-    along one mode, where solutions with nearly the same loss are many, atoms are crossed with those of other starts.
+    Columns that share their bits have the first only, and data that are read in passes the first two.
     """
     moves: list[tuple[float, Move]] = [
         (np.inf, soft_move),
@@ -67,8 +62,6 @@ def moves_of(data: Storage, W: Columns, spec: Spec) -> list[tuple[float, Move]]:
         (np.inf, each_atom_move),
         (NOISY, exchange_move),
     ]
-    if len(spec.modes) == 1 and isinstance(data, Complete):
-        moves += N_CROSSED * [(NOISY, cross_move)] + N_REDRAWN * [(NOISY, shake_move)]
     return moves[: 1 if W.is_tied else 2 if data.n_passes else len(moves)]
 
 
@@ -189,35 +182,6 @@ def exchange_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np
     return W
 
 
-def cross_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
-    """Return what the atoms of random starts lead to, alone or with those of W, if it is better."""
-    if not isinstance(small, Tucker):
-        return W
-    large = augmented(complete(data), small, W.n_atoms, spec.modes)
-    starts = [relax(large, other_start(large, W, spec, rng, 0)) for _ in range(N_RANDOM)]
-    drawn = lowest(*(polish(large, round_columns(V, spec.modes), max_iter=spec.max_iter) for V in starts))
-    return crossed(data, small, W, drawn, spec, rng)
-
-
-def shake_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
-    """Return what follows from W with some atoms drawn again, of the same size, alone or with those of W."""
-    matrices = [A.copy() for A in W.matrices]
-    for k in rng.choice(W.n_atoms, max(1, W.n_atoms // REDRAWN), replace=False):
-        for n, A in enumerate(matrices):
-            if n == W.boolean_mode[k]:
-                A[:, k] = rng.random(len(A)) < A[:, k].mean()
-            else:
-                A[:, k] = np.linalg.norm(A[:, k]) * rng.standard_normal(len(A)) / np.sqrt(len(A))
-    drawn = soft_move(data, small, W.with_matrices(matrices, W.loss), spec, rng)
-    return crossed(data, small, W, drawn, spec, rng)
-
-
-def crossed(data: Storage, small: Storage, W: Columns, V: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
-    """Return what V, or the best atoms of V and W, lead to after each was searched for again, if it is better."""
-    found = [polish(data, each, max_iter=spec.max_iter) for each in (V, best_of_both(data, W, V))]
-    return lowest(W, each_atom_move(data, small, lowest(*found), spec, rng))
-
-
 # what moves are made of
 
 
@@ -246,20 +210,6 @@ def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candid
         best = climb(R, start, N_KEPT).best(N_TRIES)
         found += [best.take([j]) for j in range(len(best.gains))]
     return sorted(found, key=lambda each: -float(each.gains[0]))
-
-
-def best_of_both(data: Storage, W: Columns, V: Columns) -> Columns:
-    """Return as many atoms of W and V as W has: of all with different bits, the one that gains least is left out."""
-    distinct = {(a.mode, a.z.tobytes()): a for U in (V, W) for a in U.to_decomposition().atoms}
-    atoms = tuple(distinct.values())
-    G, b = atom_system(data, atoms)
-    kept = np.arange(len(atoms))
-    while True:
-        inverse = np.linalg.pinv(G[np.ix_(kept, kept)], hermitian=True)
-        weights = inverse @ b[kept]
-        if len(kept) <= W.n_atoms:
-            return to_columns(BooleanCP(data.shape, tuple(atoms[k] for k in kept), weights))
-        kept = np.delete(kept, np.argmin(weights**2 / np.maximum(inverse.diagonal(), 1e-300)))
 
 
 def replaced(W: BooleanCP, k: int, atom: Atom, weight: float) -> BooleanCP:
