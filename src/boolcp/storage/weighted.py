@@ -69,13 +69,6 @@ class Loss:
             slope = (1 - x) * log_slope(1 - m, self.scale) - x * log_slope(m, self.scale) + beyond / self.scale
         return m - slope / v, v
 
-    def natural(self, m: np.ndarray) -> np.ndarray:
-        """Return the natural parameter of means: log m for counts, log m / (1 - m) for bits, otherwise m."""
-        if not self.is_rate:
-            return m
-        other = 1 - m if self.name == "bernoulli" else np.ones(1)
-        return np.log(np.maximum(m, self.scale)) - np.log(np.maximum(other, self.scale))
-
     def null(self, x: np.ndarray, weights: np.ndarray | None = None) -> float:
         """Return the mean without any atom: 0, or that of the data where zero is no mean of them."""
         return float(np.average(x, weights=weights)) if self.is_rate else 0.0
