@@ -28,10 +28,11 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels, read_labels
 from boolcp.result.mean import with_mean
 from boolcp.storage import describe, make_storage, stays_out
+from boolcp.storage.dense import n_observed
 from boolcp.storage.filling import filled
 from boolcp.storage.lazy import Lazy, open_or_load
-from boolcp.storage.protocol import Storage, n_observed
-from boolcp.storage.weighted import Loss, Weighted
+from boolcp.storage.protocol import Storage
+from boolcp.storage.weighted import SQUARES, Loss, Weighted
 from boolcp.threads import one_thread
 
 AUTO, BLOCK = "auto", "block"
@@ -558,7 +559,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         modes = checks.check_modes(self.boolean_modes, X.shape, dims)
         signs = True if self.loss in ("poisson", "bernoulli") else self.nonnegative
         options: dict[str, Any] = {"nonnegative": checks.check_nonnegative(signs, X.shape, dims)}
-        loss = make_loss(self.loss, X if observed is None else X[observed])
+        entries = X if observed is None else X[observed]
+        loss = SQUARES if self.loss == "squared" else make_loss(self.loss, entries)
         if known is not None:
             checks.check_shape(X.shape, known.shape, mode)
             if known.deviance is not None:

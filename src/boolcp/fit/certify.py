@@ -18,9 +18,9 @@ from boolcp.result.bits import real_dims
 from boolcp.result.labels import read_labels
 from boolcp.result.trust import Trust, stands_out
 from boolcp.storage import make_storage
-from boolcp.storage.dense import Complete
+from boolcp.storage.dense import Complete, n_columns, n_observed
 from boolcp.storage.lazy import Lazy
-from boolcp.storage.protocol import Storage, n_columns, n_observed
+from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import LONG, THIN, unfold
 from boolcp.threads import one_thread
 

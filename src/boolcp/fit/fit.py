@@ -37,9 +37,9 @@ from boolcp.fit.sweep import MAX_COMPILED, is_settled, noise_variance, polish, s
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns
 from boolcp.result.trust import Trust
-from boolcp.storage.dense import Complete
+from boolcp.storage.dense import Complete, n_observed
 from boolcp.storage.lazy import LazyWeighted
-from boolcp.storage.protocol import Storage, n_observed
+from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import compress
 from boolcp.storage.weighted import SQUARES, Weighted
 
@@ -63,7 +63,10 @@ class Fit:
     @cached_property
     def small(self) -> Complete:
         """The complete tensor of the search: the core of the data, zeros filled in where entries are missing."""
-        return compress(losses.complete(self.data), self.spec.n_columns + EXTRA)
+        data, rank = self.data, self.spec.n_columns + EXTRA
+        if isinstance(data, Complete) and data.weights is None and not data.nonnegative:
+            return compress(data, rank)
+        return compress(losses.complete(data), rank)
 
     def begin(self, seed: int) -> State:
         """Return the state before any step: no atoms."""

@@ -9,7 +9,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from boolcp.storage.protocol import Storage, n_columns
+from boolcp.storage.dense import n_columns
+from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import LONG, unfold
 
 LOW = 0.1  # the quantile of the eigenvalues compared with that of pure noise, for many columns; not tuned

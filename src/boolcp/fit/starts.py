@@ -13,7 +13,8 @@ from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, re
 from boolcp.program.flips import best_boolean
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
-from boolcp.storage.protocol import Storage, n_observed
+from boolcp.storage.dense import n_observed
+from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import Tucker, leading_basis
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py

@@ -12,8 +12,8 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 from boolcp.contractions import CHUNK, middle
 from boolcp.fit._kernels import decide_nonnegative, descend_bits, polish_factors, relax_factors, solve_each
 from boolcp.result.columns import Columns
-from boolcp.storage.dense import Complete, Dense
-from boolcp.storage.protocol import Storage, n_observed
+from boolcp.storage.dense import Complete, Dense, n_observed
+from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import Tucker
 from boolcp.storage.weighted import Weighted
 

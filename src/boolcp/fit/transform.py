@@ -8,7 +8,8 @@ from boolcp.checks import warn_clipped, warn_mean
 from boolcp.fit.remainder import remainder
 from boolcp.fit.sweep import decide
 from boolcp.result.atoms import BooleanCP
-from boolcp.storage.protocol import Storage, quadratic
+from boolcp.storage.dense import quadratic
+from boolcp.storage.protocol import Storage
 from boolcp.storage.weighted import Weighted
 
 EXACT = 1e-8  # share of variance not explained that counts as none; above the rounding of inner products, not tuned

@@ -63,18 +63,3 @@ class Storage(Tensor, Protocol):
 
 
 Decide = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # H, P, the current rows -> the new rows
-
-
-def n_columns(data: Tensor, mode: int) -> int:
-    """Return the number of columns of the unfolding along one mode."""
-    return int(np.prod([d for n, d in enumerate(data.shape) if n != mode], dtype=np.int64))
-
-
-def n_observed(data: Storage) -> int:
-    """Return the number of observed entries."""
-    return getattr(data, "n_seen", None) or int(np.prod(data.shape, dtype=np.int64))
-
-
-def quadratic(H: np.ndarray, A: np.ndarray) -> float:
-    """Return sum_i a_i' H a_i for a shared H (K, K) or one for each row (d, K, K)."""
-    return float(np.vdot(A @ H if H.ndim == 2 else (A[:, None] @ H)[:, 0], A))

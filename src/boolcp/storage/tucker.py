@@ -8,8 +8,8 @@ import scipy.linalg
 
 from boolcp.contractions import khatri_rao
 from boolcp.result.columns import Columns
-from boolcp.storage.dense import Complete, Contracted, Dense
-from boolcp.storage.protocol import Factors, Storage, Tensor, n_columns
+from boolcp.storage.dense import Complete, Contracted, Dense, n_columns
+from boolcp.storage.protocol import Factors, Storage, Tensor
 
 LONG = 4096  # a mode with more entries is long: its Gram matrix would take more than 128 MiB
 THIN = 256  # an unfolding with at most this many columns is its own factor; not tuned

@@ -10,8 +10,8 @@ import numpy as np
 from boolcp.contractions import khatri_rao
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage._row_kernels import flip_sums, row_sums
-from boolcp.storage.dense import Array, Dense, Equations
-from boolcp.storage.protocol import Decide, Factors, Storage, Tensor, quadratic
+from boolcp.storage.dense import Array, Dense, Equations, quadratic
+from boolcp.storage.protocol import Decide, Factors, Storage, Tensor
 
 
 @dataclass(frozen=True)
