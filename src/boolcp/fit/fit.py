@@ -50,7 +50,7 @@ N_ROUNDS, SLOW = 4, 1e-6  # polishes of small data, and the relative fall of the
 N_TRIES = (3, 10)  # starts over observed entries by default, and under other losses; not tuned
 FEW = 10  # observed entries for each free number below which there are many traps
 N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
-N_PATH = 5  # sweeps over observed entries of each estimate of the path; not tuned
+N_PATH = 2  # sweeps over observed entries of each estimate of the path; not tuned
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import scipy.linalg
 from boolcp.fit.atom_search import Candidate, greedy_atom_search, search_tensor
 from boolcp.fit.spec import Spec
 from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, relax
-from boolcp.program.flips import best_boolean
+from boolcp.program.flips import DEPENDENT, best_boolean
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.dense import n_observed
@@ -247,10 +247,13 @@ def bits_in_span(data: Storage, W: Columns, modes: tuple[int, ...], rng: np.rand
                 if bits[j].any():
                     found[key] = min(errors[j], found.get(key, np.inf))
     chosen: dict[int, list[np.ndarray]] = {mode: [] for mode in modes}
+    spans = {mode: np.zeros((data.shape[mode], 0)) for mode in modes}
     for mode, text in sorted(found, key=found.__getitem__):
-        trial = [*chosen[mode], np.frombuffer(text, dtype=bool).astype(float)]
-        if np.linalg.matrix_rank(np.stack(trial)) == len(trial):
-            chosen[mode] = trial
+        z, Q = np.frombuffer(text, dtype=bool).astype(float), spans[mode]
+        beyond = z - Q @ (Q.T @ z)
+        if beyond @ beyond > DEPENDENT * (z @ z):
+            chosen[mode].append(z)
+            spans[mode] = np.column_stack([Q, beyond / np.linalg.norm(beyond)])
         if sum(map(len, chosen.values())) == K:
             break
     return with_bits(np.asarray(data.to_array(), dtype=float), chosen)
