@@ -244,7 +244,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         path, W = tuple(replace(V, labels=labels) for V in path), replace(W, labels=labels, undetermined=empty)
         checks.warn_undetermined(empty, dims_of(labels))
         self.path_, self.history_ = path, state.history
-        n_asked = self.n_atoms * (W.n_atoms < self.n_atoms and state.stop_reason != "stopped")
+        n_asked = self.n_atoms * (W.n_atoms < self.n_atoms and state.stop_reason not in ("stopped", "cut"))
         known = replace(W.trust, n_asked=int(n_asked), is_limited=self.boolean_modes is not None) if W.trust else None
         self.decomposition_ = W = replace(W, trust=known)
         checks.warn_overfull(W.n_parameters, n_observed(data))

@@ -120,7 +120,7 @@ def test_refine_ends_the_pursuit_and_its_atoms_are_refined():
     model = BMP(5, random_state=0).fit(X, callback=lambda p: "refine" if p.step == 2 else None)
     stages = []
     BMP(5, random_state=0).fit(X, callback=lambda p: stages.append(p.stage) or ("refine" if p.step == 2 else None))
-    assert model.decomposition_.n_atoms == 2 and "stopped" in model.stop_reason_
+    assert model.decomposition_.n_atoms == 2 and "refined" in model.stop_reason_
     assert stages.count("pursuit") == 2 and "polish" in stages
     alone = BMP(2, random_state=0).fit(X).decomposition_
     assert model.decomposition_.explained() == pytest.approx(alone.explained(), rel=1e-4)

@@ -71,7 +71,7 @@ def states(data, n_atoms=3, **options):
     fit = Fit(data, Spec(n_atoms, tuple(range(len(data.shape))), **options))
     found = [fit.begin(0)]
     while found[-1].result is None:
-        found.append(STEPS[found[-1].stage](fit.under(found[-1]), found[-1]))
+        found.append(STEPS[found[-1].stage](fit.at_state(found[-1]), found[-1]))
     return found
 
 
@@ -443,7 +443,7 @@ def test_begun_again_with_any_state_a_fit_ends_the_same(name, tmp_path):
     for n in (1, 3, len(whole) // 2, len(whole) - 3):
         fit, s = Fit(look(Source(array, limit=2**20), loss), Spec(3, (0, 1, 2))), whole[n]
         while s.result is None:
-            s = STEPS[s.stage](fit.under(s), s)
+            s = STEPS[s.stage](fit.at_state(s), s)
         np.testing.assert_array_equal(s.result.to_tensor(), whole[-1].result.to_tensor())
 
 

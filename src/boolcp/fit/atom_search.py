@@ -43,7 +43,7 @@ class Candidate:
     value: float
 
 
-def search_tensor(data: Storage, W: Columns) -> tuple[Tensor, float]:
+def search_residual(data: Storage, W: Columns) -> tuple[Tensor, float]:
     """Return X - W as the search for atoms takes it, and the mean weight of an entry.
 
     It is projected onto the bases of a core. Entries that do not count alike are scaled as if they did on average;

@@ -30,7 +30,7 @@ FORMAT, FORMAT_VERSION = "boolcp checkpoint", 3
 HEADER = "checkpoint.json"
 N_DIGEST = 64  # characters of a SHA-256
 SAME = 1e-5  # relative difference of |X|^2, summed in different orders, that counts as none
-PLAIN = ("seed", "stage", "n_done", "stop_reason", "n_agree", "scale")
+PLAIN = ("seed", "stage", "n_done", "stop_reason", "n_agree", "scale", "has_met", "is_settled")
 
 
 class Checkpoint:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from boolcp.fit import losses
-from boolcp.fit.atom_search import greedy_atom_search, search_tensor
+from boolcp.fit.atom_search import greedy_atom_search, search_residual
 from boolcp.fit.blocks import next_block
 from boolcp.fit.certify import certify, judge_bits
 from boolcp.fit.moves import has_weak_atom, is_certain, lowest, moves_of
@@ -23,6 +23,8 @@ from boolcp.fit.starts import (
     EXACT,
     POLISHED,
     Search,
+    find_rivals,
+    is_different,
     leaves_noise,
     observed_start,
     oriented,
@@ -48,21 +50,26 @@ N_SWEEPS = 20  # of a polish after each atom; not tuned
 N_REGROWN = 8  # times that half of the best atoms are found again if no starts agree
 N_ROUNDS, SLOW = 4, 1e-6  # polishes of small data, and the relative fall of the loss in one that ends them
 N_TRIES = (3, 10)  # starts over observed entries by default, and under other losses; not tuned
-FEW = 10  # observed entries for each free number below which there are many traps
+FEW = 10  # observed entries for each free number below which there are many local minima
+N_AGREE, TURN = (3, 2), 5  # starts that agree, for squares and other losses; every so many atoms are turned
 N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
 N_PATH = 2  # sweeps over observed entries of each estimate of the path; not tuned
 
 
 @dataclass(frozen=True)
 class Fit:
-    """The data and what is asked of them."""
+    """The data and the Spec of a fit; its steps are functions of both and of a State."""
 
     data: Storage
     spec: Spec
 
     @cached_property
     def small(self) -> Complete:
-        """The complete tensor of the search: the core of the data, zeros filled in where entries are missing."""
+        """A complete stand-in for the data on which atoms are searched for, compressed if that halves it.
+
+        `losses.complete` makes it of data with gaps, weights or another loss: gaps are zero, the rest is larger to
+        compensate, and no entry is far off.
+        """
         data, rank = self.data, self.spec.n_columns + EXTRA
         if isinstance(data, Complete) and data.weights is None and not data.nonnegative:
             return compress(data, rank)
@@ -71,31 +78,37 @@ class Fit:
     def begin(self, seed: int) -> State:
         """Return the state before any step: no atoms."""
         shape, norm2 = self.data.shape, self.data.squared_norm
-        first = no_columns(shape, norm2) if self.is_columns else BooleanCP(shape)
+        first = no_columns(shape) if self.is_columns else BooleanCP(shape)
         return State(seed, path=(first,), stop_reason="" if norm2 > 0 else "zero")
 
-    def under(self, s: State) -> "Fit":
-        """Return the fit of the data under Huber's loss with the threshold that the search led to.
+    def at_state(self, s: State) -> "Fit":
+        """Return the fit of the data with the scale of the loss that the state has.
 
-        Data on disk that do not count alike have their targets moved to the present columns.
+        Data on disk with gaps, weights or Huber's loss have their targets moved to the best columns.
         """
         data, scale = self.data, s.scale
         if isinstance(data, LazyWeighted) and s.best is not None:
             fit = replace(self, data=data.near(s.best.matrices, scale))
         elif isinstance(data, Weighted) and scale and data.loss.scale != scale:
-            fit = replace(self, data=losses.with_loss(data, replace(data.loss, scale=scale)))
+            if scale not in self._scaled:
+                self._scaled[scale] = losses.with_loss(data, replace(data.loss, scale=scale))
+            fit = replace(self, data=self._scaled[scale])
         else:
             return self
-        fit.__dict__["small"] = self.small
+        fit.__dict__["small"] = self.small  # which does not depend on the scale
         return fit
+
+    @cached_property
+    def _scaled(self) -> dict[float, Weighted]:
+        return {}
 
     @property
     def is_columns(self) -> bool:
-        """Return True if atoms are linked columns that are refined."""
+        """Return True if the fit holds its atoms as Columns; blocks and Algorithm 1 as printed end with the pursuit."""
         return self.spec.refine and self.spec.atom_rank is not None
 
     def after(self, s: State) -> State:
-        """Return the state at the beginning of the next stage."""
+        """Return the state at the beginning of the next stage, of the result if atoms are not Columns."""
         return s.at(STAGES[STAGES.index(s.stage) + 1] if self.is_columns else "result")
 
 
@@ -111,7 +124,7 @@ def pursue(fit: Fit, s: State) -> State:
     W, loss, reason = add(fit, s)
     if W is None:
         return fit.after(replace(s, stop_reason=reason))
-    norm2 = fit.data.squared_norm
+    norm2 = (fit.small if fit.is_columns else fit.data).squared_norm
     atom = W.to_decomposition().atoms[-1] if isinstance(W, Columns) else W.atoms[-1]
     new: AtomRecord = record(atom, loss, norm2, time.perf_counter() - begin)
     reason = "explained" if loss <= spec.tol**2 * norm2 and len(s.path) < spec.n_atoms else ""
@@ -121,12 +134,11 @@ def pursue(fit: Fit, s: State) -> State:
 def add_columns(fit: Fit, s: State) -> tuple[Columns | None, float, str]:
     """Return the columns with one atom more, all factors polished."""
     small, spec, W, rng = fit.small, fit.spec, s.path[-1], s.rng()
-    found = greedy_atom_search(search_tensor(small, W)[0], spec, rng)
+    found = greedy_atom_search(search_residual(small, W)[0], spec, rng)
     if found is None:
         return None, 0.0, "no descent"
-    before = small.squared_norm if W.n_atoms == 0 else W.loss
     V = polish(small, with_atom(W, found), max_iter=N_SWEEPS)
-    is_lower = V.loss < before - spec.tol**2 * small.squared_norm
+    is_lower = V.loss < min(W.loss, small.squared_norm) - spec.tol**2 * small.squared_norm
     return (None, 0.0, "no descent") if not is_lower or V.is_dead().any() else (V, V.loss, "")
 
 
@@ -148,37 +160,40 @@ def add_published(fit: Fit, s: State) -> tuple[BooleanCP | None, float, str]:
 
 
 def search(fit: Fit, s: State) -> State:
-    """Relax, round and polish from one more start on the small tensor; find atoms again where no starts agree."""
-    small, spec, rng, start = fit.small, fit.spec, s.rng(), s.path[-1]
-    if not start.n_atoms:
+    """Relax, round and polish from one more start on `small`; if none agree, find half of the atoms again."""
+    small, spec, rng, first = fit.small, fit.spec, s.rng(), s.path[-1]
+    if not first.n_atoms:
         return s.at("result")
-    here = Search(start) if s.best is None else Search(s.best, s.n_done, s.n_agree, s.rivals)
+    here = Search(first) if s.best is None else Search(s.best, s.n_done, s.n_agree, s.rivals)
     n_init = MAX_STARTS if spec.n_init is None else spec.n_init
-    n_regrown = N_REGROWN * (start.n_atoms > 1 and spec.n_init is None)
-    is_over = here.n_done > 0 and here.is_agreed(min(here.n_done, n_init))
-    if is_over or here.n_done >= n_init + n_regrown or here.best.loss <= EXACT * small.squared_norm:
-        return fit.after(replace(s, best=here.best))
-    is_again = here.n_done >= n_init
-    if is_again:
-        found = regrown(small, here.best, spec, rng)
+    n_regrown = N_REGROWN if first.n_atoms > 1 and spec.n_init is None else 0
+    is_agreed = here.n_done > 0 and here.is_agreed(min(here.n_done, n_init))
+    if is_agreed or here.n_done >= n_init + n_regrown or here.best.loss <= EXACT * small.squared_norm:
+        n_agree = here.n_agree if here.n_done > 1 else 0  # one start alone tells nothing
+        return fit.after(replace(s, best=here.best, n_agree=n_agree))
+    if here.n_done < n_init:
+        found, is_new = refined_start(small, first, spec, rng, here.n_done), here.n_done > 0
     else:
-        found = refined_start(small, start, spec, rng, s.n_done)
-    before, here = here.best, here.compared(found, small.squared_norm, is_new=s.n_done > 0 and not is_again)
-    s = s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
-    is_checked = len(small.shape) > 2 and (here.best is not before or s.n_done == 1)
-    return fit.after(s) if is_checked and leaves_noise(small, here.best, spec, rng) else s
+        found, is_new = regrown(small, here.best, spec, rng), False
+    after = here.compared(found, small.squared_norm, is_new=is_new)
+    s = s.then(best=after.best, n_agree=after.n_agree, rivals=after.rivals)
+    # matrices have many solutions that leave noise alone
+    is_checked = len(small.shape) > 2 and (after.best is not here.best or here.n_done == 0)
+    if is_checked and leaves_noise(small, after.best, spec, rng):
+        return fit.after(replace(s, n_agree=s.n_agree if s.n_agree > 1 else 0))
+    return s
 
 
 def polish_data(fit: Fit, s: State) -> State:
-    """Make one sweep over the data, all of them if they are small."""
+    """Make one sweep over the data; of small data in memory a whole polish, at most N_ROUNDS of them."""
     data, spec, W = fit.data, fit.spec, s.columns
     if s.n_done == 0 and isinstance(data, Weighted | LazyWeighted) and data.loss.name != "squared":
         s = replace(s, scale=losses.make_loss(data.loss.name, *losses.entries(data, W)).scale)
-        fit = fit.under(s)
+        fit = fit.at_state(s)
         data = fit.data
     if s.n_done == 0:
         W = oriented(W, data.nonnegative)
-    if s.n_done >= spec.max_iter:
+    if s.is_settled:
         return fit.after(s)
     before = np.inf if s.n_done == 0 else W.loss
     if data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_COMPILED:
@@ -190,26 +205,27 @@ def polish_data(fit: Fit, s: State) -> State:
         is_over = is_settled(data, W, before, is_changed)
     if s.n_done and W.loss > before:  # rounding
         W, is_over = s.columns, True
+    is_over |= s.n_done + 1 >= spec.max_iter
     W = revive(data, W, spec, s.rng()) if is_over and not data.n_passes and W.is_dead().any() else W
-    s = s.then(best=replace(W, loss=max(W.loss, 0.0)))
-    return replace(s, n_done=spec.max_iter) if is_over else s
+    return s.then(best=replace(W, loss=max(W.loss, 0.0)), has_met=True, is_settled=is_over)
 
 
 def search_observed(fit: Fit, s: State) -> State:
-    """Relax, round and polish from one more start over entries that do not count alike.
+    """Relax, round and polish from one more start over data with gaps or weights, or under another loss.
 
-    Under a loss other than squares the start is one of the small tensor, which is polished under the loss.
+    Under another loss than squares a start comes from `small` and is polished under the loss, and every TURN-th time
+    atoms are turned to other modes.
     """
     data, spec, rng, W = fit.data, fit.spec, s.rng(), s.columns
     if not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
         return fit.after(s)
     here = Search(W, s.n_done, 1 if s.n_done == 0 else s.n_agree, s.rivals if s.n_done else ())
     is_squared = data.loss.name == "squared"
-    if here.n_agree >= (3 if is_squared else 2) or s.n_done >= most_tries(data, W, spec, s.n_agree):
+    if here.n_agree >= N_AGREE[not is_squared] or s.n_done >= most_tries(data, W, spec, here.n_agree):
         return fit.after(s)
     if is_squared and leaves_noise(data, W, spec, rng):
         return fit.after(s)
-    if not is_squared and s.n_done % 5 == 0:
+    if not is_squared and s.n_done % TURN == 0:
         found = turned(data, W, spec)
     elif is_squared:
         found = observed_start(data, s.path[-1], W, spec, rng, s.n_done)
@@ -221,7 +237,7 @@ def search_observed(fit: Fit, s: State) -> State:
 
 
 def most_tries(data: Weighted, W: Columns, spec: Spec, n_agree: int) -> int:
-    """Return the largest number of starts over entries that do not count alike: ten more if these are few."""
+    """Return the largest number of starts over the observed entries: ten more if these are few."""
     if spec.n_init is not None:
         return spec.n_init
     share = n_observed(data) / (len(W.owner) * sum(data.shape))
@@ -236,16 +252,18 @@ def move(fit: Fit, s: State) -> State:
         return fit.after(s)
     level, go = moves[s.n_done]
     found = go(data, fit.small, W, spec, s.rng()) if has_weak_atom(data, W, level) else W
+    if found.loss < W.loss and is_different(found, W):  # no start of the search has reached these
+        s = replace(s, n_agree=0, rivals=find_rivals(found, (W, *s.rivals)))
     return s.then(best=lowest(W, found))
 
 
 def ridge(fit: Fit, s: State) -> State:
-    """Polish with a ridge by the noise and the energy of each column, so that no missing entry explodes."""
+    """Polish once more; if entries are missing with a ridge by the noise, so that none of them explodes."""
     data, spec, W = fit.data, fit.spec, s.columns
     if s.n_done or not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
         return fit.after(s)
-    is_square = data.loss.name == "squared" and not data.nonnegative
-    if not is_square or n_observed(data) == np.prod(data.shape, dtype=float):  # nothing to fill in, or not so
+    has_gaps = n_observed(data) < np.prod(data.shape, dtype=float)
+    if not has_gaps or data.loss.name != "squared" or data.nonnegative:
         return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter)))
     variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
     n_sweeps = min(spec.max_iter, N_RIDGE)
@@ -260,30 +278,29 @@ def end(fit: Fit, s: State) -> State:
     data, spec = fit.data, fit.spec
     if isinstance(s.path[-1], Columns):
         best = s.columns
-        if s.stop_reason == "stopped" and best.n_atoms:  # it may not have met the data yet
+        if not s.has_met and best.n_atoms:  # the fit was stopped early
             best = polish(data, oriented(best, data.nonnegative), max_iter=1)
         W = by_size(best.to_decomposition())
     else:
         W = s.path[-1]
     is_squared = losses.name_of(data) == "squared"
     W = with_shares(data, W)
-    if spec.certify and is_squared and W.n_atoms and not (not spec.refine and data.weights is not None):
+    if spec.certify and is_squared and W.n_atoms and (spec.refine or data.weights is None):
         is_known = not any(np.isnan(atom.certificate) for atom in W.atoms)
         W = W if is_known else certify(data, W)
     judged: Trust = (
         losses.judge(data, W) if isinstance(data, Weighted | LazyWeighted) and not is_squared else judge_bits(data, W)
     )
-    n_agree = s.n_agree if s.n_agree > 1 or s.rivals else 0
-    trust = replace(judged, n_agree=n_agree, n_rivals=len(s.rivals))
+    trust = replace(judged, n_agree=s.n_agree, n_rivals=len(s.rivals))
     return replace(s, stage="result", n_done=1, result=replace(W, trust=trust))
 
 
 def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
     """Return the estimates of the pursuit with 0, 1, .. atoms as decompositions.
 
-    Those of columns were found on the small tensor. Where entries do not count alike, a few sweeps follow.
+    Those of columns were found on `small`; a few sweeps follow over data that are not complete, or nonnegative.
     """
-    data, found = fit.under(s).data, []
+    data, found = fit.at_state(s).data, []
     for W in s.path:
         if not isinstance(W, Columns):
             found.append(W if W.data_inner is not None else with_system(W, data))

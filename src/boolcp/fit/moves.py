@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.fit.atom_search import greedy_atom_search, search_tensor
+from boolcp.fit.atom_search import greedy_atom_search, search_residual
 from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, prefixes, similar_triples
 from boolcp.fit.certify import equations_at, flip_terms
 from boolcp.fit.losses import complete
@@ -142,7 +142,7 @@ def augmented_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
     large = augmented(complete(data), small, W.n_atoms, spec.modes)
     found = no_columns(data.shape, large.squared_norm)
     while found.n_atoms < W.n_atoms:
-        candidate = greedy_atom_search(search_tensor(large, found)[0], spec, rng)
+        candidate = greedy_atom_search(search_residual(large, found)[0], spec, rng)
         if candidate is None:
             return W
         found = with_atom(found, candidate)
@@ -161,7 +161,7 @@ def each_atom_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
     V, noisy = W.to_decomposition(), noise_gain(data, noise_variance(data, W))
     gains = unique_gains(data, V)
     for k in np.argsort(gains, kind="stable"):
-        residual, _ = search_tensor(data, to_columns(V[np.arange(V.n_atoms) != k]))
+        residual, _ = search_residual(data, to_columns(V[np.arange(V.n_atoms) != k]))
         best = search_atom(residual, V, int(k), is_noisy=bool(gains[k] < noisy))
         if best.gains[0] <= V.weights[k] ** 2 * V.atoms[k].n_ones * (1 + 1e-9):
             continue
@@ -200,7 +200,7 @@ def exchange_once(data: Storage, W: Columns, spec: Spec) -> Columns:
 
 def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candidates]:
     """Return the best candidates on the residual of W, from similar slices along each short mode, best first."""
-    (R, _), found = search_tensor(data, W), []
+    (R, _), found = search_residual(data, W), []
     if not (data.n_passes or isinstance(data, Tucker)) and np.prod(data.shape, dtype=float) <= MAX_FORMED:
         R = Dense(R.to_array().astype(np.float32))  # candidates are polished later
     for mode in modes:

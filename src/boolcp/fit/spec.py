@@ -16,6 +16,7 @@ STOP_REASONS = {
     "dependent": "the next atom lies in the span of those found",
     "zero": "the tensor is zero",
     "stopped": "stopped by the callback: this is the best result so far",
+    "cut": "the callback ended the pursuit: the atoms found so far were refined",
 }
 MAX_STARTS = 40  # by default; the search stops when starts agree
 
@@ -87,7 +88,9 @@ class State:
     rivals : tuple of Columns
         Other solutions with nearly the same loss.
     scale : float
-        The threshold of Huber's loss, once it is known.
+        The scale of the loss, once it is known: the threshold of Huber's, the floor of the logarithms of others.
+    has_met, is_settled : bool
+        Whether the best columns have been swept over the data, not over `small` alone; and whether sweeps are over.
     result : BooleanCP, optional
         The decomposition, at the end.
     """
@@ -102,6 +105,8 @@ class State:
     n_agree: int = 0
     rivals: tuple[Columns, ...] = field(default=())
     scale: float = 0.0
+    has_met: bool = False
+    is_settled: bool = False
     result: BooleanCP | None = None
 
     @property

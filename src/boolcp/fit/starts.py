@@ -1,13 +1,13 @@
 """Starts of a refined fit: relax, round, polish from several of them, and compare what they reach."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 import scipy.linalg
 
-from boolcp.fit.atom_search import Candidate, greedy_atom_search, search_tensor
+from boolcp.fit.atom_search import Candidate, greedy_atom_search, search_residual
 from boolcp.fit.spec import Spec
 from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, relax
 from boolcp.program.flips import DEPENDENT, best_boolean
@@ -95,7 +95,7 @@ def revive(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> C
     """Return the columns with each dead atom replaced by the atom of steepest descent, all polished again."""
     for _ in range(W.n_atoms):
         dead = W.is_dead()
-        found = greedy_atom_search(search_tensor(data, W)[0], spec, rng) if dead.any() else None
+        found = greedy_atom_search(search_residual(data, W)[0], spec, rng) if dead.any() else None
         if found is None:
             break
         kept = W.take(np.flatnonzero(~dead)[: W.n_atoms - 1])
@@ -110,7 +110,7 @@ def leaves_noise(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator
     """Return True if the best atom of what is left gains no more than the best atom of pure noise."""
     if W.loss <= EXACT * data.squared_norm:
         return True
-    residual, weight = search_tensor(data, W)
+    residual, weight = search_residual(data, W)
     found = greedy_atom_search(residual, spec, rng)
     gain = 0.0 if found is None else weight * found.descent**2 / found.atom.n_ones
     return gain <= spec.n_products * noise_gain(data, noise_variance(data, W))
@@ -144,7 +144,7 @@ def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator)
     """Return the best atoms after half of them were left out and found again one by one, all factors polished."""
     W = best.take(np.sort(rng.permutation(best.n_atoms)[: best.n_atoms // 2]))
     while W.n_atoms < best.n_atoms:
-        found = greedy_atom_search(search_tensor(small, W)[0], spec, rng)
+        found = greedy_atom_search(search_residual(small, W)[0], spec, rng)
         if found is None:
             return best
         W = polish(small, with_atom(W, found), max_iter=spec.max_iter)
@@ -256,12 +256,14 @@ def bits_in_span(data: Storage, W: Columns, modes: tuple[int, ...], rng: np.rand
             spans[mode] = np.column_stack([Q, beyond / np.linalg.norm(beyond)])
         if sum(map(len, chosen.values())) == K:
             break
-    return with_bits(np.asarray(data.to_array(), dtype=float), chosen)
+    missing = K - sum(map(len, chosen.values()))
+    X = np.asarray(data.to_array(), dtype=float)
+    return with_bits(X, chosen, [W.take(range(missing))] if missing else [])
 
 
-def with_bits(X: np.ndarray, chosen: dict[int, list[np.ndarray]]) -> Columns:
-    """Return the columns of a matrix with given bits along each mode and the real columns that fit it best."""
-    parts, R = [], X
+def with_bits(X: np.ndarray, chosen: dict[int, list[np.ndarray]], others: list[Columns]) -> Columns:
+    """Return the columns of a matrix with given bits and the real columns that fit it best, besides others."""
+    parts, R = list(others), X
     for mode, vectors in chosen.items():
         if vectors:
             Z = np.stack(vectors, axis=1)
@@ -272,7 +274,7 @@ def with_bits(X: np.ndarray, chosen: dict[int, list[np.ndarray]]) -> Columns:
     return reduce(Columns.plus, parts)
 
 
-# entries that do not count alike
+# data with gaps or weights, or under another loss
 
 
 def observed_start(
@@ -306,7 +308,7 @@ def redraw(W: Columns, rng: np.random.Generator) -> Columns:
             A[:, own] = rng.standard_normal((len(A), 1 if is_shared else len(own))) / np.sqrt(len(A))
         sizes[own] = np.median(sizes)
     factors[-1] = factors[-1] * sizes
-    return replace(W.with_matrices(factors))
+    return W.with_matrices(factors)
 
 
 def turned(data: Storage, W: Columns, spec: Spec) -> Columns:

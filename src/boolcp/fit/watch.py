@@ -83,7 +83,7 @@ def run(fit: Fit, s: State, callbacks: Sequence[Callable[[Progress], Any]], chec
     try:
         while s.result is None:
             try:
-                before, s = s, STEPS[s.stage](fit.under(s), s)
+                before, s = s, STEPS[s.stage](fit.at_state(s), s)
                 if writer is not None and not is_cut and s.result is None:
                     writer.keep(s, is_due=s.stage != before.stage)
                 answer = tell(fit, before, s, callbacks)
@@ -93,7 +93,7 @@ def run(fit: Fit, s: State, callbacks: Sequence[Callable[[Progress], Any]], chec
                 answer = "refine" if s.stage == "pursuit" and not is_cut else "stop"
             if answer and s.result is None:
                 is_cut = True
-                s = replace(s, stop_reason="stopped") if answer == "refine" else stopped(s)
+                s = replace(s, stop_reason="cut") if answer == "refine" else stopped(s)
     finally:
         for callback in callbacks:
             getattr(callback, "close", lambda: None)()
@@ -104,7 +104,7 @@ def run(fit: Fit, s: State, callbacks: Sequence[Callable[[Progress], Any]], chec
 
 
 def stopped(s: State) -> State:
-    """Return the state with nothing left but the result; estimates of the search have met the data in one sweep."""
+    """Return the state with nothing left but the result."""
     return replace(s, stage="result", n_done=0, stop_reason="stopped")
 
 
@@ -112,12 +112,13 @@ def tell(fit: Fit, before: State, s: State, callbacks: Sequence[Callable[[Progre
     """Show a step to the callbacks; return "stop" or "refine" if they ask for it."""
     if s.n_done == before.n_done or s.stage != before.stage or s.result is not None:
         return ""
-    loss = 2 * s.history[-1].loss if s.stage == "pursuit" else s.best.loss if s.best is not None else 0.0
-    norm2 = (fit.small if s.stage in ("pursuit", "search") else fit.under(s).data).squared_norm
+    if s.stage == "pursuit":
+        error = s.history[-1].relative_error
+    else:
+        norm2 = (fit.small if s.stage == "search" else fit.at_state(s).data).squared_norm
+        error = float(np.sqrt(max(s.columns.loss, 0.0) / norm2)) if norm2 > 0 else 0.0
     n_steps = {"pursuit": fit.spec.n_atoms, "polish": fit.spec.max_iter}.get(s.stage)
-    step = min(s.n_done, n_steps or s.n_done)
-    error = float(np.sqrt(max(loss, 0.0) / norm2)) if norm2 > 0 else 0.0
-    PRESENT.seen, answer = Progress(s.stage, step, n_steps, error), ""
+    PRESENT.seen, answer = Progress(s.stage, s.n_done, n_steps, error), ""
     for callback in callbacks:
         try:
             said = callback(PRESENT.seen)
