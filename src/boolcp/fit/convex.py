@@ -17,11 +17,9 @@ from boolcp.contractions import gram
 from boolcp.fit.atom_search import steepest_atom
 from boolcp.fit.blocks import Term, assembled
 from boolcp.fit.pursuit import by_size
-from boolcp.program.flips import first_starts, local_search
-from boolcp.program.grams import Array, Bits, DenseGram
-from boolcp.program.maxcut import EFFORTS, EXHAUSTIVE, maximize
-from boolcp.program.ratio_bound import Multipliers, prove_ratio
-from boolcp.program.relaxation import EPSILON
+from boolcp.program.bounds import EPSILON, Array, Bits, Multipliers, prove_ratio
+from boolcp.program.grams import DenseGram
+from boolcp.program.maxcut import EFFORTS, EXHAUSTIVE, climb, distinct, first_starts, maximize
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage.dense import Dense
 from boolcp.storage.protocol import Storage
@@ -200,8 +198,8 @@ def look(program: Program, R: Array, mode: int, rng: np.random.Generator, B: Blo
     is_bounded = len(C) <= EXHAUSTIVE or not program.is_ratio
     best = maximize(C, rng, is_ratio=program.is_ratio, starts=starts, certify=is_bounded)
     if best.value > program.alpha**2:
-        pool = local_search(DenseGram(C), first_starts(DenseGram(C), rng, starts, program.is_ratio), program.is_ratio)
-        new = [best.z, *(found.z for found in pool if found.value > program.alpha**2)]
+        pool = climb(DenseGram(C), first_starts(DenseGram(C), rng, starts, program.is_ratio), program.is_ratio)
+        new = [best.z, *(found.z for found in distinct(pool) if found.value > program.alpha**2)]
     return View(mode, C, best.z, best.value, new[:N_NEW], best.bound)
 
 
