@@ -21,6 +21,7 @@ from boolcp.program.bounds import EPSILON, Array, Bits, Multipliers, prove_ratio
 from boolcp.program.grams import DenseGram
 from boolcp.program.maxcut import EFFORTS, EXHAUSTIVE, climb, distinct, first_starts, maximize
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.labels import Labels
 from boolcp.storage.dense import Dense
 from boolcp.storage.protocol import Storage
 
@@ -34,11 +35,13 @@ N_REWEIGHTED = 4  # solutions with reweighted squares after each sweep; they tak
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Eq. (3): X with zeros where it is not observed, the mask, the Boolean modes, alpha; whether z counts over |z|."""
+    """Eq. (3): the data, X with zeros where not observed, the mask, Boolean modes, alpha; whether z counts over |z|."""
 
+    data: Storage
     X: Array
     observed: Bits | None
     modes: tuple[int, ...]
+    labels: Labels | None = None
     alpha: float = 0.0
     is_ratio: bool = True
     is_rank_one: bool = False
@@ -52,33 +55,18 @@ class Program:
         return np.ascontiguousarray(R if self.observed is None else np.where(self.observed, R, 0.0))
 
     def objective(self, B: Blocks, R: Array) -> float:
-        """Return |X - W|^2 / 2 + alpha sum_k s_k |V_k|."""
-        costs = [self.penalties(Z) @ self.norms(V) for Z, V in B.values()]
-        return float(np.vdot(R, R)) / 2 + float(sum(costs))
-
-    def norms(self, V: Array) -> Array:
-        """Return the norms of blocks, (K,): of rank one nuclear norms, otherwise those of Frobenius."""
-        if self.is_rank_one and V.ndim > 2:
-            return np.linalg.svd(V, compute_uv=False).sum(axis=1)
-        return np.linalg.norm(V.reshape(len(V), -1), axis=1)
-
-
-def n_terms(B: Blocks) -> int:
-    """Return the number of terms of all modes."""
-    return sum(len(V) for _, V in B.values())
-
-
-def with_blocks(B: Blocks, mode: int, V: Array) -> Blocks:
-    """Return the terms with new blocks along one mode, without those that are zero."""
-    Z, others = B[mode][0], {n: group for n, group in B.items() if n != mode}
-    alive = V.reshape(len(V), -1).any(axis=1)
-    if not alive.all():
-        Z, V = Z[:, alive], V[alive]
-    return {**others, mode: (Z, V)} if len(V) else others
+        """Return |X - W|^2 / 2 + alpha sum_k s_k |V_k|, for rank one with nuclear norms."""
+        cost = 0.0
+        for Z, V in B.values():
+            if self.is_rank_one and V.ndim > 2:
+                cost += float(self.penalties(Z) @ np.linalg.svd(V, compute_uv=False).sum(axis=1))
+            else:
+                cost += float(self.penalties(Z) @ np.linalg.norm(V.reshape(len(V), -1), axis=1))
+        return float(np.vdot(R, R)) / 2 + cost
 
 
 def with_bits(B: Blocks, mode: int, bits: Sequence[Bits], shape: tuple[int, ...]) -> Blocks:
-    """Return the terms with those of the bits that are new, and blocks of zeros for them."""
+    """Return the terms with those of the bits that are new, and blocks of zeros for them; B itself if none is."""
     Z, V = B.get(mode, (np.zeros((shape[mode], 0)), np.zeros((0, *np.delete(shape, mode)))))
     known = {z.tobytes() for z in Z.T > 0.5}
     new = [z for key, z in {z.tobytes(): z for z in bits}.items() if key not in known]
@@ -88,10 +76,10 @@ def with_bits(B: Blocks, mode: int, bits: Sequence[Bits], shape: tuple[int, ...]
     return {**B, mode: (np.column_stack([Z, *new]).astype(float), np.concatenate([V, zeros]))}
 
 
-def to_decomposition(program: Program, B: Blocks, data: Storage) -> BooleanCP:
+def to_decomposition(program: Program, B: Blocks) -> BooleanCP:
     """Return the terms as atoms with real parts of norm one, the largest first; matrices of low rank as factors."""
     terms = [Term(mode, z > 0.5, V) for mode, (Z, blocks) in B.items() for z, V in zip(Z.T, blocks, strict=True)]
-    W = by_size(assembled(data, terms))
+    W = by_size(assembled(program.data, terms))
     if not program.is_rank_one or not W.is_block:
         return W
     atoms = []
@@ -122,7 +110,9 @@ def solve_blocks(program: Program, B: Blocks, *, tol: float) -> tuple[Blocks, Ar
             else:
                 V = best_blocks(Z, Y, V, penalties, INNER * tol**2 * value)
             R = program.on_observed(np.moveaxis(Y - np.tensordot(Z, V, axes=1), 0, mode))
-            B = with_blocks(B, mode, V)
+            alive, B = V.reshape(len(V), -1).any(axis=1), {n: group for n, group in B.items() if n != mode}
+            if alive.any():
+                B[mode] = (Z, V) if alive.all() else (Z[:, alive], V[alive])
         previous, value = value, program.objective(B, R)
         if previous - value <= tol * value:
             break
@@ -171,14 +161,14 @@ def shrunk_blocks(Z: Array, Y: Array, V: Array, penalties: Array) -> Array:
 
 
 class View(NamedTuple):
-    """The residual along one mode: its Gram matrix, the best bits, their squared score, new bits, perhaps a bound."""
+    """The residual along one mode: new bits, its Gram matrix, the best bits, their squared score, perhaps a bound."""
 
     mode: int
-    C: Array
-    z: Bits
-    value: float
     new: Sequence[Bits]
-    bound: float | None
+    C: Array = np.zeros((0, 0))
+    z: Bits = np.zeros(0, dtype=bool)
+    value: float = np.nan
+    bound: float | None = None
 
 
 def look(program: Program, R: Array, mode: int, rng: np.random.Generator, B: Blocks, tol: float = 0.0) -> View:
@@ -186,21 +176,20 @@ def look(program: Program, R: Array, mode: int, rng: np.random.Generator, B: Blo
 
     Of rank one it is the best atom alone, and its score has to exceed alpha by `tol` of it.
     """
-    new: list[Bits] = []
     if program.is_rank_one:
         criterion = "normalized" if program.is_ratio else "published"
         found = steepest_atom(Dense(R), mode, rng, criterion=criterion, certify=False)
-        if found is not None and found.value > ((1 + tol) * program.alpha) ** 2:
-            new = [found.atom.z]
-        return View(mode, np.zeros((0, 0)), np.zeros(0, dtype=bool), np.nan, new, None)
+        is_low = found is None or found.value <= ((1 + tol) * program.alpha) ** 2
+        return View(mode, [] if found is None or is_low else [found.atom.z])
     C = gram(R, mode)
     starts = B[mode][0].T > 0.5 if mode in B else None
     is_bounded = len(C) <= EXHAUSTIVE or not program.is_ratio
     best = maximize(C, rng, is_ratio=program.is_ratio, starts=starts, certify=is_bounded)
+    new: list[Bits] = []
     if best.value > program.alpha**2:
         pool = climb(DenseGram(C), first_starts(DenseGram(C), rng, starts, program.is_ratio), program.is_ratio)
         new = [best.z, *(found.z for found in distinct(pool) if found.value > program.alpha**2)]
-    return View(mode, C, best.z, best.value, new[:N_NEW], best.bound)
+    return View(mode, new[:N_NEW], C, best.z, best.value, best.bound)
 
 
 def prove(program: Program, view: View, effort: str, multipliers: dict[int, Multipliers]) -> float:
@@ -214,10 +203,8 @@ def prove(program: Program, view: View, effort: str, multipliers: dict[int, Mult
     if not view.value > 0 or view.bound is not None:
         return rounding + (view.bound or 0.0)
     proof = prove_ratio(view.C, view.z, effort=effort, start=multipliers.get(view.mode)) if program.is_ratio else None
-    if proof is None:
-        return float("inf")
-    multipliers[view.mode] = proof.multipliers
-    return proof.bound + rounding
+    multipliers |= {} if proof is None else {view.mode: proof.multipliers}
+    return np.inf if proof is None else proof.bound + rounding
 
 
 def dual_bound(program: Program, rng: np.random.Generator) -> float:
@@ -284,9 +271,9 @@ def solve(
         longer = B
         for view in views:
             longer = with_bits(longer, view.mode, view.new, R.shape)
-        is_complete = n_terms(longer) == n_terms(B)
+        is_complete, n_atoms = longer is B, sum(len(V) for _, V in B.values())
         if program.is_rank_one:
-            steps.append(ConvexStep(n_terms(B), value, float("nan"), is_complete))
+            steps.append(ConvexStep(n_atoms, value, float("nan"), is_complete))
             if is_complete:
                 break
             continue
@@ -295,7 +282,7 @@ def solve(
         level = max(level, int(is_hopeful))
         bounds = [prove(program, view, EFFORTS[level], multipliers) for view in views]
         dual = max(dual, dual_objective(program, R, float(np.sqrt(max(bounds)))))
-        step = ConvexStep(n_terms(B), value, dual, value - dual <= tol * value)
+        step = ConvexStep(n_atoms, value, dual, value - dual <= tol * value)
         steps.append(step)
         is_stuck = is_hopeful or is_complete
         is_thorough = is_stuck and level == len(EFFORTS) - 1 and accuracy <= 1e-2 * tol
