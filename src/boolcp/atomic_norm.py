@@ -102,20 +102,13 @@ class AtomicNorm(BaseEstimator):
         max_iter: int = 200,
         random_state: Any = None,
     ) -> None:
-        self.alpha = alpha
-        self.boolean_modes = boolean_modes
-        self.criterion = criterion
-        self.atom_rank = atom_rank
-        self.debias = debias
-        self.sigma = sigma
-        self.tol = tol
-        self.max_iter = max_iter
+        self.alpha, self.boolean_modes, self.criterion, self.atom_rank = alpha, boolean_modes, criterion, atom_rank
+        self.debias, self.sigma, self.tol, self.max_iter = debias, sigma, tol, max_iter
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = tags.input_tags.three_d_array = True
         return tags
 
     def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "AtomicNorm":

@@ -52,9 +52,7 @@ class Baseline(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         raise NotImplementedError
 
 
-def impute(
-    X: np.ndarray, observed: np.ndarray | None, step: Callable[[np.ndarray, Any], Any], *, max_iter: int, tol: float
-) -> Any:
+def impute(X: np.ndarray, observed: np.ndarray | None, step: Callable[..., Any], *, max_iter: int, tol: float) -> Any:
     """Return step(filled, previous) with the missing entries of X repeatedly replaced by its own estimate.
 
     Each round is a majorization of the loss over the observed entries: it falls whenever `step` lowers the loss of the
@@ -107,9 +105,7 @@ class Projection(NamedTuple):
 
     def coordinates(self, factors: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the factors (d_n, K) in the coordinates of the core."""
-        if self.bases is None:
-            return list(factors)
-        return [U.T @ A for U, A in zip(self.bases, factors, strict=True)]
+        return list(factors) if self.bases is None else [U.T @ A for U, A in zip(self.bases, factors, strict=True)]
 
     def mttkrp(self, factors: Sequence[np.ndarray], mode: int) -> np.ndarray:
         """Return X_n (khatri-rao of the factors of the other modes), (d_n, K)."""

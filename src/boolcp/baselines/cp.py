@@ -232,9 +232,7 @@ class Tucker(Baseline):
         self.decomposition_ = impute(X, observed, step, max_iter=100, tol=1e-7)
 
 
-def _left_singular_vectors(
-    matrix: np.ndarray, n_eigenvecs: int | None = None, **_: Any
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _left_singular_vectors(matrix: np.ndarray, n_eigenvecs: int | None = None, **_: Any) -> tuple[np.ndarray, ...]:
     """Return the leading U, S, V' of a matrix; for a flat one, from the eigenvectors of its smaller Gram matrix."""
     if matrix.shape[0] > matrix.shape[1]:
         U, S, Vt = np.linalg.svd(matrix, full_matrices=False)

@@ -131,9 +131,7 @@ class LFMmix(Baseline):
                 filled = np.where(observed, X, filled - residual)
                 if change <= self.tol * np.sqrt(total):
                     break
-            residual = project_out(filled, features)
-            if observed is not None:
-                residual = residual * observed
+            residual = project_out(filled, features) * (1.0 if observed is None else observed)
             path.append(mixture_terms(filled, features))
         self.path_ = tuple(_to_boolean_cp(X.shape, terms, labels) for terms in path)
         self.decomposition_ = self.path_[-1]
@@ -149,9 +147,7 @@ def latent_feature_path(
         found = maximize(gram(residual, 0), rng, is_ratio=False, certify=False)
         Z = np.column_stack([Z, found.z.astype(float)])
         V = real_rows(Z, Y, observed)
-        residual = Y - Z @ V
-        if observed is not None:
-            residual *= observed
+        residual = (Y - Z @ V) * (1.0 if observed is None else observed)
         path.append((Z, V))
     return path
 

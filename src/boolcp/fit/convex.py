@@ -8,7 +8,6 @@ of whatever number of atoms, has an objective below the dual one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -19,7 +18,7 @@ from boolcp.fit.blocks import Term, assembled
 from boolcp.fit.pursuit import by_size
 from boolcp.program.bounds import EPSILON, Array, Bits, Multipliers, prove_ratio
 from boolcp.program.grams import DenseGram
-from boolcp.program.maxcut import EFFORTS, EXHAUSTIVE, climb, distinct, first_starts, maximize
+from boolcp.program.maxcut import EFFORTS, EXHAUSTIVE, BooleanQuadratic, climb, distinct, first_starts, maximize
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
 from boolcp.storage.dense import Dense
@@ -160,65 +159,57 @@ def shrunk_blocks(Z: Array, Y: Array, V: Array, penalties: Array) -> Array:
     return V
 
 
-class View(NamedTuple):
-    """The residual along one mode: new bits, its Gram matrix, the best bits, their squared score, perhaps a bound."""
+def look(
+    program: Program, R: Array, mode: int, rng: np.random.Generator, B: Blocks, tol: float = 0.0
+) -> tuple[list[Bits], Array, BooleanQuadratic]:
+    """Return new bits of large score along one mode, the Gram matrix of the residual, and the bits of largest score.
 
-    mode: int
-    new: Sequence[Bits]
-    C: Array = np.zeros((0, 0))
-    z: Bits = np.zeros(0, dtype=bool)
-    value: float = np.nan
-    bound: float | None = None
-
-
-def look(program: Program, R: Array, mode: int, rng: np.random.Generator, B: Blocks, tol: float = 0.0) -> View:
-    """Return what the residual shows along one mode: the bits of largest score, and several others above alpha^2.
-
-    Of rank one it is the best atom alone, and its score has to exceed alpha by `tol` of it.
+    Bits are new if their squared score exceeds alpha^2. Of rank one it is the best atom alone, whose score has to
+    exceed alpha by `tol` of it, without the matrix.
     """
     if program.is_rank_one:
         criterion = "normalized" if program.is_ratio else "published"
         found = steepest_atom(Dense(R), mode, rng, criterion=criterion, certify=False)
-        is_low = found is None or found.value <= ((1 + tol) * program.alpha) ** 2
-        return View(mode, [] if found is None or is_low else [found.atom.z])
+        least = ((1 + tol) * program.alpha) ** 2
+        new = [] if found is None or found.value <= least else [found.atom.z]
+        return new, np.zeros((0, 0)), BooleanQuadratic(np.zeros(0, dtype=bool), np.nan)
     C = gram(R, mode)
     starts = B[mode][0].T > 0.5 if mode in B else None
     is_bounded = len(C) <= EXHAUSTIVE or not program.is_ratio
-    best = maximize(C, rng, is_ratio=program.is_ratio, starts=starts, certify=is_bounded)
-    new: list[Bits] = []
+    best, new = maximize(C, rng, is_ratio=program.is_ratio, starts=starts, certify=is_bounded), []
     if best.value > program.alpha**2:
         pool = climb(DenseGram(C), first_starts(DenseGram(C), rng, starts, program.is_ratio), program.is_ratio)
         new = [best.z, *(found.z for found in distinct(pool) if found.value > program.alpha**2)]
-    return View(mode, new[:N_NEW], C, best.z, best.value, best.bound)
+    return new[:N_NEW], C, best
 
 
-def prove(program: Program, view: View, effort: str, multipliers: dict[int, Multipliers]) -> float:
+def prove(
+    program: Program, mode: int, C: Array, best: BooleanQuadratic, effort: str, multipliers: dict[int, Multipliers]
+) -> float:
     """Return a proved upper bound on the squared score of all bits along one mode, infinite if there is none.
 
     The multipliers that prove it are kept, a start for the next residual. The rounding of the Gram matrix itself is
     added: at most the number of columns times epsilon times its trace, d times that if z'Cz is not over |z|^2.
     """
-    d = len(view.C)
-    rounding = (program.X.size // d + 2) * EPSILON * float(np.trace(view.C)) * (1 if program.is_ratio else d)
-    if not view.value > 0 or view.bound is not None:
-        return rounding + (view.bound or 0.0)
-    proof = prove_ratio(view.C, view.z, effort=effort, start=multipliers.get(view.mode)) if program.is_ratio else None
-    multipliers |= {} if proof is None else {view.mode: proof.multipliers}
+    d = len(C)
+    rounding = (program.X.size // d + 2) * EPSILON * float(np.trace(C)) * (1 if program.is_ratio else d)
+    if not best.value > 0 or best.bound is not None:
+        return rounding + (best.bound or 0.0)
+    proof = prove_ratio(C, best.z, effort=effort, start=multipliers.get(mode)) if program.is_ratio else None
+    multipliers |= {} if proof is None else {mode: proof.multipliers}
     return np.inf if proof is None else proof.bound + rounding
 
 
 def dual_bound(program: Program, rng: np.random.Generator) -> float:
     """Return a proved upper bound on the dual norm of X, max |X_n'z| / s(z) over modes and bits."""
-    views = [look(program, program.X, mode, rng, {}) for mode in program.modes]
-    return float(np.sqrt(max(prove(program, view, "default", {}) for view in views)))
+    views = {mode: look(program, program.X, mode, rng, {}) for mode in program.modes}
+    return float(np.sqrt(max(prove(program, mode, C, best, "default", {}) for mode, (_, C, best) in views.items())))
 
 
 def dual_objective(program: Program, R: Array, norm: float) -> float:
     """Return the best dual objective <X, t R> - |t R|^2 / 2 over numbers t with t norm <= alpha."""
     inner, squared = float(np.vdot(program.X, R)), float(np.vdot(R, R))
-    if squared == 0:
-        return 0.0
-    t = max(min(inner / squared, program.alpha / norm if norm > 0 else np.inf), 0.0)
+    t = max(min(inner / squared, program.alpha / norm if norm > 0 else np.inf), 0.0) if squared else 0.0
     return float(t * inner - t**2 * squared / 2)
 
 
@@ -267,20 +258,20 @@ def solve(
     multipliers: dict[int, Multipliers] = {}
     for _ in range(max_iter):
         B, R = solve_blocks(program, longer, tol=accuracy)
-        value, views = program.objective(B, R), [look(program, R, mode, rng, B, tol) for mode in program.modes]
+        value, views = program.objective(B, R), {mode: look(program, R, mode, rng, B, tol) for mode in program.modes}
         longer = B
-        for view in views:
-            longer = with_bits(longer, view.mode, view.new, R.shape)
+        for mode, (new, _, _) in views.items():
+            longer = with_bits(longer, mode, new, R.shape)
         is_complete, n_atoms = longer is B, sum(len(V) for _, V in B.values())
         if program.is_rank_one:
             steps.append(ConvexStep(n_atoms, value, float("nan"), is_complete))
             if is_complete:
                 break
             continue
-        best = float(np.sqrt(max(view.value for view in views)))
-        is_hopeful = value - max(dual, dual_objective(program, R, best)) <= 0.5 * tol * value
+        norm = float(np.sqrt(max(best.value for _, _, best in views.values())))
+        is_hopeful = value - max(dual, dual_objective(program, R, norm)) <= 0.5 * tol * value
         level = max(level, int(is_hopeful))
-        bounds = [prove(program, view, EFFORTS[level], multipliers) for view in views]
+        bounds = [prove(program, n, C, best, EFFORTS[level], multipliers) for n, (_, C, best) in views.items()]
         dual = max(dual, dual_objective(program, R, float(np.sqrt(max(bounds)))))
         step = ConvexStep(n_atoms, value, dual, value - dual <= tol * value)
         steps.append(step)
