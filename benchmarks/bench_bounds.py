@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from boolcp import BMP
 from boolcp.datasets import load_syn
-from boolcp.program import ratio_bound
+from boolcp.program import bounds
 from boolcp.program.maxcut import maximize_boolean_rayleigh
 
 SEED = 20261116
@@ -45,25 +45,25 @@ def residual_grams(X):
 
 def splitting(C, z):
     """Return the bound of the splitting without triangles."""
-    first, ratio_bound.FIRST_CUTS = ratio_bound.FIRST_CUTS, 10**9
+    first, bounds.FIRST_CUTS = bounds.FIRST_CUTS, 10**9
     try:
-        return ratio_bound.prove_ratio(C, z, effort="default")
+        return bounds.prove_ratio(C, z, effort="default")
     finally:
-        ratio_bound.FIRST_CUTS = first
+        bounds.FIRST_CUTS = first
 
 
 def closed_form(C, z):
     """Return the bound of the closed form."""
     value = float(z @ C @ z) / z.sum()
-    return ratio_bound.prove(C, value, ratio_bound.closed_form(C / value, z).times(value))
+    return bounds.prove(C, value, bounds.closed_form(C / value, z).times(value))
 
 
 METHODS = {
-    "largest eigenvalue": lambda C, z: ratio_bound.prove(C, np.trace(C), ratio_bound.Multipliers.of(np.zeros(C.shape))),
+    "largest eigenvalue": lambda C, z: bounds.prove(C, np.trace(C), bounds.Multipliers(np.zeros(C.shape))),
     "closed form": closed_form,
     "splitting": splitting,
-    "with triangles (default)": lambda C, z: ratio_bound.prove_ratio(C, z, effort="default"),
-    "with triangles (thorough)": lambda C, z: ratio_bound.prove_ratio(C, z, effort="thorough"),
+    "with triangles (default)": lambda C, z: bounds.prove_ratio(C, z, effort="default"),
+    "with triangles (thorough)": lambda C, z: bounds.prove_ratio(C, z, effort="thorough"),
 }
 
 
@@ -117,14 +117,14 @@ def cost_of_certificates():
 
 def main():
     with threadpool_limits(1):
-        ratio_bound.prove_ratio(*next(residual_grams(synthetic(60, 3, np.random.default_rng(0)))), effort="thorough")
-        bounds = table(["matrices", "bound", "value / bound, median", "least", "ms"], compare())
+        bounds.prove_ratio(*next(residual_grams(synthetic(60, 3, np.random.default_rng(0)))), effort="thorough")
+        close = table(["matrices", "bound", "value / bound, median", "least", "ms"], compare())
         cost = table(["seed", "without, s", "with, s", "ratio", "least certificate"], cost_of_certificates())
     text = (
         "Residual Gram matrices after 0, 1, 3 and 8 greedy atoms; z from the default search. All bounds are proved. "
         "Median processor time, one thread."
     )
-    parts = ["# Bounds on the ratio", text, bounds, "## Certificates of a default fit, Syn2, noise 1", cost]
+    parts = ["# Bounds on the ratio", text, close, "## Certificates of a default fit, Syn2, noise 1", cost]
     write("bounds.md", "python benchmarks/bench_bounds.py", parts)
 
 

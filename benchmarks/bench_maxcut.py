@@ -14,8 +14,8 @@ from common import table, write
 from dwave.samplers import TabuSampler
 from threadpoolctl import threadpool_limits
 
+from boolcp.program.bounds import lift
 from boolcp.program.maxcut import EFFORTS, maximize_boolean_quadratic, maximize_boolean_rayleigh
-from boolcp.program.relaxation import lift
 
 SEED = 20270301
 TABU_MILLISECONDS = (20, 100, 500)

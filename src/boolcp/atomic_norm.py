@@ -15,12 +15,9 @@ from boolcp.fit.pursuit import by_size, with_system
 from boolcp.fit.sweep import polish
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
-from boolcp.result.labels import Labels, read_labels
+from boolcp.result.labels import read_labels
 from boolcp.storage import make_storage
-from boolcp.storage.protocol import Storage
 from boolcp.threads import one_thread
-
-RANK_ONE_FACTOR = 2.0  # alpha over the dual norm of noise: lambda >= 2 |grad F| in Theorem 4's proof
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,20 +102,13 @@ class AtomicNorm(BaseEstimator):
         max_iter: int = 200,
         random_state: Any = None,
     ) -> None:
-        self.alpha = alpha
-        self.boolean_modes = boolean_modes
-        self.criterion = criterion
-        self.atom_rank = atom_rank
-        self.debias = debias
-        self.sigma = sigma
-        self.tol = tol
-        self.max_iter = max_iter
+        self.alpha, self.boolean_modes, self.criterion, self.atom_rank = alpha, boolean_modes, criterion, atom_rank
+        self.debias, self.sigma, self.tol, self.max_iter = debias, sigma, tol, max_iter
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = tags.input_tags.three_d_array = True
         return tags
 
     def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> "AtomicNorm":
@@ -138,22 +128,29 @@ class AtomicNorm(BaseEstimator):
         >>> boolcp.AtomicNorm(alpha=1e6).fit(X).decomposition_.n_atoms  # above alpha_max nothing is left
         0
         """
-        self._check_parameters()
-        program, data, labels = read_program(X, mask, self.boolean_modes, self.criterion)
-        if self.atom_rank == 1 and len(data.shape) > 3:
-            raise ValueError(f"atom_rank=1 takes tensors of order 2 or 3, X has order {len(data.shape)}; use 'block'.")
+        if isinstance(self.alpha, str):
+            checks.check_choice(self.alpha, "alpha", ("auto",))
+        else:
+            checks.check_number(self.alpha, "alpha", positive=True)
+        if self.atom_rank not in ("block", 1):
+            raise ValueError(f"atom_rank must be 'block' (dense blocks) or 1 (experimental), got {self.atom_rank!r}.")
+        if self.sigma is not None:
+            checks.check_number(self.sigma, "sigma")
+        program = read_program(X, mask, self.boolean_modes, self.criterion, self.tol, self.max_iter)
+        if self.atom_rank == 1 and program.X.ndim > 3:
+            raise ValueError(f"atom_rank=1 takes tensors of order 2 or 3, X has order {program.X.ndim}; use 'block'.")
         program = replace(program, is_rank_one=self.atom_rank == 1)
         with one_thread():
-            self.alpha_ = self._choose_alpha(program, data)
+            self.alpha_ = self._choose_alpha(program)
             rng, penalized = checks.make_generator(self.random_state), replace(program, alpha=self.alpha_)
             steps, B = convex.solve(penalized, rng, tol=self.tol, max_iter=self.max_iter)
             if self.debias and not program.is_rank_one:
                 B = convex.solve_blocks(program, B, tol=1e-9)[0]
-            W = convex.to_decomposition(program, B, data)
+            W = convex.to_decomposition(program, B)
             if self.debias and program.is_rank_one and W.n_atoms:
-                W = by_size(with_system(polish(data, to_columns(W)).to_decomposition(), data))
+                W = by_size(with_system(polish(program.data, to_columns(W)).to_decomposition(), program.data))
         step = steps[-1]
-        self.decomposition_, self.history_, self.n_iter_ = replace(W, labels=labels), tuple(steps), len(steps)
+        self.decomposition_, self.history_, self.n_iter_ = replace(W, labels=program.labels), tuple(steps), len(steps)
         self.objective_, self.dual_objective_ = step.objective, step.dual_objective
         self.duality_gap_, self.converged_ = step.duality_gap, step.is_converged
         return self
@@ -172,30 +169,18 @@ class AtomicNorm(BaseEstimator):
         words = "nothing is proved about atoms of rank one" if np.isnan(self.duality_gap_) else words
         return f"{self.decomposition_.summary()}\n{words} (alpha = {self.alpha_:.4g})"
 
-    def _check_parameters(self) -> None:
-        if isinstance(self.alpha, str):
-            checks.check_choice(self.alpha, "alpha", ("auto",))
-        else:
-            checks.check_number(self.alpha, "alpha", positive=True)
-        if self.atom_rank not in ("block", 1):
-            raise ValueError(f"atom_rank must be 'block' (dense blocks) or 1 (experimental), got {self.atom_rank!r}.")
-        if self.sigma is not None:
-            checks.check_number(self.sigma, "sigma")
-        checks.check_number(self.tol, "tol", positive=True)
-        checks.check_integer(self.max_iter, "max_iter", 1)
-
-    def _choose_alpha(self, program: convex.Program, data: Storage) -> float:
+    def _choose_alpha(self, program: convex.Program) -> float:
         """Return alpha, and keep the noise level and the weight of Theorem 4 if it is chosen by the noise."""
-        self.sigma_ = self.lambda_S_ = None
+        self.sigma_, self.lambda_S_, data = None, None, program.data
         if not isinstance(self.alpha, str):
             return float(self.alpha)
         if self.sigma is None and data.weights is not None:
             raise ValueError('alpha="auto" needs sigma, the noise level, if entries are missing: pass it, or alpha.')
         self.sigma_ = float(noise_level(data) if self.sigma is None else self.sigma)
         self.lambda_S_ = self.sigma_ * float(np.sqrt(sum(data.shape)))
-        norm = convex.noise_norm(program, self.sigma_)
+        norm = convex.noise_norm(program, self.sigma_)  # twice that in Theorem 4's proof: lambda >= 2 |grad F|
         floor = 1e-9 * float(np.sqrt(data.squared_norm))  # without noise, and alpha = 0 has no dual
-        return max(norm * (RANK_ONE_FACTOR if program.is_rank_one else 1.0), floor, float(np.finfo(float).tiny))
+        return max((2 if program.is_rank_one else 1) * norm, floor, float(np.finfo(float).tiny))
 
 
 def alpha_max(
@@ -223,7 +208,7 @@ def alpha_max(
     >>> [boolcp.AtomicNorm(alpha=share * largest, random_state=0).fit(X).decomposition_.n_atoms for share in (1, 0.5)]
     [0, 3]
     """
-    program, _, _ = read_program(X, mask, boolean_modes, criterion)
+    program = read_program(X, mask, boolean_modes, criterion)
     with one_thread():
         return convex.dual_bound(program, checks.make_generator(random_state))
 
@@ -259,13 +244,11 @@ def atomic_norm_path(
     >>> [point.decomposition.n_atoms > 0 for point in boolcp.atomic_norm_path(X, n_alphas=3, random_state=0)]
     [False, True, True]
     """
-    checks.check_number(tol, "tol", positive=True)
-    checks.check_integer(max_iter, "max_iter", 1)
     checks.check_integer(n_alphas, "n_alphas", 1)
     checks.check_number(alpha_min_ratio, "alpha_min_ratio", positive=True)
     for alpha in () if alphas is None else alphas:
         checks.check_number(float(alpha), "alphas", positive=True)
-    program, data, labels = read_program(X, mask, boolean_modes, criterion)
+    program = read_program(X, mask, boolean_modes, criterion, tol, max_iter)
     rng, points = checks.make_generator(random_state), []
     B: convex.Blocks = {}
     with one_thread():
@@ -273,19 +256,20 @@ def atomic_norm_path(
             alphas = (np.geomspace(1.0, alpha_min_ratio, n_alphas) * convex.dual_bound(program, rng)).tolist()
         for alpha in sorted((float(a) for a in alphas), reverse=True):
             steps, B = convex.solve(replace(program, alpha=alpha), rng, tol=tol, max_iter=max_iter, start=B)
-            W = replace(convex.to_decomposition(program, B, data), labels=labels)
+            W = replace(convex.to_decomposition(program, B), labels=program.labels)
             points.append(PathPoint(alpha, W, steps[-1].objective, steps[-1].duality_gap))
     return tuple(points)
 
 
 def read_program(
-    X: Any, mask: ArrayLike | None, boolean_modes: Sequence[int | str] | None, criterion: str
-) -> tuple[convex.Program, Storage, Labels | None]:
-    """Return the program of checked data, its alpha still zero, the storage and the labels of X."""
+    X: Any, mask: ArrayLike | None, boolean_modes: Any, criterion: str, tol: float = 1e-2, max_iter: int = 200
+) -> convex.Program:
+    """Return the program of checked data, its alpha still zero."""
+    checks.check_number(tol, "tol", positive=True)
+    checks.check_integer(max_iter, "max_iter", 1)
     checks.check_choice(criterion, "criterion", ("normalized", "published"))
     X, labels = read_labels(X)
     X, observed = checks.check_tensor(X, mask)
     X = np.ascontiguousarray(X if observed is None else np.where(observed, X, 0.0), dtype=float)
     modes = checks.check_modes(boolean_modes, X.shape, None if labels is None else labels.dims)
-    program = convex.Program(X, observed, modes, is_ratio=criterion == "normalized")
-    return program, make_storage(X, observed), labels
+    return convex.Program(make_storage(X, observed), X, observed, modes, labels, is_ratio=criterion == "normalized")

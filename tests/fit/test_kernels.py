@@ -21,7 +21,7 @@ from boolcp.fit.sweep import (
     sweep,
     sweep_order,
 )
-from boolcp.program.flips import best_signed_response
+from boolcp.program.maxcut import best_signed_response
 from boolcp.result.columns import Columns
 from boolcp.storage.dense import Dense
 from boolcp.storage.tucker import compress

@@ -19,7 +19,7 @@ from boolcp.fit.atom_search import (
 )
 from boolcp.fit.pursuit import NormalEquations, atom_system, corrected, equations_of, with_system
 from boolcp.fit.spec import STOP_REASONS, Spec
-from boolcp.program.flips import best_boolean
+from boolcp.program.maxcut import best_boolean
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage import make_storage
 from boolcp.storage.dense import Dense

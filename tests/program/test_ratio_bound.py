@@ -7,8 +7,8 @@ from test_maxcut import EFFORTS, centered, gram, hard_matrices
 
 from boolcp import maximize_boolean_rayleigh
 from boolcp.program import _kernels
+from boolcp.program.bounds import Multipliers, prove, prove_ratio
 from boolcp.program.maxcut import maximize
-from boolcp.program.ratio_bound import Multipliers, prove, prove_ratio
 
 
 def ratio(C, z):

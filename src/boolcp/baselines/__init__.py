@@ -1,4 +1,4 @@
-"""The methods that the paper compares with BMP, one file each, with the same `fit` as BMP.
+"""The methods that the paper compares with BMP, with the same `fit` as BMP.
 
 Input: a tensor and its mask. Output: a decomposition with `to_tensor()`, and the loss over the observed entries.
 Nothing in `fit` or `trust` depends on this package.
@@ -10,9 +10,8 @@ Nothing in `fit` or `trust` depends on this package.
 (15, 16, 17)
 """
 
-from boolcp.baselines.cp import CP, RealCP
+from boolcp.baselines.cp import CP, RealCP, Tucker, TuckerForm
 from boolcp.baselines.lfm import LFM, LFMmix
 from boolcp.baselines.sustain import SUSTain
-from boolcp.baselines.tucker import Tucker, TuckerForm
 
 __all__ = ["CP", "LFM", "LFMmix", "RealCP", "SUSTain", "Tucker", "TuckerForm"]

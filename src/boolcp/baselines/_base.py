@@ -5,13 +5,15 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.linalg
+from numpy.random import Generator
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from boolcp import checks, contractions
-from boolcp.result.labels import Labels, read_labels
+from boolcp.result.labels import read_labels
 from boolcp.threads import one_thread
 
+Modes = Sequence[int]
 EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared; not tuned
 
 
@@ -39,23 +41,18 @@ class Baseline(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         X, observed = checks.check_tensor(X, mask)
         X = np.asarray(X, dtype=float)
         X = X if observed is None else np.where(observed, X, 0.0)
+        given = parameters.get("boolean_modes", parameters.get("mode"))
+        modes = checks.check_modes(given, X.shape, None if labels is None else labels.dims)
         with one_thread():
-            self._fit(X, observed, labels, checks.make_generator(parameters["random_state"]))
+            self._fit(X, observed, modes, labels, checks.make_generator(parameters["random_state"]))
         self.loss_ = squared_loss(X, observed, self.decomposition_)
         return self
 
-    def _fit(self, X: np.ndarray, observed: np.ndarray | None, labels: Labels | None, rng: np.random.Generator) -> None:
+    def _fit(self, X: np.ndarray, observed: np.ndarray | None, modes: Modes, labels: Any, rng: Generator) -> None:
         raise NotImplementedError
 
 
-def modes_of(given: Any, X: np.ndarray, labels: Labels | None) -> Sequence[int]:
-    """Return the modes that a user names, all of them for None."""
-    return checks.check_modes(given, X.shape, None if labels is None else labels.dims)
-
-
-def impute(
-    X: np.ndarray, observed: np.ndarray | None, step: Callable[[np.ndarray, Any], Any], *, max_iter: int, tol: float
-) -> Any:
+def impute(X: np.ndarray, observed: np.ndarray | None, step: Callable[..., Any], *, max_iter: int, tol: float) -> Any:
     """Return step(filled, previous) with the missing entries of X repeatedly replaced by its own estimate.
 
     Each round is a majorization of the loss over the observed entries: it falls whenever `step` lowers the loss of the
@@ -108,9 +105,7 @@ class Projection(NamedTuple):
 
     def coordinates(self, factors: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the factors (d_n, K) in the coordinates of the core."""
-        if self.bases is None:
-            return list(factors)
-        return [U.T @ A for U, A in zip(self.bases, factors, strict=True)]
+        return list(factors) if self.bases is None else [U.T @ A for U, A in zip(self.bases, factors, strict=True)]
 
     def mttkrp(self, factors: Sequence[np.ndarray], mode: int) -> np.ndarray:
         """Return X_n (khatri-rao of the factors of the other modes), (d_n, K)."""

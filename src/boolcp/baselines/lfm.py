@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
-from boolcp.baselines._base import Baseline, modes_of, refold, squared_loss, unfold
+from boolcp.baselines._base import Baseline, Modes, refold, squared_loss, unfold
 from boolcp.contractions import gram
-from boolcp.program.maxcut import BooleanQuadratic, maximize_boolean_quadratic
+from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
 
@@ -37,14 +38,10 @@ class LFM(Baseline):
 
     Attributes
     ----------
-    decomposition_ : BooleanCP
-        The result, with block atoms.
-    path_ : tuple of BooleanCP
-        The estimates with 0, 1, .., K features.
-    mode_ : int
-        The mode that was unfolded.
-    loss_ : float
-        |X - W|^2 / 2 over the observed entries.
+    decomposition_, path_ : BooleanCP, tuple of BooleanCP
+        The result, with block atoms, and the estimates with 0, 1, .., K features.
+    mode_, loss_ : int, float
+        The mode that was unfolded, and |X - W|^2 / 2 over the observed entries.
 
     Examples
     --------
@@ -55,20 +52,12 @@ class LFM(Baseline):
     (1, True)
     """
 
-    def __init__(
-        self,
-        n_atoms: int = 10,
-        *,
-        mode: int | str | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_atoms = n_atoms
-        self.mode = mode
-        self.random_state = random_state
+    def __init__(self, n_atoms: int = 10, *, mode: int | str | None = None, random_state: Any = None) -> None:
+        self.n_atoms, self.mode, self.random_state = n_atoms, mode, random_state
 
-    def _fit(self, X: np.ndarray, observed: np.ndarray | None, labels: Labels | None, rng: np.random.Generator) -> None:
+    def _fit(self, X: np.ndarray, observed: np.ndarray | None, modes: Modes, labels: Any, rng: Generator) -> None:
         found = []
-        for mode in modes_of(self.mode, X, labels):
+        for mode in modes:
             seen = None if observed is None else unfold(observed, mode)
             pairs = latent_feature_path(unfold(X, mode), seen, self.n_atoms, rng)
             found.append((squared_loss(X, observed, _to_boolean_cp(X.shape, {mode: pairs[-1]})), mode, pairs))
@@ -101,10 +90,8 @@ class LFMmix(Baseline):
 
     Attributes
     ----------
-    decomposition_ : BooleanCP
-        The result, with block atoms.
-    path_ : tuple of BooleanCP
-        The estimates with 0, 1, .., K features.
+    decomposition_, path_ : BooleanCP, tuple of BooleanCP
+        The result, with block atoms, and the estimates with 0, 1, .., K features.
     loss_ : float
         |X - W|^2 / 2 over the observed entries.
 
@@ -125,28 +112,17 @@ class LFMmix(Baseline):
         tol: float = 1e-5,
         random_state: Any = None,
     ) -> None:
-        self.n_atoms = n_atoms
-        self.boolean_modes = boolean_modes
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+        self.n_atoms, self.boolean_modes, self.random_state = n_atoms, boolean_modes, random_state
+        self.max_iter, self.tol = max_iter, tol
 
-    def _fit(self, X: np.ndarray, observed: np.ndarray | None, labels: Labels | None, rng: np.random.Generator) -> None:
-        path = self._search(X, observed, modes_of(self.boolean_modes, X, labels), rng)
-        self.path_ = tuple(_to_boolean_cp(X.shape, terms, labels) for terms in path)
-        self.decomposition_ = self.path_[-1]
-
-    def _search(
-        self, X: np.ndarray, observed: np.ndarray | None, modes: Sequence[int], rng: np.random.Generator
-    ) -> list[Terms]:
-        """Return the mixtures {mode: (Z, V)} with 0, 1, .., K features in all, each found greedily."""
+    def _fit(self, X: np.ndarray, observed: np.ndarray | None, modes: Modes, labels: Any, rng: Generator) -> None:
         features = {mode: np.zeros((X.shape[mode], 0)) for mode in modes}
         path: list[Terms] = [{}]
         residual, filled, total = X, X, np.vdot(X, X)
         while len(path) <= self.n_atoms and np.vdot(residual, residual) > NOTHING_LEFT * total:
-            solutions = [_best_boolean(residual, mode, rng) for mode in modes]
-            mode, found = max(zip(modes, solutions, strict=True), key=lambda pair: pair[1].value)
-            features[mode] = np.column_stack([features[mode], found.z.astype(float)])
+            found = {mode: maximize(gram(residual, mode), rng, is_ratio=False, certify=False) for mode in modes}
+            mode = max(modes, key=lambda mode: found[mode].value)
+            features[mode] = np.column_stack([features[mode], found[mode].z.astype(float)])
             for _ in range(self.max_iter):
                 if observed is None:
                     break
@@ -155,25 +131,23 @@ class LFMmix(Baseline):
                 filled = np.where(observed, X, filled - residual)
                 if change <= self.tol * np.sqrt(total):
                     break
-            residual = project_out(filled, features)
-            if observed is not None:
-                residual = residual * observed
+            residual = project_out(filled, features) * (1.0 if observed is None else observed)
             path.append(mixture_terms(filled, features))
-        return path
+        self.path_ = tuple(_to_boolean_cp(X.shape, terms, labels) for terms in path)
+        self.decomposition_ = self.path_[-1]
 
 
 def latent_feature_path(
-    Y: np.ndarray, observed: np.ndarray | None, n_atoms: int, rng: np.random.Generator
+    Y: np.ndarray, observed: np.ndarray | None, n_atoms: int, rng: Generator
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the pairs Z (d, k), V (k, m) with k = 0, 1, .., K features of a matrix Y (d, m), each found greedily."""
     Z, V = np.zeros((len(Y), 0)), np.zeros((0, Y.shape[1]))
     path, residual, total = [(Z, V)], Y, np.vdot(Y, Y)
     while len(path) <= n_atoms and np.vdot(residual, residual) > NOTHING_LEFT * total:
-        Z = np.column_stack([Z, _best_boolean(residual, 0, rng).z.astype(float)])
+        found = maximize(gram(residual, 0), rng, is_ratio=False, certify=False)
+        Z = np.column_stack([Z, found.z.astype(float)])
         V = real_rows(Z, Y, observed)
-        residual = Y - Z @ V
-        if observed is not None:
-            residual *= observed
+        residual = (Y - Z @ V) * (1.0 if observed is None else observed)
         path.append((Z, V))
     return path
 
@@ -211,11 +185,6 @@ def mixture_terms(X: np.ndarray, features: dict[int, np.ndarray]) -> Terms:
             terms[mode] = Z, (V := real_rows(Z, unfold(X, mode), None))
             X = X - refold(Z @ V, mode, X.shape)
     return terms
-
-
-def _best_boolean(residual: np.ndarray, mode: int, rng: np.random.Generator) -> BooleanQuadratic:
-    """Return the bits along a mode with the largest z'Cz of the Gram matrix C of the residual."""
-    return maximize_boolean_quadratic(gram(residual, mode), random_state=rng, certify=False)
 
 
 def _to_boolean_cp(shape: tuple[int, ...], terms: Terms, labels: Labels | None = None) -> BooleanCP:

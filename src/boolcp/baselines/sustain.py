@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from boolcp.baselines._base import EXTRA_RANK, Baseline, Projection, compress, impute, leading_basis, modes_of
+from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, Projection, compress, impute, leading_basis
 from boolcp.baselines.cp import RealCP
 from boolcp.contractions import gram_product
-from boolcp.datasets.synthetic import unit_atom
-from boolcp.result.atoms import BooleanCP
+from boolcp.datasets.synthetic import sum_of
 
 
 class SUSTain(Baseline):
@@ -31,19 +30,15 @@ class SUSTain(Baseline):
         The modes allowed to be Boolean. None is all.
     n_init : int
         Number of starts: the first from the leading singular vectors, the others random. The lowest loss wins.
-    max_iter : int
-        Maximal number of sweeps from each start.
-    tol : float
-        A start is done when its loss changes by less than this times |X|^2 in a sweep.
+    max_iter, tol : int, float
+        Maximal number of sweeps from each start; it is done when its loss changes by less than tol |X|^2 in one.
     random_state : int, Generator or None
         Seed.
 
     Attributes
     ----------
-    decomposition_ : BooleanCP
-        The result, with atoms of rank one.
-    loss_ : float
-        |X - W|^2 / 2 over the observed entries.
+    decomposition_, loss_ : BooleanCP, float
+        The result, with atoms of rank one, and |X - W|^2 / 2 over the observed entries.
 
     Examples
     --------
@@ -64,15 +59,10 @@ class SUSTain(Baseline):
         tol: float = 1e-7,
         random_state: Any = None,
     ) -> None:
-        self.n_atoms = n_atoms
-        self.boolean_modes = boolean_modes
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
+        self.n_atoms, self.boolean_modes, self.random_state = n_atoms, boolean_modes, random_state
+        self.n_init, self.max_iter, self.tol = n_init, max_iter, tol
 
-    def _fit(self, X: np.ndarray, observed: np.ndarray | None, labels: Any, rng: Generator) -> None:
-        modes = modes_of(self.boolean_modes, X, labels)
+    def _fit(self, X: np.ndarray, observed: np.ndarray | None, modes: Modes, labels: Any, rng: Generator) -> None:
         boolean_mode = np.array([modes[k % len(modes)] for k in range(self.n_atoms)])
         options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
 
@@ -91,7 +81,11 @@ class SUSTain(Baseline):
             return RealCP(np.ones(self.n_atoms), factors)
 
         factors = impute(X, observed, step, max_iter=30, tol=1e-6).factors
-        self.decomposition_ = _to_boolean_cp(factors, boolean_mode, labels)
+        patterns = [
+            (int(mode), factors[mode][:, k] > 0.5, [A[:, k] for n, A in enumerate(factors) if n != mode])
+            for k, mode in enumerate(boolean_mode)
+        ]
+        self.decomposition_ = sum_of(X.shape, [p for p in patterns if all(a.any() for a in p[2])], labels)
 
 
 def hierarchical_als(
@@ -160,15 +154,3 @@ def singular_start(X: np.ndarray, boolean_mode: np.ndarray, rng: Generator) -> l
             if not factors[mode][:, k].any():
                 factors[mode][:, k] = random_bits(d, rng)
     return factors
-
-
-def _to_boolean_cp(factors: Sequence[np.ndarray], boolean_mode: np.ndarray, labels: Any) -> BooleanCP:
-    """Return the BooleanCP of the columns; atoms that are zero are left out."""
-    atoms, weights = [], []
-    for k, mode in enumerate(boolean_mode):
-        real = [A[:, k] for n, A in enumerate(factors) if n != mode]
-        if all(a.any() for a in real):
-            atom, weight = unit_atom(int(mode), factors[mode][:, k] > 0.5, real)
-            atoms.append(atom)
-            weights.append(weight)
-    return BooleanCP(tuple(len(A) for A in factors), tuple(atoms), np.array(weights), labels)

@@ -11,9 +11,8 @@ from boolcp import contractions
 from boolcp.fit.candidates import SETTLED, climb, from_bits, power_iterations
 from boolcp.fit.spec import Spec
 from boolcp.fit.sweep import cp_als
-from boolcp.program.flips import best_boolean
 from boolcp.program.grams import DenseGram, Gram, ThinGram
-from boolcp.program.maxcut import maximize
+from boolcp.program.maxcut import best_boolean, maximize
 from boolcp.result.atoms import Atom
 from boolcp.result.columns import Columns
 from boolcp.storage.dense import Dense

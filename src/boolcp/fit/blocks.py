@@ -16,9 +16,8 @@ from boolcp.fit.atom_search import residual_gram
 from boolcp.fit.pursuit import atom_system, with_system
 from boolcp.fit.spec import Spec
 from boolcp.fit.sweep import best_bits, solve_rows
-from boolcp.program.flips import DEPENDENT, climb_ratio
-from boolcp.program.grams import Complement, Gram
-from boolcp.program.maxcut import maximize
+from boolcp.program.grams import Complement, Gram, projected
+from boolcp.program.maxcut import DEPENDENT, climb_ratio, maximize
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage.protocol import Storage, Tensor
 
@@ -136,7 +135,8 @@ class Backfit:
         With P the projection that removes the bits of `own`, the gain of z with a dense block is z'PCPz / z'Pz.
         """
         C, _ = residual_gram(residual, mode)
-        P, C = C.without(bits_of(own) if own else np.zeros((len(C), 0)))
+        P = Complement(bits_of(own) if own else np.zeros((len(C), 0)))
+        C = projected(C, P)
         z = best_code(C, P, rng)
         n_ones = z @ P @ z
         B = self.allowed(np.asarray(residual.contract(mode, (P @ z)[:, None]), dtype=float)[0])

@@ -7,7 +7,7 @@ import numpy as np
 
 from boolcp.contractions import CHUNK, middle
 from boolcp.fit._kernels import power_sweeps
-from boolcp.program.flips import best_signed_response
+from boolcp.program.maxcut import best_signed_response
 from boolcp.result.atoms import Atom
 from boolcp.storage.protocol import Tensor
 

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 from boolcp import checks
 from boolcp.contractions import gram_product
 from boolcp.fit.pursuit import with_system
-from boolcp.program.grams import LARGE, DenseGram
+from boolcp.program.bounds import eigenvalue_bound
+from boolcp.program.grams import LARGE, DenseGram, ratio_bound
 from boolcp.program.maxcut import EFFORTS
-from boolcp.program.relaxation import eigenvalue_bound
 from boolcp.result.atoms import BooleanCP, inner_with_atoms
 from boolcp.result.bits import real_dims
 from boolcp.result.labels import read_labels
@@ -51,7 +51,7 @@ def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
         if has_quick_gram(data, W, mode, effort):
             for k, C in zip(members, residual_grams(data, W, members, mode), strict=True):
                 z = W.atoms[k].z
-                bound = DenseGram(C).ratio_bound(z, effort)
+                bound = ratio_bound(DenseGram(C), z, effort)
                 shares[k] = np.nan if bound is None else float(z @ C @ z) / z.sum() / bound
         elif not W.is_block:
             is_near = data.weights is not None and isinstance(data, Complete)  # the targets of data on disk

@@ -8,7 +8,6 @@ of whatever number of atoms, has an objective below the dual one.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -17,12 +16,11 @@ from boolcp.contractions import gram
 from boolcp.fit.atom_search import steepest_atom
 from boolcp.fit.blocks import Term, assembled
 from boolcp.fit.pursuit import by_size
-from boolcp.program.flips import first_starts, local_search
-from boolcp.program.grams import Array, Bits, DenseGram
-from boolcp.program.maxcut import EFFORTS, EXHAUSTIVE, maximize
-from boolcp.program.ratio_bound import Multipliers, prove_ratio
-from boolcp.program.relaxation import EPSILON
+from boolcp.program.bounds import EPSILON, Array, Bits, Multipliers, prove_ratio
+from boolcp.program.grams import DenseGram
+from boolcp.program.maxcut import EFFORTS, EXHAUSTIVE, BooleanQuadratic, climb, distinct, first_starts, maximize
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.labels import Labels
 from boolcp.storage.dense import Dense
 from boolcp.storage.protocol import Storage
 
@@ -36,11 +34,13 @@ N_REWEIGHTED = 4  # solutions with reweighted squares after each sweep; they tak
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Eq. (3): X with zeros where it is not observed, the mask, the Boolean modes, alpha; whether z counts over |z|."""
+    """Eq. (3): the data, X with zeros where not observed, the mask, Boolean modes, alpha; whether z counts over |z|."""
 
+    data: Storage
     X: Array
     observed: Bits | None
     modes: tuple[int, ...]
+    labels: Labels | None = None
     alpha: float = 0.0
     is_ratio: bool = True
     is_rank_one: bool = False
@@ -54,33 +54,18 @@ class Program:
         return np.ascontiguousarray(R if self.observed is None else np.where(self.observed, R, 0.0))
 
     def objective(self, B: Blocks, R: Array) -> float:
-        """Return |X - W|^2 / 2 + alpha sum_k s_k |V_k|."""
-        costs = [self.penalties(Z) @ self.norms(V) for Z, V in B.values()]
-        return float(np.vdot(R, R)) / 2 + float(sum(costs))
-
-    def norms(self, V: Array) -> Array:
-        """Return the norms of blocks, (K,): of rank one nuclear norms, otherwise those of Frobenius."""
-        if self.is_rank_one and V.ndim > 2:
-            return np.linalg.svd(V, compute_uv=False).sum(axis=1)
-        return np.linalg.norm(V.reshape(len(V), -1), axis=1)
-
-
-def n_terms(B: Blocks) -> int:
-    """Return the number of terms of all modes."""
-    return sum(len(V) for _, V in B.values())
-
-
-def with_blocks(B: Blocks, mode: int, V: Array) -> Blocks:
-    """Return the terms with new blocks along one mode, without those that are zero."""
-    Z, others = B[mode][0], {n: group for n, group in B.items() if n != mode}
-    alive = V.reshape(len(V), -1).any(axis=1)
-    if not alive.all():
-        Z, V = Z[:, alive], V[alive]
-    return {**others, mode: (Z, V)} if len(V) else others
+        """Return |X - W|^2 / 2 + alpha sum_k s_k |V_k|, for rank one with nuclear norms."""
+        cost = 0.0
+        for Z, V in B.values():
+            if self.is_rank_one and V.ndim > 2:
+                cost += float(self.penalties(Z) @ np.linalg.svd(V, compute_uv=False).sum(axis=1))
+            else:
+                cost += float(self.penalties(Z) @ np.linalg.norm(V.reshape(len(V), -1), axis=1))
+        return float(np.vdot(R, R)) / 2 + cost
 
 
 def with_bits(B: Blocks, mode: int, bits: Sequence[Bits], shape: tuple[int, ...]) -> Blocks:
-    """Return the terms with those of the bits that are new, and blocks of zeros for them."""
+    """Return the terms with those of the bits that are new, and blocks of zeros for them; B itself if none is."""
     Z, V = B.get(mode, (np.zeros((shape[mode], 0)), np.zeros((0, *np.delete(shape, mode)))))
     known = {z.tobytes() for z in Z.T > 0.5}
     new = [z for key, z in {z.tobytes(): z for z in bits}.items() if key not in known]
@@ -90,10 +75,10 @@ def with_bits(B: Blocks, mode: int, bits: Sequence[Bits], shape: tuple[int, ...]
     return {**B, mode: (np.column_stack([Z, *new]).astype(float), np.concatenate([V, zeros]))}
 
 
-def to_decomposition(program: Program, B: Blocks, data: Storage) -> BooleanCP:
+def to_decomposition(program: Program, B: Blocks) -> BooleanCP:
     """Return the terms as atoms with real parts of norm one, the largest first; matrices of low rank as factors."""
     terms = [Term(mode, z > 0.5, V) for mode, (Z, blocks) in B.items() for z, V in zip(Z.T, blocks, strict=True)]
-    W = by_size(assembled(data, terms))
+    W = by_size(assembled(program.data, terms))
     if not program.is_rank_one or not W.is_block:
         return W
     atoms = []
@@ -124,7 +109,9 @@ def solve_blocks(program: Program, B: Blocks, *, tol: float) -> tuple[Blocks, Ar
             else:
                 V = best_blocks(Z, Y, V, penalties, INNER * tol**2 * value)
             R = program.on_observed(np.moveaxis(Y - np.tensordot(Z, V, axes=1), 0, mode))
-            B = with_blocks(B, mode, V)
+            alive, B = V.reshape(len(V), -1).any(axis=1), {n: group for n, group in B.items() if n != mode}
+            if alive.any():
+                B[mode] = (Z, V) if alive.all() else (Z[:, alive], V[alive])
         previous, value = value, program.objective(B, R)
         if previous - value <= tol * value:
             break
@@ -172,68 +159,57 @@ def shrunk_blocks(Z: Array, Y: Array, V: Array, penalties: Array) -> Array:
     return V
 
 
-class View(NamedTuple):
-    """The residual along one mode: its Gram matrix, the best bits, their squared score, new bits, perhaps a bound."""
+def look(
+    program: Program, R: Array, mode: int, rng: np.random.Generator, B: Blocks, tol: float = 0.0
+) -> tuple[list[Bits], Array, BooleanQuadratic]:
+    """Return new bits of large score along one mode, the Gram matrix of the residual, and the bits of largest score.
 
-    mode: int
-    C: Array
-    z: Bits
-    value: float
-    new: Sequence[Bits]
-    bound: float | None
-
-
-def look(program: Program, R: Array, mode: int, rng: np.random.Generator, B: Blocks, tol: float = 0.0) -> View:
-    """Return what the residual shows along one mode: the bits of largest score, and several others above alpha^2.
-
-    Of rank one it is the best atom alone, and its score has to exceed alpha by `tol` of it.
+    Bits are new if their squared score exceeds alpha^2. Of rank one it is the best atom alone, whose score has to
+    exceed alpha by `tol` of it, without the matrix.
     """
-    new: list[Bits] = []
     if program.is_rank_one:
         criterion = "normalized" if program.is_ratio else "published"
         found = steepest_atom(Dense(R), mode, rng, criterion=criterion, certify=False)
-        if found is not None and found.value > ((1 + tol) * program.alpha) ** 2:
-            new = [found.atom.z]
-        return View(mode, np.zeros((0, 0)), np.zeros(0, dtype=bool), np.nan, new, None)
+        least = ((1 + tol) * program.alpha) ** 2
+        new = [] if found is None or found.value <= least else [found.atom.z]
+        return new, np.zeros((0, 0)), BooleanQuadratic(np.zeros(0, dtype=bool), np.nan)
     C = gram(R, mode)
     starts = B[mode][0].T > 0.5 if mode in B else None
     is_bounded = len(C) <= EXHAUSTIVE or not program.is_ratio
-    best = maximize(C, rng, is_ratio=program.is_ratio, starts=starts, certify=is_bounded)
+    best, new = maximize(C, rng, is_ratio=program.is_ratio, starts=starts, certify=is_bounded), []
     if best.value > program.alpha**2:
-        pool = local_search(DenseGram(C), first_starts(DenseGram(C), rng, starts, program.is_ratio), program.is_ratio)
-        new = [best.z, *(found.z for found in pool if found.value > program.alpha**2)]
-    return View(mode, C, best.z, best.value, new[:N_NEW], best.bound)
+        pool = climb(DenseGram(C), first_starts(DenseGram(C), rng, starts, program.is_ratio), program.is_ratio)
+        new = [best.z, *(found.z for found in distinct(pool) if found.value > program.alpha**2)]
+    return new[:N_NEW], C, best
 
 
-def prove(program: Program, view: View, effort: str, multipliers: dict[int, Multipliers]) -> float:
+def prove(
+    program: Program, mode: int, C: Array, best: BooleanQuadratic, effort: str, multipliers: dict[int, Multipliers]
+) -> float:
     """Return a proved upper bound on the squared score of all bits along one mode, infinite if there is none.
 
     The multipliers that prove it are kept, a start for the next residual. The rounding of the Gram matrix itself is
     added: at most the number of columns times epsilon times its trace, d times that if z'Cz is not over |z|^2.
     """
-    d = len(view.C)
-    rounding = (program.X.size // d + 2) * EPSILON * float(np.trace(view.C)) * (1 if program.is_ratio else d)
-    if not view.value > 0 or view.bound is not None:
-        return rounding + (view.bound or 0.0)
-    proof = prove_ratio(view.C, view.z, effort=effort, start=multipliers.get(view.mode)) if program.is_ratio else None
-    if proof is None:
-        return float("inf")
-    multipliers[view.mode] = proof.multipliers
-    return proof.bound + rounding
+    d = len(C)
+    rounding = (program.X.size // d + 2) * EPSILON * float(np.trace(C)) * (1 if program.is_ratio else d)
+    if not best.value > 0 or best.bound is not None:
+        return rounding + (best.bound or 0.0)
+    proof = prove_ratio(C, best.z, effort=effort, start=multipliers.get(mode)) if program.is_ratio else None
+    multipliers |= {} if proof is None else {mode: proof.multipliers}
+    return np.inf if proof is None else proof.bound + rounding
 
 
 def dual_bound(program: Program, rng: np.random.Generator) -> float:
     """Return a proved upper bound on the dual norm of X, max |X_n'z| / s(z) over modes and bits."""
-    views = [look(program, program.X, mode, rng, {}) for mode in program.modes]
-    return float(np.sqrt(max(prove(program, view, "default", {}) for view in views)))
+    views = {mode: look(program, program.X, mode, rng, {}) for mode in program.modes}
+    return float(np.sqrt(max(prove(program, mode, C, best, "default", {}) for mode, (_, C, best) in views.items())))
 
 
 def dual_objective(program: Program, R: Array, norm: float) -> float:
     """Return the best dual objective <X, t R> - |t R|^2 / 2 over numbers t with t norm <= alpha."""
     inner, squared = float(np.vdot(program.X, R)), float(np.vdot(R, R))
-    if squared == 0:
-        return 0.0
-    t = max(min(inner / squared, program.alpha / norm if norm > 0 else np.inf), 0.0)
+    t = max(min(inner / squared, program.alpha / norm if norm > 0 else np.inf), 0.0) if squared else 0.0
     return float(t * inner - t**2 * squared / 2)
 
 
@@ -282,22 +258,22 @@ def solve(
     multipliers: dict[int, Multipliers] = {}
     for _ in range(max_iter):
         B, R = solve_blocks(program, longer, tol=accuracy)
-        value, views = program.objective(B, R), [look(program, R, mode, rng, B, tol) for mode in program.modes]
+        value, views = program.objective(B, R), {mode: look(program, R, mode, rng, B, tol) for mode in program.modes}
         longer = B
-        for view in views:
-            longer = with_bits(longer, view.mode, view.new, R.shape)
-        is_complete = n_terms(longer) == n_terms(B)
+        for mode, (new, _, _) in views.items():
+            longer = with_bits(longer, mode, new, R.shape)
+        is_complete, n_atoms = longer is B, sum(len(V) for _, V in B.values())
         if program.is_rank_one:
-            steps.append(ConvexStep(n_terms(B), value, float("nan"), is_complete))
+            steps.append(ConvexStep(n_atoms, value, float("nan"), is_complete))
             if is_complete:
                 break
             continue
-        best = float(np.sqrt(max(view.value for view in views)))
-        is_hopeful = value - max(dual, dual_objective(program, R, best)) <= 0.5 * tol * value
+        norm = float(np.sqrt(max(best.value for _, _, best in views.values())))
+        is_hopeful = value - max(dual, dual_objective(program, R, norm)) <= 0.5 * tol * value
         level = max(level, int(is_hopeful))
-        bounds = [prove(program, view, EFFORTS[level], multipliers) for view in views]
+        bounds = [prove(program, n, C, best, EFFORTS[level], multipliers) for n, (_, C, best) in views.items()]
         dual = max(dual, dual_objective(program, R, float(np.sqrt(max(bounds)))))
-        step = ConvexStep(n_terms(B), value, dual, value - dual <= tol * value)
+        step = ConvexStep(n_atoms, value, dual, value - dual <= tol * value)
         steps.append(step)
         is_stuck = is_hopeful or is_complete
         is_thorough = is_stuck and level == len(EFFORTS) - 1 and accuracy <= 1e-2 * tol

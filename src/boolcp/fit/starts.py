@@ -10,7 +10,7 @@ import scipy.linalg
 from boolcp.fit.atom_search import Candidate, greedy_atom_search, search_residual
 from boolcp.fit.spec import Spec
 from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, relax
-from boolcp.program.flips import DEPENDENT, best_boolean
+from boolcp.program.maxcut import DEPENDENT, best_boolean
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.dense import n_observed

@@ -60,8 +60,7 @@ def thin_mixing_sweep(G: Array, V: Array, S: Array, t: float, momentum: float) -
 
     G (n, p), S = G'V is kept up to date, and BB' = [n - 1, 1'; 1, I]. The diagonal of A has no effect.
     """
-    n, p = G.shape
-    k = V.shape[1]
+    (n, p), k = G.shape, V.shape[1]
     gain, step, others = 0.0, np.empty(k), np.sum(V[1:], axis=0)
     for i in range(n):
         squared = 0.0
@@ -141,7 +140,10 @@ def flip_search(
             score[j] = side[j] * (2 * Cz[j] - t) + diagonal[j]
         if count == 1:
             score[np.argmin(side)] = -np.inf
-        i = _best_flip(score, rest, step, best - (total - t * count))
+        i, top, needed = 0, -np.inf, best - (total - t * count)
+        for j in range(d):  # a bit that rests has to beat the best
+            if score[j] > top and (rest[j] < step or score[j] > needed):
+                i, top = j, score[j]
         if score[i] == -np.inf:
             break
         total += score[i] + t * side[i]
@@ -158,16 +160,6 @@ def flip_search(
             for j in range(d):
                 z[j] = side[j] < 0
     return t if is_ratio else best
-
-
-@njit(cache=True)
-def _best_flip(score: Array, rest: NDArray[np.int64], step: int, aspiration: float) -> int:
-    """Return the flip of highest score among bits that do not rest at this step, or that beat the aspiration."""
-    best, top = 0, -np.inf
-    for i in range(len(score)):
-        if score[i] > top and (rest[i] < step or score[i] > aspiration):
-            best, top = i, score[i]
-    return best
 
 
 @njit(cache=True)

@@ -6,11 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from boolcp.program._kernels import flip_search, flip_sweeps
-from boolcp.program.ratio_bound import prove_ratio
-from boolcp.program.relaxation import DenseLift, ThinLift, eigenvalue_bound, factor_bound
-
-Array = NDArray[np.float64]
-Bits = NDArray[np.bool_]
+from boolcp.program.bounds import Array, Bits, eigenvalue_bound, factor_bound, prove_ratio
 
 LARGE = 1000  # rows beyond which a bound better than the largest eigenvalue takes more than ten seconds
 MAX_FLIP_COST = 2e7  # multiplications that a search in a long mode may spend on flips; not tuned
@@ -23,8 +19,7 @@ class DenseGram:
     __array_ufunc__ = None  # Z @ C is asked of C
 
     def __init__(self, C: Array) -> None:
-        self.C = C
-        self.row_cost = len(C)
+        self.C, self.row_cost = C, len(C)
 
     def __len__(self) -> int:
         return len(self.C)
@@ -56,25 +51,6 @@ class DenseGram:
         """Improve z in place by flips, for n_idle steps beyond a local optimum; return its value. Cz is overwritten."""
         return float(flip_search(self.C, z, Cz, self.diagonal().copy(), n_idle, tenure, is_ratio, False))
 
-    def lift(self, t: float) -> DenseLift:
-        """Return the matrix C~ with z'(C - tI)z = [1; y]' C~ [1; y] / 4 for y = 2z - 1."""
-        return DenseLift(self.C, t)
-
-    def without(self, bits: Array) -> "tuple[Complement, DenseGram]":
-        """Return the projection P that removes the columns of `bits` (d, k), and PCP."""
-        P = Complement(bits)
-        return P, DenseGram(P @ (self.C @ P))
-
-    def eigenvalue_bound(self, start: Array) -> float | None:
-        """Return a proved upper bound on the largest eigenvalue, or None."""
-        return eigenvalue_bound(self.C, start)
-
-    def ratio_bound(self, z: Bits, effort: str) -> float | None:
-        """Return a proved upper bound on the ratio: of a large matrix the largest eigenvalue, unless thorough."""
-        is_close = effort == "thorough" or (effort != "eigenvalue" and len(self.C) <= LARGE)
-        proof = prove_ratio(self.C, z, effort=effort) if is_close else None
-        return self.eigenvalue_bound(np.where(z, 1.0, 0.01)) if proof is None else proof.bound
-
 
 class ThinGram:
     """The matrix FF' of a thin F (d, p), never formed; it answers like a DenseGram."""
@@ -83,8 +59,7 @@ class ThinGram:
     __array_ufunc__ = None
 
     def __init__(self, F: Array) -> None:
-        self.F = F
-        self.row_cost = F.size
+        self.F, self.row_cost = F, F.size
 
     def __len__(self) -> int:
         return len(self.F)
@@ -118,23 +93,6 @@ class ThinGram:
             s = flip_sweeps(self.F, z, is_ratio)
         return float(s @ s) / (z.sum() if is_ratio else 1)
 
-    def without(self, bits: Array) -> "tuple[Complement, ThinGram]":
-        """Return the projection P that removes the columns of `bits` (d, k), and PCP = PF (PF)'."""
-        P = Complement(bits)
-        return P, ThinGram(P @ self.F)
-
-    def lift(self, t: float) -> ThinLift:
-        """Return the lifted matrix of FF' - tI."""
-        return ThinLift(self.F, t)
-
-    def eigenvalue_bound(self, start: Array) -> float | None:
-        """Return a proved upper bound on the largest eigenvalue, which is that of F'F (p, p); None if not proved."""
-        return factor_bound(self.F, np.ones(len(self.F)))
-
-    def ratio_bound(self, z: Bits, effort: str) -> float | None:
-        """Return the bound on the largest eigenvalue: those below it need a matrix (d, d)."""
-        return self.eigenvalue_bound(np.where(z, 1.0, 0.01))
-
 
 class Complement:
     """The projection I - QQ' on what is orthogonal to the columns of B (d, k), Q their orthonormal basis."""
@@ -164,9 +122,21 @@ class Complement:
 Gram = DenseGram | ThinGram
 
 
-def as_gram(C: Gram | Array) -> Gram:
-    """Return C as a Gram matrix; an array becomes a DenseGram."""
-    return DenseGram(C) if isinstance(C, np.ndarray) else C
+def projected(C: Gram, P: Complement) -> Gram:
+    """Return PCP for a projection P."""
+    return DenseGram(P @ (C.C @ P)) if isinstance(C, DenseGram) else ThinGram(P @ C.F)
+
+
+def ratio_bound(C: Gram, z: Bits, effort: str, start: Array | None = None) -> float | None:
+    """Return a proved upper bound on the ratio, or None; `start` is a guess of the leading eigenvector.
+
+    It is the largest eigenvalue for the effort "eigenvalue", for a thin C, and for a large one unless thorough.
+    """
+    if isinstance(C, ThinGram):
+        return factor_bound(C.F, np.ones(len(C)))
+    is_close = effort == "thorough" or (effort != "eigenvalue" and len(C) <= LARGE)
+    proof = prove_ratio(C.C, z, effort=effort) if is_close else None
+    return eigenvalue_bound(C.C, np.where(z, 1.0, 0.01) if start is None else start) if proof is None else proof.bound
 
 
 def _exponent(M: Array) -> int:

@@ -5,21 +5,28 @@ the mixing method, rounded by random hyperplanes and improved by flips. Dual mul
 bound the optimum from above. The ratio z'Cz / |z|^2 is maximized by the same steps, for every kind of Gram matrix.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from boolcp import checks
-from boolcp.program.flips import best_of, climb_all, first_starts, is_easy, is_large, merge, recombine
-from boolcp.program.grams import Array, Bits, Gram, as_gram
-from boolcp.program.relaxation import EPSILON, round_hyperplanes, solve_sdp
+from boolcp.program.bounds import EPSILON, Array, Bits, DenseLift, ThinLift, round_hyperplanes, solve_sdp
+from boolcp.program.grams import MAX_FLIP_COST, Complement, DenseGram, Gram, ratio_bound
 from boolcp.threads import one_thread
 
 EXHAUSTIVE = 20  # entries of z up to which all vectors are compared; not tuned
 LONG = 4096  # beyond, the relaxation is skipped if all starts lead to the same z; not tuned
+MANY = 500  # rows of a dense matrix beyond which crossings continue while they gain; by bench_maxcut.py
 SLOW = 2000  # rows beyond which few crossings are made, each takes long; not tuned
+N_BEST = 8  # members of a pool, and starts that are improved; not tuned
+N_DIRECTIONS = 6  # approximate eigenvectors, and mixtures of them, to start from; not tuned
+MIN_CLIMBS = 8  # climbs that tell whether a large matrix is easy: where half agreed (18 cases), none was below the best
+MAX_ROUNDS = 4  # largest multiple of `n_rounds`; by bench_maxcut.py
+SHAKEN = 0.1  # share of flipped bits; by bench_maxcut.py with the seeds 778 and 779
+DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 EFFORTS = ("quick", "default", "thorough")
 
 
@@ -148,12 +155,27 @@ def _checked(
     C: ArrayLike, random_state: Any, starts: ArrayLike | None, certify: bool, effort: str, is_ratio: bool
 ) -> BooleanQuadratic:
     """Check the arguments of the two public functions and solve the program."""
-    matrix = _check_matrix(C)
-    bits = _check_starts(starts, len(matrix))
+    C = np.asarray(C)
+    if C.dtype.kind not in "biuf":
+        raise TypeError(f"C must be real and numeric, got dtype {C.dtype}; convert it with C.astype(float)")
+    if C.ndim != 2 or C.shape[0] != C.shape[1] or C.shape[0] == 0:
+        raise ValueError(f"C must be a square matrix with at least one row, got shape {C.shape}")
+    C = np.ascontiguousarray(C, dtype=np.float64)
+    if not np.isfinite(C.sum()) and not np.isfinite(C).all():  # a sum takes a third of the time
+        raise ValueError("C has entries that are NaN or infinite; remove or replace them first")
+    gap = float(np.abs(C - C.T).max())
+    if gap > 1e-6 * max(C.max(), -C.min()):
+        raise ValueError(f"C must be symmetric, got |C - C.T| up to {gap:.3g}; (C + C.T) / 2 has the same z'Cz")
+    given = np.zeros((0, len(C))) if starts is None else np.asarray(starts)
+    if given.ndim != 2 or given.shape[1] != len(C):
+        raise ValueError(f"starts must have shape (s, {len(C)}), one Boolean vector per row, got {given.shape}")
+    if not np.isin(given, (0, 1)).all():
+        raise ValueError("starts must hold only 0 and 1 (or False and True)")
     checks.check_choice(effort, "effort", EFFORTS)
-    rng = checks.make_generator(random_state)
+    rng, bits = checks.make_generator(random_state), given.astype(bool)
+    C = C if gap == 0 else C / 2 + C.T / 2
     with one_thread():
-        return maximize(matrix, rng, is_ratio=is_ratio, starts=bits, certify=certify, effort=effort, proof=effort)
+        return maximize(C, rng, is_ratio=is_ratio, starts=bits, certify=certify, effort=effort, proof=effort)
 
 
 def maximize(
@@ -171,67 +193,124 @@ def maximize(
     Zero rows are dropped and extreme entries scaled by a power of two; both are undone in the answer. The bound of a
     ratio is the largest eigenvalue, or a lower one if `proof` is the effort to spend on it.
     """
-    C = as_gram(C)
-    d = len(C)
+    C = DenseGram(C) if isinstance(C, np.ndarray) else C
+    z = np.zeros(len(C), dtype=bool)
     active, exponent, C = C.compact()
     if active.size == 0:
-        return _result(d, np.array([0]), 0.0, 0.0 if certify else None)
-    if len(C) <= EXHAUSTIVE:
-        z, value, bound = enumerate_all(C @ np.eye(len(C)), certify, is_ratio)
+        active, found, value, bound = np.array([0]), np.array([True]), 0.0, 0.0 if certify else None
+    elif active.size <= EXHAUSTIVE:
+        found, value, bound = enumerate_all(C @ np.eye(len(C)), certify, is_ratio)
     else:
         starts = None if starts is None else starts[:, active]
-        z, value, bound = search(C, rng, starts, certify, effort, is_ratio, proof)
-    bound = None if bound is None else float(np.ldexp(bound, exponent))
-    return _result(d, active[z], float(np.ldexp(value, exponent)), bound)
-
-
-def _result(d: int, on: NDArray[np.intp], value: float, bound: float | None) -> BooleanQuadratic:
-    """Return the frozen result with the bits `on`."""
-    z = np.zeros(d, dtype=bool)
-    z[on] = True
+        found, value, bound = search(C, rng, starts, certify, effort, is_ratio, proof)
+    z[active[found]] = True
     z.flags.writeable = False
-    return BooleanQuadratic(z, value, bound)
+    bound = None if bound is None else float(np.ldexp(bound, exponent))
+    return BooleanQuadratic(z, float(np.ldexp(value, exponent)), bound)
 
 
 def search(
-    C: Gram,
-    rng: np.random.Generator,
-    starts: Bits | None,
-    certify: bool,
-    effort: str,
-    is_ratio: bool,
-    proof: str = "eigenvalue",
+    C: Gram, rng: np.random.Generator, starts: Bits | None, certify: bool, effort: str, is_ratio: bool, proof: str
 ) -> tuple[Bits, float, float | None]:
     """Return z, its objective and the bound (None unless requested and proved)."""
-    climbed = climb_all(C, first_starts(C, rng, starts, is_ratio), is_ratio)
-    pool, bound = merge(climbed), None
-    is_dual = certify and not is_ratio
+    climbed = climb(C, first_starts(C, rng, starts, is_ratio), is_ratio)
+    pool, bound = distinct(climbed), None
+    is_dual, is_large = certify and not is_ratio, len(C) > MANY and not C.is_thin
     if is_dual or (effort != "quick" and (len(C) <= LONG or len(pool) > 1)):
-        A = C.lift(pool[0].value if is_ratio else 0.0)
+        t = pool[0].value if is_ratio else 0.0
+        A = DenseLift(C.C, t) if isinstance(C, DenseGram) else ThinLift(C.F, t)
         V = solve_sdp(A, rng, tol=1e-6 if is_dual else 1e-4)
-        climbed += climb_all(C, round_hyperplanes(V, rng, 24), is_ratio)
-        pool = merge(climbed)
-    if certify and not is_ratio:
+        climbed += climb(C, round_hyperplanes(V, rng, 24), is_ratio)
+        pool = distinct(climbed)
+    if is_dual:
         bound = A.bound(V)
     elif certify and proof == "eigenvalue":
-        bound = C.eigenvalue_bound(pool[0].z + 0.1 * rng.random(len(C)))
-    is_proved = bound is not None and pool[0].value >= bound * (1 - 1e-9)
-    is_over = is_proved or effort == "quick" or (effort == "default" and is_easy(C, climbed))
-    if not is_over:
+        bound = ratio_bound(C, pool[0].z, proof, pool[0].z + 0.1 * rng.random(len(C)))
+    best = pool[0].value
+    n_best = sum(found.value >= best - 1e-9 * abs(best) for found in climbed)
+    is_easy = is_large and 2 * n_best >= len(climbed) >= MIN_CLIMBS  # crossings then find nothing
+    is_proved = bound is not None and best >= bound * (1 - 1e-9)
+    if not is_proved and (effort == "thorough" or (effort == "default" and not is_easy)):
         n_rounds, n_idle = (30, 5 * len(C)) if effort == "thorough" else (12, min(len(C), 1000))
-        if effort == "default" and is_large(C):
+        if effort == "default" and is_large:
             n_rounds, n_idle = (24, 2 * n_idle) if len(C) <= SLOW else (2, 600)  # by bench_maxcut.py
-        pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle)
-    z = best_of(pool)
+        pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle, is_large)
+    best = pool[0].value
+    ties = [z for value, z in pool if value >= best - 1e-12 * abs(best)]
+    z = min(ties, key=lambda z: (z.sum(), (~z).tobytes()))  # the fewest ones, then the earliest
     if certify and is_ratio and proof != "eigenvalue":
-        bound = C.ratio_bound(z, proof)
-    return z, objective(C, z, is_ratio), bound
+        bound = ratio_bound(C, z, proof)
+    return z, float(z @ C @ z) / (z.sum() if is_ratio else 1), bound
 
 
-def objective(C: Gram | Array, z: Bits, is_ratio: bool = False) -> float:
-    """Return z'Cz, or z'Cz / |z|^2."""
-    value = float(z @ C @ z)
-    return value / float(np.sum(z)) if is_ratio else value
+class Found(NamedTuple):
+    """A Boolean vector and its value."""
+
+    value: float
+    z: Bits
+
+
+def first_starts(C: Gram, rng: np.random.Generator, starts: Bits | None, is_ratio: bool) -> Bits:
+    """Return cheap Boolean starts, one per row.
+
+    Responses to directions in both signs, all bits, the bit of the largest diagonal entry and the warm starts; then
+    each is replaced twice by its best response. Directions are random, or for the ratio approximate leading
+    eigenvectors and random mixtures of them.
+    """
+    if is_ratio:
+        first = C @ rng.standard_normal((len(C), N_DIRECTIONS))
+        first /= np.linalg.norm(first, axis=0)
+        Q = np.linalg.qr(np.hstack([first, C @ first]))[0]
+        values, U = np.linalg.eigh(Q.T @ C @ Q)
+        values, vectors = values[-N_DIRECTIONS:], U[:, -N_DIRECTIONS:].T @ Q.T
+        spread = np.sqrt(np.maximum(values, 0) / np.abs(values).max())
+        mixed = rng.standard_normal((N_DIRECTIONS, len(values))) * spread @ vectors
+        directions = np.vstack([vectors, mixed])
+    else:
+        directions = rng.standard_normal((8, len(C))) @ C
+    single = np.arange(len(C)) == C.diagonal().argmax()
+    warm = [] if starts is None else [starts]
+    Z = np.vstack([best_response(np.vstack([directions, -directions]), is_ratio), np.ones_like(single), *warm])
+    for _ in range(2):
+        Z = best_response(Z @ C, is_ratio)
+    return np.vstack([Z, single, *warm])
+
+
+def climb(C: Gram, Z: Bits, is_ratio: bool, n_idle: int = 0) -> list[Found]:
+    """Improve the eight best distinct rows of Z by flips; return where each of them ends, with its value."""
+    Z = Z[Z.any(axis=1)]
+    products = Z @ C
+    values = (products * Z).sum(axis=1)
+    if is_ratio:
+        values /= Z.sum(axis=1)
+    chosen = {Z[i].tobytes(): i for i in np.argsort(-values, kind="stable")}
+    tenure = min(20, len(C) // 4)
+    return [Found(C.climb(Z[i], products[i], n_idle, tenure, is_ratio), Z[i]) for i in list(chosen.values())[:N_BEST]]
+
+
+def distinct(pool: Iterable[Found]) -> list[Found]:
+    """Return the distinct members of the pool, best first."""
+    return sorted({found.z.tobytes(): found for found in pool}.values(), key=lambda found: -found.value)
+
+
+def recombine(
+    C: Gram, pool: list[Found], rng: np.random.Generator, is_ratio: bool, n_rounds: int, n_idle: int, is_large: bool
+) -> list[Found]:
+    """Return the best of the pool after tabu searches from each and from crossings of random pairs.
+
+    There are `n_rounds` of them. For a large C they end after that many in a row without improvement, or MAX_ROUNDS
+    times as many, and every second one starts from the best with some bits flipped.
+    """
+    pool = distinct(climb(C, np.array([z for _, z in pool[:N_BEST]]), is_ratio, n_idle // 3))
+    n_done, n_left, n_most = 0, n_rounds, n_rounds * (MAX_ROUNDS if is_large else 1)
+    while len(pool) > 1 and n_left and n_done < n_most:
+        i, j = rng.choice(len(pool), size=2, replace=False)
+        child = np.where(rng.random(len(C)) < 0.5, pool[i].z, pool[j].z)
+        if is_large and n_done % 2:  # crossings alone end where all parents agree
+            child = pool[0].z ^ (rng.random(len(C)) < SHAKEN)
+        best, pool = pool[0].value, distinct([*pool, *climb(C, child[None], is_ratio, n_idle)])[:N_BEST]
+        n_done, n_left = n_done + 1, n_rounds if pool[0].value > best else n_left - 1
+    return pool
 
 
 def enumerate_all(C: Array, certify: bool, is_ratio: bool) -> tuple[Bits, float, float | None]:
@@ -242,7 +321,7 @@ def enumerate_all(C: Array, certify: bool, is_ratio: bool) -> tuple[Bits, float,
     """
     d = len(C)
     half = d // 2
-    low, high = _all_bits(half), _all_bits(d - half)
+    low, high = ((np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(float) for n in (half, d - half))
     n_low, n_high = low.sum(axis=1), high.sum(axis=1)
     cross, low_values = 2 * low @ C[:half, half:], ((low @ C[:half, :half]) * low).sum(axis=1)
     high_values = ((high @ C[half:, half:]) * high).sum(axis=1)
@@ -264,38 +343,66 @@ def enumerate_all(C: Array, certify: bool, is_ratio: bool) -> tuple[Bits, float,
     ties, columns = np.nonzero(values >= values.max() - margin)
     fewest = np.argmin(n_low[rows[ties]] + n_high[columns])
     z = np.concatenate([low[rows[ties[fewest]]], high[columns[fewest]]]).astype(bool)
-    value = objective(C, z, is_ratio)
+    value = float(z @ C @ z) / (z.sum() if is_ratio else 1)
     return z, value, value + 2 * margin if certify else None
 
 
-def _all_bits(n_bits: int) -> Array:
-    """Return all 2^n_bits Boolean vectors as rows of floats."""
-    return (np.arange(2**n_bits)[:, None] >> np.arange(n_bits) & 1).astype(float)
+def best_response(rows: Array, is_ratio: bool) -> Bits:
+    """Return for each row a the Boolean z with the largest a'z, or with the largest a'z / |z|."""
+    if not is_ratio:
+        return rows > 0
+    falling = np.sort(rows, axis=1)[:, ::-1]
+    return np.asarray(rows >= np.take_along_axis(falling, best_prefixes(falling)[0][:, None], axis=1))
 
 
-def _check_matrix(C: ArrayLike) -> Array:
-    """Return C as a float64 array after checking that it is a finite, real, symmetric matrix."""
-    C = np.asarray(C)
-    if C.dtype.kind not in "biuf":
-        raise TypeError(f"C must be real and numeric, got dtype {C.dtype}; convert it with C.astype(float)")
-    if C.ndim != 2 or C.shape[0] != C.shape[1] or C.shape[0] == 0:
-        raise ValueError(f"C must be a square matrix with at least one row, got shape {C.shape}")
-    C = np.ascontiguousarray(C, dtype=np.float64)
-    if not np.isfinite(C.sum()) and not np.isfinite(C).all():  # a sum takes a third of the time
-        raise ValueError("C has entries that are NaN or infinite; remove or replace them first")
-    gap = float(np.abs(C - C.T).max())
-    if gap > 1e-6 * max(C.max(), -C.min()):
-        raise ValueError(f"C must be symmetric, got |C - C.T| up to {gap:.3g}; (C + C.T) / 2 has the same z'Cz")
-    return C if gap == 0 else C / 2 + C.T / 2
+def best_signed_response(rows: Array, is_ratio: bool = True) -> tuple[Array, Array, Array]:
+    """Return for each row a the 0/1 vector z with the largest (a'z)^2 / |z|^2, the sign of a'z and that value.
+
+    The best z holds the largest entries of a or the most negative ones: both sorted prefixes are tried. Without
+    is_ratio it is the largest (a'z)^2.
+    """
+    rising, at = np.sort(rows, axis=1), np.arange(len(rows))
+    (high, highest), (low, lowest) = best_prefixes(rising[:, ::-1], is_ratio), best_prefixes(-rising, is_ratio)
+    signs = np.where(lowest > highest * (1 + 1e-12), -1.0, 1.0)
+    smallest = np.where(signs < 0, -rising[at, low], rising[at, -1 - high])
+    Z = (signs[:, None] * rows >= smallest[:, None]).astype(float)
+    return Z, signs, np.maximum(lowest, highest) ** 2
 
 
-def _check_starts(starts: ArrayLike | None, d: int) -> Bits | None:
-    """Return starts as a Boolean (s, d) array, or None."""
-    if starts is None:
-        return None
-    starts = np.asarray(starts)
-    if starts.ndim != 2 or starts.shape[1] != d:
-        raise ValueError(f"starts must have shape (s, {d}), one Boolean vector per row, got {starts.shape}")
-    if not np.isin(starts, (0, 1)).all():
-        raise ValueError("starts must hold only 0 and 1 (or False and True)")
-    return starts.astype(bool)
+def best_prefixes(rows: Array, is_ratio: bool = True) -> tuple[NDArray[np.intp], Array]:
+    """Return where the first entries with the largest sum, over the root of their number if is_ratio, end, and that."""
+    sums = np.cumsum(rows, axis=-1)
+    if is_ratio:
+        sums /= np.sqrt(np.arange(1.0, rows.shape[-1] + 1))
+    return np.argmax(sums, axis=-1), np.max(sums, axis=-1)
+
+
+def best_boolean(p: Array, criterion: str = "normalized") -> tuple[Bits, int]:
+    """Return the z that maximizes (z'p)^2 / |z|^2, or (z'p)^2 if published, and the sign of z'p."""
+    Z, signs, _ = best_signed_response(p[None], criterion == "normalized")
+    return Z[0] > 0 if p.any() else np.arange(len(p)) == 0, int(signs[0])
+
+
+def climb_ratio(C: Gram, P: Complement | Array, z: NDArray[np.generic]) -> tuple[float, Bits]:
+    """Return the ratio z'Cz / z'Pz and z after single flips, the best one each time, until none raises the ratio.
+
+    P is a projection, and a ratio with a z'Pz that is a rounding error counts as zero.
+    """
+
+    def ratio_of(top: Any, bottom: Any, n_ones: Any) -> Any:
+        is_new = bottom > DEPENDENT * np.maximum(n_ones, 1)
+        return np.where(is_new, top / np.where(is_new, bottom, 1.0), 0.0)
+
+    bits = np.array(z, dtype=float)
+    Cz, Pz, C_ii, P_ii = C @ bits, P @ bits, C.diagonal(), P.diagonal()
+    ratio = ratio_of(bits @ Cz, bits @ Pz, bits.sum())
+    for _ in range(min(10 * len(bits), int(MAX_FLIP_COST // C.row_cost))):
+        side = 1 - 2 * bits
+        tops, bottoms = bits @ Cz + 2 * side * Cz + C_ii, bits @ Pz + 2 * side * Pz + P_ii
+        ratios = ratio_of(tops, bottoms, bits.sum() + side)
+        i = int(np.argmax(ratios))
+        if not ratios[i] > ratio * (1 + 1e-9):
+            break
+        bits[i], ratio = 1 - bits[i], ratios[i]
+        Cz, Pz = Cz + side[i] * C[i], Pz + side[i] * P[i]
+    return float(ratio), bits.astype(bool)
