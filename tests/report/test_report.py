@@ -513,19 +513,18 @@ def test_sentences_say_which_atoms_cancel_each_other(rng):
 def test_remarks_tell_of_the_residual(structure, lag, told):
     W = BooleanCP((2, 2, 2), labels=Labels(("channel", "time", "trial")))
     check = SimpleNamespace(structure=(0.5, 0.6, structure), lag_correlation=(0.01, lag, 0.0), is_noise=structure <= 1)
-    assert words.remarks(W, {}, check) == [told]
+    assert words.remarks(W, check) == [told]
 
 
 def test_remarks_tell_of_rivals_missing_atoms_and_the_mean(rng):
     W = replace(labelled_atoms(rng), trust=Trust(n_rivals=3))
-    assert "3 other solutions have a loss within 0.5 %" in words.remarks(W, {}, None)[0]
+    assert "3 other solutions have a loss within 0.5 %" in words.remarks(W, None)[0]
     tested = replace(W, trust=replace(W.trust, stability=np.ones(3), stable_over="6 fits"))
-    assert words.remarks(tested, {}, None) == []  # stability tells which of the atoms
-    asked = {"parameters": {"n_atoms": 5}}
-    assert words.remarks(tested, asked, None) == ["5 atoms were asked for."]
-    assert words.remarks(tested, asked | {"is_partial": True}, None) == []
+    assert words.remarks(tested, None) == []  # stability tells which of the atoms
+    asked = replace(tested, trust=replace(tested.trust, n_asked=5))
+    assert words.remarks(asked, None)[0].startswith("5 atoms were requested")
     tested = replace(tested, mean=np.zeros((16, 20, 1)))
-    (remark,) = words.remarks(tested, {}, None)
+    (remark,) = words.remarks(tested, None)
     assert remark.startswith("Mean over trial fitted apart from the atoms")
 
 

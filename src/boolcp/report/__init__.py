@@ -20,9 +20,7 @@ from boolcp.trust.verdict import closing_words
 __all__ = ["write_report"]
 
 PLOTLY = "plotly/plotly-cartesian.min.js"  # which draws the charts, without the kinds that are not used here
-INFORMATIVE = (
-    "no test speaks against it; neither (almost) always on, nor on once only, nor doubled or canceled by others"
-)
+INFORMATIVE = "no test speaks against it, and it is not (almost) always on, on once only, doubled or canceled by others"
 
 
 def write_report(
@@ -94,19 +92,18 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
         subtitle=words.subtitle_of(W),
         version=__version__,
         headline=words.headline(W, provenance),
-        remarks=words.remarks(W, provenance, residual),
+        remarks=words.remarks(W, residual),
         atoms=atoms,
         heads=[head for head, *_ in columns],
         notes=notes,
         closing=[line for line in closing_words(W) if line.split(":")[0] not in dict(notes)],
-        has_verdicts=any(atom["verdict"] for atom in atoms),
         has_products=any(atom.rank != 1 for atom in W.atoms),
         has_mean=W.mean is not None,
         colors=charts.atom_colors(W.n_atoms),
         together=charts.together_figures(S) if W.n_atoms > 1 else [],
         groups=group_parts(W, tests) if W.n_atoms else [],
         fit=words.describe_fit(W, provenance, residual),
-        figures=charts.path_figures(W, errors),
+        figures=[charts.path_figure(errors)] if errors else [],
         data=words.describe_data(W, provenance),
         modes=words.describe_modes(W),
         origin=words.describe_origin(provenance),

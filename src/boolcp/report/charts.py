@@ -8,20 +8,18 @@ import numpy as np
 
 from boolcp.plotting import mode_labels as modes
 from boolcp.plotting import patterns
-from boolcp.plotting.head import interpolate, outline
-from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, ORANGE, UNKNOWN, shortened, symmetric
+from boolcp.plotting.head import MAX_NAMES, interpolate, outline
+from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, UNKNOWN, shortened, symmetric
 from boolcp.plotting.look import GROUPS as GROUP_COLORS
 from boolcp.report.assets import plain, to_json
 from boolcp.report.conditions import bands, group_name
-from boolcp.report.words import on_text, result_error
+from boolcp.report.words import on_text
 from boolcp.result.atoms import BooleanCP
 
 MAX_POINTS = 20_000  # of a line; beyond, the smallest and largest of each interval are kept
 MAX_CELLS = 25_000  # of an image; beyond, neighbors are averaged
-MAX_MARKERS = 60
-MAX_PRODUCTS = 4  # of an atom that are drawn side by side
+MAX_MARKERS, MAX_PRODUCTS = 60, 4  # of a line; products of an atom that are drawn side by side
 MAX_TICKS = 15  # upright names that fit below an image beside its scale, on a phone too
-MAX_ELECTRODE_NAMES = 34
 FEW, LETTERS = 8, 20  # up to this many names are shown with this many letters
 LOW, HIGH = 2, 8  # rows up to which a chart is low, and beyond which it is high
 COLORS = (*LINES[:6], "#8A8A8A")  # without black, which a dark page would hide
@@ -33,7 +31,6 @@ DIVERGING = [[0, "#2166AC"], [0.25, "#92C5DE"], [0.5, "#F7F7F7"], [0.75, "#F4A58
 BAND = (1.03, 1.12)  # height of the colors of conditions above a chart, as a share of it
 
 Chart = dict[str, Any]
-Figure = dict[str, Any]
 
 
 def atom_colors(n: int, few: Sequence[str] = COLORS, saturation: float = 0.65) -> list[str]:
@@ -51,20 +48,20 @@ def group_colors(n: int) -> list[str]:
 
 def figure(
     traces: list[Chart], layout: Chart, alt: str, caption: str, *, tools: bool = False, size: str = "", legend: Any = ()
-) -> Figure:
+) -> Chart:
     """Return a chart as JSON with its text alternative, caption, size (wide, low, high) and legend."""
     chart = to_json({"data": traces, "layout": layout, "has_tools": tools})
     return {"chart": chart, "alt": alt, "caption": caption, "size": size, "legend": legend}
 
 
-def atom_figures(W: BooleanCP, k: int) -> list[Figure]:
+def atom_figures(W: BooleanCP, k: int) -> list[Chart]:
     """Return the figures of one atom: where it is on, its real part along each mode, and an image of a dense one."""
     last = patterns.atom_panels(W, k)[-1]
     figures = [_boolean_figure(W, k) if n == W.atoms[k].mode else _real_figure(W, k, n) for n in range(W.ndim)]
     return [*figures, _image_figure(W, k, last)] if isinstance(last, tuple) else figures
 
 
-def _boolean_figure(W: BooleanCP, k: int) -> Figure:
+def _boolean_figure(W: BooleanCP, k: int) -> Chart:
     """Return where an atom is on: an electrode map if its mode has positions, else a strip; gray where uncertain."""
     mode, values, texts = W.atoms[k].mode, bit_values(W, k), bit_texts(W, k)
     positions, caption = modes.positions_of(W, mode), _bits_caption(W, mode, [values])
@@ -102,7 +99,7 @@ def bit_texts(W: BooleanCP, k: int) -> list[str]:
     return texts
 
 
-def _real_figure(W: BooleanCP, k: int, mode: int) -> Figure:
+def _real_figure(W: BooleanCP, k: int, mode: int) -> Chart:
     """Return the real part of an atom, or its leading pattern, along one mode: a map, bars for names, or lines."""
     atom, positions, kind = W.atoms[k], modes.positions_of(W, mode), "real part"
     is_few = atom.rank is not None and atom.rank <= MAX_PRODUCTS and positions is None
@@ -127,8 +124,8 @@ def _real_figure(W: BooleanCP, k: int, mode: int) -> Figure:
 
 def _real_traces(W: BooleanCP, k: int, mode: int, columns: np.ndarray, texts: Sequence[str]) -> list[Chart]:
     """Return bars for one column over names, points for several, else a line for each column."""
-    places, color = places_of(W, mode), atom_colors(W.n_atoms)[k]
-    has_names = modes.is_unordered(W, mode) or (places is None and modes.coordinates_of(W, mode) is not None)
+    places, color = modes.line_places(W, mode), atom_colors(W.n_atoms)[k]
+    has_names = modes.is_unordered(W, mode) or modes.has_names(W, mode)
     if has_names and columns.shape[1] == 1:
         bars = {"type": "bar", "y": columns[:, 0], "marker": {"color": color}, "hovertext": list(texts)}
         return [bars | ({} if places is None else {"x": places}) | _hover("%{hovertext}: %{y:.4g}")]
@@ -144,7 +141,7 @@ def _real_traces(W: BooleanCP, k: int, mode: int, columns: np.ndarray, texts: Se
 
 def line(W: BooleanCP, mode: int, column: np.ndarray, color: str, name: str, texts: Sequence[str]) -> Chart:
     """Return one line over a mode; a very long one keeps the smallest and largest of each interval."""
-    places, kept = places_of(W, mode), kept_points(column)
+    places, kept = modes.line_places(W, mode), kept_points(column)
     x = (np.arange(len(column)) if places is None else places)[kept]
     who = f"{plain(name)}, " if name else ""
     if _has_names(W, mode):
@@ -163,7 +160,7 @@ def kept_points(column: np.ndarray) -> np.ndarray:
     return np.unique([(part[np.argmin(filled[part])], part[np.argmax(filled[part])]) for part in stretches])
 
 
-def _image_figure(W: BooleanCP, k: int, pair: tuple[int, int]) -> Figure:
+def _image_figure(W: BooleanCP, k: int, pair: tuple[int, int]) -> Chart:
     """Return the real part of an atom over two modes, the first vertical; neighbors of a large image are averaged."""
     image, steps = averaged(patterns.block_image(W, k, pair))
     trace = {"type": "heatmap", "z": image, "colorscale": DIVERGING, "colorbar": _bar(plain(modes.value_label(W)))}
@@ -191,7 +188,7 @@ def averaged(image: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
     return image, tuple(steps)
 
 
-def together_figures(W: BooleanCP) -> list[Figure]:
+def together_figures(W: BooleanCP) -> list[Chart]:
     """Return all atoms along each mode: strips if Boolean; if real, lines, or an image for named entries."""
     figures = []
     for mode in range(W.ndim):
@@ -201,14 +198,13 @@ def together_figures(W: BooleanCP) -> list[Figure]:
         if boolean:
             values = [bit_values(W, k) for k in boolean]
             words = [[f"atom {k}, {text}" for text in bit_texts(W, k)] for k in boolean]
-            rows = [_bits(*pair) for pair in zip(values, words, strict=True)]
+            rows = list(map(_bits, values, words))
             figures.append(_rows_figure(W, mode, boolean, rows, _bits_caption(W, mode, values)))
         columns = {k: patterns.leading_column(W, k, mode) for k in real}
         if real and (_has_names(W, mode) or modes.is_unordered(W, mode) or modes.positions_of(W, mode) is not None):
-            scale = {"type": "heatmap", "coloraxis": "coloraxis", "hoverongaps": False}
+            scale = {"type": "heatmap", "coloraxis": "coloraxis", "hoverongaps": False, **_hover("%{text}")}
             words = [[f"atom {k}, {t}: {v:.3g}" for t, v in zip(texts, columns[k], strict=True)] for k in real]
-            pairs = zip(real, words, strict=True)
-            rows = [scale | {"z": columns[k][None, :], "text": [said]} | _hover("%{text}") for k, said in pairs]
+            rows = [scale | {"z": columns[k][None, :], "text": [said]} for k, said in zip(real, words, strict=True)]
             axis = {"colorscale": DIVERGING, "cmin": -1, "cmax": 1, "colorbar": _bar("relative size")}
             figures.append(_rows_figure(W, mode, real, rows, f"{name}: real parts, red plus", coloraxis=axis))
         elif real:
@@ -216,31 +212,26 @@ def together_figures(W: BooleanCP) -> list[Figure]:
             lines = [line(W, mode, columns[k], colors[k], f"atom {k}", texts) | {"meta": {"atom": k}} for k in real]
             y = {"title": {"text": "relative size"}, "rangemode": "tozero"}
             layout, caption = _layout(xaxis=_axis(W, mode), yaxis=y, has_legend=True), "real parts, largest size one"
-            alt = _together_alt(W, mode, real)
-            figures.append(figure(lines, layout, alt, f"{name}: {caption}", tools=True, size="wide"))
+            figures.append(figure(lines, layout, _alt(W, mode, real), f"{name}: {caption}", tools=True, size="wide"))
     return figures
 
 
-def _rows_figure(
-    W: BooleanCP, mode: int, atoms: Sequence[int], traces: Sequence[Chart], caption: str, **look: Any
-) -> Figure:
+def _rows_figure(W: BooleanCP, mode: int, atoms: list[int], traces: list[Chart], caption: str, **look: Any) -> Chart:
     """Return one row of an image for each atom, along a mode."""
-    placed = [
-        trace | _span(W, mode, "x") | {"y0": row, "dy": 1, "ygap": 3, "meta": {"atom": k}}
-        for row, (k, trace) in enumerate(zip(atoms, traces, strict=True))
-    ]
+    place = _span(W, mode, "x") | {"dy": 1, "ygap": 3}
+    placed = [trace | place | {"y0": row, "meta": {"atom": atoms[row]}} for row, trace in enumerate(traces)]
     axis = {"range": [len(atoms) - 0.5, -0.5], "fixedrange": True, "showgrid": False, "zeroline": False}
     axis |= {"tickvals": list(range(len(atoms))), "ticktext": [f"atom {k}" for k in atoms]}
     layout = _layout(xaxis=_axis(W, mode, is_even=True), yaxis=axis, **look)
     size = "wide low" if len(atoms) <= LOW else "wide high" if len(atoms) > HIGH else "wide"
-    return _banded(W, mode, placed, layout, _together_alt(W, mode, atoms), caption, size=size)
+    return _banded(W, mode, placed, layout, _alt(W, mode, atoms), caption, size=size)
 
 
-def _together_alt(W: BooleanCP, mode: int, atoms: Sequence[int]) -> str:
+def _alt(W: BooleanCP, mode: int, atoms: Sequence[int]) -> str:
     return f"Atoms {', '.join(map(str, atoms))} along {modes.mode_text(W, mode)}, drawn together; each is in its card"
 
 
-def group_figures(means: Any, name: str) -> list[Figure]:
+def group_figures(means: Any, name: str) -> list[Chart]:
     """Return bars (shares of ones) and points (means of real parts, with their s.d.) of the atoms in each group."""
     figures, colors = [], group_colors(len(means.conditions))
     for is_boolean in sorted(set(means.is_boolean.tolist()), reverse=True):
@@ -249,7 +240,7 @@ def group_figures(means: Any, name: str) -> list[Figure]:
             mean, legend = means.mean[members, c], f"{plain(group)} ({means.counts[c]})"
             spread = {"array": means.spread[members, c], "color": OUTLINE, "thickness": 1, "width": 2}
             look = {"type": "scatter", "mode": "markers", "y": mean, "error_y": spread | {"type": "data"}}
-            look |= {"type": "bar", "y": 100 * mean, "error_y": {}} if is_boolean else {}
+            look = {"type": "bar", "y": 100 * mean} if is_boolean else look
             hover = _hover(f"%{{x}}, {legend}: " + ("%{y:.0f} % on" if is_boolean else "mean %{y:.3g}"))
             places = {"x": [f"atom {k}" for k in members], "name": legend, "offsetgroup": str(c)}
             traces.append(look | places | {"marker": {"color": colors[c]}} | hover)
@@ -261,26 +252,14 @@ def group_figures(means: Any, name: str) -> list[Figure]:
     return figures
 
 
-def path_figures(W: BooleanCP, errors: Sequence[float]) -> list[Figure]:
-    """Return the error after each atom of the pursuit, and that of the result; nothing without a history."""
-    if not errors:
-        return []
+def path_figure(errors: Sequence[float]) -> Chart:
+    """Return the error after each atom of the pursuit."""
     look = {"type": "scatter", "mode": "lines+markers", "line": {"color": BLUE}, "y": list(errors)}
     traces = [look | {"x": list(range(1, len(errors) + 1))} | _hover("pursuit, %{x} atoms: %{y:.4f}")]
     caption = "Relative error after each atom of the pursuit"
-    if (result := result_error(W)) is not None:
-        marker = {"color": CLEAR, "size": 13, "line": {"color": ORANGE, "width": 2}}
-        end = {"type": "scatter", "mode": "markers", "x": [W.n_atoms], "y": [result], "marker": marker}
-        traces.append(end | _hover("result, %{x} atoms: %{y:.4f}"))
-        caption += "; circle: the result"
-    x = {"title": {"text": "number of atoms"}} | ({"dtick": 1} if max(len(errors), W.n_atoms) <= 20 else {})
+    x = {"title": {"text": "number of atoms"}} | ({"dtick": 1} if len(errors) <= 20 else {})
     layout = _layout(xaxis=x, yaxis={"title": {"text": "relative error"}, "rangemode": "tozero"})
-    return [figure(traces, layout, f"{caption}: {', '.join(f'{e:.4f}' for e in errors)}", caption)]
-
-
-def places_of(W: BooleanCP, mode: int, *, is_even: bool = False) -> np.ndarray | None:
-    """Return the coordinates along a mode if they are (evenly spaced) numbers in order."""
-    return modes.even_places(W, mode)[0] if is_even else modes.line_places(W, mode)
+    return figure(traces, layout, f"{caption}: {', '.join(f'{e:.4f}' for e in errors)}", caption)
 
 
 def hover_labels(W: BooleanCP, mode: int) -> list[str]:
@@ -305,20 +284,18 @@ def _bits(values: np.ndarray, texts: Sequence[str]) -> Chart:
     return {"type": "heatmap", "z": values[None, :], "text": [list(texts)]} | look | _hover("%{text}")
 
 
-def _map(
-    W: BooleanCP, mode: int, positions: np.ndarray, texts: Sequence[str], colors: Chart
-) -> tuple[list[Chart], Chart]:
+def _map(W: BooleanCP, mode: int, places: np.ndarray, texts: list[str], colors: Chart) -> tuple[list[Chart], Chart]:
     """Return entries of a mode at their positions: on a head with its outline, or with names where there is room."""
-    x, y = positions.T
+    x, y = places.T
     names = [plain(text) for text in modes.coordinate_text(W, mode)]
-    has_names = len(names) <= MAX_ELECTRODE_NAMES and modes.coordinates_of(W, mode) is not None
+    has_names = len(names) <= MAX_NAMES and modes.coordinates_of(W, mode) is not None
     size = float(np.clip(14 * np.sqrt(60 / len(x)), 5, 10 if has_names else 14))
     marker = {"size": size, "line": {"color": OUTLINE, "width": 1}} | colors
     trace = {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": marker, "hovertext": list(texts)}
     if has_names:  # above in the upper half, below in the lower: outward, where there is room
-        sides = ["bottom center" if place < np.nanmedian(y) else "top center" for place in y]
+        sides = ["bottom center" if height < np.nanmedian(y) else "top center" for height in y]
         trace |= {"mode": "markers+text", "text": names, "textposition": sides, "textfont": {"size": 9}}
-    under = _head(positions, colors) if modes.is_head(W, mode) else []
+    under = _head(places, colors) if modes.is_head(W, mode) else []
     hidden = {"visible": False}
     layout = _layout(xaxis=hidden, yaxis=hidden | {"scaleanchor": "x"}, margin={"l": 8, "r": 8, "t": 14, "b": 8})
     return [*under, trace | _hover("%{hovertext}")], layout
@@ -337,19 +314,16 @@ def _head(positions: np.ndarray, colors: Chart) -> list[Chart]:
     return [shade | scale | silent, *lines]
 
 
-def _banded(W: BooleanCP, mode: int, traces: list[Chart], layout: Chart, alt: str, caption: str, **look: Any) -> Figure:
+def _banded(W: BooleanCP, mode: int, traces: list[Chart], layout: Chart, alt: str, caption: str, **look: Any) -> Chart:
     """Return a figure with the colors of the groups of its mode, if any, above the chart and named below it."""
-    found, places = bands(W, mode), places_of(W, mode, is_even=True)
-    x = np.arange(W.shape[mode], dtype=float) if places is None else places
-    half = _step(x) / 2
+    found, (first, width) = bands(W, mode), _cells(W, mode)
     box = {"type": "rect", "xref": "x", "yref": "paper", "y0": BAND[0], "y1": BAND[1], "line": {"width": 0}}
     shapes, legend = [], []
     for (name, start, stop), color in zip(found, group_colors(len(found)), strict=True):
-        ends = {"x0": float(x[start] - half), "x1": float(x[stop - 1] + half)}
+        ends = {"x0": first + width * (start - 0.5), "x1": first + width * (stop - 0.5)}
         shapes.append(box | ends | {"fillcolor": color})
         legend.append((color, f"{name} ({stop - start})"))
-    caption += _sorted_text(W, mode)
-    return figure(traces, layout | {"shapes": shapes}, alt, caption, legend=legend, **look)
+    return figure(traces, layout | {"shapes": shapes}, alt, caption + _sorted_text(W, mode), legend=legend, **look)
 
 
 def _sorted_text(W: BooleanCP, mode: int) -> str:
@@ -358,7 +332,7 @@ def _sorted_text(W: BooleanCP, mode: int) -> str:
 
 
 def _layout(*, has_legend: bool = False, **parts: Any) -> Chart:
-    """Return the layout of all charts: clear, so that light and dark pages show through; a legend is below the chart."""
+    """Return the layout of all charts: clear, so that light and dark pages show through; legends are below."""
     axis = {"automargin": True, "zeroline": True, "zerolinecolor": ZERO, "gridcolor": "rgba(128,128,128,0.2)"}
     parts["xaxis"] = axis | {"zeroline": False, "showgrid": False} | parts["xaxis"]
     parts["yaxis"] = axis | parts["yaxis"]
@@ -376,7 +350,7 @@ def _axis(W: BooleanCP, mode: int, *, is_even: bool = False, is_upward: bool = F
     """Return the axis of a mode: its name and unit, and names as ticks where it has no numbers."""
     name, unit = modes.mode_text(W, mode), modes.unit_of(W, mode)
     axis: dict[str, Any] = {"title": {"text": plain(f"{name} ({unit})" if unit else name)}}
-    places = places_of(W, mode, is_even=is_even)
+    places = modes.even_places(W, mode)[0] if is_even else modes.line_places(W, mode)
     if places is None and modes.coordinates_of(W, mode) is not None:
         texts = modes.coordinate_text(W, mode)
         names = [plain(shortened(text, LETTERS) if len(texts) <= FEW else shortened(text)) for text in texts]
@@ -391,15 +365,13 @@ def _axis(W: BooleanCP, mode: int, *, is_even: bool = False, is_upward: bool = F
 
 def _span(W: BooleanCP, mode: int, name: str, step: int = 1) -> Chart:
     """Return the positions of the cells of an image along a mode."""
-    places = places_of(W, mode, is_even=True)
-    start, width = (0.0, 1.0) if places is None else (float(places[0]), _step(places))
+    start, width = _cells(W, mode)
     return {f"{name}0": start + width * (step - 1) / 2, f"d{name}": width * step}
 
 
 def _has_names(W: BooleanCP, mode: int) -> bool:
     """Return True if the entries of a mode have names or additional coordinates."""
-    has_coords = modes.coordinates_of(W, mode) is not None and places_of(W, mode) is None
-    return has_coords or bool(modes.further_names(W, mode))
+    return modes.has_names(W, mode) or bool(modes.further_names(W, mode))
 
 
 def _bar(label: str) -> Chart:
@@ -410,5 +382,8 @@ def _hover(template: str) -> Chart:
     return {"hovertemplate": f"{template}<extra></extra>"}
 
 
-def _step(x: np.ndarray) -> float:
-    return float((x[-1] - x[0]) / (len(x) - 1)) if len(x) > 1 else 1.0
+def _cells(W: BooleanCP, mode: int) -> tuple[float, float]:
+    """Return the first position along a mode and the distance of neighbors, in an image."""
+    low, high = modes.even_places(W, mode)[1]
+    width = float(high - low) / max(W.shape[mode], 1)
+    return float(low) + width / 2, width

@@ -56,11 +56,9 @@ def test_cells(test: ConditionTest, k: int) -> list[str]:
 def mean_cell(means: Any, k: int, c: int) -> str:
     """Return how many entries of a group are on, or the mean and standard deviation of a real part."""
     mean, n = means.mean[k, c], int(means.counts[c])
-    if np.isnan(mean):
-        return "-"
-    if means.is_boolean[k]:
+    if means.is_boolean[k] and n:
         return f"{round(mean * n)} of {n} ({100 * mean:.0f} %)"
-    return f"{mean:z.2f} ± {means.spread[k, c]:.2f}" if n > 1 else f"{mean:z.2f}"
+    return f"{mean:z.2f} ± {means.spread[k, c]:.2f}" if n > 1 else f"{mean:z.2f}" if n else "-"
 
 
 def test_note(test: ConditionTest, name: str) -> str:

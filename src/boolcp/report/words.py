@@ -14,7 +14,15 @@ from boolcp.plotting import mode_labels as modes
 from boolcp.plotting.patterns import EQUAL, real_columns
 from boolcp.report.conditions import Tests, adjective, best_test, p_words
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.summary import apart_text, explained_word, mean_words, percent, proved_percent, shape_text
+from boolcp.result.summary import (
+    apart_text,
+    asked_words,
+    explained_word,
+    mean_words,
+    percent,
+    proved_percent,
+    shape_text,
+)
 from boolcp.result.trust import Trust, p_text, rival_words, sure_share
 from boolcp.trust.verdict import is_noise, verdicts
 
@@ -23,14 +31,11 @@ MAX_LISTED, MAX_STRETCHES, MAX_GROUPS_TOLD = 8, 2, 4  # entries, runs and groups
 MAX_SEARCHED = 50_000  # labels of a mode that the page holds for the search
 FEW_OFF = 6  # up to this many entries that are off are named instead of those that are on
 CORRELATED = 0.1  # of neighbors, worth a word; not tuned
-STANDS_OUT = 3  # a peak is worth a word if it is so many times the median size; not tuned
-MAX_PEAKS = 2  # more names than this with about the largest size are no peak
+STANDS_OUT, MAX_PEAKS = 3, 2  # a peak is so many times the median size, and at most so many names share it; not tuned
 NO_BREAK = "\u00a0"
 # parts of the provenance that the page shows elsewhere
 SHOWN_APART = {"history", "parameters", "versions", "data", "command", "stop_reason", "is_partial"}
 SHOWN_APART |= {"tests", "residual_check", "seconds"}
-
-Column = tuple[str, str, list[str], list[float]]
 
 
 def title_of(W: BooleanCP, provenance: dict[str, Any]) -> str:
@@ -65,11 +70,8 @@ def headline(W: BooleanCP, provenance: dict[str, Any]) -> str:
     return f"{apart_text(W)} {what}; {trust}."
 
 
-def remarks(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> list[str]:
+def remarks(W: BooleanCP, residual: Any) -> list[str]:
     """Return what a reader must know of the whole: the mean, missing atoms, rivals, and what is left."""
-    n_asked = provenance.get("parameters", {}).get("n_atoms")
-    is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms and not provenance.get("is_partial")
-    asked = f"{n_asked} atoms were asked for." if is_fewer else ""
     left = ""
     if residual is not None:
         at, next_to = int(np.argmax(residual.structure)), int(np.argmax(np.abs(residual.lag_correlation)))
@@ -79,7 +81,7 @@ def remarks(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> list[str
             left = f"Structure is left in the residual, most along {modes.mode_text(W, at)}."
         elif abs(lag) > CORRELATED:
             left = f"No pattern is left in the residual, but neighbors along {where} are correlated ({lag:+.2f})."
-    return [text for text in (mean_words(W), asked, rival_words(W.trust or Trust()), left) if text]
+    return [text for text in (mean_words(W), asked_words(W), rival_words(W.trust or Trust()), left) if text]
 
 
 def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
@@ -160,7 +162,7 @@ def on_text(W: BooleanCP, k: int) -> str:
     return f"{'all but ' * is_most}{listed} {modes.unit_of(W, atom.mode)}".rstrip()
 
 
-def atom_columns(W: BooleanCP) -> list[Column]:
+def atom_columns(W: BooleanCP) -> list[tuple[str, str, list[str], list[float]]]:
     """Return what is known about the atoms: heading, explanation, and for each a text and the number to sort by."""
     known, sure, what, rough = W.trust or Trust(), sure_share(W), explained_word(W), partial(percent, digits=0)
     alone, unique = (W.explained_alone(), W.explained_unique()) if has_shares(W) else (None, None)
@@ -203,8 +205,7 @@ def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
 
 def search_labels(W: BooleanCP) -> dict[str, list[str]]:
     """Return the labels of the Boolean modes, by which the page searches atoms; without very long modes."""
-    found = sorted({atom.mode for atom in W.atoms})
-    return {str(n): modes.coordinate_text(W, n) for n in found if W.shape[n] <= MAX_SEARCHED}
+    return {str(n): modes.coordinate_text(W, n) for n in W.members if W.shape[n] <= MAX_SEARCHED}
 
 
 def describe_modes(W: BooleanCP) -> list[dict[str, Any]]:
@@ -244,8 +245,8 @@ def describe_fit(W: BooleanCP, provenance: dict[str, Any], residual: Any = None)
     pairs = []
     if has_shares(W):
         pairs.append((f"{explained_word(W).capitalize()} explained", f"{100 * W.explained():.2f} %"))
-    if (error := result_error(W)) is not None:
-        pairs.append(("Relative error", f"{error:.4f}"))
+    if has_shares(W) and W.deviance is None:
+        pairs.append(("Relative error", f"{np.sqrt(max(1 - W.explained(), 0.0)):.4f}"))
     pairs += [("Note", "stopped early: a valid but partial result")] if provenance.get("is_partial") else []
     reason = provenance.get("stop_reason")
     pairs += [("The pursuit stopped because", reason)] if reason else []
@@ -259,11 +260,6 @@ def describe_fit(W: BooleanCP, provenance: dict[str, Any], residual: Any = None)
     return pairs
 
 
-def result_error(W: BooleanCP) -> float | None:
-    """Return the relative error of the result, or None if the data are not known or squares were not fitted."""
-    return float(np.sqrt(max(1 - W.explained(), 0.0))) if has_shares(W) and W.deviance is None else None
-
-
 def describe_origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
     """Return date, seed, versions and the rest of the provenance, as pairs of a name and a text."""
     pairs = [(name, str(v).replace("+00:00", " UTC")) for name, v in provenance.items() if name not in SHOWN_APART]
@@ -274,13 +270,10 @@ def describe_origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
 
 def python_code(provenance: dict[str, Any]) -> str:
     """Return the Python code that repeats the fit, if the parameters are known."""
-    parameters = provenance.get("parameters")
-    if not parameters or not provenance.get("method"):
-        return ""
-    usual = BMP().get_params() if provenance["method"] == "BMP" else {}
-    kept = {name: value for name, value in parameters.items() if name not in usual or usual[name] != value}
-    options = ", ".join(f"{name}={value!r}" for name, value in kept.items() if name != "verbose")
-    return f"boolcp.{provenance['method']}({options}).fit(X)"
+    parameters, method = provenance.get("parameters"), provenance.get("method")
+    usual = (BMP().get_params() if method == "BMP" else {}) | {"verbose": (parameters or {}).get("verbose")}
+    kept = [f"{name}={value!r}" for name, value in (parameters or {}).items() if (name, value) not in usual.items()]
+    return f"boolcp.{method}({', '.join(kept)}).fit(X)" if parameters and method else ""
 
 
 def has_shares(W: BooleanCP) -> bool:
