@@ -91,7 +91,7 @@ def plot_electrodes(
     if values is None:
         draw_areas(ax, positions, areas, size, legend)
     else:
-        for area in () if areas is None else dict.fromkeys(areas):
+        for area in () if areas is None else dict.fromkeys(areas[np.isfinite(positions).all(axis=1)]):
             place = np.nanmean(positions[areas == area], axis=0)
             ax.text(*place, plain_text(shortened(area)), zorder=3, fontsize=6.5, ha="center", va="center")
         draw_values(ax, positions, values, size, label if legend else None)
