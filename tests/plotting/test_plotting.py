@@ -289,8 +289,6 @@ def test_notebooks_show_tables_with_a_small_picture():
         W,
         boolcp.select_n_atoms(X, 2, splits=2, n_init=1, random_state=0),
         boolcp.stability(X, reference=W, n_runs=1, n_init=1, random_state=0),
-        boolcp.compare_conditions(W, ["<b>"] * 10 + ["b"] * 10, mode=2),
-        boolcp.compare_conditions(W, np.arange(20) / 7, mode=2),
     ]
     before = pyplot.get_fignums()
     for result in shown:
@@ -299,3 +297,4 @@ def test_notebooks_show_tables_with_a_small_picture():
         assert picture.startswith(b"\x89PNG") and len(picture) < 60_000 and "<b>" not in html
     assert pyplot.get_fignums() == before, "no figure is left open"
     assert "<img" not in BooleanCP((2, 3))._repr_html_()
+    assert "&lt;b&gt;" in boolcp.compare_conditions(W, ["<b>"] * 10 + ["b"] * 10, mode=2)._repr_html_()

@@ -57,7 +57,7 @@ def test_kruskal_condition_is_the_formula_of_the_paper():
     factors = [A.copy() for A in truth.factors]
     factors[2][:, 1] = -2 * factors[2][:, 0]
     assert kruskal_condition(factors).ranks == (5, 5, 1)
-    assert kruskal_condition((truth.weights, factors)).holds is False  # 5 > (5 + 5 + 1 - 2) / 2
+    assert kruskal_condition(factors).holds is False  # 5 > (5 + 5 + 1 - 2) / 2
     assert kruskal_condition(truth[:1]).holds
 
 

@@ -188,7 +188,6 @@ def test_missing_entries_are_not_read():
 def test_bad_arguments_are_named():
     X = np.zeros((3, 4, 5))
     for options, message in [
-        ({"share": 1.0}, "share is the part"),
         ({"noise": "cauchy"}, "noise must be one of"),
         ({"reference": boolcp.BooleanCP((3, 4, 6))}, "decomposition of X"),
     ]:

@@ -10,15 +10,9 @@ mode have a meaning: `x` and `y` (numbers) are the positions of electrodes, and 
 from boolcp.plotting._conditions import condition_means, plot_conditions
 from boolcp.plotting._electrodes import plot_electrodes
 from boolcp.plotting._figure import atoms_picture as atoms_picture
-from boolcp.plotting._figure import draw_test as draw_test
 from boolcp.plotting._figure import plot_atoms
 from boolcp.plotting._figure import with_picture as with_picture
-from boolcp.plotting._fit import (
-    plot_bit_probability,
-    plot_residual,
-    plot_selection,
-    plot_stability,
-)
+from boolcp.plotting._fit import plot_bit_probability, plot_residual, plot_selection, plot_stability
 from boolcp.plotting._parts import plot_boolean, plot_real
 from boolcp.plotting.look import OFF as OFF
 from boolcp.plotting.look import ON as ON

@@ -18,42 +18,13 @@ SMALL = 0.01  # height of an empty bar, so that it is visible
 
 @dataclass(frozen=True, eq=False)
 class ConditionMeans:
-    """The behavior of each atom along one mode under each condition.
+    """The behavior of each of K atoms along one mode under each of C conditions."""
 
-    Attributes
-    ----------
-    conditions : tuple of str
-        The conditions, in the order of their first entry, numbers by size. Entries without a label are in none.
-    counts : ndarray of shape (C,)
-        The number of entries of each that have data.
-    mean : ndarray of shape (K, C)
-        Share of ones of a Boolean atom; mean factor of a real one, scaled to a largest entry of one.
-    spread : ndarray of shape (K, C)
-        Standard deviation of the factor in the sample, with n - 1; 0 of one entry, NaN for Boolean atoms.
-    is_boolean : ndarray of bool, shape (K,)
-        Whether the atom is Boolean along the mode.
-    """
-
-    conditions: tuple[str, ...]
-    counts: np.ndarray
-    mean: np.ndarray
-    spread: np.ndarray
-    is_boolean: np.ndarray
-
-
-def read_conditions(W: BooleanCP, mode: int, condition: Any) -> Any:
-    """Return the condition of each entry along a mode, given by the name of a coordinate or as labels."""
-    if not isinstance(condition, str):
-        found = np.array([str(value) for value in condition])
-    elif (found := condition_of(W, mode, condition)) is None:
-        known = ", ".join(further_names(W, mode)) or "no other coordinates"
-        raise ValueError(
-            f"condition names the coordinate {condition!r}, but {mode_text(W, mode)} has {known}: pass one of its "
-            f"names, or one label for each entry."
-        )
-    if len(found) != W.shape[mode]:
-        raise ValueError(f"condition has {len(found)} labels, but {mode_text(W, mode)} has {W.shape[mode]} entries.")
-    return found
+    conditions: tuple[str, ...]  # in the order of their first entry, numbers by size
+    counts: np.ndarray  # (C,), entries that have data
+    mean: np.ndarray  # (K, C), share of ones of a Boolean atom, else of the factor scaled to a largest entry of one
+    spread: np.ndarray  # (K, C), standard deviation of the factor; NaN for Boolean atoms
+    is_boolean: np.ndarray  # (K,), whether the atom is Boolean along the mode
 
 
 def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> Any:
@@ -69,7 +40,16 @@ def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> An
     (('rest', 'task'), (2, 2))
     """
     mode = check_mode(mode, W.ndim, W.dims)
-    labels = read_conditions(W, mode, condition)
+    place, labels = mode_text(W, mode), condition_of(W, mode, condition) if isinstance(condition, str) else condition
+    if labels is None:
+        others = ", ".join(further_names(W, mode)) or "no other coordinates"
+        raise ValueError(
+            f"condition names the coordinate {condition!r}, but {place} has {others}: pass one of its names, or one "
+            f"label for each entry."
+        )
+    if len(labels) != W.shape[mode]:
+        raise ValueError(f"condition has {len(labels)} labels, but {place} has {W.shape[mode]} entries.")
+    labels = np.array([str(label) for label in labels])
     names = tuple(group_names(labels))
     known = ~undetermined_of(W, mode)
     mean, spread = np.full((2, W.n_atoms, len(names)), np.nan)
@@ -84,7 +64,7 @@ def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> An
     return ConditionMeans(names, counts, mean, spread, W.boolean_mode == mode)
 
 
-def plot_conditions(W: BooleanCP, mode: int, condition: Any = "condition", *, atoms: Any = None, ax: Any = None) -> Any:
+def plot_conditions(W: BooleanCP, mode: int, condition: Any = "condition", *, ax: Any = None) -> Any:
     """Draw the mean of each atom along a mode under each condition: which atom is on in which state.
 
     Bars show the share of ones of atoms that are Boolean along the mode. Points show the mean factor of the
@@ -98,15 +78,8 @@ def plot_conditions(W: BooleanCP, mode: int, condition: Any = "condition", *, at
         The mode, by index or name: trials, say, or states.
     condition : str or sequence
         The name of a coordinate along the mode, or one label for each entry.
-    atoms : list of int, optional
-        The atoms to draw, all by default.
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
-
-    Returns
-    -------
-    matplotlib Axes
-        With one container of bars or points for each condition and kind.
 
     Examples
     --------
@@ -119,25 +92,23 @@ def plot_conditions(W: BooleanCP, mode: int, condition: Any = "condition", *, at
     """
     mode = check_mode(mode, W.ndim, W.dims)
     means = condition_means(W, mode, condition)
-    chosen = np.arange(W.n_atoms)[slice(None) if atoms is None else np.array(atoms, dtype=int)]
-    n, boolean = len(means.conditions), means.is_boolean[chosen]
+    n, boolean, atoms = len(means.conditions), means.is_boolean, np.arange(W.n_atoms)
     width = 0.8 / n
-    ax = make_axes(ax, width=max(3.35, 0.12 * len(chosen) * n + 1))
+    ax = make_axes(ax, width=max(3.35, 0.12 * W.n_atoms * n + 1))
     for c in range(n):
-        color = COLORS[c % len(COLORS)]
-        at = np.arange(len(chosen)) + (c - (n - 1) / 2) * width
-        mean, spread = means.mean[chosen, c], means.spread[chosen, c]
+        color, at = COLORS[c % len(COLORS)], atoms + (c - (n - 1) / 2) * width
+        mean, spread = means.mean[:, c], means.spread[:, c]
         if boolean.any():
             heights = np.where(mean[boolean] == 0, SMALL, mean[boolean])
             ax.bar(at[boolean], heights, 0.9 * width, color=color, edgecolor="0.25", linewidth=0.4)
         if not boolean.all():
             look = {"fmt": "o", "color": color, "markersize": 3.5, "capsize": 1.5, "linewidth": 1.0}
             ax.errorbar(at[~boolean], mean[~boolean], spread[~boolean], **look)
-    for edge in np.arange(1, len(chosen)) - 0.5:
+    for edge in atoms[1:] - 0.5:
         ax.axvline(edge, color="0.9", linewidth=0.6, zorder=0)
     ax.axhline(0, color="0.6", linewidth=0.6, zorder=0)
-    ax.set_xticks(np.arange(len(chosen)), chosen if len(chosen) <= 30 else ["" for _ in chosen])
-    ax.set_xlim(-0.5, max(len(chosen), 1) - 0.5)
+    ax.set_xticks(atoms, atoms if W.n_atoms <= 30 else ["" for _ in atoms])
+    ax.set_xlim(-0.5, max(W.n_atoms, 1) - 0.5)
     name = plain_text(shortened(mode_text(W, mode), 20))
     bars, points = f"share of ones along {name}", f"mean along {name}\n(± s.d., largest = 1)"
     mixed = f"bars: share on; points:\n{points}"

@@ -1,6 +1,5 @@
 """Electrodes: their positions and areas, with a value on each."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -45,13 +44,12 @@ def plot_electrodes(
     size: Any = None,
     ax: Any = None,
 ) -> Any:
-    """Draw electrodes: by area, or with a value on each, real (red to blue) or Boolean (yellow 1, blue 0).
+    """Draw electrodes by area, or with a value on each, real (red to blue) or Boolean; return the Axes.
 
     Parameters
     ----------
-    positions : array-like of shape (n, 2), or dict of int to Electrode
-        Where the electrodes lie, in any unit, or what `boolcp.io.coordinates.read_electrodes` returns, which may
-        include the areas. Electrodes without a position (NaN) are omitted.
+    positions : array-like of shape (n, 2)
+        Where the electrodes lie, in any unit. Electrodes without a position (NaN) are omitted.
     values : array-like of shape (n,), optional
         Booleans, or numbers; NaN and masked ones are gray.
     areas : sequence of str, optional
@@ -67,11 +65,6 @@ def plot_electrodes(
     ax : matplotlib Axes, optional
         Where to draw, above a picture of the brain, say; a new figure of column width if None.
 
-    Returns
-    -------
-    matplotlib Axes
-        The last of its `collections` holds the points (one collection for each area without values).
-
     Examples
     --------
     >>> import numpy as np
@@ -84,9 +77,13 @@ def plot_electrodes(
     >>> len(ax.collections[-1].get_offsets())
     128
     """
-    positions, areas = read_positions(positions, areas)
-    if values is not None and len(values) != len(positions):
-        raise ValueError(f"values has {len(values)} entries, but there are {len(positions)} positions.")
+    positions = np.asarray(positions, dtype=float).reshape(len(positions), -1)
+    if len(positions) and positions.shape[1] != 2:
+        raise ValueError(f"positions must have two columns, x and y, but its shape is {positions.shape}.")
+    for name, given in (("values", values), ("areas", areas)):
+        if given is not None and len(given) != len(positions):
+            raise ValueError(f"{name} has {len(given)} entries, but there are {len(positions)} positions.")
+    positions, areas = positions.reshape(-1, 2), None if areas is None else np.array([str(area) for area in areas])
     ax = make_axes(ax, height=2.8)
     for first, second in pairs:
         ax.plot(*positions[[first, second]].T, color="0.75", linewidth=2.5, zorder=1)
@@ -94,29 +91,15 @@ def plot_electrodes(
     if values is None:
         draw_areas(ax, positions, areas, size, legend)
     else:
-        if areas is not None:
-            name_areas(ax, positions, areas)
+        for area in () if areas is None else dict.fromkeys(areas[np.isfinite(positions).all(axis=1)]):
+            place = np.nanmean(positions[areas == area], axis=0)
+            ax.text(*place, plain_text(shortened(area)), zorder=3, fontsize=6.5, ha="center", va="center")
         draw_values(ax, positions, values, size, label if legend else None)
     ax.set_aspect("equal", adjustable="datalim")  # the Axes keep their size, so that legends have room
     ax.margins(0.06)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     return ax
-
-
-def read_positions(positions: Any, areas: Any = None) -> Any:
-    """Return positions (n, 2) as numbers and the areas, if any, of an array or a table of electrodes."""
-    if isinstance(positions, Mapping):
-        table = [positions[n] for n in sorted(positions)]
-        own = [one.area for one in table]
-        areas = own if areas is None and any(own) else areas
-        positions = [(one.x, one.y) for one in table]
-    positions = np.asarray(positions, dtype=float).reshape(len(positions), -1)
-    if len(positions) and positions.shape[1] != 2:
-        raise ValueError(f"positions must have two columns, x and y, but its shape is {positions.shape}.")
-    if areas is not None and len(areas) != len(positions):
-        raise ValueError(f"areas has {len(areas)} entries, but there are {len(positions)} positions.")
-    return positions.reshape(-1, 2), None if areas is None else np.array([str(area) for area in areas])
 
 
 def draw_areas(ax: Any, positions: Any, areas: Any, size: Any, legend: bool) -> None:
@@ -132,23 +115,6 @@ def draw_areas(ax: Any, positions: Any, areas: Any, size: Any, legend: bool) -> 
         ax.scatter(*positions[areas == area].T, zorder=2, **look, **EDGE)
     if legend:
         legend_above(ax)
-
-
-def name_areas(ax: Any, positions: Any, areas: Any) -> None:
-    """Write the name of each area above, below, left or right of it, where it is farthest from all else."""
-    taken = positions
-    step = 0.06 * np.nanmax(np.nanmax(positions, axis=0) - np.nanmin(positions, axis=0))
-    for area in dict.fromkeys(areas):
-        points = positions[(areas == area) & np.isfinite(positions).all(axis=1)]
-        if area and len(points):
-            (left, low), (right, high) = points.min(axis=0) - step, points.max(axis=0) + step
-            x, y = points.mean(axis=0)
-            sides = np.array([(x, high), (x, low), (left, y), (right, y)])
-            distances = np.nanmin(np.linalg.norm(sides[:, None] - taken[None], axis=2), axis=1)
-            place = sides[np.argmax(distances.round(9))]
-            look = {"fontsize": 6.5, "color": "0.3", "ha": "center", "va": "center"}
-            ax.text(*place, plain_text(shortened(area)), zorder=3, **look)
-            taken = np.vstack([taken, place])  # names keep apart as well
 
 
 def draw_values(ax: Any, positions: Any, values: Any, size: Any, label: Any) -> None:

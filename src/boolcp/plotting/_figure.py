@@ -8,15 +8,14 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
-import numpy as np
-
 from boolcp.extras import load_extra
 from boolcp.plotting._conditions import condition_patches
 from boolcp.plotting._parts import plot_boolean, plot_real, shading
-from boolcp.plotting.look import GROUPS, finish, legend_above, need, on_off_patches, plain_text
+from boolcp.plotting.look import need, on_off_patches, plain_text
 from boolcp.plotting.mode_labels import mode_text
-from boolcp.plotting.patterns import atom_panels, mean_words
+from boolcp.plotting.patterns import atom_panels
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.summary import mean_words
 
 MAX_SHOWN, DPI = 4, 80  # atoms in a notebook, and their resolution
 
@@ -46,11 +45,9 @@ def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
     chosen = range(W.n_atoms) if atoms is None else [range(W.n_atoms)[k] for k in atoms]
     panels = {k: atom_panels(W, k) for k in chosen}
     n_columns = W.ndim + any(len(row) > W.ndim for row in panels.values())
-    height = 1.8 if W.labels is None else 2.3
     if figure is None:
-        pyplot = load_extra("matplotlib.pyplot", "plot")
-        size = (2.9 * n_columns, height * max(len(panels), 1) + 0.5)
-        figure = pyplot.figure(figsize=size, layout="constrained")
+        size = (2.9 * n_columns, (1.8 if W.labels is None else 2.3) * max(len(panels), 1) + 0.5)
+        figure = load_extra("matplotlib.pyplot", "plot").figure(figsize=size, layout="constrained")
     if not panels:
         figure.text(0.5, 0.5, "no atoms", ha="center", va="center")
         return figure
@@ -94,19 +91,6 @@ def atoms_picture(W: BooleanCP) -> str:
         return ""
     size = (2.4 * W.ndim, 1.5 * len(shown) + 0.5)
     return picture(lambda figure: plot_atoms(W, list(shown), figure=figure), f"The first {len(shown)} atoms", size)
-
-
-def draw_test(test: Any, ax: Any) -> None:
-    """Draw the mean of each atom under each condition, or its rank correlation with a covariate."""
-    heights = test.mean.T if test.conditions else test.effect[None]
-    names = [plain_text(name) for name in test.conditions] or [None]
-    for c, (row, name) in enumerate(zip(heights, names, strict=True)):
-        places = np.arange(len(row)) + (c - (len(names) - 1) / 2) * 0.8 / len(names)
-        ax.bar(places, row, width=0.8 / len(names), color=GROUPS[c % len(GROUPS)], label=name)
-    ax.set_xticks(range(len(test.effect)))
-    ax.axhline(0, color="0.4", linewidth=0.6)
-    finish(ax, "atom", "mean" if test.conditions else "rank correlation")
-    legend_above(ax)
 
 
 def picture(draw: Callable[[Any], Any], alt: str, size: tuple[float, float]) -> str:

@@ -23,9 +23,7 @@ STABILITY = "a Stability, boolcp.stability(X, n_atoms)"
 
 
 def plot_selection(selection: Any, ax: Any = None) -> Any:
-    """Draw the mean held-out error with its standard error against the number of atoms, and mark the choice.
-
-    `selection` is what `boolcp.select_n_atoms` returned; without Axes `ax`, a new figure is made. Returns the Axes.
+    """Draw the held-out error of a Selection against the number of atoms, mark the choice, and return the Axes.
 
     Examples
     --------
@@ -51,9 +49,8 @@ def plot_selection(selection: Any, ax: Any = None) -> Any:
 def plot_residual(check: Any, ax: Any = None) -> Any:
     """Draw the quantiles of the residual against those of normal noise, and state its structure.
 
-    On the dashed line the residual is normal. The text gives for each mode the largest singular value of the residual,
-    divided by the edge of white noise (above 1: structure is left), and the correlation of neighbors. `check` is what
-    `boolcp.residuals.residual_check` returned. Returns the Axes, with two lines: the reference and the quantiles.
+    `check` is a ResidualCheck. On the dashed line the residual is normal. The text gives for each mode the largest
+    singular value, divided by the edge of white noise (above 1: structure is left), and the correlation of neighbors.
 
     Examples
     --------
@@ -83,9 +80,7 @@ def plot_residual(check: Any, ax: Any = None) -> Any:
 
 
 def plot_stability(stability: Any, ax: Any = None) -> Any:
-    """Draw how often each atom came back in other fits (bars), and how similar it was on average (diamonds).
-
-    `stability` is what `boolcp.stability` returned. Returns the Axes, with a bar and a point for each atom.
+    """Draw how often each atom of a Stability came back (bars), and its mean similarity (diamonds); return the Axes.
 
     Examples
     --------
@@ -100,10 +95,8 @@ def plot_stability(stability: Any, ax: Any = None) -> Any:
     n_atoms = len(stability.recurrence)
     ax = make_axes(ax, width=max(COLUMN, 0.3 * n_atoms + 0.6))
     ax.bar(np.arange(n_atoms), 100 * stability.recurrence, width=0.85, color="0.88", edgecolor="0.6", linewidth=0.5)
-    similarity = 100 * stability.similarity.mean(axis=0)
-    ax.scatter(
-        np.arange(n_atoms), similarity, s=18, color=ORANGE, marker="D", zorder=3, label="mean similarity", **EDGE
-    )
+    look = {"s": 18, "color": ORANGE, "marker": "D", "zorder": 3, "label": "mean similarity", **EDGE}
+    ax.scatter(np.arange(n_atoms), 100 * stability.similarity.mean(axis=0), **look)
     ax.set(xlim=(-0.6, max(n_atoms, 1) - 0.4), ylim=(0, 104))
     finish(ax, "atom", f"% of {stability.over}")
     ax.xaxis.get_major_locator().set_params(integer=True)
@@ -112,10 +105,7 @@ def plot_stability(stability: Any, ax: Any = None) -> Any:
 
 
 def plot_bit_probability(stability: Any, atom: Any = 0, ax: Any = None) -> Any:
-    """Draw the probability of each bit of one atom over repeated fits; bits that are on are blue.
-
-    `stability` is what `boolcp.stability` returned. Returns the Axes, with one bar for each entry; no bar where no fit
-    saw the entry.
+    """Draw the probability of each bit of one atom of a Stability, blue where it is on, and return the Axes.
 
     Examples
     --------

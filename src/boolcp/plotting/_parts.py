@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from boolcp.plotting import mode_labels as modes
 from boolcp.plotting._conditions import draw_conditions
 from boolcp.plotting._electrodes import plot_electrodes
 from boolcp.plotting.head import draw_head, draw_head_values
@@ -20,20 +21,6 @@ from boolcp.plotting.look import (
     shortened,
     symmetric,
     two_colors,
-)
-from boolcp.plotting.mode_labels import (
-    coordinate_text,
-    coordinates_of,
-    even_places,
-    is_geometric,
-    is_head,
-    is_unordered,
-    label_mode,
-    line_places,
-    mode_text,
-    positions_of,
-    undetermined_of,
-    value_label,
 )
 from boolcp.plotting.patterns import block_image, carrier_mode, real_columns
 from boolcp.result.atoms import Atom, BooleanCP
@@ -58,11 +45,6 @@ def plot_boolean(W: BooleanCP | Atom, k: int = 0, ax: Any = None) -> Any:
     ax : matplotlib Axes, optional
         Where to draw; a new figure by default.
 
-    Returns
-    -------
-    matplotlib Axes
-        With an image of one row, or with points.
-
     Examples
     --------
     >>> import boolcp
@@ -74,21 +56,21 @@ def plot_boolean(W: BooleanCP | Atom, k: int = 0, ax: Any = None) -> Any:
     """
     W = W if isinstance(W, BooleanCP) else BooleanCP(W.shape, (W,), np.ones(1))
     mode, z = W.atoms[k].mode, W.atoms[k].z
-    positions = positions_of(W, mode)
-    bits, alpha = np.ma.masked_array(z, undetermined_of(W, mode)), shading(W, k)
+    positions = modes.positions_of(W, mode)
+    bits, alpha = np.ma.masked_array(z, modes.undetermined_of(W, mode)), shading(W, k)
     if positions is not None:
         ax = plot_electrodes(positions, bits, legend=False, ax=ax)
         ax.collections[-1].set_alpha(alpha)
-        if is_head(W, mode):
-            draw_head(ax, positions, coordinate_text(W, mode))
-        ax.set_xlabel(plain_text(mode_text(W, mode)), fontsize=8)
+        if modes.is_head(W, mode):
+            draw_head(ax, positions, modes.coordinate_text(W, mode))
+        ax.set_xlabel(plain_text(modes.mode_text(W, mode)), fontsize=8)
         return ax
     ax = make_axes(ax, 6, 1.4)
-    places, extent = even_places(W, mode)
+    places, extent = modes.even_places(W, mode)
     look = {"cmap": two_colors(), "vmin": 0, "vmax": 1, "interpolation_stage": "rgba"}  # thin lines fade, none vanishes
     ax.imshow(bits[None, :].astype(float), aspect="auto", extent=(*extent, 0, 1), alpha=alpha[None, :], **look)
     ax.set(yticks=[], xlim=extent)
-    label_mode(ax, W, mode, places)
+    modes.label_mode(ax, W, mode, places)
     ax.tick_params(labelsize=7)
     draw_conditions(ax, W, mode, places, is_strip=True)
     return ax
@@ -100,7 +82,7 @@ def shading(W: BooleanCP, k: int) -> Any:
     if W.trust is None or W.trust.rise is None:
         return np.ones(W.shape[mode])
     opacity = VISIBLE + (1 - VISIBLE) * np.clip(2 * W.bit_confidence()[k] - 1, 0.0, 1.0)
-    return np.where(undetermined_of(W, mode), 1.0, opacity)
+    return np.where(modes.undetermined_of(W, mode), 1.0, opacity)
 
 
 def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None, *, color: str = BLUE) -> Any:
@@ -135,30 +117,30 @@ def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None, *, color: str = B
     >>> plot_real(truth, 0, (1, 2)).images[0].get_array().shape
     (7, 8)
     """
-    modes = tuple(int(m) for m in np.atleast_1d(mode))
-    if len(set(modes)) != len(modes) or len(modes) > 2 or not all(0 <= m < W.ndim for m in modes):
+    chosen = tuple(int(m) for m in np.atleast_1d(mode))
+    if len(set(chosen)) != len(chosen) or len(chosen) > 2 or not all(0 <= m < W.ndim for m in chosen):
         raise ValueError(f"mode must be one of 0 to {W.ndim - 1} or two of them, but it is {mode!r}.")
-    if W.atoms[k].mode in modes:
+    if W.atoms[k].mode in chosen:
         raise ValueError(f"Atom {k} is Boolean along mode {W.atoms[k].mode}: use plot_boolean.")
-    if len(modes) == 2:
-        return draw_image(W, k, modes, make_axes(ax, 4.5, 3))
-    columns = real_columns(W, k)[modes[0]]
-    positions = positions_of(W, modes[0])
+    if len(chosen) == 2:
+        return draw_image(W, k, chosen, make_axes(ax, 4.5, 3))
+    columns = real_columns(W, k)[chosen[0]]
+    positions = modes.positions_of(W, chosen[0])
     if positions is not None and columns.shape[1] == 1:
-        label = size_label(W, k, modes[0])
-        if is_head(W, modes[0]):
-            names = coordinate_text(W, modes[0])
+        label = size_label(W, k, chosen[0])
+        if modes.is_head(W, chosen[0]):
+            names = modes.coordinate_text(W, chosen[0])
             return draw_head_values(make_axes(ax, height=2.8), positions, columns[:, 0], label, names)
         ax = plot_electrodes(positions, np.ma.masked_invalid(columns[:, 0]), label=label, ax=ax)
-        ax.set_xlabel(plain_text(mode_text(W, modes[0])), fontsize=8)
+        ax.set_xlabel(plain_text(modes.mode_text(W, chosen[0])), fontsize=8)
         return ax
-    return draw_lines(W, k, modes[0], columns, make_axes(ax, 4.5, 2.5), color)
+    return draw_lines(W, k, chosen[0], columns, make_axes(ax, 4.5, 2.5), color)
 
 
 def draw_lines(W: BooleanCP, k: int, mode: int, columns: Any, ax: Any, color: str) -> Any:
     """Draw the columns along a mode: lines, or along a mode with names bars for one column and points for several."""
-    places = line_places(W, mode)
-    has_names = is_unordered(W, mode) or (places is None and coordinates_of(W, mode) is not None)
+    places = modes.line_places(W, mode)
+    has_names = modes.is_unordered(W, mode) or (places is None and modes.coordinates_of(W, mode) is not None)
     places = np.arange(len(columns)) if places is None else places
     if has_names and columns.shape[1] == 1:
         ax.bar(places, columns[:, 0], width=0.8, color=color, rasterized=len(columns) > LONG)
@@ -178,7 +160,7 @@ def draw_lines(W: BooleanCP, k: int, mode: int, columns: Any, ax: Any, color: st
     ax.set_ylabel(size_label(W, k, mode), fontsize=8)
     finish(ax)
     low, high = sorted((places[0], places[-1]))
-    if is_geometric(places):
+    if modes.is_geometric(places):
         ax.set_xscale("log")
         ax.xaxis.set_major_formatter("{x:g}")
         ratio = (high / low) ** (0.5 / (len(places) - 1))
@@ -186,25 +168,25 @@ def draw_lines(W: BooleanCP, k: int, mode: int, columns: Any, ax: Any, color: st
     else:
         step = (high - low) / max(len(places) - 1, 1) or 1.0
         ax.set_xlim(low - step / 2, high + step / 2)
-    places = None if line_places(W, mode) is None else places
-    label_mode(ax, W, mode, places)
+    places = None if modes.line_places(W, mode) is None else places
+    modes.label_mode(ax, W, mode, places)
     draw_conditions(ax, W, mode, places)
     return ax
 
 
-def draw_image(W: BooleanCP, k: int, modes: Any, ax: Any) -> Any:
+def draw_image(W: BooleanCP, k: int, pair: Any, ax: Any) -> Any:
     """Draw the real part with its weight over two modes, the first vertical."""
-    image = block_image(W, k, modes)
-    (y_places, y_extent), (x_places, x_extent) = (even_places(W, n) for n in modes)
+    image = block_image(W, k, pair)
+    (y_places, y_extent), (x_places, x_extent) = (modes.even_places(W, n) for n in pair)
     extent = (*x_extent, y_extent[1], y_extent[0])
     picture = ax.imshow(image, aspect="auto", extent=extent, cmap=diverging(), **symmetric(image))
-    label_mode(ax, W, modes[1], x_places)
-    label_mode(ax, W, modes[0], y_places, is_vertical=True)
+    modes.label_mode(ax, W, pair[1], x_places)
+    modes.label_mode(ax, W, pair[0], y_places, is_vertical=True)
     ax.tick_params(labelsize=7)
-    draw_scale(ax, picture, plain_text(shortened(value_label(W), 36)))
+    draw_scale(ax, picture, plain_text(shortened(modes.value_label(W), 36)))
     return ax
 
 
 def size_label(W: BooleanCP, k: int, mode: int) -> Any:
     """Return the label of the numbers along a mode: the measured quantity, or relative to the largest."""
-    return plain_text(shortened(value_label(W), 36)) if mode == carrier_mode(W, k) else "relative size"
+    return plain_text(shortened(modes.value_label(W), 36)) if mode == carrier_mode(W, k) else "relative size"

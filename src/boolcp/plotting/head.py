@@ -15,10 +15,7 @@ MAX_NAMES = 34  # most electrodes whose names are written
 
 
 def flatten(places: np.ndarray) -> np.ndarray:
-    """Flatten positions around a head (n, 3), x right, y to the nose, z up: the angle from the top is the radius.
-
-    This is the azimuthal equidistant projection that EEG maps use; the equator of the head has radius one.
-    """
+    """Flatten positions around a head (n, 3), x right, y to the nose, z up, by the azimuthal equidistant projection."""
     rays = places - center(places)
     angle = np.arctan2(np.hypot(rays[:, 0], rays[:, 1]), rays[:, 2])
     direction = np.arctan2(rays[:, 1], rays[:, 0])
@@ -46,11 +43,7 @@ def outline() -> dict[str, np.ndarray]:
 
 
 def interpolate(positions: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the grid (n,) and the map (n, n), rows from low to high y, interpolated between values; NaN outside.
-
-    The map uses thin plate splines and ends at the outline, or at the outermost electrode if that is farther out. It is
-    empty far from all electrodes.
-    """
+    """Return the grid (n,) and the map (n, n), rows from low to high y, by thin plate splines; NaN far from all."""
     from scipy.interpolate import RBFInterpolator
     from scipy.spatial import KDTree
 

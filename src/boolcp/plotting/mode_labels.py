@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.extras import load_extra
 from boolcp.plotting.head import flatten
 from boolcp.plotting.look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened
 from boolcp.result.atoms import BooleanCP
@@ -111,10 +110,7 @@ def further_of(W: BooleanCP, mode: int, name: Any) -> Any:
 
 
 def positions_of(W: BooleanCP, mode: int) -> np.ndarray | None:
-    """Return where to draw the entries of a mode that has coordinates x and y, (d, 2), else None.
-
-    With z they are positions in space: those around a head are flattened by `head.flatten`, others are seen from above.
-    """
+    """Return where to draw the entries of a mode with coordinates x and y, (d, 2), else None; heads are flattened."""
     places = _places(W, mode, (*POSITIONS, "z")) if is_head(W, mode) else None
     return _places(W, mode, POSITIONS) if places is None else flatten(places)
 
@@ -144,19 +140,15 @@ def group_names(labels: Any) -> list[str]:
 def groups_of(W: BooleanCP, first: Sequence[str] = ()) -> list[tuple[int, str]]:
     """Return the coordinates that divide the entries of a mode into a few groups, as pairs of mode and name.
 
-    Those named in `first` come first, in that order, then "condition"; of coordinates with the same groups only the
-    first is returned.
+    Those named in `first` come first, then "condition"; of coordinates with the same groups only the first is returned.
     """
-    if W.labels is None:
-        return []
     found: dict[tuple[int, tuple[int, ...]], str] = {}
-    rank = {name: n for n, name in enumerate(first)}
-    for n, dim in enumerate(W.labels.dims):
-        own = {dim: W.labels.coords[dim]} if dim in W.labels.coords else {}
-        further = {name: values for name, (where, values) in W.labels.extra.items() if where == dim}
-        for name, values in sorted(
-            (own | further).items(), key=lambda pair: (rank.get(pair[0], len(rank)), pair[0] != CONDITION)
-        ):
+    rank = {name: n for n, name in enumerate(dict.fromkeys([*first, CONDITION]))}
+    for n, dim in enumerate(W.labels.dims if W.labels else ()):
+        given = {} if coordinates_of(W, n) is None else {dim: coordinates_of(W, n)}
+        given |= {name: further_of(W, n, name) for name in further_names(W, n)}
+        for name in sorted(given, key=lambda name: rank.get(name, len(rank))):
+            values = given[name]
             texts, kind = tuple(str(value) for value in values), np.asarray(values).dtype.kind
             n_groups = len(group_names(texts))
             top = MAX_STATES if n_groups == len(texts) else MAX_GROUPS
@@ -176,15 +168,11 @@ def condition_of(W: BooleanCP, mode: int, name: Any = CONDITION) -> Any:
 
 
 def line_places(W: BooleanCP, mode: int) -> Any:
-    """Return the coordinates along a mode if they are numbers or dates in order, else None; dates count days."""
+    """Return the coordinates along a mode if they are numbers in order, else None; time differences are in seconds."""
     values = coordinates_of(W, mode)
-    if values is None or values.dtype.kind not in "fiumM" or (values.dtype.kind in "mM" and np.isnat(values).any()):
+    if values is None or values.dtype.kind not in "fium":
         return None
-    if values.dtype.kind == "M":
-        values = (values - np.datetime64("1970-01-01")) / np.timedelta64(1, "D")  # as matplotlib counts
-    elif values.dtype.kind == "m":
-        values = values / np.timedelta64(1, "s")
-    values = values.astype(float)
+    values = (values / np.timedelta64(1, "s") if values.dtype.kind == "m" else values).astype(float)
     steps = np.diff(values)
     is_ordered = np.isfinite(values).all() and ((steps > 0).all() or (steps < 0).all())
     return values if is_ordered else None
@@ -193,12 +181,6 @@ def line_places(W: BooleanCP, mode: int) -> Any:
 def is_unordered(W: BooleanCP, mode: int) -> bool:
     """Return True if neighbors along a mode have nothing to do with each other, so that no line joins them."""
     return W.dims is not None and str(W.mode_name(mode)).lower() in UNORDERED
-
-
-def is_date(W: BooleanCP, mode: int) -> Any:
-    """Return True if the coordinates along a mode are dates."""
-    values = coordinates_of(W, mode)
-    return values is not None and values.dtype.kind == "M"
 
 
 def is_geometric(places: Any) -> Any:
@@ -233,11 +215,5 @@ def label_mode(ax: Any, W: BooleanCP, mode: int, places: Any, *, is_vertical: bo
         turn = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"} if has_room else {"rotation": 90}
         names = [plain_text(shortened(names[i], MAX_LETTERS + 4 * has_room)) for i in ticks]
         axis.set_ticks(ticks, names, fontsize=7, **(turn if is_long else {}))
-    elif places is not None and is_date(W, mode):
-        dates = load_extra("matplotlib.dates", "plot")
-        locator = dates.AutoDateLocator(minticks=2, maxticks=5)
-        axis.set_major_locator(locator)
-        axis.set_major_formatter(dates.ConciseDateFormatter(locator))
-        axis.get_offset_text().set_fontsize(7)
     elif axis.get_scale() == "linear":
         axis.get_major_locator().set_params(integer=places is None or bool(np.all(places == np.rint(places))))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.plotting.mode_labels import plural, undetermined_of
+from boolcp.plotting.mode_labels import undetermined_of
 from boolcp.result.atoms import BooleanCP
 
 MAX_SWEEPS = 200  # a bound on the work, not tuned
@@ -14,10 +14,7 @@ EQUAL = 0.9  # entries of at least this share of the largest size count as equal
 
 
 def real_columns(W: BooleanCP, k: int) -> Any:
-    """Return the columns of atom k by real mode, {mode: (d, L)}, as `plot_real` draws them; NaN where undetermined.
-
-    They depend on the real part alone, not on the products by which the atom happens to be written.
-    """
+    """Return the columns of atom k by real mode, {mode: (d, L)}, as `plot_real` draws them; NaN where undetermined."""
     atom = W.atoms[k]
     modes = [n for n in range(W.ndim) if n != atom.mode]
     factors = [np.array(A, dtype=float) for A in atom.factors or leading_patterns(atom.block)]
@@ -39,11 +36,10 @@ def real_columns(W: BooleanCP, k: int) -> Any:
 
 
 def unique_products(factors: list[np.ndarray]) -> list[np.ndarray]:
-    """Return the products of one real part in a form that any other way to write it leads to, the largest first.
+    """Return the products of one real part, the largest first, in a form that does not depend on how it is written.
 
-    Two matrices of columns can be mixed, AB' = (AT)(T^-1 B'), so that a single product of them means nothing: they
-    become the pairs of singular vectors of AB'. Nonnegative ones stay what they are, and so do products along three
-    and more modes, which (almost always) cannot be mixed.
+    Two matrices of columns can be mixed, AB' = (AT)(T^-1 B'): they become the singular vectors of AB'. Nonnegative
+    ones stay, and so do products along three and more modes, which (almost always) cannot be mixed.
     """
     if len(factors) == 1:
         return [factors[0].sum(axis=1, keepdims=True)]
@@ -109,11 +105,7 @@ def contract_others(block: Any, vectors: Any, keep: Any) -> Any:
 
 
 def leading_column(W: BooleanCP, k: int, mode: int) -> Any:
-    """Return the column of atom k (of its leading pattern if L > 1) along a mode, scaled to a largest size of one.
-
-    Its sign is that of `real_columns`: the mode that carries the size of the atom also carries its sign. Along the
-    Boolean mode it is the bits.
-    """
+    """Return the bits, or the column of the leading pattern of atom k along a mode, scaled to a largest size of one."""
     if W.atoms[k].mode == mode:
         return W.atoms[k].z.astype(float)
     column = real_columns(W if W.atoms[k].rank == 1 else only_leading(W, k), k)[mode][:, 0]
@@ -121,10 +113,7 @@ def leading_column(W: BooleanCP, k: int, mode: int) -> Any:
 
 
 def block_image(W: BooleanCP, k: int, modes: Any) -> Any:
-    """Return the real part of atom k with its weight over two modes (rows, columns); NaN where undetermined.
-
-    Other modes are contracted with their leading patterns.
-    """
+    """Return the weighted real part of atom k over two modes, others contracted with their leading patterns."""
     atom = W.atoms[k]
     others = [n for n in range(W.ndim) if n != atom.mode]
     block = atom.dense_block()
@@ -138,20 +127,9 @@ def block_image(W: BooleanCP, k: int, modes: Any) -> Any:
 
 
 def atom_panels(W: BooleanCP, k: int) -> list[Any]:
-    """Return the panels of one atom: each mode, and a pair of modes for the image of a part that is not rank one.
-
-    The modes of an image are the two longest real ones; the longest is last and horizontal.
-    """
+    """Return the panels of one atom: each mode, and the two longest real modes for the image of a part of rank > 1."""
     atom, panels = W.atoms[k], list(range(W.ndim))
     if atom.rank == 1 or W.ndim < 3 or (W.ndim > 3 and atom.block is None):
         return panels
     others = [n for n in panels if n != atom.mode]
     return [*panels, tuple(sorted(others, key=lambda n: W.shape[n])[-2:])]
-
-
-def mean_words(W: BooleanCP) -> str:
-    """Return in one sentence that atoms describe differences from the mean; nothing if W has no mean."""
-    if getattr(W, "mean", None) is None:
-        return ""
-    who = plural(W, W.atoms[0].mode) if W.n_atoms else "entries"
-    return f"The mean over all {who} is a dense part of the model, always on: atoms describe how {who} differ from it."

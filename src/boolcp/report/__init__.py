@@ -20,9 +20,7 @@ from boolcp.trust.verdict import closing_words
 __all__ = ["write_report"]
 
 PLOTLY = "plotly/plotly-cartesian.min.js"  # which draws the charts, without the kinds that are not used here
-INFORMATIVE = (
-    "no test speaks against it; neither (almost) always on, nor on once only, nor doubled or canceled by others"
-)
+INFORMATIVE = "no test speaks against it, and it is not (almost) always on, on once only, doubled or canceled by others"
 
 
 def write_report(
@@ -86,7 +84,7 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
     atoms, columns = words.describe_atoms(W, tests), words.atom_columns(W)
     for atom in atoms:
         atom["figures"] = charts.atom_figures(S, atom["number"])
-    notes = [(column.head, column.note) for column in columns]
+    notes = [(head, note) for head, note, *_ in columns]
     notes += [("informative", INFORMATIVE)] * any("informative" in atom["verdict"] for atom in atoms)
     errors = [float(step["relative_error"]) for step in provenance.get("history", ())]
     return environment.from_string(assets.own_file("page.html.jinja")).render(
@@ -94,19 +92,18 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
         subtitle=words.subtitle_of(W),
         version=__version__,
         headline=words.headline(W, provenance),
-        remarks=words.remarks(W, provenance, residual),
+        remarks=words.remarks(W, residual),
         atoms=atoms,
-        heads=[column.head for column in columns],
+        heads=[head for head, *_ in columns],
         notes=notes,
         closing=[line for line in closing_words(W) if line.split(":")[0] not in dict(notes)],
-        has_verdicts=any(atom["verdict"] for atom in atoms),
         has_products=any(atom.rank != 1 for atom in W.atoms),
-        has_mean=getattr(W, "mean", None) is not None,
+        has_mean=W.mean is not None,
         colors=charts.atom_colors(W.n_atoms),
         together=charts.together_figures(S) if W.n_atoms > 1 else [],
         groups=group_parts(W, tests) if W.n_atoms else [],
         fit=words.describe_fit(W, provenance, residual),
-        figures=charts.path_figures(W, errors),
+        figures=[charts.path_figure(errors)] if errors else [],
         data=words.describe_data(W, provenance),
         modes=words.describe_modes(W),
         origin=words.describe_origin(provenance),
@@ -123,24 +120,19 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
 
 def group_parts(W: BooleanCP, tests: conditions.Tests) -> list[dict[str, Any]]:
     """Return a table of the atoms for each coordinate with a few groups, with charts, and for each covariate."""
-    parts: list[dict[str, Any]] = []
-    for mode, name in groups_of(W, list(tests)):
-        means, test, place = condition_means(W, mode, name), tests.get(name), mode_text(W, mode)
-        heads = ([] if test is None else ["effect", "AUC", "p"]) + [
-            f"{one} ({n})" for one, n in zip(means.conditions, means.counts.tolist(), strict=True)
-        ]
-        rows = []
-        for k in range(W.n_atoms):
-            cells = [] if test is None else conditions.test_cells(test, k)
-            cells += [conditions.mean_cell(means, k, c) for c in range(len(means.conditions))]
-            rows.append((k, "share of ones" if means.is_boolean[k] else "mean of the real part", cells))
-        part = {"title": f"By {name}" if place == name else f"By {name} along {place}", "heads": heads, "rows": rows}
+    parts = []
+    for mode, name in [*groups_of(W, list(tests)), *((t.mode, n) for n, t in tests.items() if not t.conditions)]:
+        test, place = tests.get(name), mode_text(W, mode)
+        means: Any = condition_means(W, mode, name) if test is None or test.conditions else None
+        heads = [] if test is None else ["effect", "AUC", "p"] if means else ["rank correlation", "p"]
+        rows = [[] if test is None else conditions.test_cells(test, k) for k in range(W.n_atoms)]
+        kinds = ("mean of the real part", "share of ones") if means else ("real part", "bits")
+        for c, group in enumerate(means.conditions if means else ()):
+            heads.append(f"{group} ({means.counts[c]})")
+            rows = [[*cells, conditions.mean_cell(means, k, c)] for k, cells in enumerate(rows)]
+        what = [kinds[int(atom.mode == mode)] for atom in W.atoms]
+        title = f"{'By' if means else 'With'} {name}" + f" along {place}" * (place != name)
+        part = {"title": title, "heads": heads, "rows": list(zip(range(W.n_atoms), what, rows, strict=True))}
         note = "" if test is None else conditions.test_note(test, name)
-        parts.append(part | {"figures": charts.group_figures(means, name), "note": note})
-    for name, test in tests.items():
-        if not test.conditions:
-            what = ["bits" if is_boolean else "real part" for is_boolean in test.is_boolean]
-            rows = [(k, what[k], conditions.test_cells(test, k)) for k in range(W.n_atoms)]
-            part = {"title": f"With {name} along {mode_text(W, test.mode)}", "heads": ["rank correlation", "p"]}
-            parts.append(part | {"rows": rows, "figures": [], "note": conditions.test_note(test, name)})
+        parts.append(part | {"figures": charts.group_figures(means, name) if means else [], "note": note})
     return parts

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import html
 import json
 import re
 from importlib import resources
@@ -45,8 +46,7 @@ def to_json(value: Any) -> str:
 
 def plain(text: str) -> str:
     """Return a label that Plotly shows unchanged, although it interprets some HTML tags and templates."""
-    text = str(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace("%{", "&#37;{")
+    return html.escape(str(text), quote=False).replace("%{", "&#37;{")
 
 
 def _compact(value: Any) -> Any:
@@ -55,18 +55,13 @@ def _compact(value: Any) -> Any:
         return {name: _compact(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
         return [_compact(part) for part in value]
-    if isinstance(value, np.ndarray):
-        return _typed(value)
+    if isinstance(value, np.ndarray):  # base64 of small numbers, with the shape if it is not a vector
+        kind = {"b": "u1", "i": "i4", "u": "i4"}.get(value.dtype.kind, "f4")
+        if kind == "f4" and value.size and np.nanmax(np.abs(value)) > 1e3 * np.ptp(value):
+            kind = "f8"  # times far from zero, say, need more than seven digits
+        shape = {} if value.ndim == 1 else {"shape": ", ".join(map(str, value.shape))}
+        numbers = np.ascontiguousarray(value, dtype=f"<{kind}").tobytes()
+        return {"dtype": kind, "bdata": base64.b64encode(numbers).decode()} | shape
     if isinstance(value, float | np.floating):
         return float(f"{value:.{DIGITS}g}")
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _typed(array: np.ndarray) -> dict[str, str]:
-    """Return an array as Plotly reads it: base64 of small numbers, with the shape if it is not a vector."""
-    kind = {"b": "u1", "i": "i4", "u": "i4"}.get(array.dtype.kind, "f4")
-    if kind == "f4" and array.size and np.nanmax(np.abs(array)) > 1e3 * np.ptp(array):
-        kind = "f8"  # times far from zero, say, need more than seven digits
-    array = np.ascontiguousarray(array, dtype=f"<{kind}")
-    shape = {} if array.ndim == 1 else {"shape": ", ".join(map(str, array.shape))}
-    return {"dtype": kind, "bdata": base64.b64encode(array.tobytes()).decode()} | shape

@@ -6,97 +6,66 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.plotting.head import interpolate, outline
-from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, ORANGE, UNKNOWN, shortened, symmetric
+from boolcp.plotting import mode_labels as modes
+from boolcp.plotting import patterns
+from boolcp.plotting.head import MAX_NAMES, interpolate, outline
+from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, UNKNOWN, shortened, symmetric
 from boolcp.plotting.look import GROUPS as GROUP_COLORS
-from boolcp.plotting.mode_labels import (
-    coordinate_text,
-    coordinates_of,
-    even_places,
-    is_date,
-    is_geometric,
-    is_head,
-    is_unordered,
-    line_places,
-    mode_text,
-    positions_of,
-    undetermined_of,
-    unit_of,
-    value_label,
-)
-from boolcp.plotting.patterns import (
-    atom_panels,
-    block_image,
-    carrier_mode,
-    leading_column,
-    only_leading,
-    real_columns,
-)
 from boolcp.report.assets import plain, to_json
 from boolcp.report.conditions import bands, group_name
-from boolcp.report.words import on_text, result_error
+from boolcp.report.words import on_text
 from boolcp.result.atoms import BooleanCP
 
 MAX_POINTS = 20_000  # of a line; beyond, the smallest and largest of each interval are kept
 MAX_CELLS = 25_000  # of an image; beyond, neighbors are averaged
-MAX_MARKERS = 60
-MAX_PRODUCTS = 4  # of an atom that are drawn side by side
+MAX_MARKERS, MAX_PRODUCTS = 60, 4  # of a line; products of an atom that are drawn side by side
 MAX_TICKS = 15  # upright names that fit below an image beside its scale, on a phone too
-MAX_ELECTRODE_NAMES = 34
 FEW, LETTERS = 8, 20  # up to this many names are shown with this many letters
 LOW, HIGH = 2, 8  # rows up to which a chart is low, and beyond which it is high
 COLORS = (*LINES[:6], "#8A8A8A")  # without black, which a dark page would hide
 DASHES = ("solid", "dash", "dot", "dashdot")  # of the products of an atom
 SYMBOLS = ("circle", "diamond-open", "cross", "square-open")
-OUTLINE, ZERO = "#6B6B6B", "#9A9A9A"
+OUTLINE, ZERO, CLEAR = "#6B6B6B", "#9A9A9A", "rgba(0,0,0,0)"
 BITS = [[0, OFF], [0.5, UNKNOWN], [1, ON]]
 DIVERGING = [[0, "#2166AC"], [0.25, "#92C5DE"], [0.5, "#F7F7F7"], [0.75, "#F4A582"], [1, "#B2182B"]]
 BAND = (1.03, 1.12)  # height of the colors of conditions above a chart, as a share of it
 
 Chart = dict[str, Any]
-Figure = dict[str, Any]
 
 
-def atom_colors(n_atoms: int) -> list[str]:
-    """Return one color for each atom, no two of them equal."""
-    return list(COLORS[:n_atoms]) if n_atoms <= len(COLORS) else _shades(n_atoms, 0.65)
-
-
-def group_colors(n_groups: int) -> list[str]:
-    """Return one color for each group, no two of them equal, none that of an atom."""
-    return list(GROUP_COLORS[:n_groups]) if n_groups <= len(GROUP_COLORS) else _shades(n_groups, 0.35)
-
-
-def _shades(n: int, saturation: float) -> list[str]:
-    """Return different colors: neighbors differ in hue, the same hue differs in lightness."""
+def atom_colors(n: int, few: Sequence[str] = COLORS, saturation: float = 0.65) -> list[str]:
+    """Return n different colors, a few of a palette or many that differ in hue and lightness."""
+    if n <= len(few):
+        return list(few[:n])
     shades = [colorsys.hls_to_rgb(137.508 * k % 360 / 360, (0.40, 0.55, 0.70)[k % 3], saturation) for k in range(n)]
     return ["#" + "".join(f"{round(255 * part):02X}" for part in shade) for shade in shades]
 
 
+def group_colors(n: int) -> list[str]:
+    """Return n different colors for groups, none that of an atom."""
+    return atom_colors(n, GROUP_COLORS, 0.35)
+
+
 def figure(
     traces: list[Chart], layout: Chart, alt: str, caption: str, *, tools: bool = False, size: str = "", legend: Any = ()
-) -> Figure:
+) -> Chart:
     """Return a chart as JSON with its text alternative, caption, size (wide, low, high) and legend."""
     chart = to_json({"data": traces, "layout": layout, "has_tools": tools})
     return {"chart": chart, "alt": alt, "caption": caption, "size": size, "legend": legend}
 
 
-def atom_figures(W: BooleanCP, k: int) -> list[Figure]:
+def atom_figures(W: BooleanCP, k: int) -> list[Chart]:
     """Return the figures of one atom: where it is on, its real part along each mode, and an image of a dense one."""
-    figures = []
-    for mode in atom_panels(W, k):
-        if isinstance(mode, tuple):
-            figures.append(_image_figure(W, k, mode))
-        else:
-            figures.append(_boolean_figure(W, k) if mode == W.atoms[k].mode else _real_figure(W, k, mode))
-    return figures
+    last = patterns.atom_panels(W, k)[-1]
+    figures = [_boolean_figure(W, k) if n == W.atoms[k].mode else _real_figure(W, k, n) for n in range(W.ndim)]
+    return [*figures, _image_figure(W, k, last)] if isinstance(last, tuple) else figures
 
 
-def _boolean_figure(W: BooleanCP, k: int) -> Figure:
+def _boolean_figure(W: BooleanCP, k: int) -> Chart:
     """Return where an atom is on: an electrode map if its mode has positions, else a strip; gray where uncertain."""
     mode, values, texts = W.atoms[k].mode, bit_values(W, k), bit_texts(W, k)
-    positions, caption = positions_of(W, mode), _bits_caption(W, mode, [values])
-    alt = f"Atom {k} along {mode_text(W, mode)}, on: {on_text(W, k)}"
+    positions, caption = modes.positions_of(W, mode), _bits_caption(W, mode, [values])
+    alt = f"Atom {k} along {modes.mode_text(W, mode)}, on: {on_text(W, k)}"
     if positions is not None:
         colors = {"color": values, "colorscale": BITS, "cmin": 0, "cmax": 1}
         return figure(*_map(W, mode, positions, texts, colors), alt, caption)
@@ -107,8 +76,8 @@ def _boolean_figure(W: BooleanCP, k: int) -> Figure:
 def _bits_caption(W: BooleanCP, mode: int, rows: list[np.ndarray]) -> str:
     """Return what the colors of bits mean; gray only if there is any."""
     is_gray = any(((row > 0.1) & (row < 0.9)).any() for row in rows)
-    unknown = "without data" if undetermined_of(W, mode).any() else "uncertain"
-    return f"{mode_text(W, mode)}: yellow on, blue off" + f", gray {unknown}" * is_gray
+    unknown = "without data" if modes.undetermined_of(W, mode).any() else "uncertain"
+    return f"{modes.mode_text(W, mode)}: yellow on, blue off" + f", gray {unknown}" * is_gray
 
 
 def bit_values(W: BooleanCP, k: int) -> np.ndarray:
@@ -116,70 +85,69 @@ def bit_values(W: BooleanCP, k: int) -> np.ndarray:
     values = W.atoms[k].z.astype(float)
     if W.trust is not None and W.trust.rise is not None:
         values = np.abs(1 - values - np.clip(W.bit_confidence()[k], 0.5, 1.0))
-    return np.where(undetermined_of(W, W.atoms[k].mode), 0.5, values)
+    return np.where(modes.undetermined_of(W, W.atoms[k].mode), 0.5, values)
 
 
 def bit_texts(W: BooleanCP, k: int) -> list[str]:
     """Return a text for each bit of an atom: on or off, and how certain that is."""
     atom, texts = W.atoms[k], []
     is_known = W.trust is not None and W.trust.rise is not None
-    parts = zip(hover_labels(W, atom.mode), atom.z, bit_values(W, k), undetermined_of(W, atom.mode), strict=True)
+    parts = zip(hover_labels(W, atom.mode), atom.z, bit_values(W, k), modes.undetermined_of(W, atom.mode), strict=True)
     for label, is_on, value, is_unknown in parts:
         chance = f", {100 * max(value, 1 - value):.0f} % sure" if is_known else ""
         texts.append(f"{label}: no data" if is_unknown else f"{label}: {'on' if is_on else 'off'}{chance}")
     return texts
 
 
-def _real_figure(W: BooleanCP, k: int, mode: int) -> Figure:
-    """Return the real part of an atom along one mode: a map of electrodes, bars for names, or lines in its color.
-
-    Blocks, sums of many products, and maps, which have one value at each position, show the leading pattern.
-    """
-    atom, positions, kind = W.atoms[k], positions_of(W, mode), "real part"
+def _real_figure(W: BooleanCP, k: int, mode: int) -> Chart:
+    """Return the real part of an atom, or its leading pattern, along one mode: a map, bars for names, or lines."""
+    atom, positions, kind = W.atoms[k], modes.positions_of(W, mode), "real part"
     is_few = atom.rank is not None and atom.rank <= MAX_PRODUCTS and positions is None
     if not (atom.rank == 1 or W.ndim == 2 or is_few):
-        W, kind = only_leading(W, k), "leading pattern"
-    columns, texts, name = real_columns(W, k)[mode], hover_labels(W, mode), mode_text(W, mode)
-    label = plain(value_label(W) if mode == carrier_mode(W, k) else "relative size")
-    top = coordinate_text(W, mode)[int(np.argmax(np.linalg.norm(np.nan_to_num(columns), axis=1)))]
-    alt = f"Atom {k}, {kind} along {name}, largest at {top} {unit_of(W, mode)}".rstrip()
+        W, kind = patterns.only_leading(W, k), "leading pattern"
+    columns, texts, name = patterns.real_columns(W, k)[mode], hover_labels(W, mode), modes.mode_text(W, mode)
+    label = plain(modes.value_label(W) if mode == patterns.carrier_mode(W, k) else "relative size")
+    top = modes.coordinate_text(W, mode)[int(np.argmax(np.linalg.norm(np.nan_to_num(columns), axis=1)))]
+    alt = f"Atom {k}, {kind} along {name}, largest at {top} {modes.unit_of(W, mode)}".rstrip()
     caption = f"{name}: {kind}"
     if len(columns) > MAX_POINTS:
         caption += f" (smallest and largest of each {-(-2 * len(columns) // MAX_POINTS)} points)"
     if positions is not None and columns.shape[1] == 1:
         texts = [f"{text}: {value:.4g}" for text, value in zip(texts, columns[:, 0], strict=True)]
-        colors = {"color": columns[:, 0], "colorscale": DIVERGING, "colorbar": _bar(label), **_limits(columns, "c")}
+        end = symmetric(columns)["vmax"]
+        colors = {"color": columns[:, 0], "colorscale": DIVERGING, "colorbar": _bar(label), "cmin": -end, "cmax": end}
         return figure(*_map(W, mode, positions, texts, colors), alt, caption)
-    layout = _layout(xaxis=_axis(W, mode), yaxis={"title": {"text": label}, "rangemode": "tozero"})
-    layout = _with_legend(layout) if columns.shape[1] > 1 else layout
+    y = {"title": {"text": label}, "rangemode": "tozero"}
+    layout = _layout(xaxis=_axis(W, mode), yaxis=y, has_legend=columns.shape[1] > 1)
     return _banded(W, mode, _real_traces(W, k, mode, columns, texts), layout, alt, caption, tools=True)
 
 
 def _real_traces(W: BooleanCP, k: int, mode: int, columns: np.ndarray, texts: Sequence[str]) -> list[Chart]:
     """Return bars for one column over names, points for several, else a line for each column."""
-    places, color = places_of(W, mode), atom_colors(W.n_atoms)[k]
-    has_names = is_unordered(W, mode) or (places is None and coordinates_of(W, mode) is not None)
+    places, color = modes.line_places(W, mode), atom_colors(W.n_atoms)[k]
+    has_names = modes.is_unordered(W, mode) or modes.has_names(W, mode)
     if has_names and columns.shape[1] == 1:
         bars = {"type": "bar", "y": columns[:, 0], "marker": {"color": color}, "hovertext": list(texts)}
         return [bars | ({} if places is None else {"x": places}) | _hover("%{hovertext}: %{y:.4g}")]
-    names = [f"product {n}" for n in range(columns.shape[1])] if columns.shape[1] > 1 else [""]
-    traces = [line(W, mode, columns[:, n], color, name, texts) for n, name in enumerate(names)]
-    for n, trace in enumerate(traces):
+    traces = []
+    for n, column in enumerate(columns.T):
+        trace = line(W, mode, column, color, f"product {n}" * (columns.shape[1] > 1), texts)
         trace["line"]["dash"] = DASHES[n % len(DASHES)]
         if has_names:  # no line joins them
             trace |= {"mode": "markers", "marker": {"size": 7, "color": color, "symbol": SYMBOLS[n % len(SYMBOLS)]}}
+        traces.append(trace)
     return traces
 
 
 def line(W: BooleanCP, mode: int, column: np.ndarray, color: str, name: str, texts: Sequence[str]) -> Chart:
     """Return one line over a mode; a very long one keeps the smallest and largest of each interval."""
-    places, kept = places_of(W, mode), kept_points(column)
+    places, kept = modes.line_places(W, mode), kept_points(column)
     x = (np.arange(len(column)) if places is None else places)[kept]
     who = f"{plain(name)}, " if name else ""
     if _has_names(W, mode):
         hover = {"text": [texts[i] for i in kept]} | _hover(f"{who}%{{text}}: %{{y:.4g}}")
     else:
-        hover = _hover(f"{who}{plain(mode_text(W, mode))} %{{x:.6~g}} {plain(unit_of(W, mode))}: %{{y:.4g}}")
+        hover = _hover(f"{who}{_place(W, mode, 'x')}: %{{y:.4g}}")
     look = {"mode": "lines+markers" if len(kept) <= MAX_MARKERS else "lines", "line": {"color": color, "width": 1.3}}
     return {"type": "scatter", "x": x, "y": column[kept], "name": name, "marker": {"size": 4}} | look | hover
 
@@ -192,19 +160,19 @@ def kept_points(column: np.ndarray) -> np.ndarray:
     return np.unique([(part[np.argmin(filled[part])], part[np.argmax(filled[part])]) for part in stretches])
 
 
-def _image_figure(W: BooleanCP, k: int, modes: tuple[int, int]) -> Figure:
+def _image_figure(W: BooleanCP, k: int, pair: tuple[int, int]) -> Chart:
     """Return the real part of an atom over two modes, the first vertical; neighbors of a large image are averaged."""
-    image, steps = averaged(block_image(W, k, modes))
-    trace = {"type": "heatmap", "z": image, "colorscale": DIVERGING, "colorbar": _bar(plain(value_label(W)))}
-    trace |= _limits(image, "z") | _span(W, modes[0], "y", steps[0]) | _span(W, modes[1], "x", steps[1])
-    y, x = (f"{plain(mode_text(W, n))} %{{{c}:.6~g}} {plain(unit_of(W, n))}" for n, c in zip(modes, "yx", strict=True))
-    place = f"{x}, {y}"
-    if steps == (1, 1) and image.size <= MAX_CELLS // 4 and any(_has_names(W, mode) for mode in modes):
-        rows, columns = (hover_labels(W, mode) for mode in modes)
+    image, steps = averaged(patterns.block_image(W, k, pair))
+    trace = {"type": "heatmap", "z": image, "colorscale": DIVERGING, "colorbar": _bar(plain(modes.value_label(W)))}
+    end = symmetric(image)["vmax"]
+    trace |= {"zmin": -end, "zmax": end} | _span(W, pair[0], "y", steps[0]) | _span(W, pair[1], "x", steps[1])
+    place = f"{_place(W, pair[1], 'x')}, {_place(W, pair[0], 'y')}"
+    if steps == (1, 1) and image.size <= MAX_CELLS // 4 and any(_has_names(W, mode) for mode in pair):
+        rows, columns = (hover_labels(W, mode) for mode in pair)
         trace["text"], place = [[f"{column}, {row}" for column in columns] for row in rows], "%{text}"
-    layout = _layout(xaxis=_axis(W, modes[1], is_even=True), yaxis=_axis(W, modes[0], is_even=True, is_upward=True))
-    title = f"real part, {' by '.join(mode_text(W, n) for n in modes)}"
-    caption = title + "".join(_sorted_text(W, n) for n in modes) + " (neighbors averaged)" * (steps != (1, 1))
+    layout = _layout(xaxis=_axis(W, pair[1], is_even=True), yaxis=_axis(W, pair[0], is_even=True, is_upward=True))
+    title = f"real part, {' by '.join(modes.mode_text(W, n) for n in pair)}"
+    caption = title + "".join(_sorted_text(W, n) for n in pair) + " (neighbors averaged)" * (steps != (1, 1))
     return figure([trace | _hover(f"{place}: %{{z:.4g}}")], layout, f"Atom {k}, {title}", caption, size="wide")
 
 
@@ -220,124 +188,95 @@ def averaged(image: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
     return image, tuple(steps)
 
 
-def together_figures(W: BooleanCP) -> list[Figure]:
+def together_figures(W: BooleanCP) -> list[Chart]:
     """Return all atoms along each mode: strips if Boolean; if real, lines, or an image for named entries."""
     figures = []
     for mode in range(W.ndim):
-        texts, name = hover_labels(W, mode), mode_text(W, mode)
+        texts, name = hover_labels(W, mode), modes.mode_text(W, mode)
         boolean = [k for k in range(W.n_atoms) if W.atoms[k].mode == mode]
         real = [k for k in range(W.n_atoms) if W.atoms[k].mode != mode]
         if boolean:
             values = [bit_values(W, k) for k in boolean]
             words = [[f"atom {k}, {text}" for text in bit_texts(W, k)] for k in boolean]
-            rows = [_bits(*pair) for pair in zip(values, words, strict=True)]
+            rows = list(map(_bits, values, words))
             figures.append(_rows_figure(W, mode, boolean, rows, _bits_caption(W, mode, values)))
-        columns = {k: leading_column(W, k, mode) for k in real}
-        if real and (_has_names(W, mode) or is_unordered(W, mode) or positions_of(W, mode) is not None):
-            scale = {"type": "heatmap", "coloraxis": "coloraxis", "hoverongaps": False}
+        columns = {k: patterns.leading_column(W, k, mode) for k in real}
+        if real and (_has_names(W, mode) or modes.is_unordered(W, mode) or modes.positions_of(W, mode) is not None):
+            scale = {"type": "heatmap", "coloraxis": "coloraxis", "hoverongaps": False, **_hover("%{text}")}
             words = [[f"atom {k}, {t}: {v:.3g}" for t, v in zip(texts, columns[k], strict=True)] for k in real]
-            pairs = zip(real, words, strict=True)
-            rows = [scale | {"z": columns[k][None, :], "text": [said]} | _hover("%{text}") for k, said in pairs]
+            rows = [scale | {"z": columns[k][None, :], "text": [said]} for k, said in zip(real, words, strict=True)]
             axis = {"colorscale": DIVERGING, "cmin": -1, "cmax": 1, "colorbar": _bar("relative size")}
             figures.append(_rows_figure(W, mode, real, rows, f"{name}: real parts, red plus", coloraxis=axis))
         elif real:
             colors = atom_colors(W.n_atoms)
             lines = [line(W, mode, columns[k], colors[k], f"atom {k}", texts) | {"meta": {"atom": k}} for k in real]
             y = {"title": {"text": "relative size"}, "rangemode": "tozero"}
-            layout, alt = _with_legend(_layout(xaxis=_axis(W, mode), yaxis=y)), _together_alt(W, mode, real)
-            caption = f"{name}: real parts, largest size one"
-            figures.append(figure(lines, layout, alt, caption, tools=True, size="wide"))
+            layout, caption = _layout(xaxis=_axis(W, mode), yaxis=y, has_legend=True), "real parts, largest size one"
+            figures.append(figure(lines, layout, _alt(W, mode, real), f"{name}: {caption}", tools=True, size="wide"))
     return figures
 
 
-def _rows_figure(
-    W: BooleanCP, mode: int, atoms: Sequence[int], traces: Sequence[Chart], caption: str, **look: Any
-) -> Figure:
+def _rows_figure(W: BooleanCP, mode: int, atoms: list[int], traces: list[Chart], caption: str, **look: Any) -> Chart:
     """Return one row of an image for each atom, along a mode."""
-    placed = [
-        trace | _span(W, mode, "x") | {"y0": row, "dy": 1, "ygap": 3, "meta": {"atom": k}}
-        for row, (k, trace) in enumerate(zip(atoms, traces, strict=True))
-    ]
+    place = _span(W, mode, "x") | {"dy": 1, "ygap": 3}
+    placed = [trace | place | {"y0": row, "meta": {"atom": atoms[row]}} for row, trace in enumerate(traces)]
     axis = {"range": [len(atoms) - 0.5, -0.5], "fixedrange": True, "showgrid": False, "zeroline": False}
     axis |= {"tickvals": list(range(len(atoms))), "ticktext": [f"atom {k}" for k in atoms]}
     layout = _layout(xaxis=_axis(W, mode, is_even=True), yaxis=axis, **look)
     size = "wide low" if len(atoms) <= LOW else "wide high" if len(atoms) > HIGH else "wide"
-    return _banded(W, mode, placed, layout, _together_alt(W, mode, atoms), caption, size=size)
+    return _banded(W, mode, placed, layout, _alt(W, mode, atoms), caption, size=size)
 
 
-def _together_alt(W: BooleanCP, mode: int, atoms: Sequence[int]) -> str:
-    return f"Atoms {', '.join(map(str, atoms))} along {mode_text(W, mode)}, drawn together; each is in its card"
+def _alt(W: BooleanCP, mode: int, atoms: Sequence[int]) -> str:
+    return f"Atoms {', '.join(map(str, atoms))} along {modes.mode_text(W, mode)}, drawn together; each is in its card"
 
 
-def group_figures(means: Any, name: str) -> list[Figure]:
-    """Return bars (shares of ones) and points (means of real parts) of the atoms in each group, with their spread.
-
-    The lines of shares reach over their 95 % interval (Wilson), those of means one standard deviation to each side.
-    """
+def group_figures(means: Any, name: str) -> list[Chart]:
+    """Return bars (shares of ones) and points (means of real parts, with their s.d.) of the atoms in each group."""
     figures, colors = [], group_colors(len(means.conditions))
     for is_boolean in sorted(set(means.is_boolean.tolist()), reverse=True):
-        what, spread = ("share of ones", "95 % interval") if is_boolean else ("mean of the real part", "s.d.")
         members, traces = np.flatnonzero(means.is_boolean == is_boolean), []
-        look = {"type": "bar"} if is_boolean else {"type": "scatter", "mode": "markers"}
-        for c, (group, count) in enumerate(zip(means.conditions, means.counts.tolist(), strict=True)):
-            mean, s = means.mean[members, c], means.spread[members, c]
-            low, high = _wilson(mean, count) if is_boolean else (mean - s, mean + s)
-            scale, legend = 100 if is_boolean else 1, f"{plain(group)} ({count})"
-            error = {"array": scale * (high - mean), "arrayminus": scale * (mean - low), "color": OUTLINE}
-            error |= {"type": "data", "symmetric": False, "thickness": 1, "width": 2}
-            places = {"x": [f"atom {k}" for k in members], "y": scale * mean, "error_y": error, "name": legend}
+        for c, group in enumerate(means.conditions):
+            mean, legend = means.mean[members, c], f"{plain(group)} ({means.counts[c]})"
+            spread = {"array": means.spread[members, c], "color": OUTLINE, "thickness": 1, "width": 2}
+            look = {"type": "scatter", "mode": "markers", "y": mean, "error_y": spread | {"type": "data"}}
+            look = {"type": "bar", "y": 100 * mean} if is_boolean else look
             hover = _hover(f"%{{x}}, {legend}: " + ("%{y:.0f} % on" if is_boolean else "mean %{y:.3g}"))
-            traces.append(look | places | {"marker": {"color": colors[c]}, "offsetgroup": str(c)} | hover)
+            places = {"x": [f"atom {k}" for k in members], "name": legend, "offsetgroup": str(c)}
+            traces.append(look | places | {"marker": {"color": colors[c]}} | hover)
         y = {"title": {"text": "on (%)" if is_boolean else "mean (± s.d.)"}, "rangemode": "tozero"}
-        layout = _with_legend(_layout(xaxis={"type": "category"}, yaxis=y, barmode="group", scattermode="group"))
-        caption = f"{what} by {name}" + (f"; lines: {spread}" if max(means.counts) > 1 else "")
+        groups = {"barmode": "group", "scattermode": "group"}
+        layout = _layout(xaxis={"type": "category"}, yaxis=y, has_legend=True, **groups)
+        caption = f"share of ones by {name}" if is_boolean else f"mean of the real part by {name}; lines: s.d."
         figures.append(figure(traces, layout, f"{caption}; the numbers are in the table", caption, size="wide"))
     return figures
 
 
-def _wilson(shares: np.ndarray, n: int, z: float = 1.96) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of the 95 % intervals of shares of n; the shares themselves for one entry."""
-    if n < 2:
-        return shares, shares
-    middle = (shares + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z * np.sqrt(shares * (1 - shares) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    return middle - half, middle + half
-
-
-def path_figures(W: BooleanCP, errors: Sequence[float]) -> list[Figure]:
-    """Return the error after each atom of the pursuit, and that of the result; nothing without a history."""
-    if not errors:
-        return []
-    points: Chart = {"type": "scatter", "x": list(range(1, len(errors) + 1)), "y": list(errors)}
-    look = {"mode": "lines+markers", "line": {"color": BLUE}}
-    traces = [points | look | _hover("pursuit, %{x} atoms: %{y:.4f}")]
+def path_figure(errors: Sequence[float]) -> Chart:
+    """Return the error after each atom of the pursuit."""
+    look = {"type": "scatter", "mode": "lines+markers", "line": {"color": BLUE}, "y": list(errors)}
+    traces = [look | {"x": list(range(1, len(errors) + 1))} | _hover("pursuit, %{x} atoms: %{y:.4f}")]
     caption = "Relative error after each atom of the pursuit"
-    if (result := result_error(W)) is not None:
-        marker = {"color": "rgba(0,0,0,0)", "size": 13, "line": {"color": ORANGE, "width": 2}}
-        end = points | {"mode": "markers", "x": [W.n_atoms], "y": [result], "marker": marker}
-        traces.append(end | _hover("result, %{x} atoms: %{y:.4f}"))
-        caption += "; circle: the result"
-    x = {"title": {"text": "number of atoms"}} | ({"dtick": 1} if max(len(errors), W.n_atoms) <= 20 else {})
+    x = {"title": {"text": "number of atoms"}} | ({"dtick": 1} if len(errors) <= 20 else {})
     layout = _layout(xaxis=x, yaxis={"title": {"text": "relative error"}, "rangemode": "tozero"})
-    return [figure(traces, layout, f"{caption}: {', '.join(f'{e:.4f}' for e in errors)}", caption)]
-
-
-def places_of(W: BooleanCP, mode: int, *, is_even: bool = False) -> np.ndarray | None:
-    """Return the coordinates along a mode if they are (evenly spaced) numbers in order; dates are shown as names."""
-    if is_date(W, mode):
-        return None
-    return even_places(W, mode)[0] if is_even else line_places(W, mode)
+    return figure(traces, layout, f"{caption}: {', '.join(f'{e:.4f}' for e in errors)}", caption)
 
 
 def hover_labels(W: BooleanCP, mode: int) -> list[str]:
     """Return the hover text of each entry of a mode: its coordinate with unit, and its additional coordinates."""
-    labels = [f"{mode_text(W, mode)} {text} {unit_of(W, mode)}".rstrip() for text in coordinate_text(W, mode)]
-    extra = {} if W.labels is None else W.labels.extra
-    for further, (dim, values) in extra.items():
-        if dim == W.mode_name(mode) and further not in ("x", "y"):
-            texts = [f"{v:.6g}" if isinstance(v, float) else str(v) for v in np.asarray(values).tolist()]
+    name, unit = modes.mode_text(W, mode), modes.unit_of(W, mode)
+    labels = [f"{name} {text} {unit}".rstrip() for text in modes.coordinate_text(W, mode)]
+    for further in modes.further_names(W, mode):
+        if further not in ("x", "y"):
+            values = modes.further_of(W, mode, further).tolist()
+            texts = [f"{value:.6g}" if isinstance(value, float) else str(value) for value in values]
             labels = [f"{label}, {further} {text}" for label, text in zip(labels, texts, strict=True)]
     return [plain(label) for label in labels]
+
+
+def _place(W: BooleanCP, mode: int, letter: str) -> str:
+    """Return the hover text of a position along a mode, on the axis x or y."""
+    return f"{plain(modes.mode_text(W, mode))} %{{{letter}:.6~g}} {plain(modes.unit_of(W, mode))}"
 
 
 def _bits(values: np.ndarray, texts: Sequence[str]) -> Chart:
@@ -345,20 +284,18 @@ def _bits(values: np.ndarray, texts: Sequence[str]) -> Chart:
     return {"type": "heatmap", "z": values[None, :], "text": [list(texts)]} | look | _hover("%{text}")
 
 
-def _map(
-    W: BooleanCP, mode: int, positions: np.ndarray, texts: Sequence[str], colors: Chart
-) -> tuple[list[Chart], Chart]:
+def _map(W: BooleanCP, mode: int, places: np.ndarray, texts: list[str], colors: Chart) -> tuple[list[Chart], Chart]:
     """Return entries of a mode at their positions: on a head with its outline, or with names where there is room."""
-    x, y = positions.T
-    names = [plain(text) for text in coordinate_text(W, mode)]
-    has_names = len(names) <= MAX_ELECTRODE_NAMES and coordinates_of(W, mode) is not None
+    x, y = places.T
+    names = [plain(text) for text in modes.coordinate_text(W, mode)]
+    has_names = len(names) <= MAX_NAMES and modes.coordinates_of(W, mode) is not None
     size = float(np.clip(14 * np.sqrt(60 / len(x)), 5, 10 if has_names else 14))
     marker = {"size": size, "line": {"color": OUTLINE, "width": 1}} | colors
     trace = {"type": "scatter", "mode": "markers", "x": x, "y": y, "marker": marker, "hovertext": list(texts)}
     if has_names:  # above in the upper half, below in the lower: outward, where there is room
-        sides = ["bottom center" if place < np.nanmedian(y) else "top center" for place in y]
+        sides = ["bottom center" if height < np.nanmedian(y) else "top center" for height in y]
         trace |= {"mode": "markers+text", "text": names, "textposition": sides, "textfont": {"size": 9}}
-    under = _head(positions, colors) if is_head(W, mode) else []
+    under = _head(places, colors) if modes.is_head(W, mode) else []
     hidden = {"visible": False}
     layout = _layout(xaxis=hidden, yaxis=hidden | {"scaleanchor": "x"}, margin={"l": 8, "r": 8, "t": 14, "b": 8})
     return [*under, trace | _hover("%{hovertext}")], layout
@@ -377,19 +314,16 @@ def _head(positions: np.ndarray, colors: Chart) -> list[Chart]:
     return [shade | scale | silent, *lines]
 
 
-def _banded(W: BooleanCP, mode: int, traces: list[Chart], layout: Chart, alt: str, caption: str, **look: Any) -> Figure:
+def _banded(W: BooleanCP, mode: int, traces: list[Chart], layout: Chart, alt: str, caption: str, **look: Any) -> Chart:
     """Return a figure with the colors of the groups of its mode, if any, above the chart and named below it."""
-    found, places = bands(W, mode), places_of(W, mode, is_even=True)
-    x = np.arange(W.shape[mode], dtype=float) if places is None else places
-    half = 0.5 if len(x) < 2 else _step(x) / 2
+    found, (first, width) = bands(W, mode), _cells(W, mode)
     box = {"type": "rect", "xref": "x", "yref": "paper", "y0": BAND[0], "y1": BAND[1], "line": {"width": 0}}
     shapes, legend = [], []
     for (name, start, stop), color in zip(found, group_colors(len(found)), strict=True):
-        ends = {"x0": float(x[start] - half), "x1": float(x[stop - 1] + half)}
+        ends = {"x0": first + width * (start - 0.5), "x1": first + width * (stop - 0.5)}
         shapes.append(box | ends | {"fillcolor": color})
         legend.append((color, f"{name} ({stop - start})"))
-    caption += _sorted_text(W, mode)
-    return figure(traces, layout | {"shapes": shapes}, alt, caption, legend=legend, **look)
+    return figure(traces, layout | {"shapes": shapes}, alt, caption + _sorted_text(W, mode), legend=legend, **look)
 
 
 def _sorted_text(W: BooleanCP, mode: int) -> str:
@@ -397,59 +331,47 @@ def _sorted_text(W: BooleanCP, mode: int) -> str:
     return f", sorted by {group_name(W, mode)}" if bands(W, mode) else ""
 
 
-def _layout(**parts: Any) -> Chart:
-    """Return the layout of all charts: clear, so that light and dark pages show through."""
-    clear = "rgba(0,0,0,0)"
+def _layout(*, has_legend: bool = False, **parts: Any) -> Chart:
+    """Return the layout of all charts: clear, so that light and dark pages show through; legends are below."""
     axis = {"automargin": True, "zeroline": True, "zerolinecolor": ZERO, "gridcolor": "rgba(128,128,128,0.2)"}
     parts["xaxis"] = axis | {"zeroline": False, "showgrid": False} | parts["xaxis"]
     parts["yaxis"] = axis | parts["yaxis"]
     font = {"family": "system-ui, sans-serif", "size": 12}
     margin = {"l": 48, "r": 8, "t": 30, "b": 40}  # tools have room above the data
-    look = {"paper_bgcolor": clear, "plot_bgcolor": clear, "font": font, "margin": margin, "showlegend": False}
+    if has_legend:  # atoms are selected in the table, not there
+        place = {"orientation": "h", "y": 0, "yref": "container", "yanchor": "bottom"}
+        parts["legend"] = place | {"itemclick": False, "itemdoubleclick": False}
+        margin["b"] = 84 if "title" in parts["xaxis"] else 60
+    look = {"paper_bgcolor": CLEAR, "plot_bgcolor": CLEAR, "font": font, "margin": margin, "showlegend": has_legend}
     return look | {"hovermode": "closest", "hoverlabel": {"align": "left", "namelength": -1}, "bargap": 0.15} | parts
 
 
 def _axis(W: BooleanCP, mode: int, *, is_even: bool = False, is_upward: bool = False) -> Chart:
     """Return the axis of a mode: its name and unit, and names as ticks where it has no numbers."""
-    name, unit = mode_text(W, mode), unit_of(W, mode)
+    name, unit = modes.mode_text(W, mode), modes.unit_of(W, mode)
     axis: dict[str, Any] = {"title": {"text": plain(f"{name} ({unit})" if unit else name)}}
-    places = places_of(W, mode, is_even=is_even)
-    if places is None and coordinates_of(W, mode) is not None:
-        texts = coordinate_text(W, mode)
+    places = modes.even_places(W, mode)[0] if is_even else modes.line_places(W, mode)
+    if places is None and modes.coordinates_of(W, mode) is not None:
+        texts = modes.coordinate_text(W, mode)
         names = [plain(shortened(text, LETTERS) if len(texts) <= FEW else shortened(text)) for text in texts]
         step = -(-len(names) // (MAX_TICKS_UPWARD if is_upward else MAX_TICKS))
         axis |= {"tickvals": list(range(0, len(names), step)), "ticktext": names[::step]}
         if not is_upward and (len(names) > FEW or max(map(len, names)) > 3):
             axis |= {"tickangle": -90 if len(names) > FEW else -35, "ticklabeloverflow": "allow"}
-    elif places is not None and not is_even and is_geometric(places):
+    elif places is not None and not is_even and modes.is_geometric(places):
         axis["type"] = "log"
     return axis
 
 
 def _span(W: BooleanCP, mode: int, name: str, step: int = 1) -> Chart:
     """Return the positions of the cells of an image along a mode."""
-    places = places_of(W, mode, is_even=True)
-    start, width = (0.0, 1.0) if places is None else (float(places[0]), _step(places))
+    start, width = _cells(W, mode)
     return {f"{name}0": start + width * (step - 1) / 2, f"d{name}": width * step}
 
 
 def _has_names(W: BooleanCP, mode: int) -> bool:
     """Return True if the entries of a mode have names or additional coordinates."""
-    has_coords = coordinates_of(W, mode) is not None and places_of(W, mode) is None
-    extra = {} if W.labels is None else W.labels.extra
-    return has_coords or any(dim == W.mode_name(mode) for dim, _ in extra.values())
-
-
-def _limits(values: np.ndarray, name: str) -> Chart:
-    """Return the limits of a scale with zero in the middle, as cmin and cmax or as zmin and zmax."""
-    return {f"{name}{end[1:]}": value for end, value in symmetric(values).items()}
-
-
-def _with_legend(layout: Chart) -> Chart:
-    """Return the layout with a legend below the chart; atoms are selected in the table, not there."""
-    place = {"orientation": "h", "y": 0, "yref": "container", "yanchor": "bottom"}
-    legend = {"showlegend": True, "legend": place | {"itemclick": False, "itemdoubleclick": False}}
-    return layout | legend | {"margin": layout["margin"] | {"b": 84 if "title" in layout["xaxis"] else 60}}
+    return modes.has_names(W, mode) or bool(modes.further_names(W, mode))
 
 
 def _bar(label: str) -> Chart:
@@ -460,5 +382,8 @@ def _hover(template: str) -> Chart:
     return {"hovertemplate": f"{template}<extra></extra>"}
 
 
-def _step(x: np.ndarray) -> float:
-    return float((x[-1] - x[0]) / max(len(x) - 1, 1))
+def _cells(W: BooleanCP, mode: int) -> tuple[float, float]:
+    """Return the first position along a mode and the distance of neighbors, in an image."""
+    low, high = modes.even_places(W, mode)[1]
+    width = float(high - low) / max(W.shape[mode], 1)
+    return float(low) + width / 2, width

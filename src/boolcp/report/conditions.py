@@ -1,5 +1,6 @@
 """Conditions and covariates in the labels: tests of the atoms against them, and entries sorted by them."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.plotting.mode_labels import CONDITION, further_of, group_names, groups_of
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import BooleanCP
 from boolcp.trust.conditions import ConditionTest, run_tests
 
 ALPHA = 0.05
@@ -19,18 +20,13 @@ Tests = Mapping[str, ConditionTest]
 
 def find_tests(W: BooleanCP, provenance: Mapping[str, Any]) -> dict[str, ConditionTest]:
     """Return a ConditionTest, by name, for each requested column or, by default, for each with a few groups."""
-    asked = provenance.get("tests") or {}
-    if asked:
+    if asked := provenance.get("tests"):
         return run_tests(W, list(asked), next(iter(asked.values())).get("blocks"))
-    groups = [name for _, name in groups_of(W) if name not in (W.dims or ())]  # no mode that is its groups
-    return run_tests(W, [name for name in groups if _can_be_tested(W, name)]) if W.n_atoms else {}
-
-
-def _can_be_tested(W: BooleanCP, name: str) -> bool:
-    try:
-        return bool(run_tests(W[[]], [name]))
-    except ValueError:  # only one value, or all are different
-        return False
+    found = []
+    for name in [name for _, name in groups_of(W) if name not in (W.dims or ())]:  # no mode that is its groups
+        with contextlib.suppress(ValueError):  # only one value, or all are different
+            found += list(run_tests(W[[]], [name]))
+    return run_tests(W, found) if W.n_atoms else {}
 
 
 def best_test(tests: Tests, k: int) -> tuple[str, ConditionTest] | None:
@@ -60,11 +56,9 @@ def test_cells(test: ConditionTest, k: int) -> list[str]:
 def mean_cell(means: Any, k: int, c: int) -> str:
     """Return how many entries of a group are on, or the mean and standard deviation of a real part."""
     mean, n = means.mean[k, c], int(means.counts[c])
-    if np.isnan(mean):
-        return "-"
-    if means.is_boolean[k]:
+    if means.is_boolean[k] and n:
         return f"{round(mean * n)} of {n} ({100 * mean:.0f} %)"
-    return f"{mean:z.2f} ± {means.spread[k, c]:.2f}" if n > 1 else f"{mean:z.2f}"
+    return f"{mean:z.2f} ± {means.spread[k, c]:.2f}" if n > 1 else f"{mean:z.2f}" if n else "-"
 
 
 def test_note(test: ConditionTest, name: str) -> str:
@@ -72,21 +66,19 @@ def test_note(test: ConditionTest, name: str) -> str:
     verb = f"differs clearly by {name}" if test.conditions else f"clearly follows {name}"
     smallest = test.p_adjusted.min(initial=1.0)
     found = "" if smallest <= ALPHA else f"No atom {verb} (smallest {p_words(smallest)}). "
-    one, other = [adjective(name, each) for each in test.conditions[::-1]][:2] if test.conditions else ("", "")
-    if len(test.conditions) > 2:
-        one, other = "the highest condition", "the lowest"
-    sizes = f"Effect: {one} minus {other}; AUC: how often an entry of {one} exceeds one of {other}. "
+    if test.conditions:
+        pair = [adjective(name, each) for each in test.conditions[::-1]]
+        one, other = pair if len(pair) == 2 else ("the highest condition", "the lowest")
+        found += f"Effect: {one} minus {other}; AUC: how often an entry of {one} exceeds one of {other}. "
     permuted = f"p: {test.n_permutations} {test.scheme} of the labels, entries taken as independent; "
-    return f"{found}{sizes if test.conditions else ''}{permuted}false discovery rate controlled over this page."
+    return f"{found}{permuted}false discovery rate controlled over this page."
 
 
 def bands(W: BooleanCP, mode: int) -> list[tuple[str, int, int]]:
     """Return name, start and stop of the runs of equal groups along a mode; none without groups, or if scattered."""
     labels = _group_labels(W, mode)
-    if labels is None:
-        return []
     edges = [0, *(np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist(), len(labels)]
-    is_scattered = len(edges) - 1 > len(set(labels.tolist()))
+    is_scattered = len(edges) - 1 > len(set(labels.tolist())) or not len(labels)
     return [] if is_scattered else [(str(labels[a]), a, b) for a, b in pairwise(edges)]
 
 
@@ -96,9 +88,9 @@ def group_name(W: BooleanCP, mode: int) -> str:
     return next((name for n, name in groups_of(W, further) if n == mode and name not in (W.dims or ())), "")
 
 
-def _group_labels(W: BooleanCP, mode: int) -> np.ndarray | None:
-    values = further_of(W, mode, name) if (name := group_name(W, mode)) else None
-    return None if values is None else np.array([str(value) or NO_LABEL for value in values])
+def _group_labels(W: BooleanCP, mode: int) -> np.ndarray:
+    values = further_of(W, mode, name) if (name := group_name(W, mode)) else ()
+    return np.array([str(value) or NO_LABEL for value in values])
 
 
 def in_order(W: BooleanCP, tested: Sequence[str] = ()) -> BooleanCP:
@@ -110,37 +102,33 @@ def in_order(W: BooleanCP, tested: Sequence[str] = ()) -> BooleanCP:
     W = replace(W, labels=replace(W.labels, extra=dict(extra)))
     for mode in range(W.ndim):
         labels = _group_labels(W, mode)
-        if labels is not None:
-            names = [*group_names(labels[labels != NO_LABEL]), NO_LABEL]
+        names = [*group_names(labels[labels != NO_LABEL]), NO_LABEL]
+        if len(labels):
             W = permuted(W, mode, np.argsort([names.index(label) for label in labels], kind="stable"))
     return W
 
 
 def permuted(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
     """Return W with the entries along a mode in another order."""
-    atoms = tuple(_permuted_atom(atom, mode, order) for atom in W.atoms)
+    moved: dict[str, Any] = {}
+    atoms, labels = [], W.labels
+    for atom in W.atoms:
+        axis = mode - (mode > atom.mode)
+        if atom.mode == mode:
+            atoms.append(replace(atom, z=atom.z[order]))
+        elif atom.block is not None:
+            atoms.append(replace(atom, block=np.take(atom.block, order, axis)))
+        else:
+            factors = tuple(A[order] if n == axis else A for n, A in enumerate(atom.factors or ()))
+            atoms.append(replace(atom, factors=factors))
+    for name in ("rise", "share"):
+        if (bits := getattr(W.trust, name, None)) is not None:
+            moved[name] = tuple(v[order] if atom.mode == mode else v for atom, v in zip(W.atoms, bits, strict=True))
+    if labels is not None:
+        dim = labels.dims[mode]
+        coords = {**labels.coords, dim: np.asarray(labels.coords.get(dim, np.arange(W.shape[mode])))[order]}
+        extra = {n: (d, np.asarray(v)[order] if d == dim else v) for n, (d, v) in labels.extra.items()}
+        labels = replace(labels, coords=coords, extra=extra)
     unknown = {n: slices[order] if n == mode else slices for n, slices in (W.undetermined or {}).items()}
-    found = replace(W, atoms=atoms, undetermined=unknown or None)
-    if W.trust is not None:
-        moved: dict[str, Any] = {}
-        for name in ("rise", "share"):
-            if (bits := getattr(W.trust, name)) is not None:
-                pairs = zip(W.atoms, bits, strict=True)
-                moved[name] = tuple(v[order] if atom.mode == mode else v for atom, v in pairs)
-        found = replace(found, trust=replace(W.trust, **moved))
-    if W.labels is None:
-        return found
-    labels, dim = W.labels, W.labels.dims[mode]
-    coords = {**labels.coords, dim: np.asarray(labels.coords.get(dim, np.arange(W.shape[mode])))[order]}
-    extra = {n: (d, np.asarray(v)[order] if d == dim else v) for n, (d, v) in labels.extra.items()}
-    return replace(found, labels=replace(labels, coords=coords, extra=extra))
-
-
-def _permuted_atom(atom: Atom, mode: int, order: np.ndarray) -> Atom:
-    """Return an atom with the entries along a mode in another order."""
-    if atom.mode == mode:
-        return replace(atom, z=atom.z[order])
-    axis = mode - (mode > atom.mode)
-    if atom.block is not None:
-        return replace(atom, block=np.take(atom.block, order, axis))
-    return replace(atom, factors=tuple(A[order] if n == axis else A for n, A in enumerate(atom.factors or ())))
+    trust = replace(W.trust, **moved) if W.trust else None
+    return replace(W, atoms=tuple(atoms), undetermined=unknown or None, trust=trust, labels=labels)

@@ -2,33 +2,28 @@
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from boolcp.bmp import BMP
-from boolcp.plotting.mode_labels import (
-    MAX_STATES,
-    coordinate_text,
-    coordinates_of,
-    further_names,
-    has_names,
-    is_named,
-    is_unordered,
-    mode_text,
-    plural,
-    quantity_of,
-    unit_of,
-    value_label,
-)
-from boolcp.plotting.patterns import EQUAL, mean_words, real_columns
+from boolcp.plotting import mode_labels as modes
+from boolcp.plotting.patterns import EQUAL, real_columns
 from boolcp.report.conditions import Tests, adjective, best_test, p_words
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.summary import apart_text, explained_word, percent, proved_percent, shape_text
+from boolcp.result.summary import (
+    apart_text,
+    asked_words,
+    explained_word,
+    mean_words,
+    percent,
+    proved_percent,
+    shape_text,
+)
 from boolcp.result.trust import Trust, p_text, rival_words, sure_share
-from boolcp.trust.conditions import ConditionTest
 from boolcp.trust.verdict import is_noise, verdicts
 
 MAX_NAMES, MAX_RUNS = 60, 30  # entries, and runs of entries, that a card lists
@@ -36,8 +31,7 @@ MAX_LISTED, MAX_STRETCHES, MAX_GROUPS_TOLD = 8, 2, 4  # entries, runs and groups
 MAX_SEARCHED = 50_000  # labels of a mode that the page holds for the search
 FEW_OFF = 6  # up to this many entries that are off are named instead of those that are on
 CORRELATED = 0.1  # of neighbors, worth a word; not tuned
-STANDS_OUT = 3  # a peak is worth a word if it is so many times the median size; not tuned
-MAX_PEAKS = 2  # more names than this with about the largest size are no peak
+STANDS_OUT, MAX_PEAKS = 3, 2  # a peak is so many times the median size, and at most so many names share it; not tuned
 NO_BREAK = "\u00a0"
 # parts of the provenance that the page shows elsewhere
 SHOWN_APART = {"history", "parameters", "versions", "data", "command", "stop_reason", "is_partial"}
@@ -46,16 +40,15 @@ SHOWN_APART |= {"tests", "residual_check", "seconds"}
 
 def title_of(W: BooleanCP, provenance: dict[str, Any]) -> str:
     """Return the title of the page: the name of the recording, or of the measured quantity."""
-    first, _, more = str(provenance.get("data", {}).get("source") or "").partition(" and ")
-    stem = PurePath(first).name.partition(".")[0]
-    stem = f"{stem} and {more}" if more else stem
-    return stem or quantity_of(W) or f"A tensor of {shape_text(W)}"
+    first, *more = str(provenance.get("data", {}).get("source") or "").split(" and ", 1)
+    stem = " and ".join([PurePath(first).name.partition(".")[0], *more])
+    return stem or modes.quantity_of(W) or f"A tensor of {shape_text(W)}"
 
 
 def subtitle_of(W: BooleanCP) -> str:
     """Return what was decomposed, in one line."""
-    name = "" if value_label(W) == "size" else f"{value_label(W)}, "
-    sizes = " x ".join(f"{d} {plural(W, n)}" if is_named(W, n) else str(d) for n, d in enumerate(W.shape))
+    name = "" if modes.value_label(W) == "size" else f"{modes.value_label(W)}, "
+    sizes = " x ".join(f"{d} {modes.plural(W, n)}" if modes.is_named(W, n) else str(d) for n, d in enumerate(W.shape))
     return f"{name}{sizes}, in {apart_text(W)}"
 
 
@@ -68,65 +61,45 @@ def headline(W: BooleanCP, provenance: dict[str, Any]) -> str:
     if has_shares(W):
         observed = " of the observed entries" * bool(provenance.get("data", {}).get("n_missing"))
         what = f"explain{ending} {100 * W.explained():.0f} % of the {explained_word(W)}{observed}"
-    return f"{apart_text(W)} {what}; {_trust_words(W)}."
-
-
-def _trust_words(W: BooleanCP) -> str:
-    """Return how many atoms pass the tests that were made, or that none was made."""
-    judged, n_small = verdicts(W), int(is_noise(W).sum())
+    judged, n_small, trust = verdicts(W), int(is_noise(W).sum()), "not tested against noise yet"
     if any(verdict.is_stable is not None or verdict.is_significant for verdict in judged):
         n_passed = sum(verdict.is_informative for verdict in judged)
-        return f"{'all' if n_passed == W.n_atoms else f'{n_passed} of {W.n_atoms}'} passed all tests"
-    if n_small:
-        return f"{n_small} of {W.n_atoms} {'is' if n_small == 1 else 'are'} no larger than noise"
-    return "not tested against noise yet"
+        trust = f"{'all' if n_passed == W.n_atoms else f'{n_passed} of {W.n_atoms}'} passed all tests"
+    elif n_small:
+        trust = f"{n_small} of {W.n_atoms} {'is' if n_small == 1 else 'are'} no larger than noise"
+    return f"{apart_text(W)} {what}; {trust}."
 
 
-def remarks(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> list[str]:
+def remarks(W: BooleanCP, residual: Any) -> list[str]:
     """Return what a reader must know of the whole: the mean, missing atoms, rivals, and what is left."""
-    n_asked = provenance.get("parameters", {}).get("n_atoms")
-    is_fewer = isinstance(n_asked, int) and n_asked > W.n_atoms and not provenance.get("is_partial")
-    asked = f"{n_asked} atoms were asked for." if is_fewer else ""
     left = ""
     if residual is not None:
-        lag = max(residual.lag_correlation, key=abs)
-        where = mode_text(W, list(residual.lag_correlation).index(lag))
+        at, next_to = int(np.argmax(residual.structure)), int(np.argmax(np.abs(residual.lag_correlation)))
+        lag, where = residual.lag_correlation[next_to], modes.mode_text(W, next_to)
         left = "The residual looks like white noise."
         if not residual.is_noise:
-            left = f"Structure is left in the residual, most along {mode_text(W, int(np.argmax(residual.structure)))}."
+            left = f"Structure is left in the residual, most along {modes.mode_text(W, at)}."
         elif abs(lag) > CORRELATED:
             left = f"No pattern is left in the residual, but neighbors along {where} are correlated ({lag:+.2f})."
-    return [text for text in (mean_words(W), asked, rival_words(W.trust or Trust()), left) if text]
-
-
-def atom_text(W: BooleanCP, k: int, tests: Tests) -> str:
-    """Return where an atom is on, in which conditions, and where it is largest."""
-    atom = W.atoms[k]
-    count = f"all {len(atom.z)}" if atom.z.all() else f"{atom.n_ones} of {len(atom.z)}"
-    where = f"{'a baseline, ' if atom.is_baseline else ''}on in {count} {plural(W, atom.mode)}"
-    where += f": {detail}" if (detail := detail_text(W, k, tests)) else ""
-    return "; ".join(filter(None, [where, differ_text(W, k, tests), peak_text(W, k)]))
+    return [text for text in (mean_words(W), asked_words(W), rival_words(W.trust or Trust()), left) if text]
 
 
 def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
-    """Return in which conditions an atom is on, or the labels themselves if they are few."""
+    """Return in which conditions an atom is on, the largest share first, or the labels themselves if they are few."""
     atom = W.atoms[k]
-    if found := best_test({name: test for name, test in tests.items() if test.conditions and test.is_boolean[k]}, k):
-        return _group_text(W, k, *found)
-    is_few = 0 < atom.n_ones <= MAX_LISTED or on_text(W, k).startswith("all but ")
-    n_edges = np.count_nonzero(np.diff(atom.z, prepend=False, append=False))
-    is_run = not has_names(W, atom.mode) and n_edges <= 2 * MAX_STRETCHES
-    return on_text(W, k) if (is_few or is_run) and not atom.z.all() else ""
-
-
-def _group_text(W: BooleanCP, k: int, name: str, test: ConditionTest) -> str:
-    """Return in how many entries of each group an atom is on, the largest share first, many groups together."""
+    found = best_test({name: test for name, test in tests.items() if test.conditions and test.is_boolean[k]}, k)
+    if found is None:
+        is_few = 0 < atom.n_ones <= MAX_LISTED or on_text(W, k).startswith("all but ")
+        n_edges = np.count_nonzero(np.diff(atom.z, prepend=False, append=False))
+        is_run = not modes.has_names(W, atom.mode) and n_edges <= 2 * MAX_STRETCHES
+        return on_text(W, k) if (is_few or is_run) and not atom.z.all() else ""
+    name, test = found
     order = np.argsort(-np.nan_to_num(test.mean[k]), kind="stable")
     on, counts = np.rint(test.mean[k] * test.counts)[order].astype(int), np.asarray(test.counts)[order]
     n_named = len(order) if len(order) <= MAX_GROUPS_TOLD else 2
     parts = [f"{on[i]} of {counts[i]} {adjective(name, test.conditions[order[i]])}" for i in range(n_named)]
     parts += [f"{on[n_named:].sum()} of {counts[n_named:].sum()} other"] if n_named < len(order) else []
-    return f"{_and(parts)} {plural(W, test.mode)} ({p_words(test.p_adjusted[k])})"
+    return f"{_and(parts)} {modes.plural(W, test.mode)} ({p_words(test.p_adjusted[k])})"
 
 
 def differ_text(W: BooleanCP, k: int, tests: Tests) -> str:
@@ -140,7 +113,7 @@ def differ_text(W: BooleanCP, k: int, tests: Tests) -> str:
         size = "large" if test.effect[k] > 0 else "small"
         return f"{verb} where {name} is {size} (rank correlation {test.effect[k]:+.2f}, {p})"
     ends = [adjective(name, test.conditions[pick(test.mean[k])]) for pick in (np.argmax, np.argmin)]
-    return f"larger in {ends[0]} than in {ends[1]} {plural(W, test.mode)} ({p})"
+    return f"larger in {ends[0]} than in {ends[1]} {modes.plural(W, test.mode)} ({p})"
 
 
 def peak_text(W: BooleanCP, k: int) -> str:
@@ -157,19 +130,19 @@ def peak_text(W: BooleanCP, k: int) -> str:
 
 def _peaks(W: BooleanCP, mode: int, sizes: np.ndarray) -> list[str]:
     """Return the labels of a mode with a peak of given sizes: one, or a few names that are about equal, or none."""
-    coords = coordinates_of(W, mode)
+    coords = modes.coordinates_of(W, mode)
     if coords is None or not sizes.any() or sizes.max() < STANDS_OUT * np.median(sizes):
         return []
     equal = np.flatnonzero(sizes >= EQUAL * sizes.max())
-    if has_names(W, mode) or is_unordered(W, mode):  # numbers of channels are names
+    if modes.has_names(W, mode) or modes.is_unordered(W, mode):  # numbers of channels are names
         found = equal if len(equal) <= MAX_PEAKS else equal[:0]
     else:
         is_counted = coords.dtype.kind in "iu" and np.array_equal(coords - coords[0], np.arange(len(coords)))
         is_peak = equal[-1] - equal[0] < len(equal) and not is_counted
         found = equal[[np.argmax(sizes[equal])]] if is_peak else equal[:0]
-    texts, unit = coordinate_text(W, mode), unit_of(W, mode)
+    texts, unit = modes.coordinate_text(W, mode), modes.unit_of(W, mode)
     is_bare = not unit and all(texts[i].lstrip("-").replace(".", "").isdigit() for i in found)
-    return [f"{mode_text(W, mode)} {texts[i]}" if is_bare else f"{texts[i]} {unit}".rstrip() for i in found]
+    return [f"{modes.mode_text(W, mode)} {texts[i]}" if is_bare else f"{texts[i]} {unit}".rstrip() for i in found]
 
 
 def on_text(W: BooleanCP, k: int) -> str:
@@ -177,100 +150,74 @@ def on_text(W: BooleanCP, k: int) -> str:
     atom = W.atoms[k]
     n_off = len(atom.z) - atom.n_ones
     if not atom.n_ones or not n_off:
-        return "nowhere" if n_off else f"all {len(atom.z)} {plural(W, atom.mode)}"
+        return "nowhere" if n_off else f"all {len(atom.z)} {modes.plural(W, atom.mode)}"
     is_most = n_off <= min(FEW_OFF, len(atom.z) // 4)
-    listed = f"all but {entries_text(W, atom.mode, ~atom.z)}" if is_most else entries_text(W, atom.mode, atom.z)
-    return f"{listed} {unit_of(W, atom.mode)}".rstrip()
+    names, z = modes.coordinate_text(W, atom.mode), ~atom.z if is_most else atom.z
+    listed = _listing([names[i] for i in np.flatnonzero(z)])
+    if not modes.has_names(W, atom.mode):
+        edges = np.flatnonzero(np.diff(z, prepend=False, append=False)).reshape(-1, 2)
+        runs = [", ".join(names[a:b]) if b - a < 3 else f"{names[a]} to {names[b - 1]}" for a, b in edges[:MAX_RUNS]]
+        n_more = int(sum(b - a for a, b in edges[MAX_RUNS:]))
+        listed = ", ".join(runs) + (f" and {n_more} more" if n_more else "")
+    return f"{'all but ' * is_most}{listed} {modes.unit_of(W, atom.mode)}".rstrip()
 
 
-def entries_text(W: BooleanCP, mode: int, z: np.ndarray) -> str:
-    """Return the labels of some entries of a mode: runs of neighboring numbers as ranges, names one by one."""
-    names = coordinate_text(W, mode)
-    if has_names(W, mode):
-        return _listing([names[i] for i in np.flatnonzero(z)])
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], z.astype(int), [0]]))).reshape(-1, 2)
-    runs = [", ".join(names[a:b]) if b - a < 3 else f"{names[a]} to {names[b - 1]}" for a, b in edges[:MAX_RUNS]]
-    n_more = int(sum(b - a for a, b in edges[MAX_RUNS:]))
-    return ", ".join(runs) + (f" and {n_more} more" if n_more else "")
-
-
-class Column(NamedTuple):
-    """A column of the table of atoms: heading, explanation, and for each atom a text and the number to sort by."""
-
-    head: str
-    note: str
-    texts: list[str]
-    numbers: list[float]
-
-
-def atom_columns(W: BooleanCP) -> list[Column]:
-    """Return the columns of numbers about the atoms that are known: trust, shares of variance, certificates."""
-    known, sure, what, columns = W.trust or Trust(), sure_share(W), explained_word(W), []
-    if sure is not None:  # the bits of an atom of noise mean nothing
-        sure = np.where(is_noise(W), np.nan, sure)
-        columns.append(_column("sure bits", "share of the bits that are at least 95 % sure", sure, 0))
-    if known.stability is not None:
-        note = f"share of {known.stable_over} that find the atom again"
-        columns.append(_column("stability", note, known.stability, 0))
-    if known.p_adjusted is not None:
-        note = f"is the atom more than noise ({known.tested_by}, false discoveries controlled)"
-        texts = ["-" if np.isnan(p) else p_text(p) for p in known.p_adjusted]
-        columns.append(Column("p", note, texts, np.nan_to_num(known.p_adjusted, nan=2.0).tolist()))
-    if has_shares(W):
-        columns.append(_column("alone", f"share of the {what} that the atom explains by itself", W.explained_alone()))
-        columns.append(_column("unique", f"share of the {what} that is lost without the atom", W.explained_unique()))
+def atom_columns(W: BooleanCP) -> list[tuple[str, str, list[str], list[float]]]:
+    """Return what is known about the atoms: heading, explanation, and for each a text and the number to sort by."""
+    known, sure, what, rough = W.trust or Trust(), sure_share(W), explained_word(W), partial(percent, digits=0)
+    alone, unique = (W.explained_alone(), W.explained_unique()) if has_shares(W) else (None, None)
+    sure = sure if sure is None else np.where(is_noise(W), np.nan, sure)  # the bits of an atom of noise mean nothing
     proved = np.array([atom.certificate for atom in W.atoms], dtype=float)
-    if np.isfinite(proved).any():
-        note = "share of the best possible score that its bits are proved to reach"
-        columns.append(_column("certificate", note, proved)._replace(texts=[proved_percent(p) for p in proved]))
-    return columns
-
-
-def _column(head: str, note: str, shares: np.ndarray, digits: int = 1) -> Column:
-    return Column(head, note, [percent(x, digits) for x in shares], np.nan_to_num(shares, nan=-1.0).tolist())
+    tested = f"is the atom more than noise ({known.tested_by}, false discoveries controlled)"
+    reached = "share of the best possible score that its bits are proved to reach"
+    columns: list[tuple[str, str, Any, Callable[[float], str]]] = [
+        ("sure bits", "share of the bits that are at least 95 % sure", sure, rough),
+        ("stability", f"share of {known.stable_over} that find the atom again", known.stability, rough),
+        ("p", tested, known.p_adjusted, p_text),
+        ("alone", f"share of the {what} that the atom explains by itself", alone, percent),
+        ("unique", f"share of the {what} that is lost without the atom", unique, percent),
+        ("certificate", reached, proved if np.isfinite(proved).any() else None, proved_percent),
+    ]
+    return [
+        (head, note, [show(x) for x in values], np.nan_to_num(values, nan=-1.0).tolist())
+        for head, note, values, show in columns
+        if values is not None
+    ]
 
 
 def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
     """Return words and numbers about each atom, for its row and its card; baselines come last."""
-    columns, judged = atom_columns(W), verdicts(W)
-    rows = [
-        {
-            "number": k,
-            "is_baseline": atom.is_baseline,
-            "mode": mode_text(W, atom.mode),
-            "mode_number": atom.mode,
-            "n_ones": atom.n_ones,
-            "ones": f"{atom.n_ones} of {len(atom.z)}",
-            "rank": "a block" if atom.rank is None else f"of rank {atom.rank}",
-            "weight": f"{W.weights[k]:.4g}",
-            "bits": base64.b64encode(np.packbits(atom.z, bitorder="little").tobytes()).decode(),
-            "verdict": judged[k].text,
-            "text": atom_text(W, k, tests),
-            "against": "" if judged[k].is_informative else judged[k].text,
-            "on": "" if atom.z.all() or detail_text(W, k, tests) == on_text(W, k) else on_text(W, k),
-            "cells": [(column.texts[k], column.numbers[k]) for column in columns],
-        }
-        for k, atom in enumerate(W.atoms)
-    ]
+    columns, rows = atom_columns(W), []
+    for k, (atom, verdict) in enumerate(zip(W.atoms, verdicts(W), strict=True)):
+        detail, on, count = detail_text(W, k, tests), on_text(W, k), f"{atom.n_ones} of {len(atom.z)}"
+        where = f"on in {f'all {len(atom.z)}' if atom.z.all() else count} {modes.plural(W, atom.mode)}"
+        where = "a baseline, " * atom.is_baseline + where + (f": {detail}" if detail else "")
+        row = {"number": k, "is_baseline": atom.is_baseline, "n_ones": atom.n_ones, "ones": count}
+        row |= {"mode": modes.mode_text(W, atom.mode), "mode_number": atom.mode, "weight": f"{W.weights[k]:.4g}"}
+        row |= {"rank": "a block" if atom.rank is None else f"of rank {atom.rank}", "verdict": verdict.text}
+        row |= {"bits": base64.b64encode(np.packbits(atom.z, bitorder="little").tobytes()).decode()}
+        row |= {"text": "; ".join(filter(None, [where, differ_text(W, k, tests), peak_text(W, k)]))}
+        row |= {"against": "" if verdict.is_informative else verdict.text}
+        row |= {"on": "" if atom.z.all() or detail == on else on}
+        rows.append(row | {"cells": [(texts[k], numbers[k]) for _, _, texts, numbers in columns]})
     return sorted(rows, key=lambda row: bool(row["is_baseline"]))
 
 
 def search_labels(W: BooleanCP) -> dict[str, list[str]]:
     """Return the labels of the Boolean modes, by which the page searches atoms; without very long modes."""
-    modes = sorted({atom.mode for atom in W.atoms})
-    return {str(n): coordinate_text(W, n) for n in modes if W.shape[n] <= MAX_SEARCHED}
+    return {str(n): modes.coordinate_text(W, n) for n in W.members if W.shape[n] <= MAX_SEARCHED}
 
 
 def describe_modes(W: BooleanCP) -> list[dict[str, Any]]:
     """Return the name, size and coordinates of each mode, one dict each."""
     rows = []
     for n, size in enumerate(W.shape):
-        labels = coordinate_text(W, n)
-        ends = ", ".join(labels) if size <= MAX_STATES else f"{labels[0]} to {labels[-1]}"
-        has_coords = coordinates_of(W, n) is not None and size
-        row = {"number": n, "name": mode_text(W, n), "size": size, "further": ", ".join(further_names(W, n)) or "-"}
-        row |= {"range": f"{ends} {unit_of(W, n)}".strip() if has_coords else "-"}
-        rows.append(row | {"n_atoms": int(np.sum(W.boolean_mode == n))})
+        labels = modes.coordinate_text(W, n)
+        ends = ", ".join(labels) if size <= modes.MAX_STATES else f"{labels[0]} to {labels[-1]}"
+        has_coords = modes.coordinates_of(W, n) is not None and size
+        row = {"number": n, "name": modes.mode_text(W, n), "size": size, "n_atoms": int(np.sum(W.boolean_mode == n))}
+        row |= {"range": f"{ends} {modes.unit_of(W, n)}".strip() if has_coords else "-"}
+        rows.append(row | {"further": ", ".join(modes.further_names(W, n)) or "-"})
     return rows
 
 
@@ -286,8 +233,8 @@ def describe_data(W: BooleanCP, provenance: dict[str, Any]) -> list[tuple[str, s
         count = "some" if n_missing is None else f"{n_missing} of {n_entries} ({percent(n_missing / n_entries)})"
         pairs.append(("Missing entries", "none" if n_missing == 0 else f"{count}; the fit is over the observed ones"))
     for n, slices in (W.undetermined or {}).items():
-        names = [text for text, is_empty in zip(coordinate_text(W, n), slices, strict=True) if is_empty]
-        pairs += [(f"Without any data, {mode_text(W, n)}", _listing(names))] if names else []
+        names = [text for text, is_empty in zip(modes.coordinate_text(W, n), slices, strict=True) if is_empty]
+        pairs += [(f"Without any data, {modes.mode_text(W, n)}", _listing(names))] if names else []
     found = {"Source": data.get("source"), "Preparation": "; ".join(map(str, data.get("preparation") or ()))}
     found |= {"Type": data.get("dtype"), "SHA-256": data.get("fingerprint")}
     return pairs + [(name, str(value)) for name, value in found.items() if value]
@@ -298,28 +245,19 @@ def describe_fit(W: BooleanCP, provenance: dict[str, Any], residual: Any = None)
     pairs = []
     if has_shares(W):
         pairs.append((f"{explained_word(W).capitalize()} explained", f"{100 * W.explained():.2f} %"))
-    if (error := result_error(W)) is not None:
-        pairs.append(("Relative error", f"{error:.4f}"))
+    if has_shares(W) and W.deviance is None:
+        pairs.append(("Relative error", f"{np.sqrt(max(1 - W.explained(), 0.0)):.4f}"))
     pairs += [("Note", "stopped early: a valid but partial result")] if provenance.get("is_partial") else []
     reason = provenance.get("stop_reason")
     pairs += [("The pursuit stopped because", reason)] if reason else []
-    if residual is None:
-        return pairs
-    names = [mode_text(W, n) for n in range(W.ndim)]
-    edges = ", ".join(f"{name} {edge:.3f}" for name, edge in zip(names, residual.structure, strict=True))
-    lags = ", ".join(f"{name} {lag:+z.2f}" for name, lag in zip(names, residual.lag_correlation, strict=True))
-    return [
-        *pairs,
-        ("Residual, root mean square", _with_unit(W, f"{residual.rms:.4g}")),
-        ("Residual, excess kurtosis", f"{residual.kurtosis:z.2f}"),
-        ("Residual, largest singular value by mode (white noise: at most 1)", edges),
-        ("Residual, correlation of neighbors by mode (white noise: 0)", lags),
-    ]
-
-
-def result_error(W: BooleanCP) -> float | None:
-    """Return the relative error of the result, or None if the data are not known or squares were not fitted."""
-    return float(np.sqrt(max(1 - W.explained(), 0.0))) if has_shares(W) and W.deviance is None else None
+    if residual is not None:
+        edges = ", ".join(f"{modes.mode_text(W, n)} {edge:.3f}" for n, edge in enumerate(residual.structure))
+        lags = ", ".join(f"{modes.mode_text(W, n)} {lag:+z.2f}" for n, lag in enumerate(residual.lag_correlation))
+        pairs.append(("Residual, root mean square", _with_unit(W, f"{residual.rms:.4g}")))
+        pairs.append(("Residual, excess kurtosis", f"{residual.kurtosis:z.2f}"))
+        pairs.append(("Residual, largest singular value by mode (white noise: at most 1)", edges))
+        pairs.append(("Residual, correlation of neighbors by mode (white noise: 0)", lags))
+    return pairs
 
 
 def describe_origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
@@ -332,13 +270,10 @@ def describe_origin(provenance: dict[str, Any]) -> list[tuple[str, str]]:
 
 def python_code(provenance: dict[str, Any]) -> str:
     """Return the Python code that repeats the fit, if the parameters are known."""
-    parameters = provenance.get("parameters")
-    if not parameters or not provenance.get("method"):
-        return ""
-    usual = BMP().get_params() if provenance["method"] == "BMP" else {}
-    kept = {name: value for name, value in parameters.items() if name not in usual or usual[name] != value}
-    options = ", ".join(f"{name}={value!r}" for name, value in kept.items() if name != "verbose")
-    return f"boolcp.{provenance['method']}({options}).fit(X)"
+    parameters, method = provenance.get("parameters"), provenance.get("method")
+    usual = (BMP().get_params() if method == "BMP" else {}) | {"verbose": (parameters or {}).get("verbose")}
+    kept = [f"{name}={value!r}" for name, value in (parameters or {}).items() if (name, value) not in usual.items()]
+    return f"boolcp.{method}({', '.join(kept)}).fit(X)" if parameters and method else ""
 
 
 def has_shares(W: BooleanCP) -> bool:

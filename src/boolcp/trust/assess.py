@@ -10,7 +10,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.storage import make_storage
 from boolcp.storage.weighted import SQUARES, Loss
 from boolcp.trust.repeated_fits import prepare, without_mean
-from boolcp.trust.significance import significance, unequal_words
+from boolcp.trust.significance import significance
 from boolcp.trust.stability import stability
 
 TESTS = ("significance", "stability")
@@ -50,18 +50,8 @@ def assess(
         As in `stability`.
     noise, sigma
         As in `significance`; by default "normal", or "poisson" if W was fitted with that loss.
-    mask : array-like of bool, optional
-        True where X is observed.
-    weights : array-like, optional
-        The weights that W was fitted with.
-    n_jobs : int
-        Number of processes for the fits of `stability`.
-    random_state : int, Generator or None
-        Seed.
-    verbose : int
-        1 shows a progress bar, in a terminal.
-    **options
-        Parameters of BMP; by default those that W was fitted with.
+    mask, weights, n_jobs, random_state, verbose, **options
+        As in `select_n_atoms`; parameters of BMP are by default those that W was fitted with.
 
     Examples
     --------
@@ -85,7 +75,7 @@ def assess(
     rngs = checks.make_generator(random_state).spawn(2)
     if "significance" in tests:
         tested = significance(X, noise=noise, sigma=sigma, random_state=rngs[0], **given)
-        how = f"data thinning, {noise.replace('poisson', 'Poisson')} noise{unequal_words(tested)}"
+        how = f"data thinning, {noise.replace('poisson', 'Poisson')} noise{tested.unequal_words}"
         trust = replace(trust, p_value=tested.p_value, p_adjusted=tested.p_adjusted, tested_by=how)
     if "stability" in tests:
         given |= {"n_runs": n_runs, "n_jobs": n_jobs, "verbose": verbose, "random_state": rngs[1]}

@@ -1,19 +1,19 @@
 """Do the trials of an atom differ between conditions, or follow a covariate? Permutation tests with effect sizes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any
 
 import numpy as np
 import scipy.stats
 
 from boolcp import checks
-from boolcp.plotting.mode_labels import group_names
+from boolcp.plotting.mode_labels import group_names, mode_text
 from boolcp.plotting.patterns import leading_column
 from boolcp.result.atoms import BooleanCP
 from boolcp.trust.tables import table_text
 
-SCHEMES = ("permute", "shift")
 CHUNK = 2**22  # numbers of a temporary array
 TIES = 1e-9  # statistics that differ by less, relative to the largest possible one, are equal
 
@@ -112,9 +112,7 @@ class ConditionTest:
         return f"ConditionTest({n} of {total} atoms {what})"
 
     def _repr_html_(self) -> str:
-        from boolcp.plotting import draw_test, with_picture
-
-        return with_picture(self.summary(), lambda ax: draw_test(self, ax), repr(self))
+        return f"<pre>{escape(self.summary())}</pre>"
 
 
 def compare_conditions(
@@ -162,14 +160,15 @@ def compare_conditions(
     >>> boolcp.compare_conditions(truth, truth.atoms[0].z, mode=0).p_value.round(4).tolist()
     [0.0001, 0.0507]
     """
-    checks.check_choice(scheme, "scheme", SCHEMES)
+    checks.check_choice(scheme, "scheme", ("permute", "shift"))
     checks.check_integer(n_permutations, "n_permutations", 1)
     at = find_mode(W, labels, mode)
     given = read_along(W, at, labels, "labels")
     groups = np.zeros(len(given), dtype=int)
     if blocks is not None:
         groups = np.unique(read_along(W, at, blocks, "blocks").astype(str), return_inverse=True)[1]
-    known = ~(is_missing(given) | (W.undetermined or {}).get(at, False))
+    is_missing = [label is None or label != label or label in ("", b"") for label in given.tolist()]
+    known = ~(np.array(is_missing, dtype=bool) | (W.undetermined or {}).get(at, False))
     given, groups = given[known], groups[known]
     Y = np.array([leading_column(W, k, at) for k in range(W.n_atoms)]).reshape(-1, len(known))[:, known]
     is_numeric = given.dtype.kind == "f" if numeric is None else numeric
@@ -178,21 +177,18 @@ def compare_conditions(
         design = scipy.stats.rankdata(given.astype(float))[:, None]
     else:
         design = np.array([[str(label) == name for name in names] for label in given], dtype=float)
-    check_design(design, groups, names, blocks is not None)
+    if names and len(names) == len(design) and len(names) > 2:
+        raise ValueError(f"All {len(names)} labels are different: pass numeric=True if they are numbers.")
+    if len(design) < 2 or np.ptp(design, axis=0).max(initial=0) == 0:
+        raise ValueError("labels has only one value: there is nothing to compare.")
+    if blocks is not None and not center(design.T, groups).any():
+        raise ValueError("labels do not differ within any of the blocks, so they cannot be permuted within them.")
     p = permutation_p(Y, design, groups, scheme, n_permutations, checks.make_generator(random_state))
     how = "permutations" if scheme == "permute" else "shifts"
-    return ConditionTest(
-        at,
-        names,
-        design.astype(bool).sum(axis=0) if names else np.zeros(0, dtype=int),
-        *(describe(Y, design) if names else follow(Y, design[:, 0], groups)),
-        p,
-        scipy.stats.false_discovery_control(p) if len(p) else p,
-        W.boolean_mode == at,
-        n_permutations,
-        how if blocks is None else f"{how} within {groups.max() + 1} blocks",
-        f"mode {at}" if W.dims is None else str(W.dims[at]),
-    )
+    how = how if blocks is None else f"{how} within {groups.max() + 1} blocks"
+    sizes = (design.sum(axis=0).astype(int)[: len(names)], *describe(Y, design, groups, names))
+    adjusted = scipy.stats.false_discovery_control(p) if len(p) else p
+    return ConditionTest(at, names, *sizes, p, adjusted, W.boolean_mode == at, n_permutations, how, mode_text(W, at))
 
 
 def run_tests(W: BooleanCP, columns: Sequence[str], blocks: str | None = None) -> dict[str, ConditionTest]:
@@ -219,10 +215,9 @@ def find_mode(W: BooleanCP, labels: Any, mode: int | str | None) -> int:
         )
     fitting = [n for n, d in enumerate(W.shape) if d == len(labels)]
     if len(fitting) != 1:
-        raise ValueError(
-            f"There are {len(labels)} labels, and {len(fitting)} modes of that size in the shape {W.shape}: "
-            f"{'pass one label for each entry of a mode' if not fitting else 'say which with mode='}."
-        )
+        advice = "say which with mode=" if fitting else "pass one label for each entry of a mode"
+        modes = f"{len(fitting)} modes of that size in the shape {W.shape}"
+        raise ValueError(f"There are {len(labels)} labels, and {modes}: {advice}.")
     return fitting[0]
 
 
@@ -239,35 +234,25 @@ def read_along(W: BooleanCP, mode: int, labels: Any, name: str) -> np.ndarray:
     return found
 
 
-def is_missing(labels: np.ndarray) -> np.ndarray:
-    """Return where a label is missing: NaN, None or an empty text."""
-    return np.array([label is None or label != label or label in ("", b"") for label in labels.tolist()], dtype=bool)
-
-
-def check_design(design: np.ndarray, groups: np.ndarray, names: Sequence[str], has_blocks: bool) -> None:
-    """Raise unless labels differ, repeat if they are conditions, and differ within some block."""
-    if names and len(names) == len(design) and len(names) > 2:
-        raise ValueError(f"All {len(names)} labels are different: pass numeric=True if they are numbers.")
-    if len(design) < 2 or np.ptp(design, axis=0).max(initial=0) == 0:
-        raise ValueError("labels has only one value: there is nothing to compare.")
-    if has_blocks and all(np.ptp(design[groups == b], axis=0).max() == 0 for b in set(groups.tolist())):
-        raise ValueError("labels do not differ within any of the blocks, so they cannot be permuted within them.")
-
-
 def permutation_p(
     Y: np.ndarray, design: np.ndarray, groups: np.ndarray, scheme: str, n_permutations: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the p-value (K,) of each row of Y (K, d): the share of permutations that fit the design as well.
-
-    The statistic is the sum of squares between the conditions of the ranks, or the squared correlation of ranks, after
-    the mean of each block is subtracted.
-    """
+    """Return the p-value (K,) of each row of Y (K, d): the share of permutations that fit the design as well."""
     R = center(scipy.stats.rankdata(Y, axis=1), groups)
-    Q = np.linalg.svd(center(design.T, groups).T, full_matrices=False)
-    basis = Q[0][:, Q[1] > 1e-9 * Q[1][0]]
+    Q, sizes, _ = np.linalg.svd(center(design.T, groups).T, full_matrices=False)
+    basis = Q[:, sizes > 1e-9 * sizes[0]]
     observed = np.sum((R @ basis) ** 2, axis=1) - TIES * np.sum(R**2, axis=1)  # ties count
-    n_above = np.zeros(len(Y))
-    for orders in draw_orders(groups, scheme, n_permutations, rng, max(1, CHUNK // max(R.size, 1))):
+    members = [np.flatnonzero(groups == group) for group in sorted(set(groups.tolist()))]
+    n_above, step = np.zeros(len(Y)), max(1, CHUNK // max(R.size, 1))
+    for start in range(0, n_permutations, step):
+        n = min(step, n_permutations - start)
+        orders = np.empty((n, len(groups)), dtype=int)
+        for places in members:
+            if scheme == "permute":
+                orders[:, places] = rng.permuted(np.tile(places, (n, 1)), axis=1)
+            else:
+                shifts = rng.integers(len(places), size=(n, 1))
+                orders[:, places] = places[(np.arange(len(places)) + shifts) % len(places)]
         found = np.sum((R[:, orders] @ basis) ** 2, axis=2)  # (K, permutations)
         n_above += np.sum(found >= observed[:, None], axis=1)
     return (1 + n_above) / (1 + n_permutations)
@@ -281,25 +266,14 @@ def center(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return rows
 
 
-def draw_orders(
-    groups: np.ndarray, scheme: str, n_permutations: int, rng: np.random.Generator, step: int
-) -> Iterator[np.ndarray]:
-    """Yield random orders of the entries within their blocks, (step, d) at a time."""
-    members = [np.flatnonzero(groups == group) for group in sorted(set(groups.tolist()))]
-    for start in range(0, n_permutations, step):
-        n = min(step, n_permutations - start)
-        orders = np.empty((n, len(groups)), dtype=int)
-        for places in members:
-            if scheme == "permute":
-                orders[:, places] = rng.permuted(np.tile(places, (n, 1)), axis=1)
-            else:
-                shifts = rng.integers(len(places), size=(n, 1))
-                orders[:, places] = places[(np.arange(len(places)) + shifts) % len(places)]
-        yield orders
-
-
-def describe(Y: np.ndarray, design: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return means under each condition (K, C), effects and AUC (K,) of each row of Y (K, d)."""
+def describe(
+    Y: np.ndarray, design: np.ndarray, groups: np.ndarray, names: Sequence[str]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return means under each condition (K, C), effects or rank correlations, and AUC (K,) of each row of Y (K, d)."""
+    if not names:
+        R, x = center(scipy.stats.rankdata(Y, axis=1), groups), center(design.T, groups)[0]
+        sizes = np.linalg.norm(R, axis=1) * np.linalg.norm(x)
+        return np.zeros((len(Y), 0)), R @ x / np.where(sizes > 0, sizes, 1.0), np.full(len(Y), np.nan)
     mean = Y @ design / design.sum(axis=0)
     effect, auc = np.empty(len(Y)), np.empty(len(Y))
     for k, (values, means) in enumerate(zip(Y, mean, strict=True)):
@@ -308,10 +282,3 @@ def describe(Y: np.ndarray, design: np.ndarray) -> tuple[np.ndarray, np.ndarray,
         effect[k] = means[high] - means[low]
         auc[k] = scipy.stats.mannwhitneyu(above, below).statistic / (len(above) * len(below))
     return mean, effect, auc
-
-
-def follow(Y: np.ndarray, ranks: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the rank correlation of each row of Y (K, d) within the blocks, without means and AUC."""
-    R, x = center(scipy.stats.rankdata(Y, axis=1), groups), center(ranks[None], groups)[0]
-    sizes = np.linalg.norm(R, axis=1) * np.linalg.norm(x)
-    return np.zeros((len(Y), 0)), R @ x / np.where(sizes > 0, sizes, 1.0), np.full(len(Y), np.nan)

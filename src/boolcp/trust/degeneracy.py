@@ -29,9 +29,6 @@ class Degeneracy:
         them, 1 if they can replace it.
     reasons : tuple of str
         Why not to interpret the atom alone; empty if nothing speaks against it.
-    excess : float
-        Sum of the squared norms of the weighted atoms over that of their sum: 1 for orthogonal atoms, large if atoms
-        cancel.
 
     Examples
     --------
@@ -44,7 +41,6 @@ class Degeneracy:
 
     score: np.ndarray
     reasons: tuple[str, ...]
-    excess: float
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -70,21 +66,29 @@ def degeneracy(W: BooleanCP) -> Degeneracy:
     """
     G = W.inner_products()
     sizes = np.sqrt(G.diagonal())
-    correlation = G / np.where(sizes > 0, sizes, 1.0) / np.where(sizes > 0, sizes, 1.0)[:, None]
-    reasons: list[list[str]] = [alone(W, k) for k in range(W.n_atoms)]
+    correlation = G / np.outer(*(np.where(sizes > 0, sizes, 1.0),) * 2)
+    reasons: list[list[str]] = [[] for _ in W.atoms]
+    for found, atom in zip(reasons, W.atoms, strict=True):
+        n, d = atom.n_ones, len(atom.z)
+        if atom.is_baseline or (n == 1 and d > 2):
+            found.append(f"on in {n} of {d}{BASELINE}" if atom.is_baseline else f"on in only one of {d}")
     for k, l in combinations(range(W.n_atoms), 2):
         if text := together(W, k, l, correlation[k, l]):
             reasons[k].append(f"{text}{l}")
             reasons[l].append(f"{text}{k}")
-    score = replaceable(correlation)
-    for k in np.flatnonzero(canceled_together(W.weights * sizes, correlation, score)).tolist():
+    score = np.zeros(W.n_atoms)
+    for k in range(W.n_atoms if W.n_atoms > 1 else 0):
+        others = np.arange(W.n_atoms) != k
+        b = correlation[others, k]
+        score[k] = np.clip(b @ np.linalg.lstsq(correlation[np.ix_(others, others)], b, rcond=None)[0], 0.0, 1.0)
+    norms = W.weights * sizes  # with sign
+    overlap = correlation * np.outer(norms, norms)  # of weighted atoms
+    with_rest = overlap.sum(axis=1) - overlap.diagonal()
+    rest = np.sqrt(np.maximum(overlap.sum() - overlap.diagonal() - 2 * with_rest, 0.0))
+    alone, unique = (norms**2 + with_rest) ** 2, norms**4 * (1 - score)  # times the squared norm of the atom
+    for k in np.flatnonzero((with_rest < OPPOSED * np.abs(norms) * rest) & (alone < FAR_LESS * unique)).tolist():
         reasons[k] += [] if CANCELED in ", ".join(reasons[k]) else [TOGETHER]
-    squared = float(np.sum((W.weights * sizes) ** 2))
-    return Degeneracy(
-        score,
-        tuple(", ".join(texts) for texts in reasons),
-        squared / W.squared_norm if W.squared_norm else 1.0,
-    )
+    return Degeneracy(score, tuple(", ".join(texts) for texts in reasons))
 
 
 def together(W: BooleanCP, k: int, l: int, cosine: float) -> str:
@@ -100,38 +104,6 @@ def together(W: BooleanCP, k: int, l: int, cosine: float) -> str:
     if np.mean(atom.z ^ other.z) >= COMPLEMENT and real_product(atom, other) * sign >= ALIKE:
         return "a constant split in two with atom "
     return "same bits as atom " if np.array_equal(atom.z, other.z) else ""
-
-
-def canceled_together(sizes: np.ndarray, correlation: np.ndarray, score: np.ndarray) -> np.ndarray:
-    """Return which atoms the others largely cancel together, (K,), from signed norms, cosines and degeneracy scores.
-
-    Such an atom explains far less of the sum alone than is lost without it. So may a small one beside a large one, by
-    chance: therefore its cosine with the sum of the others matters, too.
-    """
-    overlap = correlation * np.outer(sizes, sizes)  # of weighted atoms
-    with_rest = overlap.sum(axis=1) - overlap.diagonal()
-    rest = np.sqrt(np.maximum(overlap.sum() - overlap.diagonal() - 2 * with_rest, 0.0))
-    alone, unique = (sizes**2 + with_rest) ** 2, sizes**4 * (1 - score)  # times the squared norm of the atom
-    return (with_rest < OPPOSED * np.abs(sizes) * rest) & (alone < FAR_LESS * unique)
-
-
-def alone(W: BooleanCP, k: int) -> list[str]:
-    """Return what speaks against an atom regardless of the others."""
-    atom = W.atoms[k]
-    n, d = atom.n_ones, len(atom.z)
-    if atom.is_baseline:
-        return [f"on in {n} of {d}{BASELINE}"]
-    return [f"on in only one of {d}"] if n == 1 and d > 2 else []
-
-
-def replaceable(correlation: np.ndarray) -> np.ndarray:
-    """Return the share of each unit vector that lies in the span of the others, (K,), from their inner products."""
-    shares = np.zeros(len(correlation))
-    for k in range(len(correlation)):
-        others = np.arange(len(correlation)) != k
-        b = correlation[others, k]
-        shares[k] = b @ np.linalg.lstsq(correlation[np.ix_(others, others)], b, rcond=None)[0] if others.any() else 0.0
-    return np.clip(shares, 0.0, 1.0)
 
 
 def match(first: BooleanCP, second: BooleanCP) -> list[tuple[int | None, float]]:

@@ -1,5 +1,6 @@
 """Is a decomposition unique? Kruskal's condition, rigidity of Boolean factors, and a verdict in words."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from math import comb
@@ -9,7 +10,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
-from boolcp.result.atoms import BooleanCP
+from boolcp.result.atoms import Atom, BooleanCP
 
 __all__ = ["Diagnosis", "KruskalCondition", "Rigidity", "diagnose", "is_rigid", "kruskal_condition", "kruskal_rank"]
 
@@ -72,7 +73,7 @@ def kruskal_condition(decomposition: Any) -> KruskalCondition:
 
     Parameters
     ----------
-    decomposition : BooleanCP with atoms of rank one, (weights, factors), or list of matrices (d_n, R)
+    decomposition : BooleanCP with atoms of rank one, or list of matrices (d_n, R)
         The decomposition or its factor matrices.
 
     Examples
@@ -83,8 +84,6 @@ def kruskal_condition(decomposition: Any) -> KruskalCondition:
     Kruskal's condition holds: the Kruskal ranks are 4 + 4 + 4, 10 is needed
     """
     factors = decomposition.factors if isinstance(decomposition, BooleanCP) else decomposition
-    if isinstance(factors, tuple) and len(factors) == 2 and np.ndim(factors[1][0]) == 2:
-        factors = factors[1]
     return KruskalCondition(tuple(kruskal_rank(A) for A in factors), np.shape(factors[0])[1])
 
 
@@ -112,23 +111,18 @@ def kruskal_rank(A: Any) -> int:
     n_tried = 0
     for size in range(2, rank + 1):
         n_tried += comb(n_columns, size)
-        if n_tried > MAX_SUBSETS or has_dependent_set(A, size):
+        if n_tried > MAX_SUBSETS:
             return size - 1
+        subsets = combinations(range(n_columns), size)
+        while block := list(islice(subsets, max(1, CHUNK // (len(A) * size)))):
+            if np.linalg.svd(A[:, np.array(block)].transpose(1, 0, 2), compute_uv=False)[:, -1].min() <= TOL:
+                return size - 1
     return rank
 
 
 def numerical_rank(A: np.ndarray) -> int:
     """Return the number of singular values above the tolerance."""
     return int(np.sum(np.linalg.svd(A, compute_uv=False) > TOL))
-
-
-def has_dependent_set(A: np.ndarray, size: int) -> bool:
-    """Return True if some `size` columns of A are dependent."""
-    subsets = combinations(range(A.shape[1]), size)
-    while block := list(islice(subsets, max(1, CHUNK // (len(A) * size)))):
-        if np.linalg.svd(A[:, np.array(block)].transpose(1, 0, 2), compute_uv=False)[:, -1].min() <= TOL:
-            return True
-    return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,17 +156,26 @@ class Rigidity:
         return self.holds is True
 
     def __str__(self) -> str:
-        if self.holds is not False:
+        if self.coefficients is None:
             return "rigid: the span holds no other Boolean vector" if self.holds else "not decided: too many atoms"
-        return f"not rigid: {exchange_text(self)}"
+        return f"not rigid: {self.exchange}"
+
+    @property
+    def exchange(self) -> str:
+        """Return which combination is Boolean, or zero, such as `z_0 - z_2 + 0.5 z_3`."""
+        coefficients, text = np.asarray(self.coefficients), ""
+        for k, c in zip(self.names or range(len(coefficients)), coefficients, strict=True):
+            size = "" if abs(c) == 1 else f"{abs(c):.3g} "
+            sign = ("-" if c < 0 else "") if not text else (" - " if c < 0 else " + ")
+            text += f"{sign}{size}z_{k}" if c else ""
+        return f"{text} is {'Boolean as well' if np.any(self.witness) else 'zero'}"
 
 
 def is_rigid(Z: ArrayLike) -> Rigidity:
     """Return, as a Rigidity, whether the span of Z (d, K) contains no Boolean vectors but zero and its columns.
 
-    A vector of the span is known from its entries in K independent rows of Z. All 2^K Boolean choices of these
-    are completed to vectors of the span, row after row, and dropped at the first entry that is not 0 or 1. With more
-    than 20 columns nothing is decided, unless they are dependent.
+    All 2^K Boolean choices of the entries in K independent rows are completed to vectors of the span, and dropped at
+    the first entry that is not 0 or 1. With more than 20 columns nothing is decided, unless they are dependent.
 
     Examples
     --------
@@ -188,23 +191,13 @@ def is_rigid(Z: ArrayLike) -> Rigidity:
         return Rigidity(True)
     R, order = scipy.linalg.qr(Z.T, mode="r", pivoting=True)
     diagonal = np.abs(np.diag(R))
-    rank = int(np.sum(diagonal > 1e-9 * max(diagonal.max(initial=0.0), 1.0)))
-    if rank < n_columns:
+    if np.sum(diagonal > 1e-9 * diagonal.max(initial=1.0)) < n_columns:
         null = np.linalg.eigh(Z.T @ Z)[1][:, 0]
         return Rigidity(False, np.zeros(len(Z), dtype=bool), tidy(null / np.abs(null).max()))
     if n_columns > MAX_ATOMS:
         return Rigidity(None)
-    basis = Z[order[:rank]]  # well-conditioned rows
+    basis = Z[order[:n_columns]]  # well-conditioned rows
     T = scipy.linalg.solve(basis.T, Z.T).T  # a vector of the span is T b, b its entries in these rows
-    bits = other_bits(T, basis)
-    if bits is None:
-        return Rigidity(True)
-    return Rigidity(False, np.rint(T @ bits).astype(bool), tidy(np.linalg.solve(basis, bits)))
-
-
-def other_bits(T: np.ndarray, basis: np.ndarray) -> np.ndarray | None:
-    """Return Boolean b with Boolean T b that are neither zero nor a column of the basis, or None."""
-    n_columns = T.shape[1]
     rows = np.unique(np.round(T, 9), axis=0)
     rows = rows[np.argsort(-np.count_nonzero(rows, axis=1), kind="stable")]  # those that exclude most first
     for start in range(0, 2**n_columns, CHUNK):
@@ -214,25 +207,14 @@ def other_bits(T: np.ndarray, basis: np.ndarray) -> np.ndarray | None:
             bits = bits[np.minimum(np.abs(values), np.abs(values - 1)) < 1e-6]
         for b in bits:
             if b.any() and not (basis.T == b).all(axis=1).any():
-                return b.astype(float)
-    return None
+                return Rigidity(False, np.rint(T @ b).astype(bool), tidy(np.linalg.solve(basis, b)))
+    return Rigidity(True)
 
 
 def tidy(coefficients: np.ndarray) -> np.ndarray:
     """Return coefficients with rounding errors set to zero and integers made exact."""
     rounded = np.rint(coefficients)
     return np.where(np.abs(coefficients - rounded) < 1e-7, rounded, coefficients) + 0.0
-
-
-def exchange_text(rigid: Rigidity) -> str:
-    """Say which combination is Boolean, or zero, such as `z_0 - z_2 + 0.5 z_3`."""
-    assert rigid.coefficients is not None
-    text = ""
-    for k, c in zip(rigid.names or range(len(rigid.coefficients)), rigid.coefficients, strict=True):
-        size = "" if abs(c) == 1 else f"{abs(c):.3g} "
-        sign = ("-" if c < 0 else "") if not text else (" - " if c < 0 else " + ")
-        text += f"{sign}{size}z_{k}" if c else ""
-    return f"{text} is {'Boolean as well' if np.any(rigid.witness) else 'zero'}"
 
 
 def read_matrix(A: ArrayLike, name: str) -> np.ndarray:
@@ -281,13 +263,13 @@ class Diagnosis:
     @property
     def words(self) -> str:
         """Return the verdict on the sum of all atoms in a few sentences."""
-        n_atoms, refuted = len(self.verdicts), [k for k, text in enumerate(self.verdicts) if text == REFUTED]
+        n_atoms, refuted = len(self.verdicts), [str(k) for k, text in enumerate(self.verdicts) if text == REFUTED]
         n_open = n_atoms - len(refuted) - int(self.is_identifiable.sum())
-        if not refuted and not n_open:
+        if self:
             one = "atom is the same tensor" if n_atoms == 1 else f"{n_atoms} atoms give the same sum"
             return f"Unique: no other {one}."
-        which, some = ", ".join(map(str, refuted)), f" for the other {n_open}" if refuted else ""
-        known = f"Not unique: other atoms in place of {which} give the same sum; do not read them alone."
+        known = f"Not unique: other atoms in place of {', '.join(refuted)} give the same sum; do not read them alone."
+        some = f" for the other {n_open}" if refuted else ""
         unknown = f"Whether other atoms could give the same sum is not known{some}."
         return " ".join([known] * bool(refuted) + [unknown] * bool(n_open))
 
@@ -304,13 +286,10 @@ class Diagnosis:
 def diagnose(decomposition: BooleanCP) -> Diagnosis:
     """Return a verdict for every atom, as a Diagnosis: identifiable, not identifiable, or not guaranteed, and why.
 
-    Atoms of rank one are identifiable when Kruskal's condition holds. Where it does not, and for atoms of higher
-    rank and blocks, they are when all are Boolean along one mode, their Boolean vectors are rigid and their real
-    parts independent: the span of the unfolding then holds no other Boolean vectors. They are proved not to be
-    when an exchange is known: a block atom whose z is part of another Boolean vector of the span, or two
-    rank-one atoms that differ along only one mode (unless this is their Boolean mode and their bits and weights
-    distinguish them). These are statements about the exact decomposition of the tensor that the atoms sum to, whatever
-    the noise of the data was.
+    Atoms of rank one are identifiable when Kruskal's condition holds; all others when they are Boolean along one mode,
+    with rigid Boolean vectors and independent real parts. They are not when an exchange is known: a block whose z is
+    part of another Boolean vector of the span, or two rank-one atoms that differ along one mode only (unless their bits
+    and weights distinguish them). This is about the exact sum of the atoms, whatever the noise of the data was.
 
     Examples
     --------
@@ -333,7 +312,7 @@ def diagnose(decomposition: BooleanCP) -> Diagnosis:
         rigidity[mode] = replace(rigid, names=tuple(members.tolist()))
     names = tuple(W.mode_name(mode) for mode in range(W.ndim))
     reason = "Kruskal's condition holds" if kruskal else ""
-    if not kruskal and len(rigidity) == 1 and all(rigidity.values()) and has_independent_parts(W):
+    if not kruskal and len(rigidity) == 1 and all(rigidity.values()) and are_independent(W.atoms):
         reason = "all atoms are Boolean along one mode, rigid, with independent real parts"
     exchanges = {} if reason else find_exchanges(W, kruskal, rigidity)
     verdict = "identifiable" if reason else "not guaranteed"
@@ -343,12 +322,10 @@ def diagnose(decomposition: BooleanCP) -> Diagnosis:
     return Diagnosis(kruskal, rigidity, verdicts, reasons, names)
 
 
-def cheap_diagnosis(W: BooleanCP) -> Diagnosis | None:
-    """Return the diagnosis if it takes little time and all entries are determined, else None."""
+def is_cheap(W: BooleanCP) -> bool:
+    """Return True if a diagnosis of W takes little time."""
     numbers = np.prod(W.shape, dtype=float) / max(min(W.shape), 1) * W.n_atoms
-    if not 0 < W.n_atoms <= CHEAP_ATOMS or numbers > CHEAP_NUMBERS or W.undetermined:
-        return None
-    return diagnose(W)
+    return bool(W.n_atoms <= CHEAP_ATOMS and numbers <= CHEAP_NUMBERS)
 
 
 def find_exchanges(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict[int, Rigidity]) -> dict[int, str]:
@@ -362,24 +339,18 @@ def find_exchanges(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dic
                 found[k] = found[l] = f"atoms {k} and {l} differ along one mode at most"
         return found
     for mode, rigid in rigidity.items():
-        members = W.members[mode]
-        if rigid.coefficients is None:
-            continue
-        blocks = [int(k) for k in members[rigid.coefficients != 0] if W.atoms[k].block is not None]
-        found |= dict.fromkeys(blocks, exchange_text(rigid))
+        if rigid.coefficients is not None:
+            members = W.members[mode][rigid.coefficients != 0].tolist()
+            found |= dict.fromkeys([k for k in members if W.atoms[k].block is not None], rigid.exchange)
     return found
 
 
 def are_distinct(W: BooleanCP, k: int, l: int) -> bool:
-    """Return True if two atoms with the same real part are the only Boolean vectors with their sum.
-
-    The sum has the values c, c' and c + c'. If all three occur and differ, no other weights give them: bits that
-    overlap without one holding the other, and weights of different size.
-    """
+    """Return True if no other Boolean vectors and weights give the sum of two atoms with the same real part."""
     first, second = W.atoms[k], W.atoms[l]
     if first.mode != second.mode or not is_rigid(np.stack([first.z, second.z], axis=1)):
         return False
-    sizes = np.abs(W.weights[[k, l]])
+    sizes = np.abs(W.weights[[k, l]])  # of different size: the values c, c' and c + c' of the sum all differ
     return bool(abs(sizes[0] - sizes[1]) > 1e-6 * sizes.max())
 
 
@@ -395,8 +366,6 @@ def explain_doubt(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict
     return "the Boolean vectors are not rigid" if not all(rigidity.values()) else "the real parts are dependent"
 
 
-def has_independent_parts(W: BooleanCP) -> bool:
+def are_independent(atoms: Sequence[Atom]) -> bool:
     """Return True if the real parts of atoms that are Boolean along one mode are independent."""
-    if W.n_atoms > np.prod(W.shape, dtype=float) / W.shape[W.atoms[0].mode]:
-        return False
-    return numerical_rank(np.stack([atom.dense_block().ravel() for atom in W.atoms], axis=1)) == W.n_atoms
+    return numerical_rank(np.stack([atom.dense_block().ravel() for atom in atoms], axis=1)) == len(atoms)

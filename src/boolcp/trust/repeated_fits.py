@@ -37,14 +37,21 @@ def prepare(
     weights: Any = None,
     W: BooleanCP | None = None,
 ) -> Repeat:
-    """Return the data and the model of a function that fits again, checked; errors name the function.
-
-    Options that are not given follow from W: rank and loss.
-    """
+    """Return the checked data and the model of a function that fits again; options not given follow from W."""
     check_options(function, options)
-    check_order(function.__name__, X, W)
+    name = function.__name__
+    if isinstance(X, BooleanCP | BMP):
+        raise TypeError(f"{name}: the tensor X comes first, then its decomposition, but X is a {type(X).__name__}.")
+    if W is not None and not isinstance(W, BooleanCP):
+        own = ": pass model.decomposition_" if isinstance(W, BMP) else ": the tensor X comes first, then W"
+        raise TypeError(f"{name}: the decomposition must be a BooleanCP, but it is a {type(W).__name__}{own}.")
     values, labels = read_labels(X)
-    check_in_memory(function.__name__, values, options.get("max_memory"))
+    if not checks.is_listed(values) and stays_out(values, options.get("max_memory")):
+        size = memory_text(float_bytes(values.shape, values.dtype))
+        raise MemoryError(
+            f"{name} fits X many times and needs it in memory, but it is on disk ({size}). Load it, np.asarray(X), or "
+            f"choose the number of atoms and test them on a part, such as some of the trials: np.asarray(X[..., :100])."
+        )
     values, observed = checks.check_tensor(values, mask)
     if W is not None and W.shape != values.shape:
         raise ValueError(f"W has shape {W.shape}, but X has shape {values.shape}: pass a decomposition of X.")
@@ -52,25 +59,6 @@ def prepare(
     model = make_model(n_atoms if W is None else W.n_atoms, options, values.shape, dims, W)
     counts = None if weights is None else checks.check_weights(weights, values.shape, dims)
     return Repeat(values, observed, counts, labels, dims, model)
-
-
-def check_order(name: str, X: Any, W: Any) -> None:
-    """Raise if X is a decomposition, or W is none: the two are easily confused."""
-    if isinstance(X, BooleanCP | BMP):
-        raise TypeError(f"{name}: the tensor X comes first, then its decomposition, but X is a {type(X).__name__}.")
-    if W is not None and not isinstance(W, BooleanCP):
-        own = ": pass model.decomposition_" if isinstance(W, BMP) else ": the tensor X comes first, then W"
-        raise TypeError(f"{name}: the decomposition must be a BooleanCP, but it is a {type(W).__name__}{own}.")
-
-
-def check_in_memory(name: str, X: Any, max_memory: float | str | None) -> None:
-    """Raise if X is on disk: all functions that fit many times need it in memory."""
-    if not checks.is_listed(X) and stays_out(X, max_memory):
-        size = memory_text(float_bytes(X.shape, X.dtype))
-        raise MemoryError(
-            f"{name} fits X many times and needs it in memory, but it is on disk ({size}). Load it, np.asarray(X), or "
-            f"choose the number of atoms and test them on a part, such as some of the trials: np.asarray(X[..., :100])."
-        )
 
 
 def make_model(
@@ -101,12 +89,6 @@ def fit_model(data: Repeat, seed: Any, **parameters: Any) -> BMP:
         return model.fit(data.values, mask=data.observed, weights=data.weights)
 
 
-def fit_again(data: Repeat, seed: Any, **parameters: Any) -> BooleanCP:
-    """Return the decomposition of the data with another seed, or other parameters."""
-    W: BooleanCP = fit_model(data, seed, **parameters).decomposition_
-    return W
-
-
 def take_slices(data: Repeat, mode: int, places: np.ndarray) -> Repeat:
     """Return the data on some slices along one mode."""
     parts = {name: getattr(data, name) for name in ("values", "observed", "weights")}
@@ -118,12 +100,10 @@ def without_mean(values: np.ndarray, W: BooleanCP) -> tuple[np.ndarray, BooleanC
     return (values, W) if W.mean is None else (values - W.mean, replace(W, mean=None))
 
 
-def run_all(
-    function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], n_jobs: int, verbose: int, what: str
-) -> list[Any]:
+def run_all(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], n_jobs: int, verbose: int) -> list[Any]:
     """Return function(*task) for all tasks, in order, with a progress bar, on `n_jobs` processes of joblib."""
     from joblib import Parallel, delayed
     from tqdm import tqdm
 
     calls = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(function)(*task) for task in tasks)
-    return list(tqdm(calls, total=len(tasks), desc=what, disable=None if verbose else True))
+    return list(tqdm(calls, total=len(tasks), desc="fits", disable=None if verbose else True))

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from boolcp import checks
 from boolcp.contractions import gram
 from boolcp.fit.noise import noise_edge
+from boolcp.plotting.mode_labels import mode_text
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import read_labels
 from boolcp.trust.repeated_fits import without_mean
@@ -122,25 +123,14 @@ def residual_check(X: Any, W: BooleanCP, *, mask: ArrayLike | None = None) -> Re
     scaled = R / (rms or 1.0)
     sample = scaled[known]
     sample = sample if n_entries <= SAMPLE else np.random.default_rng(0).choice(sample, SAMPLE)
-    levels = quantile_levels(len(sample))
-    modes = range(W.ndim)
-    return ResidualCheck(
-        rms,
-        n_entries,
-        scipy.stats.norm.ppf(levels),
-        np.quantile(sample, levels),
-        float(np.sum(scaled**4) / max(n_entries, 1) - 3) if rms else 0.0,
-        tuple(lag_correlation(scaled, known, mode) if rms else 0.0 for mode in modes),
-        tuple(top_singular(scaled, mode) / edge(known, mode) for mode in modes),
-        tuple(W.dims) if W.dims else tuple(f"mode {mode}" for mode in modes),
-    )
-
-
-def quantile_levels(n: int) -> np.ndarray:
-    """Return levels for the quantiles of n numbers: dense in the tails, as extreme as n allows."""
-    tail = min(0.5 / n, 0.25)
-    z = np.linspace(scipy.stats.norm.ppf(tail), -scipy.stats.norm.ppf(tail), min(n, N_QUANTILES))
-    return np.asarray(scipy.stats.norm.cdf(z))
+    tail = scipy.stats.norm.ppf(min(0.5 / len(sample), 0.25))  # dense in the tails, as extreme as the numbers allow
+    normal = np.linspace(tail, -tail, min(len(sample), N_QUANTILES))
+    quantiles = np.quantile(sample, scipy.stats.norm.cdf(normal))
+    kurtosis = float(np.sum(scaled**4) / max(n_entries, 1) - 3) if rms else 0.0
+    lags = tuple(lag_correlation(scaled, known, mode) if rms else 0.0 for mode in range(W.ndim))
+    structure = tuple(top_singular(scaled, mode) / edge(known, mode) for mode in range(W.ndim))
+    names = tuple(mode_text(W, mode) for mode in range(W.ndim))
+    return ResidualCheck(rms, n_entries, normal, quantiles, kurtosis, lags, structure, names)
 
 
 def top_singular(R: np.ndarray, mode: int) -> float:

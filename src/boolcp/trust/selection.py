@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from boolcp.result.deviance import Deviance
 from boolcp.storage.weighted import Loss
 from boolcp.trust.repeated_fits import Repeat, fit_model, prepare, run_all, take_slices
 
-SELECTION_SCHEMES = ("entries", "slabs")
 PATIENCE = 3  # numbers of atoms in a row without a lower error that end a split; one was too few for small tensors
 
 
@@ -168,19 +167,30 @@ def select_n_atoms(
     """
     checks.check_integer(max_atoms, "max_atoms", 1)
     checks.check_integer(splits, "splits", 1)
-    checks.check_choice(scheme, "scheme", SELECTION_SCHEMES)
+    checks.check_choice(scheme, "scheme", ("entries", "slabs"))
     checks.check_choice(rule, "rule", ("one-se", "min"))
     checks.check_number(held_out, "held_out", positive=True)
     if held_out >= 1:
         raise ValueError(f"held_out is the share held out: it must be below 1, got {held_out}.")
     data = prepare(select_n_atoms, X, max_atoms, options, mask=mask, weights=weights)
     at = checks.check_mode(mode, data.values.ndim, data.dims)
-    known = usable_entries(data, scheme, at)
+    known = np.ones(data.values.shape, dtype=bool) if data.observed is None else data.observed
+    known = known if data.weights is None else known & (data.weights > 0)
+    if scheme == "slabs" and (n_usable := len(usable_slabs(known, at))) < 2:
+        raise ValueError(
+            f"Holding out slabs along mode {at} needs two or more slabs with two or more observed entries each, and "
+            f'there are {n_usable}: hold out slabs along a different mode, or entries (scheme="entries").'
+        )
+    if scheme == "entries" and np.count_nonzero(known) < 2:
+        raise ValueError("Holding out entries needs two or more observed entries.")
     split: Any = hold_out_entries if scheme == "entries" else hold_out_slabs
     tasks = [(data, known, at, held_out, rng) for rng in checks.make_generator(random_state).spawn(splits)]
-    errors = np.array(run_all(split, tasks, n_jobs, verbose, "splits"))
+    errors = np.array(run_all(split, tasks, n_jobs, verbose))
     measure = "rmse" if data.model.loss == "squared" else "deviance"
-    selection = Selection(choose(errors, rule), errors, scheme, rule, measure)
+    selection = Selection(int(np.argmin(errors.mean(axis=0))), errors, scheme, rule, measure)
+    if rule == "one-se":
+        limit = selection.mean.min() + selection.standard_error[selection.n_atoms]
+        selection = replace(selection, n_atoms=int(np.flatnonzero(selection.mean <= limit)[0]))
     if selection.is_at_edge:
         warnings.warn(
             f"The number of atoms chosen is the largest one tried, {max_atoms}: try a larger max_atoms. If the error "
@@ -191,39 +201,13 @@ def select_n_atoms(
     return selection
 
 
-def usable_entries(data: Repeat, scheme: str, mode: int) -> np.ndarray:
-    """Return which entries are observed and count; raise if nothing can be held out."""
-    known = np.ones(data.values.shape, dtype=bool) if data.observed is None else data.observed
-    if data.weights is not None:
-        known = known & (data.weights > 0)
-    if scheme == "slabs" and (n_usable := len(usable_slabs(known, mode))) < 2:
-        raise ValueError(
-            f"Holding out slabs along mode {mode} needs two or more slabs with two or more observed entries each, and "
-            f'there are {n_usable}: hold out slabs along a different mode, or entries (scheme="entries").'
-        )
-    if scheme == "entries" and np.count_nonzero(known) < 2:
-        raise ValueError("Holding out entries needs two or more observed entries.")
-    return known
-
-
-def choose(errors: np.ndarray, rule: str) -> int:
-    """Return the number of atoms: of the lowest mean error, or the smallest within one standard error of it."""
-    mean = errors.mean(axis=0)
-    best = int(np.argmin(mean))
-    if rule == "min" or len(errors) == 1:
-        return best
-    limit = mean[best] + errors[:, best].std(ddof=1) / np.sqrt(len(errors))
-    return int(np.flatnonzero(mean <= limit)[0])
-
-
 def hold_out_entries(data: Repeat, known: np.ndarray, mode: int, held_out: float, rng: Generator) -> np.ndarray:
     """Return the errors on a random share of the known entries, fitted on the others."""
     entries = np.flatnonzero(known)
     test = np.zeros(known.shape, dtype=bool)
     test.flat[rng.choice(entries, max(1, int(held_out * len(entries))), replace=False)] = True
     places = np.argwhere(test)
-    counts = None if data.weights is None else data.weights[test]
-    return split_errors(data, known & ~test, rng, lambda W: W.at(places), data.values[test], counts)
+    return split_errors(data, known & ~test, rng, lambda W: W.at(places), data, test)
 
 
 def hold_out_slabs(data: Repeat, known: np.ndarray, mode: int, held_out: float, rng: Generator) -> np.ndarray:
@@ -232,9 +216,11 @@ def hold_out_slabs(data: Repeat, known: np.ndarray, mode: int, held_out: float, 
     test = np.sort(rng.choice(usable, min(max(1, int(held_out * d)), len(usable) - 1), replace=False))
     slabs, seen = take_slices(data, mode, test), known.take(test, axis=mode)
     part = take_slices(data, mode, train := np.setdiff1d(np.arange(d), test))
-    given = random_half(seen, mode, rng)
+    given = seen & (rng.random(seen.shape) < 0.5)
+    for some, whole in zip(np.moveaxis(given, mode, 0), np.moveaxis(seen, mode, 0), strict=True):
+        if not some.any() or (some == whole).all():  # each slab gives one or more entries and keeps one or more
+            some.flat[rng.choice(np.flatnonzero(whole))] = not some.any()
     judged, half = seen & ~given, np.where(given, slabs.values, np.nan)
-    counts = None if slabs.weights is None else slabs.weights[judged]
 
     def predict(W: BooleanCP) -> np.ndarray:
         fitted = clone(data.model)
@@ -242,7 +228,7 @@ def hold_out_slabs(data: Repeat, known: np.ndarray, mode: int, held_out: float, 
         factor = fitted.transform(half, mode=mode, weights=slabs.weights)
         return np.asarray(fitted.inverse_transform(factor, mode=mode)[judged])
 
-    return split_errors(part, known.take(train, axis=mode), rng, predict, slabs.values[judged], counts)
+    return split_errors(part, known.take(train, axis=mode), rng, predict, slabs, judged)
 
 
 def usable_slabs(known: np.ndarray, mode: int) -> np.ndarray:
@@ -251,29 +237,17 @@ def usable_slabs(known: np.ndarray, mode: int) -> np.ndarray:
     return np.flatnonzero(known.sum(axis=others) >= 2)
 
 
-def random_half(known: np.ndarray, mode: int, rng: Generator) -> np.ndarray:
-    """Return True for a random half of the known entries; each slab gives one or more and keeps one or more."""
-    given = known & (rng.random(known.shape) < 0.5)
-    for part, whole in zip(np.moveaxis(given, mode, 0), np.moveaxis(known, mode, 0), strict=True):
-        if not part.any() or (part == whole).all():
-            place = rng.choice(np.flatnonzero(whole))
-            part.flat[place] = not part.any()
-    return given
-
-
 def split_errors(
     data: Repeat,
     known: np.ndarray,
     rng: Generator,
     predict: Callable[[BooleanCP], np.ndarray],
-    truth: np.ndarray,
-    counts: np.ndarray | None,
+    held_out: Repeat,
+    test: np.ndarray,
 ) -> np.ndarray:
-    """Return the errors of fits with 0, 1, .. atoms to the known entries; the last one is repeated if fits end early.
-
-    They end when the error has ceased to fall, or a fit leaves the added atom out.
-    """
+    """Return the held-out errors of fits with 0, 1, .. atoms to the known entries; the last is repeated at the end."""
     data, seed = data._replace(observed=None if known.all() else known), int(rng.integers(2**32))
+    truth, counts = held_out.values[test], None if held_out.weights is None else held_out.weights[test]
     errors: list[float] = []
     for k in range(1, data.model.n_atoms + 1):
         fitted = fit_model(data, seed, n_atoms=k)
@@ -281,7 +255,7 @@ def split_errors(
         for each in (W,) if errors else (fitted.path_[0], W):
             predicted = np.nan_to_num(predict(each))  # 0 where nothing is known
             errors.append(error(truth, predicted, counts, W.deviance, each.n_atoms))
-        if W.n_atoms < k or len(errors) > PATIENCE + int(np.argmin(errors)):
+        if W.n_atoms < k or len(errors) > PATIENCE + int(np.argmin(errors)):  # the added atom is left out, or no help
             break
     return np.array(errors + [errors[-1]] * (data.model.n_atoms + 1 - len(errors)))
 

@@ -1,18 +1,11 @@
 """Is an atom more than noise? Data thinning: atoms come from one part of the data, the test from an independent one.
 
-Adding and subtracting the same noise splits X into two independent parts with the same signal [1]_: X_1 has the
-share e of it and of the variance, X_2 = X - X_1 the rest. Counts are split event by event (binomial thinning). The
-atoms of a fit to X_1 are fixed directions for X_2, so their weights in a least-squares fit to X_2 have a known
-distribution. The real parts of the other atoms have errors, the noise of X_1, which an atom of noise would correct: the
-weight of an atom is therefore fitted beside all that the others could take up of it.
-
-References
-----------
-.. [1] A. Neufeld, A. Dharamshi, L. L. Gao, D. Witten, "Data thinning for convolution-closed distributions", J. Mach.
-   Learn. Res. 25 (2024).
+Adding and subtracting the same noise splits X into two independent parts with the same signal (Neufeld et al., "Data
+thinning for convolution-closed distributions", J. Mach. Learn. Res. 25, 2024). The atoms of a fit to the first are
+fixed directions for the second, where their least-squares weights have a known distribution. The real parts of the
+others have errors, which an atom of noise would correct: each is fitted beside all that the others could take up of it.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,17 +15,18 @@ from numpy.random import Generator
 
 from boolcp import checks
 from boolcp.fit.certify import noise_left
+from boolcp.plotting.mode_labels import mode_text
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.trust import p_text
 from boolcp.storage import make_storage
 from boolcp.trust.degeneracy import match
-from boolcp.trust.repeated_fits import Repeat, fit_again, prepare, without_mean
+from boolcp.trust.repeated_fits import Repeat, fit_model, prepare, without_mean
 from boolcp.trust.tables import table_text
 
 NOISES = ("normal", "poisson")
+SHARE = 0.8  # of the data in the first part: a larger one finds weaker atoms, a smaller one tests them with more power
 EXPLAINED = 1e-8  # share of an atom beside the others that is rounding
-UNEQUAL = 0.05  # spread of the logarithms of noise levels from which it counts; smaller ones hardly change a p-value
-BY_CHANCE = 3.0  # the same, over the spread between slices of white noise
+UNEQUAL, BY_CHANCE = 0.05, 3.0  # spread of log noise levels that counts, and the same over the spread by chance
 LEAST, MOST = 8, 100  # rows that a slice needs, and rows and columns of it that are looked at
 ALIKE = 0.5  # similarity from which an atom of the part is the same as one of the whole; not tuned
 
@@ -52,16 +46,12 @@ class Significance:
         The same with the false discovery rate controlled over the atoms (Benjamini and Hochberg).
     score : ndarray of shape (K,)
         Weight in the second part over its standard error; NaN for atoms that were not found.
-    similarity : ndarray of shape (K,)
-        Similarity with the atom of the first part that was tested, from 0 to 1.
     part_p_value : ndarray of shape (K,)
         The p-values of all atoms of the fit to the first part, uniform if all of them are noise.
     noise : str
         The distribution that was assumed, "normal" or "poisson".
     sigma : float
         Standard deviation of the noise, given or estimated; NaN for counts.
-    share : float
-        Share of the data that the fit to the first part has seen.
     unequal : tuple of int
         Modes along which the noise was found to differ between slices, and was split and tested accordingly.
 
@@ -77,11 +67,9 @@ class Significance:
     p_value: np.ndarray
     p_adjusted: np.ndarray
     score: np.ndarray
-    similarity: np.ndarray
     part_p_value: np.ndarray
     noise: str
     sigma: float
-    share: float
     unequal: tuple[int, ...] = ()
 
     def is_significant(self, alpha: float = 0.05) -> np.ndarray:
@@ -95,6 +83,12 @@ class Significance:
         [True, True, False]
         """
         return self.p_adjusted <= alpha
+
+    @property
+    def unequal_words(self) -> str:
+        """Return along which modes the noise was unequal, in words, or nothing."""
+        names = [mode_text(self.decomposition, mode) for mode in self.unequal]
+        return f", unequal along {' and '.join(names)}" if names else ""
 
     def summary(self) -> str:
         """Return a table as text: score and p-value of each atom.
@@ -110,7 +104,7 @@ class Significance:
            1     1   27.5  <0.0001     <0.0001
            2     2      -        1           1
         """
-        level = "" if np.isnan(self.sigma) else f", sigma {self.sigma:.3g}{unequal_words(self)}"
+        level = "" if np.isnan(self.sigma) else f", sigma {self.sigma:.3g}{self.unequal_words}"
         rows = [["atom", "mode", "score", "p", "p adjusted"]]
         for k, atom in enumerate(self.decomposition.atoms):
             score = "-" if np.isnan(self.score[k]) else f"{self.score[k]:.1f}"
@@ -130,7 +124,6 @@ def significance(
     reference: BooleanCP | None = None,
     noise: str = "normal",
     sigma: float | None = None,
-    share: float = 0.8,
     mask: Any = None,
     weights: Any = None,
     random_state: Any = None,
@@ -139,11 +132,10 @@ def significance(
     """Return for each atom whether it is more than noise, by data thinning, as a Significance.
 
     X is split into two independent parts. Bits and pattern of every atom come from a fit to the first, the test from
-    the second: is its weight there, next to the other atoms with free real parts, larger than zero? The p-values of
-    pure noise are uniform, those of an atom of noise beside atoms with the right bits nearly so.
+    the second: is its weight there, next to the other atoms with free real parts, larger than zero?
     Noise is assumed to be independent between entries: what neighbors have in common counts as signal. Where its level
-    differs clearly between slices of a complete tensor, it is estimated for each (`unequal`). Otherwise it is assumed
-    to be equal, or as `weights` say.
+    differs clearly between slices of a complete tensor, it is estimated for each (`unequal`); else it is assumed to be
+    equal, or as `weights` say.
 
     Parameters
     ----------
@@ -157,16 +149,9 @@ def significance(
         Normal noise, or counts. The atoms of counts are tested against a constant rate.
     sigma : float, optional
         Standard deviation of normal noise of equal variance; by default estimated from the residual of the reference.
-    share : float
-        Share of the data in the first part: a larger one finds weaker atoms, a smaller one tests them with more power.
-    mask : array-like of bool, optional
-        True where X is observed.
-    weights : array-like, optional
-        As in `BMP.fit`. The variance of normal noise is then sigma^2 over the weight of an entry.
-    random_state : int, Generator or None
-        Seed.
-    **options
-        Parameters of BMP; by default those of the fit of the reference.
+    mask, weights, random_state, **options
+        As in `select_n_atoms`. The variance of normal noise is sigma^2 over the weight of an entry; parameters of BMP
+        are by default those of the fit of the reference.
 
     Examples
     --------
@@ -176,66 +161,38 @@ def significance(
     Significance(0 of 2 atoms are more than noise, normal)
     """
     checks.check_choice(noise, "noise", NOISES)
-    checks.check_number(share, "share", positive=True)
-    if share >= 1:
-        raise ValueError(f"share is the part of the data that is fitted: it must be below 1, got {share}.")
     data = prepare(significance, X, n_atoms, options, mask=mask, weights=weights, W=reference)
     check_thinned(data, noise)
     rng, *rngs = checks.make_generator(random_state).spawn(3)
     values, observed, counts = data.values, data.observed, data.weights
-    W = fit_again(data, rngs[0]) if reference is None else reference
+    W = fit_model(data, rngs[0]).decomposition_ if reference is None else reference
     ratios: dict[int, np.ndarray] = {}
     variance: float | np.ndarray | None = None
     if noise == "poisson":
-        sigma, (first, second) = np.nan, thin_counts(values, share, rng)
+        sigma, (first, second) = np.nan, thin_counts(values, SHARE, rng)
     else:
         if sigma is None:
-            sigma, ratios = noise_levels(data, W)
+            centered, atoms = without_mean(values, W)
+            sigma = noise_left(make_storage(centered, observed, counts), atoms)
+            ratios = noise_ratios(centered - atoms.to_tensor()) if observed is None and counts is None else {}
         level: Any = sigma
         for mode, ratio in ratios.items():
             level = level * ratio.reshape(-1, *(1,) * (values.ndim - 1 - mode))
-        variance = (1 - share) * (np.broadcast_to(level, values.shape) if ratios else sigma) ** 2
+        variance = (1 - SHARE) * (np.broadcast_to(level, values.shape) if ratios else sigma) ** 2
         level = level if counts is None else level / np.sqrt(np.where(counts > 0, counts, np.inf))
-        first, second = thin_normal(values, level, share, rng)
-    part = fit_again(data._replace(values=first), rngs[1])
-    if (mean := getattr(part, "mean", None)) is not None:
-        second = second - (1 - share) / share * mean
+        first, second = thin_normal(values, level, SHARE, rng)
+    part = fit_model(data._replace(values=first), rngs[1]).decomposition_
+    second = second if part.mean is None else second - (1 - SHARE) / SHARE * part.mean
     counts = observed if counts is None else counts if observed is None else counts * observed
-    p, adjusted, score, similarity, part_p = judge(W, part, weight_scores(second, counts, part, variance))
-    W = replace(W, labels=data.labels or W.labels)
-    return Significance(W, p, adjusted, score, similarity, part_p, noise, float(sigma), share, tuple(ratios))
-
-
-def noise_levels(data: Repeat, W: BooleanCP) -> tuple[float, dict[int, np.ndarray]]:
-    """Return the standard deviation of the noise, and its ratios between slices along modes where they differ."""
-    values, atoms = without_mean(data.values, W)
-    stored = make_storage(values, data.observed, data.weights)
-    is_plain = data.observed is None and data.weights is None
-    return noise_left(stored, atoms), noise_ratios(values - atoms.to_tensor()) if is_plain else {}
-
-
-def unequal_words(tested: Significance) -> str:
-    """Say along which modes the noise was unequal, or nothing."""
-    W = tested.decomposition
-    names = [W.mode_name(mode) if W.dims else f"mode {mode}" for mode in tested.unequal]
-    return f", unequal along {' and '.join(names)}" if names else ""
-
-
-def judge(W: BooleanCP, part: BooleanCP, scores: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return p-values (as they are and adjusted), scores and similarities of the atoms of W, and all p of the part.
-
-    All atoms of the part are tested, and the false discovery rate is controlled over them. Which atom of W each is
-    compared with can therefore not add a discovery.
-    """
-    p = scipy.stats.norm.sf(scores)
-    adjusted = scipy.stats.false_discovery_control(p) if len(p) else p
-    p_value, p_adjusted, alike = np.ones((3, W.n_atoms))
-    score = np.full(W.n_atoms, np.nan)
+    scores = weight_scores(second, counts, part, variance)
+    part_p = scipy.stats.norm.sf(scores)  # false discoveries are controlled over all of the part: no match adds one
+    adjusted = scipy.stats.false_discovery_control(part_p) if len(part_p) else part_p
+    p, p_adjusted, score = found = np.tile([[1.0], [1.0], [np.nan]], W.n_atoms)
     for k, (partner, similarity) in enumerate(match(W, part)):
-        alike[k] = similarity
         if partner is not None and similarity >= ALIKE:
-            p_value[k], p_adjusted[k], score[k] = p[partner], adjusted[partner], scores[partner]
-    return p_value, p_adjusted, score, alike, p
+            found[:, k] = part_p[partner], adjusted[partner], scores[partner]
+    W = replace(W, labels=data.labels or W.labels)
+    return Significance(W, p, p_adjusted, score, part_p, noise, float(sigma), tuple(ratios))
 
 
 def check_thinned(data: Repeat, noise: str) -> None:
@@ -250,9 +207,7 @@ def check_thinned(data: Repeat, noise: str) -> None:
         raise ValueError('noise="poisson" is for counts, but X has negative or fractional numbers: use noise="normal".')
 
 
-def thin_normal(
-    X: np.ndarray, sigma: float | np.ndarray, share: float, rng: Generator
-) -> tuple[np.ndarray, np.ndarray]:
+def thin_normal(X: np.ndarray, sigma: Any, share: float, rng: Generator) -> tuple[np.ndarray, np.ndarray]:
     """Return two independent parts of X = signal + noise: the share e of both, and the rest, with their sum X."""
     first = share * X + np.sqrt(share * (1 - share)) * sigma * rng.standard_normal(X.shape)
     return first, X - first
@@ -269,44 +224,36 @@ def thin_counts(X: np.ndarray, share: float, rng: Generator) -> tuple[np.ndarray
 def weight_scores(
     X: np.ndarray, counts: np.ndarray | None, W: BooleanCP, variance: float | np.ndarray | None
 ) -> np.ndarray:
-    """Return the weights of the atoms of W in least-squares fits to independent data over their standard errors, (K,).
+    """Return the weights of the atoms of W in independent data over their standard errors, (K,), signs as in W.
 
-    Each is fitted beside the other atoms and what they could take up of it. Each entry counts as `counts` says: True if
-    it is observed, or its weight. A weight of an atom is positive if it has the sign of that in W. The
-    variance may be that of each entry, of data that count alike. Without one, X is a tensor of counts, whose variance
-    is their mean, and a constant is fitted with the atoms.
+    Each is fitted beside the other atoms and what they could take up of it; `counts` are the mask, or weights. The
+    variance may differ between entries. Without one, X are counts, and a constant is fitted with the atoms.
     """
     X = X if counts is None else np.where(counts > 0, X, 0.0) * counts
-    scores = []
-    for atoms in beside_others(W):
-        atoms = atoms if variance is not None else (*atoms, constant_atom(W.shape))
-        if counts is None:
-            G = BooleanCP(W.shape, atoms, np.ones(len(atoms))).inner_products()
-        else:
-            G = weighted_gram(atoms, counts)
+    constant = Atom(0, np.ones(W.shape[0], dtype=bool), tuple(np.full((d, 1), d**-0.5) for d in W.shape[1:]))
+    scores = np.zeros(W.n_atoms)
+    for k, atom in enumerate(W.atoms):
+        others = W.atoms[:k] + W.atoms[k + 1 :]
+        atoms = (atom, *others, *(taken_up(atom, other) for other in others))
+        atoms += () if W.mean is None else tuple(replace(M, z=np.ones_like(M.z)) for M in atoms)
+        atoms += () if variance is not None else (constant,)
+        V = BooleanCP(W.shape, atoms, np.ones(len(atoms)))
+        G = V.inner_products() if counts is None else weighted_gram(atoms, counts)
         if isinstance(variance, float):
             spread = variance * G
         else:
             spread = weighted_gram(atoms, variance if variance is not None else X if counts is None else X * counts)
-        scores.append(score_of(G, inner_with_atoms(X, atoms), spread))
-    return np.array(scores) * np.where(W.weights < 0, -1.0, 1.0)
-
-
-def beside_others(W: BooleanCP) -> Iterator[tuple[Atom, ...]]:
-    """Yield for each atom: the atom, the other ones, and what each of these, and a mean, could take up of it."""
-    for k, atom in enumerate(W.atoms):
-        others = W.atoms[:k] + W.atoms[k + 1 :]
-        atoms = (atom, *others, *(taken_up(atom, other) for other in others))
-        means = () if getattr(W, "mean", None) is None else tuple(replace(M, z=np.ones_like(M.z)) for M in atoms)
-        yield atoms + means
+        c = np.append(1.0, -np.linalg.pinv(G[1:, 1:], rcond=1e-10, hermitian=True) @ G[1:, 0])
+        if c @ G @ c > EXPLAINED * G[0, 0]:  # else the others explain the atom
+            scores[k] = c @ inner_with_atoms(X, atoms) / np.sqrt(max(c @ spread @ c, np.finfo(float).tiny))
+    return scores * np.where(W.weights < 0, -1.0, 1.0)
 
 
 def taken_up(atom: Atom, other: Atom) -> Atom:
     """Return what another atom could take up of an atom, by a change of its real part: a projection, up to a factor.
 
-    With z and A_m the bits and factors of the other one, its changes are z (x) V with any V for a matrix or a block;
-    else the columns of V are any along one mode, and in the spans of A_m along the others. Between atoms of one mode
-    the factor is not z'z': it counts where these are disjoint, too, as a third atom may overlap with both.
+    A block may change in any way; else the columns are free along one mode, and in the spans of the factors along the
+    others. It counts between disjoint atoms, too, as a third one may overlap with both.
     """
     z = other.z[:, None] / max(other.n_ones, 1)
     if atom.mode == other.mode and (atom.factors is None or other.factors is None):
@@ -322,23 +269,6 @@ def taken_up(atom: Atom, other: Atom) -> Atom:
     return Atom(other.mode, other.z, [np.hstack(each) for each in zip(*terms, strict=True)])
 
 
-def score_of(G: np.ndarray, b: np.ndarray, spread: np.ndarray) -> float:
-    """Return the weight of the first of several tensors in a least-squares fit over its standard error.
-
-    G are their inner products, b those with the data, and `spread` the covariance of b. The score is 0 if the others
-    explain the first one.
-    """
-    c = np.append(1.0, -np.linalg.pinv(G[1:, 1:], rcond=1e-10, hermitian=True) @ G[1:, 0])
-    if c @ G @ c <= EXPLAINED * G[0, 0]:
-        return 0.0
-    return float(c @ b / np.sqrt(max(c @ spread @ c, np.finfo(float).tiny)))
-
-
-def constant_atom(shape: tuple[int, ...]) -> Atom:
-    """Return the atom that is constant everywhere."""
-    return Atom(0, np.ones(shape[0], dtype=bool), tuple(np.full((d, 1), d**-0.5) for d in shape[1:]))
-
-
 def weighted_gram(atoms: tuple[Atom, ...], D: np.ndarray) -> np.ndarray:
     """Return sum_i D_i M_k,i M_l,i over all entries i, (K, K), for D of the shape of the tensor."""
     tensors = (BooleanCP(D.shape, (atom,), np.ones(1)).to_tensor() for atom in atoms)
@@ -347,32 +277,23 @@ def weighted_gram(atoms: tuple[Atom, ...], D: np.ndarray) -> np.ndarray:
 
 
 def noise_ratios(R: np.ndarray) -> dict[int, np.ndarray]:
-    """Return how the noise differs between slices, (d_n,) with mean square one, for each mode where it clearly does.
-
-    The level of a slice of the residual R is the median of its singular values as a matrix, which structure of low
-    rank hardly changes. Its spread between slices is compared with that of white noise.
-    """
+    """Return how the noise of a residual R differs between slices, (d_n,), for each mode where it clearly does."""
     found = {}
     for mode in range(R.ndim):
         slices = np.moveaxis(R, mode, 0)
         slices = slices.reshape(*slices.shape[:2], -1)
         rows, columns = (-(-d // MOST) for d in slices.shape[1:])
         slices = slices[:, ::rows, ::columns]
-        if min(slices.shape[1:]) < LEAST or len(slices) < 2 or not (levels := middle_values(slices)).any():
-            continue
-        noise = middle_values(np.random.default_rng(0).standard_normal(slices.shape))
-        if log_spread(levels) > max(UNEQUAL, BY_CHANCE * log_spread(noise)):
-            found[mode] = levels / np.sqrt(np.mean(levels**2))
+        if min(slices.shape[1:]) >= LEAST and len(slices) > 1 and slices.any():
+            levels, spread = noise_of_slices(slices)
+            chance = noise_of_slices(np.random.default_rng(0).standard_normal(slices.shape))[1]
+            if spread > max(UNEQUAL, BY_CHANCE * chance):
+                found[mode] = levels / np.sqrt(np.mean(levels**2))
     return found
 
 
-def middle_values(slices: np.ndarray) -> np.ndarray:
-    """Return the median singular value of each matrix, (d_n,)."""
+def noise_of_slices(slices: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the median singular value of each matrix, which low rank hardly changes, and the spread of their logs."""
     short = slices if slices.shape[1] <= slices.shape[2] else slices.transpose(0, 2, 1)
-    squares = np.median(np.linalg.eigvalsh(short @ short.transpose(0, 2, 1)), axis=1)
-    return np.sqrt(np.maximum(squares, 0.0))
-
-
-def log_spread(levels: np.ndarray) -> float:
-    """Return the standard deviation of the logarithms of levels; a slice without noise counts as one with little."""
-    return float(np.std(np.log(np.maximum(levels, 1e-3 * levels.max()))))
+    levels = np.sqrt(np.maximum(np.median(np.linalg.eigvalsh(short @ short.transpose(0, 2, 1)), axis=1), 0.0))
+    return levels, float(np.std(np.log(np.maximum(levels, max(1e-3 * levels.max(), 1e-300)))))

@@ -10,12 +10,11 @@ import numpy as np
 from numpy.random import Generator
 
 from boolcp import checks
+from boolcp.plotting.mode_labels import mode_text
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.trust.degeneracy import match
-from boolcp.trust.repeated_fits import Repeat, fit_again, prepare, run_all, take_slices
+from boolcp.trust.repeated_fits import Repeat, fit_model, prepare, run_all, take_slices
 from boolcp.trust.tables import table_text
-
-STABILITY_SCHEMES = ("halves", "bootstrap", "seeds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +60,10 @@ class Stability:
     @property
     def over(self) -> str:
         """Return which fits, in words."""
-        n = len(self.similarity)
-        fits = f"{n} fit{'s' if n != 1 else ''}"
+        fits = f"{len(self.similarity)} fit{'s' * (len(self.similarity) != 1)}"
         if self.scheme == "seeds":
             return f"{fits} with other seeds"
-        return f"{fits} to {'halves' if self.scheme == 'halves' else 'bootstrap samples'} along {self.mode}"
+        return f"{fits} to {self.scheme.replace('bootstrap', 'bootstrap samples')} along {self.mode}"
 
     def summary(self) -> str:
         """Return a table as text: how often each atom came back, how similar, and how many of its bits are sure.
@@ -160,16 +158,16 @@ def stability(
     [1.0, 1.0]
     """
     checks.check_integer(n_runs, "n_runs", 1)
-    checks.check_choice(scheme, "scheme", STABILITY_SCHEMES)
+    checks.check_choice(scheme, "scheme", ("halves", "bootstrap", "seeds"))
     checks.check_number(threshold, "threshold", positive=True)
     data = prepare(stability, X, n_atoms, options, mask=mask, weights=weights, W=reference)
     at = checks.check_mode(mode, data.values.ndim, data.dims)
     rng, *seeds = checks.make_generator(random_state).spawn(1 + n_runs)
-    W = fit_again(data, rng) if reference is None else reference
-    draws = [places for seed in seeds for places in draw_slices(data.values.shape[at], scheme, seed)]
+    W = fit_model(data, rng).decomposition_ if reference is None else reference
+    draws = [np.sort(places) for seed in seeds for places in draw_slices(data.values.shape[at], scheme, seed)]
     rngs = [child for seed in seeds for child in seed.spawn(len(draws) // n_runs)]
     tasks = [(data, at, places, child) for places, child in zip(draws, rngs, strict=True)]
-    fits = run_all(fit_slices, tasks, n_jobs, verbose, "fits")
+    fits = run_all(fit_slices, tasks, n_jobs, verbose)
     similarity, came_back = np.zeros((2, len(fits), W.n_atoms))
     on, seen = ([np.zeros(len(atom.z)) for atom in W.atoms] for _ in range(2))
     for n, (V, places) in enumerate(zip(fits, draws, strict=True)):
@@ -182,15 +180,15 @@ def stability(
                 np.add.at(on[k], where, V.atoms[partner].z)
                 np.add.at(seen[k], where, 1)
     bits = tuple(np.where(m > 0, n / np.maximum(m, 1), np.nan) for n, m in zip(on, seen, strict=True))
-    dims = data.dims
-    name = "" if scheme == "seeds" else f"mode {at}" if dims is None or dims[at] == f"mode{at}" else str(dims[at])
     W = replace(W, labels=data.labels or W.labels)
+    name = "" if scheme == "seeds" else mode_text(W, at)
     return Stability(W, similarity, came_back.mean(axis=0), bits, scheme, name, threshold)
 
 
 def fit_slices(data: Repeat, mode: int, places: np.ndarray, seed: Generator) -> BooleanCP:
     """Return the decomposition of some slices along one mode."""
-    return fit_again(take_slices(data, mode, places), seed)
+    W: BooleanCP = fit_model(take_slices(data, mode, places), seed).decomposition_
+    return W
 
 
 def draw_slices(d: int, scheme: str, rng: Generator) -> list[np.ndarray]:
@@ -198,9 +196,9 @@ def draw_slices(d: int, scheme: str, rng: Generator) -> list[np.ndarray]:
     if scheme == "seeds":
         return [np.arange(d)]
     if scheme == "bootstrap":
-        return [np.sort(rng.integers(d, size=d))]
+        return [rng.integers(d, size=d)]
     order = rng.permutation(d)
-    return [np.sort(order[: d // 2]), np.sort(order[d // 2 :])]
+    return [order[: d // 2], order[d // 2 :]]
 
 
 def part_of(atom: Atom, mode: int, places: np.ndarray) -> Atom:

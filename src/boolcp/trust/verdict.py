@@ -7,7 +7,7 @@ import numpy as np
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust, p_text, stands_out
 from boolcp.trust.degeneracy import degeneracy
-from boolcp.trust.identifiability import cheap_diagnosis
+from boolcp.trust.identifiability import diagnose, is_cheap
 
 ALPHA = 0.05  # false discovery rate below which an atom is significant, by custom
 STABLE = 0.8  # share of fits from which an atom is stable; not tuned
@@ -57,26 +57,24 @@ def verdicts(W: BooleanCP) -> tuple[Verdict, ...]:
     not stable: comes back in 25 % of other fits, though more than noise
     """
     reasons = degeneracy(W).reasons
-    return tuple(_verdict(W, k, reason) for k, reason in enumerate(reasons))
-
-
-def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
-    """Return the verdict on one atom: what speaks for it, then what speaks against it.
-
-    An atom that does not come back may still be more than noise: bits and pattern may be a chance mixture of signals.
-    """
     known = W.trust or Trust()
+    is_small = np.zeros(W.n_atoms, dtype=bool) if known.sigma is None else ~stands_out(W, known.sigma)
+    return tuple(_verdict(known, k, reason, bool(is_small[k])) for k, reason in enumerate(reasons))
+
+
+def _verdict(known: Trust, k: int, reason: str, is_small: bool) -> Verdict:
+    """Return the verdict on one atom: what speaks for it, then what speaks against it."""
     is_stable = None if known.stability is None else bool(known.stability[k] >= STABLE)
     is_significant = None if known.p_adjusted is None else bool(known.p_adjusted[k] <= ALPHA)
     against = []
     if is_stable is False and known.stability is not None:
-        noise = ", though more than noise" * (is_significant is True)
+        noise = ", though more than noise" * (is_significant is True)  # maybe a chance mixture of signals
         against.append(f"not stable: comes back in {100 * known.stability[k]:.0f} % of other fits{noise}")
     if is_significant is False and known.p_adjusted is not None:
         is_lost = known.p_value is not None and known.p_value[k] == 1  # the fit to the thinned data has no such atom
         p = p_text(known.p_adjusted[k])
         against.append("not found in thinned data" if is_lost else f"not more than noise (p = {p})")
-    elif is_significant is None and is_small(W)[k]:
+    elif is_significant is None and is_small:
         is_significant = False
         against.append("no larger than noise")
     against += [reason] if reason else []
@@ -88,33 +86,22 @@ def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
     return Verdict(is_stable, is_significant, is_informative, text)
 
 
-def is_small(W: BooleanCP) -> np.ndarray:
-    """Return which atoms are no larger than those of pure noise, (K,); none if the noise is unknown."""
-    if W.trust is None or W.trust.sigma is None:
-        return np.zeros(W.n_atoms, dtype=bool)
-    return ~stands_out(W, W.trust.sigma)
-
-
 def is_noise(W: BooleanCP) -> np.ndarray:
     """Return which atoms may be noise by all tests made, (K,)."""
     return np.array([verdict.is_significant is False for verdict in verdicts(W)], dtype=bool)
 
 
 def closing_words(W: BooleanCP) -> list[str]:
-    """Return the sentences below a table of atoms: what was tested and how, and whether their sum is unique.
-
-    Uniqueness is not mentioned where an atom is noise, or where it takes long to decide.
-    """
+    """Return the sentences below a table of atoms: what was tested and how, and whether their sum is unique."""
     if not W.n_atoms:
         return []
-    known = W.trust or Trust()
-    words = []
+    known, words = W.trust or Trust(), []
     if known.p_value is not None:
         words.append(f"p: is the atom more than noise? False discovery rate controlled; {known.tested_by}.")
     if known.stability is not None:
         words.append(f"stability: share of {known.stable_over} in which the atom comes back.")
     if known.sigma is not None and known.p_value is None:
         words.append("Atoms are not tested yet: W = boolcp.assess(X, W), or boolcp fit --assess.")
-    if not is_noise(W).any() and (diagnosis := cheap_diagnosis(W)) is not None:
-        words.append(diagnosis.words)
+    if is_cheap(W) and not W.undetermined and not is_noise(W).any():
+        words.append(diagnose(W).words)
     return words
