@@ -18,7 +18,7 @@ from boolcp.result.columns import to_columns
 from boolcp.result.labels import Labels, read_labels
 from boolcp.storage import make_storage
 from boolcp.storage.protocol import Storage
-from boolcp.threads import one_thread
+from boolcp.system import one_thread
 
 RANK_ONE_FACTOR = 2.0  # alpha over the dual norm of noise: lambda >= 2 |grad F| in Theorem 4's proof
 

@@ -23,7 +23,6 @@ from boolcp.fit.transform import design, fills, solve_factor
 from boolcp.fit.watch import Bars, Progress, run
 from boolcp.io.atomic import locked
 from boolcp.io.errors import reading
-from boolcp.memory import read_memory
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels, read_labels
 from boolcp.result.mean import with_mean
@@ -32,7 +31,7 @@ from boolcp.storage.filling import filled
 from boolcp.storage.lazy import Lazy, open_or_load
 from boolcp.storage.protocol import Storage, n_observed
 from boolcp.storage.weighted import Loss, Weighted
-from boolcp.threads import one_thread
+from boolcp.system import one_thread, read_memory
 
 AUTO, BLOCK = "auto", "block"
 

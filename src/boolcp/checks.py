@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from boolcp.memory import check_memory, float_bytes, read_memory
+from boolcp.system import check_memory, float_bytes, read_memory
 
 LOSSES = ("squared", "huber", "poisson", "bernoulli")
 # Largest entries between which the products that a fit forms neither vanish nor overflow, for up to 10^9 entries

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 
 from boolcp import checks, contractions
 from boolcp.result.labels import Labels, read_labels
-from boolcp.threads import one_thread
+from boolcp.system import one_thread
 
 EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared; not tuned
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from boolcp.baselines._base import Baseline, impute
-from boolcp.extras import load_extra
+from boolcp.system import load_extra
 
 
 class TuckerForm(NamedTuple):

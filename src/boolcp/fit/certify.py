@@ -22,7 +22,7 @@ from boolcp.storage.dense import Complete
 from boolcp.storage.lazy import Lazy
 from boolcp.storage.protocol import Storage, n_columns, n_observed
 from boolcp.storage.tucker import LONG, THIN, unfold
-from boolcp.threads import one_thread
+from boolcp.system import one_thread
 
 
 def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, weights: Any, effort: str) -> BooleanCP:

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.extras import load_extra
 from boolcp.plotting._conditions import condition_patches
 from boolcp.plotting._parts import plot_boolean, plot_real, shading
 from boolcp.plotting.look import GROUPS, finish, legend_above, need, on_off_patches, plain_text
 from boolcp.plotting.mode_labels import mode_text
 from boolcp.plotting.patterns import atom_panels, mean_words
 from boolcp.result.atoms import BooleanCP
+from boolcp.system import load_extra
 
 MAX_SHOWN, DPI = 4, 80  # atoms in a notebook, and their resolution
 

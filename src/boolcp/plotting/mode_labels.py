@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.extras import load_extra
 from boolcp.plotting.head import flatten
 from boolcp.plotting.look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened
 from boolcp.result.atoms import BooleanCP
+from boolcp.system import load_extra
 
 POSITIONS, CONDITION = ("x", "y"), "condition"  # names of the additional coordinates that plots use
 DECIMALS = 3  # digits after the point, if they suffice to distinguish neighbors

@@ -15,7 +15,7 @@ from boolcp import checks
 from boolcp.program.flips import best_of, climb_all, first_starts, is_easy, is_large, merge, recombine
 from boolcp.program.grams import Array, Bits, Gram, as_gram
 from boolcp.program.relaxation import EPSILON, round_hyperplanes, solve_sdp
-from boolcp.threads import one_thread
+from boolcp.system import one_thread
 
 EXHAUSTIVE = 20  # entries of z up to which all vectors are compared; not tuned
 LONG = 4096  # beyond, the relaxation is skipped if all starts lead to the same z; not tuned

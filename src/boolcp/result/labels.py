@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp.checks import is_lazy
-from boolcp.extras import load_extra
 from boolcp.result.trust import Trust, log_odds, sure_share
+from boolcp.system import load_extra
 
 if TYPE_CHECKING:
     from boolcp.result.atoms import Atom, BooleanCP
