@@ -23,9 +23,8 @@ from boolcp.fit.transform import design, fills, solve_factor
 from boolcp.fit.watch import Bars, Progress, run
 from boolcp.io.atomic import locked
 from boolcp.io.errors import reading
-from boolcp.result.atoms import BooleanCP
+from boolcp.result.atoms import BooleanCP, with_mean
 from boolcp.result.labels import Labels, read_labels
-from boolcp.result.mean import with_mean
 from boolcp.storage import describe, make_storage, stays_out
 from boolcp.storage.filling import filled
 from boolcp.storage.lazy import Lazy, open_or_load

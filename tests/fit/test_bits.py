@@ -12,7 +12,7 @@ from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.certify import judge_bits, noise_left
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.bits import bit_log_odds, real_dims
+from boolcp.result.trust import bit_log_odds, real_dims
 from boolcp.result.trust import noise_floor, stands_out
 from boolcp.storage import listed_or_masked, make_storage
 
@@ -73,7 +73,7 @@ def test_a_real_part_of_low_rank_was_searched_and_is_trusted_less(rng, monkeypat
     rise, size, p, n_on = rng.uniform(1, 5, len(atom.z)), 4.0, real_dims(atom), atom.n_ones
     found = {}
     for bent in (0.0, 1e-300):
-        monkeypatch.setattr("boolcp.result.bits.bend", lambda atom, bent=bent: bent)
+        monkeypatch.setattr("boolcp.result.trust.bend", lambda atom, bent=bent: bent)
         found[bent] = bit_log_odds(atom, size, rise, np.ones(len(atom.z)), 1.0)
     np.testing.assert_allclose(found[1e-300], found[0.0] * np.sqrt(1 - p / n_on / size**2), rtol=1e-9)
 

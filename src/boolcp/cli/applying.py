@@ -15,7 +15,7 @@ from boolcp.io import load, load_provenance
 from boolcp.io.arrays import write_tensor
 from boolcp.io.atomic import write_text
 from boolcp.io.reading import sizes_text
-from boolcp.result.align import aligned
+from boolcp.result.labels import aligned
 
 
 def run_complete(

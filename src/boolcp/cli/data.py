@@ -62,7 +62,7 @@ def load_weights(options: DataOptions, X: DataArray) -> dict[str, Any]:
     import numpy as np
 
     from boolcp.io.reading import open_tensor
-    from boolcp.result.align import align
+    from boolcp.result.labels import align
 
     weights = open_tensor(options.weights)
     if set(weights.dims) <= set(X.dims):

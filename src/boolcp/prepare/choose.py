@@ -7,7 +7,7 @@ import numpy as np
 
 from boolcp.prepare.common import DataArray, floating, labels_of, need_mode, noted
 from boolcp.prepare.tables import Table, read_columns
-from boolcp.result.align import aligned, label_text
+from boolcp.result.labels import aligned, label_text
 from boolcp.system import load_extra
 
 MAX_KNOWN = 20  # labels that an error lists

@@ -11,7 +11,7 @@ from boolcp.checks import BoolcpWarning
 from boolcp.prepare.choose import find_rows
 from boolcp.prepare.common import DataArray, floating, need_mode, noted, sampling_rate, segments, times_of
 from boolcp.prepare.tables import Table, add_table, list_events, read_events
-from boolcp.result.align import aligned
+from boolcp.result.labels import aligned
 from boolcp.system import available_memory, float_bytes, load_extra
 
 ALL = "all"  # the events of a recording, whatever their condition

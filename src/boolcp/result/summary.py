@@ -178,3 +178,12 @@ def one_line(W: "BooleanCP") -> str:
 def percent(share: float, digits: int = 1) -> str:
     """Return a share as text."""
     return "-" if np.isnan(share) else f"{100 * share:.{digits}f} %"
+
+
+def entry_label(W: "BooleanCP", mode: int, entry: int) -> str:
+    """Return the mode and the coordinate of an entry along it as text, or its number."""
+    if W.labels is None:
+        return f"mode {mode}, entry {entry}"
+    name = W.labels.dims[mode]
+    value = W.labels.coords[name][entry] if name in W.labels.coords else entry
+    return f"{name} {value:.6g}" if isinstance(value, float | np.floating) else f"{name} {value}"
