@@ -27,15 +27,6 @@ class Columns:
         The Boolean mode of each atom.
     loss : float
         |X - W|^2 over the observed entries, if known.
-
-    Attributes
-    ----------
-    n_atoms : int
-        The number K of atoms.
-    column_mode : ndarray of int, shape (R,)
-        The Boolean mode of the atom of each column.
-    is_tied : bool
-        True if some atom has several columns, which share their bits.
     """
 
     matrices: tuple[np.ndarray, ...]
@@ -43,9 +34,9 @@ class Columns:
     boolean_mode: np.ndarray
     loss: float = float("inf")
 
-    n_atoms: int = field(init=False, repr=False)
-    column_mode: np.ndarray = field(init=False, repr=False)
-    is_tied: bool = field(init=False, repr=False)
+    n_atoms: int = field(init=False, repr=False)  #: The number K of atoms.
+    column_mode: np.ndarray = field(init=False, repr=False)  #: The Boolean mode of the atom of each column, (R,).
+    is_tied: bool = field(init=False, repr=False)  #: True if some atom has several columns, which share their bits.
 
     def __post_init__(self) -> None:
         # every array is C-ordered from the start, as one that comes from a file: products then round alike

@@ -13,11 +13,9 @@ with V_-i the mean of the k other slices that are on, shrunk by s = k S / (k S +
 uncertainty of V, and S the squared size of V without the part that noise adds [1]_. The slices count in the p
 dimensions in which V can vary: all of them for a block, the tangent space of tensors of the same rank otherwise.
 Orthogonal to V, where the rise does not depend on them, they have the expected norm. The share of ones among the other
-bits gives the prior odds. All of this holds given the other bits and atoms, which are estimated from the same data. The
-log odds are therefore multiplied by the cosine between V and its estimate, sqrt(S) / |V|, which is 1 without noise, and
-once more if V is a tensor of low rank, which was searched among many. Without it, bits given as 90 to 95 % certain are
-wrong in 10 % of the cases at high noise, where 7 % are expected; both were chosen with benchmarks/bench_trust.py on
-seeds 10000 to 10079.
+bits gives the prior odds. The other bits and atoms are estimated from the same data: the log odds are therefore
+multiplied by the cosine between V and its estimate, sqrt(S) / |V|, and once more if V is a tensor of low rank, which was
+searched among many (chosen with benchmarks/bench_trust.py on seeds 10000 to 10079).
 
 References
 ----------
@@ -167,14 +165,10 @@ class UncertainBit(NamedTuple):
 
     Attributes
     ----------
-    atom, entry : int
-        Which atom, and which entry along its Boolean mode.
-    label : str
-        The name of the mode and the coordinate of the entry, or its number.
-    is_on : bool
-        What the decomposition has.
-    confidence : float
-        The probability that this is right.
+    atom, entry, label : int, int, str
+        The atom, the entry along its Boolean mode, and the mode with the coordinate (or number) of the entry.
+    is_on, confidence : bool, float
+        The bit in the decomposition, and the probability that it is right.
 
     Examples
     --------
