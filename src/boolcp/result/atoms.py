@@ -48,11 +48,8 @@ class Atom:
     --------
     >>> import numpy as np
     >>> from boolcp import Atom
-    >>> atom = Atom(0, [True, False, True], (np.array([[0.6], [0.8]]), np.array([[1.0]])))
-    >>> atom
+    >>> Atom(0, [True, False, True], (np.array([[0.6], [0.8]]), np.array([[1.0]])))
     Atom(mode=0, 2 of 3 on, rank 1)
-    >>> atom.z.tolist(), atom.rank
-    ([True, False, True], 1)
     """
 
     mode: int
@@ -60,16 +57,13 @@ class Atom:
     factors: tuple[np.ndarray, ...] | None = None
     block: np.ndarray | None = None
     certificate: float = float("nan")
-
     rank: int | None = field(init=False)  #: The number L of products in the real part; None for a block.
     real_shape: tuple[int, ...] = field(init=False)  #: The sizes of the real modes.
     n_ones: int = field(init=False)  #: The number of entries where the atom is on.
 
     if TYPE_CHECKING:  # array-likes become read-only arrays
 
-        def __init__(
-            self, mode: int, z: ArrayLike, factors: Any = None, block: Any = None, certificate: float = ...
-        ): ...
+        def __init__(self, mode: int, z: ArrayLike, factors: Any = None, block: Any = None, certificate: Any = 0): ...
 
     def __post_init__(self) -> None:
         if (self.factors is None) == (self.block is None):
@@ -100,8 +94,7 @@ class Atom:
     def n_parameters(self) -> int:
         """Return the number of free real numbers, the weight included and the bits not.
 
-        Columns scaled against each other, or two matrices of columns that are mixed, give the same real part:
-        this freedom is not counted.
+        Columns scaled against each other, or mixed in two matrices, give the same real part, which is not counted.
         """
         sizes, rank = self.real_shape, self.rank
         if rank is None:
@@ -161,10 +154,8 @@ class BooleanCP:
         The weights c.
     labels : Labels, optional
         Names and coordinates of the modes.
-    data_norm2 : float, optional
-        Squared norm |X|^2 of the decomposed tensor. Shares of variance need it, and `data_inner`.
-    data_inner : ndarray of shape (K,), optional
-        Inner products <X, M_k> of the decomposed tensor with the atoms.
+    data_norm2, data_inner : float, ndarray of shape (K,), optional
+        |X|^2 and <X, M_k> of the decomposed tensor, which shares of variance need.
     data_gram : ndarray of shape (K, K), optional
         Inner products of the atoms over the observed entries, if some entries are missing.
     undetermined : mapping of int to ndarray of bool, optional
@@ -181,8 +172,6 @@ class BooleanCP:
     --------
     >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0)
-    >>> truth.n_atoms, truth.to_tensor().shape
-    (2, (8, 9, 10))
     >>> weights, factors = truth
     >>> [A.shape for A in factors]
     [(8, 2), (9, 2), (10, 2)]
@@ -199,7 +188,6 @@ class BooleanCP:
     trust: Trust | None = None
     deviance: Deviance | None = None
     mean: np.ndarray | None = None
-
     ndim: int = field(init=False)  #: The order N.
     n_atoms: int = field(init=False)  #: The number K of atoms.
     boolean_mode: np.ndarray = field(init=False)  #: The Boolean mode of each atom, (K,).
@@ -208,9 +196,7 @@ class BooleanCP:
 
     if TYPE_CHECKING:  # array-likes become read-only arrays
 
-        def __init__(
-            self, shape: Any, atoms: Sequence[Atom] = (), weights: ArrayLike = ..., *args: Any, **rest: Any
-        ): ...
+        def __init__(self, shape: Any, atoms: Sequence[Atom] = (), weights: ArrayLike = (), *rest: Any, **how: Any): ...
 
     def __post_init__(self) -> None:
         shape, atoms = tuple(int(d) for d in self.shape), tuple(self.atoms)
@@ -266,16 +252,13 @@ class BooleanCP:
         --------
         >>> import boolcp
         >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).X
-        >>> W = boolcp.decompose(X, 1, atom_rank=2, random_state=0)
-        >>> W.n_atoms, W.rank_one_terms().n_atoms
-        (1, 2)
+        >>> boolcp.decompose(X, 1, atom_rank=2, random_state=0).rank_one_terms().n_atoms
+        2
         """
         atoms, weights = [], []
         for atom, weight in zip(self.atoms, self.weights, strict=True):
             if atom.factors is None:
-                raise ValueError(
-                    'Block atoms (atom_rank="block") are not sums of products; fit with an integer atom_rank.'
-                )
+                raise ValueError("Block atoms are not sums of products; fit with an integer atom_rank.")
             for vectors in zip(*(A.T for A in atom.factors), strict=True):
                 sizes = [np.linalg.norm(v) for v in vectors]
                 if min(sizes) > 0:
@@ -362,8 +345,7 @@ class BooleanCP:
         Examples
         --------
         >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth[[0]].to_tensor().shape  # one atom alone
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.to_tensor().shape
         (8, 9, 10)
         """
         X = np.zeros(self.shape)
@@ -394,12 +376,8 @@ class BooleanCP:
         if self.mean is not None:
             values += np.broadcast_to(self.mean, self.shape)[tuple(places.T)]
         for atom, weight in zip(self.atoms, self.weights, strict=True):
-            rest = [places[:, n] for n in range(self.ndim) if n != atom.mode]
-            if atom.factors is None:
-                real = atom.dense_block()[tuple(rest)]
-            else:
-                real = math.prod(A[place] for A, place in zip(atom.factors, rest, strict=True)).sum(axis=1)
-            values += weight * atom.z[places[:, atom.mode]] * real
+            rest = tuple(places[:, n] for n in range(self.ndim) if n != atom.mode)
+            values += weight * atom.z[places[:, atom.mode]] * atom.dense_block()[rest]
         return values
 
     def gram(self, mode: int) -> np.ndarray:
@@ -408,8 +386,7 @@ class BooleanCP:
         Examples
         --------
         >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.gram(1).shape
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.gram(1).shape
         (9, 9)
         """
         if not self.is_block:
@@ -430,8 +407,7 @@ class BooleanCP:
         Examples
         --------
         >>> import numpy as np, boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.contract(0, np.ones((8, 1))).shape  # the sum over mode 0
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.contract(0, np.ones((8, 1))).shape
         (1, 9, 10)
         """
         Z, others = np.asarray(Z, dtype=float), self.shape[:mode] + self.shape[mode + 1 :]
@@ -460,8 +436,7 @@ class BooleanCP:
         Examples
         --------
         >>> import numpy as np, boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.project(0, np.ones((1, 9, 10))).shape
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.project(0, np.ones((1, 9, 10))).shape
         (8, 1)
         """
         blocks = np.asarray(blocks, dtype=float)
@@ -500,8 +475,7 @@ class BooleanCP:
         Examples
         --------
         >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.inner_products().round(2).tolist()  # the diagonal holds the numbers of ones
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.inner_products().round(2).tolist()
         [[3.0, -0.1], [-0.1, 3.0]]
         """
         other = self if atoms is None else BooleanCP(self.shape, tuple(atoms), np.ones(len(atoms)))
@@ -733,9 +707,8 @@ class BooleanCP:
 
         Examples
         --------
-        >>> from boolcp import datasets, decompose
-        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X, 2, random_state=0)
-        >>> W.to_xarray()["factor_mode0"].shape
+        >>> import boolcp
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.to_xarray()["factor_mode0"].shape
         (8, 2)
         """
         from boolcp.result.tables import to_xarray
@@ -776,9 +749,8 @@ class BooleanCP:
 
         Examples
         --------
-        >>> from boolcp import datasets, decompose
-        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X, 2, random_state=0)
-        >>> len(W.plot().axes) >= 6  # two atoms, three modes
+        >>> import boolcp
+        >>> len(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.plot().axes) >= 6
         True
         """
         from boolcp.plotting import plot_atoms

@@ -136,4 +136,4 @@ def to_columns(W: BooleanCP) -> Columns:
     matrices = [np.array(A, dtype=float) for A in W.matrices]
     for column, k in enumerate(owner):
         matrices[1 if W.boolean_mode[k] == 0 else 0][:, column] *= W.weights[k]
-    return Columns(tuple(matrices), owner, W.boolean_mode)
+    return Columns(tuple(matrices), owner, W.boolean_mode.copy())  # kernels take arrays that can be written to

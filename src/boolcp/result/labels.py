@@ -66,17 +66,7 @@ def is_labelled(X: Any) -> bool:
 
 
 def read_labels(X: Any) -> tuple[Any, Labels | None]:
-    """Return the array of X and, for an xarray DataArray, its Labels, else None. A dask array stays lazy.
-
-    Examples
-    --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp.result.labels import read_labels
-    >>> X = xr.DataArray(np.eye(2), {"channel": ["Fz", "Cz"]}, ("channel", "time"))
-    >>> array, labels = read_labels(X)
-    >>> labels.dims, [str(name) for name in labels.coords["channel"]]
-    (('channel', 'time'), ['Fz', 'Cz'])
-    """
+    """Return the array of X and, for an xarray DataArray, its Labels, else None. A dask array stays lazy."""
     if type(X).__module__.startswith("xarray") and hasattr(type(X), "data_vars"):
         names = ", ".join(map(repr, X.data_vars)) or "none"
         raise TypeError(f"X is an xarray Dataset with several arrays ({names}): pass one of them, e.g. X[name].")
@@ -121,28 +111,9 @@ def mode_names(W: "BooleanCP") -> tuple[str, ...]:
 def align(array: Any, like: Any, *, name: str = "The array", free: Collection[str] = (), partial: bool = False) -> Any:
     """Return the values of an array in the order of the labels of another; without labels, as they are.
 
-    Parameters
-    ----------
-    array : array-like or DataArray
-        New data, a mask or weights. Dask arrays stay lazy.
-    like : DataArray, Labels or None
-        What it must agree with: names of the modes (`dims`) and labels along them (`coords`). Modes that have no labels
-        on one of the two sides are compared by position.
-    name : str
-        What errors call the array.
-    free : collection of str
-        Modes whose entries may differ, such as new trials.
-    partial : bool
-        Accept an array over some of the modes; the others get size one, so that it broadcasts.
-
-    Examples
-    --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp.result.labels import align
-    >>> X = xr.DataArray(np.zeros((2, 3)), {"channel": ["Fz", "Cz"]}, ("channel", "time"))
-    >>> weights = xr.DataArray([5.0, 1.0], {"channel": ["Cz", "Fz"]}, ("channel",))
-    >>> align(weights, X, partial=True).tolist()
-    [[1.0], [5.0]]
+    `like` (a DataArray, Labels or None) has the names of the modes and the labels along them; modes without labels on
+    one of the two sides are compared by position. Entries of the modes in `free` may differ, such as new trials. A
+    `partial` array has some of the modes only: the others get size one, so that it broadcasts. `name` is for errors.
     """
     if not is_labelled(array):
         return array if hasattr(array, "shape") else np.asarray(array)

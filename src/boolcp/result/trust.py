@@ -14,8 +14,8 @@ uncertainty of V, and S the squared size of V without the part that noise adds [
 dimensions in which V can vary: all of them for a block, the tangent space of tensors of the same rank otherwise.
 Orthogonal to V, where the rise does not depend on them, they have the expected norm. The share of ones among the other
 bits gives the prior odds. The other bits and atoms are estimated from the same data: the log odds are therefore
-multiplied by the cosine between V and its estimate, sqrt(S) / |V|, and once more if V is a tensor of low rank, which was
-searched among many (chosen with benchmarks/bench_trust.py on seeds 10000 to 10079).
+multiplied by the cosine between V and its estimate, sqrt(S) / |V|, and once more if V is a tensor of low rank, which
+was searched among many (chosen with benchmarks/bench_trust.py on seeds 10000 to 10079).
 
 References
 ----------
@@ -111,22 +111,12 @@ class Trust:
 class Deviance:
     """Twice the loss above that of a perfect fit, of a decomposition and of what it is compared with.
 
-    Parameters
-    ----------
-    loss : str
-        "huber", "poisson" or "bernoulli".
-    scale : float
-        The threshold of Huber's loss, or the mean below which logarithms are continued by a parabola.
-    total : float
-        The deviance of the decomposition.
-    null : float
-        That without atoms: of the mean of the data for counts and bits, of zero otherwise.
-    without : ndarray of shape (K,)
-        That of the decomposition without each atom.
+    `without` (K,) is that without each atom, `null` without all: of the mean of the data for counts and bits, of zero
+    otherwise.
     """
 
-    loss: str
-    scale: float
+    loss: str  # "huber", "poisson" or "bernoulli"
+    scale: float  # the threshold of Huber's loss, or the mean below which logarithms are continued by a parabola
     total: float
     null: float
     without: np.ndarray
