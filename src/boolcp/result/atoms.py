@@ -109,9 +109,8 @@ class Atom:
         --------
         >>> import numpy as np
         >>> from boolcp import Atom
-        >>> atom = Atom(0, [True, False], (np.array([[0.6], [0.8]]), np.array([[1.0]])))
-        >>> atom.columns(0).tolist(), atom.columns(1).tolist()
-        ([[1.0], [0.0]], [[0.6], [0.8]])
+        >>> Atom(0, [True, False], (np.array([[0.6], [0.8]]), np.array([[1.0]]))).columns(0).tolist()
+        [[1.0], [0.0]]
         """
         if self.factors is None:
             raise ValueError('A block atom (atom_rank="block") has no columns: use dense_block().')
@@ -367,9 +366,8 @@ class BooleanCP:
         Examples
         --------
         >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> bool(abs(truth.at([[1, 2, 3]])[0] - truth.to_tensor()[1, 2, 3]) < 1e-12)
-        True
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.at([[1, 2, 3], [4, 5, 6]]).shape
+        (2,)
         """
         places = np.asarray(indices)
         values = np.zeros(len(places))
@@ -763,8 +761,7 @@ class BooleanCP:
         Examples
         --------
         >>> import tempfile, boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.report(f"{tempfile.mkdtemp()}/report.html")
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.report(tempfile.mkdtemp() + "/W.html")
         """
         from boolcp.report import write_report
 

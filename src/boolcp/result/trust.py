@@ -53,26 +53,20 @@ class Trust:
         Standard deviation of the noise, estimated from the residual; 1 for counts and bits.
     p_value, p_adjusted : ndarray of shape (K,)
         Of the test whether the atom is more than noise, and with the false discovery rate controlled over the atoms.
-    tested_by : str
-        How: the scheme of the test.
     stability : ndarray of shape (K,)
         Share of other fits in which the atom came back.
-    stable_over : str
-        Which other fits: the scheme, their number and the mode.
-    n_agree : int
-        How many starts of the search led to the solution; 0 if unknown.
-    n_rivals : int
-        How many other solutions the search found, with other atoms and a loss higher by at most 0.5 %.
-    n_asked : int
-        How many atoms were asked for, if fewer were found; otherwise 0.
+    tested_by, stable_over : str
+        The scheme of the test; which other fits: the scheme, their number and the mode.
+    n_agree, n_rivals, n_asked : int
+        How many starts of the search led to the solution (0 if unknown), how many other solutions with other atoms had
+        a loss higher by at most 0.5 %, and how many atoms were asked for if fewer were found (otherwise 0).
     is_limited : bool
         True if the caller named the modes that may be Boolean (`boolean_modes`).
 
     Examples
     --------
-    >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0)
-    >>> trust = boolcp.decompose(X, 2, random_state=0).trust
+    >>> from boolcp import datasets, decompose
+    >>> trust = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0).X, 2, random_state=0).trust
     >>> [len(rise) for rise in trust.rise], round(trust.sigma, 1), trust.stability
     ([9, 8], 1.0, None)
     """
