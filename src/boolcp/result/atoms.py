@@ -593,8 +593,7 @@ class BooleanCP:
         X, mask, weights
             The tensor that was fitted, in memory, with its mask (True where observed) and weights.
         effort : {"quick", "default", "thorough"}
-            A closed form; a proof down to 0.5 % (about 0.1 s for each atom along a mode of 150 entries, 1 s for 300);
-            or down to 0.01 %.
+            A closed form; a proof down to 0.5 % (1 s for each atom along a mode of 300 entries), or down to 0.01 %.
 
         Examples
         --------
@@ -630,10 +629,7 @@ class BooleanCP:
         """
         odds = log_odds(self, sigma, refit=refit)
         if odds is None:
-            raise ValueError(
-                "The confidence of bits needs the data: a fitted decomposition has it, otherwise call "
-                "W = boolcp.assess(X, W)."
-            )
+            raise ValueError("The confidence of bits needs the data: fit it, or call W = boolcp.assess(X, W).")
         return tuple(np.exp(-np.logaddexp(0.0, -each)) for each in odds)
 
     def uncertain_bits(self, below: float = 0.95) -> list[UncertainBit]:

@@ -76,21 +76,17 @@ def read_labels(X: Any) -> tuple[Any, Labels | None]:
     if not is_labelled(X):
         return X, None
     dims = tuple(str(dim) for dim in X.dims)
-    coords, units, extra = {}, {}, {}
-    for name, coord in X.coords.items():
-        name = str(name)
-        if coord.ndim != 1:
-            continue
-        if name in dims:
-            coords[name] = plain_values(coord.values)
-        elif str(coord.dims[0]) in dims:
-            extra[name] = str(coord.dims[0]), plain_values(coord.values)
-        else:
-            continue
-        if "units" in coord.attrs:
-            units[name] = str(coord.attrs["units"])
     name, unit = (None if text is None else str(text) for text in (X.name, X.attrs.get("units")))
-    return (X.data if is_lazy(X.data) else X.values), Labels(dims, coords, units, extra, name, unit)
+    return (X.data if is_lazy(X.data) else X.values), labels_of(X.coords, dims, name, unit)
+
+
+def labels_of(coords: Mapping[Any, Any], dims: tuple[str, ...], name: str | None, unit: str | None) -> Labels:
+    """Return the Labels of modes from the coordinates of a DataArray or Dataset."""
+    own = {str(key): c for key, c in coords.items() if c.ndim == 1 and str(c.dims[0]) in dims}
+    along = {key: plain_values(c.values) for key, c in own.items() if key in dims}
+    extra = {key: (str(c.dims[0]), plain_values(c.values)) for key, c in own.items() if key not in dims}
+    units = {key: str(c.attrs["units"]) for key, c in own.items() if "units" in c.attrs}
+    return Labels(dims, along, units, extra, name, unit)
 
 
 def plain_values(values: ArrayLike) -> np.ndarray:

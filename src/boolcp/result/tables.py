@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.labels import Labels, mode_names, plain_values
+from boolcp.result.labels import Labels, labels_of, mode_names
 from boolcp.result.trust import Deviance, Trust, log_odds, sure_share
 from boolcp.system import load_extra
 
@@ -160,13 +160,9 @@ def from_xarray(dataset: Any) -> BooleanCP:
         parts["deviance"] = Deviance(**header["deviance"] | {"without": np.array(header["deviance"]["without"], float)})
     norm2 = None if header["data_norm2"] is None else float(header["data_norm2"])
     W = BooleanCP(shape, atoms, weights, data_norm2=norm2, undetermined=undetermined or None, **parts)
-    if not header["is_labelled"]:
-        return W
-    coords = {str(name): c for name, c in dataset.coords.items() if c.ndim == 1 and c.dims[0] in dims}
-    along = {dim: plain_values(coords[dim].values) for dim in dims if dim in coords}
-    extra = {name: (str(c.dims[0]), plain_values(c.values)) for name, c in coords.items() if name not in dims}
-    units = {name: str(c.attrs["units"]) for name, c in coords.items() if "units" in c.attrs}
-    return replace(W, labels=Labels(dims, along, units, extra, header["name"], header["unit"]))
+    if header["is_labelled"]:
+        W = replace(W, labels=labels_of(dataset.coords, dims, header["name"], header["unit"]))
+    return W
 
 
 def to_plain(value: Any) -> Any:

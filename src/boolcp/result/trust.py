@@ -240,13 +240,8 @@ def sure_share(W: "BooleanCP", least: float = 0.95) -> np.ndarray | None:
 def noise_floor(atom: "Atom") -> float:
     """Return the largest norm, on average, that an atom of this kind can explain of white noise of unit variance.
 
-    It is a bound on the expectation of the largest <E, M> over all atoms M of norm one, the sum of the square roots of
-    the sizes for rank one [1]_; noise exceeds it by t with probability exp(-t^2 / 2) at most.
-
-    References
-    ----------
-    .. [1] S. Chevet, "Series de variables aleatoires gaussiennes a valeurs dans E (x) F" (1977); R. Vershynin,
-       "High-Dimensional Probability" (2018), section 8.7.
+    It is Chevet's bound on the expectation of the largest <E, M> over all atoms M of norm one (R. Vershynin,
+    "High-Dimensional Probability", section 8.7); noise exceeds it by t with probability exp(-t^2 / 2) at most.
     """
     sizes = atom.real_shape
     block = np.sqrt(np.prod(sizes, dtype=float))
