@@ -5,7 +5,7 @@ from common import best_time, table, write
 
 from boolcp import BMP, contractions
 from boolcp.datasets import load_syn, make_boolean_cp
-from boolcp.threads import one_thread
+from boolcp.system import one_thread
 
 COMMAND = "python benchmarks/bench_bmp.py"
 

@@ -31,7 +31,7 @@ BUDGET = {
 ROOT = Path(boolcp.__file__).parent
 HOUSE = Path(__file__).parents[1] / "benchmarks" / "house.py"
 LAYERS = [
-    {"_version", "contractions", "threads", "checks", "extras", "memory"},
+    {"_version", "contractions", "checks", "system"},
     {"result", "program"},
     {"storage"},
     {"metrics", "prepare", "interop", "io", "datasets", "plotting"},  # these prepare data or read results

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from boolcp import threads
+from boolcp import system
 
 
 class Library:
@@ -24,9 +24,9 @@ class Library:
 @pytest.fixture
 def library(monkeypatch):
     found = Library()
-    monkeypatch.setattr(threads, "_libraries", lambda: ((found, 4),))
-    monkeypatch.setattr(threads, "REQUESTS", threads.Requests())
-    monkeypatch.setattr(threads, "BIG", 10)
+    monkeypatch.setattr(system, "_libraries", lambda: ((found, 4),))
+    monkeypatch.setattr(system, "REQUESTS", system.Requests())
+    monkeypatch.setattr(system, "BIG", 10)
     return found
 
 
@@ -34,14 +34,14 @@ def test_a_fit_that_ends_leaves_those_beside_it_with_one_thread(library):
     is_begun, may_end = threading.Event(), threading.Event()
 
     def first():
-        with threads.one_thread():
+        with system.one_thread():
             is_begun.set()
             may_end.wait(30)
 
     other = threading.Thread(target=first)
     other.start()
     assert is_begun.wait(30)
-    with threads.one_thread():
+    with system.one_thread():
         may_end.set()
         other.join()
         assert library.number == 1
@@ -50,12 +50,12 @@ def test_a_fit_that_ends_leaves_those_beside_it_with_one_thread(library):
 
 def test_a_big_pass_takes_all_threads_unless_others_work_beside_it(library):
     X, small = np.zeros(10), np.zeros(9)
-    with threads.one_thread():
-        with threads.enough_threads(small):
+    with system.one_thread():
+        with system.enough_threads(small):
             assert library.number == 1
-        with threads.enough_threads(X):
+        with system.enough_threads(X):
             assert library.number == 4
-        with threads.shared_thread(), threads.enough_threads(X):
+        with system.shared_thread(), system.enough_threads(X):
             assert library.number == 1
         assert library.number == 1
     assert library.number == 4

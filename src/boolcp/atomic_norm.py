@@ -17,7 +17,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.result.labels import read_labels
 from boolcp.storage import make_storage
-from boolcp.threads import one_thread
+from boolcp.system import one_thread
 
 
 @dataclass(frozen=True, eq=False)

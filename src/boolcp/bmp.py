@@ -23,17 +23,15 @@ from boolcp.fit.transform import design, fills, solve_factor
 from boolcp.fit.watch import Bars, Progress, run
 from boolcp.io.atomic import locked
 from boolcp.io.errors import reading
-from boolcp.memory import read_memory
-from boolcp.result.atoms import BooleanCP
+from boolcp.result.atoms import BooleanCP, with_mean
 from boolcp.result.labels import Labels, read_labels
-from boolcp.result.mean import with_mean
 from boolcp.storage import describe, make_storage, stays_out
 from boolcp.storage.dense import n_observed
 from boolcp.storage.filling import filled
 from boolcp.storage.lazy import Lazy, open_or_load
 from boolcp.storage.protocol import Storage
 from boolcp.storage.weighted import SQUARES, Loss, Weighted
-from boolcp.threads import one_thread
+from boolcp.system import one_thread, read_memory
 
 AUTO, BLOCK = "auto", "block"
 
@@ -222,7 +220,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if self.n_atoms == AUTO:
             return self._fit_chosen(X, mask, weights, checkpoint=checkpoint, callback=callback)
         self._check_parameters()
-        checks.check_callback(callback)
+        if callback is not None and not callable(callback):
+            raise TypeError(f"callback must be a function of one argument, the Progress of the fit, got {callback!r}.")
         data, labels, modes = self._read(X, mask, weights, is_fitted=False)
         callbacks: list[Callback] = [Bars()] if self.verbose else []
         callbacks += [] if callback is None else [callback]
@@ -242,20 +241,17 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             values = X if labels is None else X.data
             path, W = tuple(with_mean(V, values, data) for V in path), with_mean(W, values, data)
         path, W = tuple(replace(V, labels=labels) for V in path), replace(W, labels=labels, undetermined=empty)
-        checks.warn_undetermined(empty, dims_of(labels))
         self.path_, self.history_ = path, state.history
         n_asked = self.n_atoms * (W.n_atoms < self.n_atoms and state.stop_reason not in ("stopped", "cut"))
         known = replace(W.trust, n_asked=int(n_asked), is_limited=self.boolean_modes is not None) if W.trust else None
         self.decomposition_ = W = replace(W, trust=known)
-        checks.warn_overfull(W.n_parameters, n_observed(data))
+        checks.warn_of_fit(W, n_observed(data), is_zero=state.stop_reason == "zero")
         poor = degeneracy(W)
         checks.warn_degenerate(poor.faults, poor.score)
         self.n_iter_ = len(state.history)
         self.stop_reason_ = STOP_REASONS[state.stop_reason]
         self.n_passes_ = data.n_passes
         self.converged_ = state.stop_reason in ("n_atoms", "explained", "zero")
-        if state.stop_reason == "zero":
-            checks.warn_zero()
         return self
 
     def _fit_chosen(self, X: Any, mask: ArrayLike | None, weights: ArrayLike | None, **how: Any) -> "BMP":
@@ -476,8 +472,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.check_rank(self.atom_rank)
         checks.check_choice(self.loss, "loss", checks.LOSSES)
         for name in ("refine", "certify", "mean"):
-            checks.check_flag(getattr(self, name), name)
-        is_other = self.loss != "squared" or not checks.is_same(self.nonnegative, False)
+            if not isinstance(value := getattr(self, name), bool | np.bool_):
+                raise TypeError(f"{name} must be True or False, got {value!r}.")
+        is_signed = isinstance(self.nonnegative, bool | np.bool_) and not self.nonnegative
+        is_other = self.loss != "squared" or not is_signed
         if not self.refine and (is_other or self.mean):
             raise ValueError("Losses, nonnegative parts and a mean need refine=True.")
         if self.atom_rank == BLOCK and not isinstance(self.nonnegative, bool):
@@ -516,11 +514,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def _why_in_memory(self) -> str:
         """Return the parameter for which X has to be in memory, nothing if a fit can read it from disk."""
+        is_signed = isinstance(self.nonnegative, bool | np.bool_) and not self.nonnegative
         reasons = {
             f"loss='{self.loss}'": self.loss in ("poisson", "bernoulli"),
             "atom_rank='block'": self.atom_rank == BLOCK,
             "mean=True": self.mean,
-            "nonnegative parts": not checks.is_same(self.nonnegative, False),
+            "nonnegative parts": not is_signed,
             "refine=False": not self.refine,
         }
         return next((reason for reason, is_so in reasons.items() if is_so), "")
@@ -551,7 +550,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         X, observed = checks.check_tensor(X, mask)
         if mode != 1:  # scikit-learn calls mode 1 features, which may be new as well
             validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
-        checks.check_loss_data(X if observed is None else np.where(observed, X, np.nan), self.loss)
+        if self.loss in ("poisson", "bernoulli"):
+            checks.check_loss_data(X if observed is None else np.where(observed, X, np.nan), self.loss)
         if weights is not None:
             weights = checks.check_weights(weights, X.shape, dims)
             if observed is not None and not (weights * observed).any():

@@ -2,14 +2,14 @@
 
 import numbers
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from boolcp.memory import check_memory, float_bytes, read_memory
+from boolcp.system import check_memory, float_bytes, read_memory
 
 LOSSES = ("squared", "huber", "poisson", "bernoulli")
 # Largest entries between which the products that a fit forms neither vanish nor overflow, for up to 10^9 entries
@@ -48,30 +48,24 @@ def check_tensor(X: Any, mask: ArrayLike | None) -> tuple[np.ndarray, np.ndarray
             "X is a list of observed entries, which only `fit` and `transform` take; pass an array with NaN where "
             "entries are missing."
         )
-    if np.ma.isMaskedArray(X):
-        own = ~np.ma.getmaskarray(X)
-        given = check_mask(mask, X.shape)
-        mask = own if given is None else own & given
-        X = X.data
     if hasattr(X, "toarray") or hasattr(X, "todense"):
         raise TypeError(
             "X is a sparse matrix, which is not supported: pass X.toarray(), or the observed entries as (indices, "
             "values, shape)."
         )
+    own = ~np.ma.getmaskarray(X) if np.ma.isMaskedArray(X) else True
     X = _to_array(X)
     check_kind_and_order(X)
-    if X.dtype not in (np.float32, np.float64):
-        X = X.astype(np.float64)
-    observed = find_observed(X, check_mask(mask, X.shape))
-    check_range(X, observed)
-    return X, observed
-
-
-def check_range(X: np.ndarray, observed: np.ndarray | None = None) -> None:
-    """Raise if the largest entry is so large or so small that products of entries overflow or vanish; zero is fine."""
-    known = True if observed is None else observed
+    X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
+    given = own if mask is None else own & check_mask(mask, X.shape)
+    observed: np.ndarray = given & ~np.isnan(X)
+    is_complete = bool(observed.all())
+    if not observed.any():
+        raise ValueError("X is NaN (or masked) everywhere: no entry is observed.")
+    known = True if is_complete else observed  # reductions without a mask are faster
     largest = max(np.fmax.reduce(X, None, initial=0, where=known), -np.fmin.reduce(X, None, initial=0, where=known))
-    check_largest(largest, X.dtype)
+    check_largest(largest, X.dtype, 0 if np.isfinite(largest) else int(np.isinf(X[observed]).sum()))
+    return X, None if is_complete else observed
 
 
 def check_largest(largest: float, dtype: np.dtype, n_infinite: int = 0) -> None:
@@ -148,29 +142,23 @@ def _to_array(X: Any) -> np.ndarray:
     try:
         return X.astype(np.float64) if X.dtype.kind == "O" else X
     except (TypeError, ValueError) as error:
-        what = "argument must be a string or a real number"
-        raise type(error)(
-            f"X has dtype object and entries that are not numbers ({error}; {what}). Pass an array of numbers, with "
-            f"NaN where entries are missing."
-        ) from None
+        what = f"entries that are not numbers ({error}; argument must be a string or a real number)"
+        text = f"X has dtype object and {what}. Pass an array of numbers, with NaN where entries are missing."
+        raise type(error)(text) from None
 
 
-def check_mask(given: ArrayLike | None, shape: Sequence[int]) -> np.ndarray | None:
-    """Return the mask as a Boolean array (True = observed), or None."""
-    if given is None:
-        return None
+def check_mask(given: ArrayLike, shape: Sequence[int]) -> np.ndarray:
+    """Return the mask as a Boolean array (True = observed)."""
     mask = np.asarray(given)
     if mask.dtype.kind not in "biuf":
         raise TypeError(f"mask must be an array of the shape of X, True where an entry is observed, got {given!r}.")
     if mask.shape != tuple(shape):
         raise ValueError(f"mask has shape {mask.shape}, but X has shape {tuple(shape)}: pass a mask of the same shape.")
-    if mask.dtype != bool:
-        if not np.isin(mask, (0, 1)).all():
-            raise ValueError("mask must be Boolean, True where an entry of X is observed.")
-        mask = mask.astype(bool)
+    if mask.dtype != bool and not np.isin(mask, (0, 1)).all():
+        raise ValueError("mask must be Boolean, True where an entry of X is observed.")
     if not mask.any():
         raise ValueError("mask is False everywhere: no entry of X is observed.")
-    return mask
+    return mask.astype(bool, copy=False)
 
 
 def check_weights(weights: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> np.ndarray:
@@ -195,11 +183,6 @@ def check_weights(weights: Any, shape: Sequence[int], dims: Sequence[str] | None
             f"weights has shape {weights.shape}, which does not broadcast against X of shape {tuple(shape)}: for one "
             f"weight for each slice along mode n, reshape it to size 1 in all other modes."
         ) from None
-    return check_each_weight(weights)
-
-
-def check_each_weight(weights: np.ndarray) -> np.ndarray:
-    """Return the weights, or raise unless all are finite and at least zero, and one is larger."""
     bad = np.argwhere(~(np.isfinite(weights) & (weights >= 0)))
     if len(bad):
         place = tuple(bad[0].tolist())
@@ -209,65 +192,31 @@ def check_each_weight(weights: np.ndarray) -> np.ndarray:
     return weights
 
 
-def find_observed(X: np.ndarray, mask: np.ndarray | None) -> np.ndarray | None:
-    """Return where X is observed (not NaN, not masked), or None if it is everywhere; infinity there is an error."""
-    finite = np.isfinite(X)
-    if finite.all() and (mask is None or mask.all()):
-        return None
-    observed = ~np.isnan(X) if mask is None else mask & ~np.isnan(X)
-    if not observed.any():
-        raise ValueError("X is NaN (or masked) everywhere: no entry is observed.")
-    n_infinite = np.count_nonzero(observed & ~finite)
-    if n_infinite:
-        raise ValueError(f"X contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
-    return observed
-
-
 def is_listed(X: Any) -> bool:
     """Return True if X is a list of observed entries: (indices, values, shape), or a sparse.COO array."""
-    if isinstance(X, tuple) and len(X) == 3 and np.ndim(X[0]) == 2:
-        return True
-    return type(X).__module__.partition(".")[0] == "sparse" and hasattr(X, "coords") and hasattr(X, "data")
+    is_sparse = type(X).__module__.partition(".")[0] == "sparse" and hasattr(X, "coords") and hasattr(X, "data")
+    return is_sparse or (isinstance(X, tuple) and len(X) == 3 and np.ndim(X[0]) == 2)
 
 
-def check_listed(X: Any) -> tuple[np.ndarray, np.ndarray, tuple[int, ...]]:
-    """Return indices (n, N), values (n,) and shape of a list of observed entries, without NaN values."""
-    if isinstance(X, tuple):
-        indices, values, shape = X
-        indices, values = np.asarray(indices), np.asarray(values)
-    else:
-        indices, values, shape = X.coords.T, X.data, X.shape
-    shape = tuple(int(d) for d in shape)
+def array_of_listed(X: Any) -> np.ndarray:
+    """Return a list of observed entries as an array with NaN elsewhere."""
+    indices, values, shape = X if isinstance(X, tuple) else (X.coords.T, X.data, X.shape)
+    indices, values, shape = np.asarray(indices), np.asarray(values), tuple(int(d) for d in shape)
     if indices.ndim != 2 or indices.shape != (len(values), len(shape)) or values.ndim != 1:
         raise ValueError(
             f"X lists {len(values)} values with indices of shape {indices.shape} for a tensor of shape {shape}; "
             f"indices must be (number of values, {len(shape)})."
         )
-    if len(shape) < 2:
-        raise ValueError(f"X has shape {shape}; a tensor with at least 2 modes is needed.")
     if indices.dtype.kind not in "iu" or (indices < 0).any() or (indices >= shape).any():
         raise ValueError(f"The indices of X must be integers from 0 to one less than the sizes {shape}.")
     if values.dtype.kind not in "fiub":
         raise ValueError(f"The values of X have dtype {values.dtype}; real numbers are needed.")
-    if values.dtype not in (np.float32, np.float64):
-        values = values.astype(np.float64)
-    known = ~np.isnan(values)
-    if not known.any():
-        raise ValueError("X lists no observed entry.")
-    if np.isinf(values).any():
-        raise ValueError(f"X contains infinity in {np.isinf(values).sum()} entries; remove them.")
-    check_range(values[known])
     if len(np.unique(np.ravel_multi_index(tuple(indices.T), shape))) < len(indices):
         raise ValueError("X lists some entries twice; list each observed entry once.")
-    return indices[known], values[known], shape
-
-
-def array_of_listed(X: Any) -> np.ndarray:
-    """Return a list of observed entries as an array with NaN elsewhere."""
-    indices, values, shape = check_listed(X)
-    needs = {"the array of a list of entries": 3.0 * float_bytes(shape, values.dtype)}
+    dtype = values.dtype if values.dtype in (np.float32, np.float64) else np.dtype(float)
+    needs = {"the array of a list of entries": 3.0 * float_bytes(shape, dtype)}
     check_memory(needs, read_memory(None), "Fit a part of it.", limit_name="the available memory")
-    array = np.full(shape, np.nan, dtype=values.dtype)
+    array = np.full(shape, np.nan, dtype=dtype)
     array[tuple(indices.T)] = values
     return array
 
@@ -350,16 +299,13 @@ def check_rank(rank: Any) -> None:
     check_integer(rank, "atom_rank", 1)
 
 
-def check_loss_data(values: np.ndarray, loss: str, indices: np.ndarray | None = None) -> None:
+def check_loss_data(values: np.ndarray, loss: str) -> None:
     """Raise if entries are such as a loss cannot take: negative counts, or probabilities outside 0 to 1."""
-    if loss not in ("poisson", "bernoulli"):
-        return
     bad = np.argwhere((values < 0) | (values > (1 if loss == "bernoulli" else np.inf)))  # NaN is missing
     if len(bad):
         place = tuple(bad[0].tolist())
-        shown = place if indices is None else tuple(indices[place[0]].tolist())
         due = "0 or larger" if loss == "poisson" else "from 0 to 1"
-        raise ValueError(f'loss="{loss}" needs entries {due}, but X is {values[place]:g} at {shown}.')
+        raise ValueError(f'loss="{loss}" needs entries {due}, but X is {values[place]:g} at {place}.')
 
 
 def check_nonnegative(nonnegative: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> tuple[int, ...]:
@@ -370,21 +316,10 @@ def check_nonnegative(nonnegative: Any, shape: Sequence[int], dims: Sequence[str
     return tuple(sorted({check_mode(mode, len(shape), dims, name="nonnegative") for mode in given}))
 
 
-def check_flag(value: object, name: str) -> None:
-    """Raise unless value is True or False."""
-    if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name} must be True or False, got {value!r}.")
-
-
 def check_choice(value: object, name: str, choices: Sequence[str]) -> None:
     """Raise unless value is one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
-
-
-def is_same(a: Any, b: Any) -> bool:
-    """Return True if two values of a parameter are equal, lists and arrays entry by entry."""
-    return np.array_equal(a, b) if isinstance(a, list | tuple | np.ndarray) else a == b
 
 
 def check_dims(dims: Sequence[str] | None, fitted: Sequence[str] | None) -> None:
@@ -403,12 +338,6 @@ def check_shape(shape: Sequence[int], fitted: Sequence[int], mode: int | None) -
         raise ValueError(f"X has shape {tuple(shape)}, but {tuple(fitted)} was fitted: {allowed}.")
 
 
-def check_callback(callback: object) -> None:
-    """Raise unless callback is None or can be called."""
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be a function of one argument, the Progress of the fit, got {callback!r}.")
-
-
 def make_generator(random_state: Any) -> np.random.Generator:
     """Return a random Generator; a given Generator is used directly, so that two calls differ."""
     if isinstance(random_state, np.random.RandomState):
@@ -418,9 +347,8 @@ def make_generator(random_state: Any) -> np.random.Generator:
     try:
         return np.random.default_rng(random_state)
     except (TypeError, ValueError) as error:
-        raise type(error)(
-            f"random_state must be None, an integer or a numpy Generator, got {random_state!r}."
-        ) from None
+        text = f"random_state must be None, an integer or a numpy Generator, got {random_state!r}."
+        raise type(error)(text) from None
 
 
 def make_seed(random_state: Any) -> int:
@@ -430,32 +358,32 @@ def make_seed(random_state: Any) -> int:
     return int(random_state) if is_given else int(rng.integers(2**63))
 
 
-def warn_undetermined(undetermined: Mapping[int, np.ndarray], dims: Sequence[str] | None) -> None:
-    """Warn about slices without any observed entry."""
-    for mode, slices in undetermined.items():
-        name = mode if dims is None else repr(dims[mode])
-        warnings.warn(
-            f"{slices.sum()} slice(s) along mode {name} have no observed entry: their factor entries are undetermined "
-            f"(NaN where real, False where Boolean).",
-            BoolcpWarning,
-            stacklevel=3,
+def warn_of_fit(W: Any, n_entries: int, *, is_zero: bool) -> None:
+    """Warn about slices without any observed entry, more free numbers than entries, or a tensor that is zero."""
+    for mode, slices in (W.undetermined or {}).items():
+        text = (
+            f"{slices.sum()} slice(s) along mode {repr(W.dims[mode]) if W.dims else mode} have no observed entry: "
+            f"their factor entries are undetermined (NaN where real, False where Boolean)."
         )
-
-
-def warn_zero() -> None:
-    """Warn that a zero tensor has nothing to decompose."""
-    warnings.warn("X is zero everywhere: the decomposition has no atoms.", BoolcpWarning, stacklevel=3)
+        warnings.warn(text, BoolcpWarning, stacklevel=3)
+    if W.n_parameters > n_entries:
+        text = (
+            f"The atoms have {W.n_parameters} free numbers for {n_entries} observed entries: so many explain any data, "
+            f"noise as well. Ask for fewer atoms, or let n_atoms='auto' choose."
+        )
+        warnings.warn(text, DegenerateAtomsWarning, stacklevel=3)
+    if is_zero:
+        warnings.warn("X is zero everywhere: the decomposition has no atoms.", BoolcpWarning, stacklevel=3)
 
 
 def warn_no_atom() -> None:
     """Warn that held-out data give no evidence for any atom."""
-    warnings.warn(
+    text = (
         "No number of atoms predicts held-out entries better than zero does: one atom is fitted, which may be noise. "
-        "Raw voltage that is cut into bins has other phases in each: try its band power or envelope, averages of "
-        "trials, or a number of atoms of your own with boolcp.assess (--assess).",
-        BoolcpWarning,
-        stacklevel=4,
+        "The phase of raw voltage differs between bins: try its band power or envelope, averages of trials, or a "
+        "number of atoms of your own with boolcp.assess (--assess)."
     )
+    warnings.warn(text, BoolcpWarning, stacklevel=4)
 
 
 def warn_degenerate(reasons: Sequence[str], scores: np.ndarray) -> None:
@@ -464,43 +392,29 @@ def warn_degenerate(reasons: Sequence[str], scores: np.ndarray) -> None:
     faults = [f"atom {k} ({why}{replaced[k]})" for k, why in enumerate(reasons) if why]
     if faults:
         more = f" and {len(faults) - N_NAMED} more" if len(faults) > N_NAMED else ""
-        warnings.warn(
+        text = (
             f"Some atoms should not be interpreted alone: {', '.join(faults[:N_NAMED])}{more}. "
-            f"Fewer atoms may avoid this; boolcp.degeneracy(W) has all of them.",
-            DegenerateAtomsWarning,
-            stacklevel=3,
+            f"Fewer atoms may avoid this; boolcp.degeneracy(W) has all of them."
         )
-
-
-def warn_overfull(n_parameters: int, n_entries: int) -> None:
-    """Warn about atoms that together have more free numbers than there are entries."""
-    if n_parameters > n_entries:
-        warnings.warn(
-            f"The atoms have {n_parameters} free numbers for {n_entries} observed entries: so many explain any data, "
-            f"noise as well. Ask for fewer atoms, or let n_atoms='auto' choose.",
-            DegenerateAtomsWarning,
-            stacklevel=3,
-        )
+        warnings.warn(text, DegenerateAtomsWarning, stacklevel=3)
 
 
 def warn_clipped(n_outside: int, n_fills: int, low: float, high: float) -> None:
     """Warn about fills far outside the range of the observed entries, if there are any."""
     if n_outside:
-        warnings.warn(
+        text = (
             f"{n_outside} of {n_fills} filled entries were far outside the range of the data and were clipped to "
             f"[{low:.4g}, {high:.4g}]: the observed entries do not determine all atoms. Use fewer atoms, or choose "
-            f"their number with select_n_atoms.",
-            BoolcpWarning,
-            stacklevel=4,
+            f"their number with select_n_atoms."
         )
+        warnings.warn(text, BoolcpWarning, stacklevel=4)
 
 
 def warn_mean(share: float) -> None:
     """Warn that fills are close to the mean of the observed entries, because the atoms hardly exceed the noise."""
-    warnings.warn(
+    text = (
         f"The fit explains the observed entries hardly better than noise would: imputed values were shrunk to "
         f"{share:.0%} of their deviation from the mean. Use fewer atoms, atom_rank=1, or choose the number of atoms "
-        f"with select_n_atoms.",
-        BoolcpWarning,
-        stacklevel=5,
+        f"with select_n_atoms."
     )
+    warnings.warn(text, BoolcpWarning, stacklevel=5)

@@ -11,8 +11,7 @@ from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.certify import judge_bits, noise_left
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.bits import bit_log_odds
-from boolcp.result.trust import noise_floor, stands_out
+from boolcp.result.trust import bit_log_odds, noise_floor, stands_out
 from boolcp.storage import make_storage
 
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from boolcp.result.align import align
-from boolcp.result.labels import Labels, read_labels
+from boolcp.result.labels import Labels, align, read_labels
 
 NAMES = ["Fz", "Cz", "O1", "O2"]
 

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator
 
 from boolcp import checks, contractions
 from boolcp.result.labels import read_labels
-from boolcp.threads import one_thread
+from boolcp.system import one_thread
 
 Modes = Sequence[int]
 EXTRA_RANK = 10  # directions of each mode kept beyond the number of atoms while the starts are compared; not tuned

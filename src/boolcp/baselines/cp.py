@@ -8,7 +8,7 @@ from numpy.random import Generator
 
 from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, compress, impute, squared_loss
 from boolcp.contractions import gram_product, khatri_rao, mttkrp
-from boolcp.extras import load_extra
+from boolcp.system import load_extra
 
 ROUNDS_OF_STARTS = 3  # rounds of imputation in which all starts are tried, not only the last estimate; not tuned
 

@@ -62,7 +62,7 @@ def transform(
     wanted = mode if mode is not None else "trial" if "trial" in dims else W.ndim - 1
     chosen = boolcp.checks.check_mode(wanted, W.ndim, dims)
     if W.labels is not None:
-        X = boolcp.result.align.aligned(X, W.labels, name="The new data", free=[dims[chosen]])
+        X = boolcp.result.labels.aligned(X, W.labels, name="The new data", free=[dims[chosen]])
     model = boolcp.BMP(max(W.n_atoms, 1), **fitted_with(result))
     model.decomposition_ = W
     values = model.transform(X, mode=chosen, **load_weights(data, X))

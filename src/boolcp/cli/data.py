@@ -62,7 +62,7 @@ def load_weights(options: DataOptions, X: DataArray) -> dict[str, Any]:
         return {}
     weights, name = boolcp.open_tensor(options.weights), f"--weights {options.weights}"
     is_named = set(weights.dims) <= set(X.dims)
-    return {"weights": boolcp.result.align.align(weights, X, name=name, partial=True) if is_named else weights.data}
+    return {"weights": boolcp.result.labels.align(weights, X, name=name, partial=True) if is_named else weights.data}
 
 
 def load_data(options: DataOptions, *, is_fitted: bool = True) -> DataArray:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from boolcp.datasets.synthetic import Pattern, check_noise, sum_of
-from boolcp.extras import load_extra
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels
+from boolcp.system import load_extra
 
 AREAS = {  # of a schematic cortex: number of electrodes out of 128, and the center of the area
     "MP": (10, (1.0, 9.0)),

@@ -14,15 +14,14 @@ from boolcp.program.bounds import eigenvalue_bound
 from boolcp.program.grams import LARGE, DenseGram, ratio_bound
 from boolcp.program.maxcut import EFFORTS
 from boolcp.result.atoms import BooleanCP, inner_with_atoms
-from boolcp.result.bits import real_dims
 from boolcp.result.labels import read_labels
-from boolcp.result.trust import Trust, stands_out
+from boolcp.result.trust import Trust, real_dims, stands_out
 from boolcp.storage import make_storage
 from boolcp.storage.dense import Complete, n_columns, n_observed
 from boolcp.storage.lazy import Lazy
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import LONG, THIN, unfold
-from boolcp.threads import one_thread
+from boolcp.system import one_thread
 
 
 def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, weights: Any, effort: str) -> BooleanCP:
@@ -118,7 +117,7 @@ def long_bounds(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> 
 def judge_bits(data: Storage, W: BooleanCP) -> Trust:
     """Return for each bit of W the exact rise of the loss when it is flipped, and the noise level.
 
-    Together they give the confidence of the bits (`boolcp.result.bits`).
+    Together they give the confidence of the bits (`boolcp.result.trust`).
     """
     products, squares = flip_terms(data, W)
     signs = [np.where(atom.z, 1.0, -1.0) for atom in W.atoms]

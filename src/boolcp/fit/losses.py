@@ -7,8 +7,7 @@ import numpy as np
 
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns
-from boolcp.result.deviance import Deviance
-from boolcp.result.trust import Trust
+from boolcp.result.trust import Deviance, Trust
 from boolcp.storage.dense import Array, Complete, Dense
 from boolcp.storage.filling import part_of
 from boolcp.storage.lazy import LazyWeighted

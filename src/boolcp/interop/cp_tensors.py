@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.extras import load_extra
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
+from boolcp.system import load_extra
 
 
 def to_tensorly(W: BooleanCP) -> Any:

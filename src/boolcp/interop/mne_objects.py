@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from boolcp.checks import BoolcpWarning
-from boolcp.extras import load_extra
 from boolcp.prepare import add_table, set_events
+from boolcp.system import load_extra
 
 CHUNK_SECONDS = 60  # of a continuous recording read at a time
 UNITS = {"mag": ("fT", 1e15), "grad": ("fT/cm", 1e13), "hbo": ("µM", 1e6), "hbr": ("µM", 1e6), "csd": ("mV/m²", 1e3)}

@@ -9,13 +9,12 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy_format
 
-from boolcp.extras import load_extra
 from boolcp.io import atomic
 from boolcp.io.errors import FileError, reading, refusing
 from boolcp.io.limits import LARGE, ask_child, check_hdf5, n_bytes, refuse_expansion, refuse_too_large, refuse_unsafe
-from boolcp.memory import available_memory, float_bytes, memory_text
 from boolcp.result.labels import is_labelled, read_labels
 from boolcp.storage.sources import Source
+from boolcp.system import available_memory, float_bytes, load_extra, memory_text
 
 RATE_NAMES = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate")
 

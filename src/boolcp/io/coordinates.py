@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from boolcp.checks import BoolcpWarning
-from boolcp.extras import load_extra
 from boolcp.io.arrays import RATE_NAMES, NamedArrays, read_variable
 from boolcp.io.errors import FileError, check_exists, reading, refusing
 from boolcp.prepare import add_table, set_events, stack_trials
 from boolcp.prepare.tables import ONSETS, read_columns
+from boolcp.system import load_extra
 
 NO_GROUP = "NG"  # marks the filler pairs in the published tables
 MISSING = ["", "n/a", "N/A", "nan", "NaN"]  # not "NA" or "None", which may be conditions

@@ -17,7 +17,7 @@ from typing import Any
 
 from boolcp.io import child
 from boolcp.io.errors import FileError, reading
-from boolcp.memory import available_memory, memory_text
+from boolcp.system import available_memory, memory_text
 
 LARGE, LARGEST_RATIO = 2**30, 250  # bytes unpacked, and how many times the bytes packed: recordings are far below
 LEAST_MEMORY = 2**28  # bytes for the child

@@ -7,12 +7,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from boolcp.extras import load_extra
 from boolcp.io.arrays import list_variables, read_variable
 from boolcp.io.coordinates import read_table
 from boolcp.io.errors import FileError, reading
 from boolcp.io.limits import refuse_expansion
 from boolcp.prepare import set_events
+from boolcp.system import load_extra
 
 CHUNK = 2**20
 LINKS = re.compile(r"^\s*(?:DataFile|MarkerFile)\s*[=:](.*)$", re.IGNORECASE | re.MULTILINE)

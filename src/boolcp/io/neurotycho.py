@@ -18,13 +18,13 @@ import scipy.io
 from tqdm import tqdm
 
 from boolcp.checks import BoolcpWarning
-from boolcp.extras import load_extra
 from boolcp.io import atomic
 from boolcp.io.arrays import list_variables, read_variable
 from boolcp.io.coordinates import place_coords, read_electrodes
 from boolcp.io.errors import FileError, writing
 from boolcp.io.limits import refuse_unsafe
 from boolcp.prepare import list_conditions
+from boolcp.system import load_extra
 
 CHANNEL = re.compile(r"ECoG_ch(\d+)\.mat", re.IGNORECASE)
 MAP = re.compile(r"(electrodes.*\.csv|.*map\.mat)", re.IGNORECASE)

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.extras import load_extra
 from boolcp.io.arrays import NamedArrays, Variable
 from boolcp.io.coordinates import read_table
 from boolcp.io.errors import FileError, reading, refusing
 from boolcp.io.limits import check_hdf5, refuse_too_large
 from boolcp.prepare import count_spikes, set_events
 from boolcp.prepare.tables import read_columns
+from boolcp.system import load_extra
 
 UNITS = "units"  # the table of units, beside the series
 MICRO = 1e6

@@ -16,13 +16,14 @@ import numpy as np
 
 from boolcp._version import __version__
 from boolcp.checks import is_lazy
-from boolcp.extras import load_extra
 from boolcp.io import atomic
 from boolcp.io.errors import FileError, check_exists, reading
 from boolcp.io.limits import check_hdf5
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.labels import from_xarray, is_labelled, read_labels, to_plain, to_xarray
+from boolcp.result.labels import is_labelled, read_labels
+from boolcp.result.tables import from_xarray, to_plain, to_xarray
 from boolcp.storage.dense import fingerprint as array_fingerprint
+from boolcp.system import load_extra
 
 FORMAT = "boolcp decomposition"
 FORMAT_VERSION = 3

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from html import escape
 from typing import Any
 
-from boolcp.extras import load_extra
 from boolcp.plotting._conditions import condition_patches
 from boolcp.plotting._parts import plot_boolean, plot_real, shading
 from boolcp.plotting.look import need, on_off_patches, plain_text
@@ -16,6 +15,7 @@ from boolcp.plotting.mode_labels import mode_text
 from boolcp.plotting.patterns import atom_panels
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import mean_words
+from boolcp.system import load_extra
 
 MAX_SHOWN, DPI = 4, 80  # atoms in a notebook, and their resolution
 

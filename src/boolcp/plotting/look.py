@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.extras import load_extra
+from boolcp.system import load_extra
 
 # of the Okabe-Ito palette, safe for the colorblind
 BLUE, ORANGE, YELLOW = "#0072B2", "#E69F00", "#F0E442"

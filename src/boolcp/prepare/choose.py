@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.extras import load_extra
 from boolcp.prepare.common import DataArray, floating, labels_of, need_mode, noted
 from boolcp.prepare.tables import Table, read_columns
-from boolcp.result.align import aligned, label_text
+from boolcp.result.labels import aligned, label_text
+from boolcp.system import load_extra
 
 MAX_KNOWN = 20  # labels that an error lists
 PERIOD = ("condition_label", "condition_start", "condition_stop")  # attributes with the periods of a recording

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.extras import load_extra
 from boolcp.prepare.common import DataArray, floating, labels_of, need_mode, noted, sampling_rate, segments, times_of
-from boolcp.result.align import label_text
+from boolcp.result.labels import label_text
+from boolcp.system import load_extra
 
 
 def common_average(X: DataArray) -> DataArray:

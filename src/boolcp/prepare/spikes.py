@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp.checks import BoolcpWarning
-from boolcp.extras import load_extra
 from boolcp.prepare.common import DataArray
 from boolcp.prepare.tables import Table, add_table, read_events
 from boolcp.prepare.trials import padded, spans
+from boolcp.system import load_extra
 
 SLACK = 1e-6  # of a bin, so that rounding does not move an event across an edge
 

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.prepare.common import DataArray, labels_of, need_mode, noted
-from boolcp.result.align import label_text
-from boolcp.result.labels import plain_values
+from boolcp.result.labels import label_text, plain_values
 
 ONSETS, STOPS = ("onset", "start_time", "start"), ("stop", "stop_time", "end")
 CONDITIONS = ("condition", "trial_type", "description")  # their names in the tables of BIDS and MNE

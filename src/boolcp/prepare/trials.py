@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp.checks import BoolcpWarning
-from boolcp.extras import load_extra
-from boolcp.memory import available_memory, float_bytes
 from boolcp.prepare.choose import find_rows
 from boolcp.prepare.common import DataArray, floating, need_mode, noted, sampling_rate, segments, times_of
 from boolcp.prepare.tables import Table, add_table, list_events, read_events
-from boolcp.result.align import aligned
+from boolcp.result.labels import aligned
+from boolcp.system import available_memory, float_bytes, load_extra
 
 ALL = "all"  # the events of a recording, whatever their condition
 

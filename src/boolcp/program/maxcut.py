@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from boolcp import checks
 from boolcp.program.bounds import EPSILON, Array, Bits, DenseLift, ThinLift, round_hyperplanes, solve_sdp
 from boolcp.program.grams import MAX_FLIP_COST, Complement, DenseGram, Gram, ratio_bound
-from boolcp.threads import one_thread
+from boolcp.system import one_thread
 
 EXHAUSTIVE = 20  # entries of z up to which all vectors are compared; not tuned
 LONG = 4096  # beyond, the relaxation is skipped if all starts lead to the same z; not tuned

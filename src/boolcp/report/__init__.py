@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from boolcp._version import __version__
-from boolcp.extras import load_extra
 from boolcp.io import atomic
 from boolcp.io.results import make_provenance
 from boolcp.plotting import condition_means
 from boolcp.plotting.mode_labels import groups_of, mode_text
 from boolcp.report import assets, charts, conditions, words
 from boolcp.result.atoms import BooleanCP
+from boolcp.system import load_extra
 from boolcp.trust.verdict import closing_words
 
 __all__ = ["write_report"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.extras import load_extra
+from boolcp.system import load_extra
 
 DIGITS = 8  # of numbers written as text
 

@@ -1,5 +1,6 @@
-"""BooleanCP: a sum of atoms, the frozen value that a fit returns."""
+"""Atom and BooleanCP: a pattern that is on or off along one mode, and the sum of such atoms that a fit returns."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -9,17 +10,131 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from boolcp import contractions
 from boolcp.contractions import gram_product, khatri_rao
-from boolcp.result import labels as labelled
 from boolcp.result import summary as texts
-from boolcp.result import sums
-from boolcp.result import trust as trusts
-from boolcp.result.atom import Atom as Atom
-from boolcp.result.atom import read_only
-from boolcp.result.deviance import Deviance
 from boolcp.result.labels import Labels
-from boolcp.result.sums import inner_with_atoms as inner_with_atoms
-from boolcp.result.trust import Trust, UncertainBit
+from boolcp.result.trust import Deviance, Trust, UncertainBit, log_odds
+
+ALWAYS_ON = 0.9  # share of ones from which an atom is a baseline; not tuned
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a view of an array that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+@dataclass(frozen=True, eq=False)
+class Atom:
+    """One atom z (x) V: Boolean along `mode`, real along the other modes, with a real part V of norm one.
+
+    Parameters
+    ----------
+    mode : int
+        The Boolean mode n.
+    z : ndarray of bool, shape (d_n,)
+        Where the atom is on.
+    factors : tuple of ndarray, shapes (d_m, L)
+        The real part as a sum of L products of columns: one matrix for each of the other modes, in order. None for a
+        block.
+    block : ndarray of shape (other modes)
+        The real part of a block atom (`atom_rank="block"`) as a dense array. None if `factors` is given.
+    certificate : float
+        The score of z divided by an upper bound on the score of every z; NaN if it was not computed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from boolcp import Atom
+    >>> Atom(0, [True, False, True], (np.array([[0.6], [0.8]]), np.array([[1.0]])))
+    Atom(mode=0, 2 of 3 on, rank 1)
+    """
+
+    mode: int
+    z: np.ndarray
+    factors: tuple[np.ndarray, ...] | None = None
+    block: np.ndarray | None = None
+    certificate: float = float("nan")
+    rank: int | None = field(init=False)  #: The number L of products in the real part; None for a block.
+    real_shape: tuple[int, ...] = field(init=False)  #: The sizes of the real modes.
+    n_ones: int = field(init=False)  #: The number of entries where the atom is on.
+
+    if TYPE_CHECKING:  # array-likes become read-only arrays
+
+        def __init__(self, mode: int, z: ArrayLike, factors: Any = None, block: Any = None, certificate: Any = 0): ...
+
+    def __post_init__(self) -> None:
+        if (self.factors is None) == (self.block is None):
+            raise ValueError("An atom has either factors or a block: pass exactly one of the two.")
+        z = np.asarray(self.z)
+        if z.ndim != 1 or not (z.dtype == bool or np.isin(z, (0, 1)).all()):
+            raise ValueError("z must be a vector of zeros and ones.")
+        z = read_only(z.astype(bool))
+        if self.factors is None:
+            block = read_only(np.asarray(self.block))
+            found: dict[str, Any] = {"block": block, "rank": None, "real_shape": block.shape}
+        else:
+            factors = tuple(read_only(np.asarray(A)) for A in self.factors)
+            found = {"factors": factors, "rank": factors[0].shape[1], "real_shape": tuple(len(A) for A in factors)}
+        self.__dict__.update(found, z=z, n_ones=int(z.sum()))  # the instance is frozen
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the shape of the tensor that the atom is a term of."""
+        return *self.real_shape[: self.mode], len(self.z), *self.real_shape[self.mode :]
+
+    @property
+    def is_baseline(self) -> bool:
+        """Return True if the atom is on (almost) everywhere: its bits then say nothing."""
+        return self.n_ones >= ALWAYS_ON * len(self.z)
+
+    @property
+    def n_parameters(self) -> int:
+        """Return the number of free real numbers, the weight included and the bits not.
+
+        Columns scaled against each other, or mixed in two matrices, give the same real part, which is not counted.
+        """
+        sizes, rank = self.real_shape, self.rank
+        if rank is None:
+            return math.prod(sizes)
+        mixing = rank * (rank - 1) if len(sizes) == 2 else 0  # AB' = (AT)(T^-1 B')
+        return rank * (sum(sizes) - len(sizes) + 1) - mixing
+
+    def columns(self, mode: int) -> np.ndarray:
+        """Return the columns of the atom along one mode, (d_n, L): its real factor, or z repeated L times.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from boolcp import Atom
+        >>> Atom(0, [True, False], (np.array([[0.6], [0.8]]), np.array([[1.0]]))).columns(0).tolist()
+        [[1.0], [0.0]]
+        """
+        if self.factors is None:
+            raise ValueError('A block atom (atom_rank="block") has no columns: use dense_block().')
+        if mode == self.mode:
+            return np.repeat(self.z[:, None].astype(float), self.factors[0].shape[1], axis=1)
+        return self.factors[mode - (mode > self.mode)]
+
+    def dense_block(self) -> np.ndarray:
+        """Return the real part V as an array over the other modes.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from boolcp import Atom
+        >>> Atom(0, [True, False], (np.array([[0.6], [0.8]]), np.array([[1.0]]))).dense_block().tolist()
+        [[0.6], [0.8]]
+        """
+        if self.factors is None:
+            return np.asarray(self.block)
+        return khatri_rao(self.factors).sum(axis=1).reshape(self.real_shape)
+
+    def __repr__(self) -> str:
+        kind = "block" if self.rank is None else f"rank {self.rank}"
+        return f"Atom(mode={self.mode}, {self.n_ones} of {len(self.z)} on, {kind})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +153,8 @@ class BooleanCP:
         The weights c.
     labels : Labels, optional
         Names and coordinates of the modes.
-    data_norm2 : float, optional
-        Squared norm |X|^2 of the decomposed tensor. Shares of variance need it, and `data_inner`.
-    data_inner : ndarray of shape (K,), optional
-        Inner products <X, M_k> of the decomposed tensor with the atoms.
+    data_norm2, data_inner : float, ndarray of shape (K,), optional
+        |X|^2 and <X, M_k> of the decomposed tensor, which shares of variance need.
     data_gram : ndarray of shape (K, K), optional
         Inner products of the atoms over the observed entries, if some entries are missing.
     undetermined : mapping of int to ndarray of bool, optional
@@ -58,8 +171,6 @@ class BooleanCP:
     --------
     >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0)
-    >>> truth.n_atoms, truth.to_tensor().shape
-    (2, (8, 9, 10))
     >>> weights, factors = truth
     >>> [A.shape for A in factors]
     [(8, 2), (9, 2), (10, 2)]
@@ -76,64 +187,37 @@ class BooleanCP:
     trust: Trust | None = None
     deviance: Deviance | None = None
     mean: np.ndarray | None = None
+    ndim: int = field(init=False)  #: The order N.
+    n_atoms: int = field(init=False)  #: The number K of atoms.
+    boolean_mode: np.ndarray = field(init=False)  #: The Boolean mode of each atom, (K,).
+    is_block: bool = field(init=False)  #: True if some real part is a dense block rather than a sum of products.
+    dims: tuple[str, ...] | None = field(init=False)  #: The names of the modes, or None.
 
     if TYPE_CHECKING:  # array-likes become read-only arrays
 
-        def __init__(
-            self,
-            shape: Sequence[int],
-            atoms: Sequence[Atom] = (),
-            weights: ArrayLike = ...,
-            labels: Labels | None = None,
-            data_norm2: float | None = None,
-            data_inner: ArrayLike | None = None,
-            data_gram: np.ndarray | None = None,
-            undetermined: Mapping[int, np.ndarray] | None = None,
-            trust: Trust | None = None,
-            deviance: Deviance | None = None,
-            mean: np.ndarray | None = None,
-        ) -> None: ...
+        def __init__(self, shape: Any, atoms: Sequence[Atom] = (), weights: ArrayLike = (), *rest: Any, **how: Any): ...
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(int(d) for d in self.shape))
-        object.__setattr__(self, "atoms", tuple(self.atoms))
+        shape, atoms = tuple(int(d) for d in self.shape), tuple(self.atoms)
         weights = read_only(np.array(self.weights, dtype=float).reshape(-1))
-        object.__setattr__(self, "weights", weights)
-        if self.data_inner is not None:
-            object.__setattr__(self, "data_inner", read_only(np.array(self.data_inner, dtype=float)))
-        if len(weights) != len(self.atoms):
-            raise ValueError(f"There are {len(self.atoms)} atoms but {len(weights)} weights.")
-        for atom in self.atoms:
-            if len(atom.z) != self.shape[atom.mode]:
-                raise ValueError(f"{atom!r} does not fit into the shape {self.shape}.")
+        if len(weights) != len(atoms):
+            raise ValueError(f"There are {len(atoms)} atoms but {len(weights)} weights.")
+        for atom in atoms:
+            if len(atom.z) != shape[atom.mode]:
+                raise ValueError(f"{atom!r} does not fit into the shape {shape}.")
+        inner = None if self.data_inner is None else read_only(np.array(self.data_inner, dtype=float))
+        modes = read_only(np.array([atom.mode for atom in atoms], dtype=int))
+        known = {"shape": shape, "atoms": atoms, "weights": weights, "data_inner": inner, "ndim": len(shape)}
+        is_block = any(atom.block is not None for atom in atoms)
+        dims = None if self.labels is None else self.labels.dims
+        self.__dict__.update(known, n_atoms=len(atoms), boolean_mode=modes, is_block=is_block, dims=dims)
 
     # what it is
 
     @property
-    def n_atoms(self) -> int:
-        """Return the number K of atoms."""
-        return len(self.atoms)
-
-    @property
-    def ndim(self) -> int:
-        """Return the order N."""
-        return len(self.shape)
-
-    @property
-    def dims(self) -> tuple[str, ...] | None:
-        """Return the names of the modes, or None."""
-        return None if self.labels is None else self.labels.dims
-
-    @property
-    def boolean_mode(self) -> np.ndarray:
-        """Return the Boolean mode of each atom, (K,)."""
-        return np.array([atom.mode for atom in self.atoms], dtype=int)
-
-    @property
     def members(self) -> dict[int, np.ndarray]:
         """Return which atoms are Boolean along each mode, in order, for the modes that have some."""
-        mode = self.boolean_mode
-        return {n: np.flatnonzero(mode == n) for n in sorted(set(mode.tolist()))}
+        return {n: np.flatnonzero(self.boolean_mode == n) for n in sorted(set(self.boolean_mode.tolist()))}
 
     @property
     def n_parameters(self) -> int:
@@ -144,11 +228,6 @@ class BooleanCP:
     def n_bits(self) -> int:
         """Return the number of bits of all atoms."""
         return sum(len(atom.z) for atom in self.atoms)
-
-    @property
-    def is_block(self) -> bool:
-        """Return True if some real part is a dense block rather than a sum of products."""
-        return any(atom.block is not None for atom in self.atoms)
 
     @property
     def factors(self) -> list[np.ndarray]:
@@ -172,16 +251,13 @@ class BooleanCP:
         --------
         >>> import boolcp
         >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).X
-        >>> W = boolcp.decompose(X, 1, atom_rank=2, random_state=0)
-        >>> W.n_atoms, W.rank_one_terms().n_atoms
-        (1, 2)
+        >>> boolcp.decompose(X, 1, atom_rank=2, random_state=0).rank_one_terms().n_atoms
+        2
         """
         atoms, weights = [], []
         for atom, weight in zip(self.atoms, self.weights, strict=True):
             if atom.factors is None:
-                raise ValueError(
-                    'Block atoms (atom_rank="block") are not sums of products; fit with an integer atom_rank.'
-                )
+                raise ValueError("Block atoms are not sums of products; fit with an integer atom_rank.")
             for vectors in zip(*(A.T for A in atom.factors), strict=True):
                 sizes = [np.linalg.norm(v) for v in vectors]
                 if min(sizes) > 0:
@@ -199,13 +275,15 @@ class BooleanCP:
         if isinstance(index, int | np.integer):
             return (self.weights, self.factors)[index]
         positions = np.arange(self.n_atoms)[index]
-        inner = None if self.data_inner is None else self.data_inner[positions]
-        gram = None if self.data_gram is None else self.data_gram[np.ix_(positions, positions)]
-        atoms = tuple(self.atoms[k] for k in positions)
-        trust = None if self.trust is None else self.trust.take(positions)
-        parts = {"atoms": atoms, "weights": self.weights[positions], "data_inner": inner, "data_gram": gram}
-        deviance = None if self.deviance is None else self.deviance.take(positions)
-        return replace(self, **parts, trust=trust, deviance=deviance)
+        parts: dict[str, Any] = {"atoms": tuple(self.atoms[k] for k in positions), "weights": self.weights[positions]}
+        if self.data_inner is not None:
+            parts["data_inner"] = self.data_inner[positions]
+        if self.data_gram is not None:
+            parts["data_gram"] = self.data_gram[np.ix_(positions, positions)]
+        for name in ("trust", "deviance"):
+            if getattr(self, name) is not None:
+                parts[name] = getattr(self, name).take(positions)
+        return replace(self, **parts)
 
     def __iter__(self) -> Iterator[Any]:
         yield self.weights
@@ -223,7 +301,9 @@ class BooleanCP:
         R is the sum of the ranks: the L columns of an atom of rank L stand side by side, and along its Boolean mode
         they all are z. Dense blocks have no columns: a decomposition that `is_block` has `groups` only.
         """
-        return tuple(read_only(A) for A in sums.column_matrices(self.shape, self.atoms))
+        if not self.atoms:
+            return tuple(read_only(np.zeros((d, 0))) for d in self.shape)
+        return tuple(read_only(np.hstack([atom.columns(n) for atom in self.atoms])) for n in range(self.ndim))
 
     @cached_property
     def column_weights(self) -> np.ndarray:
@@ -264,13 +344,21 @@ class BooleanCP:
         Examples
         --------
         >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.to_tensor().shape
-        (8, 9, 10)
-        >>> truth[[0]].to_tensor().shape  # one atom alone
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.to_tensor().shape
         (8, 9, 10)
         """
-        return sums.to_tensor(self)
+        X = np.zeros(self.shape)
+        if self.is_block:
+            for n, (Z, blocks) in self.groups.items():
+                X += np.moveaxis(np.tensordot(Z, blocks, axes=1), 0, n)
+        elif self.atoms:
+            first = self.matrices[0] * self.column_weights
+            np.matmul(first, khatri_rao(self.matrices[1:]).T, out=X.reshape(self.shape[0], -1))
+        if self.mean is not None:
+            X += self.mean
+        for mode, slices in (self.undetermined or {}).items():
+            np.moveaxis(X, mode, 0)[slices] = np.nan
+        return X
 
     def at(self, indices: ArrayLike) -> np.ndarray:
         """Return the entries of W at the rows of `indices` (n, N), (n,).
@@ -278,11 +366,17 @@ class BooleanCP:
         Examples
         --------
         >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> bool(abs(truth.at([[1, 2, 3]])[0] - truth.to_tensor()[1, 2, 3]) < 1e-12)
-        True
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.at([[1, 2, 3], [4, 5, 6]]).shape
+        (2,)
         """
-        return sums.at(self, np.asarray(indices))
+        places = np.asarray(indices)
+        values = np.zeros(len(places))
+        if self.mean is not None:
+            values += np.broadcast_to(self.mean, self.shape)[tuple(places.T)]
+        for atom, weight in zip(self.atoms, self.weights, strict=True):
+            rest = tuple(places[:, n] for n in range(self.ndim) if n != atom.mode)
+            values += weight * atom.z[places[:, atom.mode]] * atom.dense_block()[rest]
+        return values
 
     def gram(self, mode: int) -> np.ndarray:
         """Return W_n W_n' (d_n, d_n), where W_n is the unfolding of W along `mode`.
@@ -290,11 +384,20 @@ class BooleanCP:
         Examples
         --------
         >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.gram(1).shape
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.gram(1).shape
         (9, 9)
         """
-        return sums.gram(self, mode)
+        if not self.is_block:
+            A = self.matrices[mode] * self.column_weights
+            return A @ gram_product(self.matrices, mode) @ A.T
+        d, total = self.shape[mode], np.zeros((self.shape[mode], self.shape[mode]))
+        for m, (Z, blocks) in self.groups.items():  # <W, the atoms of mode m>
+            if m == mode:
+                total += self.project(mode, blocks) @ Z.T
+            else:
+                rows = [np.moveaxis(V, 1 + mode - (mode > m), 0).reshape(d, -1) for V in (self.contract(m, Z), blocks)]
+                total += rows[0] @ rows[1].T
+        return (total + total.T) / 2
 
     def contract(self, mode: int, Z: ArrayLike) -> np.ndarray:
         """Return sum_i W[.., i, ..] Z[i, k], (K', other modes), for Z (d_n, K').
@@ -302,11 +405,28 @@ class BooleanCP:
         Examples
         --------
         >>> import numpy as np, boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.contract(0, np.ones((8, 1))).shape  # the sum over mode 0
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.contract(0, np.ones((8, 1))).shape
         (1, 9, 10)
         """
-        return sums.contract(self, mode, np.asarray(Z, dtype=float))
+        Z, others = np.asarray(Z, dtype=float), self.shape[:mode] + self.shape[mode + 1 :]
+        if self.is_block:
+            total = np.zeros((Z.shape[1], *others))
+            for m, (Y, V) in self.groups.items():
+                if m == mode:
+                    total += np.tensordot(Z.T @ Y, V, axes=1)
+                else:
+                    part = np.tensordot(Z.T, V, axes=([1], [1 + mode - (mode > m)]))  # (K', K_m, rest)
+                    total += np.moveaxis(np.tensordot(part, Y, axes=([1], [1])), -1, 1 + m - (m > mode))
+            return total
+        coefficients = Z.T @ (self.matrices[mode] * self.column_weights)
+        first, *rest = (A for m, A in enumerate(self.matrices) if m != mode)
+        if not rest or len(self.column_weights) <= Z.shape[1]:  # products of all others are no larger than the result
+            product = khatri_rao([first, *rest])
+            # in the memory order that the same answer of an array has
+            blocks = (product @ coefficients.T).T if mode == self.ndim - 1 else coefficients @ product.T
+        else:
+            blocks = (coefficients[:, None] * first) @ khatri_rao(rest).T
+        return blocks.reshape(-1, *others)
 
     def project(self, mode: int, blocks: ArrayLike) -> np.ndarray:
         """Return W_n vec(V_k) (d_n, K') for blocks V_k of the other modes, (K', other modes).
@@ -314,11 +434,23 @@ class BooleanCP:
         Examples
         --------
         >>> import numpy as np, boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.project(0, np.ones((1, 9, 10))).shape
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.project(0, np.ones((1, 9, 10))).shape
         (8, 1)
         """
-        return sums.project(self, mode, np.asarray(blocks, dtype=float))
+        blocks = np.asarray(blocks, dtype=float)
+        V = blocks.reshape(len(blocks), -1).T
+        if not self.is_block:
+            rest = [A for m, A in enumerate(self.matrices) if m != mode]
+            return (self.matrices[mode] * self.column_weights) @ (khatri_rao(rest).T @ V)
+        total = np.zeros((self.shape[mode], len(blocks)))
+        for m, (Y, own) in self.groups.items():
+            if m == mode:
+                total += Y @ (own.reshape(len(own), -1) @ V)
+            else:
+                part = np.tensordot(Y, blocks, axes=([0], [1 + m - (m > mode)]))  # (K_m, K', rest)
+                rows = np.moveaxis(own, 1 + mode - (mode > m), 0).reshape(self.shape[mode], -1)
+                total += rows @ np.moveaxis(part, 1, -1).reshape(-1, len(blocks))
+        return total
 
     def mttkrp(self, factors: Sequence[np.ndarray], mode: int) -> np.ndarray:
         """Return W_n (khatri-rao of `factors` without `mode`), (d_n, K').
@@ -333,8 +465,7 @@ class BooleanCP:
         if self.is_block:
             rest = [A for m, A in enumerate(factors) if m != mode]
             return self.project(mode, khatri_rao(rest).T.reshape(-1, *map(len, rest)))
-        inner = gram_product(self.matrices, mode, factors)
-        return (self.matrices[mode] * self.column_weights) @ inner
+        return (self.matrices[mode] * self.column_weights) @ gram_product(self.matrices, mode, factors)
 
     def inner_products(self, atoms: Sequence[Atom] | None = None) -> np.ndarray:
         """Return <M_k, M_l> (K, K') between the atoms of this decomposition and `atoms` (its own by default).
@@ -342,11 +473,18 @@ class BooleanCP:
         Examples
         --------
         >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.inner_products().round(2).tolist()  # the diagonal holds the numbers of ones
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.inner_products().round(2).tolist()
         [[3.0, -0.1], [-0.1, 3.0]]
         """
-        return sums.inner_products(self, self.atoms if atoms is None else tuple(atoms))
+        other = self if atoms is None else BooleanCP(self.shape, tuple(atoms), np.ones(len(atoms)))
+        if not other.atoms or not self.atoms:
+            return np.zeros((self.n_atoms, other.n_atoms))
+        if self.is_block or other.is_block:
+            return np.array([[inner_of_blocks(M, N) for N in other.atoms] for M in self.atoms])
+        H = gram_product(self.matrices, None, other.matrices)
+        for axis, each in enumerate((self.atoms, other.atoms)):  # sums over the columns of each atom
+            H = np.add.reduceat(H, np.cumsum([0, *(atom.rank or 0 for atom in each[:-1])]), axis=axis)
+        return H
 
     def inner(self, X: "ArrayLike | BooleanCP") -> float:
         """Return <W, X> for an array or another BooleanCP.
@@ -379,9 +517,8 @@ class BooleanCP:
 
         Examples
         --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, missing=0.5, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> from boolcp import datasets, decompose
+        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, missing=0.5, random_state=0).X, 2, random_state=0)
         >>> bool((W.observed_gram().diagonal() < W.inner_products().diagonal()).all())
         True
         """
@@ -393,9 +530,8 @@ class BooleanCP:
 
         Examples
         --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> from boolcp import datasets, decompose
+        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X, 2, random_state=0)
         >>> round(W.explained(), 2)
         0.99
         """
@@ -409,9 +545,8 @@ class BooleanCP:
 
         Examples
         --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> from boolcp import datasets, decompose
+        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X, 2, random_state=0)
         >>> W.explained_alone().round(2).tolist()
         [0.68, 0.28]
         """
@@ -425,16 +560,17 @@ class BooleanCP:
 
         Examples
         --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> from boolcp import datasets, decompose
+        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X, 2, random_state=0)
         >>> W.explained_unique().round(2).tolist()
         [0.71, 0.31]
         """
         if self.deviance is not None:
             return self.deviance.unique
-        norm2, b = self._fitted_to()
-        return sums.lost_without_each(self.observed_gram(), b) / norm2
+        (norm2, b), G = self._fitted_to(), self.observed_gram()
+        sets = [slice(None), *~np.eye(len(b), dtype=bool)]  # all atoms, and all but one
+        best, *without = [b[k] @ np.linalg.lstsq(G[k][:, k], b[k], rcond=None)[0] for k in sets]
+        return np.maximum(best - np.array(without), 0.0) / norm2
 
     def _fitted_to(self) -> tuple[float, np.ndarray]:
         """Return |X|^2 and <X, M_k> of the data that was fitted."""
@@ -449,20 +585,15 @@ class BooleanCP:
     ) -> "BooleanCP":
         """Return the decomposition with certificates proved on X: the share of the best score that bits reach.
 
-        The bits of each atom are judged on what all other atoms leave of X, with the best real part for them. A fit
+        The bits of each atom are judged on the residual of all other atoms, with the best real part for them. A fit
         proves this with the effort "quick", which is enough where an atom stands out.
 
         Parameters
         ----------
-        X : array-like or xarray.DataArray
-            The tensor that was fitted, in memory.
-        mask : array-like of bool, optional
-            True where X is observed.
-        weights : array-like or dict, optional
-            The weights that W was fitted with.
+        X, mask, weights
+            The tensor that was fitted, in memory, with its mask (True where observed) and weights.
         effort : {"quick", "default", "thorough"}
-            A closed form; a proof down to 0.5 % (about 0.1 s for each atom along a mode of 150 entries, 1 s for 300);
-            or down to 0.01 %.
+            A closed form; a proof down to 0.5 % (1 s for each atom along a mode of 300 entries), or down to 0.01 %.
 
         Examples
         --------
@@ -479,41 +610,44 @@ class BooleanCP:
     def bit_confidence(self, *, refit: bool = True, sigma: float | None = None) -> tuple[np.ndarray, ...]:
         """Return for each atom the probability that each of its bits is right, given the other atoms, (d_n,) each.
 
-        A value below 0.5 says that the data favor the opposite bit. Under a loss that is not the sum of squares the
-        rise of the deviance takes the place of that of the squares, after real parts were fitted again in the slice.
+        A value below 0.5 says that the data favor the opposite bit.
 
         Parameters
         ----------
         refit : bool
             Judge each bit by the atom's real part as the other slices show it. These probabilities are calibrated.
-            False keeps the real part fixed as well: the rise of the loss when the bit is flipped, divided by
-            2 sigma^2, is then the log odds. That is too optimistic where an atom is on in few slices.
+            False keeps the real part fixed, which is too optimistic where an atom is on in few slices.
         sigma : float, optional
             Standard deviation of the noise; by default estimated from the residual.
 
         Examples
         --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> from boolcp import datasets, decompose
+        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0).X, 2, random_state=0)
         >>> [p.round(2).min().tolist() for p in W.bit_confidence()]
         [1.0, 1.0]
         """
-        return trusts.bit_confidence(self, sigma, refit=refit)
+        odds = log_odds(self, sigma, refit=refit)
+        if odds is None:
+            raise ValueError("The confidence of bits needs the data: fit it, or call W = boolcp.assess(X, W).")
+        return tuple(np.exp(-np.logaddexp(0.0, -each)) for each in odds)
 
     def uncertain_bits(self, below: float = 0.95) -> list[UncertainBit]:
         """Return the bits whose confidence is below a limit, the least certain first.
 
         Examples
         --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=4, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
-        >>> bit = W.uncertain_bits()[0]
-        >>> bit.atom, bit.label, bit.is_on, bit.confidence < 0.95
-        (1, 'mode 0, entry 3', False, True)
+        >>> from boolcp import datasets, decompose
+        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=6, random_state=0).X, 2, random_state=0)
+        >>> W.uncertain_bits()[0].confidence < 0.95
+        True
         """
-        return trusts.uncertain_bits(self, below)
+        found = []
+        for k, (atom, p) in enumerate(zip(self.atoms, self.bit_confidence(), strict=True)):
+            for entry in np.flatnonzero(p < below).tolist():
+                label = texts.entry_label(self, atom.mode, entry)
+                found.append(UncertainBit(k, entry, label, bool(atom.z[entry]), float(p[entry])))
+        return sorted(found, key=lambda bit: bit.confidence)
 
     # what a person reads
 
@@ -526,9 +660,8 @@ class BooleanCP:
 
         Examples
         --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> from boolcp import datasets, decompose
+        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X, 2, random_state=0)
         >>> print(W.summary())
         2 atoms of a 8 x 9 x 10 tensor, 98.7 % of the variance explained
         atom  mode  ones  rank  weight   alone  unique  certificate  sure bits
@@ -561,7 +694,7 @@ class BooleanCP:
         """
         return str(self.dims[mode]) if self.dims else str(mode)
 
-    # tables, files, pictures; the rooms above are imported when they are needed
+    # tables, files, pictures
 
     def to_xarray(self) -> Any:
         """Return the decomposition as an xarray Dataset with the dims and coordinates of its tensor.
@@ -569,27 +702,26 @@ class BooleanCP:
         Examples
         --------
         >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
-        >>> "weight" in W.to_xarray()
-        True
-        >>> W.to_xarray()["factor_mode0"].shape
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.to_xarray()["factor_mode0"].shape
         (8, 2)
         """
-        return labelled.to_xarray(self)
+        from boolcp.result.tables import to_xarray
+
+        return to_xarray(self)
 
     def to_dataframe(self) -> Any:
         """Return a pandas DataFrame with one row for each atom.
 
         Examples
         --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
+        >>> from boolcp import datasets, decompose
+        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X, 2, random_state=0)
         >>> W.to_dataframe().columns[:8].tolist()
         ['boolean_mode', 'n_ones', 'size', 'rank', 'weight', 'certificate', 'alone', 'unique']
         """
-        return labelled.to_dataframe(self)
+        from boolcp.result.tables import to_dataframe
+
+        return to_dataframe(self)
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Save the decomposition in one netCDF file, which `boolcp.load` reads.
@@ -597,12 +729,10 @@ class BooleanCP:
         Examples
         --------
         >>> import tempfile, boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     W.save(f"{folder}/result.nc")
-        ...     boolcp.load(f"{folder}/result.nc")
-        BooleanCP(8 x 9 x 10, 2 atoms: 1 along mode 0, 1 along mode 1, 0 along mode 2, explained 0.9870)
+        >>> path = f"{tempfile.mkdtemp()}/result.nc"
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.save(path)
+        >>> boolcp.load(path).n_atoms
+        2
         """
         from boolcp.io.results import save
 
@@ -614,9 +744,7 @@ class BooleanCP:
         Examples
         --------
         >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
-        >>> len(W.plot().axes) >= 6  # two atoms, three modes
+        >>> len(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.plot().axes) >= 6
         True
         """
         from boolcp.plotting import plot_atoms
@@ -629,13 +757,50 @@ class BooleanCP:
         Examples
         --------
         >>> import tempfile, boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-        >>> W = boolcp.decompose(X, 2, random_state=0)
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     W.report(f"{folder}/report.html")
-        ...     "<html" in open(f"{folder}/report.html", encoding="utf-8").read()
-        True
+        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.report(tempfile.mkdtemp() + "/W.html")
         """
         from boolcp.report import write_report
 
         write_report(self, path, force=force)
+
+
+def inner_with_atoms(X: Any, atoms: Sequence[Atom]) -> np.ndarray:
+    """Return <X, M_k> (K,) for a dense array or any storage."""
+    inner = np.empty(len(atoms))
+    for mode in {atom.mode for atom in atoms}:
+        members = [k for k, atom in enumerate(atoms) if atom.mode == mode]
+        Z = np.stack([atoms[k].z for k in members], axis=1).astype(float)
+        is_array = isinstance(X, np.ndarray)
+        blocks = contractions.contract(np.ascontiguousarray(X), mode, Z) if is_array else X.contract(mode, Z)
+        for k, block in zip(members, blocks, strict=True):
+            inner[k] = np.vdot(block, atoms[k].dense_block())
+    return inner
+
+
+def inner_of_blocks(first: Atom, second: Atom) -> float:
+    """Return <M, M'> of two atoms through their dense blocks."""
+    (m, z, V), (n, y, U) = ((atom.mode, atom.z.astype(float), atom.dense_block()) for atom in (first, second))
+    if m == n:
+        return float(z @ y) * float(np.vdot(V, U))
+    V, U = np.tensordot(V, y, axes=([n - (n > m)], [0])), np.tensordot(U, z, axes=([m - (m > n)], [0]))
+    return float(np.vdot(V, U))
+
+
+def with_mean(W: BooleanCP, X: Any, data: Any) -> BooleanCP:
+    """Return W with the mean of X - W over the Boolean mode, each atom by the bits or their complement with fewer ones.
+
+    z V and (1 - z) (-V) differ by V in every slice, which the mean takes.
+    """
+    mode, estimate = data.center, W.to_tensor()
+    if data.weights is None:
+        mean = np.asarray(X, dtype=float).mean(axis=mode, keepdims=True) - estimate.mean(axis=mode, keepdims=True)
+    else:
+        mean = data.mean_left(estimate)
+    atoms = list(W.atoms)
+    for k, atom in enumerate(W.atoms):
+        if 2 * atom.n_ones > len(atom.z):
+            mean = mean + W.weights[k] * np.expand_dims(atom.dense_block(), mode)
+            block = None if atom.block is None else -atom.block
+            factors = None if atom.factors is None else (-atom.factors[0], *atom.factors[1:])
+            atoms[k] = replace(atom, z=~atom.z, block=block, factors=factors)
+    return replace(W, atoms=tuple(atoms), mean=mean)

@@ -1,7 +1,7 @@
 """Columns: a sum of atoms of rank 1, 2, .. as the columns of CP factors, which is what a fit works on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,27 +34,16 @@ class Columns:
     boolean_mode: np.ndarray
     loss: float = float("inf")
 
+    n_atoms: int = field(init=False, repr=False)  #: The number K of atoms.
+    column_mode: np.ndarray = field(init=False, repr=False)  #: The Boolean mode of the atom of each column, (R,).
+    is_tied: bool = field(init=False, repr=False)  #: True if some atom has several columns, which share their bits.
+
     def __post_init__(self) -> None:
         # every array is C-ordered from the start, as one that comes from a file: products then round alike
-        object.__setattr__(self, "matrices", tuple(np.ascontiguousarray(A, dtype=float) for A in self.matrices))
-        object.__setattr__(self, "owner", np.ascontiguousarray(self.owner, dtype=int))
-        object.__setattr__(self, "boolean_mode", np.ascontiguousarray(self.boolean_mode, dtype=int))
-        object.__setattr__(self, "loss", float(self.loss))
-
-    @property
-    def n_atoms(self) -> int:
-        """Return the number K of atoms."""
-        return len(self.boolean_mode)
-
-    @property
-    def column_mode(self) -> np.ndarray:
-        """Return the Boolean mode of the atom of each column, (R,)."""
-        return self.boolean_mode[self.owner]
-
-    @property
-    def is_tied(self) -> bool:
-        """Return True if some atom has several columns, which share their bits."""
-        return len(self.owner) > len(self.boolean_mode)
+        matrices = tuple(np.ascontiguousarray(A, dtype=float) for A in self.matrices)
+        owner, modes = (np.ascontiguousarray(each, dtype=int) for each in (self.owner, self.boolean_mode))
+        self.__dict__.update(matrices=matrices, owner=owner, boolean_mode=modes, loss=float(self.loss))
+        self.__dict__.update(n_atoms=len(modes), column_mode=modes[owner], is_tied=len(owner) > len(modes))
 
     def ties(self, mode: int) -> tuple[np.ndarray | None, np.ndarray]:
         """Return S (R, Q) and which of the Q unknowns of a row are bits: columns along `mode` are unknowns times S'.
@@ -108,7 +97,18 @@ class Columns:
         these), which takes the sign; columns without a negative entry stay so.
         """
         chosen = ~self.is_dead() if keep is None else keep & ~self.is_dead()
-        columns, norms = self._unit_columns()
+        rows = [np.ascontiguousarray(A.T) for A in self.matrices]
+        is_bits = self.column_mode == np.arange(len(rows))[:, None]
+        sizes = np.where(is_bits, 1.0, [np.linalg.norm(A, axis=1) for A in rows])
+        largest = np.array([A[np.arange(len(A)), np.argmax(np.abs(A), axis=1)] for A in rows])
+        signs = np.where(largest < 0, -1.0, 1.0)
+        is_fixed = is_bits | np.array([(A >= 0).all(axis=1) for A in rows])
+        lengths = np.where(is_fixed, -1, [[len(A)] for A in self.matrices])
+        longest = len(rows) - 1 - np.argmax(lengths[::-1], axis=0), np.arange(len(self.owner))
+        signs[longest] = 1.0
+        signs[longest] = np.prod(signs, axis=0)
+        signed = signs * np.where(sizes > 0, sizes, 1.0)
+        columns, norms = [A / size[:, None] for A, size in zip(rows, signed, strict=True)], np.prod(sizes, axis=0)
         atoms, weights = [], []
         for k in np.flatnonzero(chosen):
             mode, own = int(self.boolean_mode[k]), np.flatnonzero((self.owner == k) & (norms > 0))
@@ -123,24 +123,6 @@ class Columns:
             weights.append(float(size))
         return BooleanCP(tuple(len(A) for A in self.matrices), tuple(atoms), np.array(weights))
 
-    def _unit_columns(self) -> tuple[list[np.ndarray], np.ndarray]:
-        """Return all factors transposed, real columns of norm one with settled signs, and the norms of their products.
-
-        A column that is zero stays so.
-        """
-        rows = [np.ascontiguousarray(A.T) for A in self.matrices]
-        is_bits = self.column_mode == np.arange(len(rows))[:, None]
-        sizes = np.where(is_bits, 1.0, [np.linalg.norm(A, axis=1) for A in rows])
-        largest = np.array([A[np.arange(len(A)), np.argmax(np.abs(A), axis=1)] for A in rows])
-        signs = np.where(largest < 0, -1.0, 1.0)
-        is_fixed = is_bits | np.array([(A >= 0).all(axis=1) for A in rows])
-        lengths = np.where(is_fixed, -1, [[len(A)] for A in self.matrices])
-        longest = len(rows) - 1 - np.argmax(lengths[::-1], axis=0), np.arange(len(self.owner))
-        signs[longest] = 1.0
-        signs[longest] = np.prod(signs, axis=0)
-        signed = signs * np.where(sizes > 0, sizes, 1.0)
-        return [A / size[:, None] for A, size in zip(rows, signed, strict=True)], np.prod(sizes, axis=0)
-
 
 def no_columns(shape: Sequence[int], loss: float = float("inf")) -> Columns:
     """Return no atoms of a tensor of this shape."""
@@ -154,4 +136,4 @@ def to_columns(W: BooleanCP) -> Columns:
     matrices = [np.array(A, dtype=float) for A in W.matrices]
     for column, k in enumerate(owner):
         matrices[1 if W.boolean_mode[k] == 0 else 0][:, column] *= W.weights[k]
-    return Columns(tuple(matrices), owner, W.boolean_mode)
+    return Columns(tuple(matrices), owner, W.boolean_mode.copy())  # kernels take arrays that can be written to

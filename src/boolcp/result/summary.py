@@ -1,5 +1,6 @@
 """Descriptions of a decomposition: the table of its atoms, as text and in HTML, and one line."""
 
+import math
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -102,9 +103,24 @@ def _closing_words(W: "BooleanCP") -> list[str]:
     """Return the number of parameters and the sentences about all atoms, one in each line."""
     from boolcp.trust.verdict import closing_words
 
-    counts = f"{W.n_parameters} parameters and {W.n_bits} bits for {int(np.prod(W.shape, dtype=float))} entries."
-    said = (counts, mean_words(W), asked_words(W), proved_words(W), one_mode_words(W))
-    return [words for words in (*said, rival_words(W.trust or Trust()), *closing_words(W)) if words]
+    known, certificates = W.trust or Trust(), [atom.certificate for atom in W.atoms]
+    said = [f"{W.n_parameters} parameters and {W.n_bits} bits for {math.prod(W.shape)} entries.", mean_words(W)]
+    said.append(asked_words(W))
+    if certificates and not np.isnan(certificates).any():
+        which = "its bits reach" if W.n_atoms == 1 else "the bits of every atom reach"
+        said.append(f"Proved: {which} at least {proved_percent(min(certificates))} of the best possible score.")
+    if not known.is_limited and W.n_atoms >= MANY and len(W.members) == 1:
+        mode, advice = W.atoms[0].mode, "choose other modes with boolean_modes"
+        if W.ndim == 2:
+            advice = f"boolean_modes=[{W.dims[1 - mode] if W.dims else 1 - mode!r}] asks for the other mode"
+        said.append(f"All atoms are on or off along mode {W.mode_name(mode)}; {advice} (docs/guide/boolean_modes.md).")
+    return [words for words in (*said, rival_words(known), *closing_words(W)) if words]
+
+
+def asked_words(W: "BooleanCP") -> str:
+    """Say that fewer atoms were found than requested, or nothing."""
+    n_asked = 0 if W.trust is None else W.trust.n_asked
+    return f"{n_asked} atoms were requested: further ones would only repeat these or fit noise." if n_asked else ""
 
 
 def mean_words(W: "BooleanCP") -> str:
@@ -115,53 +131,17 @@ def mean_words(W: "BooleanCP") -> str:
     return f"Mean over {', '.join(modes)} fitted apart from the atoms: shares are of what varies around it."
 
 
-def asked_words(W: "BooleanCP") -> str:
-    """Say that fewer atoms were found than requested, or nothing."""
-    n_asked = 0 if W.trust is None else W.trust.n_asked
-    if not n_asked:
-        return ""
-    return f"{n_asked} atoms were requested: further ones would only repeat these or fit noise."
-
-
-def one_mode_words(W: "BooleanCP") -> str:
-    """Return a hint if several atoms are all Boolean along the same mode, unless modes were named."""
-    is_limited = W.trust is not None and W.trust.is_limited
-    if is_limited or W.n_atoms < MANY or len(set(W.boolean_mode.tolist())) > 1:
-        return ""
-    mode = W.atoms[0].mode
-    advice = "choose other modes with boolean_modes"
-    if W.ndim == 2:
-        advice = f"boolean_modes=[{W.dims[1 - mode] if W.dims else 1 - mode!r}] asks for the other mode"
-    return f"All atoms are on or off along mode {W.mode_name(mode)}; {advice} (docs/guide/boolean_modes.md)."
-
-
-def proved_words(W: "BooleanCP") -> str:
-    """Say what the certificates prove about all atoms, or nothing if an atom has none."""
-    certificates = [atom.certificate for atom in W.atoms]
-    if not certificates or np.isnan(certificates).any():
-        return ""
-    which = "its bits reach" if W.n_atoms == 1 else "the bits of every atom reach"
-    return f"Proved: {which} at least {proved_percent(min(certificates))} of the best possible score."
-
-
 def proved_percent(share: float) -> str:
     """Return a proved share in percent, rounded down, as a proof has to be."""
     return "-" if np.isnan(share) else f"{np.floor(1000 * share + 1e-9) / 10:.1f} %"
 
 
-def count_text(W: "BooleanCP") -> str:
-    """Return the number of atoms in words."""
-    return "1 atom" if W.n_atoms == 1 else f"{W.n_atoms} atoms"
-
-
 def apart_text(W: "BooleanCP") -> str:
     """Return the number of atoms in words, baselines counted apart."""
     n_baselines = sum(atom.is_baseline for atom in W.atoms)
-    if not n_baselines:
-        return count_text(W)
-    n_atoms = W.n_atoms - n_baselines
-    words = [f"{n} {name}{'' if n == 1 else 's'}" for n, name in ((n_atoms, "atom"), (n_baselines, "baseline")) if n]
-    return " and ".join(words)
+    counts = ((W.n_atoms - n_baselines, "atom"), (n_baselines, "baseline"))
+    words = [f"{n} {name}{'' if n == 1 else 's'}" for n, name in counts if n]
+    return " and ".join(words) or "0 atoms"
 
 
 def shape_text(W: "BooleanCP") -> str:
@@ -174,9 +154,20 @@ def one_line(W: "BooleanCP") -> str:
     """Return a decomposition in one line."""
     counts = [f"{(W.boolean_mode == n).sum()} along mode {W.mode_name(n)}" for n in range(W.ndim)]
     explained = f", explained {W.explained():.4f}" if W.data_norm2 and W.data_inner is not None else ""
-    return f"BooleanCP({shape_text(W)}, {count_text(W)}: {', '.join(counts)}{explained})"
+    return (
+        f"BooleanCP({shape_text(W)}, {W.n_atoms} atom{'' if W.n_atoms == 1 else 's'}: {', '.join(counts)}{explained})"
+    )
 
 
 def percent(share: float, digits: int = 1) -> str:
     """Return a share as text."""
     return "-" if np.isnan(share) else f"{100 * share:.{digits}f} %"
+
+
+def entry_label(W: "BooleanCP", mode: int, entry: int) -> str:
+    """Return the mode and the coordinate of an entry along it as text, or its number."""
+    if W.labels is None:
+        return f"mode {mode}, entry {entry}"
+    name = W.labels.dims[mode]
+    value = W.labels.coords[name][entry] if name in W.labels.coords else entry
+    return f"{name} {value:.6g}" if isinstance(value, float | np.floating) else f"{name} {value}"

@@ -1,18 +1,40 @@
-"""Measures of trust: numbers about each atom and bit from a fit and from the tests of a result."""
+"""Measures of trust: numbers about each atom and bit from a fit and from the tests of a result.
 
+How certain is each bit? The log odds that it is right, given the other atoms, from the rise of the loss if it flips.
+
+Seen from an atom z (x) V, slice i of the data without the other atoms is z_i V plus noise: a point x_i that belongs to
+the real part V or to zero. With V known, the rise of the loss when the bit is flipped, divided by 2 sigma^2, is the log
+odds. But V is estimated, from the slices that are on, the slice in question among them. The bit is therefore judged by
+the density of the slice given V as *the other* slices show it,
+
+    log odds of on  =  log N(x_i | s V_-i, sigma^2 (1 + u) I)  -  log N(x_i | 0, sigma^2 I)  +  log prior odds,
+
+with V_-i the mean of the k other slices that are on, shrunk by s = k S / (k S + p sigma^2), u = s / k for the
+uncertainty of V, and S the squared size of V without the part that noise adds [1]_. The slices count in the p
+dimensions in which V can vary: all of them for a block, the tangent space of tensors of the same rank otherwise.
+Orthogonal to V, where the rise does not depend on them, they have the expected norm. The share of ones among the other
+bits gives the prior odds. The other bits and atoms are estimated from the same data: the log odds are therefore
+multiplied by the cosine between V and its estimate, sqrt(S) / |V|, and once more if V is a tensor of low rank, which
+was searched among many (chosen with benchmarks/bench_trust.py on seeds 10000 to 10079).
+
+References
+----------
+.. [1] M. Gavish, D. L. Donoho, "Optimal shrinkage of singular values", IEEE Trans. Inf. Theory 63 (2017).
+"""
+
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from boolcp.result.bits import bit_log_odds
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from boolcp.result.atoms import Atom, BooleanCP
 
 ABOVE_FLOOR = 3.0  # standard deviations: noise alone gets there in one of a hundred cases
+EXTRA_NOISE = 3.0  # standard errors by which the spread along an atom must exceed the noise; not tuned
+ROUNDING = 1e-12  # share of |V|^2 that counts as none, of an observed slice or of a variance
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,26 +53,20 @@ class Trust:
         Standard deviation of the noise, estimated from the residual; 1 for counts and bits.
     p_value, p_adjusted : ndarray of shape (K,)
         Of the test whether the atom is more than noise, and with the false discovery rate controlled over the atoms.
-    tested_by : str
-        How: the scheme of the test.
     stability : ndarray of shape (K,)
         Share of other fits in which the atom came back.
-    stable_over : str
-        Which other fits: the scheme, their number and the mode.
-    n_agree : int
-        How many starts of the search led to the solution; 0 if unknown.
-    n_rivals : int
-        How many other solutions the search found, with other atoms and a loss higher by at most 0.5 %.
-    n_asked : int
-        How many atoms were asked for, if fewer were found; otherwise 0.
+    tested_by, stable_over : str
+        The scheme of the test; which other fits: the scheme, their number and the mode.
+    n_agree, n_rivals, n_asked : int
+        How many starts of the search led to the solution (0 if unknown), how many other solutions with other atoms had
+        a loss higher by at most 0.5 %, and how many atoms were asked for if fewer were found (otherwise 0).
     is_limited : bool
         True if the caller named the modes that may be Boolean (`boolean_modes`).
 
     Examples
     --------
-    >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0)
-    >>> trust = boolcp.decompose(X, 2, random_state=0).trust
+    >>> from boolcp import datasets, decompose
+    >>> trust = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0).X, 2, random_state=0).trust
     >>> [len(rise) for rise in trust.rise], round(trust.sigma, 1), trust.stability
     ([9, 8], 1.0, None)
     """
@@ -68,15 +84,14 @@ class Trust:
     n_asked: int = 0
     is_limited: bool = False
 
-    def take(self, positions: "Sequence[int] | np.ndarray") -> "Trust":
+    def take(self, positions: Sequence[int] | np.ndarray) -> "Trust":
         """Return the measures of some of the atoms.
 
         Examples
         --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0)
-        >>> len(boolcp.decompose(X, 2, random_state=0).trust.take([1]).rise)
-        1
+        >>> import boolcp, numpy as np
+        >>> boolcp.Trust(stability=np.array([1.0, 0.5])).take([1]).stability.tolist()
+        [0.5]
         """
         some: dict[str, Any] = {}
         for name in ("rise", "share", "p_value", "p_adjusted", "stability"):
@@ -84,6 +99,37 @@ class Trust:
             if values is not None:
                 some[name] = tuple(values[k] for k in positions) if isinstance(values, tuple) else values[positions]
         return replace(self, **some)
+
+
+@dataclass(frozen=True, eq=False)
+class Deviance:
+    """Twice the loss above that of a perfect fit, of a decomposition and of what it is compared with.
+
+    `without` (K,) is that without each atom, `null` without all: of the mean of the data for counts and bits, of zero
+    otherwise.
+    """
+
+    loss: str  # "huber", "poisson" or "bernoulli"
+    scale: float  # the threshold of Huber's loss, or the mean below which logarithms are continued by a parabola
+    total: float
+    null: float
+    without: np.ndarray
+
+    @property
+    def explained(self) -> float:
+        """Return the share of the deviance that is explained."""
+        return 1 - self.total / self.null if self.null > 0 else 1.0
+
+    @property
+    def unique(self) -> np.ndarray:
+        """Return the share of the deviance that is lost without each atom, (K,)."""
+        return (self.without - self.total) / self.null if self.null > 0 else np.zeros(len(self.without))
+
+    def take(self, positions: np.ndarray) -> "Deviance | None":
+        """Return the deviance of the same atoms in a different order; None for some of them, whose fit is not known."""
+        if len(positions) != len(self.without) or len(set(positions.tolist())) != len(positions):
+            return None
+        return replace(self, without=self.without[positions])
 
 
 def rival_words(known: Trust) -> str:
@@ -103,22 +149,16 @@ class UncertainBit(NamedTuple):
 
     Attributes
     ----------
-    atom, entry : int
-        Which atom, and which entry along its Boolean mode.
-    label : str
-        The name of the mode and the coordinate of the entry, or its number.
-    is_on : bool
-        What the decomposition has.
-    confidence : float
-        The probability that this is right.
+    atom, entry, label : int, int, str
+        The atom, the entry along its Boolean mode, and the mode with the coordinate (or number) of the entry.
+    is_on, confidence : bool, float
+        The bit in the decomposition, and the probability that it is right.
 
     Examples
     --------
     >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=4, random_state=0)
-    >>> bit = boolcp.decompose(X, 2, random_state=0).uncertain_bits()[0]
-    >>> 0 < bit.confidence < 0.95
-    True
+    >>> boolcp.UncertainBit(atom=0, entry=3, label="trial 3", is_on=False, confidence=0.8).label
+    'trial 3'
     """
 
     atom: int
@@ -126,6 +166,55 @@ class UncertainBit(NamedTuple):
     label: str
     is_on: bool
     confidence: float
+
+
+def real_dims(atom: "Atom") -> int:
+    """Return the number p of dimensions in which the real part of an atom is free to move."""
+    return min(math.prod(atom.real_shape), atom.n_parameters)
+
+
+def bend(atom: "Atom") -> float:
+    """Return the number of products of a move of V along one mode with one along a different mode; 0 for a block."""
+    if atom.rank is None:
+        return 0.0
+    sizes = np.array(atom.real_shape, dtype=float)
+    return atom.rank**2 * (sizes.sum() ** 2 - (sizes**2).sum()) / 2
+
+
+def bit_log_odds(atom: "Atom", weight: float, rise: np.ndarray, share: np.ndarray, sigma: float) -> np.ndarray:
+    """Return the log odds (d_n,) that each bit of an atom is right.
+
+    `rise` (d_n,) is that of the loss |X - W|^2 when the bit is flipped, `share` (d_n,) the observed part of the squared
+    norm of V in each slice, `sigma` the standard deviation of the noise.
+    """
+    if weight == 0:  # such an atom says nothing
+        return np.zeros(len(atom.z))
+    z, size2 = atom.z.astype(float), max(weight**2, np.finfo(float).tiny)
+    share = np.maximum(share, ROUNDING)
+    n_on = max(float(z @ share), ROUNDING)
+    inner = np.where(atom.z, share * size2 + rise, share * size2 - rise) / 2  # <x_i, V>
+    least = max(float(inner @ z) / (n_on * size2), 1.0)  # times V is least squares: fits of missing entries shrink V
+    size2, inner = least**2 * size2, least * inner
+    p, noise2 = real_dims(atom), max(sigma**2, ROUNDING * size2)
+    spread, n = inner / share / np.sqrt(size2) - z * np.sqrt(size2), max(len(z) - 1, 1)
+    along2 = float(share @ spread**2) / n  # the variance along V: more than in all directions if slices spread so
+    along2 = along2 if along2 > noise2 * (1 + EXTRA_NOISE * np.sqrt(2 / n)) else noise2
+    square = inner**2 / size2 + (p - 1) * noise2 * share * (1 - z * share / n_on)  # |x_i|^2
+    # V_-i: its size, and the coordinate of x_i along it
+    others = np.maximum(n_on - z * share, 0.0)
+    sum2 = np.maximum(n_on**2 * size2 - 2 * z * n_on * inner + z * square, 0.0)
+    size = np.sqrt(sum2) / np.maximum(others, ROUNDING)
+    along = (n_on * inner - z * square) / np.sqrt(np.maximum(sum2, ROUNDING * n_on**2 * size2)) / share
+    across2 = np.maximum(square / share**2 - along**2, 0.0)
+    # <V, V^> for an estimate V^; for matrices of rank one, the singular value times its optimal shrinkage
+    fitted, bent = max(size2 - p * noise2 / n_on, 0.0), bend(atom)
+    signal2 = float(np.sqrt(max(fitted**2 - 4 * bent * (noise2 / n_on) ** 2, 0.0)))
+    u = signal2 / (signal2 * others + p * noise2) * share
+    gain = along**2 - (along - u * others / share * size) ** 2 / (1 + u)
+    evidence = gain * share / (2 * along2) + across2 * share / (2 * noise2) * u / (1 + u) - p / 2 * np.log1p(u)
+    ones = z.sum() - z
+    cosine = np.sqrt(min(signal2 / size2, 1.0))
+    return cosine ** (2 if bent else 1) * (2 * z - 1) * (evidence + np.log((ones + 0.5) / (len(z) - ones - 0.5)))
 
 
 def log_odds(W: "BooleanCP", sigma: float | None = None, *, refit: bool = True) -> tuple[np.ndarray, ...] | None:
@@ -141,28 +230,6 @@ def log_odds(W: "BooleanCP", sigma: float | None = None, *, refit: bool = True) 
     return tuple(bit_log_odds(atom, float(weight), rise, share, sigma) for atom, weight, rise, share in parts)
 
 
-def bit_confidence(W: "BooleanCP", sigma: float | None, *, refit: bool) -> tuple[np.ndarray, ...]:
-    """Return the probability that each bit is right; raise if it has not been computed from the data."""
-    odds = log_odds(W, sigma, refit=refit)
-    if odds is None:
-        raise ValueError(
-            "The confidence of bits needs the data: a fitted decomposition has it, otherwise call "
-            "W = boolcp.assess(X, W)."
-        )
-    return tuple(np.exp(-np.logaddexp(0.0, -each)) for each in odds)
-
-
-def uncertain_bits(W: "BooleanCP", below: float) -> list[UncertainBit]:
-    """Return the bits with a confidence below a limit, the least certain first."""
-    found = []
-    for k, p in enumerate(bit_confidence(W, None, refit=True)):
-        atom = W.atoms[k]
-        for entry in np.flatnonzero(p < below):
-            label = entry_label(W, atom.mode, int(entry))
-            found.append(UncertainBit(k, int(entry), label, bool(atom.z[entry]), float(p[entry])))
-    return sorted(found, key=lambda bit: bit.confidence)
-
-
 def sure_share(W: "BooleanCP", least: float = 0.95) -> np.ndarray | None:
     """Return for each atom the share of bits with a confidence of at least 95 %, (K,); None if unknown."""
     odds = log_odds(W)
@@ -173,13 +240,8 @@ def sure_share(W: "BooleanCP", least: float = 0.95) -> np.ndarray | None:
 def noise_floor(atom: "Atom") -> float:
     """Return the largest norm, on average, that an atom of this kind can explain of white noise of unit variance.
 
-    It is a bound on the expectation of the largest <E, M> over all atoms M of norm one, the sum of the square roots of
-    the sizes for rank one [1]_; noise exceeds it by t with probability exp(-t^2 / 2) at most.
-
-    References
-    ----------
-    .. [1] S. Chevet, "Series de variables aleatoires gaussiennes a valeurs dans E (x) F" (1977); R. Vershynin,
-       "High-Dimensional Probability" (2018), section 8.7.
+    It is Chevet's bound on the expectation of the largest <E, M> over all atoms M of norm one (R. Vershynin,
+    "High-Dimensional Probability", section 8.7); noise exceeds it by t with probability exp(-t^2 / 2) at most.
     """
     sizes = atom.real_shape
     block = np.sqrt(np.prod(sizes, dtype=float))
@@ -194,15 +256,6 @@ def stands_out(W: "BooleanCP", sigma: float) -> np.ndarray:
     floors = np.array([noise_floor(atom) for atom in W.atoms]) + ABOVE_FLOOR
     total = W.data_norm2 if W.deviance is None else W.deviance.null
     return np.sqrt(np.maximum(W.explained_unique(), 0) * total) > floors * sigma
-
-
-def entry_label(W: "BooleanCP", mode: int, entry: int) -> str:
-    """Return the mode and the coordinate of an entry along it as text, or its number."""
-    if W.labels is None:
-        return f"mode {mode}, entry {entry}"
-    name = W.labels.dims[mode]
-    value = W.labels.coords[name][entry] if name in W.labels.coords else entry
-    return f"{name} {value:.6g}" if isinstance(value, float | np.floating) else f"{name} {value}"
 
 
 def p_text(p: float) -> str:

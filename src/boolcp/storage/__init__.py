@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from boolcp.checks import find_map, is_lazy
-from boolcp.memory import float_bytes, read_memory
 from boolcp.storage.dense import Dense, fingerprint
 from boolcp.storage.protocol import Storage
 from boolcp.storage.weighted import SQUARES, Loss, Weighted
+from boolcp.system import float_bytes, read_memory
 
 
 def make_storage(

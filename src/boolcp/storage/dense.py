@@ -9,7 +9,7 @@ import numpy as np
 from boolcp import contractions
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.protocol import Decide, Factors, Storage, Tensor
-from boolcp.threads import BIG, enough_threads
+from boolcp.system import BIG, enough_threads
 
 
 def n_columns(data: Tensor, mode: int) -> int:

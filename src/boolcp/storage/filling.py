@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.extras import load_extra
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage.sources import Source, as_file, in_slabs, plain
+from boolcp.system import load_extra
 
 
 def filled(X: Any, mask: Any, W: BooleanCP) -> Any:

@@ -11,12 +11,12 @@ import scipy.linalg
 
 from boolcp.checks import RANGES, check_largest
 from boolcp.contractions import gram_product
-from boolcp.memory import check_memory, float_bytes, memory_text, read_memory
 from boolcp.storage.dense import Complete, Contracted, Dense, Equations, loss_after, quadratic, updated
 from boolcp.storage.protocol import Decide, Factors
 from boolcp.storage.sources import SPLIT, Source, load, n_threads
 from boolcp.storage.tucker import LONG, N_POWER, Tucker, is_compressible, leading_basis, reduced
 from boolcp.storage.weighted import SQUARES, Loss, Weighted, full, products
+from boolcp.system import check_memory, float_bytes, memory_text, read_memory
 
 N_SAMPLE = 2**18  # entries of a sample, for medians; not tuned
 N_LOADED = 5  # copies of an array that must fit in memory for it to be loaded; not tuned

@@ -16,9 +16,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from boolcp.checks import find_map, is_lazy
-from boolcp.extras import load_extra
-from boolcp.memory import check_memory
-from boolcp.threads import one_thread, shared_thread
+from boolcp.system import check_memory, load_extra, one_thread, shared_thread
 
 BLOCK = 64_000_000  # bytes of a slab at most, unless a chunk has more; by bench_scale.py
 N_COPIES = 4  # arrays as large as a slab that each thread of a pass holds; not tuned

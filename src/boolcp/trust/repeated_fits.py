@@ -10,10 +10,10 @@ from sklearn.base import clone
 
 from boolcp import checks
 from boolcp.bmp import BMP, check_options
-from boolcp.memory import float_bytes, memory_text
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels, read_labels
 from boolcp.storage import stays_out
+from boolcp.system import float_bytes, memory_text
 
 
 class Repeat(NamedTuple):

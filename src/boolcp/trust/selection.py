@@ -12,7 +12,7 @@ from sklearn.base import clone
 from boolcp import checks
 from boolcp.checks import BoolcpWarning
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.deviance import Deviance
+from boolcp.result.trust import Deviance
 from boolcp.storage.weighted import Loss
 from boolcp.trust.repeated_fits import Repeat, fit_model, prepare, run_all, take_slices
 
