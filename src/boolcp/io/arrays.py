@@ -17,12 +17,12 @@ from boolcp.memory import available_memory, float_bytes, memory_text
 from boolcp.result.labels import is_labelled, read_labels
 from boolcp.storage.sources import Source
 
-RATE_NAMES = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate")
+RATE_NAMES = ("fsample", "fs", "sfreq", "srate", "sampling_rate", "samplingrate")
 
 
 @dataclass(frozen=True)
 class Variable:
-    """What is known about an array before it is read: its shape and the kind of its values."""
+    """What is known about an array before it is read."""
 
     shape: tuple[int, ...]
     kind: str
@@ -50,16 +50,14 @@ class NamedArrays:
         numeric = [n for n, v in self.table.items() if v.is_numeric]
         if name is not None:
             name = name if name in self.table else name.strip("/")
-            if any(known.startswith(f"{name}/") for known in self.table):
-                raise FileError(self.path, f"{name!r} is a group, not a dataset", holds)
             if name not in self.table:
-                raise FileError(self.path, f"has no variable {name!r}", holds)
+                is_group = any(known.startswith(f"{name}/") for known in self.table)
+                problem = f"{name!r} is a group, not a dataset" if is_group else f"has no variable {name!r}"
+                raise FileError(self.path, problem, holds)
             if name not in numeric:
                 kind = self.table[name].kind
                 raise FileError(self.path, f"the variable {name!r} is not an array of numbers ({kind})", holds)
             return name
-        if not self.table:
-            raise FileError(self.path, "holds no arrays", "Export the data again.")
         if len(tensors) == 1 or len(numeric) == len(self.table) == 1:
             return (tensors or numeric)[0]
         if not tensors:
@@ -102,9 +100,13 @@ class NamedArrays:
             array = self.read(name)
         dims = chosen.dims if dims is None else dims
         if sampling_rate is None and "time" in (dims or ()):
-            rates = [n for n in self.table if n.lower() in RATE_NAMES and np.prod(self.table[n].shape) == 1]
-            sampling_rate = float(np.ravel(self.read(rates[0]))[0]) if rates else None
+            sampling_rate = self.rate({known.lower(): known for known in self.table})
         return label(array, self.path, dims, sampling_rate, name)
+
+    def rate(self, known: dict[str, str]) -> float | None:
+        """Return the sampling rate that the file states under one of the usual names, of {lower case: name}."""
+        names = [known[name] for name in RATE_NAMES if name in known and np.prod(self.table[known[name]].shape) == 1]
+        return float(np.ravel(self.read(names[0]))[0]) if names else None
 
 
 def not_lazy(path: Any) -> FileError:
@@ -118,20 +120,15 @@ def label(X: Any, path: Any, dims: Any, sampling_rate: float | None, name: str |
         X = load_extra("xarray", "labels").DataArray(X, dims=[f"mode{n}" for n in range(np.ndim(X))], name=name)
     old = tuple(map(str, X.dims))
     dims = old if dims is None else tuple(dims)
-    if len(dims) != X.ndim:
-        shape = " x ".join(map(str, X.shape))
-        problem = f"is {shape} ({X.ndim} modes), but {len(dims)} names were given ({', '.join(dims)})"
-        raise FileError(path, problem, "Give one name for each mode (dims=, --dims).")
-    if len(set(dims)) != len(dims):
-        raise FileError(path, f"two modes have the same name ({', '.join(dims)})", "Give each its own (--dims).")
+    if len(dims) != X.ndim or len(set(dims)) != len(dims):
+        problem = f"is {' x '.join(map(str, X.shape))}, but the modes were named {', '.join(dims)}"
+        raise FileError(path, problem, "Give one name of its own for each mode (dims=, --dims).")
     X = X.rename({a: b for a, b in zip(old, dims, strict=True) if a != b})
     if sampling_rate is None or "time" in X.coords:
         return X
-    if "time" not in dims:
-        problem = f"a sampling rate was given, but none of the modes {', '.join(dims)} is called time"
-        raise FileError(path, problem, "Name the modes (dims=, --dims), for instance channel,time.")
-    if not (np.isfinite(sampling_rate) and sampling_rate > 0):
-        raise FileError(path, f"the sampling rate {sampling_rate} is not a positive number", "Give it in Hz.")
+    if "time" not in dims or not 0 < sampling_rate < np.inf:
+        problem = f"the sampling rate {sampling_rate} Hz does not suit the modes {', '.join(dims)}"
+        raise FileError(path, problem, "Give a positive rate, and name the modes (--dims channel,time).")
     X = X.assign_coords(time=("time", np.arange(X.sizes["time"]) / sampling_rate, {"units": "s"}))
     return X.assign_attrs(sampling_rate=float(sampling_rate))
 
@@ -179,12 +176,12 @@ def _variable(shape: Any, dtype: Any, dims: Any = None) -> Variable:
 
 
 def read_mat(path: Path) -> NamedArrays:
-    """Return the variables of a .mat file; modes of length one are dropped, fields of a struct are `name.field`."""
+    """Return the variables of a .mat file; fields of a struct are `name.field`."""
     return NamedArrays(path, list_variables(path), lambda name: read_variable(path, name))
 
 
 def list_variables(path: Path) -> dict[str, Variable]:
-    """Return the names and Variables of a .mat file, fields of structs included."""
+    """Return the Variables of a .mat file by name, fields of structs included."""
     load_extra("pymatreader", "files")
     return {name: Variable(*known) for name, known in ask_child(path, f"{path.suffix} file", "list_mat").items()}
 
@@ -211,12 +208,12 @@ def read_netcdf(path: Path) -> NamedArrays:
     """Return the arrays of a netCDF file with their labels."""
     xarray = load_extra("xarray", "labels")
     with path.open("rb") as file:
-        is_classic = file.read(3) == b"CDF"
-    if not is_classic:
-        load_extra("h5netcdf", "files")
+        engine = "scipy" if file.read(3) == b"CDF" else "h5netcdf"
+    if engine == "h5netcdf":
+        load_extra(engine, "files")
         check_hdf5(path, "netCDF file")
     with reading(path, "netCDF file"):
-        return _of_dataset(path, xarray.open_dataset(path, engine="scipy" if is_classic else "h5netcdf"))
+        return _of_dataset(path, xarray.open_dataset(path, engine=engine))
 
 
 def read_zarr(path: Path) -> NamedArrays:
@@ -261,19 +258,18 @@ def write_tensor(X: Any, path: Any, *, overwrite: bool = False) -> None:
     path = Path(path)
     if path.suffix not in (".nc", ".npy"):
         raise FileError(path, f"the ending {path.suffix or '(none)'} is not an output format", "Use .nc or .npy.")
-    if path.suffix == ".npy":
-        with atomic.replacing(path, overwrite=overwrite) as temporary:
-            np.save(temporary, X.values)
-        return
-    load_extra("h5netcdf", "files")
-    with refusing(path, "Rename it, or write to .npy to keep the numbers only."):
-        read_labels(X)
-        for name in (*X.dims, *X.coords, "tensor" if X.name is None else X.name):
-            if not str(name).strip(".") or "/" in str(name):
-                raise ValueError(f"netCDF cannot hold the name {name!r}")
-    simple = str | int | float | np.number | np.ndarray | list | tuple
-    attrs = {name: value if isinstance(value, simple) else str(value) for name, value in X.attrs.items()}
-    X = X.rename(X.name or "tensor")
-    X.attrs = {name: value for name, value in attrs.items() if np.size(value)}
+    if path.suffix == ".nc":
+        load_extra("h5netcdf", "files")
+        with refusing(path, "Rename it, or write to .npy to keep the numbers only."):
+            read_labels(X)
+            for name in (*X.dims, *X.coords, "tensor" if X.name is None else X.name):
+                if not str(name).strip(".") or "/" in str(name):
+                    raise ValueError(f"netCDF cannot hold the name {name!r}")
+        simple = str | int | float | np.number | np.ndarray | list | tuple
+        attrs = {n: value if isinstance(value, simple) else str(value) for n, value in X.attrs.items()}
+        X = X.drop_attrs(deep=False).assign_attrs({n: value for n, value in attrs.items() if np.size(value)})
     with atomic.replacing(path, overwrite=overwrite) as temporary:
-        X.to_netcdf(temporary, engine="h5netcdf")
+        if path.suffix == ".npy":
+            np.save(temporary, X.values)
+        else:
+            X.rename(X.name or "tensor").to_netcdf(temporary, engine="h5netcdf")

@@ -1,7 +1,4 @@
-"""A process that opens untrusted files (HDF5, MATLAB): it may crash, or run out of memory or time.
-
-It is run as a script, without the rest of the package, so that it starts quickly. `boolcp.io.limits` starts it.
-"""
+"""A script that opens untrusted files (HDF5, MATLAB) in a process of its own, which may crash: see `limits`."""
 
 import os
 import pickle
@@ -22,14 +19,11 @@ class TrapError(Exception):
 def look_at_hdf5(path):
     """Return the datasets of an HDF5 file: {name: (shape, dtype, is numeric, dims or None, bytes stored, bytes)}.
 
-    It is refused if it refers to other files, for it could then reveal the content of your own. A dataset without a
-    name, to which only a reference leads, could hide such a link.
+    It is refused if it refers to other files, even by a dataset without a name, to which only a reference leads.
     """
     import h5py
 
-    table: dict = {}
-    items: list = []
-    links: list = []
+    table, items, links = {}, [], []
     with h5py.File(path, "r") as file:
         file.visititems_links(lambda name, link: links.append((name, getattr(link, "filename", None))))
         for name, target in links:
@@ -68,15 +62,7 @@ def read_all(path):
         KEPT.clear()
         if h5py.is_hdf5(path):
             look_at_hdf5(path)
-        try:
-            content = pymatreader.read_mat(path)
-        except TypeError:  # of one variable: the others may do
-            content = {}
-            with h5py.File(path, "r") as file:
-                names = list(file)
-            for name in names:
-                with suppress(TypeError):
-                    content |= pymatreader.read_mat(path, variable_names=[name])
+        content = pymatreader.read_mat(path)
         content = {name: value for name, value in content.items() if not name.startswith(("__", "#"))}
         if state[-1] > SMALL:
             return content
@@ -86,15 +72,15 @@ def read_all(path):
 
 def list_mat(path):
     """Return the variables of a .mat file, with the fields of structs: {name: (shape, kind, is numeric)}."""
-    return {full: kind for name, value in read_all(path).items() for full, kind in list_fields(name, value).items()}
-
-
-def list_fields(name, value):
-    """Return a variable, or the fields of a struct."""
-    if isinstance(value, dict):
-        return {full: kind for part in value for full, kind in list_fields(f"{name}.{part}", value[part]).items()}
-    array = np.empty(len(value), dtype=object) if isinstance(value, list) else np.asarray(value)
-    return {name: (array.shape, str(array.dtype), array.dtype.kind in "fiubc")}
+    table, left = {}, list(read_all(path).items())[::-1]
+    while left:
+        name, value = left.pop()
+        if isinstance(value, dict):
+            left += [(f"{name}.{part}", value[part]) for part in reversed(value)]
+        else:
+            array = np.empty(len(value), dtype=object) if isinstance(value, list) else np.asarray(value)
+            table[name] = array.shape, str(array.dtype), array.dtype.kind in "fiubc"
+    return table
 
 
 def read_mat(path, name):

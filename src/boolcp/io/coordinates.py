@@ -14,12 +14,12 @@ import numpy as np
 
 from boolcp.checks import BoolcpWarning
 from boolcp.extras import load_extra
-from boolcp.io.arrays import RATE_NAMES, NamedArrays, read_variable
+from boolcp.io.arrays import NamedArrays, read_variable
 from boolcp.io.errors import FileError, check_exists, reading, refusing
 from boolcp.prepare import add_table, set_events, stack_trials
 from boolcp.prepare.tables import ONSETS, read_columns
 
-NO_GROUP = "NG"  # marks the filler pairs in the published tables
+NO_GROUP = "NG"  # marks the filler pairs of the published tables, which are left out
 MISSING = ["", "n/a", "N/A", "nan", "NaN"]  # not "NA" or "None", which may be conditions
 
 DataArray = Any
@@ -27,10 +27,7 @@ DataFrame = Any
 
 
 def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: NamedArrays, path: Path) -> DataArray:
-    """Return X with coordinates: values, the name of an array of the file, or (mode, one of these).
-
-    A name that is a mode labels that mode. Any other is an additional coordinate of the mode with its length.
-    """
+    """Return X with coordinates by name: values, the name of an array of the file, or (mode, one of these)."""
     for name, source in coords.items():
         dim = name if name in X.dims else None
         if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str):
@@ -51,10 +48,7 @@ def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: NamedArrays, pat
 
 
 class Electrode(NamedTuple):
-    """The position of one electrode, in the units of its table, and its area if known.
-
-    Pixels of an image count downward; `height` counts upward, as plots without the image need it.
-    """
+    """The position of one electrode, in the units of its table, and its area if known."""
 
     x: float
     y: float
@@ -63,7 +57,7 @@ class Electrode(NamedTuple):
 
     @property
     def height(self) -> float:
-        """Return the position upward."""
+        """Return the position upward; pixels of an image count downward."""
         return -self.y if self.is_pixel else self.y
 
 
@@ -101,8 +95,7 @@ def place_coords(places: list[Electrode]) -> dict[str, Any]:
 def read_electrodes(path: Any) -> dict[Any, Electrode]:
     """Return the electrodes of a map by their number or name: {channel: Electrode}.
 
-    The map is a .csv with columns channel, x.., y.. and maybe area.., or one of NeuroTycho (.mat with X and Y, one row
-    for each channel from 1). Columns x_px and y_px, and those of NeuroTycho, are pixels of an image.
+    The map is a .csv with columns channel, x.., y.. and maybe area.. (x_px, y_px: pixels), or a .mat of NeuroTycho.
     """
     path = check_exists(path)
     if path.suffix.lower() == ".mat":
@@ -128,10 +121,7 @@ def read_electrodes(path: Any) -> dict[Any, Electrode]:
 
 
 def read_pairs(path: Any) -> list[tuple[str, str]]:
-    """Return the pairs (plus, minus) of a bipolar reference, without the filler rows marked NG (no group).
-
-    They are in a .csv with columns ch_plus and ch_minus, or with the two channels in its first two columns.
-    """
+    """Return the pairs of a bipolar reference: columns ch_plus and ch_minus of a .csv, or its first two columns."""
     rows = _read_rows(path)
     plus, minus = ("ch_plus", "ch_minus") if {"ch_plus", "ch_minus"} <= set(rows[0]) else (*rows[0], "", "")[:2]
     pairs = [(row[plus].strip(), row[minus].strip()) for row in rows if minus and NO_GROUP not in row.values()]
@@ -177,9 +167,9 @@ def with_trials(X: DataArray, trials: Any, path: Path) -> DataArray:
     """Return X with a table of trials: coordinates of its trials, or events of a continuous recording."""
     if isinstance(trials, str | Path):
         path, trials = Path(trials), read_table(trials)
-    is_continuous = "time" in X.dims and "trial" not in X.dims
     with refusing(path, "Check the table of trials (trials=, --trials)."):
         has_onsets = any(name in ONSETS for name in getattr(trials, "columns", trials))
+        is_continuous = "time" in X.dims and "trial" not in X.dims
         return set_events(X, trials) if is_continuous and has_onsets else add_table(X, trials)
 
 
@@ -190,9 +180,8 @@ def find_trials(arrays: NamedArrays, variable: str | None) -> list[str] | None:
         if not names:
             raise FileError(arrays.path, f"has no variables {variable!r}", f"It holds {arrays.listing()}.")
         return sorted(names, key=lambda name: [int(n) if n.isdigit() else n for n in re.split(r"(\d+)", name)])
-    cells = [
-        name for name, one in arrays.table.items() if one.kind == "object" and arrays.path.suffix.lower() == ".mat"
-    ]
+    is_matlab = arrays.path.suffix.lower() == ".mat"
+    cells = [name for name, one in arrays.table.items() if is_matlab and one.kind == "object"]
     if variable is not None:
         return [variable] if variable in cells else None
     cells = [] if arrays.tensors() else [name for name in cells if _matrices(arrays.read(name))]
@@ -200,16 +189,13 @@ def find_trials(arrays: NamedArrays, variable: str | None) -> list[str] | None:
 
 
 def read_trials(arrays: NamedArrays, names: list[str], dims: Any, sampling_rate: float | None) -> DataArray:
-    """Return the trials as a tensor channel x time x trial, NaN where a trial has no samples.
-
-    Times, labels, rate and trialinfo beside them describe them, as FieldTrip stores them.
-    """
+    """Return trials as a tensor channel x time x trial, with what FieldTrip keeps beside them."""
     values = [arrays.read(name) for name in names]
     trials = _matrices(values[0] if len(values) == 1 and isinstance(values[0], list) else values)
     if not trials:
         problem = f"{names[0]!r} does not hold one matrix for each trial"
         raise FileError(arrays.path, problem, f"It holds {arrays.listing()}.")
-    dims = ("channel", "time") if dims is None else tuple(dims)
+    dims = tuple(dims or ("channel", "time"))
     if sorted(dims[:2]) != ["channel", "time"] or dims[2:] not in ((), ("trial",)):
         problem = f"trials of unequal length have the modes channel and time, not {dims}"
         raise FileError(arrays.path, problem, "Change --dims.")
@@ -217,9 +203,8 @@ def read_trials(arrays: NamedArrays, names: list[str], dims: Any, sampling_rate:
     prefix = names[0].rpartition(".")[0]
     known = {name.removeprefix(f"{prefix}.").lower(): name for name in arrays.table if name.startswith(prefix)}
     beside = {name: arrays.read(known[name]) for name in ("time", "label", "trialinfo") if name in known}
-    rates = [np.ravel(arrays.read(known[name])) for name in ("fsample", *RATE_NAMES) if name in known]
     times = [np.ravel(time) for time in _matrices(beside.get("time"), least=1)]
-    rate = float(rates[0][0]) if sampling_rate is None and rates and len(rates[0]) == 1 else sampling_rate
+    rate = arrays.rate(known) if sampling_rate is None else sampling_rate
     labels, numbers = np.ravel(np.asarray(beside.get("label", []))), np.ravel(beside.get("trialinfo", []))
     channels = labels if len(labels) == len(trials[0]) else None
     with refusing(arrays.path, "Check the trials, or give --sampling-rate."):

@@ -1,7 +1,6 @@
-"""Files that would exhaust memory or time, hand out other files or crash their reader: they are refused.
+"""Refuse files that would exhaust memory or time, hand out other files or crash their reader.
 
-HDF5 and MATLAB files, whose readers trust what they find, are first opened by a child process with limits on memory
-and time. One process serves all files.
+HDF5 and MATLAB files are first opened by a child process with limits on memory and time, one for all files.
 """
 
 import math
@@ -41,14 +40,12 @@ def ask_child(path: Path, kind: str, job: str, *arguments: Any) -> Any:
             pickle.dump((memory, job, str(path.absolute()), arguments), process.stdin)
             process.stdin.flush()
             answer, value = pickle.load(process.stdout)
-        except (EOFError, OSError, pickle.UnpicklingError):
-            answer = "late" if timer.finished.is_set() else "dead"
+        except BaseException as error:
             process.kill()
             value = process.wait()
-        except BaseException:  # Ctrl-C in the middle of an answer
-            process.kill()
-            process.wait()
-            raise
+            answer = "late" if timer.finished.is_set() else "dead"
+            if not isinstance(error, EOFError | OSError | pickle.UnpicklingError):
+                raise  # Ctrl-C in the middle of an answer
         finally:
             timer.cancel()
     refusals = {"TrapError": value, "MemoryError": f"reading it takes more than {memory_text(memory)} of memory"}
@@ -58,11 +55,9 @@ def ask_child(path: Path, kind: str, job: str, *arguments: Any) -> Any:
     if answer == "KeyError":
         raise FileError(path, f"has no variable {value}", "List its variables with boolcp info.")
     with reading(path, kind):
-        if answer == "dead":
-            raise ValueError(f"its reader crashed, exit code {value}")
-        if answer == "error":
-            raise ValueError(value)
-        return value
+        if answer != "value":
+            raise ValueError(f"its reader crashed, exit code {value}" if answer == "dead" else value)
+    return value
 
 
 def _start() -> Any:
@@ -96,8 +91,7 @@ def refuse_expansion(path: Path | str, what: str, packed: int, unpacked: int) ->
 
 def refuse_too_large(path: Path | str, what: str, n_bytes: int, advice: str) -> None:
     """Raise a FileError if the array to be read does not fit into the available memory."""
-    free = available_memory()
-    if n_bytes > free:
+    if n_bytes > (free := available_memory()):
         sizes = f"needs {memory_text(n_bytes)} of memory, but only {memory_text(free)} are available"
         raise FileError(path, f"{what} {sizes}", advice)
 
@@ -109,11 +103,11 @@ def n_bytes(shape: Any, dtype: Any) -> int:
 
 def refuse_unsafe(path: Path, kind: str = ".zip file") -> None:
     """Raise a FileError if a zip is damaged, empty, encrypted, a zip bomb, or has names that lead out of it."""
+    size = path.stat().st_size
     with reading(path, kind), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
     if not members:
         raise FileError(path, "the zip is empty", "Download it again.")
-    size = path.stat().st_size
     for member in members:
         name = member.filename.replace("\\", "/")
         if name.startswith("/") or ".." in name.split("/") or ":" in name.split("/")[0]:
