@@ -1,7 +1,4 @@
-"""Labels from elsewhere: other arrays of a file, tables of trials and events, electrodes and their pairs.
-
-Trials of unequal length are a cell of matrices (MATLAB, FieldTrip), or arrays with numbered names.
-"""
+"""Labels from other arrays of a file, tables of trials and of electrodes; trials of unequal length."""
 
 import re
 import warnings
@@ -22,11 +19,8 @@ from boolcp.prepare.tables import ONSETS, read_columns
 NO_GROUP = "NG"  # marks the filler pairs of the published tables, which are left out
 MISSING = ["", "n/a", "N/A", "nan", "NaN"]  # not "NA" or "None", which may be conditions
 
-DataArray = Any
-DataFrame = Any
 
-
-def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: NamedArrays, path: Path) -> DataArray:
+def add_coords(X: Any, coords: Mapping[str, Any], arrays: NamedArrays, path: Path) -> Any:
     """Return X with coordinates by name: values, the name of an array of the file, or (mode, one of these)."""
     for name, source in coords.items():
         dim = name if name in X.dims else None
@@ -61,7 +55,7 @@ class Electrode(NamedTuple):
         return -self.y if self.is_pixel else self.y
 
 
-def with_electrodes(X: DataArray, electrodes: str | Path, path: Path) -> DataArray:
+def with_electrodes(X: Any, electrodes: str | Path, path: Path) -> Any:
     """Return X with the coordinates x, y and area of its channels, matched by label, or by order without labels."""
     found = read_electrodes(electrodes)
     if "channel" not in X.dims:
@@ -135,7 +129,7 @@ def _read_rows(path: Any) -> list[dict[str, str]]:
     return read_table(path, dtype=str).fillna("").to_dict("records")
 
 
-def read_table(path: str | Path, **options: Any) -> DataFrame:
+def read_table(path: str | Path, **options: Any) -> Any:
     r"""Return a table as a pandas DataFrame: columns separated by commas or semicolons (.csv) or by tabs (.tsv).
 
     Further options go to `pandas.read_csv`.
@@ -163,7 +157,7 @@ def read_table(path: str | Path, **options: Any) -> DataFrame:
     return table
 
 
-def with_trials(X: DataArray, trials: Any, path: Path) -> DataArray:
+def with_trials(X: Any, trials: Any, path: Path) -> Any:
     """Return X with a table of trials: coordinates of its trials, or events of a continuous recording."""
     if isinstance(trials, str | Path):
         path, trials = Path(trials), read_table(trials)
@@ -188,7 +182,7 @@ def find_trials(arrays: NamedArrays, variable: str | None) -> list[str] | None:
     return cells if len(cells) == 1 else None
 
 
-def read_trials(arrays: NamedArrays, names: list[str], dims: Any, sampling_rate: float | None) -> DataArray:
+def read_trials(arrays: NamedArrays, names: list[str], dims: Any, sampling_rate: float | None) -> Any:
     """Return trials as a tensor channel x time x trial, with what FieldTrip keeps beside them."""
     values = [arrays.read(name) for name in names]
     trials = _matrices(values[0] if len(values) == 1 and isinstance(values[0], list) else values)

@@ -41,7 +41,6 @@ class Session:
     time: File
     condition: File
     electrodes: File
-    event: File
 
     def signal(self, number: int, times: np.ndarray) -> np.ndarray:
         """Return one channel."""
@@ -54,21 +53,15 @@ class Session:
 
     def times(self, sampling_rate: float | None) -> np.ndarray:
         """Return the times of the samples in seconds."""
-        file, times = self.time or self.event, None
-        if self.time is not None:
-            times = on_disk(file, _read_numbers).astype(float)
-        elif self.event is not None:
-            events = on_disk(file, _read_parts, "event")
-            is_every_sample = np.array_equal(events.get("index", ()), np.arange(len(events["data"])) + 1)
-            times = events.get("time") if is_every_sample else None
-        if times is None:
+        if self.time is None:
             first = next(iter(self.channels.values()))
             if sampling_rate is None:
                 advice = "Copy ECoGTime.mat beside it, or give the sampling rate (sampling_rate=, --sampling-rate)."
                 raise FileError(first, "has no time file beside it", advice)
             return np.arange(len(on_disk(first, _read_numbers))) / sampling_rate
+        times = on_disk(self.time, _read_numbers).astype(float)
         if times.ndim != 1 or len(times) < 2 or not np.all(np.diff(times) > 0):
-            raise FileError(file, "its times do not increase", "It is not a time file: use the original one.")
+            raise FileError(self.time, "its times do not increase", "It is not a time file: use the original one.")
         return times
 
     def stretches(self, times: np.ndarray) -> list[Stretch]:
@@ -86,16 +79,6 @@ class Session:
         clipped = [(name, max(start, 0), min(stop, len(times))) for name, start, stop in found]
         return [one for one in clipped if one[1] < one[2]]
 
-    def event_signal(self, n_times: int) -> np.ndarray:
-        """Return the signal of Event.mat at each sample, NaN where it has none."""
-        events, signal = on_disk(self.event, _read_parts, "event"), np.full(n_times, np.nan)
-        index = events.get("index", np.arange(n_times) + 1).round().astype(int) - 1
-        if len(index) != len(events["data"]) or np.any((index < 0) | (index >= n_times)):
-            problem = f"its EventIndex does not name {len(events['data'])} of the {n_times} samples"
-            raise FileError(self.event, problem, "Use the original file.")
-        signal[index] = events["data"]
-        return signal
-
 
 def read_neurotycho(
     path: Path,
@@ -108,10 +91,7 @@ def read_neurotycho(
     electrodes: Any = None,
     progress: bool = False,
 ) -> Any:
-    """Return a NeuroTycho recording as a DataArray channel x time in float32, read channel by channel.
-
-    A condition takes its segments from all sessions. The signal of an Event.mat is the coordinate "event".
-    """
+    """Return a NeuroTycho recording, or the segments of a condition in all sessions, as channel x time in float32."""
     with opened(path) as root:
         sessions = _choose_session(path, find_sessions(path, root), session)
         attrs: dict[str, Any] = {"units": "µV"}
@@ -145,8 +125,6 @@ def read_neurotycho(
         coords["time"] = "time", np.concatenate(pieces), {"units": "s"}
         if len(pieces) > 1:
             coords["segment"] = "time", np.repeat(np.arange(len(pieces)), list(map(len, pieces)))
-        if all(s.event is not None for s, _, _ in parts):
-            coords["event"] = "time", np.concatenate([s.event_signal(len(t))[part] for s, t, part in parts])
     return load_extra("xarray", "labels").DataArray(values, coords, ("channel", "time"), "ECoG", attrs)
 
 
@@ -184,7 +162,6 @@ def describe_recording(path: str | Path) -> list[str]:
             times = session.times(1000.0)
             sizes = f"{len(session.channels)} channels, {len(times)} samples, {times[-1] - times[0]:.1f} s"
             lines.append(f"{session.name}: {sizes}")
-            lines += ["  with an event signal"] if session.event is not None else []
             for label, start, stop in session.stretches(times):
                 lines.append(f"  {label}: {times[start] - times[0]:.2f} to {times[stop - 1] - times[0]:.2f} s")
     return lines
@@ -236,8 +213,7 @@ def _walk(folder: Any, depth: int) -> Iterator[Session]:
     if channels:
         times = files.get("ecogtime.mat", files.get("ecog_time.mat"))
         electrodes = next((files[name] for name in sorted(files) if MAP.fullmatch(name)), None)
-        beside = times, files.get("condition.mat"), electrodes, files.get("event.mat")
-        yield Session(folder.name or "recording", channels, *beside)
+        yield Session(folder.name or "recording", channels, times, files.get("condition.mat"), electrodes)
     for name, item in sorted(files.items()) if depth else ():
         if item.is_dir() and not name.startswith((".", "__macosx")):
             yield from _walk(item, depth - 1)
@@ -266,16 +242,6 @@ def _read_numbers(path: Path) -> np.ndarray:
     return np.atleast_1d(np.squeeze(np.asarray(read_variable(path, numeric[0]))))
 
 
-def _read_parts(path: Path, kind: str) -> dict[str, Any]:
-    """Return the variables EventData, EventTime, .. or ConditionLabel, .., without that word and maybe in a struct."""
-    names = {name.rpartition(".")[2].lower(): name for name in list_variables(path)}
-    if f"{kind}label" not in names and f"{kind}data" not in names:
-        word, part = kind.title(), "Data" if kind == "event" else "Label"
-        raise FileError(path, f"has no variable {word}{part}", f"It also needs {word}Time or {word}Index.")
-    found = {name.removeprefix(kind): np.ravel(read_variable(path, names[name])) for name in names if kind in name}
-    return {name: values.astype(str if name == "label" else float) for name, values in found.items()}
-
-
 def _rate(path: Path, times: np.ndarray) -> float:
     steps = np.diff(times)
     if np.mean(np.abs(steps - np.median(steps)) > 0.1 * np.median(steps)) > 0.01:
@@ -285,13 +251,19 @@ def _rate(path: Path, times: np.ndarray) -> float:
 
 def read_conditions(path: Path, times: Any = None) -> tuple[list[str], list[Any]]:
     """Return the labels of a Condition.mat and the sample (from 0), or without `times` the seconds, of each."""
-    parts = _read_parts(path, "condition")
-    samples = parts["index"].round().astype(int) - 1 if "index" in parts else parts.get("time", np.zeros(0))
-    if "index" not in parts and times is not None:
-        samples = np.searchsorted(times - times[0], samples - np.median(np.diff(times)) / 2)
-    if len(parts["label"]) != len(samples):
-        raise FileError(path, f"has {len(parts['label'])} labels but {len(samples)} times", "Use the original file.")
-    return parts["label"].tolist(), samples.tolist()
+    names = {name.rpartition(".")[2].lower(): name for name in list_variables(path)}  # they may be in a struct
+    parts = {name: np.ravel(read_variable(path, names[name])) for name in names if name.startswith("condition")}
+    labels = parts.get("conditionlabel", np.zeros(0)).astype(str)
+    if "conditionindex" in parts:
+        samples = parts["conditionindex"].astype(float).round().astype(int) - 1
+    else:
+        samples = parts.get("conditiontime", np.zeros(0)).astype(float)
+        if times is not None:
+            samples = np.searchsorted(times - times[0], samples - np.median(np.diff(times)) / 2)
+    if not len(labels) or len(labels) != len(samples):
+        problem = f"has {len(labels)} conditions but {len(samples)} times"
+        raise FileError(path, problem, "It needs ConditionLabel, and ConditionTime or ConditionIndex.")
+    return labels.tolist(), samples.tolist()
 
 
 def write_neurotycho(sessions: Any, folder: Any, *, overwrite: bool = False) -> None:

@@ -215,20 +215,14 @@ def sizes_text(X: Any) -> str:
 
 
 def _coordinate_lines(X: Any, dims: Any) -> list[str]:
-    """Return the range of the coordinates of each mode, and the groups of further ones that have a few."""
-    lines = []
-    for dim in dims:
-        coord = X.coords.get(dim)
-        text = "no coordinates"
-        if coord is not None and coord.size:
-            text = f"{coord.values[0]} .. {coord.values[-1]} {coord.attrs.get('units', '')}".rstrip()
-        lines.append(f"  {dim}: {text}")
-        names = [name for name, c in X.coords.items() if c.dims == (dim,) and name != dim]
-        for name in names:
-            counts = Counter(plain_values(X.coords[name].values).tolist())
-            if not any(isinstance(value, float) for value in counts) and len(counts) <= MAX_LISTED:
-                labels = ", ".join(f"{label} ({count})" for label, count in counts.items())
-                lines.append(f"  {name}, along {dim}: {labels}")
-        names = [name for name in names if name != "condition"]
-        lines += [f"  columns along {dim}: {', '.join(names)}"] if names else []
+    """Return the range of each coordinate, or its groups if it is no mode and has a few."""
+    lines = [f"  {dim}: no coordinates" for dim in dims if dim not in X.coords]
+    for name, coord in X.coords.items():
+        if coord.ndim == 1 and coord.size:
+            values = plain_values(coord.values)
+            text = f"{values[0]} .. {values[-1]} {coord.attrs.get('units', '')}".rstrip()
+            counts = Counter(values.tolist())
+            if name not in dims and values.dtype.kind != "f" and len(counts) <= MAX_LISTED:
+                text = ", ".join(f"{label} ({count})" for label, count in counts.items())
+            lines.append(f"  {name}" + f", along {coord.dims[0]}" * (name not in dims) + f": {text}")
     return lines
