@@ -170,8 +170,7 @@ def test_epochs_through_mne(tmp_path, rng):
     epochs.metadata = pd.DataFrame({"drug": list("aba"), "rt": [0.1, 0.2, 0.3]})
     epochs.save(tmp_path / "b-epo.fif", verbose="ERROR")
     lines = reading.describe(tmp_path / "b-epo.fif")
-    assert "  columns along trial: drug, rt" in lines and "  drug, along trial: a (2), b (1)" in lines
-    assert not any(line.startswith("  rt, ") for line in lines)
+    assert {"  drug, along trial: a (2), b (1)", "  rt, along trial: 0.1 .. 0.3"} <= set(lines)
     boolcp.open_tensor(tmp_path / "b-epo.fif").drop_attrs().to_netcdf(tmp_path / "b.nc")
     assert "  drug, along trial: a (2), b (1)" in reading.describe(tmp_path / "b.nc")
     with pytest.raises(FileError, match="no condition 'wait'; the conditions are go, stop"):

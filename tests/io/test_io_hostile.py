@@ -221,8 +221,8 @@ def zip_bomb(path):
 
 
 HARMFUL = {
-    "data.npy": (npy, "claims 8 PB, but 0 bytes follow"),
-    "data.npz": (npz, "claims 8 PB, but 0 bytes follow|needs 8 PB of memory"),
+    "data.npy": (npy, "mmap length is greater than file size"),
+    "data.npz": (npz, "needs 8 PB of memory"),
     "v7.mat": (unwritten, "refused: reading it takes more than"),
     "data.h5": (unwritten, "would grow from 0 bytes in the file to 8 PB"),
     "data.nc": (unwritten, "would grow from 0 bytes in the file to 8 PB"),

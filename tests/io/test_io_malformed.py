@@ -134,9 +134,9 @@ MALFORMED = {
     "HDF5 group": (lambda d: hdf5(d, **{"g/a": CUBE}), {"variable": "/g"}, "is a group"),
     "netCDF without times": (netcdf, {"condition": "rest"}, "No conditions"),
     "netCDF with duplicate labels": (duplicated, {}, "more than once"),
-    "wrong number of names": (npy, {"dims": ("a", "b")}, "one name for each mode"),
-    "names given twice": (npy, {"dims": ("a", "b", "a")}, "same name"),
-    "rate without time": (npy, {"sampling_rate": 100.0}, "called time"),
+    "wrong number of names": (npy, {"dims": ("a", "b")}, "modes were named a, b"),
+    "names given twice": (npy, {"dims": ("a", "b", "a")}, "modes were named a, b, a"),
+    "rate without time": (npy, {"sampling_rate": 100.0}, "name the modes"),
     "rate not positive": (npy, {"dims": ("a", "time", "b"), "sampling_rate": -1.0}, "positive"),
     "coordinate of another length": (
         lambda d: npz(d, x=CUBE, t=np.arange(5)),
@@ -163,7 +163,7 @@ MALFORMED = {
     "conditions without labels": (
         lambda d: recording(d, condition={"x": np.ones(3)}),
         {"condition": "A"},
-        "has no conditions",
+        "has 0 conditions",
     ),
     "unknown channel": (recording, {"channels": [9]}, "no channel 9"),
     "electrodes without positions": (

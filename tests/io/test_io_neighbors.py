@@ -1,11 +1,10 @@
-"""NWB, BIDS, trials of unequal length, tables of trials and of electrodes: files that these libraries write."""
+"""NWB, trials of unequal length, tables of trials and of electrodes: files that these libraries write."""
 
 import datetime
 import warnings
 
 import mne
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.io
 
@@ -14,7 +13,6 @@ from boolcp import prepare
 from boolcp.io import FileError, read_table, reading
 from boolcp.io.coordinates import read_electrodes, read_pairs
 
-PLACES = {"Fz": (0, 0.08, 0.05), "Cz": (0, 0, 0.1), "Pz": (0, -0.07, 0.06), "Oz": (0, -0.09, 0.01)}
 TRIALS = {"start_time": [2.0, 5.0, 9.0], "stop_time": [3.0, 7.0, 9.5], "stim": ["a", "b", "a"], "go": [2.5, 5.2, 9.1]}
 
 
@@ -99,46 +97,6 @@ def test_what_an_nwb_file_holds_and_what_is_wrong(nwb, tmp_path):
     (tmp_path / "no.nwb").write_bytes(b"not a file of that kind")
     with pytest.raises(FileError, match="not a readable"):
         boolcp.open_tensor(tmp_path / "no.nwb")
-
-
-@pytest.fixture(scope="module")
-def bids(tmp_path_factory):
-    """Two people, four channels of which one is bad, three events with a further column."""
-    mne_bids = pytest.importorskip("mne_bids")
-    root, rng = tmp_path_factory.mktemp("bids"), np.random.default_rng(0)
-    info = mne.create_info(list(PLACES), 100.0, "eeg")
-    info["line_freq"], info["bads"] = 50, ["Oz"]
-    raw = mne.io.RawArray(1e-5 * rng.standard_normal((4, 1000)), info, verbose="ERROR")
-    raw.set_montage(mne.channels.make_dig_montage(PLACES, (0, 0.1, 0), (-0.08, 0, 0), (0.08, 0, 0)))
-    raw.set_annotations(mne.Annotations([1, 3, 5], [1, 0.5, 0.2], ["go", "stop", "go"]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for subject in ("01", "02"):
-            path = mne_bids.BIDSPath(subject=subject, task="press", root=root, datatype="eeg")
-            mne_bids.write_raw_bids(raw, path, allow_preload=True, format="BrainVision", verbose="ERROR")
-    table = root / "sub-01" / "eeg" / "sub-01_task-press_events.tsv"
-    pd.read_csv(table, sep="\t").assign(rt=[0.3, np.nan, 0.5]).to_csv(table, sep="\t", index=False, na_rep="n/a")
-    return root, raw
-
-
-def test_a_recording_of_a_bids_folder(bids):
-    root, raw = bids
-    X = boolcp.open_tensor(root, variable="sub-01")
-    np.testing.assert_allclose(X.values, 1e6 * raw.get_data(picks=["Fz", "Cz", "Pz"]), atol=1e-3)
-    assert X["channel"].values.tolist() == ["Fz", "Cz", "Pz"] and {"x", "y", "z"} <= set(X.coords)
-    assert X.attrs["preparation"] == ["channels marked as bad left out: Oz"]
-    assert X.attrs["source"] == "sub-01_task-press_eeg.vhdr"  # of which a page makes its title
-    events = prepare.list_events(X)
-    assert events["condition"].tolist() == ["go", "stop", "go"] and np.isnan(events["rt"][1])
-    go = prepare.cut_trials(X, (-100, 300), events="go")
-    np.testing.assert_allclose(go.values[..., 1], X.values[:, 490:530])
-    assert go["rt"].values.tolist() == [0.3, 0.5]
-    named = ["sub-01_task-press_eeg", "sub-02_task-press_eeg"]
-    assert reading.describe(root) == [*named, "Choose one with --variable."]
-    with pytest.raises(FileError, match=r"holds 2 recordings.*sub-01_task-press_eeg"):
-        boolcp.open_tensor(root)
-    with pytest.raises(FileError, match="has no recording 'sub-03'"):
-        boolcp.open_tensor(root, variable="sub-03")
 
 
 def ragged(rng, lengths=(30, 50, 40, 50)):

@@ -7,8 +7,9 @@ import xarray as xr
 from samples import KINDS, random_decomposition
 
 import boolcp
-from boolcp.io import FileError, load_provenance, results
+from boolcp.io import FileError, load_provenance
 from boolcp.result.labels import Labels, from_arrays, to_arrays
+from boolcp.storage.dense import fingerprint
 
 
 @pytest.fixture
@@ -74,7 +75,7 @@ def test_provenance(tmp_path, fitted):
     provenance = load_provenance(tmp_path / "w.nc")
     assert provenance["versions"]["boolcp"] == boolcp.__version__
     assert provenance["parameters"]["n_atoms"] == 3 and provenance["random_state"] == 7
-    assert provenance["data"]["fingerprint"] == results.fingerprint(X) and provenance["data"]["source"] == "x.nc"
+    assert provenance["data"]["fingerprint"] == fingerprint(X.values) and provenance["data"]["source"] == "x.nc"
     assert provenance["data"]["preparation"] == ["z-score"] and provenance["why"] == "test"
     assert [step["loss"] for step in provenance["history"]] == [step.loss for step in model.history_]
 

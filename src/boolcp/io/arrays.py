@@ -1,10 +1,11 @@
 """Files of arrays: npy, npz, MATLAB, HDF5, netCDF and zarr. Nothing is unpickled, and labels are kept."""
 
+import math
 import warnings
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -12,8 +13,8 @@ from numpy.lib import format as npy_format
 from boolcp.extras import load_extra
 from boolcp.io import atomic
 from boolcp.io.errors import FileError, reading, refusing
-from boolcp.io.limits import LARGE, ask_child, check_hdf5, n_bytes, refuse_expansion, refuse_too_large, refuse_unsafe
-from boolcp.memory import available_memory, float_bytes, memory_text
+from boolcp.io.limits import LARGE, ask_child, check_hdf5, refuse_expansion, refuse_too_large, refuse_unsafe
+from boolcp.memory import available_memory, float_bytes
 from boolcp.result.labels import is_labelled, read_labels
 from boolcp.storage.sources import Source
 
@@ -67,7 +68,7 @@ class NamedArrays:
         raise FileError(self.path, f"holds {len(tensors)} arrays that could be read", advice)
 
     def tensors(self) -> list[str]:
-        """Return the names of the numeric arrays with two or more modes."""
+        """Return the names of the numeric arrays with two modes or more."""
         return [n for n, v in self.table.items() if v.is_numeric and sum(size > 1 for size in v.shape) >= 2]
 
     def listing(self, names: Any = None) -> str:
@@ -96,7 +97,8 @@ class NamedArrays:
         if array is None:
             if not self.is_mapped:
                 advice = "Export a part of it, or store it as .npy, .zarr or .h5: these are read in slabs (--lazy)."
-                refuse_too_large(self.path, repr(name), n_bytes(chosen.shape, np.dtype(chosen.kind)), advice)
+                size = math.prod(map(int, chosen.shape)) * np.dtype(chosen.kind).itemsize
+                refuse_too_large(self.path, repr(name), size, advice)
             array = self.read(name)
         dims = chosen.dims if dims is None else dims
         if sampling_rate is None and "time" in (dims or ()):
@@ -136,8 +138,6 @@ def label(X: Any, path: Any, dims: Any, sampling_rate: float | None, name: str |
 def read_npy(path: Path) -> NamedArrays:
     """Return the one array of a .npy file, as a memory map."""
     with reading(path, ".npy file"):
-        with path.open("rb") as file:
-            _read_header(file, path.stat().st_size)
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     table = {"array": _variable(array.shape, array.dtype)}
     return NamedArrays(path, table, lambda name: np.asarray(array), lambda name: Source(array).lazy(), is_mapped=True)
@@ -151,24 +151,16 @@ def read_npz(path: Path) -> NamedArrays:
         for member in archive.infolist():
             if member.filename.endswith(".npy"):
                 with archive.open(member) as file:
-                    table[member.filename.removesuffix(".npy")] = _variable(*_read_header(file, member.file_size))
+                    is_first = npy_format.read_magic(file) == (1, 0)
+                    header = npy_format.read_array_header_1_0 if is_first else npy_format.read_array_header_2_0
+                    shape, _, dtype = header(file)
+                table[member.filename.removesuffix(".npy")] = _variable(shape, dtype)
 
     def read(name: str) -> Any:
         with reading(path, ".npz file"), np.load(path, allow_pickle=False) as arrays:
             return arrays[name]
 
     return NamedArrays(path, table, read)
-
-
-def _read_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], np.dtype]:
-    """Return the shape and dtype of a .npy file; raise a ValueError if it claims more bytes than there are."""
-    version = npy_format.read_magic(file)
-    read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    claimed, found = n_bytes(shape, dtype), size - file.tell()
-    if claimed > found and not dtype.hasobject:
-        raise ValueError(f"its header claims {memory_text(claimed)}, but {memory_text(max(found, 0))} follow")
-    return shape, dtype
 
 
 def _variable(shape: Any, dtype: Any, dims: Any = None) -> Variable:
@@ -187,7 +179,7 @@ def list_variables(path: Path) -> dict[str, Variable]:
 
 
 def read_variable(path: Path, name: str) -> Any:
-    """Return one variable of a .mat file, or one field of a struct by its dotted name."""
+    """Return one variable of a .mat file, or one field of a struct as `name.field`."""
     load_extra("pymatreader", "files")
     return ask_child(path, f"{path.suffix} file", "read_mat", name)
 

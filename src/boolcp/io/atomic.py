@@ -87,17 +87,20 @@ def _permissions(path: Path) -> int:
 
 
 def _open_locked(path: Path, name: Path) -> TextIO:
-    """Return the lock file, open and locked, with its owner's process number written to it."""
+    """Return the lock file, open and locked, with its owner's process number in it."""
     flags = os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
     while True:
         file = os.fdopen(os.open(name, flags, 0o600), "r+", encoding="utf-8", errors="replace")
         try:
-            _lock(file.fileno())
-        except OSError:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             with file:
                 owner = file.read(200) or "a process that has just started"
             advice = "Wait until that run ends, or choose a different file."
             raise FileError(path, f"is in use by another run ({owner})", advice) from None
+        except (OSError, AttributeError):  # some network disks, and Windows
+            text = "This disk does not support locks: make sure that no other process uses the file."
+            warnings.warn(text, BoolcpWarning, stacklevel=4)
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(name)):
                 file.truncate(0)
@@ -105,14 +108,3 @@ def _open_locked(path: Path, name: Path) -> TextIO:
                 file.flush()
                 return file
         file.close()  # its owner has just removed it: a lock on it would keep nobody away
-
-
-def _lock(descriptor: int) -> None:
-    """Lock an open file, or raise a BlockingIOError at once if another process has locked it."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except (OSError, AttributeError):  # some network disks, and Windows
-        message = "This disk does not support locks: make sure that no other process uses the file."
-        warnings.warn(message, BoolcpWarning, stacklevel=2)

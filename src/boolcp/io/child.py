@@ -58,16 +58,15 @@ def read_all(path):
     import pymatreader
 
     state = path, os.stat(path).st_mtime_ns, os.path.getsize(path)
-    if state not in KEPT:
-        KEPT.clear()
-        if h5py.is_hdf5(path):
-            look_at_hdf5(path)
-        content = pymatreader.read_mat(path)
-        content = {name: value for name, value in content.items() if not name.startswith(("__", "#"))}
-        if state[-1] > SMALL:
-            return content
-        KEPT[state] = content
-    return KEPT[state]
+    if state in KEPT:
+        return KEPT[state]
+    KEPT.clear()
+    if h5py.is_hdf5(path):
+        look_at_hdf5(path)
+    found = pymatreader.read_mat(path).items()
+    content = {name: value for name, value in found if not name.startswith(("__", "#"))}
+    KEPT.update({state: content} if state[-1] <= SMALL else {})
+    return content
 
 
 def list_mat(path):
@@ -97,7 +96,7 @@ JOBS = {job.__name__: job for job in (look_at_hdf5, list_mat, read_mat)}
 
 
 def limit_memory(n_bytes):
-    """Let the process take this many bytes more, where the system knows such limits."""
+    """Let the process take this many bytes more, where the system can limit them."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 

@@ -125,7 +125,7 @@ def read_pairs(path: Any) -> list[tuple[str, str]]:
 
 
 def _read_rows(path: Any) -> list[dict[str, str]]:
-    """Return the rows of a table as texts by column."""
+    """Return the rows of a table as text by column."""
     return read_table(path, dtype=str).fillna("").to_dict("records")
 
 

@@ -3,7 +3,6 @@
 HDF5 and MATLAB files are first opened by a child process with limits on memory and time, one for all files.
 """
 
-import math
 import os
 import pickle
 import subprocess
@@ -94,11 +93,6 @@ def refuse_too_large(path: Path | str, what: str, n_bytes: int, advice: str) -> 
     if n_bytes > (free := available_memory()):
         sizes = f"needs {memory_text(n_bytes)} of memory, but only {memory_text(free)} are available"
         raise FileError(path, f"{what} {sizes}", advice)
-
-
-def n_bytes(shape: Any, dtype: Any) -> int:
-    """Return the exact number of bytes of an array, even if its header claims an absurd size."""
-    return math.prod(map(int, shape)) * int(dtype.itemsize)
 
 
 def refuse_unsafe(path: Path, kind: str = ".zip file") -> None:
