@@ -125,7 +125,7 @@ def test_evoked_responses_side_by_side(rng):
     np.testing.assert_allclose(X.values[..., 0], 1e6 * evoked[0].data, rtol=1e-5)
     assert X["n_averaged"].values.tolist() == [2, 1] and {"x", "y", "z"} <= set(X.coords)
     assert interop.from_mne(evoked[0]).dims == ("channel", "time")
-    with pytest.raises(ValueError, match="differs from 'go'"):
+    with pytest.raises(ValueError, match="differ in channels or times"):
         interop.from_mne([evoked[0], evoked[1].copy().crop(0, 0.2)])
     with pytest.raises(TypeError, match="must hold Evoked objects, got EpochsArray"):
         interop.from_mne([inst, inst])

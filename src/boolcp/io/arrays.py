@@ -36,7 +36,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class NamedArrays:
-    """A file of named arrays: what it contains, and functions that read one of them or leave it on disk."""
+    """A file of named arrays, with functions that read one of them or leave it on disk."""
 
     path: Any
     table: dict[str, Variable]
@@ -106,7 +106,7 @@ class NamedArrays:
         return label(array, self.path, dims, sampling_rate, name)
 
     def rate(self, known: dict[str, str]) -> float | None:
-        """Return the sampling rate that the file states under one of the usual names, of {lower case: name}."""
+        """Return the sampling rate of the file, under one of the usual names of {lower case: name}."""
         names = [known[name] for name in RATE_NAMES if name in known and np.prod(self.table[known[name]].shape) == 1]
         return float(np.ravel(self.read(names[0]))[0]) if names else None
 

@@ -53,7 +53,7 @@ def look_at_hdf5(path):
 
 
 def read_all(path):
-    """Return the variables of a .mat file; a small one is kept until a different one is read."""
+    """Return the variables of a .mat file, `name.field` of structs; a small file is kept until the next."""
     import h5py
     import pymatreader
 
@@ -63,33 +63,29 @@ def read_all(path):
     KEPT.clear()
     if h5py.is_hdf5(path):
         look_at_hdf5(path)
-    found = pymatreader.read_mat(path).items()
-    content = {name: value for name, value in found if not name.startswith(("__", "#"))}
+    content, left = {}, list(pymatreader.read_mat(path).items())[::-1]
+    while left:
+        name, value = left.pop()
+        if isinstance(value, dict):
+            left += [(f"{name}.{part}", value[part]) for part in reversed(value)]
+        elif not name.startswith(("__", "#")):
+            content[name] = value
     KEPT.update({state: content} if state[-1] <= SMALL else {})
     return content
 
 
 def list_mat(path):
-    """Return the variables of a .mat file, with the fields of structs: {name: (shape, kind, is numeric)}."""
-    table, left = {}, list(read_all(path).items())[::-1]
-    while left:
-        name, value = left.pop()
-        if isinstance(value, dict):
-            left += [(f"{name}.{part}", value[part]) for part in reversed(value)]
-        else:
-            array = np.empty(len(value), dtype=object) if isinstance(value, list) else np.asarray(value)
-            table[name] = array.shape, str(array.dtype), array.dtype.kind in "fiubc"
+    """Return what a .mat file holds: {name: (shape, kind, is numeric)}."""
+    table = {}
+    for name, value in read_all(path).items():
+        array = np.empty(len(value), dtype=object) if isinstance(value, list) else np.asarray(value)
+        table[name] = array.shape, str(array.dtype), array.dtype.kind in "fiubc"
     return table
 
 
 def read_mat(path, name):
-    """Return one variable of a .mat file, or one field of a struct by its dotted name."""
-    value = read_all(path)
-    for part in name.split("."):
-        if not isinstance(value, dict) or part not in value:
-            raise KeyError(name)
-        value = value[part]
-    return value
+    """Return one variable of a .mat file."""
+    return read_all(path)[name]
 
 
 JOBS = {job.__name__: job for job in (look_at_hdf5, list_mat, read_mat)}

@@ -42,17 +42,11 @@ def add_coords(X: Any, coords: Mapping[str, Any], arrays: NamedArrays, path: Pat
 
 
 class Electrode(NamedTuple):
-    """The position of one electrode, in the units of its table, and its area if known."""
+    """The position of one electrode, to the right and upward, and its area if known."""
 
     x: float
     y: float
     area: str = ""
-    is_pixel: bool = False
-
-    @property
-    def height(self) -> float:
-        """Return the position upward; pixels of an image count downward."""
-        return -self.y if self.is_pixel else self.y
 
 
 def with_electrodes(X: Any, electrodes: str | Path, path: Path) -> Any:
@@ -81,7 +75,7 @@ def with_electrodes(X: Any, electrodes: str | Path, path: Path) -> Any:
 
 def place_coords(places: list[Electrode]) -> dict[str, Any]:
     """Return the coordinates x, y and, where there is one, area of the channels."""
-    coords = {"x": ("channel", [place.x for place in places]), "y": ("channel", [place.height for place in places])}
+    coords = {"x": ("channel", [place.x for place in places]), "y": ("channel", [place.y for place in places])}
     areas = [place.area for place in places]
     return coords | ({"area": ("channel", areas)} if any(areas) else {})
 
@@ -95,7 +89,7 @@ def read_electrodes(path: Any) -> dict[Any, Electrode]:
     if path.suffix.lower() == ".mat":
         with reading(path, "map of electrodes"):
             pairs = zip(*(np.ravel(read_variable(path, name)).tolist() for name in ("X", "Y")), strict=True)
-            return {n: Electrode(float(x), float(y), is_pixel=True) for n, (x, y) in enumerate(pairs, start=1)}
+            return {n: Electrode(float(x), -float(y)) for n, (x, y) in enumerate(pairs, start=1)}
     rows, names = _read_rows(path), {}
     for kind in ("channel", "x", "y"):
         names[kind] = next((name for name in rows[0] if re.fullmatch(f"{kind}(_.*)?", name, re.IGNORECASE)), "")
@@ -109,8 +103,9 @@ def read_electrodes(path: Any) -> dict[Any, Electrode]:
             key = int(label) if label.isdigit() else label
             if key in places:
                 raise ValueError(f"channel {label} appears twice")
-            x, y, is_pixel = float(row[names["x"]]), float(row[names["y"]]), names["y"].lower().endswith("_px")
-            places[key] = Electrode(x, y, row.get(area, "").strip(), is_pixel)
+            x, y = float(row[names["x"]]), float(row[names["y"]])
+            y = -y if names["y"].lower().endswith("_px") else y  # pixels of an image count downward
+            places[key] = Electrode(x, y, row.get(area, "").strip())
     return places
 
 
@@ -196,14 +191,13 @@ def read_trials(arrays: NamedArrays, names: list[str], dims: Any, sampling_rate:
     trials = trials if dims[0] == "channel" else [trial.T for trial in trials]
     prefix = names[0].rpartition(".")[0]
     known = {name.removeprefix(f"{prefix}.").lower(): name for name in arrays.table if name.startswith(prefix)}
-    beside = {name: arrays.read(known[name]) for name in ("time", "label", "trialinfo") if name in known}
+    beside = {name: arrays.read(known[name]) for name in ("time", "label") if name in known}
     times = [np.ravel(time) for time in _matrices(beside.get("time"), least=1)]
     rate = arrays.rate(known) if sampling_rate is None else sampling_rate
-    labels, numbers = np.ravel(np.asarray(beside.get("label", []))), np.ravel(beside.get("trialinfo", []))
+    labels = np.ravel(np.asarray(beside.get("label", [])))
     channels = labels if len(labels) == len(trials[0]) else None
     with refusing(arrays.path, "Check the trials, or give --sampling-rate."):
-        X = stack_trials(trials, sampling_rate=None if times else rate, times=times or None, channels=channels)
-        return add_table(X, {"trialinfo": numbers}, "trial") if len(numbers) == len(trials) else X
+        return stack_trials(trials, sampling_rate=None if times else rate, times=times or None, channels=channels)
 
 
 def _matrices(values: Any, least: int = 2) -> list[np.ndarray]:

@@ -21,7 +21,11 @@ def read_mne(path: Path) -> Any:
 
     mne, name = load_extra("mne", "mne"), path.name.lower()
     if name.endswith(".gz"):
-        _refuse_expansion(path)
+        packed, unpacked = path.stat().st_size, 0
+        with reading(path, ".gz file"), gzip.open(path) as file:  # decompressed once and not kept
+            while content := file.read(CHUNK):
+                unpacked += len(content)
+                refuse_expansion(path, "its content", packed, unpacked)
     if name.endswith(".set"):
         list_variables(path)  # EEGLAB writes MATLAB files
     with reading(path, f"{path.suffix} file"), mne.use_log_level("ERROR"):
@@ -52,15 +56,6 @@ def _open(mne: Any, path: Path) -> Any:
             _refuse_link(path, link if isinstance(link, str) else "")
             return mne.read_epochs_eeglab(path)
     return mne.io.read_raw(path)
-
-
-def _refuse_expansion(path: Path) -> None:
-    """Raise a FileError if a compressed file would exhaust memory; it is decompressed once and not kept."""
-    packed, unpacked = path.stat().st_size, 0
-    with reading(path, f"{path.suffix} file"), gzip.open(path) as file:
-        while content := file.read(CHUNK):
-            unpacked += len(content)
-            refuse_expansion(path, "its content", packed, unpacked)
 
 
 def _refuse_link(path: Path, link: str) -> None:

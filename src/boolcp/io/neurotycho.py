@@ -29,7 +29,6 @@ MAP = re.compile(r"(electrodes.*\.csv|.*map\.mat)", re.IGNORECASE)
 DEPTH = 4  # folders searched below the one given
 
 File = Any  # a path in a folder or in a zip
-Stretch = tuple[str, int, int]  # a condition, with its first sample and the one after its last
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,8 @@ class Session:
             raise FileError(self.time, "its times do not increase", "It is not a time file: use the original one.")
         return times
 
-    def stretches(self, times: np.ndarray) -> list[Stretch]:
-        """Return the conditions, clipped to the recording."""
+    def stretches(self, times: np.ndarray) -> list[tuple[str, int, int]]:
+        """Return the conditions, clipped to the recording, with the first sample and the one after the last."""
         if self.condition is None:
             return []
         open_at, found = {}, []
@@ -81,15 +80,7 @@ class Session:
 
 
 def read_neurotycho(
-    path: Path,
-    *,
-    condition: Any = None,
-    session: Any = None,
-    channels: Any = None,
-    skip_bad: bool = False,
-    sampling_rate: float | None = None,
-    electrodes: Any = None,
-    progress: bool = False,
+    path: Path, condition: Any, session: Any, channels: Any, skip_bad: bool, rate: Any, electrodes: Any, progress: bool
 ) -> Any:
     """Return a NeuroTycho recording, or the segments of a condition in all sessions, as channel x time in float32."""
     with opened(path) as root:
@@ -99,8 +90,8 @@ def read_neurotycho(
             held = {item.name: dict.fromkeys(s[0] for s in item.stretches(item.times(1000.0))) for item in sessions}
             listing = "; ".join(f"{name} ({', '.join(labels) or 'no conditions'})" for name, labels in held.items())
             raise FileError(path, "has several sessions", f"Choose a session or a condition of {listing}.")
-        times = [item.times(sampling_rate) for item in sessions]
-        attrs["sampling_rate"] = sampling_rate or _rate(path, times[0])
+        times = [item.times(rate) for item in sessions]
+        attrs["sampling_rate"] = rate or _rate(path, times[0])
         known = [(s, t, one) for s, t in zip(sessions, times, strict=True) for one in s.stretches(t)]
         if condition is None:
             parts = [(sessions[0], times[0], slice(None))]
@@ -154,9 +145,9 @@ def _read_channels(path: Path, parts: list[Any], wanted: Any, skip_bad: bool, pr
     return values[: len(good)], good, [number for number in numbers if number not in good]
 
 
-def describe_recording(path: str | Path) -> list[str]:
+def describe_recording(path: Path) -> list[str]:
     """Return the sessions, channels and conditions of a recording as lines of text."""
-    lines, path = [], Path(path)
+    lines = []
     with opened(path) as root:
         for session in find_sessions(path, root):
             times = session.times(1000.0)
@@ -190,8 +181,8 @@ def on_disk(file: File, read: Any, *arguments: Any) -> Any:
             return read(copy, *arguments)
         except FileError as error:
             raise FileError(file, error.problem, error.advice) from error
-        except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-            raise FileError(file, f"is damaged in the zip ({error})", "Download the zip again.") from error
+        except (zipfile.BadZipFile, EOFError, RuntimeError) as error:  # encrypted, or of an unknown kind
+            raise FileError(file, f"cannot be unpacked ({error})", "Download the zip again.") from error
 
 
 def find_sessions(path: Path, root: Any) -> list[Session]:
@@ -223,8 +214,6 @@ def _choose_session(path: Path, sessions: list[Session], wanted: Any) -> list[Se
     """Return the session with that number or name, in a list; all sessions if None."""
     text = str(wanted).lower()
     chosen = [item for item in sessions if wanted is None or item.name.lower() in (text, f"session{text}")]
-    if not chosen and text.isdigit() and 1 <= int(text) <= len(sessions):
-        chosen = [sessions[int(text) - 1]]
     if not chosen:
         names = ", ".join(item.name for item in sessions)
         raise FileError(path, f"has no session {wanted!r}", f"Its sessions are {names}.")

@@ -30,8 +30,7 @@ def read_nwb(path: Path, *, variable: str | None = None, trials: Any = None, **c
         table = read_table(table) if isinstance(table, str | Path) else table
         if name == UNITS:
             return _count(path, file, table, **counting)
-        with reading(path, ".nwb file"):
-            X = _read_series(path, list_series(file)[name])
+        X = _read_series(path, list_series(file)[name])
     return X if table is None else set_events(X, table)
 
 
@@ -49,15 +48,10 @@ def opened(path: Path) -> Iterator[Any]:
     """Give the open file; a file that refers to data in other files is refused."""
     pynwb = load_extra("pynwb", "nwb")
     check_hdf5(path, ".nwb file")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), reading(path, ".nwb file"):
         warnings.simplefilter("ignore")  # about versions of the schema that the reader understands
-        with reading(path, ".nwb file"):
-            io = pynwb.NWBHDF5IO(path, "r")
-            file = io.read()
-        try:
-            yield file
-        finally:
-            io.close()
+        with pynwb.NWBHDF5IO(path, "r") as io:
+            yield io.read()
 
 
 def list_series(file: Any) -> dict[str, Any]:
@@ -124,8 +118,7 @@ def _count(path: Path, file: Any, table: Any, bin_ms: Any, window_ms: Any, align
         raise FileError(path, "holds spike times of units", "Give the length of the bins (bin_ms=, --bin-ms).")
     if table is None:
         raise FileError(path, "has no trials to count spikes in", "Give a table of them (trials=, --trials).")
-    with reading(path, ".nwb file"):
-        trains = [np.asarray(file.units["spike_times"][n]) for n in range(len(file.units))]
-        labels = np.asarray(file.units.id[:])
+    trains = [np.asarray(file.units["spike_times"][n]) for n in range(len(file.units))]
+    labels = np.asarray(file.units.id[:])
     with refusing(path, "Check the trials and the window."):
         return count_spikes(trains, table, bin_ms=bin_ms, window_ms=window_ms, align=align, units=labels)

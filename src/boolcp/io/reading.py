@@ -114,8 +114,7 @@ def open_tensor(
     if lazy is True and (events is not None or kind not in ARRAYS):
         raise not_lazy(place)
     if kind == "neurotycho":
-        options = {"skip_bad": skip_bad, "progress": progress, "session": session, "sampling_rate": sampling_rate}
-        X = read_neurotycho(place, condition=condition, channels=channels, electrodes=electrodes, **options)
+        X = read_neurotycho(place, condition, session, channels, skip_bad, sampling_rate, electrodes, progress)
         condition = channels = electrodes = None
     elif kind == "mne":
         X = read_mne(place)

@@ -37,8 +37,7 @@ def save(
 ) -> None:
     """Save a decomposition or a fitted model in one netCDF file that `load` and xarray read.
 
-    The file holds the atoms with their labels, certificates and shares of variance, and its provenance: versions, date
-    and, for a model, parameters, seed and the history of the pursuit.
+    The file holds the atoms with their labels and its provenance: versions, date, parameters, seed, history.
 
     Parameters
     ----------
