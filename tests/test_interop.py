@@ -125,7 +125,7 @@ def test_evoked_responses_side_by_side(rng):
     np.testing.assert_allclose(X.values[..., 0], 1e6 * evoked[0].data, rtol=1e-5)
     assert X["n_averaged"].values.tolist() == [2, 1] and {"x", "y", "z"} <= set(X.coords)
     assert interop.from_mne(evoked[0]).dims == ("channel", "time")
-    with pytest.raises(ValueError, match="differ in channels or times"):
+    with pytest.raises(ValueError, match="exact"):
         interop.from_mne([evoked[0], evoked[1].copy().crop(0, 0.2)])
     with pytest.raises(TypeError, match="must hold Evoked objects, got EpochsArray"):
         interop.from_mne([inst, inst])
@@ -143,7 +143,7 @@ def test_channels_marked_as_bad_and_units_that_differ(rng):
     np.testing.assert_allclose(X.values[:, 0], [1e-6, 1e3, 10.0], rtol=1e-6)
     assert X.attrs["preparation"] == ["channels marked as bad left out: E2"]
     assert interop.from_mne(raw, picks=["E2"])["channel"].values.tolist() == ["E2"]
-    with pytest.raises(ValueError, match="leaves no channel"):
+    with pytest.raises(ValueError, match="picks"):
         interop.from_mne(raw, picks="ecog")
 
 

@@ -54,11 +54,7 @@ def from_mne(inst: Any, *, picks: str | list = "data", reject: bool = False) -> 
         inst, before = inst.copy(), set(inst.info["bads"])
         if hasattr(inst, "load_data") and hasattr(inst, "event_id"):
             inst.load_data()
-        try:
-            inst.pick(picks, exclude="bads" if isinstance(picks, str) else ())
-        except ValueError as error:
-            names = ", ".join(inst.ch_names[:10])
-            raise ValueError(f"picks={picks!r} leaves no channel of {names} ({error}).") from error
+        inst.pick(picks, exclude="bads" if isinstance(picks, str) else ())
         bads = sorted(before - set(inst.ch_names))
         factors, unit, name = _scale(inst)
         X = _labelled(inst, _read_raw(inst, factors, reject) if is_raw else _read(inst, factors))
@@ -100,8 +96,6 @@ def _read(inst: Any, factors: np.ndarray) -> np.ndarray:
     values, dims = inst.get_data(), _dims(inst)
     if np.iscomplexobj(values):
         raise ValueError(f"{type(inst).__name__} holds complex numbers: compute power (output='power') instead.")
-    if values.ndim != len(dims):
-        raise ValueError(f"{type(inst).__name__} has a mode of tapers or segments: average over it first.")
     return (values * np.expand_dims(factors, [n for n, dim in enumerate(dims) if dim != "channel"])).astype(np.float32)
 
 
@@ -168,9 +162,6 @@ def _from_evoked(mne: Any, evoked: Sequence[Any], picks: str | list) -> Any:
     names = [str(one.comment or n) for n, one in enumerate(evoked)]
     names = names if len(set(names)) == len(names) else [f"{n}: {name}" for n, name in enumerate(names)]
     how = {"coords": "minimal", "compat": "override", "combine_attrs": "override", "join": "exact"}
-    try:
-        X = load_extra("xarray", "labels").concat(arrays, "condition", **how)
-    except ValueError as error:
-        raise ValueError(f"The Evoked differ in channels or times: crop and pick first ({error}).") from error
+    X = load_extra("xarray", "labels").concat(arrays, "condition", **how)
     X = X.transpose("channel", "time", "condition").assign_coords(condition=("condition", np.array(names)))
     return X.assign_coords(n_averaged=("condition", np.array([one.nave for one in evoked])))

@@ -88,13 +88,13 @@ class NamedArrays:
     def labelled(self, *, variable: str | None, dims: Any, sampling_rate: float | None, lazy: Any) -> Any:
         """Return the chosen array as a DataArray, in memory or, on request or if it is large, still on disk."""
         name = self.choose(variable)
-        chosen, array = self.table[name], None
-        if self.read_lazy is not None:
-            is_large = 2 * float_bytes(chosen.shape, chosen.kind) > available_memory()
-            array = self.read_lazy(name) if lazy is True or (lazy == "auto" and is_large) else None
-        elif lazy is True:
+        chosen = self.table[name]
+        if lazy is True and self.read_lazy is None:
             raise not_lazy(self.path)
-        if array is None:
+        is_large = 2 * float_bytes(chosen.shape, chosen.kind) > available_memory()
+        if self.read_lazy is not None and (lazy is True or (lazy == "auto" and is_large)):
+            array = self.read_lazy(name)
+        else:
             if not self.is_mapped:
                 advice = "Export a part of it, or store it as .npy, .zarr or .h5: these are read in slabs (--lazy)."
                 size = math.prod(map(int, chosen.shape)) * np.dtype(chosen.kind).itemsize

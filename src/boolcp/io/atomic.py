@@ -1,9 +1,9 @@
 """Files that are written completely or not at all, and locks against two processes writing the same file."""
 
 import os
+import secrets
 import socket
 import stat
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -28,21 +28,17 @@ def replacing(path: Any, *, overwrite: bool = False, temporary: str | Path | Non
     path = Path(path)
     check_free(path, overwrite=overwrite)
     with writing(path):
-        if temporary is None:
-            descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
-        else:
-            name = str(temporary)
-            Path(name).unlink(missing_ok=True)  # of a link, only the link is removed
-            descriptor = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-        os.close(descriptor)
+        name = Path(temporary or path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}"))
+        name.unlink(missing_ok=True)  # of a link, only the link is removed
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
-            yield Path(name)
+            yield name
             with open(name, "rb") as file:
                 os.fsync(file.fileno())  # on the disk before the name points to it
             os.chmod(name, _permissions(path))
             os.replace(name, path)
         except BaseException:
-            Path(name).unlink(missing_ok=True)
+            name.unlink(missing_ok=True)
             raise
 
 
@@ -54,8 +50,7 @@ def write_text(path: Any, text: str | bytes, *, overwrite: bool = False) -> None
 
 def check_free(path: Any, *, overwrite: bool = False) -> None:
     """Raise a FileError if `path` is a folder, or exists and may not be overwritten."""
-    path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise FileError(path, "is a folder", "Name a file in it.")
     if os.path.lexists(path) and not overwrite:  # a link counts, even if it leads nowhere
         raise FileError(path, "exists already", "Choose a different name, or overwrite it (overwrite=True, --force).")

@@ -26,9 +26,8 @@ def look_at_hdf5(path):
     table, items, links = {}, [], []
     with h5py.File(path, "r") as file:
         file.visititems_links(lambda name, link: links.append((name, getattr(link, "filename", None))))
-        for name, target in links:
-            if target is not None:
-                raise TrapError(f"{name!r} is a link to the file {target!r}")
+        for name, target in [link for link in links if link[1] is not None]:
+            raise TrapError(f"{name!r} is a link to the file {target!r}")
         file.visititems(lambda name, item: items.append((name, item)))
         seen = {h5py.h5o.get_info(item.id).addr for _, item in items}
         for name, item in items:  # datasets without a name are added on the way
@@ -103,7 +102,7 @@ def limit_memory(n_bytes):
 
 
 def answer(name, path, arguments):
-    """Return (kind of answer, value or message) of one job."""
+    """Return (kind of answer, value or message) of a job."""
     try:
         return "value", JOBS[name](path, *arguments)
     except (TrapError, MemoryError, KeyError) as error:

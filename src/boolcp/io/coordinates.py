@@ -16,7 +16,6 @@ from boolcp.io.errors import FileError, check_exists, reading, refusing
 from boolcp.prepare import add_table, set_events, stack_trials
 from boolcp.prepare.tables import ONSETS, read_columns
 
-NO_GROUP = "NG"  # marks the filler pairs of the published tables, which are left out
 MISSING = ["", "n/a", "N/A", "nan", "NaN"]  # not "NA" or "None", which may be conditions
 
 
@@ -90,7 +89,7 @@ def read_electrodes(path: Any) -> dict[Any, Electrode]:
         with reading(path, "map of electrodes"):
             pairs = zip(*(np.ravel(read_variable(path, name)).tolist() for name in ("X", "Y")), strict=True)
             return {n: Electrode(float(x), -float(y)) for n, (x, y) in enumerate(pairs, start=1)}
-    rows, names = _read_rows(path), {}
+    rows, names = read_table(path, dtype=str).fillna("").to_dict("records"), {}
     for kind in ("channel", "x", "y"):
         names[kind] = next((name for name in rows[0] if re.fullmatch(f"{kind}(_.*)?", name, re.IGNORECASE)), "")
         if not names[kind]:
@@ -111,17 +110,13 @@ def read_electrodes(path: Any) -> dict[Any, Electrode]:
 
 def read_pairs(path: Any) -> list[tuple[str, str]]:
     """Return the pairs of a bipolar reference: columns ch_plus and ch_minus of a .csv, or its first two columns."""
-    rows = _read_rows(path)
+    rows = read_table(path, dtype=str).fillna("").to_dict("records")
     plus, minus = ("ch_plus", "ch_minus") if {"ch_plus", "ch_minus"} <= set(rows[0]) else (*rows[0], "", "")[:2]
-    pairs = [(row[plus].strip(), row[minus].strip()) for row in rows if minus and NO_GROUP not in row.values()]
+    rows = [row for row in rows if "NG" not in row.values()]  # "no group": filler of the published tables
+    pairs = [(row[plus].strip(), row[minus].strip()) for row in rows if minus]
     if not pairs:
         raise FileError(path, "holds no pairs", "A table of pairs needs the columns ch_plus and ch_minus.")
     return pairs
-
-
-def _read_rows(path: Any) -> list[dict[str, str]]:
-    """Return the rows of a table as text by column."""
-    return read_table(path, dtype=str).fillna("").to_dict("records")
 
 
 def read_table(path: str | Path, **options: Any) -> Any:
@@ -184,17 +179,15 @@ def read_trials(arrays: NamedArrays, names: list[str], dims: Any, sampling_rate:
     if not trials:
         problem = f"{names[0]!r} does not hold one matrix for each trial"
         raise FileError(arrays.path, problem, f"It holds {arrays.listing()}.")
-    dims = tuple(dims or ("channel", "time"))
-    if sorted(dims[:2]) != ["channel", "time"] or dims[2:] not in ((), ("trial",)):
-        problem = f"trials of unequal length have the modes channel and time, not {dims}"
-        raise FileError(arrays.path, problem, "Change --dims.")
+    dims = tuple(dims or ("channel", "time"))[:2]
+    if sorted(dims) != ["channel", "time"]:
+        raise FileError(arrays.path, f"a trial has the modes channel and time, not {', '.join(dims)}", "Change --dims.")
     trials = trials if dims[0] == "channel" else [trial.T for trial in trials]
     prefix = names[0].rpartition(".")[0]
     known = {name.removeprefix(f"{prefix}.").lower(): name for name in arrays.table if name.startswith(prefix)}
-    beside = {name: arrays.read(known[name]) for name in ("time", "label") if name in known}
-    times = [np.ravel(time) for time in _matrices(beside.get("time"), least=1)]
+    times = [np.ravel(t) for t in _matrices(arrays.read(known["time"]), least=1)] if "time" in known else []
     rate = arrays.rate(known) if sampling_rate is None else sampling_rate
-    labels = np.ravel(np.asarray(beside.get("label", [])))
+    labels = np.ravel(np.asarray(arrays.read(known["label"]) if "label" in known else []))
     channels = labels if len(labels) == len(trials[0]) else None
     with refusing(arrays.path, "Check the trials, or give --sampling-rate."):
         return stack_trials(trials, sampling_rate=None if times else rate, times=times or None, channels=channels)

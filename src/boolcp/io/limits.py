@@ -47,8 +47,8 @@ def ask_child(path: Path, kind: str, job: str, *arguments: Any) -> Any:
                 raise  # Ctrl-C in the middle of an answer
         finally:
             timer.cancel()
-    refusals = {"TrapError": value, "MemoryError": f"reading it takes more than {memory_text(memory)} of memory"}
-    refusals["late"] = f"looking into it takes more than {seconds:.0f} s"
+    refusals = {"TrapError": value, "late": f"looking into it takes more than {seconds:.0f} s"}
+    refusals["MemoryError"] = f"reading it takes more than {memory_text(memory)} of memory"
     if answer in refusals:
         raise FileError(path, f"refused: {refusals[answer]}", DISTRUST)
     if answer == "KeyError":
@@ -89,7 +89,7 @@ def refuse_expansion(path: Path | str, what: str, packed: int, unpacked: int) ->
 
 
 def refuse_too_large(path: Path | str, what: str, n_bytes: int, advice: str) -> None:
-    """Raise a FileError if the array to be read does not fit into the available memory."""
+    """Raise a FileError if an array does not fit into the available memory."""
     if n_bytes > (free := available_memory()):
         sizes = f"needs {memory_text(n_bytes)} of memory, but only {memory_text(free)} are available"
         raise FileError(path, f"{what} {sizes}", advice)

@@ -11,7 +11,6 @@ from boolcp.io.arrays import list_variables, read_variable
 from boolcp.io.errors import FileError, reading
 from boolcp.io.limits import refuse_expansion
 
-CHUNK = 2**20  # bytes unpacked at a time
 LINKS = re.compile(r"^\s*(?:DataFile|MarkerFile)\s*[=:](.*)$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -23,7 +22,7 @@ def read_mne(path: Path) -> Any:
     if name.endswith(".gz"):
         packed, unpacked = path.stat().st_size, 0
         with reading(path, ".gz file"), gzip.open(path) as file:  # decompressed once and not kept
-            while content := file.read(CHUNK):
+            while content := file.read(2**20):
                 unpacked += len(content)
                 refuse_expansion(path, "its content", packed, unpacked)
     if name.endswith(".set"):

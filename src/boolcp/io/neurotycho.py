@@ -26,7 +26,6 @@ from boolcp.prepare import list_conditions
 
 CHANNEL = re.compile(r"ECoG_ch(\d+)\.mat", re.IGNORECASE)
 MAP = re.compile(r"(electrodes.*\.csv|.*map\.mat)", re.IGNORECASE)
-DEPTH = 4  # folders searched below the one given
 
 File = Any  # a path in a folder or in a zip
 
@@ -95,11 +94,10 @@ def read_neurotycho(
         known = [(s, t, one) for s, t in zip(sessions, times, strict=True) for one in s.stretches(t)]
         if condition is None:
             parts = [(sessions[0], times[0], slice(None))]
-            ends = np.append(times[0], 2 * times[0][-1] - times[0][-2])
-            if known:
-                attrs["condition_label"] = [name for _, _, (name, _, _) in known]
-                attrs["condition_start"] = [float(ends[start]) for _, _, (_, start, _) in known]
-                attrs["condition_stop"] = [float(ends[stop]) for _, _, (_, _, stop) in known]
+            ends = np.append(times[0], 2 * times[0][-1] - times[0][-2]).tolist()
+            stretches = [(name, ends[start], ends[stop]) for _, _, (name, start, stop) in known]
+            columns = zip(("label", "start", "stop"), zip(*stretches, strict=True), strict=bool(known))
+            attrs |= {f"condition_{name}": list(column) for name, column in columns}
         else:
             parts = [(s, t, slice(a, b)) for s, t, (name, a, b) in known if name.lower() == str(condition).lower()]
             attrs["preparation"] = [f"condition {condition}"]
@@ -124,8 +122,7 @@ def _read_channels(path: Path, parts: list[Any], wanted: Any, skip_bad: bool, pr
     known = sorted(set.intersection(*(set(session.channels) for session, _, _ in parts)))
     numbers = known if wanted is None else [int(item) if str(item).isdigit() else item for item in wanted]
     if missing := [number for number in numbers if number not in known]:
-        advice = f"Its {len(known)} channels run from {known[0]} to {known[-1]}."
-        raise FileError(path, f"has no channel {missing[0]}", advice)
+        raise FileError(path, f"has no channel {missing[0]}", f"Its channels run from {known[0]} to {known[-1]}.")
     sessions = {id(session): (session, times) for session, times, _ in parts}  # two may have the same name
     values, good = np.empty((0, 0), np.float32), list[int]()
     for number in tqdm(numbers, desc="channels", disable=None if progress else True):
@@ -151,10 +148,10 @@ def describe_recording(path: Path) -> list[str]:
     with opened(path) as root:
         for session in find_sessions(path, root):
             times = session.times(1000.0)
-            sizes = f"{len(session.channels)} channels, {len(times)} samples, {times[-1] - times[0]:.1f} s"
-            lines.append(f"{session.name}: {sizes}")
+            seconds = times - times[0]
+            lines.append(f"{session.name}: {len(session.channels)} channels, {len(times)} samples, {seconds[-1]:.1f} s")
             for label, start, stop in session.stretches(times):
-                lines.append(f"  {label}: {times[start] - times[0]:.2f} to {times[stop - 1] - times[0]:.2f} s")
+                lines.append(f"  {label}: {seconds[start]:.2f} to {seconds[stop - 1]:.2f} s")
     return lines
 
 
@@ -187,7 +184,7 @@ def on_disk(file: File, read: Any, *arguments: Any) -> Any:
 
 def find_sessions(path: Path, root: Any) -> list[Session]:
     """Return the sessions below a folder, sorted by the numbers in their names."""
-    sessions = list(_walk(root, DEPTH))
+    sessions = list(_walk(root, depth=4))
     if not sessions:
         advice = "A recording has files ECoG_ch1.mat, ECoG_ch2.mat, .., in it or in folders of sessions."
         if any(item.name == "dataset_description.json" for item in root.iterdir()):
@@ -226,8 +223,7 @@ def _read_numbers(path: Path) -> np.ndarray:
     numeric = [name for name, variable in table.items() if variable.is_numeric]
     numeric = numeric if len(numeric) == 1 else [name for name in numeric if name.lower().startswith(("ecog", "data"))]
     if len(numeric) != 1:
-        advice = f"It holds {', '.join(table) or 'nothing'}: use the original file."
-        raise FileError(path, "does not hold one array of numbers", advice)
+        raise FileError(path, "does not hold one array of numbers", f"It holds {', '.join(table) or 'nothing'}.")
     return np.atleast_1d(np.squeeze(np.asarray(read_variable(path, numeric[0]))))
 
 

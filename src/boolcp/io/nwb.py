@@ -37,10 +37,8 @@ def read_nwb(path: Path, *, variable: str | None = None, trials: Any = None, **c
 def describe_nwb(path: Path) -> list[str]:
     """Return what an .nwb file holds, as lines of text."""
     with opened(path) as file:
-        lines = [f"{name}: {known}" for name, known in _list(file).items()]
-        if file.trials is not None:
-            lines.append(f"  trials: {len(file.trials)}, with {', '.join(file.trials.colnames)}")
-        return lines
+        trials = [] if file.trials is None else [f"{len(file.trials)}, with {', '.join(file.trials.colnames)}"]
+        return [f"{name}: {known}" for name, known in _list(file).items()] + [f"  trials: {text}" for text in trials]
 
 
 @contextmanager

@@ -66,14 +66,11 @@ def open_tensor(
         coordinates, of the mode with their length or of the one in a pair (mode, values).
     sampling_rate : float, optional
         Samples per second along the mode "time"; read from the file if it is there.
-    events : tuple of three str, optional
-        Names of three vectors, unit, time (ms) and trial of each spike or event, to count in bins of `bin_ms`.
-    bin_ms : float, optional
-        Length of the bins in which `events`, or the spikes of units of an .nwb file, are counted.
+    events, bin_ms : optional
+        Names of three vectors, unit, time (ms) and trial of each spike, to count in bins of this length; the spikes of
+        an .nwb file need only the length.
     condition, session, channels : optional
         Only this condition (`boolcp.prepare.select_condition`), session (NeuroTycho), or sequence of channels.
-    skip_bad : bool
-        Skip channels of a NeuroTycho recording that cannot be read, with a warning.
     electrodes : str or path, optional
         Table (.csv) or map (.mat) of the positions of the electrodes, matched with the labels of the mode "channel".
     trials : str, path, DataFrame or dict, optional
@@ -81,8 +78,8 @@ def open_tensor(
         "onset" (s), the events of a continuous recording.
     window_ms, align : optional
         The part of each trial of an .nwb file in which spikes are counted, as in `boolcp.prepare.count_spikes`.
-    progress : bool
-        Show a progress bar in a terminal while a recording is read.
+    skip_bad, progress : bool
+        Skip channels of a NeuroTycho recording that cannot be read, with a warning; show a progress bar.
     lazy : bool or "auto"
         Leave the data of a .npy, .zarr, .h5 or .nc file on disk, to be read in slabs; "auto" does so if the array
         needs more than half of the available memory.
@@ -134,8 +131,7 @@ def open_tensor(
         X = with_electrodes(X, electrodes, place)
     if trials is not None:
         X = with_trials(X, trials, place)
-    advice = "Check the request against boolcp info, which lists conditions (events or annotations) and channels."
-    with refusing(place, advice):
+    with refusing(place, "boolcp info lists conditions (events or annotations) and channels."):
         X = X if condition is None else prepare.select_condition(X, condition)
         X = X if channels is None else prepare.select(X, "channel", channels)
     return _check(X, place)
@@ -161,11 +157,9 @@ def format_of(path: Any) -> Any:
 def _count(arrays: NamedArrays, events: Any, bin_ms: float | None) -> Any:
     """Return the tensor unit x time x trial of events that a file lists."""
     if len(events) != 3 or bin_ms is None:
-        advice = "Give unit, time, trial (--events) and --bin-ms."
-        raise FileError(arrays.path, "events need three names and bins", advice)
-    vectors = [arrays.read_named(name, "events") for name in events]
+        raise FileError(arrays.path, "events need three names and bins", "Give --events unit,time,trial and --bin-ms.")
     with refusing(arrays.path, "Check the three vectors."):
-        return prepare.count_events(*vectors, bin_ms=bin_ms)
+        return prepare.count_events(*(arrays.read_named(name, "events") for name in events), bin_ms=bin_ms)
 
 
 def _check(X: Any, path: Any) -> Any:

@@ -6,6 +6,7 @@ import io
 import json
 import platform
 import re
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from os import PathLike
@@ -126,10 +127,9 @@ def check_provenance(provenance: Any) -> dict[str, Any]:
 
 def is_result(path: Any) -> bool:
     """Return True if the file is a saved decomposition."""
-    try:
+    with suppress(FileError):
         return bool(_open(path).attrs)
-    except FileError:
-        return False
+    return False
 
 
 def make_provenance(result: Any, *, data: Any = None, notes: Any = None) -> Any:
@@ -138,15 +138,11 @@ def make_provenance(result: Any, *, data: Any = None, notes: Any = None) -> Any:
     created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     provenance: dict[str, Any] = {"created": created, "versions": versions}
     if hasattr(result, "decomposition_"):
-        parameters = result.get_params()
-        provenance |= {
-            "method": type(result).__name__,
-            "parameters": parameters,
-            "random_state": parameters.get("random_state"),
-            "converged": bool(getattr(result, "converged_", True)),
-            "stop_reason": getattr(result, "stop_reason_", ""),
-            "history": [asdict(step) for step in getattr(result, "history_", ())],
-        }
+        parameters, history = result.get_params(), [asdict(step) for step in getattr(result, "history_", ())]
+        provenance |= {"method": type(result).__name__, "parameters": parameters, "history": history}
+        provenance["random_state"] = parameters.get("random_state")
+        provenance["converged"] = bool(getattr(result, "converged_", True))
+        provenance["stop_reason"] = getattr(result, "stop_reason_", "")
     if data is not None:
         array, attrs = read_labels(data)[0], data.attrs if is_labelled(data) else {}
         array = array if is_lazy(array) else np.asarray(array)
