@@ -53,14 +53,10 @@ def test_atoms_of_rank_two_become_two_columns_and_blocks_are_refused(package, rn
         to(random_decomposition((4, 5, 6), "block", rng))
 
 
-def test_normalized_columns_of_others_are_understood(truth):
-    normalized = tensorly.cp_normalize(interop.to_tensorly(truth))
-    W = interop.from_tensorly(normalized)
+def test_normalized_columns_are_understood_and_what_is_not_boolean_is_refused(truth, rng):
+    W = interop.from_tensorly(tensorly.cp_normalize(interop.to_tensorly(truth)))
     np.testing.assert_allclose(W.to_tensor(), truth.to_tensor(), atol=1e-12)
     assert W.boolean_mode.tolist() == truth.boolean_mode.tolist()
-
-
-def test_what_is_not_boolean_is_refused(rng):
     factors = [rng.standard_normal((d, 2)) for d in (3, 4, 5)]
     with pytest.raises(ValueError, match="not Boolean along any mode"):
         interop.from_tensorly((None, factors))

@@ -34,17 +34,12 @@ def write_mat73(path, X):
         file.write(header.ljust(124) + b"\x00\x02IM")
 
 
-def write_hdf5(path, X):
-    with h5py.File(path, "w") as file:
-        file["group/X"] = X
-
-
 WRITERS = {
     "data.npy": np.save,
     "data.npz": lambda path, X: np.savez(path, X=X, note="text"),
     "v5.mat": lambda path, X: scipy.io.savemat(path, {"X": X, "note": "text", "rate": 5.0}),
     "v73.mat": write_mat73,
-    "data.h5": write_hdf5,
+    "data.h5": lambda path, X: xr.DataArray(X, name="X").to_netcdf(path, group="group", engine="h5netcdf"),
     "data.nc": lambda path, X: xr.DataArray(X).to_netcdf(path, engine="h5netcdf"),
     "classic.nc": lambda path, X: xr.DataArray(X).to_netcdf(path, engine="scipy"),
     "data.zarr": lambda path, X: zarr.save(str(path), X),
