@@ -116,11 +116,6 @@ MALFORMED = {
     ),
     "names given twice": (npy, {"dims": ("a", "b", "a")}, "modes were named a, b, a"),
     "rate without time": (npy, {"sampling_rate": 100.0}, "name the modes"),
-    "coordinate of another length": (
-        lambda d: npz(d, x=CUBE, t=np.arange(5)),
-        {"variable": "x", "dims": ("a", "b", "c"), "coords": {"a": "t"}},
-        "5 values",
-    ),
     "folder without a recording": (lambda d: d, {}, "not a NeuroTycho recording"),
     "channels of different lengths": (lambda d: recording(d, (100, 90)), {}, "90 samples"),
     "wrong time file": (lambda d: recording(d, times=120), {}, "time file has 120"),
@@ -164,12 +159,6 @@ def test_the_command_shows_the_line_and_no_traceback(name, tmp_path, capsys):
     assert shown.err.startswith("boolcp: ") and shown.err.count("\n") == 1 and "Traceback" not in shown.err
     assert MALFORMED[name][2] in shown.err
     assert not (tmp_path / "out").exists()
-
-
-def test_a_corrupt_channel_can_be_skipped(tmp_path):
-    with pytest.warns(UserWarning, match="Skipped channel 2"):
-        X = boolcp.open_tensor(bad_channel(tmp_path), skip_bad=True)
-    assert X["channel"].values.tolist() == [1] and X.attrs["left_out"] == [2]
 
 
 def full_disk(*arguments, **options):

@@ -99,7 +99,7 @@ def test_a_channel_bad_in_one_session_is_left_out_of_all(tmp_path, channels):
     (tmp_path / "rec" / "Session2" / "ECoG_ch3.mat").write_bytes(b"MATLAB 5.0" + bytes(300))
     with pytest.warns(UserWarning, match=r"Skipped channel 3.*ECoG_ch3\.mat"):
         X = boolcp.open_tensor(tmp_path / "rec", condition="AwakeEyesOpened", skip_bad=True)
-    assert 3 not in X["channel"] and X.sizes["channel"] == 11
+    assert 3 not in X["channel"] and X.sizes["channel"] == 11 and X.attrs["left_out"] == [3]
     np.testing.assert_array_equal(X.values[2], np.tile(channels[3, 10:110], 2))
 
 
