@@ -53,14 +53,10 @@ def test_atoms_of_rank_two_become_two_columns_and_blocks_are_refused(package, rn
         to(random_decomposition((4, 5, 6), "block", rng))
 
 
-def test_normalized_columns_of_others_are_understood(truth):
-    normalized = tensorly.cp_normalize(interop.to_tensorly(truth))
-    W = interop.from_tensorly(normalized)
+def test_normalized_columns_are_understood_and_what_is_not_boolean_is_refused(truth, rng):
+    W = interop.from_tensorly(tensorly.cp_normalize(interop.to_tensorly(truth)))
     np.testing.assert_allclose(W.to_tensor(), truth.to_tensor(), atol=1e-12)
     assert W.boolean_mode.tolist() == truth.boolean_mode.tolist()
-
-
-def test_what_is_not_boolean_is_refused(rng):
     factors = [rng.standard_normal((d, 2)) for d in (3, 4, 5)]
     with pytest.raises(ValueError, match="not Boolean along any mode"):
         interop.from_tensorly((None, factors))
@@ -125,7 +121,7 @@ def test_evoked_responses_side_by_side(rng):
     np.testing.assert_allclose(X.values[..., 0], 1e6 * evoked[0].data, rtol=1e-5)
     assert X["n_averaged"].values.tolist() == [2, 1] and {"x", "y", "z"} <= set(X.coords)
     assert interop.from_mne(evoked[0]).dims == ("channel", "time")
-    with pytest.raises(ValueError, match="differs from 'go'"):
+    with pytest.raises(ValueError, match="exact"):
         interop.from_mne([evoked[0], evoked[1].copy().crop(0, 0.2)])
     with pytest.raises(TypeError, match="must hold Evoked objects, got EpochsArray"):
         interop.from_mne([inst, inst])
@@ -143,7 +139,7 @@ def test_channels_marked_as_bad_and_units_that_differ(rng):
     np.testing.assert_allclose(X.values[:, 0], [1e-6, 1e3, 10.0], rtol=1e-6)
     assert X.attrs["preparation"] == ["channels marked as bad left out: E2"]
     assert interop.from_mne(raw, picks=["E2"])["channel"].values.tolist() == ["E2"]
-    with pytest.raises(ValueError, match="leaves no channel"):
+    with pytest.raises(ValueError, match="picks"):
         interop.from_mne(raw, picks="ecog")
 
 
@@ -158,13 +154,7 @@ def test_raw_is_read_in_pieces_with_its_annotations(rng, monkeypatch):
     assert boolcp.prepare.list_events(X)["onset"].tolist() == [1.0, 4.0]
     click = boolcp.prepare.cut_trials(X, (-100, 200), events="click")
     np.testing.assert_allclose(click.values[..., 0], 1e6 * raw.get_data()[:, 390:420], rtol=1e-6)
-    assert isinstance(X, xr.DataArray) and X.attrs["sampling_rate"] == 100
-
-
-def test_annotated_samples_become_missing(rng):
-    info = mne.create_info(["a", "b", "c"], 100.0, "eeg")
-    raw = mne.io.RawArray(1e-6 * rng.standard_normal((3, 1000)), info, verbose="ERROR")
+    assert isinstance(X, xr.DataArray) and X.attrs["sampling_rate"] == 100 and not X.isnull().any()
     raw.set_annotations(mne.Annotations([6, 7], [0.5, 1], ["bad", "go"]))
-    X = interop.from_mne(raw, reject=True)
-    assert np.isnan(X.values[:, 600:650]).all() and np.isnan(X.values).mean() == 0.05
-    assert not interop.from_mne(raw).isnull().any()
+    Y = interop.from_mne(raw, reject=True).values
+    assert np.isnan(Y[:, 600:650]).all() and np.isnan(Y).sum() == 100

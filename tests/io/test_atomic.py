@@ -15,26 +15,18 @@ posix = pytest.mark.skipif(os.name != "posix", reason="links and signals are POS
 
 
 @posix
-def test_the_temporary_file_never_follows_a_link(tmp_path):
-    victim, link = tmp_path / "victim.txt", tmp_path / "result.txt.writing"
+def test_links_in_the_place_of_the_result_or_the_temporary_file_are_never_followed(tmp_path):
+    victim, result, unfinished = (tmp_path / name for name in ("victim.txt", "result.txt", "result.txt.writing"))
     victim.write_text("precious")
-    link.symlink_to(victim)
-    with replacing(tmp_path / "result.txt", temporary=link) as temporary:
+    result.symlink_to(victim)
+    unfinished.symlink_to(victim)
+    with pytest.raises(FileError, match="exists already"):
+        write_text(result, "new")
+    with replacing(result, temporary=unfinished, overwrite=True) as temporary:
         assert not temporary.is_symlink() and temporary.read_bytes() == b""
         temporary.write_text("new")
-    assert victim.read_text() == "precious" and (tmp_path / "result.txt").read_text() == "new"
+    assert victim.read_text() == "precious" and result.read_text() == "new" and not result.is_symlink()
     assert sorted(item.name for item in tmp_path.iterdir()) == ["result.txt", "victim.txt"]
-
-
-@posix
-def test_a_link_in_the_place_of_the_result_is_replaced_and_its_target_kept(tmp_path):
-    victim, link = tmp_path / "victim.txt", tmp_path / "result.txt"
-    victim.write_text("precious")
-    link.symlink_to(victim)
-    with pytest.raises(FileError, match="exists already"):
-        write_text(link, "new")
-    write_text(link, "new", overwrite=True)
-    assert victim.read_text() == "precious" and link.read_text() == "new" and not link.is_symlink()
 
 
 @posix

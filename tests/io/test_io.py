@@ -34,17 +34,12 @@ def write_mat73(path, X):
         file.write(header.ljust(124) + b"\x00\x02IM")
 
 
-def write_hdf5(path, X):
-    with h5py.File(path, "w") as file:
-        file["group/X"] = X
-
-
 WRITERS = {
     "data.npy": np.save,
     "data.npz": lambda path, X: np.savez(path, X=X, note="text"),
     "v5.mat": lambda path, X: scipy.io.savemat(path, {"X": X, "note": "text", "rate": 5.0}),
     "v73.mat": write_mat73,
-    "data.h5": write_hdf5,
+    "data.h5": lambda path, X: xr.DataArray(X, name="X").to_netcdf(path, group="group", engine="h5netcdf"),
     "data.nc": lambda path, X: xr.DataArray(X).to_netcdf(path, engine="h5netcdf"),
     "classic.nc": lambda path, X: xr.DataArray(X).to_netcdf(path, engine="scipy"),
     "data.zarr": lambda path, X: zarr.save(str(path), X),
@@ -72,14 +67,6 @@ def test_labels_of_xarray_files_are_kept(name, tmp_path, X):
     assert read["time"].attrs["units"] == "s" and read.name == "voltage"
 
 
-def test_a_large_npy_is_mapped_and_not_read(tmp_path, X):
-    np.save(tmp_path / "a.npy", X)
-    array = boolcp.open_tensor(tmp_path / "a.npy").variable._data
-    while not isinstance(array, np.memmap) and getattr(array, "base", None) is not None:
-        array = array.base
-    assert isinstance(array, np.memmap)
-
-
 def test_names_coordinates_and_rate(tmp_path, X):
     np.savez(tmp_path / "a.npz", data=X, fs=200.0, freqs=np.array([1.0, 2.0, 3.0]))
     read = boolcp.open_tensor(tmp_path / "a.npz", dims=("freq", "time", "trial"), coords={"freq": "freqs"})
@@ -88,12 +75,9 @@ def test_names_coordinates_and_rate(tmp_path, X):
     assert boolcp.prepare.sampling_rate(read) == 200
 
 
-def test_a_field_of_a_struct(tmp_path, X):
+def test_fields_of_structs_and_paths_of_groups(tmp_path, X):
     scipy.io.savemat(tmp_path / "a.mat", {"s": {"X": X, "inner": {"Y": 2 * X}}})
     np.testing.assert_array_equal(boolcp.open_tensor(tmp_path / "a.mat", variable="s.inner.Y"), 2 * X)
-
-
-def test_hdf5_paths_may_start_with_a_slash_and_labels_are_used(tmp_path, X):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["g/X"] = X
         for n, name in enumerate(("channel", "time", "trial")):
@@ -146,18 +130,15 @@ def test_continuous_files_through_mne(suffix, tmp_path, rng):
         boolcp.open_tensor(path, session=1)
     assert boolcp.prepare.cut_trials(rest, 500).sizes["trial"] == 6
     assert any(line.endswith("rest: 1.00 to 3.00 s") for line in reading.describe(path))
-    if suffix == "_raw.fif":  # many are counted, not listed
-        raw.set_annotations(mne.Annotations(np.arange(30) / 10, 0.01, "rest")).save(
-            path, overwrite=True, verbose="ERROR"
-        )
-        assert [line for line in reading.describe(path) if "rest" in line] == ["  event rest: 30"]
+
+
+def three_epochs(rng):
+    events, options = np.array([[100, 0, 1], [250, 0, 2], [400, 0, 1]]), {"baseline": None, "preload": True}
+    return mne.Epochs(raw_recording(rng), events, {"go": 1, "stop": 2}, 0, 0.5, verbose="ERROR", **options)
 
 
 def test_epochs_through_mne(tmp_path, rng):
-    events = np.array([[100, 0, 1], [250, 0, 2], [400, 0, 1]])
-    epochs = mne.Epochs(
-        raw_recording(rng), events, {"go": 1, "stop": 2}, 0, 0.5, baseline=None, preload=True, verbose="ERROR"
-    )
+    epochs = three_epochs(rng)
     epochs.save(tmp_path / "a-epo.fif", verbose="ERROR")
     X = boolcp.open_tensor(tmp_path / "a-epo.fif")
     assert X.dims == ("channel", "time", "trial") and X["condition"].values.tolist() == ["go", "stop", "go"]
@@ -170,23 +151,17 @@ def test_epochs_through_mne(tmp_path, rng):
     epochs.metadata = pd.DataFrame({"drug": list("aba"), "rt": [0.1, 0.2, 0.3]})
     epochs.save(tmp_path / "b-epo.fif", verbose="ERROR")
     lines = reading.describe(tmp_path / "b-epo.fif")
-    assert "  columns along trial: drug, rt" in lines and "  drug, along trial: a (2), b (1)" in lines
-    assert not any(line.startswith("  rt, ") for line in lines)
-    boolcp.open_tensor(tmp_path / "b-epo.fif").drop_attrs().to_netcdf(tmp_path / "b.nc")
-    assert "  drug, along trial: a (2), b (1)" in reading.describe(tmp_path / "b.nc")
+    assert {"  drug, along trial: a (2), b (1)", "  rt, along trial: 0.1 .. 0.3"} <= set(lines)
     with pytest.raises(FileError, match="no condition 'wait'; the conditions are go, stop"):
         boolcp.open_tensor(tmp_path / "a-epo.fif", condition="wait")
 
 
 def test_the_content_of_a_fif_file_decides_not_its_name(tmp_path, rng):
-    events = np.array([[100, 0, 1], [250, 0, 2], [400, 0, 1]])
-    event_id = {"go": 1, "stop": 2}
-    options = {"baseline": None, "preload": True, "verbose": "ERROR"}
-    epochs = mne.Epochs(raw_recording(rng), events, event_id, 0, 0.5, **options)
+    epochs = three_epochs(rng)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MNE wants other names
         epochs.save(tmp_path / "trials.fif", verbose="ERROR")
-        mne.write_evokeds(tmp_path / "mean.fif", [epochs[name].average() for name in event_id], verbose="ERROR")
+        mne.write_evokeds(tmp_path / "mean.fif", [epochs[name].average() for name in ("go", "stop")], verbose="ERROR")
         mne.write_evokeds(tmp_path / "a-ave.fif.gz", epochs["go"].average(), verbose="ERROR")
     X = boolcp.open_tensor(tmp_path / "trials.fif")
     assert dict(X.sizes) == {"channel": 4, "time": 51, "trial": 3}

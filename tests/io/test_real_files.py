@@ -10,7 +10,6 @@ import boolcp
 from boolcp import prepare
 from boolcp.cli import main
 from boolcp.io.coordinates import read_electrodes, read_pairs
-from boolcp.io.neurotycho import read_conditions
 
 DATA = Path(os.environ.get("BOOLCP_DATA", Path(__file__).parents[3] / "shared" / "data"))
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real recordings in {DATA} (set BOOLCP_DATA)")
@@ -61,11 +60,6 @@ def test_spike_counts(tmp_path, capsys):
     with np.load(file) as arrays:
         X = boolcp.open_tensor(file, events=("neuron_ids", "spiketimes", "trial_ids"), bin_ms=200)
         assert X.values.sum() == len(arrays["spiketimes"])
-
-
-def test_a_condition_file_in_a_struct():
-    labels, seconds = read_conditions(DATA / "neurotycho_condition_mat" / "Condition.mat")
-    assert dict(zip(labels, seconds, strict=True))["AwakeEyesOpened-End"] == 908.908 and len(labels) == 11
 
 
 @pytest.mark.parametrize(("animal", "n_pairs"), [("Chibi", 62), ("George", 62), ("Kin2", 63), ("Su", 63)])

@@ -1,7 +1,6 @@
-"""To and from the CP tensors of TensorLy, tensortools and pyttb; Boolean columns stay exactly 0 and 1.
+"""To and from the CP tensors of TensorLy, tensortools and pyttb: an atom of rank L becomes L terms, blocks cannot.
 
-The other packages only know sums of rank-one terms, so an atom of rank L becomes L terms, and block atoms have no
-counterpart. Do not normalize or flip the columns there: that destroys the zeros and ones.
+Boolean columns stay exactly 0 and 1. Do not normalize or flip the columns there.
 """
 
 from collections.abc import Sequence
@@ -24,13 +23,14 @@ def to_tensorly(W: BooleanCP) -> Any:
     >>> boolcp.interop.to_tensorly(truth).rank
     2
     """
-    module = load_extra("tensorly.cp_tensor", "baselines")
     terms = W.rank_one_terms()
-    return module.CPTensor((terms.weights.copy(), [np.array(A) for A in terms.factors]))
+    return load_extra("tensorly.cp_tensor", "baselines").CPTensor(
+        (terms.weights.copy(), [np.array(A) for A in terms.factors])
+    )
 
 
 def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels: Labels | None = None) -> BooleanCP:
-    """Return the BooleanCP of a CP tensor of TensorLy, pyttb or tensortools, or of any pair (weights, factors).
+    """Return the BooleanCP of a CP tensor of TensorLy, pyttb or tensortools, with atoms of rank one.
 
     Parameters
     ----------
@@ -40,11 +40,6 @@ def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels
         The Boolean mode of each column; by default it is detected (a column with only one value besides 0).
     labels : Labels, optional
         Names and coordinates of the modes.
-
-    Returns
-    -------
-    BooleanCP
-        Atoms of rank one, their real columns scaled to norm one.
 
     Examples
     --------
@@ -88,9 +83,9 @@ def to_pyttb(W: BooleanCP) -> Any:
     >>> boolcp.interop.to_pyttb(truth).shape
     (4, 5, 6)
     """
-    pyttb = load_extra("pyttb", "interop")
     terms = W.rank_one_terms()
-    return pyttb.ktensor([np.asfortranarray(A, dtype=float) for A in terms.factors], terms.weights.copy())
+    factors = [np.asfortranarray(A, dtype=float) for A in terms.factors]
+    return load_extra("pyttb", "interop").ktensor(factors, terms.weights.copy())
 
 
 def to_tensortools(W: BooleanCP) -> Any:
@@ -103,12 +98,11 @@ def to_tensortools(W: BooleanCP) -> Any:
     >>> boolcp.interop.to_tensortools(truth).rank
     2
     """
-    module = load_extra("tensortools.tensors", "interop")
     terms = W.rank_one_terms()
     factors = [np.array(A) for A in terms.factors]
     for k, atom in enumerate(terms.atoms):
         factors[1 if atom.mode == 0 else 0][:, k] *= terms.weights[k]
-    return module.KTensor(factors)
+    return load_extra("tensortools.tensors", "interop").KTensor(factors)
 
 
 def _boolean_mode(columns: Sequence[np.ndarray], k: int) -> int:
@@ -116,5 +110,4 @@ def _boolean_mode(columns: Sequence[np.ndarray], k: int) -> int:
     flat = [n for n, column in enumerate(columns) if np.any(column) and np.ptp(column[column != 0]) == 0]
     if not flat:
         raise ValueError(f"Column {k} is not Boolean along any mode: give boolean_modes, or decompose with boolcp.")
-    ones = [n for n in flat if np.isin(columns[n], (0, 1)).all()]
-    return (ones or flat)[0]
+    return next((n for n in flat if np.isin(columns[n], (0, 1)).all()), flat[0])

@@ -15,17 +15,15 @@ UNITS = {"mag": ("fT", 1e15), "grad": ("fT/cm", 1e13), "hbo": ("µM", 1e6), "hbr
 UNITS |= dict.fromkeys(("eeg", "ecog", "seeg", "dbs", "eog", "ecg", "emg", "bio"), ("µV", 1e6))
 NAMES = {"eeg": "EEG", "ecog": "ECoG", "seeg": "sEEG", "dbs": "DBS", "mag": "MEG", "grad": "MEG", "csd": "CSD"}
 
-DataArray = Any
 
-
-def from_mne(inst: Any, *, picks: str | list = "data", reject: bool = False) -> DataArray:
+def from_mne(inst: Any, *, picks: str | list = "data", reject: bool = False) -> Any:
     """Return an MNE object as a DataArray, in microvolts (fT, fT/cm), with channel names and positions.
 
     Parameters
     ----------
     inst : Raw, Epochs, Evoked, list of Evoked, EpochsTFR, AverageTFR, RawTFR, EpochsSpectrum or Spectrum
-        The recording: channel x time for Raw, and with a mode "trial" last for epochs, "condition" for a list of
-        Evoked, "frequency" after "channel" for power. A Raw need not be loaded: it is read in pieces.
+        The recording: channel x time, "frequency" after "channel" for power, and last "trial" for epochs, "condition"
+        for a list of Evoked. A Raw is read in pieces.
     picks : str or list
         Which channels, as in MNE. Channels marked as bad are dropped unless they are named.
     reject : bool
@@ -34,9 +32,8 @@ def from_mne(inst: Any, *, picks: str | list = "data", reject: bool = False) -> 
     Returns
     -------
     DataArray
-        In float32, with positions "x", "y", "z" (m) where they are known. Epochs have the names of their events as the
-        coordinate "condition" and every column of their `metadata` along the trials; Raw has its annotations as
-        events (`boolcp.prepare.list_events`), and those with a duration as conditions.
+        In float32, with positions "x", "y", "z" (m). Epochs have the names of their events as the coordinate
+        "condition", and their `metadata`; Raw has its annotations as events, and those with a duration as conditions.
 
     Examples
     --------
@@ -49,14 +46,16 @@ def from_mne(inst: Any, *, picks: str | list = "data", reject: bool = False) -> 
     mne = load_extra("mne", "mne")
     if isinstance(inst, list | tuple):
         return _from_evoked(mne, inst, picks)
-    power = mne.time_frequency
-    known = (mne.io.BaseRaw, mne.BaseEpochs, mne.Evoked, power.EpochsTFR, power.AverageTFR, power.RawTFR)
-    if not isinstance(inst, (*known, power.EpochsSpectrum, power.Spectrum)):
+    if not isinstance(getattr(inst, "info", None), mne.Info) or not hasattr(inst, "get_data"):
         kinds = "Raw, Epochs, a list of Evoked, TFR or Spectrum objects of MNE"
         raise TypeError(f"from_mne takes {kinds}, got {type(inst).__name__}.")
     is_raw = isinstance(inst, mne.io.BaseRaw)
     with mne.use_log_level("ERROR"):
-        inst, bads = _picked(inst, picks)
+        inst, before = inst.copy(), set(inst.info["bads"])
+        if hasattr(inst, "load_data") and hasattr(inst, "event_id"):
+            inst.load_data()
+        inst.pick(picks, exclude="bads" if isinstance(picks, str) else ())
+        bads = sorted(before - set(inst.ch_names))
         factors, unit, name = _scale(inst)
         X = _labelled(inst, _read_raw(inst, factors, reject) if is_raw else _read(inst, factors))
         X = X.assign_attrs(units=unit).rename(name)
@@ -69,19 +68,6 @@ def from_mne(inst: Any, *, picks: str | list = "data", reject: bool = False) -> 
         return X
 
 
-def _picked(inst: Any, picks: str | list) -> tuple[Any, list[str]]:
-    """Return a copy with the chosen channels, and the bad ones that were dropped."""
-    inst = inst.copy()
-    if hasattr(inst, "load_data") and hasattr(inst, "event_id"):
-        inst.load_data()
-    before = set(inst.info["bads"])
-    try:
-        inst.pick(picks, exclude="bads" if isinstance(picks, str) else ())
-    except ValueError as error:
-        raise ValueError(f"picks={picks!r} leaves no channel of {', '.join(inst.ch_names[:10])} ({error}).") from error
-    return inst, sorted(before - set(inst.ch_names))
-
-
 def _scale(inst: Any) -> tuple[np.ndarray, str, str]:
     """Return each channel's factor to the displayed unit, this unit, and the name of the quantity."""
     kinds = inst.get_channel_types()
@@ -89,12 +75,10 @@ def _scale(inst: Any) -> tuple[np.ndarray, str, str]:
     factors, units = np.array([factor for _, factor in looks]), list(dict.fromkeys(unit for unit, _ in looks))
     names = list(dict.fromkeys(NAMES.get(kind, kind) for kind in kinds))
     if len(units) > 1:
-        words = (
-            f"The channels have different units ({', '.join(units)}): choose one kind (picks=), or scale each channel"
-        )
-        warnings.warn(f"{words} (prepare.zscore).", BoolcpWarning, stacklevel=4)
+        words = f"The channels have different units ({', '.join(units)})"
+        warnings.warn(f"{words}: choose one kind (picks=), or use prepare.zscore.", BoolcpWarning, stacklevel=4)
     unit, name = ", ".join(units), " and ".join(names)
-    if not hasattr(inst, "freqs"):
+    if not hasattr(inst, "freqs"):  # of power
         return factors, unit, name
     if getattr(inst, "baseline", None) is not None:  # a ratio or a difference: MNE does not say
         return np.ones(len(kinds)), "relative to baseline", f"{name} power"
@@ -112,10 +96,7 @@ def _read(inst: Any, factors: np.ndarray) -> np.ndarray:
     values, dims = inst.get_data(), _dims(inst)
     if np.iscomplexobj(values):
         raise ValueError(f"{type(inst).__name__} holds complex numbers: compute power (output='power') instead.")
-    if values.ndim != len(dims):
-        raise ValueError(f"{type(inst).__name__} has a mode of tapers or segments: average over it first.")
-    shape = [len(factors) if dim == "channel" else 1 for dim in dims]
-    return (values * factors.reshape(shape)).astype(np.float32)
+    return (values * np.expand_dims(factors, [n for n, dim in enumerate(dims) if dim != "channel"])).astype(np.float32)
 
 
 def _read_raw(raw: Any, factors: np.ndarray, reject: bool) -> np.ndarray:
@@ -129,9 +110,12 @@ def _read_raw(raw: Any, factors: np.ndarray, reject: bool) -> np.ndarray:
     return values
 
 
-def _labelled(inst: Any, values: np.ndarray) -> DataArray:
+def _labelled(inst: Any, values: np.ndarray) -> Any:
     """Return numbers with the labels of channels, frequencies and times, trials last."""
-    coords: dict[str, Any] = {"channel": ("channel", np.array(inst.ch_names))} | _positions(inst)
+    coords: dict[str, Any] = {"channel": ("channel", np.array(inst.ch_names))}
+    places = np.array([channel["loc"][:3] for channel in inst.info["chs"]], dtype=float)
+    if np.isfinite(places).all() and places.any(axis=1).all():
+        coords |= {axis: ("channel", places[:, n], {"units": "m"}) for n, axis in enumerate("xyz")}
     kinds, dims = inst.get_channel_types(), _dims(inst)
     coords |= {"type": ("channel", np.array(kinds))} if len(set(kinds)) > 1 else {}
     attrs: dict[str, Any] = {}
@@ -144,29 +128,18 @@ def _labelled(inst: Any, values: np.ndarray) -> DataArray:
     return X.transpose(*[dim for dim in dims if dim != "trial"], ...)
 
 
-def _positions(inst: Any) -> dict[str, Any]:
-    """Return the coordinates x, y, z of the channels if all are known."""
-    places = np.array([channel["loc"][:3] for channel in inst.info["chs"]], dtype=float)
-    if not np.isfinite(places).all() or not places.any(axis=1).all():
-        return {}
-    return {axis: ("channel", places[:, n], {"units": "m"}) for n, axis in enumerate("xyz")}
-
-
-def _with_trials(inst: Any, X: DataArray) -> DataArray:
+def _with_trials(inst: Any, X: Any) -> Any:
     """Return epochs with the names of their events and the columns of their metadata."""
     names = {code: name for name, code in inst.event_id.items()}
-    X = X.assign_coords(
-        trial=("trial", np.asarray(inst.selection)),
-        condition=("trial", np.array([names.get(code, str(code)) for code in inst.events[:, 2]], dtype=str)),
-    )
-    table = getattr(inst, "metadata", None)
-    attrs = X.attrs
-    X = X if table is None else add_table(X, {str(n): table[n].to_numpy() for n in table.columns if n != "trial"})
-    X.attrs = attrs
-    return X
+    conditions = np.array([names.get(code, str(code)) for code in inst.events[:, 2]], dtype=str)
+    X = X.assign_coords(trial=("trial", np.asarray(inst.selection)), condition=("trial", conditions))
+    if (table := getattr(inst, "metadata", None)) is None:
+        return X
+    columns = {str(n): table[n].to_numpy() for n in table.columns if n != "trial"}
+    return add_table(X, columns).drop_attrs(deep=False).assign_attrs(X.attrs)
 
 
-def _with_annotations(raw: Any, X: DataArray) -> DataArray:
+def _with_annotations(raw: Any, X: Any) -> Any:
     """Return a recording with its annotations as events, in its own time, and those with a duration as conditions."""
     if not len(raw.annotations):
         return X
@@ -180,20 +153,15 @@ def _with_annotations(raw: Any, X: DataArray) -> DataArray:
     return X
 
 
-def _from_evoked(mne: Any, evoked: Sequence[Any], picks: str | list) -> DataArray:
+def _from_evoked(mne: Any, evoked: Sequence[Any], picks: str | list) -> Any:
     """Return several Evoked as channel x time x condition."""
     if not evoked or not all(isinstance(one, mne.Evoked) for one in evoked):
-        kinds = ", ".join(sorted({type(one).__name__ for one in evoked})) or "an empty list"
+        kinds = ", ".join(sorted({type(one).__name__ for one in evoked})) or "nothing"
         raise TypeError(f"A list for from_mne must hold Evoked objects, got {kinds}; stack Epochs with prepare.join.")
     arrays = [from_mne(one, picks=picks) for one in evoked]
     names = [str(one.comment or n) for n, one in enumerate(evoked)]
-    for array, name in zip(arrays, names, strict=True):
-        same = array.shape == arrays[0].shape and np.array_equal(array["channel"], arrays[0]["channel"])
-        if not same or not np.allclose(array["time"], arrays[0]["time"]):
-            problem = f"The Evoked {name!r} differs from {names[0]!r} in channels or times"
-            raise ValueError(f"{problem}: crop and pick first.")
     names = names if len(set(names)) == len(names) else [f"{n}: {name}" for n, name in enumerate(names)]
-    xarray = load_extra("xarray", "labels")
-    X = xarray.concat(arrays, "condition", coords="minimal", compat="override", combine_attrs="override")
+    how = {"coords": "minimal", "compat": "override", "combine_attrs": "override", "join": "exact"}
+    X = load_extra("xarray", "labels").concat(arrays, "condition", **how)
     X = X.transpose("channel", "time", "condition").assign_coords(condition=("condition", np.array(names)))
     return X.assign_coords(n_averaged=("condition", np.array([one.nave for one in evoked])))

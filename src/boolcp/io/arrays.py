@@ -1,27 +1,28 @@
 """Files of arrays: npy, npz, MATLAB, HDF5, netCDF and zarr. Nothing is unpickled, and labels are kept."""
 
+import math
 import warnings
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy_format
 
 from boolcp.io import atomic
 from boolcp.io.errors import FileError, reading, refusing
-from boolcp.io.limits import LARGE, ask_child, check_hdf5, n_bytes, refuse_expansion, refuse_too_large, refuse_unsafe
+from boolcp.io.limits import LARGE, ask_child, check_hdf5, refuse_expansion, refuse_too_large, refuse_unsafe
 from boolcp.result.labels import is_labelled, read_labels
 from boolcp.storage.sources import Source
-from boolcp.system import available_memory, float_bytes, load_extra, memory_text
+from boolcp.system import available_memory, float_bytes, load_extra
 
-RATE_NAMES = ("fs", "sfreq", "srate", "sampling_rate", "samplingrate")
+RATE_NAMES = ("fsample", "fs", "sfreq", "srate", "sampling_rate", "samplingrate")
 
 
 @dataclass(frozen=True)
 class Variable:
-    """What is known about an array before it is read: its shape and the kind of its values."""
+    """What is known about an array before it is read."""
 
     shape: tuple[int, ...]
     kind: str
@@ -34,7 +35,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class NamedArrays:
-    """A file of named arrays: what it contains, and functions that read one of them or leave it on disk."""
+    """A file of named arrays, with functions that read one of them or leave it on disk."""
 
     path: Any
     table: dict[str, Variable]
@@ -49,16 +50,14 @@ class NamedArrays:
         numeric = [n for n, v in self.table.items() if v.is_numeric]
         if name is not None:
             name = name if name in self.table else name.strip("/")
-            if any(known.startswith(f"{name}/") for known in self.table):
-                raise FileError(self.path, f"{name!r} is a group, not a dataset", holds)
             if name not in self.table:
-                raise FileError(self.path, f"has no variable {name!r}", holds)
+                is_group = any(known.startswith(f"{name}/") for known in self.table)
+                problem = f"{name!r} is a group, not a dataset" if is_group else f"has no variable {name!r}"
+                raise FileError(self.path, problem, holds)
             if name not in numeric:
                 kind = self.table[name].kind
                 raise FileError(self.path, f"the variable {name!r} is not an array of numbers ({kind})", holds)
             return name
-        if not self.table:
-            raise FileError(self.path, "holds no arrays", "Export the data again.")
         if len(tensors) == 1 or len(numeric) == len(self.table) == 1:
             return (tensors or numeric)[0]
         if not tensors:
@@ -68,7 +67,7 @@ class NamedArrays:
         raise FileError(self.path, f"holds {len(tensors)} arrays that could be read", advice)
 
     def tensors(self) -> list[str]:
-        """Return the names of the numeric arrays with two or more modes."""
+        """Return the names of the numeric arrays with two modes or more."""
         return [n for n, v in self.table.items() if v.is_numeric and sum(size > 1 for size in v.shape) >= 2]
 
     def listing(self, names: Any = None) -> str:
@@ -88,22 +87,27 @@ class NamedArrays:
     def labelled(self, *, variable: str | None, dims: Any, sampling_rate: float | None, lazy: Any) -> Any:
         """Return the chosen array as a DataArray, in memory or, on request or if it is large, still on disk."""
         name = self.choose(variable)
-        chosen, array = self.table[name], None
-        if self.read_lazy is not None:
-            is_large = 2 * float_bytes(chosen.shape, chosen.kind) > available_memory()
-            array = self.read_lazy(name) if lazy is True or (lazy == "auto" and is_large) else None
-        elif lazy is True:
+        chosen = self.table[name]
+        if lazy is True and self.read_lazy is None:
             raise not_lazy(self.path)
-        if array is None:
+        is_large = 2 * float_bytes(chosen.shape, chosen.kind) > available_memory()
+        if self.read_lazy is not None and (lazy is True or (lazy == "auto" and is_large)):
+            array = self.read_lazy(name)
+        else:
             if not self.is_mapped:
                 advice = "Export a part of it, or store it as .npy, .zarr or .h5: these are read in slabs (--lazy)."
-                refuse_too_large(self.path, repr(name), n_bytes(chosen.shape, np.dtype(chosen.kind)), advice)
+                size = math.prod(map(int, chosen.shape)) * np.dtype(chosen.kind).itemsize
+                refuse_too_large(self.path, repr(name), size, advice)
             array = self.read(name)
         dims = chosen.dims if dims is None else dims
         if sampling_rate is None and "time" in (dims or ()):
-            rates = [n for n in self.table if n.lower() in RATE_NAMES and np.prod(self.table[n].shape) == 1]
-            sampling_rate = float(np.ravel(self.read(rates[0]))[0]) if rates else None
+            sampling_rate = self.rate({known.lower(): known for known in self.table})
         return label(array, self.path, dims, sampling_rate, name)
+
+    def rate(self, known: dict[str, str]) -> float | None:
+        """Return the sampling rate of the file, under one of the usual names of {lower case: name}."""
+        names = [known[name] for name in RATE_NAMES if name in known and np.prod(self.table[known[name]].shape) == 1]
+        return float(np.ravel(self.read(names[0]))[0]) if names else None
 
 
 def not_lazy(path: Any) -> FileError:
@@ -117,20 +121,15 @@ def label(X: Any, path: Any, dims: Any, sampling_rate: float | None, name: str |
         X = load_extra("xarray", "labels").DataArray(X, dims=[f"mode{n}" for n in range(np.ndim(X))], name=name)
     old = tuple(map(str, X.dims))
     dims = old if dims is None else tuple(dims)
-    if len(dims) != X.ndim:
-        shape = " x ".join(map(str, X.shape))
-        problem = f"is {shape} ({X.ndim} modes), but {len(dims)} names were given ({', '.join(dims)})"
-        raise FileError(path, problem, "Give one name for each mode (dims=, --dims).")
-    if len(set(dims)) != len(dims):
-        raise FileError(path, f"two modes have the same name ({', '.join(dims)})", "Give each its own (--dims).")
+    if len(dims) != X.ndim or len(set(dims)) != len(dims):
+        problem = f"is {' x '.join(map(str, X.shape))}, but the modes were named {', '.join(dims)}"
+        raise FileError(path, problem, "Give one name of its own for each mode (dims=, --dims).")
     X = X.rename({a: b for a, b in zip(old, dims, strict=True) if a != b})
     if sampling_rate is None or "time" in X.coords:
         return X
-    if "time" not in dims:
-        problem = f"a sampling rate was given, but none of the modes {', '.join(dims)} is called time"
-        raise FileError(path, problem, "Name the modes (dims=, --dims), for instance channel,time.")
-    if not (np.isfinite(sampling_rate) and sampling_rate > 0):
-        raise FileError(path, f"the sampling rate {sampling_rate} is not a positive number", "Give it in Hz.")
+    if "time" not in dims or not 0 < sampling_rate < np.inf:
+        problem = f"the sampling rate {sampling_rate} Hz does not suit the modes {', '.join(dims)}"
+        raise FileError(path, problem, "Give a positive rate, and name the modes (--dims channel,time).")
     X = X.assign_coords(time=("time", np.arange(X.sizes["time"]) / sampling_rate, {"units": "s"}))
     return X.assign_attrs(sampling_rate=float(sampling_rate))
 
@@ -138,8 +137,6 @@ def label(X: Any, path: Any, dims: Any, sampling_rate: float | None, name: str |
 def read_npy(path: Path) -> NamedArrays:
     """Return the one array of a .npy file, as a memory map."""
     with reading(path, ".npy file"):
-        with path.open("rb") as file:
-            _read_header(file, path.stat().st_size)
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     table = {"array": _variable(array.shape, array.dtype)}
     return NamedArrays(path, table, lambda name: np.asarray(array), lambda name: Source(array).lazy(), is_mapped=True)
@@ -153,7 +150,10 @@ def read_npz(path: Path) -> NamedArrays:
         for member in archive.infolist():
             if member.filename.endswith(".npy"):
                 with archive.open(member) as file:
-                    table[member.filename.removesuffix(".npy")] = _variable(*_read_header(file, member.file_size))
+                    is_first = npy_format.read_magic(file) == (1, 0)
+                    header = npy_format.read_array_header_1_0 if is_first else npy_format.read_array_header_2_0
+                    shape, _, dtype = header(file)
+                table[member.filename.removesuffix(".npy")] = _variable(shape, dtype)
 
     def read(name: str) -> Any:
         with reading(path, ".npz file"), np.load(path, allow_pickle=False) as arrays:
@@ -162,34 +162,23 @@ def read_npz(path: Path) -> NamedArrays:
     return NamedArrays(path, table, read)
 
 
-def _read_header(file: IO[bytes], size: int) -> tuple[tuple[int, ...], np.dtype]:
-    """Return the shape and dtype of a .npy file; raise a ValueError if it claims more bytes than there are."""
-    version = npy_format.read_magic(file)
-    read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
-    shape, _, dtype = read(file)
-    claimed, found = n_bytes(shape, dtype), size - file.tell()
-    if claimed > found and not dtype.hasobject:
-        raise ValueError(f"its header claims {memory_text(claimed)}, but {memory_text(max(found, 0))} follow")
-    return shape, dtype
-
-
 def _variable(shape: Any, dtype: Any, dims: Any = None) -> Variable:
     return Variable(tuple(shape), str(dtype), np.dtype(dtype).kind in "fiubc", dims)
 
 
 def read_mat(path: Path) -> NamedArrays:
-    """Return the variables of a .mat file; modes of length one are dropped, fields of a struct are `name.field`."""
+    """Return the variables of a .mat file; fields of a struct are `name.field`."""
     return NamedArrays(path, list_variables(path), lambda name: read_variable(path, name))
 
 
 def list_variables(path: Path) -> dict[str, Variable]:
-    """Return the names and Variables of a .mat file, fields of structs included."""
+    """Return the Variables of a .mat file by name, fields of structs included."""
     load_extra("pymatreader", "files")
     return {name: Variable(*known) for name, known in ask_child(path, f"{path.suffix} file", "list_mat").items()}
 
 
 def read_variable(path: Path, name: str) -> Any:
-    """Return one variable of a .mat file, or one field of a struct by its dotted name."""
+    """Return one variable of a .mat file, or one field of a struct as `name.field`."""
     load_extra("pymatreader", "files")
     return ask_child(path, f"{path.suffix} file", "read_mat", name)
 
@@ -210,12 +199,12 @@ def read_netcdf(path: Path) -> NamedArrays:
     """Return the arrays of a netCDF file with their labels."""
     xarray = load_extra("xarray", "labels")
     with path.open("rb") as file:
-        is_classic = file.read(3) == b"CDF"
-    if not is_classic:
-        load_extra("h5netcdf", "files")
+        engine = "scipy" if file.read(3) == b"CDF" else "h5netcdf"
+    if engine == "h5netcdf":
+        load_extra(engine, "files")
         check_hdf5(path, "netCDF file")
     with reading(path, "netCDF file"):
-        return _of_dataset(path, xarray.open_dataset(path, engine="scipy" if is_classic else "h5netcdf"))
+        return _of_dataset(path, xarray.open_dataset(path, engine=engine))
 
 
 def read_zarr(path: Path) -> NamedArrays:
@@ -260,19 +249,18 @@ def write_tensor(X: Any, path: Any, *, overwrite: bool = False) -> None:
     path = Path(path)
     if path.suffix not in (".nc", ".npy"):
         raise FileError(path, f"the ending {path.suffix or '(none)'} is not an output format", "Use .nc or .npy.")
-    if path.suffix == ".npy":
-        with atomic.replacing(path, overwrite=overwrite) as temporary:
-            np.save(temporary, X.values)
-        return
-    load_extra("h5netcdf", "files")
-    with refusing(path, "Rename it, or write to .npy to keep the numbers only."):
-        read_labels(X)
-        for name in (*X.dims, *X.coords, "tensor" if X.name is None else X.name):
-            if not str(name).strip(".") or "/" in str(name):
-                raise ValueError(f"netCDF cannot hold the name {name!r}")
-    simple = str | int | float | np.number | np.ndarray | list | tuple
-    attrs = {name: value if isinstance(value, simple) else str(value) for name, value in X.attrs.items()}
-    X = X.rename(X.name or "tensor")
-    X.attrs = {name: value for name, value in attrs.items() if np.size(value)}
+    if path.suffix == ".nc":
+        load_extra("h5netcdf", "files")
+        with refusing(path, "Rename it, or write to .npy to keep the numbers only."):
+            read_labels(X)
+            for name in (*X.dims, *X.coords, "tensor" if X.name is None else X.name):
+                if not str(name).strip(".") or "/" in str(name):
+                    raise ValueError(f"netCDF cannot hold the name {name!r}")
+        simple = str | int | float | np.number | np.ndarray | list | tuple
+        attrs = {n: value if isinstance(value, simple) else str(value) for n, value in X.attrs.items()}
+        X = X.drop_attrs(deep=False).assign_attrs({n: value for n, value in attrs.items() if np.size(value)})
     with atomic.replacing(path, overwrite=overwrite) as temporary:
-        X.to_netcdf(temporary, engine="h5netcdf")
+        if path.suffix == ".npy":
+            np.save(temporary, X.values)
+        else:
+            X.rename(X.name or "tensor").to_netcdf(temporary, engine="h5netcdf")

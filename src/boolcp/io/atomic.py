@@ -1,9 +1,9 @@
 """Files that are written completely or not at all, and locks against two processes writing the same file."""
 
 import os
+import secrets
 import socket
 import stat
-import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,22 +17,20 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
-    import msvcrt
-
-LOCKED_BYTE = 2**30  # msvcrt keeps others from reading a locked byte: lock one that is never written
 
 
 @contextmanager
 def replacing(path: Any, *, overwrite: bool = False, temporary: str | Path | None = None) -> Iterator[Path]:
     """Give the path of a new, empty file beside `path`; it replaces `path` at the end, unless something fails.
 
-    The new file is created exclusively, so that a link of that name is never followed. A file that is written again
-    and again names its `temporary`: a killed process then leaves at most one, and the next one removes it.
+    A link of that name is never followed. A killed process leaves at most one `temporary`, which the next one removes.
     """
     path = Path(path)
     check_free(path, overwrite=overwrite)
     with writing(path):
-        name = _create(path, temporary)
+        name = Path(temporary or path.with_name(f".{path.stem}.{secrets.token_hex(8)}{path.suffix}"))
+        name.unlink(missing_ok=True)  # of a link, only the link is removed
+        os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
             yield name
             with open(name, "rb") as file:
@@ -52,21 +50,15 @@ def write_text(path: Any, text: str | bytes, *, overwrite: bool = False) -> None
 
 def check_free(path: Any, *, overwrite: bool = False) -> None:
     """Raise a FileError if `path` is a folder, or exists and may not be overwritten."""
-    path = Path(path)
-    if path.is_dir():
+    if os.path.isdir(path):
         raise FileError(path, "is a folder", "Name a file in it.")
     if os.path.lexists(path) and not overwrite:  # a link counts, even if it leads nowhere
-        advice = "Choose a different name, or allow overwriting (overwrite=True, --force)."
-        raise FileError(path, "exists already", advice)
+        raise FileError(path, "exists already", "Choose a different name, or overwrite it (overwrite=True, --force).")
 
 
 @contextmanager
 def locked(path: Any) -> Iterator[None]:
-    """Keep other processes from `path` until the end of the block: if they try to lock it, they get a FileError.
-
-    The lock is held on a file ``.<name>.lock`` beside `path`. The system releases it when the process ends, however it
-    ends, so that a killed process never leaves a lock behind.
-    """
+    """Keep other processes from `path`: who tries to lock it gets a FileError. A killed process leaves no lock."""
     path = Path(path)
     name = path.with_name(f".{path.name}.lock")
     with writing(path):
@@ -74,23 +66,9 @@ def locked(path: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        if fcntl is None:  # Windows does not remove an open file
-            file.close()
         with suppress(OSError):  # a leftover file locks nothing: only a held lock does
             name.unlink()
         file.close()
-
-
-def _create(path: Path, temporary: str | Path | None) -> Path:
-    """Create an empty file that only its owner may read, and return its path."""
-    if temporary is None:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=path.suffix)
-    else:
-        name = str(temporary)
-        Path(name).unlink(missing_ok=True)  # left by a killed process; of a link, only the link is removed
-        descriptor = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    os.close(descriptor)
-    return Path(name)
 
 
 def _permissions(path: Path) -> int:
@@ -104,17 +82,20 @@ def _permissions(path: Path) -> int:
 
 
 def _open_locked(path: Path, name: Path) -> TextIO:
-    """Return the lock file, open and locked, with its owner's process number written to it."""
+    """Return the lock file, open and locked, with its owner's process number in it."""
     flags = os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
     while True:
         file = os.fdopen(os.open(name, flags, 0o600), "r+", encoding="utf-8", errors="replace")
         try:
-            _lock(file.fileno())
-        except OSError:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             with file:
                 owner = file.read(200) or "a process that has just started"
-            problem = f"is in use by another run ({owner})"
-            raise FileError(path, problem, "Wait until that run ends, or choose a different file.") from None
+            advice = "Wait until that run ends, or choose a different file."
+            raise FileError(path, f"is in use by another run ({owner})", advice) from None
+        except (OSError, AttributeError):  # some network disks, and Windows
+            text = "This disk does not support locks: make sure that no other process uses the file."
+            warnings.warn(text, BoolcpWarning, stacklevel=4)
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(file.fileno()), os.stat(name)):
                 file.truncate(0)
@@ -122,19 +103,3 @@ def _open_locked(path: Path, name: Path) -> TextIO:
                 file.flush()
                 return file
         file.close()  # its owner has just removed it: a lock on it would keep nobody away
-
-
-def _lock(descriptor: int) -> None:
-    """Lock an open file, or raise an OSError at once if another process has locked it."""
-    if fcntl is None:
-        os.lseek(descriptor, LOCKED_BYTE, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError as error:
-        message = f"This disk does not support locks ({error.strerror}): make sure that no other process uses the file."
-        warnings.warn(message, BoolcpWarning, stacklevel=2)

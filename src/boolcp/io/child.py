@@ -1,7 +1,4 @@
-"""A process that opens untrusted files (HDF5, MATLAB): it may crash, or run out of memory or time.
-
-It is run as a script, without the rest of the package, so that it starts quickly. `boolcp.io.limits` starts it.
-"""
+"""A script that opens untrusted files (HDF5, MATLAB) in a process of its own, which may crash: see `limits`."""
 
 import os
 import pickle
@@ -22,19 +19,15 @@ class TrapError(Exception):
 def look_at_hdf5(path):
     """Return the datasets of an HDF5 file: {name: (shape, dtype, is numeric, dims or None, bytes stored, bytes)}.
 
-    It is refused if it refers to other files, for it could then reveal the content of your own. A dataset without a
-    name, to which only a reference leads, could hide such a link.
+    It is refused if it refers to other files, even by a dataset without a name, to which only a reference leads.
     """
     import h5py
 
-    table: dict = {}
-    items: list = []
-    links: list = []
+    table, items, links = {}, [], []
     with h5py.File(path, "r") as file:
         file.visititems_links(lambda name, link: links.append((name, getattr(link, "filename", None))))
-        for name, target in links:
-            if target is not None:
-                raise TrapError(f"{name!r} is a link to the file {target!r}")
+        for name, target in [link for link in links if link[1] is not None]:
+            raise TrapError(f"{name!r} is a link to the file {target!r}")
         file.visititems(lambda name, item: items.append((name, item)))
         seen = {h5py.h5o.get_info(item.id).addr for _, item in items}
         for name, item in items:  # datasets without a name are added on the way
@@ -59,59 +52,46 @@ def look_at_hdf5(path):
 
 
 def read_all(path):
-    """Return the variables of a .mat file; a small one is kept until a different one is read."""
+    """Return the variables of a .mat file, `name.field` of structs; a small file is kept until the next."""
     import h5py
     import pymatreader
 
     state = path, os.stat(path).st_mtime_ns, os.path.getsize(path)
-    if state not in KEPT:
-        KEPT.clear()
-        if h5py.is_hdf5(path):
-            look_at_hdf5(path)
-        try:
-            content = pymatreader.read_mat(path)
-        except TypeError:  # of one variable: the others may do
-            content = {}
-            with h5py.File(path, "r") as file:
-                names = list(file)
-            for name in names:
-                with suppress(TypeError):
-                    content |= pymatreader.read_mat(path, variable_names=[name])
-        content = {name: value for name, value in content.items() if not name.startswith(("__", "#"))}
-        if state[-1] > SMALL:
-            return content
-        KEPT[state] = content
-    return KEPT[state]
+    if state in KEPT:
+        return KEPT[state]
+    KEPT.clear()
+    if h5py.is_hdf5(path):
+        look_at_hdf5(path)
+    content, left = {}, list(pymatreader.read_mat(path).items())[::-1]
+    while left:
+        name, value = left.pop()
+        if isinstance(value, dict):
+            left += [(f"{name}.{part}", value[part]) for part in reversed(value)]
+        elif not name.startswith(("__", "#")):
+            content[name] = value
+    KEPT.update({state: content} if state[-1] <= SMALL else {})
+    return content
 
 
 def list_mat(path):
-    """Return the variables of a .mat file, with the fields of structs: {name: (shape, kind, is numeric)}."""
-    return {full: kind for name, value in read_all(path).items() for full, kind in list_fields(name, value).items()}
-
-
-def list_fields(name, value):
-    """Return a variable, or the fields of a struct."""
-    if isinstance(value, dict):
-        return {full: kind for part in value for full, kind in list_fields(f"{name}.{part}", value[part]).items()}
-    array = np.empty(len(value), dtype=object) if isinstance(value, list) else np.asarray(value)
-    return {name: (array.shape, str(array.dtype), array.dtype.kind in "fiubc")}
+    """Return what a .mat file holds: {name: (shape, kind, is numeric)}."""
+    table = {}
+    for name, value in read_all(path).items():
+        array = np.empty(len(value), dtype=object) if isinstance(value, list) else np.asarray(value)
+        table[name] = array.shape, str(array.dtype), array.dtype.kind in "fiubc"
+    return table
 
 
 def read_mat(path, name):
-    """Return one variable of a .mat file, or one field of a struct by its dotted name."""
-    value = read_all(path)
-    for part in name.split("."):
-        if not isinstance(value, dict) or part not in value:
-            raise KeyError(name)
-        value = value[part]
-    return value
+    """Return one variable of a .mat file."""
+    return read_all(path)[name]
 
 
 JOBS = {job.__name__: job for job in (look_at_hdf5, list_mat, read_mat)}
 
 
 def limit_memory(n_bytes):
-    """Let the process take this many bytes more, where the system knows such limits."""
+    """Let the process take this many bytes more, where the system can limit them."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -122,7 +102,7 @@ def limit_memory(n_bytes):
 
 
 def answer(name, path, arguments):
-    """Return (kind of answer, value or message) of one job."""
+    """Return (kind of answer, value or message) of a job."""
     try:
         return "value", JOBS[name](path, *arguments)
     except (TrapError, MemoryError, KeyError) as error:

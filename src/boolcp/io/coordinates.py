@@ -1,7 +1,4 @@
-"""Labels from elsewhere: other arrays of a file, tables of trials and events, electrodes and their pairs.
-
-Trials of unequal length are a cell of matrices (MATLAB, FieldTrip), or arrays with numbered names.
-"""
+"""Labels from other arrays of a file, tables of trials and of electrodes; trials of unequal length."""
 
 import re
 import warnings
@@ -13,24 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from boolcp.checks import BoolcpWarning
-from boolcp.io.arrays import RATE_NAMES, NamedArrays, read_variable
+from boolcp.io.arrays import NamedArrays, read_variable
 from boolcp.io.errors import FileError, check_exists, reading, refusing
 from boolcp.prepare import add_table, set_events, stack_trials
 from boolcp.prepare.tables import ONSETS, read_columns
 from boolcp.system import load_extra
 
-NO_GROUP = "NG"  # marks the filler pairs in the published tables
 MISSING = ["", "n/a", "N/A", "nan", "NaN"]  # not "NA" or "None", which may be conditions
 
-DataArray = Any
-DataFrame = Any
 
-
-def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: NamedArrays, path: Path) -> DataArray:
-    """Return X with coordinates: values, the name of an array of the file, or (mode, one of these).
-
-    A name that is a mode labels that mode. Any other is an additional coordinate of the mode with its length.
-    """
+def add_coords(X: Any, coords: Mapping[str, Any], arrays: NamedArrays, path: Path) -> Any:
+    """Return X with coordinates by name: values, the name of an array of the file, or (mode, one of these)."""
     for name, source in coords.items():
         dim = name if name in X.dims else None
         if isinstance(source, tuple) and len(source) == 2 and isinstance(source[0], str):
@@ -51,23 +41,14 @@ def add_coords(X: DataArray, coords: Mapping[str, Any], arrays: NamedArrays, pat
 
 
 class Electrode(NamedTuple):
-    """The position of one electrode, in the units of its table, and its area if known.
-
-    Pixels of an image count downward; `height` counts upward, as plots without the image need it.
-    """
+    """The position of one electrode, to the right and upward, and its area if known."""
 
     x: float
     y: float
     area: str = ""
-    is_pixel: bool = False
-
-    @property
-    def height(self) -> float:
-        """Return the position upward."""
-        return -self.y if self.is_pixel else self.y
 
 
-def with_electrodes(X: DataArray, electrodes: str | Path, path: Path) -> DataArray:
+def with_electrodes(X: Any, electrodes: str | Path, path: Path) -> Any:
     """Return X with the coordinates x, y and area of its channels, matched by label, or by order without labels."""
     found = read_electrodes(electrodes)
     if "channel" not in X.dims:
@@ -93,7 +74,7 @@ def with_electrodes(X: DataArray, electrodes: str | Path, path: Path) -> DataArr
 
 def place_coords(places: list[Electrode]) -> dict[str, Any]:
     """Return the coordinates x, y and, where there is one, area of the channels."""
-    coords = {"x": ("channel", [place.x for place in places]), "y": ("channel", [place.height for place in places])}
+    coords = {"x": ("channel", [place.x for place in places]), "y": ("channel", [place.y for place in places])}
     areas = [place.area for place in places]
     return coords | ({"area": ("channel", areas)} if any(areas) else {})
 
@@ -101,15 +82,14 @@ def place_coords(places: list[Electrode]) -> dict[str, Any]:
 def read_electrodes(path: Any) -> dict[Any, Electrode]:
     """Return the electrodes of a map by their number or name: {channel: Electrode}.
 
-    The map is a .csv with columns channel, x.., y.. and maybe area.., or one of NeuroTycho (.mat with X and Y, one row
-    for each channel from 1). Columns x_px and y_px, and those of NeuroTycho, are pixels of an image.
+    The map is a .csv with columns channel, x.., y.. and maybe area.. (x_px, y_px: pixels), or a .mat of NeuroTycho.
     """
     path = check_exists(path)
     if path.suffix.lower() == ".mat":
         with reading(path, "map of electrodes"):
             pairs = zip(*(np.ravel(read_variable(path, name)).tolist() for name in ("X", "Y")), strict=True)
-            return {n: Electrode(float(x), float(y), is_pixel=True) for n, (x, y) in enumerate(pairs, start=1)}
-    rows, names = _read_rows(path), {}
+            return {n: Electrode(float(x), -float(y)) for n, (x, y) in enumerate(pairs, start=1)}
+    rows, names = read_table(path, dtype=str).fillna("").to_dict("records"), {}
     for kind in ("channel", "x", "y"):
         names[kind] = next((name for name in rows[0] if re.fullmatch(f"{kind}(_.*)?", name, re.IGNORECASE)), "")
         if not names[kind]:
@@ -122,30 +102,24 @@ def read_electrodes(path: Any) -> dict[Any, Electrode]:
             key = int(label) if label.isdigit() else label
             if key in places:
                 raise ValueError(f"channel {label} appears twice")
-            x, y, is_pixel = float(row[names["x"]]), float(row[names["y"]]), names["y"].lower().endswith("_px")
-            places[key] = Electrode(x, y, row.get(area, "").strip(), is_pixel)
+            x, y = float(row[names["x"]]), float(row[names["y"]])
+            y = -y if names["y"].lower().endswith("_px") else y  # pixels of an image count downward
+            places[key] = Electrode(x, y, row.get(area, "").strip())
     return places
 
 
 def read_pairs(path: Any) -> list[tuple[str, str]]:
-    """Return the pairs (plus, minus) of a bipolar reference, without the filler rows marked NG (no group).
-
-    They are in a .csv with columns ch_plus and ch_minus, or with the two channels in its first two columns.
-    """
-    rows = _read_rows(path)
+    """Return the pairs of a bipolar reference: columns ch_plus and ch_minus of a .csv, or its first two columns."""
+    rows = read_table(path, dtype=str).fillna("").to_dict("records")
     plus, minus = ("ch_plus", "ch_minus") if {"ch_plus", "ch_minus"} <= set(rows[0]) else (*rows[0], "", "")[:2]
-    pairs = [(row[plus].strip(), row[minus].strip()) for row in rows if minus and NO_GROUP not in row.values()]
+    rows = [row for row in rows if "NG" not in row.values()]  # "no group": filler of the published tables
+    pairs = [(row[plus].strip(), row[minus].strip()) for row in rows if minus]
     if not pairs:
         raise FileError(path, "holds no pairs", "A table of pairs needs the columns ch_plus and ch_minus.")
     return pairs
 
 
-def _read_rows(path: Any) -> list[dict[str, str]]:
-    """Return the rows of a table as texts by column."""
-    return read_table(path, dtype=str).fillna("").to_dict("records")
-
-
-def read_table(path: str | Path, **options: Any) -> DataFrame:
+def read_table(path: str | Path, **options: Any) -> Any:
     r"""Return a table as a pandas DataFrame: columns separated by commas or semicolons (.csv) or by tabs (.tsv).
 
     Further options go to `pandas.read_csv`.
@@ -173,13 +147,13 @@ def read_table(path: str | Path, **options: Any) -> DataFrame:
     return table
 
 
-def with_trials(X: DataArray, trials: Any, path: Path) -> DataArray:
+def with_trials(X: Any, trials: Any, path: Path) -> Any:
     """Return X with a table of trials: coordinates of its trials, or events of a continuous recording."""
     if isinstance(trials, str | Path):
         path, trials = Path(trials), read_table(trials)
-    is_continuous = "time" in X.dims and "trial" not in X.dims
     with refusing(path, "Check the table of trials (trials=, --trials)."):
         has_onsets = any(name in ONSETS for name in getattr(trials, "columns", trials))
+        is_continuous = "time" in X.dims and "trial" not in X.dims
         return set_events(X, trials) if is_continuous and has_onsets else add_table(X, trials)
 
 
@@ -190,41 +164,33 @@ def find_trials(arrays: NamedArrays, variable: str | None) -> list[str] | None:
         if not names:
             raise FileError(arrays.path, f"has no variables {variable!r}", f"It holds {arrays.listing()}.")
         return sorted(names, key=lambda name: [int(n) if n.isdigit() else n for n in re.split(r"(\d+)", name)])
-    cells = [
-        name for name, one in arrays.table.items() if one.kind == "object" and arrays.path.suffix.lower() == ".mat"
-    ]
+    is_matlab = arrays.path.suffix.lower() == ".mat"
+    cells = [name for name, one in arrays.table.items() if is_matlab and one.kind == "object"]
     if variable is not None:
         return [variable] if variable in cells else None
     cells = [] if arrays.tensors() else [name for name in cells if _matrices(arrays.read(name))]
     return cells if len(cells) == 1 else None
 
 
-def read_trials(arrays: NamedArrays, names: list[str], dims: Any, sampling_rate: float | None) -> DataArray:
-    """Return the trials as a tensor channel x time x trial, NaN where a trial has no samples.
-
-    Times, labels, rate and trialinfo beside them describe them, as FieldTrip stores them.
-    """
+def read_trials(arrays: NamedArrays, names: list[str], dims: Any, sampling_rate: float | None) -> Any:
+    """Return trials as a tensor channel x time x trial, with what FieldTrip keeps beside them."""
     values = [arrays.read(name) for name in names]
     trials = _matrices(values[0] if len(values) == 1 and isinstance(values[0], list) else values)
     if not trials:
         problem = f"{names[0]!r} does not hold one matrix for each trial"
         raise FileError(arrays.path, problem, f"It holds {arrays.listing()}.")
-    dims = ("channel", "time") if dims is None else tuple(dims)
-    if sorted(dims[:2]) != ["channel", "time"] or dims[2:] not in ((), ("trial",)):
-        problem = f"trials of unequal length have the modes channel and time, not {dims}"
-        raise FileError(arrays.path, problem, "Change --dims.")
+    dims = tuple(dims or ("channel", "time"))[:2]
+    if sorted(dims) != ["channel", "time"]:
+        raise FileError(arrays.path, f"a trial has the modes channel and time, not {', '.join(dims)}", "Change --dims.")
     trials = trials if dims[0] == "channel" else [trial.T for trial in trials]
     prefix = names[0].rpartition(".")[0]
     known = {name.removeprefix(f"{prefix}.").lower(): name for name in arrays.table if name.startswith(prefix)}
-    beside = {name: arrays.read(known[name]) for name in ("time", "label", "trialinfo") if name in known}
-    rates = [np.ravel(arrays.read(known[name])) for name in ("fsample", *RATE_NAMES) if name in known]
-    times = [np.ravel(time) for time in _matrices(beside.get("time"), least=1)]
-    rate = float(rates[0][0]) if sampling_rate is None and rates and len(rates[0]) == 1 else sampling_rate
-    labels, numbers = np.ravel(np.asarray(beside.get("label", []))), np.ravel(beside.get("trialinfo", []))
+    times = [np.ravel(t) for t in _matrices(arrays.read(known["time"]), least=1)] if "time" in known else []
+    rate = arrays.rate(known) if sampling_rate is None else sampling_rate
+    labels = np.ravel(np.asarray(arrays.read(known["label"]) if "label" in known else []))
     channels = labels if len(labels) == len(trials[0]) else None
     with refusing(arrays.path, "Check the trials, or give --sampling-rate."):
-        X = stack_trials(trials, sampling_rate=None if times else rate, times=times or None, channels=channels)
-        return add_table(X, {"trialinfo": numbers}, "trial") if len(numbers) == len(trials) else X
+        return stack_trials(trials, sampling_rate=None if times else rate, times=times or None, channels=channels)
 
 
 def _matrices(values: Any, least: int = 2) -> list[np.ndarray]:

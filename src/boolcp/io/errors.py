@@ -50,16 +50,12 @@ def reading(path: Any, kind: str) -> Iterator[Any]:
         yield
     except (FileError, ImportError):
         raise
-    except MemoryError as error:
-        problem = f"needs more memory than there is ({str(error).rstrip('.') or 'its header may be damaged'})"
-        raise FileError(path, problem, "Copy it again if it should be smaller, or read a part of it.") from error
     except PermissionError as error:
         raise _of_system(path, error) from None
     except Exception as error:
         reason = str(error).strip().partition("\n")[0][:200].rstrip(".") or type(error).__name__
-        raise FileError(
-            path, f"not a readable {kind} ({reason})", "It may be truncated or damaged: copy or export it again."
-        ) from error
+        advice = "It may be truncated or damaged: copy or export it again."
+        raise FileError(path, f"not a readable {kind} ({reason})", advice) from error
 
 
 @contextmanager
@@ -83,7 +79,6 @@ def writing(path: Any) -> Iterator[Any]:
 
 
 def _of_system(path: Any, error: OSError) -> FileError:
-    """Return the FileError for an error of the system."""
     if error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)):
         return FileError(path, "no space is left on the disk", "Free some, or write elsewhere.")
     if isinstance(error, PermissionError):

@@ -1,10 +1,8 @@
-"""Files that would exhaust memory or time, hand out other files or crash their reader: they are refused.
+"""Refuse files that would exhaust memory or time, hand out other files or crash their reader.
 
-HDF5 and MATLAB files, whose readers trust what they find, are first opened by a child process with limits on memory
-and time. One process serves all files.
+HDF5 and MATLAB files are first opened by a child process with limits on memory and time, one for all files.
 """
 
-import math
 import os
 import pickle
 import subprocess
@@ -41,28 +39,24 @@ def ask_child(path: Path, kind: str, job: str, *arguments: Any) -> Any:
             pickle.dump((memory, job, str(path.absolute()), arguments), process.stdin)
             process.stdin.flush()
             answer, value = pickle.load(process.stdout)
-        except (EOFError, OSError, pickle.UnpicklingError):
-            answer = "late" if timer.finished.is_set() else "dead"
+        except BaseException as error:
             process.kill()
             value = process.wait()
-        except BaseException:  # Ctrl-C in the middle of an answer
-            process.kill()
-            process.wait()
-            raise
+            answer = "late" if timer.finished.is_set() else "dead"
+            if not isinstance(error, EOFError | OSError | pickle.UnpicklingError):
+                raise  # Ctrl-C in the middle of an answer
         finally:
             timer.cancel()
-    refusals = {"TrapError": value, "MemoryError": f"reading it takes more than {memory_text(memory)} of memory"}
-    refusals["late"] = f"looking into it takes more than {seconds:.0f} s"
+    refusals = {"TrapError": value, "late": f"looking into it takes more than {seconds:.0f} s"}
+    refusals["MemoryError"] = f"reading it takes more than {memory_text(memory)} of memory"
     if answer in refusals:
         raise FileError(path, f"refused: {refusals[answer]}", DISTRUST)
     if answer == "KeyError":
         raise FileError(path, f"has no variable {value}", "List its variables with boolcp info.")
     with reading(path, kind):
-        if answer == "dead":
-            raise ValueError(f"its reader crashed, exit code {value}")
-        if answer == "error":
-            raise ValueError(value)
-        return value
+        if answer != "value":
+            raise ValueError(f"its reader crashed, exit code {value}" if answer == "dead" else value)
+    return value
 
 
 def _start() -> Any:
@@ -95,31 +89,23 @@ def refuse_expansion(path: Path | str, what: str, packed: int, unpacked: int) ->
 
 
 def refuse_too_large(path: Path | str, what: str, n_bytes: int, advice: str) -> None:
-    """Raise a FileError if the array to be read does not fit into the available memory."""
-    free = available_memory()
-    if n_bytes > free:
+    """Raise a FileError if an array does not fit into the available memory."""
+    if n_bytes > (free := available_memory()):
         sizes = f"needs {memory_text(n_bytes)} of memory, but only {memory_text(free)} are available"
         raise FileError(path, f"{what} {sizes}", advice)
 
 
-def n_bytes(shape: Any, dtype: Any) -> int:
-    """Return the exact number of bytes of an array, even if its header claims an absurd size."""
-    return math.prod(map(int, shape)) * int(dtype.itemsize)
-
-
 def refuse_unsafe(path: Path, kind: str = ".zip file") -> None:
-    """Raise a FileError if a zip is damaged, empty, encrypted, a zip bomb, or has names that lead out of it."""
+    """Raise a FileError if a zip is damaged, empty, a zip bomb, or has names that lead out of it."""
+    size = path.stat().st_size
     with reading(path, kind), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
     if not members:
         raise FileError(path, "the zip is empty", "Download it again.")
-    size = path.stat().st_size
     for member in members:
         name = member.filename.replace("\\", "/")
         if name.startswith("/") or ".." in name.split("/") or ":" in name.split("/")[0]:
             raise FileError(path, f"refused: its member {member.filename!r} leads out of the zip", "Do not unpack it.")
-        if member.flag_bits & 1:
-            raise FileError(path, f"its member {member.filename!r} is encrypted", "Unpack it with its password first.")
         packed = min(member.compress_size, size)  # it may claim more than there is
         refuse_expansion(path, f"its member {member.filename!r}", packed, member.file_size)
     refuse_expansion(path, "its content", size, sum(member.file_size for member in members))

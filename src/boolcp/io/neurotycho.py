@@ -1,7 +1,5 @@
 """NeuroTycho recordings: a folder or zip of sessions, each with one MATLAB file per channel."""
 
-import csv
-import io
 import re
 import shutil
 import tempfile
@@ -28,11 +26,8 @@ from boolcp.system import load_extra
 
 CHANNEL = re.compile(r"ECoG_ch(\d+)\.mat", re.IGNORECASE)
 MAP = re.compile(r"(electrodes.*\.csv|.*map\.mat)", re.IGNORECASE)
-DEPTH = 4  # folders searched below the one given
-ORIGINAL = "The two come from different sessions: use the original files."
 
 File = Any  # a path in a folder or in a zip
-Stretch = tuple[str, int, int]  # a condition, with its first sample and the one after its last
 
 
 @dataclass(frozen=True)
@@ -44,48 +39,32 @@ class Session:
     time: File
     condition: File
     electrodes: File
-    event: File
-    trials: Any  # (number, length) if the channels are cut into trials, else None
-
-    @property
-    def first(self) -> File:
-        """Return the file of the first channel."""
-        return next(iter(self.channels.values()))
 
     def signal(self, number: int, times: np.ndarray) -> np.ndarray:
-        """Return one channel, its trials one after another."""
-        file, trials = self.channels[number], self.trials
+        """Return one channel."""
+        file = self.channels[number]
         signal = on_disk(file, _read_numbers)
-        if trials is not None and signal.shape != trials:
-            sizes = " x ".join(map(str, signal.shape)), " x ".join(map(str, trials))
-            raise FileError(file, "is {} (trial x time), but other channels are {}".format(*sizes), ORIGINAL)
-        if trials is None and signal.shape != times.shape:
-            raise FileError(file, f"has {len(signal)} samples, but the time file has {len(times)}", ORIGINAL)
-        return signal.ravel()
+        if signal.shape != times.shape:
+            sizes = f"{' x '.join(map(str, signal.shape))} samples, but the time file has {len(times)}"
+            raise FileError(file, f"has {sizes}", "The two come from different sessions: use the original files.")
+        return signal
 
     def times(self, sampling_rate: float | None) -> np.ndarray:
-        """Return the times of the samples, or of one trial, in seconds."""
-        file, times = self.time, None
-        if file is not None:
-            times = on_disk(file, _read_numbers).astype(float)
-        elif self.event is not None:
-            events = on_disk(self.event, _read_parts, "event")
-            is_every_sample = np.array_equal(events.get("index", ()), np.arange(len(events["data"])) + 1)
-            file, times = self.event, events.get("time") if is_every_sample else None
-        if times is None:
+        """Return the times of the samples in seconds."""
+        if self.time is None:
+            first = next(iter(self.channels.values()))
             if sampling_rate is None:
                 advice = "Copy ECoGTime.mat beside it, or give the sampling rate (sampling_rate=, --sampling-rate)."
-                raise FileError(self.first, "has no time file beside it", advice)
-            return np.arange(self.trials[1] if self.trials else len(on_disk(self.first, _read_numbers))) / sampling_rate
+                raise FileError(first, "has no time file beside it", advice)
+            return np.arange(len(on_disk(first, _read_numbers))) / sampling_rate
+        times = on_disk(self.time, _read_numbers).astype(float)
         if times.ndim != 1 or len(times) < 2 or not np.all(np.diff(times) > 0):
-            raise FileError(file, "its times do not increase", "It is not a time file: use the original one.")
-        if self.trials and len(times) != self.trials[1]:
-            raise FileError(file, f"has {len(times)} samples, but the trials have {self.trials[1]}", ORIGINAL)
+            raise FileError(self.time, "its times do not increase", "It is not a time file: use the original one.")
         return times
 
-    def stretches(self, times: np.ndarray) -> list[Stretch]:
-        """Return the conditions, clipped to the recording."""
-        if self.condition is None or self.trials:
+    def stretches(self, times: np.ndarray) -> list[tuple[str, int, int]]:
+        """Return the conditions, clipped to the recording, with the first sample and the one after the last."""
+        if self.condition is None:
             return []
         open_at, found = {}, []
         for label, sample in zip(*on_disk(self.condition, read_conditions, times), strict=True):
@@ -98,52 +77,27 @@ class Session:
         clipped = [(name, max(start, 0), min(stop, len(times))) for name, start, stop in found]
         return [one for one in clipped if one[1] < one[2]]
 
-    def event_signal(self, n_times: int) -> np.ndarray:
-        """Return the signal of Event.mat at each sample, NaN where it has none."""
-        events = on_disk(self.event, _read_parts, "event")
-        values = events["data"]
-        index = events.get("index", np.arange(n_times) + 1).round().astype(int) - 1
-        if len(index) != len(values) or np.any((index < 0) | (index >= n_times)):
-            problem = f"its EventIndex does not name {len(values)} of the {n_times} samples"
-            raise FileError(self.event, problem, ORIGINAL)
-        signal = np.full(n_times, np.nan)
-        signal[index] = values
-        return signal
-
 
 def read_neurotycho(
-    path: Path,
-    *,
-    condition: Any = None,
-    session: Any = None,
-    channels: Any = None,
-    skip_bad: bool = False,
-    sampling_rate: float | None = None,
-    electrodes: Any = None,
-    progress: bool = False,
+    path: Path, condition: Any, session: Any, channels: Any, skip_bad: bool, rate: Any, electrodes: Any, progress: bool
 ) -> Any:
-    """Return a NeuroTycho recording as a DataArray channel x time in float32, read channel by channel.
-
-    The options are those of `boolcp.open_tensor`. A condition takes its segments from all sessions; without one, a
-    single session is read. Channels that are cut into trials give channel x time x trial. The signal of an Event.mat
-    file is the coordinate "event" along time; `attrs` list the conditions.
-    """
+    """Return a NeuroTycho recording, or the segments of a condition in all sessions, as channel x time in float32."""
     with opened(path) as root:
         sessions = _choose_session(path, find_sessions(path, root), session)
-        trials = sessions[0].trials
         attrs: dict[str, Any] = {"units": "µV"}
         if condition is None and len(sessions) > 1:
-            found = {item.name: dict.fromkeys(s[0] for s in item.stretches(item.times(1000.0))) for item in sessions}
-            names = "; ".join(f"{name} ({', '.join(labels) or 'no conditions'})" for name, labels in found.items())
-            raise FileError(path, "has several sessions", f"Choose a session or a condition of {names}.")
-        if condition is not None and trials:
-            raise FileError(path, "is cut into trials and has no conditions", "Leave condition= (--condition) out.")
-        times = [item.times(sampling_rate) for item in sessions]
-        attrs["sampling_rate"] = sampling_rate or _rate(path, times[0])
+            held = {item.name: dict.fromkeys(s[0] for s in item.stretches(item.times(1000.0))) for item in sessions}
+            listing = "; ".join(f"{name} ({', '.join(labels) or 'no conditions'})" for name, labels in held.items())
+            raise FileError(path, "has several sessions", f"Choose a session or a condition of {listing}.")
+        times = [item.times(rate) for item in sessions]
+        attrs["sampling_rate"] = rate or _rate(path, times[0])
         known = [(s, t, one) for s, t in zip(sessions, times, strict=True) for one in s.stretches(t)]
         if condition is None:
             parts = [(sessions[0], times[0], slice(None))]
-            attrs |= _condition_attrs([one for _, _, one in known], times[0])
+            ends = np.append(times[0], 2 * times[0][-1] - times[0][-2]).tolist()
+            stretches = [(name, ends[start], ends[stop]) for _, _, (name, start, stop) in known]
+            columns = zip(("label", "start", "stop"), zip(*stretches, strict=True), strict=bool(known))
+            attrs |= {f"condition_{name}": list(column) for name, column in columns}
         else:
             parts = [(s, t, slice(a, b)) for s, t, (name, a, b) in known if name.lower() == str(condition).lower()]
             attrs["preparation"] = [f"condition {condition}"]
@@ -156,36 +110,26 @@ def read_neurotycho(
         places = {} if table is None else on_disk(table, read_electrodes)
         if places and all(number in places for number in numbers):
             coords |= place_coords([places[number] for number in numbers])
-        if trials:
-            values = values.reshape(len(values), *trials).transpose(0, 2, 1)
-            coords |= {"time": ("time", times[0], {"units": "s"}), "trial": ("trial", np.arange(trials[0]))}
-        else:
-            pieces = [t[part] for _, t, part in parts]
-            coords["time"] = "time", np.concatenate(pieces), {"units": "s"}
-            if len(pieces) > 1:
-                coords["segment"] = "time", np.repeat(np.arange(len(pieces)), list(map(len, pieces)))
-            if all(s.event is not None for s, _, _ in parts):
-                coords["event"] = "time", np.concatenate([s.event_signal(len(t))[part] for s, t, part in parts])
-    dims = ("channel", "time", "trial")[: values.ndim]
-    return load_extra("xarray", "labels").DataArray(values, coords, dims, "ECoG", attrs)
+        pieces = [t[part] for _, t, part in parts]
+        coords["time"] = "time", np.concatenate(pieces), {"units": "s"}
+        if len(pieces) > 1:
+            coords["segment"] = "time", np.repeat(np.arange(len(pieces)), list(map(len, pieces)))
+    return load_extra("xarray", "labels").DataArray(values, coords, ("channel", "time"), "ECoG", attrs)
 
 
 def _read_channels(path: Path, parts: list[Any], wanted: Any, skip_bad: bool, progress: bool) -> Any:
     """Return the requested samples as one array (channels, samples), the channel numbers, and the bad channels."""
     known = sorted(set.intersection(*(set(session.channels) for session, _, _ in parts)))
     numbers = known if wanted is None else [int(item) if str(item).isdigit() else item for item in wanted]
-    for number in numbers:
-        if number not in known:
-            advice = f"Its {len(known)} channels run from {known[0]} to {known[-1]}."
-            raise FileError(path, f"has no channel {number}", advice)
+    if missing := [number for number in numbers if number not in known]:
+        raise FileError(path, f"has no channel {missing[0]}", f"Its channels run from {known[0]} to {known[-1]}.")
     sessions = {id(session): (session, times) for session, times, _ in parts}  # two may have the same name
-    values: Any = None
-    good: list[int] = []
+    values, good = np.empty((0, 0), np.float32), list[int]()
     for number in tqdm(numbers, desc="channels", disable=None if progress else True):
         try:
             signals = {key: session.signal(number, times) for key, (session, times) in sessions.items()}
             row = np.concatenate([signals[id(s)][part] for s, _, part in parts])
-            values = np.empty((len(numbers), len(row)), np.float32) if values is None else values
+            values = values if good else np.empty((len(numbers), len(row)), np.float32)
             values[len(good)] = row
             good.append(number)
         except FileError as error:
@@ -198,19 +142,16 @@ def _read_channels(path: Path, parts: list[Any], wanted: Any, skip_bad: bool, pr
     return values[: len(good)], good, [number for number in numbers if number not in good]
 
 
-def describe_recording(path: str | Path) -> list[str]:
+def describe_recording(path: Path) -> list[str]:
     """Return the sessions, channels and conditions of a recording as lines of text."""
-    lines, path = [], Path(path)
+    lines = []
     with opened(path) as root:
         for session in find_sessions(path, root):
-            head, times = f"{session.name}: {len(session.channels)} channels", session.times(1000.0)
-            if session.trials:
-                lines.append(f"{head}, {session.trials[0]} trials of {session.trials[1]} samples")
-                continue
-            lines.append(f"{head}, {len(times)} samples, {times[-1] - times[0]:.1f} s")
-            lines += ["  with an event signal"] if session.event is not None else []
+            times = session.times(1000.0)
+            seconds = times - times[0]
+            lines.append(f"{session.name}: {len(session.channels)} channels, {len(times)} samples, {seconds[-1]:.1f} s")
             for label, start, stop in session.stretches(times):
-                lines.append(f"  {label}: {times[start] - times[0]:.2f} to {times[stop - 1] - times[0]:.2f} s")
+                lines.append(f"  {label}: {seconds[start]:.2f} to {seconds[stop - 1]:.2f} s")
     return lines
 
 
@@ -237,17 +178,18 @@ def on_disk(file: File, read: Any, *arguments: Any) -> Any:
             return read(copy, *arguments)
         except FileError as error:
             raise FileError(file, error.problem, error.advice) from error
-        except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
-            raise FileError(file, f"is damaged in the zip ({error})", "Download the zip again.") from error
+        except (zipfile.BadZipFile, EOFError, RuntimeError) as error:  # encrypted, or of an unknown kind
+            raise FileError(file, f"cannot be unpacked ({error})", "Download the zip again.") from error
 
 
 def find_sessions(path: Path, root: Any) -> list[Session]:
     """Return the sessions below a folder, sorted by the numbers in their names."""
-    sessions = list(_walk(root, DEPTH))
+    sessions = list(_walk(root, depth=4))
     if not sessions:
         advice = "A recording has files ECoG_ch1.mat, ECoG_ch2.mat, .., in it or in folders of sessions."
-        problem = "is not a NeuroTycho recording" + ", nor a BIDS folder (dataset_description.json)" * path.is_dir()
-        raise FileError(path, problem, advice)
+        if any(item.name == "dataset_description.json" for item in root.iterdir()):
+            advice = "Of a BIDS folder, open one recording, with its table of events as trials= (--trials)."
+        raise FileError(path, "is not a NeuroTycho recording", advice)
     return sorted(sessions, key=lambda item: [int(n) for n in re.findall(r"\d+", item.name)] or [0])
 
 
@@ -259,30 +201,16 @@ def _walk(folder: Any, depth: int) -> Iterator[Session]:
     if channels:
         times = files.get("ecogtime.mat", files.get("ecog_time.mat"))
         electrodes = next((files[name] for name in sorted(files) if MAP.fullmatch(name)), None)
-        beside = times, files.get("condition.mat"), electrodes, files.get("event.mat")
-        yield Session(folder.name or "recording", channels, *beside, _find_trials(channels))
+        yield Session(folder.name or "recording", channels, times, files.get("condition.mat"), electrodes)
     for name, item in sorted(files.items()) if depth else ():
         if item.is_dir() and not name.startswith((".", "__macosx")):
             yield from _walk(item, depth - 1)
-
-
-def _find_trials(channels: dict[int, File]) -> Any:
-    """Return the number and length of the trials (trial x time) of the first channel that can be read, or None."""
-    for file in channels.values():
-        try:
-            shape = on_disk(file, _read_numbers).shape
-        except FileError:
-            continue
-        return shape if len(shape) == 2 else None
-    return None
 
 
 def _choose_session(path: Path, sessions: list[Session], wanted: Any) -> list[Session]:
     """Return the session with that number or name, in a list; all sessions if None."""
     text = str(wanted).lower()
     chosen = [item for item in sessions if wanted is None or item.name.lower() in (text, f"session{text}")]
-    if not chosen and text.isdigit() and 1 <= int(text) <= len(sessions):
-        chosen = [sessions[int(text) - 1]]
     if not chosen:
         names = ", ".join(item.name for item in sessions)
         raise FileError(path, f"has no session {wanted!r}", f"Its sessions are {names}.")
@@ -295,21 +223,8 @@ def _read_numbers(path: Path) -> np.ndarray:
     numeric = [name for name, variable in table.items() if variable.is_numeric]
     numeric = numeric if len(numeric) == 1 else [name for name in numeric if name.lower().startswith(("ecog", "data"))]
     if len(numeric) != 1:
-        advice = f"It holds {', '.join(table) or 'nothing'}: use the original file."
-        raise FileError(path, "does not hold one array of numbers", advice)
+        raise FileError(path, "does not hold one array of numbers", f"It holds {', '.join(table) or 'nothing'}.")
     return np.atleast_1d(np.squeeze(np.asarray(read_variable(path, numeric[0]))))
-
-
-def _read_parts(path: Path, kind: str) -> dict[str, Any]:
-    """Return the variables EventData, EventTime, .. or ConditionLabel, .., without that word and maybe in a struct."""
-    names = {name.rpartition(".")[2].lower(): name for name in list_variables(path)}
-    if f"{kind}label" not in names and f"{kind}data" not in names:
-        problem = "has no variable 'EventData'" if kind == "event" else "has no conditions"
-        parts = ("Data", "Time") if kind == "event" else ("Label", "Time")
-        advice = f"It needs {' and '.join(kind.title() + part for part in parts)} or {kind.title()}Index."
-        raise FileError(path, problem, advice)
-    found = {name.removeprefix(kind): np.ravel(read_variable(path, names[name])) for name in names if kind in name}
-    return {name: values.astype(str if name == "label" else float) for name, values in found.items()}
 
 
 def _rate(path: Path, times: np.ndarray) -> float:
@@ -320,48 +235,35 @@ def _rate(path: Path, times: np.ndarray) -> float:
 
 
 def read_conditions(path: Path, times: Any = None) -> tuple[list[str], list[Any]]:
-    """Return the labels of a Condition.mat and the sample (from 0) at which each applies.
-
-    The samples come from ConditionIndex (from 1), or from ConditionTime and the times of the recording; with neither,
-    they are the times themselves, in seconds.
-    """
-    parts = _read_parts(path, "condition")
-    samples = parts["index"].round().astype(int) - 1 if "index" in parts else parts.get("time", np.zeros(0))
-    if "index" not in parts and times is not None:
-        samples = np.searchsorted(times - times[0], samples - np.median(np.diff(times)) / 2)
-    if len(parts["label"]) != len(samples):
-        problem = f"has {len(parts['label'])} labels but {len(samples)} times"
-        raise FileError(path, problem, "Use the original file.")
-    return parts["label"].tolist(), samples.tolist()
-
-
-def _condition_attrs(stretches: list[Stretch], times: np.ndarray) -> dict[str, Any]:
-    if not stretches:
-        return {}
-    ends = np.append(times, 2 * times[-1] - times[-2])
-    starts, stops = ([float(ends[one[n]]) for one in stretches] for n in (1, 2))
-    return {"condition_label": [one[0] for one in stretches], "condition_start": starts, "condition_stop": stops}
+    """Return the labels of a Condition.mat and the sample (from 0), or without `times` the seconds, of each."""
+    names = {name.rpartition(".")[2].lower(): name for name in list_variables(path)}  # they may be in a struct
+    parts = {name: np.ravel(read_variable(path, names[name])) for name in names if name.startswith("condition")}
+    labels = parts.get("conditionlabel", np.zeros(0)).astype(str)
+    if "conditionindex" in parts:
+        samples = parts["conditionindex"].astype(float).round().astype(int) - 1
+    else:
+        samples = parts.get("conditiontime", np.zeros(0)).astype(float)
+        if times is not None:
+            samples = np.searchsorted(times - times[0], samples - np.median(np.diff(times)) / 2)
+    if not len(labels) or len(labels) != len(samples):
+        problem = f"has {len(labels)} conditions but {len(samples)} times"
+        raise FileError(path, problem, "It needs ConditionLabel, and ConditionTime or ConditionIndex.")
+    return labels.tolist(), samples.tolist()
 
 
 def write_neurotycho(sessions: Any, folder: Any, *, overwrite: bool = False) -> None:
-    """Write recordings as a NeuroTycho folder: Session1 .. with one MATLAB file per channel, times and conditions.
-
-    They are channel x time in microvolts, rounded to int16, as the originals are. Their conditions are those of
-    `boolcp.prepare.list_conditions`, their electrodes the coordinates "x", "y" and "area".
-    """
+    """Write recordings channel x time, rounded to int16 microvolts, as a NeuroTycho folder with Session1, .."""
     for number, X in enumerate(sessions, start=1):
         path = Path(folder) / f"Session{number}"
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
-        X = X.transpose("channel", "time")
-        times = X["time"].values.astype(float)
-        found = list_conditions(X)
+        times, found = X["time"].values.astype(float), list_conditions(X)
         labels = [f"{label}-{side}" for label, _, _ in found for side in ("Start", "End")]
         index = [(np.searchsorted(times, start) + 1, np.searchsorted(times, stop)) for _, start, stop in found]
         conditions = {"ConditionLabel": np.array([labels], dtype=object)}
         conditions["ConditionIndex"] = np.ravel(index).astype(float)[None]  # from 1, the end included
         files: dict[str, Any] = {"ECoGTime.mat": {"ECoGTime": times[None]}, "Condition.mat": conditions}
-        for channel, row in enumerate(X.values, start=1):
+        for channel, row in enumerate(X.transpose("channel", "time").values, start=1):
             signal = np.clip(np.rint(row), -(2**15), 2**15 - 1).astype(np.int16)
             files[f"ECoG_ch{channel}.mat"] = {f"ECoGData_ch{channel}": signal[None]}
         for name, content in files.items():
@@ -370,7 +272,6 @@ def write_neurotycho(sessions: Any, folder: Any, *, overwrite: bool = False) -> 
                 scipy.io.savemat(path / name, content)
         if {"x", "y"} <= set(X.coords):
             areas = X["area"].values if "area" in X.coords else [""] * X.sizes["channel"]
-            table = io.StringIO()
-            rows = zip(range(1, len(areas) + 1), X["x"].values, X["y"].values, areas, strict=True)
-            csv.writer(table, lineterminator="\n").writerows([("channel", "x", "y", "area"), *rows])
-            atomic.write_text(path / "electrodes.csv", table.getvalue(), overwrite=overwrite)
+            columns = {"channel": np.arange(len(areas)) + 1, "x": X["x"].values, "y": X["y"].values, "area": areas}
+            table = load_extra("pandas", "labels").DataFrame(columns).to_csv(index=False, lineterminator="\n")
+            atomic.write_text(path / "electrodes.csv", table, overwrite=overwrite)

@@ -20,56 +20,39 @@ from boolcp.system import load_extra
 UNITS = "units"  # the table of units, beside the series
 MICRO = 1e6
 
-DataArray = Any
-NWBFile = Any
-Series = Any
 
-
-def read_nwb(path: Path, *, variable: str | None = None, trials: Any = None, **counting: Any) -> DataArray:
-    """Return an electrical series as channel x time in microvolts, or the spikes of units as counts by trial.
-
-    The options are those of `boolcp.open_tensor`; `variable` is the name of a series, or "units". A series has the
-    trials of the file, or the given ones, as its events (`boolcp.prepare.list_events`), at which it can be cut.
-    """
+def read_nwb(path: Path, *, variable: str | None = None, trials: Any = None, **counting: Any) -> Any:
+    """Return an electrical series as channel x time in microvolts, with trials as its events, or counts of spikes."""
     with opened(path) as file:
-        series = list_series(file)
         wanted = UNITS if variable is None and counting.get("bin_ms") is not None else variable
         name = NamedArrays(path, _list(file), None).choose(wanted)
         table = _trials(file) if trials is None else trials
         table = read_table(table) if isinstance(table, str | Path) else table
         if name == UNITS:
             return _count(path, file, table, **counting)
-        with reading(path, ".nwb file"):
-            X = _read_series(path, series[name])
+        X = _read_series(path, list_series(file)[name])
     return X if table is None else set_events(X, table)
 
 
 def describe_nwb(path: Path) -> list[str]:
     """Return what an .nwb file holds, as lines of text."""
     with opened(path) as file:
-        lines = [f"{name}: {known}" for name, known in _list(file).items()]
-        if file.trials is not None:
-            lines.append(f"  trials: {len(file.trials)}, with {', '.join(file.trials.colnames)}")
-        return lines
+        trials = [] if file.trials is None else [f"{len(file.trials)}, with {', '.join(file.trials.colnames)}"]
+        return [f"{name}: {known}" for name, known in _list(file).items()] + [f"  trials: {text}" for text in trials]
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[NWBFile]:
+def opened(path: Path) -> Iterator[Any]:
     """Give the open file; a file that refers to data in other files is refused."""
     pynwb = load_extra("pynwb", "nwb")
     check_hdf5(path, ".nwb file")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), reading(path, ".nwb file"):
         warnings.simplefilter("ignore")  # about versions of the schema that the reader understands
-        with reading(path, ".nwb file"):
-            io = pynwb.NWBHDF5IO(path, "r")
-            file = io.read()
-        try:
-            yield file
-        finally:
-            io.close()
+        with pynwb.NWBHDF5IO(path, "r") as io:
+            yield io.read()
 
 
-def list_series(file: NWBFile) -> dict[str, Series]:
+def list_series(file: Any) -> dict[str, Any]:
     """Return the electrical series by name; where two have the same name, that of their container is added."""
     ecephys = load_extra("pynwb.ecephys", "nwb")
     found = [item for item in file.objects.values() if isinstance(item, ecephys.ElectricalSeries)]
@@ -77,7 +60,7 @@ def list_series(file: NWBFile) -> dict[str, Series]:
     return {s.name if names.count(s.name) == 1 else f"{s.parent.name}/{s.name}": s for s in found}
 
 
-def _list(file: NWBFile) -> dict[str, Variable]:
+def _list(file: Any) -> dict[str, Variable]:
     """Return what can be read: the series, and the units if their spikes are known."""
     table = {}
     for name, series in list_series(file).items():
@@ -88,7 +71,7 @@ def _list(file: NWBFile) -> dict[str, Variable]:
     return table
 
 
-def _trials(file: NWBFile) -> dict[str, np.ndarray] | None:
+def _trials(file: Any) -> dict[str, np.ndarray] | None:
     """Return the table of trials of a file: only columns with one value for each trial."""
     if file.trials is None or not len(file.trials):
         return None
@@ -97,7 +80,7 @@ def _trials(file: NWBFile) -> dict[str, np.ndarray] | None:
     return read_columns(table[plain])
 
 
-def _read_series(path: Path, series: Series) -> DataArray:
+def _read_series(path: Path, series: Any) -> Any:
     """Return a series as channel x time, in microvolts."""
     shape = tuple(series.data.shape)
     if len(shape) != 2 or not all(shape):
@@ -111,36 +94,29 @@ def _read_series(path: Path, series: Series) -> DataArray:
     for start in range(0, shape[0], step):
         part = np.asarray(series.data[start : start + step], dtype=float)
         values[:, start : start + step] = (part * factors + MICRO * (series.offset or 0.0)).T
+    attrs: dict[str, Any] = {"units": "µV"}
     if series.timestamps is None:
         times = (series.starting_time or 0.0) + np.arange(shape[0]) / series.rate
+        attrs["sampling_rate"] = float(series.rate)
     else:
         times = np.asarray(series.timestamps[:], dtype=float)
-    coords = _channels(series) | {"time": ("time", times, {"units": "s"})}
-    X = load_extra("xarray", "labels").DataArray(values, coords, ("channel", "time"), series.name)
-    rate = {} if series.rate is None else {"sampling_rate": float(series.rate)}
-    return X.assign_attrs(units="µV", **rate)
-
-
-def _channels(series: Series) -> dict[str, Any]:
-    """Return the labels, positions and areas of the electrodes of a series."""
     table = series.electrodes.to_dataframe()
     labels = table["label"] if "label" in table and table["label"].is_unique else table.index
-    coords: dict[str, Any] = {"channel": ("channel", np.asarray(labels.tolist()))}
+    coords = {"channel": ("channel", np.asarray(labels.tolist())), "time": ("time", times, {"units": "s"})}
     if {"x", "y"} <= set(table) and np.isfinite(table[["x", "y"]].astype(float)).all(axis=None):
         coords |= {axis: ("channel", table[axis].to_numpy(dtype=float)) for axis in ("x", "y")}
     if "location" in table:
         coords["area"] = "channel", table["location"].astype(str).to_numpy(dtype=str)
-    return coords
+    return load_extra("xarray", "labels").DataArray(values, coords, ("channel", "time"), series.name, attrs)
 
 
-def _count(path: Path, file: NWBFile, table: Any, bin_ms: Any, window_ms: Any, align: str | None) -> DataArray:
+def _count(path: Path, file: Any, table: Any, bin_ms: Any, window_ms: Any, align: str | None) -> Any:
     """Return the counts of spikes by unit, time and trial."""
     if bin_ms is None:
         raise FileError(path, "holds spike times of units", "Give the length of the bins (bin_ms=, --bin-ms).")
     if table is None:
         raise FileError(path, "has no trials to count spikes in", "Give a table of them (trials=, --trials).")
-    with reading(path, ".nwb file"):
-        trains = [np.asarray(file.units["spike_times"][n]) for n in range(len(file.units))]
-        labels = np.asarray(file.units.id[:])
+    trains = [np.asarray(file.units["spike_times"][n]) for n in range(len(file.units))]
+    labels = np.asarray(file.units.id[:])
     with refusing(path, "Check the trials and the window."):
         return count_spikes(trains, table, bin_ms=bin_ms, window_ms=window_ms, align=align, units=labels)

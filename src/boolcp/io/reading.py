@@ -5,11 +5,13 @@ from collections import Counter
 from os import PathLike
 from typing import Any
 
+import numpy as np
+
 from boolcp import prepare
 from boolcp.io.arrays import NamedArrays, not_lazy, read_hdf5, read_mat, read_netcdf, read_npy, read_npz, read_zarr
 from boolcp.io.coordinates import add_coords, find_trials, read_trials, with_electrodes, with_trials
 from boolcp.io.errors import FileError, check_exists, refusing
-from boolcp.io.mne_files import choose, list_recordings, read_bids, read_mne
+from boolcp.io.mne_files import read_mne
 from boolcp.io.neurotycho import describe_recording, read_neurotycho
 from boolcp.io.nwb import describe_nwb, read_nwb
 from boolcp.result.labels import plain_values
@@ -21,7 +23,7 @@ READERS: dict[str, Any] = {"npy": read_npy, "npz": read_npz, "mat": read_mat, "h
 READERS |= {"netcdf": read_netcdf, "zarr": read_zarr}
 # options that only some formats take: all others refuse them, so that none is ignored
 ARRAYS = tuple(READERS)
-TAKEN_BY = {"variable": (*ARRAYS, "nwb", "bids"), "dims": ARRAYS, "coords": ARRAYS, "events": ARRAYS}
+TAKEN_BY = {"variable": (*ARRAYS, "nwb"), "dims": ARRAYS, "coords": ARRAYS, "events": ARRAYS}
 TAKEN_BY |= {"sampling_rate": (*ARRAYS, "neurotycho"), "session": ("neurotycho",), "skip_bad": ("neurotycho",)}
 TAKEN_BY |= {"window_ms": ("nwb",), "align": ("nwb",)}
 MAX_LISTED = 20  # lines or groups of a description
@@ -53,49 +55,40 @@ def open_tensor(
     ----------
     path : str or path
         A file .npy, .npz, .mat, .nc, .zarr, .h5, .nwb, an EEG or MEG file that MNE reads (.fif, .edf, .bdf, .gdf, .set,
-        .vhdr), a BIDS folder, or a NeuroTycho recording, as a folder or .zip. Nothing is ever unpickled.
+        .vhdr), or a NeuroTycho recording, as a folder or .zip. Nothing is ever unpickled.
     variable : str, optional
-        Which array of the file, series of an .nwb file or recording of a BIDS folder, if there are several. A cell of
-        matrices in a .mat file, or arrays whose names match a pattern such as "trial_*", are trials of unequal length:
-        channel x time x trial with NaN where a trial has no samples.
+        Which array of the file, or series of an .nwb file, if there are several. A cell of matrices in a .mat file, or
+        arrays whose names match a pattern such as "trial_*", are trials of unequal length, with NaN at their ends.
     dims : sequence of str, optional
         Names of the modes, for files that have none: ("channel", "time").
     coords : dict, optional
-        Coordinates by name: values, or the name of a variable in the file. The name of a mode labels that mode; any
-        other is an additional coordinate of the mode with its length, or of the one named in a pair (mode, values).
+        Labels of a mode by its name: values, or the name of a variable in the file. Other names are further
+        coordinates, of the mode with their length or of the one in a pair (mode, values).
     sampling_rate : float, optional
         Samples per second along the mode "time"; read from the file if it is there.
-    events : tuple of three str, optional
-        Names of three vectors, unit, time (ms) and trial of each event (a spike, say), to count in bins of `bin_ms`:
-        a tensor unit x time x trial.
-    bin_ms : float, optional
-        Length of the bins in which `events`, or the spikes of units of an .nwb file, are counted.
-    condition : str, optional
-        Only this condition of a recording, see `boolcp.prepare.select_condition`.
-    session : int or str, optional
-        Only this session of a NeuroTycho recording.
-    channels : sequence, optional
-        Only these channels of a recording, by number or name.
-    skip_bad : bool
-        Skip channels of a NeuroTycho recording that cannot be read, with a warning.
+    events, bin_ms : optional
+        Names of three vectors, unit, time (ms) and trial of each spike, to count in bins of this length; the spikes of
+        an .nwb file need only the length.
+    condition, session, channels : optional
+        Only this condition (`boolcp.prepare.select_condition`), session (NeuroTycho), or sequence of channels.
     electrodes : str or path, optional
         Table (.csv) or map (.mat) of the positions of the electrodes, matched with the labels of the mode "channel".
     trials : str, path, DataFrame or dict, optional
-        A table (.csv, .tsv) with one row for each trial: every column becomes a coordinate of the mode "trial". A
-        continuous recording takes a table with the column "onset" (s) as its events.
+        A table with one row for each trial, whose columns become coordinates of the mode "trial", or with the column
+        "onset" (s), the events of a continuous recording.
     window_ms, align : optional
         The part of each trial of an .nwb file in which spikes are counted, as in `boolcp.prepare.count_spikes`.
-    progress : bool
-        Show a progress bar in a terminal while a recording is read.
+    skip_bad, progress : bool
+        Skip channels of a NeuroTycho recording that cannot be read, with a warning; show a progress bar.
     lazy : bool or "auto"
-        Leave the data of a .npy, .zarr, .h5 or .nc file on disk, as a dask array that `BMP` reads in slabs.
-        "auto" does so if the array needs more than half of the available memory.
+        Leave the data of a .npy, .zarr, .h5 or .nc file on disk, to be read in slabs; "auto" does so if the array
+        needs more than half of the available memory.
 
     Returns
     -------
     xarray.DataArray
-        The tensor, of a real dtype, with at least two modes. Large .npy files stay on disk (memory map). A file that
-        cannot be used raises a `boolcp.io.FileError`, which says what is wrong and what to do.
+        The tensor, of a real dtype, with at least two modes. A file that cannot be used raises a
+        `boolcp.io.FileError`, which says what is wrong and what to do.
 
     Examples
     --------
@@ -118,23 +111,18 @@ def open_tensor(
     if lazy is True and (events is not None or kind not in ARRAYS):
         raise not_lazy(place)
     if kind == "neurotycho":
-        options = {"skip_bad": skip_bad, "progress": progress, "session": session, "sampling_rate": sampling_rate}
-        X = read_neurotycho(place, condition=condition, channels=channels, electrodes=electrodes, **options)
+        X = read_neurotycho(place, condition, session, channels, skip_bad, sampling_rate, electrodes, progress)
         condition = channels = electrodes = None
     elif kind == "mne":
         X = read_mne(place)
-    elif kind == "bids":
-        chosen = choose(place, variable)
-        X, place = read_bids(chosen), chosen.fpath
     elif kind == "nwb":
         counting = {"bin_ms": bin_ms, "window_ms": window_ms, "align": align}
         X, trials = read_nwb(place, variable=variable, trials=trials, **counting), None
     else:
         arrays = READERS[kind](place)
-        names = None if events is not None else find_trials(arrays, variable)
         if events is not None:
             X = _count(arrays, events, bin_ms)
-        elif names is not None:
+        elif (names := find_trials(arrays, variable)) is not None:
             X = read_trials(arrays, names, dims, sampling_rate)
         else:
             X = arrays.labelled(variable=variable, dims=dims, sampling_rate=sampling_rate, lazy=lazy)
@@ -143,24 +131,22 @@ def open_tensor(
         X = with_electrodes(X, electrodes, place)
     if trials is not None:
         X = with_trials(X, trials, place)
-    advice = "Check the request against boolcp info, which lists conditions (events or annotations) and channels."
-    with refusing(place, advice):
+    with refusing(place, "boolcp info lists conditions (events or annotations) and channels."):
         X = X if condition is None else prepare.select_condition(X, condition)
         X = X if channels is None else prepare.select(X, "channel", channels)
     return _check(X, place)
 
 
 def format_of(path: Any) -> Any:
-    """Return the family of a file: npy, npz, mat, netcdf, zarr, hdf5, nwb, mne, bids or neurotycho."""
+    """Return the family of a file: npy, npz, mat, netcdf, zarr, hdf5, nwb, mne or neurotycho."""
     name = path.name.lower()
     if path.is_dir():
-        if name.endswith(".zarr") or any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zarray")):
-            return "zarr"
-        return "bids" if (path / "dataset_description.json").is_file() else "neurotycho"
+        is_zarr = any((path / mark).exists() for mark in ("zarr.json", ".zgroup", ".zarray"))
+        return "zarr" if is_zarr or name.endswith(".zarr") else "neurotycho"
     for suffix, family in FAMILIES.items():
         if name.endswith(suffix):
             return family
-    advice = f"Known formats: {', '.join(FAMILIES)}, .zarr, a BIDS folder, a NeuroTycho folder or .zip."
+    advice = f"Known formats: {', '.join(FAMILIES)}, .zarr, a NeuroTycho folder or .zip."
     if name.endswith((".pkl", ".pickle")):
         advice = f"Pickles are never read because they can run code. {advice}"
     if name.endswith((".csv", ".tsv", ".txt", ".xlsx")):
@@ -171,29 +157,25 @@ def format_of(path: Any) -> Any:
 def _count(arrays: NamedArrays, events: Any, bin_ms: float | None) -> Any:
     """Return the tensor unit x time x trial of events that a file lists."""
     if len(events) != 3 or bin_ms is None:
-        advice = "Give unit, time, trial (--events) and --bin-ms."
-        raise FileError(arrays.path, "events need three names and bins", advice)
-    vectors = [arrays.read_named(name, "events") for name in events]
+        raise FileError(arrays.path, "events need three names and bins", "Give --events unit,time,trial and --bin-ms.")
     with refusing(arrays.path, "Check the three vectors."):
-        return prepare.count_events(*vectors, bin_ms=bin_ms)
+        return prepare.count_events(*(arrays.read_named(name, "events") for name in events), bin_ms=bin_ms)
 
 
 def _check(X: Any, path: Any) -> Any:
     """Return X after checking that its numbers and labels suit a decomposition."""
-    if X.dtype.kind == "c":
-        raise FileError(path, f"holds complex numbers ({X.dtype})", "Save the real part or the absolute values.")
+    shape = " x ".join(map(str, X.shape)) or "a scalar"
     if X.dtype.kind not in "fiub":
-        raise FileError(path, f"holds {X.dtype}, not numbers", "Save the data as an array of numbers.")
+        advice = "Save real numbers: the real part or the absolute values of complex ones."
+        raise FileError(path, f"holds values of the kind {X.dtype}", advice)
     if X.ndim < 2:
-        shape = " x ".join(map(str, X.shape)) or "a scalar"
         raise FileError(path, f"is {shape}: a tensor needs two or more modes", "Reshape it, or choose --variable.")
     if X.size == 0:
-        raise FileError(path, f"is empty: {' x '.join(map(str, X.shape))}", "Export it again with all its modes.")
-    for dim in X.dims:
-        if dim not in X.coords or X.coords[dim].dtype.kind == "f":
-            continue
-        repeated = [value for value, count in Counter(plain_values(X.coords[dim].values).tolist()).items() if count > 1]
-        if repeated and "segment" not in X.coords:
+        raise FileError(path, f"is empty: {shape}", "Export it again with all its modes.")
+    for dim in () if "segment" in X.coords else X.dims:
+        labels = X.coords[dim].values if dim in X.coords else np.zeros(0)
+        repeated = [label for label, n in Counter(plain_values(labels).tolist()).items() if n > 1]
+        if repeated and labels.dtype.kind != "f":
             problem = f"the label {repeated[0]!r} of mode {dim!r} appears more than once"
             raise FileError(path, problem, "Rename or remove one of the two.")
     X.attrs["source"] = os.path.basename(os.path.abspath(path))
@@ -206,11 +188,13 @@ def describe(path: str | PathLike[str]) -> list[str]:
     kind = format_of(place)
     if kind in ("neurotycho", "nwb"):
         return describe_recording(place) if kind == "neurotycho" else describe_nwb(place)
-    if kind == "bids" and len(names := list(list_recordings(place))) != 1:
-        return [*names, "Choose one with --variable."] if names else ["no recordings"]
-    if kind in ("mne", "bids"):
+    if kind == "mne":
         X = open_tensor(place)
-        return [sizes_text(X), *_coordinate_lines(X, X.dims), *_event_lines(X)]
+        found = prepare.list_conditions(X)
+        lines = [f"  {label}: {start:.2f} to {stop:.2f} s" for label, start, stop in found if len(found) <= MAX_LISTED]
+        counts = Counter(map(str, prepare.list_events(X).get("condition", [])))
+        lines += [f"  event {label}: {count}" for label, count in counts.items()]
+        return [sizes_text(X), *_coordinate_lines(X, X.dims), *lines]
     arrays = READERS[kind](place)
     if (found := arrays.dataset) is None:
         return [f"{name}: {variable}" for name, variable in arrays.table.items()]
@@ -223,29 +207,15 @@ def sizes_text(X: Any) -> str:
     return " x ".join(f"{size} {dim}" for dim, size in X.sizes.items())
 
 
-def _event_lines(X: Any) -> list[str]:
-    """Return the conditions of a recording, if they are few, and the number of its events."""
-    found = prepare.list_conditions(X)
-    lines = [f"  {label}: {start:.2f} to {stop:.2f} s" for label, start, stop in found if len(found) <= MAX_LISTED]
-    counts = Counter(map(str, prepare.list_events(X).get("condition", [])))
-    return lines + [f"  event {label}: {count}" for label, count in counts.items()]
-
-
 def _coordinate_lines(X: Any, dims: Any) -> list[str]:
-    """Return the range of the coordinates of each mode, and the groups of further ones that have a few."""
-    lines = []
-    for dim in dims:
-        coord = X.coords.get(dim)
-        text = "no coordinates"
-        if coord is not None and coord.size:
-            text = f"{coord.values[0]} .. {coord.values[-1]} {coord.attrs.get('units', '')}".rstrip()
-        lines.append(f"  {dim}: {text}")
-        names = [name for name, c in X.coords.items() if c.dims == (dim,) and name != dim]
-        for name in names:
-            counts = Counter(plain_values(X.coords[name].values).tolist())
-            if not any(isinstance(value, float) for value in counts) and len(counts) <= MAX_LISTED:
-                labels = ", ".join(f"{label} ({count})" for label, count in counts.items())
-                lines.append(f"  {name}, along {dim}: {labels}")
-        names = [name for name in names if name != "condition"]
-        lines += [f"  columns along {dim}: {', '.join(names)}"] if names else []
+    """Return the range of each coordinate, or its groups if it is no mode and has a few."""
+    lines = [f"  {dim}: no coordinates" for dim in dims if dim not in X.coords]
+    for name, coord in X.coords.items():
+        if coord.ndim == 1 and coord.size:
+            values = plain_values(coord.values)
+            text = f"{values[0]} .. {values[-1]} {coord.attrs.get('units', '')}".rstrip()
+            counts = Counter(values.tolist())
+            if name not in dims and values.dtype.kind != "f" and len(counts) <= MAX_LISTED:
+                text = ", ".join(f"{label} ({count})" for label, count in counts.items())
+            lines.append(f"  {name}" + f", along {coord.dims[0]}" * (name not in dims) + f": {text}")
     return lines

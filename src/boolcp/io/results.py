@@ -6,6 +6,7 @@ import io
 import json
 import platform
 import re
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from os import PathLike
@@ -22,7 +23,7 @@ from boolcp.io.limits import check_hdf5
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import is_labelled, read_labels
 from boolcp.result.tables import from_xarray, to_plain, to_xarray
-from boolcp.storage.dense import fingerprint as array_fingerprint
+from boolcp.storage.dense import fingerprint
 from boolcp.system import load_extra
 
 FORMAT = "boolcp decomposition"
@@ -38,8 +39,7 @@ def save(
 ) -> None:
     """Save a decomposition or a fitted model in one netCDF file that `load` and xarray read.
 
-    The file is written completely or not at all. It holds the atoms with their labels, certificates and shares of
-    variance, and its provenance: versions, date and, for a model, parameters, seed and the history of the pursuit.
+    The file holds the atoms with their labels and its provenance: versions, date, parameters, seed, history.
 
     Parameters
     ----------
@@ -128,33 +128,22 @@ def check_provenance(provenance: Any) -> dict[str, Any]:
 
 def is_result(path: Any) -> bool:
     """Return True if the file is a saved decomposition."""
-    try:
+    with suppress(FileError):
         return bool(_open(path).attrs)
-    except FileError:
-        return False
-
-
-def fingerprint(X: Any) -> str:
-    """Return the SHA-256 of the numbers of X with its shape and dtype."""
-    return array_fingerprint(np.asarray(X.values if is_labelled(X) else X))
+    return False
 
 
 def make_provenance(result: Any, *, data: Any = None, notes: Any = None) -> Any:
     """Return where a result comes from, as a JSON-serializable dict."""
-    provenance: dict[str, Any] = {
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": {"boolcp": __version__, "numpy": np.__version__, "python": platform.python_version()},
-    }
+    versions = {"boolcp": __version__, "numpy": np.__version__, "python": platform.python_version()}
+    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    provenance: dict[str, Any] = {"created": created, "versions": versions}
     if hasattr(result, "decomposition_"):
-        parameters = result.get_params()
-        provenance |= {
-            "method": type(result).__name__,
-            "parameters": parameters,
-            "random_state": parameters.get("random_state"),
-            "converged": bool(getattr(result, "converged_", True)),
-            "stop_reason": getattr(result, "stop_reason_", ""),
-            "history": [asdict(step) for step in getattr(result, "history_", ())],
-        }
+        parameters, history = result.get_params(), [asdict(step) for step in getattr(result, "history_", ())]
+        provenance |= {"method": type(result).__name__, "parameters": parameters, "history": history}
+        provenance["random_state"] = parameters.get("random_state")
+        provenance["converged"] = bool(getattr(result, "converged_", True))
+        provenance["stop_reason"] = getattr(result, "stop_reason_", "")
     if data is not None:
         array, attrs = read_labels(data)[0], data.attrs if is_labelled(data) else {}
         array = array if is_lazy(array) else np.asarray(array)
@@ -171,10 +160,7 @@ def make_provenance(result: Any, *, data: Any = None, notes: Any = None) -> Any:
 
 
 def _rename(dataset: Any) -> tuple[Any, dict[str, str]]:
-    """Return a Dataset with names that netCDF accepts, and a dict from these names to the original ones.
-
-    A slash would create a group, a blank ends a name in the list of coordinates, and a lone dot is the file itself.
-    """
+    """Return a Dataset with names that netCDF accepts, and a dict from these names to the original ones."""
     new: dict[str, str] = {}
     known = {str(name) for name in (*dataset.variables, *dataset.dims)}
     for name in sorted(known):
@@ -196,8 +182,7 @@ def find_result(path: Any) -> Path:
 def _open(path: Any) -> Any:
     """Return the Dataset of a saved decomposition."""
     path = find_result(path)
-    xarray = load_extra("xarray", "labels")
-    load_extra("h5netcdf", "files")
+    xarray, _ = load_extra("xarray", "labels"), load_extra("h5netcdf", "files")
     if path.suffix.lower() in OTHER_ENDINGS:
         raise FileError(path, f"is a {path.suffix} file, not a saved result", "Read data with boolcp.open_tensor.")
     content = path.read_bytes()
