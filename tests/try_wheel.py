@@ -13,7 +13,6 @@ BRINGS = {
     "dask": ["dask.array"],
     "cluster": ["distributed"],
     "mne": ["mne"],
-    "bids": ["mne_bids"],
     "nwb": ["pynwb"],
     "interop": ["boolcp.interop", "tensorly", "pyttb", "tensortools"],
     "cli": ["boolcp.cli", "typer"],

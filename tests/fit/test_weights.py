@@ -162,7 +162,7 @@ def test_lists_of_entries_that_make_no_sense_are_named():
         ([[0, 0, 0], [0, 0, 0]], [1.0, 2.0], "twice"),
         ([[0, 0, 9]], [1.0], "indices of X must be integers from 0"),
         ([[0, 0]], [1.0], r"indices must be \(number of values, 3\)"),
-        ([[0, 0, 0]], [np.nan], "no observed entry"),
+        ([[0, 0, 0]], [np.nan], "no entry is observed"),
     ):
         with pytest.raises(ValueError, match=words):
             decompose((np.array(indices), np.array(values), (3, 4, 5)), 1)
