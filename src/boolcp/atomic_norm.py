@@ -10,8 +10,8 @@ from sklearn.base import BaseEstimator
 
 from boolcp import checks
 from boolcp.fit import convex
+from boolcp.fit.certify import by_size, with_system
 from boolcp.fit.noise import noise_level
-from boolcp.fit.pursuit import by_size, with_system
 from boolcp.fit.sweep import polish
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns

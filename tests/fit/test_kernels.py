@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from boolcp.fit import _kernels as kernels
-from boolcp.fit.candidates import climb, from_bits, power_iterations
+from boolcp.fit.atom_search import climb, from_bits, power_iterations
 from boolcp.fit.sweep import (
     MAX_JOINT,
     best_bits,

@@ -17,7 +17,8 @@ from boolcp.fit.atom_search import (
     real_part,
     steepest_atom,
 )
-from boolcp.fit.pursuit import NormalEquations, atom_system, corrected, equations_of, with_system
+from boolcp.fit.certify import atom_system, with_system
+from boolcp.fit.pursuit import NormalEquations, corrected, equations_of
 from boolcp.fit.spec import STOP_REASONS, Spec
 from boolcp.program.maxcut import best_boolean
 from boolcp.result.atoms import Atom, BooleanCP

@@ -9,10 +9,9 @@ from samples import KINDS, random_decomposition, with_gaps
 
 from boolcp.contractions import khatri_rao
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit.certify import judge_bits
+from boolcp.fit.certify import atom_system, judge_bits
 from boolcp.fit.fit import STEPS, Fit
 from boolcp.fit.losses import make_loss
-from boolcp.fit.pursuit import atom_system
 from boolcp.fit.spec import Spec
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns

@@ -13,7 +13,7 @@ import numpy as np
 
 from boolcp.fit._kernels import decide_nonnegative
 from boolcp.fit.atom_search import residual_gram
-from boolcp.fit.pursuit import atom_system, with_system
+from boolcp.fit.certify import atom_system, with_system
 from boolcp.fit.spec import Spec
 from boolcp.fit.sweep import best_bits, solve_rows
 from boolcp.program.grams import Complement, Gram, projected

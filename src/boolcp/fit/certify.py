@@ -9,19 +9,26 @@ from numpy.typing import ArrayLike
 
 from boolcp import checks
 from boolcp.contractions import gram_product
-from boolcp.fit.pursuit import with_system
+from boolcp.fit.starts import EXACT, noise_gain
+from boolcp.fit.sweep import noise_variance
 from boolcp.program.bounds import eigenvalue_bound
 from boolcp.program.grams import LARGE, DenseGram, ratio_bound
 from boolcp.program.maxcut import EFFORTS
-from boolcp.result.atoms import BooleanCP, inner_with_atoms
+from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
+from boolcp.result.columns import Columns
 from boolcp.result.labels import read_labels
 from boolcp.result.trust import Trust, real_dims, stands_out
 from boolcp.storage import make_storage
-from boolcp.storage.dense import Complete, n_columns, n_observed
+from boolcp.storage.dense import Array, Complete, n_columns, n_observed
 from boolcp.storage.lazy import Lazy
-from boolcp.storage.protocol import Storage
+from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import LONG, THIN, unfold
+from boolcp.storage.weighted import Weighted
 from boolcp.system import one_thread
+
+CERTAIN = 1.0  # smallest margin of a bit, in standard deviations of the noise, at which it counts as certain
+NOISY = 1.0  # gain of an atom, in units of the best atom of pure noise, below which it may hide a lost one
+UNSEEN = 1e-12  # share of |M|^2 over the observed entries that counts as none: rounding
 
 
 def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, weights: Any, effort: str) -> BooleanCP:
@@ -192,3 +199,118 @@ def loss_of(data: Storage, W: BooleanCP) -> float:
     if W.data_inner is None or W.data_norm2 is None or not np.isclose(W.data_norm2, data.squared_norm, rtol=1e-9):
         W = with_system(W, data)
     return W.squared_error
+
+
+# whether bits and atoms are in doubt
+
+
+def is_certain(data: Storage, W: Columns) -> bool:
+    """Return True if all atoms and their bits clearly exceed the noise, or nothing is left.
+
+    An atom that fits only noise can have bits that all clearly exceed it.
+    """
+    if W.loss <= EXACT * data.squared_norm or W.is_dead().all():
+        return True
+    return smallest_margin(data, W) >= CERTAIN and not has_weak_atom(data, W, NOISY)
+
+
+def has_weak_atom(data: Storage, W: Columns, level: float) -> bool:
+    """Return True if an atom is dead, or gains less than `level` times what the best atom of pure noise gains."""
+    if np.isinf(level) or W.is_dead().any():
+        return True
+    V = by_size(W.to_decomposition())
+    return bool(unique_gains(data, V).min() < level * noise_gain(data, noise_variance(data, W)))
+
+
+def smallest_margin(data: Storage, W: Columns) -> float:
+    """Return the margin of the least certain bit, in standard deviations of the noise.
+
+    Flipping a bit raises the loss by |V|^2 + 2 <R, V> or |V|^2 - 2 <R, V>, where R is what is left in its slice, and
+    noise of variance s^2 gives this a standard deviation of 2 s |V|.
+    """
+    V, margins = by_size(W.to_decomposition()), [np.inf]
+    for atom, g, h in zip(V.atoms, *flip_terms(data, V), strict=True):
+        rises = h + 2 * np.where(atom.z, g, -g)
+        margins.append(np.min(rises[h > 0] / np.sqrt(h[h > 0]), initial=np.inf))
+    return float(min(margins) / (2 * np.sqrt(noise_variance(data, W))))
+
+
+def unique_gains(data: Storage, W: BooleanCP) -> np.ndarray:
+    """Return by how much the loss rises when an atom is left out and the weights of the others adjust, (K,)."""
+    A, H, _ = equations_at(data, W, 1 if data.center == 0 else 0)
+    G = A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A)
+    same = np.repeat(np.eye(W.n_atoms), [atom.rank or 0 for atom in W.atoms], axis=0)
+    return 1 / np.maximum(np.linalg.pinv(same.T @ G @ same, hermitian=True).diagonal(), 1e-300)
+
+
+# the inner products of atoms and data, which shares of variance need
+
+
+def atom_products(data: Storage, atoms: tuple[Atom, ...], atom: Atom) -> tuple[np.ndarray, float]:
+    """Return <M_k, M> (K,) of `atoms` with a new atom M, and |M|^2, over the entries of `data`."""
+    one = BooleanCP(data.shape, (atom,), np.ones(1))
+    if data.weights is None:
+        return one.inner_products(atoms)[0], float(atom.n_ones)
+    products = inner_with_atoms(Array(data.weights.to_array() * one.to_tensor()), (*atoms, atom))
+    return products[:-1], float(products[-1])
+
+
+def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Return G (K, K) and b (K,) of the weights: <M_k, M_l> and <X, M_k> over the entries of `data`."""
+    if isinstance(data, Weighted) and data.weights is not None and data.center is not None and atoms:
+        return centered_system(data, data.weights, data.center, atoms)
+    W = BooleanCP(data.shape, atoms, np.ones(len(atoms)))
+    if not atoms or W.is_block:
+        b = inner_with_atoms(data, atoms)
+        if data.weights is None:
+            G = W.inner_products()
+            if data.center is not None and atoms:  # the mean over this mode is no part of the data nor of the atoms
+                V = np.stack([atom.n_ones * atom.dense_block().ravel() for atom in atoms])
+                G = G - V @ V.T / data.shape[data.center]
+            return G, b
+        G = np.zeros((len(atoms), len(atoms)))
+        for k, atom in enumerate(atoms):
+            row, size = atom_products(data, atoms[:k], atom)
+            G[k, :k] = G[:k, k] = row
+            G[k, k] = size
+        return G, b
+    mode = 1 if data.center == 0 else 0
+    A, (H, P, _) = W.matrices[mode], data.equations(W.matrices, mode)
+    G = A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A)
+    first = np.cumsum([0, *(atom.rank for atom in atoms[:-1])])  # column of each atom
+    G = np.add.reduceat(np.add.reduceat(G, first, axis=0), first, axis=1)
+    return G, np.add.reduceat(np.sum(P * A, axis=0), first)
+
+
+def centered_system(
+    data: Weighted, weights: Tensor, mode: int, atoms: tuple[Atom, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return G and b where data and atoms, all Boolean along the mode, are without their weighted means over it."""
+    Z, V = np.stack([atom.z for atom in atoms], axis=1).astype(float), np.stack([atom.dense_block() for atom in atoms])
+    n, S = weights.contract(mode, np.ones((len(Z), 1))), weights.contract(mode, Z) * V
+    mean = np.moveaxis(data.mean_left(np.zeros(data.shape)), mode, 0)
+    b = (data.contract(mode, Z) * V - S * mean).reshape(len(V), -1).sum(axis=1)
+    G = -np.tensordot(S / np.where(n > 0, n, 1.0), S, axes=(range(1, S.ndim), range(1, S.ndim)))
+    for k, z in enumerate(Z.T):
+        G[k] += (weights.contract(mode, Z * z[:, None]) * V * V[k]).reshape(len(V), -1).sum(axis=1)
+    return G, b
+
+
+def with_system(W: BooleanCP, data: Storage) -> BooleanCP:
+    """Return W with |X|^2, <X, M_k> and, unless all entries count alike, <M_k, M_l>, which shares of variance need.
+
+    Atoms that are nonzero only on unobserved entries are dropped.
+    """
+    if W.is_block and data.weights is None and data.center is None:
+        return replace(W, data_norm2=data.squared_norm, data_inner=inner_with_atoms(data, W.atoms))
+    G, b = atom_system(data, W.atoms)
+    gram = None if data.weights is None and data.center is None else G
+    W = replace(W, data_norm2=data.squared_norm, data_inner=b, data_gram=gram)
+    seen = np.diag(G) > UNSEEN * np.array([atom.n_ones for atom in W.atoms])
+    return W if seen.all() else W[seen]
+
+
+def by_size(W: BooleanCP) -> BooleanCP:
+    """Return W with its atoms sorted from the largest to the smallest norm."""
+    sizes = W.weights * np.sqrt([atom.n_ones for atom in W.atoms])
+    return W[np.argsort(-sizes, kind="stable")]

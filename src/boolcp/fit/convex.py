@@ -15,7 +15,7 @@ import scipy.linalg
 from boolcp.contractions import gram
 from boolcp.fit.atom_search import steepest_atom
 from boolcp.fit.blocks import Term, assembled
-from boolcp.fit.pursuit import by_size
+from boolcp.fit.certify import by_size
 from boolcp.program.bounds import EPSILON, Array, Bits, Multipliers, prove_ratio
 from boolcp.program.grams import DenseGram
 from boolcp.program.maxcut import EFFORTS, EXHAUSTIVE, BooleanQuadratic, climb, distinct, first_starts, maximize

@@ -15,9 +15,9 @@ import numpy as np
 from boolcp.fit import losses
 from boolcp.fit.atom_search import greedy_atom_search, search_residual
 from boolcp.fit.blocks import next_block
-from boolcp.fit.certify import certify, judge_bits
-from boolcp.fit.moves import has_weak_atom, is_certain, lowest, moves_of
-from boolcp.fit.pursuit import by_size, corrected, equations_of, with_system
+from boolcp.fit.certify import by_size, certify, has_weak_atom, is_certain, judge_bits, with_system
+from boolcp.fit.moves import lowest, moves_of
+from boolcp.fit.pursuit import corrected, equations_of
 from boolcp.fit.spec import MAX_STARTS, STAGES, AtomRecord, Spec, State, record
 from boolcp.fit.starts import (
     EXACT,
@@ -247,8 +247,7 @@ def most_tries(data: Weighted, W: Columns, spec: Spec, n_agree: int) -> int:
 def move(fit: Fit, s: State) -> State:
     """Make the next move where bits are in doubt."""
     data, spec, W = fit.data, fit.spec, s.columns
-    moves = moves_of(data, W)
-    if s.n_done >= len(moves) or is_certain(data, W):
+    if is_certain(data, W) or s.n_done >= len(moves := moves_of(data, W)):
         return fit.after(s)
     level, go = moves[s.n_done]
     found = go(data, fit.small, W, spec, s.rng()) if has_weak_atom(data, W, level) else W

@@ -10,14 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.fit.atom_search import greedy_atom_search, search_residual
-from boolcp.fit.candidates import Candidates, climb, flipped, from_bits, prefixes, similar_triples
-from boolcp.fit.certify import equations_at, flip_terms
+from boolcp.fit.atom_search import (
+    Candidates,
+    climb,
+    flipped,
+    from_bits,
+    greedy_atom_search,
+    prefixes,
+    search_residual,
+    similar_triples,
+)
+from boolcp.fit.certify import NOISY, unique_gains
 from boolcp.fit.losses import complete
-from boolcp.fit.pursuit import by_size
 from boolcp.fit.spec import Spec
 from boolcp.fit.starts import (
-    EXACT,
     POLISHED,
     noise_gain,
     oriented,
@@ -34,10 +40,9 @@ from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import LONG, Tucker, augmented
 
 # chosen on seeds that benchmarks/bench_noise.py does not use
-CERTAIN = 1.0  # smallest margin of a bit, in standard deviations of the noise, at which it counts as certain
 TEMPERATURES = (4.0,) * 6 + (2.0,) * 6 + (1.0,) * 6  # of the soft sweeps, in units of the noise variance
 FEW_TEMPERATURES = (4.0, 2.0, 1.0)  # where each sweep costs a pass
-WEAK, NOISY = 2.0, 1.0  # gains, in units of the best atom of pure noise, below which an atom may hide a lost one
+WEAK = 2.0  # gain, in units of the best atom of pure noise, below which an atom may hide a lost one
 N_RELAX = 3  # sweeps without bits
 N_TRIPLES = 600  # sets of three bits that are tried along each mode in search of a lost atom
 N_KEPT = (200, 60, 60, 60)  # of them after each round
@@ -63,45 +68,6 @@ def moves_of(data: Storage, W: Columns) -> list[tuple[float, Move]]:
         (NOISY, exchange_move),
     ]
     return moves[: 1 if W.is_tied else 2 if data.n_passes else len(moves)]
-
-
-def is_certain(data: Storage, W: Columns) -> bool:
-    """Return True if all atoms and their bits clearly exceed the noise, or nothing is left.
-
-    An atom that fits only noise can have bits that all clearly exceed it.
-    """
-    if W.loss <= EXACT * data.squared_norm or W.is_dead().all():
-        return True
-    return smallest_margin(data, W) >= CERTAIN and not has_weak_atom(data, W, NOISY)
-
-
-def has_weak_atom(data: Storage, W: Columns, level: float) -> bool:
-    """Return True if an atom is dead, or gains less than `level` times what the best atom of pure noise gains."""
-    if np.isinf(level) or W.is_dead().any():
-        return True
-    V = by_size(W.to_decomposition())
-    return bool(unique_gains(data, V).min() < level * noise_gain(data, noise_variance(data, W)))
-
-
-def smallest_margin(data: Storage, W: Columns) -> float:
-    """Return the margin of the least certain bit, in standard deviations of the noise.
-
-    Flipping a bit raises the loss by |V|^2 + 2 <R, V> or |V|^2 - 2 <R, V>, where R is what is left in its slice, and
-    noise of variance s^2 gives this a standard deviation of 2 s |V|.
-    """
-    V, margins = by_size(W.to_decomposition()), [np.inf]
-    for atom, g, h in zip(V.atoms, *flip_terms(data, V), strict=True):
-        rises = h + 2 * np.where(atom.z, g, -g)
-        margins.append(np.min(rises[h > 0] / np.sqrt(h[h > 0]), initial=np.inf))
-    return float(min(margins) / (2 * np.sqrt(noise_variance(data, W))))
-
-
-def unique_gains(data: Storage, W: BooleanCP) -> np.ndarray:
-    """Return by how much the loss rises when an atom is left out and the weights of the others adjust, (K,)."""
-    A, H, _ = equations_at(data, W, 1 if data.center == 0 else 0)
-    G = A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A)
-    same = np.repeat(np.eye(W.n_atoms), [atom.rank or 0 for atom in W.atoms], axis=0)
-    return 1 / np.maximum(np.linalg.pinv(same.T @ G @ same, hermitian=True).diagonal(), 1e-300)
 
 
 def lowest(*found: Columns) -> Columns:
