@@ -12,9 +12,8 @@ there, and continue with `boolcp.interop.from_mne`.
 from boolcp.prepare.choose import list_conditions, reject, select, select_condition
 from boolcp.prepare.common import sampling_rate
 from boolcp.prepare.signals import band_pass, baseline, bipolar, common_average, envelope, resample, zscore
-from boolcp.prepare.spikes import count_events, count_spikes
 from boolcp.prepare.tables import add_table, list_events, set_events
-from boolcp.prepare.trials import cut_trials, join, stack_trials
+from boolcp.prepare.trials import count_events, count_spikes, cut_trials, join, stack_trials
 
 __all__ = [
     "add_table",

@@ -15,9 +15,8 @@ def sampling_rate(X: DataArray) -> float:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
-    >>> prepare.sampling_rate(xr.DataArray(np.zeros(4), {"time": np.arange(4) / 250}, ("time",)))
+    >>> import boolcp, numpy as np, xarray as xr
+    >>> boolcp.prepare.sampling_rate(xr.DataArray(np.zeros(4), {"time": np.arange(4) / 250}, ("time",)))
     250.0
     """
     need_mode(X, "time", "this step")

@@ -64,11 +64,10 @@ def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((4, 3)), dims=("channel", "trial"))
-    >>> X = prepare.add_table(X, {"condition": ["go", "stop", "go"], "reaction_time": [0.3, 0.5, 0.2]})
-    >>> prepare.select_condition(X, "go")["reaction_time"].values.tolist()
+    >>> X = boolcp.prepare.add_table(X, {"condition": ["go", "stop", "go"], "reaction_time": [0.3, 0.5, 0.2]})
+    >>> boolcp.prepare.select_condition(X, "go")["reaction_time"].values.tolist()
     [0.3, 0.2]
     """
     need_mode(X, None, "a table of trials")
@@ -118,10 +117,9 @@ def list_events(X: DataArray) -> dict[str, np.ndarray]:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
-    >>> X = prepare.set_events(xr.DataArray(np.zeros((2, 3)), dims=("channel", "time")), {"onset": [0.5, 1.5]})
-    >>> prepare.list_events(X)["onset"].tolist()
+    >>> import boolcp, numpy as np, xarray as xr
+    >>> X = boolcp.prepare.set_events(xr.DataArray(np.zeros((2, 3)), dims=("channel", "time")), {"onset": [0.5, 1.5]})
+    >>> boolcp.prepare.list_events(X)["onset"].tolist()
     [0.5, 1.5]
     """
     found = {str(name).removeprefix(EVENT): value for name, value in X.attrs.items() if str(name).startswith(EVENT)}
@@ -135,11 +133,10 @@ def set_events(X: DataArray, table: Table) -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((2, 300)), dims=("channel", "time"))
-    >>> X = prepare.set_events(X, {"onset": [0.5], "duration": [1.0], "trial_type": ["go"]})
-    >>> {name: values.tolist() for name, values in prepare.list_events(X).items()}
+    >>> X = boolcp.prepare.set_events(X, {"onset": [0.5], "duration": [1.0], "trial_type": ["go"]})
+    >>> {name: values.tolist() for name, values in boolcp.prepare.list_events(X).items()}
     {'onset': [0.5], 'stop': [1.5], 'condition': ['go']}
     """
     columns = read_events(table)
