@@ -22,8 +22,8 @@ import scipy.signal
 
 
 def data_folder():
-    """Return the folder of the recordings: BOOLCP_DATA, by default ../shared/data."""
-    return Path(os.environ.get("BOOLCP_DATA", Path(__file__).parents[1] / ".." / "shared" / "data"))
+    """Return the folder of the recordings: BOOLCP_DATA, by default `recordings` in the present folder."""
+    return Path(os.environ.get("BOOLCP_DATA", "recordings"))
 
 
 def missing_reason():

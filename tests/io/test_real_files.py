@@ -11,7 +11,7 @@ from boolcp import prepare
 from boolcp.cli import main
 from boolcp.io.coordinates import read_electrodes, read_pairs
 
-DATA = Path(os.environ.get("BOOLCP_DATA", Path(__file__).parents[3] / "shared" / "data"))
+DATA = Path(os.environ.get("BOOLCP_DATA", "recordings"))
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real recordings in {DATA} (set BOOLCP_DATA)")
 FOOD, SPECTRA, MAPS = DATA / "neurotycho_food_tracking", DATA / "spectralca_nt", DATA / "neurotycho_maps"
 
