@@ -44,28 +44,22 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     Parameters
     ----------
     n_atoms : int or "auto"
-        Number of atoms K. "auto" lets `select_n_atoms` choose it from 0 to 10 by the error on held-out entries, and
-        `selection_` holds what it found; at least one atom is fitted.
+        Number of atoms K. "auto": chosen by `select_n_atoms` from 1 to 10, by the error on held-out entries.
     boolean_modes : list of int or str, optional
-        The modes allowed to be Boolean (indices, or names of dimensions for an xarray DataArray). None allows all
-        that have more than one entry.
+        The modes allowed to be Boolean: indices, or names of dimensions. None: all that have more than one entry.
     atom_rank : int or "block"
-        Rank of the real part of each atom. 1: z (x) u (x) w, the Boolean CP of the paper's Eq. (1). An integer L: z
-        times a part of rank L. "block": a dense real part, Algorithm 2 to the letter.
+        Rank L of the real part of each atom; 1 is the Boolean CP of the paper's Eq. (1). "block": a dense real part,
+        Algorithm 2 to the letter.
     loss : {"squared", "huber", "poisson", "bernoulli"}
-        What is minimized. "huber" grows only linearly beyond 1.5 standard deviations of the noise (from the median
-        absolute deviation of what a first fit leaves), for recordings with artifacts. "poisson" is for counts and
-        "bernoulli" for entries from 0 to 1; W is their mean, and its real parts are nonnegative. Losses other than
-        "squared" take atoms of rank one.
+        What is minimized. "huber" grows linearly beyond 1.5 standard deviations of the noise, for artifacts; "poisson"
+        is for counts, "bernoulli" for entries from 0 to 1. All but "squared" take atoms of rank one.
     nonnegative : bool or list of int or str
-        Keep the real parts of all atoms at zero or above: along all modes, or along those listed (dense blocks as a
-        whole).
+        Keep the real parts of all atoms at zero or above: along all modes, or along those listed.
     mean : bool
         Fit the mean over the one Boolean mode beside the atoms, like an intercept: atoms then say how slices differ.
-        It is `decomposition_.mean`. Bits and their complement say the same then: those with fewer ones are returned.
+        Bits and their complement say the same then: those with fewer ones are returned.
     refine : bool
-        Correct all factors after each atom and search from several starts. False is Algorithm 1 as printed: z'Cz is
-        maximized, and the weights alone are corrected.
+        Correct all factors after each atom and search from several starts. False: Algorithm 1 as printed.
     n_init : int, optional
         Maximum number of starts. The search stops when two starts reach the same loss. None: at most 40.
     max_iter : int
@@ -79,26 +73,20 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     verbose : int
         1 shows a progress bar for each stage in a terminal.
     max_memory : int, str or None
-        Memory that the fit of a lazy array may use: bytes, or a text such as "3GB"; None means all available memory.
-        A fit that needs more raises an error with an estimate. A memory map larger than half of it is read in slabs.
+        Memory that the fit of a lazy array may use: bytes, or a text such as "3GB"; None: all available memory. A
+        memory map larger than half of it is read in slabs.
 
     Attributes
     ----------
-    decomposition_ : BooleanCP
-        The result.
-    path_ : tuple of BooleanCP
-        The estimates with 0, 1, .. K atoms, each corrected in all factors.
-    history_ : tuple of AtomRecord
+    decomposition_, path_ : BooleanCP, tuple of BooleanCP
+        The result, and the estimates with 0, 1, .. K atoms, each corrected in all factors.
+    history_, n_iter_ : tuple of AtomRecord, int
         For each atom of the path: loss, relative error, mode, number of ones, certificate (of Algorithm 1 as printed,
-        otherwise NaN), seconds.
-    n_iter_ : int
-        Number of steps of the pursuit.
+        otherwise NaN), seconds; and the number of steps of the pursuit.
     n_passes_ : int
         Number of passes over a lazy array; 0 for one in memory.
-    converged_ : bool
-        False if the pursuit stopped before it reached `n_atoms` without explaining the tensor.
-    stop_reason_ : str
-        Why the pursuit stopped, or that the callback stopped the fit.
+    converged_, stop_reason_ : bool, str
+        False if the pursuit stopped before it reached `n_atoms` without explaining the tensor; why it stopped.
     selection_ : Selection
         With ``n_atoms="auto"``, the error for each number of atoms and the choice.
 
@@ -132,24 +120,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         max_memory: float | str | None = None,
     ) -> None:
         self.n_atoms: Any = n_atoms
-        self.boolean_modes = boolean_modes
-        self.atom_rank = atom_rank
-        self.loss = loss
-        self.nonnegative = nonnegative
-        self.mean = mean
-        self.refine = refine
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.sigma = sigma
-        self.certify = certify
-        self.random_state = random_state
-        self.verbose = verbose
-        self.max_memory = max_memory
+        self.boolean_modes, self.atom_rank, self.loss, self.nonnegative = boolean_modes, atom_rank, loss, nonnegative
+        self.mean, self.refine, self.n_init, self.max_iter = mean, refine, n_init, max_iter
+        self.sigma, self.certify, self.random_state = sigma, certify, random_state
+        self.verbose, self.max_memory = verbose, max_memory
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = tags.input_tags.three_d_array = True
         return tags
 
     @classmethod
@@ -179,26 +157,22 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Parameters
         ----------
         X : array-like or xarray.DataArray, shape (d_1, .., d_N), N >= 2
-            The tensor, of any real dtype and memory order. It is never changed. A lazy array (dask, zarr, h5py, or a
-            large memory map) is read in slabs and never loaded as a whole, and (indices, values, shape) or a sparse.COO
-            array are the observed entries of an array.
+            The tensor, of any real dtype and memory order; it is never changed. A lazy array (dask, zarr, h5py, or a
+            large memory map) is read in slabs; (indices, values, shape) or a sparse.COO array lists observed entries.
         y : None
             Ignored.
         mask : array-like of bool, optional
             True where X is observed.
         weights : array-like or xarray.DataArray, optional
-            How much each entry counts in the loss, sum w (x - W)^2; 0 means missing. One over the variance of its noise
-            is best. Any shape that numpy broadcasts against X, e.g. (d_1, 1, 1); a DataArray by the names of its modes.
+            How much each entry counts in the loss, sum w (x - W)^2, best one over the variance of its noise; 0 means
+            missing. Any shape that numpy broadcasts against X, e.g. (d_1, 1, 1), or a DataArray with some of its modes.
         checkpoint : str or path, optional
-            A file that stores the progress of the fit. It is written at the end of each stage, and after steps (an
-            atom, a start, a sweep over the full data) at most once a second and for at most a tenth of the time. If
-            the file exists, the fit resumes from it and returns what an uninterrupted fit would have returned; the
-            file of a finished fit returns its result at once. A file from different data or parameters raises an
+            A file that stores the progress of the fit, at most once a second. If it exists, the fit resumes from it and
+            returns what an uninterrupted fit would have returned; a file from different data or parameters raises an
             error. The previous version of the file is kept as ``<checkpoint>.previous``.
         callback : callable, optional
-            Called as ``callback(progress)`` with a `Progress` after each step. If it returns True or raises
-            KeyboardInterrupt, the fit stops with the best result so far. If it returns "refine", only the pursuit
-            stops, and its atoms are refined.
+            Called with a `Progress` after each step. If it returns True or raises KeyboardInterrupt, the fit stops with
+            the best result so far. If it returns "refine", only the pursuit stops, and its atoms are refined.
 
         Examples
         --------
@@ -223,8 +197,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be a function of one argument, the Progress of the fit, got {callback!r}.")
         data, labels, modes = self._read(X, mask, weights, is_fitted=False)
-        callbacks: list[Callback] = [Bars()] if self.verbose else []
-        callbacks += [] if callback is None else [callback]
+        callbacks: list[Callback] = [*([Bars()] if self.verbose else []), *([callback] if callback else [])]
         seed = checks.make_seed(self.random_state)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
             fit = Fit(data, self._spec(data, modes))
@@ -236,21 +209,18 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 state = run(fit, state, callbacks, file)
             W, path = state.result, path_of(fit, state)
         assert W is not None and W.trust is not None
-        empty = checks.find_empty(data)
+        n_asked = self.n_atoms * (W.n_atoms < self.n_atoms and state.stop_reason not in ("stopped", "cut"))
+        trust = replace(W.trust, n_asked=int(n_asked), is_limited=self.boolean_modes is not None)
         if data.center is not None:
             values = X if labels is None else X.data
             path, W = tuple(with_mean(V, values, data) for V in path), with_mean(W, values, data)
-        path, W = tuple(replace(V, labels=labels) for V in path), replace(W, labels=labels, undetermined=empty)
-        self.path_, self.history_ = path, state.history
-        n_asked = self.n_atoms * (W.n_atoms < self.n_atoms and state.stop_reason not in ("stopped", "cut"))
-        known = replace(W.trust, n_asked=int(n_asked), is_limited=self.boolean_modes is not None) if W.trust else None
-        self.decomposition_ = W = replace(W, trust=known)
+        self.path_ = tuple(replace(V, labels=labels) for V in path)
+        self.history_, self.n_iter_ = state.history, len(state.history)
+        self.decomposition_ = W = replace(W, labels=labels, undetermined=checks.find_empty(data), trust=trust)
         checks.warn_of_fit(W, n_observed(data), is_zero=state.stop_reason == "zero")
         poor = degeneracy(W)
         checks.warn_degenerate(poor.faults, poor.score)
-        self.n_iter_ = len(state.history)
-        self.stop_reason_ = STOP_REASONS[state.stop_reason]
-        self.n_passes_ = data.n_passes
+        self.stop_reason_, self.n_passes_ = STOP_REASONS[state.stop_reason], data.n_passes
         self.converged_ = state.stop_reason in ("n_atoms", "explained", "zero")
         return self
 
@@ -266,12 +236,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         own = {"n_atoms", "random_state", "verbose", "certify"}
         options = {name: value for name, value in self.get_params().items() if name not in own}
         rng, seed = checks.make_generator(self.random_state).spawn(2)
-        own_data: dict[str, Any] = {"mask": mask, "weights": weights}
-        self.selection_ = select_n_atoms(X, random_state=seed, verbose=self.verbose, **own_data, **options)
+        given: dict[str, Any] = {"mask": mask, "weights": weights}
+        self.selection_ = select_n_atoms(X, random_state=seed, verbose=self.verbose, **given, **options)
         if not self.selection_.n_atoms:
             checks.warn_no_atom()
         chosen = clone(self).set_params(n_atoms=max(self.selection_.n_atoms, 1), random_state=rng)
-        chosen.fit(X, **own_data, **how)
+        chosen.fit(X, **given, **how)
         for name in vars(chosen).keys() - self.get_params().keys():
             setattr(self, name, getattr(chosen, name))
         return self
@@ -289,18 +259,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     ) -> "BMP":
         """Resume a fit from its checkpoint, with its parameters and its random state, and return the fitted BMP.
 
-        The result equals that of an uninterrupted fit, to the last bit if the machine and the versions are the same.
-
         Parameters
         ----------
         path : str or path
             The file that was passed to `fit` as `checkpoint`. If it is damaged, its previous version is used.
         X, mask, weights
             The data of that fit; different data raise an error.
-        callback : callable, optional
-            As in `fit`; it is not called for steps that the checkpoint already contains.
-        verbose : int
-            1 shows progress bars.
+        callback, verbose : callable, int, optional
+            As in `fit` and `BMP`; the callback is not called for steps that the checkpoint already contains.
 
         Examples
         --------
@@ -325,21 +291,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         In memory, a low-rank estimate of what the atoms leave is added where it predicts held-out entries.
         Unless the decomposition explains the observed entries to the tolerance, fills are clipped to the range of what
         is observed, with a warning (not for a lazy X) if some were far outside, and shrunk towards the mean by as much
-        as the noise asks for. Slices without any observed entry stay NaN.
+        as the noise asks for. Slices without any observed entry stay NaN. For a lazy X the result is a dask array.
 
         Parameters
         ----------
-        X : array-like or xarray.DataArray
-            The tensor that was fitted, with NaN (or False in `mask`) where entries are missing.
-        mask : array-like of bool, optional
-            True where X is observed.
-        weights : array-like, optional
-            Weights as in `fit`: entries of weight zero are missing.
-
-        Returns
-        -------
-        ndarray or xarray.DataArray
-            A filled copy of X. For a lazy X it is a dask array, filled block by block when it is computed.
+        X, mask, weights
+            The tensor that was fitted, as in `fit`; entries that are NaN, masked or of weight zero are filled.
 
         Examples
         --------
@@ -377,10 +334,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             New data, such as new trials, with the fitted sizes in all modes except `mode`.
         mode : int or str
             The mode along which the data are new: its index, or its name if the fitted data had names.
-        mask : array-like of bool, optional
-            True where X is observed.
-        weights : array-like, optional
-            How much each entry counts, as in `fit`.
+        mask, weights : array-like, optional
+            As in `fit`.
 
         Returns
         -------
@@ -429,8 +384,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         (20, 25, 30)
         """
         check_is_fitted(self)
-        A = np.asarray(X)
-        W = self.decomposition_
+        A, W = np.asarray(X), self.decomposition_
         mode = checks.check_mode(mode, W.ndim, W.dims)
         blocks, _ = design(W, mode)
         if A.ndim != 2 or A.shape[1] != len(blocks):
@@ -444,8 +398,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def score(self, X: Any, y: None = None, *, weights: ArrayLike | None = None) -> float:
         """Return the share of variance of X that is explained when its factor along mode 0 is solved for again.
 
-        Block atoms that are dense along mode 0 are scored as they are, which needs data of the fitted shape. With
-        `weights`, as in `fit`, squares are weighted.
+        Block atoms that are dense along mode 0 are scored as they are, which needs data of the fitted shape.
 
         Examples
         --------
@@ -474,8 +427,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         for name in ("refine", "certify", "mean"):
             if not isinstance(value := getattr(self, name), bool | np.bool_):
                 raise TypeError(f"{name} must be True or False, got {value!r}.")
-        is_signed = isinstance(self.nonnegative, bool | np.bool_) and not self.nonnegative
-        is_other = self.loss != "squared" or not is_signed
+        is_other = self.loss != "squared" or not self._is_signed
         if not self.refine and (is_other or self.mean):
             raise ValueError("Losses, nonnegative parts and a mean need refine=True.")
         if self.atom_rank == BLOCK and not isinstance(self.nonnegative, bool):
@@ -512,14 +464,18 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         kept["random_state"] = None if self.random_state is None else seed
         return {"parameters": kept, "data": describe(data) | {"Boolean modes": list(modes)}}
 
+    @property
+    def _is_signed(self) -> bool:
+        """Return True if real parts may be negative along all modes."""
+        return isinstance(self.nonnegative, bool | np.bool_) and not self.nonnegative
+
     def _why_in_memory(self) -> str:
         """Return the parameter for which X has to be in memory, nothing if a fit can read it from disk."""
-        is_signed = isinstance(self.nonnegative, bool | np.bool_) and not self.nonnegative
         reasons = {
             f"loss='{self.loss}'": self.loss in ("poisson", "bernoulli"),
             "atom_rank='block'": self.atom_rank == BLOCK,
             "mean=True": self.mean,
-            "nonnegative parts": not is_signed,
+            "nonnegative parts": not self._is_signed,
             "refine=False": not self.refine,
         }
         return next((reason for reason, is_so in reasons.items() if is_so), "")

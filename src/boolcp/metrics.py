@@ -9,12 +9,9 @@ from boolcp.result.atoms import BooleanCP
 
 
 def rmse(X: Any, Y: Any) -> float:
-    """Return the root-mean-square error |X - Y| / sqrt(number of entries).
+    """Return the root-mean-square error |X - Y| / sqrt(number of entries) of two tensors, or of decompositions.
 
-    Parameters
-    ----------
-    X, Y : array_like, or a decomposition with `to_tensor()`
-        Two tensors of the same shape. Entries that are NaN in either are ignored.
+    Entries that are NaN in either are ignored.
 
     Examples
     --------
@@ -37,19 +34,8 @@ def rmse(X: Any, Y: Any) -> float:
 def hamming_error(estimate: BooleanCP, truth: BooleanCP) -> float:
     """Return the share of wrong bits, the atoms of each Boolean mode matched so that it is smallest.
 
-    In each mode as many true atoms as possible are matched with estimated atoms that are Boolean along the
-    same mode. A true atom that stays unmatched counts as half wrong, which is what coin flips would reach;
-    estimated atoms in excess do not count.
-
-    Parameters
-    ----------
-    estimate, truth : BooleanCP
-        Two decompositions of tensors of the same shape, of any atom rank.
-
-    Returns
-    -------
-    float
-        Wrong bits divided by the bits of all true atoms, between 0 and 1.
+    True atoms are matched with estimated atoms that are Boolean along the same mode. One that stays unmatched counts as
+    half wrong, which is what coin flips would reach; estimated atoms in excess do not count.
 
     Examples
     --------
@@ -78,20 +64,16 @@ def hamming_error(estimate: BooleanCP, truth: BooleanCP) -> float:
 def factor_match_score(estimate: Any, truth: Any, *, consider_weights: bool = False) -> float:
     """Return how well the atoms of two decompositions agree, 1 if they are the same up to order and sign.
 
-    The score of a pair of rank-one atoms is the product over the modes of |cos| of the angle between their
-    columns; the atoms are matched so that the sum of the scores is largest, and the sum is divided by the
-    larger number of atoms, so that an atom without a partner counts as 0. For atoms of higher rank and for
-    block atoms the score of a pair is |cos| of the angle between the two atoms, which is the same thing when
-    both have rank one.
+    The score of a pair of atoms is |cos| of the angle between them: for rank one, the product over the modes of |cos|
+    of the angle between their columns. Atoms are matched so that the sum of the scores is largest, and the sum is
+    divided by the larger number of atoms, so that an atom without a partner counts as 0.
 
     Parameters
     ----------
     estimate, truth : BooleanCP or pair (weights, factors)
-        Two decompositions of tensors of the same shape. A pair is a CP decomposition as in TensorLy;
-        None stands for weights of one.
+        Two decompositions of tensors of the same shape. A pair is a CP decomposition as in TensorLy (None: weights 1).
     consider_weights : bool
-        Multiply the score of a pair by 1 - |a - b| / max(a, b), with a and b the norms of the two terms of
-        the sum (weights included), as tensortools and TLViz do.
+        Multiply the score of a pair by 1 - |a - b| / max(a, b), with a and b the norms of the two terms of the sum.
 
     Examples
     --------
@@ -128,8 +110,7 @@ def _cp_pair(W: Any) -> tuple[np.ndarray, list[np.ndarray]]:
     """Return weights (K,) and factor matrices of a BooleanCP with rank-one atoms or of a CP pair."""
     weights, factors = W
     factors = [np.asarray(A, dtype=float) for A in factors]
-    weights = np.ones(factors[0].shape[1]) if weights is None else np.asarray(weights, dtype=float)
-    return weights, factors
+    return np.ones(factors[0].shape[1]) if weights is None else np.asarray(weights, dtype=float), factors
 
 
 def _check_pair(estimate: Any, truth: Any) -> None:
@@ -137,6 +118,5 @@ def _check_pair(estimate: Any, truth: Any) -> None:
         if not isinstance(W, BooleanCP):
             raise TypeError(f"{name} must be a BooleanCP, but it is a {type(W).__name__}.")
     if estimate.shape != truth.shape:
-        raise ValueError(
-            f"estimate and truth must have the same shape, but they have {estimate.shape} and {truth.shape}."
-        )
+        shapes = f"{estimate.shape} and {truth.shape}"
+        raise ValueError(f"estimate and truth must have the same shape, but they have {shapes}.")
