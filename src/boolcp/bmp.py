@@ -180,14 +180,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
         >>> boolcp.BMP(n_atoms=3, random_state=0).fit(X).decomposition_
         BooleanCP(20 x 25 x 30, 3 atoms: 1 along mode 0, 1 along mode 1, 1 along mode 2, explained 0.9903)
-
-        Stop when the error is small enough:
-
-        >>> model = boolcp.BMP(n_atoms=3, random_state=0)
-        >>> model.fit(X, callback=lambda progress: progress.relative_error < 0.8).decomposition_.n_atoms
-        1
-        >>> model.stop_reason_
-        'stopped by the callback: this is the best result so far'
         """
         from boolcp.trust.degeneracy import degeneracy
 

@@ -20,15 +20,7 @@ class Baseline(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
     """An estimator whose `_fit` sets `decomposition_` from a tensor with zeros where entries are missing."""
 
     def fit(self, X: Any, y: None = None, *, mask: ArrayLike | None = None) -> Self:
-        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed).
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
-        >>> boolcp.baselines.CP(2, random_state=0).fit(X).decomposition_.to_tensor().shape
-        (15, 16, 17)
-        """
+        """Decompose X (array-like of order N >= 2, NaN where missing; mask True where observed)."""
         parameters = self.get_params()
         for name in {"n_atoms", "n_init", "max_iter"} & set(parameters):
             checks.check_integer(parameters[name], name, 1)

@@ -17,13 +17,9 @@ Table = Any  # a pandas DataFrame, or a mapping of names to columns
 
 def read_columns(table: Table) -> dict[str, np.ndarray]:
     """Return the columns of a DataFrame or mapping by name; missing text is empty, missing numbers are NaN."""
-    if hasattr(table, "columns"):
-        found = {str(name): table[name].to_numpy() for name in table.columns}
-    elif isinstance(table, Mapping):
-        found = {str(name): np.asarray(values) for name, values in table.items()}
-    else:
+    if not hasattr(table, "columns") and not isinstance(table, Mapping):
         raise TypeError(f"A table is a pandas DataFrame or a dict of columns, got {type(table).__name__}.")
-    columns = {name: _plain(values) for name, values in found.items()}
+    columns = {str(name): _plain(np.asarray(values)) for name, values in table.items()}
     sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
         listing = ", ".join(f"{name} {size}" for name, size in sizes.items())
@@ -55,8 +51,6 @@ def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
 
     Parameters
     ----------
-    X : DataArray
-        The tensor.
     table : DataFrame or mapping of str to sequence
         One row for each entry of the mode, in its order, or with a column that has the name and the labels of the mode.
     dim : str, optional
@@ -140,10 +134,9 @@ def set_events(X: DataArray, table: Table) -> DataArray:
     {'onset': [0.5], 'stop': [1.5], 'condition': ['go']}
     """
     columns = read_events(table)
-    others = {name: value for name, value in X.attrs.items() if not str(name).startswith(EVENT)}
     result = X.copy(deep=False)
-    result.attrs = others | {f"{EVENT}{name}": values.tolist() for name, values in columns.items()}
-    return result
+    result.attrs = {name: value for name, value in X.attrs.items() if not str(name).startswith(EVENT)}
+    return result.assign_attrs({f"{EVENT}{name}": values.tolist() for name, values in columns.items()})
 
 
 def read_events(table: Table) -> dict[str, np.ndarray]:

@@ -28,18 +28,18 @@ def cut_trials(
 ) -> DataArray:
     """Return a recording cut into trials, channel x time x trial: consecutive ones, or one for each event.
 
-    What a shorter trial lacks is NaN, which counts as missing. Times are in seconds from time 0 of each trial; the
-    coordinate "onset" is where it begins in the recording. No trial crosses the boundary between two segments.
+    What a shorter trial lacks is NaN. Times are in seconds from time 0 of each trial; the coordinate "onset" is where
+    it begins in the recording. No trial crosses the boundary between two segments.
 
     Parameters
     ----------
     ms : float or (float, float), optional
-        Length of a trial in milliseconds or, with `events`, its start and stop around each event. Without it, each
-        trial lasts from the onset of its event to its stop. The start is rounded to a sample, the length is fixed.
+        Length of a trial in milliseconds or, with `events`, its start and stop around each event; by default from the
+        onset of its event to its stop.
     events : DataFrame, mapping or str, optional
-        A table with the `onset` of each trial and, unless `ms` is given, its `stop` or `duration`, in seconds of the
-        recording; other columns become coordinates of the trials. A string is a condition of the events of the
-        recording (see `list_events`), or "all". Without events, trials of `ms` milliseconds follow each other.
+        A table with the `onset` of each trial and, unless `ms` is given, its `stop` or `duration`, in seconds; other
+        columns become coordinates of the trials. A string is a condition of the events of the recording (see
+        `list_events`), or "all". Without events, trials of `ms` milliseconds follow each other.
     align : str, optional
         The column of the table with time 0 of each trial, in seconds of the recording; by default the onset.
     n_trials : int, optional
@@ -215,9 +215,8 @@ def stack_trials(
     coords: dict[str, Any] = {"time": ("time", (first + np.arange(tensor.shape[1])) / rate, {"units": "s"})}
     coords |= {"trial": np.arange(tensor.shape[2])} | ({} if channels is None else {"channel": np.asarray(channels)})
     X = load_extra("xarray", "labels").DataArray(tensor, coords, ("channel", "time", "trial"))
-    X = noted(
-        X, X.assign_attrs(sampling_rate=rate), f"{len(values)} trials of {shapes[0][1]} to {shapes[-1][1]} samples"
-    )
+    what = f"{len(values)} trials of {shapes[0][1]} to {shapes[-1][1]} samples"
+    X = noted(X, X.assign_attrs(sampling_rate=rate), what)
     return X if table is None else add_table(X, table, "trial")
 
 
@@ -272,16 +271,13 @@ def count_events(
 ) -> DataArray:
     """Return the number of spikes of each unit in each bin of each trial: a tensor unit x time x trial.
 
-    The time of a bin is its left edge, in seconds.
-
     Parameters
     ----------
     units, times, trials : array-like of shape (n_events,)
         Unit, time (ms) and trial of each event.
-    bin_ms : float
-        Length of the bins.
-    start, stop : float, optional
-        First and last time (ms); by default 0 or the first event if that is earlier, and the last event.
+    bin_ms, start, stop : float
+        Length of the bins (ms), whose time is their left edge; first and last time (ms), by default 0 or the first
+        event if that is earlier, and the last event.
 
     Examples
     --------
@@ -325,14 +321,10 @@ def count_spikes(
     ----------
     spike_times : sequence of array-like, or mapping of unit to array-like
         For each unit the times of its spikes in the session, in seconds.
-    events : DataFrame or mapping
-        One row for each trial, as in `cut_trials`.
-    bin_ms : float
-        Length of the bins.
-    window_ms, align
-        As `ms` and `align` in `cut_trials`. Bins beyond the ends of a trial are NaN, which counts as missing.
-    units : sequence, optional
-        Labels of the units.
+    events, window_ms, align : DataFrame or mapping, float or (float, float), str
+        As `events`, `ms` and `align` in `cut_trials`. Bins beyond the ends of a trial are NaN.
+    bin_ms, units : float, sequence
+        Length of the bins, and labels of the units.
 
     Examples
     --------
