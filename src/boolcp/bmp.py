@@ -221,10 +221,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         from boolcp.trust.selection import select_n_atoms
 
         if how["checkpoint"] is not None:
-            raise ValueError(
-                'n_atoms="auto" runs many fits, which have no checkpoint: call '
-                "boolcp.select_n_atoms first, and pass the number it chooses."
-            )
+            advice = "call boolcp.select_n_atoms first, and pass the number it chooses"
+            raise ValueError(f'n_atoms="auto" runs many fits, which have no checkpoint: {advice}.')
         own = {"n_atoms", "random_state", "verbose", "certify"}
         options = {name: value for name, value in self.get_params().items() if name not in own}
         rng, seed = checks.make_generator(self.random_state).spawn(2)
@@ -322,12 +320,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Parameters
         ----------
-        X : array-like
-            New data, such as new trials, with the fitted sizes in all modes except `mode`.
+        X, mask, weights : array-like
+            New data as in `fit`, such as new trials, with the fitted sizes in all modes except `mode`.
         mode : int or str
             The mode along which the data are new: its index, or its name if the fitted data had names.
-        mask, weights : array-like, optional
-            As in `fit`.
 
         Returns
         -------
@@ -380,10 +376,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         mode = checks.check_mode(mode, W.ndim, W.dims)
         blocks, _ = design(W, mode)
         if A.ndim != 2 or A.shape[1] != len(blocks):
-            raise ValueError(
-                f"X has shape {A.shape}, but the factor along mode {mode} has {len(blocks)} columns: pass a matrix "
-                f"with that many columns, as `transform` returns it."
-            )
+            what = f"X has shape {A.shape}, but the factor along mode {mode} has {len(blocks)} columns"
+            raise ValueError(f"{what}: pass a matrix with that many columns, as `transform` returns it.")
         found = np.moveaxis(np.tensordot(A, blocks, axes=1), 0, mode)
         return found if W.mean is None else found + W.mean
 

@@ -158,9 +158,8 @@ def check_weights(weights: Any, shape: Sequence[int], dims: Sequence[str] | None
     if hasattr(weights, "dims") and hasattr(weights, "transpose") and dims is not None:
         if unknown := [str(name) for name in weights.dims if name not in dims]:
             raise ValueError(f"weights has the modes {', '.join(unknown)}, which X ({', '.join(dims)}) does not have.")
-        ordered = weights.transpose(*[name for name in dims if name in weights.dims]).data
-        sizes = dict(zip(weights.dims, weights.shape, strict=True))
-        weights = np.asarray(ordered).reshape([sizes.get(name, 1) for name in dims])
+        absent = [name for name in dims if name not in weights.dims]
+        weights = weights.expand_dims(absent).transpose(*dims).data
     try:
         weights = np.asarray(weights, dtype=float)
     except (TypeError, ValueError):

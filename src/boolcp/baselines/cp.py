@@ -66,14 +66,12 @@ class CP(Baseline):
 
     Parameters
     ----------
-    n_atoms : int
-        Number of terms K; it may exceed every size.
+    n_atoms, random_state : int, int or Generator or None
+        Number of terms K, which may exceed every size, and seed.
     n_init : int
         Number of starts: the first from the SVD, the others random. The lowest loss wins.
     max_iter, tol : int, float
         Maximal number of sweeps from each start; it is done when |X - W| / |X| changes by less than `tol` in one.
-    random_state : int, Generator or None
-        Seed.
 
     Attributes
     ----------
@@ -182,10 +180,8 @@ class Tucker(Baseline):
 
     Parameters
     ----------
-    n_atoms : int
-        Rank r_n in every mode, cut to what the shape allows.
-    random_state : int, Generator or None
-        Accepted so that all methods have the same parameters; nothing here is random.
+    n_atoms, random_state : int, None
+        Rank r_n in every mode, cut to what the shape allows. Nothing here is random: the seed has no effect.
 
     Attributes
     ----------

@@ -27,12 +27,10 @@ class LFM(Baseline):
 
     Parameters
     ----------
-    n_atoms : int
-        Number of features K.
-    mode : int, optional
+    n_atoms, random_state : int, int or Generator or None
+        Number of features K, and seed.
+    mode : int or str, optional
         The mode that is unfolded. None fits every mode and keeps the one of lowest loss, which favors short modes.
-    random_state : int, Generator or None
-        Seed.
 
     Attributes
     ----------
@@ -75,14 +73,12 @@ class LFMmix(Baseline):
 
     Parameters
     ----------
-    n_atoms : int
-        Number of features K of all modes together.
+    n_atoms, random_state : int, int or Generator or None
+        Number of features K of all modes together, and seed.
     boolean_modes : list of int or str, optional
         The modes that are unfolded. None is all.
     max_iter, tol : int, float
         Rounds of filling missing entries, and their change relative to |X| at which it ends.
-    random_state : int, Generator or None
-        Seed.
 
     Attributes
     ----------

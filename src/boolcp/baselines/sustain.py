@@ -24,16 +24,14 @@ class SUSTain(Baseline):
 
     Parameters
     ----------
-    n_atoms : int
-        Number of atoms K.
+    n_atoms, random_state : int, int or Generator or None
+        Number of atoms K, and seed.
     boolean_modes : list of int or str, optional
         The modes allowed to be Boolean. None is all.
     n_init : int
         Number of starts: the first from the leading singular vectors, the others random. The lowest loss wins.
     max_iter, tol : int, float
         Maximal number of sweeps from each start; it is done when its loss changes by less than tol |X|^2 in one.
-    random_state : int, Generator or None
-        Seed.
 
     Attributes
     ----------

@@ -59,10 +59,8 @@ def need_mode(X: DataArray, dim: str | None, what: str) -> None:
     if not is_labelled(X):
         raise TypeError(f"{what.capitalize()} needs an xarray DataArray with named modes, got {type(X).__name__}.")
     if dim is not None and dim not in X.dims:
-        names = ", ".join(map(str, X.dims))
-        raise ValueError(
-            f"{what.capitalize()} needs the mode {dim!r}; the modes are {names}. Name them (dims=, --dims)."
-        )
+        advice = f"the modes are {', '.join(map(str, X.dims))}. Name them (dims=, --dims)"
+        raise ValueError(f"{what.capitalize()} needs the mode {dim!r}; {advice}.")
 
 
 def floating(X: DataArray) -> DataArray:
