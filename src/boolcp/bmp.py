@@ -52,7 +52,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Algorithm 2 to the letter.
     loss : {"squared", "huber", "poisson", "bernoulli"}
         What is minimized. "huber" grows linearly beyond 1.5 standard deviations of the noise, for artifacts; "poisson"
-        is for counts, "bernoulli" for entries from 0 to 1. All but "squared" take atoms of rank one.
+        is for counts, "bernoulli" for entries from 0 to 1: W is their mean, with nonnegative real parts. All but
+        "squared" take atoms of rank one.
     nonnegative : bool or list of int or str
         Keep the real parts of all atoms at zero or above: along all modes, or along those listed.
     mean : bool
@@ -167,9 +168,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             How much each entry counts in the loss, sum w (x - W)^2, best one over the variance of its noise; 0 means
             missing. Any shape that numpy broadcasts against X, e.g. (d_1, 1, 1), or a DataArray with some of its modes.
         checkpoint : str or path, optional
-            A file that stores the progress of the fit, at most once a second. If it exists, the fit resumes from it and
-            returns what an uninterrupted fit would have returned; a file from different data or parameters raises an
-            error. The previous version of the file is kept as ``<checkpoint>.previous``.
+            A file for the progress, written at the end of each stage and at most once a second in between. If it
+            exists, the fit resumes from it and returns what an uninterrupted fit would have returned; a file from
+            different data or parameters raises an error. Its previous version is kept as ``<checkpoint>.previous``.
         callback : callable, optional
             Called with a `Progress` after each step. If it returns True or raises KeyboardInterrupt, the fit stops with
             the best result so far. If it returns "refine", only the pursuit stops, and its atoms are refined.
@@ -299,7 +300,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         check_is_fitted(self)
         W = self.decomposition_
         values, labels = read_labels(X)
-        checks.check_dims(dims_of(labels), W.dims)
+        checks.check_dims(None if labels is None else labels.dims, W.dims)
         checks.check_shape(np.shape(values), W.shape, None)
         if weights is not None:
             known = checks.check_weights(weights, values.shape, W.dims) > 0
@@ -474,7 +475,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             X = checks.array_of_listed(X)
         given = X
         X, labels = read_labels(X)
-        dims = dims_of(labels)
+        dims = None if labels is None else labels.dims
         known = self.decomposition_ if is_fitted else None
         if known is not None:
             checks.check_dims(dims, known.dims)
@@ -539,8 +540,3 @@ def check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> N
         close = get_close_matches(name, sorted(known | set(signature(function).parameters) | {"mask", "weights"}))
         meant = f": do you mean {' or '.join(close)}?" if close else ". Options are the parameters of BMP."
         raise TypeError(f"{function.__name__}() has no option {name!r}{meant}")
-
-
-def dims_of(labels: Labels | None) -> tuple[str, ...] | None:
-    """Return the names of the modes, if there are any."""
-    return None if labels is None else labels.dims
