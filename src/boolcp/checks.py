@@ -70,10 +70,8 @@ def check_largest(largest: float, dtype: np.dtype, n_infinite: int = 0) -> None:
         raise ValueError(f"X contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
     low, high = RANGES[str(dtype)]
     if largest and not low <= largest <= high:
-        raise ValueError(
-            f"The largest entry of X is {largest:.3g} in size, but {dtype} arithmetic is reliable only from "
-            f"{low:g} to {high:g}. Change the unit, e.g. X / {largest:.1g}."
-        )
+        what = f"The largest entry of X is {largest:.3g} in size, but {dtype} arithmetic is reliable only from"
+        raise ValueError(f"{what} {low:g} to {high:g}. Change the unit, e.g. X / {largest:.1g}.")
 
 
 def is_lazy(X: Any) -> bool:
@@ -124,7 +122,7 @@ def _to_array(X: Any) -> np.ndarray:
         raise TypeError(f"X is the text {str(X)!r}, not an array; read a file with boolcp.open_tensor(path).")
     if is_lazy(X):
         needs = {"the tensor in memory, with copies": 3.0 * float_bytes(X.shape, X.dtype)}
-        advice = "Only BMP and, for one Boolean mode, AtomicNorm read it part by part."
+        advice = "Only BMP reads it part by part."
         check_memory(needs, read_memory(None), advice, limit_name="the available memory")
     try:
         X = np.asarray(X)
@@ -305,10 +303,9 @@ def check_choice(value: object, name: str, choices: Sequence[str]) -> None:
 def check_dims(dims: Sequence[str] | None, fitted: Sequence[str] | None) -> None:
     """Raise if new data has names of modes that are not those that were fitted, in the same order."""
     if dims is not None and fitted is not None and tuple(dims) != tuple(fitted):
-        raise ValueError(
-            f"X has the modes {', '.join(dims)}, but {', '.join(fitted)} were fitted: name and order them "
-            f"in the same way (dims=, --dims), or reorder them, e.g. X.transpose({', '.join(map(repr, fitted))})."
-        )
+        what = f"X has the modes {', '.join(dims)}, but {', '.join(fitted)} were fitted"
+        order = f"or reorder them, e.g. X.transpose({', '.join(map(repr, fitted))})"
+        raise ValueError(f"{what}: name and order them in the same way (dims=, --dims), {order}.")
 
 
 def check_shape(shape: Sequence[int], fitted: Sequence[int], mode: int | None) -> None:

@@ -178,10 +178,7 @@ def on_ctrl_c(handler: Any) -> Iterator[None]:
 
 
 def stop_fit(asked: list[int], number: int, frame: object = None) -> None:
-    """End the pursuit of a fit, the second time everything, and the third time interrupt as usual.
-
-    The present step is abandoned at once.
-    """
+    """Abandon the present step and end the pursuit of a fit, the second time everything; the third time interrupt."""
     from boolcp.fit.watch import PRESENT, Stop
 
     asked.append(number)

@@ -151,10 +151,9 @@ class EcogSimulation:
 
     Attributes
     ----------
-    sessions : dict of str to DataArray
-        The voltages (channel x time, microvolts) of each condition, with coordinates "x", "y" and "area".
-    truth : dict of str to BooleanCP
-        The patterns of each condition, for the tensor channel x time x trial that `tensor` returns.
+    sessions, truth : dict of str to DataArray, dict of str to BooleanCP
+        The voltages (channel x time, microvolts) of each condition, with coordinates "x", "y" and "area"; its patterns,
+        for the tensor channel x time x trial that `tensor` returns.
     patterns, trial_ms : tuple of str, float
         The name of each pattern, in the order of the atoms; the length of a trial.
 
