@@ -12,8 +12,7 @@ from boolcp.contractions import CHUNK, middle
 from boolcp.fit._kernels import power_sweeps
 from boolcp.fit.spec import Spec
 from boolcp.fit.sweep import cp_als
-from boolcp.program.grams import DenseGram, Gram, ThinGram
-from boolcp.program.maxcut import best_boolean, best_signed_response, maximize
+from boolcp.program.maxcut import Gram, ThinGram, best_boolean, best_signed_response, maximize
 from boolcp.result.atoms import Atom
 from boolcp.result.columns import Columns
 from boolcp.storage.dense import Dense
@@ -134,7 +133,7 @@ def residual_gram(residual: Tensor, mode: int) -> tuple[Gram, bool]:
     """Return R_n R_n', as a ThinGram for a long mode, and whether that is exact."""
     d = residual.shape[mode]
     if d <= LONG and not (residual.bases and d > max(MANY, 4 * residual.bases[mode].shape[1])):
-        return DenseGram(residual.gram(mode)), True
+        return residual.gram(mode), True
     F, is_exact = thin_factor(residual, mode)
     return ThinGram(F), is_exact
 

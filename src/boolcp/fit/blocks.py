@@ -16,8 +16,7 @@ from boolcp.fit.atom_search import residual_gram
 from boolcp.fit.certify import atom_system, with_system
 from boolcp.fit.spec import Spec
 from boolcp.fit.sweep import best_bits, solve_rows
-from boolcp.program.grams import Complement, Gram, projected
-from boolcp.program.maxcut import DEPENDENT, climb_ratio, maximize
+from boolcp.program.maxcut import DEPENDENT, Complement, Gram, ThinGram, climb_ratio, maximize
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage.protocol import Storage, Tensor
 
@@ -136,7 +135,7 @@ class Backfit:
         """
         C, _ = residual_gram(residual, mode)
         P = Complement(bits_of(own) if own else np.zeros((len(C), 0)))
-        C = projected(C, P)
+        C = ThinGram(P @ C.F) if isinstance(C, ThinGram) else P @ (C @ P)
         z = best_code(C, P, rng)
         n_ones = z @ P @ z
         B = self.allowed(np.asarray(residual.contract(mode, (P @ z)[:, None]), dtype=float)[0])
@@ -305,7 +304,7 @@ def best_code(C: Gram, P: Complement, rng: np.random.Generator) -> np.ndarray:
     It is reached by flips from the z with the largest z'Cz / z'z and from that with the largest z'Cz.
     """
     published = maximize(C, rng, certify=False, is_ratio=False, effort="quick")
-    effort = "quick" if C.is_thin else "default"  # bits of a long mode are decided again later
+    effort = "quick" if isinstance(C, ThinGram) else "default"  # bits of a long mode are decided again later
     normalized = maximize(C, rng, certify=False, is_ratio=True, effort=effort)
     return max((climb_ratio(C, P, start.z) for start in (normalized, published)), key=lambda found: found[0])[1]
 

@@ -12,8 +12,7 @@ from boolcp.contractions import gram_product
 from boolcp.fit.starts import EXACT, noise_gain
 from boolcp.fit.sweep import noise_variance
 from boolcp.program.bounds import eigenvalue_bound
-from boolcp.program.grams import LARGE, DenseGram, ratio_bound
-from boolcp.program.maxcut import EFFORTS
+from boolcp.program.maxcut import EFFORTS, LARGE, ratio_bound
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.columns import Columns
 from boolcp.result.labels import read_labels
@@ -57,7 +56,7 @@ def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
         if has_quick_gram(data, W, mode, effort):
             for k, C in zip(members, residual_grams(data, W, members, mode), strict=True):
                 z = W.atoms[k].z
-                bound = ratio_bound(DenseGram(C), z, effort)
+                bound = ratio_bound(C, z, effort)
                 shares[k] = np.nan if bound is None else float(z @ C @ z) / z.sum() / bound
         elif not W.is_block:
             is_near = data.weights is not None and isinstance(data, Complete)  # the targets of data on disk
