@@ -8,6 +8,7 @@ that is truncated or changed is detected. Nothing is pickled.
 import hashlib
 import json
 import os
+import time
 import warnings
 import zipfile
 from dataclasses import asdict, replace
@@ -30,16 +31,23 @@ FORMAT, FORMAT_VERSION = "boolcp checkpoint", 3
 HEADER = "checkpoint.json"
 N_DIGEST = 64  # characters of a SHA-256
 SAME = 1e-5  # relative difference of |X|^2, summed in different orders, that counts as none
+INTERVAL = 1.0  # smallest number of seconds between two writes within a stage; not tuned
+SHARE = 0.1  # of the time of a stage that writing may take; not tuned
 PLAIN = ("seed", "stage", "n_done", "stop_reason", "n_agree", "scale", "has_met", "is_settled")
 
 
 class Checkpoint:
-    """The file of one fit: `load` reads it, `save` replaces it and keeps the previous version."""
+    """The file of one fit: `load` reads it, `save` replaces it and keeps the previous version.
+
+    States are written after a stage, and within one at most every INTERVAL seconds and for a SHARE of the time.
+    """
 
     def __init__(self, path: str | PathLike[str], identity: dict[str, Any] | None = None) -> None:
         self.path, self.identity = Path(path).expanduser(), identity or {}
         self.previous = self.path.with_name(self.path.name + ".previous")
         self._is_good = True  # whether the file at `path` may become the previous one
+        self.unsaved: State | None = None
+        self.is_written, self.next_write = False, 0.0
 
     def load(self) -> tuple[dict[str, Any], State] | None:
         """Return the header and the state of the newest intact file; None if there is no file."""
@@ -71,6 +79,27 @@ class Checkpoint:
             if self._is_good and self.path.exists():
                 os.replace(self.path, self.previous)
         self._is_good = True
+
+    def keep(self, s: State, *, is_due: bool) -> None:
+        """Remember a state, and write it if it is time."""
+        self.unsaved = s
+        if is_due or time.monotonic() >= self.next_write:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is not written yet. A full disk gives only a warning: it must not cost the result."""
+        if self.unsaved is None:
+            return
+        start = time.monotonic()
+        try:
+            self.save(self.unsaved)
+            self.unsaved, self.is_written = None, True
+        except FileError as error:
+            if not self.is_written:  # it never worked: probably a wrong name, and little is lost yet
+                raise
+            warnings.warn(f"{error} The fit continues and tries again later.", BoolcpWarning, stacklevel=2)
+        now = time.monotonic()
+        self.next_write = now + max(INTERVAL, (now - start) / SHARE)
 
     def begin(self, first: State) -> State:
         """Return the state to continue from: that of the file if it exists and is of this fit, else `first`."""

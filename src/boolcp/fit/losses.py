@@ -48,11 +48,6 @@ def observed(data: Weighted, array: np.ndarray) -> np.ndarray:
     return array.ravel() if data.w is None else array[data.w > 0]
 
 
-def name_of(data: Storage) -> str:
-    """Return the name of the loss of data."""
-    return data.loss.name if isinstance(data, Weighted | LazyWeighted) else "squared"
-
-
 def entries(data: Weighted | LazyWeighted, W: Columns) -> tuple[np.ndarray, np.ndarray]:
     """Return observed entries and their means (n,): all, or a sample of data on disk."""
     if isinstance(data, LazyWeighted):

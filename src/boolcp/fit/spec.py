@@ -1,11 +1,11 @@
 """The frozen values of a fit: what was asked for, and the state after each step."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns
 
 STAGES = ("pursuit", "search", "polish", "observed", "last", "ridge", "result")
@@ -36,16 +36,6 @@ class Spec:
     certify: bool = True
     tol: float = 1e-6  # |X - W| / |X| at which nothing is left: a loss from inner products is rounding below it
 
-    @property
-    def n_products(self) -> int:
-        """Return the number of columns of each atom."""
-        return self.atom_rank or 1
-
-    @property
-    def n_columns(self) -> int:
-        """Return the number of columns of all atoms."""
-        return self.n_atoms * self.n_products
-
 
 @dataclass(frozen=True)
 class AtomRecord:
@@ -57,12 +47,6 @@ class AtomRecord:
     n_ones: int
     certificate: float
     seconds: float
-
-
-def record(atom: Atom, error2: float, squared_norm: float, seconds: float = 0.0) -> AtomRecord:
-    """Return the AtomRecord of an atom after which |X - W|^2 = error2."""
-    relative_error = float(np.sqrt(max(error2, 0.0) / squared_norm)) if squared_norm > 0 else 0.0
-    return AtomRecord(float(error2) / 2, relative_error, atom.mode, atom.n_ones, atom.certificate, seconds)
 
 
 @dataclass(frozen=True)
@@ -103,7 +87,7 @@ class State:
     stop_reason: str = ""
     best: Columns | None = None
     n_agree: int = 0
-    rivals: tuple[Columns, ...] = field(default=())
+    rivals: tuple[Columns, ...] = ()
     scale: float = 0.0
     has_met: bool = False
     is_settled: bool = False
@@ -125,5 +109,5 @@ class State:
         return replace(self, n_done=self.n_done + 1, **changes)
 
     def at(self, stage: str) -> "State":
-        """Return the state at the beginning of a stage; as it is, if that has begun."""
-        return replace(self, stage=stage, n_done=0) if STAGES.index(stage) > STAGES.index(self.stage) else self
+        """Return the state at the beginning of a stage."""
+        return replace(self, stage=stage, n_done=0)

@@ -1,14 +1,13 @@
 """Starts of a refined fit: relax, round, polish from several of them, and compare what they reach."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 import scipy.linalg
 
 from boolcp.fit.atom_search import Candidate, greedy_atom_search, search_residual
-from boolcp.fit.spec import Spec
+from boolcp.fit.spec import Spec, State
 from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, relax
 from boolcp.program.maxcut import DEPENDENT, best_boolean
 from boolcp.result.atoms import BooleanCP
@@ -30,26 +29,13 @@ N_SPANS = 60  # sets of rows from which bits in the span are completed; not tune
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
 
 
-@dataclass(frozen=True)
-class Search:
-    """The best of several starts, how many independent ones reached its loss, and its rivals."""
-
-    best: Columns
-    n_done: int = 0
-    n_agree: int = 1
-    rivals: tuple[Columns, ...] = ()
-
-    def compared(self, candidate: Columns, squared_norm: float, is_new: bool = True) -> "Search":
-        """Return the search after one more start, which led to `candidate`; only new ones count as agreeing."""
-        same = SAME_LOSS * squared_norm
-        is_lower = candidate.loss < self.best.loss - same
-        best, other = (candidate, self.best) if is_lower else (self.best, candidate)
-        n_agree = 1 if is_lower else self.n_agree + int(is_new and candidate.loss <= self.best.loss + same)
-        return Search(best, self.n_done + 1, n_agree, find_rivals(best, (other, *self.rivals)))
-
-    def is_agreed(self, n_starts: int) -> bool:
-        """Return True if two independent starts agree; of many, one in five."""
-        return self.n_agree >= max(2, n_starts // 5)
+def compared(s: State, candidate: Columns, squared_norm: float, is_new: bool = True) -> State:
+    """Return the state after one more start, which led to `candidate`; only new ones count as agreeing."""
+    best, same = s.columns, SAME_LOSS * squared_norm
+    is_lower = candidate.loss < best.loss - same
+    n_agree = 1 if is_lower else s.n_agree + int(is_new and candidate.loss <= best.loss + same)
+    best, other = (candidate, best) if is_lower else (best, candidate)
+    return s.then(best=best, n_agree=n_agree, rivals=find_rivals(best, (other, *s.rivals)))
 
 
 def find_rivals(best: Columns, others: Sequence[Columns]) -> tuple[Columns, ...]:
@@ -113,7 +99,7 @@ def leaves_noise(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator
     residual, weight = search_residual(data, W)
     found = greedy_atom_search(residual, spec, rng)
     gain = 0.0 if found is None else weight * found.descent**2 / found.atom.n_ones
-    return gain <= spec.n_products * noise_gain(data, noise_variance(data, W))
+    return gain <= (spec.atom_rank or 1) * noise_gain(data, noise_variance(data, W))
 
 
 def noise_gain(data: Storage, variance: float) -> float:
