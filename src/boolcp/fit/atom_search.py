@@ -11,7 +11,7 @@ from boolcp import contractions
 from boolcp.contractions import CHUNK, middle
 from boolcp.fit._kernels import power_sweeps
 from boolcp.fit.spec import Spec
-from boolcp.fit.sweep import cp_als
+from boolcp.fit.sweep import relax
 from boolcp.program.maxcut import Gram, ThinGram, best_boolean, best_signed_response, maximize
 from boolcp.result.atoms import Atom
 from boolcp.result.columns import Columns
@@ -30,9 +30,7 @@ N_KEPT = (32, 8, 4)  # of these, after each round; not tuned
 # entries of a mode of a compressed tensor above which its program is solved in the coordinates of its basis; not tuned
 MANY = 400
 
-Real = (
-    tuple[np.ndarray, ...] | np.ndarray
-)  # the real part V of an atom: factors (d_m, L) of the other modes, or a block
+Real = tuple[np.ndarray, ...] | np.ndarray  # the real part of an atom: factors (d_m, L) of the other modes, or a block
 
 
 @dataclass(frozen=True)
@@ -70,10 +68,9 @@ def greedy_atom_search(
     On a core it is quick: bits are decided again.
     """
     how: dict[str, Any] = {"atom_rank": spec.atom_rank, "criterion": spec.criterion, "certify": certify}
-    effort = "quick" if residual.bases else "default"
-    found = [steepest_atom(residual, mode, rng, effort=effort, **how) for mode in spec.modes]
-    candidates = [candidate for candidate in found if candidate is not None]
-    return max(candidates, key=lambda candidate: candidate.value, default=None)  # line 10
+    how["effort"] = "quick" if residual.bases else "default"
+    found = filter(None, [steepest_atom(residual, mode, rng, **how) for mode in spec.modes])
+    return max(found, key=lambda candidate: candidate.value, default=None)  # line 10
 
 
 def steepest_atom(
@@ -101,10 +98,10 @@ def steepest_atom(
         z, bound = solution.z, solution.bound
     others = [U for n, U in enumerate(residual.bases) if n != mode]
     residual = residual.opened(mode) if isinstance(residual, Tucker) else residual  # V in coordinates of the bases
-    V: Real | None = None
+    start: Real | None = None
     if is_short:
-        z, V = best_of_all(residual, mode)
-    V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng, start=V)  # line 7
+        z, start = best_of_all(residual, mode)
+    V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng, start)  # line 7
     if V is None:
         return None
     if atom_rank is not None or not is_exact:
@@ -181,13 +178,7 @@ def real_part(
     if atom_rank is None:
         return block / size
     factors = leading_pairs(block, atom_rank) if block.ndim == 2 else leading_products(block, atom_rank, rng, start)
-    return normalize(factors)
-
-
-def normalize(factors: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Return factors scaled so that the sum of their column products has norm one."""
-    scale = np.sqrt(contractions.gram_product(factors).sum())
-    return (factors[0] / scale, *factors[1:])
+    return factors[0] / np.sqrt(contractions.gram_product(factors).sum()), *factors[1:]
 
 
 def leading_pairs(block: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
@@ -204,25 +195,25 @@ def leading_pairs(block: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
 def leading_products(
     block: np.ndarray, rank: int, rng: np.random.Generator, start: Sequence[np.ndarray] | np.ndarray | None = None
 ) -> tuple[np.ndarray, ...]:
-    """Return a rank-`rank` approximation of a block of order >= 3 as factors, by alternating least squares."""
-    data = Dense(np.ascontiguousarray(block))
-    if start is None:
-        start = (
-            singular_start(block, rank)
-            if rank <= min(block.shape)
-            else [rng.standard_normal((d, rank)) for d in block.shape]
-        )
-    factors = improved(data, list(start))
-    if not contractions.gram_product(factors).any():  # the start is orthogonal to the block, as happens with bits
-        factors = improved(data, [rng.standard_normal((d, rank)) for d in block.shape])
+    """Return a rank-`rank` approximation of a block of order >= 3 as factors, by alternating least squares.
+
+    For one column that is the power method. A start may be orthogonal to the block, as happens with bits: then a random
+    one follows.
+    """
+    if start is None and rank <= min(block.shape):
+        start = singular_start(block, rank)
+    for _ in range(2):
+        if start is None:
+            start = [rng.standard_normal((d, rank)) for d in block.shape]
+        if rank == 1:
+            factors: Sequence[np.ndarray] = power_iterations(block[None], list(start), MAX_SWEEPS)
+        else:
+            columns = Columns(tuple(start), np.arange(rank), np.zeros(rank))
+            factors = relax(Dense(np.ascontiguousarray(block)), columns, max_iter=MAX_SWEEPS, tol=SETTLED).matrices
+        if contractions.gram_product(factors).any():
+            break
+        start = None
     return tuple(factors)
-
-
-def improved(data: Storage, factors: list[np.ndarray]) -> list[np.ndarray]:
-    """Return factors after alternating least squares, which for one column is the power method."""
-    if factors[0].shape[1] > 1:
-        return list(cp_als(data, factors, max_iter=MAX_SWEEPS, tol=SETTLED).matrices)
-    return power_iterations(data.to_array()[None], factors, MAX_SWEEPS)
 
 
 def singular_start(block: np.ndarray, rank: int) -> list[np.ndarray]:
@@ -245,24 +236,12 @@ def singular_start(block: np.ndarray, rank: int) -> list[np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Atoms z (x) u (x) w (x) .. along one mode, one in each column, and by how much each lowers the loss.
+    """Atoms z (x) u (x) w (x) .. along one mode, one in each column, and by how much each lowers the loss."""
 
-    Attributes
-    ----------
-    mode : int
-        The Boolean mode n.
-    Z : ndarray of shape (d_n, B)
-        The bits, 0 and 1.
-    real : list of ndarray, shapes (d_m, B)
-        Columns of norm one for the other modes, in order.
-    gains : ndarray of shape (B,)
-        <R, M>^2 / |M|^2 on the residual R.
-    """
-
-    mode: int
-    Z: np.ndarray
-    real: list[np.ndarray]
-    gains: np.ndarray
+    mode: int  # the Boolean mode n
+    Z: np.ndarray  # bits, 0 and 1, (d_n, B)
+    real: list[np.ndarray]  # columns of norm one for the other modes, in order, (d_m, B)
+    gains: np.ndarray  # <R, M>^2 / |M|^2 on the residual R, (B,)
 
     def take(self, chosen: Sequence[int] | np.ndarray) -> "Candidates":
         """Return some of them."""
@@ -309,21 +288,16 @@ def follow(residual: Tensor, found: Candidates, n_power: int, is_new: bool = Fal
         part = found.take(np.arange(start, min(start + size, len(found.gains))))
         T = np.ascontiguousarray(residual.contract(found.mode, part.Z))
         *real, last = power_iterations(T, None if is_new else part.real, n_power)
-        real = [*real, normalized(last)]
-        P = residual.mttkrp([*real[: found.mode], part.Z, *real[found.mode :]], found.mode)
-        parts.append(Candidates(found.mode, *respond(np.asarray(P, dtype=float), real)))
+        real = [*real, last / np.maximum(np.linalg.norm(last, axis=0), np.finfo(float).tiny)]
+        P = np.asarray(residual.mttkrp([*real[: found.mode], part.Z, *real[found.mode :]], found.mode), dtype=float)
+        Z, signs, gains = best_signed_response(P.T)
+        parts.append(Candidates(found.mode, Z.T, [real[0] * signs, *real[1:]], gains))
     return Candidates(
         found.mode,
         np.hstack([part.Z for part in parts]),
         [np.hstack(columns) for columns in zip(*(part.real for part in parts), strict=True)],
         np.concatenate([part.gains for part in parts]),
     )
-
-
-def respond(P: np.ndarray, real: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-    """Return the best bits for the products P (d, B), the real columns with the sign that goes with them, the gains."""
-    Z, signs, gains = best_signed_response(P.T)
-    return Z.T, [real[0] * signs, *real[1:]], gains
 
 
 def power_iterations(
@@ -338,16 +312,10 @@ def power_iterations(
     shape = T.shape[1:]
     half, sizes = middle(shape), np.array(shape)
     halves = np.ascontiguousarray(T, dtype=float).reshape(len(T), int(np.prod(shape[:half])), -1)
-    rows = (
-        np.empty((len(T), sizes.sum())) if columns is None else np.ascontiguousarray(np.vstack(columns).T, dtype=float)
-    )
+    rows = np.empty((sizes.sum(), len(T))) if columns is None else np.vstack(columns)
+    rows = np.ascontiguousarray(rows.T, dtype=float)
     power_sweeps(halves, half, sizes, rows, max_iter, tol, columns is None)
     return np.split(rows.T, np.cumsum(sizes)[:-1])
-
-
-def normalized(A: np.ndarray) -> np.ndarray:
-    """Return columns of norm one, or zero."""
-    return A / np.maximum(np.linalg.norm(A, axis=0), np.finfo(A.dtype).tiny)
 
 
 def similar_triples(C: np.ndarray, n_starts: int) -> np.ndarray:

@@ -18,10 +18,10 @@ from boolcp.result.columns import Columns
 from boolcp.result.labels import read_labels
 from boolcp.result.trust import Trust, real_dims, stands_out
 from boolcp.storage import make_storage
-from boolcp.storage.dense import Array, Complete, n_columns, n_observed
+from boolcp.storage.dense import Array, Complete, n_columns, n_observed, unfold
 from boolcp.storage.lazy import Lazy
 from boolcp.storage.protocol import Storage, Tensor
-from boolcp.storage.tucker import LONG, THIN, unfold
+from boolcp.storage.tucker import LONG, THIN
 from boolcp.storage.weighted import Weighted
 from boolcp.system import one_thread
 
@@ -106,7 +106,7 @@ def long_bounds(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> 
         rest = replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights))
         R, rank = data.residual(rest), W.atoms[k].rank or 1
         if n_columns(data, mode) <= THIN and not data.n_passes:
-            X = unfold(R, mode)
+            X = unfold(R.to_array(), mode)
             grams, rank = [X.T @ X], 1
         else:
             grams = [R.gram(m) for m in short]
@@ -169,11 +169,12 @@ def noise_left(data: Storage, W: BooleanCP) -> float:
     Atoms that are not larger than those of pure noise are excluded: such atoms fit more of the noise than they have
     parameters.
     """
-    if W.data_inner is None or W.data_norm2 is None or not np.isclose(W.data_norm2, data.squared_norm, rtol=1e-9):
-        W = with_system(W, data)  # it was not fitted to these data
+    norm2 = W.data_norm2
+    is_fitted = norm2 is not None and W.data_inner is not None and np.isclose(norm2, data.squared_norm, rtol=1e-9)
     while True:
         n_free = sum(real_dims(atom) + len(atom.z) for atom in W.atoms)
-        sigma = float(np.sqrt(W.squared_error / max(n_observed(data) - n_free, 1)))
+        loss = (W if is_fitted else with_system(W, data)).squared_error
+        sigma = float(np.sqrt(loss / max(n_observed(data) - n_free, 1)))
         kept = stands_out(W, sigma)
         if kept.all():
             return sigma

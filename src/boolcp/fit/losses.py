@@ -12,14 +12,11 @@ from boolcp.storage.dense import Array, Complete, Dense
 from boolcp.storage.filling import part_of
 from boolcp.storage.lazy import LazyWeighted
 from boolcp.storage.protocol import Storage
-from boolcp.storage.weighted import Loss, Weighted, full
+from boolcp.storage.weighted import CLIPPED, Loss, Weighted, full, spread
 
 THRESHOLD = 1.5  # of Huber's loss, in standard deviations: 96 % of the efficiency of squares for normal noise
-MAD = 1.4826  # standard deviations of normal noise in its median absolute deviation
-# the following were set once: no benchmark compares other values
-CLIPPED = 5.0  # median absolute deviations of the data, as standard deviations, at which a first fit cuts them off
-SHARP = 1e-6  # smallest threshold, relative to the mean size of the data, for data without noise
-FLOOR = 1e-3  # mean at which logarithms are continued by a parabola, relative to the mean of the data
+SHARP = 1e-6  # smallest threshold, relative to the mean size of the data, for data without noise; not tuned
+FLOOR = 1e-3  # mean at which logarithms are continued by a parabola, relative to the mean of the data; not tuned
 
 
 def make_loss(name: str, x: np.ndarray, m: np.ndarray | float = 0.0) -> Loss:
@@ -31,11 +28,6 @@ def make_loss(name: str, x: np.ndarray, m: np.ndarray | float = 0.0) -> Loss:
         return Loss(name, max(THRESHOLD * spread(x - m), floor))
     mean = float(np.mean(x))
     return Loss(name, max(FLOOR * (min(mean, 1 - mean) if name == "bernoulli" else mean), 1e-9))
-
-
-def spread(x: np.ndarray) -> float:
-    """Return the standard deviation of normal noise with the median absolute deviation of x."""
-    return MAD * float(np.median(np.abs(x - np.median(x))))
 
 
 def with_loss(data: Weighted, loss: Loss) -> Weighted:

@@ -9,9 +9,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from boolcp.storage.dense import n_columns
+from boolcp.storage.dense import n_columns, unfold
 from boolcp.storage.protocol import Storage
-from boolcp.storage.tucker import LONG, unfold
+from boolcp.storage.tucker import LONG
 
 LOW = 0.1  # the quantile of the eigenvalues compared with that of pure noise, for many columns; not tuned
 MAX_SIDE = 1024  # longest side of an unfolding whose eigenvalues are computed, if there is a smaller one; not tuned
@@ -49,7 +49,7 @@ def spectra(data: Storage) -> list[tuple[np.ndarray, int]]:
         if d <= c and d <= LONG:
             values = np.linalg.eigvalsh(data.gram(mode))[::-1]
         else:
-            X = unfold(data, mode)
+            X = unfold(data.to_array(), mode)
             values = np.linalg.eigvalsh(X.T @ X)[::-1] if c < d else np.linalg.svd(X, compute_uv=False) ** 2
         found.append((without_zeros(values), max(d, c)))
     return found

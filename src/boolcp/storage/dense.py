@@ -22,6 +22,11 @@ def n_observed(data: Storage) -> int:
     return getattr(data, "n_seen", None) or int(np.prod(data.shape, dtype=np.int64))
 
 
+def unfold(X: np.ndarray, mode: int) -> np.ndarray:
+    """Return the unfolding X_n (d_n, c_n) of an array, in float64 and C order."""
+    return np.ascontiguousarray(np.moveaxis(X, mode, 0), dtype=float).reshape(X.shape[mode], -1)
+
+
 def quadratic(H: np.ndarray, A: np.ndarray) -> float:
     """Return sum_i a_i' H a_i for a shared H (K, K) or one for each row (d, K, K)."""
     return float(np.vdot(A @ H if H.ndim == 2 else (A[:, None] @ H)[:, 0], A))
@@ -75,11 +80,11 @@ class Array(Tensor):
         """Return sum_i X[.., i, ..] Z[i, k], (K, other modes)."""
         with enough_threads(self._array):
             blocks = contractions.contract(self._array, self._order.index(mode), Z)
-        return blocks.transpose(0, *(1 + self._places(mode)))
+        return blocks.transpose(0, *(1 + np.argsort([n for n in self._order if n != mode])))
 
     def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return X_n vec(V_k), (d_n, K)."""
-        blocks = np.asarray(blocks).transpose(0, *(1 + np.argsort(self._places(mode))))
+        blocks = np.asarray(blocks).transpose(0, *(n + (n < mode) for n in self._order if n != mode))
         with enough_threads(self._array):
             return contractions.project(self._array, self._order.index(mode), blocks)
 
@@ -93,11 +98,6 @@ class Array(Tensor):
             P = contractions.mttkrp(self._array, [factors[n] for n in self._order], self._order.index(mode))
         self._products[mode] = [np.array(A) for A in others], P
         return P
-
-    def _places(self, mode: int) -> np.ndarray:
-        """Return where the other modes, in their own order, stand in the array without `mode`."""
-        rest = [n for n in self._order if n != mode]
-        return np.array([rest.index(n) for n in range(len(self.shape)) if n != mode], dtype=int)
 
 
 class Complete(Storage):
@@ -121,12 +121,11 @@ class Complete(Storage):
         norm2 = self.squared_norm
         if self.center is not None:
             middle = factors[self.center].mean(axis=0)
-            if mode == self.center:
-                H = contractions.gram_product(factors, mode)
-                P, norm2 = P + middle @ H, norm2 + len(P) * float(middle @ H @ middle)
-                return Equations(H, P, norm2 - 2 * float(np.vdot(P, factors[mode])) + quadratic(H, factors[mode]))
-            factors = [A - middle if n == self.center else A for n, A in enumerate(factors)]
+            if mode != self.center:
+                factors = [A - middle if n == self.center else A for n, A in enumerate(factors)]
         H, A = contractions.gram_product(factors, mode), factors[mode]
+        if mode == self.center:
+            P, norm2 = P + middle @ H, norm2 + len(P) * float(middle @ H @ middle)
         return Equations(H, P, norm2 - 2 * float(np.vdot(P, A)) + quadratic(H, A))
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
@@ -138,7 +137,9 @@ class Complete(Storage):
         return Contracted(self, self.contract(mode, A), mode)
 
     def residual(self, W: BooleanCP) -> Tensor:
-        """Return X - W, less its mean over the `center`."""
+        """Return X - W, less its mean over the `center`; X itself if there are no atoms."""
+        if not W.n_atoms:
+            return self
         if self.center is None:
             return Difference(self, W)
         R = self.to_array() - W.to_tensor()
@@ -189,7 +190,7 @@ class Dense(Array, Complete):
 
 
 class Difference(Tensor):
-    """X - W for complete data: every answer is that for X less that for the short sum W."""
+    """X - W for complete data and some atoms: every answer is that for X less that for the short sum W."""
 
     bases = ()
 
@@ -208,8 +209,6 @@ class Difference(Tensor):
 
     def _inner(self) -> float:
         W = self.W
-        if W.n_atoms == 0:
-            return 0.0
         if W.is_block:
             return sum(float(np.vdot(self.data.contract(mode, Z), blocks)) for mode, (Z, blocks) in W.groups.items())
         A = W.matrices
@@ -217,11 +216,8 @@ class Difference(Tensor):
 
     def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' - P - P' + W_n W_n' with P = X_n W_n'."""
-        W = self.W
-        if W.n_atoms == 0:
-            return self.data.gram(mode)
         cross = self._cross_gram(mode)
-        C = self.data.gram(mode) - cross - cross.T + W.gram(mode)
+        C = self.data.gram(mode) - cross - cross.T + self.W.gram(mode)
         return (C + C.T) / 2
 
     def _cross_gram(self, mode: int) -> np.ndarray:
@@ -241,18 +237,15 @@ class Difference(Tensor):
 
     def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
         """Return (X - W) times the columns of Z along one mode, (K, other modes)."""
-        blocks = self.data.contract(mode, Z)
-        return blocks if self.W.n_atoms == 0 else blocks - self.W.contract(mode, Z)
+        return self.data.contract(mode, Z) - self.W.contract(mode, Z)
 
     def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return (X - W)_n vec(V_k), (d_n, K)."""
-        columns = self.data.project(mode, blocks)
-        return columns if self.W.n_atoms == 0 else columns - self.W.project(mode, blocks)
+        return self.data.project(mode, blocks) - self.W.project(mode, blocks)
 
     def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
         """Return (X - W)_n times the Khatri-Rao product of the other factors, (d_n, K)."""
-        columns = self.data.mttkrp(factors, mode)
-        return columns if self.W.n_atoms == 0 else columns - self.W.mttkrp(factors, mode)
+        return self.data.mttkrp(factors, mode) - self.W.mttkrp(factors, mode)
 
 
 def fingerprint(X: np.ndarray) -> str:
