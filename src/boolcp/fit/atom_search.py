@@ -136,13 +136,7 @@ def residual_gram(residual: Tensor, mode: int) -> tuple[Gram, bool]:
 
 
 def alternate(
-    residual: Tensor,
-    mode: int,
-    z: np.ndarray,
-    V: Real,
-    atom_rank: int | None,
-    criterion: str,
-    rng: np.random.Generator,
+    residual: Tensor, mode: int, z: np.ndarray, V: Real, atom_rank: int | None, criterion: str, rng: np.random.Generator
 ) -> tuple[np.ndarray, Real]:
     """Return z and V after deciding them in turn until z stays; the criterion never falls."""
     for _ in range(MAX_ALTERNATIONS):

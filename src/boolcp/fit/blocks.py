@@ -18,6 +18,8 @@ from boolcp.fit.spec import Spec
 from boolcp.fit.sweep import best_bits, solve_rows
 from boolcp.program.maxcut import DEPENDENT, Complement, Gram, ThinGram, climb_ratio, maximize
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.storage import make_storage
+from boolcp.storage.dense import quadratic
 from boolcp.storage.protocol import Storage, Tensor
 
 MAX_SWEEPS = 50
@@ -197,39 +199,38 @@ class Backfit:
         every = [kept.get(k, term) for k, term in enumerate(terms) if term.mode != mode or k in kept]
         return every, before - after
 
+    def equations(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> tuple[np.ndarray, np.ndarray]:
+        """Return H and P (entries, K) of the blocks of one mode: (Z'Z) V = R x_n Z.
+
+        H is Z'Z (K, K), or one such matrix for each entry of a block over its weighted rows, (entries, K, K).
+        """
+        Z, K = bits_of(terms), len(terms)
+        P = np.ascontiguousarray(np.asarray(residual.contract(mode, Z), dtype=float).reshape(K, -1).T)
+        if self.weights is None:
+            return Z.T @ Z, P
+        pairs = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
+        return np.asarray(self.weights.contract(mode, pairs)).reshape(K, K, -1).transpose(2, 0, 1), P
+
     def cost(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> float:
         """Return |R - sum_k z_k (x) V_k|^2 - |R|^2 for the terms of one mode."""
         if not terms:
             return 0.0
-        Z, V = bits_of(terms), np.stack([term.V.ravel() for term in terms])
-        B, H = np.asarray(residual.contract(mode, Z), dtype=float), self.bit_products(mode, Z)
-        squares = np.sum(H * (V @ V.T)) if H.ndim == 2 else np.einsum("kj,jkl,lj->", V, H, V, optimize=True)
-        return float(squares - 2 * np.vdot(B.reshape(V.shape), V))
+        (H, P), V = self.equations(residual, mode, terms), np.stack([term.V.ravel() for term in terms], axis=1)
+        return quadratic(H, V) - 2 * float(np.vdot(P, V))
 
     def refit(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> tuple[float, list[Term]]:
-        """Return the cost and the terms of one mode with blocks that solve (Z'Z) V = R x_n Z jointly."""
+        """Return the cost and the terms of one mode with blocks that solve their equations jointly."""
         if not terms:
             return 0.0, []
-        Z = bits_of(terms)
-        H, B = self.bit_products(mode, Z), np.asarray(residual.contract(mode, Z), dtype=float)
-        rows = np.ascontiguousarray(B.reshape(len(terms), -1).T)
+        H, P = self.equations(residual, mode, terms)
         if self.data.nonnegative:
-            V, is_real = np.zeros_like(rows), np.array([term.is_fixed for term in terms])
+            V, is_real = np.zeros_like(P), np.array([term.is_fixed for term in terms])
             none = np.zeros(len(terms), dtype=bool)
-            decide_nonnegative(np.ascontiguousarray(H if H.ndim == 3 else H[None]), rows, none, ~is_real, V)
+            decide_nonnegative(np.ascontiguousarray(H if H.ndim == 3 else H[None]), P, none, ~is_real, V)
         else:
-            V = solve_rows(H, rows)
-        blocks = V.T.reshape(-1, *B.shape[1:])
-        fitted = [term._replace(V=block) for term, block in zip(terms, blocks, strict=True)]
-        return self.cost(residual, mode, fitted), fitted
-
-    def bit_products(self, mode: int, Z: np.ndarray) -> np.ndarray:
-        """Return Z'Z (K, K), or one such matrix for each entry of a block over its weighted rows, (entries, K, K)."""
-        if self.weights is None:
-            return Z.T @ Z
-        K = Z.shape[1]
-        pairs = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
-        return np.asarray(self.weights.contract(mode, pairs)).reshape(K, K, -1).transpose(2, 0, 1)
+            V = solve_rows(H, P)
+        fitted = [term._replace(V=v.reshape(term.V.shape)) for term, v in zip(terms, V.T, strict=True)]
+        return quadratic(H, V) - 2 * float(np.vdot(P, V)), fitted
 
     def decide_bits(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> list[Term]:
         """Return the terms of one mode with each row of bits decided jointly, those of a mean as they are."""
@@ -291,8 +292,6 @@ def replace_center(data: Storage) -> Storage:
     """Return the same data without a mean beside the atoms: here it is a term."""
     if data.center is None:
         return data
-    from boolcp.storage import make_storage
-
     weights = None if data.weights is None else data.weights.to_array()
     X = data.x if weights is not None else data.to_array()  # type: ignore[attr-defined]
     return make_storage(X, None, weights, nonnegative=data.nonnegative)

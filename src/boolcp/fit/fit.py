@@ -14,29 +14,14 @@ from typing import Any, TypeGuard
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs
 
-from boolcp.fit import losses
+from boolcp.fit import losses, starts
 from boolcp.fit.atom_search import Candidate, greedy_atom_search, search_residual
 from boolcp.fit.blocks import next_block
 from boolcp.fit.certify import atom_system, by_size, certify, has_weak_atom, is_certain, judge_bits, with_system
 from boolcp.fit.checkpoint import Checkpoint
 from boolcp.fit.moves import lowest, moves_of
 from boolcp.fit.spec import MAX_STARTS, AtomRecord, Spec, State
-from boolcp.fit.starts import (
-    EXACT,
-    POLISHED,
-    compared,
-    find_rivals,
-    is_different,
-    leaves_noise,
-    observed_start,
-    oriented,
-    refined_start,
-    regrown,
-    revive,
-    small_fall,
-    turned,
-    with_atom,
-)
+from boolcp.fit.starts import EXACT, POLISHED, compared, leaves_noise, oriented, refined_start
 from boolcp.fit.sweep import MAX_COMPILED, is_settled, noise_variance, polish, sweep
 from boolcp.fit.watch import PRESENT, Progress, Stop
 from boolcp.result.atoms import BooleanCP
@@ -143,7 +128,7 @@ def add_columns(fit: Fit, s: State) -> tuple[Columns | None, float, str]:
     found = greedy_atom_search(search_residual(small, W)[0], spec, rng)
     if found is None:
         return NO_DESCENT
-    V = polish(small, with_atom(W, found), max_iter=N_SWEEPS)
+    V = polish(small, starts.with_atom(W, found), max_iter=N_SWEEPS)
     is_lower = V.loss < min(W.loss, small.squared_norm) - spec.tol**2 * small.squared_norm
     return NO_DESCENT if not is_lower or V.is_dead().any() else (V, V.loss, "")
 
@@ -191,7 +176,7 @@ def search(fit: Fit, s: State) -> State:
     if s.n_done < n_init:
         found, is_new = refined_start(small, first, spec, rng, s.n_done), s.n_done > 0
     else:
-        found, is_new = regrown(small, here.columns, spec, rng), False
+        found, is_new = starts.regrown(small, here.columns, spec, rng), False
     after = compared(here, found, small.squared_norm, is_new=is_new)
     # matrices have many solutions that leave noise alone
     is_checked = len(small.shape) > 2 and (after.best is not here.best or s.n_done == 0)
@@ -213,7 +198,7 @@ def polish_data(fit: Fit, s: State) -> State:
         return s.at("observed")
     before = np.inf if s.n_done == 0 else W.loss
     if data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_COMPILED:
-        tol = {} if isinstance(data, Complete) else {"tol": max(POLISHED, small_fall(data, W))}
+        tol = {} if isinstance(data, Complete) else {"tol": max(POLISHED, starts.small_fall(data, W))}
         W = polish(data, W, max_iter=spec.max_iter, **tol)
         is_over = s.n_done + 1 >= N_ROUNDS or is_settled(data, W, before, False, SLOW)
     else:
@@ -222,7 +207,7 @@ def polish_data(fit: Fit, s: State) -> State:
     if s.n_done and W.loss > before:  # rounding
         W, is_over = s.columns, True
     is_over |= s.n_done + 1 >= spec.max_iter
-    W = revive(data, W, spec, s.rng()) if is_over and not data.n_passes and W.is_dead().any() else W
+    W = starts.revive(data, W, spec, s.rng()) if is_over and not data.n_passes and W.is_dead().any() else W
     return s.then(best=replace(W, loss=max(W.loss, 0.0)), has_met=True, is_settled=is_over)
 
 
@@ -242,9 +227,9 @@ def search_observed(fit: Fit, s: State) -> State:
     if is_squared and leaves_noise(data, W, spec, rng):
         return s.at("last")
     if not is_squared and s.n_done % TURN == 0:
-        found = turned(data, W, spec)
+        found = starts.turned(data, W, spec)
     elif is_squared:
-        found = observed_start(data, s.path[-1], W, spec, rng, s.n_done)
+        found = starts.observed_start(data, s.path[-1], W, spec, rng, s.n_done)
     else:
         start = refined_start(fit.small, s.path[-1], spec, rng, s.n_done + 1)
         found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
@@ -266,8 +251,8 @@ def move(fit: Fit, s: State) -> State:
         return s.at("ridge")
     level, go = moves[s.n_done]
     found = go(data, fit.small, W, spec, s.rng()) if has_weak_atom(data, W, level) else W
-    if found.loss < W.loss and is_different(found, W):  # no start of the search has reached these
-        s = replace(s, n_agree=0, rivals=find_rivals(found, (W, *s.rivals)))
+    if found.loss < W.loss and starts.is_different(found, W):  # no start of the search has reached these
+        s = replace(s, n_agree=0, rivals=starts.find_rivals(found, (W, *s.rivals)))
     return s.then(best=lowest(W, found))
 
 

@@ -1,7 +1,6 @@
 """Losses other than the sum of squares: their scale, a first estimate, and how well a decomposition fits under them."""
 
 from copy import copy
-from functools import partial
 
 import numpy as np
 
@@ -78,8 +77,13 @@ def complete(data: Storage) -> Complete:
 def deviance_of(data: Weighted | LazyWeighted, W: BooleanCP) -> Deviance:
     """Return the deviance of a decomposition, without each of its atoms, and of the mean of the data."""
     if isinstance(data, LazyWeighted):
-        sums = data.ask_observed(partial(deviance_in_rows, W, data.cut), None, None, None)
-        return Deviance(data.loss.name, data.loss.scale, *sums)
+        cut = data.cut
+
+        def parts(slab: Weighted, rows: slice) -> tuple[float, float, np.ndarray]:
+            found = deviance_of(slab, part_of(W, rows, cut))
+            return found.total, found.null, found.without
+
+        return Deviance(data.loss.name, data.loss.scale, *data.ask_observed(parts, None, None, None))
     x = observed(data, data.x)
     w = np.ones(len(x)) if data.w is None else observed(data, data.w)
 
@@ -93,24 +97,16 @@ def deviance_of(data: Weighted | LazyWeighted, W: BooleanCP) -> Deviance:
     return Deviance(name, scale, total(observed(data, np.nan_to_num(m))), null, np.array(without))
 
 
-def deviance_in_rows(W: BooleanCP, cut: int, data: Weighted, rows: slice) -> tuple[float, float, np.ndarray]:
-    """Return the deviance of a slab, without atoms, and without each of them; all are zero for a mean of zero."""
-    found = deviance_of(data, part_of(W, rows, cut))
-    return found.total, found.null, found.without
-
-
-def judge_in_rows(W: BooleanCP, cut: int, data: Weighted, rows: slice) -> tuple[np.ndarray, ...]:
-    """Return the terms of `judge` of a slab."""
-    found = judge(data, part_of(W, rows, cut))
-    assert found.rise is not None and found.share is not None
-    return *found.rise, *found.share
-
-
 def judge(data: Weighted | LazyWeighted, W: BooleanCP) -> Trust:
     """Return for each bit of W the rise of the deviance when it is flipped, and the rise to expect."""
     if isinstance(data, LazyWeighted):
-        how = [0 if atom.mode == data.cut else None for atom in W.atoms]
-        terms = data.ask_observed(partial(judge_in_rows, W, data.cut), *how, *how)
+        cut, how = data.cut, [0 if atom.mode == data.cut else None for atom in W.atoms]
+
+        def parts(slab: Weighted, rows: slice) -> tuple[np.ndarray, ...]:
+            found = judge(slab, part_of(W, rows, cut))
+            return *(found.rise or ()), *(found.share or ())
+
+        terms = data.ask_observed(parts, *how, *how)
         return Trust(rise=terms[: W.n_atoms], share=terms[W.n_atoms :], sigma=data.loss.scale / THRESHOLD)
     m, rise, share = np.nan_to_num(W.to_tensor()), [], []
     v = data.near(m)[1]

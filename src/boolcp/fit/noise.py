@@ -28,9 +28,7 @@ def noise_level(data: Storage) -> float:
     levels = []
     for values, long in spectra(data):
         ratio = len(values) / long
-        share = (
-            LOW + (0.5 - LOW) * ratio
-        )  # the lowest eigenvalues of a square matrix vary much: there the median is used
+        share = LOW + (0.5 - LOW) * ratio  # the median of a square matrix, whose lowest eigenvalues vary much
         low = np.quantile(values, share, method="hazen") / long
         levels.append(float(np.sqrt(low / marchenko_pastur_quantile(ratio, share))))
     return max(min(levels), floor)

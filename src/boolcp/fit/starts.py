@@ -49,15 +49,11 @@ def find_rivals(best: Columns, others: Sequence[Columns]) -> tuple[Columns, ...]
 
 def is_different(V: Columns, W: Columns) -> bool:
     """Return True if an atom of V has no counterpart in W: none of the same mode has nearly the same bits."""
-
-    def distance(k: int, l: int) -> float:
-        mode = V.boolean_mode[k]
-        if mode != W.boolean_mode[l]:
-            return 1.0
-        z, other = (U.matrices[mode][:, np.argmax(U.owner == j)] for U, j in ((V, k), (W, l)))
-        return float(np.mean(np.abs(z - other)))
-
-    return any(min((distance(k, l) for l in range(W.n_atoms)), default=1.0) > ALIKE for k in range(V.n_atoms))
+    for k, mode in enumerate(V.boolean_mode):
+        z = V.matrices[mode][:, V.owner == k][:, :1]
+        if not np.any(np.abs(z - W.matrices[mode][:, W.column_mode == mode]).mean(axis=0) <= ALIKE):
+            return True
+    return False
 
 
 # atoms of steepest descent
@@ -146,12 +142,9 @@ def other_start(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator
     # which mode is Boolean is a part of the start for columns that share their bits
     mode = rng.choice(spec.modes, W.n_atoms) if W.is_tied else W.boolean_mode
     start = Columns(tuple(small.expand(factors) if isinstance(small, Tucker) else factors), W.owner, mode)
-    return start.with_matrices([tied(A, start.ties(n)[0]) for n, A in enumerate(start.matrices)])
-
-
-def tied(A: np.ndarray, S: np.ndarray | None) -> np.ndarray:
-    """Return a factor whose tied columns are equal."""
-    return A if S is None else A @ (S / S.sum(axis=0)) @ S.T
+    ties = [start.ties(n)[0] for n in range(len(factors))]
+    even = [A if S is None else A @ (S / S.sum(axis=0)) @ S.T for A, S in zip(start.matrices, ties, strict=True)]
+    return start.with_matrices(even)
 
 
 def pencil_start(core: Storage, n_columns: int, rng: np.random.Generator) -> list[np.ndarray] | None:
@@ -243,13 +236,7 @@ def bits_in_span(data: Storage, W: Columns, modes: tuple[int, ...], rng: np.rand
         if sum(map(len, chosen.values())) == K:
             break
     missing = K - sum(map(len, chosen.values()))
-    X = np.asarray(data.to_array(), dtype=float)
-    return with_bits(X, chosen, [W.take(range(missing))] if missing else [])
-
-
-def with_bits(X: np.ndarray, chosen: dict[int, list[np.ndarray]], others: list[Columns]) -> Columns:
-    """Return the columns of a matrix with given bits and the real columns that fit it best, besides others."""
-    parts, R = list(others), X
+    parts, R = [W.take(range(missing))] if missing else [], np.asarray(data.to_array(), dtype=float)
     for mode, vectors in chosen.items():
         if vectors:
             Z = np.stack(vectors, axis=1)

@@ -208,10 +208,6 @@ class Multipliers:
     cuts: Cuts = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
     T: Array = field(default_factory=lambda: np.zeros(0))
 
-    def times(self, factor: float) -> "Multipliers":
-        """Return the multipliers times a positive number."""
-        return Multipliers(factor * self.W, self.cuts, factor * self.T)
-
     def added_to(self, C: Array) -> Array:
         """Return C + sym(N) - sym(P) + Diag(P 1) + the triangles: its largest eigenvalue bounds the ratio."""
         M = (self.W + self.W.T) / 2
@@ -241,8 +237,9 @@ def prove_ratio(C: Array, z: Bits, *, effort: str = "default", start: Multiplier
     scaled = C / value  # the search for multipliers may round, the proof may not
     closed = closed_form(scaled, z)
     if prove_psd(-(M := closed.added_to(scaled)), 1 - M.diagonal(), [OPTIMAL]) is not None:
-        return prove(C, value, closed.times(value), value * (1 + OPTIMAL))
-    known = [Multipliers(np.zeros(C.shape)), closed, *([] if start is None else [start.times(1 / value)])]
+        return prove(C, value, closed, value * (1 + OPTIMAL))
+    known = [Multipliers(np.zeros(C.shape)), closed]
+    known += [] if start is None else [Multipliers(start.W / value, start.cuts, start.T / value)]
     best, multipliers = min(((np.linalg.eigvalsh(m.added_to(scaled))[-1], m) for m in known), key=lambda pair: pair[0])
     enough = 1 + TOLERANCE[effort]
     if best > enough:
@@ -255,7 +252,7 @@ def prove_ratio(C: Array, z: Bits, *, effort: str = "default", start: Multiplier
                 best, multipliers = bound, found
             if best <= enough:
                 break
-    return prove(C, value, multipliers.times(value))
+    return prove(C, value, multipliers)
 
 
 def closed_form(C: Array, z: Bits) -> Multipliers:
@@ -354,13 +351,13 @@ def leading_eigenvectors(M: Array, Q: Array) -> tuple[Array, Array]:
 
 
 def prove(C: Array, value: float, multipliers: Multipliers, top: float | None = None) -> Proof | None:
-    """Return the bound that the multipliers prove for C, or None; `top` is an estimate of it, if there is one.
+    """Return the bound on C that multipliers for C / value prove, or None; `top` is an estimate of it, if there is one.
 
     The multipliers are rounded to a grid on which their sums have no rounding errors. Adding them to C rounds each
     entry once, which moves no eigenvalue by more than epsilon times the Frobenius norm.
     """
     step = float(np.ldexp(1.0, int(np.frexp(value)[1]) - GRID))
-    W, T = (np.round(values / step) * step for values in (multipliers.W, multipliers.T))
+    W, T = (np.round(value * each / step) * step for each in (multipliers.W, multipliers.T))
     rounded = Multipliers(W, multipliers.cuts, T)
     if np.abs(W).sum(axis=1).max() + 2 * T.sum() >= 2.0**52 * step:
         return None

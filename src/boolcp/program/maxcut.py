@@ -13,19 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from boolcp import checks
+from boolcp.program import bounds
 from boolcp.program._kernels import flip_search, flip_sweeps
-from boolcp.program.bounds import (
-    EPSILON,
-    Array,
-    Bits,
-    DenseLift,
-    ThinLift,
-    eigenvalue_bound,
-    factor_bound,
-    prove_ratio,
-    round_hyperplanes,
-    solve_sdp,
-)
+from boolcp.program.bounds import EPSILON, Array, Bits, DenseLift, ThinLift
 from boolcp.system import one_thread
 
 EXHAUSTIVE = 20  # entries of z up to which all vectors are compared; not tuned
@@ -120,7 +110,8 @@ def maximize_boolean_quadratic(
     """Maximize z'Cz over z in {0,1}^d, z != 0.
 
     Up to d = 20 all Boolean vectors are compared and the answer is exact. Beyond, the answer is the best of
-    a search with random starts, and `bound` limits how far it can be from the optimum.
+    a search with random starts, and `bound` limits how far it can be from the optimum. Bits whose row of C is zero
+    stay off.
 
     Parameters
     ----------
@@ -134,11 +125,6 @@ def maximize_boolean_quadratic(
         Whether to prove an upper bound.
     effort : {"quick", "default", "thorough"}
         Without the relaxation, with it, or with a long search after it.
-
-    Returns
-    -------
-    BooleanQuadratic
-        With `z`, `value`, `bound` and `ratio`. Bits whose row of C is zero stay off.
 
     Examples
     --------
@@ -174,11 +160,6 @@ def maximize_boolean_rayleigh(
         Effort of the search and of the proof: the bound is the largest eigenvalue or a closed form, one within
         0.5 % of the value if that is reached soon (0.1 s for d = 150, 1 s for d = 300, 10 s for d = 1000; a larger C
         has the largest eigenvalue), or one within 0.01 % of it (a few times longer, and for every d).
-
-    Returns
-    -------
-    BooleanQuadratic
-        With `z`, `value` (the ratio z'Cz / |z|^2), `bound` and `ratio` (the value over the bound).
 
     Examples
     --------
@@ -282,10 +263,12 @@ def ratio_bound(C: Gram, z: Bits, effort: str, start: Array | None = None) -> fl
     It is the largest eigenvalue for the effort "eigenvalue", for a thin C, and for a large one unless thorough.
     """
     if isinstance(C, ThinGram):
-        return factor_bound(C.F, np.ones(len(C)))
+        return bounds.factor_bound(C.F, np.ones(len(C)))
     is_close = effort == "thorough" or (effort != "eigenvalue" and len(C) <= LARGE)
-    proof = prove_ratio(C, z, effort=effort) if is_close else None
-    return eigenvalue_bound(C, np.where(z, 1.0, 0.01) if start is None else start) if proof is None else proof.bound
+    proof = bounds.prove_ratio(C, z, effort=effort) if is_close else None
+    if proof is not None:
+        return proof.bound
+    return bounds.eigenvalue_bound(C, np.where(z, 1.0, 0.01) if start is None else start)
 
 
 def search(
@@ -298,8 +281,8 @@ def search(
     if is_dual or (effort != "quick" and (len(C) <= LONG or len(pool) > 1)):
         t = pool[0].value if is_ratio else 0.0
         A = ThinLift(C.F, t) if isinstance(C, ThinGram) else DenseLift(C, t)
-        V = solve_sdp(A, rng, tol=1e-6 if is_dual else 1e-4)
-        climbed += climb(C, round_hyperplanes(V, rng, 24), is_ratio)
+        V = bounds.solve_sdp(A, rng, tol=1e-6 if is_dual else 1e-4)
+        climbed += climb(C, bounds.round_hyperplanes(V, rng, 24), is_ratio)
         pool = distinct(climbed)
     if is_dual:
         bound = A.bound(V)

@@ -110,14 +110,8 @@ def as_file(X: Any) -> Any:
 class Source:
     """A lazy array as slabs of floating-point numbers, NaN where they are masked, with their weights.
 
-    Parameters
-    ----------
-    X : dask.array.Array, zarr.Array, h5py.Dataset, or ndarray
-        The array. An ndarray must be a view of a memory map.
-    mask, weights : array, lazy or not, optional
-        True where X is observed; how much each entry counts. They broadcast against X.
-    limit : int, optional
-        Bytes of memory that a pass may use.
+    X is an array of dask, zarr or h5py, or a view of a memory map. `mask` (True where X is observed) and `weights`,
+    lazy or not, broadcast against X. `limit` is the memory in bytes that a pass may use.
     """
 
     def __init__(self, X: Any, mask: Any = None, weights: Any = None, *, limit: int | None = None) -> None:
