@@ -40,19 +40,15 @@ class Term(NamedTuple):
 def next_block(data: Storage, W: BooleanCP, spec: Spec, rng: np.random.Generator) -> BooleanCP | None:
     """Return W with one block atom more and all blocks and bits decided again; None if no atom lowers the loss."""
     fitting = Backfit(data, spec.tol**2 * data.squared_norm)
-    terms = fitting.with_mean(terms_of(W))
+    pairs = zip(W.atoms, W.weights, strict=True)
+    terms = [Term(atom.mode, atom.z, np.ascontiguousarray(weight * atom.dense_block())) for atom, weight in pairs]
+    terms = fitting.with_mean(terms)
     loss = fitting.measure(terms)
     for is_joint in (True, False) if data.weights is None else (False,):
         longer = fitting.extend(terms, spec.modes, rng, is_joint)
         if len(longer) > len(terms) and fitting.measure(longer) < loss:
             return assembled(data, longer)
     return None
-
-
-def terms_of(W: BooleanCP) -> list[Term]:
-    """Return the atoms of a decomposition as terms, each with its size in V."""
-    pairs = zip(W.atoms, W.weights, strict=True)
-    return [Term(atom.mode, atom.z, np.ascontiguousarray(weight * atom.dense_block())) for atom, weight in pairs]
 
 
 def assembled(data: Storage, terms: Sequence[Term]) -> BooleanCP:
@@ -77,9 +73,11 @@ class Backfit:
     """Back-fitting of terms to data: sweeps over the modes, each with all blocks and bits of the mode decided again."""
 
     def __init__(self, data: Storage, min_gain: float) -> None:
-        self.center = data.center
-        self.data = replace_center(data)
-        self.min_gain, self.weights = min_gain, data.weights
+        self.data, self.center, self.min_gain, self.weights = data, data.center, min_gain, data.weights
+        if self.center is not None:  # the mean is a term
+            w = None if data.weights is None else data.weights.to_array()
+            X = data.to_array() if w is None else data.x  # type: ignore[attr-defined]
+            self.data = make_storage(X, None, w, nonnegative=data.nonnegative)
 
     def with_mean(self, terms: list[Term]) -> list[Term]:
         """Return the terms with the mean of what they leave, if there is one."""
@@ -286,15 +284,6 @@ class Backfit:
         found = self.backfit_mode([*rest, *best], last.mode)[0]
         is_better = len(found) == len(terms) and self.measure(found) < self.measure(terms)
         return self.backfit(found) if is_better else terms
-
-
-def replace_center(data: Storage) -> Storage:
-    """Return the same data without a mean beside the atoms: here it is a term."""
-    if data.center is None:
-        return data
-    weights = None if data.weights is None else data.weights.to_array()
-    X = data.x if weights is not None else data.to_array()  # type: ignore[attr-defined]
-    return make_storage(X, None, weights, nonnegative=data.nonnegative)
 
 
 def best_code(C: Gram, P: Complement, rng: np.random.Generator) -> np.ndarray:

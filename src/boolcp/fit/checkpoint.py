@@ -111,15 +111,11 @@ class Checkpoint:
         with reading(self.path, "checkpoint"):
             for kind in ("parameters", "data"):
                 check_same(self.path, kind, header[kind], self.identity[kind])
-            shape = tuple(header["data"]["shape"])
-            if any(shape_of(W) != shape for W in (*state.path, *state.rivals, state.best) if W is not None):
+            every = [W for W in (*state.path, *state.rivals, state.best) if W is not None]
+            shapes = [list(W.shape) if isinstance(W, BooleanCP) else [len(A) for A in W.matrices] for W in every]
+            if any(shape != header["data"]["shape"] for shape in shapes):
                 raise ValueError("its atoms do not fit the shape of the data")
         return state
-
-
-def shape_of(W: Columns | BooleanCP) -> tuple[int, ...]:
-    """Return the shape of the tensor of a decomposition."""
-    return W.shape if isinstance(W, BooleanCP) else tuple(len(A) for A in W.matrices)
 
 
 def read_parameters(path: Any) -> dict[str, Any]:

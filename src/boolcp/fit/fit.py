@@ -222,7 +222,9 @@ def search_observed(fit: Fit, s: State) -> State:
         return s.at("last")
     here = s if s.n_done else replace(s, best=W, n_agree=1, rivals=())
     is_squared = data.loss.name == "squared"
-    if here.n_agree >= N_AGREE[not is_squared] or s.n_done >= most_tries(data, W, spec, here.n_agree):
+    is_few = n_observed(data) < FEW * len(W.owner) * sum(data.shape)
+    n_tries = N_TRIES[not is_squared] + 10 * (is_few and here.n_agree < 2) if spec.n_init is None else spec.n_init
+    if here.n_agree >= N_AGREE[not is_squared] or s.n_done >= n_tries:
         return s.at("last")
     if is_squared and leaves_noise(data, W, spec, rng):
         return s.at("last")
@@ -234,14 +236,6 @@ def search_observed(fit: Fit, s: State) -> State:
         start = refined_start(fit.small, s.path[-1], spec, rng, s.n_done + 1)
         found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
     return compared(here, found, 10 * data.squared_norm, is_new=found is not W)
-
-
-def most_tries(data: Weighted, W: Columns, spec: Spec, n_agree: int) -> int:
-    """Return the largest number of starts over the observed entries: ten more if these are few."""
-    if spec.n_init is not None:
-        return spec.n_init
-    share = n_observed(data) / (len(W.owner) * sum(data.shape))
-    return N_TRIES[data.loss.name != "squared"] + 10 * (share < FEW and n_agree < 2)
 
 
 def move(fit: Fit, s: State) -> State:

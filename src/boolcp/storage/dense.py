@@ -130,7 +130,8 @@ class Complete(Storage):
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
         """Return the factor decided for one mode, the loss, and X contracted with it, which updates the others."""
-        return updated(self, self.equations(factors, mode), factors, mode, decide)
+        A, loss = decided(self.equations(factors, mode), factors[mode], decide)
+        return A, loss, self.contracted(mode, A)
 
     def contracted(self, mode: int, A: np.ndarray) -> "Contracted":
         """Return X contracted with a factor along its mode."""
@@ -146,10 +147,10 @@ class Complete(Storage):
         return Dense(R - R.mean(axis=self.center, keepdims=True))
 
 
-def updated(data: Any, found: Equations, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
-    """Return the factor decided for one mode, the loss, and what updates the others."""
-    A = decide(found.H, found.P, factors[mode])
-    return A, loss_after(found, A, factors[mode]), data.contracted(mode, A)
+def decided(found: Equations, old: np.ndarray, decide: Decide) -> tuple[np.ndarray, float]:
+    """Return the factor decided for one mode, and the loss."""
+    A = decide(found.H, found.P, old)
+    return A, loss_after(found, A, old)
 
 
 def loss_after(found: Equations, A: np.ndarray, old: np.ndarray) -> float:
@@ -172,17 +173,13 @@ class Contracted:
         sizes = np.asarray(sizes, dtype=self.T.dtype).reshape(-1, *[1] * (self.T.ndim - 1))
         return Contracted(self.data, self.T * sizes, self.mode)
 
-    def contracted(self, mode: int, A: np.ndarray) -> "Contracted":
-        """Return itself: further modes need no more."""
-        return self
-
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
         """Return the factor decided for one of the other modes, the loss, and itself."""
         others, bases = [n for n in range(len(factors)) if n != self.mode], self.data.bases
         matrices = [bases[n].T @ factors[n] if bases else factors[n] for n in others]
         P = np.asarray(contractions.column_mttkrp(self.T, matrices, others.index(mode)), dtype=float)
         found = self.data.equations_of(bases[mode] @ P if bases else P, factors, mode)
-        return updated(self, found, factors, mode, decide)
+        return *decided(found, factors[mode], decide), self
 
 
 class Dense(Array, Complete):

@@ -11,7 +11,7 @@ import scipy.linalg
 
 from boolcp.checks import RANGES, check_largest
 from boolcp.contractions import gram_product
-from boolcp.storage.dense import Complete, Contracted, Dense, Equations, loss_after, quadratic, updated
+from boolcp.storage.dense import Complete, Contracted, Dense, Equations, decided, loss_after, quadratic
 from boolcp.storage.protocol import Decide, Factors
 from boolcp.storage.sources import SPLIT, Source, load, n_threads
 from boolcp.storage.tucker import LONG, N_POWER, Tucker, is_compressible, leading_basis, reduced
@@ -157,7 +157,9 @@ class Lazy(Complete):
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
         """Return the factor decided for one mode, the loss, and X contracted with it; along the cut in one pass."""
         if mode != self.cut:
-            return updated(self, self.equations_of(self.mttkrp(factors, mode), factors, mode), factors, mode, decide)
+            found = self.equations_of(self.mttkrp(factors, mode), factors, mode)
+            A, loss = decided(found, factors[mode], decide)
+            return A, loss, self.contracted(mode, A)
         self._check_contracted(mode, factors[0].shape[1])
         H, unit = self.unit * gram_product(factors, mode), self.unit
 
@@ -217,10 +219,6 @@ class Lazy(Complete):
             found = self.ask(partial(power_step, blocks), *[None] * len(modes))
             Q = dict(zip(modes, found, strict=True))
         return {n: scipy.linalg.qr(A, mode="economic")[0] for n, A in Q.items()}
-
-    def describe(self) -> dict[str, Any]:
-        """Return what identifies the data: shape, dtype and |X|^2."""
-        return {"shape": list(self.shape), "dtype": str(self.dtype), "|X|^2": self.squared_norm}
 
 
 class LazyWeighted(Lazy):
@@ -310,10 +308,6 @@ class LazyWeighted(Lazy):
         """Return the answers to question(slab with its weights, rows), added (None) or joined along an axis."""
         loss, ask = self.loss, self.source.ask
         return ask(lambda x, w, rows: question(Weighted(x, observed_weights(x, w), loss), rows), how, self.cut)
-
-    def describe(self) -> dict[str, Any]:
-        """Return what identifies the data."""
-        return super().describe() | {"number of observed entries": self.n_seen, "largest weight": self.unit}
 
 
 # slabs
