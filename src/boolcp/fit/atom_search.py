@@ -63,10 +63,7 @@ def search_residual(data: Storage, W: Columns) -> tuple[Tensor, float]:
 def greedy_atom_search(
     residual: Tensor, spec: Spec, rng: np.random.Generator, *, certify: bool = False
 ) -> Candidate | None:
-    """Return the candidate of steepest descent over all allowed modes, Alg. 2; None if nothing is left to descend.
-
-    On a core it is quick: bits are decided again.
-    """
+    """Return the candidate of steepest descent over all allowed modes, Alg. 2, or None; it is quick on a core."""
     how: dict[str, Any] = {"atom_rank": spec.atom_rank, "criterion": spec.criterion, "certify": certify}
     how["effort"] = "quick" if residual.bases else "default"
     found = filter(None, [steepest_atom(residual, mode, rng, **how) for mode in spec.modes])
@@ -116,10 +113,7 @@ def steepest_atom(
 
 
 def best_of_all(residual: Tensor, mode: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """Return the bits and the real columns of the atom of rank one that lowers the loss most, from all bits of a mode.
-
-    The program's bits are the best for a real part of any rank.
-    """
+    """Return the bits and real columns of the atom of rank one that lowers the loss most, from all bits of a mode."""
     d, (first, *others) = residual.shape[mode], N_KEPT
     patterns = (np.arange(1, 2**d) >> np.arange(d)[:, None] & 1).astype(float)
     found = climb(residual, from_bits(residual, mode, patterns, N_FEW).best(first), others).best(1)
@@ -256,10 +250,7 @@ class Candidates:
 
 
 def climb(residual: Tensor, start: Candidates, n_kept: Sequence[int]) -> Candidates:
-    """Return the atoms of rank one that starts lead to: real columns and bits are decided in turn.
-
-    After each round only the best `n_kept` continue.
-    """
+    """Return the atoms of rank one that starts lead to; after each round only the best `n_kept` continue."""
     found = start
     for n_best in n_kept:
         found = follow(residual, found, N_POWER)
@@ -313,10 +304,7 @@ def power_iterations(
 
 
 def similar_triples(C: np.ndarray, n_starts: int) -> np.ndarray:
-    """Return sets of three bits (d, n_starts) whose rows of a Gram matrix C are the most alike.
-
-    The most similar pairs are extended by the bit that is most similar to both.
-    """
+    """Return sets of three bits (d, n_starts) with similar rows of C: the most similar pairs, and the next to both."""
     d = len(C)
     C = C - np.diag(C.diagonal())
     first, second = np.triu_indices(d, 1)

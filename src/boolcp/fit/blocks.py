@@ -287,10 +287,7 @@ class Backfit:
 
 
 def best_code(C: Gram, P: Complement, rng: np.random.Generator) -> np.ndarray:
-    """Return the z that maximizes z'Cz / z'Pz, for a projection P and C = PCP.
-
-    It is reached by flips from the z with the largest z'Cz / z'z and from that with the largest z'Cz.
-    """
+    """Return the z that maximizes z'Cz / z'Pz, C = PCP, by flips from those of the largest z'Cz / z'z and z'Cz."""
     published = maximize(C, rng, certify=False, is_ratio=False, effort="quick")
     effort = "quick" if isinstance(C, ThinGram) else "default"  # bits of a long mode are decided again later
     normalized = maximize(C, rng, certify=False, is_ratio=True, effort=effort)

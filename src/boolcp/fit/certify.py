@@ -1,6 +1,5 @@
 """The evidence for the bits of atoms: the share of the best score that they provably reach, the rise if one flips."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +7,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp import checks
-from boolcp.contractions import gram_product
 from boolcp.fit.starts import EXACT, noise_gain
 from boolcp.fit.sweep import noise_variance
 from boolcp.program.bounds import eigenvalue_bound
@@ -49,25 +47,30 @@ def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
 
     It is z'Cz / |z|^2 with C = R_n R_n', the decrease of the loss by the bits with the best real part, over a proved
     upper bound on that of all bits. A mode n that is long, or whose Gram matrix takes long to compute, judges the atom
-    itself by its own decrease <R_k, M_k>^2 / |z|^2, over the bounds of `long_bounds`.
+    itself by its own decrease <R_k, M_k>^2 / |z|^2, over a `long_bound`.
     """
-    shares = np.full(W.n_atoms, np.nan)
-    for mode, members in W.members.items():
-        is_large = data.shape[mode] > LARGE and min(data.shape) <= LARGE  # not worth its time with little effort
+    shares, own = np.full(W.n_atoms, np.nan), np.zeros(0)
+    for k, atom in enumerate(W.atoms):
+        R = data.residual(replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights)))
+        is_large = data.shape[atom.mode] > LARGE and min(data.shape) <= LARGE  # not worth its time with little effort
         is_slow = effort == "quick" and not W.is_block and data.n_passes == 0 and is_large
-        if has_gram(data, mode) and not is_slow:
-            for k, C in zip(members, residual_grams(data, W, members, mode), strict=True):
-                z = W.atoms[k].z
-                bound = ratio_bound(C, z, effort)
-                shares[k] = np.nan if bound is None else float(z @ C @ z) / z.sum() / bound
+        if has_gram(data, atom.mode) and not is_slow:
+            C = R.gram(atom.mode)
+            bound = ratio_bound(C, atom.z, effort)
+            shares[k] = np.nan if bound is None else float(atom.z @ C @ atom.z) / atom.n_ones / bound
         elif not W.is_block:
-            is_near = data.weights is not None and isinstance(data, Complete)  # the targets of data on disk
-            V = replace(W, data_inner=inner_with_atoms(data, W.atoms), data_gram=None) if is_near else W
-            inner = V.data_inner - V.observed_gram() @ V.weights + np.diag(V.observed_gram()) * V.weights
-            own = inner**2 / [atom.n_ones for atom in W.atoms]
-            shares[members] = own[members] / long_bounds(data, W, members, mode)
+            own = own if len(own) else own_gains(data, W)
+            shares[k] = own[k] / long_bound(data, R, atom)
     shares = np.minimum(shares, 1.0)
     return replace(W, atoms=tuple(replace(a, certificate=float(r)) for a, r in zip(W.atoms, shares, strict=True)))
+
+
+def own_gains(data: Storage, W: BooleanCP) -> np.ndarray:
+    """Return <R_k, M_k>^2 / |z_k|^2 of each atom k on the residual R_k of the others, (K,)."""
+    if data.weights is not None and isinstance(data, Complete):  # the targets of data on disk
+        W = replace(W, data_inner=inner_with_atoms(data, W.atoms), data_gram=None)
+    G = W.observed_gram()
+    return (W.data_inner - G @ W.weights + np.diag(G) * W.weights) ** 2 / [atom.n_ones for atom in W.atoms]
 
 
 def has_gram(data: Storage, mode: int) -> bool:
@@ -75,51 +78,26 @@ def has_gram(data: Storage, mode: int) -> bool:
     return data.shape[mode] <= LONG and (not isinstance(data, Lazy) or data.has_gram(mode))
 
 
-def residual_grams(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> Iterator[np.ndarray]:
-    """Yield R_n R_n' of R = X - W + W_k for some atoms k; complete data are asked once for all."""
-    if W.is_block or not isinstance(data, Complete) or data.center is not None:
-        for k in members:
-            rest = replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights))
-            yield data.residual(rest).gram(mode)
-        return
-    A, G = W.matrices[mode], data.gram(mode)
-    P, H = np.asarray(data.mttkrp(W.matrices, mode), dtype=float), gram_product(W.matrices, mode)
-    owner = np.repeat(np.arange(W.n_atoms), [atom.rank or 0 for atom in W.atoms])
-    for k in members:
-        B = A * np.where(owner == k, 0.0, W.column_weights)
-        cross = P @ B.T
-        yield G - cross - cross.T + B @ H @ B.T
-
-
-def long_bounds(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> np.ndarray:
-    """Return upper bounds on the decrease by any atom along a long mode, for the residuals that judge some atoms.
+def long_bound(data: Storage, R: Tensor, atom: Atom) -> float:
+    """Return an upper bound on the decrease by any atom along the mode of an atom, which is long, for a residual R.
 
     An unfolding with at most THIN columns has lambda_max(R_n'R_n). Otherwise it is L times the smallest
     lambda_max(R_m R_m') over the short modes m, which no atom of rank L can exceed: <R, z (x) u (x) w> / |z| is at most
     the norm of every unfolding of R, and L such products add up to sqrt(L) times it. NaN if there is no short mode, or
     no proof.
     """
-    short = [m for m in range(len(data.shape)) if has_gram(data, m)]
-    short = [m for m in short if data.shape[m] <= LARGE] or short
-    bounds = []
-    for k in members:
-        rest = replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights))
-        R, rank = data.residual(rest), W.atoms[k].rank or 1
-        if n_columns(data, mode) <= THIN and not data.n_passes:
-            X = unfold(R.to_array(), mode)
-            grams, rank = [X.T @ X], 1
-        else:
-            grams = [R.gram(m) for m in short]
-        found = [eigenvalue_bound(C, C.sum(axis=0) + C.diagonal()) for C in grams]
-        bounds.append(rank * min((bound for bound in found if bound is not None), default=np.nan))
-    return np.array(bounds, dtype=float)
+    short, rank = [m for m in range(len(data.shape)) if has_gram(data, m)], atom.rank or 1
+    if n_columns(data, atom.mode) <= THIN and not data.n_passes:
+        X = unfold(R.to_array(), atom.mode)
+        grams, rank = [X.T @ X], 1
+    else:
+        grams = [R.gram(m) for m in [m for m in short if data.shape[m] <= LARGE] or short]
+    found = [eigenvalue_bound(C, C.sum(axis=0) + C.diagonal()) for C in grams]
+    return rank * min((bound for bound in found if bound is not None), default=np.nan)
 
 
 def judge_bits(data: Storage, W: BooleanCP) -> Trust:
-    """Return for each bit of W the exact rise of the loss when it is flipped, and the noise level.
-
-    Together they give the confidence of the bits (`boolcp.result.trust`).
-    """
+    """Return for each bit of W the exact rise of the loss when it is flipped, and the noise level: its confidence."""
     products, squares = flip_terms(data, W)
     signs = [np.where(atom.z, 1.0, -1.0) for atom in W.atoms]
     rise = tuple(h + 2 * s * g for g, h, s in zip(products, squares, signs, strict=True))

@@ -74,10 +74,7 @@ class Fit:
         return State(seed, path=(first,), stop_reason="" if norm2 > 0 else "zero")
 
     def at_state(self, s: State) -> "Fit":
-        """Return the fit of the data with the scale of the loss that the state has.
-
-        Data on disk with gaps, weights or Huber's loss have their targets moved to the best columns.
-        """
+        """Return the fit with the state's scale of the loss; targets of data on disk are moved to its best columns."""
         data, scale = self.data, s.scale
         if isinstance(data, LazyWeighted) and s.best is not None:
             fit = replace(self, data=data.near(s.best.matrices, scale))
@@ -288,10 +285,7 @@ def end(fit: Fit, s: State) -> State:
 
 
 def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
-    """Return the estimates of the pursuit with 0, 1, .. atoms as decompositions.
-
-    Those of columns were found on `small`; a few sweeps follow over data that are not complete, or nonnegative.
-    """
+    """Return the pursuit's estimates with 0, 1, .. atoms as decompositions, a few sweeps later if `small` is not X."""
     data, found = fit.at_state(s).data, []
     for W in s.path:
         if not isinstance(W, Columns):

@@ -68,10 +68,7 @@ def tolerance(data: Storage, W: Columns) -> float:
 
 
 def soft_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
-    """Return the columns after sweeps with soft bits, from warm to cold, and a polish, if they are better.
-
-    A soft bit is the probability that it is on, given all others.
-    """
+    """Return the columns after sweeps with soft bits (probabilities), from warm to cold, and a polish, if better."""
     variance, soft = noise_variance(data, W), W
     temperatures = FEW_TEMPERATURES if data.n_passes else TEMPERATURES
     for temperature in temperatures if variance > 0 else ():

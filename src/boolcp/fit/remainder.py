@@ -19,10 +19,7 @@ MAX_SIDE = 2048  # shorter side of an unfolding that is tried; not tuned
 
 
 def remainder(R: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, float] | None:
-    """Return a low-rank estimate of what is left, R, from its observed entries, and its degrees of freedom.
-
-    None if no estimate predicts held-out entries better than zero.
-    """
+    """Return a low-rank estimate of R and its degrees of freedom; None if held-out entries are not predicted."""
     held_out = observed & (np.random.default_rng(0).random(R.shape) < HELD_OUT)
     if not held_out.any() or not (observed & ~held_out).any():
         return None

@@ -472,10 +472,7 @@ class Complement:
 
 
 def climb_ratio(C: Gram, P: Complement | Array, z: NDArray[np.generic]) -> tuple[float, Bits]:
-    """Return the ratio z'Cz / z'Pz and z after single flips, the best one each time, until none raises the ratio.
-
-    P is a projection, and a ratio with a z'Pz that is a rounding error counts as zero.
-    """
+    """Return the ratio z'Cz / z'Pz and z after best single flips, until none raises the ratio; P is a projection."""
 
     def ratio_of(top: Any, bottom: Any, n_ones: Any) -> Any:
         is_new = bottom > DEPENDENT * np.maximum(n_ones, 1)

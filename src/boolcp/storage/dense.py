@@ -160,10 +160,7 @@ def loss_after(found: Equations, A: np.ndarray, old: np.ndarray) -> float:
 
 
 class Contracted:
-    """X contracted along one mode with its factor, T_k with column k: all that the factors of the other modes need.
-
-    The T of a compressed tensor belongs to its core.
-    """
+    """X contracted along one mode with its factor (of a core, if compressed): all that the other factors need."""
 
     def __init__(self, data: Complete, T: np.ndarray, mode: int) -> None:
         self.data, self.T, self.mode = data, np.ascontiguousarray(T), mode

@@ -11,7 +11,7 @@ import scipy.linalg
 
 from boolcp.checks import RANGES, check_largest
 from boolcp.contractions import gram_product
-from boolcp.storage.dense import Complete, Contracted, Dense, Equations, decided, loss_after, quadratic
+from boolcp.storage.dense import Complete, Contracted, Dense, Equations, loss_after, quadratic
 from boolcp.storage.protocol import Decide, Factors
 from boolcp.storage.sources import SPLIT, Source, load, n_threads
 from boolcp.storage.tucker import LONG, N_POWER, Tucker, is_compressible, leading_basis, reduced
@@ -157,9 +157,7 @@ class Lazy(Complete):
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
         """Return the factor decided for one mode, the loss, and X contracted with it; along the cut in one pass."""
         if mode != self.cut:
-            found = self.equations_of(self.mttkrp(factors, mode), factors, mode)
-            A, loss = decided(found, factors[mode], decide)
-            return A, loss, self.contracted(mode, A)
+            return super().update(factors, mode, decide)
         self._check_contracted(mode, factors[0].shape[1])
         H, unit = self.unit * gram_product(factors, mode), self.unit
 
@@ -173,10 +171,7 @@ class Lazy(Complete):
         return A, loss_after(self.equations_of(P, factors, mode), A, factors[mode]), Contracted(self, T, mode)
 
     def core(self, bases: Mapping[int, np.ndarray], cut: int | None = None) -> Dense:
-        """Return the tensor contracted with bases (d_n, r_n) of some modes, in one pass.
-
-        A pass along a different mode than usual brings the Gram matrix of the usual one as well.
-        """
+        """Return the tensor contracted with bases of some modes in one pass, which may bring a Gram matrix as well."""
         usual, cut = self.cut, self.cut if cut is None else cut
         extra = [usual] if cut != usual else []
 

@@ -156,10 +156,7 @@ def augmented(data: Complete, small: Tucker, n_columns: int, modes: Sequence[int
 
 
 def contracted_vectors(data: Storage, mode: int, n_columns: int) -> list[np.ndarray]:
-    """Return the leading singular vectors of X contracted with ones along one mode, and X times their products.
-
-    As many as singular values are above the edge of noise as large as X, and two more, at most `n_columns`.
-    """
+    """Return leading singular vectors of X contracted with ones along a mode, and X times their products."""
     d = data.shape[mode]
     M = np.asarray(data.contract(mode, np.full((d, 1), d**-0.5))[0], dtype=float)
     block, sigma = Dense(np.ascontiguousarray(M)), np.sqrt(data.squared_norm / np.prod(data.shape, dtype=float))
@@ -229,10 +226,7 @@ def square_root(M: np.ndarray) -> np.ndarray:
 
 
 def leading_directions(data: Tensor, mode: int, rank: int) -> np.ndarray:
-    """Return nearly leading left singular vectors (d_n, rank) of the unfolding, by power iterations on a random block.
-
-    The iterations carry a few more directions than requested. They always start from the same block.
-    """
+    """Return nearly leading left singular vectors (d_n, rank) of the unfolding, by power iterations."""
     d, others = data.shape[mode], [d for n, d in enumerate(data.shape) if n != mode]
     width = min(rank + 8, d, n_columns(data, mode))
     blocks = np.random.default_rng(0).standard_normal((width, *others))
