@@ -234,12 +234,7 @@ class Backfit:
         """Return the terms of one mode with each row of bits decided jointly, those of a mean as they are."""
         if not terms:
             return []
-        V, K = np.stack([term.V for term in terms]), len(terms)
-        Q, flat = np.asarray(residual.project(mode, V), dtype=float), V.reshape(K, -1)
-        S = flat @ flat.T
-        if self.weights is not None:
-            pairs = (flat[:, None] * flat).reshape(-1, *V.shape[1:])
-            S = np.asarray(self.weights.project(mode, pairs), dtype=float).reshape(-1, K, K)
+        S, Q = block_equations(residual, self.weights, mode, np.stack([term.V for term in terms]))
         fixed = np.array([term.is_fixed for term in terms])
         free, bits = np.flatnonzero(~fixed), bits_of(terms)
         if len(free):
@@ -297,3 +292,12 @@ def best_code(C: Gram, P: Complement, rng: np.random.Generator) -> np.ndarray:
 def bits_of(terms: Sequence[Term]) -> np.ndarray:
     """Return the bits of the terms as columns, (d_n, K)."""
     return np.stack([term.z for term in terms], axis=1).astype(float)
+
+
+def block_equations(R: Tensor, weights: Tensor | None, mode: int, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return H and P of the least squares for the factor along `mode` that multiplies given blocks, to fit R."""
+    P, flat, K = np.asarray(R.project(mode, V), dtype=float), V.reshape(len(V), -1), len(V)
+    if weights is None:
+        return flat @ flat.T, P
+    pairs = (flat[:, None] * flat).reshape(-1, *V.shape[1:])
+    return np.asarray(weights.project(mode, pairs), dtype=float).reshape(-1, K, K), P

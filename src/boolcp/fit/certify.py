@@ -238,10 +238,7 @@ def centered_system(
 
 
 def with_system(W: BooleanCP, data: Storage) -> BooleanCP:
-    """Return W with |X|^2, <X, M_k> and, unless all entries count alike, <M_k, M_l>, which shares of variance need.
-
-    Atoms that are nonzero only on unobserved entries are dropped.
-    """
+    """Return W with what shares of variance need, |X|^2, <X, M_k>, <M_k, M_l>, without atoms on no observed entry."""
     if W.is_block and data.weights is None and data.center is None:
         return replace(W, data_norm2=data.squared_norm, data_inner=inner_with_atoms(data, W.atoms))
     G, b = atom_system(data, W.atoms)

@@ -27,7 +27,7 @@ from boolcp.io.limits import refuse_unsafe
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
 
-FORMAT, FORMAT_VERSION = "boolcp checkpoint", 3
+FORMAT, FORMAT_VERSION = "boolcp checkpoint", 4
 HEADER = "checkpoint.json"
 N_DIGEST = 64  # characters of a SHA-256
 SAME = 1e-5  # relative difference of |X|^2, summed in different orders, that counts as none
@@ -162,12 +162,11 @@ def encode(W: Columns | BooleanCP, arrays: list[np.ndarray], known: dict[int, in
     if isinstance(W, Columns):
         matrices = [number(A) for A in W.matrices]
         return {"matrices": matrices, "owner": W.owner, "boolean_mode": W.boolean_mode, "loss": W.loss}
-    atoms = [
-        {"mode": atom.mode, "z": number(atom.z), "certificate": atom.certificate}
-        | ({"block": number(atom.block)} if atom.block is not None else {})
-        | ({"factors": [number(A) for A in atom.factors]} if atom.factors is not None else {})
-        for atom in W.atoms
-    ]
+    atoms = []
+    for atom in W.atoms:
+        factors = None if atom.factors is None else [number(A) for A in atom.factors]
+        block = None if atom.block is None else number(atom.block)
+        atoms.append([atom.mode, number(atom.z), factors, block, atom.certificate])
     parts = {name: getattr(W, name) for name in ("shape", "weights", "data_norm2", "data_inner", "data_gram")}
     return parts | {"atoms": atoms}
 
@@ -177,10 +176,9 @@ def decode(tree: dict[str, Any], arrays: list[np.ndarray]) -> Columns | BooleanC
     if "matrices" in tree:
         return Columns(**(tree | {"matrices": tuple(arrays[j] for j in tree["matrices"])}))
     atoms = []
-    for given in tree["atoms"]:
-        block = arrays[given["block"]] if "block" in given else None
-        factors = tuple(arrays[j] for j in given["factors"]) if "factors" in given else None
-        atoms.append(Atom(given["mode"], arrays[given["z"]], factors, block, given["certificate"]))
+    for mode, z, factors, block, certificate in tree["atoms"]:
+        factors = None if factors is None else tuple(arrays[j] for j in factors)
+        atoms.append(Atom(mode, arrays[z], factors, None if block is None else arrays[block], certificate))
     gram = None if tree["data_gram"] is None else np.array(tree["data_gram"])
     return BooleanCP(**(tree | {"atoms": tuple(atoms), "weights": np.array(tree["weights"]), "data_gram": gram}))
 

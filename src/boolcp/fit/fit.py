@@ -57,11 +57,7 @@ class Fit:
 
     @cached_property
     def small(self) -> Complete:
-        """A complete stand-in for the data on which atoms are searched for, compressed if that halves it.
-
-        `losses.complete` makes it of data with gaps, weights or another loss: gaps are zero, the rest is larger to
-        compensate, and no entry is far off.
-        """
+        """A complete stand-in for the data on which atoms are searched for, compressed if that halves it."""
         data, rank = self.data, self.spec.n_atoms * (self.spec.atom_rank or 1) + EXTRA
         if isinstance(data, Complete) and data.weights is None and not data.nonnegative:
             return compress(data, rank)

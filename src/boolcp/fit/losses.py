@@ -47,10 +47,7 @@ def entries(data: Weighted | LazyWeighted, W: Columns) -> tuple[np.ndarray, np.n
 
 
 def complete(data: Storage) -> Complete:
-    """Return data as a complete tensor: missing entries are zero, others larger to compensate, and none is far off.
-
-    Of all entries those that count more than on average, and errors as large as the mean, count as on average.
-    """
+    """Return data as a complete tensor: missing entries are zero, others larger to compensate, and none is far off."""
     if isinstance(data, Complete):
         if isinstance(data, LazyWeighted):
             return data.start

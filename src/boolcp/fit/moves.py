@@ -41,17 +41,14 @@ Move = Callable[[Storage, Storage, Columns, Spec, np.random.Generator], Columns]
 
 
 def moves_of(data: Storage, W: Columns) -> list[tuple[float, Move]]:
-    """Return the moves, each with the gain of the weakest atom, in units of noise, above which it is left out.
-
-    Columns that share their bits have the first only, and data that are read in passes the first two.
-    """
+    """Return the moves, each with the gain of the weakest atom, in units of noise, above which it is left out."""
     moves: list[tuple[float, Move]] = [
         (np.inf, soft_move),
         (WEAK, augmented_move),
         (np.inf, each_atom_move),
         (NOISY, exchange_move),
     ]
-    return moves[: 1 if W.is_tied else 2 if data.n_passes else len(moves)]
+    return moves[: 1 if W.is_tied else 2 if data.n_passes else len(moves)]  # others take rank one, and many passes
 
 
 def lowest(*found: Columns) -> Columns:

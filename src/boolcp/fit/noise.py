@@ -5,6 +5,7 @@ of every unfolding then follow the Marchenko-Pastur law of pure noise. Signal ra
 smallest of several estimates is the one that signal has disturbed least.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -34,23 +35,20 @@ def noise_level(data: Storage) -> float:
     return max(min(levels), floor)
 
 
-def spectra(data: Storage) -> list[tuple[np.ndarray, int]]:
-    """Return the squared singular values of each unfolding, descending, with the length of its longer side.
+def spectra(data: Storage) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield the squared singular values of each unfolding, descending, with the length of its longer side.
 
     Unfoldings with two long sides are skipped if there are others: their eigenvalues take long.
     """
     sides = sorted((min(d, n_columns(data, mode)), mode) for mode, d in enumerate(data.shape))
-    modes = [mode for at, (short, mode) in enumerate(sides) if at == 0 or not (short > MAX_SIDE)]
-    found: list[tuple[np.ndarray, int]] = []
-    for mode in modes:
+    for mode in [mode for at, (short, mode) in enumerate(sides) if at == 0 or short <= MAX_SIDE]:
         d, c = data.shape[mode], n_columns(data, mode)
         if d <= c and d <= LONG:
             values = np.linalg.eigvalsh(data.gram(mode))[::-1]
         else:
             X = unfold(data.to_array(), mode)
             values = np.linalg.eigvalsh(X.T @ X)[::-1] if c < d else np.linalg.svd(X, compute_uv=False) ** 2
-        found.append((without_zeros(values), max(d, c)))
-    return found
+        yield without_zeros(values), max(d, c)
 
 
 def without_zeros(values: np.ndarray) -> np.ndarray:

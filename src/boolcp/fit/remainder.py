@@ -6,6 +6,7 @@ predicts them, there is none.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -42,10 +43,8 @@ def remainder(R: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, float] |
     if choice is None:
         return None
     mode, count, share = choice
-    for at, (estimate, dof) in enumerate(estimates(R, observed, mode)):
-        if at == count:
-            return share * estimate, share * min(dof, MOST * np.count_nonzero(observed))
-    return None
+    estimate, dof = next(islice(estimates(R, observed, mode), count, None))
+    return share * estimate, share * min(dof, MOST * np.count_nonzero(observed))
 
 
 def estimates(R: np.ndarray, observed: np.ndarray, mode: int) -> Iterator[tuple[np.ndarray, float]]:

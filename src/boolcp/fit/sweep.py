@@ -378,10 +378,7 @@ def pseudo_inverse(H: np.ndarray, scale: np.ndarray | None = None) -> np.ndarray
 
 
 def noise_variance(data: Storage, W: Columns) -> float:
-    """Return the variance of the noise that a fit leaves, for each observed entry it has not used.
-
-    That of counts and bits is 1 in units of the squares near their loss.
-    """
+    """Return the variance of the noise, by the observed entries that a fit has not used; 1 for counts and bits."""
     if isinstance(data, Weighted) and data.loss.is_rate:
         return 1.0
     n, n_free = n_observed(data), len(W.owner) * (sum(data.shape) - len(data.shape) + 1)

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 
 from boolcp.checks import warn_clipped, warn_mean
+from boolcp.fit.blocks import block_equations
 from boolcp.fit.remainder import remainder
 from boolcp.fit.sweep import decide
 from boolcp.result.atoms import BooleanCP
@@ -28,7 +29,7 @@ def solve_factor(data: Storage, W: BooleanCP, mode: int) -> tuple[np.ndarray, fl
     rule = partial(decide, None, boolean, None, mode in data.nonnegative, (0.0, 0.0), 0.0)
     if isinstance(data, Weighted) and data.loss.name != "squared":
         return solve_under_loss(data, blocks, mode, rule)
-    H, P = block_equations(data, mode, blocks)
+    H, P = block_equations(data, data.weights, mode, blocks)
     A = rule(H, P, A)
     return A, data.squared_norm - 2 * float(np.vdot(P, A)) + quadratic(H, A)
 
@@ -39,23 +40,15 @@ def solve_under_loss(
     """Return the factor and its deviance: least squares first, then sweeps in which rows move if their loss falls."""
     flat, total = blocks.reshape(len(blocks), -1), np.inf
     squares = Weighted(data.x, data.w, nonnegative=data.nonnegative)
-    A = rule(*block_equations(squares, mode, blocks), np.zeros((data.shape[mode], len(blocks))))
+    A = rule(*block_equations(squares, squares.weights, mode, blocks), np.zeros((data.shape[mode], len(blocks))))
     for _ in range(N_SWEEPS):
-        near = Weighted(*data.near(np.moveaxis(np.tensordot(A, blocks, axes=1), 0, mode)), nonnegative=data.nonnegative)
-        before, (A, total) = total, data.accepted(A, flat, mode, rule(*block_equations(near, mode, blocks), A))
+        t, v = data.near(np.moveaxis(np.tensordot(A, blocks, axes=1), 0, mode))
+        near = Weighted(t, v, nonnegative=data.nonnegative)
+        new = rule(*block_equations(near, near.weights, mode, blocks), A)
+        before, (A, total) = total, data.accepted(A, flat, mode, new)
         if before - total <= 1e-9 * total:
             break
     return A, total
-
-
-def block_equations(data: Storage, mode: int, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return H and P of the least squares for the factor along `mode` that multiplies given blocks."""
-    P = np.asarray(data.project(mode, blocks), dtype=float)
-    flat = blocks.reshape(len(blocks), -1)
-    if data.weights is None:
-        return flat @ flat.T, P
-    products = (flat[:, None] * flat).reshape(-1, *blocks.shape[1:])
-    return np.asarray(data.weights.project(mode, products), dtype=float).reshape(-1, len(blocks), len(blocks)), P
 
 
 def design(W: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray]:

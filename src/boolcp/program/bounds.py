@@ -175,10 +175,7 @@ def eigenvalue_bound(C: Array, start: Array) -> float | None:
 
 
 def factor_bound(F: Array, y: Array) -> float | None:
-    """Return a proved upper bound on the largest eigenvalue of F' Diag(y)^-1 F, or None.
-
-    The rounding errors of that product are at most its number of terms times epsilon times its trace.
-    """
+    """Return a proved upper bound on the largest eigenvalue of F' Diag(y)^-1 F, or None, with its rounding errors."""
     S = F.T @ (F / y[:, None])
     bound = eigenvalue_bound((S + S.T) / 2, S.sum(axis=0) + S.diagonal())
     return None if bound is None else bound + 2 * (len(F) + 2) * EPSILON * float(np.trace(S))

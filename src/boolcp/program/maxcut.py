@@ -231,10 +231,7 @@ def maximize(
 
 
 def compact(C: Gram) -> tuple[NDArray[np.intp], int, Gram]:
-    """Return the nonzero rows, an exponent, and C restricted to them, scaled by that power of two to moderate entries.
-
-    Only extreme entries of a dense matrix are scaled: squares of sums are then in the range of single precision.
-    """
+    """Return the nonzero rows, an exponent, and C restricted to them, scaled by that power of two where extreme."""
     M = C.F if isinstance(C, ThinGram) else C
     active = np.flatnonzero(M.any(axis=1))
     if active.size < len(M):

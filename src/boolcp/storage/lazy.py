@@ -186,10 +186,7 @@ class Lazy(Complete):
         return Dense(found)
 
     def compressed(self, rank: int) -> Complete:
-        """Return the tensor on the leading `rank` directions of each mode, after one pass; in memory if that is large.
-
-        The directions of all modes but the cut are those of the Gram matrices that are known.
-        """
+        """Return the tensor on the leading `rank` directions of each mode, after one pass; in memory if it is large."""
         if not is_compressible(self.shape, rank):
             needs = {"X in memory, with copies": float(N_LOADED * self.source.nbytes)}
             check_memory(needs, self.limit, "X hardly compresses: ask for fewer atoms (n_atoms), or raise max_memory.")

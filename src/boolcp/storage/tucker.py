@@ -18,10 +18,7 @@ N_POWER = 3  # power iterations that find them; not tuned
 
 
 class Tucker(Complete):
-    """X^ = core x_n U_n (all modes), which answers like a full tensor at the cost of its core.
-
-    Its `squared_norm` is that of X, not of X^, so that its losses are comparable with those of X.
-    """
+    """X^ = core x_n U_n (all modes), at the cost of its core; `squared_norm` is that of X: losses are comparable."""
 
     squared_norm = 0.0
 
