@@ -111,8 +111,8 @@ def test_it_stops_at_an_atom_that_it_has_already(rng):
     X = noisy((8, 9, 10), rng)
     data, W = Dense(X), printed(X, 2).decomposition_
     again = Candidate(W.atoms[0], descent=1.0, value=1.0)
-    assert corrected(data, W, again, 1e-6) == (None, 0.0, "dependent")
-    assert corrected(data, W, None, 1e-6) == (None, 0.0, "no descent")
+    assert corrected(data, W, again, 1e-6) == "dependent"
+    assert corrected(data, W, None, 1e-6) == "no descent"
 
 
 @pytest.mark.parametrize("exponent", [-20, 13])
@@ -142,10 +142,10 @@ def test_the_normal_equations_are_those_of_dense_atoms(kind, missing, rng):
     np.testing.assert_allclose(G, dense @ dense.T, atol=1e-12)
     np.testing.assert_allclose(b, dense @ np.where(observed, X, 0.0).ravel(), atol=1e-12)
     *others, last = W.atoms
-    V, error, _ = corrected(data, BooleanCP(W.shape, tuple(others), np.ones(len(others))), Candidate(last, 1e3, 1), 0)
+    V = corrected(data, BooleanCP(W.shape, tuple(others), np.ones(len(others))), Candidate(last, 1e3, 1), 0)
     c = np.linalg.lstsq(dense.T, np.where(observed, X, 0.0).ravel(), rcond=None)[0]
     np.testing.assert_allclose(V.weights, c, rtol=1e-7)
-    assert error == pytest.approx(np.nansum((X - naive.tensor(BooleanCP(W.shape, W.atoms, c))) ** 2))
+    assert V.squared_error == pytest.approx(np.nansum((X - naive.tensor(BooleanCP(W.shape, W.atoms, c))) ** 2))
 
 
 def test_a_dependent_atom_is_refused(rng):
@@ -153,9 +153,8 @@ def test_a_dependent_atom_is_refused(rng):
     data = Dense(rng.standard_normal((4, 5, 6)))
     atoms = Atom(0, [1, 1, 0, 0], (u, v)), Atom(0, [0, 0, 1, 1], (u, v))
     W = BooleanCP(data.shape, atoms, np.ones(2))
-    for real, n_atoms in (((u, v), None), ((u, w), 3)):  # the first is their sum
-        found = corrected(data, W, Candidate(Atom(0, [1, 1, 1, 1], real), 1e3, 1), 0)[0]
-        assert (found and found.n_atoms) == n_atoms
+    summed, new = (Candidate(Atom(0, [1, 1, 1, 1], real), 1e3, 1) for real in ((u, v), (u, w)))
+    assert corrected(data, W, summed, 0) == "dependent" and corrected(data, W, new, 0).n_atoms == 3
 
 
 def test_atoms_on_unobserved_entries_alone_are_dropped(rng):

@@ -42,7 +42,6 @@ N_AGREE, TURN = (3, 2), 5  # starts that agree, for squares and other losses; ev
 N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
 N_PATH = 2  # sweeps over observed entries of each estimate of the path; not tuned
 DEPENDENT = 1e-10  # squared distance to the span of the active atoms, relative to |M|^2, that counts as none
-NO_DESCENT = None, 0.0, "no descent"
 
 Callbacks = Sequence[Callable[[Progress], Any]]
 
@@ -104,52 +103,52 @@ def pursue(fit: Fit, s: State) -> State:
     if len(s.path) > spec.n_atoms or s.stop_reason:
         return replace(s.at(after), stop_reason=s.stop_reason or "n_atoms")
     add = add_columns if fit.is_columns else add_block if spec.refine else add_published
-    W, loss, reason = add(fit, s)
-    if W is None:
-        return replace(s.at(after), stop_reason=reason)
+    W = add(fit, s)
+    if isinstance(W, str):
+        return replace(s.at(after), stop_reason=W)
     norm2 = (fit.small if fit.is_columns else fit.data).squared_norm
-    atom = W.to_decomposition().atoms[-1] if isinstance(W, Columns) else W.atoms[-1]
+    V, loss = (W.to_decomposition(), W.loss) if isinstance(W, Columns) else (W, W.squared_error)
+    atom = V.atoms[-1]
     error = float(np.sqrt(max(loss, 0.0) / norm2))
     new = AtomRecord(loss / 2, error, atom.mode, atom.n_ones, atom.certificate, time.perf_counter() - begin)
     reason = "explained" if loss <= spec.tol**2 * norm2 and len(s.path) < spec.n_atoms else ""
     return s.then(path=(*s.path, W), history=(*s.history, new), stop_reason=reason)
 
 
-def add_columns(fit: Fit, s: State) -> tuple[Columns | None, float, str]:
-    """Return the columns with one atom more, all factors polished."""
+def add_columns(fit: Fit, s: State) -> Columns | str:
+    """Return the columns with one atom more, all factors polished, or why there are none."""
     small, spec, W, rng = fit.small, fit.spec, s.path[-1], s.rng()
     found = greedy_atom_search(search_residual(small, W)[0], spec, rng)
     if found is None:
-        return NO_DESCENT
+        return "no descent"
     V = polish(small, starts.with_atom(W, found), max_iter=N_SWEEPS)
     is_lower = V.loss < min(W.loss, small.squared_norm) - spec.tol**2 * small.squared_norm
-    return NO_DESCENT if not is_lower or V.is_dead().any() else (V, V.loss, "")
+    return V if is_lower and not V.is_dead().any() else "no descent"
 
 
-def add_block(fit: Fit, s: State) -> tuple[BooleanCP | None, float, str]:
+def add_block(fit: Fit, s: State) -> BooleanCP | str:
     """Return the blocks with one more, all blocks and bits decided again."""
     W = next_block(fit.data, s.path[-1], fit.spec, s.rng())
-    return NO_DESCENT if W is None else (W, W.squared_error, "")
+    return "no descent" if W is None else W
 
 
-def add_published(fit: Fit, s: State) -> tuple[BooleanCP | None, float, str]:
+def add_published(fit: Fit, s: State) -> BooleanCP | str:
     """Return the estimate with one atom more and the weights of all solved for: Algorithm 1 as printed."""
     found = greedy_atom_search(fit.data.residual(s.path[-1]), fit.spec, s.rng(), certify=fit.spec.certify)
     return corrected(fit.data, s.path[-1], found, fit.spec.tol)
 
 
-def corrected(data: Storage, W: BooleanCP, found: Candidate | None, tol: float) -> tuple[BooleanCP | None, float, str]:
+def corrected(data: Storage, W: BooleanCP, found: Candidate | None, tol: float) -> BooleanCP | str:
     """Return the estimate with one atom more and all weights solved for again (lines 7-8), or why there is none."""
     if found is None or not found.descent**2 > tol**2 * data.squared_norm * found.atom.n_ones:
-        return NO_DESCENT
+        return "no descent"
     atoms = (*W.atoms, found.atom)
     G, b = atom_system(data, atoms)
     L, failed = dpotrf(G, lower=1)  # its last pivot is the distance of the new atom to the span of the others
     if failed or L[-1, -1] ** 2 <= DEPENDENT * G[-1, -1]:
-        return None, 0.0, "dependent"
+        return "dependent"
     inner = {"data_norm2": data.squared_norm, "data_inner": b, "data_gram": None if data.weights is None else G}
-    V = BooleanCP(W.shape, atoms, dpotrs(L, b, lower=1)[0], **inner)
-    return V, V.squared_error, ""
+    return BooleanCP(W.shape, atoms, dpotrs(L, b, lower=1)[0], **inner)
 
 
 # linked columns

@@ -61,10 +61,7 @@ class DenseLift:
     def __init__(self, C: Array, t: float = 0.0) -> None:
         self.C, self.t = C, t
         self.dtype: type[np.floating[Any]] = np.float32 if len(C) > SINGLE else np.float64
-        self.swept = lift(C, t, self.dtype)
-
-    def __len__(self) -> int:
-        return len(self.swept)
+        self.swept, self.n = lift(C, t, self.dtype), len(C) + 1
 
     def energy(self, V: Array) -> float:
         """Return <A, VV'> without its constant, the diagonal, for unit rows V (n, k)."""
@@ -82,7 +79,7 @@ class DenseLift:
         entries of the diagonal are raised, by r. If S + r P = LL', where P projects on these entries, then
         S + (r - l) P is positive semidefinite for the smallest eigenvalue l of the last block of L times its transpose.
         """
-        n, A = len(self), lift(self.C, self.t)
+        n, A = self.n, lift(self.C, self.t)
         diagonal = A.diagonal()
         y = np.linalg.norm(self.swept @ V - self.swept.diagonal()[:, None] * V, axis=1) + diagonal  # any y is valid
         scale = float(np.abs(y).mean())
@@ -105,10 +102,7 @@ class ThinLift:
     dtype: type[np.floating[Any]] = np.float64
 
     def __init__(self, F: Array, t: float = 0.0) -> None:
-        self.G, self.t = np.vstack([F.sum(axis=0), F]), t
-
-    def __len__(self) -> int:
-        return len(self.G)
+        self.G, self.t, self.n = np.vstack([F.sum(axis=0), F]), t, len(F) + 1
 
     def energy(self, V: Array) -> float:
         """Return <A, VV'> without its diagonal."""
@@ -138,7 +132,7 @@ def solve_sdp(A: DenseLift | ThinLift, rng: np.random.Generator, *, tol: float, 
     Sweeps end when one gains less than tol relative to the objective without its constant part, the diagonal.
     Momentum starts after the first few sweeps.
     """
-    V = rng.standard_normal((len(A), RANK))
+    V = rng.standard_normal((A.n, RANK))
     V = (V / np.linalg.norm(V, axis=1, keepdims=True)).astype(A.dtype)
     total = A.energy(V)
     for sweep in range(max_sweeps):

@@ -199,14 +199,12 @@ class Difference(Tensor):
     @cached_property
     def squared_norm(self) -> float:
         """|X - W|^2 = |X|^2 - 2 <X, W> + |W|^2."""
-        return max(self.data.squared_norm - 2 * self._inner() + self.W.squared_norm, 0.0)
-
-    def _inner(self) -> float:
-        W = self.W
+        W, X = self.W, self.data
         if W.is_block:
-            return sum(float(np.vdot(self.data.contract(mode, Z), blocks)) for mode, (Z, blocks) in W.groups.items())
-        A = W.matrices
-        return float(np.sum(self.data.mttkrp(A, 0) * (A[0] * W.column_weights)))
+            inner = sum(float(np.vdot(X.contract(mode, Z), blocks)) for mode, (Z, blocks) in W.groups.items())
+        else:
+            inner = float(np.sum(X.mttkrp(W.matrices, 0) * (W.matrices[0] * W.column_weights)))
+        return max(X.squared_norm - 2 * inner + W.squared_norm, 0.0)
 
     def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' - P - P' + W_n W_n' with P = X_n W_n'."""

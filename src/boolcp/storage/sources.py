@@ -54,10 +54,7 @@ class File:
 
 
 def read_map(name: str, dtype: np.dtype, shape: Sequence[int], strides: Any, offset: int, index: Any) -> np.ndarray:
-    """Return a box of a file of plain numbers, read run by run: the pages of a map would stay in memory.
-
-    A box of an array that is not packed, as a view with steps, is mapped.
-    """
+    """Return a box of a file of plain numbers, read run by run (pages of a map stay in memory); mapped if strided."""
     order = sorted(range(len(shape)), key=lambda n: -abs(strides[n]))
     sizes, steps = [shape[n] for n in order], [strides[n] for n in order]
     is_packed = steps == [dtype.itemsize * prod(sizes[n + 1 :]) for n in range(len(sizes))]

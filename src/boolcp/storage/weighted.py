@@ -128,12 +128,11 @@ class Weighted(Array, Storage):
         """The weighted sum of squares around the mean over the `center`, or the deviance of a mean of zero."""
         if self.loss == SQUARES and self.center is None:
             return float(np.vdot(self._array, self.x))
-        m = np.zeros(self.shape)
-        return self.total(m if self.center is None else m + self.mean_left(m))
+        return self.total(np.zeros(self.shape))
 
     def total(self, m: np.ndarray) -> float:
-        """Return the deviance of means m."""
-        return 2 * float(self.slice_sums(m, 0).sum())
+        """Return the deviance of means m, and of the mean over the `center` that fits best."""
+        return 2 * float(self.slice_sums(m if self.center is None else m + self.mean_left(m), 0).sum())
 
     def slice_sums(self, m: np.ndarray, mode: int) -> np.ndarray:
         """Return half the deviance of each slice along one mode, (d_n,)."""
@@ -174,8 +173,7 @@ class Weighted(Array, Storage):
         m = full(factors)
         t, v = self.near(m)
         P = np.asarray(Array(t if v is None else v * t).mttkrp(factors, mode), dtype=float)
-        loss = self.total(m if self.center is None else m + self.mean_left(m))
-        return Equations(products(None if v is None else Dense(v), factors, mode), P, float(loss))
+        return Equations(products(None if v is None else Dense(v), factors, mode), P, self.total(m))
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
         """Return the factor decided for one mode, rows as they were where the loss would rise, the loss, and itself."""
