@@ -208,24 +208,16 @@ class Difference(Tensor):
 
     def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' - P - P' + W_n W_n' with P = X_n W_n'."""
-        cross = self._cross_gram(mode)
-        C = self.data.gram(mode) - cross - cross.T + self.W.gram(mode)
-        return (C + C.T) / 2
-
-    def _cross_gram(self, mode: int) -> np.ndarray:
-        W = self.W
-        if not W.is_block:
-            return self.data.mttkrp(W.matrices, mode) @ (W.matrices[mode] * W.column_weights).T
-        d = self.shape[mode]
-        cross = np.zeros((d, d))
-        for m, (Z, blocks) in W.groups.items():
+        W, X, d = self.W, self.data, self.shape[mode]
+        cross = np.zeros((d, d)) if W.is_block else X.mttkrp(W.matrices, mode) @ (W.matrices[mode] * W.column_weights).T
+        for m, (Z, blocks) in W.groups.items() if W.is_block else ():
             if m == mode:
-                cross += self.data.project(mode, blocks) @ Z.T
+                cross += X.project(mode, blocks) @ Z.T
             else:
                 at = 1 + mode - (mode > m)
-                X_blocks = np.moveaxis(self.data.contract(m, Z), at, 0).reshape(d, -1)
-                cross += X_blocks @ np.moveaxis(blocks, at, 0).reshape(d, -1).T
-        return cross
+                cross += unfold(X.contract(m, Z), at) @ unfold(blocks, at).T
+        C = X.gram(mode) - cross - cross.T + W.gram(mode)
+        return (C + C.T) / 2
 
     def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
         """Return (X - W) times the columns of Z along one mode, (K, other modes)."""
