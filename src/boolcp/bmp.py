@@ -16,11 +16,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
 from boolcp.fit.checkpoint import Checkpoint, read_parameters
-from boolcp.fit.fit import EXTRA, Fit, path_of
+from boolcp.fit.fit import EXTRA, Fit, path_of, run
 from boolcp.fit.losses import make_loss
 from boolcp.fit.spec import STOP_REASONS, Spec
 from boolcp.fit.transform import design, fills, solve_factor
-from boolcp.fit.watch import Bars, Progress, run
+from boolcp.fit.watch import Bars, Progress
 from boolcp.io.atomic import locked
 from boolcp.io.errors import reading
 from boolcp.result.atoms import BooleanCP, with_mean
