@@ -25,7 +25,7 @@ pytest.importorskip("jinja2")
 pytest.importorskip("itables")
 
 from boolcp.io.results import make_provenance
-from boolcp.plotting.head import interpolate
+from boolcp.plotting.maps import interpolate
 from boolcp.plotting.mode_labels import groups_of, positions_of
 from boolcp.plotting.patterns import real_columns
 from boolcp.report import assets, charts, conditions, words, write_report

@@ -8,9 +8,9 @@ import numpy as np
 
 from boolcp.plotting import mode_labels as modes
 from boolcp.plotting import patterns
-from boolcp.plotting.head import MAX_NAMES, interpolate, outline
 from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, UNKNOWN, shortened, symmetric
 from boolcp.plotting.look import GROUPS as GROUP_COLORS
+from boolcp.plotting.maps import MAX_NAMES, interpolate, outline
 from boolcp.report.assets import plain, to_json
 from boolcp.report.conditions import bands, group_name
 from boolcp.report.words import on_text
