@@ -19,14 +19,12 @@ def to_tensorly(W: BooleanCP) -> Any:
     Examples
     --------
     >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
-    >>> boolcp.interop.to_tensorly(truth).rank
+    >>> boolcp.interop.to_tensorly(boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth).rank
     2
     """
     terms = W.rank_one_terms()
-    return load_extra("tensorly.cp_tensor", "baselines").CPTensor(
-        (terms.weights.copy(), [np.array(A) for A in terms.factors])
-    )
+    pair = terms.weights.copy(), [np.array(A) for A in terms.factors]
+    return load_extra("tensorly.cp_tensor", "baselines").CPTensor(pair)
 
 
 def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels: Labels | None = None) -> BooleanCP:
@@ -44,8 +42,8 @@ def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels
     Examples
     --------
     >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
-    >>> boolcp.interop.from_tensorly(boolcp.interop.to_tensorly(truth)).boolean_mode.tolist()
+    >>> truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth
+    >>> boolcp.interop.from_tensorly((truth.weights, truth.factors)).boolean_mode.tolist()
     [0, 1]
     """
     if hasattr(cp, "factor_matrices"):  # pyttb
@@ -79,8 +77,7 @@ def to_pyttb(W: BooleanCP) -> Any:
     Examples
     --------
     >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
-    >>> boolcp.interop.to_pyttb(truth).shape
+    >>> boolcp.interop.to_pyttb(boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth).shape
     (4, 5, 6)
     """
     terms = W.rank_one_terms()
@@ -94,8 +91,7 @@ def to_tensortools(W: BooleanCP) -> Any:
     Examples
     --------
     >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
-    >>> boolcp.interop.to_tensortools(truth).rank
+    >>> boolcp.interop.to_tensortools(boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth).rank
     2
     """
     terms = W.rank_one_terms()
