@@ -30,14 +30,8 @@ def to_tensorly(W: BooleanCP) -> Any:
 def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels: Labels | None = None) -> BooleanCP:
     """Return the BooleanCP of a CP tensor of TensorLy, pyttb or tensortools, with atoms of rank one.
 
-    Parameters
-    ----------
-    cp : CPTensor, ktensor, KTensor or pair
-        Weights (K,) or None, and factor matrices (d_n, K).
-    boolean_modes : sequence of int, optional
-        The Boolean mode of each column; by default it is detected (a column with only one value besides 0).
-    labels : Labels, optional
-        Names and coordinates of the modes.
+    `cp` may be a pair, too: weights (K,) or None, and factor matrices (d_n, K). `boolean_modes` is the Boolean mode of
+    each column; by default it is detected, as the mode along which a column has only one value besides 0.
 
     Examples
     --------

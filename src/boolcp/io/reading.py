@@ -11,9 +11,8 @@ from boolcp import prepare
 from boolcp.io.arrays import NamedArrays, not_lazy, read_hdf5, read_mat, read_netcdf, read_npy, read_npz, read_zarr
 from boolcp.io.coordinates import add_coords, find_trials, read_trials, with_electrodes, with_trials
 from boolcp.io.errors import FileError, check_exists, refusing
-from boolcp.io.mne_files import read_mne
 from boolcp.io.neurotycho import describe_recording, read_neurotycho
-from boolcp.io.nwb import describe_nwb, read_nwb
+from boolcp.io.recordings import describe_nwb, read_mne, read_nwb
 from boolcp.result.labels import plain_values
 
 FAMILIES = {".npy": "npy", ".npz": "npz", ".mat": "mat", ".nc": "netcdf", ".nc4": "netcdf", ".cdf": "netcdf"}

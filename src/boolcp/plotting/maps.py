@@ -38,24 +38,10 @@ def plot_electrodes(
 ) -> Any:
     """Draw electrodes by area, or with a value on each, real (red to blue) or Boolean; return the Axes.
 
-    Parameters
-    ----------
-    positions : array-like of shape (n, 2)
-        Where the electrodes lie, in any unit. Electrodes without a position (NaN) are omitted.
-    values : array-like of shape (n,), optional
-        Booleans, or numbers; NaN and masked ones are gray.
-    areas : sequence of str, optional
-        The area of each electrode. Without values it sets the color; with values the areas are named.
-    pairs : sequence of (int, int)
-        Electrodes to join, by index: pairs of a bipolar reference.
-    label : str
-        The quantity and unit of real values, for the color scale.
-    legend : bool
-        Add legend or scale.
-    size : float, optional
-        Area of a point in square points; by default from the number of electrodes.
-    ax : matplotlib Axes, optional
-        Where to draw, above a picture of the brain, say; a new figure of column width if None.
+    `positions` (n, 2) are in any unit; electrodes without one (NaN) are omitted. `values` (n,) are Booleans or numbers,
+    gray where NaN or masked, `areas` (n,) the names of areas: without values they set the colors, with values they are
+    written. `pairs` of indices are joined, as in a bipolar reference. `label` is the quantity and unit of real values,
+    for the color scale; `legend=False` omits legend and scale. `size` is the area of a point in square points.
 
     Examples
     --------

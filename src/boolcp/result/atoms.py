@@ -161,10 +161,12 @@ class BooleanCP:
     >>> [A.shape for A in factors]
     [(8, 2), (9, 2), (10, 2)]
 
-    What it explains of the data, alone and in addition to the other atoms; bits in doubt; a table and a plot:
+    What it explains of the data, alone and in addition to the other atoms; how sure the bits are; tables and a plot:
 
     >>> round(W.explained(), 2), W.explained_alone().round(2).tolist(), W.explained_unique().round(2).tolist()
     (0.99, [0.68, 0.28], [0.71, 0.31])
+    >>> [round(atom.certificate, 2) for atom in W.certify(X).atoms], [p.round(2).min() for p in W.bit_confidence()]
+    ([1.0, 1.0], [np.float64(1.0), np.float64(1.0)])
     >>> W.uncertain_bits(), W.to_dataframe().shape, W.to_xarray()["factor_mode0"].shape, len(W.plot([0]).axes)
     ([], (2, 11), (8, 2), 3)
 
@@ -499,14 +501,6 @@ class BooleanCP:
             The tensor that was fitted, in memory, with its mask (True where observed) and weights.
         effort : {"quick", "default", "thorough"}
             A closed form; a proof down to 0.5 % (1 s for each atom along a mode of 300 entries), or down to 0.01 %.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X = boolcp.datasets.make_boolean_cp((30, 32, 34), 3, noise=3.0, random_state=0).X
-        >>> W = boolcp.decompose(X, 2, random_state=0)
-        >>> [round(atom.certificate, 2) for atom in W.certify(X).atoms]
-        [1.0, 1.0]
         """
         from boolcp.fit.certify import certify_on
 
@@ -524,13 +518,6 @@ class BooleanCP:
             False keeps the real part fixed, which is too optimistic where an atom is on in few slices.
         sigma : float, optional
             Standard deviation of the noise; by default estimated from the residual.
-
-        Examples
-        --------
-        >>> from boolcp import datasets, decompose
-        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0).X, 2, random_state=0)
-        >>> [p.round(2).min().tolist() for p in W.bit_confidence()]
-        [1.0, 1.0]
         """
         odds = log_odds(self, sigma, refit=refit)
         if odds is None:
