@@ -57,12 +57,11 @@ def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels
         if not len(values) or not np.allclose(values, values[0], rtol=1e-9, atol=0):
             raise ValueError(f"Column {k} is not Boolean along mode {mode}: it has several values besides 0.")
         real = [column for n, column in enumerate(columns) if n != mode]
-        norms = [np.linalg.norm(column) for column in real]
-        if min(norms) == 0:
+        if not all(np.any(column) for column in real):
             raise ValueError(f"Column {k} is zero along some mode: remove it first.")
-        atoms.append(Atom(mode, on, tuple((v / norm)[:, None] for v, norm in zip(real, norms, strict=True))))
-        sizes.append(weights[k] * values[0] * np.prod(norms))
-    return BooleanCP(tuple(len(A) for A in factors), tuple(atoms), np.array(sizes), labels)
+        atoms.append(Atom(mode, on, tuple(column[:, None] for column in real)))
+        sizes.append(weights[k] * values[0])
+    return BooleanCP(tuple(len(A) for A in factors), tuple(atoms), np.array(sizes), labels).rank_one_terms()
 
 
 def to_pyttb(W: BooleanCP) -> Any:

@@ -53,7 +53,8 @@ def plot_boolean(W: BooleanCP, k: int = 0, ax: Any = None) -> Any:
         return ax
     ax = look.make_axes(ax, 6, 1.4)
     places, extent = modes.even_places(W, mode)
-    style = {"cmap": look.two_colors(), "vmin": 0, "vmax": 1, "interpolation_stage": "rgba"}  # thin lines fade
+    colors = load_extra("matplotlib.colors", "plot").ListedColormap([look.OFF, look.ON]).with_extremes(bad=look.UNKNOWN)
+    style = {"cmap": colors, "vmin": 0, "vmax": 1, "interpolation_stage": "rgba"}  # thin lines fade, none vanishes
     ax.imshow(bits[None, :].astype(float), aspect="auto", extent=(*extent, 0, 1), alpha=alpha[None, :], **style)
     ax.set(yticks=[], xlim=extent)
     modes.label_mode(ax, W, mode, places)
@@ -258,10 +259,8 @@ def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> An
     (('rest', 'task'), (2, 2))
     """
     mode = check_mode(mode, W.ndim, W.dims)
-    place, labels = (
-        modes.mode_text(W, mode),
-        modes.condition_of(W, mode, condition) if isinstance(condition, str) else condition,
-    )
+    labels = modes.condition_of(W, mode, condition) if isinstance(condition, str) else condition
+    place = modes.mode_text(W, mode)
     if labels is None:
         others = ", ".join(modes.further_names(W, mode)) or "no other coordinates"
         advice = "pass one of its names, or one label for each entry"

@@ -165,8 +165,8 @@ class BooleanCP:
 
     >>> round(W.explained(), 2), W.explained_alone().round(2).tolist(), W.explained_unique().round(2).tolist()
     (0.99, [0.68, 0.28], [0.71, 0.31])
-    >>> [round(atom.certificate, 2) for atom in W.certify(X).atoms], [p.round(2).min() for p in W.bit_confidence()]
-    ([1.0, 1.0], [np.float64(1.0), np.float64(1.0)])
+    >>> [round(atom.certificate, 2) for atom in W.certify(X).atoms], [float(p[0].round(2)) for p in W.bit_confidence()]
+    ([1.0, 1.0], [1.0, 1.0])
     >>> W.uncertain_bits(), W.to_dataframe().shape, W.to_xarray()["factor_mode0"].shape, len(W.plot([0]).axes)
     ([], (2, 11), (8, 2), 3)
 
@@ -246,10 +246,8 @@ class BooleanCP:
     def factors(self) -> list[np.ndarray]:
         """Return the list of factor matrices (d_n, K); Boolean columns are exactly 0 and 1. Atoms of rank one only."""
         if any(atom.rank != 1 for atom in self.atoms):
-            raise ValueError(
-                "These atoms are not of rank one, so they have no factor matrices with one column each. "
-                "Use atoms[k].factors or atoms[k].dense_block(), or rank_one_terms() for one column per product."
-            )
+            advice = "Use atoms[k].factors or atoms[k].dense_block(), or rank_one_terms() for one column per product."
+            raise ValueError(f"Atoms that are not of rank one have no factor matrices with one column each. {advice}")
         if not self.undetermined:
             return list(self.matrices)
         factors = [np.array(A) for A in self.matrices]
@@ -291,8 +289,7 @@ class BooleanCP:
         return replace(self, **parts)
 
     def __iter__(self) -> Iterator[Any]:
-        yield self.weights
-        yield self.factors
+        return iter((self.weights, self.factors))
 
     def __len__(self) -> int:
         return 2

@@ -34,10 +34,8 @@ class Labels:
     extra : mapping of str to (str, ndarray)
         Other coordinates along a mode by their own name, with the name of the mode: the area of each channel, say.
         Plots use three names: "x" and "y", the positions of electrodes, and "condition", the state or stimulus.
-    name : str, optional
-        The measured quantity.
-    value_unit : str, optional
-        Their unit.
+    name, value_unit : str, optional
+        The measured quantity and its unit.
     """
 
     dims: tuple[str, ...]
