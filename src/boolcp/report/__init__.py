@@ -40,18 +40,9 @@ def write_report(
     The page loads nothing from elsewhere. Labels and values show on hover, the table sorts and filters, and a selected
     atom is highlighted everywhere. The page is written completely or not at all.
 
-    Parameters
-    ----------
-    W : BooleanCP or BMP
-        The decomposition, or a fitted model, which knows its parameters and history.
-    path : str or path
-        The file; its name usually ends in .html.
-    provenance : dict, optional
-        Where the result comes from, as `boolcp.io.load_provenance` returns it.
-    residual : ResidualCheck, optional
-        The result of `boolcp.residuals.residual_check`; by default that of the provenance.
-    force : bool
-        Replace an existing file.
+    W may be a fitted model, which knows its parameters and history. `provenance` says where a decomposition comes from,
+    as `boolcp.io.load_provenance` returns it; `residual` is the result of `boolcp.residuals.residual_check`, by default
+    the one in the provenance. `force` replaces an existing file.
 
     Examples
     --------
