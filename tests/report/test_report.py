@@ -620,7 +620,7 @@ def test_bits_in_doubt_are_gray_and_follow_their_entries(rng):
     assert (values[z] >= 0.5).all() and (values[~z] <= 0.5).all(), "a bit never has the color of the other state"
     assert charts.atom_figures(W, 0)[0]["caption"] == "mode 0: yellow on, blue off, gray uncertain"
     order = rng.permutation(14)
-    np.testing.assert_allclose(charts.bit_values(conditions.permuted(W, {0: order}), 0), values[order])
+    np.testing.assert_allclose(charts.bit_values(conditions.permuted(W, 0, order), 0), values[order])
     k = int(np.argmin(p))
     assert charts.bit_texts(W, 0)[k].endswith(f"{'on' if z[k] else 'off'}, {100 * max(p[k], 0.5):.0f} % sure")
 

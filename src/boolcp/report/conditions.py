@@ -10,8 +10,6 @@ import numpy as np
 
 from boolcp.plotting.mode_labels import CONDITION, further_of, group_names, groups_of
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.labels import mode_names
-from boolcp.result.tables import from_xarray, to_xarray
 from boolcp.trust.conditions import ConditionTest, run_tests
 
 ALPHA = 0.05
@@ -102,17 +100,35 @@ def in_order(W: BooleanCP, tested: Sequence[str] = ()) -> BooleanCP:
     rank = {name: n for n, name in enumerate(dict.fromkeys([*tested, CONDITION]))}
     extra = sorted(W.labels.extra.items(), key=lambda pair: rank.get(pair[0], len(rank)))
     W = replace(W, labels=replace(W.labels, extra=dict(extra)))
-    orders = {}
     for mode in range(W.ndim):
         labels = _group_labels(W, mode)
         names = [*group_names(labels[labels != NO_LABEL]), NO_LABEL]
         if len(labels):
-            orders[mode] = np.argsort([names.index(label) for label in labels], kind="stable")
-    return permuted(W, orders) if orders else W
+            W = permuted(W, mode, np.argsort([names.index(label) for label in labels], kind="stable"))
+    return W
 
 
-def permuted(W: BooleanCP, orders: Mapping[int, np.ndarray]) -> BooleanCP:
-    """Return W with the entries along some modes in another order, {mode: order}."""
-    table, dims = to_xarray(W), mode_names(W)
-    numbers = {dims[n]: np.arange(W.shape[n]) for n in orders if dims[n] not in table.coords}
-    return from_xarray(table.assign_coords(numbers).isel({dims[n]: order for n, order in orders.items()}))
+def permuted(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
+    """Return W with the entries along a mode in another order."""
+    moved: dict[str, Any] = {}
+    atoms, labels = [], W.labels
+    for atom in W.atoms:
+        axis = mode - (mode > atom.mode)
+        if atom.mode == mode:
+            atoms.append(replace(atom, z=atom.z[order]))
+        elif atom.block is not None:
+            atoms.append(replace(atom, block=np.take(atom.block, order, axis)))
+        else:
+            factors = tuple(A[order] if n == axis else A for n, A in enumerate(atom.factors or ()))
+            atoms.append(replace(atom, factors=factors))
+    for name in ("rise", "share"):
+        if (bits := getattr(W.trust, name, None)) is not None:
+            moved[name] = tuple(v[order] if atom.mode == mode else v for atom, v in zip(W.atoms, bits, strict=True))
+    if labels is not None:
+        dim = labels.dims[mode]
+        coords = {**labels.coords, dim: np.asarray(labels.coords.get(dim, np.arange(W.shape[mode])))[order]}
+        extra = {n: (d, np.asarray(v)[order] if d == dim else v) for n, (d, v) in labels.extra.items()}
+        labels = replace(labels, coords=coords, extra=extra)
+    unknown = {n: slices[order] if n == mode else slices for n, slices in (W.undetermined or {}).items()}
+    trust = replace(W.trust, **moved) if W.trust else None
+    return replace(W, atoms=tuple(atoms), undetermined=unknown or None, trust=trust, labels=labels)
