@@ -1,6 +1,9 @@
 """The charts of the page as Plotly reads them, with caption and text alternative; labels and values show on hover."""
 
+import base64
 import colorsys
+import html
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,10 +11,9 @@ import numpy as np
 
 from boolcp.plotting import mode_labels as modes
 from boolcp.plotting import patterns
-from boolcp.plotting.head import MAX_NAMES, interpolate, outline
 from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, UNKNOWN, shortened, symmetric
 from boolcp.plotting.look import GROUPS as GROUP_COLORS
-from boolcp.report.assets import plain, to_json
+from boolcp.plotting.maps import MAX_NAMES, interpolate, outline
 from boolcp.report.conditions import bands, group_name
 from boolcp.report.words import on_text
 from boolcp.result.atoms import BooleanCP
@@ -28,6 +30,7 @@ SYMBOLS = ("circle", "diamond-open", "cross", "square-open")
 OUTLINE, ZERO, CLEAR = "#6B6B6B", "#9A9A9A", "rgba(0,0,0,0)"
 BITS = [[0, OFF], [0.5, UNKNOWN], [1, ON]]
 DIVERGING = [[0, "#2166AC"], [0.25, "#92C5DE"], [0.5, "#F7F7F7"], [0.75, "#F4A582"], [1, "#B2182B"]]
+DIGITS = 8  # of numbers written as text
 BAND = (1.03, 1.12)  # height of the colors of conditions above a chart, as a share of it
 
 Chart = dict[str, Any]
@@ -52,6 +55,35 @@ def figure(
     """Return a chart as JSON with its text alternative, caption, size (wide, low, high) and legend."""
     chart = to_json({"data": traces, "layout": layout, "has_tools": tools})
     return {"chart": chart, "alt": alt, "caption": caption, "size": size, "legend": legend}
+
+
+def to_json(value: Any) -> str:
+    """Return JSON that cannot close its HTML element; arrays become typed arrays of Plotly."""
+    text = json.dumps(_compact(value), separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def plain(text: str) -> str:
+    """Return a label that Plotly shows unchanged, although it interprets some HTML tags and templates."""
+    return html.escape(str(text), quote=False).replace("%{", "&#37;{")
+
+
+def _compact(value: Any) -> Any:
+    """Return the value with arrays as typed arrays and other numbers rounded."""
+    if isinstance(value, dict):
+        return {name: _compact(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_compact(part) for part in value]
+    if isinstance(value, np.ndarray):  # base64 of small numbers, with the shape if it is not a vector
+        kind = {"b": "u1", "i": "i4", "u": "i4"}.get(value.dtype.kind, "f4")
+        if kind == "f4" and value.size and np.nanmax(np.abs(value)) > 1e3 * np.ptp(value):
+            kind = "f8"  # times far from zero, say, need more than seven digits
+        shape = {} if value.ndim == 1 else {"shape": ", ".join(map(str, value.shape))}
+        numbers = np.ascontiguousarray(value, dtype=f"<{kind}").tobytes()
+        return {"dtype": kind, "bdata": base64.b64encode(numbers).decode()} | shape
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.{DIGITS}g}")
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def atom_figures(W: BooleanCP, k: int) -> list[Chart]:

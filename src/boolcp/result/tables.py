@@ -9,6 +9,7 @@ import numpy as np
 
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels, labels_of, mode_names
+from boolcp.result.summary import has_shares
 from boolcp.result.trust import Deviance, Trust, log_odds, sure_share
 from boolcp.system import load_extra
 
@@ -31,14 +32,13 @@ def atom_table(W: BooleanCP) -> dict[str, np.ndarray]:
     from boolcp.trust.verdict import verdicts
 
     dims, known = mode_names(W), W.trust or Trust()
-    has_shares = bool(W.data_norm2 and W.data_inner is not None and W.n_atoms)
     table = {
         "weight": np.asarray(W.weights),
         "boolean_mode": np.array([dims[atom.mode] for atom in W.atoms], dtype=str),
         "n_ones": np.array([atom.n_ones for atom in W.atoms], dtype=int),
         "certificate": np.array([atom.certificate for atom in W.atoms], dtype=float),
-        "alone": W.explained_alone() if has_shares else None,
-        "unique": W.explained_unique() if has_shares else None,
+        "alone": W.explained_alone() if has_shares(W) else None,
+        "unique": W.explained_unique() if has_shares(W) else None,
         "sure_bits": sure_share(W),
         "stability": known.stability,
         "p_value": known.p_value,
