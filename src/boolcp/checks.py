@@ -270,9 +270,12 @@ def check_number(value: Any, name: str, *, positive: bool = False) -> None:
 
 
 def check_rank(rank: Any) -> None:
-    """Raise if atom_rank is neither "block" nor an integer >= 1."""
+    """Raise if atom_rank is neither "block" nor an integer >= 1; older spellings get the word to use now."""
+    if rank is None:
+        raise ValueError('atom_rank=None is now written atom_rank="block": each atom has a dense real part.')
     if isinstance(rank, str) and rank != "block":
-        raise ValueError(f'atom_rank must be an integer or "block", got {rank!r}. Use 1 for products of columns.')
+        hint = ": ranks are no longer chosen by the noise" if rank == "auto" else ""
+        raise ValueError(f'atom_rank must be an integer or "block", got {rank!r}{hint}. Use 1 for products of columns.')
     if not isinstance(rank, str):
         check_integer(rank, "atom_rank", 1, other=' or "block"')
 
