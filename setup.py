@@ -1,12 +1,12 @@
 """The compiled inner loops; everything else is in pyproject.toml."""
 
 import sys
-from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-ROOT = Path(__file__).parent
+NAMES = ("fit/_kernels", "program/_kernels", "storage/_row_kernels")
+FLAGS = [] if sys.platform == "win32" else ["-O3", "-ffp-contract=off"]  # off: every machine rounds alike
 DIRECTIVES = {
     "boundscheck": False,
     "wraparound": False,
@@ -16,12 +16,8 @@ DIRECTIVES = {
     "freethreading_compatible": True,
 }
 
-extensions = [
-    Extension(
-        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts),
-        [path.relative_to(ROOT).as_posix()],
-        extra_compile_args=[] if sys.platform == "win32" else ["-O3", "-ffp-contract=off"],
-    )
-    for path in sorted(ROOT.glob("src/boolcp/*/*.pyx"))
+kernels = [
+    Extension(f"boolcp.{name.replace('/', '.')}", [f"src/boolcp/{name}.pyx"], extra_compile_args=FLAGS)
+    for name in NAMES
 ]
-setup(ext_modules=cythonize(extensions, build_dir="build", compiler_directives=DIRECTIVES))
+setup(ext_modules=cythonize(kernels, build_dir="build", compiler_directives=DIRECTIVES))
