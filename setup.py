@@ -6,7 +6,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 NAMES = ("fit/_kernels", "program/_kernels", "storage/_row_kernels")
-FLAGS = [] if sys.platform == "win32" else ["-O3", "-ffp-contract=off"]  # off: every machine rounds alike
+FLAGS = [] if sys.platform == "win32" else ["-O3", "-g0", "-ffp-contract=off"]  # off: machines round alike
 DIRECTIVES = {
     "boundscheck": False,
     "wraparound": False,
