@@ -1,4 +1,4 @@
-"""Processor seconds of the first fit in a fresh process, import included, of `boolcp demo`, and of fits after the first.
+"""Processor seconds of the first fit in a fresh process, import included, of `boolcp demo`, and of later fits.
 
 ``--python name=path`` takes the Python of another environment, and several compare these.
 """
@@ -65,10 +65,14 @@ def main():
         rows.append([name, *(f"{fresh(python, code)[0]:.2f}" for python in pythons.values())])
         print(*rows[-1])
     for name, (data, n_atoms) in LATER.items():
-        code = TIMED.format(data=data, n_atoms=n_atoms, repeats=1 if "recording" in name else 3)
+        code = TIMED.format(data=data, n_atoms=n_atoms, repeats=2 if "recording" in name else 3)
         rows.append([f"later fit, {name}", *(f"{float(fresh(python, code)[1]):.3f}" for python in pythons.values())])
         print(*rows[-1])
-    parts = ["# The first fit", "Processor seconds, one thread, each line a fresh process.", table(["", *pythons], rows)]
+    parts = [
+        "# The first fit",
+        "Processor seconds, one thread, each line a fresh process.",
+        table(["", *pythons], rows),
+    ]
     write("first_fit.md", "python benchmarks/bench_first_fit.py", parts)
 
 

@@ -9,7 +9,6 @@ from scipy.linalg.cython_blas cimport ddot, dgemm, dgemv
 
 cpdef enum:
     MAX_PATTERN_BITS = 4  # bits of a row whose patterns are all tried; more are flipped one by one
-cdef enum:
     MAX_FLIPS = 100  # flips of a row for each of its bits: only a form that is a rounding error needs more
 cdef double ROUNDING = 1e-13  # gradient, relative to its terms, that counts as zero
 cdef double NOTHING = 1e-200  # diagonal entry of normal equations that counts as zero
@@ -121,10 +120,10 @@ cpdef double polish_factors(
     """
     cdef Size K = F.shape[1], n_modes = len(sizes), last = n_modes - 1, b = X.shape[1], i, k, l, m, n, changed
     cdef int64_t[::1] starts = offsets(sizes), begins = offsets(lengths), chosen = np.empty(K, np.int64)
-    cdef int64_t[::1] places = offsets(np.multiply(sizes, lengths)), lowest = np.zeros(2 ** max_count(column_mode), np.int64)
+    cdef int64_t[::1] places = offsets(np.multiply(sizes, lengths))
     cdef double[:, :, ::1] grams = np.empty((n_modes, K, K)), work = np.empty((3, max(b, max(sizes)), K))
     cdef double[:, ::1] C = np.empty((starts[n_modes], K)), H = np.empty((K, K)), rows = np.empty((2, max(lengths) * K))
-    cdef double[::1] scratch = np.empty(3 * K * K + 2 * max(lengths) * K + 2 * len(lowest))
+    cdef double[::1] scratch = np.empty(3 * K * K + 2 * max(lengths) * K + 2 * 2 ** np.bincount(column_mode).max())
     cdef bint is_changed, has_bases = len(bases) > 0
     T, others = &work[0, 0, 0], &work[1, 0, 0]
     with nogil:
@@ -144,7 +143,7 @@ cpdef double polish_factors(
                     P = &rows[1, 0]
                     multiply(False, False, d, K, sizes[n], U, &rows[0, 0], P)
                 multiply_others(&grams[0, 0, 0], n_modes, n, K, &H[0, 0])
-                changed = decide_rows(&H[0, 0], P, &column_mode[0], n, A, d, K, &chosen[0], &lowest[0], &scratch[0])
+                changed = decide_rows(&H[0, 0], P, &column_mode[0], n, A, d, K, &chosen[0], &scratch[0])
                 if changed < 0:
                     return NAN
                 is_changed |= changed > 0
@@ -160,16 +159,11 @@ cpdef double polish_factors(
                             C[i, k] *= size
                         for l in range(K):
                             grams[m, k, l] *= size
-                        for l in range(K):
                             grams[m, l, k] *= size
                 project(U, d, sizes[n], K, A, &C[starts[n], 0], &grams[n, 0, 0])
                 if n == 0:
                     multiply(True, False, b, K, sizes[0], &X[0, 0], &C[0, 0], T)
-            earlier, total = loss, 0.0
-            for k in range(K):
-                for l in range(K):
-                    total += H[k, l] * grams[last, k, l]
-            loss = norm2 - 2 * inner(d * K, P, A) + total
+            earlier, loss = loss, norm2 - 2 * inner(d * K, P, A) + inner(K * K, &H[0, 0], &grams[last, 0, 0])
             if earlier - loss <= tol * loss + least and not is_changed:
                 break
     return loss
@@ -178,11 +172,6 @@ cpdef double polish_factors(
 def offsets(sizes):
     """Return where each of some parts begins, and at last where they end."""
     return np.concatenate([[0], np.cumsum(sizes)])
-
-
-def max_count(column_mode):
-    """Return the largest number of columns of one mode."""
-    return int(np.bincount(column_mode).max())
 
 
 cdef void project(Input U, Size d, Size r, Size K, Input A, double *C, double *gram) noexcept nogil:
@@ -204,7 +193,7 @@ cdef void multiply_others(Input grams, Size n_modes, Size n, Size K, double *H) 
 
 
 cdef int decide_rows(
-    Input H, Input P, Sizes column_mode, Size n, double *A, Size d, Size K, int64_t *chosen, int64_t *lowest, double *work
+    Input H, Input P, Sizes column_mode, Size n, double *A, Size d, Size K, int64_t *chosen, double *work
 ) noexcept nogil:
     """Set the rows of A (d, K) to those that minimize a'Ha - 2 p_i'a with 0 and 1 in the columns of mode n.
 
@@ -241,7 +230,7 @@ cdef int decide_rows(
                 S[j * B + k] = H[bits[j] * K + bits[k]] - S[j * B + k]
             for i in range(d):
                 Q[i * B + j] = P[i * K + bits[j]] - Q[i * B + j]
-        best_patterns(S, Q, d, B, lowest, fixed, Z)
+        best_patterns(S, Q, d, B, fixed, Z)
         for i in range(d):
             for j in range(B):
                 changed |= A[i * K + bits[j]] != Z[i * B + j]
@@ -256,23 +245,24 @@ cdef int decide_rows(
     return changed
 
 
-cdef void best_patterns(Input S, Input Q, Size d, Size K, int64_t *lowest, double *fixed, double *Z) noexcept nogil:
+cdef void best_patterns(Input S, Input Q, Size d, Size K, double *fixed, double *Z) noexcept nogil:
     """Set Z to the 0/1 rows b_i (d, K) that minimize b'Sb - 2 q_i'b, of all 2^K: each is one with one bit less."""
-    cdef Size n = <Size> 1 << K, best, i, j, k, l, p, rest
+    cdef Size n = <Size> 1 << K, best, i, k, l, p
     linear = fixed + n
     fixed[0] = linear[0] = 0.0
-    for p in range(1, n):
-        j, rest = 0, p & (p - 1)
-        while not p >> j & 1:
-            j += 1
-        lowest[p], fixed[p] = j, fixed[rest] + S[j * K + j]
-        for l in range(K):
-            if rest >> l & 1:
-                fixed[p] += S[j * K + l] + S[l * K + j]
+    for k in range(K):
+        for p in range(<Size> 1 << k):
+            total = fixed[p] + S[k * K + k]
+            for l in range(k):
+                if p >> l & 1:
+                    total += S[k * K + l] + S[l * K + k]
+            fixed[(<Size> 1 << k) + p] = total
     for i in range(d):
         best, low = 0, 0.0
+        for k in range(K):
+            for p in range(<Size> 1 << k):
+                linear[(<Size> 1 << k) + p] = linear[p] + 2.0 * Q[i * K + k]
         for p in range(1, n):
-            linear[p] = linear[p & (p - 1)] + 2.0 * Q[i * K + lowest[p]]
             if fixed[p] - linear[p] < low:
                 best, low = p, fixed[p] - linear[p]
         for k in range(K):
@@ -325,7 +315,9 @@ def power_sweeps(
     to norm one, and the last has the inner product of T_k and them for its norm. Sweeps end when its square grows by
     less than tol |T_k|^2.
     """
-    cdef Size a = T.shape[1], b = T.shape[2], n_modes = len(sizes), d = sizes[n_modes - 1], k, n, first, last
+    cdef Size n_modes = len(sizes), d = sizes[n_modes - 1], size = T.shape[1] * T.shape[2], k, n, first, last
+    cdef int a = T.shape[1], b = T.shape[2], step = 1
+    cdef double one = 1.0, zero = 0.0
     cdef int64_t[::1] starts = offsets(sizes)
     cdef double[:, ::1] work = np.empty((3, max(a, b)))
     rest, others = &work[0, 0], &work[1, 0]
@@ -333,18 +325,18 @@ def power_sweeps(
         for k in range(T.shape[0]):
             X, F, size2 = &T[k, 0, 0], &columns[k, 0], -INFINITY
             if is_new:
-                largest_fiber(X, a * b, &sizes[0], n_modes, F)
-            limit = tol * inner(a * b, X, X) if max_iter > 1 else 0.0
+                largest_fiber(X, size, &sizes[0], n_modes, F)
+            limit = tol * inner(size, X, X) if max_iter > 1 else 0.0
             for _ in range(max_iter):
                 for n in range(n_modes):
                     if n == 0:
                         first, last = 0, half
                         khatri_rao(F + starts[half], 1, &sizes[half], n_modes - half, others)
-                        multiply_vector(b"T", b, a, X, others, rest)
+                        dgemv(b"T", &b, &a, &one, <double *> X, &b, others, &step, &zero, rest, &step)
                     elif n == half:
                         first, last = half, n_modes
                         khatri_rao(F, 1, &sizes[0], half, others)
-                        multiply_vector(b"N", b, a, X, others, rest)
+                        dgemv(b"N", &b, &a, &one, <double *> X, &b, others, &step, &zero, rest, &step)
                     found = F + starts[n]
                     contract_columns(rest, F, 1, &starts[0], &sizes[0], first, n, last, others, &work[2, 0], found)
                     if n < n_modes - 1:
@@ -359,7 +351,6 @@ cdef void largest_fiber(Input T, Size size, Sizes sizes, Size n_modes, double *c
 
     The slice of largest norm is taken along one mode after another. Of equal ones it is the first.
     """
-    cdef Size best, i, n
     for n in range(n_modes - 1):
         size //= sizes[n]
         best, largest = 0, -1.0
@@ -391,46 +382,45 @@ cdef void multiply(bint is_A_turned, bint is_B_turned, int m, int n, int k, Inpu
     dgemm(first, second, &n, &m, &k, &one, <double *> B, &B_step, <double *> A, &A_step, &zero, C, &C_step)
 
 
-cdef void multiply_vector(char *turn, int rows, int n, Input A, Input x, double *y) noexcept nogil:
-    """Set y to Ax for a matrix A (rows, n) in the order of BLAS, or to A'x."""
-    cdef double one = 1.0, zero = 0.0
-    cdef int step = 1
-    dgemv(turn, &rows, &n, &one, <double *> A, &rows, <double *> x, &step, &zero, y, &step)
-
-
 cdef bint solve_rows(double *H, Size K, double *P, Size d) noexcept nogil:
     """Set the rows of P (d, K) to the solutions of H a_i = p_i by Cholesky, which overwrites H; False if singular."""
-    cdef Size i, j, k, l
-    largest = 0.0
-    for k in range(K):
-        largest = max(largest, H[k * K + k])
+    if not factorize(H, K, 1e-12, 0.0):
+        return False
+    for i in range(d):
+        substitute(H, K, P + i * K)
+    return True
+
+
+cdef bint factorize(double *H, Size K, double least, double nothing) noexcept nogil:
+    """Set the lower triangle to L with LL' = H; False if a pivot is below `least` of the diagonal, or `nothing`."""
+    for j in range(K):
+        nothing = max(nothing, least * H[j * K + j])
     for j in range(K):
         for i in range(j, K):
             total = H[i * K + j]
             for l in range(j):
                 total -= H[i * K + l] * H[j * K + l]
-            if i == j:
-                if not total > 1e-12 * largest:
-                    return False
-                H[j * K + j] = sqrt(total)
-            else:
-                H[i * K + j] = total / H[j * K + j]
-    for i in range(d):
-        for k in range(K):
-            for l in range(k):
-                P[k] -= H[k * K + l] * P[l]
-            P[k] /= H[k * K + k]
-        for k in range(K - 1, -1, -1):
-            P[k] /= H[k * K + k]
-            for l in range(k):
-                P[l] -= H[k * K + l] * P[k]
-        P += K
+            if i == j and not total > nothing:
+                return False
+            H[i * K + j] = sqrt(total) if i == j else total / H[j * K + j]
     return True
+
+
+cdef void substitute(Input L, Size K, double *x) noexcept nogil:
+    """Set x to the solution of LL'y = x."""
+    for k in range(K):
+        entry = x[k]
+        for l in range(k):
+            entry -= L[k * K + l] * x[l]
+        x[k] = entry / L[k * K + k]
+    for k in range(K - 1, -1, -1):
+        x[k] /= L[k * K + k]
+        for l in range(k):
+            x[l] -= L[k * K + l] * x[k]
 
 
 cdef void unit_columns(double *A, Size d, Size K) noexcept nogil:
     """Make the columns unit vectors in place."""
-    cdef Size i, k
     for k in range(K):
         size = 0.0
         for i in range(d):
@@ -446,10 +436,10 @@ def solve_each(const double[:, :, ::1] H, double[:, :, ::1] B, double least, dou
     Unknowns are brought to one scale first, the root of the mean diagonal. Returns where a pivot is below a part
     `least` of the largest diagonal entry, or below `nothing`, and B_i is left as it is; and the scale (K,).
     """
-    cdef Size d = B.shape[0], K = B.shape[1], M = B.shape[2], i, j, k, l, m
+    cdef Size d = B.shape[0], K = B.shape[1], i, k, l, m
     failures, scales = np.zeros(d, dtype=bool), np.zeros(K)
     cdef uint8_t[::1] failed = failures
-    cdef double[::1] scale = scales
+    cdef double[::1] scale = scales, x = np.empty(K)
     cdef double[:, ::1] L = np.empty((K, K))
     with nogil:
         for i in range(d):
@@ -458,39 +448,16 @@ def solve_each(const double[:, :, ::1] H, double[:, :, ::1] B, double least, dou
         for k in range(K):
             scale[k] = sqrt(scale[k] / d) if scale[k] > 0 else 1.0  # rounding can make it negative
         for i in range(d):
-            largest = 0.0
             for k in range(K):
                 for l in range(k + 1):
                     L[k, l] = H[i, k, l] / (scale[k] * scale[l])
-                largest = max(largest, L[k, k])
-            for k in range(K):
-                pivot = L[k, k]
-                for j in range(k):
-                    pivot -= L[k, j] * L[k, j]
-                if not pivot > max(least * largest, nothing):
-                    failed[i] = True
-                    break
-                L[k, k] = sqrt(pivot)
-                for l in range(k + 1, K):
-                    entry = L[l, k]
-                    for j in range(k):
-                        entry -= L[l, j] * L[k, j]
-                    L[l, k] = entry / L[k, k]
-            if failed[i]:
-                continue
-            for m in range(M):
+            failed[i] = not factorize(&L[0, 0], K, least, nothing)
+            for m in range(0 if failed[i] else B.shape[2]):
                 for k in range(K):
-                    entry = B[i, k, m] / scale[k]
-                    for j in range(k):
-                        entry -= L[k, j] * B[i, j, m]
-                    B[i, k, m] = entry / L[k, k]
-                for k in range(K - 1, -1, -1):
-                    entry = B[i, k, m]
-                    for j in range(k + 1, K):
-                        entry -= L[j, k] * B[i, j, m]
-                    B[i, k, m] = entry / L[k, k]
+                    x[k] = B[i, k, m] / scale[k]
+                substitute(&L[0, 0], K, &x[0])
                 for k in range(K):
-                    B[i, k, m] /= scale[k]
+                    B[i, k, m] = x[k] / scale[k]
     return failures, scales
 
 
@@ -499,7 +466,6 @@ cdef void solve_passive(Size K, Input H, Input p, Input x, Bits passive, double 
 
     By Cholesky; a column that those before it determine has no say, and keeps its value.
     """
-    cdef Size j, k, l
     memcpy(s, x, K * sizeof(double))
     for k in range(K):
         if not passive[k]:
@@ -544,7 +510,6 @@ cdef double nonnegative_row(
     The active set method of Lawson and Hanson, from the positive entries of x; L, s and passive are scratch. Returns
     the minimum.
     """
-    cdef Size enter, k, l, out
     for k in range(K):
         passive[k] = not boolean[k] and H[k * K + k] > NOTHING and (x[k] > 0.0 or not nonnegative[k])
         if not boolean[k] and not passive[k]:
@@ -597,41 +562,36 @@ def decide_nonnegative(
     """
     cdef Size K = A.shape[1], i, j, flipped, pattern, size = K * sizeof(double)
     cdef int64_t[::1] bits = np.flatnonzero(boolean).astype(np.int64)
-    cdef Size n_bits = len(bits)
-    cdef double[:, ::1] L = np.zeros((K, K)), rows = np.empty((3, K))
-    cdef uint8_t[::1] passive = np.zeros(K, np.uint8)
-    best, x = &rows[0, 0], &rows[1, 0]
+    cdef double[:, ::1] work = np.zeros((K + 3, K))
+    cdef uint8_t[::1] flags = np.zeros(K, np.uint8)
+    cdef Size n_bits = len(bits), n_patterns = 1 << n_bits if n_bits <= MAX_PATTERN_BITS else 0
     if not K:
         return
+    is_bit, is_above, passive = &boolean[0], &nonnegative[0], &flags[0]
+    best, x, s, L = &work[0, 0], &work[1, 0], &work[2, 0], &work[3, 0]
     with nogil:
         for i in range(A.shape[0]):
             form, p, a = &H[i if H.shape[0] > 1 else 0, 0, 0], &P[i, 0], &A[i, 0]
             memcpy(best, a, size)
-            lowest = nonnegative_row(
-                K, form, p, &boolean[0], &nonnegative[0], best, &L[0, 0], &rows[2, 0], &passive[0]
-            )
-            for pattern in range(1 << n_bits if n_bits <= MAX_PATTERN_BITS else 0):
+            lowest = nonnegative_row(K, form, p, is_bit, is_above, best, L, s, passive)
+            for pattern in range(n_patterns):
                 memcpy(x, a, size)
                 for j in range(n_bits):
                     x[bits[j]] = pattern >> j & 1
-                value = nonnegative_row(
-                    K, form, p, &boolean[0], &nonnegative[0], x, &L[0, 0], &rows[2, 0], &passive[0]
-                )
+                value = nonnegative_row(K, form, p, is_bit, is_above, x, L, s, passive)
                 if value < lowest - 1e-14 * fabs(lowest):
                     lowest = value
                     memcpy(best, x, size)
-            for _ in range(0 if n_bits <= MAX_PATTERN_BITS else 4 * n_bits):
+            for _ in range(0 if n_patterns else 4 * n_bits):
                 flipped = -1
                 for j in range(n_bits):
                     memcpy(x, best, size)
                     x[bits[j]] = 1.0 - x[bits[j]]
-                    value = nonnegative_row(
-                        K, form, p, &boolean[0], &nonnegative[0], x, &L[0, 0], &rows[2, 0], &passive[0]
-                    )
+                    value = nonnegative_row(K, form, p, is_bit, is_above, x, L, s, passive)
                     if value < lowest - 1e-14 * fabs(lowest):
                         lowest, flipped = value, j
                 if flipped < 0:
                     break
                 best[bits[flipped]] = 1.0 - best[bits[flipped]]
-                nonnegative_row(K, form, p, &boolean[0], &nonnegative[0], best, &L[0, 0], &rows[2, 0], &passive[0])
+                nonnegative_row(K, form, p, is_bit, is_above, best, L, s, passive)
             memcpy(a, best, size)

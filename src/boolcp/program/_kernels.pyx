@@ -47,7 +47,6 @@ def mixing_sweep(const floating[:, ::1] A, floating[:, ::1] V, double momentum, 
 
 cdef double move_row(Size k, floating *v, floating *g, double momentum) noexcept nogil:
     """Move the unit vector v to g/|g| and beyond by momentum; return the gain. g becomes the step."""
-    cdef Size c
     squared, along = 0.0, 0.0
     for c in range(k):
         squared += g[c] * g[c]
@@ -239,15 +238,11 @@ def worst_triangles(const double[:, ::1] X, Size n_each, double least):
     return found[:count]
 
 
-def add_cuts(double[:, ::1] M, const int64_t[:, :] cuts, const double[:] multipliers):
+def add_cuts(double[:, ::1] M, const int64_t[:, ::1] cuts, const double[::1] multipliers):
     """Add to M in place the sum over the cuts (i, j, k) of multiplier times (E_ii + E_jk - E_ij - E_ik), symmetric."""
-    cdef Size i, j, k, n
     for n in range(len(cuts)):
-        i, j, k, t = cuts[n, 0], cuts[n, 1], cuts[n, 2], multipliers[n]
-        M[i, i] += t
-        M[j, k] += 0.5 * t
-        M[k, j] += 0.5 * t
-        M[i, j] -= 0.5 * t
-        M[j, i] -= 0.5 * t
-        M[i, k] -= 0.5 * t
-        M[k, i] -= 0.5 * t
+        i, j, k, half = cuts[n, 0], cuts[n, 1], cuts[n, 2], 0.5 * multipliers[n]
+        M[i, i] += multipliers[n]
+        M[j, k], M[k, j] = M[j, k] + half, M[k, j] + half
+        M[i, j], M[j, i] = M[i, j] - half, M[j, i] - half
+        M[i, k], M[k, i] = M[i, k] - half, M[k, i] - half
