@@ -74,7 +74,7 @@ cpdef double relax_factors(
     singular, with factors spoiled.
     """
     cdef Size a = X.shape[0], b = X.shape[1], K = F.shape[1], n_modes = len(sizes), n, first, last
-    cdef int64_t[::1] starts = offsets(sizes)
+    cdef int64_t[::1] starts = np.append(0, np.cumsum(sizes))
     cdef double[:, :, ::1] grams = np.empty((n_modes, K, K)), work = np.empty((3, max(a, b), K))
     cdef double[:, ::1] H = np.empty((K, K)), P = np.empty((max(sizes), K))
     T, others, loss = &work[0, 0, 0], &work[1, 0, 0], INFINITY
@@ -119,8 +119,8 @@ cpdef double polish_factors(
     `loss` falls by less than tol of itself plus `least`. NaN if normal equations are singular, with factors spoiled.
     """
     cdef Size K = F.shape[1], n_modes = len(sizes), last = n_modes - 1, b = X.shape[1], i, k, l, m, n, changed
-    cdef int64_t[::1] starts = offsets(sizes), begins = offsets(lengths), chosen = np.empty(K, np.int64)
-    cdef int64_t[::1] places = offsets(np.multiply(sizes, lengths))
+    cdef int64_t[::1] starts = np.append(0, np.cumsum(sizes)), begins = np.append(0, np.cumsum(lengths))
+    cdef int64_t[::1] places = np.append(0, np.cumsum(np.multiply(sizes, lengths))), chosen = np.empty(K, np.int64)
     cdef double[:, :, ::1] grams = np.empty((n_modes, K, K)), work = np.empty((3, max(b, max(sizes)), K))
     cdef double[:, ::1] C = np.empty((starts[n_modes], K)), H = np.empty((K, K)), rows = np.empty((2, max(lengths) * K))
     cdef double[::1] scratch = np.empty(3 * K * K + 2 * max(lengths) * K + 2 * 2 ** np.bincount(column_mode).max())
@@ -167,11 +167,6 @@ cpdef double polish_factors(
             if earlier - loss <= tol * loss + least and not is_changed:
                 break
     return loss
-
-
-def offsets(sizes):
-    """Return where each of some parts begins, and at last where they end."""
-    return np.concatenate([[0], np.cumsum(sizes)])
 
 
 cdef void project(Input U, Size d, Size r, Size K, Input A, double *C, double *gram) noexcept nogil:
@@ -302,10 +297,8 @@ cdef void contract_columns(
                 T += K
 
 
-def power_sweeps(
-    const double[:, :, ::1] T, Size half, const int64_t[::1] sizes, double[:, ::1] columns, Size max_iter, double tol,
-    bint is_new
-):
+def power_sweeps(const double[:, :, ::1] T, Size half, const int64_t[::1] sizes, double[:, ::1] columns, Size max_iter,
+                 double tol, bint is_new):
     """Replace each vector of a product in turn by T_k times the others, in place, for each T_k on its own.
 
     If they are new, they are set to the largest fiber first.
@@ -318,14 +311,14 @@ def power_sweeps(
     cdef Size n_modes = len(sizes), d = sizes[n_modes - 1], size = T.shape[1] * T.shape[2], k, n, first, last
     cdef int a = T.shape[1], b = T.shape[2], step = 1
     cdef double one = 1.0, zero = 0.0
-    cdef int64_t[::1] starts = offsets(sizes)
+    cdef int64_t[::1] starts = np.append(0, np.cumsum(sizes))
     cdef double[:, ::1] work = np.empty((3, max(a, b)))
     rest, others = &work[0, 0], &work[1, 0]
+    if is_new:
+        largest_fibers(np.asarray(T), np.asarray(sizes), np.asarray(columns))
     with nogil:
         for k in range(T.shape[0]):
             X, F, size2 = &T[k, 0, 0], &columns[k, 0], -INFINITY
-            if is_new:
-                largest_fiber(X, size, &sizes[0], n_modes, F)
             limit = tol * inner(size, X, X) if max_iter > 1 else 0.0
             for _ in range(max_iter):
                 for n in range(n_modes):
@@ -346,25 +339,19 @@ def power_sweeps(
                     break
 
 
-cdef void largest_fiber(Input T, Size size, Sizes sizes, Size n_modes, double *columns) noexcept nogil:
-    """Set vectors of all modes to the product of unit vectors and a fiber along the last mode of T, of norm one.
+def largest_fibers(T, sizes, columns):
+    """Set vectors of all modes to the product of unit vectors and a fiber along the last mode of T_k, of norm one.
 
     The slice of largest norm is taken along one mode after another. Of equal ones it is the first.
     """
-    for n in range(n_modes - 1):
-        size //= sizes[n]
-        best, largest = 0, -1.0
-        for i in range(sizes[n]):
-            columns[i] = 0.0
-            norm2 = inner(size, T + i * size, T + i * size)
-            if norm2 > largest:
-                best, largest = i, norm2
-        columns[best] = 1.0
-        columns += sizes[n]
-        T += best * size
-    norm = sqrt(inner(size, T, T))
-    for i in range(size):
-        columns[i] = T[i] / norm if norm > 0 else 0.0
+    each, start, columns[:] = np.arange(len(T)), 0, 0.0
+    for d in sizes[:-1]:
+        T = T.reshape(len(T), d, -1)
+        best = np.argmax(np.einsum("kdi,kdi->kd", T, T), axis=1)
+        columns[each, start + best] = 1.0
+        T, start = T[each, best], start + d
+    norms = np.linalg.norm(T.reshape(len(T), -1), axis=1, keepdims=True)
+    columns[:, start:] = T.reshape(len(T), -1) / np.where(norms > 0, norms, 1.0)
 
 
 cdef double inner(Size size, Input x, Input y, int step=1) noexcept nogil:
@@ -422,11 +409,8 @@ cdef void substitute(Input L, Size K, double *x) noexcept nogil:
 cdef void unit_columns(double *A, Size d, Size K) noexcept nogil:
     """Make the columns unit vectors in place."""
     for k in range(K):
-        size = 0.0
-        for i in range(d):
-            size += A[i * K + k] * A[i * K + k]
-        size = sqrt(size) if size > 0 else 1.0
-        for i in range(d):
+        size = sqrt(inner(d, A + k, A + k, K))
+        for i in range(d if size > 0 else 0):
             A[i * K + k] /= size
 
 
@@ -544,10 +528,7 @@ cdef double nonnegative_row(
         passive[enter] = True
     value = 0.0
     for k in range(K):
-        total = 0.0
-        for l in range(K):
-            total += H[k * K + l] * x[l]
-        value += x[k] * (0.5 * total - p[k])
+        value += x[k] * (0.5 * inner(K, H + k * K, x) - p[k])
     return value
 
 
