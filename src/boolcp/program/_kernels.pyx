@@ -23,23 +23,22 @@ def mixing_sweep(const floating[:, ::1] A, floating[:, ::1] V, double momentum, 
     blocks of that many: one matrix-matrix product with V per block, then corrected for the rows that moved inside it.
     """
     cdef int n = V.shape[0], k = V.shape[1], size
-    cdef Size rows = G.shape[0], c, i, j, block, start, stop
+    cdef Size rows = G.shape[0], c, i, j, block, start
     cdef floating one = 1.0, zero = 0.0
     gain = 0.0
     with nogil:
         for block in range((n + rows - 1) // rows):
-            start, stop = block * rows, min((block + 1) * rows, n)
-            size = stop - start
+            start, size = block * rows, min(rows, n - block * rows)
             if floating is double:
                 dgemm(b"N", b"N", &k, &size, &n, &one, &V[0, 0], &k, <double *> &A[start, 0], &n, &zero, &G[0, 0], &k)
             else:
                 sgemm(b"N", b"N", &k, &size, &n, &one, &V[0, 0], &k, <float *> &A[start, 0], &n, &zero, &G[0, 0], &k)
-            for i in range(start, stop):
+            for i in range(start, start + size):
                 step = &G[i - start, 0]
                 for c in range(k):
                     step[c] -= A[i, i] * V[i, c]
                 gain += move_row(k, &V[i, 0], step, momentum)
-                for j in range(i + 1, stop):
+                for j in range(i + 1, start + size):
                     for c in range(k):
                         G[j - start, c] += A[j, i] * step[c]
     return gain
