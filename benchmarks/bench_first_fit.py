@@ -73,7 +73,8 @@ def main():
         "Processor seconds, one thread, each line a fresh process.",
         table(["", *pythons], rows),
     ]
-    write("first_fit.md", "python benchmarks/bench_first_fit.py", parts)
+    command = f"python benchmarks/bench_first_fit.py --python {' '.join(f'{name}=..' for name in pythons)}"
+    write("first_fit.md", command, parts)
 
 
 if __name__ == "__main__":
