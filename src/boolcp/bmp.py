@@ -15,16 +15,20 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
+from boolcp.fit.certify import with_system
 from boolcp.fit.checkpoint import Checkpoint, read_parameters
 from boolcp.fit.fit import EXTRA, Fit, path_of
 from boolcp.fit.losses import make_loss
+from boolcp.fit.noise import left_correlation
 from boolcp.fit.spec import STOP_REASONS, Spec
 from boolcp.fit.transform import design, fills, solve_factor
 from boolcp.fit.watch import Bars, Progress, run
 from boolcp.io.atomic import locked
 from boolcp.io.errors import reading
+from boolcp.prepare.whiten import read_noise
 from boolcp.result.atoms import BooleanCP, with_mean
 from boolcp.result.labels import Labels, read_labels
+from boolcp.result.noise import Noise
 from boolcp.storage import describe, make_storage, stays_out
 from boolcp.storage.dense import n_observed
 from boolcp.storage.filling import filled
@@ -63,6 +67,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     mean : bool
         Fit the mean over the one Boolean mode beside the atoms, like an intercept: atoms then say how slices differ.
         It is `decomposition_.mean`. Bits and their complement say the same then: those with fewer ones are returned.
+    noise : {"white", "separable"}, mapping or mne.Covariance
+        The noise of the entries. "separable" estimates a covariance along each mode that is real in all atoms from what
+        varies over the Boolean mode, for recordings whose noise is smooth in space and time; a mapping such as
+        ``{"channel": S}`` gives them. The fit is then by generalized least squares: it runs on the whitened tensor, and
+        patterns and weights come back in the units of X, which must be complete.
     refine : bool
         Correct all factors after each atom and search from several starts. False is Algorithm 1 as printed: z'Cz is
         maximized, and the weights alone are corrected.
@@ -122,6 +131,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         loss: str = "squared",
         nonnegative: bool | Sequence[int | str] = False,
         mean: bool = False,
+        noise: Any = "white",
         refine: bool = True,
         n_init: int | None = None,
         max_iter: int = 50,
@@ -137,6 +147,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.loss = loss
         self.nonnegative = nonnegative
         self.mean = mean
+        self.noise = noise
         self.refine = refine
         self.n_init = n_init
         self.max_iter = max_iter
@@ -222,7 +233,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self._check_parameters()
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be a function of one argument, the Progress of the fit, got {callback!r}.")
-        data, labels, modes = self._read(X, mask, weights, is_fitted=False)
+        data, labels, modes, noise = self._read(X, mask, weights, is_fitted=False)
         callbacks: list[Callback] = [Bars()] if self.verbose else []
         callbacks += [] if callback is None else [callback]
         seed = checks.make_seed(self.random_state)
@@ -236,15 +247,21 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 state = run(fit, state, callbacks, file)
             W, path = state.result, path_of(fit, state)
         assert W is not None and W.trust is not None
-        empty = checks.find_empty(data)
-        if data.center is not None:
-            values = X if labels is None else X.data
-            path, W = tuple(with_mean(V, values, data) for V in path), with_mean(W, values, data)
-        path, W = tuple(replace(V, labels=labels) for V in path), replace(W, labels=labels, undetermined=empty)
-        self.path_, self.history_ = path, state.history
         n_asked = self.n_atoms * (W.n_atoms < self.n_atoms and state.stop_reason not in ("stopped", "cut"))
-        known = replace(W.trust, n_asked=int(n_asked), is_limited=self.boolean_modes is not None) if W.trust else None
-        self.decomposition_ = W = replace(W, trust=known)
+        trust = replace(W.trust, n_asked=int(n_asked), correlation=left_correlation(data, W) if noise is None else ())
+        values = X if labels is None else X.data
+
+        def finished(V: BooleanCP) -> BooleanCP:
+            """Return an estimate in the units of the data, with labels, mean and noise."""
+            if noise is not None:
+                units = make_storage(np.asarray(values, dtype=float), center=data.center)
+                V = with_system(noise.restore_atoms(V), units)
+            V = V if data.center is None else with_mean(V, values, data)
+            return replace(V, labels=labels, noise=noise)
+
+        self.path_, self.history_ = tuple(map(finished, path)), state.history
+        known = {"trust": trust, "undetermined": checks.find_empty(data), "parameters": self._shared(modes)}
+        self.decomposition_ = W = replace(finished(W), **known)
         checks.warn_of_fit(W, n_observed(data), is_zero=state.stop_reason == "zero")
         poor = degeneracy(W)
         checks.warn_degenerate(poor.faults, poor.score)
@@ -399,6 +416,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         check_is_fitted(self)
         W = self.decomposition_
         mode = checks.check_mode(mode, W.ndim, W.dims)
+        if W.noise is not None and mode in W.noise.covariances:
+            raise ValueError(f"The noise model has a covariance along mode {mode}: there cannot be new data along it.")
         data, *_ = self._read(X, mask, weights, is_fitted=True, mode=mode)
         with one_thread():
             return solve_factor(data, W, mode)[0].astype(data.dtype)
@@ -456,12 +475,13 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """
         check_is_fitted(self)
         W = self.decomposition_
-        data, *_ = self._read(X, None, weights, is_fitted=True, mode=0)
+        mode = 0 if W.noise is None else min(set(range(W.ndim)) - set(W.noise.covariances))
+        data, *_ = self._read(X, None, weights, is_fitted=True, mode=mode)
         with one_thread():
-            if data.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
+            if W.noise is None and data.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
                 total = data.residual(replace(W, mean=None)).squared_norm
                 return 1 - total / data.squared_norm if data.squared_norm else 1.0
-            total, null = solve_factor(data, W, 0)[1], data.squared_norm
+            total, null = solve_factor(data, W, mode)[1], data.squared_norm
         if isinstance(data, Weighted) and data.loss.is_rate:
             null = data.total(np.full(data.shape, data.loss.null(data.x, data.w)))
         return 1 - total / null if null > 0 else 1.0
@@ -476,14 +496,17 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 raise TypeError(f"{name} must be True or False, got {value!r}.")
         is_signed = isinstance(self.nonnegative, bool | np.bool_) and not self.nonnegative
         is_other = self.loss != "squared" or not is_signed
-        if not self.refine and (is_other or self.mean):
-            raise ValueError("Losses, nonnegative parts and a mean need refine=True.")
+        is_white = isinstance(self.noise, str) and self.noise == "white"
+        if not self.refine and (is_other or self.mean or not is_white):
+            raise ValueError("Losses, nonnegative parts, a mean and a noise model need refine=True.")
         if self.atom_rank == BLOCK and not isinstance(self.nonnegative, bool):
             raise ValueError("Dense blocks are nonnegative along all modes or none: set nonnegative=True, not a list.")
         if self.loss != "squared" and self.atom_rank != 1:
             raise ValueError(f'loss="{self.loss}" needs atoms of rank one: set atom_rank=1, not {self.atom_rank}.')
         if self.mean and is_other:
             raise ValueError('mean=True needs loss="squared" and nonnegative=False.')
+        if not is_white and is_other:
+            raise ValueError('A noise model needs loss="squared" and nonnegative=False.')
         if self.n_init is not None:
             checks.check_integer(self.n_init, "n_init", 1)
         checks.check_integer(self.max_iter, "max_iter", 1)
@@ -506,10 +529,18 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             tol=max(1e-6, float(np.sqrt(10 * np.finfo(data.dtype).eps))),
         )
 
+    def _shared(self, modes: tuple[int, ...]) -> dict[str, Any]:
+        """Return the parameters that a fit to a part of the data has as well, modes by their numbers."""
+        own = {"n_atoms", "random_state", "verbose", "max_memory", "noise"}  # the covariance is that of the whole
+        kept = {name: value for name, value in self.get_params().items() if name not in own}
+        return kept | {"boolean_modes": None if self.boolean_modes is None else list(modes), "certify": False}
+
     def _identity(self, seed: int, data: Storage, modes: tuple[int, ...]) -> dict[str, Any]:
         """Return what identifies a fit in its checkpoint, ready for JSON."""
         kept = {name: value for name, value in self.get_params().items() if name != "verbose"}
         kept["random_state"] = None if self.random_state is None else seed
+        if not isinstance(self.noise, str):
+            raise ValueError('A checkpoint needs noise="white" or "separable": whiten X first, boolcp.Noise.whiten.')
         return {"parameters": kept, "data": describe(data) | {"Boolean modes": list(modes)}}
 
     def _why_in_memory(self) -> str:
@@ -519,6 +550,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             f"loss='{self.loss}'": self.loss in ("poisson", "bernoulli"),
             "atom_rank='block'": self.atom_rank == BLOCK,
             "mean=True": self.mean,
+            "a noise model": not (isinstance(self.noise, str) and self.noise == "white"),
             "nonnegative parts": not is_signed,
             "refine=False": not self.refine,
         }
@@ -526,8 +558,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def _read(
         self, X: Any, mask: ArrayLike | None, weights: Any = None, *, is_fitted: bool, mode: int | None = None
-    ) -> tuple[Storage, Labels | None, tuple[int, ...]]:
-        """Return the storage of X, its labels and the Boolean modes; `is_fitted` says that X is new along a mode."""
+    ) -> tuple[Storage, Labels | None, tuple[int, ...], Noise | None]:
+        """Return the storage of X, its labels, the Boolean modes and the noise; `is_fitted` says that X is new along a mode."""
         if checks.is_listed(X):
             X = checks.array_of_listed(X)
         given = X
@@ -545,7 +577,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             found = open_or_load(X, mask, weights, loss=make_loss(self.loss, np.zeros(1)), **how)
             if isinstance(found, Lazy):
                 validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
-                return found, labels, modes
+                return found, labels, modes, None
             X, mask, weights = found
         X, observed = checks.check_tensor(X, mask)
         if mode != 1:  # scikit-learn calls mode 1 features, which may be new as well
@@ -572,7 +604,13 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             if len(modes) != 1:
                 raise ValueError("mean=True needs one Boolean mode: name it, as in boolean_modes=[2].")
             options["center"] = modes[0]
-        return make_storage(X, observed, weights, loss, **options), labels, modes
+        noise = known.noise if known is not None else None
+        if known is None and not (isinstance(self.noise, str) and self.noise == "white"):
+            if observed is not None or weights is not None:
+                raise ValueError("A noise model needs complete data and no weights: fill or reject what is missing.")
+            noise = read_noise(self.noise, X, modes, labels)
+        X = X if noise is None else noise.whiten(X)
+        return make_storage(X, observed, weights, loss, **options), labels, modes, noise
 
 
 def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:

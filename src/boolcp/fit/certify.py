@@ -17,7 +17,7 @@ from boolcp.program.maxcut import EFFORTS
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.columns import Columns
 from boolcp.result.labels import read_labels
-from boolcp.result.trust import Trust, real_dims, stands_out
+from boolcp.result.trust import Evidence, real_dims, stands_out
 from boolcp.storage import make_storage
 from boolcp.storage.dense import Array, Complete, n_columns, n_observed
 from boolcp.storage.lazy import Lazy
@@ -40,9 +40,18 @@ def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, weights: Any, effor
     if X.shape != W.shape:
         raise ValueError(f"X has shape {X.shape}: pass the tensor that was fitted, of shape {W.shape}.")
     weights = None if weights is None else checks.check_weights(weights, X.shape, W.dims)
-    data = make_storage(X, observed, weights)
+    values, atoms = units_of_fit(X, W)
+    data = make_storage(values, observed, weights)
     with one_thread():
-        return certify(data, with_system(W, data), effort=effort) if W.n_atoms else W
+        judged = certify(data, with_system(atoms, data), effort=effort) if W.n_atoms else W
+    shares = [atom.certificate for atom in judged.atoms]
+    return replace(W, atoms=tuple(replace(atom, certificate=c) for atom, c in zip(W.atoms, shares, strict=True)))
+
+
+def units_of_fit(X: np.ndarray, W: BooleanCP) -> tuple[np.ndarray, BooleanCP]:
+    """Return X without the mean that W has beside its atoms, and the atoms, both whitened if the fit has been."""
+    values, atoms = X if W.mean is None else X - W.mean, replace(W, mean=None)
+    return (values, atoms) if W.noise is None else (W.noise.whiten(values), W.noise.whiten_atoms(atoms))
 
 
 def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
@@ -121,7 +130,7 @@ def long_bounds(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> 
     return np.array(bounds, dtype=float)
 
 
-def judge_bits(data: Storage, W: BooleanCP) -> Trust:
+def judge_bits(data: Storage, W: BooleanCP) -> Evidence:
     """Return for each bit of W the exact rise of the loss when it is flipped, and the noise level.
 
     Together they give the confidence of the bits (`boolcp.result.trust`).
@@ -131,7 +140,7 @@ def judge_bits(data: Storage, W: BooleanCP) -> Trust:
     rise = tuple(h + 2 * s * g for g, h, s in zip(products, squares, signs, strict=True))
     sizes = np.maximum(W.weights**2, np.finfo(float).tiny)
     share = None if data.weights is None else tuple(h / size for h, size in zip(squares, sizes, strict=True))
-    return Trust(rise=rise, share=share, sigma=noise_left(data, W))
+    return Evidence(rise=rise, share=share, sigma=noise_left(data, W))
 
 
 def flip_terms(data: Storage, W: BooleanCP) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -38,7 +38,7 @@ from boolcp.fit.starts import (
 from boolcp.fit.sweep import MAX_COMPILED, is_settled, noise_variance, polish, sweep
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns
-from boolcp.result.trust import Trust
+from boolcp.result.trust import Evidence, Trust, log_odds, stands_out
 from boolcp.storage.dense import Complete, n_observed
 from boolcp.storage.lazy import LazyWeighted
 from boolcp.storage.protocol import Storage
@@ -287,10 +287,10 @@ def end(fit: Fit, s: State) -> State:
     if spec.certify and is_squared and W.n_atoms and (spec.refine or data.weights is None):
         is_known = not any(np.isnan(atom.certificate) for atom in W.atoms)
         W = W if is_known else certify(data, W)
-    judged: Trust = (
-        losses.judge(data, W) if isinstance(data, Weighted | LazyWeighted) and not is_squared else judge_bits(data, W)
-    )
-    trust = replace(judged, n_agree=s.n_agree, n_rivals=len(s.rivals))
+    is_lossy = isinstance(data, Weighted | LazyWeighted) and not is_squared
+    evidence: Evidence = losses.judge(data, W) if is_lossy else judge_bits(data, W)
+    known = {"sigma": evidence.sigma, "stands_out": stands_out(W, evidence.sigma)}
+    trust = Trust(log_odds(W, evidence), **known, n_agree=s.n_agree, n_rivals=len(s.rivals))
     return replace(s, stage="result", n_done=1, result=replace(W, trust=trust))
 
 

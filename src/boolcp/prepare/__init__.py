@@ -15,6 +15,7 @@ from boolcp.prepare.signals import band_pass, baseline, bipolar, common_average,
 from boolcp.prepare.spikes import count_events, count_spikes
 from boolcp.prepare.tables import add_table, list_events, set_events
 from boolcp.prepare.trials import cut_trials, join, stack_trials
+from boolcp.prepare.whiten import whiten
 
 __all__ = [
     "add_table",
@@ -36,5 +37,6 @@ __all__ = [
     "select_condition",
     "set_events",
     "stack_trials",
+    "whiten",
     "zscore",
 ]

@@ -109,7 +109,8 @@ def _closing_words(W: "BooleanCP") -> list[str]:
     if certificates and not np.isnan(certificates).any():
         which = "its bits reach" if W.n_atoms == 1 else "the bits of every atom reach"
         said.append(f"Proved: {which} at least {proved_percent(min(certificates))} of the best possible score.")
-    if not known.is_limited and W.n_atoms >= MANY and len(W.members) == 1:
+    limited = (W.parameters or {}).get("boolean_modes") is not None
+    if not limited and W.n_atoms >= MANY and len(W.members) == 1:
         mode, advice = W.atoms[0].mode, "choose other modes with boolean_modes"
         if W.ndim == 2:
             advice = f"boolean_modes=[{W.dims[1 - mode] if W.dims else 1 - mode!r}] asks for the other mode"
