@@ -236,11 +236,11 @@ def spoiled(tree, rng):
 @cache
 def whole():
     """Return a tensor, the fit that was left alone, and its seconds."""
-    import boolcp.fit.watch
+    import boolcp.fit.checkpoint
     from boolcp import BMP
     from boolcp.datasets import make_boolean_cp
 
-    boolcp.fit.watch.INTERVAL, boolcp.fit.watch.SHARE = 0.0, np.inf  # a checkpoint after every step
+    boolcp.fit.checkpoint.INTERVAL, boolcp.fit.checkpoint.SHARE = 0.0, np.inf  # a checkpoint after every step
     X = make_boolean_cp((8, 9, 10), 2, noise=1.0, random_state=0).X
     for _ in range(2):  # the first time, functions are compiled
         with tempfile.TemporaryDirectory() as here:

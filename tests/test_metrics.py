@@ -3,7 +3,7 @@ from itertools import permutations
 import naive
 import numpy as np
 import pytest
-from samples import random_atom, random_decomposition
+from samples import random_decomposition
 
 from boolcp import baselines
 from boolcp.datasets import make_boolean_cp
@@ -85,20 +85,6 @@ def test_factor_match_score_is_one_up_to_order_and_sign(rng):
     turned = BooleanCP(SHAPE, W.atoms[::-1], -3 * W.weights[::-1])
     assert factor_match_score(turned, W) == pytest.approx(1)
     assert factor_match_score(W[:3], W) == pytest.approx(3 / W.n_atoms)
-
-
-def test_the_weights_penalty_is_the_ratio_of_the_sizes(rng):
-    W = random_decomposition(SHAPE, "rank one", rng, n_atoms=2)
-    W = BooleanCP(SHAPE, W.atoms, [1.0, -2.0])
-    scaled = BooleanCP(SHAPE, W.atoms, [0.25, 2.0])
-    assert factor_match_score(scaled, W, consider_weights=True) == pytest.approx((0.25 + 1) / 2)
-    assert factor_match_score(W, scaled, consider_weights=True) == pytest.approx((0.25 + 1) / 2)
-
-
-def test_the_weights_penalty_takes_part_in_the_matching(rng):
-    twin = random_atom(SHAPE, 0, "rank one", rng)
-    W, turned = BooleanCP(SHAPE, (twin, twin), [1.0, 5.0]), BooleanCP(SHAPE, (twin, twin), [5.0, 1.0])
-    assert factor_match_score(turned, W, consider_weights=True) == pytest.approx(1)
 
 
 def test_a_cp_pair_scores_by_the_product_of_cosines(rng):

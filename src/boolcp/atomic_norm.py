@@ -42,9 +42,8 @@ class PathPoint:
 class AtomicNorm(BaseEstimator):
     """Eq. (3) of the paper, min_W |X - W|^2 / 2 + alpha |W|_A, solved to a proved duality gap.
 
-    The number of atoms follows from alpha. |W|_A is the smallest sum of the sizes of atoms that add up to W, over all
-    bits of all Boolean modes, with dense blocks as real parts. Unlike the greedy pursuit it forbids atoms that cancel,
-    and comes with a certificate of the whole decomposition.
+    The number of atoms follows from alpha. |W|_A is the smallest sum of the sizes of atoms that add up to W, with dense
+    blocks as real parts. Unlike the greedy pursuit it forbids atoms that cancel, and certifies the whole decomposition.
 
     Parameters
     ----------
@@ -55,16 +54,13 @@ class AtomicNorm(BaseEstimator):
     criterion : {"normalized", "published"}
         Whether an atom z (x) V counts with the norm of z or, as printed in the paper, with V alone.
     atom_rank : "block" or 1
-        "block": dense blocks. 1: the nuclear norm of the blocks, for tensors of order 2 and 3, which leads to atoms of
-        rank one or nearly so. It is experimental, and nothing is proved.
+        "block": dense blocks. 1: their nuclear norm, for tensors of order 2 and 3 (experimental, nothing is proved).
     debias : bool
         Refit blocks without the penalty, by least squares; atoms of rank one by the polish of `BMP`, bits included.
     sigma : float, optional
         Standard deviation of the noise, for ``alpha="auto"``; estimated from complete data if None.
-    tol, max_iter : float, int
-        Relative duality gap to reach, and maximal number of steps.
-    random_state : int, Generator or None
-        Seed.
+    tol, max_iter, random_state : float, int, int or Generator or None
+        Relative duality gap to reach, maximal number of steps, and seed.
 
     Attributes
     ----------
@@ -73,12 +69,10 @@ class AtomicNorm(BaseEstimator):
     sigma_, lambda_S_ : float or None
         The noise level behind ``alpha="auto"``, and sigma sqrt(d_1 + .. + d_N), the weight that Theorem 4 names.
     objective_, dual_objective_, duality_gap_ : float
-        The objective, a proved lower bound on the objective of every W (NaN for atoms of rank one), and their
-        difference over the objective.
-    history_, n_iter_ : tuple of ConvexStep, int
-        Number of atoms, objectives and gap after each step, and the number of steps.
-    converged_ : bool
-        Whether the gap has reached `tol`; for atoms of rank one, whether no atom is left to add.
+        The objective, a proved lower bound on that of every W (NaN for rank one), their difference over the objective.
+    history_, n_iter_, converged_ : tuple of ConvexStep, int, bool
+        Number of atoms, objectives and gap after each step; the number of steps; whether the gap has reached `tol` (for
+        rank one, whether no atom is left to add).
 
     Examples
     --------
@@ -116,10 +110,8 @@ class AtomicNorm(BaseEstimator):
 
         Parameters
         ----------
-        X : array-like or xarray.DataArray, shape (d_1, .., d_N), N >= 2
-            The tensor, NaN where entries are missing. One on disk is loaded, or refused if it does not fit into memory.
-        mask : array-like of bool, optional
-            True where X is observed.
+        X, mask : array-like or xarray.DataArray, shape (d_1, .., d_N), N >= 2
+            The tensor, NaN where entries are missing (loaded if it is on disk); True where it is observed.
 
         Examples
         --------
@@ -193,12 +185,8 @@ def alpha_max(
 ) -> float:
     """Return an alpha above which W = 0 is the proved solution of Eq. (3), close to the smallest such.
 
-    It is a proved upper bound on the dual norm of X, max |X_n'z| / |z| over all Boolean modes and bits.
-
-    Parameters
-    ----------
-    X, mask, boolean_modes, criterion, random_state
-        As in `AtomicNorm`.
+    It is a proved upper bound on the dual norm of X, max |X_n'z| / |z| over all Boolean modes and bits. All parameters
+    are as in `AtomicNorm`.
 
     Examples
     --------
@@ -234,8 +222,7 @@ def atomic_norm_path(
         The weights of the atomic norm; by default `n_alphas` from alpha_max to alpha_min_ratio times it.
     n_alphas, alpha_min_ratio : int, float
         Number and range of the default alphas. Those below the dual norm of noise have very many atoms.
-    X, mask, boolean_modes, criterion, tol, max_iter, random_state
-        As in `AtomicNorm`.
+    X, mask, boolean_modes, criterion, tol, max_iter, random_state : as in `AtomicNorm`
 
     Examples
     --------

@@ -17,12 +17,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from boolcp import checks
 from boolcp.fit.certify import with_system
 from boolcp.fit.checkpoint import Checkpoint, read_parameters
-from boolcp.fit.fit import EXTRA, Fit, path_of
+from boolcp.fit.fit import EXTRA, Fit, path_of, run
 from boolcp.fit.losses import make_loss
 from boolcp.fit.noise import left_correlation
 from boolcp.fit.spec import STOP_REASONS, Spec
 from boolcp.fit.transform import design, fills, solve_factor
-from boolcp.fit.watch import Bars, Progress, run
+from boolcp.fit.watch import Bars, Progress
 from boolcp.io.atomic import locked
 from boolcp.io.errors import reading
 from boolcp.prepare.whiten import read_noise
@@ -48,33 +48,28 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     Parameters
     ----------
     n_atoms : int or "auto"
-        Number of atoms K. "auto" lets `select_n_atoms` choose it from 0 to 10 by the error on held-out entries, and
-        `selection_` holds what it found; at least one atom is fitted.
+        Number of atoms K. "auto": the largest, up to 10, whose atoms all replicate (`select_n_atoms`).
     boolean_modes : list of int or str, optional
-        The modes allowed to be Boolean (indices, or names of dimensions for an xarray DataArray). None allows all
-        that have more than one entry.
+        The modes allowed to be Boolean: indices, or names of dimensions. None: all that have more than one entry.
     atom_rank : int or "block"
-        Rank of the real part of each atom. 1: z (x) u (x) w, the Boolean CP of the paper's Eq. (1). An integer L: z
-        times a part of rank L. "block": a dense real part, Algorithm 2 to the letter.
+        Rank L of the real part of each atom; 1 is the Boolean CP of the paper's Eq. (1). "block": a dense real part,
+        Algorithm 2 to the letter.
     loss : {"squared", "huber", "poisson", "bernoulli"}
-        What is minimized. "huber" grows only linearly beyond 1.5 standard deviations of the noise (from the median
-        absolute deviation of what a first fit leaves), for recordings with artifacts. "poisson" is for counts and
-        "bernoulli" for entries from 0 to 1; W is their mean, and its real parts are nonnegative. Losses other than
+        What is minimized. "huber" grows linearly beyond 1.5 standard deviations of the noise, for artifacts; "poisson"
+        is for counts, "bernoulli" for entries from 0 to 1: W is their mean, with nonnegative real parts. All but
         "squared" take atoms of rank one.
     nonnegative : bool or list of int or str
-        Keep the real parts of all atoms at zero or above: along all modes, or along those listed (dense blocks as a
-        whole).
+        Keep the real parts of all atoms at zero or above: along all modes, or along those listed.
     mean : bool
         Fit the mean over the one Boolean mode beside the atoms, like an intercept: atoms then say how slices differ.
-        It is `decomposition_.mean`. Bits and their complement say the same then: those with fewer ones are returned.
+        Bits and their complement say the same then: those with fewer ones are returned.
     noise : {"white", "separable"}, mapping or mne.Covariance
-        The noise of the entries. "separable" estimates a covariance along each mode that is real in all atoms from what
-        varies over the Boolean mode, for recordings whose noise is smooth in space and time; a mapping such as
-        ``{"channel": S}`` gives them. The fit is then by generalized least squares: it runs on the whitened tensor, and
-        patterns and weights come back in the units of X, which must be complete.
+        The noise of the entries. "separable": a covariance along each mode that is real in all atoms, estimated from
+        what varies over the Boolean mode, for recordings whose noise is smooth in space and time; a mapping such as
+        ``{"channel": S}`` gives them. The fit runs on the whitened tensor, which must be complete; patterns and weights
+        come back in the units of X.
     refine : bool
-        Correct all factors after each atom and search from several starts. False is Algorithm 1 as printed: z'Cz is
-        maximized, and the weights alone are corrected.
+        Correct all factors after each atom and search from several starts. False: Algorithm 1 as printed.
     n_init : int, optional
         Maximum number of starts. The search stops when two starts reach the same loss. None: at most 40.
     max_iter : int
@@ -88,26 +83,20 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     verbose : int
         1 shows a progress bar for each stage in a terminal.
     max_memory : int, str or None
-        Memory that the fit of a lazy array may use: bytes, or a text such as "3GB"; None means all available memory.
-        A fit that needs more raises an error with an estimate. A memory map larger than half of it is read in slabs.
+        Memory that the fit of a lazy array may use: bytes, or a text such as "3GB"; None: all available memory. A
+        memory map larger than half of it is read in slabs.
 
     Attributes
     ----------
-    decomposition_ : BooleanCP
-        The result.
-    path_ : tuple of BooleanCP
-        The estimates with 0, 1, .. K atoms, each corrected in all factors.
-    history_ : tuple of AtomRecord
+    decomposition_, path_ : BooleanCP, tuple of BooleanCP
+        The result, and the estimates with 0, 1, .. K atoms, each corrected in all factors.
+    history_, n_iter_ : tuple of AtomRecord, int
         For each atom of the path: loss, relative error, mode, number of ones, certificate (of Algorithm 1 as printed,
-        otherwise NaN), seconds.
-    n_iter_ : int
-        Number of steps of the pursuit.
+        otherwise NaN), seconds; and the number of steps of the pursuit.
     n_passes_ : int
         Number of passes over a lazy array; 0 for one in memory.
-    converged_ : bool
-        False if the pursuit stopped before it reached `n_atoms` without explaining the tensor.
-    stop_reason_ : str
-        Why the pursuit stopped, or that the callback stopped the fit.
+    converged_, stop_reason_ : bool, str
+        False if the pursuit stopped before it reached `n_atoms` without explaining the tensor; why it stopped.
     selection_ : Selection
         With ``n_atoms="auto"``, the error for each number of atoms and the choice.
 
@@ -142,25 +131,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         max_memory: float | str | None = None,
     ) -> None:
         self.n_atoms: Any = n_atoms
-        self.boolean_modes = boolean_modes
-        self.atom_rank = atom_rank
-        self.loss = loss
-        self.nonnegative = nonnegative
-        self.mean = mean
-        self.noise = noise
-        self.refine = refine
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.sigma = sigma
-        self.certify = certify
-        self.random_state = random_state
-        self.verbose = verbose
-        self.max_memory = max_memory
+        self.boolean_modes, self.atom_rank, self.loss, self.nonnegative = boolean_modes, atom_rank, loss, nonnegative
+        self.mean, self.noise, self.refine, self.n_init, self.max_iter = mean, noise, refine, n_init, max_iter
+        self.sigma, self.certify, self.random_state = sigma, certify, random_state
+        self.verbose, self.max_memory = verbose, max_memory
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.three_d_array = True
+        tags.input_tags.allow_nan = tags.input_tags.three_d_array = True
         return tags
 
     @classmethod
@@ -190,26 +168,22 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         Parameters
         ----------
         X : array-like or xarray.DataArray, shape (d_1, .., d_N), N >= 2
-            The tensor, of any real dtype and memory order. It is never changed. A lazy array (dask, zarr, h5py, or a
-            large memory map) is read in slabs and never loaded as a whole, and (indices, values, shape) or a sparse.COO
-            array are the observed entries of an array.
+            The tensor, of any real dtype and memory order; it is never changed. A lazy array (dask, zarr, h5py, or a
+            large memory map) is read in slabs; (indices, values, shape) or a sparse.COO array lists observed entries.
         y : None
             Ignored.
         mask : array-like of bool, optional
             True where X is observed.
         weights : array-like or xarray.DataArray, optional
-            How much each entry counts in the loss, sum w (x - W)^2; 0 means missing. One over the variance of its noise
-            is best. Any shape that numpy broadcasts against X, e.g. (d_1, 1, 1); a DataArray by the names of its modes.
+            How much each entry counts in the loss, sum w (x - W)^2, best one over the variance of its noise; 0 means
+            missing. Any shape that numpy broadcasts against X, e.g. (d_1, 1, 1), or a DataArray with some of its modes.
         checkpoint : str or path, optional
-            A file that stores the progress of the fit. It is written at the end of each stage, and after steps (an
-            atom, a start, a sweep over the full data) at most once a second and for at most a tenth of the time. If
-            the file exists, the fit resumes from it and returns what an uninterrupted fit would have returned; the
-            file of a finished fit returns its result at once. A file from different data or parameters raises an
-            error. The previous version of the file is kept as ``<checkpoint>.previous``.
+            A file for the progress, written at the end of each stage and at most once a second in between. If it
+            exists, the fit resumes from it and returns what an uninterrupted fit would have returned; a file from
+            different data or parameters raises an error. Its previous version is kept as ``<checkpoint>.previous``.
         callback : callable, optional
-            Called as ``callback(progress)`` with a `Progress` after each step. If it returns True or raises
-            KeyboardInterrupt, the fit stops with the best result so far. If it returns "refine", only the pursuit
-            stops, and its atoms are refined.
+            Called with a `Progress` after each step. If it returns True or raises KeyboardInterrupt, the fit stops with
+            the best result so far. If it returns "refine", only the pursuit stops, and its atoms are refined.
 
         Examples
         --------
@@ -217,14 +191,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
         >>> boolcp.BMP(n_atoms=3, random_state=0).fit(X).decomposition_
         BooleanCP(20 x 25 x 30, 3 atoms: 1 along mode 0, 1 along mode 1, 1 along mode 2, explained 0.9903)
-
-        Stop when the error is small enough:
-
-        >>> model = boolcp.BMP(n_atoms=3, random_state=0)
-        >>> model.fit(X, callback=lambda progress: progress.relative_error < 0.8).decomposition_.n_atoms
-        1
-        >>> model.stop_reason_
-        'stopped by the callback: this is the best result so far'
         """
         from boolcp.trust.degeneracy import degeneracy
 
@@ -234,8 +200,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be a function of one argument, the Progress of the fit, got {callback!r}.")
         data, labels, modes, noise = self._read(X, mask, weights, is_fitted=False)
-        callbacks: list[Callback] = [Bars()] if self.verbose else []
-        callbacks += [] if callback is None else [callback]
+        callbacks: list[Callback] = [*([Bars()] if self.verbose else []), *([callback] if callback else [])]
         seed = checks.make_seed(self.random_state)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
             fit = Fit(data, self._spec(data, modes))
@@ -259,15 +224,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             V = V if data.center is None else with_mean(V, values, data)
             return replace(V, labels=labels, noise=noise)
 
-        self.path_, self.history_ = tuple(map(finished, path)), state.history
+        self.path_ = tuple(map(finished, path))
+        self.history_, self.n_iter_ = state.history, len(state.history)
         known = {"trust": trust, "undetermined": checks.find_empty(data), "parameters": self._shared(modes)}
         self.decomposition_ = W = replace(finished(W), **known)
         checks.warn_of_fit(W, n_observed(data), is_zero=state.stop_reason == "zero")
         poor = degeneracy(W)
         checks.warn_degenerate(poor.faults, poor.score)
-        self.n_iter_ = len(state.history)
-        self.stop_reason_ = STOP_REASONS[state.stop_reason]
-        self.n_passes_ = data.n_passes
+        self.stop_reason_, self.n_passes_ = STOP_REASONS[state.stop_reason], data.n_passes
         self.converged_ = state.stop_reason in ("n_atoms", "explained", "zero")
         return self
 
@@ -276,19 +240,17 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         from boolcp.trust.selection import select_n_atoms
 
         if how["checkpoint"] is not None:
-            raise ValueError(
-                'n_atoms="auto" runs many fits, which have no checkpoint: call '
-                "boolcp.select_n_atoms first, and pass the number it chooses."
-            )
+            advice = "call boolcp.select_n_atoms first, and pass the number it chooses"
+            raise ValueError(f'n_atoms="auto" runs many fits, which have no checkpoint: {advice}.')
         own = {"n_atoms", "random_state", "verbose", "certify"}
         options = {name: value for name, value in self.get_params().items() if name not in own}
         rng, seed = checks.make_generator(self.random_state).spawn(2)
-        own_data: dict[str, Any] = {"mask": mask, "weights": weights}
-        self.selection_ = select_n_atoms(X, random_state=seed, verbose=self.verbose, **own_data, **options)
+        given: dict[str, Any] = {"mask": mask, "weights": weights}
+        self.selection_ = select_n_atoms(X, random_state=seed, verbose=self.verbose, **given, **options)
         if not self.selection_.n_atoms:
             checks.warn_no_atom()
         chosen = clone(self).set_params(n_atoms=max(self.selection_.n_atoms, 1), random_state=rng)
-        chosen.fit(X, **own_data, **how)
+        chosen.fit(X, **given, **how)
         for name in vars(chosen).keys() - self.get_params().keys():
             setattr(self, name, getattr(chosen, name))
         return self
@@ -306,18 +268,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     ) -> "BMP":
         """Resume a fit from its checkpoint, with its parameters and its random state, and return the fitted BMP.
 
-        The result equals that of an uninterrupted fit, to the last bit if the machine and the versions are the same.
-
         Parameters
         ----------
         path : str or path
             The file that was passed to `fit` as `checkpoint`. If it is damaged, its previous version is used.
         X, mask, weights
             The data of that fit; different data raise an error.
-        callback : callable, optional
-            As in `fit`; it is not called for steps that the checkpoint already contains.
-        verbose : int
-            1 shows progress bars.
+        callback, verbose : callable, int, optional
+            As in `fit` and `BMP`; the callback is not called for steps that the checkpoint already contains.
 
         Examples
         --------
@@ -342,21 +300,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         In memory, a low-rank estimate of what the atoms leave is added where it predicts held-out entries.
         Unless the decomposition explains the observed entries to the tolerance, fills are clipped to the range of what
         is observed, with a warning (not for a lazy X) if some were far outside, and shrunk towards the mean by as much
-        as the noise asks for. Slices without any observed entry stay NaN.
+        as the noise asks for. Slices without any observed entry stay NaN. For a lazy X the result is a dask array.
 
         Parameters
         ----------
-        X : array-like or xarray.DataArray
-            The tensor that was fitted, with NaN (or False in `mask`) where entries are missing.
-        mask : array-like of bool, optional
-            True where X is observed.
-        weights : array-like, optional
-            Weights as in `fit`: entries of weight zero are missing.
-
-        Returns
-        -------
-        ndarray or xarray.DataArray
-            A filled copy of X. For a lazy X it is a dask array, filled block by block when it is computed.
+        X, mask, weights
+            The tensor that was fitted, as in `fit`; entries that are NaN, masked or of weight zero are filled.
 
         Examples
         --------
@@ -369,7 +318,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         check_is_fitted(self)
         W = self.decomposition_
         values, labels = read_labels(X)
-        checks.check_dims(dims_of(labels), W.dims)
+        checks.check_dims(None if labels is None else labels.dims, W.dims)
         checks.check_shape(np.shape(values), W.shape, None)
         if weights is not None:
             known = checks.check_weights(weights, values.shape, W.dims) > 0
@@ -390,14 +339,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Parameters
         ----------
-        X : array-like
-            New data, such as new trials, with the fitted sizes in all modes except `mode`.
+        X, mask, weights : array-like
+            New data as in `fit`, such as new trials, with the fitted sizes in all modes except `mode`.
         mode : int or str
             The mode along which the data are new: its index, or its name if the fitted data had names.
-        mask : array-like of bool, optional
-            True where X is observed.
-        weights : array-like, optional
-            How much each entry counts, as in `fit`.
 
         Returns
         -------
@@ -448,23 +393,19 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         (20, 25, 30)
         """
         check_is_fitted(self)
-        A = np.asarray(X)
-        W = self.decomposition_
+        A, W = np.asarray(X), self.decomposition_
         mode = checks.check_mode(mode, W.ndim, W.dims)
         blocks, _ = design(W, mode)
         if A.ndim != 2 or A.shape[1] != len(blocks):
-            raise ValueError(
-                f"X has shape {A.shape}, but the factor along mode {mode} has {len(blocks)} columns: pass a matrix "
-                f"with that many columns, as `transform` returns it."
-            )
+            what = f"X has shape {A.shape}, but the factor along mode {mode} has {len(blocks)} columns"
+            raise ValueError(f"{what}: pass a matrix with that many columns, as `transform` returns it.")
         found = np.moveaxis(np.tensordot(A, blocks, axes=1), 0, mode)
         return found if W.mean is None else found + W.mean
 
     def score(self, X: Any, y: None = None, *, weights: ArrayLike | None = None) -> float:
         """Return the share of variance of X that is explained when its factor along mode 0 is solved for again.
 
-        Block atoms that are dense along mode 0 are scored as they are, which needs data of the fitted shape. With
-        `weights`, as in `fit`, squares are weighted.
+        Block atoms that are dense along mode 0 are scored as they are, which needs data of the fitted shape.
 
         Examples
         --------
@@ -478,7 +419,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         mode = 0 if W.noise is None else min(set(range(W.ndim)) - set(W.noise.covariances))
         data, *_ = self._read(X, None, weights, is_fitted=True, mode=mode)
         with one_thread():
-            if W.noise is None and data.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
+            if (
+                W.noise is None
+                and data.shape == W.shape
+                and any(atom.rank is None and atom.mode != 0 for atom in W.atoms)
+            ):
                 total = data.residual(replace(W, mean=None)).squared_norm
                 return 1 - total / data.squared_norm if data.squared_norm else 1.0
             total, null = solve_factor(data, W, mode)[1], data.squared_norm
@@ -494,10 +439,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         for name in ("refine", "certify", "mean"):
             if not isinstance(value := getattr(self, name), bool | np.bool_):
                 raise TypeError(f"{name} must be True or False, got {value!r}.")
-        is_signed = isinstance(self.nonnegative, bool | np.bool_) and not self.nonnegative
-        is_other = self.loss != "squared" or not is_signed
-        is_white = isinstance(self.noise, str) and self.noise == "white"
-        if not self.refine and (is_other or self.mean or not is_white):
+        is_other = self.loss != "squared" or not self._is_signed
+        if not self.refine and (is_other or self.mean or not self._is_white):
             raise ValueError("Losses, nonnegative parts, a mean and a noise model need refine=True.")
         if self.atom_rank == BLOCK and not isinstance(self.nonnegative, bool):
             raise ValueError("Dense blocks are nonnegative along all modes or none: set nonnegative=True, not a list.")
@@ -505,7 +448,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError(f'loss="{self.loss}" needs atoms of rank one: set atom_rank=1, not {self.atom_rank}.')
         if self.mean and is_other:
             raise ValueError('mean=True needs loss="squared" and nonnegative=False.')
-        if not is_white and is_other:
+        if not self._is_white and is_other:
             raise ValueError('A noise model needs loss="squared" and nonnegative=False.')
         if self.n_init is not None:
             checks.check_integer(self.n_init, "n_init", 1)
@@ -543,15 +486,24 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError('A checkpoint needs noise="white" or "separable": whiten X first, boolcp.Noise.whiten.')
         return {"parameters": kept, "data": describe(data) | {"Boolean modes": list(modes)}}
 
+    @property
+    def _is_signed(self) -> bool:
+        """Return True if real parts may be negative along all modes."""
+        return isinstance(self.nonnegative, bool | np.bool_) and not self.nonnegative
+
+    @property
+    def _is_white(self) -> bool:
+        """Return True if there is no noise model."""
+        return isinstance(self.noise, str) and self.noise == "white"
+
     def _why_in_memory(self) -> str:
         """Return the parameter for which X has to be in memory, nothing if a fit can read it from disk."""
-        is_signed = isinstance(self.nonnegative, bool | np.bool_) and not self.nonnegative
         reasons = {
             f"loss='{self.loss}'": self.loss in ("poisson", "bernoulli"),
             "atom_rank='block'": self.atom_rank == BLOCK,
             "mean=True": self.mean,
-            "a noise model": not (isinstance(self.noise, str) and self.noise == "white"),
-            "nonnegative parts": not is_signed,
+            "a noise model": not self._is_white,
+            "nonnegative parts": not self._is_signed,
             "refine=False": not self.refine,
         }
         return next((reason for reason, is_so in reasons.items() if is_so), "")
@@ -564,7 +516,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             X = checks.array_of_listed(X)
         given = X
         X, labels = read_labels(X)
-        dims = dims_of(labels)
+        dims = None if labels is None else labels.dims
         known = self.decomposition_ if is_fitted else None
         if known is not None:
             checks.check_dims(dims, known.dims)
@@ -605,7 +557,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 raise ValueError("mean=True needs one Boolean mode: name it, as in boolean_modes=[2].")
             options["center"] = modes[0]
         noise = known.noise if known is not None else None
-        if known is None and not (isinstance(self.noise, str) and self.noise == "white"):
+        if known is None and not self._is_white:
             if observed is not None or weights is not None:
                 raise ValueError("A noise model needs complete data and no weights: fill or reject what is missing.")
             noise = read_noise(self.noise, X, modes, labels)
@@ -635,8 +587,3 @@ def check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> N
         close = get_close_matches(name, sorted(known | set(signature(function).parameters) | {"mask", "weights"}))
         meant = f": do you mean {' or '.join(close)}?" if close else ". Options are the parameters of BMP."
         raise TypeError(f"{function.__name__}() has no option {name!r}{meant}")
-
-
-def dims_of(labels: Labels | None) -> tuple[str, ...] | None:
-    """Return the names of the modes, if there are any."""
-    return None if labels is None else labels.dims

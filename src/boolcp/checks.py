@@ -44,15 +44,11 @@ def check_tensor(X: Any, mask: ArrayLike | None) -> tuple[np.ndarray, np.ndarray
     missing; a numpy masked array has its own mask, with the opposite meaning.
     """
     if is_listed(X):
-        raise TypeError(
-            "X is a list of observed entries, which only `fit` and `transform` take; pass an array with NaN where "
-            "entries are missing."
-        )
+        advice = "which only `fit` and `transform` take; pass an array with NaN where entries are missing"
+        raise TypeError(f"X is a list of observed entries, {advice}.")
     if hasattr(X, "toarray") or hasattr(X, "todense"):
-        raise TypeError(
-            "X is a sparse matrix, which is not supported: pass X.toarray(), or the observed entries as (indices, "
-            "values, shape)."
-        )
+        advice = "pass X.toarray(), or the observed entries as (indices, values, shape)"
+        raise TypeError(f"X is a sparse matrix, which is not supported: {advice}.")
     own = ~np.ma.getmaskarray(X) if np.ma.isMaskedArray(X) else True
     X = _to_array(X)
     check_kind_and_order(X)
@@ -74,10 +70,8 @@ def check_largest(largest: float, dtype: np.dtype, n_infinite: int = 0) -> None:
         raise ValueError(f"X contains infinity in {n_infinite} entries; set them to NaN if they are missing.")
     low, high = RANGES[str(dtype)]
     if largest and not low <= largest <= high:
-        raise ValueError(
-            f"The largest entry of X is {largest:.3g} in size, but {dtype} arithmetic is reliable only from "
-            f"{low:g} to {high:g}. Change the unit, e.g. X / {largest:.1g}."
-        )
+        what = f"The largest entry of X is {largest:.3g} in size, but {dtype} arithmetic is reliable only from"
+        raise ValueError(f"{what} {low:g} to {high:g}. Change the unit, e.g. X / {largest:.1g}.")
 
 
 def is_lazy(X: Any) -> bool:
@@ -115,10 +109,8 @@ def check_kind_and_order(X: Any) -> None:
     if X.dtype.kind not in "fiub":
         raise ValueError(f"X has dtype {X.dtype}; numbers are needed. Convert it, e.g. X.astype(float).")
     if X.ndim < 2:
-        raise ValueError(
-            f"X has {X.ndim} dimension(s); a tensor with at least 2 is needed. Reshape your data, for instance "
-            f"to (channels, time, trials)."
-        )
+        advice = "Reshape your data, for instance to (channels, time, trials)."
+        raise ValueError(f"X has {X.ndim} dimension(s); a tensor with at least 2 is needed. {advice}")
     if 0 in X.shape:
         what = "0 sample(s)" if X.shape[0] == 0 else "0 feature(s)"
         raise ValueError(f"X is empty: {what} (shape={X.shape}) while a minimum of 1 is required in each mode.")
@@ -130,15 +122,13 @@ def _to_array(X: Any) -> np.ndarray:
         raise TypeError(f"X is the text {str(X)!r}, not an array; read a file with boolcp.open_tensor(path).")
     if is_lazy(X):
         needs = {"the tensor in memory, with copies": 3.0 * float_bytes(X.shape, X.dtype)}
-        advice = "Only BMP and, for one Boolean mode, AtomicNorm read it part by part."
+        advice = "Only BMP reads it part by part."
         check_memory(needs, read_memory(None), advice, limit_name="the available memory")
     try:
         X = np.asarray(X)
     except ValueError as error:
-        raise ValueError(
-            f"X cannot be converted to an array ({error}); lists of lists must all have the same length, with NaN "
-            f"where entries are missing."
-        ) from None
+        advice = "lists of lists must all have the same length, with NaN where entries are missing"
+        raise ValueError(f"X cannot be converted to an array ({error}); {advice}.") from None
     try:
         return X.astype(np.float64) if X.dtype.kind == "O" else X
     except (TypeError, ValueError) as error:
@@ -164,25 +154,21 @@ def check_mask(given: ArrayLike, shape: Sequence[int]) -> np.ndarray:
 def check_weights(weights: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> np.ndarray:
     """Return a weight for each entry, from what broadcasts against X or a DataArray with some of its modes."""
     if hasattr(weights, "dims") and hasattr(weights, "transpose") and dims is not None:
-        unknown = [str(name) for name in weights.dims if name not in dims]
-        if unknown:
+        if unknown := [str(name) for name in weights.dims if name not in dims]:
             raise ValueError(f"weights has the modes {', '.join(unknown)}, which X ({', '.join(dims)}) does not have.")
-        ordered = weights.transpose(*[name for name in dims if name in weights.dims]).data
-        sizes = dict(zip(weights.dims, weights.shape, strict=True))
-        weights = np.asarray(ordered).reshape([sizes.get(name, 1) for name in dims])
+        absent = [name for name in dims if name not in weights.dims]
+        weights = weights.expand_dims(absent).transpose(*dims).data
     try:
         weights = np.asarray(weights, dtype=float)
     except (TypeError, ValueError):
-        raise ValueError(
-            "weights must be numbers: an array that broadcasts against X, e.g. of shape (d_1, 1, 1), or a DataArray."
-        ) from None
+        what = "an array that broadcasts against X, e.g. of shape (d_1, 1, 1), or a DataArray"
+        raise ValueError(f"weights must be numbers: {what}.") from None
     try:
         weights = np.broadcast_to(weights, tuple(shape))
     except ValueError:
-        raise ValueError(
-            f"weights has shape {weights.shape}, which does not broadcast against X of shape {tuple(shape)}: for one "
-            f"weight for each slice along mode n, reshape it to size 1 in all other modes."
-        ) from None
+        what = f"weights has shape {weights.shape}, which does not broadcast against X of shape {tuple(shape)}"
+        advice = "for one weight for each slice along mode n, reshape it to size 1 in all other modes"
+        raise ValueError(f"{what}: {advice}.") from None
     bad = np.argwhere(~(np.isfinite(weights) & (weights >= 0)))
     if len(bad):
         place = tuple(bad[0].tolist())
@@ -202,11 +188,9 @@ def array_of_listed(X: Any) -> np.ndarray:
     """Return a list of observed entries as an array with NaN elsewhere."""
     indices, values, shape = X if isinstance(X, tuple) else (X.coords.T, X.data, X.shape)
     indices, values, shape = np.asarray(indices), np.asarray(values), tuple(int(d) for d in shape)
-    if indices.ndim != 2 or indices.shape != (len(values), len(shape)) or values.ndim != 1:
-        raise ValueError(
-            f"X lists {len(values)} values with indices of shape {indices.shape} for a tensor of shape {shape}; "
-            f"indices must be (number of values, {len(shape)})."
-        )
+    if indices.shape != (len(values), len(shape)) or values.ndim != 1:
+        what = f"{len(values)} values with indices of shape {indices.shape} for a tensor of shape {shape}"
+        raise ValueError(f"X lists {what}; indices must be (number of values, {len(shape)}).")
     if indices.dtype.kind not in "iu" or (indices < 0).any() or (indices >= shape).any():
         raise ValueError(f"The indices of X must be integers from 0 to one less than the sizes {shape}.")
     if values.dtype.kind not in "fiub":
@@ -233,10 +217,8 @@ def find_empty(data: Any) -> dict[int, np.ndarray]:
 def check_mean(mean: Sequence[int], shape: Sequence[int]) -> None:
     """Raise unless the mean of a fit is one of data of this shape."""
     if any(m not in (1, d) for m, d in zip(mean, shape, strict=True)):
-        raise ValueError(
-            "The fit has a mean over the Boolean mode, which is not known for new entries of another mode: only data "
-            "that are new along the Boolean mode can be transformed."
-        )
+        advice = "only data that are new along the Boolean mode can be transformed"
+        raise ValueError(f"The mean of the fit is not known for new entries of another mode: {advice}.")
 
 
 def check_modes(
@@ -288,15 +270,11 @@ def check_number(value: Any, name: str, *, positive: bool = False) -> None:
 
 
 def check_rank(rank: Any) -> None:
-    """Raise if atom_rank is neither "block" nor an integer >= 1; older spellings get the word to use now."""
-    if isinstance(rank, str) and rank == "block":
-        return
-    if rank is None:
-        raise ValueError('atom_rank=None is now written atom_rank="block": each atom has a dense real part.')
-    if isinstance(rank, str):
-        hint = ": ranks are no longer chosen by the noise" if rank == "auto" else ""
-        raise ValueError(f'atom_rank must be an integer or "block", got {rank!r}{hint}. Use 1 for products of columns.')
-    check_integer(rank, "atom_rank", 1)
+    """Raise if atom_rank is neither "block" nor an integer >= 1."""
+    if isinstance(rank, str) and rank != "block":
+        raise ValueError(f'atom_rank must be an integer or "block", got {rank!r}. Use 1 for products of columns.')
+    if not isinstance(rank, str):
+        check_integer(rank, "atom_rank", 1, other=' or "block"')
 
 
 def check_loss_data(values: np.ndarray, loss: str) -> None:
@@ -325,10 +303,9 @@ def check_choice(value: object, name: str, choices: Sequence[str]) -> None:
 def check_dims(dims: Sequence[str] | None, fitted: Sequence[str] | None) -> None:
     """Raise if new data has names of modes that are not those that were fitted, in the same order."""
     if dims is not None and fitted is not None and tuple(dims) != tuple(fitted):
-        raise ValueError(
-            f"X has the modes {', '.join(dims)}, but {', '.join(fitted)} were fitted: name and order them "
-            f"in the same way (dims=, --dims), or reorder them, e.g. X.transpose({', '.join(map(repr, fitted))})."
-        )
+        what = f"X has the modes {', '.join(dims)}, but {', '.join(fitted)} were fitted"
+        order = f"or reorder them, e.g. X.transpose({', '.join(map(repr, fitted))})"
+        raise ValueError(f"{what}: name and order them in the same way (dims=, --dims), {order}.")
 
 
 def check_shape(shape: Sequence[int], fitted: Sequence[int], mode: int | None) -> None:

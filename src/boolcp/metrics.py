@@ -9,12 +9,9 @@ from boolcp.result.atoms import BooleanCP
 
 
 def rmse(X: Any, Y: Any) -> float:
-    """Return the root-mean-square error |X - Y| / sqrt(number of entries).
+    """Return the root-mean-square error |X - Y| / sqrt(number of entries) of two tensors, or of decompositions.
 
-    Parameters
-    ----------
-    X, Y : array_like, or a decomposition with `to_tensor()`
-        Two tensors of the same shape. Entries that are NaN in either are ignored.
+    Entries that are NaN in either are ignored.
 
     Examples
     --------
@@ -37,19 +34,8 @@ def rmse(X: Any, Y: Any) -> float:
 def hamming_error(estimate: BooleanCP, truth: BooleanCP) -> float:
     """Return the share of wrong bits, the atoms of each Boolean mode matched so that it is smallest.
 
-    In each mode as many true atoms as possible are matched with estimated atoms that are Boolean along the
-    same mode. A true atom that stays unmatched counts as half wrong, which is what coin flips would reach;
-    estimated atoms in excess do not count.
-
-    Parameters
-    ----------
-    estimate, truth : BooleanCP
-        Two decompositions of tensors of the same shape, of any atom rank.
-
-    Returns
-    -------
-    float
-        Wrong bits divided by the bits of all true atoms, between 0 and 1.
+    True atoms are matched with estimated atoms that are Boolean along the same mode. One that stays unmatched counts as
+    half wrong, which is what coin flips would reach; estimated atoms in excess do not count.
 
     Examples
     --------
@@ -75,23 +61,13 @@ def hamming_error(estimate: BooleanCP, truth: BooleanCP) -> float:
     return float(n_wrong / n_bits)
 
 
-def factor_match_score(estimate: Any, truth: Any, *, consider_weights: bool = False) -> float:
+def factor_match_score(estimate: Any, truth: Any) -> float:
     """Return how well the atoms of two decompositions agree, 1 if they are the same up to order and sign.
 
-    The score of a pair of rank-one atoms is the product over the modes of |cos| of the angle between their
-    columns; the atoms are matched so that the sum of the scores is largest, and the sum is divided by the
-    larger number of atoms, so that an atom without a partner counts as 0. For atoms of higher rank and for
-    block atoms the score of a pair is |cos| of the angle between the two atoms, which is the same thing when
-    both have rank one.
-
-    Parameters
-    ----------
-    estimate, truth : BooleanCP or pair (weights, factors)
-        Two decompositions of tensors of the same shape. A pair is a CP decomposition as in TensorLy;
-        None stands for weights of one.
-    consider_weights : bool
-        Multiply the score of a pair by 1 - |a - b| / max(a, b), with a and b the norms of the two terms of
-        the sum (weights included), as tensortools and TLViz do.
+    The score of a pair of atoms is |cos| of the angle between them: for rank one, the product over the modes of |cos|
+    of the angle between their columns. Atoms are matched so that the sum of the scores is largest, and the sum is
+    divided by the larger number of atoms, so that an atom without a partner counts as 0. A pair (weights, factors), as
+    in TensorLy, is a decomposition as well.
 
     Examples
     --------
@@ -105,9 +81,8 @@ def factor_match_score(estimate: Any, truth: Any, *, consider_weights: bool = Fa
         _check_pair(estimate, truth)
         first, second = (np.sqrt(np.diag(W.inner_products())) for W in (estimate, truth))
         inner = estimate.inner_products(truth.atoms)
-        weights, others = estimate.weights, truth.weights
     else:
-        (weights, A), (others, B) = _cp_pair(estimate), _cp_pair(truth)
+        A, B = ([np.asarray(matrix, dtype=float) for matrix in factors] for _, factors in (estimate, truth))
         if [len(matrix) for matrix in A] != [len(matrix) for matrix in B]:
             raise ValueError("estimate and truth must have factor matrices of the same modes with equal sizes.")
         first, second = (np.prod([np.linalg.norm(matrix, axis=0) for matrix in C], axis=0) for C in (A, B))
@@ -116,20 +91,8 @@ def factor_match_score(estimate: Any, truth: Any, *, consider_weights: bool = Fa
         raise ValueError("estimate and truth have no atoms to compare.")
     size = np.outer(first, second)
     scores = np.divide(np.abs(inner), size, out=np.zeros(inner.shape), where=size > 0)
-    if consider_weights:
-        a, b = np.abs(weights * first)[:, None], np.abs(others * second)[None, :]
-        larger = np.maximum(a, b)
-        scores *= 1 - np.divide(np.abs(a - b), larger, out=np.zeros(inner.shape), where=larger > 0)
     rows, columns = linear_sum_assignment(scores, maximize=True)
     return float(min(scores[rows, columns].sum() / max(scores.shape), 1.0))
-
-
-def _cp_pair(W: Any) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return weights (K,) and factor matrices of a BooleanCP with rank-one atoms or of a CP pair."""
-    weights, factors = W
-    factors = [np.asarray(A, dtype=float) for A in factors]
-    weights = np.ones(factors[0].shape[1]) if weights is None else np.asarray(weights, dtype=float)
-    return weights, factors
 
 
 def _check_pair(estimate: Any, truth: Any) -> None:
@@ -137,6 +100,5 @@ def _check_pair(estimate: Any, truth: Any) -> None:
         if not isinstance(W, BooleanCP):
             raise TypeError(f"{name} must be a BooleanCP, but it is a {type(W).__name__}.")
     if estimate.shape != truth.shape:
-        raise ValueError(
-            f"estimate and truth must have the same shape, but they have {estimate.shape} and {truth.shape}."
-        )
+        shapes = f"{estimate.shape} and {truth.shape}"
+        raise ValueError(f"estimate and truth must have the same shape, but they have {shapes}.")

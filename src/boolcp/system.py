@@ -5,7 +5,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from threading import Lock, local
 from typing import Any
@@ -112,31 +112,28 @@ class Requests:
             for (lib, all_threads), before in zip(libraries, self.before, strict=True):
                 lib.set_num_threads(all_threads if self.n_all else 1 if self.n_one else before)
 
+    @contextmanager
+    def ask(self, n_one: int = 0, n_all: int = 0) -> Iterator[None]:
+        """Run a body that asks for one thread, or for all."""
+        self.change(n_one, n_all)
+        try:
+            yield
+        finally:
+            self.change(-n_one, -n_all)
+
 
 REQUESTS = Requests()
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> AbstractContextManager[None]:
     """Run the body with one BLAS thread; small matrices are slower, not faster, with more."""
-    REQUESTS.change(n_one=1)
-    try:
-        yield
-    finally:
-        REQUESTS.change(n_one=-1)
+    return REQUESTS.ask(n_one=1)
 
 
-@contextmanager
-def enough_threads(X: np.ndarray) -> Iterator[None]:
+def enough_threads(X: np.ndarray) -> AbstractContextManager[None]:
     """Run the body, a pass over X, with all BLAS threads if X is big and no other thread works beside this one."""
-    if X.size < BIG or getattr(REQUESTS.local, "is_shared", False):
-        yield
-        return
-    REQUESTS.change(n_all=1)
-    try:
-        yield
-    finally:
-        REQUESTS.change(n_all=-1)
+    is_alone = X.size >= BIG and not getattr(REQUESTS.local, "is_shared", False)
+    return REQUESTS.ask(n_all=1) if is_alone else nullcontext()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 import boolcp
 from boolcp import Atom, BooleanCP
 from boolcp.datasets import make_boolean_cp
-from boolcp.program.grams import LARGE
+from boolcp.program.maxcut import LARGE
 
 
 def true_shares(W, X, observed):

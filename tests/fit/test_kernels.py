@@ -11,7 +11,6 @@ from boolcp.fit.atom_search import climb, from_bits, power_iterations
 from boolcp.fit.sweep import (
     MAX_JOINT,
     best_bits,
-    cp_als,
     decide_rows,
     polish,
     relax,
@@ -34,6 +33,11 @@ def forms(rng, d, K, rank=9):
     """Return positive semidefinite forms (d, K, K) and right sides (d, K)."""
     B = rng.standard_normal((d, rank, K))
     return np.einsum("ijk,ijl->ikl", B, B), 3 * rng.standard_normal((d, K))
+
+
+def relaxed(X, factors, max_iter):
+    K = factors[0].shape[1]
+    return relax(Dense(X), Columns(tuple(factors), np.arange(K), np.zeros(K)), max_iter=max_iter, tol=0.0)
 
 
 def cost(S, q, b):
@@ -268,10 +272,10 @@ def test_relaxed_sweeps_are_those_of_least_squares(shape, n_columns, rng):
     X, factors = rng.standard_normal(shape), [rng.standard_normal((d, n_columns)) for d in shape]
     nowhere, ones = np.full(n_columns, -1), np.ones(shape)
     expected = naive.linked_sweep(X, ones, factors, np.arange(n_columns), nowhere, range(len(shape)))
-    found = cp_als(Dense(X), factors, max_iter=1, tol=0.0)
+    found = relaxed(X, factors, 1)
     np.testing.assert_allclose(naive.full(found.matrices), naive.full(expected), atol=1e-7)
     assert found.loss == pytest.approx(np.sum((X - naive.full(expected)) ** 2))
-    more = cp_als(Dense(X), factors, max_iter=40, tol=0.0)
+    more = relaxed(X, factors, 40)
     assert more.loss < found.loss and more.loss == pytest.approx(np.sum((X - naive.full(more.matrices)) ** 2))
 
 
@@ -289,7 +293,7 @@ def test_relaxed_sweeps_pass_singular_equations(rng):
     X = rng.standard_normal((4, 5, 6))
     factors = [np.repeat(rng.standard_normal((d, 1)), 2, axis=1) for d in X.shape]
     assert np.isnan(kernels.relax_factors(X.reshape(20, 6), 2, np.array(X.shape), np.vstack(factors), 3, 0.0))
-    assert cp_als(Dense(X), factors, max_iter=3, tol=0.0).loss < np.sum(X**2)  # the solution of least norm
+    assert relaxed(X, factors, 3).loss < np.sum(X**2)  # the solution of least norm
 
 
 def test_the_truth_is_a_fixed_point_of_every_sweep(rng):

@@ -18,7 +18,7 @@ from boolcp.fit.atom_search import (
     steepest_atom,
 )
 from boolcp.fit.certify import atom_system, with_system
-from boolcp.fit.pursuit import NormalEquations, corrected, equations_of
+from boolcp.fit.fit import corrected
 from boolcp.fit.spec import STOP_REASONS, Spec
 from boolcp.program.maxcut import best_boolean
 from boolcp.result.atoms import Atom, BooleanCP
@@ -111,9 +111,8 @@ def test_it_stops_at_an_atom_that_it_has_already(rng):
     X = noisy((8, 9, 10), rng)
     data, W = Dense(X), printed(X, 2).decomposition_
     again = Candidate(W.atoms[0], descent=1.0, value=1.0)
-    V, _, reason = corrected(data, W, equations_of(data, W.atoms), again, 1e-6)
-    assert reason == "dependent" and V is W
-    assert corrected(data, W, equations_of(data, W.atoms), None, 1e-6)[2] == "no descent"
+    assert corrected(data, W, again, 1e-6) == "dependent"
+    assert corrected(data, W, None, 1e-6) == "no descent"
 
 
 @pytest.mark.parametrize("exponent", [-20, 13])
@@ -142,25 +141,20 @@ def test_the_normal_equations_are_those_of_dense_atoms(kind, missing, rng):
     G, b = atom_system(data, W.atoms)
     np.testing.assert_allclose(G, dense @ dense.T, atol=1e-12)
     np.testing.assert_allclose(b, dense @ np.where(observed, X, 0.0).ravel(), atol=1e-12)
-    system = equations_of(data, W.atoms)
-    np.testing.assert_allclose(system.gram, G, atol=1e-12)
-    np.testing.assert_allclose(system.rhs, b, atol=1e-12)
+    *others, last = W.atoms
+    V = corrected(data, BooleanCP(W.shape, tuple(others), np.ones(len(others))), Candidate(last, 1e3, 1), 0)
     c = np.linalg.lstsq(dense.T, np.where(observed, X, 0.0).ravel(), rcond=None)[0]
-    np.testing.assert_allclose(system.solve(), c, rtol=1e-7)
-    error = np.nansum((X - naive.tensor(BooleanCP(W.shape, W.atoms, c))) ** 2)
-    assert system.error(np.nansum(X**2), c) == pytest.approx(error)
+    np.testing.assert_allclose(V.weights, c, rtol=1e-7)
+    assert V.squared_error == pytest.approx(np.nansum((X - naive.tensor(BooleanCP(W.shape, W.atoms, c))) ** 2))
 
 
 def test_a_dependent_atom_is_refused(rng):
     u, v, w = (A / np.linalg.norm(A) for A in (rng.standard_normal((d, 1)) for d in (5, 6, 6)))
     data = Dense(rng.standard_normal((4, 5, 6)))
     atoms = Atom(0, [1, 1, 0, 0], (u, v)), Atom(0, [0, 0, 1, 1], (u, v))
-    system = equations_of(data, atoms)
-    before = system.solve()
-    assert system.extend(data, atoms, Atom(0, [1, 1, 1, 1], (u, v))) is None  # their sum
-    assert len(system.extend(data, atoms, Atom(0, [1, 1, 1, 1], (u, w))).rhs) == 3
-    np.testing.assert_array_equal(system.solve(), before)
-    assert len(NormalEquations().extend(data, (), atoms[0]).rhs) == 1
+    W = BooleanCP(data.shape, atoms, np.ones(2))
+    summed, new = (Candidate(Atom(0, [1, 1, 1, 1], real), 1e3, 1) for real in ((u, v), (u, w)))
+    assert corrected(data, W, summed, 0) == "dependent" and corrected(data, W, new, 0).n_atoms == 3
 
 
 def test_atoms_on_unobserved_entries_alone_are_dropped(rng):

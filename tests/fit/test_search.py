@@ -10,7 +10,8 @@ from samples import tensor, with_gaps
 
 from boolcp import BMP, Atom, BooleanCP, DegenerateAtomsWarning, decompose, load
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit.starts import MAX_RIVALS, Search, find_rivals, pencil_start
+from boolcp.fit.spec import State
+from boolcp.fit.starts import MAX_RIVALS, compared, find_rivals, pencil_start
 from boolcp.fit.sweep import polish
 from boolcp.metrics import hamming_error, rmse
 from boolcp.result.columns import Columns, to_columns
@@ -166,9 +167,9 @@ def test_rivals_are_different_solutions_of_nearly_the_same_loss():
     rival, twin = columns((0, [7, 8, 9]), loss=100.4), columns((0, [7, 8]), loss=100.45)
     poor = columns((1, [1]), loss=101)
     assert find_rivals(best, (poor, twin, rival, same)) == (rival,)
-    here = Search(best)
+    here = State(0, best=best, n_agree=1)
     for candidate in (rival, poor, same, twin):
-        here = here.compared(candidate, 1000.0)
+        here = compared(here, candidate, 1000.0)
     assert here.best is best and here.rivals == (rival,) and here.n_agree == 1 and here.n_done == 4
     others = [columns((0, [k, (k + 3) % 10, (k + 5) % 10]), loss=100.2) for k in range(10)]
     assert len(find_rivals(best, others)) <= MAX_RIVALS
@@ -176,11 +177,11 @@ def test_rivals_are_different_solutions_of_nearly_the_same_loss():
 
 def test_starts_agree_only_if_they_are_new():
     W, poor = columns((0, [1, 2, 3]), loss=100.0), columns((1, [1]), loss=120.0)
-    here = Search(poor).compared(W, 1.0).compared(W, 1.0, is_new=False)
-    assert here.best is W and here.n_agree == 1 and not here.is_agreed(10)
-    here = here.compared(W, 1.0)
-    assert here.n_agree == 2 and here.is_agreed(10) and not here.is_agreed(50)
-    assert here.compared(columns((0, [1]), loss=90.0), 1.0).n_agree == 1
+    here = compared(compared(State(0, best=poor, n_agree=1), W, 1.0), W, 1.0, is_new=False)
+    assert here.best is W and here.n_agree == 1
+    here = compared(here, W, 1.0)
+    assert here.n_agree == 2
+    assert compared(here, columns((0, [1]), loss=90.0), 1.0).n_agree == 1
 
 
 def test_a_fit_tells_of_its_rivals(rng, tmp_path):

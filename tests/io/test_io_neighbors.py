@@ -230,9 +230,9 @@ def test_positions_of_electrodes_for_any_format(tmp_path, rng):
     table.write_text("channel,x_px,y_px\n1,0,5\n2,1,7\n3,1,9\n")
     X = boolcp.open_tensor(tmp_path / "data.npy", dims=dims, electrodes=table)
     assert X["y"].values.tolist() == [-5, -7, -9], "pixels count downward"
-    assert read_electrodes(table)[2].y == -7
+    assert read_electrodes(table)["y"][2] == -7
     scipy.io.savemat(tmp_path / "Map.mat", {"X": np.array([[1.0], [2.0]]), "Y": np.array([[3.0], [4.0]])})
-    assert read_electrodes(tmp_path / "Map.mat")[2].y == -4
+    assert read_electrodes(tmp_path / "Map.mat")["y"][2] == -4
     table.write_text("a,b\n1,2\n3,4\n5,NG\n")
     assert read_pairs(table) == [("1", "2"), ("3", "4")]
     for text, words in (

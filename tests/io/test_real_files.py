@@ -68,4 +68,4 @@ def test_maps_and_pairs(animal, n_pairs):
     assert len(electrodes) == 128 and len(pairs) == n_pairs
     if (MAPS / f"{animal}Map.mat").exists():
         official = read_electrodes(MAPS / f"{animal}Map.mat")
-        assert all(abs(official[n].x - electrodes[n].x) < 0.01 for n in electrodes)
+        assert (abs(official["x"] - electrodes["x"]) < 0.01).all()

@@ -241,7 +241,7 @@ def test_figures_of_any_order(shape, rng):
 def test_given_axes_are_drawn_on_and_wrong_modes_refused(rng):
     W = rank_one((6, 7, 8), 1, rng)
     ax = pyplot.figure().subplots()
-    assert plotting.plot_boolean(W.atoms[0], ax=ax) is ax and len(ax.images) == 1
+    assert plotting.plot_boolean(W, ax=ax) is ax and len(ax.images) == 1
     for mode in (0, (0, 1)):
         with pytest.raises(ValueError, match="is Boolean along mode 0"):
             plotting.plot_real(W, 0, mode)

@@ -67,7 +67,8 @@ def test_any_multipliers_prove_a_bound_or_none(rng):
     for exponent in range(-20, 40):
         C = gram(rng.standard_normal((8, 3)))
         best = naive.best_boolean(C, True)[0]
-        proof = prove(C, best, random_multipliers(8, rng).times(2.0**exponent))
+        m, factor = random_multipliers(8, rng), 2.0**exponent / best
+        proof = prove(C, best, Multipliers(factor * m.W, m.cuts, factor * m.T))
         assert proof is None or proof.bound >= best
         assert exponent > 8 or proof is not None
         assert exponent < 20 or proof is None

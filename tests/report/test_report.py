@@ -25,10 +25,10 @@ pytest.importorskip("jinja2")
 pytest.importorskip("itables")
 
 from boolcp.io.results import make_provenance
-from boolcp.plotting.head import interpolate
+from boolcp.plotting.maps import interpolate
 from boolcp.plotting.mode_labels import groups_of, positions_of
 from boolcp.plotting.patterns import real_columns
-from boolcp.report import assets, charts, conditions, words, write_report
+from boolcp.report import charts, conditions, held_script, script_hash, words, write_report
 
 VOID = {"meta", "img", "br", "link", "input"}
 
@@ -180,7 +180,7 @@ def test_the_page_is_self_contained_and_its_charts_have_texts(page):
     policy = page.attributes("meta")[4]["content"]
     kinds = [attributes.get("type") for attributes in page.attributes("script")]
     (glue,) = [text for kind, text in zip(kinds, page.scripts, strict=True) if kind is None]  # the only one that runs
-    assert policy.startswith("default-src 'none'") and assets.script_hash(glue) in policy
+    assert policy.startswith("default-src 'none'") and script_hash(glue) in policy
     targets = {attributes.get("id") for _, attributes in page.tags}
     assert all(a["href"][1:] in targets for a in page.attributes("a"))
 
@@ -344,12 +344,12 @@ def test_a_page_of_a_file_without_names_has_plain_words(tmp_path, rng):
 
 
 def test_json_and_labels_stay_text():
-    held = json.loads(assets.to_json({"</script>": ["<!--", 1 / 3, np.float32(2), np.int64(3), True, None]}))
-    assert held == {"</script>": ["<!--", 0.33333333, 2, 3, True, None]} and "<" not in assets.to_json("</script>")
-    assert assets.held_script("a", "1 < 2") == {"name": "a", "type": "text/plain", "text": "1 < 2"}
-    held = assets.held_script("a", '"<SCRIPT>"')
+    held = json.loads(charts.to_json({"</script>": ["<!--", 1 / 3, np.float32(2), np.int64(3), True, None]}))
+    assert held == {"</script>": ["<!--", 0.33333333, 2, 3, True, None]} and "<" not in charts.to_json("</script>")
+    assert held_script("a", "1 < 2") == {"name": "a", "type": "text/plain", "text": "1 < 2"}
+    held = held_script("a", '"<SCRIPT>"')
     assert held["type"] == "application/json" and "<" not in held["text"] and json.loads(held["text"]) == '"<SCRIPT>"'
-    assert assets.plain("<b>%{x}&</b>") == "&lt;b&gt;&#37;{x}&amp;&lt;/b&gt;"
+    assert charts.plain("<b>%{x}&</b>") == "&lt;b&gt;&#37;{x}&amp;&lt;/b&gt;"
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_json_and_labels_stay_text():
     ids=["nan", "integers", "bits", "times far from zero"],
 )
 def test_typed_arrays_hold_the_numbers(values):
-    np.testing.assert_array_equal(numbers(json.loads(assets.to_json(values))), values)
+    np.testing.assert_array_equal(numbers(json.loads(charts.to_json(values))), values)
 
 
 # words

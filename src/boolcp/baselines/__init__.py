@@ -2,12 +2,6 @@
 
 Input: a tensor and its mask. Output: a decomposition with `to_tensor()`, and the loss over the observed entries.
 Nothing in `fit` or `trust` depends on this package.
-
->>> import boolcp
->>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
->>> model = boolcp.baselines.CP(2, random_state=0).fit(X)
->>> model.decomposition_.to_tensor().shape
-(15, 16, 17)
 """
 
 from boolcp.baselines.cp import CP, RealCP, Tucker, TuckerForm

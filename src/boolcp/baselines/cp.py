@@ -1,4 +1,4 @@
-"""CP and Tucker through TensorLy: alternating least squares, and the truncated higher-order SVD."""
+"""CP, the alternating least squares of TensorLy from several starts, and Tucker, a truncated higher-order SVD."""
 
 import warnings
 from typing import Any, NamedTuple
@@ -6,22 +6,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, compress, impute, squared_loss
+from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, along, impute, squared_loss
 from boolcp.contractions import gram_product, khatri_rao, mttkrp
+from boolcp.storage.dense import Dense
+from boolcp.storage.tucker import Tucker as Compressed
+from boolcp.storage.tucker import compress, leading_basis
 from boolcp.system import load_extra
 
 ROUNDS_OF_STARTS = 3  # rounds of imputation in which all starts are tried, not only the last estimate; not tuned
 
 
 class RealCP(NamedTuple):
-    """A CP decomposition with real factors, W = sum_k weights_k a_k (x) b_k (x) ..; unpacks as weights, factors.
-
-    Parameters
-    ----------
-    weights : ndarray of shape (K,)
-        The weights.
-    factors : list of ndarray, shapes (d_n, K)
-        The factor matrices.
+    """A CP decomposition W = sum_k weights_k a_k (x) b_k (x) ..; unpacks as weights (K,) and factors, each (d_n, K).
 
     Examples
     --------
@@ -66,19 +62,16 @@ class CP(Baseline):
 
     The sweeps are those of `tensorly.decomposition.parafac`. All starts are compared on the tensor projected to the
     leading directions of each mode, and the best one is finished on the full tensor. Missing entries are imputed by the
-    estimate after every round (expectation maximization, as in TensorLy), whose fixed points are those of least squares
-    over the observed entries.
+    estimate after every round.
 
     Parameters
     ----------
-    n_atoms : int
-        Number of terms K; it may exceed every size.
+    n_atoms, random_state : int, int or Generator or None
+        Number of terms K, which may exceed every size, and seed.
     n_init : int
         Number of starts: the first from the SVD, the others random. The lowest loss wins.
     max_iter, tol : int, float
         Maximal number of sweeps from each start; it is done when |X - W| / |X| changes by less than `tol` in one.
-    random_state : int, Generator or None
-        Seed.
 
     Attributes
     ----------
@@ -107,14 +100,16 @@ class CP(Baseline):
 
         def step(filled: np.ndarray, previous: RealCP | None) -> RealCP:
             nonlocal n_rounds
-            small = compress(filled, self.n_atoms + EXTRA_RANK)
+            small = compress(Dense(filled), self.n_atoms + EXTRA_RANK)
+            core = small.core.to_array() if isinstance(small, Compressed) else filled
+            bases = small.bases or [np.eye(d) for d in X.shape]
             tried = [*starts] if n_rounds < ROUNDS_OF_STARTS else []
             if previous is not None:
-                tried.append((0, (previous.weights, small.coordinates(previous.factors))))
+                tried.append((0, (previous.weights, [U.T @ A for U, A in zip(bases, previous.factors, strict=True)])))
             n_rounds += 1
-            found = [self._parafac(small.core, None, seed, start, self.max_iter) for seed, start in tried]
-            best = min(found, key=lambda estimate: squared_loss(small.core, None, estimate))
-            return RealCP(best.weights, [U @ A for U, A in zip(small.bases or (), best.factors, strict=True)])
+            found = [self._parafac(core, None, seed, start, self.max_iter) for seed, start in tried]
+            best = min(found, key=lambda estimate: squared_loss(core, None, estimate))
+            return RealCP(best.weights, [U @ A for U, A in zip(bases, best.factors, strict=True)])
 
         best = impute(X, observed, step, max_iter=self.max_iter, tol=1e-7)
         self.decomposition_ = self._parafac(X, observed, 0, tuple(best), min(self.max_iter, 10))
@@ -140,14 +135,7 @@ class CP(Baseline):
 
 
 class TuckerForm(NamedTuple):
-    """A Tucker decomposition W = core x_1 U_1 .. x_N U_N with orthonormal columns; unpacks as core, factors.
-
-    Parameters
-    ----------
-    core : ndarray of shape (r_1, .., r_N)
-        The core.
-    factors : list of ndarray, shapes (d_n, r_n)
-        One basis for each mode.
+    """A Tucker decomposition W = core x_1 U_1 .. x_N U_N; unpacks as core and factors, orthonormal bases (d_n, r_n).
 
     Examples
     --------
@@ -181,25 +169,19 @@ class TuckerForm(NamedTuple):
         """
         W = self.core
         for mode, U in enumerate(self.factors):
-            W = np.moveaxis(np.tensordot(U, W, axes=([1], [mode])), 0, mode)
+            W = along(W, mode, U)
         return W
 
 
 class Tucker(Baseline):
     """Truncated higher-order SVD with as many directions in each mode as there are atoms (or as the mode allows).
 
-    The decomposition is that of `tensorly.decomposition.tucker`. Missing entries are repeatedly filled with the
-    estimate until they no longer change (TensorLy's mask works only while it iterates, which a plain HOSVD does not).
+    Missing entries are repeatedly filled with the estimate until they no longer change.
 
     Parameters
     ----------
-    n_atoms : int
-        Rank r_n in every mode, cut to what the shape allows.
-    max_iter, tol : int, float
-        Sweeps of higher-order orthogonal iteration after the HOSVD; 0, the HOSVD itself, is what the paper uses. They
-        end when |X - W| / |X| changes by less than `tol` in one.
-    random_state : int, Generator or None
-        Accepted so that all methods have the same parameters; nothing here is random.
+    n_atoms, random_state : int, None
+        Rank r_n in every mode, cut to what the shape allows. Nothing here is random: the seed has no effect.
 
     Attributes
     ----------
@@ -215,29 +197,16 @@ class Tucker(Baseline):
     ((3, 3, 3), True)
     """
 
-    least_max_iter = 0
-
-    def __init__(self, n_atoms: int = 10, *, max_iter: int = 0, tol: float = 1e-6, random_state: Any = None) -> None:
-        self.n_atoms, self.max_iter, self.tol, self.random_state = n_atoms, max_iter, tol, random_state
+    def __init__(self, n_atoms: int = 10, *, random_state: Any = None) -> None:
+        self.n_atoms, self.random_state = n_atoms, random_state
 
     def _fit(self, X: np.ndarray, observed: np.ndarray | None, modes: Modes, labels: Any, rng: Generator) -> None:
-        tucker = load_extra("tensorly.decomposition", "baselines").tucker
         ranks = [min(self.n_atoms, d, X.size // d) for d in X.shape]
-        options = {"n_iter_max": self.max_iter, "tol": self.tol, "svd": _left_singular_vectors}
 
         def step(filled: np.ndarray, previous: TuckerForm | None) -> TuckerForm:
-            core, factors = tucker(filled, ranks, **options)
-            return TuckerForm(np.asarray(core), [np.asarray(U) for U in factors])
+            factors, core = [leading_basis(Dense(filled), mode, rank) for mode, rank in enumerate(ranks)], filled
+            for mode, U in enumerate(factors):
+                core = along(core, mode, U.T)
+            return TuckerForm(core, factors)
 
         self.decomposition_ = impute(X, observed, step, max_iter=100, tol=1e-7)
-
-
-def _left_singular_vectors(matrix: np.ndarray, n_eigenvecs: int | None = None, **_: Any) -> tuple[np.ndarray, ...]:
-    """Return the leading U, S, V' of a matrix; for a flat one, from the eigenvectors of its smaller Gram matrix."""
-    if matrix.shape[0] > matrix.shape[1]:
-        U, S, Vt = np.linalg.svd(matrix, full_matrices=False)
-        return U[:, :n_eigenvecs], S[:n_eigenvecs], Vt[:n_eigenvecs]
-    values, vectors = np.linalg.eigh(matrix @ matrix.T)
-    U = vectors[:, ::-1][:, :n_eigenvecs]
-    S = np.sqrt(np.maximum(values[::-1][:n_eigenvecs], 0))
-    return U, S, (U.T @ matrix) / np.maximum(S, 1e-300)[:, None]

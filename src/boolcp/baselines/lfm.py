@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from boolcp.baselines._base import Baseline, Modes, refold, squared_loss, unfold
+from boolcp.baselines._base import Baseline, Modes, along, squared_loss, unfold
 from boolcp.contractions import gram
 from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom, BooleanCP
@@ -22,19 +22,15 @@ class LFM(Baseline):
     """Latent feature model of one unfolding, X_n = Z V with Boolean features Z (d_n, K) and real rows V.
 
     This is the method of Yen et al. (2017): the next feature maximizes z'Cz, where C is the Gram matrix of the
-    residual, by the same MAXCUT-like program as in BMP; then all real rows are recomputed. In the terms of this library
-    it is a pursuit with block atoms along one mode whose real parts, not only their weights, are corrected. With the
-    atomic norm, sum_k |v_k|, it is `boolcp.AtomicNorm` with this Boolean mode.
+    residual, by the same program as in BMP; then all real rows are recomputed. With the atomic norm, sum_k |v_k|, it is
+    `boolcp.AtomicNorm` with this Boolean mode.
 
     Parameters
     ----------
-    n_atoms : int
-        Number of features K.
-    mode : int, optional
-        The mode that is unfolded. None fits every mode and keeps the one of lowest loss, which favors short modes:
-        their real rows are longer.
-    random_state : int, Generator or None
-        Seed.
+    n_atoms, random_state : int, int or Generator or None
+        Number of features K, and seed.
+    mode : int or str, optional
+        The mode that is unfolded. None fits every mode and keeps the one of lowest loss, which favors short modes.
 
     Attributes
     ----------
@@ -70,30 +66,24 @@ class LFMmix(Baseline):
     """Mixture of latent feature models, one for each unfolding: X = sum_n Z_n V_n, fitted jointly.
 
     Each step searches every unfolding of the residual as LFM does and takes the feature of steepest descent; the
-    real rows of all modes are then the joint least-squares fit. It needs no iteration on complete data: the
-    projections on the features of different modes commute, so that the residual is X with the features of every
-    mode projected out. Missing entries are repeatedly filled with the estimate until they no longer change.
-
-    The paper gives a single line on this baseline; greedy modes and joint least squares are the strongest reading
-    of it. Per-mode terms of the same total are not unique, so each takes what the modes before it left.
+    real rows of all modes are then the joint least-squares fit. Projections on the features of different modes commute,
+    so the residual is X with the features of every mode projected out. The terms of the modes are not unique: each
+    takes what the modes before it left. Missing entries are repeatedly filled with the estimate. The paper gives a
+    single line on this baseline; this is the strongest reading of it.
 
     Parameters
     ----------
-    n_atoms : int
-        Number of features K of all modes together.
+    n_atoms, random_state : int, int or Generator or None
+        Number of features K of all modes together, and seed.
     boolean_modes : list of int or str, optional
         The modes that are unfolded. None is all.
     max_iter, tol : int, float
         Rounds of filling missing entries, and their change relative to |X| at which it ends.
-    random_state : int, Generator or None
-        Seed.
 
     Attributes
     ----------
-    decomposition_, path_ : BooleanCP, tuple of BooleanCP
-        The result, with block atoms, and the estimates with 0, 1, .., K features.
-    loss_ : float
-        |X - W|^2 / 2 over the observed entries.
+    decomposition_, path_, loss_ : BooleanCP, tuple of BooleanCP, float
+        The result, with block atoms; the estimates with 0, 1, .., K features; |X - W|^2 / 2 over the observed entries.
 
     Examples
     --------
@@ -173,7 +163,7 @@ def project_out(X: np.ndarray, features: dict[int, np.ndarray]) -> np.ndarray:
     for mode, Z in features.items():
         U, sizes, _ = np.linalg.svd(Z, full_matrices=False)
         Q = U[:, sizes > 1e-10 * sizes.max(initial=0.0)]
-        X = X - refold(Q @ (Q.T @ unfold(X, mode)), mode, X.shape)
+        X = X - along(along(X, mode, Q.T), mode, Q)
     return np.ascontiguousarray(X)
 
 
@@ -182,8 +172,8 @@ def mixture_terms(X: np.ndarray, features: dict[int, np.ndarray]) -> Terms:
     terms = {}
     for mode, Z in features.items():
         if Z.shape[1]:
-            terms[mode] = Z, (V := real_rows(Z, unfold(X, mode), None))
-            X = X - refold(Z @ V, mode, X.shape)
+            terms[mode] = Z, real_rows(Z, unfold(X, mode), None)
+            X = project_out(X, {mode: Z})
     return terms
 
 
@@ -191,10 +181,8 @@ def _to_boolean_cp(shape: tuple[int, ...], terms: Terms, labels: Labels | None =
     """Return the BooleanCP with block atoms of the terms {mode: (Z, V)}; features with a row of zeros are left out."""
     atoms, weights = [], []
     for mode, (Z, V) in terms.items():
-        others = [d for n, d in enumerate(shape) if n != mode]
         for z, v in zip(Z.T, V, strict=True):
-            size = float(np.linalg.norm(v))
-            if size > 0:
-                atoms.append(Atom(mode, z, block=(v / size).reshape(others)))
+            if (size := float(np.linalg.norm(v))) > 0:
+                atoms.append(Atom(mode, z, block=(v / size).reshape(shape[:mode] + shape[mode + 1 :])))
                 weights.append(size)
     return BooleanCP(shape, tuple(atoms), np.array(weights), labels)

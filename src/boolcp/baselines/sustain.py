@@ -6,34 +6,32 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, Projection, compress, impute, leading_basis
+from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, impute
 from boolcp.baselines.cp import RealCP
 from boolcp.contractions import gram_product
 from boolcp.datasets.synthetic import sum_of
+from boolcp.storage.dense import Complete, Dense
+from boolcp.storage.tucker import compress, leading_basis
 
 
 class SUSTain(Baseline):
     """SUSTain-style hierarchical ALS: one column at a time, the Boolean ones rounded and clipped to 0 and 1.
 
-    This is not SUSTain (Perros et al., 2018) itself, which restricts every mode to bounded integers and the weights to
-    integers of at least one and thus cannot fit signed data. What is kept are the hierarchical updates of single
-    columns with a projection on the integers; here only one column of each atom is projected, on {0, 1}, and redrawn
-    when it is empty; the others are real. Rounding can raise the loss: the best sweep of the best start
-    is the result. Each atom's Boolean mode is fixed in advance, the allowed modes in turn. Missing entries are
-    repeatedly filled with the estimate.
+    SUSTain itself (Perros et al., 2018) restricts every mode and the weights to integers and cannot fit signed data.
+    Here only one column of each atom is projected, on {0, 1}, and redrawn when it is empty; the others are real.
+    Rounding can raise the loss: the best sweep of the best start is the result. Each atom's Boolean mode is fixed in
+    advance, the allowed modes in turn. Missing entries are repeatedly filled with the estimate.
 
     Parameters
     ----------
-    n_atoms : int
-        Number of atoms K.
+    n_atoms, random_state : int, int or Generator or None
+        Number of atoms K, and seed.
     boolean_modes : list of int or str, optional
         The modes allowed to be Boolean. None is all.
     n_init : int
         Number of starts: the first from the leading singular vectors, the others random. The lowest loss wins.
     max_iter, tol : int, float
         Maximal number of sweeps from each start; it is done when its loss changes by less than tol |X|^2 in one.
-    random_state : int, Generator or None
-        Seed.
 
     Attributes
     ----------
@@ -64,20 +62,16 @@ class SUSTain(Baseline):
 
     def _fit(self, X: np.ndarray, observed: np.ndarray | None, modes: Modes, labels: Any, rng: Generator) -> None:
         boolean_mode = np.array([modes[k % len(modes)] for k in range(self.n_atoms)])
-        options: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
 
         def step(filled: np.ndarray, last: RealCP | None) -> RealCP:
             """Return the best estimate of all starts, or the one that continues the last."""
+            starts = [singular_start(filled, boolean_mode, rng) if last is None else last.factors]
             if last is None:
-                starts = [singular_start(filled, boolean_mode, rng)]
                 starts += [random_start(filled.shape, boolean_mode, rng) for _ in range(self.n_init - 1)]
-            else:
-                starts = [last.factors]
-            small = compress(filled, self.n_atoms + EXTRA_RANK)
-            found = [hierarchical_als(small, factors, boolean_mode, rng, **options) for factors in starts]
+            small = compress(Dense(filled), self.n_atoms + EXTRA_RANK)
+            found = [hierarchical_als(small, A, boolean_mode, rng, self.max_iter, self.tol) for A in starts]
             best, _ = min(found, key=lambda pair: pair[1])
-            last_options = options | {"max_iter": min(self.max_iter, 5)}
-            factors, _ = hierarchical_als(Projection(filled), best, boolean_mode, rng, **last_options)
+            factors, _ = hierarchical_als(Dense(filled), best, boolean_mode, rng, min(self.max_iter, 5), self.tol)
             return RealCP(np.ones(self.n_atoms), factors)
 
         factors = impute(X, observed, step, max_iter=30, tol=1e-6).factors
@@ -89,11 +83,11 @@ class SUSTain(Baseline):
 
 
 def hierarchical_als(
-    data: Projection, factors: Sequence[np.ndarray], boolean_mode: np.ndarray, rng: Generator, max_iter: int, tol: float
+    data: Complete, factors: Sequence[np.ndarray], boolean_mode: np.ndarray, rng: Generator, max_iter: int, tol: float
 ) -> tuple[list[np.ndarray], float]:
     """Return the factors of lowest loss |X - W|^2 of sweeps over all columns and the given ones, and the loss."""
     factors, last = [np.array(A, dtype=float) for A in factors], len(factors) - 1
-    norm2 = float(np.vdot(data.core, data.core))
+    norm2 = data.squared_norm
 
     def loss(H: np.ndarray, P: np.ndarray) -> float:
         A = factors[last]
@@ -122,9 +116,7 @@ def update_columns(A: np.ndarray, H: np.ndarray, P: np.ndarray, boolean: np.ndar
         column = A[:, k] + (P[:, k] - A @ H[:, k]) / H[k, k]
         if boolean[k]:
             column = np.clip(np.rint(column), 0, 1)
-            if not column.any():
-                column = random_bits(len(column), rng)
-        A[:, k] = column
+        A[:, k] = column if column.any() or not boolean[k] else random_bits(len(column), rng)
 
 
 def random_bits(d: int, rng: Generator) -> np.ndarray:
@@ -146,7 +138,7 @@ def singular_start(X: np.ndarray, boolean_mode: np.ndarray, rng: Generator) -> l
     """Return leading singular vectors of each unfolding, the Boolean columns cut at half their largest entry."""
     factors = random_start(X.shape, boolean_mode, rng)
     for mode, d in enumerate(X.shape):
-        U = leading_basis(X, mode, len(boolean_mode))
+        U = leading_basis(Dense(X), mode, min(len(boolean_mode), d))
         U = U * np.where(U.sum(axis=0) < 0, -1, 1)
         for k in range(U.shape[1]):
             a = U[:, k]

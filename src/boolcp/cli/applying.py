@@ -57,13 +57,16 @@ def transform(
     """
     check_output(out, data.files, is_forced=force, endings=(".csv", ".tsv"))
     W, X = boolcp.load(result), load_data(data)
-    warn_of_preparation(boolcp.io.load_provenance(result), X)
+    known = boolcp.io.load_provenance(result)
+    warn_of_preparation(known, X)
     dims = W.dims or tuple(map(str, X.dims))
     wanted = mode if mode is not None else "trial" if "trial" in dims else W.ndim - 1
     chosen = boolcp.checks.check_mode(wanted, W.ndim, dims)
     if W.labels is not None:
         X = boolcp.result.labels.aligned(X, W.labels, name="The new data", free=[dims[chosen]])
-    model = boolcp.BMP(max(W.n_atoms, 1), **fitted_with(result))
+    saved = known["parameters"] if known.get("method") == "BMP" else {}
+    same = {name: saved[name] for name in ModelOptions().parameters() if name in saved}
+    model = boolcp.BMP(max(W.n_atoms, 1), **same)
     model.decomposition_ = W
     values = model.transform(X, mode=chosen, **load_weights(data, X))
     table, names = factor_table(values, W, X, chosen)
@@ -75,15 +78,8 @@ def transform(
     for name, mean in means.items():
         is_bit = table[f"atom_{name}"].dtype.kind == "i"
         lines.append(f"atom {name}: " + (f"on in {100 * mean:.0f} %" if is_bit else f"mean {mean:.4g}"))
-    known = {"path": out, "mode": dims[chosen], "n_entries": len(table), "mean": means}
-    answer("\n".join(lines), known, as_json=as_json)
-
-
-def fitted_with(result: Path) -> dict[str, Any]:
-    """Return the parameters of a saved fit that shape its atoms."""
-    known = boolcp.io.load_provenance(result)
-    saved = known["parameters"] if known.get("method") == "BMP" else {}
-    return {name: saved[name] for name in ModelOptions().parameters() if name in saved}
+    found = {"path": out, "mode": dims[chosen], "n_entries": len(table), "mean": means}
+    answer("\n".join(lines), found, as_json=as_json)
 
 
 def factor_table(values: Any, W: Any, X: Any, mode: int) -> tuple[Any, list[str]]:

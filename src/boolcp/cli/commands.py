@@ -8,10 +8,9 @@ from boolcp._version import __version__
 from boolcp.cli.answers import info
 from boolcp.cli.applying import complete, convert, transform
 from boolcp.cli.demo import demo
-from boolcp.cli.fitting import fit
+from boolcp.cli.fitting import fit, select
 from boolcp.cli.folders import report
 from boolcp.cli.options import Grouped, option, takes_options
-from boolcp.cli.testing import select
 
 EXAMPLES = """Decompose a tensor into atoms that are exactly on or off along one mode.
 

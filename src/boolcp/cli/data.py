@@ -70,10 +70,8 @@ def load_data(options: DataOptions, *, is_fitted: bool = True) -> DataArray:
     X = _scaled(_joined([_signals(_read(path, options), options) for path in options.files], options), options)
     missing = float(X.isnull().mean()) if X.chunks is None else 0.0
     others = f" and {len(options.files) - 1} more" if len(options.files) > 1 else ""
-    note(
-        f"{options.files[0]}{others}: {boolcp.io.reading.sizes_text(X)}"
-        + (f", {100 * missing:.1f} % missing" if missing else "")
-    )
+    gaps = f", {100 * missing:.1f} % missing" if missing else ""
+    note(f"{options.files[0]}{others}: {boolcp.io.reading.sizes_text(X)}{gaps}")
     if is_fitted and X.ndim == 2 and "time" in X.dims:
         hint_at_trials(X)
     return X
@@ -107,13 +105,10 @@ def _signals(X: DataArray, options: DataOptions) -> DataArray:
     prepare = boolcp.prepare
     for text in options.drop:
         X = _drop(X, *_pair(text, "--drop"))
-    if options.reference is not None:
-        is_average = options.reference == "average"
-        X = (
-            prepare.common_average(X)
-            if is_average
-            else prepare.bipolar(X, boolcp.io.coordinates.read_pairs(options.reference))
-        )
+    if options.reference == "average":
+        X = prepare.common_average(X)
+    elif options.reference is not None:
+        X = prepare.bipolar(X, boolcp.io.coordinates.read_pairs(options.reference))
     steps: list[tuple[Any, Callable[..., Any]]] = [
         (options.band, lambda X, text: prepare.band_pass(X, *_span(text, "--band", "8-13 (Hz)", separator="-"))),
         (options.envelope, prepare.envelope),
@@ -131,11 +126,10 @@ def _signals(X: DataArray, options: DataOptions) -> DataArray:
 def _drop(X: DataArray, dim: str, labels: str) -> DataArray:
     """Return X without these labels of a mode."""
     prepare = boolcp.prepare
-    dropped = set(prepare.choose.positions(X, dim, label_list(labels)))
-    kept = [n for n in range(X.sizes[dim]) if n not in dropped]
-    if not kept:
+    Y = X.drop_isel({dim: prepare.choose.positions(X, dim, label_list(labels))})
+    if not Y.sizes[dim]:
         raise ValueError(f"--drop {dim}={labels}: nothing is left of mode {dim!r}.")
-    return prepare.common.noted(X.isel({dim: kept}), X, f"drop {dim} {labels}")
+    return prepare.common.noted(Y, X, f"drop {dim} {labels}")
 
 
 def _cut(X: DataArray, options: DataOptions) -> DataArray:

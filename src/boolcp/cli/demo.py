@@ -1,6 +1,5 @@
 """`boolcp demo`: all steps on a simulated recording, from files to a result and a page."""
 
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,8 +7,10 @@ import typer
 
 import boolcp
 from boolcp.cli.answers import note
-from boolcp.cli.folders import LOG, REPORT, RESULT, SUMMARY, check_folder, check_own, write_page, write_result
-from boolcp.cli.options import Force
+from boolcp.cli.data import DataOptions
+from boolcp.cli.fitting import fit
+from boolcp.cli.folders import LOG, REPORT, RESULT, SUMMARY, check_folder, check_own, write_page
+from boolcp.cli.options import Force, ModelOptions
 
 CONDITION, LABEL, RATE, N_ATOMS = "anesthesia", "Anesthetized", 100, 3
 MARK = "SIMULATED.txt"  # marks a recording that the demo wrote
@@ -21,32 +22,20 @@ def demo(
     force: Force = False,
 ) -> None:
     """Run all steps on a simulated recording, from files to a page."""
-    prepare, start, folder = boolcp.prepare, time.perf_counter(), out / "recording"
+    folder = out / "recording"
     check_folder(out, is_forced=force)
     check_own(out / REPORT, is_forced=force)
     if folder.exists() and not (folder / MARK).exists():
         advice = "Choose a different folder (--out)."
         raise boolcp.io.FileError(folder, "exists and was not written by boolcp demo", advice)
-
-    def say(text: str) -> None:
-        note(f"[{time.perf_counter() - start:5.1f} s] {text}")
-
     simulation = boolcp.datasets.simulate_ecog(n_trials=12, random_state=seed)
-    say(f"simulated {simulation}")
     simulation.write_neurotycho(folder, overwrite=force)
     boolcp.io.atomic.write_text(folder / MARK, "Simulated by boolcp demo.\n", overwrite=True)
-    say(f"wrote {folder}, in the layout of a NeuroTycho recording")
-    X = boolcp.open_tensor(folder, condition=LABEL, progress=True)
-    X = prepare.cut_trials(prepare.resample(prepare.common_average(X), RATE), simulation.trial_ms)
-    say(f"read and prepared {boolcp.io.reading.sizes_text(X)}: {'; '.join(X.attrs['preparation'])}")
-    before = time.perf_counter()
-    model = boolcp.BMP(N_ATOMS, random_state=seed, verbose=1).fit(X)
-    say("decomposed")
-    model.decomposition_ = boolcp.assess(X, model.decomposition_, n_runs=5, random_state=seed)
-    say("tested: is each atom more than noise, and does it come back in halves of the data?")
-    write_result(model, X, out, seconds=time.perf_counter() - before, is_forced=force)
+    note(f"Simulated {simulation} and wrote {folder}, in the layout of a NeuroTycho recording.")
+    data = DataOptions([folder], condition=LABEL, reference="average", resample=RATE, bin_ms=simulation.trial_ms)
+    fit(ModelOptions(seed=seed), data, str(N_ATOMS), out, assess=True, force=force)
     W, page = boolcp.load(out / RESULT), write_page(out, is_forced=force)
-    print(f"\n{W.summary()}\n")
+    print()
     for atom, name in zip(simulation.truth[CONDITION].atoms, simulation.patterns, strict=True):
         print(f"  {name}: {compare(W, atom)}")
     print(f"\nThe result is in {out}: {RESULT}, {SUMMARY}, {LOG}")

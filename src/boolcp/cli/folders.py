@@ -46,8 +46,8 @@ def check_output(out: Path | None, files: list[Path], *, is_forced: bool, ending
     if out is None:
         return
     if out.suffix.lower() not in endings:
-        known = " or ".join([", ".join(endings[:-1]), endings[-1]] if endings[1:] else endings)
-        raise boolcp.io.FileError(out, f"the ending {out.suffix or '(none)'} is not an output format", f"Use {known}.")
+        what = f"the ending {out.suffix or '(none)'} is not an output format"
+        raise boolcp.io.FileError(out, what, f"Use {' or '.join(endings)}.")
     boolcp.io.atomic.check_free(out, overwrite=is_forced)
     if out.exists() and any(file.exists() and out.samefile(file) for file in files):
         raise boolcp.io.FileError(out, "is also the input file", "Write the result elsewhere (--out).")

@@ -108,8 +108,7 @@ def takes_options(command: Callable) -> Callable:
         default = inspect.Parameter.empty if default is MISSING else default
         new = inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=item.type)
         parameters.append(new)
-    arguments = [p for p in parameters if any(isinstance(a, typer.models.ArgumentInfo) for a in get_args(p.annotation))]
-    parameters = [*arguments, *(p for p in parameters if p not in arguments)]
+    parameters.sort(key=lambda p: not any(isinstance(a, typer.models.ArgumentInfo) for a in get_args(p.annotation)))
 
     @wraps(command)
     def wrapper(**given: Any) -> Any:

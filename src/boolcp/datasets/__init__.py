@@ -1,7 +1,6 @@
 """Tensors with a known answer: random Boolean CP tensors, Syn0 to Syn2 of the paper, simulated recordings.
 
-Sizes, a noise level and a seed enter. A tensor leaves, together with the decomposition that generated it. Nothing is
-downloaded or read from files.
+Input: sizes, a noise level and a seed. Output: a tensor, and the decomposition that generated it. Nothing is loaded.
 """
 
 from boolcp.datasets.ecog import EcogSimulation, Recording, simulate_ecog, simulate_recording

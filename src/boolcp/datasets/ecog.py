@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.datasets.synthetic import Pattern, check_noise, sum_of
+from boolcp.checks import check_integer, check_number
+from boolcp.datasets.synthetic import Pattern, sum_of
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels
 from boolcp.system import load_extra
@@ -36,10 +37,8 @@ class Recording:
 
     Attributes
     ----------
-    X, clean : ndarray of shape (channels, time, trials)
-        The recording, patterns plus background activity; and the patterns alone, ``truth.to_tensor()``.
-    truth : BooleanCP
-        The patterns as atoms.
+    X, clean, truth : ndarray, ndarray, BooleanCP
+        The recording (channel x time x trial), patterns plus background; the patterns alone, and as atoms.
     dims, labels : tuple of str
         The names of the modes, ``("channel", "time", "trial")``, and of the patterns.
     times, positions : ndarray of shape (time,) and (channels, 2)
@@ -75,8 +74,7 @@ def simulate_recording(
 
     - *evoked response* (Boolean in trials): a waveform around one electrode, only in trials with a target;
     - *beta burst* (Boolean in space): 20 Hz on a patch of electrodes, with a different amplitude in each trial;
-    - *sustained shift* (Boolean in time): on while the stimulus is shown, positive on one side of the grid and negative
-      on the other, weaker in each trial.
+    - *sustained shift* (Boolean in time): during the stimulus, of opposite sign on the two sides, weaker in each trial.
 
     The background has a 1/f spectrum and is shared by neighbors; a fifth of its variance is white sensor noise.
 
@@ -84,10 +82,8 @@ def simulate_recording(
     ----------
     n_channels, n_times, n_trials : int
         The sizes of the recording, at least 8, 50 and 4.
-    noise : float
-        Standard deviation of the background; the patterns have amplitudes of 1 to 3.
-    random_state : int, Generator or None
-        Seed.
+    noise, random_state : float, int or Generator or None
+        Standard deviation of the background (the patterns have amplitudes of 1 to 3), and seed.
 
     Examples
     --------
@@ -95,36 +91,19 @@ def simulate_recording(
     >>> simulate_recording(random_state=0)
     Recording(32 channels x 200 samples x 60 trials: evoked response, beta burst, sustained shift)
     """
-    _check_sizes(n_channels=(n_channels, 8), n_times=(n_times, 50), n_trials=(n_trials, 4))
-    check_noise(noise)
+    for name, size, least in (("n_channels", n_channels, 8), ("n_times", n_times, 50), ("n_trials", n_trials, 4)):
+        check_integer(size, name, least)
+    check_number(noise, "noise")
     rng = np.random.default_rng(random_state)
-    shape = (int(n_channels), int(n_times), int(n_trials))
-    positions = electrode_grid(n_channels)
+    rows, columns = np.divmod(np.arange(n_channels), int(np.ceil(np.sqrt(2 * n_channels))))
+    positions = np.stack([columns, rows], axis=1).astype(float)  # a grid about twice as wide as high, row by row
     times = np.linspace(-0.2, 0.6, n_times)
-    patterns = {
-        "evoked response": _evoked_response(positions, times, n_trials, rng),
-        "beta burst": _beta_burst(positions, times, n_trials, rng),
-        "sustained shift": _sustained_shift(positions, times, n_trials, rng),
-    }
+    patterns = _recording_patterns(positions, times, n_trials, rng)
     dims = ("channel", "time", "trial")
-    truth = sum_of(shape, patterns.values(), Labels(dims, {"time": times}, {"time": "s"}))
+    truth = sum_of((n_channels, n_times, n_trials), patterns.values(), Labels(dims, {"time": times}, {"time": "s"}))
     clean = truth.to_tensor()
     X = clean + noise * background(positions, n_times, n_trials, rng)
     return Recording(X, clean, truth, dims, tuple(patterns), times, positions)
-
-
-def _check_sizes(**sizes: tuple[Any, int]) -> None:
-    """Raise a ValueError that names the first size that is too small or no integer."""
-    for name, (size, least) in sizes.items():
-        if not isinstance(size, int | np.integer) or size < least:
-            raise ValueError(f"{name} must be an integer >= {least}, but it is {size!r}.")
-
-
-def electrode_grid(n_channels: int) -> np.ndarray:
-    """Return positions (n_channels, 2) on a grid about twice as wide as high, row by row."""
-    width = int(np.ceil(np.sqrt(2 * n_channels)))
-    rows, columns = np.divmod(np.arange(n_channels), width)
-    return np.stack([columns, rows], axis=1).astype(float)
 
 
 def background(positions: np.ndarray, n_times: int, n_trials: int, rng: np.random.Generator) -> np.ndarray:
@@ -140,29 +119,24 @@ def background(positions: np.ndarray, n_times: int, n_trials: int, rng: np.rando
     return np.sqrt(0.8) * pink + np.sqrt(0.2) * rng.standard_normal(shape)
 
 
-def _evoked_response(positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np.random.Generator) -> Pattern:
-    """Return a biphasic wave around one electrode, in about 40 % of the trials."""
-    center = positions[rng.integers(len(positions))]
+def _recording_patterns(
+    positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np.random.Generator
+) -> dict[str, Pattern]:
+    """Return the mode, the bits and the columns of the three patterns of a recording, by name."""
+    places, trials = np.arange(len(positions)), np.arange(n_trials)
+    around = 3.0 * _bump(positions[rng.integers(len(positions))][None], positions, 1.5)[0]
     wave = np.exp(-(((times - 0.12) / 0.03) ** 2)) - 0.7 * np.exp(-(((times - 0.22) / 0.06) ** 2))
-    on = np.isin(np.arange(n_trials), rng.permutation(n_trials)[: round(0.4 * n_trials)])
-    return 2, on, [3.0 * _bump(center[None], positions, 1.5)[0], wave]
-
-
-def _beta_burst(positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np.random.Generator) -> Pattern:
-    """Return a 20 Hz burst on the quarter of the electrodes nearest to a random electrode."""
-    center = positions[rng.integers(len(positions))]
-    distance2 = ((positions - center) ** 2).sum(axis=1)
-    on = np.isin(np.arange(len(positions)), np.argsort(distance2, kind="stable")[: len(positions) // 4])
+    targets = np.isin(trials, rng.permutation(n_trials)[: round(0.4 * n_trials)])
+    distance2 = ((positions - positions[rng.integers(len(positions))]) ** 2).sum(axis=1)
+    patch = np.isin(places, np.argsort(distance2, kind="stable")[: len(positions) // 4])
     burst = np.sin(2 * np.pi * 20 * times) * np.exp(-(((times - 0.35) / 0.12) ** 2))
-    return 0, on, [burst, rng.gamma(1.0, 1.0, n_trials)]
-
-
-def _sustained_shift(positions: np.ndarray, times: np.ndarray, n_trials: int, rng: np.random.Generator) -> Pattern:
-    """Return a shift during the stimulus, positive on one side, negative on the other, weaker in each trial."""
+    amplitudes = rng.gamma(1.0, 1.0, n_trials)
     side = (2 * positions[:, 0] / positions[:, 0].max() - 1) * (1 if rng.random() < 0.5 else -1)
-    on = (times >= 0.05) & (times < 0.45)
-    fatigue = 1.5 * np.exp(-3 * np.arange(n_trials) / n_trials)
-    return 1, on, [side, fatigue]
+    return {
+        "evoked response": (2, targets, [around, wave]),
+        "beta burst": (0, patch, [burst, amplitudes]),
+        "sustained shift": (1, (times >= 0.05) & (times < 0.45), [side, 1.5 * np.exp(-3 * trials / n_trials)]),
+    }
 
 
 def _bump(centers: np.ndarray, positions: np.ndarray, width: float) -> np.ndarray:
@@ -177,10 +151,9 @@ class EcogSimulation:
 
     Attributes
     ----------
-    sessions : dict of str to DataArray
-        The voltages (channel x time, microvolts) of each condition, with coordinates "x", "y" and "area".
-    truth : dict of str to BooleanCP
-        The patterns of each condition, for the tensor channel x time x trial that `tensor` returns.
+    sessions, truth : dict of str to DataArray, dict of str to BooleanCP
+        The voltages (channel x time, microvolts) of each condition, with coordinates "x", "y" and "area"; its patterns,
+        for the tensor channel x time x trial that `tensor` returns.
     patterns, trial_ms : tuple of str, float
         The name of each pattern, in the order of the atoms; the length of a trial.
 
@@ -254,10 +227,8 @@ def simulate_ecog(
     ----------
     n_channels, n_trials, trial_ms : int
         Number of electrodes (at least 8) and of trials under each condition, length of a trial in ms (at least 100).
-    noise, reference : float
-        Sizes of the background and of the activity of the common reference.
-    random_state : int, Generator or None
-        Seed.
+    noise, reference, random_state : float, float, int or Generator or None
+        Sizes of the background and of the activity of the common reference, and seed.
 
     Examples
     --------
@@ -265,8 +236,9 @@ def simulate_ecog(
     >>> simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0)
     EcogSimulation(16 channels, 4 trials of 500 ms: rest, anesthesia, recovery)
     """
-    _check_sizes(n_channels=(n_channels, 8), n_trials=(n_trials, 2), trial_ms=(trial_ms, 100))
-    check_noise(noise)
+    for name, size, least in (("n_channels", n_channels, 8), ("n_trials", n_trials, 2), ("trial_ms", trial_ms, 100)):
+        check_integer(size, name, least)
+    check_number(noise, "noise")
     rng = np.random.default_rng(random_state)
     positions, areas = cortex(n_channels)
     times = np.arange(trial_ms) / 1000
@@ -296,13 +268,7 @@ def cortex(n_channels: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ecog_patterns(
-    positions: np.ndarray,
-    areas: np.ndarray,
-    times: np.ndarray,
-    n_trials: int,
-    strength: float,
-    frequency: float,
-    rng: np.random.Generator,
+    positions: np.ndarray, areas: np.ndarray, times: np.ndarray, n_trials: int, size: float, frequency: float, rng: Any
 ) -> dict[str, Pattern]:
     """Return the mode, the bits and the columns of the three patterns of one condition, by name."""
     length = times[-1] + 1e-3
@@ -319,9 +285,9 @@ def _ecog_patterns(
     sizes = rng.uniform(0.5, 1.5, n_trials) * rng.permutation(np.resize([1, -1], n_trials))
     on = np.isin(np.arange(n_trials), rng.permutation(n_trials)[: max(round(0.4 * n_trials), 1)])
     return {
-        "area rhythm": (0, np.isin(areas, pair), [1.5 * strength * rhythm, sizes]),
-        "up state": (1, up, [0.6 * strength * slope, np.linspace(1.5, 0.5, n_trials)]),
-        "slow wave": (2, on, [strength * focus, wave]),
+        "area rhythm": (0, np.isin(areas, pair), [1.5 * size * rhythm, sizes]),
+        "up state": (1, up, [0.6 * size * slope, np.linspace(1.5, 0.5, n_trials)]),
+        "slow wave": (2, on, [size * focus, wave]),
     }
 
 

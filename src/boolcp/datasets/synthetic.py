@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from boolcp.checks import check_number
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
 
@@ -16,14 +17,7 @@ SYN_ATOMS = (3, 9, 15)
 class Synthetic(NamedTuple):
     """A tensor with a known answer; it unpacks as ``X, clean, truth``.
 
-    Attributes
-    ----------
-    X : ndarray
-        The observed tensor: the clean one plus noise, NaN where missing.
-    clean : ndarray
-        The tensor without noise and with nothing missing, ``truth.to_tensor()``.
-    truth : BooleanCP
-        The decomposition of the clean tensor.
+    X is the clean tensor plus noise, NaN where missing; clean is ``truth.to_tensor()``, truth its decomposition.
 
     Examples
     --------
@@ -51,8 +45,8 @@ def make_boolean_cp(
 ) -> Synthetic:
     """Return a random tensor sum_k z_k (x) u_k (x) w_k, z Boolean along one mode, with noise and missing entries.
 
-    The bits of z are Bernoulli(p) and all other columns are standard normal, as in the paper's synthetic data.
-    Any order N >= 2 works. The same seed gives the same atoms for any `noise` and `missing`.
+    The bits of z are Bernoulli(p) and all other columns are standard normal, as in the paper's synthetic data. The same
+    seed gives the same atoms for any `noise` and `missing`. Real columns of the truth have norm one.
 
     Parameters
     ----------
@@ -62,21 +56,14 @@ def make_boolean_cp(
         The number of atoms, assigned to the allowed modes in turn, or the number along each of the N modes.
     p : float
         Probability that a bit is on, 0 < p <= 1. If all bits of an atom are off, a random one is turned on.
-    noise : float
-        Standard deviation of the normal noise added to the clean tensor.
-    missing : float
-        Share of the entries of X that are set to NaN, 0 <= missing < 1.
+    noise, missing : float
+        Standard deviation of the normal noise, and the share of the entries of X that are set to NaN.
     boolean_modes : sequence of int, optional
         The modes along which atoms are Boolean, all of them by default. Only allowed if `n_atoms` is one number.
     weights : array_like of shape (K,), optional
         Nonzero factors that multiply the sizes of the atoms. All ones by default.
     random_state : int, Generator or None
         Seed.
-
-    Returns
-    -------
-    Synthetic
-        The named tuple (X, clean, truth); real columns of `truth` have norm one, its weights are positive.
 
     Examples
     --------
@@ -87,12 +74,17 @@ def make_boolean_cp(
     >>> X.shape, round(float((X - clean).std()), 2)
     ((20, 30, 40), 0.1)
     """
-    shape = _check_shape(shape)
+    if not all(isinstance(d, int | np.integer) and d >= 1 for d in shape) or len(shape) < 2:
+        raise ValueError(f"shape must hold two or more sizes, all integers >= 1, but it is {shape!r}.")
+    shape = tuple(int(d) for d in shape)
     modes = _check_modes(shape, n_atoms, boolean_modes)
-    weights = _check_weights(weights, len(modes))
+    weights = np.asarray(np.ones(len(modes)) if weights is None else weights, dtype=float)
+    if weights.shape != (len(modes),) or not np.isfinite(weights).all() or not weights.all():
+        what = f"one finite nonzero number for each of the {len(modes)} atoms"
+        raise ValueError(f"weights must hold {what}, but it is {weights!r}.")
     if not 0 < p <= 1:
         raise ValueError(f"p is the probability that a bit is on and must lie in (0, 1], but it is {p!r}.")
-    check_noise(noise)
+    check_number(noise, "noise")
     if not 0 <= missing < 1:
         raise ValueError(f"missing is the share of missing entries and must lie in [0, 1), but it is {missing!r}.")
     rng = np.random.default_rng(random_state)
@@ -100,8 +92,7 @@ def make_boolean_cp(
     truth = sum_of(shape, drawn)
     clean = truth.to_tensor()
     X = clean + noise * rng.standard_normal(shape) if noise else clean.copy()
-    n_missing = round(missing * X.size)
-    if n_missing:
+    if n_missing := round(missing * X.size):
         X.reshape(-1)[rng.choice(X.size, n_missing, replace=False, shuffle=False)] = np.nan
     return Synthetic(X, clean, truth)
 
@@ -149,18 +140,6 @@ def unit_atom(mode: int, z: np.ndarray, real: Sequence[np.ndarray]) -> tuple[Ato
     return Atom(mode, z, factors), float(np.prod(sizes))
 
 
-def check_noise(noise: float) -> None:
-    """Raise a ValueError unless the noise is a standard deviation."""
-    if not (noise >= 0 and np.isfinite(noise)):
-        raise ValueError(f"noise is a standard deviation and must be finite and >= 0, but it is {noise!r}.")
-
-
-def _check_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    if not all(isinstance(d, int | np.integer) and d >= 1 for d in shape) or len(shape) < 2:
-        raise ValueError(f"shape must hold two or more sizes, all integers >= 1, but it is {shape!r}.")
-    return tuple(int(d) for d in shape)
-
-
 def _check_modes(shape: Sequence[int], n_atoms: int | Sequence[int], boolean_modes: Sequence[int] | None) -> list[int]:
     """Return the Boolean mode of each atom."""
     if not isinstance(n_atoms, int | np.integer):
@@ -179,13 +158,3 @@ def _check_modes(shape: Sequence[int], n_atoms: int | Sequence[int], boolean_mod
         what = f"one or more modes from 0 to {len(shape) - 1}"
         raise ValueError(f"boolean_modes must list {what}, but it is {boolean_modes!r}.")
     return [int(allowed[k % len(allowed)]) for k in range(n_atoms)]
-
-
-def _check_weights(weights: ArrayLike | None, n_atoms: int) -> np.ndarray:
-    if weights is None:
-        return np.ones(n_atoms)
-    weights = np.asarray(weights, dtype=float)
-    if weights.shape != (n_atoms,) or not np.isfinite(weights).all() or not weights.all():
-        what = f"one finite nonzero number for each of the {n_atoms} atoms"
-        raise ValueError(f"weights must hold {what}, but it is {weights!r}.")
-    return weights

@@ -11,9 +11,8 @@ from boolcp import contractions
 from boolcp.contractions import CHUNK, middle
 from boolcp.fit._kernels import power_sweeps
 from boolcp.fit.spec import Spec
-from boolcp.fit.sweep import cp_als
-from boolcp.program.grams import DenseGram, Gram, ThinGram
-from boolcp.program.maxcut import best_boolean, best_signed_response, maximize
+from boolcp.fit.sweep import relax
+from boolcp.program.maxcut import Gram, ThinGram, best_boolean, best_signed_response, maximize
 from boolcp.result.atoms import Atom
 from boolcp.result.columns import Columns
 from boolcp.storage.dense import Dense
@@ -31,9 +30,7 @@ N_KEPT = (32, 8, 4)  # of these, after each round; not tuned
 # entries of a mode of a compressed tensor above which its program is solved in the coordinates of its basis; not tuned
 MANY = 400
 
-Real = (
-    tuple[np.ndarray, ...] | np.ndarray
-)  # the real part V of an atom: factors (d_m, L) of the other modes, or a block
+Real = tuple[np.ndarray, ...] | np.ndarray  # the real part of an atom: factors (d_m, L) of the other modes, or a block
 
 
 @dataclass(frozen=True)
@@ -66,15 +63,11 @@ def search_residual(data: Storage, W: Columns) -> tuple[Tensor, float]:
 def greedy_atom_search(
     residual: Tensor, spec: Spec, rng: np.random.Generator, *, certify: bool = False
 ) -> Candidate | None:
-    """Return the candidate of steepest descent over all allowed modes, Alg. 2; None if nothing is left to descend.
-
-    On a core it is quick: bits are decided again.
-    """
+    """Return the candidate of steepest descent over all allowed modes, Alg. 2, or None; it is quick on a core."""
     how: dict[str, Any] = {"atom_rank": spec.atom_rank, "criterion": spec.criterion, "certify": certify}
-    effort = "quick" if residual.bases else "default"
-    found = [steepest_atom(residual, mode, rng, effort=effort, **how) for mode in spec.modes]
-    candidates = [candidate for candidate in found if candidate is not None]
-    return max(candidates, key=lambda candidate: candidate.value, default=None)  # line 10
+    how["effort"] = "quick" if residual.bases else "default"
+    found = filter(None, [steepest_atom(residual, mode, rng, **how) for mode in spec.modes])
+    return max(found, key=lambda candidate: candidate.value, default=None)  # line 10
 
 
 def steepest_atom(
@@ -102,10 +95,10 @@ def steepest_atom(
         z, bound = solution.z, solution.bound
     others = [U for n, U in enumerate(residual.bases) if n != mode]
     residual = residual.opened(mode) if isinstance(residual, Tucker) else residual  # V in coordinates of the bases
-    V: Real | None = None
+    start: Real | None = None
     if is_short:
-        z, V = best_of_all(residual, mode)
-    V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng, start=V)  # line 7
+        z, start = best_of_all(residual, mode)
+    V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng, start)  # line 7
     if V is None:
         return None
     if atom_rank is not None or not is_exact:
@@ -120,10 +113,7 @@ def steepest_atom(
 
 
 def best_of_all(residual: Tensor, mode: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """Return the bits and the real columns of the atom of rank one that lowers the loss most, from all bits of a mode.
-
-    The program's bits are the best for a real part of any rank.
-    """
+    """Return the bits and real columns of the atom of rank one that lowers the loss most, from all bits of a mode."""
     d, (first, *others) = residual.shape[mode], N_KEPT
     patterns = (np.arange(1, 2**d) >> np.arange(d)[:, None] & 1).astype(float)
     found = climb(residual, from_bits(residual, mode, patterns, N_FEW).best(first), others).best(1)
@@ -134,19 +124,13 @@ def residual_gram(residual: Tensor, mode: int) -> tuple[Gram, bool]:
     """Return R_n R_n', as a ThinGram for a long mode, and whether that is exact."""
     d = residual.shape[mode]
     if d <= LONG and not (residual.bases and d > max(MANY, 4 * residual.bases[mode].shape[1])):
-        return DenseGram(residual.gram(mode)), True
+        return residual.gram(mode), True
     F, is_exact = thin_factor(residual, mode)
     return ThinGram(F), is_exact
 
 
 def alternate(
-    residual: Tensor,
-    mode: int,
-    z: np.ndarray,
-    V: Real,
-    atom_rank: int | None,
-    criterion: str,
-    rng: np.random.Generator,
+    residual: Tensor, mode: int, z: np.ndarray, V: Real, atom_rank: int | None, criterion: str, rng: np.random.Generator
 ) -> tuple[np.ndarray, Real]:
     """Return z and V after deciding them in turn until z stays; the criterion never falls."""
     for _ in range(MAX_ALTERNATIONS):
@@ -182,13 +166,7 @@ def real_part(
     if atom_rank is None:
         return block / size
     factors = leading_pairs(block, atom_rank) if block.ndim == 2 else leading_products(block, atom_rank, rng, start)
-    return normalize(factors)
-
-
-def normalize(factors: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """Return factors scaled so that the sum of their column products has norm one."""
-    scale = np.sqrt(contractions.gram_product(factors).sum())
-    return (factors[0] / scale, *factors[1:])
+    return factors[0] / np.sqrt(contractions.gram_product(factors).sum()), *factors[1:]
 
 
 def leading_pairs(block: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
@@ -205,25 +183,25 @@ def leading_pairs(block: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
 def leading_products(
     block: np.ndarray, rank: int, rng: np.random.Generator, start: Sequence[np.ndarray] | np.ndarray | None = None
 ) -> tuple[np.ndarray, ...]:
-    """Return a rank-`rank` approximation of a block of order >= 3 as factors, by alternating least squares."""
-    data = Dense(np.ascontiguousarray(block))
-    if start is None:
-        start = (
-            singular_start(block, rank)
-            if rank <= min(block.shape)
-            else [rng.standard_normal((d, rank)) for d in block.shape]
-        )
-    factors = improved(data, list(start))
-    if not contractions.gram_product(factors).any():  # the start is orthogonal to the block, as happens with bits
-        factors = improved(data, [rng.standard_normal((d, rank)) for d in block.shape])
+    """Return a rank-`rank` approximation of a block of order >= 3 as factors, by alternating least squares.
+
+    For one column that is the power method. A start may be orthogonal to the block, as happens with bits: then a random
+    one follows.
+    """
+    if start is None and rank <= min(block.shape):
+        start = singular_start(block, rank)
+    for _ in range(2):
+        if start is None:
+            start = [rng.standard_normal((d, rank)) for d in block.shape]
+        if rank == 1:
+            factors: Sequence[np.ndarray] = power_iterations(block[None], list(start), MAX_SWEEPS)
+        else:
+            columns = Columns(tuple(start), np.arange(rank), np.zeros(rank))
+            factors = relax(Dense(np.ascontiguousarray(block)), columns, max_iter=MAX_SWEEPS, tol=SETTLED).matrices
+        if contractions.gram_product(factors).any():
+            break
+        start = None
     return tuple(factors)
-
-
-def improved(data: Storage, factors: list[np.ndarray]) -> list[np.ndarray]:
-    """Return factors after alternating least squares, which for one column is the power method."""
-    if factors[0].shape[1] > 1:
-        return list(cp_als(data, factors, max_iter=MAX_SWEEPS, tol=SETTLED).matrices)
-    return power_iterations(data.to_array()[None], factors, MAX_SWEEPS)
 
 
 def singular_start(block: np.ndarray, rank: int) -> list[np.ndarray]:
@@ -246,24 +224,12 @@ def singular_start(block: np.ndarray, rank: int) -> list[np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Atoms z (x) u (x) w (x) .. along one mode, one in each column, and by how much each lowers the loss.
+    """Atoms z (x) u (x) w (x) .. along one mode, one in each column, and by how much each lowers the loss."""
 
-    Attributes
-    ----------
-    mode : int
-        The Boolean mode n.
-    Z : ndarray of shape (d_n, B)
-        The bits, 0 and 1.
-    real : list of ndarray, shapes (d_m, B)
-        Columns of norm one for the other modes, in order.
-    gains : ndarray of shape (B,)
-        <R, M>^2 / |M|^2 on the residual R.
-    """
-
-    mode: int
-    Z: np.ndarray
-    real: list[np.ndarray]
-    gains: np.ndarray
+    mode: int  # the Boolean mode n
+    Z: np.ndarray  # bits, 0 and 1, (d_n, B)
+    real: list[np.ndarray]  # columns of norm one for the other modes, in order, (d_m, B)
+    gains: np.ndarray  # <R, M>^2 / |M|^2 on the residual R, (B,)
 
     def take(self, chosen: Sequence[int] | np.ndarray) -> "Candidates":
         """Return some of them."""
@@ -284,10 +250,7 @@ class Candidates:
 
 
 def climb(residual: Tensor, start: Candidates, n_kept: Sequence[int]) -> Candidates:
-    """Return the atoms of rank one that starts lead to: real columns and bits are decided in turn.
-
-    After each round only the best `n_kept` continue.
-    """
+    """Return the atoms of rank one that starts lead to; after each round only the best `n_kept` continue."""
     found = start
     for n_best in n_kept:
         found = follow(residual, found, N_POWER)
@@ -310,21 +273,16 @@ def follow(residual: Tensor, found: Candidates, n_power: int, is_new: bool = Fal
         part = found.take(np.arange(start, min(start + size, len(found.gains))))
         T = np.ascontiguousarray(residual.contract(found.mode, part.Z))
         *real, last = power_iterations(T, None if is_new else part.real, n_power)
-        real = [*real, normalized(last)]
-        P = residual.mttkrp([*real[: found.mode], part.Z, *real[found.mode :]], found.mode)
-        parts.append(Candidates(found.mode, *respond(np.asarray(P, dtype=float), real)))
+        real = [*real, last / np.maximum(np.linalg.norm(last, axis=0), np.finfo(float).tiny)]
+        P = np.asarray(residual.mttkrp([*real[: found.mode], part.Z, *real[found.mode :]], found.mode), dtype=float)
+        Z, signs, gains = best_signed_response(P.T)
+        parts.append(Candidates(found.mode, Z.T, [real[0] * signs, *real[1:]], gains))
     return Candidates(
         found.mode,
         np.hstack([part.Z for part in parts]),
         [np.hstack(columns) for columns in zip(*(part.real for part in parts), strict=True)],
         np.concatenate([part.gains for part in parts]),
     )
-
-
-def respond(P: np.ndarray, real: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-    """Return the best bits for the products P (d, B), the real columns with the sign that goes with them, the gains."""
-    Z, signs, gains = best_signed_response(P.T)
-    return Z.T, [real[0] * signs, *real[1:]], gains
 
 
 def power_iterations(
@@ -339,23 +297,14 @@ def power_iterations(
     shape = T.shape[1:]
     half, sizes = middle(shape), np.array(shape)
     halves = np.ascontiguousarray(T, dtype=float).reshape(len(T), int(np.prod(shape[:half])), -1)
-    rows = (
-        np.empty((len(T), sizes.sum())) if columns is None else np.ascontiguousarray(np.vstack(columns).T, dtype=float)
-    )
+    rows = np.empty((sizes.sum(), len(T))) if columns is None else np.vstack(columns)
+    rows = np.ascontiguousarray(rows.T, dtype=float)
     power_sweeps(halves, half, sizes, rows, max_iter, tol, columns is None)
     return np.split(rows.T, np.cumsum(sizes)[:-1])
 
 
-def normalized(A: np.ndarray) -> np.ndarray:
-    """Return columns of norm one, or zero."""
-    return A / np.maximum(np.linalg.norm(A, axis=0), np.finfo(A.dtype).tiny)
-
-
 def similar_triples(C: np.ndarray, n_starts: int) -> np.ndarray:
-    """Return sets of three bits (d, n_starts) whose rows of a Gram matrix C are the most alike.
-
-    The most similar pairs are extended by the bit that is most similar to both.
-    """
+    """Return sets of three bits (d, n_starts) with similar rows of C: the most similar pairs, and the next to both."""
     d = len(C)
     C = C - np.diag(C.diagonal())
     first, second = np.triu_indices(d, 1)

@@ -16,9 +16,10 @@ from boolcp.fit.atom_search import residual_gram
 from boolcp.fit.certify import atom_system, with_system
 from boolcp.fit.spec import Spec
 from boolcp.fit.sweep import best_bits, solve_rows
-from boolcp.program.grams import Complement, Gram, projected
-from boolcp.program.maxcut import DEPENDENT, climb_ratio, maximize
+from boolcp.program.maxcut import DEPENDENT, Complement, Gram, ThinGram, climb_ratio, maximize
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.storage import make_storage
+from boolcp.storage.dense import quadratic
 from boolcp.storage.protocol import Storage, Tensor
 
 MAX_SWEEPS = 50
@@ -39,19 +40,15 @@ class Term(NamedTuple):
 def next_block(data: Storage, W: BooleanCP, spec: Spec, rng: np.random.Generator) -> BooleanCP | None:
     """Return W with one block atom more and all blocks and bits decided again; None if no atom lowers the loss."""
     fitting = Backfit(data, spec.tol**2 * data.squared_norm)
-    terms = fitting.with_mean(terms_of(W))
+    pairs = zip(W.atoms, W.weights, strict=True)
+    terms = [Term(atom.mode, atom.z, np.ascontiguousarray(weight * atom.dense_block())) for atom, weight in pairs]
+    terms = fitting.with_mean(terms)
     loss = fitting.measure(terms)
     for is_joint in (True, False) if data.weights is None else (False,):
         longer = fitting.extend(terms, spec.modes, rng, is_joint)
         if len(longer) > len(terms) and fitting.measure(longer) < loss:
             return assembled(data, longer)
     return None
-
-
-def terms_of(W: BooleanCP) -> list[Term]:
-    """Return the atoms of a decomposition as terms, each with its size in V."""
-    pairs = zip(W.atoms, W.weights, strict=True)
-    return [Term(atom.mode, atom.z, np.ascontiguousarray(weight * atom.dense_block())) for atom, weight in pairs]
 
 
 def assembled(data: Storage, terms: Sequence[Term]) -> BooleanCP:
@@ -76,9 +73,11 @@ class Backfit:
     """Back-fitting of terms to data: sweeps over the modes, each with all blocks and bits of the mode decided again."""
 
     def __init__(self, data: Storage, min_gain: float) -> None:
-        self.center = data.center
-        self.data = replace_center(data)
-        self.min_gain, self.weights = min_gain, data.weights
+        self.data, self.center, self.min_gain, self.weights = data, data.center, min_gain, data.weights
+        if self.center is not None:  # the mean is a term
+            w = None if data.weights is None else data.weights.to_array()
+            X = data.to_array() if w is None else data.x  # type: ignore[attr-defined]
+            self.data = make_storage(X, None, w, nonnegative=data.nonnegative)
 
     def with_mean(self, terms: list[Term]) -> list[Term]:
         """Return the terms with the mean of what they leave, if there is one."""
@@ -136,7 +135,7 @@ class Backfit:
         """
         C, _ = residual_gram(residual, mode)
         P = Complement(bits_of(own) if own else np.zeros((len(C), 0)))
-        C = projected(C, P)
+        C = ThinGram(P @ C.F) if isinstance(C, ThinGram) else P @ (C @ P)
         z = best_code(C, P, rng)
         n_ones = z @ P @ z
         B = self.allowed(np.asarray(residual.contract(mode, (P @ z)[:, None]), dtype=float)[0])
@@ -198,50 +197,44 @@ class Backfit:
         every = [kept.get(k, term) for k, term in enumerate(terms) if term.mode != mode or k in kept]
         return every, before - after
 
+    def equations(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> tuple[np.ndarray, np.ndarray]:
+        """Return H and P (entries, K) of the blocks of one mode: (Z'Z) V = R x_n Z.
+
+        H is Z'Z (K, K), or one such matrix for each entry of a block over its weighted rows, (entries, K, K).
+        """
+        Z, K = bits_of(terms), len(terms)
+        P = np.ascontiguousarray(np.asarray(residual.contract(mode, Z), dtype=float).reshape(K, -1).T)
+        if self.weights is None:
+            return Z.T @ Z, P
+        pairs = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
+        return np.asarray(self.weights.contract(mode, pairs)).reshape(K, K, -1).transpose(2, 0, 1), P
+
     def cost(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> float:
         """Return |R - sum_k z_k (x) V_k|^2 - |R|^2 for the terms of one mode."""
         if not terms:
             return 0.0
-        Z, V = bits_of(terms), np.stack([term.V.ravel() for term in terms])
-        B, H = np.asarray(residual.contract(mode, Z), dtype=float), self.bit_products(mode, Z)
-        squares = np.sum(H * (V @ V.T)) if H.ndim == 2 else np.einsum("kj,jkl,lj->", V, H, V, optimize=True)
-        return float(squares - 2 * np.vdot(B.reshape(V.shape), V))
+        (H, P), V = self.equations(residual, mode, terms), np.stack([term.V.ravel() for term in terms], axis=1)
+        return quadratic(H, V) - 2 * float(np.vdot(P, V))
 
     def refit(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> tuple[float, list[Term]]:
-        """Return the cost and the terms of one mode with blocks that solve (Z'Z) V = R x_n Z jointly."""
+        """Return the cost and the terms of one mode with blocks that solve their equations jointly."""
         if not terms:
             return 0.0, []
-        Z = bits_of(terms)
-        H, B = self.bit_products(mode, Z), np.asarray(residual.contract(mode, Z), dtype=float)
-        rows = np.ascontiguousarray(B.reshape(len(terms), -1).T)
+        H, P = self.equations(residual, mode, terms)
         if self.data.nonnegative:
-            V, is_real = np.zeros_like(rows), np.array([term.is_fixed for term in terms])
+            V, is_real = np.zeros_like(P), np.array([term.is_fixed for term in terms])
             none = np.zeros(len(terms), dtype=bool)
-            decide_nonnegative(np.ascontiguousarray(H if H.ndim == 3 else H[None]), rows, none, ~is_real, V)
+            decide_nonnegative(np.ascontiguousarray(H if H.ndim == 3 else H[None]), P, none, ~is_real, V)
         else:
-            V = solve_rows(H, rows)
-        blocks = V.T.reshape(-1, *B.shape[1:])
-        fitted = [term._replace(V=block) for term, block in zip(terms, blocks, strict=True)]
-        return self.cost(residual, mode, fitted), fitted
-
-    def bit_products(self, mode: int, Z: np.ndarray) -> np.ndarray:
-        """Return Z'Z (K, K), or one such matrix for each entry of a block over its weighted rows, (entries, K, K)."""
-        if self.weights is None:
-            return Z.T @ Z
-        K = Z.shape[1]
-        pairs = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
-        return np.asarray(self.weights.contract(mode, pairs)).reshape(K, K, -1).transpose(2, 0, 1)
+            V = solve_rows(H, P)
+        fitted = [term._replace(V=v.reshape(term.V.shape)) for term, v in zip(terms, V.T, strict=True)]
+        return quadratic(H, V) - 2 * float(np.vdot(P, V)), fitted
 
     def decide_bits(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> list[Term]:
         """Return the terms of one mode with each row of bits decided jointly, those of a mean as they are."""
         if not terms:
             return []
-        V, K = np.stack([term.V for term in terms]), len(terms)
-        Q, flat = np.asarray(residual.project(mode, V), dtype=float), V.reshape(K, -1)
-        S = flat @ flat.T
-        if self.weights is not None:
-            pairs = (flat[:, None] * flat).reshape(-1, *V.shape[1:])
-            S = np.asarray(self.weights.project(mode, pairs), dtype=float).reshape(-1, K, K)
+        S, Q = block_equations(residual, self.weights, mode, np.stack([term.V for term in terms]))
         fixed = np.array([term.is_fixed for term in terms])
         free, bits = np.flatnonzero(~fixed), bits_of(terms)
         if len(free):
@@ -288,24 +281,10 @@ class Backfit:
         return self.backfit(found) if is_better else terms
 
 
-def replace_center(data: Storage) -> Storage:
-    """Return the same data without a mean beside the atoms: here it is a term."""
-    if data.center is None:
-        return data
-    from boolcp.storage import make_storage
-
-    weights = None if data.weights is None else data.weights.to_array()
-    X = data.x if weights is not None else data.to_array()  # type: ignore[attr-defined]
-    return make_storage(X, None, weights, nonnegative=data.nonnegative)
-
-
 def best_code(C: Gram, P: Complement, rng: np.random.Generator) -> np.ndarray:
-    """Return the z that maximizes z'Cz / z'Pz, for a projection P and C = PCP.
-
-    It is reached by flips from the z with the largest z'Cz / z'z and from that with the largest z'Cz.
-    """
+    """Return the z that maximizes z'Cz / z'Pz, C = PCP, by flips from those of the largest z'Cz / z'z and z'Cz."""
     published = maximize(C, rng, certify=False, is_ratio=False, effort="quick")
-    effort = "quick" if C.is_thin else "default"  # bits of a long mode are decided again later
+    effort = "quick" if isinstance(C, ThinGram) else "default"  # bits of a long mode are decided again later
     normalized = maximize(C, rng, certify=False, is_ratio=True, effort=effort)
     return max((climb_ratio(C, P, start.z) for start in (normalized, published)), key=lambda found: found[0])[1]
 
@@ -313,3 +292,12 @@ def best_code(C: Gram, P: Complement, rng: np.random.Generator) -> np.ndarray:
 def bits_of(terms: Sequence[Term]) -> np.ndarray:
     """Return the bits of the terms as columns, (d_n, K)."""
     return np.stack([term.z for term in terms], axis=1).astype(float)
+
+
+def block_equations(R: Tensor, weights: Tensor | None, mode: int, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return H and P of the least squares for the factor along `mode` that multiplies given blocks, to fit R."""
+    P, flat, K = np.asarray(R.project(mode, V), dtype=float), V.reshape(len(V), -1), len(V)
+    if weights is None:
+        return flat @ flat.T, P
+    pairs = (flat[:, None] * flat).reshape(-1, *V.shape[1:])
+    return np.asarray(weights.project(mode, pairs), dtype=float).reshape(-1, K, K), P

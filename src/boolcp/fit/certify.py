@@ -1,6 +1,5 @@
 """The evidence for the bits of atoms: the share of the best score that they provably reach, the rise if one flips."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -8,21 +7,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp import checks
-from boolcp.contractions import gram_product
 from boolcp.fit.starts import EXACT, noise_gain
 from boolcp.fit.sweep import noise_variance
 from boolcp.program.bounds import eigenvalue_bound
-from boolcp.program.grams import LARGE, DenseGram, ratio_bound
-from boolcp.program.maxcut import EFFORTS
+from boolcp.program.maxcut import EFFORTS, LARGE, ratio_bound
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.columns import Columns
 from boolcp.result.labels import read_labels
 from boolcp.result.trust import Evidence, real_dims, stands_out
 from boolcp.storage import make_storage
-from boolcp.storage.dense import Array, Complete, n_columns, n_observed
+from boolcp.storage.dense import Array, Complete, n_columns, n_observed, unfold
 from boolcp.storage.lazy import Lazy
 from boolcp.storage.protocol import Storage, Tensor
-from boolcp.storage.tucker import LONG, THIN, unfold
+from boolcp.storage.tucker import LONG, THIN
 from boolcp.storage.weighted import Weighted
 from boolcp.system import one_thread
 
@@ -59,30 +56,30 @@ def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
 
     It is z'Cz / |z|^2 with C = R_n R_n', the decrease of the loss by the bits with the best real part, over a proved
     upper bound on that of all bits. A mode n that is long, or whose Gram matrix takes long to compute, judges the atom
-    itself by its own decrease <R_k, M_k>^2 / |z|^2, over the bounds of `long_bounds`.
+    itself by its own decrease <R_k, M_k>^2 / |z|^2, over a `long_bound`.
     """
-    shares = np.full(W.n_atoms, np.nan)
-    for mode, members in W.members.items():
-        if has_quick_gram(data, W, mode, effort):
-            for k, C in zip(members, residual_grams(data, W, members, mode), strict=True):
-                z = W.atoms[k].z
-                bound = ratio_bound(DenseGram(C), z, effort)
-                shares[k] = np.nan if bound is None else float(z @ C @ z) / z.sum() / bound
+    shares, own = np.full(W.n_atoms, np.nan), np.zeros(0)
+    for k, atom in enumerate(W.atoms):
+        R = data.residual(replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights)))
+        is_large = data.shape[atom.mode] > LARGE and min(data.shape) <= LARGE  # not worth its time with little effort
+        is_slow = effort == "quick" and not W.is_block and data.n_passes == 0 and is_large
+        if has_gram(data, atom.mode) and not is_slow:
+            C = R.gram(atom.mode)
+            bound = ratio_bound(C, atom.z, effort)
+            shares[k] = np.nan if bound is None else float(atom.z @ C @ atom.z) / atom.n_ones / bound
         elif not W.is_block:
-            is_near = data.weights is not None and isinstance(data, Complete)  # the targets of data on disk
-            V = replace(W, data_inner=inner_with_atoms(data, W.atoms), data_gram=None) if is_near else W
-            inner = V.data_inner - V.observed_gram() @ V.weights + np.diag(V.observed_gram()) * V.weights
-            own = inner**2 / [atom.n_ones for atom in W.atoms]
-            shares[members] = own[members] / long_bounds(data, W, members, mode)
+            own = own if len(own) else own_gains(data, W)
+            shares[k] = own[k] / long_bound(data, R, atom)
     shares = np.minimum(shares, 1.0)
     return replace(W, atoms=tuple(replace(a, certificate=float(r)) for a, r in zip(W.atoms, shares, strict=True)))
 
 
-def has_quick_gram(data: Storage, W: BooleanCP, mode: int, effort: str) -> bool:
-    """Return True if the Gram matrix along a mode is worth its time: little effort takes shorter modes."""
-    is_quick = effort in ("quick", "eigenvalue") and not W.is_block and data.n_passes == 0
-    is_large = data.shape[mode] > LARGE and min(data.shape) <= LARGE
-    return has_gram(data, mode) and not (is_quick and is_large)
+def own_gains(data: Storage, W: BooleanCP) -> np.ndarray:
+    """Return <R_k, M_k>^2 / |z_k|^2 of each atom k on the residual R_k of the others, (K,)."""
+    if data.weights is not None and isinstance(data, Complete):  # the targets of data on disk
+        W = replace(W, data_inner=inner_with_atoms(data, W.atoms), data_gram=None)
+    G = W.observed_gram()
+    return (W.data_inner - G @ W.weights + np.diag(G) * W.weights) ** 2 / [atom.n_ones for atom in W.atoms]
 
 
 def has_gram(data: Storage, mode: int) -> bool:
@@ -90,51 +87,26 @@ def has_gram(data: Storage, mode: int) -> bool:
     return data.shape[mode] <= LONG and (not isinstance(data, Lazy) or data.has_gram(mode))
 
 
-def residual_grams(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> Iterator[np.ndarray]:
-    """Yield R_n R_n' of R = X - W + W_k for some atoms k; complete data are asked once for all."""
-    if W.is_block or not isinstance(data, Complete) or data.center is not None:
-        for k in members:
-            rest = replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights))
-            yield data.residual(rest).gram(mode)
-        return
-    A, G = W.matrices[mode], data.gram(mode)
-    P, H = np.asarray(data.mttkrp(W.matrices, mode), dtype=float), gram_product(W.matrices, mode)
-    owner = np.repeat(np.arange(W.n_atoms), [atom.rank or 0 for atom in W.atoms])
-    for k in members:
-        B = A * np.where(owner == k, 0.0, W.column_weights)
-        cross = P @ B.T
-        yield G - cross - cross.T + B @ H @ B.T
-
-
-def long_bounds(data: Storage, W: BooleanCP, members: np.ndarray, mode: int) -> np.ndarray:
-    """Return upper bounds on the decrease by any atom along a long mode, for the residuals that judge some atoms.
+def long_bound(data: Storage, R: Tensor, atom: Atom) -> float:
+    """Return an upper bound on the decrease by any atom along the mode of an atom, which is long, for a residual R.
 
     An unfolding with at most THIN columns has lambda_max(R_n'R_n). Otherwise it is L times the smallest
     lambda_max(R_m R_m') over the short modes m, which no atom of rank L can exceed: <R, z (x) u (x) w> / |z| is at most
     the norm of every unfolding of R, and L such products add up to sqrt(L) times it. NaN if there is no short mode, or
     no proof.
     """
-    short = [m for m in range(len(data.shape)) if has_gram(data, m)]
-    short = [m for m in short if data.shape[m] <= LARGE] or short
-    bounds = []
-    for k in members:
-        rest = replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights))
-        R, rank = data.residual(rest), W.atoms[k].rank or 1
-        if n_columns(data, mode) <= THIN and not data.n_passes:
-            X = unfold(R, mode)
-            grams, rank = [X.T @ X], 1
-        else:
-            grams = [R.gram(m) for m in short]
-        found = [eigenvalue_bound(C, C.sum(axis=0) + C.diagonal()) for C in grams]
-        bounds.append(rank * min((bound for bound in found if bound is not None), default=np.nan))
-    return np.array(bounds, dtype=float)
+    short, rank = [m for m in range(len(data.shape)) if has_gram(data, m)], atom.rank or 1
+    if n_columns(data, atom.mode) <= THIN and not data.n_passes:
+        X = unfold(R.to_array(), atom.mode)
+        grams, rank = [X.T @ X], 1
+    else:
+        grams = [R.gram(m) for m in [m for m in short if data.shape[m] <= LARGE] or short]
+    found = [eigenvalue_bound(C, C.sum(axis=0) + C.diagonal()) for C in grams]
+    return rank * min((bound for bound in found if bound is not None), default=np.nan)
 
 
 def judge_bits(data: Storage, W: BooleanCP) -> Evidence:
-    """Return for each bit of W the exact rise of the loss when it is flipped, and the noise level.
-
-    Together they give the confidence of the bits (`boolcp.result.trust`).
-    """
+    """Return for each bit of W the exact rise of the loss when it is flipped, and the noise level: its confidence."""
     products, squares = flip_terms(data, W)
     signs = [np.where(atom.z, 1.0, -1.0) for atom in W.atoms]
     rise = tuple(h + 2 * s * g for g, h, s in zip(products, squares, signs, strict=True))
@@ -147,26 +119,25 @@ def flip_terms(data: Storage, W: BooleanCP) -> tuple[list[np.ndarray], list[np.n
     """Return for each atom <R_i, c V> and |c V|^2 over the observed entries of each slice i, with R = X - W."""
     g, h = [np.zeros(0)] * W.n_atoms, [np.zeros(0)] * W.n_atoms
     for mode, members in W.members.items():
-        products, squares = (_terms_of_blocks if W.is_block else _terms_of_columns)(data, W, mode, members)
+        if W.is_block:
+            blocks = np.stack([W.weights[k] * W.atoms[k].dense_block() for k in members])
+            products = np.asarray(data.residual(W).project(mode, blocks), dtype=float)
+            squares = W.weights[members] ** 2 if data.weights is None else data.weights.project(mode, blocks**2)
+        else:
+            A, H, P, same = equations_at(data, W, mode)
+            B = same[:, members]
+            products = (P - (A @ H if H.ndim == 2 else np.einsum("ij,ijl->il", A, H))) @ B
+            squares = np.einsum("jk,...jl,lk->...k", B, H, B, optimize=True)
+        squares = np.broadcast_to(np.asarray(squares, dtype=float), products.shape)
         for place, k in enumerate(members):
             g[k], h[k] = products[:, place], squares[:, place]
     return g, h
 
 
-def _terms_of_columns(data: Storage, W: BooleanCP, mode: int, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return <R_i, c V> and |c V|^2 of some atoms, (d_n, members), from the equations of their mode."""
-    A, H, P = equations_at(data, W, mode)
-    owner = np.repeat(np.arange(W.n_atoms), [atom.rank or 0 for atom in W.atoms])
-    B = (owner[:, None] == members).astype(float)
-    if H.ndim == 2:
-        return (P - A @ H) @ B, np.tile(np.einsum("ik,ij,jk->k", B, H, B), (len(P), 1))
-    return (P - np.einsum("ij,ijl->il", A, H)) @ B, np.einsum("jk,ijl,lk->ik", B, H, B, optimize=True)
+def equations_at(data: Storage, W: BooleanCP, mode: int) -> tuple[np.ndarray, ...]:
+    """Return the factor A of one mode, the equations H and P that it meets, and the atom of each column as 0/1 (R, K).
 
-
-def equations_at(data: Storage, W: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the factor A of one mode and the equations H and P that it meets, the weights in the other factors.
-
-    Complete data have answered the same for the columns without weights.
+    The weights are in the other factors. Complete data have answered the same for the columns without weights.
     """
     A, weights, factors = W.matrices[mode], W.column_weights, list(W.matrices)
     other = 1 if mode == 0 else 0
@@ -176,16 +147,7 @@ def equations_at(data: Storage, W: BooleanCP, mode: int) -> tuple[np.ndarray, np
         H, P, _ = data.equations_of(P, factors, mode)
     else:
         H, P, _ = data.equations(factors, mode)
-    return A, H, P
-
-
-def _terms_of_blocks(data: Storage, W: BooleanCP, mode: int, members: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return <R_i, c V> and |c V|^2 of some atoms, (d_n, members), from projections on their blocks."""
-    blocks = np.stack([W.weights[k] * W.atoms[k].dense_block() for k in members])
-    products = np.asarray(data.residual(W).project(mode, blocks), dtype=float)
-    if data.weights is None:
-        return products, np.tile(W.weights[members] ** 2, (len(products), 1))
-    return products, np.asarray(data.weights.project(mode, blocks**2), dtype=float)
+    return A, H, P, np.repeat(np.eye(W.n_atoms), [atom.rank or 0 for atom in W.atoms], axis=0)
 
 
 def noise_left(data: Storage, W: BooleanCP) -> float:
@@ -194,33 +156,36 @@ def noise_left(data: Storage, W: BooleanCP) -> float:
     Atoms that are not larger than those of pure noise are excluded: such atoms fit more of the noise than they have
     parameters.
     """
+    norm2 = W.data_norm2
+    is_fitted = norm2 is not None and W.data_inner is not None and np.isclose(norm2, data.squared_norm, rtol=1e-9)
     while True:
         n_free = sum(real_dims(atom) + len(atom.z) for atom in W.atoms)
-        sigma = float(np.sqrt(loss_of(data, W) / max(n_observed(data) - n_free, 1)))
+        loss = (W if is_fitted else with_system(W, data)).squared_error
+        sigma = float(np.sqrt(loss / max(n_observed(data) - n_free, 1)))
         kept = stands_out(W, sigma)
         if kept.all():
             return sigma
         W = W[kept]
 
 
-def loss_of(data: Storage, W: BooleanCP) -> float:
-    """Return |X - W|^2 over the observed entries, from the inner products of W if it was fitted to these data."""
-    if W.data_inner is None or W.data_norm2 is None or not np.isclose(W.data_norm2, data.squared_norm, rtol=1e-9):
-        W = with_system(W, data)
-    return W.squared_error
-
-
 # whether bits and atoms are in doubt
 
 
 def is_certain(data: Storage, W: Columns) -> bool:
-    """Return True if all atoms and their bits clearly exceed the noise, or nothing is left.
+    """Return True if all bits and atoms clearly exceed the noise, or nothing is left.
 
-    An atom that fits only noise can have bits that all clearly exceed it.
+    Flipping a bit raises the loss by |V|^2 + 2 <R, V> or |V|^2 - 2 <R, V>, where R is what is left in its slice, and
+    noise of variance s^2 gives this a standard deviation of 2 s |V|. An atom that fits only noise can have bits that
+    all clearly exceed it.
     """
     if W.loss <= EXACT * data.squared_norm or W.is_dead().all():
         return True
-    return smallest_margin(data, W) >= CERTAIN and not has_weak_atom(data, W, NOISY)
+    V, least = by_size(W.to_decomposition()), 2 * CERTAIN * np.sqrt(noise_variance(data, W))
+    for atom, g, h in zip(V.atoms, *flip_terms(data, V), strict=True):
+        rises = h + 2 * np.where(atom.z, g, -g)
+        if np.any(rises[h > 0] < least * np.sqrt(h[h > 0])):
+            return False
+    return not has_weak_atom(data, W, NOISY)
 
 
 def has_weak_atom(data: Storage, W: Columns, level: float) -> bool:
@@ -231,37 +196,14 @@ def has_weak_atom(data: Storage, W: Columns, level: float) -> bool:
     return bool(unique_gains(data, V).min() < level * noise_gain(data, noise_variance(data, W)))
 
 
-def smallest_margin(data: Storage, W: Columns) -> float:
-    """Return the margin of the least certain bit, in standard deviations of the noise.
-
-    Flipping a bit raises the loss by |V|^2 + 2 <R, V> or |V|^2 - 2 <R, V>, where R is what is left in its slice, and
-    noise of variance s^2 gives this a standard deviation of 2 s |V|.
-    """
-    V, margins = by_size(W.to_decomposition()), [np.inf]
-    for atom, g, h in zip(V.atoms, *flip_terms(data, V), strict=True):
-        rises = h + 2 * np.where(atom.z, g, -g)
-        margins.append(np.min(rises[h > 0] / np.sqrt(h[h > 0]), initial=np.inf))
-    return float(min(margins) / (2 * np.sqrt(noise_variance(data, W))))
-
-
 def unique_gains(data: Storage, W: BooleanCP) -> np.ndarray:
     """Return by how much the loss rises when an atom is left out and the weights of the others adjust, (K,)."""
-    A, H, _ = equations_at(data, W, 1 if data.center == 0 else 0)
+    A, H, _, same = equations_at(data, W, 1 if data.center == 0 else 0)
     G = A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A)
-    same = np.repeat(np.eye(W.n_atoms), [atom.rank or 0 for atom in W.atoms], axis=0)
     return 1 / np.maximum(np.linalg.pinv(same.T @ G @ same, hermitian=True).diagonal(), 1e-300)
 
 
 # the inner products of atoms and data, which shares of variance need
-
-
-def atom_products(data: Storage, atoms: tuple[Atom, ...], atom: Atom) -> tuple[np.ndarray, float]:
-    """Return <M_k, M> (K,) of `atoms` with a new atom M, and |M|^2, over the entries of `data`."""
-    one = BooleanCP(data.shape, (atom,), np.ones(1))
-    if data.weights is None:
-        return one.inner_products(atoms)[0], float(atom.n_ones)
-    products = inner_with_atoms(Array(data.weights.to_array() * one.to_tensor()), (*atoms, atom))
-    return products[:-1], float(products[-1])
 
 
 def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -279,9 +221,8 @@ def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.
             return G, b
         G = np.zeros((len(atoms), len(atoms)))
         for k, atom in enumerate(atoms):
-            row, size = atom_products(data, atoms[:k], atom)
-            G[k, :k] = G[:k, k] = row
-            G[k, k] = size
+            M = BooleanCP(data.shape, (atom,), np.ones(1)).to_tensor()
+            G[k, : k + 1] = G[: k + 1, k] = inner_with_atoms(Array(data.weights.to_array() * M), atoms[: k + 1])
         return G, b
     mode = 1 if data.center == 0 else 0
     A, (H, P, _) = W.matrices[mode], data.equations(W.matrices, mode)
@@ -306,10 +247,7 @@ def centered_system(
 
 
 def with_system(W: BooleanCP, data: Storage) -> BooleanCP:
-    """Return W with |X|^2, <X, M_k> and, unless all entries count alike, <M_k, M_l>, which shares of variance need.
-
-    Atoms that are nonzero only on unobserved entries are dropped.
-    """
+    """Return W with what shares of variance need, |X|^2, <X, M_k>, <M_k, M_l>, without atoms on no observed entry."""
     if W.is_block and data.weights is None and data.center is None:
         return replace(W, data_norm2=data.squared_norm, data_inner=inner_with_atoms(data, W.atoms))
     G, b = atom_system(data, W.atoms)

@@ -8,6 +8,7 @@ that is truncated or changed is detected. Nothing is pickled.
 import hashlib
 import json
 import os
+import time
 import warnings
 import zipfile
 from dataclasses import asdict, replace
@@ -26,20 +27,27 @@ from boolcp.io.limits import refuse_unsafe
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
 
-FORMAT, FORMAT_VERSION = "boolcp checkpoint", 3
+FORMAT, FORMAT_VERSION = "boolcp checkpoint", 4
 HEADER = "checkpoint.json"
 N_DIGEST = 64  # characters of a SHA-256
 SAME = 1e-5  # relative difference of |X|^2, summed in different orders, that counts as none
+INTERVAL = 1.0  # smallest number of seconds between two writes within a stage; not tuned
+SHARE = 0.1  # of the time of a stage that writing may take; not tuned
 PLAIN = ("seed", "stage", "n_done", "stop_reason", "n_agree", "scale", "has_met", "is_settled")
 
 
 class Checkpoint:
-    """The file of one fit: `load` reads it, `save` replaces it and keeps the previous version."""
+    """The file of one fit: `load` reads it, `save` replaces it and keeps the previous version.
+
+    States are written after a stage, and within one at most every INTERVAL seconds and for a SHARE of the time.
+    """
 
     def __init__(self, path: str | PathLike[str], identity: dict[str, Any] | None = None) -> None:
         self.path, self.identity = Path(path).expanduser(), identity or {}
         self.previous = self.path.with_name(self.path.name + ".previous")
         self._is_good = True  # whether the file at `path` may become the previous one
+        self.unsaved: State | None = None
+        self.is_written, self.next_write = False, 0.0
 
     def load(self) -> tuple[dict[str, Any], State] | None:
         """Return the header and the state of the newest intact file; None if there is no file."""
@@ -72,6 +80,27 @@ class Checkpoint:
                 os.replace(self.path, self.previous)
         self._is_good = True
 
+    def keep(self, s: State, *, is_due: bool) -> None:
+        """Remember a state, and write it if it is time."""
+        self.unsaved = s
+        if is_due or time.monotonic() >= self.next_write:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is not written yet. A full disk gives only a warning: it must not cost the result."""
+        if self.unsaved is None:
+            return
+        start = time.monotonic()
+        try:
+            self.save(self.unsaved)
+            self.unsaved, self.is_written = None, True
+        except FileError as error:
+            if not self.is_written:  # it never worked: probably a wrong name, and little is lost yet
+                raise
+            warnings.warn(f"{error} The fit continues and tries again later.", BoolcpWarning, stacklevel=2)
+        now = time.monotonic()
+        self.next_write = now + max(INTERVAL, (now - start) / SHARE)
+
     def begin(self, first: State) -> State:
         """Return the state to continue from: that of the file if it exists and is of this fit, else `first`."""
         check_free(self.path, overwrite=True)
@@ -82,15 +111,11 @@ class Checkpoint:
         with reading(self.path, "checkpoint"):
             for kind in ("parameters", "data"):
                 check_same(self.path, kind, header[kind], self.identity[kind])
-            shape = tuple(header["data"]["shape"])
-            if any(shape_of(W) != shape for W in (*state.path, *state.rivals, state.best) if W is not None):
+            every = [W for W in (*state.path, *state.rivals, state.best) if W is not None]
+            shapes = [list(W.shape) if isinstance(W, BooleanCP) else [len(A) for A in W.matrices] for W in every]
+            if any(shape != header["data"]["shape"] for shape in shapes):
                 raise ValueError("its atoms do not fit the shape of the data")
         return state
-
-
-def shape_of(W: Columns | BooleanCP) -> tuple[int, ...]:
-    """Return the shape of the tensor of a decomposition."""
-    return W.shape if isinstance(W, BooleanCP) else tuple(len(A) for A in W.matrices)
 
 
 def read_parameters(path: Any) -> dict[str, Any]:
@@ -137,12 +162,11 @@ def encode(W: Columns | BooleanCP, arrays: list[np.ndarray], known: dict[int, in
     if isinstance(W, Columns):
         matrices = [number(A) for A in W.matrices]
         return {"matrices": matrices, "owner": W.owner, "boolean_mode": W.boolean_mode, "loss": W.loss}
-    atoms = [
-        {"mode": atom.mode, "z": number(atom.z), "certificate": atom.certificate}
-        | ({"block": number(atom.block)} if atom.block is not None else {})
-        | ({"factors": [number(A) for A in atom.factors]} if atom.factors is not None else {})
-        for atom in W.atoms
-    ]
+    atoms = []
+    for atom in W.atoms:
+        factors = None if atom.factors is None else [number(A) for A in atom.factors]
+        block = None if atom.block is None else number(atom.block)
+        atoms.append([atom.mode, number(atom.z), factors, block, atom.certificate])
     parts = {name: getattr(W, name) for name in ("shape", "weights", "data_norm2", "data_inner", "data_gram")}
     return parts | {"atoms": atoms}
 
@@ -152,10 +176,9 @@ def decode(tree: dict[str, Any], arrays: list[np.ndarray]) -> Columns | BooleanC
     if "matrices" in tree:
         return Columns(**(tree | {"matrices": tuple(arrays[j] for j in tree["matrices"])}))
     atoms = []
-    for given in tree["atoms"]:
-        block = arrays[given["block"]] if "block" in given else None
-        factors = tuple(arrays[j] for j in given["factors"]) if "factors" in given else None
-        atoms.append(Atom(given["mode"], arrays[given["z"]], factors, block, given["certificate"]))
+    for mode, z, factors, block, certificate in tree["atoms"]:
+        factors = None if factors is None else tuple(arrays[j] for j in factors)
+        atoms.append(Atom(mode, arrays[z], factors, None if block is None else arrays[block], certificate))
     gram = None if tree["data_gram"] is None else np.array(tree["data_gram"])
     return BooleanCP(**(tree | {"atoms": tuple(atoms), "weights": np.array(tree["weights"]), "data_gram": gram}))
 

@@ -17,7 +17,6 @@ from boolcp.fit.atom_search import steepest_atom
 from boolcp.fit.blocks import Term, assembled
 from boolcp.fit.certify import by_size
 from boolcp.program.bounds import EPSILON, Array, Bits, Multipliers, prove_ratio
-from boolcp.program.grams import DenseGram
 from boolcp.program.maxcut import EFFORTS, EXHAUSTIVE, BooleanQuadratic, climb, distinct, first_starts, maximize
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
@@ -178,7 +177,7 @@ def look(
     is_bounded = len(C) <= EXHAUSTIVE or not program.is_ratio
     best, new = maximize(C, rng, is_ratio=program.is_ratio, starts=starts, certify=is_bounded), []
     if best.value > program.alpha**2:
-        pool = climb(DenseGram(C), first_starts(DenseGram(C), rng, starts, program.is_ratio), program.is_ratio)
+        pool = climb(C, first_starts(C, rng, starts, program.is_ratio), program.is_ratio)
         new = [best.z, *(found.z for found in distinct(pool) if found.value > program.alpha**2)]
     return new[:N_NEW], C, best
 

@@ -6,39 +6,27 @@ that has nothing to do leads to the next stage at once.
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, TypeGuard
 
 import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs
 
-from boolcp.fit import losses
-from boolcp.fit.atom_search import greedy_atom_search, search_residual
+from boolcp.fit import losses, starts
+from boolcp.fit.atom_search import Candidate, greedy_atom_search, search_residual
 from boolcp.fit.blocks import next_block
-from boolcp.fit.certify import by_size, certify, has_weak_atom, is_certain, judge_bits, with_system
+from boolcp.fit.certify import atom_system, by_size, certify, has_weak_atom, is_certain, judge_bits, with_system
+from boolcp.fit.checkpoint import Checkpoint
 from boolcp.fit.moves import lowest, moves_of
-from boolcp.fit.pursuit import corrected, equations_of
-from boolcp.fit.spec import MAX_STARTS, STAGES, AtomRecord, Spec, State, record
-from boolcp.fit.starts import (
-    EXACT,
-    POLISHED,
-    Search,
-    find_rivals,
-    is_different,
-    leaves_noise,
-    observed_start,
-    oriented,
-    refined_start,
-    regrown,
-    revive,
-    small_fall,
-    turned,
-    with_atom,
-)
+from boolcp.fit.spec import MAX_STARTS, AtomRecord, Spec, State
+from boolcp.fit.starts import EXACT, POLISHED, compared, leaves_noise, oriented, refined_start
 from boolcp.fit.sweep import MAX_COMPILED, is_settled, noise_variance, polish, sweep
+from boolcp.fit.watch import PRESENT, Progress, Stop
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns
-from boolcp.result.trust import Evidence, Trust, log_odds, stands_out
+from boolcp.result.trust import Trust, log_odds, stands_out
 from boolcp.storage.dense import Complete, n_observed
 from boolcp.storage.lazy import LazyWeighted
 from boolcp.storage.protocol import Storage
@@ -54,6 +42,9 @@ FEW = 10  # observed entries for each free number below which there are many loc
 N_AGREE, TURN = (3, 2), 5  # starts that agree, for squares and other losses; every so many atoms are turned
 N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
 N_PATH = 2  # sweeps over observed entries of each estimate of the path; not tuned
+DEPENDENT = 1e-10  # squared distance to the span of the active atoms, relative to |M|^2, that counts as none
+
+Callbacks = Sequence[Callable[[Progress], Any]]
 
 
 @dataclass(frozen=True)
@@ -62,15 +53,12 @@ class Fit:
 
     data: Storage
     spec: Spec
+    scaled: dict[float, Weighted] = field(default_factory=dict, repr=False)  # the data under losses of some scale
 
     @cached_property
     def small(self) -> Complete:
-        """A complete stand-in for the data on which atoms are searched for, compressed if that halves it.
-
-        `losses.complete` makes it of data with gaps, weights or another loss: gaps are zero, the rest is larger to
-        compensate, and no entry is far off.
-        """
-        data, rank = self.data, self.spec.n_columns + EXTRA
+        """A complete stand-in for the data on which atoms are searched for, compressed if that halves it."""
+        data, rank = self.data, self.spec.n_atoms * (self.spec.atom_rank or 1) + EXTRA
         if isinstance(data, Complete) and data.weights is None and not data.nonnegative:
             return compress(data, rank)
         return compress(losses.complete(data), rank)
@@ -82,34 +70,28 @@ class Fit:
         return State(seed, path=(first,), stop_reason="" if norm2 > 0 else "zero")
 
     def at_state(self, s: State) -> "Fit":
-        """Return the fit of the data with the scale of the loss that the state has.
-
-        Data on disk with gaps, weights or Huber's loss have their targets moved to the best columns.
-        """
+        """Return the fit with the state's scale of the loss; targets of data on disk are moved to its best columns."""
         data, scale = self.data, s.scale
         if isinstance(data, LazyWeighted) and s.best is not None:
             fit = replace(self, data=data.near(s.best.matrices, scale))
         elif isinstance(data, Weighted) and scale and data.loss.scale != scale:
-            if scale not in self._scaled:
-                self._scaled[scale] = losses.with_loss(data, replace(data.loss, scale=scale))
-            fit = replace(self, data=self._scaled[scale])
+            if scale not in self.scaled:
+                self.scaled[scale] = losses.with_loss(data, replace(data.loss, scale=scale))
+            fit = replace(self, data=self.scaled[scale])
         else:
             return self
         fit.__dict__["small"] = self.small  # which does not depend on the scale
         return fit
-
-    @cached_property
-    def _scaled(self) -> dict[float, Weighted]:
-        return {}
 
     @property
     def is_columns(self) -> bool:
         """Return True if the fit holds its atoms as Columns; blocks and Algorithm 1 as printed end with the pursuit."""
         return self.spec.refine and self.spec.atom_rank is not None
 
-    def after(self, s: State) -> State:
-        """Return the state at the beginning of the next stage, of the result if atoms are not Columns."""
-        return s.at(STAGES[STAGES.index(s.stage) + 1] if self.is_columns else "result")
+
+def has_other_loss(data: Storage) -> TypeGuard[Weighted | LazyWeighted]:
+    """Return True unless the loss of the data is the sum of squares."""
+    return isinstance(data, Weighted | LazyWeighted) and data.loss.name != "squared"
 
 
 # Algorithm 1
@@ -118,42 +100,56 @@ class Fit:
 def pursue(fit: Fit, s: State) -> State:
     """Add the atom of steepest descent and correct the others (Alg. 1, lines 4-8)."""
     spec, begin = fit.spec, time.perf_counter()
+    after = "search" if fit.is_columns else "result"
     if len(s.path) > spec.n_atoms or s.stop_reason:
-        return fit.after(replace(s, stop_reason=s.stop_reason or "n_atoms"))
+        return replace(s.at(after), stop_reason=s.stop_reason or "n_atoms")
     add = add_columns if fit.is_columns else add_block if spec.refine else add_published
-    W, loss, reason = add(fit, s)
-    if W is None:
-        return fit.after(replace(s, stop_reason=reason))
+    W = add(fit, s)
+    if isinstance(W, str):
+        return replace(s.at(after), stop_reason=W)
     norm2 = (fit.small if fit.is_columns else fit.data).squared_norm
-    atom = W.to_decomposition().atoms[-1] if isinstance(W, Columns) else W.atoms[-1]
-    new: AtomRecord = record(atom, loss, norm2, time.perf_counter() - begin)
+    V, loss = (W.to_decomposition(), W.loss) if isinstance(W, Columns) else (W, W.squared_error)
+    atom = V.atoms[-1]
+    error = float(np.sqrt(max(loss, 0.0) / norm2))
+    new = AtomRecord(loss / 2, error, atom.mode, atom.n_ones, atom.certificate, time.perf_counter() - begin)
     reason = "explained" if loss <= spec.tol**2 * norm2 and len(s.path) < spec.n_atoms else ""
     return s.then(path=(*s.path, W), history=(*s.history, new), stop_reason=reason)
 
 
-def add_columns(fit: Fit, s: State) -> tuple[Columns | None, float, str]:
-    """Return the columns with one atom more, all factors polished."""
+def add_columns(fit: Fit, s: State) -> Columns | str:
+    """Return the columns with one atom more, all factors polished, or why there are none."""
     small, spec, W, rng = fit.small, fit.spec, s.path[-1], s.rng()
     found = greedy_atom_search(search_residual(small, W)[0], spec, rng)
     if found is None:
-        return None, 0.0, "no descent"
-    V = polish(small, with_atom(W, found), max_iter=N_SWEEPS)
+        return "no descent"
+    V = polish(small, starts.with_atom(W, found), max_iter=N_SWEEPS)
     is_lower = V.loss < min(W.loss, small.squared_norm) - spec.tol**2 * small.squared_norm
-    return (None, 0.0, "no descent") if not is_lower or V.is_dead().any() else (V, V.loss, "")
+    return V if is_lower and not V.is_dead().any() else "no descent"
 
 
-def add_block(fit: Fit, s: State) -> tuple[BooleanCP | None, float, str]:
+def add_block(fit: Fit, s: State) -> BooleanCP | str:
     """Return the blocks with one more, all blocks and bits decided again."""
     W = next_block(fit.data, s.path[-1], fit.spec, s.rng())
-    return (None, 0.0, "no descent") if W is None else (W, W.squared_error, "")
+    return "no descent" if W is None else W
 
 
-def add_published(fit: Fit, s: State) -> tuple[BooleanCP | None, float, str]:
+def add_published(fit: Fit, s: State) -> BooleanCP | str:
     """Return the estimate with one atom more and the weights of all solved for: Algorithm 1 as printed."""
-    data, spec, W = fit.data, fit.spec, s.path[-1]
-    found = greedy_atom_search(data.residual(W), spec, s.rng(), certify=spec.certify)
-    V, _, reason = corrected(data, W, equations_of(data, W.atoms), found, spec.tol)
-    return (None, 0.0, reason) if V.n_atoms == W.n_atoms else (V, V.squared_error, reason)
+    found = greedy_atom_search(fit.data.residual(s.path[-1]), fit.spec, s.rng(), certify=fit.spec.certify)
+    return corrected(fit.data, s.path[-1], found, fit.spec.tol)
+
+
+def corrected(data: Storage, W: BooleanCP, found: Candidate | None, tol: float) -> BooleanCP | str:
+    """Return the estimate with one atom more and all weights solved for again (lines 7-8), or why there is none."""
+    if found is None or not found.descent**2 > tol**2 * data.squared_norm * found.atom.n_ones:
+        return "no descent"
+    atoms = (*W.atoms, found.atom)
+    G, b = atom_system(data, atoms)
+    L, failed = dpotrf(G, lower=1)  # its last pivot is the distance of the new atom to the span of the others
+    if failed or L[-1, -1] ** 2 <= DEPENDENT * G[-1, -1]:
+        return "dependent"
+    inner = {"data_norm2": data.squared_norm, "data_inner": b, "data_gram": None if data.weights is None else G}
+    return BooleanCP(W.shape, atoms, dpotrs(L, b, lower=1)[0], **inner)
 
 
 # linked columns
@@ -164,40 +160,38 @@ def search(fit: Fit, s: State) -> State:
     small, spec, rng, first = fit.small, fit.spec, s.rng(), s.path[-1]
     if not first.n_atoms:
         return s.at("result")
-    here = Search(first) if s.best is None else Search(s.best, s.n_done, s.n_agree, s.rivals)
+    here = replace(s, best=first, n_agree=1) if s.best is None else s
     n_init = MAX_STARTS if spec.n_init is None else spec.n_init
     n_regrown = N_REGROWN if first.n_atoms > 1 and spec.n_init is None else 0
-    is_agreed = here.n_done > 0 and here.is_agreed(min(here.n_done, n_init))
-    if is_agreed or here.n_done >= n_init + n_regrown or here.best.loss <= EXACT * small.squared_norm:
-        n_agree = here.n_agree if here.n_done > 1 else 0  # one start alone tells nothing
-        return fit.after(replace(s, best=here.best, n_agree=n_agree))
-    if here.n_done < n_init:
-        found, is_new = refined_start(small, first, spec, rng, here.n_done), here.n_done > 0
+    is_agreed = s.n_done > 0 and here.n_agree >= max(2, min(s.n_done, n_init) // 5)  # two, or of many one in five
+    if is_agreed or s.n_done >= n_init + n_regrown or here.columns.loss <= EXACT * small.squared_norm:
+        return replace(here, n_agree=here.n_agree if s.n_done > 1 else 0).at("polish")  # one alone tells nothing
+    if s.n_done < n_init:
+        found, is_new = refined_start(small, first, spec, rng, s.n_done), s.n_done > 0
     else:
-        found, is_new = regrown(small, here.best, spec, rng), False
-    after = here.compared(found, small.squared_norm, is_new=is_new)
-    s = s.then(best=after.best, n_agree=after.n_agree, rivals=after.rivals)
+        found, is_new = starts.regrown(small, here.columns, spec, rng), False
+    after = compared(here, found, small.squared_norm, is_new=is_new)
     # matrices have many solutions that leave noise alone
-    is_checked = len(small.shape) > 2 and (after.best is not here.best or here.n_done == 0)
-    if is_checked and leaves_noise(small, after.best, spec, rng):
-        return fit.after(replace(s, n_agree=s.n_agree if s.n_agree > 1 else 0))
-    return s
+    is_checked = len(small.shape) > 2 and (after.best is not here.best or s.n_done == 0)
+    if is_checked and leaves_noise(small, after.columns, spec, rng):
+        return replace(after, n_agree=after.n_agree if after.n_agree > 1 else 0).at("polish")
+    return after
 
 
 def polish_data(fit: Fit, s: State) -> State:
     """Make one sweep over the data; of small data in memory a whole polish, at most N_ROUNDS of them."""
     data, spec, W = fit.data, fit.spec, s.columns
-    if s.n_done == 0 and isinstance(data, Weighted | LazyWeighted) and data.loss.name != "squared":
+    if s.n_done == 0 and has_other_loss(data):
         s = replace(s, scale=losses.make_loss(data.loss.name, *losses.entries(data, W)).scale)
         fit = fit.at_state(s)
         data = fit.data
     if s.n_done == 0:
         W = oriented(W, data.nonnegative)
     if s.is_settled:
-        return fit.after(s)
+        return s.at("observed")
     before = np.inf if s.n_done == 0 else W.loss
     if data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_COMPILED:
-        tol = {} if isinstance(data, Complete) else {"tol": max(POLISHED, small_fall(data, W))}
+        tol = {} if isinstance(data, Complete) else {"tol": max(POLISHED, starts.small_fall(data, W))}
         W = polish(data, W, max_iter=spec.max_iter, **tol)
         is_over = s.n_done + 1 >= N_ROUNDS or is_settled(data, W, before, False, SLOW)
     else:
@@ -206,7 +200,7 @@ def polish_data(fit: Fit, s: State) -> State:
     if s.n_done and W.loss > before:  # rounding
         W, is_over = s.columns, True
     is_over |= s.n_done + 1 >= spec.max_iter
-    W = revive(data, W, spec, s.rng()) if is_over and not data.n_passes and W.is_dead().any() else W
+    W = starts.revive(data, W, spec, s.rng()) if is_over and not data.n_passes and W.is_dead().any() else W
     return s.then(best=replace(W, loss=max(W.loss, 0.0)), has_met=True, is_settled=is_over)
 
 
@@ -218,41 +212,34 @@ def search_observed(fit: Fit, s: State) -> State:
     """
     data, spec, rng, W = fit.data, fit.spec, s.rng(), s.columns
     if not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
-        return fit.after(s)
-    here = Search(W, s.n_done, 1 if s.n_done == 0 else s.n_agree, s.rivals if s.n_done else ())
+        return s.at("last")
+    here = s if s.n_done else replace(s, best=W, n_agree=1, rivals=())
     is_squared = data.loss.name == "squared"
-    if here.n_agree >= N_AGREE[not is_squared] or s.n_done >= most_tries(data, W, spec, here.n_agree):
-        return fit.after(s)
+    is_few = n_observed(data) < FEW * len(W.owner) * sum(data.shape)
+    n_tries = N_TRIES[not is_squared] + 10 * (is_few and here.n_agree < 2) if spec.n_init is None else spec.n_init
+    if here.n_agree >= N_AGREE[not is_squared] or s.n_done >= n_tries:
+        return s.at("last")
     if is_squared and leaves_noise(data, W, spec, rng):
-        return fit.after(s)
+        return s.at("last")
     if not is_squared and s.n_done % TURN == 0:
-        found = turned(data, W, spec)
+        found = starts.turned(data, W, spec)
     elif is_squared:
-        found = observed_start(data, s.path[-1], W, spec, rng, s.n_done)
+        found = starts.observed_start(data, s.path[-1], W, spec, rng, s.n_done)
     else:
         start = refined_start(fit.small, s.path[-1], spec, rng, s.n_done + 1)
         found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
-    here = here.compared(found, 10 * data.squared_norm, is_new=found is not W)
-    return s.then(best=here.best, n_agree=here.n_agree, rivals=here.rivals)
-
-
-def most_tries(data: Weighted, W: Columns, spec: Spec, n_agree: int) -> int:
-    """Return the largest number of starts over the observed entries: ten more if these are few."""
-    if spec.n_init is not None:
-        return spec.n_init
-    share = n_observed(data) / (len(W.owner) * sum(data.shape))
-    return N_TRIES[data.loss.name != "squared"] + 10 * (share < FEW and n_agree < 2)
+    return compared(here, found, 10 * data.squared_norm, is_new=found is not W)
 
 
 def move(fit: Fit, s: State) -> State:
     """Make the next move where bits are in doubt."""
     data, spec, W = fit.data, fit.spec, s.columns
     if is_certain(data, W) or s.n_done >= len(moves := moves_of(data, W)):
-        return fit.after(s)
+        return s.at("ridge")
     level, go = moves[s.n_done]
     found = go(data, fit.small, W, spec, s.rng()) if has_weak_atom(data, W, level) else W
-    if found.loss < W.loss and is_different(found, W):  # no start of the search has reached these
-        s = replace(s, n_agree=0, rivals=find_rivals(found, (W, *s.rivals)))
+    if found.loss < W.loss and starts.is_different(found, W):  # no start of the search has reached these
+        s = replace(s, n_agree=0, rivals=starts.find_rivals(found, (W, *s.rivals)))
     return s.then(best=lowest(W, found))
 
 
@@ -260,7 +247,7 @@ def ridge(fit: Fit, s: State) -> State:
     """Polish once more; if entries are missing with a ridge by the noise, so that none of them explodes."""
     data, spec, W = fit.data, fit.spec, s.columns
     if s.n_done or not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
-        return fit.after(s)
+        return s.at("result")
     has_gaps = n_observed(data) < np.prod(data.shape, dtype=float)
     if not has_gaps or data.loss.name != "squared" or data.nonnegative:
         return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter)))
@@ -282,23 +269,20 @@ def end(fit: Fit, s: State) -> State:
         W = by_size(best.to_decomposition())
     else:
         W = s.path[-1]
-    is_squared = losses.name_of(data) == "squared"
     W = with_shares(data, W)
-    if spec.certify and is_squared and W.n_atoms and (spec.refine or data.weights is None):
-        is_known = not any(np.isnan(atom.certificate) for atom in W.atoms)
-        W = W if is_known else certify(data, W)
-    is_lossy = isinstance(data, Weighted | LazyWeighted) and not is_squared
-    evidence: Evidence = losses.judge(data, W) if is_lossy else judge_bits(data, W)
+    if has_other_loss(data):
+        evidence = losses.judge(data, W)
+    else:
+        if spec.certify and (spec.refine or data.weights is None) and any(np.isnan(a.certificate) for a in W.atoms):
+            W = certify(data, W)
+        evidence = judge_bits(data, W)
     known = {"sigma": evidence.sigma, "stands_out": stands_out(W, evidence.sigma)}
     trust = Trust(log_odds(W, evidence), **known, n_agree=s.n_agree, n_rivals=len(s.rivals))
-    return replace(s, stage="result", n_done=1, result=replace(W, trust=trust))
+    return s.then(result=replace(W, trust=trust))
 
 
 def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
-    """Return the estimates of the pursuit with 0, 1, .. atoms as decompositions.
-
-    Those of columns were found on `small`; a few sweeps follow over data that are not complete, or nonnegative.
-    """
+    """Return the pursuit's estimates with 0, 1, .. atoms as decompositions, a few sweeps later if `small` is not X."""
     data, found = fit.at_state(s).data, []
     for W in s.path:
         if not isinstance(W, Columns):
@@ -313,7 +297,7 @@ def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
 
 def with_shares(data: Storage, W: BooleanCP) -> BooleanCP:
     """Return W with what shares of variance need, or with its deviance under another loss than squares."""
-    if isinstance(data, Weighted | LazyWeighted) and data.loss.name != "squared":
+    if has_other_loss(data):
         W = with_system(W, losses.with_loss(data, SQUARES)) if isinstance(data, Weighted) else W
         return replace(W, deviance=losses.deviance_of(data, W))
     return with_system(W, data)
@@ -328,3 +312,59 @@ STEPS: dict[str, Callable[[Fit, State], State]] = {
     "ridge": ridge,
     "result": end,
 }
+
+
+def run(fit: Fit, s: State, callbacks: Callbacks, checkpoint: Checkpoint | None) -> State:
+    """Make the steps of a fit, each shown to the callbacks and saved, until there is a result.
+
+    A callback that returns True ends the fit with the best so far, one that returns "refine" ends the pursuit. Nothing
+    more is written once a fit is cut short: the file keeps the full fit, to be resumed.
+    """
+    is_cut = False
+    try:
+        while s.result is None:
+            try:
+                before, s = s, STEPS[s.stage](fit.at_state(s), s)
+                if checkpoint is not None and not is_cut and s.result is None:
+                    checkpoint.keep(s, is_due=s.stage != before.stage)
+                answer = tell(fit, before, s, callbacks)
+            except Stop:  # the step is abandoned; all before it counts
+                if len(s.path) == 1:
+                    raise  # there is nothing to keep yet
+                answer = "refine" if s.stage == "pursuit" and not is_cut else "stop"
+            if answer and s.result is None:
+                is_cut = True
+                is_over = answer == "stop"
+                s = replace(s.at("result"), stop_reason="stopped") if is_over else replace(s, stop_reason="cut")
+    finally:
+        for callback in callbacks:
+            getattr(callback, "close", lambda: None)()
+        PRESENT.seen = None  # what comes now is no step of a fit
+        if checkpoint is not None:
+            checkpoint.flush()
+    return s
+
+
+def tell(fit: Fit, before: State, s: State, callbacks: Callbacks) -> str:
+    """Show a step to the callbacks; return "stop" or "refine" if they ask for it."""
+    if s.n_done == before.n_done or s.stage != before.stage or s.result is not None:
+        return ""
+    if s.stage == "pursuit":
+        error = s.history[-1].relative_error
+    else:
+        norm2 = (fit.small if s.stage == "search" else fit.at_state(s).data).squared_norm
+        error = float(np.sqrt(max(s.columns.loss, 0.0) / norm2)) if norm2 > 0 else 0.0
+    n_steps = {"pursuit": fit.spec.n_atoms, "polish": fit.spec.max_iter}.get(s.stage)
+    PRESENT.seen, answer = Progress(s.stage, s.n_done, n_steps, error), ""
+    for callback in callbacks:
+        try:
+            said = callback(PRESENT.seen)
+        except Stop:
+            raise
+        except KeyboardInterrupt:
+            said = True
+        if isinstance(said, bool | np.bool_) and said:
+            answer = "stop"
+        elif s.stage == "pursuit" and isinstance(said, str) and said == "refine":
+            answer = answer or "refine"
+    return answer

@@ -1,7 +1,6 @@
 """Losses other than the sum of squares: their scale, a first estimate, and how well a decomposition fits under them."""
 
 from copy import copy
-from functools import partial
 
 import numpy as np
 
@@ -12,14 +11,11 @@ from boolcp.storage.dense import Array, Complete, Dense
 from boolcp.storage.filling import part_of
 from boolcp.storage.lazy import LazyWeighted
 from boolcp.storage.protocol import Storage
-from boolcp.storage.weighted import Loss, Weighted, full
+from boolcp.storage.weighted import CLIPPED, Loss, Weighted, full, spread
 
 THRESHOLD = 1.5  # of Huber's loss, in standard deviations: 96 % of the efficiency of squares for normal noise
-MAD = 1.4826  # standard deviations of normal noise in its median absolute deviation
-# the following were set once: no benchmark compares other values
-CLIPPED = 5.0  # median absolute deviations of the data, as standard deviations, at which a first fit cuts them off
-SHARP = 1e-6  # smallest threshold, relative to the mean size of the data, for data without noise
-FLOOR = 1e-3  # mean at which logarithms are continued by a parabola, relative to the mean of the data
+SHARP = 1e-6  # smallest threshold, relative to the mean size of the data, for data without noise; not tuned
+FLOOR = 1e-3  # mean at which logarithms are continued by a parabola, relative to the mean of the data; not tuned
 
 
 def make_loss(name: str, x: np.ndarray, m: np.ndarray | float = 0.0) -> Loss:
@@ -33,11 +29,6 @@ def make_loss(name: str, x: np.ndarray, m: np.ndarray | float = 0.0) -> Loss:
     return Loss(name, max(FLOOR * (min(mean, 1 - mean) if name == "bernoulli" else mean), 1e-9))
 
 
-def spread(x: np.ndarray) -> float:
-    """Return the standard deviation of normal noise with the median absolute deviation of x."""
-    return MAD * float(np.median(np.abs(x - np.median(x))))
-
-
 def with_loss(data: Weighted, loss: Loss) -> Weighted:
     """Return the data under a loss."""
     return Weighted(data.x, data.w, loss, center=data.center, nonnegative=data.nonnegative)
@@ -48,11 +39,6 @@ def observed(data: Weighted, array: np.ndarray) -> np.ndarray:
     return array.ravel() if data.w is None else array[data.w > 0]
 
 
-def name_of(data: Storage) -> str:
-    """Return the name of the loss of data."""
-    return data.loss.name if isinstance(data, Weighted | LazyWeighted) else "squared"
-
-
 def entries(data: Weighted | LazyWeighted, W: Columns) -> tuple[np.ndarray, np.ndarray]:
     """Return observed entries and their means (n,): all, or a sample of data on disk."""
     if isinstance(data, LazyWeighted):
@@ -61,10 +47,7 @@ def entries(data: Weighted | LazyWeighted, W: Columns) -> tuple[np.ndarray, np.n
 
 
 def complete(data: Storage) -> Complete:
-    """Return data as a complete tensor: missing entries are zero, others larger to compensate, and none is far off.
-
-    Of all entries those that count more than on average, and errors as large as the mean, count as on average.
-    """
+    """Return data as a complete tensor: missing entries are zero, others larger to compensate, and none is far off."""
     if isinstance(data, Complete):
         if isinstance(data, LazyWeighted):
             return data.start
@@ -91,8 +74,13 @@ def complete(data: Storage) -> Complete:
 def deviance_of(data: Weighted | LazyWeighted, W: BooleanCP) -> Deviance:
     """Return the deviance of a decomposition, without each of its atoms, and of the mean of the data."""
     if isinstance(data, LazyWeighted):
-        sums = data.ask_observed(partial(deviance_in_rows, W, data.cut), None, None, None)
-        return Deviance(data.loss.name, data.loss.scale, *sums)
+        cut = data.cut
+
+        def parts(slab: Weighted, rows: slice) -> tuple[float, float, np.ndarray]:
+            found = deviance_of(slab, part_of(W, rows, cut))
+            return found.total, found.null, found.without
+
+        return Deviance(data.loss.name, data.loss.scale, *data.ask_observed(parts, None, None, None))
     x = observed(data, data.x)
     w = np.ones(len(x)) if data.w is None else observed(data, data.w)
 
@@ -106,24 +94,16 @@ def deviance_of(data: Weighted | LazyWeighted, W: BooleanCP) -> Deviance:
     return Deviance(name, scale, total(observed(data, np.nan_to_num(m))), null, np.array(without))
 
 
-def deviance_in_rows(W: BooleanCP, cut: int, data: Weighted, rows: slice) -> tuple[float, float, np.ndarray]:
-    """Return the deviance of a slab, without atoms, and without each of them; all are zero for a mean of zero."""
-    found = deviance_of(data, part_of(W, rows, cut))
-    return found.total, found.null, found.without
-
-
-def judge_in_rows(W: BooleanCP, cut: int, data: Weighted, rows: slice) -> tuple[np.ndarray, ...]:
-    """Return the terms of `judge` of a slab."""
-    found = judge(data, part_of(W, rows, cut))
-    assert found.share is not None
-    return *found.rise, *found.share
-
-
 def judge(data: Weighted | LazyWeighted, W: BooleanCP) -> Evidence:
     """Return for each bit of W the rise of the deviance when it is flipped, and the rise to expect."""
     if isinstance(data, LazyWeighted):
-        how = [0 if atom.mode == data.cut else None for atom in W.atoms]
-        terms = data.ask_observed(partial(judge_in_rows, W, data.cut), *how, *how)
+        cut, how = data.cut, [0 if atom.mode == data.cut else None for atom in W.atoms]
+
+        def parts(slab: Weighted, rows: slice) -> tuple[np.ndarray, ...]:
+            found = judge(slab, part_of(W, rows, cut))
+            return *found.rise, *(found.share or ())
+
+        terms = data.ask_observed(parts, *how, *how)
         return Evidence(rise=terms[: W.n_atoms], share=terms[W.n_atoms :], sigma=data.loss.scale / THRESHOLD)
     m, rise, share = np.nan_to_num(W.to_tensor()), [], []
     v = data.near(m)[1]

@@ -10,28 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.fit.atom_search import (
-    Candidates,
-    climb,
-    flipped,
-    from_bits,
-    greedy_atom_search,
-    prefixes,
-    search_residual,
-    similar_triples,
-)
+from boolcp.fit import atom_search
+from boolcp.fit.atom_search import Candidates, climb, from_bits, greedy_atom_search, search_residual
 from boolcp.fit.certify import NOISY, unique_gains
 from boolcp.fit.losses import complete
 from boolcp.fit.spec import Spec
-from boolcp.fit.starts import (
-    POLISHED,
-    noise_gain,
-    oriented,
-    refined_start,
-    round_columns,
-    small_fall,
-    with_atom,
-)
+from boolcp.fit.starts import POLISHED, noise_gain, oriented, refined_start, round_columns, small_fall, with_atom
 from boolcp.fit.sweep import TOL, noise_variance, polish, relax, soft_bits, sweep
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns, no_columns, to_columns
@@ -57,17 +41,14 @@ Move = Callable[[Storage, Storage, Columns, Spec, np.random.Generator], Columns]
 
 
 def moves_of(data: Storage, W: Columns) -> list[tuple[float, Move]]:
-    """Return the moves, each with the gain of the weakest atom, in units of noise, above which it is left out.
-
-    Columns that share their bits have the first only, and data that are read in passes the first two.
-    """
+    """Return the moves, each with the gain of the weakest atom, in units of noise, above which it is left out."""
     moves: list[tuple[float, Move]] = [
         (np.inf, soft_move),
         (WEAK, augmented_move),
         (np.inf, each_atom_move),
         (NOISY, exchange_move),
     ]
-    return moves[: 1 if W.is_tied else 2 if data.n_passes else len(moves)]
+    return moves[: 1 if W.is_tied else 2 if data.n_passes else len(moves)]  # others take rank one, and many passes
 
 
 def lowest(*found: Columns) -> Columns:
@@ -84,10 +65,7 @@ def tolerance(data: Storage, W: Columns) -> float:
 
 
 def soft_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
-    """Return the columns after sweeps with soft bits, from warm to cold, and a polish, if they are better.
-
-    A soft bit is the probability that it is on, given all others.
-    """
+    """Return the columns after sweeps with soft bits (probabilities), from warm to cold, and a polish, if better."""
     variance, soft = noise_variance(data, W), W
     temperatures = FEW_TEMPERATURES if data.n_passes else TEMPERATURES
     for temperature in temperatures if variance > 0 else ():
@@ -172,7 +150,7 @@ def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candid
     for mode in modes:
         if not 2 <= data.shape[mode] <= LONG:
             continue
-        start = from_bits(R, mode, similar_triples(R.gram(mode), N_TRIPLES))
+        start = from_bits(R, mode, atom_search.similar_triples(R.gram(mode), N_TRIPLES))
         best = climb(R, start, N_KEPT).best(N_TRIES)
         found += [best.take([j]) for j in range(len(best.gains))]
     return sorted(found, key=lambda each: -float(each.gains[0]))
@@ -190,10 +168,10 @@ def search_atom(residual: Tensor, W: BooleanCP, k: int, *, is_noisy: bool) -> Ca
     atom, mode = W.atoms[k], W.atoms[k].mode
     z = atom.z.astype(float)
     p = np.asarray(residual.mttkrp([A[:, [k]] for A in W.matrices], mode), dtype=float)[:, 0] / W.weights[k]
-    Z = flipped(z, np.argsort(np.abs(p - 0.5), kind="stable")[:N_FLIPS])
+    Z = atom_search.flipped(z, np.argsort(np.abs(p - 0.5), kind="stable")[:N_FLIPS])
     real: Sequence[np.ndarray] = [np.tile(A, Z.shape[1]) for A in atom.factors or ()]
     found = climb(residual, Candidates(mode, Z, list(real), np.zeros(Z.shape[1])), FEW_KEPT).best(1)
     if is_noisy:
-        fewer = climb(residual, from_bits(residual, mode, prefixes(p)), FEW_KEPT).best(1)
+        fewer = climb(residual, from_bits(residual, mode, atom_search.prefixes(p)), FEW_KEPT).best(1)
         found = max(found, fewer, key=lambda each: each.gains[0])
     return found

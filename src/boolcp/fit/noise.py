@@ -5,15 +5,16 @@ of every unfolding then follow the Marchenko-Pastur law of pure noise. Signal ra
 smallest of several estimates is the one that signal has disturbed least.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from boolcp.result.atoms import BooleanCP
-from boolcp.storage.dense import Dense, n_columns
+from boolcp.storage.dense import Dense, n_columns, unfold
 from boolcp.storage.protocol import Storage
-from boolcp.storage.tucker import LONG, unfold
+from boolcp.storage.tucker import LONG
 
 LOW = 0.1  # the quantile of the eigenvalues compared with that of pure noise, for many columns; not tuned
 MAX_SIDE = 1024  # longest side of an unfolding whose eigenvalues are computed, if there is a smaller one; not tuned
@@ -30,31 +31,26 @@ def noise_level(data: Storage) -> float:
     levels = []
     for values, long in spectra(data):
         ratio = len(values) / long
-        share = (
-            LOW + (0.5 - LOW) * ratio
-        )  # the lowest eigenvalues of a square matrix vary much: there the median is used
+        share = LOW + (0.5 - LOW) * ratio  # the median of a square matrix, whose lowest eigenvalues vary much
         low = np.quantile(values, share, method="hazen") / long
         levels.append(float(np.sqrt(low / marchenko_pastur_quantile(ratio, share))))
     return max(min(levels), floor)
 
 
-def spectra(data: Storage) -> list[tuple[np.ndarray, int]]:
-    """Return the squared singular values of each unfolding, descending, with the length of its longer side.
+def spectra(data: Storage) -> Iterator[tuple[np.ndarray, int]]:
+    """Yield the squared singular values of each unfolding, descending, with the length of its longer side.
 
     Unfoldings with two long sides are skipped if there are others: their eigenvalues take long.
     """
     sides = sorted((min(d, n_columns(data, mode)), mode) for mode, d in enumerate(data.shape))
-    modes = [mode for at, (short, mode) in enumerate(sides) if at == 0 or not (short > MAX_SIDE)]
-    found: list[tuple[np.ndarray, int]] = []
-    for mode in modes:
+    for mode in [mode for at, (short, mode) in enumerate(sides) if at == 0 or short <= MAX_SIDE]:
         d, c = data.shape[mode], n_columns(data, mode)
         if d <= c and d <= LONG:
             values = np.linalg.eigvalsh(data.gram(mode))[::-1]
         else:
-            X = unfold(data, mode)
+            X = unfold(data.to_array(), mode)
             values = np.linalg.eigvalsh(X.T @ X)[::-1] if c < d else np.linalg.svd(X, compute_uv=False) ** 2
-        found.append((without_zeros(values), max(d, c)))
-    return found
+        yield without_zeros(values), max(d, c)
 
 
 def without_zeros(values: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ predicts them, there is none.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -19,10 +20,7 @@ MAX_SIDE = 2048  # shorter side of an unfolding that is tried; not tuned
 
 
 def remainder(R: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, float] | None:
-    """Return a low-rank estimate of what is left, R, from its observed entries, and its degrees of freedom.
-
-    None if no estimate predicts held-out entries better than zero.
-    """
+    """Return a low-rank estimate of R and its degrees of freedom; None if held-out entries are not predicted."""
     held_out = observed & (np.random.default_rng(0).random(R.shape) < HELD_OUT)
     if not held_out.any() or not (observed & ~held_out).any():
         return None
@@ -45,10 +43,8 @@ def remainder(R: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, float] |
     if choice is None:
         return None
     mode, count, share = choice
-    for at, (estimate, dof) in enumerate(estimates(R, observed, mode)):
-        if at == count:
-            return share * estimate, share * min(dof, MOST * np.count_nonzero(observed))
-    return None
+    estimate, dof = next(islice(estimates(R, observed, mode), count, None))
+    return share * estimate, share * min(dof, MOST * np.count_nonzero(observed))
 
 
 def estimates(R: np.ndarray, observed: np.ndarray, mode: int) -> Iterator[tuple[np.ndarray, float]]:

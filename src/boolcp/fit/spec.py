@@ -1,11 +1,11 @@
 """The frozen values of a fit: what was asked for, and the state after each step."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns
 
 STAGES = ("pursuit", "search", "polish", "observed", "last", "ridge", "result")
@@ -36,16 +36,6 @@ class Spec:
     certify: bool = True
     tol: float = 1e-6  # |X - W| / |X| at which nothing is left: a loss from inner products is rounding below it
 
-    @property
-    def n_products(self) -> int:
-        """Return the number of columns of each atom."""
-        return self.atom_rank or 1
-
-    @property
-    def n_columns(self) -> int:
-        """Return the number of columns of all atoms."""
-        return self.n_atoms * self.n_products
-
 
 @dataclass(frozen=True)
 class AtomRecord:
@@ -59,55 +49,23 @@ class AtomRecord:
     seconds: float
 
 
-def record(atom: Atom, error2: float, squared_norm: float, seconds: float = 0.0) -> AtomRecord:
-    """Return the AtomRecord of an atom after which |X - W|^2 = error2."""
-    relative_error = float(np.sqrt(max(error2, 0.0) / squared_norm)) if squared_norm > 0 else 0.0
-    return AtomRecord(float(error2) / 2, relative_error, atom.mode, atom.n_ones, atom.certificate, seconds)
-
-
 @dataclass(frozen=True)
 class State:
-    """The state of a fit after a step: begun again with it, the fit ends with the same bits.
-
-    Parameters
-    ----------
-    seed : int
-        Each step draws from a generator of its own, made of the seed, the stage and the number of steps.
-    stage, n_done : str, int
-        The present stage, and how many of its steps are done.
-    path : tuple
-        The estimates of the pursuit with 0, 1, .. atoms: Columns, or BooleanCP for dense blocks.
-    history : tuple of AtomRecord
-        One for each atom of the pursuit.
-    stop_reason : str
-        Why the pursuit ended, if it has.
-    best : Columns, optional
-        The best columns so far.
-    n_agree : int
-        How many starts reached them.
-    rivals : tuple of Columns
-        Other solutions with nearly the same loss.
-    scale : float
-        The scale of the loss, once it is known: the threshold of Huber's, the floor of the logarithms of others.
-    has_met, is_settled : bool
-        Whether the best columns have been swept over the data, not over `small` alone; and whether sweeps are over.
-    result : BooleanCP, optional
-        The decomposition, at the end.
-    """
+    """The state of a fit after a step: begun again with it, the fit ends with the same bits."""
 
     seed: int
     stage: str = "pursuit"
-    n_done: int = 0
-    path: tuple[Any, ...] = ()
-    history: tuple[AtomRecord, ...] = ()
-    stop_reason: str = ""
-    best: Columns | None = None
-    n_agree: int = 0
-    rivals: tuple[Columns, ...] = field(default=())
-    scale: float = 0.0
-    has_met: bool = False
-    is_settled: bool = False
-    result: BooleanCP | None = None
+    n_done: int = 0  # steps of the present stage
+    path: tuple[Any, ...] = ()  # the pursuit's estimates with 0, 1, .. atoms: Columns, or BooleanCP for dense blocks
+    history: tuple[AtomRecord, ...] = ()  # one for each atom of the pursuit
+    stop_reason: str = ""  # why the pursuit ended, if it has
+    best: Columns | None = None  # the best columns so far
+    n_agree: int = 0  # how many starts reached them
+    rivals: tuple[Columns, ...] = ()  # other solutions with nearly the same loss
+    scale: float = 0.0  # of the loss, once it is known: the threshold of Huber's, the floor of the logarithms of others
+    has_met: bool = False  # whether the best columns have been swept over the data, not over `small` alone
+    is_settled: bool = False  # whether sweeps over the data are over
+    result: BooleanCP | None = None  # the decomposition, at the end
 
     @property
     def columns(self) -> Columns:
@@ -116,7 +74,7 @@ class State:
         return found
 
     def rng(self) -> np.random.Generator:
-        """Return the generator of the next step."""
+        """Return the generator of the next step, made of the seed, the stage and the number of its steps."""
         key = (STAGES.index(self.stage), self.n_done)
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=key))
 
@@ -125,5 +83,5 @@ class State:
         return replace(self, n_done=self.n_done + 1, **changes)
 
     def at(self, stage: str) -> "State":
-        """Return the state at the beginning of a stage; as it is, if that has begun."""
-        return replace(self, stage=stage, n_done=0) if STAGES.index(stage) > STAGES.index(self.stage) else self
+        """Return the state at the beginning of a stage."""
+        return replace(self, stage=stage, n_done=0)

@@ -1,14 +1,13 @@
 """Starts of a refined fit: relax, round, polish from several of them, and compare what they reach."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 import scipy.linalg
 
 from boolcp.fit.atom_search import Candidate, greedy_atom_search, search_residual
-from boolcp.fit.spec import Spec
+from boolcp.fit.spec import Spec, State
 from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, relax
 from boolcp.program.maxcut import DEPENDENT, best_boolean
 from boolcp.result.atoms import BooleanCP
@@ -30,26 +29,13 @@ N_SPANS = 60  # sets of rows from which bits in the span are completed; not tune
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
 
 
-@dataclass(frozen=True)
-class Search:
-    """The best of several starts, how many independent ones reached its loss, and its rivals."""
-
-    best: Columns
-    n_done: int = 0
-    n_agree: int = 1
-    rivals: tuple[Columns, ...] = ()
-
-    def compared(self, candidate: Columns, squared_norm: float, is_new: bool = True) -> "Search":
-        """Return the search after one more start, which led to `candidate`; only new ones count as agreeing."""
-        same = SAME_LOSS * squared_norm
-        is_lower = candidate.loss < self.best.loss - same
-        best, other = (candidate, self.best) if is_lower else (self.best, candidate)
-        n_agree = 1 if is_lower else self.n_agree + int(is_new and candidate.loss <= self.best.loss + same)
-        return Search(best, self.n_done + 1, n_agree, find_rivals(best, (other, *self.rivals)))
-
-    def is_agreed(self, n_starts: int) -> bool:
-        """Return True if two independent starts agree; of many, one in five."""
-        return self.n_agree >= max(2, n_starts // 5)
+def compared(s: State, candidate: Columns, squared_norm: float, is_new: bool = True) -> State:
+    """Return the state after one more start, which led to `candidate`; only new ones count as agreeing."""
+    best, same = s.columns, SAME_LOSS * squared_norm
+    is_lower = candidate.loss < best.loss - same
+    n_agree = 1 if is_lower else s.n_agree + int(is_new and candidate.loss <= best.loss + same)
+    best, other = (candidate, best) if is_lower else (best, candidate)
+    return s.then(best=best, n_agree=n_agree, rivals=find_rivals(best, (other, *s.rivals)))
 
 
 def find_rivals(best: Columns, others: Sequence[Columns]) -> tuple[Columns, ...]:
@@ -63,15 +49,11 @@ def find_rivals(best: Columns, others: Sequence[Columns]) -> tuple[Columns, ...]
 
 def is_different(V: Columns, W: Columns) -> bool:
     """Return True if an atom of V has no counterpart in W: none of the same mode has nearly the same bits."""
-
-    def distance(k: int, l: int) -> float:
-        mode = V.boolean_mode[k]
-        if mode != W.boolean_mode[l]:
-            return 1.0
-        z, other = (U.matrices[mode][:, np.argmax(U.owner == j)] for U, j in ((V, k), (W, l)))
-        return float(np.mean(np.abs(z - other)))
-
-    return any(min((distance(k, l) for l in range(W.n_atoms)), default=1.0) > ALIKE for k in range(V.n_atoms))
+    for k, mode in enumerate(V.boolean_mode):
+        z = V.matrices[mode][:, V.owner == k][:, :1]
+        if not np.any(np.abs(z - W.matrices[mode][:, W.column_mode == mode]).mean(axis=0) <= ALIKE):
+            return True
+    return False
 
 
 # atoms of steepest descent
@@ -113,7 +95,7 @@ def leaves_noise(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator
     residual, weight = search_residual(data, W)
     found = greedy_atom_search(residual, spec, rng)
     gain = 0.0 if found is None else weight * found.descent**2 / found.atom.n_ones
-    return gain <= spec.n_products * noise_gain(data, noise_variance(data, W))
+    return gain <= (spec.atom_rank or 1) * noise_gain(data, noise_variance(data, W))
 
 
 def noise_gain(data: Storage, variance: float) -> float:
@@ -160,12 +142,9 @@ def other_start(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator
     # which mode is Boolean is a part of the start for columns that share their bits
     mode = rng.choice(spec.modes, W.n_atoms) if W.is_tied else W.boolean_mode
     start = Columns(tuple(small.expand(factors) if isinstance(small, Tucker) else factors), W.owner, mode)
-    return start.with_matrices([tied(A, start.ties(n)[0]) for n, A in enumerate(start.matrices)])
-
-
-def tied(A: np.ndarray, S: np.ndarray | None) -> np.ndarray:
-    """Return a factor whose tied columns are equal."""
-    return A if S is None else A @ (S / S.sum(axis=0)) @ S.T
+    ties = [start.ties(n)[0] for n in range(len(factors))]
+    even = [A if S is None else A @ (S / S.sum(axis=0)) @ S.T for A, S in zip(start.matrices, ties, strict=True)]
+    return start.with_matrices(even)
 
 
 def pencil_start(core: Storage, n_columns: int, rng: np.random.Generator) -> list[np.ndarray] | None:
@@ -257,13 +236,7 @@ def bits_in_span(data: Storage, W: Columns, modes: tuple[int, ...], rng: np.rand
         if sum(map(len, chosen.values())) == K:
             break
     missing = K - sum(map(len, chosen.values()))
-    X = np.asarray(data.to_array(), dtype=float)
-    return with_bits(X, chosen, [W.take(range(missing))] if missing else [])
-
-
-def with_bits(X: np.ndarray, chosen: dict[int, list[np.ndarray]], others: list[Columns]) -> Columns:
-    """Return the columns of a matrix with given bits and the real columns that fit it best, besides others."""
-    parts, R = list(others), X
+    parts, R = [W.take(range(missing))] if missing else [], np.asarray(data.to_array(), dtype=float)
     for mode, vectors in chosen.items():
         if vectors:
             Z = np.stack(vectors, axis=1)

@@ -1,7 +1,7 @@
 """Beyond the paper: all factors corrected in turn, real columns by least squares, bits jointly in each row."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -28,7 +28,7 @@ LEAST = 0.01  # smallest share of the energy of a column that counts as signal; 
 PASS_GAIN = 0.05  # gain, in units of the noise variance for each free number, not worth a pass; not tuned
 SMALL_GAIN = 0.05  # gain of a relaxation, in units of the noise variance, that ends it
 N_FIELD = 3  # rounds of the mean field that replaces all patterns when bits are many
-NEVER = 1e-12  # probability of a bit that counts as zero
+NEVER = 1e-12  # probability of a bit that counts as zero: real columns would grow without end to make up for it
 NOTHING = 1e-200  # entry of normal equations, relative to their size, that counts as zero
 SINGULAR = 1e-7  # eigenvalues of normal equations below this part of the largest count as zero
 CLEAR = 1e-5  # a pivot above this part of the largest diagonal entry: no eigenvalue is that small
@@ -105,10 +105,11 @@ def relax(
     to the equations, which keeps rows with few observed entries in bounds.
     """
     if isinstance(data, Tucker):
-        core = data.core
-        tol = max(tol, SMALL_GAIN * data.left_out / max(core.squared_norm, 1e-300))
+        core, lost = data.core, data.squared_norm - data.core.squared_norm
+        n_left = np.prod(data.shape, dtype=float) - np.prod(core.shape, dtype=float)
+        tol = max(tol, SMALL_GAIN * max(lost, 0.0) / max(n_left, 1.0) / max(core.squared_norm, 1e-300))
         found = relax(core, W.with_matrices(data.coordinates(W.matrices)), max_iter=max_iter, tol=tol)
-        return found.with_matrices(data.expand(found.matrices), found.loss + data.norm2 - core.squared_norm)
+        return found.with_matrices(data.expand(found.matrices), found.loss + lost)
     if isinstance(data, Dense) and not W.is_tied and not ridge and np.prod(data.shape, dtype=float) <= MAX_COMPILED:
         half, sizes, F = middle(data.shape), np.array(data.shape), np.vstack(W.matrices)
         X = np.ascontiguousarray(data.to_array(), dtype=float).reshape(math.prod(data.shape[:half]), -1)
@@ -301,19 +302,14 @@ def soft_bits(S: np.ndarray, Q: np.ndarray, current: np.ndarray, temperature: fl
     if K <= MAX_JOINT:
         patterns, costs = pattern_costs(S, Q)
         weights = np.exp((costs.min(axis=1, keepdims=True) - costs) / (2 * temperature))
-        return without_tiny(weights @ patterns / weights.sum(axis=1, keepdims=True))
-    bits = np.array(current)
-    for _ in range(N_FIELD):
-        for k in range(K):
+        bits = weights @ patterns / weights.sum(axis=1, keepdims=True)
+    else:
+        bits = np.array(current)
+        for k in [*range(K)] * N_FIELD:
             h = S[..., k, k]
             g = Q[:, k] - times(bits, S[..., [k]])[:, 0] + bits[:, k] * h
             bits[:, k] = scipy.special.expit((g - h / 2) / temperature)
-    return without_tiny(bits)
-
-
-def without_tiny(p: np.ndarray) -> np.ndarray:
-    """Return probabilities, those of next to nothing as 0: real columns would grow without end to make up for them."""
-    return np.where(p > NEVER, p, 0.0)
+    return np.where(bits > NEVER, bits, 0.0)
 
 
 def rows_at_a_time(K: int) -> int:
@@ -381,24 +377,9 @@ def pseudo_inverse(H: np.ndarray, scale: np.ndarray | None = None) -> np.ndarray
     return np.linalg.pinv(scaled, rcond=SINGULAR, hermitian=True) / (scale[:, None] * scale)
 
 
-def cp_als(data: Storage, factors: Sequence[np.ndarray], *, max_iter: int = 50, tol: float = 1e-8) -> Columns:
-    """Return a CP decomposition improved by alternating least squares, with its loss |X - W|^2."""
-    K = factors[0].shape[1]
-    W = Columns(tuple(factors), np.arange(K), np.zeros(K, dtype=int))
-    return relax(data, W, max_iter=max_iter, tol=tol)
-
-
-def n_free(data: Storage, W: Columns) -> float:
-    """Return about how many free numbers the columns have."""
-    return float(len(W.owner) * (sum(data.shape) - len(data.shape) + 1))
-
-
 def noise_variance(data: Storage, W: Columns) -> float:
-    """Return the variance of the noise that a fit leaves, for each observed entry it has not used.
-
-    That of counts and bits is 1 in units of the squares near their loss.
-    """
+    """Return the variance of the noise, by the observed entries that a fit has not used; 1 for counts and bits."""
     if isinstance(data, Weighted) and data.loss.is_rate:
         return 1.0
-    n = n_observed(data)
-    return max(W.loss, 0.0) / max(n - n_free(data, W), 0.1 * n)
+    n, n_free = n_observed(data), len(W.owner) * (sum(data.shape) - len(data.shape) + 1)
+    return max(W.loss, 0.0) / max(n - n_free, 0.1 * n)

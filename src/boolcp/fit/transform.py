@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 
 from boolcp.checks import warn_clipped, warn_mean
+from boolcp.fit.blocks import block_equations
 from boolcp.fit.remainder import remainder
 from boolcp.fit.sweep import decide
 from boolcp.result.atoms import BooleanCP
@@ -30,7 +31,7 @@ def solve_factor(data: Storage, W: BooleanCP, mode: int) -> tuple[np.ndarray, fl
     rule = partial(decide, None, boolean, None, mode in data.nonnegative, (0.0, 0.0), 0.0)
     if isinstance(data, Weighted) and data.loss.name != "squared":
         return solve_under_loss(data, blocks, mode, rule)
-    H, P = block_equations(data, mode, blocks)
+    H, P = block_equations(data, data.weights, mode, blocks)
     A = rule(H, P, A)
     return A, data.squared_norm - 2 * float(np.vdot(P, A)) + quadratic(H, A)
 
@@ -41,28 +42,15 @@ def solve_under_loss(
     """Return the factor and its deviance: least squares first, then sweeps in which rows move if their loss falls."""
     flat, total = blocks.reshape(len(blocks), -1), np.inf
     squares = Weighted(data.x, data.w, nonnegative=data.nonnegative)
-    A = rule(*block_equations(squares, mode, blocks), np.zeros((data.shape[mode], len(blocks))))
+    A = rule(*block_equations(squares, squares.weights, mode, blocks), np.zeros((data.shape[mode], len(blocks))))
     for _ in range(N_SWEEPS):
-        near = Weighted(*data.near(means(A, blocks, mode)), nonnegative=data.nonnegative)
-        before, (A, total) = total, data.accepted(A, flat, mode, rule(*block_equations(near, mode, blocks), A))
+        t, v = data.near(np.moveaxis(np.tensordot(A, blocks, axes=1), 0, mode))
+        near = Weighted(t, v, nonnegative=data.nonnegative)
+        new = rule(*block_equations(near, near.weights, mode, blocks), A)
+        before, (A, total) = total, data.accepted(A, flat, mode, new)
         if before - total <= 1e-9 * total:
             break
     return A, total
-
-
-def means(A: np.ndarray, blocks: np.ndarray, mode: int) -> np.ndarray:
-    """Return the tensor of a factor along one mode times blocks of the others."""
-    return np.moveaxis(np.tensordot(A, blocks, axes=1), 0, mode)
-
-
-def block_equations(data: Storage, mode: int, blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return H and P of the least squares for the factor along `mode` that multiplies given blocks."""
-    P = np.asarray(data.project(mode, blocks), dtype=float)
-    flat = blocks.reshape(len(blocks), -1)
-    if data.weights is None:
-        return flat @ flat.T, P
-    products = (flat[:, None] * flat).reshape(-1, *blocks.shape[1:])
-    return np.asarray(data.weights.project(mode, products), dtype=float).reshape(-1, len(blocks), len(blocks)), P
 
 
 def design(W: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray]:
@@ -95,11 +83,6 @@ def design(W: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray]:
 # missing entries
 
 
-def is_exact(W: BooleanCP) -> bool:
-    """Return True if the atoms explain what is observed to the tolerance."""
-    return bool(W.data_norm2 and W.data_inner is not None and 1 - W.explained() <= EXACT)
-
-
 def fills(W: BooleanCP, values: np.ndarray, observed: np.ndarray, *, is_shrunk: bool) -> np.ndarray:
     """Return the missing entries: atoms and a low-rank remainder, clipped to the known range, shrunk to the mean.
 
@@ -107,7 +90,8 @@ def fills(W: BooleanCP, values: np.ndarray, observed: np.ndarray, *, is_shrunk: 
     """
     estimate, dof = W.to_tensor(), float(W.n_parameters + W.n_bits)
     known = values[observed]
-    if is_exact(W) or not len(known):
+    is_exact = W.data_norm2 and W.data_inner is not None and 1 - W.explained() <= EXACT
+    if is_exact or not len(known):
         return estimate[~observed]
     left = remainder(np.where(observed, values - estimate, 0.0), observed) if is_shrunk else None
     if left is not None:
@@ -124,27 +108,18 @@ def shrink_to_mean(fills: np.ndarray, fitted: np.ndarray, known: np.ndarray, dof
     """Return fills scaled towards the mean m of what is known, by the factor that minimizes the estimated risk.
 
     That of m + a (F - m) is lowest at a = (<F - m, X - m> - sigma^2 dof) / |F - m|^2, which is kept between 0 and 1.
-    It is smaller where F clearly strays further from m at missing entries than at known ones. A warning says if little
-    is left.
+    It is smaller where F clearly strays further from m at missing entries than at known ones: that is noise. A warning
+    says if little is left.
     """
     mean = known.mean(dtype=float)
     left = float(np.sum(np.square(known - fitted, dtype=float)))
     size = float(np.sum(np.square(fitted - mean, dtype=float)))
     inner = float(np.vdot(fitted - mean, known - mean))
     is_filled = ~np.isnan(fills)
-    spread = float(np.mean(np.square(fills[is_filled] - mean, dtype=float))) if is_filled.any() else 0.0
-    share = kept_share(len(known), left, size, inner, spread, dof)
+    variance = left / max(len(known) - dof, MIN_LEFT * len(known), 1)
+    share = float(np.clip((inner - variance * dof) / size, 0.0, 1.0)) if size > 0 else 0.0
+    spread = len(known) * float(np.mean(np.square(fills[is_filled] - mean, dtype=float))) if is_filled.any() else 0.0
+    share *= CLEARLY * size / spread if spread > CLEARLY * size else 1.0
     if share < LITTLE and size > 0:
         warn_mean(share)
     return mean + share * (fills - mean)
-
-
-def kept_share(n: float, left: float, size: float, inner: float, spread: float, dof: float) -> float:
-    """Return the share a of m + a (F - m) that is lowest in risk, for a fit F of n entries X with mean m.
-
-    It needs left = |X - F|^2, size = |F - m|^2, inner = <F - m, X - m> and the degrees of freedom of F. The mean square
-    `spread` of F - m over missing entries should be that over the n: what clearly exceeds it is noise.
-    """
-    variance = left / max(n - dof, MIN_LEFT * n, 1)
-    share = float(np.clip((inner - variance * dof) / size, 0.0, 1.0)) if size > 0 else 0.0
-    return share * (CLEARLY * size / (n * spread) if n * spread > CLEARLY * size else 1.0)

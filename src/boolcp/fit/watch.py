@@ -1,21 +1,7 @@
-"""What surrounds the steps of a fit: callbacks, progress, the checkpoint, and stopping."""
+"""What a fit tells of its steps: progress for callbacks, messages and bars; and how it is stopped."""
 
-import time
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
-
-from boolcp.checks import BoolcpWarning
-from boolcp.fit.checkpoint import Checkpoint
-from boolcp.fit.fit import STEPS, Fit
-from boolcp.fit.spec import State
-from boolcp.io.errors import FileError
-
-INTERVAL = 1.0  # smallest number of seconds between two writes of a checkpoint within a stage; not tuned
-SHARE = 0.1  # of the time of a stage that writing may take; not tuned
 
 
 class Stop(KeyboardInterrupt):
@@ -70,97 +56,6 @@ class Present:
 
 
 PRESENT = Present()
-
-
-def run(fit: Fit, s: State, callbacks: Sequence[Callable[[Progress], Any]], checkpoint: Checkpoint | None) -> State:
-    """Make the steps of a fit, each shown to the callbacks and saved, until there is a result.
-
-    A callback that returns True ends the fit with the best so far, one that returns "refine" ends the pursuit. Nothing
-    more is written once a fit is cut short: the file keeps the full fit, to be resumed.
-    """
-    writer = None if checkpoint is None else Writer(checkpoint)
-    is_cut = False
-    try:
-        while s.result is None:
-            try:
-                before, s = s, STEPS[s.stage](fit.at_state(s), s)
-                if writer is not None and not is_cut and s.result is None:
-                    writer.keep(s, is_due=s.stage != before.stage)
-                answer = tell(fit, before, s, callbacks)
-            except Stop:  # the step is abandoned; all before it counts
-                if len(s.path) == 1:
-                    raise  # there is nothing to keep yet
-                answer = "refine" if s.stage == "pursuit" and not is_cut else "stop"
-            if answer and s.result is None:
-                is_cut = True
-                s = replace(s, stop_reason="cut") if answer == "refine" else stopped(s)
-    finally:
-        for callback in callbacks:
-            getattr(callback, "close", lambda: None)()
-        PRESENT.seen = None  # what comes now is no step of a fit
-        if writer is not None:
-            writer.flush()
-    return s
-
-
-def stopped(s: State) -> State:
-    """Return the state with nothing left but the result."""
-    return replace(s, stage="result", n_done=0, stop_reason="stopped")
-
-
-def tell(fit: Fit, before: State, s: State, callbacks: Sequence[Callable[[Progress], Any]]) -> str:
-    """Show a step to the callbacks; return "stop" or "refine" if they ask for it."""
-    if s.n_done == before.n_done or s.stage != before.stage or s.result is not None:
-        return ""
-    if s.stage == "pursuit":
-        error = s.history[-1].relative_error
-    else:
-        norm2 = (fit.small if s.stage == "search" else fit.at_state(s).data).squared_norm
-        error = float(np.sqrt(max(s.columns.loss, 0.0) / norm2)) if norm2 > 0 else 0.0
-    n_steps = {"pursuit": fit.spec.n_atoms, "polish": fit.spec.max_iter}.get(s.stage)
-    PRESENT.seen, answer = Progress(s.stage, s.n_done, n_steps, error), ""
-    for callback in callbacks:
-        try:
-            said = callback(PRESENT.seen)
-        except Stop:
-            raise
-        except KeyboardInterrupt:
-            said = True
-        if isinstance(said, bool | np.bool_) and said:
-            answer = "stop"
-        elif s.stage == "pursuit" and isinstance(said, str) and said == "refine":
-            answer = answer or "refine"
-    return answer
-
-
-class Writer:
-    """Writes a checkpoint after a stage, and within one at most every INTERVAL seconds and for a SHARE of the time."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self.checkpoint = checkpoint
-        self.unsaved: State | None = None
-        self.is_written, self.next_write = False, 0.0
-
-    def keep(self, s: State, *, is_due: bool) -> None:
-        """Remember a state, and write it if it is time."""
-        self.unsaved = s
-        if is_due or time.monotonic() >= self.next_write:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what is not written yet. A full disk gives only a warning: it must not cost the result."""
-        if self.unsaved is None:
-            return
-        start = time.monotonic()
-        try:
-            self.checkpoint.save(self.unsaved)
-            self.unsaved, self.is_written = None, True
-        except FileError as error:
-            if not self.is_written:  # it never worked: probably a wrong name, and little is lost yet
-                raise
-            warnings.warn(f"{error} The fit continues and tries again later.", BoolcpWarning, stacklevel=2)
-        now = time.monotonic()
-        self.next_write = now + max(INTERVAL, (now - start) / SHARE)
 
 
 class Bars:

@@ -19,33 +19,25 @@ def to_tensorly(W: BooleanCP) -> Any:
     Examples
     --------
     >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
-    >>> boolcp.interop.to_tensorly(truth).rank
+    >>> boolcp.interop.to_tensorly(boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth).rank
     2
     """
     terms = W.rank_one_terms()
-    return load_extra("tensorly.cp_tensor", "baselines").CPTensor(
-        (terms.weights.copy(), [np.array(A) for A in terms.factors])
-    )
+    pair = terms.weights.copy(), [np.array(A) for A in terms.factors]
+    return load_extra("tensorly.cp_tensor", "baselines").CPTensor(pair)
 
 
 def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels: Labels | None = None) -> BooleanCP:
     """Return the BooleanCP of a CP tensor of TensorLy, pyttb or tensortools, with atoms of rank one.
 
-    Parameters
-    ----------
-    cp : CPTensor, ktensor, KTensor or pair
-        Weights (K,) or None, and factor matrices (d_n, K).
-    boolean_modes : sequence of int, optional
-        The Boolean mode of each column; by default it is detected (a column with only one value besides 0).
-    labels : Labels, optional
-        Names and coordinates of the modes.
+    `cp` may be a pair, too: weights (K,) or None, and factor matrices (d_n, K). `boolean_modes` is the Boolean mode of
+    each column; by default it is detected, as the mode along which a column has only one value besides 0.
 
     Examples
     --------
     >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
-    >>> boolcp.interop.from_tensorly(boolcp.interop.to_tensorly(truth)).boolean_mode.tolist()
+    >>> truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth
+    >>> boolcp.interop.from_tensorly((truth.weights, truth.factors)).boolean_mode.tolist()
     [0, 1]
     """
     if hasattr(cp, "factor_matrices"):  # pyttb
@@ -65,12 +57,11 @@ def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels
         if not len(values) or not np.allclose(values, values[0], rtol=1e-9, atol=0):
             raise ValueError(f"Column {k} is not Boolean along mode {mode}: it has several values besides 0.")
         real = [column for n, column in enumerate(columns) if n != mode]
-        norms = [np.linalg.norm(column) for column in real]
-        if min(norms) == 0:
+        if not all(np.any(column) for column in real):
             raise ValueError(f"Column {k} is zero along some mode: remove it first.")
-        atoms.append(Atom(mode, on, tuple((v / norm)[:, None] for v, norm in zip(real, norms, strict=True))))
-        sizes.append(weights[k] * values[0] * np.prod(norms))
-    return BooleanCP(tuple(len(A) for A in factors), tuple(atoms), np.array(sizes), labels)
+        atoms.append(Atom(mode, on, tuple(column[:, None] for column in real)))
+        sizes.append(weights[k] * values[0])
+    return BooleanCP(tuple(len(A) for A in factors), tuple(atoms), np.array(sizes), labels).rank_one_terms()
 
 
 def to_pyttb(W: BooleanCP) -> Any:
@@ -79,8 +70,7 @@ def to_pyttb(W: BooleanCP) -> Any:
     Examples
     --------
     >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
-    >>> boolcp.interop.to_pyttb(truth).shape
+    >>> boolcp.interop.to_pyttb(boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth).shape
     (4, 5, 6)
     """
     terms = W.rank_one_terms()
@@ -94,8 +84,7 @@ def to_tensortools(W: BooleanCP) -> Any:
     Examples
     --------
     >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0)
-    >>> boolcp.interop.to_tensortools(truth).rank
+    >>> boolcp.interop.to_tensortools(boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth).rank
     2
     """
     terms = W.rank_one_terms()

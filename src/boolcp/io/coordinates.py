@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -40,14 +40,6 @@ def add_coords(X: Any, coords: Mapping[str, Any], arrays: NamedArrays, path: Pat
     return X
 
 
-class Electrode(NamedTuple):
-    """The position of one electrode, to the right and upward, and its area if known."""
-
-    x: float
-    y: float
-    area: str = ""
-
-
 def with_electrodes(X: Any, electrodes: str | Path, path: Path) -> Any:
     """Return X with the coordinates x, y and area of its channels, matched by label, or by order without labels."""
     found = read_electrodes(electrodes)
@@ -58,54 +50,49 @@ def with_electrodes(X: Any, electrodes: str | Path, path: Path) -> Any:
         if len(found) != X.sizes["channel"]:
             problem = f"has {X.sizes['channel']} channels without labels, but {electrodes} lists {len(found)}"
             raise FileError(path, problem, "Give the labels of the channels (coords=, --coord channel=..).")
-        X = X.assign_coords(channel=("channel", list(found)))
-    table = {str(name): place for name, place in found.items()}
-    labels = [str(label) for label in X["channel"].values]
-    missing = [label for label in labels if label not in table]
+        X = X.assign_coords(channel=("channel", found.index.tolist()))
+    labels, known = [str(label) for label in X["channel"].values], set(map(str, found.index))
+    missing = [label for label in labels if label not in known]
     if len(missing) == len(labels):
-        example = f"{labels[0]} here, {next(iter(table))} there"
+        example = f"{labels[0]} here, {found.index[0]} there"
         raise FileError(electrodes, f"lists none of the channels of {path.name} ({example})", "Use the same labels.")
     if missing:
         text = f"{electrodes} has no positions for {len(missing)} channels: {', '.join(missing[:5])}."
         warnings.warn(text, BoolcpWarning, stacklevel=3)
     X = X.drop_vars([name for name in ("x", "y", "z", "area") if name in X.coords])
-    return X.assign_coords(place_coords([table.get(label, Electrode(np.nan, np.nan)) for label in labels]))
+    return X.assign_coords(place_coords(found.set_axis(found.index.map(str)).reindex(labels)))
 
 
-def place_coords(places: list[Electrode]) -> dict[str, Any]:
-    """Return the coordinates x, y and, where there is one, area of the channels."""
-    coords = {"x": ("channel", [place.x for place in places]), "y": ("channel", [place.y for place in places])}
-    areas = [place.area for place in places]
+def place_coords(places: Any) -> dict[str, Any]:
+    """Return the coordinates x, y and, where there is one, area of the channels, from a table of electrodes."""
+    areas = places["area"].fillna("").tolist()
+    coords = {name: ("channel", places[name].to_numpy()) for name in ("x", "y")}
     return coords | ({"area": ("channel", areas)} if any(areas) else {})
 
 
-def read_electrodes(path: Any) -> dict[Any, Electrode]:
-    """Return the electrodes of a map by their number or name: {channel: Electrode}.
+def read_electrodes(path: Any) -> Any:
+    """Return the electrodes of a map as a DataFrame with x (to the right), y (upward) and area, by channel.
 
     The map is a .csv with columns channel, x.., y.. and maybe area.. (x_px, y_px: pixels), or a .mat of NeuroTycho.
     """
-    path = check_exists(path)
+    path, pandas = check_exists(path), load_extra("pandas", "labels")
     if path.suffix.lower() == ".mat":
         with reading(path, "map of electrodes"):
-            pairs = zip(*(np.ravel(read_variable(path, name)).tolist() for name in ("X", "Y")), strict=True)
-            return {n: Electrode(float(x), -float(y)) for n, (x, y) in enumerate(pairs, start=1)}
-    rows, names = read_table(path, dtype=str).fillna("").to_dict("records"), {}
+            x, y = (np.ravel(read_variable(path, name)).astype(float) for name in ("X", "Y"))
+            return pandas.DataFrame({"x": x, "y": -y, "area": ""}, index=np.arange(1, len(x) + 1))
+    table, names = read_table(path, dtype=str).fillna(""), {}
     for kind in ("channel", "x", "y"):
-        names[kind] = next((name for name in rows[0] if re.fullmatch(f"{kind}(_.*)?", name, re.IGNORECASE)), "")
+        names[kind] = next((name for name in table if re.fullmatch(f"{kind}(_.*)?", name, re.IGNORECASE)), "")
         if not names[kind]:
-            raise FileError(path, f"has no column {kind!r}", f"Its columns are {', '.join(rows[0])}.")
-    area = next((name for name in rows[0] if name.lower().startswith("area")), "")
-    places: dict[Any, Electrode] = {}
+            raise FileError(path, f"has no column {kind!r}", f"Its columns are {', '.join(table)}.")
+    area = next((name for name in table if name.lower().startswith("area")), None)
     with reading(path, "table of electrodes"):
-        for row in rows:
-            label = row[names["channel"]].strip()
-            key = int(label) if label.isdigit() else label
-            if key in places:
-                raise ValueError(f"channel {label} appears twice")
-            x, y = float(row[names["x"]]), float(row[names["y"]])
-            y = -y if names["y"].lower().endswith("_px") else y  # pixels of an image count downward
-            places[key] = Electrode(x, y, row.get(area, "").strip())
-    return places
+        labels = [int(label) if label.isdigit() else label for label in table[names["channel"]].str.strip()]
+        if repeated := [label for label in labels if labels.count(label) > 1]:
+            raise ValueError(f"channel {repeated[0]} appears twice")
+        up = -1 if names["y"].lower().endswith("_px") else 1  # pixels of an image count downward
+        columns = {"x": table[names["x"]].astype(float), "y": up * table[names["y"]].astype(float)}
+        return pandas.DataFrame(columns | {"area": table[area].str.strip() if area else ""}).set_axis(labels)
 
 
 def read_pairs(path: Any) -> list[tuple[str, str]]:

@@ -107,9 +107,9 @@ def read_neurotycho(
         values, numbers, attrs["left_out"] = _read_channels(path, parts, channels, skip_bad, progress)
         coords: dict[str, Any] = {"channel": ("channel", np.array(numbers))}
         table = electrodes or next((s.electrodes for s in sessions if s.electrodes), None)
-        places = {} if table is None else on_disk(table, read_electrodes)
-        if places and all(number in places for number in numbers):
-            coords |= place_coords([places[number] for number in numbers])
+        places = None if table is None else on_disk(table, read_electrodes)
+        if places is not None and set(numbers) <= set(places.index):
+            coords |= place_coords(places.loc[numbers])
         pieces = [t[part] for _, t, part in parts]
         coords["time"] = "time", np.concatenate(pieces), {"units": "s"}
         if len(pieces) > 1:
@@ -234,17 +234,16 @@ def _rate(path: Path, times: np.ndarray) -> float:
     return float(round((len(times) - 1) / (times[-1] - times[0]), 3))
 
 
-def read_conditions(path: Path, times: Any = None) -> tuple[list[str], list[Any]]:
-    """Return the labels of a Condition.mat and the sample (from 0), or without `times` the seconds, of each."""
+def read_conditions(path: Path, times: np.ndarray) -> tuple[list[str], list[int]]:
+    """Return the labels of a Condition.mat and the sample (from 0) of each."""
     names = {name.rpartition(".")[2].lower(): name for name in list_variables(path)}  # they may be in a struct
     parts = {name: np.ravel(read_variable(path, names[name])) for name in names if name.startswith("condition")}
     labels = parts.get("conditionlabel", np.zeros(0)).astype(str)
     if "conditionindex" in parts:
         samples = parts["conditionindex"].astype(float).round().astype(int) - 1
     else:
-        samples = parts.get("conditiontime", np.zeros(0)).astype(float)
-        if times is not None:
-            samples = np.searchsorted(times - times[0], samples - np.median(np.diff(times)) / 2)
+        seconds = parts.get("conditiontime", np.zeros(0)).astype(float)
+        samples = np.searchsorted(times - times[0], seconds - np.median(np.diff(times)) / 2)
     if not len(labels) or len(labels) != len(samples):
         problem = f"has {len(labels)} conditions but {len(samples)} times"
         raise FileError(path, problem, "It needs ConditionLabel, and ConditionTime or ConditionIndex.")

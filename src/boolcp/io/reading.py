@@ -11,9 +11,8 @@ from boolcp import prepare
 from boolcp.io.arrays import NamedArrays, not_lazy, read_hdf5, read_mat, read_netcdf, read_npy, read_npz, read_zarr
 from boolcp.io.coordinates import add_coords, find_trials, read_trials, with_electrodes, with_trials
 from boolcp.io.errors import FileError, check_exists, refusing
-from boolcp.io.mne_files import read_mne
 from boolcp.io.neurotycho import describe_recording, read_neurotycho
-from boolcp.io.nwb import describe_nwb, read_nwb
+from boolcp.io.recordings import describe_nwb, read_mne, read_nwb
 from boolcp.result.labels import plain_values
 
 FAMILIES = {".npy": "npy", ".npz": "npz", ".mat": "mat", ".nc": "netcdf", ".nc4": "netcdf", ".cdf": "netcdf"}
@@ -67,22 +66,19 @@ def open_tensor(
     sampling_rate : float, optional
         Samples per second along the mode "time"; read from the file if it is there.
     events, bin_ms : optional
-        Names of three vectors, unit, time (ms) and trial of each spike, to count in bins of this length; the spikes of
-        an .nwb file need only the length.
+        Names of the vectors unit, time (ms) and trial of each spike, to count in bins of this length (all .nwb needs).
     condition, session, channels : optional
         Only this condition (`boolcp.prepare.select_condition`), session (NeuroTycho), or sequence of channels.
     electrodes : str or path, optional
         Table (.csv) or map (.mat) of the positions of the electrodes, matched with the labels of the mode "channel".
     trials : str, path, DataFrame or dict, optional
-        A table with one row for each trial, whose columns become coordinates of the mode "trial", or with the column
-        "onset" (s), the events of a continuous recording.
+        A row for each trial: coordinates of the mode "trial", or, with "onset" (s), events of a continuous recording.
     window_ms, align : optional
         The part of each trial of an .nwb file in which spikes are counted, as in `boolcp.prepare.count_spikes`.
     skip_bad, progress : bool
         Skip channels of a NeuroTycho recording that cannot be read, with a warning; show a progress bar.
     lazy : bool or "auto"
-        Leave the data of a .npy, .zarr, .h5 or .nc file on disk, to be read in slabs; "auto" does so if the array
-        needs more than half of the available memory.
+        Leave a .npy, .zarr, .h5 or .nc file on disk, to be read in slabs; "auto": if it needs half of the memory.
 
     Returns
     -------

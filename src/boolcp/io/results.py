@@ -56,12 +56,11 @@ def save(
 
     Examples
     --------
-    >>> import boolcp, pathlib, tempfile
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0)
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "result.nc"
+    >>> import boolcp, tempfile
+    >>> X, path = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).X, f"{tempfile.mkdtemp()}/result.nc"
     >>> boolcp.save(boolcp.BMP(2, random_state=0).fit(X), path, data=X)
-    >>> boolcp.load(path).n_atoms
-    2
+    >>> boolcp.load(path).n_atoms, boolcp.io.load_provenance(path)["parameters"]["n_atoms"]
+    (2, 2)
     """
     W = getattr(result, "decomposition_", result)
     if not isinstance(W, BooleanCP):
@@ -88,10 +87,9 @@ def load(path: str | Path) -> BooleanCP:
 
     Examples
     --------
-    >>> import boolcp, pathlib, tempfile
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0)
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "truth.nc"
-    >>> truth.save(path)
+    >>> import boolcp, tempfile
+    >>> path = f"{tempfile.mkdtemp()}/truth.nc"
+    >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.save(path)
     >>> boolcp.load(path)
     BooleanCP(8 x 9 x 10, 2 atoms: 1 along mode 0, 1 along mode 1, 0 along mode 2)
     """
@@ -105,12 +103,11 @@ def load_provenance(path: str | Path) -> dict[str, Any]:
 
     Examples
     --------
-    >>> import boolcp, pathlib, tempfile
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0)
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "result.nc"
-    >>> boolcp.save(boolcp.BMP(2, random_state=0).fit(X), path)
-    >>> boolcp.io.load_provenance(path)["parameters"]["n_atoms"]
-    2
+    >>> import boolcp, tempfile
+    >>> path = f"{tempfile.mkdtemp()}/truth.nc"
+    >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.save(path)
+    >>> sorted(boolcp.io.load_provenance(path))
+    ['created', 'versions']
     """
     dataset = _open(path)
     with reading(path, "decomposition"):

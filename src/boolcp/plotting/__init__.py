@@ -1,28 +1,25 @@
 """Plots of a decomposition and of tests of it for notebooks and papers, each on one Axes, by matplotlib.
 
-A decomposition, the result of a test or arrays enter; the Axes leave, so that the caller composes figures. All numbers
-drawn can be read back from them.
+A decomposition, the result of a test or arrays enter; the Axes leave, so that the caller composes figures: those given
+as `ax`, or the Axes of a new figure. All numbers drawn can be read back from them.
 
 Plots use the labels of a decomposition. Units of coordinates go to the axes, and three additional coordinates along a
 mode have a meaning: `x` and `y` (numbers) are the positions of electrodes, and `condition` is the state or stimulus.
 """
 
-from boolcp.plotting._conditions import condition_means, plot_conditions
-from boolcp.plotting._electrodes import plot_electrodes
-from boolcp.plotting._figure import atoms_picture as atoms_picture
-from boolcp.plotting._figure import plot_atoms
-from boolcp.plotting._figure import with_picture as with_picture
+from boolcp.plotting._atoms import atoms_picture as atoms_picture
+from boolcp.plotting._atoms import condition_means, plot_atoms, plot_boolean, plot_real
+from boolcp.plotting._atoms import with_picture as with_picture
 from boolcp.plotting._fit import plot_bit_probability, plot_residual, plot_selection, plot_stability
-from boolcp.plotting._parts import plot_boolean, plot_real
 from boolcp.plotting.look import OFF as OFF
 from boolcp.plotting.look import ON as ON
+from boolcp.plotting.maps import plot_electrodes
 
 __all__ = [
     "condition_means",
     "plot_atoms",
     "plot_bit_probability",
     "plot_boolean",
-    "plot_conditions",
     "plot_electrodes",
     "plot_real",
     "plot_residual",

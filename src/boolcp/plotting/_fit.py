@@ -4,19 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.plotting.look import (
-    BLUE,
-    COLUMN,
-    EDGE,
-    ORANGE,
-    finish,
-    legend_above,
-    make_axes,
-    make_patch,
-    need,
-    plain_text,
-    shortened,
-)
+from boolcp.plotting import look
 from boolcp.plotting.mode_labels import even_places, label_mode
 
 STABILITY = "a Stability, boolcp.stability(X, n_atoms)"
@@ -28,19 +16,18 @@ def plot_selection(selection: Any, ax: Any = None) -> Any:
     Examples
     --------
     >>> import boolcp
-    >>> from boolcp.plotting import plot_selection
     >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 1, noise=0.5, random_state=0).X
-    >>> ax = plot_selection(boolcp.select_n_atoms(X, 2, splits=2, random_state=0))
+    >>> ax = boolcp.plotting.plot_selection(boolcp.select_n_atoms(X, 2, splits=2, random_state=0))
     >>> ax.get_ylabel()
     'held-out RMSE'
     """
-    need(selection, "standard_error", "a Selection, boolcp.select_n_atoms(X)")
-    ax = make_axes(ax)
+    look.need(selection, "standard_error", "a Selection, boolcp.select_n_atoms(X)")
+    ax = look.make_axes(ax)
     numbers = np.arange(len(selection.mean))
-    ax.errorbar(numbers, selection.mean, selection.standard_error, color=BLUE, marker="o", markersize=4, capsize=2)
+    ax.errorbar(numbers, selection.mean, selection.standard_error, color=look.BLUE, marker="o", markersize=4, capsize=2)
     edge = ", the largest tried" if selection.is_at_edge else ""
-    ax.axvline(selection.n_atoms, color=ORANGE, linestyle="--", label=f"chosen: {selection.n_atoms}{edge}")
-    finish(ax, "number of atoms", f"held-out {selection.measure.replace('rmse', 'RMSE')}")
+    ax.axvline(selection.n_atoms, color=look.ORANGE, linestyle="--", label=f"chosen: {selection.n_atoms}{edge}")
+    look.finish(ax, "number of atoms", f"held-out {selection.measure.replace('rmse', 'RMSE')}")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.legend(frameon=False, fontsize=7)
     return ax
@@ -55,20 +42,19 @@ def plot_residual(check: Any, ax: Any = None) -> Any:
     Examples
     --------
     >>> import boolcp
-    >>> from boolcp.plotting import plot_residual
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
-    >>> ax = plot_residual(boolcp.residuals.residual_check(X, truth))
+    >>> ax = boolcp.plotting.plot_residual(boolcp.residuals.residual_check(X, truth))
     >>> ax.get_ylabel()
     'residual / root mean square'
     """
-    need(check, "normal_quantiles", "a ResidualCheck, boolcp.residuals.residual_check(X, W)")
-    ax = make_axes(ax, height=2.8)
+    look.need(check, "normal_quantiles", "a ResidualCheck, boolcp.residuals.residual_check(X, W)")
+    ax = look.make_axes(ax, height=2.8)
     x, y = check.normal_quantiles, check.quantiles
     ends = np.array([x[0], x[-1]])
     ax.plot(ends, ends, color="0.5", linestyle="--", linewidth=1.0)
-    ax.plot(x, y, color=BLUE, marker="o", markersize=2.5, linewidth=0.8)
-    finish(ax, "normal quantile", "residual / root mean square")
-    names = [plain_text(shortened(name, 12)) for name in check.mode_names]
+    ax.plot(x, y, color=look.BLUE, marker="o", markersize=2.5, linewidth=0.8)
+    look.finish(ax, "normal quantile", "residual / root mean square")
+    names = [look.plain_text(look.shortened(name, 12)) for name in check.mode_names]
     rows = zip(names, check.structure, check.lag_correlation, strict=True)
     lines = [f"{name}: {ratio:.2f}, {round(lag, 2) + 0.0:+.2f}" for name, ratio, lag in rows]
     head = "largest singular value / noise edge,\ncorrelation of neighbors"
@@ -85,22 +71,21 @@ def plot_stability(stability: Any, ax: Any = None) -> Any:
     Examples
     --------
     >>> import boolcp
-    >>> from boolcp.plotting import plot_stability
     >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X
-    >>> ax = plot_stability(boolcp.stability(X, 2, n_runs=2, random_state=0))
+    >>> ax = boolcp.plotting.plot_stability(boolcp.stability(X, 2, n_runs=2, random_state=0))
     >>> [round(bar.get_height()) for bar in ax.patches]
     [100, 100]
     """
-    need(stability, "recurrence", STABILITY)
+    look.need(stability, "recurrence", STABILITY)
     n_atoms = len(stability.recurrence)
-    ax = make_axes(ax, width=max(COLUMN, 0.3 * n_atoms + 0.6))
+    ax = look.make_axes(ax, width=max(look.COLUMN, 0.3 * n_atoms + 0.6))
     ax.bar(np.arange(n_atoms), 100 * stability.recurrence, width=0.85, color="0.88", edgecolor="0.6", linewidth=0.5)
-    look = {"s": 18, "color": ORANGE, "marker": "D", "zorder": 3, "label": "mean similarity", **EDGE}
-    ax.scatter(np.arange(n_atoms), 100 * stability.similarity.mean(axis=0), **look)
+    style = {"s": 18, "color": look.ORANGE, "marker": "D", "zorder": 3, "label": "mean similarity", **look.EDGE}
+    ax.scatter(np.arange(n_atoms), 100 * stability.similarity.mean(axis=0), **style)
     ax.set(xlim=(-0.6, max(n_atoms, 1) - 0.4), ylim=(0, 104))
-    finish(ax, "atom", f"% of {stability.over}")
+    look.finish(ax, "atom", f"% of {stability.over}")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    legend_above(ax, [make_patch("0.88", "came back"), *ax.collections])
+    look.legend_above(ax, [look.make_patch("0.88", "came back"), *ax.collections])
     return ax
 
 
@@ -110,24 +95,24 @@ def plot_bit_probability(stability: Any, atom: Any = 0, ax: Any = None) -> Any:
     Examples
     --------
     >>> import boolcp
-    >>> from boolcp.plotting import plot_bit_probability
     >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X
-    >>> len(plot_bit_probability(boolcp.stability(X, 2, n_runs=2, random_state=0)).patches)
+    >>> len(boolcp.plotting.plot_bit_probability(boolcp.stability(X, 2, n_runs=2, random_state=0)).patches)
     9
     """
-    need(stability, "bit_probability", STABILITY)
-    ax = make_axes(ax, height=2.0)
+    look.need(stability, "bit_probability", STABILITY)
+    ax = look.make_axes(ax, height=2.0)
     W = stability.decomposition
     one, p = W.atoms[atom], stability.bit_probability[atom]
     places, extent = even_places(W, one.mode)
-    width = abs(extent[1] - extent[0]) / len(p)
-    ax.bar(np.arange(len(p)) if places is None else places, p, width=width, color=np.where(one.z, BLUE, ORANGE))
+    width, colors = abs(extent[1] - extent[0]) / len(p), np.where(one.z, look.BLUE, look.ORANGE)
+    ax.bar(np.arange(len(p)) if places is None else places, p, width=width, color=colors)
     ax.set(ylim=(0, 1.02), xlim=extent)
     label_mode(ax, W, one.mode, places)
-    finish(ax, ylabel="probability of on")
+    look.finish(ax, ylabel="probability of on")
     if not np.isfinite(p).any():
         words = {"ha": "center", "fontsize": 7, "transform": ax.transAxes}
         ax.text(0.5, 0.5, "never came back: nothing is known about its bits", **words)
     title = f"atom {atom}: came back in {100 * stability.recurrence[atom]:.0f} % of {stability.over}"
-    legend_above(ax, [make_patch(BLUE, "on in the reference"), make_patch(ORANGE, "off")], title=title)
+    handles = [look.make_patch(look.BLUE, "on in the reference"), look.make_patch(look.ORANGE, "off")]
+    look.legend_above(ax, handles, title=title)
     return ax

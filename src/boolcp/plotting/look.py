@@ -53,11 +53,6 @@ def diverging() -> Any:
     return load_extra("matplotlib", "plot").colormaps[DIVERGING].with_extremes(bad=UNKNOWN)
 
 
-def two_colors() -> Any:
-    """Return the colormap of Boolean values: blue 0, yellow 1, gray where unknown."""
-    return load_extra("matplotlib.colors", "plot").ListedColormap([OFF, ON]).with_extremes(bad=UNKNOWN)
-
-
 def draw_scale(ax: Any, picture: Any, label: Any) -> None:
     """Draw a colorbar beside the Axes."""
     scale = ax.figure.colorbar(picture, ax=ax, shrink=0.9)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.plotting.head import flatten
 from boolcp.plotting.look import MAX_LETTERS, MAX_TICKS, MAX_TICKS_UPWARD, plain_text, shortened
+from boolcp.plotting.maps import flatten
 from boolcp.result.atoms import BooleanCP
 
 POSITIONS, CONDITION = ("x", "y"), "condition"  # names of the additional coordinates that plots use
@@ -190,6 +190,16 @@ def is_geometric(places: Any) -> Any:
     ratios = places[1:] / places[:-1]
     is_even = np.allclose(np.diff(places), places[1] - places[0], rtol=0.01, atol=0)
     return bool(np.allclose(ratios, ratios[0], rtol=0.01)) and not is_even
+
+
+def cell_edges(places: Any) -> Any:
+    """Return the edges of the cells around positions along an axis, (n + 1,): halfway, of ratios where it is log."""
+    if len(places) == 1:
+        return places[0] + np.array([-0.5, 0.5])
+    at = np.log(places) if is_geometric(places) else places
+    inner = (at[1:] + at[:-1]) / 2
+    edges = np.concatenate([[2 * at[0] - inner[0]], inner, [2 * at[-1] - inner[-1]]])
+    return np.exp(edges) if is_geometric(places) else edges
 
 
 def even_places(W: BooleanCP, mode: int) -> Any:

@@ -7,7 +7,7 @@ import numpy as np
 
 from boolcp.prepare.common import DataArray, floating, labels_of, need_mode, noted
 from boolcp.prepare.tables import Table, read_columns
-from boolcp.result.labels import aligned, label_text
+from boolcp.result.labels import label_text
 from boolcp.system import load_extra
 
 MAX_KNOWN = 20  # labels that an error lists
@@ -19,10 +19,9 @@ def select(X: DataArray, dim: str, values: Iterable[Any]) -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((3, 5)), {"channel": [1, 2, 3]}, ("channel", "time"))
-    >>> prepare.select(X, "channel", ["3", 1])["channel"].values.tolist()
+    >>> boolcp.prepare.select(X, "channel", ["3", 1])["channel"].values.tolist()
     [3, 1]
     """
     values = list(values)
@@ -48,10 +47,9 @@ def select_condition(X: DataArray, condition: str) -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((2, 4)), {"condition": ("trial", ["a", "b", "a", "b"])}, ("channel", "trial"))
-    >>> prepare.select_condition(X, "b").shape
+    >>> boolcp.prepare.select_condition(X, "b").shape
     (2, 2)
     """
     periods = list_conditions(X)
@@ -66,43 +64,36 @@ def select_condition(X: DataArray, condition: str) -> DataArray:
         part.attrs = {name: value for name, value in part.attrs.items() if name not in PERIOD}
         return part
     columns = {str(n): c.values for n, c in X.coords.items() if c.ndim == 1 and str(n) not in (*X.dims, "segment")}
-    if not columns_with(columns, condition):
-        known = ", ".join(sorted({label for label, _, _ in periods}))
-        cut = " To cut at events, use cut_trials (--cut)." if "event_onset" in X.attrs and "trial" not in X.dims else ""
-        if known or cut:
-            listing = f"the conditions are {known}" if known else "no period has one"
-            raise ValueError(f"There is no condition {condition!r}; {listing}.{cut}")
-        if not columns:
-            raise ValueError(f"No conditions are known, so {condition!r} cannot be selected.")
-    name, rows = find_rows(columns, condition)
+    is_uncut = "event_onset" in X.attrs and "trial" not in X.dims
+    advice = " To cut at events, use cut_trials (--cut)." if is_uncut else ""
+    name, rows = find_rows(columns, condition, [label for label, _, _ in periods], advice)
     return noted(X.isel({X.coords[name].dims[0]: rows}), X, f"condition {condition}")
 
 
-def find_rows(columns: Mapping[str, np.ndarray], condition: str) -> tuple[str, np.ndarray]:
-    """Return the column that contains a condition, and its rows."""
-    found = columns_with(columns, condition)
+def find_rows(
+    columns: Mapping[str, np.ndarray], condition: str, periods: Iterable[str] = (), advice: str = ""
+) -> tuple[str, np.ndarray]:
+    """Return the column that contains a condition, and its rows; the labels of periods and an advice are for errors."""
+    wanted = {name: condition for name, values in columns.items() if values.dtype.kind in "USOb"}
+    column, _, label = condition.partition("=")
+    found: dict[str, np.ndarray] = {}
+    for choice in (wanted, {column: label} if label and column in columns else {}):
+        rows = {name: [is_condition(label_text(v), text) for v in columns[name]] for name, text in choice.items()}
+        found = found or {name: np.flatnonzero(is_on) for name, is_on in rows.items() if any(is_on)}
     if not found:
-        known = sorted({str(label) for label in columns.get("condition", next(iter(columns.values())))})
+        labels = columns.get("condition", next(iter(columns.values()), ()))
+        known = sorted(set(periods) or {str(label) for label in labels})
+        if not known:
+            raise ValueError(f"No conditions are known, so {condition!r} cannot be selected.{advice}")
         listing = ", ".join(known[:MAX_KNOWN]) + (", .." if known[MAX_KNOWN:] else "")
         others = ", ".join(name for name in columns if name != "condition") if "condition" in columns else ""
         further = f"; other columns: {others}" if others else ""
-        raise ValueError(f"There is no condition {condition!r}; the conditions are {listing}{further}.")
+        raise ValueError(f"There is no condition {condition!r}; the conditions are {listing}{further}.{advice}")
     if len(found) > 1 and "condition" not in found:
         names = " or ".join(f"{name}={condition}" for name in found)
         raise ValueError(f"Several columns contain the condition {condition!r}: write {names}.")
     name = "condition" if "condition" in found else next(iter(found))
     return name, found[name]
-
-
-def columns_with(columns: Mapping[str, np.ndarray], condition: str) -> dict[str, np.ndarray]:
-    """Return the rows with a condition for each column that contains it; "name=label" looks in one column only."""
-    wanted = {name: condition for name, values in columns.items() if values.dtype.kind in "USOb"}
-    name, _, label = condition.partition("=")
-    for choice in (wanted, {name: label} if label and name in columns else {}):
-        rows = {name: [is_condition(label_text(v), text) for v in columns[name]] for name, text in choice.items()}
-        if found := {name: np.flatnonzero(is_on) for name, is_on in rows.items() if any(is_on)}:
-            return found
-    return {}
 
 
 def is_condition(label: str, condition: str) -> bool:
@@ -116,10 +107,9 @@ def list_conditions(X: DataArray) -> list[tuple[str, float, float]]:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> attrs = {"condition_label": ["rest"], "condition_start": [0.0], "condition_stop": [2.0]}
-    >>> prepare.list_conditions(xr.DataArray(np.zeros((1, 3)), dims=("channel", "time"), attrs=attrs))
+    >>> boolcp.prepare.list_conditions(xr.DataArray(np.zeros((1, 3)), dims=("channel", "time"), attrs=attrs))
     [('rest', 0.0, 2.0)]
     """
     attrs = [np.atleast_1d(X.attrs.get(name, [])) for name in PERIOD]
@@ -133,20 +123,17 @@ def reject(X: DataArray, *, peak_to_peak: float | None = None, table: Table | No
 
     Parameters
     ----------
-    X : DataArray
-        The tensor.
     peak_to_peak : float, optional
         The largest plausible range of a channel in a trial, in the unit of X.
-    table : DataFrame, mapping or DataArray of bool, optional
-        Bad parts by the labels of modes, one in each row (columns channel and trial, say); or True where X is bad.
+    table : DataFrame or mapping, optional
+        Bad parts by the labels of modes, one in each row (columns channel and trial, say).
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((2, 50, 3)), dims=("channel", "time", "trial"))
     >>> X[1, 20, 2] = 900
-    >>> Y = prepare.reject(X, peak_to_peak=150)
+    >>> Y = boolcp.prepare.reject(X, peak_to_peak=150)
     >>> np.isnan(Y.values).any(axis=1).tolist()
     [[False, False, False], [False, False, True]]
     """
@@ -156,7 +143,13 @@ def reject(X: DataArray, *, peak_to_peak: float | None = None, table: Table | No
         need_mode(X, "time", "rejecting by amplitude")
         bad[f"peak to peak above {peak_to_peak:g}"] = Y.max("time") - Y.min("time") > peak_to_peak
     if table is not None:
-        bad["table"] = read_bad(X, table)
+        columns = read_columns(table)
+        dims = [str(dim) for dim in X.dims if dim in columns]
+        if not dims:
+            raise ValueError(f"The table of bad parts names no mode: its columns are {', '.join(columns) or 'none'}.")
+        is_bad = np.zeros([X.sizes[dim] for dim in dims], dtype=bool)
+        is_bad[tuple(positions(X, dim, columns[dim]) for dim in dims)] = True
+        bad["table"] = load_extra("xarray", "labels").DataArray(is_bad, dims=dims)
     if not bad:
         raise ValueError("Say what to reject: peak_to_peak or table (--reject, --reject-table).")
     before, rules = int(Y.count()), ", ".join(bad)
@@ -166,19 +159,3 @@ def reject(X: DataArray, *, peak_to_peak: float | None = None, table: Table | No
         raise ValueError(f"Nothing is left of the data after rejecting ({rules}): check the limits.")
     share = 100 * (before - int(Y.count())) / X.size
     return noted(Y.transpose(*X.dims), X, f"reject: {share:.1f} % of the entries ({rules})")
-
-
-def read_bad(X: DataArray, table: Any) -> DataArray:
-    """Return what a table says is bad, as a DataArray of Booleans over the modes that it names."""
-    if hasattr(table, "dims"):
-        if table.dtype != bool:
-            raise ValueError(f"The array of what is bad must be Boolean, got {table.dtype}.")
-        table = aligned(table, X, name="The array of what is bad", partial=True)
-        return table.drop_vars(table.coords)
-    columns = read_columns(table)
-    dims = [str(dim) for dim in X.dims if dim in columns]
-    if not dims:
-        raise ValueError(f"The table of bad parts names no mode: its columns are {', '.join(columns) or 'none'}.")
-    bad = np.zeros([X.sizes[dim] for dim in dims], dtype=bool)
-    bad[tuple(positions(X, dim, columns[dim]) for dim in dims)] = True
-    return load_extra("xarray", "labels").DataArray(bad, dims=dims)

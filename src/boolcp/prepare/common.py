@@ -15,9 +15,8 @@ def sampling_rate(X: DataArray) -> float:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
-    >>> prepare.sampling_rate(xr.DataArray(np.zeros(4), {"time": np.arange(4) / 250}, ("time",)))
+    >>> import boolcp, numpy as np, xarray as xr
+    >>> boolcp.prepare.sampling_rate(xr.DataArray(np.zeros(4), {"time": np.arange(4) / 250}, ("time",)))
     250.0
     """
     need_mode(X, "time", "this step")
@@ -60,10 +59,8 @@ def need_mode(X: DataArray, dim: str | None, what: str) -> None:
     if not is_labelled(X):
         raise TypeError(f"{what.capitalize()} needs an xarray DataArray with named modes, got {type(X).__name__}.")
     if dim is not None and dim not in X.dims:
-        names = ", ".join(map(str, X.dims))
-        raise ValueError(
-            f"{what.capitalize()} needs the mode {dim!r}; the modes are {names}. Name them (dims=, --dims)."
-        )
+        advice = f"the modes are {', '.join(map(str, X.dims))}. Name them (dims=, --dims)"
+        raise ValueError(f"{what.capitalize()} needs the mode {dim!r}; {advice}.")
 
 
 def floating(X: DataArray) -> DataArray:

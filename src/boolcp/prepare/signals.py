@@ -16,10 +16,9 @@ def common_average(X: DataArray) -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.array([[1.0, 2.0], [3.0, 6.0]]), dims=("channel", "time"))
-    >>> prepare.common_average(X).values.tolist()
+    >>> boolcp.prepare.common_average(X).values.tolist()
     [[-1.0, -2.0], [1.0, 2.0]]
     """
     need_mode(X, "channel", "re-referencing")
@@ -34,10 +33,9 @@ def bipolar(X: DataArray, pairs: Iterable[tuple[Any, Any]]) -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.array([[1, 2], [3, 6]], dtype="int16"), {"channel": [7, 8]}, ("channel", "time"))
-    >>> prepare.bipolar(X, [(8, 7)]).to_series().tolist()
+    >>> boolcp.prepare.bipolar(X, [(8, 7)]).to_series().tolist()
     [2.0, 4.0]
     """
     need_mode(X, "channel", "re-referencing")
@@ -62,12 +60,11 @@ def band_pass(X: DataArray, low: float | None, high: float | None, *, order: int
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> time = np.arange(1000) / 100
     >>> wave = np.sin(2 * np.pi * 10 * time) + np.sin(2 * np.pi * 40 * time)
     >>> X = xr.DataArray(wave[None], {"time": time}, ("channel", "time"))
-    >>> round(float(prepare.band_pass(X, 5, 15).std() ** 2), 2)
+    >>> round(float(boolcp.prepare.band_pass(X, 5, 15).std() ** 2), 2)
     0.5
     """
     rate = sampling_rate(X)
@@ -87,11 +84,10 @@ def envelope(X: DataArray, kind: str = "amplitude") -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> time = np.arange(1000) / 100
     >>> X = xr.DataArray(3 * np.sin(2 * np.pi * 10 * time)[None], {"time": time}, ("channel", "time"))
-    >>> float(prepare.envelope(X).median().round(2))
+    >>> float(boolcp.prepare.envelope(X).median().round(2))
     3.0
     """
     if kind not in ("amplitude", "power", "log"):
@@ -114,10 +110,9 @@ def resample(X: DataArray, rate: float) -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.ones((2, 3000)), {"time": np.arange(3000) / 1000}, ("channel", "time"))
-    >>> prepare.resample(X, 100).shape
+    >>> boolcp.prepare.resample(X, 100).shape
     (2, 300)
     """
     old = sampling_rate(X)
@@ -139,9 +134,8 @@ def zscore(X: DataArray, dim: str = "channel") -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
-    >>> prepare.zscore(xr.DataArray(np.array([[1.0, 3.0]]), dims=("channel", "time"))).values.tolist()
+    >>> import boolcp, numpy as np, xarray as xr
+    >>> boolcp.prepare.zscore(xr.DataArray(np.array([[1.0, 3.0]]), dims=("channel", "time"))).values.tolist()
     [[-1.0, 1.0]]
     """
     need_mode(X, dim, "standardizing")
@@ -163,10 +157,9 @@ def baseline(X: DataArray, start: float | None = None, stop: float | None = 0.0)
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.array([[5.0, 5.0, 7.0, 8.0]]), {"time": [-0.2, -0.1, 0.0, 0.1]}, ("channel", "time"))
-    >>> prepare.baseline(X).values.tolist()
+    >>> boolcp.prepare.baseline(X).values.tolist()
     [[0.0, 0.0, 2.0, 3.0]]
     """
     need_mode(X, "time", "the baseline")

@@ -17,13 +17,9 @@ Table = Any  # a pandas DataFrame, or a mapping of names to columns
 
 def read_columns(table: Table) -> dict[str, np.ndarray]:
     """Return the columns of a DataFrame or mapping by name; missing text is empty, missing numbers are NaN."""
-    if hasattr(table, "columns"):
-        found = {str(name): table[name].to_numpy() for name in table.columns}
-    elif isinstance(table, Mapping):
-        found = {str(name): np.asarray(values) for name, values in table.items()}
-    else:
+    if not hasattr(table, "columns") and not isinstance(table, Mapping):
         raise TypeError(f"A table is a pandas DataFrame or a dict of columns, got {type(table).__name__}.")
-    columns = {name: _plain(values) for name, values in found.items()}
+    columns = {str(name): _plain(np.asarray(values)) for name, values in table.items()}
     sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
         listing = ", ".join(f"{name} {size}" for name, size in sizes.items())
@@ -55,8 +51,6 @@ def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
 
     Parameters
     ----------
-    X : DataArray
-        The tensor.
     table : DataFrame or mapping of str to sequence
         One row for each entry of the mode, in its order, or with a column that has the name and the labels of the mode.
     dim : str, optional
@@ -64,11 +58,10 @@ def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((4, 3)), dims=("channel", "trial"))
-    >>> X = prepare.add_table(X, {"condition": ["go", "stop", "go"], "reaction_time": [0.3, 0.5, 0.2]})
-    >>> prepare.select_condition(X, "go")["reaction_time"].values.tolist()
+    >>> X = boolcp.prepare.add_table(X, {"condition": ["go", "stop", "go"], "reaction_time": [0.3, 0.5, 0.2]})
+    >>> boolcp.prepare.select_condition(X, "go")["reaction_time"].values.tolist()
     [0.3, 0.2]
     """
     need_mode(X, None, "a table of trials")
@@ -118,10 +111,9 @@ def list_events(X: DataArray) -> dict[str, np.ndarray]:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
-    >>> X = prepare.set_events(xr.DataArray(np.zeros((2, 3)), dims=("channel", "time")), {"onset": [0.5, 1.5]})
-    >>> prepare.list_events(X)["onset"].tolist()
+    >>> import boolcp, numpy as np, xarray as xr
+    >>> X = boolcp.prepare.set_events(xr.DataArray(np.zeros((2, 3)), dims=("channel", "time")), {"onset": [0.5, 1.5]})
+    >>> boolcp.prepare.list_events(X)["onset"].tolist()
     [0.5, 1.5]
     """
     found = {str(name).removeprefix(EVENT): value for name, value in X.attrs.items() if str(name).startswith(EVENT)}
@@ -135,18 +127,16 @@ def set_events(X: DataArray, table: Table) -> DataArray:
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((2, 300)), dims=("channel", "time"))
-    >>> X = prepare.set_events(X, {"onset": [0.5], "duration": [1.0], "trial_type": ["go"]})
-    >>> {name: values.tolist() for name, values in prepare.list_events(X).items()}
+    >>> X = boolcp.prepare.set_events(X, {"onset": [0.5], "duration": [1.0], "trial_type": ["go"]})
+    >>> {name: values.tolist() for name, values in boolcp.prepare.list_events(X).items()}
     {'onset': [0.5], 'stop': [1.5], 'condition': ['go']}
     """
     columns = read_events(table)
-    others = {name: value for name, value in X.attrs.items() if not str(name).startswith(EVENT)}
     result = X.copy(deep=False)
-    result.attrs = others | {f"{EVENT}{name}": values.tolist() for name, values in columns.items()}
-    return result
+    result.attrs = {name: value for name, value in X.attrs.items() if not str(name).startswith(EVENT)}
+    return result.assign_attrs({f"{EVENT}{name}": values.tolist() for name, values in columns.items()})
 
 
 def read_events(table: Table) -> dict[str, np.ndarray]:

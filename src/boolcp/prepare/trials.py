@@ -1,7 +1,7 @@
-"""From a recording, or from trials of unequal length, to a tensor with a mode of trials."""
+"""From a recording, trials of unequal length, or spikes to a tensor with a mode of trials."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from boolcp.result.labels import aligned
 from boolcp.system import available_memory, float_bytes, load_extra
 
 ALL = "all"  # the events of a recording, whatever their condition
+SLACK = 1e-6  # of a bin, so that rounding does not move an event across an edge
 
 
 def cut_trials(
@@ -22,39 +23,35 @@ def cut_trials(
     ms: float | tuple[float, float] | None = None,
     *,
     events: Table | str | None = None,
-    align: str | ArrayLike | None = None,
+    align: str | None = None,
     n_trials: int | None = None,
 ) -> DataArray:
     """Return a recording cut into trials, channel x time x trial: consecutive ones, or one for each event.
 
-    Trials may differ in length: what a shorter one lacks is NaN, which counts as missing. Times are in seconds from
-    time 0 of each trial; the coordinate "onset" is where it begins in the recording.
+    What a shorter trial lacks is NaN. Times are in seconds from time 0 of each trial; the coordinate "onset" is where
+    it begins in the recording. No trial crosses the boundary between two segments.
 
     Parameters
     ----------
-    X : DataArray
-        The recording, with a mode "time". No trial crosses the boundary between two segments.
     ms : float or (float, float), optional
-        Length of a trial in milliseconds or, with `events`, its start and stop around each event. Without it, each
-        trial lasts from the onset of its event to its stop. The start is rounded to a sample, the length is fixed.
+        Length of a trial in milliseconds or, with `events`, its start and stop around each event; by default from the
+        onset of its event to its stop.
     events : DataFrame, mapping or str, optional
-        A table with the `onset` of each trial and, unless `ms` is given, its `stop` or `duration`, in seconds of the
-        recording; other columns become coordinates of the trials. A string is a condition of the events of the
-        recording (see `list_events`), or "all". Without events, trials of `ms` milliseconds follow each other.
-    align : str or sequence of float, optional
-        Time 0 of each trial, in seconds of the recording: a column of the table, or one value for each event. By
-        default the onset.
+        A table with the `onset` of each trial and, unless `ms` is given, its `stop` or `duration`, in seconds; other
+        columns become coordinates of the trials. A string is a condition of the events of the recording (see
+        `list_events`), or "all". Without events, trials of `ms` milliseconds follow each other.
+    align : str, optional
+        The column of the table with time 0 of each trial, in seconds of the recording; by default the onset.
     n_trials : int, optional
         Keep only the first `n_trials`; it is an error if there are fewer.
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((2, 1000)), {"time": np.arange(1000) / 100}, ("channel", "time"))
-    >>> dict(prepare.cut_trials(X, 3000).sizes)
+    >>> dict(boolcp.prepare.cut_trials(X, 3000).sizes)
     {'channel': 2, 'time': 300, 'trial': 3}
-    >>> Y = prepare.cut_trials(X, (-200, 800), events={"onset": [1.0, 4.0], "cue": ["left", "right"]})
+    >>> Y = boolcp.prepare.cut_trials(X, (-200, 800), events={"onset": [1.0, 4.0], "cue": ["left", "right"]})
     >>> dict(Y.sizes), float(Y["time"][0]), Y["cue"].values.tolist()
     ({'channel': 2, 'time': 100, 'trial': 2}, -0.2, ['left', 'right'])
     """
@@ -68,7 +65,7 @@ def cut_trials(
             raise ValueError(f"Give the length of the trials in milliseconds {advice}.")
         columns, how = {"onset": _consecutive(X, float(ms), rate, n_trials)}, f"of {ms:g} ms"  # type: ignore[arg-type]
     else:
-        columns, how = choose_events(X, events) if isinstance(events, str) else read_events(events), "at events"
+        columns, how = read_events(choose_events(X, events) if isinstance(events, str) else events), "at events"
     zero, before, after = spans(columns, ms, align)
     pieces, firsts, kept = _pieces(X, zero, before, after, rate, is_whole=ms is not None)
     if len(kept) < (n_trials or 1):
@@ -87,7 +84,7 @@ def cut_trials(
     result["onset"].attrs["units"] = "s"
     if events is not None:
         how += ", their own length" if ms is None else f", {before[0]:g} to {after[0]:g} s"
-        how += f", time 0 at {align}" if isinstance(align, str) else ""
+        how += f", time 0 at {align}" if align else ""
     return noted(result, X, f"cut into {len(kept)} trials {how}")
 
 
@@ -110,21 +107,17 @@ def choose_events(X: DataArray, condition: str) -> dict[str, np.ndarray]:
     if not columns:
         raise ValueError("The recording has no events to cut at: pass a table (events=, --trials).")
     rows = slice(None) if condition == ALL else find_rows(columns, condition)[1]
-    return read_events({name: values[rows] for name, values in columns.items()})
+    return {name: values[rows] for name, values in columns.items()}
 
 
-def spans(columns: dict[str, np.ndarray], ms: Any, align: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def spans(columns: dict[str, np.ndarray], ms: Any, align: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return time 0 of each trial in seconds of the recording, and its start and stop in seconds from time 0."""
     zero = columns["onset"]
-    if isinstance(align, str):
+    if align is not None:
         if align not in columns or columns[align].dtype.kind not in "fiu":
             numeric = [name for name, values in columns.items() if values.dtype.kind in "fiu"]
             raise ValueError(f"align names {align!r}, but the columns with times are {', '.join(numeric)}.")
         zero = columns[align].astype(float)
-    elif align is not None:
-        zero = np.asarray(align, dtype=float)
-        if zero.shape != columns["onset"].shape:
-            raise ValueError(f"align has shape {zero.shape}, but there are {len(columns['onset'])} events.")
     if ms is None:
         if "stop" not in columns:
             raise ValueError("Give the length of the trials in milliseconds, or a column stop or duration.")
@@ -196,10 +189,9 @@ def stack_trials(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np
     >>> trials = [np.ones((2, 50)), np.ones((2, 80)), np.ones((2, 60))]
-    >>> X = prepare.stack_trials(trials, sampling_rate=100, table={"condition": ["a", "b", "a"]})
+    >>> X = boolcp.prepare.stack_trials(trials, sampling_rate=100, table={"condition": ["a", "b", "a"]})
     >>> dict(X.sizes), int(np.isnan(X.values[0]).sum(axis=0)[0])
     ({'channel': 2, 'time': 80, 'trial': 3}, 30)
     """
@@ -223,9 +215,8 @@ def stack_trials(
     coords: dict[str, Any] = {"time": ("time", (first + np.arange(tensor.shape[1])) / rate, {"units": "s"})}
     coords |= {"trial": np.arange(tensor.shape[2])} | ({} if channels is None else {"channel": np.asarray(channels)})
     X = load_extra("xarray", "labels").DataArray(tensor, coords, ("channel", "time", "trial"))
-    X = noted(
-        X, X.assign_attrs(sampling_rate=rate), f"{len(values)} trials of {shapes[0][1]} to {shapes[-1][1]} samples"
-    )
+    what = f"{len(values)} trials of {shapes[0][1]} to {shapes[-1][1]} samples"
+    X = noted(X, X.assign_attrs(sampling_rate=rate), what)
     return X if table is None else add_table(X, table, "trial")
 
 
@@ -237,10 +228,9 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
+    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((2, 3)), {"channel": ["Fz", "Cz"]}, ("channel", "freq"))
-    >>> prepare.join([X, X[::-1]], "state", ["awake", "asleep"])["channel"].values.tolist()
+    >>> boolcp.prepare.join([X, X[::-1]], "state", ["awake", "asleep"])["channel"].values.tolist()
     ['Fz', 'Cz']
     """
     first, *others = arrays
@@ -273,4 +263,107 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
         X = X.assign_coords(part=(dim, np.array(names)[which_part]))
         if dim in X.coords and dim != "time":
             X = X.assign_coords({dim: np.arange(X.sizes[dim])})
+    return X
+
+
+def count_events(
+    units: Any, times: Any, trials: Any, *, bin_ms: float, start: float | None = None, stop: float | None = None
+) -> DataArray:
+    """Return the number of spikes of each unit in each bin of each trial: a tensor unit x time x trial.
+
+    Parameters
+    ----------
+    units, times, trials : array-like of shape (n_events,)
+        Unit, time (ms) and trial of each event.
+    bin_ms, start, stop : float
+        Length of the bins (ms), whose time is their left edge; first and last time (ms), by default 0 or the first
+        event if that is earlier, and the last event.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X = boolcp.prepare.count_events([0, 0, 1], [1.0, 7.0, 12.0], [0, 0, 1], bin_ms=5, stop=15)
+    >>> X.sel(unit=0, trial=0).values.tolist()
+    [1.0, 1.0, 0.0]
+    """
+    units, times, trials = (np.ravel(values) for values in (units, times, trials))
+    if not len(units) == len(times) == len(trials) or not len(units):
+        sizes = f"{len(units)}, {len(times)} and {len(trials)}"
+        raise ValueError(f"The vectors of events must be equally long and not empty, got {sizes}.")
+    if not bin_ms > 0 or not np.isfinite(times.astype(float)).all():
+        raise ValueError("Events need finite times and bins of positive length.")
+    start = min(0.0, float(times.min())) if start is None else float(start)
+    bins = np.floor((times - start) / bin_ms + SLACK).astype(int)
+    n_bins = int(bins.max()) + 1 if stop is None else max(int(np.ceil((stop - start) / bin_ms - SLACK)), 1)
+    inside = (bins >= 0) & (bins < n_bins) & (times < (np.inf if stop is None else stop))
+    if np.sum(inside) > 1 and np.ptp(bins[inside]) == 0:
+        text = f"All events lie in one bin of {bin_ms:g} ms, from {times.min():g} to {times.max():g} ms."
+        warnings.warn(f"{text} Times are in ms: multiply seconds by 1000.", BoolcpWarning, stacklevel=2)
+    unit_names, unit_index = np.unique(units[inside], return_inverse=True)
+    trial_names, trial_index = np.unique(trials[inside], return_inverse=True)
+    counts = np.zeros((len(unit_names), n_bins, len(trial_names)))
+    np.add.at(counts, (unit_index, bins[inside], trial_index), 1)
+    return _labelled(counts, unit_names, trial_names, start + bin_ms * np.arange(n_bins), bin_ms, "events")
+
+
+def count_spikes(
+    spike_times: Sequence[Any] | Mapping[Any, Any],
+    events: Table,
+    *,
+    bin_ms: float,
+    window_ms: tuple[float, float] | float | None = None,
+    align: str | None = None,
+    units: ArrayLike | None = None,
+) -> DataArray:
+    """Return the number of spikes of each unit in each bin of each trial, from spike times of the whole session.
+
+    Parameters
+    ----------
+    spike_times : sequence of array-like, or mapping of unit to array-like
+        For each unit the times of its spikes in the session, in seconds.
+    events, window_ms, align : DataFrame or mapping, float or (float, float), str
+        As `events`, `ms` and `align` in `cut_trials`. Bins beyond the ends of a trial are NaN.
+    bin_ms, units : float, sequence
+        Length of the bins, and labels of the units.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> table = {"onset": [1.0, 3.0], "stop": [1.2, 3.3]}
+    >>> X = boolcp.prepare.count_spikes([[1.01, 1.02, 3.2], [3.0]], table, bin_ms=100)
+    >>> X.sel(unit=0).values.T.tolist()
+    [[2.0, 0.0, nan], [0.0, 0.0, 1.0]]
+    """
+    if isinstance(spike_times, Mapping):
+        units, spike_times = list(spike_times), list(spike_times.values())
+    trains = [np.sort(np.ravel(train).astype(float)) for train in spike_times]
+    if not trains or not bin_ms > 0:
+        raise ValueError(f"Counting needs units and bins of positive length, got {len(trains)} units and {bin_ms} ms.")
+    columns, width = read_events(events), bin_ms / 1000
+    zero, before, after = spans(columns, window_ms, align)
+    firsts, lasts = np.ceil(before / width - SLACK), np.floor(after / width + SLACK)
+    kept = np.flatnonzero(lasts > firsts)
+    if not len(kept):
+        raise ValueError(f"No trial is as long as one bin of {bin_ms:g} ms.")
+    if len(kept) < len(zero):
+        text = f"{len(zero) - len(kept)} of {len(zero)} trials are shorter than one bin."
+        warnings.warn(text, BoolcpWarning, stacklevel=2)
+    pieces = []
+    for n in kept:
+        edges = zero[n] + width * (np.arange(firsts[n], lasts[n] + 1) - SLACK)
+        pieces.append(np.array([np.diff(np.searchsorted(train, edges)) for train in trains], dtype=float))
+    counts, first = padded(pieces, firsts[kept].astype(int).tolist())
+    names = np.arange(len(trains)) if units is None else np.asarray(units)
+    lefts = (first + np.arange(counts.shape[1])) * bin_ms
+    X = _labelled(counts, names, np.arange(len(kept)), lefts, bin_ms, "spikes")
+    return add_table(X, {name: values[kept] for name, values in columns.items()}, "trial")
+
+
+def _labelled(
+    counts: np.ndarray, units: np.ndarray, trials: np.ndarray, ms: np.ndarray, bin_ms: float, what: str
+) -> DataArray:
+    """Return counts with their labels; `ms` are the left edges of the bins."""
+    coords = {"unit": units, "time": ("time", ms / 1000, {"units": "s"}), "trial": trials}
+    X = load_extra("xarray", "labels").DataArray(counts, coords, ("unit", "time", "trial"), name="count")
+    X.attrs = {"preparation": [f"count {what} in bins of {bin_ms:g} ms"], "sampling_rate": 1000 / bin_ms}
     return X

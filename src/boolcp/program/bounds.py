@@ -61,10 +61,7 @@ class DenseLift:
     def __init__(self, C: Array, t: float = 0.0) -> None:
         self.C, self.t = C, t
         self.dtype: type[np.floating[Any]] = np.float32 if len(C) > SINGLE else np.float64
-        self.swept = lift(C, t, self.dtype)
-
-    def __len__(self) -> int:
-        return len(self.swept)
+        self.swept, self.n = lift(C, t, self.dtype), len(C) + 1
 
     def energy(self, V: Array) -> float:
         """Return <A, VV'> without its constant, the diagonal, for unit rows V (n, k)."""
@@ -82,7 +79,7 @@ class DenseLift:
         entries of the diagonal are raised, by r. If S + r P = LL', where P projects on these entries, then
         S + (r - l) P is positive semidefinite for the smallest eigenvalue l of the last block of L times its transpose.
         """
-        n, A = len(self), lift(self.C, self.t)
+        n, A = self.n, lift(self.C, self.t)
         diagonal = A.diagonal()
         y = np.linalg.norm(self.swept @ V - self.swept.diagonal()[:, None] * V, axis=1) + diagonal  # any y is valid
         scale = float(np.abs(y).mean())
@@ -105,10 +102,7 @@ class ThinLift:
     dtype: type[np.floating[Any]] = np.float64
 
     def __init__(self, F: Array, t: float = 0.0) -> None:
-        self.G, self.t = np.vstack([F.sum(axis=0), F]), t
-
-    def __len__(self) -> int:
-        return len(self.G)
+        self.G, self.t, self.n = np.vstack([F.sum(axis=0), F]), t, len(F) + 1
 
     def energy(self, V: Array) -> float:
         """Return <A, VV'> without its diagonal."""
@@ -138,7 +132,7 @@ def solve_sdp(A: DenseLift | ThinLift, rng: np.random.Generator, *, tol: float, 
     Sweeps end when one gains less than tol relative to the objective without its constant part, the diagonal.
     Momentum starts after the first few sweeps.
     """
-    V = rng.standard_normal((len(A), RANK))
+    V = rng.standard_normal((A.n, RANK))
     V = (V / np.linalg.norm(V, axis=1, keepdims=True)).astype(A.dtype)
     total = A.energy(V)
     for sweep in range(max_sweeps):
@@ -175,10 +169,7 @@ def eigenvalue_bound(C: Array, start: Array) -> float | None:
 
 
 def factor_bound(F: Array, y: Array) -> float | None:
-    """Return a proved upper bound on the largest eigenvalue of F' Diag(y)^-1 F, or None.
-
-    The rounding errors of that product are at most its number of terms times epsilon times its trace.
-    """
+    """Return a proved upper bound on the largest eigenvalue of F' Diag(y)^-1 F, or None, with its rounding errors."""
     S = F.T @ (F / y[:, None])
     bound = eigenvalue_bound((S + S.T) / 2, S.sum(axis=0) + S.diagonal())
     return None if bound is None else bound + 2 * (len(F) + 2) * EPSILON * float(np.trace(S))
@@ -207,10 +198,6 @@ class Multipliers:
     W: Array
     cuts: Cuts = field(default_factory=lambda: np.zeros((0, 3), dtype=np.int64))
     T: Array = field(default_factory=lambda: np.zeros(0))
-
-    def times(self, factor: float) -> "Multipliers":
-        """Return the multipliers times a positive number."""
-        return Multipliers(factor * self.W, self.cuts, factor * self.T)
 
     def added_to(self, C: Array) -> Array:
         """Return C + sym(N) - sym(P) + Diag(P 1) + the triangles: its largest eigenvalue bounds the ratio."""
@@ -241,8 +228,9 @@ def prove_ratio(C: Array, z: Bits, *, effort: str = "default", start: Multiplier
     scaled = C / value  # the search for multipliers may round, the proof may not
     closed = closed_form(scaled, z)
     if prove_psd(-(M := closed.added_to(scaled)), 1 - M.diagonal(), [OPTIMAL]) is not None:
-        return prove(C, value, closed.times(value), value * (1 + OPTIMAL))
-    known = [Multipliers(np.zeros(C.shape)), closed, *([] if start is None else [start.times(1 / value)])]
+        return prove(C, value, closed, value * (1 + OPTIMAL))
+    known = [Multipliers(np.zeros(C.shape)), closed]
+    known += [] if start is None else [Multipliers(start.W / value, start.cuts, start.T / value)]
     best, multipliers = min(((np.linalg.eigvalsh(m.added_to(scaled))[-1], m) for m in known), key=lambda pair: pair[0])
     enough = 1 + TOLERANCE[effort]
     if best > enough:
@@ -255,7 +243,7 @@ def prove_ratio(C: Array, z: Bits, *, effort: str = "default", start: Multiplier
                 best, multipliers = bound, found
             if best <= enough:
                 break
-    return prove(C, value, multipliers.times(value))
+    return prove(C, value, multipliers)
 
 
 def closed_form(C: Array, z: Bits) -> Multipliers:
@@ -354,13 +342,13 @@ def leading_eigenvectors(M: Array, Q: Array) -> tuple[Array, Array]:
 
 
 def prove(C: Array, value: float, multipliers: Multipliers, top: float | None = None) -> Proof | None:
-    """Return the bound that the multipliers prove for C, or None; `top` is an estimate of it, if there is one.
+    """Return the bound on C that multipliers for C / value prove, or None; `top` is an estimate of it, if there is one.
 
     The multipliers are rounded to a grid on which their sums have no rounding errors. Adding them to C rounds each
     entry once, which moves no eigenvalue by more than epsilon times the Frobenius norm.
     """
     step = float(np.ldexp(1.0, int(np.frexp(value)[1]) - GRID))
-    W, T = (np.round(values / step) * step for values in (multipliers.W, multipliers.T))
+    W, T = (np.round(value * each / step) * step for each in (multipliers.W, multipliers.T))
     rounded = Multipliers(W, multipliers.cuts, T)
     if np.abs(W).sum(axis=1).max() + 2 * T.sum() >= 2.0**52 * step:
         return None

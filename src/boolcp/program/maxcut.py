@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from boolcp import checks
-from boolcp.program.bounds import EPSILON, Array, Bits, DenseLift, ThinLift, round_hyperplanes, solve_sdp
-from boolcp.program.grams import MAX_FLIP_COST, Complement, DenseGram, Gram, ratio_bound
+from boolcp.program import bounds
+from boolcp.program._kernels import flip_search, flip_sweeps
+from boolcp.program.bounds import EPSILON, Array, Bits, DenseLift, ThinLift
 from boolcp.system import one_thread
 
 EXHAUSTIVE = 20  # entries of z up to which all vectors are compared; not tuned
@@ -28,6 +29,36 @@ MAX_ROUNDS = 4  # largest multiple of `n_rounds`; by bench_maxcut.py
 SHAKEN = 0.1  # share of flipped bits; by bench_maxcut.py with the seeds 778 and 779
 DEPENDENT = 1e-9  # squared distance of z to the span of other bits, relative to |z|^2, that counts as none
 EFFORTS = ("quick", "default", "thorough")
+LARGE = 1000  # rows beyond which a bound better than the largest eigenvalue takes more than ten seconds
+MAX_FLIP_COST = 2e7  # multiplications that a search in a long mode may spend on flips; not tuned
+
+
+class ThinGram:
+    """The matrix FF' of a thin F (d, p), never formed; it answers like an array at cost O(dp)."""
+
+    __array_ufunc__ = None  # Z @ C is asked of C
+
+    def __init__(self, F: Array) -> None:
+        self.F = F
+
+    def __len__(self) -> int:
+        return len(self.F)
+
+    def __matmul__(self, Z: NDArray[Any]) -> Array:
+        return self.F @ (self.F.T @ Z)
+
+    def __rmatmul__(self, Z: NDArray[Any]) -> Array:
+        return (Z @ self.F) @ self.F.T
+
+    def __getitem__(self, i: int) -> Array:
+        return self.F @ self.F[i]
+
+    def diagonal(self) -> Array:
+        """Return the diagonal, |F_i|^2."""
+        return np.einsum("ip,ip->i", self.F, self.F)
+
+
+Gram = Array | ThinGram  # C, positive semidefinite: an array (d, d), or a thin factor
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +110,8 @@ def maximize_boolean_quadratic(
     """Maximize z'Cz over z in {0,1}^d, z != 0.
 
     Up to d = 20 all Boolean vectors are compared and the answer is exact. Beyond, the answer is the best of
-    a search with random starts, and `bound` limits how far it can be from the optimum.
+    a search with random starts, and `bound` limits how far it can be from the optimum. Bits whose row of C is zero
+    stay off.
 
     Parameters
     ----------
@@ -93,11 +125,6 @@ def maximize_boolean_quadratic(
         Whether to prove an upper bound.
     effort : {"quick", "default", "thorough"}
         Without the relaxation, with it, or with a long search after it.
-
-    Returns
-    -------
-    BooleanQuadratic
-        With `z`, `value`, `bound` and `ratio`. Bits whose row of C is zero stay off.
 
     Examples
     --------
@@ -133,11 +160,6 @@ def maximize_boolean_rayleigh(
         Effort of the search and of the proof: the bound is the largest eigenvalue or a closed form, one within
         0.5 % of the value if that is reached soon (0.1 s for d = 150, 1 s for d = 300, 10 s for d = 1000; a larger C
         has the largest eigenvalue), or one within 0.01 % of it (a few times longer, and for every d).
-
-    Returns
-    -------
-    BooleanQuadratic
-        With `z`, `value` (the ratio z'Cz / |z|^2), `bound` and `ratio` (the value over the bound).
 
     Examples
     --------
@@ -179,7 +201,7 @@ def _checked(
 
 
 def maximize(
-    C: Gram | Array,
+    C: Gram,
     rng: np.random.Generator,
     *,
     is_ratio: bool = True,
@@ -193,9 +215,8 @@ def maximize(
     Zero rows are dropped and extreme entries scaled by a power of two; both are undone in the answer. The bound of a
     ratio is the largest eigenvalue, or a lower one if `proof` is the effort to spend on it.
     """
-    C = DenseGram(C) if isinstance(C, np.ndarray) else C
     z = np.zeros(len(C), dtype=bool)
-    active, exponent, C = C.compact()
+    active, exponent, C = compact(C)
     if active.size == 0:
         active, found, value, bound = np.array([0]), np.array([True]), 0.0, 0.0 if certify else None
     elif active.size <= EXHAUSTIVE:
@@ -209,18 +230,56 @@ def maximize(
     return BooleanQuadratic(z, float(np.ldexp(value, exponent)), bound)
 
 
+def compact(C: Gram) -> tuple[NDArray[np.intp], int, Gram]:
+    """Return the nonzero rows, an exponent, and C restricted to them, scaled by that power of two where extreme."""
+    M = C.F if isinstance(C, ThinGram) else C
+    active = np.flatnonzero(M.any(axis=1))
+    if active.size < len(M):
+        M = M[active] if isinstance(C, ThinGram) else M[np.ix_(active, active)]
+    exponent, M = int(np.frexp(max(M.max(initial=0.0), -M.min(initial=0.0)))[1]), np.ascontiguousarray(M)
+    if isinstance(C, ThinGram):
+        return active, 2 * exponent, ThinGram(np.ldexp(M, -exponent))
+    return (active, 0, M) if abs(exponent) < 40 else (active, exponent, np.ldexp(M, -exponent))
+
+
+def improve(C: Gram, z: Bits, Cz: Array, n_idle: int, tenure: int, is_ratio: bool) -> float:
+    """Improve z in place by flips, for n_idle steps beyond a local optimum; return its value. Cz is overwritten."""
+    if not isinstance(C, ThinGram):
+        return float(flip_search(C, z, Cz, C.diagonal().copy(), n_idle, tenure, is_ratio, False))
+    s = flip_sweeps(C.F, z, is_ratio)
+    n_idle = min(n_idle, int(MAX_FLIP_COST // C.F.size))
+    if n_idle:
+        flip_search(C.F, z, C.F @ s, C.diagonal(), n_idle, tenure, is_ratio, True)
+        s = flip_sweeps(C.F, z, is_ratio)
+    return float(s @ s) / (z.sum() if is_ratio else 1)
+
+
+def ratio_bound(C: Gram, z: Bits, effort: str, start: Array | None = None) -> float | None:
+    """Return a proved upper bound on the ratio, or None; `start` is a guess of the leading eigenvector.
+
+    It is the largest eigenvalue for the effort "eigenvalue", for a thin C, and for a large one unless thorough.
+    """
+    if isinstance(C, ThinGram):
+        return bounds.factor_bound(C.F, np.ones(len(C)))
+    is_close = effort == "thorough" or (effort != "eigenvalue" and len(C) <= LARGE)
+    proof = bounds.prove_ratio(C, z, effort=effort) if is_close else None
+    if proof is not None:
+        return proof.bound
+    return bounds.eigenvalue_bound(C, np.where(z, 1.0, 0.01) if start is None else start)
+
+
 def search(
     C: Gram, rng: np.random.Generator, starts: Bits | None, certify: bool, effort: str, is_ratio: bool, proof: str
 ) -> tuple[Bits, float, float | None]:
     """Return z, its objective and the bound (None unless requested and proved)."""
     climbed = climb(C, first_starts(C, rng, starts, is_ratio), is_ratio)
     pool, bound = distinct(climbed), None
-    is_dual, is_large = certify and not is_ratio, len(C) > MANY and not C.is_thin
+    is_dual, is_large = certify and not is_ratio, len(C) > MANY and not isinstance(C, ThinGram)
     if is_dual or (effort != "quick" and (len(C) <= LONG or len(pool) > 1)):
         t = pool[0].value if is_ratio else 0.0
-        A = DenseLift(C.C, t) if isinstance(C, DenseGram) else ThinLift(C.F, t)
-        V = solve_sdp(A, rng, tol=1e-6 if is_dual else 1e-4)
-        climbed += climb(C, round_hyperplanes(V, rng, 24), is_ratio)
+        A = ThinLift(C.F, t) if isinstance(C, ThinGram) else DenseLift(C, t)
+        V = bounds.solve_sdp(A, rng, tol=1e-6 if is_dual else 1e-4)
+        climbed += climb(C, bounds.round_hyperplanes(V, rng, 24), is_ratio)
         pool = distinct(climbed)
     if is_dual:
         bound = A.bound(V)
@@ -285,7 +344,8 @@ def climb(C: Gram, Z: Bits, is_ratio: bool, n_idle: int = 0) -> list[Found]:
         values /= Z.sum(axis=1)
     chosen = {Z[i].tobytes(): i for i in np.argsort(-values, kind="stable")}
     tenure = min(20, len(C) // 4)
-    return [Found(C.climb(Z[i], products[i], n_idle, tenure, is_ratio), Z[i]) for i in list(chosen.values())[:N_BEST]]
+    best = list(chosen.values())[:N_BEST]
+    return [Found(improve(C, Z[i], products[i], n_idle, tenure, is_ratio), Z[i]) for i in best]
 
 
 def distinct(pool: Iterable[Found]) -> list[Found]:
@@ -383,11 +443,33 @@ def best_boolean(p: Array, criterion: str = "normalized") -> tuple[Bits, int]:
     return Z[0] > 0 if p.any() else np.arange(len(p)) == 0, int(signs[0])
 
 
-def climb_ratio(C: Gram, P: Complement | Array, z: NDArray[np.generic]) -> tuple[float, Bits]:
-    """Return the ratio z'Cz / z'Pz and z after single flips, the best one each time, until none raises the ratio.
+class Complement:
+    """The projection I - QQ' on what is orthogonal to the columns of B (d, k), Q their orthonormal basis."""
 
-    P is a projection, and a ratio with a z'Pz that is a rounding error counts as zero.
-    """
+    __array_ufunc__ = None
+
+    def __init__(self, B: Array) -> None:
+        U, sizes, _ = np.linalg.svd(B, full_matrices=False)
+        self.Q: Array = U[:, sizes > 1e-10 * sizes.max(initial=0.0)]
+
+    def __matmul__(self, Z: NDArray[Any]) -> Array:
+        return Z - self.Q @ (self.Q.T @ Z)
+
+    def __rmatmul__(self, Z: NDArray[Any]) -> Array:
+        return Z - (Z @ self.Q) @ self.Q.T
+
+    def __getitem__(self, i: int) -> Array:
+        row = -(self.Q @ self.Q[i])
+        row[i] += 1
+        return row
+
+    def diagonal(self) -> Array:
+        """Return the diagonal, 1 - |Q_i|^2."""
+        return 1 - np.einsum("ik,ik->i", self.Q, self.Q)
+
+
+def climb_ratio(C: Gram, P: Complement | Array, z: NDArray[np.generic]) -> tuple[float, Bits]:
+    """Return the ratio z'Cz / z'Pz and z after best single flips, until none raises the ratio; P is a projection."""
 
     def ratio_of(top: Any, bottom: Any, n_ones: Any) -> Any:
         is_new = bottom > DEPENDENT * np.maximum(n_ones, 1)
@@ -396,7 +478,7 @@ def climb_ratio(C: Gram, P: Complement | Array, z: NDArray[np.generic]) -> tuple
     bits = np.array(z, dtype=float)
     Cz, Pz, C_ii, P_ii = C @ bits, P @ bits, C.diagonal(), P.diagonal()
     ratio = ratio_of(bits @ Cz, bits @ Pz, bits.sum())
-    for _ in range(min(10 * len(bits), int(MAX_FLIP_COST // C.row_cost))):
+    for _ in range(min(10 * len(bits), int(MAX_FLIP_COST // (C.F.size if isinstance(C, ThinGram) else len(C))))):
         side = 1 - 2 * bits
         tops, bottoms = bits @ Cz + 2 * side * Cz + C_ii, bits @ Pz + 2 * side * Pz + P_ii
         ratios = ratio_of(tops, bottoms, bits.sum() + side)

@@ -3,6 +3,10 @@
 A decomposition with its provenance enters; one HTML file leaves. Each chart is drawn once, by Plotly in the browser.
 """
 
+import base64
+import hashlib
+import re
+from importlib import resources
 from os import PathLike
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +16,7 @@ from boolcp.io import atomic
 from boolcp.io.results import make_provenance
 from boolcp.plotting import condition_means
 from boolcp.plotting.mode_labels import groups_of, mode_text
-from boolcp.report import assets, charts, conditions, words
+from boolcp.report import charts, conditions, words
 from boolcp.result.atoms import BooleanCP
 from boolcp.system import load_extra
 from boolcp.trust.verdict import closing_words
@@ -36,18 +40,9 @@ def write_report(
     The page loads nothing from elsewhere. Labels and values show on hover, the table sorts and filters, and a selected
     atom is highlighted everywhere. The page is written completely or not at all.
 
-    Parameters
-    ----------
-    W : BooleanCP or BMP
-        The decomposition, or a fitted model, which knows its parameters and history.
-    path : str or path
-        The file; its name usually ends in .html.
-    provenance : dict, optional
-        Where the result comes from, as `boolcp.io.load_provenance` returns it.
-    residual : ResidualCheck, optional
-        The result of `boolcp.residuals.residual_check`; by default that of the provenance.
-    force : bool
-        Replace an existing file.
+    W may be a fitted model, which knows its parameters and history. `provenance` says where a decomposition comes from,
+    as `boolcp.io.load_provenance` returns it; `residual` is the result of `boolcp.residuals.residual_check`, by default
+    the one in the provenance. `force` replaces an existing file.
 
     Examples
     --------
@@ -78,8 +73,8 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
     options = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(**options)
     environment.filters["unbroken"] = words.unbroken
-    datatables, datatables_style = assets.datatables_files()
-    glue, tests = assets.own_file("glue.js"), conditions.find_tests(W, provenance)
+    datatables, datatables_style = datatables_files()
+    glue, tests = own_file("glue.js"), conditions.find_tests(W, provenance)
     S = conditions.in_order(W, list(provenance.get("tests") or ()))
     atoms, columns = words.describe_atoms(W, tests), words.atom_columns(W)
     for atom in atoms:
@@ -87,7 +82,7 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
     notes = [(head, note) for head, note, *_ in columns]
     notes += [("informative", INFORMATIVE)] * any("informative" in atom["verdict"] for atom in atoms)
     errors = [float(step["relative_error"]) for step in provenance.get("history", ())]
-    return environment.from_string(assets.own_file("page.html.jinja")).render(
+    return environment.from_string(own_file("page.html.jinja")).render(
         title=words.title_of(W, provenance),
         subtitle=words.subtitle_of(W),
         version=__version__,
@@ -109,12 +104,12 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
         origin=words.describe_origin(provenance),
         command=provenance.get("command", ""),
         code=words.python_code(provenance),
-        labels=assets.to_json(words.search_labels(W)),
-        libraries=[assets.held_script("datatables", datatables), assets.held_script("plotly", assets.own_file(PLOTLY))],
+        labels=charts.to_json(words.search_labels(W)),
+        libraries=[held_script("datatables", datatables), held_script("plotly", own_file(PLOTLY))],
         datatables_style=datatables_style,
-        style=assets.own_file("style.css"),
+        style=own_file("style.css"),
         glue=glue,
-        glue_hash=assets.script_hash(glue),
+        glue_hash=script_hash(glue),
     )
 
 
@@ -136,3 +131,26 @@ def group_parts(W: BooleanCP, tests: conditions.Tests) -> list[dict[str, Any]]:
         note = "" if test is None else conditions.test_note(test, name)
         parts.append(part | {"figures": charts.group_figures(means, name) if means else [], "note": note})
     return parts
+
+
+def own_file(name: str) -> str:
+    """Return a file of this package as text."""
+    return resources.files("boolcp.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def datatables_files() -> list[str]:
+    """Return the script and style of DataTables, which sorts and filters the table, from the package itables."""
+    folder = resources.files(load_extra("itables", "report")).joinpath("html")
+    return [folder.joinpath(f"dt_bundle.{ending}").read_text(encoding="utf-8") for ending in ("js", "css")]
+
+
+def held_script(name: str, source: str) -> dict[str, str]:
+    """Return name, type and text of a script element: unchanged, or as JSON if HTML would misread it."""
+    if re.search(r"<!--|</?script", source, re.IGNORECASE):
+        return {"name": name, "type": "application/json", "text": charts.to_json(source)}
+    return {"name": name, "type": "text/plain", "text": source}
+
+
+def script_hash(source: str) -> str:
+    """Return the hash with which the page allows only this inline script."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"

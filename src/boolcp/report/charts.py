@@ -1,6 +1,9 @@
 """The charts of the page as Plotly reads them, with caption and text alternative; labels and values show on hover."""
 
+import base64
 import colorsys
+import html
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,10 +11,9 @@ import numpy as np
 
 from boolcp.plotting import mode_labels as modes
 from boolcp.plotting import patterns
-from boolcp.plotting.head import MAX_NAMES, interpolate, outline
 from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, UNKNOWN, shortened, symmetric
 from boolcp.plotting.look import GROUPS as GROUP_COLORS
-from boolcp.report.assets import plain, to_json
+from boolcp.plotting.maps import MAX_NAMES, interpolate, outline
 from boolcp.report.conditions import bands, group_name
 from boolcp.report.words import on_text
 from boolcp.result.atoms import BooleanCP
@@ -28,6 +30,7 @@ SYMBOLS = ("circle", "diamond-open", "cross", "square-open")
 OUTLINE, ZERO, CLEAR = "#6B6B6B", "#9A9A9A", "rgba(0,0,0,0)"
 BITS = [[0, OFF], [0.5, UNKNOWN], [1, ON]]
 DIVERGING = [[0, "#2166AC"], [0.25, "#92C5DE"], [0.5, "#F7F7F7"], [0.75, "#F4A582"], [1, "#B2182B"]]
+DIGITS = 8  # of numbers written as text
 BAND = (1.03, 1.12)  # height of the colors of conditions above a chart, as a share of it
 
 Chart = dict[str, Any]
@@ -52,6 +55,35 @@ def figure(
     """Return a chart as JSON with its text alternative, caption, size (wide, low, high) and legend."""
     chart = to_json({"data": traces, "layout": layout, "has_tools": tools})
     return {"chart": chart, "alt": alt, "caption": caption, "size": size, "legend": legend}
+
+
+def to_json(value: Any) -> str:
+    """Return JSON that cannot close its HTML element; arrays become typed arrays of Plotly."""
+    text = json.dumps(_compact(value), separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def plain(text: str) -> str:
+    """Return a label that Plotly shows unchanged, although it interprets some HTML tags and templates."""
+    return html.escape(str(text), quote=False).replace("%{", "&#37;{")
+
+
+def _compact(value: Any) -> Any:
+    """Return the value with arrays as typed arrays and other numbers rounded."""
+    if isinstance(value, dict):
+        return {name: _compact(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_compact(part) for part in value]
+    if isinstance(value, np.ndarray):  # base64 of small numbers, with the shape if it is not a vector
+        kind = {"b": "u1", "i": "i4", "u": "i4"}.get(value.dtype.kind, "f4")
+        if kind == "f4" and value.size and np.nanmax(np.abs(value)) > 1e3 * np.ptp(value):
+            kind = "f8"  # times far from zero, say, need more than seven digits
+        shape = {} if value.ndim == 1 else {"shape": ", ".join(map(str, value.shape))}
+        numbers = np.ascontiguousarray(value, dtype=f"<{kind}").tobytes()
+        return {"dtype": kind, "bdata": base64.b64encode(numbers).decode()} | shape
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.{DIGITS}g}")
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def atom_figures(W: BooleanCP, k: int) -> list[Chart]:
@@ -83,7 +115,7 @@ def _bits_caption(W: BooleanCP, mode: int, rows: list[np.ndarray]) -> str:
 def bit_values(W: BooleanCP, k: int) -> np.ndarray:
     """Return the probability that each entry of an atom is on, if known; 0.5 without data."""
     values = W.atoms[k].z.astype(float)
-    if W.trust is not None and W.trust.rise is not None:
+    if W.trust is not None and W.trust.odds is not None:
         values = np.abs(1 - values - np.clip(W.bit_confidence()[k], 0.5, 1.0))
     return np.where(modes.undetermined_of(W, W.atoms[k].mode), 0.5, values)
 
@@ -91,7 +123,7 @@ def bit_values(W: BooleanCP, k: int) -> np.ndarray:
 def bit_texts(W: BooleanCP, k: int) -> list[str]:
     """Return a text for each bit of an atom: on or off, and how certain that is."""
     atom, texts = W.atoms[k], []
-    is_known = W.trust is not None and W.trust.rise is not None
+    is_known = W.trust is not None and W.trust.odds is not None
     parts = zip(hover_labels(W, atom.mode), atom.z, bit_values(W, k), modes.undetermined_of(W, atom.mode), strict=True)
     for label, is_on, value, is_unknown in parts:
         chance = f", {100 * max(value, 1 - value):.0f} % sure" if is_known else ""

@@ -10,6 +10,7 @@ import numpy as np
 
 from boolcp.plotting.mode_labels import CONDITION, further_of, group_names, groups_of
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.trust import BITS
 from boolcp.trust.conditions import ConditionTest, run_tests
 
 ALPHA = 0.05
@@ -121,7 +122,7 @@ def permuted(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
         else:
             factors = tuple(A[order] if n == axis else A for n, A in enumerate(atom.factors or ()))
             atoms.append(replace(atom, factors=factors))
-    for name in ("rise", "share"):
+    for name in BITS:
         if (bits := getattr(W.trust, name, None)) is not None:
             moved[name] = tuple(v[order] if atom.mode == mode else v for atom, v in zip(W.atoms, bits, strict=True))
     if labels is not None:

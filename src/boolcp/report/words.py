@@ -13,16 +13,9 @@ from boolcp.bmp import BMP
 from boolcp.plotting import mode_labels as modes
 from boolcp.plotting.patterns import EQUAL, real_columns
 from boolcp.report.conditions import Tests, adjective, best_test, p_words
+from boolcp.result import summary
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.summary import (
-    apart_text,
-    asked_words,
-    explained_word,
-    mean_words,
-    percent,
-    proved_percent,
-    shape_text,
-)
+from boolcp.result.summary import percent
 from boolcp.result.trust import Trust, p_text, rival_words, sure_share
 from boolcp.trust.verdict import is_noise, verdicts
 
@@ -42,14 +35,14 @@ def title_of(W: BooleanCP, provenance: dict[str, Any]) -> str:
     """Return the title of the page: the name of the recording, or of the measured quantity."""
     first, *more = str(provenance.get("data", {}).get("source") or "").split(" and ", 1)
     stem = " and ".join([PurePath(first).name.partition(".")[0], *more])
-    return stem or modes.quantity_of(W) or f"A tensor of {shape_text(W)}"
+    return stem or modes.quantity_of(W) or f"A tensor of {summary.shape_text(W)}"
 
 
 def subtitle_of(W: BooleanCP) -> str:
     """Return what was decomposed, in one line."""
     name = "" if modes.value_label(W) == "size" else f"{modes.value_label(W)}, "
     sizes = " x ".join(f"{d} {modes.plural(W, n)}" if modes.is_named(W, n) else str(d) for n, d in enumerate(W.shape))
-    return f"{name}{sizes}, in {apart_text(W)}"
+    return f"{name}{sizes}, in {summary.apart_text(W)}"
 
 
 def headline(W: BooleanCP, provenance: dict[str, Any]) -> str:
@@ -58,16 +51,16 @@ def headline(W: BooleanCP, provenance: dict[str, Any]) -> str:
         return "No atom was found."
     ending = "s" * (W.n_atoms == 1)
     what = f"make{ending} up this tensor"
-    if has_shares(W):
+    if summary.has_shares(W):
         observed = " of the observed entries" * bool(provenance.get("data", {}).get("n_missing"))
-        what = f"explain{ending} {100 * W.explained():.0f} % of the {explained_word(W)}{observed}"
+        what = f"explain{ending} {100 * W.explained():.0f} % of the {summary.explained_word(W)}{observed}"
     judged, n_small, trust = verdicts(W), int(is_noise(W).sum()), "not tested against noise yet"
-    if any(verdict.is_stable is not None or verdict.is_significant for verdict in judged):
-        n_passed = sum(verdict.is_informative for verdict in judged)
+    if any(verdict.replicates is not None for verdict in judged):
+        n_passed = sum(verdict.passes for verdict in judged)
         trust = f"{'all' if n_passed == W.n_atoms else f'{n_passed} of {W.n_atoms}'} passed all tests"
     elif n_small:
         trust = f"{n_small} of {W.n_atoms} {'is' if n_small == 1 else 'are'} no larger than noise"
-    return f"{apart_text(W)} {what}; {trust}."
+    return f"{summary.apart_text(W)} {what}; {trust}."
 
 
 def remarks(W: BooleanCP, residual: Any) -> list[str]:
@@ -81,7 +74,8 @@ def remarks(W: BooleanCP, residual: Any) -> list[str]:
             left = f"Structure is left in the residual, most along {modes.mode_text(W, at)}."
         elif abs(lag) > CORRELATED:
             left = f"No pattern is left in the residual, but neighbors along {where} are correlated ({lag:+.2f})."
-    return [text for text in (mean_words(W), asked_words(W), rival_words(W.trust or Trust()), left) if text]
+    said = [summary.mean_words(W), summary.asked_words(W), rival_words(W.trust or Trust()), left]
+    return [text for text in said if text]
 
 
 def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
@@ -164,19 +158,21 @@ def on_text(W: BooleanCP, k: int) -> str:
 
 def atom_columns(W: BooleanCP) -> list[tuple[str, str, list[str], list[float]]]:
     """Return what is known about the atoms: heading, explanation, and for each a text and the number to sort by."""
-    known, sure, what, rough = W.trust or Trust(), sure_share(W), explained_word(W), partial(percent, digits=0)
-    alone, unique = (W.explained_alone(), W.explained_unique()) if has_shares(W) else (None, None)
+    known, sure, what, rough = W.trust or Trust(), sure_share(W), summary.explained_word(W), partial(percent, digits=0)
+    alone, unique = (W.explained_alone(), W.explained_unique()) if summary.has_shares(W) else (None, None)
     sure = sure if sure is None else np.where(is_noise(W), np.nan, sure)  # the bits of an atom of noise mean nothing
     proved = np.array([atom.certificate for atom in W.atoms], dtype=float)
-    tested = f"is the atom more than noise ({known.tested_by}, false discoveries controlled)"
+    tested = "is the atom more than noise that is independent between slices (false discoveries controlled)"
+    groups = "evidence that amplitudes in slices a fit has not seen are two groups: 10 and more is on/off"
     reached = "share of the best possible score that its bits are proved to reach"
     columns: list[tuple[str, str, Any, Callable[[float], str]]] = [
         ("sure bits", "share of the bits that are at least 95 % sure", sure, rough),
-        ("stability", f"share of {known.stable_over} that find the atom again", known.stability, rough),
-        ("p", tested, known.p_adjusted, p_text),
+        ("replication", f"share of {known.parts} that find its pattern again", known.replication, rough),
+        ("on/off", groups, known.on_off, lambda x: "-" if np.isnan(x) else f"{x:.0f}"),
+        ("p", tested, known.p_adjusted, lambda p: "-" if np.isnan(p) else p_text(p)),
         ("alone", f"share of the {what} that the atom explains by itself", alone, percent),
         ("unique", f"share of the {what} that is lost without the atom", unique, percent),
-        ("certificate", reached, proved if np.isfinite(proved).any() else None, proved_percent),
+        ("certificate", reached, proved if np.isfinite(proved).any() else None, summary.proved_percent),
     ]
     return [
         (head, note, [show(x) for x in values], np.nan_to_num(values, nan=-1.0).tolist())
@@ -243,9 +239,9 @@ def describe_data(W: BooleanCP, provenance: dict[str, Any]) -> list[tuple[str, s
 def describe_fit(W: BooleanCP, provenance: dict[str, Any], residual: Any = None) -> list[tuple[str, str]]:
     """Describe the quality of the fit and its residual, as pairs of a name and a text."""
     pairs = []
-    if has_shares(W):
-        pairs.append((f"{explained_word(W).capitalize()} explained", f"{100 * W.explained():.2f} %"))
-    if has_shares(W) and W.deviance is None:
+    if summary.has_shares(W):
+        pairs.append((f"{summary.explained_word(W).capitalize()} explained", f"{100 * W.explained():.2f} %"))
+    if summary.has_shares(W) and W.deviance is None:
         pairs.append(("Relative error", f"{np.sqrt(max(1 - W.explained(), 0.0)):.4f}"))
     pairs += [("Note", "stopped early: a valid but partial result")] if provenance.get("is_partial") else []
     reason = provenance.get("stop_reason")
@@ -274,11 +270,6 @@ def python_code(provenance: dict[str, Any]) -> str:
     usual = (BMP().get_params() if method == "BMP" else {}) | {"verbose": (parameters or {}).get("verbose")}
     kept = [f"{name}={value!r}" for name, value in (parameters or {}).items() if (name, value) not in usual.items()]
     return f"boolcp.{method}({', '.join(kept)}).fit(X)" if parameters and method else ""
-
-
-def has_shares(W: BooleanCP) -> bool:
-    """Return True if shares of variance are known."""
-    return bool(W.data_norm2) and W.data_inner is not None and W.n_atoms > 0
 
 
 def unbroken(text: Any) -> str:

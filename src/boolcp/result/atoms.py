@@ -49,8 +49,9 @@ class Atom:
     --------
     >>> import numpy as np
     >>> from boolcp import Atom
-    >>> Atom(0, [True, False, True], (np.array([[0.6], [0.8]]), np.array([[1.0]])))
-    Atom(mode=0, 2 of 3 on, rank 1)
+    >>> atom = Atom(0, [True, False, True], (np.array([[0.6], [0.8]]), np.array([[1.0]])))
+    >>> atom, atom.columns(0).tolist(), atom.dense_block().tolist()
+    (Atom(mode=0, 2 of 3 on, rank 1), [[1.0], [0.0], [1.0]], [[0.6], [0.8]])
     """
 
     mode: int
@@ -104,15 +105,7 @@ class Atom:
         return rank * (sum(sizes) - len(sizes) + 1) - mixing
 
     def columns(self, mode: int) -> np.ndarray:
-        """Return the columns of the atom along one mode, (d_n, L): its real factor, or z repeated L times.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from boolcp import Atom
-        >>> Atom(0, [True, False], (np.array([[0.6], [0.8]]), np.array([[1.0]]))).columns(0).tolist()
-        [[1.0], [0.0]]
-        """
+        """Return the columns of the atom along one mode, (d_n, L): its real factor, or z repeated L times."""
         if self.factors is None:
             raise ValueError('A block atom (atom_rank="block") has no columns: use dense_block().')
         if mode == self.mode:
@@ -120,15 +113,7 @@ class Atom:
         return self.factors[mode - (mode > self.mode)]
 
     def dense_block(self) -> np.ndarray:
-        """Return the real part V as an array over the other modes.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from boolcp import Atom
-        >>> Atom(0, [True, False], (np.array([[0.6], [0.8]]), np.array([[1.0]]))).dense_block().tolist()
-        [[0.6], [0.8]]
-        """
+        """Return the real part V as an array over the other modes."""
         if self.factors is None:
             return np.asarray(self.block)
         return khatri_rao(self.factors).sum(axis=1).reshape(self.real_shape)
@@ -174,11 +159,39 @@ class BooleanCP:
 
     Examples
     --------
-    >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0)
-    >>> weights, factors = truth
+    >>> import boolcp, numpy as np
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
+    >>> W = boolcp.decompose(X, 2, random_state=0)
+    >>> weights, factors = W
     >>> [A.shape for A in factors]
     [(8, 2), (9, 2), (10, 2)]
+
+    What it explains of the data, alone and in addition to the other atoms; how sure the bits are; tables and a plot:
+
+    >>> round(W.explained(), 2), W.explained_alone().round(2).tolist(), W.explained_unique().round(2).tolist()
+    (0.99, [0.68, 0.28], [0.71, 0.31])
+    >>> [round(atom.certificate, 2) for atom in W.certify(X).atoms], [float(p[0].round(2)) for p in W.bit_confidence()]
+    ([1.0, 1.0], [1.0, 1.0])
+    >>> W.uncertain_bits(), W.to_dataframe().shape, W.to_xarray()["factor_mode0"].shape, len(W.plot([0]).axes)
+    ([], (2, 11), (8, 2), 3)
+
+    The sum of its atoms as an array, its entries, and products of it that do not form the array:
+
+    >>> W.to_tensor().shape, W.at([[1, 2, 3], [4, 5, 6]]).shape, round(W.norm(), 2), round(W.inner(W), 2)
+    ((8, 9, 10), (2,), 22.98, 528.13)
+    >>> W.gram(1).shape, W.contract(0, np.ones((8, 1))).shape, W.project(0, np.ones((1, 9, 10))).shape
+    ((9, 9), (1, 9, 10), (8, 1))
+    >>> W.mttkrp(factors, 0).shape, W.inner_products().shape, W.observed_gram().shape
+    ((8, 2), (2, 2), (2, 2))
+    >>> W.rank_one_terms().n_atoms, W.mode_name(0)
+    (2, '0')
+
+    Files: a result that `boolcp.load` reads, and a page to look at:
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> W.save(f"{folder}/result.nc")
+    >>> W.report(f"{folder}/result.html")
     """
 
     shape: tuple[int, ...]
@@ -240,10 +253,8 @@ class BooleanCP:
     def factors(self) -> list[np.ndarray]:
         """Return the list of factor matrices (d_n, K); Boolean columns are exactly 0 and 1. Atoms of rank one only."""
         if any(atom.rank != 1 for atom in self.atoms):
-            raise ValueError(
-                "These atoms are not of rank one, so they have no factor matrices with one column each. "
-                "Use atoms[k].factors or atoms[k].dense_block(), or rank_one_terms() for one column per product."
-            )
+            advice = "Use atoms[k].factors or atoms[k].dense_block(), or rank_one_terms() for one column per product."
+            raise ValueError(f"Atoms that are not of rank one have no factor matrices with one column each. {advice}")
         if not self.undetermined:
             return list(self.matrices)
         factors = [np.array(A) for A in self.matrices]
@@ -252,15 +263,7 @@ class BooleanCP:
         return [read_only(A) for A in factors]
 
     def rank_one_terms(self) -> "BooleanCP":
-        """Return the same tensor with atoms of rank one: an atom of rank L becomes L atoms with the same z.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).X
-        >>> boolcp.decompose(X, 1, atom_rank=2, random_state=0).rank_one_terms().n_atoms
-        2
-        """
+        """Return the same tensor with atoms of rank one: an atom of rank L becomes L atoms with the same z."""
         atoms, weights = [], []
         for atom, weight in zip(self.atoms, self.weights, strict=True):
             if atom.factors is None:
@@ -293,8 +296,7 @@ class BooleanCP:
         return replace(self, **parts)
 
     def __iter__(self) -> Iterator[Any]:
-        yield self.weights
-        yield self.factors
+        return iter((self.weights, self.factors))
 
     def __len__(self) -> int:
         return 2
@@ -334,26 +336,11 @@ class BooleanCP:
         return max(float(self.weights @ self.inner_products() @ self.weights), 0.0)
 
     def norm(self) -> float:
-        """Return the Frobenius norm |W|.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> bool(abs(truth.norm() - (truth.to_tensor() ** 2).sum() ** 0.5) < 1e-12)
-        True
-        """
+        """Return the Frobenius norm |W|."""
         return float(np.sqrt(self.squared_norm))
 
     def to_tensor(self) -> np.ndarray:
-        """Return W as a dense array, with NaN in slices that no observed entry determines.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.to_tensor().shape
-        (8, 9, 10)
-        """
+        """Return W as a dense array, with NaN in slices that no observed entry determines."""
         X = np.zeros(self.shape)
         if self.is_block:
             for n, (Z, blocks) in self.groups.items():
@@ -368,14 +355,7 @@ class BooleanCP:
         return X
 
     def at(self, indices: ArrayLike) -> np.ndarray:
-        """Return the entries of W at the rows of `indices` (n, N), (n,).
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.at([[1, 2, 3], [4, 5, 6]]).shape
-        (2,)
-        """
+        """Return the entries of W at the rows of `indices` (n, N), (n,)."""
         places = np.asarray(indices)
         values = np.zeros(len(places))
         if self.mean is not None:
@@ -386,14 +366,7 @@ class BooleanCP:
         return values
 
     def gram(self, mode: int) -> np.ndarray:
-        """Return W_n W_n' (d_n, d_n), where W_n is the unfolding of W along `mode`.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.gram(1).shape
-        (9, 9)
-        """
+        """Return W_n W_n' (d_n, d_n), where W_n is the unfolding of W along `mode`."""
         if not self.is_block:
             A = self.matrices[mode] * self.column_weights
             return A @ gram_product(self.matrices, mode) @ A.T
@@ -407,14 +380,7 @@ class BooleanCP:
         return (total + total.T) / 2
 
     def contract(self, mode: int, Z: ArrayLike) -> np.ndarray:
-        """Return sum_i W[.., i, ..] Z[i, k], (K', other modes), for Z (d_n, K').
-
-        Examples
-        --------
-        >>> import numpy as np, boolcp
-        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.contract(0, np.ones((8, 1))).shape
-        (1, 9, 10)
-        """
+        """Return sum_i W[.., i, ..] Z[i, k], (K', other modes), for Z (d_n, K')."""
         Z, others = np.asarray(Z, dtype=float), self.shape[:mode] + self.shape[mode + 1 :]
         if self.is_block:
             total = np.zeros((Z.shape[1], *others))
@@ -436,14 +402,7 @@ class BooleanCP:
         return blocks.reshape(-1, *others)
 
     def project(self, mode: int, blocks: ArrayLike) -> np.ndarray:
-        """Return W_n vec(V_k) (d_n, K') for blocks V_k of the other modes, (K', other modes).
-
-        Examples
-        --------
-        >>> import numpy as np, boolcp
-        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.project(0, np.ones((1, 9, 10))).shape
-        (8, 1)
-        """
+        """Return W_n vec(V_k) (d_n, K') for blocks V_k of the other modes, (K', other modes)."""
         blocks = np.asarray(blocks, dtype=float)
         V = blocks.reshape(len(blocks), -1).T
         if not self.is_block:
@@ -460,29 +419,14 @@ class BooleanCP:
         return total
 
     def mttkrp(self, factors: Sequence[np.ndarray], mode: int) -> np.ndarray:
-        """Return W_n (khatri-rao of `factors` without `mode`), (d_n, K').
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> truth.mttkrp(truth.factors, 0).shape
-        (8, 2)
-        """
+        """Return W_n (khatri-rao of `factors` without `mode`), (d_n, K')."""
         if self.is_block:
             rest = [A for m, A in enumerate(factors) if m != mode]
             return self.project(mode, khatri_rao(rest).T.reshape(-1, *map(len, rest)))
         return (self.matrices[mode] * self.column_weights) @ gram_product(self.matrices, mode, factors)
 
     def inner_products(self, atoms: Sequence[Atom] | None = None) -> np.ndarray:
-        """Return <M_k, M_l> (K, K') between the atoms of this decomposition and `atoms` (its own by default).
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.inner_products().round(2).tolist()
-        [[3.0, -0.1], [-0.1, 3.0]]
-        """
+        """Return <M_k, M_l> (K, K') between the atoms of this decomposition and `atoms` (its own by default)."""
         other = self if atoms is None else BooleanCP(self.shape, tuple(atoms), np.ones(len(atoms)))
         if not other.atoms or not self.atoms:
             return np.zeros((self.n_atoms, other.n_atoms))
@@ -494,15 +438,7 @@ class BooleanCP:
         return H
 
     def inner(self, X: "ArrayLike | BooleanCP") -> float:
-        """Return <W, X> for an array or another BooleanCP.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-        >>> bool(abs(truth.inner(truth) - truth.norm() ** 2) < 1e-9)
-        True
-        """
+        """Return <W, X> for an array or another BooleanCP."""
         if isinstance(X, BooleanCP):
             return float(self.weights @ self.inner_products(X.atoms) @ X.weights)
         X = np.asarray(X)
@@ -520,58 +456,26 @@ class BooleanCP:
         return max(float(norm2 - 2 * self.weights @ b + self.weights @ self.observed_gram() @ self.weights), 0.0)
 
     def observed_gram(self) -> np.ndarray:
-        """Return <M_k, M_l> over the observed entries of the data, (K, K).
-
-        Examples
-        --------
-        >>> from boolcp import datasets, decompose
-        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, missing=0.5, random_state=0).X, 2, random_state=0)
-        >>> bool((W.observed_gram().diagonal() < W.inner_products().diagonal()).all())
-        True
-        """
+        """Return <M_k, M_l> over the observed entries of the data, (K, K)."""
         self._fitted_to()
         return self.inner_products() if self.data_gram is None else self.data_gram
 
     def explained(self) -> float:
-        """Return the share of |X|^2 (over the observed entries) that W explains, 1 - |X - W|^2 / |X|^2.
-
-        Examples
-        --------
-        >>> from boolcp import datasets, decompose
-        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X, 2, random_state=0)
-        >>> round(W.explained(), 2)
-        0.99
-        """
+        """Return the share of |X|^2 (over the observed entries) that W explains, 1 - |X - W|^2 / |X|^2."""
         if self.deviance is not None:
             return self.deviance.explained
         norm2, _ = self._fitted_to()
         return float(1 - self.squared_error / norm2) if norm2 else 1.0
 
     def explained_alone(self) -> np.ndarray:
-        """Return for each atom the share of |X|^2 that it would explain alone, (K,).
-
-        Examples
-        --------
-        >>> from boolcp import datasets, decompose
-        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X, 2, random_state=0)
-        >>> W.explained_alone().round(2).tolist()
-        [0.68, 0.28]
-        """
+        """Return for each atom the share of |X|^2 that it would explain alone, (K,)."""
         if self.deviance is not None:
             return np.full(self.n_atoms, np.nan)
         norm2, b = self._fitted_to()
         return b**2 / np.diag(self.observed_gram()) / norm2
 
     def explained_unique(self) -> np.ndarray:
-        """Return for each atom the share of |X|^2 lost without it when the other weights are recomputed, (K,).
-
-        Examples
-        --------
-        >>> from boolcp import datasets, decompose
-        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X, 2, random_state=0)
-        >>> W.explained_unique().round(2).tolist()
-        [0.71, 0.31]
-        """
+        """Return for each atom the share of |X|^2 lost without it when the other weights are recomputed, (K,)."""
         if self.deviance is not None:
             return self.deviance.unique
         (norm2, b), G = self._fitted_to(), self.observed_gram()
@@ -601,14 +505,6 @@ class BooleanCP:
             The tensor that was fitted, in memory, with its mask (True where observed) and weights.
         effort : {"quick", "default", "thorough"}
             A closed form; a proof down to 0.5 % (1 s for each atom along a mode of 300 entries), or down to 0.01 %.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X = boolcp.datasets.make_boolean_cp((30, 32, 34), 3, noise=3.0, random_state=0).X
-        >>> W = boolcp.decompose(X, 2, random_state=0)
-        >>> [round(atom.certificate, 2) for atom in W.certify(X).atoms]
-        [1.0, 1.0]
         """
         from boolcp.fit.certify import certify_on
 
@@ -619,27 +515,13 @@ class BooleanCP:
 
         A value below 0.5 says that the data favor the opposite bit.
 
-        Examples
-        --------
-        >>> from boolcp import datasets, decompose
-        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0).X, 2, random_state=0)
-        >>> [p.round(2).min().tolist() for p in W.bit_confidence()]
-        [1.0, 1.0]
         """
         if self.trust is None or self.trust.odds is None:
             raise ValueError("The confidence of bits needs the data: fit it, or call W = boolcp.assess(X, W).")
         return tuple(np.exp(-np.logaddexp(0.0, -each)) for each in self.trust.odds)
 
     def uncertain_bits(self, below: float = 0.95) -> list[UncertainBit]:
-        """Return the bits whose confidence is below a limit, the least certain first.
-
-        Examples
-        --------
-        >>> from boolcp import datasets, decompose
-        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=6, random_state=0).X, 2, random_state=0)
-        >>> W.uncertain_bits()[0].confidence < 0.95
-        True
-        """
+        """Return the bits whose confidence is below a limit, the least certain first."""
         found = []
         for k, (atom, p) in enumerate(zip(self.atoms, self.bit_confidence(), strict=True)):
             for entry in np.flatnonzero(p < below).tolist():
@@ -681,82 +563,37 @@ class BooleanCP:
         return texts.html_text(self) + atoms_picture(self)
 
     def mode_name(self, mode: int) -> str:
-        """Return the name of a mode: its dimension name if it has one, else its index.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X = boolcp.datasets.simulate_ecog(16, 4, trial_ms=200, random_state=0).tensor("rest")
-        >>> boolcp.decompose(X, 1, random_state=0).mode_name(0)
-        'channel'
-        """
+        """Return the name of a mode: its dimension name if it has one, else its index."""
         return str(self.dims[mode]) if self.dims else str(mode)
 
     # tables, files, pictures
 
     def to_xarray(self) -> Any:
-        """Return the decomposition as an xarray Dataset with the dims and coordinates of its tensor.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.to_xarray()["factor_mode0"].shape
-        (8, 2)
-        """
+        """Return the decomposition as an xarray Dataset with the dims and coordinates of its tensor."""
         from boolcp.result.tables import to_xarray
 
         return to_xarray(self)
 
     def to_dataframe(self) -> Any:
-        """Return a pandas DataFrame with one row for each atom.
-
-        Examples
-        --------
-        >>> from boolcp import datasets, decompose
-        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X, 2, random_state=0)
-        >>> W.to_dataframe().columns[:8].tolist()
-        ['boolean_mode', 'n_ones', 'size', 'rank', 'weight', 'certificate', 'alone', 'unique']
-        """
+        """Return a pandas DataFrame with one row for each atom."""
         from boolcp.result.tables import to_dataframe
 
         return to_dataframe(self)
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Save the decomposition in one netCDF file, which `boolcp.load` reads.
-
-        Examples
-        --------
-        >>> import tempfile, boolcp
-        >>> path = f"{tempfile.mkdtemp()}/result.nc"
-        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.save(path)
-        >>> boolcp.load(path).n_atoms
-        2
-        """
+        """Save the decomposition in one netCDF file, which `boolcp.load` reads."""
         from boolcp.io.results import save
 
         save(self, path, overwrite=overwrite)
 
     def plot(self, atoms: Sequence[int] | None = None) -> Any:
-        """Draw all atoms, or those listed, and return the matplotlib Figure: one row per atom, one column per mode.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> len(boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.plot().axes) >= 6
-        True
-        """
+        """Draw all atoms, or those listed, and return the matplotlib Figure: one row per atom, one column per mode."""
         from boolcp.plotting import plot_atoms
 
         return plot_atoms(self, atoms)
 
     def report(self, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write a self-contained HTML page about the decomposition.
-
-        Examples
-        --------
-        >>> import tempfile, boolcp
-        >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.report(tempfile.mkdtemp() + "/W.html")
-        """
+        """Write a self-contained HTML page about the decomposition."""
         from boolcp.report import write_report
 
         write_report(self, path, force=force)

@@ -16,24 +16,12 @@ class Columns:
     """A sum of atoms as the columns of CP factors; the columns of one atom share its bits.
 
     The Boolean columns are exactly 0 and 1, and the size of an atom is in its real columns.
-
-    Parameters
-    ----------
-    matrices : sequence of ndarray, shapes (d_n, R)
-        One factor for each mode, with as many columns as the ranks of all atoms add up to.
-    owner : ndarray of int, shape (R,)
-        The atom of each column, in increasing order; with atoms of rank one it is 0, .., K - 1.
-    boolean_mode : ndarray of int, shape (K,)
-        The Boolean mode of each atom.
-    loss : float
-        |X - W|^2 over the observed entries, if known.
     """
 
-    matrices: tuple[np.ndarray, ...]
-    owner: np.ndarray
-    boolean_mode: np.ndarray
-    loss: float = float("inf")
-
+    matrices: tuple[np.ndarray, ...]  #: One factor (d_n, R) for each mode; R is the sum of the ranks of all atoms.
+    owner: np.ndarray  #: The atom of each column, (R,), in increasing order; with atoms of rank one 0, .., K - 1.
+    boolean_mode: np.ndarray  #: The Boolean mode of each atom, (K,).
+    loss: float = float("inf")  #: |X - W|^2 over the observed entries, if known.
     n_atoms: int = field(init=False, repr=False)  #: The number K of atoms.
     column_mode: np.ndarray = field(init=False, repr=False)  #: The Boolean mode of the atom of each column, (R,).
     is_tied: bool = field(init=False, repr=False)  #: True if some atom has several columns, which share their bits.

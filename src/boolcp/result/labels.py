@@ -23,29 +23,16 @@ UNNAMED = "__xarray_dataarray_variable__"  # the name of an array without one in
 class Labels:
     """Names of the modes with, where known, the coordinates along them and their units.
 
-    Parameters
-    ----------
-    dims : tuple of str
-        One name for each mode.
-    coords : mapping of str to ndarray
-        Coordinates (d_n,) by the name of the mode; not every mode needs them.
-    units : mapping of str to str
-        Units of the coordinates, by the name of the mode or of the other coordinate.
-    extra : mapping of str to (str, ndarray)
-        Other coordinates along a mode by their own name, with the name of the mode: the area of each channel, say.
-        Plots use three names: "x" and "y", the positions of electrodes, and "condition", the state or stimulus.
-    name : str, optional
-        The measured quantity.
-    value_unit : str, optional
-        Their unit.
+    `extra` holds other coordinates along a mode by their own name, with the name of the mode: the area of each channel,
+    say. Plots use three names: "x" and "y", the positions of electrodes, and "condition", the state or stimulus.
     """
 
-    dims: tuple[str, ...]
-    coords: Mapping[str, np.ndarray] = field(default_factory=dict)
-    units: Mapping[str, str] = field(default_factory=dict)
+    dims: tuple[str, ...]  #: One name for each mode.
+    coords: Mapping[str, np.ndarray] = field(default_factory=dict)  #: (d_n,) by the name of the mode, where known.
+    units: Mapping[str, str] = field(default_factory=dict)  #: Of coordinates, by their names.
     extra: Mapping[str, tuple[str, np.ndarray]] = field(default_factory=dict)
-    name: str | None = None
-    value_unit: str | None = None
+    name: str | None = None  #: The measured quantity.
+    value_unit: str | None = None  #: Its unit.
 
     def __post_init__(self) -> None:
         if len(set(self.dims)) < len(self.dims):

@@ -54,7 +54,7 @@ def _html_row(cells: tuple[str, ...], tag: str) -> str:
 def _title(W: "BooleanCP") -> str:
     """Return one line: the number of atoms, the shape and, after a fit, the share of variance explained."""
     share = "" if W.data_gram is None or W.mean is not None else " of the observed entries"
-    total = f", {100 * W.explained():.1f} % of the {explained_word(W)}{share} explained" if _has_shares(W) else ""
+    total = f", {100 * W.explained():.1f} % of the {explained_word(W)}{share} explained" if has_shares(W) else ""
     return f"{apart_text(W)} of a {shape_text(W)} tensor{total}"
 
 
@@ -65,8 +65,9 @@ def explained_word(W: "BooleanCP") -> str:
     return "variance" if W.deviance is None else f"{W.deviance.loss.capitalize()} deviance"
 
 
-def _has_shares(W: "BooleanCP") -> bool:
-    return W.data_norm2 is not None and W.data_inner is not None and W.n_atoms > 0
+def has_shares(W: "BooleanCP") -> bool:
+    """Return True if shares of variance are known."""
+    return bool(W.data_norm2) and W.data_inner is not None and W.n_atoms > 0
 
 
 def _table(W: "BooleanCP") -> list[tuple[str, ...]]:
@@ -82,18 +83,19 @@ def _table(W: "BooleanCP") -> list[tuple[str, ...]]:
     }
     missing = np.full(W.n_atoms, np.nan)
     shares = {
-        "alone": W.explained_alone() if _has_shares(W) else missing,
-        "unique": W.explained_unique() if _has_shares(W) else missing,
+        "alone": W.explained_alone() if has_shares(W) else missing,
+        "unique": W.explained_unique() if has_shares(W) else missing,
         "certificate": np.array([atom.certificate for atom in W.atoms], dtype=float),
     }
     known, sure, judged = W.trust or Trust(), sure_share(W), verdicts(W)
     if sure is not None:  # the bits of an atom of noise mean nothing
         shares["sure bits"] = np.where([verdict.is_significant is False for verdict in judged], np.nan, sure)
-    shares |= {} if known.stability is None else {"stability": known.stability}
-    rough = ("sure bits", "stability")
+    shares |= {} if known.replication is None else {"replication": known.replication}
+    rough = ("sure bits", "replication")
     columns |= {name: [percent(x, 0 if name in rough else 1) for x in values] for name, values in shares.items()}
     columns["certificate"] = [proved_percent(atom.certificate) for atom in W.atoms]
-    columns |= {} if known.p_adjusted is None else {"p": [p_text(p) for p in known.p_adjusted]}
+    if known.p_adjusted is not None:
+        columns["p"] = ["-" if np.isnan(p) else p_text(p) for p in known.p_adjusted]
     if any(verdict.text for verdict in judged):
         columns[VERDICT] = [verdict.text for verdict in judged]
     return [tuple(columns), *zip(*columns.values(), strict=True)]

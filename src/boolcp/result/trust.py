@@ -170,7 +170,7 @@ class Deviance:
 
 def rival_words(known: Trust) -> str:
     """Say that the data allow other solutions, nothing without a sign of it or if it is known which atoms come back."""
-    if known.stability is not None:
+    if known.replication is not None:
         return ""
     if known.n_rivals:
         many = "1 other solution has" if known.n_rivals == 1 else f"{known.n_rivals} other solutions have"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.checks import find_map, is_lazy
-from boolcp.storage.dense import Dense, fingerprint
+from boolcp.storage.dense import Dense, fingerprint, n_observed
 from boolcp.storage.protocol import Storage
 from boolcp.storage.weighted import SQUARES, Loss, Weighted
 from boolcp.system import float_bytes, read_memory
@@ -44,8 +44,9 @@ def stays_out(X: Any, max_memory: float | str | None = None) -> bool:
 
 def describe(data: Storage) -> dict[str, Any]:
     """Return what identifies the data of a fit: of arrays a fingerprint of the entries, of data on disk their norm."""
-    if data.n_passes:
-        return data.describe()  # type: ignore[attr-defined]
-    known = {"shape": list(data.shape), "dtype": str(data.dtype), "entries": fingerprint(data.to_array())}
-    weights = {} if data.weights is None else {"weights": fingerprint(data.weights.to_array())}
-    return known | weights
+    known: dict[str, Any] = {"shape": list(data.shape), "dtype": str(data.dtype)}
+    if not data.n_passes:
+        weights = {} if data.weights is None else {"weights": fingerprint(data.weights.to_array())}
+        return known | {"entries": fingerprint(data.to_array())} | weights
+    counts: Any = {} if data.weights is None else {"number of observed entries": n_observed(data)}
+    return known | {"|X|^2": data.squared_norm} | counts

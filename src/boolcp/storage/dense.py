@@ -22,6 +22,11 @@ def n_observed(data: Storage) -> int:
     return getattr(data, "n_seen", None) or int(np.prod(data.shape, dtype=np.int64))
 
 
+def unfold(X: np.ndarray, mode: int) -> np.ndarray:
+    """Return the unfolding X_n (d_n, c_n) of an array, in float64 and C order."""
+    return np.ascontiguousarray(np.moveaxis(X, mode, 0), dtype=float).reshape(X.shape[mode], -1)
+
+
 def quadratic(H: np.ndarray, A: np.ndarray) -> float:
     """Return sum_i a_i' H a_i for a shared H (K, K) or one for each row (d, K, K)."""
     return float(np.vdot(A @ H if H.ndim == 2 else (A[:, None] @ H)[:, 0], A))
@@ -75,11 +80,11 @@ class Array(Tensor):
         """Return sum_i X[.., i, ..] Z[i, k], (K, other modes)."""
         with enough_threads(self._array):
             blocks = contractions.contract(self._array, self._order.index(mode), Z)
-        return blocks.transpose(0, *(1 + self._places(mode)))
+        return blocks.transpose(0, *(1 + np.argsort([n for n in self._order if n != mode])))
 
     def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return X_n vec(V_k), (d_n, K)."""
-        blocks = np.asarray(blocks).transpose(0, *(1 + np.argsort(self._places(mode))))
+        blocks = np.asarray(blocks).transpose(0, *(n + (n < mode) for n in self._order if n != mode))
         with enough_threads(self._array):
             return contractions.project(self._array, self._order.index(mode), blocks)
 
@@ -93,11 +98,6 @@ class Array(Tensor):
             P = contractions.mttkrp(self._array, [factors[n] for n in self._order], self._order.index(mode))
         self._products[mode] = [np.array(A) for A in others], P
         return P
-
-    def _places(self, mode: int) -> np.ndarray:
-        """Return where the other modes, in their own order, stand in the array without `mode`."""
-        rest = [n for n in self._order if n != mode]
-        return np.array([rest.index(n) for n in range(len(self.shape)) if n != mode], dtype=int)
 
 
 class Complete(Storage):
@@ -121,34 +121,36 @@ class Complete(Storage):
         norm2 = self.squared_norm
         if self.center is not None:
             middle = factors[self.center].mean(axis=0)
-            if mode == self.center:
-                H = contractions.gram_product(factors, mode)
-                P, norm2 = P + middle @ H, norm2 + len(P) * float(middle @ H @ middle)
-                return Equations(H, P, norm2 - 2 * float(np.vdot(P, factors[mode])) + quadratic(H, factors[mode]))
-            factors = [A - middle if n == self.center else A for n, A in enumerate(factors)]
+            if mode != self.center:
+                factors = [A - middle if n == self.center else A for n, A in enumerate(factors)]
         H, A = contractions.gram_product(factors, mode), factors[mode]
+        if mode == self.center:
+            P, norm2 = P + middle @ H, norm2 + len(P) * float(middle @ H @ middle)
         return Equations(H, P, norm2 - 2 * float(np.vdot(P, A)) + quadratic(H, A))
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
         """Return the factor decided for one mode, the loss, and X contracted with it, which updates the others."""
-        return updated(self, self.equations(factors, mode), factors, mode, decide)
+        A, loss = decided(self.equations(factors, mode), factors[mode], decide)
+        return A, loss, self.contracted(mode, A)
 
     def contracted(self, mode: int, A: np.ndarray) -> "Contracted":
         """Return X contracted with a factor along its mode."""
         return Contracted(self, self.contract(mode, A), mode)
 
     def residual(self, W: BooleanCP) -> Tensor:
-        """Return X - W, less its mean over the `center`."""
+        """Return X - W, less its mean over the `center`; X itself if there are no atoms."""
+        if not W.n_atoms:
+            return self
         if self.center is None:
             return Difference(self, W)
         R = self.to_array() - W.to_tensor()
         return Dense(R - R.mean(axis=self.center, keepdims=True))
 
 
-def updated(data: Any, found: Equations, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
-    """Return the factor decided for one mode, the loss, and what updates the others."""
-    A = decide(found.H, found.P, factors[mode])
-    return A, loss_after(found, A, factors[mode]), data.contracted(mode, A)
+def decided(found: Equations, old: np.ndarray, decide: Decide) -> tuple[np.ndarray, float]:
+    """Return the factor decided for one mode, and the loss."""
+    A = decide(found.H, found.P, old)
+    return A, loss_after(found, A, old)
 
 
 def loss_after(found: Equations, A: np.ndarray, old: np.ndarray) -> float:
@@ -158,10 +160,7 @@ def loss_after(found: Equations, A: np.ndarray, old: np.ndarray) -> float:
 
 
 class Contracted:
-    """X contracted along one mode with its factor, T_k with column k: all that the factors of the other modes need.
-
-    The T of a compressed tensor belongs to its core.
-    """
+    """X contracted along one mode with its factor (of a core, if compressed): all that the other factors need."""
 
     def __init__(self, data: Complete, T: np.ndarray, mode: int) -> None:
         self.data, self.T, self.mode = data, np.ascontiguousarray(T), mode
@@ -171,17 +170,13 @@ class Contracted:
         sizes = np.asarray(sizes, dtype=self.T.dtype).reshape(-1, *[1] * (self.T.ndim - 1))
         return Contracted(self.data, self.T * sizes, self.mode)
 
-    def contracted(self, mode: int, A: np.ndarray) -> "Contracted":
-        """Return itself: further modes need no more."""
-        return self
-
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
         """Return the factor decided for one of the other modes, the loss, and itself."""
         others, bases = [n for n in range(len(factors)) if n != self.mode], self.data.bases
         matrices = [bases[n].T @ factors[n] if bases else factors[n] for n in others]
         P = np.asarray(contractions.column_mttkrp(self.T, matrices, others.index(mode)), dtype=float)
         found = self.data.equations_of(bases[mode] @ P if bases else P, factors, mode)
-        return updated(self, found, factors, mode, decide)
+        return *decided(found, factors[mode], decide), self
 
 
 class Dense(Array, Complete):
@@ -189,7 +184,7 @@ class Dense(Array, Complete):
 
 
 class Difference(Tensor):
-    """X - W for complete data: every answer is that for X less that for the short sum W."""
+    """X - W for complete data and some atoms: every answer is that for X less that for the short sum W."""
 
     bases = ()
 
@@ -204,67 +199,41 @@ class Difference(Tensor):
     @cached_property
     def squared_norm(self) -> float:
         """|X - W|^2 = |X|^2 - 2 <X, W> + |W|^2."""
-        return max(self.data.squared_norm - 2 * self._inner() + self.W.squared_norm, 0.0)
-
-    def _inner(self) -> float:
-        W = self.W
-        if W.n_atoms == 0:
-            return 0.0
+        W, X = self.W, self.data
         if W.is_block:
-            return sum(float(np.vdot(self.data.contract(mode, Z), blocks)) for mode, (Z, blocks) in W.groups.items())
-        A = W.matrices
-        return float(np.sum(self.data.mttkrp(A, 0) * (A[0] * W.column_weights)))
+            inner = sum(float(np.vdot(X.contract(mode, Z), blocks)) for mode, (Z, blocks) in W.groups.items())
+        else:
+            inner = float(np.sum(X.mttkrp(W.matrices, 0) * (W.matrices[0] * W.column_weights)))
+        return max(X.squared_norm - 2 * inner + W.squared_norm, 0.0)
 
     def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' - P - P' + W_n W_n' with P = X_n W_n'."""
-        W = self.W
-        if W.n_atoms == 0:
-            return self.data.gram(mode)
-        cross = self._cross_gram(mode)
-        C = self.data.gram(mode) - cross - cross.T + W.gram(mode)
-        return (C + C.T) / 2
-
-    def _cross_gram(self, mode: int) -> np.ndarray:
-        W = self.W
-        if not W.is_block:
-            return self.data.mttkrp(W.matrices, mode) @ (W.matrices[mode] * W.column_weights).T
-        d = self.shape[mode]
-        cross = np.zeros((d, d))
-        for m, (Z, blocks) in W.groups.items():
+        W, X, d = self.W, self.data, self.shape[mode]
+        cross = np.zeros((d, d)) if W.is_block else X.mttkrp(W.matrices, mode) @ (W.matrices[mode] * W.column_weights).T
+        for m, (Z, blocks) in W.groups.items() if W.is_block else ():
             if m == mode:
-                cross += self.data.project(mode, blocks) @ Z.T
+                cross += X.project(mode, blocks) @ Z.T
             else:
                 at = 1 + mode - (mode > m)
-                X_blocks = np.moveaxis(self.data.contract(m, Z), at, 0).reshape(d, -1)
-                cross += X_blocks @ np.moveaxis(blocks, at, 0).reshape(d, -1).T
-        return cross
+                cross += unfold(X.contract(m, Z), at) @ unfold(blocks, at).T
+        C = X.gram(mode) - cross - cross.T + W.gram(mode)
+        return (C + C.T) / 2
 
     def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
         """Return (X - W) times the columns of Z along one mode, (K, other modes)."""
-        blocks = self.data.contract(mode, Z)
-        return blocks if self.W.n_atoms == 0 else blocks - self.W.contract(mode, Z)
+        return self.data.contract(mode, Z) - self.W.contract(mode, Z)
 
     def project(self, mode: int, blocks: np.ndarray) -> np.ndarray:
         """Return (X - W)_n vec(V_k), (d_n, K)."""
-        columns = self.data.project(mode, blocks)
-        return columns if self.W.n_atoms == 0 else columns - self.W.project(mode, blocks)
+        return self.data.project(mode, blocks) - self.W.project(mode, blocks)
 
     def mttkrp(self, factors: Factors, mode: int) -> np.ndarray:
         """Return (X - W)_n times the Khatri-Rao product of the other factors, (d_n, K)."""
-        columns = self.data.mttkrp(factors, mode)
-        return columns if self.W.n_atoms == 0 else columns - self.W.mttkrp(factors, mode)
+        return self.data.mttkrp(factors, mode) - self.W.mttkrp(factors, mode)
 
 
 def fingerprint(X: np.ndarray) -> str:
-    """Return the SHA-256 of the shape, the dtype and the entries of an array, whatever its memory order.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from boolcp.storage.dense import fingerprint
-    >>> fingerprint(np.eye(3)) == fingerprint(np.asfortranarray(np.eye(3)))
-    True
-    """
+    """Return the SHA-256 of the shape, the dtype and the entries of an array, whatever its memory order."""
     digest = hashlib.sha256(f"{X.shape} {X.dtype.str}".encode())
     for part in np.atleast_1d(X):  # slice by slice: X may be a memory map larger than the memory
         digest.update(np.ascontiguousarray(part).data)

@@ -11,16 +11,15 @@ import scipy.linalg
 
 from boolcp.checks import RANGES, check_largest
 from boolcp.contractions import gram_product
-from boolcp.storage.dense import Complete, Contracted, Dense, Equations, loss_after, quadratic, updated
+from boolcp.storage.dense import Complete, Contracted, Dense, Equations, loss_after, quadratic
 from boolcp.storage.protocol import Decide, Factors
 from boolcp.storage.sources import SPLIT, Source, load, n_threads
 from boolcp.storage.tucker import LONG, N_POWER, Tucker, is_compressible, leading_basis, reduced
-from boolcp.storage.weighted import SQUARES, Loss, Weighted, full, products
+from boolcp.storage.weighted import CLIPPED, SQUARES, Loss, Weighted, full, products, spread
 from boolcp.system import check_memory, float_bytes, memory_text, read_memory
 
 N_SAMPLE = 2**18  # entries of a sample, for medians; not tuned
 N_LOADED = 5  # copies of an array that must fit in memory for it to be loaded; not tuned
-CLIPPED, MAD = 5.0, 1.4826  # spreads at which a start cuts entries off under Huber's loss, as in memory
 WIDER = 8  # directions of a long mode that power iterations carry beyond those asked for; not tuned
 MAX_READS = 4  # how often a pass for a Gram matrix may read each part of a file; not tuned
 SAME = 1e-10  # distance of unit columns that are the same
@@ -43,10 +42,9 @@ class Lazy(Complete):
     bases = ()
 
     def __init__(self, source: Source, make: Make | None = None) -> None:
-        self.source, self.make = source, make or as_it_is
+        self.source, self.make = source, make or (lambda x, w, rows, cut: Slab(x))
         self.shape, self.dtype, self.cut = source.shape, source.dtype, source.direction()
         self.limit = np.inf if source.limit is None else source.limit
-        self._norm2: float | None = None
         self._level: float | None = None
         self._grams: dict[int, np.ndarray] = {}
         self._last: tuple[list[np.ndarray], Any] | None = None  # unit columns that were asked for last, and answers
@@ -63,7 +61,7 @@ class Lazy(Complete):
 
     def learn(self, norm2: float, grams: Mapping[int, np.ndarray]) -> "Lazy":
         """Return itself with |X|^2 and some Gram matrices known."""
-        self._norm2, self._grams = float(norm2), self._grams | dict(grams)
+        self.squared_norm, self._grams = float(norm2), self._grams | dict(grams)
         return self
 
     def _look(self, cut: int, modes: Sequence[int] = ()) -> None:
@@ -73,12 +71,11 @@ class Lazy(Complete):
         norm2, *grams = self.ask(lambda X, _: (X.squared_norm, *(X.gram(n) for n in asked)), *how, cut=cut)
         self.learn(norm2, dict(zip(asked, grams, strict=True)))
 
-    @property
+    @cached_property
     def squared_norm(self) -> float:
-        """Return |X|^2."""
-        if self._norm2 is None:
-            self._look(self.cut)
-        return float(self._norm2 or 0.0)
+        """|X|^2."""
+        self._look(self.cut)
+        return float(self.__dict__["squared_norm"])  # which has been learned
 
     @property
     def level(self) -> float:
@@ -160,7 +157,7 @@ class Lazy(Complete):
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
         """Return the factor decided for one mode, the loss, and X contracted with it; along the cut in one pass."""
         if mode != self.cut:
-            return updated(self, self.equations_of(self.mttkrp(factors, mode), factors, mode), factors, mode, decide)
+            return super().update(factors, mode, decide)
         self._check_contracted(mode, factors[0].shape[1])
         H, unit = self.unit * gram_product(factors, mode), self.unit
 
@@ -174,10 +171,7 @@ class Lazy(Complete):
         return A, loss_after(self.equations_of(P, factors, mode), A, factors[mode]), Contracted(self, T, mode)
 
     def core(self, bases: Mapping[int, np.ndarray], cut: int | None = None) -> Dense:
-        """Return the tensor contracted with bases (d_n, r_n) of some modes, in one pass.
-
-        A pass along a different mode than usual brings the Gram matrix of the usual one as well.
-        """
+        """Return the tensor contracted with bases of some modes in one pass, which may bring a Gram matrix as well."""
         usual, cut = self.cut, self.cut if cut is None else cut
         extra = [usual] if cut != usual else []
 
@@ -192,10 +186,7 @@ class Lazy(Complete):
         return Dense(found)
 
     def compressed(self, rank: int) -> Complete:
-        """Return the tensor on the leading `rank` directions of each mode, after one pass; in memory if that is large.
-
-        The directions of all modes but the cut are those of the Gram matrices that are known.
-        """
+        """Return the tensor on the leading `rank` directions of each mode, after one pass; in memory if it is large."""
         if not is_compressible(self.shape, rank):
             needs = {"X in memory, with copies": float(N_LOADED * self.source.nbytes)}
             check_memory(needs, self.limit, "X hardly compresses: ask for fewer atoms (n_atoms), or raise max_memory.")
@@ -221,10 +212,6 @@ class Lazy(Complete):
             Q = dict(zip(modes, found, strict=True))
         return {n: scipy.linalg.qr(A, mode="economic")[0] for n, A in Q.items()}
 
-    def describe(self) -> dict[str, Any]:
-        """Return what identifies the data: shape, dtype and |X|^2."""
-        return {"shape": list(self.shape), "dtype": str(self.dtype), "|X|^2": self.squared_norm}
-
 
 class LazyWeighted(Lazy):
     """Entries with weights, missing ones, or under Huber's loss, as complete targets near the present factors.
@@ -240,7 +227,7 @@ class LazyWeighted(Lazy):
         super().__init__(source)
         self.loss, self.n_seen, self.unit, self._sample = loss, n_seen, largest_weight, sample
         self.weights = Lazy(source, lambda x, w, rows, cut: Slab(observed_weights(x, w)))
-        self._norm2 = squared_norm
+        self.squared_norm = squared_norm
         self._move([np.zeros((d, 0)) for d in self.shape])
 
     def _move(self, factors: Factors) -> None:
@@ -278,7 +265,7 @@ class LazyWeighted(Lazy):
         x, w, _ = self._sample.T
         median, middle, size, dtype = np.median(w), np.median(x), np.inf, self.dtype
         if self.loss.name == "huber":
-            size = CLIPPED * MAD * np.median(np.abs(x - middle)) or np.inf
+            size = CLIPPED * spread(x) or np.inf
         share = self.n_seen / np.prod(self.shape, dtype=float)
         scale = share * float(np.minimum(w / median, 1.0).mean())
 
@@ -314,17 +301,8 @@ class LazyWeighted(Lazy):
         loss, ask = self.loss, self.source.ask
         return ask(lambda x, w, rows: question(Weighted(x, observed_weights(x, w), loss), rows), how, self.cut)
 
-    def describe(self) -> dict[str, Any]:
-        """Return what identifies the data."""
-        return super().describe() | {"number of observed entries": self.n_seen, "largest weight": self.unit}
-
 
 # slabs
-
-
-def as_it_is(x: np.ndarray, w: np.ndarray | None, rows: slice, cut: int) -> Slab:
-    """Return a slab of complete data."""
-    return Slab(x)
 
 
 def near_slab(factors: Factors, loss: Loss, unit: float) -> Make:

@@ -54,10 +54,7 @@ class File:
 
 
 def read_map(name: str, dtype: np.dtype, shape: Sequence[int], strides: Any, offset: int, index: Any) -> np.ndarray:
-    """Return a box of a file of plain numbers, read run by run: the pages of a map would stay in memory.
-
-    A box of an array that is not packed, as a view with steps, is mapped.
-    """
+    """Return a box of a file of plain numbers, read run by run (pages of a map stay in memory); mapped if strided."""
     order = sorted(range(len(shape)), key=lambda n: -abs(strides[n]))
     sizes, steps = [shape[n] for n in order], [strides[n] for n in order]
     is_packed = steps == [dtype.itemsize * prod(sizes[n + 1 :]) for n in range(len(sizes))]
@@ -110,14 +107,8 @@ def as_file(X: Any) -> Any:
 class Source:
     """A lazy array as slabs of floating-point numbers, NaN where they are masked, with their weights.
 
-    Parameters
-    ----------
-    X : dask.array.Array, zarr.Array, h5py.Dataset, or ndarray
-        The array. An ndarray must be a view of a memory map.
-    mask, weights : array, lazy or not, optional
-        True where X is observed; how much each entry counts. They broadcast against X.
-    limit : int, optional
-        Bytes of memory that a pass may use.
+    X is an array of dask, zarr or h5py, or a view of a memory map. `mask` (True where X is observed) and `weights`,
+    lazy or not, broadcast against X. `limit` is the memory in bytes that a pass may use.
     """
 
     def __init__(self, X: Any, mask: Any = None, weights: Any = None, *, limit: int | None = None) -> None:

@@ -8,7 +8,7 @@ import scipy.linalg
 
 from boolcp.contractions import khatri_rao
 from boolcp.result.columns import Columns
-from boolcp.storage.dense import Complete, Contracted, Dense, n_columns
+from boolcp.storage.dense import Complete, Contracted, Dense, n_columns, unfold
 from boolcp.storage.protocol import Factors, Storage, Tensor
 
 LONG = 4096  # a mode with more entries is long: its Gram matrix would take more than 128 MiB
@@ -18,26 +18,16 @@ N_POWER = 3  # power iterations that find them; not tuned
 
 
 class Tucker(Complete):
-    """X^ = core x_n U_n (all modes), which answers like a full tensor at the cost of its core.
+    """X^ = core x_n U_n (all modes), at the cost of its core; `squared_norm` is that of X: losses are comparable."""
 
-    Its `squared_norm` is that of X, not of X^, so that its losses are comparable with those of X.
-    """
+    squared_norm = 0.0
 
-    def __init__(self, core: Dense, bases: Sequence[np.ndarray], squared_norm: float) -> None:
+    def __init__(
+        self, core: Dense, bases: Sequence[np.ndarray], squared_norm: float, center: int | None = None
+    ) -> None:
         self.core, self.bases = core, tuple(np.ascontiguousarray(U) for U in bases)
         self.shape, self.dtype = tuple(len(U) for U in bases), core.dtype
-        self.norm2 = squared_norm
-
-    @property
-    def squared_norm(self) -> float:
-        """Return |X|^2."""
-        return self.norm2
-
-    @property
-    def left_out(self) -> float:
-        """Return the variance of each entry that the compression left out."""
-        n_left = np.prod(self.shape, dtype=float) - np.prod(self.core.shape, dtype=float)
-        return max(self.norm2 - self.core.squared_norm, 0.0) / max(n_left, 1.0)
+        self.squared_norm, self.center = squared_norm, center
 
     def expand(self, factors: Factors) -> list[np.ndarray]:
         """Return factors (r_n, K) of the core as factors U_n A_n (d_n, K) of the tensor."""
@@ -54,7 +44,7 @@ class Tucker(Complete):
         """
         if len(self.bases[mode]) > 2 * self.core.shape[mode]:
             bases = [U if n == mode else np.eye(U.shape[1]) for n, U in enumerate(self.bases)]
-            return Tucker(self.core, bases, self.norm2)
+            return Tucker(self.core, bases, self.squared_norm)
         return reduced(self.core, mode, self.bases[mode].T)
 
     def to_array(self) -> np.ndarray:
@@ -136,13 +126,7 @@ def compress(data: Complete, rank: int) -> Complete:
         else:
             bases[mode] = leading_basis(core, mode, rank)
             core = reduced(core, mode, bases[mode])
-    return like(data, Tucker(core, [bases[mode] for mode in range(len(data.shape))], data.squared_norm))
-
-
-def like(data: Complete, small: Tucker) -> Tucker:
-    """Return a compressed tensor with the center of the data."""
-    small.center = data.center
-    return small
+    return Tucker(core, [bases[mode] for mode in range(len(data.shape))], data.squared_norm, data.center)
 
 
 def augmented(data: Complete, small: Tucker, n_columns: int, modes: Sequence[int]) -> Tucker:
@@ -164,20 +148,18 @@ def augmented(data: Complete, small: Tucker, n_columns: int, modes: Sequence[int
         return Tucker(data.core(short), bases, data.squared_norm)  # type: ignore[attr-defined]
     for mode, U in short.items():
         core = reduced(core, mode, U)
-    return like(data, Tucker(core if core is not data else Dense(data.to_array()), bases, data.squared_norm))
+    core = core if core is not data else Dense(data.to_array())
+    return Tucker(core, bases, data.squared_norm, data.center)
 
 
 def contracted_vectors(data: Storage, mode: int, n_columns: int) -> list[np.ndarray]:
-    """Return the leading singular vectors of X contracted with ones along one mode, and X times their products.
-
-    As many as singular values are above the edge of noise as large as X, and two more, at most `n_columns`.
-    """
+    """Return leading singular vectors of X contracted with ones along a mode, and X times their products."""
     d = data.shape[mode]
     M = np.asarray(data.contract(mode, np.full((d, 1), d**-0.5))[0], dtype=float)
     block, sigma = Dense(np.ascontiguousarray(M)), np.sqrt(data.squared_norm / np.prod(data.shape, dtype=float))
     widths = []
     for at in range(M.ndim):
-        values = np.linalg.svd(unfold(block, at), compute_uv=False)
+        values = np.linalg.svd(unfold(M, at), compute_uv=False)
         edge = sigma * (np.sqrt(M.shape[at]) + np.sqrt(M.size / M.shape[at]))
         widths.append(min(n_columns, 2 + int(np.sum(values > edge)), len(values)))
     vectors = [leading_basis(block, at, min(widths)) for at in range(M.ndim)]
@@ -208,7 +190,7 @@ def leading_basis(data: Tensor, mode: int, rank: int) -> np.ndarray:
     if d <= LONG and (d <= c or not isinstance(data, Dense)):
         U = scipy.linalg.eigh(data.gram(mode), subset_by_index=[d - rank, d - 1])[1][:, ::-1]
     elif c <= LONG and c >= rank:
-        U = np.linalg.svd(unfold(data, mode), full_matrices=False)[0][:, :rank]
+        U = np.linalg.svd(unfold(data.to_array(), mode), full_matrices=False)[0][:, :rank]
     else:
         U = leading_directions(data, mode, rank)
     largest = U[np.argmax(np.abs(U), axis=0), np.arange(U.shape[1])]
@@ -216,15 +198,6 @@ def leading_basis(data: Tensor, mode: int, rank: int) -> np.ndarray:
 
 
 # long modes: X_n X_n' as FF' with a thin F (d_n, p), so that no array of d_n x d_n entries is formed
-
-
-def unfold(data: Tensor, mode: int) -> np.ndarray:
-    """Return X_n (d_n, c_n) in float64, a copy."""
-    if isinstance(data, Dense):
-        return np.array(np.moveaxis(data.to_array(), mode, 0), dtype=float, order="C").reshape(data.shape[mode], -1)
-    others = [d for n, d in enumerate(data.shape) if n != mode]
-    units = np.eye(n_columns(data, mode)).reshape(-1, *others)
-    return np.array(data.project(mode, units), dtype=float)
 
 
 def thin_factor(data: Tensor, mode: int) -> tuple[np.ndarray, bool]:
@@ -236,7 +209,7 @@ def thin_factor(data: Tensor, mode: int) -> tuple[np.ndarray, bool]:
     if isinstance(data, Tucker):
         return data.bases[mode] @ square_root(data.core.gram(mode)), True
     if n_columns(data, mode) <= THIN:
-        return unfold(data, mode), True
+        return unfold(data.to_array(), mode), True
     Q = leading_directions(data, mode, N_LEADING)
     B = np.asarray(data.contract(mode, Q), dtype=float).reshape(Q.shape[1], -1)
     return Q @ square_root(B @ B.T), False
@@ -250,10 +223,7 @@ def square_root(M: np.ndarray) -> np.ndarray:
 
 
 def leading_directions(data: Tensor, mode: int, rank: int) -> np.ndarray:
-    """Return nearly leading left singular vectors (d_n, rank) of the unfolding, by power iterations on a random block.
-
-    The iterations carry a few more directions than requested. They always start from the same block.
-    """
+    """Return nearly leading left singular vectors (d_n, rank) of the unfolding, by power iterations."""
     d, others = data.shape[mode], [d for n, d in enumerate(data.shape) if n != mode]
     width = min(rank + 8, d, n_columns(data, mode))
     blocks = np.random.default_rng(0).standard_normal((width, *others))

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.contractions import khatri_rao
+from boolcp.contractions import gram_product, khatri_rao
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage._row_kernels import flip_sums, row_sums
-from boolcp.storage.dense import Array, Dense, Equations, quadratic
+from boolcp.storage.dense import Array, Dense, Equations, quadratic, unfold
 from boolcp.storage.protocol import Decide, Factors, Storage, Tensor
 
 
@@ -75,7 +75,14 @@ class Loss:
 
 
 SQUARES = Loss()
+MAD = 1.4826  # standard deviations of normal noise in its median absolute deviation
+CLIPPED = 5.0  # such standard deviations of the data at which a first fit under Huber's loss cuts them off; not tuned
 STEPS = (1.0, 0.5, 0.1, 0.02)  # parts of a step that are tried in a row until the loss falls; not tuned
+
+
+def spread(x: np.ndarray) -> float:
+    """Return the standard deviation of normal noise with the median absolute deviation of x."""
+    return MAD * float(np.median(np.abs(x - np.median(x))))
 
 
 def log_above(m: np.ndarray, floor: float) -> np.ndarray:
@@ -121,22 +128,21 @@ class Weighted(Array, Storage):
         """The weighted sum of squares around the mean over the `center`, or the deviance of a mean of zero."""
         if self.loss == SQUARES and self.center is None:
             return float(np.vdot(self._array, self.x))
-        m = np.zeros(self.shape)
-        return self.total(m if self.center is None else m + self.mean_left(m))
+        return self.total(np.zeros(self.shape))
 
     def total(self, m: np.ndarray) -> float:
-        """Return the deviance of means m."""
-        return 2 * float(self.slice_sums(m, 0).sum())
+        """Return the deviance of means m, and of the mean over the `center` that fits best."""
+        return 2 * float(self.slice_sums(m if self.center is None else m + self.mean_left(m), 0).sum())
 
     def slice_sums(self, m: np.ndarray, mode: int) -> np.ndarray:
         """Return half the deviance of each slice along one mode, (d_n,)."""
-        return row_sums(self.loss.kind, self.loss.scale, *self.rows(mode), unfolded(m, mode))
+        return row_sums(self.loss.kind, self.loss.scale, *self.rows(mode), unfold(m, mode))
 
     def rows(self, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the unfoldings of entries and weights, computed once; the latter is empty if all are one."""
         if mode not in self._rows:
-            w = np.zeros((0, 0)) if self.w is None else unfolded(self.w, mode)
-            self._rows[mode] = unfolded(self.x, mode), w
+            w = np.zeros((0, 0)) if self.w is None else unfold(self.w, mode)
+            self._rows[mode] = unfold(self.x, mode), w
         return self._rows[mode]
 
     def near(self, m: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -167,8 +173,7 @@ class Weighted(Array, Storage):
         m = full(factors)
         t, v = self.near(m)
         P = np.asarray(Array(t if v is None else v * t).mttkrp(factors, mode), dtype=float)
-        loss = self.total(m if self.center is None else m + self.mean_left(m))
-        return Equations(products(None if v is None else Dense(v), factors, mode), P, float(loss))
+        return Equations(products(None if v is None else Dense(v), factors, mode), P, self.total(m))
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
         """Return the factor decided for one mode, rows as they were where the loss would rise, the loss, and itself."""
@@ -216,22 +221,14 @@ class Weighted(Array, Storage):
 
 def products(weights: Tensor | None, factors: Factors, mode: int) -> np.ndarray:
     """Return H (K, K) of all rows or, with weights, H_i (d_n, K, K) of each: products of columns over its entries."""
-    K = factors[0].shape[1]
     if weights is None:
-        H = np.ones((K, K))
-        for n, A in enumerate(factors):
-            H = H if n == mode else H * (A.T @ A)
-        return H
+        return gram_product(factors, mode)
+    K = factors[0].shape[1]
     first, second = np.triu_indices(K)
     pairs = weights.mttkrp([A[:, first] * A[:, second] for A in factors], mode)
     H = np.empty((weights.shape[mode], K, K))
     H[:, first, second] = H[:, second, first] = pairs
     return H
-
-
-def unfolded(X: np.ndarray, mode: int) -> np.ndarray:
-    """Return the unfolding (d_n, c_n) of an array, in C order."""
-    return np.ascontiguousarray(np.moveaxis(X, mode, 0), dtype=float).reshape(X.shape[mode], -1)
 
 
 def full(factors: Sequence[np.ndarray]) -> np.ndarray:

@@ -74,10 +74,16 @@ def best_mixture(x: np.ndarray) -> tuple[float, float, float, float, float]:
     n, ordered, best = len(x), np.sort(x), (-np.inf, 0.0, 0.0, 1.0, 0.5)
     for quantile in (0.1, 0.25, 0.5, 0.75, 0.9):
         cut = min(max(int(quantile * n), 2), n - 2)
-        means, shares, variance = np.array([ordered[:cut].mean(), ordered[cut:].mean()]), np.array([cut, n - cut]) / n, 0.3
+        means, shares, variance = (
+            np.array([ordered[:cut].mean(), ordered[cut:].mean()]),
+            np.array([cut, n - cut]) / n,
+            0.3,
+        )
         total = -np.inf
         for _ in range(N_STEPS):
-            logs = np.log(shares)[:, None] - (x - means[:, None]) ** 2 / (2 * variance) - np.log(2 * np.pi * variance) / 2
+            logs = (
+                np.log(shares)[:, None] - (x - means[:, None]) ** 2 / (2 * variance) - np.log(2 * np.pi * variance) / 2
+            )
             each = np.logaddexp(*logs)
             before, total = total, float(each.sum())
             parts = np.exp(logs - each)

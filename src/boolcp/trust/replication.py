@@ -268,8 +268,14 @@ def judged(W: BooleanCP, mode: int, held_out: np.ndarray, p_values: np.ndarray, 
     seen = [held_out[k] if atom.mode == mode else np.full(len(atom.z), np.nan) for k, atom in enumerate(W.atoms)]
     known_odds = None if odds is None else tuple(odds)
     return replace(
-        trust, odds=known_odds, amplitude=tuple(seen), on_off=evidence, groups=groups, has_runs=runs,
-        p_value=p if tested.any() else None, p_adjusted=adjusted if tested.any() else None,
+        trust,
+        odds=known_odds,
+        amplitude=tuple(seen),
+        on_off=evidence,
+        groups=groups,
+        has_runs=runs,
+        p_value=p if tested.any() else None,
+        p_adjusted=adjusted if tested.any() else None,
     )
 
 

@@ -74,7 +74,9 @@ def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
     if replicates and known.on_off is not None and known.groups is not None and np.isfinite(known.on_off[k]):
         on_off = is_on_off(float(known.on_off[k]), min(atom.n_ones, len(atom.z) - atom.n_ones), len(atom.z))
         low, high, spread, _ = known.groups[k]
-        (good if on_off else bad).append(f"on/off (d' {(high - low) / spread:.1f})" if on_off else "not shown to be on/off")
+        (good if on_off else bad).append(
+            f"on/off (d' {(high - low) / spread:.1f})" if on_off else "not shown to be on/off"
+        )
         if has_runs:
             bad.append(f"comes in runs along {W.mode_name(atom.mode)} (a slow state or drift)")
     if known.p_adjusted is not None and np.isfinite(known.p_adjusted[k]):
@@ -107,7 +109,9 @@ def closing_words(W: BooleanCP) -> list[str]:
     if known.sigma is not None and known.replication is None:
         words.append("Atoms are not tested yet: W = boolcp.assess(X, W), or boolcp fit --assess.")
     if known.replication is not None and not any(one.passes for one in judged):
-        words.append("No atom passes all tests: try a baseline, band power, resampling, a noise model or other n_atoms.")
+        words.append(
+            "No atom passes all tests: try a baseline, band power, resampling, a noise model or other n_atoms."
+        )
     worst = int(np.argmax(known.correlation)) if known.correlation else 0
     if known.correlation and known.correlation[worst] >= CORRELATED:
         words.append(
