@@ -22,10 +22,10 @@ BUDGET = {
     "questions to a storage": 16,
     "questions about the kind of a storage": 37,
     "basic fit: modules": 22,
-    "basic fit: functions": 178,
+    "basic fit: functions": 186,
     "basic fit: depth": 12,
     "gaps: modules": 24,
-    "Poisson: modules": 24,
+    "Poisson: modules": 25,
     "disk: modules": 25,
 }
 ROOT = Path(boolcp.__file__).parent

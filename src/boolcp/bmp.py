@@ -15,11 +15,10 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
-from boolcp.fit.certify import with_system
+from boolcp.fit.certify import left_correlation, with_system
 from boolcp.fit.checkpoint import Checkpoint, read_parameters
 from boolcp.fit.fit import EXTRA, Fit, path_of, run
 from boolcp.fit.losses import make_loss
-from boolcp.fit.noise import left_correlation
 from boolcp.fit.spec import STOP_REASONS, Spec
 from boolcp.fit.transform import design, fills, solve_factor
 from boolcp.fit.watch import Bars, Progress
@@ -511,7 +510,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def _read(
         self, X: Any, mask: ArrayLike | None, weights: Any = None, *, is_fitted: bool, mode: int | None = None
     ) -> tuple[Storage, Labels | None, tuple[int, ...], Noise | None]:
-        """Return the storage of X, its labels, the Boolean modes and the noise; `is_fitted` says that X is new along a mode."""
+        """Return the storage of X, its labels, Boolean modes and noise; `is_fitted` says that X is new along a mode."""
         if checks.is_listed(X):
             X = checks.array_of_listed(X)
         given = X

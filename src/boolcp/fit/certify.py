@@ -261,3 +261,23 @@ def by_size(W: BooleanCP) -> BooleanCP:
     """Return W with its atoms sorted from the largest to the smallest norm."""
     sizes = W.weights * np.sqrt([atom.n_ones for atom in W.atoms])
     return W[np.argsort(-sizes, kind="stable")]
+
+
+def left_correlation(data: Storage, W: BooleanCP) -> tuple[float, ...]:
+    """Return for each mode that is real in all atoms the root mean square correlation of the residual along it.
+
+    What chance gives is subtracted. Nothing for data with gaps, under a loss, or on disk.
+    """
+    is_other = data.weights is not None or W.deviance is not None or data.n_passes
+    if is_other or len(W.members) != 1:
+        return ()
+    R, found = data.residual(replace(W, mean=None)), []
+    for mode, d in enumerate(data.shape):
+        if mode not in W.members and d <= LONG:
+            C = np.asarray(R.gram(mode), dtype=float)
+            sizes = np.sqrt(np.maximum(C.diagonal(), np.finfo(float).tiny))
+            r2 = float(np.sum((C / np.outer(sizes, sizes)) ** 2) - d) / max(d * (d - 1), 1)
+            found.append(float(np.sqrt(max(r2 - 1 / n_columns(data, mode), 0.0))))
+        else:
+            found.append(0.0)
+    return tuple(found)

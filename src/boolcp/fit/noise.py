@@ -6,13 +6,11 @@ smallest of several estimates is the one that signal has disturbed least.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
-from boolcp.result.atoms import BooleanCP
-from boolcp.storage.dense import Dense, n_columns, unfold
+from boolcp.storage.dense import n_columns, unfold
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import LONG
 
@@ -80,22 +78,3 @@ def noise_edge(long: int, short: int, quantile: float = 2.02) -> float:
     """
     edge = np.sqrt(long) + np.sqrt(short)
     return np.sqrt(edge**2 + quantile * edge * (1 / np.sqrt(long) + 1 / np.sqrt(short)) ** (1 / 3))
-
-
-def left_correlation(data: Storage, W: BooleanCP) -> tuple[float, ...]:
-    """Return for each mode that is real in all atoms the root mean square correlation of the residual along it.
-
-    What chance gives is subtracted. Nothing for data with gaps, under a loss, or on disk.
-    """
-    if data.weights is not None or data.n_passes or len(W.members) != 1 or not isinstance(data, Dense):
-        return ()
-    R, found = data.residual(replace(W, mean=None)), []
-    for mode, d in enumerate(data.shape):
-        if mode not in W.members and d <= LONG:
-            C = np.asarray(R.gram(mode), dtype=float)
-            sizes = np.sqrt(np.maximum(C.diagonal(), np.finfo(float).tiny))
-            r2 = float(np.sum((C / np.outer(sizes, sizes)) ** 2) - d) / max(d * (d - 1), 1)
-            found.append(float(np.sqrt(max(r2 - 1 / n_columns(data, mode), 0.0))))
-        else:
-            found.append(0.0)
-    return tuple(found)

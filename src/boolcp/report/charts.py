@@ -17,6 +17,7 @@ from boolcp.plotting.maps import MAX_NAMES, interpolate, outline
 from boolcp.report.conditions import bands, group_name
 from boolcp.report.words import on_text
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.trust import group_density
 
 MAX_POINTS = 20_000  # of a line; beyond, the smallest and largest of each interval are kept
 MAX_CELLS = 25_000  # of an image; beyond, neighbors are averaged
@@ -90,7 +91,24 @@ def atom_figures(W: BooleanCP, k: int) -> list[Chart]:
     """Return the figures of one atom: where it is on, its real part along each mode, and an image of a dense one."""
     last = patterns.atom_panels(W, k)[-1]
     figures = [_boolean_figure(W, k) if n == W.atoms[k].mode else _real_figure(W, k, n) for n in range(W.ndim)]
-    return [*figures, _image_figure(W, k, last)] if isinstance(last, tuple) else figures
+    figures += [_image_figure(W, k, last)] if isinstance(last, tuple) else []
+    return figures + _on_off_figures(W, k)
+
+
+def _on_off_figures(W: BooleanCP, k: int) -> list[Chart]:
+    """Return a histogram of the amplitudes of an atom in entries that a fit has not seen, with both groups, if known."""
+    if (found := group_density(W, k)) is None:
+        return []
+    a, edges, x, low, high = found
+    counts, width, name = np.histogram(a, edges)[0], edges[1] - edges[0], modes.plural(W, W.atoms[k].mode)
+    bars = {"type": "bar", "x": edges[:-1] + width / 2, "y": counts, "width": width, "marker": {"color": "#B8B8B8"}}
+    traces = [bars | {"name": name} | _hover(f"amplitude %{{x:.2f}}: %{{y}} {plain(name)}")]
+    for group, y, color in (("off", low, OFF), ("on", high, ON)):
+        line = {"color": color, "width": 2.5}
+        traces.append({"type": "scatter", "mode": "lines", "x": x, "y": y, "name": group, "line": line} | _hover(group))
+    layout = _layout(xaxis={"title": {"text": "amplitude"}}, yaxis={"title": {"text": plain(name)}}, has_legend=True)
+    caption = f"amplitude in {name} that the fit had not seen, as a share of its weight; lines: two groups"
+    return [figure(traces, layout, f"Atom {k}, {caption}", caption)]
 
 
 def _boolean_figure(W: BooleanCP, k: int) -> Chart:

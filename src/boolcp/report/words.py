@@ -17,7 +17,7 @@ from boolcp.result import summary
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import percent
 from boolcp.result.trust import Trust, p_text, rival_words, sure_share
-from boolcp.trust.verdict import is_noise, verdicts
+from boolcp.trust.verdict import Verdict, is_noise, next_words, verdicts
 
 MAX_NAMES, MAX_RUNS = 60, 30  # entries, and runs of entries, that a card lists
 MAX_LISTED, MAX_STRETCHES, MAX_GROUPS_TOLD = 8, 2, 4  # entries, runs and groups that a sentence lists
@@ -74,8 +74,26 @@ def remarks(W: BooleanCP, residual: Any) -> list[str]:
             left = f"Structure is left in the residual, most along {modes.mode_text(W, at)}."
         elif abs(lag) > CORRELATED:
             left = f"No pattern is left in the residual, but neighbors along {where} are correlated ({lag:+.2f})."
-    said = [summary.mean_words(W), summary.asked_words(W), rival_words(W.trust or Trust()), left]
+    said = [*next_words(W), summary.mean_words(W), summary.asked_words(W), rival_words(W.trust or Trust()), left]
     return [text for text in said if text]
+
+
+def plain_words(W: BooleanCP, k: int, verdict: Verdict) -> str:
+    """Return in one sentence whether an atom may be read as on and off; nothing if it has not been tested."""
+    others = f"other {modes.plural(W, W.atoms[k].mode)}"
+    if verdict.passes:
+        return f"It passes all tests: it comes back in {others}, and it is on or off rather than graded"
+    if verdict.replicates is None:
+        return ""
+    if not verdict.replicates:
+        return f"It does not come back in {others}: do not interpret it"
+    if verdict.is_significant is False:
+        return "It is not more than noise: do not interpret it"
+    if verdict.is_on_off is False:
+        return "It comes back, but nothing shows two groups, on and off: its strength may be graded"
+    if verdict.is_on_off and W.trust and W.trust.has_runs is not None and W.trust.has_runs[k]:
+        return f"It comes back, but neighboring {modes.plural(W, W.atoms[k].mode)} are alike: a slow state, or drift"
+    return f"It comes back; {verdict.text}" if W.atoms[k].is_baseline else f"Do not read it alone: {verdict.text}"
 
 
 def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
@@ -182,7 +200,7 @@ def atom_columns(W: BooleanCP) -> list[tuple[str, str, list[str], list[float]]]:
 
 
 def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
-    """Return words and numbers about each atom, for its row and its card; baselines come last."""
+    """Return words and numbers about each atom, for its row and its card; those that pass come first, baselines last."""
     columns, rows = atom_columns(W), []
     for k, (atom, verdict) in enumerate(zip(W.atoms, verdicts(W), strict=True)):
         detail, on, count = detail_text(W, k, tests), on_text(W, k), f"{atom.n_ones} of {len(atom.z)}"
@@ -193,10 +211,10 @@ def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
         row |= {"rank": "a block" if atom.rank is None else f"of rank {atom.rank}", "verdict": verdict.text}
         row |= {"bits": base64.b64encode(np.packbits(atom.z, bitorder="little").tobytes()).decode()}
         row |= {"text": "; ".join(filter(None, [where, differ_text(W, k, tests), peak_text(W, k)]))}
-        row |= {"against": "" if verdict.is_informative else verdict.text}
+        row |= {"plain": plain_words(W, k, verdict), "passes": verdict.passes}
         row |= {"on": "" if atom.z.all() or detail == on else on}
         rows.append(row | {"cells": [(texts[k], numbers[k]) for _, _, texts, numbers in columns]})
-    return sorted(rows, key=lambda row: bool(row["is_baseline"]))
+    return sorted(rows, key=lambda row: (not row["passes"], bool(row["is_baseline"])))
 
 
 def search_labels(W: BooleanCP) -> dict[str, list[str]]:

@@ -536,7 +536,7 @@ class BooleanCP:
 
         *alone* is the share of variance that the atom explains by itself, *unique* the share that is lost without it.
         *certificate* is about the search: the part of the best possible score that z provably reaches. *sure bits* is
-        the share of bits with a confidence of at least 95 %. `boolcp.assess` adds *replication*, *on/off*, *p* and the verdict.
+        the share of bits with a confidence of at least 95 %. `boolcp.assess` adds *replication*, *p* and the verdict.
 
         Examples
         --------

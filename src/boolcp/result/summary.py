@@ -39,8 +39,11 @@ def html_text(W: "BooleanCP") -> str:
 
 
 def _apart(W: "BooleanCP", rows: list[str]) -> tuple[list[str], list[str]]:
-    """Return the rows of atoms that are on or off, and those of baselines."""
-    pairs = list(zip(W.atoms, rows, strict=True))
+    """Return the rows of atoms that are on or off, those that pass all tests first, and those of baselines."""
+    from boolcp.trust.verdict import verdicts
+
+    passing = [verdict.passes for verdict in verdicts(W)]
+    pairs = [(W.atoms[k], rows[k]) for k in sorted(range(W.n_atoms), key=lambda k: not passing[k])]
     return [row for atom, row in pairs if not atom.is_baseline], [row for atom, row in pairs if atom.is_baseline]
 
 

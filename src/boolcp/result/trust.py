@@ -289,6 +289,23 @@ def stands_out(W: "BooleanCP", sigma: float) -> np.ndarray:
     return np.sqrt(np.maximum(W.explained_unique(), 0) * total) > floors * sigma
 
 
+def group_density(W: "BooleanCP", k: int) -> tuple[np.ndarray, ...] | None:
+    """Return the held-out amplitudes of an atom, edges of bins, and both groups as numbers per bin along a grid.
+
+    None if they have not been computed.
+    """
+    known = W.trust
+    if known is None or known.amplitude is None or known.groups is None or not np.isfinite(known.groups[k]).all():
+        return None
+    a, (low, high, spread, share) = known.amplitude[k], known.groups[k]
+    a = a[np.isfinite(a)]
+    edges = np.linspace(a.min(), a.max(), min(max(int(2 * np.sqrt(len(a))), 8), 40) + 1)
+    x = np.linspace(edges[0], edges[-1], 200)
+    scale = len(a) * (edges[1] - edges[0]) / (spread * np.sqrt(2 * np.pi))
+    curves = [part * scale * np.exp(-0.5 * ((x - m) / spread) ** 2) for m, part in ((low, 1 - share), (high, share))]
+    return a, edges, x, *curves
+
+
 def p_text(p: float) -> str:
     """Return a p-value as text."""
     return "<0.0001" if p < 1e-4 else f"{p:.2g}"

@@ -104,5 +104,5 @@ def averaged(atom: Atom, pattern: np.ndarray) -> Atom:
         return atom if atom.rank is not None else replace(atom, block=V)
     if V.ndim == 1:
         return replace(atom, factors=(V[:, None],))
-    U, sizes, Vt = np.linalg.svd(V, full_matrices=False)
+    U, _, Vt = np.linalg.svd(V, full_matrices=False)
     return replace(atom, factors=(U[:, :1], Vt[:1].T))

@@ -1,4 +1,4 @@
-"""One way to fit again: checked data in the units of the fit, the parameters of the fit that is judged, and processes."""
+"""One way to fit again: checked data in the units of the fit, the parameters of the fit, and processes."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence

@@ -227,7 +227,7 @@ def compare(
 def matched(
     W: BooleanCP, V: BooleanCP, own: Sequence[np.ndarray], found: Sequence[np.ndarray]
 ) -> list[tuple[int, int, float]]:
-    """Return pairs of atoms of two decompositions, and the cosines of their patterns, with the largest sum of |cosines|."""
+    """Return pairs of atoms of two decompositions with the largest sum of |cosines|, and these cosines."""
     table = np.array([[p @ q for q in found] for p in own]).reshape(len(own), len(found))
     table *= np.equal.outer(W.boolean_mode, V.boolean_mode)
     rows, columns = linear_sum_assignment(-np.abs(table))

@@ -42,6 +42,11 @@ class Selection:
     parts: str
 
     @property
+    def n_replicated(self) -> list[int]:
+        """Return how many atoms come back for 1, 2, .. atoms."""
+        return [int((share >= OFTEN).sum()) for share in self.shares]
+
+    @property
     def is_at_edge(self) -> bool:
         """Return True if the choice is the largest number tried: a larger one may replicate as well."""
         return self.n_atoms == len(self.shares)
@@ -60,8 +65,8 @@ class Selection:
             2          1         25 %
         """
         rows = [["atoms", "come back", "least often"]]
-        for k, share in enumerate(self.shares, start=1):
-            rows.append([str(k), str(int((share >= OFTEN).sum())), f"{100 * share.min(initial=1.0):.0f} %"])
+        for k, (share, n) in enumerate(zip(self.shares, self.n_replicated, strict=True), start=1):
+            rows.append([str(k), str(n), f"{100 * share.min(initial=1.0):.0f} %"])
         lines = table_text(f"atoms that come back in {self.parts}", rows).split("\n")
         if self.n_atoms:
             lines[1 + self.n_atoms] += "  <- chosen"

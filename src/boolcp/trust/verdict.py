@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from boolcp.plotting.mode_labels import plural
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust, p_text
 from boolcp.trust.degeneracy import degeneracy
@@ -25,8 +26,8 @@ class Verdict(NamedTuple):
     is_on_off : bool or None
         Its amplitudes in slices that a fit has not seen are two groups, not one hump.
     is_significant : bool or None
-        It is more than noise that is independent between slices, at a false discovery rate of 5 %. Without a test, False
-        for atoms that are no larger than those of pure noise.
+        It is more than noise that is independent between slices, at a false discovery rate of 5 %. Without a test,
+        False for atoms that are no larger than those of pure noise.
     passes : bool
         It replicates, it is on/off, its slices do not come in runs, and nothing speaks against it.
     text : str
@@ -97,10 +98,10 @@ def is_noise(W: BooleanCP) -> np.ndarray:
 
 
 def closing_words(W: BooleanCP) -> list[str]:
-    """Return the sentences below a table of atoms: what was tested and how, what to try, and whether they are unique."""
+    """Return the sentences below a table of atoms: what was tested and how, what to try, whether they are unique."""
     if not W.n_atoms:
         return []
-    known, words, judged = W.trust or Trust(), [], verdicts(W)
+    known, words = W.trust or Trust(), []
     if known.replication is not None:
         words.append(f"replication: share of {known.parts} in which the pattern comes back.")
     if known.p_value is not None:
@@ -108,17 +109,23 @@ def closing_words(W: BooleanCP) -> list[str]:
         words.append(f"p: is the atom more than noise that is independent along {modes}? False discoveries controlled.")
     if known.sigma is not None and known.replication is None:
         words.append("Atoms are not tested yet: W = boolcp.assess(X, W), or boolcp fit --assess.")
-    if known.replication is not None and not any(one.passes for one in judged):
+    words += next_words(W)
+    if all(one.passes for one in verdicts(W)) and is_cheap(W) and not W.undetermined:
+        words.append(diagnose(W).words)
+    return words
+
+
+def next_words(W: BooleanCP) -> list[str]:
+    """Return what to try next: where no atom passes, and where the residual is correlated."""
+    known, words = W.trust or Trust(), []
+    if W.n_atoms and known.replication is not None and not any(one.passes for one in verdicts(W)):
+        model = "" if W.noise is not None or W.deviance is not None else 'a noise model (noise="separable"), '
         words.append(
-            "No atom passes all tests: try a baseline, band power, resampling, a noise model or other n_atoms."
+            f"No atom passes all tests. Try next: {model}a baseline, resampling to the bandwidth of the signal, band "
+            f"power or an envelope, other numbers of atoms, more {plural(W, W.atoms[0].mode)}."
         )
     worst = int(np.argmax(known.correlation)) if known.correlation else 0
     if known.correlation and known.correlation[worst] >= CORRELATED:
-        words.append(
-            f"The residual is correlated along {W.mode_name(worst)} (by {known.correlation[worst]:.2f}), which the fit takes "
-            f'for signal: try noise="separable".'
-        )
-    tested = known.replication is not None and all(one.passes for one in judged)
-    if tested and is_cheap(W) and not W.undetermined:
-        words.append(diagnose(W).words)
+        size, name = known.correlation[worst], W.mode_name(worst)
+        words.append(f'The residual is correlated along {name} (by {size:.2f}), as signal is: try noise="separable".')
     return words
