@@ -71,8 +71,9 @@ def test_note(test: ConditionTest, name: str) -> str:
         pair = [adjective(name, each) for each in test.conditions[::-1]]
         one, other = pair if len(pair) == 2 else ("the highest condition", "the lowest")
         found += f"Effect: {one} minus {other}; AUC: how often an entry of {one} exceeds one of {other}. "
-    permuted = f"p: {test.n_permutations} {test.scheme} of the labels, entries taken as independent; "
-    return f"{found}{permuted}false discovery rate controlled over this page."
+    free = "" if "of runs" in test.scheme or "shifts" in test.scheme else ", entries taken as independent"
+    permuted = f"p: {test.n_permutations} {test.scheme}{free}; false discovery rate controlled over this page."
+    return " ".join([f"{found}{permuted}", *test.caveats])
 
 
 def bands(W: BooleanCP, mode: int) -> list[tuple[str, int, int]]:

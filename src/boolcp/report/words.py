@@ -65,8 +65,9 @@ def headline(W: BooleanCP, provenance: dict[str, Any]) -> str:
 
 def remarks(W: BooleanCP, residual: Any) -> list[str]:
     """Return what a reader must know of the whole: the mean, missing atoms, rivals, and what is left."""
-    left = ""
-    if residual is not None:
+    left, advice = "", next_words(W)
+    is_said = W.noise is not None or any("residual" in text for text in advice)  # a ridge leaves some correlation
+    if residual is not None and not is_said:
         at, next_to = int(np.argmax(residual.structure)), int(np.argmax(np.abs(residual.lag_correlation)))
         lag, where = residual.lag_correlation[next_to], modes.mode_text(W, next_to)
         left = "The residual looks like white noise."
@@ -74,19 +75,18 @@ def remarks(W: BooleanCP, residual: Any) -> list[str]:
             left = f"Structure is left in the residual, most along {modes.mode_text(W, at)}."
         elif abs(lag) > CORRELATED:
             left = f"No pattern is left in the residual, but neighbors along {where} are correlated ({lag:+.2f})."
-    said = [*next_words(W), summary.mean_words(W), summary.asked_words(W), rival_words(W.trust or Trust()), left]
+    said = [*advice, summary.mean_words(W), summary.asked_words(W), rival_words(W.trust or Trust()), left]
     return [text for text in said if text]
 
 
 def plain_words(W: BooleanCP, k: int, verdict: Verdict) -> str:
     """Return in one sentence whether an atom may be read as on and off; nothing if it has not been tested."""
-    others = f"other {modes.plural(W, W.atoms[k].mode)}"
     if verdict.passes:
-        return f"It passes all tests: it comes back in {others}, and it is on or off rather than graded"
+        return "It passes all tests: it comes back in parts of the data, and it is on or off rather than graded"
     if verdict.replicates is None:
         return ""
     if not verdict.replicates:
-        return f"It does not come back in {others}: do not interpret it"
+        return "It does not come back in parts of the data: do not interpret it"
     if verdict.is_significant is False:
         return "It is not more than noise: do not interpret it"
     if verdict.is_on_off is False:

@@ -550,7 +550,6 @@ class BooleanCP:
         35 parameters and 17 bits for 720 entries.
         Proved: the bits of every atom reach at least 99.9 % of the best possible score.
         Atoms are not tested yet: W = boolcp.assess(X, W), or boolcp fit --assess.
-        Unique: no other 2 atoms give the same sum.
         """
         return texts.summary(self)
 

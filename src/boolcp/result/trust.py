@@ -300,8 +300,8 @@ def group_density(W: "BooleanCP", k: int) -> tuple[np.ndarray, ...] | None:
     a, (low, high, spread, share) = known.amplitude[k], known.groups[k]
     a = a[np.isfinite(a)]
     edges = np.linspace(a.min(), a.max(), min(max(int(2 * np.sqrt(len(a))), 8), 40) + 1)
-    x = np.linspace(edges[0], edges[-1], 200)
-    scale = len(a) * (edges[1] - edges[0]) / (spread * np.sqrt(2 * np.pi))
+    width = edges[1] - edges[0]
+    x, scale = np.linspace(edges[0] - width, edges[-1] + width, 200), len(a) * width / (spread * np.sqrt(2 * np.pi))
     curves = [part * scale * np.exp(-0.5 * ((x - m) / spread) ** 2) for m, part in ((low, 1 - share), (high, share))]
     return a, edges, x, *curves
 

@@ -61,7 +61,7 @@ def two_groups(a: np.ndarray) -> OnOff:
     likelihood, low, high, spread, share = best_mixture(x)
     hump = min(bic(x, law, start) for law, starts in HUMPS.items() for start in starts)
     two = -2 * likelihood + 4 * np.log(len(x))
-    return OnOff(hump - two, center + size * low, center + size * high, size * spread, share)
+    return OnOff(float(hump - two), center + size * low, center + size * high, size * spread, share)
 
 
 def is_on_off(evidence: float, n_smaller: int, n: int) -> bool:

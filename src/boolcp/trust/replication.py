@@ -135,6 +135,11 @@ def replication(
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 60), 2, boolean_modes=[2], noise=0.5, random_state=0)
     >>> W = boolcp.decompose(X, 3, boolean_modes=[2], random_state=0)
     >>> print(boolcp.replication(X, W, n_parts=4, random_state=0).summary())
+    replication in 4 fits to three quarters of mode 2
+    atom  came back  cosine  same bits  on/off
+       0      100 %   1.000      100 %   192.3
+       1      100 %   1.000      100 %   196.4
+       2        0 %   0.299          -       -
     """
     checks.check_choice(scheme, "scheme", SCHEMES)
     checks.check_integer(n_parts, "n_parts", 1)

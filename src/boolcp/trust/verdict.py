@@ -58,6 +58,9 @@ def verdicts(W: BooleanCP) -> tuple[Verdict, ...]:
     >>> W = boolcp.decompose(X, 3, boolean_modes=[2], random_state=0)
     >>> for verdict in boolcp.verdicts(boolcp.assess(X, W, n_parts=4, random_state=0)):
     ...     print(verdict.text)
+    comes back in 100 % of the parts, on/off (d' 20.0)
+    comes back in 100 % of the parts, on/off (d' 19.9)
+    not replicated: comes back in 0 % of the parts
     """
     return tuple(_verdict(W, k, reason) for k, reason in enumerate(degeneracy(W).reasons))
 
@@ -118,14 +121,12 @@ def closing_words(W: BooleanCP) -> list[str]:
 def next_words(W: BooleanCP) -> list[str]:
     """Return what to try next: where no atom passes, and where the residual is correlated."""
     known, words = W.trust or Trust(), []
+    if known.correlation and max(known.correlation) >= CORRELATED:
+        size, worst = max(known.correlation), W.mode_name(int(np.argmax(known.correlation)))
+        words.append(f'The residual is correlated along {worst} (by {size:.2f}), like a signal: try noise="separable".')
     if W.n_atoms and known.replication is not None and not any(one.passes for one in verdicts(W)):
-        model = "" if W.noise is not None or W.deviance is not None else 'a noise model (noise="separable"), '
         words.append(
-            f"No atom passes all tests. Try next: {model}a baseline, resampling to the bandwidth of the signal, band "
-            f"power or an envelope, other numbers of atoms, more {plural(W, W.atoms[0].mode)}."
+            "No atom passes all tests. Try next: a baseline, resampling to the bandwidth of the signal, band power or "
+            f"an envelope, other numbers of atoms, more {plural(W, W.atoms[0].mode)}."
         )
-    worst = int(np.argmax(known.correlation)) if known.correlation else 0
-    if known.correlation and known.correlation[worst] >= CORRELATED:
-        size, name = known.correlation[worst], W.mode_name(worst)
-        words.append(f'The residual is correlated along {name} (by {size:.2f}), as signal is: try noise="separable".')
     return words
