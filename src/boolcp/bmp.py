@@ -225,8 +225,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         self.path_ = tuple(map(finished, path))
         self.history_, self.n_iter_ = state.history, len(state.history)
-        known = {"trust": trust, "undetermined": checks.find_empty(data), "parameters": self._shared(modes)}
-        self.decomposition_ = W = replace(finished(W), **known)
+        empty, shared = checks.find_empty(data), self._shared(modes)
+        self.decomposition_ = W = replace(finished(W), trust=trust, undetermined=empty, parameters=shared)
         checks.warn_of_fit(W, n_observed(data), is_zero=state.stop_reason == "zero")
         poor = degeneracy(W)
         checks.warn_degenerate(poor.faults, poor.score)

@@ -12,7 +12,7 @@ from boolcp.datasets.ecog import cortex
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels
 from boolcp.trust.residuals import residual_check
-from boolcp.trust.stability import Stability
+from boolcp.trust.replication import Replication
 
 pyplot, colors = (pytest.importorskip(f"matplotlib.{name}") for name in ("pyplot", "colors"))
 pyplot.switch_backend("Agg")

@@ -276,8 +276,8 @@ def end(fit: Fit, s: State) -> State:
         if spec.certify and (spec.refine or data.weights is None) and any(np.isnan(a.certificate) for a in W.atoms):
             W = certify(data, W)
         evidence = judge_bits(data, W)
-    known = {"sigma": evidence.sigma, "stands_out": stands_out(W, evidence.sigma)}
-    trust = Trust(log_odds(W, evidence), **known, n_agree=s.n_agree, n_rivals=len(s.rivals))
+    larger = stands_out(W, evidence.sigma)
+    trust = Trust(log_odds(W, evidence), evidence.sigma, larger, n_agree=s.n_agree, n_rivals=len(s.rivals))
     return s.then(result=replace(W, trust=trust))
 
 

@@ -200,7 +200,7 @@ def atom_columns(W: BooleanCP) -> list[tuple[str, str, list[str], list[float]]]:
 
 
 def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
-    """Return words and numbers about each atom, for its row and its card; those that pass come first, baselines last."""
+    """Return words and numbers about each atom, for its row and its card; those that pass first, baselines last."""
     columns, rows = atom_columns(W), []
     for k, (atom, verdict) in enumerate(zip(W.atoms, verdicts(W), strict=True)):
         detail, on, count = detail_text(W, k, tests), on_text(W, k), f"{atom.n_ones} of {len(atom.z)}"

@@ -1,7 +1,7 @@
 """Correlated noise: a covariance along each real mode, and the change of units from the data to the noise and back.
 
-With a covariance S_channel (x) S_time, least squares of S_channel^-1/2 X S_time^-1/2 are generalized least squares of X;
-bits along trials stay bits.
+With a covariance S_channel (x) S_time, least squares of S_channel^-1/2 X S_time^-1/2 are generalized least squares of
+X; bits along trials stay bits.
 """
 
 from collections.abc import Mapping

@@ -9,8 +9,8 @@ import numpy as np
 
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels, labels_of, mode_names
-from boolcp.result.summary import has_shares
 from boolcp.result.noise import Noise
+from boolcp.result.summary import has_shares
 from boolcp.result.trust import ATOMS, BITS, Deviance, Trust, sure_share
 from boolcp.system import load_extra
 

@@ -90,6 +90,7 @@ def consensus(
         bits = solve_factor(storage, few, mode)[0] > 0.5
         few = replace(few, atoms=tuple(replace(atom, z=z) for atom, z in zip(few.atoms, bits.T, strict=True)))
         few = certify.with_system(few[bits.any(axis=0)], storage)
+        assert few.data_inner is not None
         few = replace(few, weights=np.linalg.lstsq(few.observed_gram(), few.data_inner, rcond=None)[0])
     if W.noise is not None:
         few, values = W.noise.restore_atoms(few), np.asarray(X, dtype=float)

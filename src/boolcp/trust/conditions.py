@@ -219,8 +219,8 @@ def compare_conditions(
     adjusted = scipy.stats.false_discovery_control(p_value) if len(p) else p_value
     is_bits, n_edges = W.boolean_mode == at, np.count_nonzero(np.diff(Y, axis=1), axis=1)
     drift = is_bits & slow & (n_edges <= 2)
-    known = (is_bits, n_permutations, how, float(smallest), drift, mode_text(W, at))
-    return ConditionTest(at, names, *sizes, p_value, adjusted, *known)
+    rest: tuple[Any, ...] = (n_permutations, how, float(smallest), drift, mode_text(W, at))
+    return ConditionTest(at, names, *sizes, p_value, adjusted, is_bits, *rest)
 
 
 def scheme_for(design: np.ndarray) -> str:

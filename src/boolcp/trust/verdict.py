@@ -68,7 +68,8 @@ def verdicts(W: BooleanCP) -> tuple[Verdict, ...]:
 def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
     """Return the verdict on one atom: what speaks for it, then what speaks against it."""
     known, atom = W.trust or Trust(), W.atoms[k]
-    good, bad = [], [reason] if reason else []
+    good: list[str] = []
+    bad = [reason] if reason else []
     replicates = on_off = significant = None
     has_runs = known.has_runs is not None and bool(known.has_runs[k])
     if known.replication is not None:
