@@ -30,7 +30,9 @@ def test_p_values_are_those_of_all_permutations(rng):
     for values, is_boolean in (([1, 0, 0, 1, 1, 1], True), (y, False)):
         for groups, blocks in [("aabbbb", "000000"), ("abcabc", "000000"), ("ababab", "001122"), ("aababb", "000111")]:
             W = along_trials(values, is_boolean)
-            found = boolcp.compare_conditions(W, list(groups), blocks=list(blocks), n_permutations=20_000)
+            found = boolcp.compare_conditions(
+                W, list(groups), blocks=list(blocks), scheme="permute", n_permutations=20_000
+            )
             exact = naive.permutation_p(values, groups, blocks) if len(set(blocks)) == 1 else None
             if exact is None:  # with blocks the mean of each is taken out first
                 ranks = scipy.stats.rankdata(values)
@@ -62,7 +64,7 @@ def block_p(y, groups, blocks):
 
 def test_p_values_of_labels_without_meaning_are_uniform(rng):
     W = along_trials(rng.standard_normal((400, 30)), is_boolean=False)
-    found = boolcp.compare_conditions(W, ["a"] * 12 + ["b"] * 18, n_permutations=499)
+    found = boolcp.compare_conditions(W, rng.permutation(["a"] * 12 + ["b"] * 18), n_permutations=499)
     assert scipy.stats.kstest(found.p_value, "uniform").pvalue > 0.01
     assert not found.is_significant().any()
 
@@ -105,17 +107,17 @@ def test_effects_are_what_they_are_called(rng):
 
 
 def test_more_atoms_make_discoveries_harder(rng):
-    z = np.arange(24) < 12
+    z = rng.permutation(np.arange(24) < 12)
     W = along_trials(np.vstack([z, rng.random((19, 24)) < 0.5]))
     found = boolcp.compare_conditions(W, np.where(z, "on", "off"))
     np.testing.assert_allclose(found.p_adjusted, scipy.stats.false_discovery_control(found.p_value))
     assert found.is_significant().tolist() == [True] + [False] * 19
-    assert repr(found) == "ConditionTest(1 of 20 atoms differ between on, off)"
-    assert found.effect[0] == -1 and len(found.summary().splitlines()) == 22
+    assert repr(found).startswith("ConditionTest(1 of 20 atoms differ between o")
+    assert abs(found.effect[0]) == 1 and len(found.summary().splitlines()) == 22
 
 
 def test_columns_are_tested_together():
-    z = np.arange(40) < 16
+    z = np.random.default_rng(0).permutation(np.arange(40) < 16)
     extra = {"drug": ("trial", z), "side": ("trial", np.arange(40) % 2)}
     W = along_trials([z, np.arange(40) % 3 < 1], labels=Labels(("trial", "channel", "time"), extra=extra))
     tests = run_tests(W, ["drug", "side"])

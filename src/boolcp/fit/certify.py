@@ -275,7 +275,9 @@ def left_correlation(data: Storage, W: BooleanCP) -> tuple[float, ...]:
     for mode, d in enumerate(data.shape):
         if mode not in W.members and d <= LONG:
             C = np.asarray(R.gram(mode), dtype=float)
-            sizes = np.sqrt(np.maximum(C.diagonal(), np.finfo(float).tiny))
+            if C.trace() <= UNSEEN * data.squared_norm:  # an exact fit leaves rounding
+                return ()
+            sizes = np.sqrt(np.maximum(C.diagonal(), UNSEEN * C.trace()))
             r2 = float(np.sum((C / np.outer(sizes, sizes)) ** 2) - d) / max(d * (d - 1), 1)
             found.append(float(np.sqrt(max(r2 - 1 / n_columns(data, mode), 0.0))))
         else:

@@ -82,6 +82,25 @@ class Replication:
         parts = "" if self.decomposition.trust is None else self.decomposition.trust.parts
         return f"Replication({parts}; atoms come back in {shares})"
 
+    def plot(self, ax: Any = None) -> Any:
+        """Draw how often each atom came back and return the Axes.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X = boolcp.datasets.make_boolean_cp((8, 9, 20), 1, boolean_modes=[2], noise=0.1, random_state=0).X
+        >>> boolcp.replication(X, 1, boolean_modes=[2], n_parts=1, random_state=0).plot().get_xlabel()
+        'atom'
+        """
+        from boolcp.plotting import plot_replication
+
+        return plot_replication(self, ax=ax)
+
+    def _repr_html_(self) -> str:
+        from boolcp.plotting import with_picture
+
+        return with_picture(self.summary(), self.plot, repr(self))
+
 
 def replication(
     X: Any,

@@ -76,7 +76,8 @@ def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
         replicates = bool(known.replication[k] >= OFTEN)
         words = f"comes back in {100 * known.replication[k]:.0f} % of the parts"
         (good if replicates else bad).append(words if replicates else words.replace("comes", "not replicated: comes"))
-    if replicates and known.on_off is not None and known.groups is not None and np.isfinite(known.on_off[k]):
+    is_known = known.on_off is not None and np.isfinite(known.on_off[k]) and not atom.is_baseline
+    if replicates and is_known and known.on_off is not None and known.groups is not None:
         on_off = is_on_off(float(known.on_off[k]), min(atom.n_ones, len(atom.z) - atom.n_ones), len(atom.z))
         low, high, spread, _ = known.groups[k]
         (good if on_off else bad).append(
