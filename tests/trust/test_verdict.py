@@ -156,9 +156,8 @@ def test_verdicts_say_what_is_known(rng):
     assert [verdict.text for verdict in boolcp.verdicts(W)] == ["", "", "on in 10 of 10: a baseline", ""]
     known = as_tested(W, [1.0, 0.1, 1.0, 0.7], [0.002, 0.5, 0.0, 0.2])
     on = replace(known.trust, on_off=np.array([50.0, 50.0, 50.0, np.nan]))
-    known = replace(
-        known, atoms=tuple(replace(atom, z=np.tile(atom.z, 2)) for atom in atoms), shape=(20, 5, 4), trust=on
-    )
+    longer = tuple(replace(atom, z=np.tile(atom.z, 2)) for atom in atoms)
+    known = replace(known, atoms=longer, shape=(20, 5, 4), trust=on)
     assert [verdict.text for verdict in boolcp.verdicts(known)] == [
         "comes back in 100 % of the parts, on/off (d' 5.0)",
         "not replicated: comes back in 10 % of the parts",

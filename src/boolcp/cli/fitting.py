@@ -133,7 +133,7 @@ def select(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Choose the largest number of atoms that all come back in parts of the data.
+    """Choose the number of atoms that come back in parts of the data.
 
     \b
     Example:

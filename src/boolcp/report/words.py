@@ -80,11 +80,11 @@ def remarks(W: BooleanCP, residual: Any) -> list[str]:
 
 
 def plain_words(W: BooleanCP, k: int, verdict: Verdict) -> str:
-    """Return in one sentence whether an atom may be read as on and off; nothing if it has not been tested."""
+    """Return in one sentence whether an atom may be read as on and off; nothing if nothing is known."""
     if verdict.passes:
         return "It passes all tests: it comes back in parts of the data, and it is on or off rather than graded"
     if verdict.replicates is None:
-        return ""
+        return f"Careful: {verdict.text}" if verdict.text and not W.atoms[k].is_baseline else ""
     if not verdict.replicates:
         return "It does not come back in parts of the data: do not interpret it"
     if verdict.is_significant is False:
