@@ -28,7 +28,7 @@ def smooth(rng, strength=6.0):
 
 
 def test_a_given_covariance_is_a_fit_of_the_whitened_array(rng):
-    X, z = smooth(rng)
+    X, _ = smooth(rng)
     given = {0: covariance(7), 1: covariance(9)}
     for mean in (False, True):
         model = BMP(2, noise=given, mean=mean, **TRIALS).fit(X)
@@ -81,7 +81,7 @@ def test_smooth_noise_hides_a_pattern_that_whitening_shows():
 
 
 def test_new_trials_have_the_bits_of_the_fit(rng):
-    X, z = smooth(rng)
+    X, _ = smooth(rng)
     for mean in (False, True):
         model = BMP(1, noise="separable", mean=mean, **TRIALS).fit(X)
         np.testing.assert_array_equal(model.transform(X, mode=2)[:, 0], model.decomposition_.atoms[0].z)
@@ -161,7 +161,7 @@ def test_what_a_noise_model_cannot_be_is_named(rng):
 
 
 def test_assess_and_consensus_use_the_covariance_of_the_fit(rng):
-    X, z = smooth(rng)
+    X, _ = smooth(rng)
     W = BMP(2, noise={0: covariance(7), 1: covariance(9)}, mean=True, **TRIALS).fit(X).decomposition_
     tested = boolcp.assess(X, W, n_parts=4, random_state=0)
     assert tested.trust.replication[0] == 1 and boolcp.verdicts(tested)[0].passes

@@ -69,7 +69,7 @@ def test_drift_over_trials_is_named_and_has_no_p_value(rng):
     W = assessed(planted(9.0 * (np.arange(60) > 25), rng), 1)
     (verdict,) = boolcp.verdicts(W)
     assert W.trust.has_runs.all() and W.trust.p_value is None and not verdict.passes
-    assert "comes in runs along 2 (a slow state or drift)" in verdict.text
+    assert "comes in runs along mode 2 (a slow state or drift)" in verdict.text
 
 
 @pytest.mark.filterwarnings("ignore::boolcp.BoolcpWarning")

@@ -17,6 +17,7 @@ from boolcp.result import summary
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import percent
 from boolcp.result.trust import Trust, p_text, rival_words, sure_share
+from boolcp.trust.degeneracy import degeneracy
 from boolcp.trust.verdict import Verdict, is_noise, next_words, verdicts
 
 MAX_NAMES, MAX_RUNS = 60, 30  # entries, and runs of entries, that a card lists
@@ -93,7 +94,9 @@ def plain_words(W: BooleanCP, k: int, verdict: Verdict) -> str:
         return "It comes back, but nothing shows two groups, on and off: its strength may be graded"
     if verdict.is_on_off and W.trust and W.trust.has_runs is not None and W.trust.has_runs[k]:
         return f"It comes back, but neighboring {modes.plural(W, W.atoms[k].mode)} are alike: a slow state, or drift"
-    return f"It comes back; {verdict.text}" if W.atoms[k].is_baseline else f"Do not read it alone: {verdict.text}"
+    if degeneracy(W).reasons[k]:
+        return "It comes back in parts of the data" if W.atoms[k].is_baseline else f"Do not read it alone: {verdict.text}"
+    return "It comes back in parts of the data; whether it is on or off rather than graded was not tested"
 
 
 def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:

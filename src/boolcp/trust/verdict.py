@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boolcp.plotting.mode_labels import plural
+from boolcp.plotting.mode_labels import mode_text
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust, p_text
 from boolcp.trust.degeneracy import degeneracy
@@ -84,7 +84,7 @@ def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
             f"on/off (d' {(high - low) / spread:.1f})" if on_off else "not shown to be on/off"
         )
         if has_runs:
-            bad.append(f"comes in runs along {W.mode_name(atom.mode)} (a slow state or drift)")
+            bad.append(f"comes in runs along {mode_text(W, atom.mode)} (a slow state or drift)")
     if known.p_adjusted is not None and np.isfinite(known.p_adjusted[k]):
         significant = bool(known.p_adjusted[k] <= ALPHA)
         if not significant and replicates is not False:
@@ -110,7 +110,8 @@ def closing_words(W: BooleanCP) -> list[str]:
     if known.replication is not None:
         words.append(f"replication: share of {known.parts} in which the pattern comes back.")
     if known.p_value is not None:
-        modes = " and ".join(W.mode_name(mode) for mode in W.members)
+        tested = {mode_text(W, atom.mode) for atom, p in zip(W.atoms, known.p_value, strict=True) if np.isfinite(p)}
+        modes = " and ".join(sorted(tested))
         words.append(f"p: is the atom more than noise that is independent along {modes}? False discoveries controlled.")
     if known.sigma is not None and known.replication is None:
         words.append("Atoms are not tested yet: W = boolcp.assess(X, W), or boolcp fit --assess.")
@@ -124,11 +125,11 @@ def next_words(W: BooleanCP) -> list[str]:
     """Return what to try next: where no atom passes, and where the residual is correlated."""
     known, words = W.trust or Trust(), []
     if known.correlation and max(known.correlation) >= CORRELATED:
-        size, worst = max(known.correlation), W.mode_name(int(np.argmax(known.correlation)))
+        size, worst = max(known.correlation), mode_text(W, int(np.argmax(known.correlation)))
         words.append(f'The residual is correlated along {worst} (by {size:.2f}), like a signal: try noise="separable".')
     if W.n_atoms and known.replication is not None and not any(one.passes for one in verdicts(W)):
         words.append(
             "No atom passes all tests. Try next: a baseline, resampling to the bandwidth of the signal, band power or "
-            f"an envelope, other numbers of atoms, more {plural(W, W.atoms[0].mode)}."
+            "an envelope, other numbers of atoms, more data."
         )
     return words
